@@ -1,0 +1,5 @@
+"""`python -m gnnbench` is `gnnbench`."""
+
+from gnnbench.cli import main
+
+main()

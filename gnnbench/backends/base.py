@@ -1,0 +1,70 @@
+"""What a backend is: it prepares a model and an adjacency, and says what it bound and what it cannot do."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+
+if TYPE_CHECKING:
+    from gnnbench.config import BackendConfig
+    from gnnbench.datasets import NodeDataset
+
+
+@dataclass(frozen=True)
+class Binding:
+    """Which conv runs on which kernels.
+
+    Attributes:
+        module: path of the conv in the model, such as "convs.0".
+        conv: its PyG class name.
+        kernels: op -> "isplib", or "torch" where an op is composed of plain torch ones.
+        rewrites: names of the exact rewrites in force.
+    """
+
+    module: str
+    conv: str
+    kernels: dict[str, str] = field(default_factory=dict)
+    rewrites: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What the model is called with beside its features, and how its convs were bound."""
+
+    adj: Any
+    bindings: list[Binding]
+
+
+class Backend(ABC):
+    """One way to execute a model's convs.
+
+    A backend is a module of this package, or of another one under the entry-point group
+    `gnnbench.backends`, with a class `Backend`.
+    """
+
+    name: ClassVar[str]
+    takes_rewrites: ClassVar[bool] = False
+
+    def __init__(self, config: BackendConfig) -> None:
+        self.config = config
+
+    @property
+    def device(self) -> torch.device:
+        """Where model and features live."""
+        return torch.device("cpu")
+
+    @classmethod
+    def unavailable(cls) -> list[str]:
+        """Reasons why this machine cannot run the backend, each with its remedy; empty if it can."""
+        return []
+
+    @abstractmethod
+    def prepare(self, model: torch.nn.Module, dataset: NodeDataset) -> Prepared:
+        """Everything done once per graph and model, reported as preparation time.
+
+        Raises:
+            UnsupportedOp: the backend cannot run this model exactly.
+        """

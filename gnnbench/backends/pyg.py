@@ -1,0 +1,17 @@
+"""Vanilla PyG on a plain `edge_index`: nobody interferes."""
+
+from __future__ import annotations
+
+import torch
+
+from gnnbench.backends import base
+from gnnbench.datasets import NodeDataset
+
+
+class Backend(base.Backend):
+    """PyG as its examples use it."""
+
+    name = "pyg"
+
+    def prepare(self, model: torch.nn.Module, dataset: NodeDataset) -> base.Prepared:
+        return base.Prepared(dataset.edge_index, [])

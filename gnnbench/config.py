@@ -1,0 +1,231 @@
+"""One YAML file is one run: typed, frozen sections, validated as a whole, with every problem listed at once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from gnnbench import registry
+from gnnbench.errors import ConfigError, did_you_mean
+
+Fraction = Annotated[float, Field(ge=0, lt=1)]
+Positive = Annotated[int, Field(gt=0)]
+Count = Annotated[int, Field(ge=0)]
+
+
+class Section(BaseModel):
+    """A frozen part of the configuration that refuses keys it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class DatasetConfig(Section):
+    """What every source understands; each source's own `Config` adds its keys."""
+
+    source: str
+    to_undirected: bool = Field(False, description="add the reverse of every edge")
+    normalize_features: bool = Field(False, description="scale each node's features to sum to one")
+    random_features: Count = Field(0, description="width of seeded random features where the graph has none")
+    train_share: Fraction = Field(0.6, description="share of training nodes where the source has no split")
+    val_share: Fraction = Field(0.2, description="share of validation nodes where the source has no split")
+    seed: int = Field(0, description="seeds everything that is drawn: features, labels, split, graph")
+
+
+class ModelConfig(Section):
+    """What every model understands; each model's own `Config` adds its keys."""
+
+    name: str
+    layers: Positive = 2
+    hidden: Positive = Field(64, description="width between layers, all heads together")
+    dropout: Fraction = Field(0.5, description="dropped share of every layer's input")
+    norm: Literal["none", "batch", "layer"] = "none"
+    activation: Literal["relu", "elu", "gelu", "silu", "leaky_relu", "tanh"] = "relu"
+    residual: bool = Field(False, description="add each hidden layer's input to its output")
+
+
+class AttentionConfig(ModelConfig):
+    """Models whose layers have heads; `hidden` is the width of all heads together."""
+
+    heads: Positive = 8
+    output_heads: Positive = Field(1, description="heads of the last layer, averaged")
+    attention_dropout: Fraction = 0.0
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> AttentionConfig:
+        if self.hidden % self.heads:
+            raise ValueError(f"hidden {self.hidden} is not divisible by heads {self.heads}")
+        return self
+
+
+class TrainConfig(Section):
+    """Full-batch training."""
+
+    epochs: Positive = 200
+    lr: Annotated[float, Field(gt=0)] = 0.01
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    decayed_layers: Literal["all", "first"] = Field("all", description="where weight decay applies")
+    optimizer: Literal["adam", "adamw", "sgd"] = "adam"
+    repeats: Positive = Field(1, description="runs with seeds seed, seed + 1, ...")
+    seed: Count = 0
+    patience: Count = Field(
+        0, description="epochs without a better validation metric before stopping; 0: never"
+    )
+    eval_every: Positive = Field(1, description="epochs between evaluations, which are never timed")
+    checkpoint_every: Count = Field(50, description="epochs between checkpoints; 0: only when interrupted")
+
+
+class MeasureConfig(Section):
+    """How time and memory are taken."""
+
+    warmup: Count = Field(2, description="first epochs left out of the figures; one epoch always counts")
+    memory_limit: str = Field("90%", description="a size such as 16GiB, or a share of the machine's memory")
+    threads: Count = Field(0, description="threads for all kernels; 0: as many as PyTorch chooses")
+
+    @field_validator("memory_limit")
+    @classmethod
+    def _readable(cls, value: str) -> str:
+        size_bytes(value, total_bytes=1)
+        return value
+
+
+class BackendConfig(Section):
+    """Who executes the convs, and which exact rewrites it may use."""
+
+    name: str = "pyg"
+    transform_first: bool = Field(True, description="multiply by the weights first where that is narrower")
+    fold_norm: bool = Field(True, description="GCN normalisation as two row scalings instead of edge weights")
+
+
+Dataset = TypeVar("Dataset", bound=DatasetConfig)
+Model = TypeVar("Model", bound=ModelConfig)
+
+
+class RunConfig(Section, Generic[Dataset, Model]):
+    """A complete run."""
+
+    dataset: Dataset
+    model: Model
+    train: TrainConfig = TrainConfig()
+    measure: MeasureConfig = MeasureConfig()
+    backend: BackendConfig = BackendConfig()
+
+
+def load(
+    path: Path,
+    overrides: Sequence[str] = (),
+    *,
+    dataset: dict[str, Any] | None = None,
+    backend: str | None = None,
+) -> RunConfig[Any, Any]:
+    """Read and validate one YAML file.
+
+    Args:
+        path: the file.
+        overrides: `"section.key=value"` each, values in YAML, applied before validation.
+        dataset: replaces the dataset section whole.
+        backend: a name that replaces the backend section whole.
+
+    Raises:
+        ConfigError: with every problem of the file, one sentence each.
+    """
+    raw = _read(path)
+    if dataset is not None:
+        raw["dataset"] = dict(dataset)
+    if backend is not None:
+        raw["backend"] = {"name": backend}
+    for override in overrides:
+        _apply(raw, override)
+    return validate(raw, str(path))
+
+
+def validate(raw: dict[str, Any], where: str) -> RunConfig[Any, Any]:
+    """The typed configuration in `raw`; `where` names its origin in problems."""
+    dataset_type, problems = _section_type(raw, "dataset", "source", "datasets", DatasetConfig)
+    model_type, more = _section_type(raw, "model", "name", "models", ModelConfig)
+    problems += more
+    try:
+        config = RunConfig[dataset_type, model_type].model_validate(raw)  # type: ignore[valid-type]
+    except ValidationError as error:
+        known = {problem.split(":")[0] for problem in problems}
+        sections = {"dataset": dataset_type, "model": model_type}
+        found = (_sentence(problem, sections) for problem in error.errors())
+        problems += [problem for problem in found if problem.split(":")[0] not in known]
+    if problems:
+        raise ConfigError(*(f"{where}: {problem}" for problem in problems))
+    return config
+
+
+def size_bytes(text: str, total_bytes: int) -> int:
+    """`"16GiB"`, `"500MB"` or `"90%"` of `total_bytes`, in bytes."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(%|[KMGT]i?B?|B)?\s*", text, re.IGNORECASE)
+    if not match or float(match[1]) <= 0:
+        raise ValueError(f"{text!r} is not a size; write one such as 16GiB, 500MB or 90%")
+    unit = (match[2] or "B").upper()
+    if unit == "%":
+        return int(total_bytes * float(match[1]) / 100)
+    base = 1024 if "I" in unit else 1000
+    return int(float(match[1]) * base ** "BKMGT".index(unit[0]))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: is not a text file in UTF-8") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or "unreadable"
+        raise ConfigError(f"{path}{line}: is not valid YAML: {problem}") from None
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{path}: holds no sections; allowed: {', '.join(RunConfig.model_fields)}")
+    return raw
+
+
+def _apply(raw: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    section, dot, name = key.strip().partition(".")
+    if not (equals and dot and name):
+        raise ConfigError(f"--set {override}: write it as section.key=value, such as train.epochs=5")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise ConfigError(f"--set {override}: the value {text!r} is not valid YAML") from None
+    if not isinstance(raw.setdefault(section, {}), dict):
+        raise ConfigError(f"--set {override}: section {section!r} holds {raw[section]!r}, not keys")
+    raw[section][name] = value
+
+
+def _section_type(
+    raw: dict[str, Any], section: str, key: str, package: str, base: type[Section]
+) -> tuple[type[Section], list[str]]:
+    """The `Config` class that `raw[section][key]` names; the base class and a problem where it names none."""
+    content = raw.get(section)
+    if not isinstance(content, dict) or key not in content:
+        return base, []
+    name = content[key]
+    if name not in (allowed := registry.names(package)):
+        return base, [f"{section}.{key}: unknown {key} {name!r}{did_you_mean(str(name), allowed)}"]
+    return registry.find(package, name).Config, []
+
+
+def _sentence(error: Any, sections: dict[str, type[Section]]) -> str:
+    *parents, last = key = [str(part) for part in error["loc"]]
+    if error["type"] == "extra_forbidden":
+        holder: Any = RunConfig
+        if parents:
+            holder = sections.get(parents[0]) or RunConfig.model_fields[parents[0]].annotation
+        return f"{'.'.join(key)}: unknown key{did_you_mean(last, holder.model_fields)}"
+    if error["type"] == "missing":
+        return f"{'.'.join(key)}: is required and was not given"
+    if error["type"] == "value_error":
+        return f"{'.'.join(key)}: {error['ctx']['error']}"
+    message = error["msg"].replace("Input should be", "must be")
+    return f"{'.'.join(key)}: {message}, found {error['input']!r}"

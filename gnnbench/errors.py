@@ -1,0 +1,66 @@
+"""Everything that can go wrong on purpose: each error is one sentence with the value found and the remedy."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class GnnbenchError(Exception):
+    """Base of all errors meant for the user; `exit_code` is what the command line exits with."""
+
+    exit_code = 1
+
+
+class ConfigError(GnnbenchError):
+    """Bad input: a configuration, an option or a name. `problems` holds one sentence each."""
+
+    exit_code = 2
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class DatasetError(GnnbenchError):
+    """A dataset that is missing, broken or cannot be trained on."""
+
+    exit_code = 2
+
+
+class GraphError(DatasetError):
+    """Edges that do not describe a graph: out of range, unsorted, overflowing or of the wrong type."""
+
+
+class BackendUnavailable(GnnbenchError):
+    """A backend that was asked for cannot run on this machine."""
+
+
+class UnsupportedOp(GnnbenchError):
+    """A backend cannot run this model or tensor exactly; `reasons` says why."""
+
+    def __init__(self, what: str, reasons: Iterable[str]) -> None:
+        self.reasons = list(reasons)
+        super().__init__(f"{what} is not supported: {'; '.join(self.reasons)}")
+
+
+class ParityError(GnnbenchError):
+    """A backend computed something else than the baseline, so no speedup may be printed."""
+
+    exit_code = 3
+
+
+class OutOfMemory(GnnbenchError):
+    """A run needed more memory than its limit or the machine allows."""
+
+
+class RunFailed(GnnbenchError):
+    """A run that stopped before its end, such as on a loss that is not a number."""
+
+
+def did_you_mean(found: str, allowed: Iterable[str]) -> str:
+    """`"; did you mean 'x'?"` for a near miss, otherwise a list of what is allowed."""
+    choices = sorted(allowed)
+    lowered = {choice.lower(): choice for choice in choices}
+    close = difflib.get_close_matches(found.lower(), lowered, n=1, cutoff=0.6)
+    return f"; did you mean '{lowered[close[0]]}'?" if close else f"; allowed: {', '.join(choices)}"

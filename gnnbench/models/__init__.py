@@ -1,0 +1,1 @@
+"""Models: stacks of untouched PyG convs; one file per model, each with a `Config` and `conv(...)`."""

@@ -1,0 +1,18 @@
+"""The file name is the registry: a source, model, conv, backend or reproduction is one module of its package."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from types import ModuleType
+
+
+def names(package: str) -> list[str]:
+    """Names of the modules in `gnnbench.<package>`, found without importing any of them."""
+    path = importlib.import_module(f"gnnbench.{package}").__path__
+    return sorted(info.name for info in pkgutil.iter_modules(path) if not info.name.startswith("_"))
+
+
+def find(package: str, name: str) -> ModuleType:
+    """The module `gnnbench.<package>.<name>`; the caller has checked that it is one of `names(package)`."""
+    return importlib.import_module(f"gnnbench.{package}.{name}")
