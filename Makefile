@@ -1,0 +1,29 @@
+# Both work from a fresh clone with Python 3.10 or newer; a C compiler adds the isplib backend.
+#   make demo   compare backends on a built-in synthetic graph
+#   make test   run the tests
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint clean
+.DELETE_ON_ERROR:
+
+demo: $(VENV)/installed
+	$(BIN)/gnnbench compare --backends pyg,pyg-sparse,isplib
+
+test: $(VENV)/installed
+	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered
+
+lint: $(VENV)/installed
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+# Python sources are used in place, so only a changed kernel, dependency or build setting installs again.
+$(VENV)/installed: pyproject.toml constraints.txt $(wildcard setup.py cython_kernels/*.pyx cython_kernels/*.pxd cython_kernels/*.h)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build *.egg-info gnnbench/backends/*.so cython_kernels/*.c
