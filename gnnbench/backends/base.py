@@ -3,31 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
+from gnnbench.binding import Binding
+
 if TYPE_CHECKING:
     from gnnbench.config import BackendConfig
     from gnnbench.datasets import NodeDataset
-
-
-@dataclass(frozen=True)
-class Binding:
-    """Which conv runs on which kernels.
-
-    Attributes:
-        module: path of the conv in the model, such as "convs.0".
-        conv: its PyG class name.
-        kernels: op -> "isplib", or "torch" where an op is composed of plain torch ones.
-        rewrites: names of the exact rewrites in force.
-    """
-
-    module: str
-    conv: str
-    kernels: dict[str, str] = field(default_factory=dict)
-    rewrites: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

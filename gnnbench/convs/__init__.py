@@ -1,0 +1,90 @@
+"""Convs: one file per PyG conv class, which says what it cannot do exactly and how our ops compute the rest.
+
+Each file has
+    CONV: the name of the class in `torch_geometric.nn`;
+    unsupported(conv): sentences, each a reason why the conv cannot be computed exactly;
+    ops(conv): the ops its forward uses, by the names of `Kernels` and of `ops.attention`;
+    rewrites(conv, transform_first=, fold_norm=): which of the wanted exact rewrites apply to this conv;
+    adjacency(conv, graph): the graph it aggregates over;
+    forward(conv, kernels, rewrites, x, graph): its output, from its own parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import ModuleType
+
+from torch.nn import Module
+from torch_geometric.nn import MessagePassing
+
+from gnnbench import registry
+from gnnbench.binding import Binding
+from gnnbench.convs import _checks
+from gnnbench.errors import UnsupportedOp
+from gnnbench.graph import Graph
+from gnnbench.ops.kernels import Kernels
+
+COMPOSED = {"gat_attention", "gatv2_attention", "dot_attention"}
+
+
+def bind(model: Module, kernels: Kernels, *, transform_first: bool, fold_norm: bool) -> list[Binding]:
+    """Let `kernels` execute every conv of `model`, which is then called with a Graph as adjacency.
+
+    Only the instances' `forward` is set: parameters, `state_dict` and the classes stay as they are.
+
+    Args:
+        model: any module with PyG convs in it.
+        kernels: who computes the ops.
+        transform_first: allow multiplying by the weights before or after aggregation, where that is narrower.
+        fold_norm: allow GCN's normalisation as two row scalings.
+
+    Raises:
+        UnsupportedOp: with the reasons of all convs that cannot be computed exactly; then nothing is bound.
+    """
+    bound = list(_convs(model))
+    if reasons := [f"{path}: {reason}" for path, conv, _ in bound for reason in unsupported(conv)]:
+        raise UnsupportedOp(f"this model on {kernels.name!r} kernels", reasons)
+    bindings = []
+    for path, conv, module in bound:
+        rewrites = module.rewrites(conv, transform_first=transform_first, fold_norm=fold_norm)
+        conv.forward = _checks.BoundForward(module.forward, conv, kernels, frozenset(rewrites))
+        who = {op: _who(op, kernels) for op in module.ops(conv)}
+        bindings.append(Binding(path, module.CONV, who, rewrites))
+    return bindings
+
+
+def warm(model: Module, graph: Graph) -> None:
+    """Compute what the convs of a bound `model` keep per graph, so that it counts as preparation."""
+    for _, conv, module in _convs(model):
+        adjacency = module.adjacency(conv, graph)
+        _ = adjacency.transpose
+        if any(op in COMPOSED for op in module.ops(conv)):
+            _ = adjacency.perm, adjacency.row
+
+
+def unsupported(conv: Module) -> list[str]:
+    """Sentences, each a reason why our functions cannot compute this PyG conv exactly."""
+    module = table().get(_checks.pyg_class(conv).__name__)
+    if module is None:
+        return [f"there is no accelerated {type(conv).__name__}; available: {', '.join(sorted(table()))}"]
+    reasons: list[str] = module.unsupported(conv)
+    return reasons
+
+
+def table() -> dict[str, ModuleType]:
+    """PyG class name -> the module of this package that computes it."""
+    modules = [registry.find("convs", name) for name in registry.names("convs")]
+    return {module.CONV: module for module in modules}
+
+
+def _convs(model: Module) -> Iterator[tuple[str, Module, ModuleType]]:
+    known = table()
+    for path, conv in model.named_modules():
+        if isinstance(conv, MessagePassing):
+            yield path, conv, known.get(_checks.pyg_class(conv).__name__)
+
+
+def _who(op: str, kernels: Kernels) -> str:
+    if op in kernels.accelerated:
+        return kernels.name
+    return "composition" if op in COMPOSED else "torch"

@@ -1,1 +1,23 @@
-"""Models: stacks of untouched PyG convs; one file per model, each with a `Config` and `conv(...)`."""
+"""Models: stacks of untouched PyG convs; one file per conv type with its `Config` and `conv(...)`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gnnbench import registry
+
+if TYPE_CHECKING:
+    import torch
+
+    from gnnbench.config import ModelConfig
+
+
+def build(config: ModelConfig, in_channels: int, out_channels: int) -> torch.nn.Module:
+    """The model that `config` describes, on CPU, initialised from torch's global seed.
+
+    Its forward is `model(x [N, in_channels], adj) -> logits [N, out_channels]`, where `adj` is what the
+    backend's `prepare` returned; its convs are `model.convs`, first to last.
+    """
+    from gnnbench.models._stack import Stack
+
+    return Stack(config, registry.find("models", config.name), in_channels, out_channels)

@@ -1,0 +1,71 @@
+"""What a PyG conv instance must be like for its forward to be replaced by ours exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from torch.nn import Linear, Module
+from torch.nn.parameter import is_lazy
+from torch_geometric.nn import Linear as PygLinear
+from torch_geometric.nn import MessagePassing
+
+METHODS = ("forward", "message", "aggregate", "update", "message_and_aggregate", "edge_update")
+COMPILED = ("propagate", "edge_updater")  # PyG sets its own compiled version on every class
+HOOKS = frozenset(
+    f"_{where}_forward_{when}hooks"
+    for where in ("propagate", "message", "aggregate", "message_and_aggregate", "edge_update")
+    for when in ("", "pre_")
+)
+
+
+class BoundForward(partial):  # type: ignore[type-arg]
+    """The forward that `convs.bind` sets on an instance; a conv bound twice runs what was bound last."""
+
+
+def pyg_class(conv: Module) -> type:
+    """The class of PyG that `conv` is an instance of, itself or through a subclass of a user."""
+    return next(kind for kind in type(conv).__mro__ if kind.__module__.startswith("torch_geometric."))
+
+
+def common(conv: MessagePassing, aggr: Sequence[str] = ("add", "sum")) -> list[str]:
+    """Reasons that hold for every conv: changed methods, hooks, and options of `MessagePassing`."""
+    name = type(conv).__name__
+    reasons = [f"{name} overrides {method}()" for method in _changed(conv)]
+    if any(vars(conv)[hooks] for hooks in HOOKS):
+        reasons.append(f"{name} has hooks on its messages, which would never run")
+    if conv.flow != "source_to_target":
+        reasons.append(f"{name} has flow={conv.flow!r}; only 'source_to_target' is supported")
+    if conv.aggr not in aggr:
+        reasons.append(f"{name} has aggr={conv.aggr!r}; supported: {', '.join(aggr)}")
+    if conv.node_dim not in (0, -2):
+        reasons.append(f"{name} has node_dim={conv.node_dim}; only 0 and -2 are supported")
+    if conv.explain:
+        reasons.append(f"{name} is being explained, which needs PyG's message passing")
+    if conv.decomposed_layers != 1:
+        reasons.append(f"{name} has decomposed_layers={conv.decomposed_layers}; only 1 is supported")
+    if isinstance(getattr(conv, "in_channels", 0), tuple):
+        reasons.append(f"{name} was built for pairs of node features (in_channels={conv.in_channels})")
+    if getattr(conv, "edge_dim", None) is not None:
+        reasons.append(f"{name} has edge_dim={conv.edge_dim}; edge features are not supported")
+    if any(is_lazy(parameter) for parameter in conv.parameters()):
+        reasons.append(f"{name} has parameters without a size yet; call the model once with PyG")
+    return reasons
+
+
+def is_plain_linear(layer: Module) -> bool:
+    """Whether `layer` is nothing but `x @ weight.T + bias`, so that it commutes with a sum over edges."""
+    hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
+    return type(layer) in (Linear, PygLinear) and not any(hooks) and "forward" not in vars(layer)
+
+
+def _changed(conv: MessagePassing) -> list[str]:
+    kind, pyg = type(conv), pyg_class(conv)
+    changed = [name for name in METHODS if getattr(kind, name) is not getattr(pyg, name)]
+    changed += [
+        name
+        for name in COMPILED
+        if getattr(kind, name) not in (getattr(MessagePassing, name), vars(kind).get(f"_jinja_{name}"))
+    ]
+    changed += [name for name in METHODS if name in vars(conv) and not isinstance(vars(conv)[name], BoundForward)]
+    return changed

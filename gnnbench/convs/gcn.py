@@ -1,0 +1,70 @@
+"""GCNConv: out = D^-1/2 (A + I) D^-1/2 x W + b (Kipf & Welling 2017, equation 2)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+
+from gnnbench.convs import _checks
+from gnnbench.graph import Graph
+from gnnbench.ops.kernels import Kernels
+from gnnbench.ops.spmm import spmm
+
+CONV = "GCNConv"
+
+
+def unsupported(conv: Module) -> list[str]:
+    return _checks.common(conv)
+
+
+def ops(conv: Module) -> list[str]:
+    return ["spmm"]
+
+
+def rewrites(conv: Module, *, transform_first: bool, fold_norm: bool) -> list[str]:
+    """PyG multiplies by the weights first; `aggregate_first` is its opposite, where the input is narrower."""
+    narrower = conv.lin.in_channels < conv.lin.out_channels and _checks.is_plain_linear(conv.lin)
+    return ["aggregate_first"] * (transform_first and narrower) + ["fold_norm"] * (fold_norm and conv.normalize)
+
+
+def adjacency(conv: Module, graph: Graph) -> Graph:
+    # Without edge weights PyG gives a loop weight one even where conv.improved asks for two.
+    return graph.with_self_loops if conv.add_self_loops else graph
+
+
+def forward(conv: Module, kernels: Kernels, rewrites: frozenset[str], x: Tensor, graph: Graph) -> Tensor:
+    """Output [N, out_channels] of features x [N, in_channels]."""
+    graph = adjacency(conv, graph)
+    weight, bias = conv.lin.weight, conv.bias
+    if "aggregate_first" in rewrites:
+        return torch.nn.functional.linear(_aggregate(conv, kernels, rewrites, x, graph, None), weight, bias)
+    return _aggregate(conv, kernels, rewrites, conv.lin(x), graph, bias)
+
+
+def _aggregate(
+    conv: Module, kernels: Kernels, rewrites: frozenset[str], x: Tensor, graph: Graph, bias: Tensor | None
+) -> Tensor:
+    if "fold_norm" in rewrites:
+        scale = _scale(graph, x.dtype)
+        out = spmm(kernels, graph, x * scale)
+        return out * scale if bias is None else torch.addcmul(bias, out, scale)
+    out = spmm(kernels, graph, x, _norm(graph, x.dtype) if conv.normalize else None)
+    return out if bias is None else out + bias
+
+
+def _scale(graph: Graph, dtype: torch.dtype) -> Tensor:
+    """D^-1/2 as a column [N, 1], kept on the graph."""
+    key = ("gcn_scale", dtype)
+    if key not in graph.plans:
+        graph.plans[key] = graph.gcn_scale.to(dtype).unsqueeze(1)
+    return graph.plans[key]
+
+
+def _norm(graph: Graph, dtype: torch.dtype) -> Tensor:
+    """The weight of every edge [E], kept on the graph."""
+    key = ("gcn_norm", dtype)
+    if key not in graph.plans:
+        scale = graph.gcn_scale
+        graph.plans[key] = (scale[graph.row] * scale[graph.col]).to(dtype)
+    return graph.plans[key]

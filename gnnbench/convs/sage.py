@@ -1,0 +1,49 @@
+"""SAGEConv: out = W_l reduce(x over neighbours) + b + W_r x (Hamilton et al. 2017, algorithm 1)."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn import Module
+
+from gnnbench.convs import _checks
+from gnnbench.graph import Graph
+from gnnbench.ops.kernels import EXTREMA, REDUCTIONS, Kernels
+from gnnbench.ops.spmm import spmm
+
+CONV = "SAGEConv"
+
+
+def unsupported(conv: Module) -> list[str]:
+    return _checks.common(conv, aggr=("add", *REDUCTIONS))
+
+
+def ops(conv: Module) -> list[str]:
+    return ["spmm_extremum" if conv.aggr in EXTREMA else "spmm"]
+
+
+def rewrites(conv: Module, *, transform_first: bool, fold_norm: bool) -> list[str]:
+    """Multiplying by the weights commutes with sums and means of neighbours, not with their extrema."""
+    narrower = conv.lin_l.out_channels < conv.lin_l.in_channels
+    commutes = conv.aggr not in EXTREMA and _checks.is_plain_linear(conv.lin_l)
+    return ["transform_first"] * (transform_first and narrower and commutes)
+
+
+def adjacency(conv: Module, graph: Graph) -> Graph:
+    return graph
+
+
+def forward(conv: Module, kernels: Kernels, rewrites: frozenset[str], x: Tensor, graph: Graph) -> Tensor:
+    """Output [N, out_channels] of features x [N, in_channels]."""
+    reduce = "sum" if conv.aggr == "add" else conv.aggr
+    source = conv.lin(x).relu() if conv.project else x
+    if "transform_first" in rewrites:
+        out = spmm(kernels, graph, F.linear(source, conv.lin_l.weight), reduce=reduce)
+        if conv.lin_l.bias is not None:
+            out = out + conv.lin_l.bias
+    else:
+        out = conv.lin_l(spmm(kernels, graph, source, reduce=reduce))
+    if conv.root_weight:
+        out = torch.addmm(out, x, conv.lin_r.weight.t())
+    return F.normalize(out, dim=-1) if conv.normalize else out

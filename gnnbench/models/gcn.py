@@ -1,0 +1,21 @@
+"""Graph convolutional network (Kipf & Welling, ICLR 2017)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gnnbench.config import ModelConfig
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+
+class Config(ModelConfig):
+    """Nothing beyond what every model has."""
+
+
+def conv(config: Config, in_channels: int, out_channels: int, last: bool) -> Module:
+    """A GCNConv that keeps its normalised adjacency, as full-batch training allows."""
+    from torch_geometric.nn import GCNConv
+
+    return GCNConv(in_channels, out_channels, cached=True)

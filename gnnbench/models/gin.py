@@ -1,0 +1,33 @@
+"""Graph isomorphism network (Xu, Hu, Leskovec & Jegelka, ICLR 2019)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from gnnbench.config import ModelConfig, Positive
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+
+class Config(ModelConfig):
+    """The network that every conv applies to its sums."""
+
+    train_eps: bool = Field(False, description="learn the weight of a node itself beside its neighbours")
+    mlp_layers: Positive = Field(2, description="linear layers in each conv")
+    mlp_norm: bool = Field(True, description="batch norm between the linear layers of a conv")
+
+
+def conv(config: Config, in_channels: int, out_channels: int, last: bool) -> Module:
+    """A GINConv around `mlp_layers` linear layers with ReLU between them."""
+    from torch.nn import BatchNorm1d, Linear, ReLU, Sequential
+    from torch_geometric.nn import GINConv
+
+    widths = [in_channels, *[config.hidden] * (config.mlp_layers - 1), out_channels]
+    layers: list[Module] = [Linear(widths[0], widths[1])]
+    for width, following in zip(widths[1:], widths[2:]):
+        layers += [BatchNorm1d(width)] if config.mlp_norm else []
+        layers += [ReLU(), Linear(width, following)]
+    return GINConv(Sequential(*layers), train_eps=config.train_eps)

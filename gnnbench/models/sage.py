@@ -1,0 +1,25 @@
+"""GraphSAGE with full neighbourhoods (Hamilton, Ying & Leskovec, NeurIPS 2017)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from gnnbench.config import ModelConfig
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+
+class Config(ModelConfig):
+    """How neighbours are combined."""
+
+    aggr: Literal["sum", "mean", "max", "min"] = Field("mean", description="how neighbours are combined")
+
+
+def conv(config: Config, in_channels: int, out_channels: int, last: bool) -> Module:
+    """A SAGEConv."""
+    from torch_geometric.nn import SAGEConv
+
+    return SAGEConv(in_channels, out_channels, aggr=config.aggr)
