@@ -1,0 +1,66 @@
+/* What every kernel shares: its type, the table of its copies, the choice among them and the split of rows. */
+#ifndef GNNBENCH_KERNEL_H
+#define GNNBENCH_KERNEL_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef void kernel_fn(const void *task, int64_t begin, int64_t end);
+typedef kernel_fn *kernel_table[3][2][5];
+
+#define PASTE_(name, isa, real, lanes) name##_##isa##_##real##_##lanes
+#define PASTE(name, isa, real, lanes) PASTE_(name, isa, real, lanes)
+#define KERNEL(name) PASTE(name, ISA, REAL, LANES)
+#define VEC KERNEL(vec)
+#define VECI KERNEL(veci)
+#define INLINE static inline __attribute__((always_inline, unused))
+
+#if defined(__x86_64__) && !defined(GNNBENCH_BASELINE_ONLY)
+#define HAVE_X86_LEVELS 1
+#define KERNELS(name)                                                                                             \
+    {{{name##_baseline_float_1, name##_baseline_float_2, name##_baseline_float_4},                                \
+      {name##_baseline_double_1, name##_baseline_double_2}},                                                      \
+     {{name##_avx2_float_1, name##_avx2_float_2, name##_avx2_float_4, name##_avx2_float_8},                       \
+      {name##_avx2_double_1, name##_avx2_double_2, name##_avx2_double_4}},                                        \
+     {{name##_avx512_float_1, name##_avx512_float_2, name##_avx512_float_4, name##_avx512_float_8,                \
+       name##_avx512_float_16},                                                                                   \
+      {name##_avx512_double_1, name##_avx512_double_2, name##_avx512_double_4, name##_avx512_double_8}}}
+#else
+#define KERNELS(name)                                                                                             \
+    {{{name##_baseline_float_1, name##_baseline_float_2, name##_baseline_float_4},                                \
+      {name##_baseline_double_1, name##_baseline_double_2}}}
+#endif
+
+/* The highest level this processor runs: 0 baseline (SSE2, NEON), 1 AVX2 with FMA, 2 AVX-512. */
+static inline int isa_highest(void) {
+#ifdef HAVE_X86_LEVELS
+    __builtin_cpu_init();
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return 0;
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") ? 2 : 1;
+#else
+    return 0;
+#endif
+}
+
+/* The copy whose vectors fit best into rows of `width` elements. */
+static inline kernel_fn *kernel_for(kernel_table table, int isa, int is_double, int64_t width) {
+    int lanes = 0;
+    while (lanes < 4 && (2 << lanes) <= width && table[isa][is_double][lanes + 1]) lanes++;
+    return table[isa][is_double][lanes];
+}
+
+/* First row of `part` out of `parts` pieces of equal work, counting a row as one edge. */
+static inline int64_t split_rows(const int64_t *rowptr, int64_t rows, int64_t part, int64_t parts) {
+    const double target = (double)(rowptr[rows] + rows) * (double)part / (double)parts;
+    int64_t low = 0, high = rows;
+    if (part >= parts) return rows;
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+        if ((double)(rowptr[middle] + middle) < target) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+#endif

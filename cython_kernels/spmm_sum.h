@@ -1,0 +1,88 @@
+/* Sum and mean: the accumulators of a column range stay in registers while a row's edges are walked. */
+#if LANES == FULL
+#define MOST 8 /* accumulators: half of the registers of SSE and AVX2 */
+#else
+#define MOST 2 /* narrower vectors only serve rows that are shorter than two full ones */
+#endif
+#define AHEAD 12 /* edges between a prefetch and its use */
+
+/* Columns `width` of x from `column` on, in `count` vectors; the last one ends at the range's end and so may
+ * overlap the one before. Few vectors leave registers for several edges at a time, which hides the latency of adds. */
+INLINE void KERNEL(sum_range)(const struct spmm *s, int64_t begin, int64_t end, int64_t head, int64_t column,
+                              int64_t width, const int count, const int weighted) {
+    const int edges = count == 1 ? 4 : count == 2 ? 2 : 1;
+    const int64_t *rowptr = s->rowptr, stride = s->heads * s->width, last = width - LANES;
+    const int32_t *col = s->col;
+    const REAL *x = (const REAL *)s->x + head * s->width + column, *value = (const REAL *)s->value;
+    REAL *out = (REAL *)s->out + head * s->width + column;
+    const int64_t final = rowptr[end] - 1, step = s->value_stride;
+    if (weighted) value += step > 1 ? head : 0;
+    for (int64_t row = begin; row < end; row++) {
+        VEC sum[4][MOST] = {{{0}}};
+        int64_t edge = rowptr[row];
+        const int64_t stop = rowptr[row + 1];
+        for (; edge + edges <= stop; edge += edges)
+#pragma GCC unroll 4
+            for (int k = 0; k < edges; k++) {
+                const REAL *source = x + col[edge + k] * stride;
+                const int64_t ahead = edge + k + AHEAD < final ? edge + k + AHEAD : final;
+                const REAL *next = x + col[ahead] * stride;
+                const REAL weight = weighted ? value[(edge + k) * step] : 1;
+#pragma GCC unroll 8
+                for (int v = 0; v < count; v++) {
+                    const int64_t at = v < count - 1 ? v * LANES : last;
+                    if (v * sizeof(VEC) % 64 == 0) __builtin_prefetch(next + v * LANES);
+                    sum[k][v] += weighted ? weight * KERNEL(load)(source + at) : KERNEL(load)(source + at);
+                }
+            }
+        for (; edge < stop; edge++) {
+            const REAL *source = x + col[edge] * stride;
+            const REAL weight = weighted ? value[edge * step] : 1;
+#pragma GCC unroll 8
+            for (int v = 0; v < count; v++) {
+                const int64_t at = v < count - 1 ? v * LANES : last;
+                sum[0][v] += weighted ? weight * KERNEL(load)(source + at) : KERNEL(load)(source + at);
+            }
+        }
+        const int64_t degree = stop - rowptr[row];
+        const REAL scale = s->mean && degree ? 1 / (REAL)degree : 1;
+#pragma GCC unroll 8
+        for (int v = 0; v < count; v++) {
+            VEC total = sum[0][v];
+#pragma GCC unroll 4
+            for (int k = 1; k < edges; k++) total += sum[k][v];
+            KERNEL(store)(out + row * stride + (v < count - 1 ? v * LANES : last), total * scale);
+        }
+    }
+}
+
+#define CASE(n)                                                                                                   \
+    case n:                                                                                                       \
+        if (s->value) KERNEL(sum_range)(s, begin, end, head, from, to - from, n, 1);                              \
+        else KERNEL(sum_range)(s, begin, end, head, from, to - from, n, 0);                                       \
+        break;
+
+static void KERNEL(spmm_sum)(const void *task, int64_t begin, int64_t end) {
+    const struct spmm *s = (const struct spmm *)task;
+    const int64_t vectors = (s->width + LANES - 1) / LANES, ranges = (vectors + MOST - 1) / MOST;
+    for (int64_t head = 0; head < s->heads; head++)
+        for (int64_t range = 0; range < ranges; range++) {
+            const int64_t first = vectors * range / ranges, next = vectors * (range + 1) / ranges;
+            const int64_t from = first * LANES, to = next * LANES < s->width ? next * LANES : s->width;
+            switch (next - first) {
+                CASE(1)
+                CASE(2)
+#if LANES == FULL
+                CASE(3)
+                CASE(4)
+                CASE(5)
+                CASE(6)
+                CASE(7)
+                CASE(8)
+#endif
+            }
+        }
+}
+#undef CASE
+#undef MOST
+#undef AHEAD

@@ -1,0 +1,127 @@
+"""CPU kernels: `IsplibKernels` calls the compiled ones, `Backend` prepares graphs and models for them."""
+
+from __future__ import annotations
+
+import os
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from gnnbench import convs
+from gnnbench.backends import base
+from gnnbench.datasets import NodeDataset
+from gnnbench.errors import BackendUnavailable, did_you_mean
+from gnnbench.graph import Graph
+from gnnbench.ops.kernels import Kernels
+
+try:  # after torch, so that both share one OpenMP runtime
+    import gnnbench.backends._isplib_layout as layout
+    import gnnbench.backends._isplib_spmm as spmm
+
+    MISSING = ""
+except ImportError as error:
+    MISSING = str(error)
+
+ISA = ("baseline", "avx2", "avx512")
+
+
+def isa_level() -> int:
+    """Index into `ISA` of the instruction set in use: the best of this processor, or lower by `GNNBENCH_ISA`.
+
+    Raises:
+        BackendUnavailable: `GNNBENCH_ISA` is unknown or more than this processor has.
+    """
+    highest: int = layout.highest_isa()
+    asked = os.environ.get("GNNBENCH_ISA", "") or ISA[highest]
+    if asked not in ISA:
+        raise BackendUnavailable(f"GNNBENCH_ISA={asked!r} is unknown{did_you_mean(asked, ISA)}")
+    if ISA.index(asked) > highest:
+        raise BackendUnavailable(
+            f"GNNBENCH_ISA={asked!r} is more than this processor has; allowed: {', '.join(ISA[: highest + 1])}"
+        )
+    return ISA.index(asked)
+
+
+def report() -> dict[str, str | int]:
+    """What `doctor` and results say of the kernels: whether they are built, instruction set, OpenMP, threads."""
+    if MISSING:
+        return {"built": "no", "reason": MISSING}
+    return {
+        "built": "yes",
+        "isa": ISA[isa_level()],
+        "openmp": layout.openmp_version(),
+        "threads": torch.get_num_threads(),
+    }
+
+
+class IsplibKernels(Kernels):
+    """Cython kernels for float32 and float64 on CPU; results do not depend on the number of threads.
+
+    Args:
+        isa: index into `ISA`; None for what `isa_level` finds.
+        threads: None for `torch.get_num_threads()` at every call.
+    """
+
+    name: ClassVar[str] = "isplib"
+    accelerated: ClassVar[frozenset[str]] = frozenset({"spmm"})
+
+    def __init__(self, isa: int | None = None, threads: int | None = None) -> None:
+        self.isa = isa_level() if isa is None else isa
+        self.threads = threads
+
+    def unsupported(self, op: str, graph: Graph, *tensors: Tensor | None) -> list[str]:
+        reasons = []
+        for tensor in tensors:
+            if tensor is not None and tensor.device.type != "cpu":
+                reasons.append(f"a tensor is on {tensor.device}; isplib runs on the CPU")
+            elif tensor is not None and tensor.dtype not in (torch.float32, torch.float64):
+                reasons.append(f"a tensor has type {tensor.dtype}; isplib computes in float32 and float64")
+        return reasons
+
+    def spmm(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> Tensor:
+        x = x.contiguous()
+        value = None if value is None else value.contiguous()
+        out = torch.empty(graph.num_rows, *x.shape[1:], dtype=x.dtype)
+        per_head = value is not None and value.dim() == 2
+        heads = x.size(1) if per_head else 1
+        spmm.sum(
+            graph.rowptr.data_ptr(),
+            graph.col.data_ptr(),
+            0 if value is None else value.data_ptr(),
+            x.data_ptr(),
+            out.data_ptr(),
+            graph.num_rows,
+            heads,
+            x[0].numel() // heads if len(x) else 0,
+            heads,
+            reduce == "mean",
+            x.dtype == torch.float64,
+            self.isa,
+            self.threads or torch.get_num_threads(),
+        )
+        return out
+
+
+class Backend(base.Backend):
+    """Untouched PyG models whose convs run on `IsplibKernels`."""
+
+    name = "isplib"
+    takes_rewrites = True
+
+    @classmethod
+    def unavailable(cls) -> list[str]:
+        if not MISSING:
+            return []
+        return [
+            f"its kernels are not built ({MISSING}); install a C compiler such as gcc, then run `pip install -e .`"
+        ]
+
+    def prepare(self, model: torch.nn.Module, dataset: NodeDataset) -> base.Prepared:
+        kernels = IsplibKernels()
+        bindings = convs.bind(
+            model, kernels, transform_first=self.config.transform_first, fold_norm=self.config.fold_norm
+        )
+        graph = Graph.from_edge_index(dataset.edge_index, dataset.num_nodes, layout=kernels)
+        convs.warm(model, graph)
+        return base.Prepared(graph, bindings)
