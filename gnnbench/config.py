@@ -31,9 +31,18 @@ class DatasetConfig(Section):
     to_undirected: bool = Field(False, description="add the reverse of every edge")
     normalize_features: bool = Field(False, description="scale each node's features to sum to one")
     random_features: Count = Field(0, description="width of seeded random features where the graph has none")
+    random_labels: Count = Field(0, description="classes of seeded random labels where the graph has none")
     train_share: Fraction = Field(0.6, description="share of training nodes where the source has no split")
     val_share: Fraction = Field(0.2, description="share of validation nodes where the source has no split")
-    seed: int = Field(0, description="seeds everything that is drawn: features, labels, split, graph")
+    seed: Count = Field(0, description="seeds everything that is drawn: features, labels, split, graph")
+
+    @model_validator(mode="after")
+    def _shares_fit(self) -> DatasetConfig:
+        if self.train_share + self.val_share > 1:
+            raise ValueError(
+                f"train_share {self.train_share} and val_share {self.val_share} add up to more than 1"
+            )
+        return self
 
 
 class ModelConfig(Section):
