@@ -4,22 +4,24 @@ Each file has
     CONV: the name of the class in `torch_geometric.nn`;
     unsupported(conv): sentences, each a reason why the conv cannot be computed exactly;
     ops(conv): the ops its forward uses, by the names of `Kernels` and of `ops.attention`;
-    rewrites(conv, transform_first=, fold_norm=): which of the wanted exact rewrites apply to this conv;
-    adjacency(conv, graph): the graph it aggregates over;
-    forward(conv, kernels, rewrites, x, graph): its output, from its own parameters.
+    forward(conv, kernels, rewrites, x, graph): its output, from its own parameters;
+and, where there is something to say,
+    rewrites(conv, transform_first=, fold_norm=): which of the allowed exact rewrites apply to this conv;
+    weighted(conv, rewrites): whether its edges carry weights though none of its ops is an attention.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from types import ModuleType
+from typing import Any
 
 from torch.nn import Module
 from torch_geometric.nn import MessagePassing
 
 from gnnbench import registry
 from gnnbench.binding import Binding
-from gnnbench.convs import _checks
+from gnnbench.convs import _checks, _graph
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import Kernels
@@ -46,7 +48,7 @@ def bind(model: Module, kernels: Kernels, *, transform_first: bool, fold_norm: b
         raise UnsupportedOp(f"this model on {kernels.name!r} kernels", reasons)
     bindings = []
     for path, conv, module in bound:
-        rewrites = module.rewrites(conv, transform_first=transform_first, fold_norm=fold_norm)
+        rewrites = _rewrites(conv, module, transform_first=transform_first, fold_norm=fold_norm)
         conv.forward = _checks.BoundForward(module.forward, conv, kernels, frozenset(rewrites))
         who = {op: _who(op, kernels) for op in module.ops(conv)}
         bindings.append(Binding(path, module.CONV, who, rewrites))
@@ -56,9 +58,10 @@ def bind(model: Module, kernels: Kernels, *, transform_first: bool, fold_norm: b
 def warm(model: Module, graph: Graph) -> None:
     """Compute what the convs of a bound `model` keep per graph, so that it counts as preparation."""
     for _, conv, module in _convs(model):
-        adjacency = module.adjacency(conv, graph)
-        _ = adjacency.transpose
-        if any(op in COMPOSED for op in module.ops(conv)):
+        used, adjacency = module.ops(conv), _graph.adjacency(conv, graph)
+        if "spmm" in used:
+            _ = adjacency.transpose
+        if COMPOSED & {*used} or (hasattr(module, "weighted") and module.weighted(conv, conv.forward.args[2])):
             _ = adjacency.perm, adjacency.row
 
 
@@ -77,11 +80,15 @@ def table() -> dict[str, ModuleType]:
     return {module.CONV: module for module in modules}
 
 
-def _convs(model: Module) -> Iterator[tuple[str, Module, ModuleType]]:
+def _convs(model: Module) -> Iterator[tuple[str, Any, Any]]:
     known = table()
     for path, conv in model.named_modules():
         if isinstance(conv, MessagePassing):
             yield path, conv, known.get(_checks.pyg_class(conv).__name__)
+
+
+def _rewrites(conv: Module, module: ModuleType, **allowed: bool) -> list[str]:
+    return module.rewrites(conv, **allowed) if hasattr(module, "rewrites") else []
 
 
 def _who(op: str, kernels: Kernels) -> str:

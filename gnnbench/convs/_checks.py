@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from torch import Tensor
 from torch.nn import Linear, Module
 from torch.nn.parameter import is_lazy
 from torch_geometric.nn import Linear as PygLinear
@@ -19,7 +20,7 @@ HOOKS = frozenset(
 )
 
 
-class BoundForward(partial):  # type: ignore[type-arg]
+class BoundForward(partial[Tensor]):
     """The forward that `convs.bind` sets on an instance; a conv bound twice runs what was bound last."""
 
 
@@ -53,10 +54,20 @@ def common(conv: MessagePassing, aggr: Sequence[str] = ("add", "sum")) -> list[s
     return reasons
 
 
+def is_untouched(module: Module, *kinds: type[Module]) -> bool:
+    """Whether `module` is of exactly one of `kinds` and nothing is hooked into its call."""
+    hooks = (
+        module._forward_hooks,
+        module._forward_pre_hooks,
+        module._backward_hooks,
+        module._backward_pre_hooks,
+    )
+    return type(module) in kinds and not any(hooks) and "forward" not in vars(module)
+
+
 def is_plain_linear(layer: Module) -> bool:
     """Whether `layer` is nothing but `x @ weight.T + bias`, so that it commutes with a sum over edges."""
-    hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
-    return type(layer) in (Linear, PygLinear) and not any(hooks) and "forward" not in vars(layer)
+    return is_untouched(layer, Linear, PygLinear)
 
 
 def _changed(conv: MessagePassing) -> list[str]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn import Module
+from torch_geometric.nn import GCNConv
 
-from gnnbench.convs import _checks
+from gnnbench.convs import _checks, _graph
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.spmm import spmm
@@ -14,28 +14,27 @@ from gnnbench.ops.spmm import spmm
 CONV = "GCNConv"
 
 
-def unsupported(conv: Module) -> list[str]:
+def unsupported(conv: GCNConv) -> list[str]:
     return _checks.common(conv)
 
 
-def ops(conv: Module) -> list[str]:
+def ops(conv: GCNConv) -> list[str]:
     return ["spmm"]
 
 
-def rewrites(conv: Module, *, transform_first: bool, fold_norm: bool) -> list[str]:
+def rewrites(conv: GCNConv, *, transform_first: bool, fold_norm: bool) -> list[str]:
     """PyG multiplies by the weights first; `aggregate_first` is its opposite, where the input is narrower."""
     narrower = conv.lin.in_channels < conv.lin.out_channels and _checks.is_plain_linear(conv.lin)
     return ["aggregate_first"] * (transform_first and narrower) + ["fold_norm"] * (fold_norm and conv.normalize)
 
 
-def adjacency(conv: Module, graph: Graph) -> Graph:
-    # Without edge weights PyG gives a loop weight one even where conv.improved asks for two.
-    return graph.with_self_loops if conv.add_self_loops else graph
+def weighted(conv: GCNConv, rewrites: frozenset[str]) -> bool:
+    return bool(conv.normalize) and "fold_norm" not in rewrites
 
 
-def forward(conv: Module, kernels: Kernels, rewrites: frozenset[str], x: Tensor, graph: Graph) -> Tensor:
+def forward(conv: GCNConv, kernels: Kernels, rewrites: frozenset[str], x: Tensor, graph: Graph) -> Tensor:
     """Output [N, out_channels] of features x [N, in_channels]."""
-    graph = adjacency(conv, graph)
+    graph = _graph.adjacency(conv, graph)
     weight, bias = conv.lin.weight, conv.bias
     if "aggregate_first" in rewrites:
         return torch.nn.functional.linear(_aggregate(conv, kernels, rewrites, x, graph, None), weight, bias)
@@ -43,7 +42,7 @@ def forward(conv: Module, kernels: Kernels, rewrites: frozenset[str], x: Tensor,
 
 
 def _aggregate(
-    conv: Module, kernels: Kernels, rewrites: frozenset[str], x: Tensor, graph: Graph, bias: Tensor | None
+    conv: GCNConv, kernels: Kernels, rewrites: frozenset[str], x: Tensor, graph: Graph, bias: Tensor | None
 ) -> Tensor:
     if "fold_norm" in rewrites:
         scale = _scale(graph, x.dtype)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn import Module
+from torch_geometric.nn import SAGEConv
 
 from gnnbench.convs import _checks
 from gnnbench.graph import Graph
@@ -15,26 +15,22 @@ from gnnbench.ops.spmm import spmm
 CONV = "SAGEConv"
 
 
-def unsupported(conv: Module) -> list[str]:
+def unsupported(conv: SAGEConv) -> list[str]:
     return _checks.common(conv, aggr=("add", *REDUCTIONS))
 
 
-def ops(conv: Module) -> list[str]:
+def ops(conv: SAGEConv) -> list[str]:
     return ["spmm_extremum" if conv.aggr in EXTREMA else "spmm"]
 
 
-def rewrites(conv: Module, *, transform_first: bool, fold_norm: bool) -> list[str]:
+def rewrites(conv: SAGEConv, *, transform_first: bool, fold_norm: bool) -> list[str]:
     """Multiplying by the weights commutes with sums and means of neighbours, not with their extrema."""
     narrower = conv.lin_l.out_channels < conv.lin_l.in_channels
     commutes = conv.aggr not in EXTREMA and _checks.is_plain_linear(conv.lin_l)
     return ["transform_first"] * (transform_first and narrower and commutes)
 
 
-def adjacency(conv: Module, graph: Graph) -> Graph:
-    return graph
-
-
-def forward(conv: Module, kernels: Kernels, rewrites: frozenset[str], x: Tensor, graph: Graph) -> Tensor:
+def forward(conv: SAGEConv, kernels: Kernels, rewrites: frozenset[str], x: Tensor, graph: Graph) -> Tensor:
     """Output [N, out_channels] of features x [N, in_channels]."""
     reduce = "sum" if conv.aggr == "add" else conv.aggr
     source = conv.lin(x).relu() if conv.project else x

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch.nn import BatchNorm1d, Identity, LayerNorm, Linear, Module, ModuleLis
 
 from gnnbench.config import ModelConfig
 
-NORMS = {"none": lambda width: Identity(), "batch": BatchNorm1d, "layer": LayerNorm}
+NORMS: dict[str, Callable[[int], Module]] = {"none": Identity, "batch": BatchNorm1d, "layer": LayerNorm}
 
 
 class Stack(Module):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -27,7 +28,7 @@ def conv(config: Config, in_channels: int, out_channels: int, last: bool) -> Mod
 
     widths = [in_channels, *[config.hidden] * (config.mlp_layers - 1), out_channels]
     layers: list[Module] = [Linear(widths[0], widths[1])]
-    for width, following in zip(widths[1:], widths[2:]):
+    for width, following in pairwise(widths[1:]):
         layers += [BatchNorm1d(width)] if config.mlp_norm else []
         layers += [ReLU(), Linear(width, following)]
     return GINConv(Sequential(*layers), train_eps=config.train_eps)

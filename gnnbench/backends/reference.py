@@ -1,0 +1,26 @@
+"""The op specification in plain torch, bound like every accelerated backend: slow, and right by inspection."""
+
+from __future__ import annotations
+
+import torch
+
+from gnnbench import convs
+from gnnbench.backends import base
+from gnnbench.datasets import NodeDataset
+from gnnbench.graph import Graph
+from gnnbench.ops.kernels import Kernels
+
+
+class Backend(base.Backend):
+    """Untouched PyG models whose convs run on `ops.Kernels`."""
+
+    name = "reference"
+    takes_rewrites = True
+
+    def prepare(self, model: torch.nn.Module, dataset: NodeDataset) -> base.Prepared:
+        bindings = convs.bind(
+            model, Kernels(), transform_first=self.config.transform_first, fold_norm=self.config.fold_norm
+        )
+        graph = Graph.from_edge_index(dataset.edge_index, dataset.num_nodes)
+        convs.warm(model, graph)
+        return base.Prepared(graph, bindings)

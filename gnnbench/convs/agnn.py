@@ -1,0 +1,29 @@
+"""AGNNConv: attention by cosine similarity, with one trained temperature (Thekumparampil et al. 2018)."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+from torch_geometric.nn import AGNNConv
+
+from gnnbench.convs import _checks, _graph
+from gnnbench.graph import Graph
+from gnnbench.ops.attention import dot_attention
+from gnnbench.ops.kernels import Kernels
+
+CONV = "AGNNConv"
+
+
+def unsupported(conv: AGNNConv) -> list[str]:
+    return _checks.common(conv)
+
+
+def ops(conv: AGNNConv) -> list[str]:
+    return ["dot_attention", "sddmm", "edge_softmax", "spmm"]
+
+
+def forward(conv: AGNNConv, kernels: Kernels, rewrites: frozenset[str], x: Tensor, graph: Graph) -> Tensor:
+    """Output [N, F] of features x [N, F]."""
+    value = x.unsqueeze(1)  # one head
+    key = F.normalize(value, dim=-1)
+    return dot_attention(kernels, _graph.adjacency(conv, graph), conv.beta * key, key, value).squeeze(1)

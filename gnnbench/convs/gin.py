@@ -1,0 +1,49 @@
+"""GINConv: out = nn((1 + eps) x + sum of x over neighbours) (Xu et al. 2019, equation 4.1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Sequential
+from torch_geometric.nn import GINConv
+
+from gnnbench.convs import _checks
+from gnnbench.graph import Graph
+from gnnbench.ops.kernels import Kernels
+from gnnbench.ops.spmm import spmm
+
+CONV = "GINConv"
+
+
+def unsupported(conv: GINConv) -> list[str]:
+    return _checks.common(conv)
+
+
+def ops(conv: GINConv) -> list[str]:
+    return ["spmm"]
+
+
+def rewrites(conv: GINConv, *, transform_first: bool, fold_norm: bool) -> list[str]:
+    """The sum commutes with the weights of the first layer of `nn`, if that is a linear one."""
+    first = conv.nn[0] if _checks.is_untouched(conv.nn, Sequential) and len(conv.nn) else conv.nn
+    narrower = _checks.is_plain_linear(first) and first.weight.size(0) < first.weight.size(1)
+    return ["transform_first"] * (transform_first and narrower)
+
+
+def forward(conv: GINConv, kernels: Kernels, rewrites: frozenset[str], x: Tensor, graph: Graph) -> Tensor:
+    """Output [N, out_channels] of features x [N, in_channels]."""
+    if "transform_first" not in rewrites:
+        return conv.nn(_sum(conv, kernels, x, graph))
+    layers: list[Any] = [*conv.nn] if isinstance(conv.nn, Sequential) else [conv.nn]
+    weight, bias = layers[0].weight, layers[0].bias
+    out = _sum(conv, kernels, x @ weight.t(), graph)
+    out = out if bias is None else out + bias
+    for layer in layers[1:]:
+        out = layer(out)
+    return out
+
+
+def _sum(conv: GINConv, kernels: Kernels, x: Tensor, graph: Graph) -> Tensor:
+    return torch.addcmul(spmm(kernels, graph, x), x, 1 + conv.eps)
