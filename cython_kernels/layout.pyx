@@ -1,18 +1,44 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 """Sorting of edges into rows; `gnnbench.backends.isplib` has checked every index, so addresses are trusted here."""
 
+from cython.parallel cimport prange
+from libc.stdint cimport int32_t, int64_t, uintptr_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy, memset
+
 cdef extern from "kernel.h":
     int isa_highest() noexcept nogil
+    int64_t split_rows(const int64_t *rowptr, int64_t rows, int64_t part, int64_t parts) noexcept nogil
+
 cdef extern from *:
     """
-    #ifdef _OPENMP
-    #include <omp.h>
-    #define OPENMP_VERSION _OPENMP
-    #else
-    #define OPENMP_VERSION 0
+    #ifndef _OPENMP
+    #define _OPENMP 0
     #endif
     """
-    const int OPENMP_VERSION
+    const int _OPENMP
+
+cdef struct Edge:
+    int32_t row, col, id
+
+# Edges as they are given: COO (rowptr is NULL), or the CSR matrix whose transpose is wanted (coo_row is NULL).
+cdef struct Source:
+    const int64_t *coo_row
+    const int64_t *coo_col
+    const int64_t *rowptr
+    const int32_t *col
+    int64_t num_rows, edges
+
+# The rows being built, through buckets of 2^shift neighbouring rows that one thread sorts within its cache.
+cdef struct Target:
+    int64_t *rowptr
+    int32_t *col
+    int32_t *perm
+    int64_t num_rows, num_cols
+    int shift
+    int64_t *bucket  # [buckets + 1], where each bucket's edges begin
+    int64_t *cursor  # [num_rows]
+    Edge *edges
 
 
 def highest_isa() -> int:
@@ -22,4 +48,238 @@ def highest_isa() -> int:
 
 def openmp_version() -> int:
     """The `_OPENMP` date the kernels were compiled with, 0 without OpenMP."""
-    return OPENMP_VERSION
+    return _OPENMP
+
+
+def csr(uintptr_t row, uintptr_t col, int64_t edges, uintptr_t out_rowptr, uintptr_t out_col, uintptr_t out_perm,
+        int64_t num_rows, int64_t num_cols, int threads):
+    """Sort COO edges (int64) by row, then column, equal edges in their order."""
+    cdef Source source
+    source.coo_row, source.coo_col, source.edges = <const int64_t *>row, <const int64_t *>col, edges
+    source.rowptr, source.col, source.num_rows = NULL, NULL, num_rows
+    build(&source, out_rowptr, out_col, out_perm, num_rows, num_cols, threads)
+
+
+def transpose(uintptr_t rowptr, uintptr_t col, int64_t rows, int64_t edges, uintptr_t out_rowptr, uintptr_t out_col,
+              uintptr_t out_perm, int64_t num_cols, int threads):
+    """The rows of the transposed matrix, equal edges in their order."""
+    cdef Source source
+    source.coo_row, source.coo_col, source.edges = NULL, NULL, edges
+    source.rowptr, source.col, source.num_rows = <const int64_t *>rowptr, <const int32_t *>col, rows
+    build(&source, out_rowptr, out_col, out_perm, num_cols, rows, threads)
+
+
+cdef build(const Source *source, uintptr_t rowptr, uintptr_t col, uintptr_t perm, int64_t num_rows, int64_t num_cols,
+           int threads):
+    cdef Target target
+    cdef int64_t wanted = min(source.edges >> 16, 1 << 10), buckets, b
+    cdef int piece, pieces = threads if source.edges > 1 << 16 else 1
+    cdef int64_t *counts
+    target.rowptr, target.col, target.perm = <int64_t *>rowptr, <int32_t *>col, <int32_t *>perm
+    target.num_rows, target.num_cols, target.shift = num_rows, num_cols, 0
+    while num_rows >> target.shift > wanted:
+        target.shift += 1
+    buckets = (num_rows >> target.shift) + 1
+    counts = <int64_t *>calloc(pieces * buckets, sizeof(int64_t))
+    target.bucket = <int64_t *>malloc((buckets + 1) * sizeof(int64_t))
+    target.cursor = <int64_t *>calloc(num_rows + 1, sizeof(int64_t))
+    target.edges = <Edge *>malloc((source.edges + 1) * sizeof(Edge))
+    try:
+        if not (counts and target.bucket and target.cursor and target.edges):
+            raise MemoryError(f"no memory to sort {source.edges} edges")
+        with nogil:
+            for piece in prange(pieces, num_threads=pieces, schedule="static"):
+                distribute(source, &target, counts + piece * buckets, piece, pieces, True)
+            bucket_starts(&target, counts, pieces, buckets)
+            for piece in prange(pieces, num_threads=pieces, schedule="static"):
+                distribute(source, &target, counts + piece * buckets, piece, pieces, False)
+            for b in prange(buckets, num_threads=pieces, schedule="dynamic", chunksize=1):
+                sort_bucket(&target, b, source.coo_row != NULL)
+            target.rowptr[num_rows] = source.edges
+    finally:
+        free(counts)
+        free(target.bucket)
+        free(target.cursor)
+        free(target.edges)
+
+
+cdef void distribute(const Source *s, const Target *t, int64_t *counts, int piece, int pieces,
+                     bint count_only) noexcept nogil:
+    # Piece after piece and bucket by bucket, edges keep their order, whatever the number of pieces.
+    cdef int64_t begin = s.edges * piece // pieces, end = s.edges * (piece + 1) // pieces, e, row = 0, low, high
+    cdef Edge *slot
+    if count_only:
+        for e in range(begin, end):
+            counts[(s.coo_row[e] if s.rowptr == NULL else s.col[e]) >> t.shift] += 1
+    elif s.rowptr == NULL:
+        for e in range(begin, end):
+            slot = t.edges + counts[s.coo_row[e] >> t.shift]
+            counts[s.coo_row[e] >> t.shift] += 1
+            slot.row, slot.col, slot.id = <int32_t>s.coo_row[e], <int32_t>s.coo_col[e], <int32_t>e
+    else:
+        low, high = 0, s.num_rows
+        while low < high:  # the row of edge `begin`: the last one that starts at or before it
+            row = (low + high) // 2
+            if s.rowptr[row + 1] <= begin:
+                low = row + 1
+            else:
+                high = row
+        row = low
+        for e in range(begin, end):
+            while s.rowptr[row + 1] <= e:
+                row += 1
+            slot = t.edges + counts[s.col[e] >> t.shift]
+            counts[s.col[e] >> t.shift] += 1
+            slot.row, slot.col, slot.id = s.col[e], <int32_t>row, <int32_t>e
+
+
+cdef void bucket_starts(const Target *t, int64_t *counts, int pieces, int64_t buckets) noexcept nogil:
+    cdef int64_t b, total = 0, count
+    cdef int piece
+    for b in range(buckets):
+        t.bucket[b] = total
+        for piece in range(pieces):
+            count = counts[piece * buckets + b]
+            counts[piece * buckets + b] = total
+            total += count
+    t.bucket[buckets] = total
+
+
+cdef void sort_bucket(const Target *t, int64_t b, bint sort_cols) noexcept nogil:
+    cdef int64_t first = b << t.shift, last = min((b + 1) << t.shift, t.num_rows), row, e, start = t.bucket[b], at
+    for e in range(t.bucket[b], t.bucket[b + 1]):
+        t.cursor[t.edges[e].row] += 1
+    for row in range(first, last):
+        t.rowptr[row] = start
+        start += t.cursor[row]
+        t.cursor[row] = t.rowptr[row]
+    for e in range(t.bucket[b], t.bucket[b + 1]):
+        at = t.cursor[t.edges[e].row]
+        t.cursor[t.edges[e].row] += 1
+        t.col[at], t.perm[at] = t.edges[e].col, t.edges[e].id
+    if sort_cols:
+        for row in range(first, last):
+            sort_row(t.col + t.rowptr[row], t.perm + t.rowptr[row], t.cursor[row] - t.rowptr[row], t.num_cols,
+                     <int32_t *>(t.edges + t.bucket[b]))
+
+
+cdef void sort_row(int32_t *col, int32_t *perm, int64_t count, int64_t num_cols, int32_t *spare) noexcept nogil:
+    # Stable, by insertion where short, otherwise by digits through `spare` [2 * count] and back.
+    cdef int64_t i = 1, j
+    cdef int32_t c, p
+    cdef int bits = 1, digit, shift = 0
+    while i < count and col[i - 1] <= col[i]:
+        i += 1
+    if i >= count:
+        return
+    if count <= 64:
+        for i in range(i, count):
+            c, p, j = col[i], perm[i], i
+            while j > 0 and col[j - 1] > c:
+                col[j], perm[j] = col[j - 1], perm[j - 1]
+                j -= 1
+            col[j], perm[j] = c, p
+        return
+    while num_cols > <int64_t>1 << bits:
+        bits += 1
+    digit = (bits + 1) // 2 if bits <= 22 else (bits + 3) // 4
+    while shift < bits:
+        by_digit(col, perm, spare, spare + count, count, shift, digit)
+        by_digit(spare, spare + count, col, perm, count, shift + digit, digit)
+        shift += 2 * digit
+
+
+cdef void by_digit(const int32_t *col, const int32_t *perm, int32_t *to_col, int32_t *to_perm, int64_t count,
+                   int shift, int digit) noexcept nogil:
+    cdef int32_t start[1 << 11]
+    cdef int32_t mask = (1 << digit) - 1, total = 0, n, d
+    cdef int64_t i
+    memset(start, 0, sizeof(int32_t) << digit)
+    for i in range(count):
+        start[(<int64_t>col[i] >> shift) & mask] += 1
+    for d in range(mask + 1):
+        n = start[d]
+        start[d] = total
+        total += n
+    for i in range(count):
+        d = (<int64_t>col[i] >> shift) & mask
+        to_col[start[d]], to_perm[start[d]] = col[i], perm[i]
+        start[d] += 1
+
+
+def is_symmetric(uintptr_t rowptr_, uintptr_t col_, int64_t rows, int threads) -> bool:
+    """Whether the rows of a square matrix are also its columns: each row is met in order by its reverse edges."""
+    cdef const int64_t *rowptr = <const int64_t *>rowptr_
+    cdef int64_t *cursor = <int64_t *>malloc((rows + 1) * sizeof(int64_t))
+    cdef int piece, pieces = threads if rowptr[rows] > 1 << 16 else 1, differs = 0
+    if not cursor:
+        raise MemoryError(f"no memory to compare {rows} rows with their transpose")
+    with nogil:
+        memcpy(cursor, rowptr, rows * sizeof(int64_t))
+        for piece in prange(pieces, num_threads=pieces, schedule="static"):
+            meet(rowptr, <const int32_t *>col_, rows, cursor, split_rows(rowptr, rows, piece, pieces),
+                 split_rows(rowptr, rows, piece + 1, pieces), &differs)
+    free(cursor)
+    return not differs
+
+
+cdef void meet(const int64_t *rowptr, const int32_t *col, int64_t rows, int64_t *cursor, int64_t begin, int64_t end,
+               int *differs) noexcept nogil:
+    # Of every row, the edges to the columns begin..end, which are this thread's rows of the transpose.
+    cdef int64_t row, e, low, high
+    for row in range(rows):
+        low, high = rowptr[row], rowptr[row + 1]
+        while begin > 0 and low < high:
+            e = (low + high) // 2
+            if col[e] < begin:
+                low = e + 1
+            else:
+                high = e
+        for e in range(low, rowptr[row + 1]):
+            if col[e] >= end:
+                break
+            if cursor[col[e]] >= rowptr[col[e] + 1] or col[cursor[col[e]]] != row:
+                differs[0] = 1
+            cursor[col[e]] += 1
+        if differs[0]:
+            return
+
+
+def self_loop_rows(uintptr_t rowptr_, uintptr_t col_, int64_t rows, uintptr_t out_rowptr):
+    """Where rows begin once every row has exactly one entry on the diagonal; [rows + 1]."""
+    cdef const int64_t *rowptr = <const int64_t *>rowptr_
+    cdef const int32_t *col = <const int32_t *>col_
+    cdef int64_t *out = <int64_t *>out_rowptr
+    cdef int64_t row, e, loops
+    with nogil:
+        out[0] = 0
+        for row in range(rows):
+            loops = 0
+            for e in range(rowptr[row], rowptr[row + 1]):
+                loops += col[e] == row
+            out[row + 1] = out[row] + rowptr[row + 1] - rowptr[row] - loops + 1
+
+
+def self_loop_cols(uintptr_t rowptr_, uintptr_t col_, int64_t rows, uintptr_t out_rowptr, uintptr_t out_col,
+                   int threads):
+    """The columns that go with `self_loop_rows`."""
+    cdef const int64_t *rowptr = <const int64_t *>rowptr_
+    cdef const int32_t *col = <const int32_t *>col_
+    cdef const int64_t *starts = <const int64_t *>out_rowptr
+    cdef int32_t *out = <int32_t *>out_col
+    cdef int64_t row
+    with nogil:
+        for row in prange(rows, num_threads=threads if rowptr[rows] > 1 << 16 else 1, schedule="static"):
+            copy_with_loop(col, rowptr[row], rowptr[row + 1], <int32_t>row, out + starts[row])
+
+
+cdef void copy_with_loop(const int32_t *col, int64_t begin, int64_t end, int32_t row, int32_t *out) noexcept nogil:
+    cdef int64_t before = begin, after
+    while before < end and col[before] < row:
+        before += 1
+    after = before
+    while after < end and col[after] == row:
+        after += 1
+    memcpy(out, col + begin, (before - begin) * sizeof(int32_t))
+    out[before - begin] = row
+    memcpy(out + before - begin + 1, col + after, (end - after) * sizeof(int32_t))

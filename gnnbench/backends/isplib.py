@@ -12,7 +12,7 @@ from gnnbench import convs
 from gnnbench.backends import base
 from gnnbench.datasets import NodeDataset
 from gnnbench.errors import BackendUnavailable, did_you_mean
-from gnnbench.graph import Graph
+from gnnbench.graph import Compressed, Graph
 from gnnbench.ops.kernels import Kernels
 
 try:  # after torch, so that both share one OpenMP runtime
@@ -79,6 +79,56 @@ class IsplibKernels(Kernels):
                 reasons.append(f"a tensor has type {tensor.dtype}; isplib computes in float32 and float64")
         return reasons
 
+    def csr(self, row: Tensor, col: Tensor, num_rows: int, num_cols: int) -> Compressed:
+        row, col = row.contiguous(), col.contiguous()
+        out = _compressed(num_rows, row.numel())
+        layout.csr(
+            row.data_ptr(),
+            col.data_ptr(),
+            row.numel(),
+            *(part.data_ptr() for part in out),
+            num_rows,
+            num_cols,
+            self._threads,
+        )
+        return out
+
+    def transpose(self, rowptr: Tensor, col: Tensor, num_cols: int) -> Compressed:
+        out = _compressed(num_cols, col.numel())
+        layout.transpose(
+            rowptr.data_ptr(),
+            col.data_ptr(),
+            rowptr.numel() - 1,
+            col.numel(),
+            *(part.data_ptr() for part in out),
+            num_cols,
+            self._threads,
+        )
+        return out
+
+    def is_symmetric(self, rowptr: Tensor, col: Tensor) -> bool:
+        symmetric: bool = layout.is_symmetric(rowptr.data_ptr(), col.data_ptr(), rowptr.numel() - 1, self._threads)
+        return symmetric
+
+    def with_self_loops(self, rowptr: Tensor, col: Tensor) -> tuple[Tensor, Tensor]:
+        rows = rowptr.numel() - 1
+        out_rowptr = torch.empty_like(rowptr)
+        layout.self_loop_rows(rowptr.data_ptr(), col.data_ptr(), rows, out_rowptr.data_ptr())
+        out_col = torch.empty(int(out_rowptr[-1]), dtype=torch.int32)
+        layout.self_loop_cols(
+            rowptr.data_ptr(),
+            col.data_ptr(),
+            rows,
+            out_rowptr.data_ptr(),
+            out_col.data_ptr(),
+            self._threads,
+        )
+        return out_rowptr, out_col
+
+    @property
+    def _threads(self) -> int:
+        return self.threads or torch.get_num_threads()
+
     def spmm(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> Tensor:
         x = x.contiguous()
         value = None if value is None else value.contiguous()
@@ -98,9 +148,17 @@ class IsplibKernels(Kernels):
             reduce == "mean",
             x.dtype == torch.float64,
             self.isa,
-            self.threads or torch.get_num_threads(),
+            self._threads,
         )
         return out
+
+
+def _compressed(rows: int, edges: int) -> Compressed:
+    return Compressed(
+        torch.empty(rows + 1, dtype=torch.int64),
+        torch.empty(edges, dtype=torch.int32),
+        torch.empty(edges, dtype=torch.int32),
+    )
 
 
 class Backend(base.Backend):
