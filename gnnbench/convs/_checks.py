@@ -73,10 +73,16 @@ def is_plain_linear(layer: Module) -> bool:
 def _changed(conv: MessagePassing) -> list[str]:
     kind, pyg = type(conv), pyg_class(conv)
     changed = [name for name in METHODS if getattr(kind, name) is not getattr(pyg, name)]
-    changed += [
-        name
-        for name in COMPILED
-        if getattr(kind, name) not in (getattr(MessagePassing, name), vars(kind).get(f"_jinja_{name}"))
-    ]
-    changed += [name for name in METHODS if name in vars(conv) and not isinstance(vars(conv)[name], BoundForward)]
-    return changed
+    changed += [name for name in COMPILED if not _compiled_by_pyg(kind, pyg, name)]
+    own = {name: vars(conv)[name] for name in METHODS if name in vars(conv)}
+    return changed + [name for name, method in own.items() if not isinstance(method, BoundForward)]
+
+
+def _compiled_by_pyg(kind: type, pyg: type, name: str) -> bool:
+    """Whether no subclass below `pyg` defines `name` itself; PyG's versions live in modules named so."""
+    below = kind.__mro__[: kind.__mro__.index(pyg)]
+    return all(
+        vars(cls)[name].__module__.startswith(f"{cls.__module__}_{cls.__name__}")
+        for cls in below
+        if name in vars(cls)
+    )
