@@ -1,19 +1,26 @@
-"""The result of a run: its schema, every raw sample, and its JSON, written atomically."""
+"""The result of a run: its schema, every raw sample, what is drawn from them, and its JSON, written atomically.
+
+`Result.model_json_schema()` is the schema of `results.json`, with the description of every field.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import statistics
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from gnnbench import stats
 from gnnbench.errors import GnnbenchError
 
 SCHEMA_VERSION = 1
 Status = Literal["ok", "interrupted", "oom", "unsupported", "unavailable", "failed"]
+Phase = Literal["epoch", "forward", "backward", "optimizer"]
 
 
 class Record(BaseModel):
@@ -25,31 +32,31 @@ class Record(BaseModel):
 class Sample(Record):
     """One training epoch. Times in seconds, memory in bytes."""
 
-    repeat: int
+    repeat: int = Field(description="from 0; its seed is train.seed + repeat")
     epoch: int = Field(description="from 1")
     warmup: bool = Field(description="measured, kept here, and left out of every summary")
-    forward_s: float
-    backward_s: float
-    optimizer_s: float
+    forward_s: float = Field(description="model and loss")
+    backward_s: float = Field(description="all gradients")
+    optimizer_s: float = Field(description="parameter update")
     epoch_s: float = Field(description="the whole epoch, evaluation excluded")
     peak_memory_bytes: int = Field(
         description="highest memory of the process (CPU) or device (CUDA) in this epoch"
     )
-    loss: float
+    loss: float = Field(description="mean over training nodes, before the update")
 
 
 class Evaluation(Record):
-    """Metrics after an epoch, taken outside the timed region."""
+    """Metrics after an epoch, taken outside the timed region; None where undefined, as without nodes."""
 
     repeat: int
     epoch: int
-    train: float
-    val: float
-    test: float
+    train: float | None
+    val: float | None
+    test: float | None
 
 
 class Summary(Record):
-    """A distribution of times in seconds over all epochs that are not warm-up."""
+    """A distribution of times in seconds over all epochs that are not warm-up (the last one if all are)."""
 
     median: float
     low: float = Field(description="lower end of the 95% bootstrap interval of the median")
@@ -59,23 +66,26 @@ class Summary(Record):
 
 
 class Metrics(Record):
-    """Quality at the epoch with the best validation metric (the last one without validation nodes)."""
+    """Quality at each repeat's best epoch (see `best`), averaged over repeats."""
 
-    name: str
-    train: float
-    val: float
-    test: float
-    test_std: float = Field(description="standard deviation over repeats; zero for one")
+    name: str = Field(description="as `DatasetFacts.metric`")
+    train: float | None
+    val: float | None
+    test: float | None
+    test_std: float | None = Field(description="sample standard deviation over repeats; zero for one")
     per_repeat: list[Evaluation]
 
 
 class DatasetFacts(Record):
+    """What was trained on, after loading."""
+
     name: str
     made_up: list[str] = Field(description="what is not real: graph, features, labels, split")
     nodes: int
     edges: int
     features: int
     classes: int
+    metric: str = Field(description="what evaluations measure, such as accuracy or rocauc; higher is better")
 
 
 class BindingRecord(Record):
@@ -97,22 +107,90 @@ class Result(Record):
     dataset: str = Field(description="the dataset's label, with what is synthetic")
     dataset_facts: DatasetFacts | None = None
     config: dict[str, Any] = Field(description="the resolved configuration")
-    environment: dict[str, Any] = {}
+    environment: dict[str, Any] = Field({}, description="see `gnnbench.environment.describe`")
     bindings: list[BindingRecord] = []
     prepare_s: float | None = Field(None, description="CSR, transpose and plan; once per graph")
     epoch_s: Summary | None = None
     forward_s: Summary | None = None
     backward_s: Summary | None = None
     optimizer_s: Summary | None = None
-    resting_memory_bytes: int | None = Field(
-        None, description="before the first epoch, data and model loaded"
-    )
+    resting_memory_bytes: int | None = Field(None, description="before the first epoch, data and model loaded")
     peak_memory_bytes: int | None = Field(None, description="highest epoch that is not warm-up")
     memory_increase_bytes: int | None = Field(None, description="peak above the resting level")
     metrics: Metrics | None = None
     samples: list[Sample] = []
     evaluations: list[Evaluation] = []
-    warnings: list[str] = []
+    warnings: list[str] = Field([], description="doubts about the figures, with evidence and remedy")
+
+    def refresh(self) -> None:
+        """Set every summary from the raw samples and evaluations."""
+        if self.dataset_facts:
+            self.metrics = metrics(self.evaluations, self.dataset_facts.metric)
+        if not self.samples:
+            return
+        self.epoch_s = summarise(self.samples, "epoch")
+        self.forward_s = summarise(self.samples, "forward")
+        self.backward_s = summarise(self.samples, "backward")
+        self.optimizer_s = summarise(self.samples, "optimizer")
+        self.peak_memory_bytes = max(sample.peak_memory_bytes for sample in counted(self.samples))
+        if self.resting_memory_bytes is not None:
+            self.memory_increase_bytes = self.peak_memory_bytes - self.resting_memory_bytes
+
+
+def counted(samples: Sequence[Sample]) -> list[Sample]:
+    """Samples that are not warm-up; the last one if all are, as after a very early stop."""
+    return [sample for sample in samples if not sample.warmup] or list(samples[-1:])
+
+
+def rounds(samples: Sequence[Sample], phase: Phase) -> list[list[float]]:
+    """Seconds of one phase, one list per repeat, without warm-up."""
+    by_repeat: dict[int, list[float]] = {}
+    for sample in counted(samples):
+        by_repeat.setdefault(sample.repeat, []).append(getattr(sample, f"{phase}_s"))
+    return list(by_repeat.values())
+
+
+def summarise(samples: Sequence[Sample], phase: Phase) -> Summary:
+    """Distribution of one phase's seconds; `samples` holds at least one."""
+    by_repeat = rounds(samples, phase)
+    pooled = [seconds for repeat in by_repeat for seconds in repeat]
+    median, low, high = stats.median_interval(by_repeat)
+    return Summary(median=median, low=low, high=high, mad=stats.mad(pooled), count=len(pooled))
+
+
+def best(evaluations: Sequence[Evaluation]) -> Evaluation:
+    """The evaluation with the highest validation metric, the first of equals; the last one without any."""
+    validated = [evaluation for evaluation in evaluations if evaluation.val is not None]
+    return max(validated, key=lambda evaluation: evaluation.val or 0.0) if validated else evaluations[-1]
+
+
+def metrics(evaluations: Sequence[Evaluation], name: str) -> Metrics | None:
+    """Quality over repeats; None before the first evaluation."""
+    by_repeat: dict[int, list[Evaluation]] = {}
+    for evaluation in evaluations:
+        by_repeat.setdefault(evaluation.repeat, []).append(evaluation)
+    if not by_repeat:
+        return None
+    chosen = [best(of_repeat) for of_repeat in by_repeat.values()]
+    test = [evaluation.test for evaluation in chosen]
+    return Metrics(
+        name=name,
+        train=_mean([evaluation.train for evaluation in chosen]),
+        val=_mean([evaluation.val for evaluation in chosen]),
+        test=_mean(test),
+        test_std=_deviation(test),
+        per_repeat=chosen,
+    )
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
+
+
+def _deviation(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.stdev(known) if len(known) > 1 else 0.0 if known else None
 
 
 def save_json(record: BaseModel, path: Path) -> None:

@@ -6,8 +6,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 RESAMPLES = 2000
+
+Floats = NDArray[np.float64]
+Rounds = Sequence[Sequence[float]]  # one inner sequence per process that was measured
 
 
 class Interval(NamedTuple):
@@ -24,21 +28,24 @@ def mad(samples: Sequence[float]) -> float:
     return float(np.median(np.abs(values - np.median(values))))
 
 
-def median_interval(rounds: Sequence[Sequence[float]]) -> Interval:
+def median_interval(rounds: Rounds) -> Interval:
     """Median of all samples; whole rounds are resampled, then samples within them, as noise comes by both."""
-    draws = _bootstrap(rounds)
-    pooled = np.concatenate([np.asarray(samples, dtype=float) for samples in rounds])
-    return Interval(float(np.median(pooled)), *_ends(draws))
+    rng = np.random.default_rng(0)
+    return Interval(_median(rounds), *_ends(_resampled_medians(rounds, _pick(len(rounds), rng), rng)))
 
 
-def ratio_interval(baseline: Sequence[Sequence[float]], candidate: Sequence[Sequence[float]]) -> Interval:
-    """How many times faster the candidate is: ratio of medians, rounds of both resampled together.
+def ratio_interval(baseline: Rounds, candidate: Rounds) -> Interval:
+    """How many times faster the candidate is: ratio of medians, with its 95% bootstrap interval.
 
-    Round i of both sides ran next to each other, so slow drift of the machine cancels.
+    Where both sides have as many rounds, round i of both ran next to each other, so both are resampled
+    by the same draw of rounds and slow drift of the machine cancels.
     """
-    top, bottom = _bootstrap(baseline), _bootstrap(candidate)
-    value = median_interval(baseline).value / median_interval(candidate).value
-    return Interval(value, *_ends(top / bottom))
+    rng = np.random.default_rng(0)
+    picks = _pick(len(baseline), rng)
+    top = _resampled_medians(baseline, picks, rng)
+    paired = len(candidate) == len(baseline)
+    bottom = _resampled_medians(candidate, picks if paired else _pick(len(candidate), rng), rng)
+    return Interval(_median(baseline) / _median(candidate), *_ends(top / bottom))
 
 
 def falling(samples: Sequence[float]) -> bool:
@@ -53,15 +60,32 @@ def falling(samples: Sequence[float]) -> bool:
     return bool(score / deviation < -2.33 and first > 1.05 * last)
 
 
-def _bootstrap(rounds: Sequence[Sequence[float]]) -> np.ndarray:
-    """`RESAMPLES` medians; the same seed pairs the rounds drawn for two sides of equally many rounds."""
-    arrays = [np.asarray(samples, dtype=float) for samples in rounds]
-    picks = np.random.default_rng(0).integers(len(arrays), size=(RESAMPLES, len(arrays)))
-    within = np.random.default_rng(1)
-    draws = [within.choice(samples, size=(RESAMPLES, len(samples))) for samples in arrays]
-    return np.array([np.median(np.concatenate([draws[i][r] for i in picks[r]])) for r in range(RESAMPLES)])
+def _median(rounds: Rounds) -> float:
+    return float(np.median(np.concatenate([np.asarray(samples, dtype=float) for samples in rounds])))
 
 
-def _ends(draws: np.ndarray) -> tuple[float, float]:
+def _pick(num_rounds: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Rounds drawn with replacement, [RESAMPLES, num_rounds]."""
+    return rng.integers(num_rounds, size=(RESAMPLES, num_rounds))
+
+
+def _resampled_medians(rounds: Rounds, picks: NDArray[np.int64], rng: np.random.Generator) -> Floats:
+    """One median per row of `picks`, [RESAMPLES], each over fresh draws within every picked round."""
+    sizes = np.array([len(samples) for samples in rounds])
+    width = int(sizes.max())
+    table = np.full((len(rounds), width), np.nan)
+    for row, samples in zip(table, rounds, strict=True):
+        row[: len(samples)] = samples
+    size = sizes[picks][..., None]  # [RESAMPLES, R, 1]
+    within = (rng.random((*picks.shape, width)) * size).astype(np.int64)
+    draws = np.where(np.arange(width) < size, table[picks[..., None], within], np.nan)
+    draws = np.sort(draws.reshape(len(picks), -1), axis=1)  # what shorter rounds lack is NaN and sorts last
+    count = sizes[picks].sum(axis=1)
+    rows = np.arange(len(picks))
+    medians: Floats = (draws[rows, (count - 1) // 2] + draws[rows, count // 2]) / 2
+    return medians
+
+
+def _ends(draws: Floats) -> tuple[float, float]:
     low, high = np.quantile(draws, [0.025, 0.975])
     return float(low), float(high)

@@ -1,0 +1,218 @@
+"""Peak memory per epoch, memory at rest, and the limit a run may not exceed."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Protocol
+
+import psutil
+import torch
+
+from gnnbench import config, units
+from gnnbench.errors import ConfigError, OutOfMemory
+
+
+class Meter(Protocol):
+    """Reads the memory of this process or of one device, in bytes."""
+
+    def resting(self) -> int:
+        """Memory in use now, after giving back what is free."""
+
+    def reset(self) -> None:
+        """Start a new peak at the memory in use now."""
+
+    def peak(self) -> int:
+        """Highest memory in use since the last reset."""
+
+
+class HighWaterMark:
+    """The Linux kernel's own record of a process's resident memory, which misses no short peak.
+
+    Writing "5" to `clear_refs` sets `VmHWM` to the memory in use (`man 5 proc_pid_clear_refs`).
+    """
+
+    @staticmethod
+    def available() -> bool:
+        try:
+            HighWaterMark().reset()
+            return HighWaterMark().peak() > 0
+        except (OSError, StopIteration):
+            return False
+
+    def resting(self) -> int:
+        _give_back()
+        self.reset()
+        return self.peak()
+
+    def reset(self) -> None:
+        Path("/proc/self/clear_refs").write_text("5")
+
+    def peak(self) -> int:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("VmHWM:")).split()[1]) * 1024
+
+
+class Sampler:
+    """Resident memory read every few milliseconds by a thread, for systems without a high-water mark."""
+
+    interval_s = 0.005
+
+    def __init__(self) -> None:
+        self._process = psutil.Process()
+        self._peak = 0
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def resting(self) -> int:
+        _give_back()
+        return int(self._process.memory_info().rss)
+
+    def reset(self) -> None:
+        self._peak = int(self._process.memory_info().rss)
+
+    def peak(self) -> int:
+        self._sample()
+        return self._peak
+
+    def _sample(self) -> None:
+        self._peak = max(self._peak, int(self._process.memory_info().rss))
+
+    def _watch(self) -> None:
+        pause = threading.Event()
+        while not pause.wait(self.interval_s):
+            self._sample()
+
+
+class CudaPeak:
+    """What PyTorch's allocator handed out on one CUDA device."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def resting(self) -> int:
+        gc.collect()
+        torch.cuda.empty_cache()
+        return torch.cuda.memory_allocated(self._device)
+
+    def reset(self) -> None:
+        torch.cuda.reset_peak_memory_stats(self._device)
+
+    def peak(self) -> int:
+        return torch.cuda.max_memory_allocated(self._device)
+
+
+def meter(device: torch.device) -> Meter:
+    """The most exact meter there is for `device` on this system."""
+    if device.type == "cuda":
+        return CudaPeak(device)
+    return HighWaterMark() if HighWaterMark.available() else Sampler()
+
+
+def total_bytes() -> int:
+    """Memory of the machine, or of the control group (container, batch job) where that is less."""
+    return min([int(psutil.virtual_memory().total), *_cgroup_limits()])
+
+
+@contextmanager
+def limited(text: str, device: torch.device) -> Iterator[None]:
+    """Make allocations beyond a size such as "16GiB" or "90%" fail inside the block.
+
+    On CUDA it is PyTorch's share of the device. On the CPU it is Linux's `RLIMIT_DATA`: private writable
+    memory, which is what tensors are made of. `RLIMIT_AS` would also count libraries, memory-mapped
+    datasets and address space that is reserved but never touched, tens of GiB of it once CUDA is loaded,
+    so that a run would fail far below its limit. Other systems have no such limit; there it is not enforced.
+
+    Raises:
+        ConfigError: the limit is below what the process already uses.
+        OutOfMemory: memory ran out inside the block.
+    """
+    on_cuda = device.type == "cuda"
+    total = torch.cuda.get_device_properties(device).total_memory if on_cuda else total_bytes()
+    limit = min(config.size_bytes(text, total), total)
+    with _cuda_limit(limit / total, device) if on_cuda else _data_limit(limit, text):
+        try:
+            yield
+        except Exception as error:
+            if not is_exhaustion(error):
+                raise
+            where = "the GPU" if on_cuda else "this process"
+            raise OutOfMemory(
+                f"the run needs more memory than the {units.size(limit)} that measure.memory_limit ({text}) "
+                f"leaves {where}; raise it, or take a smaller graph or model"
+            ) from None
+
+
+def is_exhaustion(error: BaseException) -> bool:
+    """Whether an error says that memory ran out, in any of the ways that PyTorch and NumPy say it."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    text = str(error).lower()
+    signs = ("can't allocate memory", "cannot allocate memory", "not enough memory", "bad_alloc", "out of memory")
+    return isinstance(error, RuntimeError | OSError) and any(sign in text for sign in signs)
+
+
+@contextmanager
+def _cuda_limit(share: float, device: torch.device) -> Iterator[None]:
+    torch.cuda.set_per_process_memory_fraction(share, device)
+    try:
+        yield
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0, device)
+
+
+@contextmanager
+def _data_limit(limit: int, text: str) -> Iterator[None]:
+    if sys.platform != "linux":
+        yield
+        return
+    import resource  # exists on Unix only
+
+    if (used := _data_bytes()) > limit:
+        raise ConfigError(
+            f"measure.memory_limit: {text} is less than the {units.size(used)} that Python and PyTorch "
+            "already use; raise it"
+        )
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    ceilings = [bound for bound in (soft, hard) if bound != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_DATA, (min([limit, *ceilings]), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def _give_back() -> None:
+    """Return freed memory to the system, or an epoch could reuse it and seem to need less than it does."""
+    gc.collect()
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None:
+        trim(0)
+
+
+def _data_bytes() -> int:
+    """What `RLIMIT_DATA` counts of this process now."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData:")), 0)
+
+
+def _cgroup_limits() -> Iterator[int]:
+    """Memory limits of this process's control group and its ancestors, versions 1 and 2."""
+    try:
+        groups = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
+    except OSError:
+        return
+    for _, controllers, path in groups:
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        top, name = ("", "memory.max") if not controllers else ("memory", "memory.limit_in_bytes")
+        root = Path("/sys/fs/cgroup", top)
+        group = root / path.lstrip("/")
+        for folder in (group, *group.parents):
+            with suppress(OSError, ValueError):  # absent, or "max"
+                yield int((folder / name).read_text())
+            if folder == root:
+                break
