@@ -1,8 +1,9 @@
-"""Every conv computes what PyG's own forward computes: outputs, all gradients, same state_dict; or says why not."""
+"""Every conv computes what PyG computes: outputs, all gradients, same state_dict keys; or says why not."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 import torch
@@ -22,7 +23,7 @@ NODES = 12
 
 def mlp(*widths: int, bias: bool = True) -> nn.Sequential:
     layers: list[nn.Module] = []
-    for width, following in zip(widths, widths[1:], strict=False):
+    for width, following in pairwise(widths):
         layers += [nn.Linear(width, following, bias=bias), nn.BatchNorm1d(following), nn.ReLU()]
     return nn.Sequential(*layers)
 

@@ -1,0 +1,69 @@
+"""Every shipped configuration is complete, valid and commented, and the promised ones are there."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gnnbench import config
+
+FOLDER = Path(__file__).parent.parent / "configs"
+FILES = sorted(FOLDER.glob("*.yaml"))
+CITATION = ("cora", "citeseer", "pubmed")
+PROMISED = {
+    *product(("gcn", "sage_mean", "sage_sum", "sage_max", "gin", "gat", "gatv2", "transformer"), CITATION),
+    *product(("gcn", "sage_mean", "sage_sum", "gin", "gat", "gatv2"), ("reddit",)),
+    *product(("gcn", "sage_mean", "gat"), ("ogbn_arxiv", "ogbn_products", "ogbn_proteins")),
+    ("gcn", "synthetic"),
+}
+
+
+def test_the_promised_ones_are_there() -> None:
+    names = {path.stem for path in FILES}
+    assert {f"{model}_{dataset}" for model, dataset in PROMISED} | {"demo"} <= names
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_each_is_valid_and_complete(path: Path) -> None:
+    found = config.load(path)
+    raw = yaml.safe_load(path.read_text())
+    assert list(raw) == list(config.RunConfig.model_fields)
+    for section in ("model", "measure"):
+        optional = {"threads"}
+        assert set(raw[section]) >= set(type(getattr(found, section)).model_fields) - optional
+    assert set(raw["train"]) >= set(config.TrainConfig.model_fields) - {"checkpoint_every"}
+    assert not any(value is None for section in raw.values() for value in section.values())
+    assert path.read_text().count("#") >= 4
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_each_is_what_its_name_says(path: Path) -> None:
+    if path.stem == "demo":
+        return
+    found = config.load(path)
+    name = found.model.name + (f"_{found.model.aggr}" if found.model.name == "sage" else "")
+    dataset = getattr(found.dataset, "name", found.dataset.source).replace("-", "_")
+    assert path.stem == f"{name}_{dataset}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_each_builds_its_model(path: Path) -> None:
+    from gnnbench import models
+
+    found = config.load(path)
+    model = models.build(found.model, 10, 3)
+    assert len(model.get_submodule("convs")._modules) == found.model.layers
+
+
+def test_the_papers_values() -> None:
+    gcn = config.load(FOLDER / "gcn_cora.yaml")
+    assert (gcn.model.hidden, gcn.model.dropout, gcn.train.lr, gcn.train.weight_decay) == (16, 0.5, 0.01, 5e-4)
+    assert (gcn.train.decayed_layers, gcn.train.epochs) == ("first", 200)
+    gat, pubmed = config.load(FOLDER / "gat_cora.yaml"), config.load(FOLDER / "gat_pubmed.yaml")
+    assert (gat.model.heads, gat.model.hidden, gat.model.output_heads) == (8, 64, 1)
+    assert (gat.model.dropout, gat.model.attention_dropout, gat.train.patience) == (0.6, 0.6, 100)
+    assert (gat.train.lr, gat.train.weight_decay) == (0.005, 5e-4)
+    assert (pubmed.model.output_heads, pubmed.train.lr, pubmed.train.weight_decay) == (8, 0.01, 0.001)
