@@ -1,4 +1,13 @@
-"""Datasets: one file per source, each with a `Config`, `parse(spec)`, `listing(root)` and `load(config, roots)`."""
+"""Datasets: one file per source.
+
+A source is a module with
+    `Config(DatasetConfig)`: its keys;
+    `SPECS`: short names to suggest after a typing error;
+    `parse(spec)`: the keys that a short name stands for, or None where it is not one of this source;
+    `listing(roots)`: a list of `Offer`;
+    `load(config, roots)`: a `NodeDataset`, with [N, 0] features, labels of -1 and empty masks for what it lacks.
+What all sources share (filling in, checks) is `_prepare.finish`.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +41,7 @@ class NodeDataset:
         metric: name of what `score` returns.
         score: (logits [M, num_classes], y [M] or [M, T]) -> float, higher is better.
         made_up: what of this dataset is not real: any of "graph", "features", "labels", "split".
+        notes: sentences that the user should see once.
     """
 
     name: str
@@ -45,6 +55,7 @@ class NodeDataset:
     metric: str
     score: Callable[[Tensor, Tensor], float]
     made_up: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def num_nodes(self) -> int:
@@ -56,8 +67,10 @@ class NodeDataset:
 
     @property
     def label(self) -> str:
-        """The name as every table shows it, with what is made up."""
-        return f"{self.name} ({', '.join(self.made_up)} synthetic)" if self.made_up else self.name
+        """The name as every table shows it, with what is made up; that of a synthetic graph says so itself."""
+        if not self.made_up or "graph" in self.made_up:
+            return self.name
+        return f"{self.name} ({', '.join(self.made_up)} synthetic)"
 
 
 @dataclass(frozen=True)
@@ -68,11 +81,21 @@ class Roots:
     cache: Path
 
 
+@dataclass(frozen=True)
+class Offer:
+    """A dataset that can be asked for; counts are None until it was loaded, `where` until it is on disk."""
+
+    spec: str
+    nodes: int | None
+    edges: int | None  # directed: an undirected edge counts twice
+    where: Path | None
+
+
 def roots(data_root: Path | None = None) -> Roots:
     """`data_root`, else `GNNBENCH_DATA`, else the platform's cache folder; processed files go to the cache."""
-    cache = Path(os.environ.get("GNNBENCH_CACHE") or platformdirs.user_cache_path("gnnbench"))
+    cache = Path(os.environ.get("GNNBENCH_CACHE") or platformdirs.user_cache_path("gnnbench")).expanduser()
     raw = data_root or os.environ.get("GNNBENCH_DATA")
-    return Roots(Path(raw) if raw else cache / "data", cache)
+    return Roots(Path(raw).expanduser() if raw else cache / "data", cache)
 
 
 def parse(spec: str) -> dict[str, Any]:
@@ -88,6 +111,15 @@ def parse(spec: str) -> dict[str, Any]:
             return {"source": source, **section}
         known += module.SPECS
     raise ConfigError(f"unknown dataset {spec!r}{did_you_mean(spec, known)}")
+
+
+def listing(where: Roots) -> list[tuple[str, Offer]]:
+    """Every source's offers, each with the name of its source."""
+    return [
+        (source, offer)
+        for source in registry.names("datasets")
+        for offer in registry.find("datasets", source).listing(where)
+    ]
 
 
 def load(config: DatasetConfig, where: Roots) -> NodeDataset:

@@ -1,0 +1,193 @@
+"""Generate a degree-corrected stochastic block model straight to disk, in memory of a few words per edge."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from gnnbench.datasets.synthetic import Shape
+
+VERSION = "1"  # to be raised whenever the same seed gives another graph
+CHUNK = 1 << 22
+MULTILABEL_COMMUNITIES = 32
+LABEL_DENSITY = 0.15
+HUB_ROUNDS = 4
+
+Ints = NDArray[np.integer]
+Floats = NDArray[np.floating]
+
+
+def generate(shape: Shape, seed: int, folder: Path) -> None:
+    """Write a graph of `shape` into `folder`, the same for the same seed whatever the number of threads.
+
+    Files:
+        edge_index.npy: [2, E] int64, symmetric, sorted by source then destination as PyG's `coalesce`
+            leaves it, without loops or duplicates. Node ids are random, so neighbours are not
+            near each other in memory.
+        x.npy: [N, F] float32.
+        y.npy: [N] int64, or [N, T] float32.
+        part.npy: [N] int8: 1 train, 2 validation, 3 test, 0 none.
+    """
+    streams = [np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(5)]
+    edge_rng, community_rng, feature_rng, label_rng, split_rng = streams
+    communities = min(MULTILABEL_COMMUNITIES, shape.nodes) if shape.multilabel else shape.classes
+    community = _communities(community_rng, shape.nodes, communities)
+    degree = _power_law(edge_rng, shape.nodes, shape.edges / shape.nodes, shape.max_degree)
+
+    pairs = _pairs(edge_rng, degree, community, shape.edges // 2, shape.homophily)
+    _save(folder / "edge_index.npy", (2, shape.edges), np.int64, _both_directions(pairs, shape.nodes))
+    x = _normals(feature_rng, community, shape.features, shape.signal, shape.density)
+    _save(folder / "x.npy", (shape.nodes, shape.features), np.float32, x)
+    if shape.multilabel:
+        labels = _normals(label_rng, community, shape.classes, shape.signal * 4, LABEL_DENSITY)
+        _save(folder / "y.npy", (shape.nodes, shape.classes), np.float32, labels)
+    else:
+        drawn = label_rng.integers(shape.classes, size=shape.nodes)
+        np.save(folder / "y.npy", np.where(label_rng.random(shape.nodes) < shape.label_noise, drawn, community))
+    part = np.zeros(shape.nodes, np.int8)
+    part[: shape.train + shape.val + shape.test] = np.repeat([1, 2, 3], [shape.train, shape.val, shape.test])
+    np.save(folder / "part.npy", split_rng.permutation(part))
+
+
+def _communities(rng: np.random.Generator, nodes: int, count: int) -> Ints:
+    """[N] int64: sizes fall as the root of their rank, and none is empty."""
+    share = 1 / np.sqrt(np.arange(1, count + 1))
+    bounds = np.cumsum(share / share.sum()) * (nodes - count)
+    sizes = np.diff(np.rint(bounds).astype(np.int64), prepend=0) + 1
+    return rng.permutation(np.repeat(np.arange(count), sizes))
+
+
+def _power_law(rng: np.random.Generator, nodes: int, mean: float, maximum: int) -> Ints:
+    """[N] int64 degrees to aim at: density k^-2 between a lower end that gives the mean, and `maximum`."""
+    from scipy.optimize import brentq
+
+    quantile = (np.arange(nodes) + 0.5) / nodes
+
+    def degrees(low: float) -> Floats:
+        return 1 / (1 / low - quantile * (1 / low - 1 / maximum))
+
+    if maximum <= mean:
+        return np.full(nodes, max(1, round(mean)))
+    low = brentq(lambda low: degrees(low).mean() - mean, 1e-6 * mean, mean)
+    return rng.permutation(np.floor(degrees(low) + rng.random(nodes)).astype(np.int64))
+
+
+def _pairs(rng: np.random.Generator, degree: Ints, community: Ints, count: int, homophily: float) -> Ints:
+    """[count] int64, ascending: distinct undirected edges `u << bits | v` with u < v.
+
+    A pair joins two stubs (ends of edges, each node having as many as its degree): the first any, the second
+    of the same community with probability `homophily`, otherwise any. Repeats are dropped, which
+    costs hubs most; further rounds draw from the stubs still missing, and the last few pairs are uniform.
+    """
+    nodes = len(degree)
+    order = np.argsort(community, kind="stable")
+    stubs = np.repeat(order.astype(np.int32), degree[order])
+    size = np.bincount(community, weights=degree).astype(np.int64)
+    start = np.cumsum(size) - size
+
+    def partner(u: Ints) -> Ints:
+        inside = rng.random(len(u)) < homophily
+        own = community[u]
+        first, width = np.where(inside, start[own], 0), np.where(inside, size[own], len(stubs))
+        return stubs[(first + rng.random(len(u)) * width).astype(np.int64)]
+
+    pairs = _draw(rng, stubs, partner, count, nodes)
+    for _ in range(HUB_ROUNDS):
+        missing = np.maximum(degree - _degrees(pairs, nodes), 0)
+        if len(pairs) == count or not missing.any():
+            break
+        lacking = np.repeat(np.arange(nodes, dtype=np.int32), missing)
+        pairs = _merge(pairs, _draw(rng, lacking, lambda u: _pick(rng, stubs, len(u)), count - len(pairs), nodes))
+    del stubs
+    everyone = np.arange(nodes, dtype=np.int32)
+    while len(pairs) < count:
+        more = _draw(rng, everyone, lambda u: _pick(rng, everyone, len(u)), count - len(pairs), nodes)
+        pairs = _merge(pairs, more)
+    return pairs
+
+
+def _draw(rng: np.random.Generator, stubs: Ints, partner: Callable[[Ints], Ints], count: int, nodes: int) -> Ints:
+    """At most `count` distinct pairs, ascending, without loops."""
+    pairs = np.empty(count, np.int64)
+    kept = 0
+    for begin in range(0, count, CHUNK):
+        u = _pick(rng, stubs, min(CHUNK, count - begin))
+        v = partner(u)
+        low, high = np.minimum(u, v).astype(np.int64), np.maximum(u, v)
+        chunk = ((low << _bits(nodes)) | high)[low != high]
+        pairs[kept : kept + len(chunk)] = chunk
+        kept += len(chunk)
+    pairs = pairs[:kept]
+    pairs.sort()
+    return pairs[np.diff(pairs, prepend=-1) != 0]
+
+
+def _merge(pairs: Ints, more: Ints) -> Ints:
+    """Both together, each pair once."""
+    place = np.searchsorted(pairs, more)
+    known = pairs[np.minimum(place, len(pairs) - 1)] == more if len(pairs) else np.zeros(len(more), bool)
+    merged = np.concatenate([pairs, more[~known]])
+    merged.sort(kind="stable")  # merges sorted runs
+    return merged
+
+
+def _both_directions(pairs: Ints, nodes: int) -> Iterator[Ints]:
+    """Chunks of the sources, then of the destinations, of all edges in both directions."""
+    bits = _bits(nodes)
+    mask = (1 << bits) - 1
+    reverse = ((pairs & mask) << bits) | (pairs >> bits)
+    reverse.sort()
+    edges = np.concatenate([pairs, reverse])
+    del reverse
+    edges.sort(kind="stable")
+    for begin in range(0, len(edges), CHUNK):
+        yield edges[begin : begin + CHUNK] >> bits
+    for begin in range(0, len(edges), CHUNK):
+        yield edges[begin : begin + CHUNK] & mask
+
+
+def _normals(
+    rng: np.random.Generator, community: Ints, width: int, signal: float, density: float
+) -> Iterator[Floats]:
+    """Chunks of [N, width] float32: the community's mean plus noise; below density 1 whether that is large."""
+    from scipy.special import ndtri
+
+    spread = signal / math.sqrt(2 * width)
+    means = rng.standard_normal((int(community.max()) + 1, width), dtype=np.float32) * np.float32(spread)
+    threshold = ndtri(1 - density) * math.hypot(1, spread)
+    rows = max(1, CHUNK // width)
+    for begin in range(0, len(community), rows):
+        own = community[begin : begin + rows]
+        values = rng.standard_normal((len(own), width), dtype=np.float32)
+        values += means[own]
+        yield values if density == 1 else (values > threshold).astype(np.float32)
+
+
+def _pick(rng: np.random.Generator, stubs: Ints, count: int) -> Ints:
+    return stubs[(rng.random(count) * len(stubs)).astype(np.int64)]
+
+
+def _degrees(pairs: Ints, nodes: int) -> Ints:
+    bits = _bits(nodes)
+    ends = np.bincount(pairs >> bits, minlength=nodes)
+    ends += np.bincount(pairs & ((1 << bits) - 1), minlength=nodes)
+    return ends
+
+
+def _bits(nodes: int) -> int:
+    return max(1, (nodes - 1).bit_length())
+
+
+def _save(path: Path, shape: tuple[int, ...], dtype: type, chunks: Iterable[NDArray]) -> None:
+    """Write an array piece by piece; a full disk is an OSError here, but a crash through a memory map."""
+    header = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": shape}
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        for chunk in chunks:
+            file.write(np.ascontiguousarray(chunk, dtype).data)

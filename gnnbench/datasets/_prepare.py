@@ -1,0 +1,169 @@
+"""What all sources share: filling in what is missing, splitting, metrics, and the checks before training."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gnnbench.config import DatasetConfig
+from gnnbench.datasets import NodeDataset
+from gnnbench.errors import DatasetError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+FEATURES, LABELS, SPLIT = range(3)  # what a seed is used for, so that each has its own stream
+PARTS = ("train_mask", "val_mask", "test_mask")
+
+
+def finish(dataset: NodeDataset, config: DatasetConfig) -> NodeDataset:
+    """`dataset` with the options of `config` applied, fit for training; its tensors are never written to.
+
+    Raises:
+        DatasetError: what makes it unfit, in one sentence with the remedy.
+    """
+    _check_graph(dataset)
+    _fill(dataset, config)
+    _check_values(dataset)
+    _split(dataset, config)
+    if config.to_undirected:
+        from torch_geometric.utils import to_undirected
+
+        dataset.edge_index = to_undirected(dataset.edge_index, num_nodes=dataset.num_nodes)
+    if config.normalize_features:
+        x = dataset.x - dataset.x.min()  # as PyG's NormalizeFeatures
+        dataset.x = x.div_(x.sum(dim=-1, keepdim=True).clamp_(min=1.0))
+    return dataset
+
+
+def plain_metric(multilabel: bool) -> dict[str, Any]:
+    """The fields `metric` and `score` of a dataset that brings no evaluator of its own."""
+    if multilabel:
+        return {"metric": "micro-F1", "score": micro_f1}
+    return {"metric": "accuracy", "score": accuracy}
+
+
+def mask_of(nodes: int, chosen: Tensor) -> Tensor:
+    """[N] bool, true at the node ids `chosen`."""
+    import torch
+
+    return torch.zeros(nodes, dtype=torch.bool).index_fill_(0, chosen.long(), True)
+
+
+def accuracy(logits: Tensor, y: Tensor) -> float:
+    """Share of [M] nodes whose largest of [M, C] logits is their class; NaN without nodes."""
+    return float((logits.argmax(-1) == y).float().mean())
+
+
+def micro_f1(logits: Tensor, y: Tensor) -> float:
+    """F1 over all entries of [M, T] labels, a positive logit being a yes; NaN without any yes."""
+    yes, truth = logits > 0, y > 0
+    total = int(yes.sum()) + int(truth.sum())
+    return 2 * int((yes & truth).sum()) / total if total else float("nan")
+
+
+def _check_graph(dataset: NodeDataset) -> None:
+    edges, nodes = dataset.edge_index, dataset.num_nodes
+    if edges.dim() != 2 or edges.size(0) != 2:
+        raise DatasetError(f"{dataset.name}: edge_index has shape {list(edges.shape)}, but must be [2, E]")
+    if nodes < 2:
+        raise DatasetError(f"{dataset.name} has {_count(nodes, 'node')}; a graph to train on needs at least two")
+    if not edges.size(1):
+        raise DatasetError(f"{dataset.name} has no edges; there is nothing for a graph network to aggregate")
+    low, high = (int(end) for end in edges.aminmax())
+    if low < 0 or high >= nodes:
+        wrong = low if low < 0 else high
+        raise DatasetError(
+            f"{dataset.name}: edge index {wrong} is out of range; its {nodes} nodes have ids 0 to {nodes - 1}"
+        )
+
+
+def _fill(dataset: NodeDataset, config: DatasetConfig) -> None:
+    import psutil
+    import torch
+
+    if not dataset.x.size(1):
+        if not config.random_features:
+            raise DatasetError(
+                f"{dataset.name} has no node features; add seeded random ones, marked synthetic, with "
+                f"--set dataset.random_features=128"
+            )
+        size = (dataset.num_nodes, config.random_features)
+        need, free = 4 * size[0] * size[1], psutil.virtual_memory().available
+        if need > free:
+            raise DatasetError(
+                f"{dataset.name}: {config.random_features} random features for {dataset.num_nodes} nodes need "
+                f"{need / 2**30:.1f} GiB, but {free / 2**30:.1f} GiB are free; lower dataset.random_features"
+            )
+        dataset.x = torch.randn(size, generator=_generator(config, FEATURES))
+        dataset.made_up.append("features")
+    if dataset.y.dim() == 1 and not bool((dataset.y >= 0).any()):
+        if dataset.y.numel() and int(dataset.y.min()) < -1:
+            return  # wrong labels, not missing ones
+        if config.random_labels < 2:
+            raise DatasetError(
+                f"{dataset.name} has no labels; add seeded random ones, marked synthetic, with "
+                f"--set dataset.random_labels=8"
+            )
+        drawn = torch.randint(config.random_labels, (dataset.num_nodes,), generator=_generator(config, LABELS))
+        dataset.y, dataset.num_classes = drawn, config.random_labels
+        dataset.metric, dataset.score = "accuracy", accuracy
+        dataset.made_up.append("labels")
+
+
+def _check_values(dataset: NodeDataset) -> None:
+    import torch
+
+    name, x, y = dataset.name, dataset.x, dataset.y
+    low, high = x.aminmax()  # NaN if any value is, without a copy of x
+    if not bool(torch.isfinite(high - low)):
+        for row in range(dataset.num_nodes):
+            if not bool(torch.isfinite(x[row]).all()):
+                raise DatasetError(f"{name}: the features of node {row} hold NaN or infinity; clean them first")
+    if y.size(0) != dataset.num_nodes:
+        raise DatasetError(f"{name} has {y.size(0)} labels, but {dataset.num_nodes} nodes")
+    if dataset.multilabel:
+        if not bool(((y == 0) | (y == 1)).all()):
+            raise DatasetError(f"{name}: labels of a node must each be 0 or 1, as a node may have several of them")
+        return
+    low, high = y.aminmax()
+    if int(low) < -1 or int(high) >= dataset.num_classes:
+        wrong = int(low) if int(low) < -1 else int(high)
+        raise DatasetError(
+            f"{name}: label {wrong} is outside the range of its {_count(dataset.num_classes, 'class')}, "
+            f"0 to {dataset.num_classes - 1}, or -1 for none"
+        )
+
+
+def _split(dataset: NodeDataset, config: DatasetConfig) -> None:
+    """Leave unlabelled nodes out; without any split draw one; check what results."""
+    import torch
+
+    labelled = torch.ones(dataset.num_nodes, dtype=torch.bool) if dataset.multilabel else dataset.y >= 0
+    if not any(bool(getattr(dataset, part).any()) for part in PARTS):
+        nodes = labelled.nonzero().flatten()
+        order = nodes[torch.randperm(len(nodes), generator=_generator(config, SPLIT))]
+        train, val = (round(share * len(nodes)) for share in (config.train_share, config.val_share))
+        val = min(val, len(nodes) - train)
+        for part, chosen in zip(PARTS, order.split([train, val, len(nodes) - train - val])):
+            setattr(dataset, part, mask_of(dataset.num_nodes, chosen))
+        dataset.made_up += [] if "split" in dataset.made_up else ["split"]
+    else:
+        for part in PARTS:
+            setattr(dataset, part, getattr(dataset, part) & labelled)
+    if not bool(dataset.train_mask.any()):
+        raise DatasetError(
+            f"{dataset.name}: the training split is empty; give labelled nodes to it, "
+            f"or raise dataset.train_share where the split is drawn"
+        )
+    if bool((dataset.train_mask & (dataset.val_mask | dataset.test_mask)).any()):
+        raise DatasetError(f"{dataset.name}: training nodes are also validation or test nodes; make them disjoint")
+
+
+def _generator(config: DatasetConfig, purpose: int) -> torch.Generator:
+    import torch
+
+    return torch.Generator().manual_seed(3 * config.seed + purpose)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {'classes' if noun == 'class' else noun + 's'}"

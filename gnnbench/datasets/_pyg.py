@@ -1,0 +1,249 @@
+"""Dataset classes of PyG, run unchanged, but reading a root that may be read-only and processing into the cache."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gnnbench.datasets import NodeDataset, Offer, Roots, _cache, _prepare, _raw
+from gnnbench.errors import DatasetError, did_you_mean
+
+# Folders that several classes share in common collections; otherwise a folder is called like its class.
+FOLDERS = {
+    "HeterophilousGraphDataset": "Heterophilous",
+    "AttributedGraphDataset": "AttributedGraph",
+    "LINKXDataset": "LINKX",
+    "SNAPDataset": "SNAP",
+}
+
+
+class Known(NamedTuple):
+    """A dataset that has a short name, with its published counts (an undirected edge counts twice)."""
+
+    dataset_class: str
+    args: dict[str, Any]
+    nodes: int
+    edges: int
+
+
+class Place(NamedTuple):
+    """Where the raw files of a dataset are expected."""
+
+    folder: Path
+    files: list[Path]  # empty where the class does not say
+
+    @property
+    def missing(self) -> list[Path]:
+        if self.files:
+            return [file for file in self.files if not file.exists()]
+        return [] if self.folder.is_dir() and any(self.folder.iterdir()) else [self.folder]
+
+
+def load(
+    name: str,
+    class_name: str,
+    args: Mapping[str, Any],
+    where: Roots,
+    *,
+    stand_in: str,
+    split_index: int = 0,
+    seed: int = 0,
+) -> NodeDataset:
+    """The only graph of `torch_geometric.datasets.<class_name>(root, **args)`.
+
+    Args:
+        name: what tables call it.
+        stand_in: the synthetic dataset that messages propose instead.
+        split_index: which of several splits to use.
+        seed: for a class that draws its graph, which is then called synthetic.
+
+    Raises:
+        DatasetError: unknown class, refused arguments, raw files missing or corrupt, not one node-level graph.
+    """
+    import torch_geometric
+
+    cls = dataset_class(class_name)
+    place = _find(name, cls, args, where, stand_in)
+    raw = {"raw_dir": property(lambda self: str(place.folder))} if place else {}
+    files = place.files or sorted(place.folder.rglob("*")) if place else []
+    generated = place is None and class_name != "KarateClub"
+    words = (
+        class_name,
+        str(seed) if generated else "",
+        json.dumps(dict(args), sort_keys=True, default=str),
+        torch_geometric.__version__,
+    )
+    key = _cache.fingerprint(files, *words)
+
+    def construct(processed: Path) -> Any:
+        return _construct(cls, args, where.cache, processed_dir=property(lambda self: str(processed)), **raw)
+
+    with _raw.reading(name, files or [where.cache]), _raw.quiet(), _seeded(seed):
+        dataset = construct(_cache.built(where.cache / "pyg" / f"{class_name}-{key}", construct))
+    converted = _convert(name, class_name, dataset, split_index)
+    if generated:
+        converted.name = f"synthetic {name}"
+        converted.made_up = ["graph", "features", "labels", "split"]
+    return converted
+
+
+def dataset_class(name: str) -> type:
+    """The class of `torch_geometric.datasets` called `name`; DatasetError where there is none."""
+    import torch_geometric.datasets as datasets
+
+    if name not in datasets.__all__:
+        raise DatasetError(f"dataset_class: PyG has no dataset {name!r}{_near(name, datasets.__all__)}")
+    cls: type = getattr(datasets, name)
+    return cls
+
+
+def find(known: Known, where: Roots) -> Path | None:
+    """The folder with all raw files of `known`, if it is on disk."""
+    cls = dataset_class(known.dataset_class)
+    places = _places(cls, known.args, where)
+    return next((place.folder for place in places if not place.missing), None)
+
+
+def offers(known: Mapping[str, Known], where: Roots) -> list[Offer]:
+    """What `gnnbench datasets` shows of datasets with short names."""
+    return [Offer(spec, item.nodes, item.edges, find(item, where)) for spec, item in known.items()]
+
+
+def _near(name: str, allowed: list[str]) -> str:
+    hint = did_you_mean(name, allowed)
+    return hint if "did you mean" in hint else "; see torch_geometric.datasets for those it has"
+
+
+def _find(name: str, cls: type, args: Mapping[str, Any], where: Roots, stand_in: str) -> Place | None:
+    """Where the raw files are, downloaded if necessary; None for a class that generates its graph."""
+    if not _has_root(cls):
+        return None
+    try:
+        places = _places(cls, args, where)
+    except DatasetError:
+        raise
+    except Exception as error:
+        said = str(error).strip().splitlines() or ["see its documentation for those it knows"]
+        given = ", ".join(f"{key}={value!r}" for key, value in args.items())
+        raise DatasetError(f"{cls.__name__} of PyG refuses the arguments ({given}): {said[0]}") from error
+    if not places:
+        return None
+    for place in places:
+        if not place.missing:
+            return place
+    nearest = min(places, key=lambda place: (len(place.missing), not place.folder.is_dir()))
+    looked = " and ".join(str(place.folder) for place in places[:2])
+    missing = f"no {', '.join(path.name for path in nearest.missing)} in {looked}"
+    root = _raw.writable_root(where.raw, where.cache) / _folder(cls)
+    (target,) = _place(cls, args, root)
+
+    def download(temporary: Path) -> Path:
+        return Path(_construct(cls, args, temporary, _process=_raw.stop).raw_dir)
+
+    _raw.fetch(name, target.folder, missing, stand_in, download)
+    (target,) = _place(cls, args, root)
+    if target.missing:
+        raise DatasetError(f"{name}: the download left out {', '.join(map(str, target.missing))}")
+    return target
+
+
+def _places(cls: type, args: Mapping[str, Any], where: Roots) -> list[Place]:
+    """Folders to look into, best first: of the class, or given as PyG's own `root`."""
+    roots = dict.fromkeys(
+        [where.raw / _folder(cls), where.raw / cls.__name__, where.raw, where.cache / "data" / _folder(cls)]
+    )
+    return [place for root in roots for place in _place(cls, args, root)]
+
+
+def _place(cls: type, args: Mapping[str, Any], root: Path) -> list[Place]:
+    """The raw files below one root; an empty list for a class that needs none."""
+    dataset = _construct(cls, args, root, _download=_raw.stop, _process=_raw.stop)
+    if not dataset.has_download:
+        return []
+    try:
+        files = [Path(path) for path in dataset.raw_paths]
+    except NotImplementedError:
+        files = []
+    return [Place(Path(dataset.raw_dir), files)]
+
+
+def _construct(cls: type, args: Mapping[str, Any], root: Path, **members: Any) -> Any:
+    root_arg = {"root": str(root)} if _has_root(cls) else {}
+    return _raw.construct(cls, members, **root_arg, **args)
+
+
+def _has_root(cls: type) -> bool:
+    return "root" in inspect.signature(cls).parameters
+
+
+def _folder(cls: type) -> str:
+    return FOLDERS.get(cls.__name__, cls.__name__)
+
+
+@contextlib.contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Some classes draw from the global generators of Python, NumPy and torch; leave those as they were."""
+    import random
+
+    import numpy as np
+    import torch
+    from torch_geometric import seed_everything
+
+    states = random.getstate(), np.random.get_state()  # noqa: NPY002
+    try:
+        with torch.random.fork_rng(devices=[]):
+            seed_everything(seed)
+            yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])  # noqa: NPY002
+
+
+def _convert(name: str, class_name: str, dataset: Any, split_index: int) -> NodeDataset:
+    import torch
+    from torch_geometric.data import Data
+
+    if len(dataset) != 1 or not isinstance(dataset[0], Data) or dataset[0].edge_index is None:
+        kind = f"{len(dataset)} graphs" if len(dataset) != 1 else "a graph of several node or edge types"
+        raise DatasetError(f"{name}: {class_name} holds {kind}; gnnbench trains on one graph of one type")
+    data = dataset[0]
+    x, y, nodes = data.x, data.y, data.num_nodes
+    if x is None:
+        x = torch.empty(nodes, 0)
+    elif x.layout != torch.strided:
+        x = x.to_dense()
+    if y is None:
+        y = torch.full((nodes,), -1)
+    elif y.dim() == 2 and y.size(1) == 1:
+        y = y.squeeze(1)
+    if y.dim() == 1 and y.is_floating_point():
+        if not bool((y == y.round()).all()):
+            raise DatasetError(f"{name}: its targets are real numbers; gnnbench trains on classes")
+        y = y.long()
+    masks = [_mask(name, data.get(part), nodes, split_index) for part in _prepare.PARTS]
+    multilabel = y.dim() == 2
+    return NodeDataset(
+        name,
+        data.edge_index.long(),
+        x.float(),
+        y.float() if multilabel else y.long(),
+        *masks,
+        num_classes=y.size(1) if multilabel else int(y.max()) + 1,
+        **_prepare.plain_metric(multilabel),
+    )
+
+
+def _mask(name: str, mask: Any, nodes: int, split_index: int) -> Any:
+    import torch
+
+    if mask is None:
+        return torch.zeros(nodes, dtype=torch.bool)
+    if mask.dim() == 2:
+        if split_index >= mask.size(1):
+            raise DatasetError(f"{name} has {mask.size(1)} splits; split_index {split_index} is not below that")
+        mask = mask[:, split_index]
+    return mask.bool()

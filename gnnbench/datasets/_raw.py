@@ -1,0 +1,170 @@
+"""Raw files of other people's loaders: fetch them whole or not at all, and name the one that cannot be read."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import shutil
+import socket
+import sys
+import tempfile
+import threading
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gnnbench.datasets import _cache
+from gnnbench.errors import DatasetError, GnnbenchError
+
+CONNECT_TIMEOUT = 20.0  # seconds without an answer
+
+
+class _Stop(Exception):
+    """Ends a constructor once its dataset object knows its folders; carries that object."""
+
+
+def stop(dataset: Any) -> None:
+    """In place of PyG's `_download` or `_process`: what comes before it is all that is wanted."""
+    raise _Stop(dataset)
+
+
+def construct(cls: type, members: Mapping[str, Any], **arguments: Any) -> Any:
+    """An object of `cls` with `members` (methods, folders) replaced, unfinished if one of them is `stop`."""
+    try:
+        return type(cls.__name__, (cls,), dict(members))(**arguments)
+    except _Stop as stopped:
+        return stopped.args[0]
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep loaders from printing: the terminal is ours, and stdout may have to be pure JSON."""
+    logging.disable(logging.WARNING)
+    try:
+        with (
+            warnings.catch_warnings(),
+            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stderr(io.StringIO()),
+        ):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+@contextlib.contextmanager
+def reading(what: str, files: Sequence[Path]) -> Iterator[None]:
+    """Turn whatever a loader raises into a DatasetError that names which of `files` it was reading."""
+    try:
+        yield
+    except GnnbenchError:
+        raise
+    except MemoryError as error:
+        raise DatasetError(f"{what} needs more memory to be read than there is: {error}") from error
+    except ImportError as error:
+        raise DatasetError(f"{what} needs a package that is not installed: {error}") from error
+    except Exception as error:
+        reason = str(error).strip().splitlines()
+        raise DatasetError(
+            f"{_culprit(error, files)}: cannot be read as part of {what}, so it is probably truncated or corrupt "
+            f"({type(error).__name__}{': ' + reason[0] if reason else ''}); replace it"
+        ) from error
+
+
+def fetch(what: str, folder: Path, missing: str, stand_in: str, download: Callable[[Path], Path]) -> None:
+    """Fill `folder` by `download(temporary)`, which returns the folder whose content belongs there.
+
+    Raises:
+        DatasetError: the download failed; says what is missing, where it goes and what stands in.
+    """
+    temporary = None
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".download."))
+        with _progress(what, temporary), quiet(), _impatient():
+            content = download(temporary)
+        folder.mkdir(exist_ok=True)
+        for file in content.iterdir():
+            file.replace(folder / file.name)
+    except Exception as error:
+        reason = str(error).strip().splitlines()
+        raise DatasetError(
+            f"{what} is not on disk ({missing}) and downloading it failed "
+            f"({reason[0] if reason else type(error).__name__}); "
+            f"put its files into {folder}, choose another --data-root, or use --dataset {stand_in}"
+        ) from error
+    finally:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def writable_root(raw: Path, cache: Path) -> Path:
+    """Where downloads go: the data root, or the cache where that is read-only."""
+    return raw if _cache.is_writable(raw) else cache / "data"
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of all files in `folder`, which may change meanwhile."""
+    total = 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(OSError):
+            total += path.stat().st_size if path.is_file() else 0
+    return total
+
+
+def _culprit(error: BaseException, files: Sequence[Path]) -> str:
+    """The file that the innermost frame of the error was handling, else all of them."""
+    names = {str(file): file for file in files}
+    chain: BaseException | None = error
+    while chain is not None:
+        if str(getattr(chain, "filename", None)) in names:
+            return str(chain.filename)  # type: ignore[attr-defined]
+        frames = [frame for frame, _ in traceback.walk_tb(chain.__traceback__)]
+        for frame in reversed(frames):
+            for value in frame.f_locals.values():
+                if isinstance(value, (str, Path)) and str(value) in names:
+                    return str(value)
+        chain = chain.__cause__ or chain.__context__
+    if len(files) == 1:
+        return str(files[0])
+    return f"{files[0].parent} ({', '.join(sorted(file.name for file in files))})"
+
+
+@contextlib.contextmanager
+def _impatient() -> Iterator[None]:
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(CONNECT_TIMEOUT)
+    try:
+        yield
+    finally:
+        socket.setdefaulttimeout(before)
+
+
+@contextlib.contextmanager
+def _progress(what: str, folder: Path) -> Iterator[None]:
+    """Show on stderr how much has arrived in `folder`; loaders do not say how much will come."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    columns = (TextColumn("downloading {task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    done = threading.Event()
+    terminal = Console(file=sys.stderr)  # the one of now, before `quiet`
+    with Progress(
+        *columns, console=terminal, transient=True, redirect_stdout=False, redirect_stderr=False
+    ) as progress:
+        task = progress.add_task(what, total=None)
+
+        def watch() -> None:
+            while not done.wait(0.3):
+                progress.update(task, completed=size_of(folder))
+
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            done.set()
+            watcher.join()

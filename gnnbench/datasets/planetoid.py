@@ -1,0 +1,39 @@
+"""Citation graphs Cora, CiteSeer and PubMed with their public split (Yang, Cohen & Salakhutdinov 2016)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from gnnbench.config import DatasetConfig
+from gnnbench.datasets import NodeDataset, Offer, Roots, _pyg
+
+KNOWN = {
+    "cora": _pyg.Known("Planetoid", {"name": "Cora"}, 2_708, 10_556),
+    "citeseer": _pyg.Known("Planetoid", {"name": "CiteSeer"}, 3_327, 9_104),
+    "pubmed": _pyg.Known("Planetoid", {"name": "PubMed"}, 19_717, 88_648),
+}
+SPECS = list(KNOWN)
+
+
+class Config(DatasetConfig):
+    """Which graph and which split."""
+
+    source: str = "planetoid"
+    name: Literal["cora", "citeseer", "pubmed"]
+    split: Literal["public", "full"] = "public"
+
+
+def parse(spec: str) -> dict[str, Any] | None:
+    """`cora`, `citeseer`, `pubmed`, in any case."""
+    return {"name": spec.lower()} if spec.lower() in KNOWN else None
+
+
+def listing(where: Roots) -> list[Offer]:
+    return _pyg.offers(KNOWN, where)
+
+
+def load(config: Config, where: Roots) -> NodeDataset:
+    """Raises DatasetError where the raw files are missing or corrupt."""
+    item = KNOWN[config.name]
+    args = {**item.args, "split": config.split}
+    return _pyg.load(item.args["name"], item.dataset_class, args, where, stand_in="synthetic:cora")

@@ -1,0 +1,36 @@
+"""Posts of Reddit: the dense graph of Hamilton, Ying & Leskovec 2017, and GraphSAINT's sparser one (Zeng 2020)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from gnnbench.config import DatasetConfig
+from gnnbench.datasets import NodeDataset, Offer, Roots, _pyg
+
+KNOWN = {
+    "reddit": _pyg.Known("Reddit", {}, 232_965, 114_615_892),
+    "reddit2": _pyg.Known("Reddit2", {}, 232_965, 23_213_838),
+}
+SPECS = list(KNOWN)
+
+
+class Config(DatasetConfig):
+    """Which of the two graphs."""
+
+    source: str = "reddit"
+    name: Literal["reddit", "reddit2"] = "reddit"
+
+
+def parse(spec: str) -> dict[str, Any] | None:
+    """`reddit`, `reddit2`, in any case."""
+    return {"name": spec.lower()} if spec.lower() in KNOWN else None
+
+
+def listing(where: Roots) -> list[Offer]:
+    return _pyg.offers(KNOWN, where)
+
+
+def load(config: Config, where: Roots) -> NodeDataset:
+    """Raises DatasetError where the raw files are missing or corrupt."""
+    item = KNOWN[config.name]
+    return _pyg.load(item.dataset_class, item.dataset_class, item.args, where, stand_in="synthetic:reddit")

@@ -1,0 +1,191 @@
+"""Degree-corrected stochastic block models shaped like well-known graphs, at any scale (Karrer & Newman 2011)."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, field_validator
+
+from gnnbench.config import DatasetConfig, Fraction, Positive
+from gnnbench.datasets import NodeDataset, Offer, Roots
+from gnnbench.errors import DatasetError, did_you_mean
+
+PEAK_BYTES_PER_EDGE = 28  # measured with `reddit`
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a synthetic graph has; counts of the presets are those of the graphs they are named after.
+
+    Attributes:
+        edges: directed, every undirected edge counted twice.
+        max_degree: where the power law of the degrees (exponent 2) is cut off.
+        train, val, test: sizes of the split.
+        homophily: share of edges that are drawn inside a community.
+        label_noise: share of nodes whose label is drawn at random instead of being their community.
+        signal: distance of two communities' mean features, in standard deviations of one feature.
+        density: share of features that are one; at 1 they are not binary but normally distributed.
+        multilabel: `classes` counts labels of which a node has any number.
+    """
+
+    nodes: int
+    edges: int
+    features: int
+    classes: int
+    max_degree: int
+    train: int
+    val: int
+    test: int
+    homophily: float
+    label_noise: float
+    signal: float = 2.0
+    density: float = 1.0
+    multilabel: bool = False
+
+
+PRESETS = {
+    "cora": Shape(2_708, 10_556, 1_433, 7, 168, 140, 500, 1_000, 0.85, 0.05, 16.0, 0.0127),
+    "reddit": Shape(232_965, 114_615_892, 602, 41, 21_657, 153_431, 23_831, 55_703, 0.8, 0.05),
+    "ogbn-arxiv": Shape(169_343, 2_315_598, 128, 40, 13_161, 90_941, 29_799, 48_603, 0.75, 0.2),
+    "ogbn-products": Shape(2_449_029, 123_718_280, 100, 47, 17_481, 196_615, 39_323, 2_213_091, 0.85, 0.15),
+    "ogbn-proteins": Shape(132_534, 79_122_504, 8, 112, 7_750, 86_619, 21_236, 24_679, 0.7, 0.0, multilabel=True),
+}
+SPECS = [f"synthetic:{preset}" for preset in PRESETS]
+
+
+class Config(DatasetConfig):
+    """A preset, scaled; the keys below `scale` replace its counts and are not scaled."""
+
+    source: str = "synthetic"
+    preset: str
+    scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
+        1.0, description="factor on nodes and edges; the mean degree stays, the maximum grows as its root"
+    )
+    nodes: Positive | None = None
+    edges: Positive | None = Field(None, description="directed, every undirected edge counted twice")
+    features: Positive | None = None
+    classes: Positive | None = None
+    homophily: Fraction | None = Field(None, description="share of edges drawn inside a community")
+
+    @field_validator("preset")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        if value not in PRESETS:
+            raise ValueError(f"unknown preset {value!r}{did_you_mean(value, PRESETS)}")
+        return value
+
+
+def parse(spec: str) -> dict[str, Any] | None:
+    """`synthetic:PRESET[:SCALE]`."""
+    source, *rest = spec.split(":")
+    return dict(zip(("preset", "scale"), rest)) if source == "synthetic" and 1 <= len(rest) <= 2 else None
+
+
+def listing(where: Roots) -> list[Offer]:
+    """The presets at scale 1; those on disk were generated before."""
+    offers = []
+    for preset, shape in PRESETS.items():
+        folder = _folder(Config(preset=preset), shape, where)
+        found = folder if folder.is_dir() else None
+        offers.append(Offer(f"synthetic:{preset}", shape.nodes, shape.edges, found))
+    return offers
+
+
+def load(config: Config, where: Roots) -> NodeDataset:
+    """Generate the graph, or map the one generated before; equal configurations give equal graphs.
+
+    Raises:
+        DatasetError: too few nodes for its classes, or too large for the machine's memory or disk.
+    """
+    import numpy as np
+    import torch
+
+    from gnnbench.datasets import _blockmodel, _cache, _prepare
+
+    shape = scaled(config)
+    _check_fits(config, shape, where)
+
+    def generate(folder: Path) -> None:
+        _blockmodel.generate(shape, config.seed, folder)
+
+    folder = _cache.built(_folder(config, shape, where), generate)
+    # Mapped copy-on-write: the file cannot change, and writing to a tensor is no crash.
+    edge_index, x = (torch.from_numpy(np.load(folder / f"{n}.npy", mmap_mode="c")) for n in ("edge_index", "x"))
+    y, part = (torch.from_numpy(np.load(folder / f"{n}.npy")) for n in ("y", "part"))
+    return NodeDataset(
+        name=_name(config),
+        edge_index=edge_index,
+        x=x,
+        y=y,
+        train_mask=part == 1,
+        val_mask=part == 2,
+        test_mask=part == 3,
+        num_classes=shape.classes,
+        **_prepare.plain_metric(shape.multilabel),
+        made_up=["graph", "features", "labels", "split"],
+    )
+
+
+def scaled(config: Config) -> Shape:
+    """The counts that `config` asks for; edges are bounded by half of all pairs of nodes."""
+    preset = PRESETS[config.preset]
+    nodes = config.nodes or max(1, round(preset.nodes * config.scale))
+    edges = config.edges or round(preset.edges * config.scale)
+    edges = 2 * min(edges // 2, nodes * (nodes - 1) // 4)
+    # A graph without repeated edges has its largest degrees near sqrt(nodes) at a fixed mean degree.
+    cut = preset.max_degree * math.sqrt(nodes / preset.nodes)
+    share = nodes / preset.nodes
+    return replace(
+        preset,
+        nodes=nodes,
+        edges=edges,
+        features=config.features or preset.features,
+        classes=config.classes or preset.classes,
+        max_degree=max(1, min(nodes - 1, round(max(cut, 3 * edges / nodes)))),
+        **{part: max(1, math.floor(getattr(preset, part) * share)) for part in ("train", "val", "test")},
+        homophily=preset.homophily if config.homophily is None else config.homophily,
+    )
+
+
+def _name(config: Config) -> str:
+    scale = "" if config.scale == 1 else f" x{config.scale:g}"
+    chosen = ("nodes", "edges", "features", "classes", "homophily")
+    given = [f"{key} {value}" for key in chosen if (value := getattr(config, key)) is not None]
+    return ", ".join([f"synthetic {config.preset}{scale}", *given])
+
+
+def _folder(config: Config, shape: Shape, where: Roots) -> Path:
+    from gnnbench.datasets import _blockmodel
+
+    key = repr((_blockmodel.VERSION, sorted(asdict(shape).items()), config.seed))
+    digest = hashlib.sha256(key.encode()).hexdigest()[:16]
+    return where.cache / "synthetic" / f"{config.preset}-{digest}"
+
+
+def _check_fits(config: Config, shape: Shape, where: Roots) -> None:
+    import shutil
+
+    import psutil
+
+    if shape.nodes < 3 * shape.classes and not shape.multilabel:
+        raise DatasetError(
+            f"{_name(config)}: {shape.nodes} nodes are too few for {shape.classes} classes; "
+            f"use a scale of at least {3 * shape.classes / PRESETS[config.preset].nodes:.2g}, "
+            f"or dataset.nodes of at least {3 * shape.classes}"
+        )
+    memory = PEAK_BYTES_PER_EDGE * shape.edges + 100 * shape.nodes
+    disk = 16 * shape.edges + 4 * shape.nodes * (shape.features + shape.classes * shape.multilabel)
+    folder = next(path for path in (where.cache, *where.cache.parents) if path.exists())
+    for what, need, free in (
+        ("memory", memory, psutil.virtual_memory().available),
+        ("disk", disk, shutil.disk_usage(folder).free),
+    ):
+        if need > free:
+            raise DatasetError(
+                f"{_name(config)}: generating it needs {need / 2**30:.1f} GiB of {what}, but "
+                f"{free / 2**30:.1f} GiB are free; use a smaller dataset.scale"
+            )
