@@ -14,6 +14,8 @@ typedef kernel_fn *kernel_table[3][2][5];
 #define KERNEL(name) PASTE(name, ISA, REAL, LANES)
 #define VEC KERNEL(vec)
 #define VECI KERNEL(veci)
+#define LOAD(from) ((VEC)*(const KERNEL(unaligned) *)(from))
+#define STORE(to, v) (*(KERNEL(unaligned) *)(to) = (v))
 #define INLINE static inline __attribute__((always_inline, unused))
 
 #if defined(__x86_64__) && !defined(GNNBENCH_BASELINE_ONLY)

@@ -4,7 +4,6 @@
 #else
 #define MOST 2 /* narrower vectors only serve rows that are shorter than two full ones */
 #endif
-#define AHEAD 12 /* edges between a prefetch and its use */
 
 /* Columns `width` of x from `column` on, in `count` vectors; the last one ends at the range's end and so may
  * overlap the one before. Few vectors leave registers for several edges at a time, which hides the latency of adds. */
@@ -15,8 +14,8 @@ INLINE void KERNEL(sum_range)(const struct spmm *s, int64_t begin, int64_t end, 
     const int32_t *col = s->col;
     const REAL *x = (const REAL *)s->x + head * s->width + column, *value = (const REAL *)s->value;
     REAL *out = (REAL *)s->out + head * s->width + column;
-    const int64_t final = rowptr[end] - 1, step = s->value_stride;
-    if (weighted) value += step > 1 ? head : 0;
+    const int64_t final = rowptr[end] - 1, step = s->heads;
+    if (weighted) value += head;
     for (int64_t row = begin; row < end; row++) {
         VEC sum[4][MOST] = {{{0}}};
         int64_t edge = rowptr[row];
@@ -32,7 +31,7 @@ INLINE void KERNEL(sum_range)(const struct spmm *s, int64_t begin, int64_t end, 
                 for (int v = 0; v < count; v++) {
                     const int64_t at = v < count - 1 ? v * LANES : last;
                     if (v * sizeof(VEC) % 64 == 0) __builtin_prefetch(next + v * LANES);
-                    sum[k][v] += weighted ? weight * KERNEL(load)(source + at) : KERNEL(load)(source + at);
+                    sum[k][v] += weighted ? weight * LOAD(source + at) : LOAD(source + at);
                 }
             }
         for (; edge < stop; edge++) {
@@ -41,7 +40,7 @@ INLINE void KERNEL(sum_range)(const struct spmm *s, int64_t begin, int64_t end, 
 #pragma GCC unroll 8
             for (int v = 0; v < count; v++) {
                 const int64_t at = v < count - 1 ? v * LANES : last;
-                sum[0][v] += weighted ? weight * KERNEL(load)(source + at) : KERNEL(load)(source + at);
+                sum[0][v] += weighted ? weight * LOAD(source + at) : LOAD(source + at);
             }
         }
         const int64_t degree = stop - rowptr[row];
@@ -51,7 +50,7 @@ INLINE void KERNEL(sum_range)(const struct spmm *s, int64_t begin, int64_t end, 
             VEC total = sum[0][v];
 #pragma GCC unroll 4
             for (int k = 1; k < edges; k++) total += sum[k][v];
-            KERNEL(store)(out + row * stride + (v < count - 1 ? v * LANES : last), total * scale);
+            STORE(out + row * stride + (v < count - 1 ? v * LANES : last), total * scale);
         }
     }
 }
@@ -85,4 +84,3 @@ static void KERNEL(spmm_sum)(const void *task, int64_t begin, int64_t end) {
 }
 #undef CASE
 #undef MOST
-#undef AHEAD

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from math import prod
 from typing import ClassVar
 
 import torch
@@ -16,6 +17,7 @@ from gnnbench.graph import Compressed, Graph
 from gnnbench.ops.kernels import Kernels
 
 try:  # after torch, so that both share one OpenMP runtime
+    import gnnbench.backends._isplib_edge as edge
     import gnnbench.backends._isplib_layout as layout
     import gnnbench.backends._isplib_spmm as spmm
 
@@ -64,7 +66,7 @@ class IsplibKernels(Kernels):
     """
 
     name: ClassVar[str] = "isplib"
-    accelerated: ClassVar[frozenset[str]] = frozenset({"spmm"})
+    accelerated: ClassVar[frozenset[str]] = frozenset({"spmm", "spmm_extremum", "sddmm", "edge_softmax"})
 
     def __init__(self, isa: int | None = None, threads: int | None = None) -> None:
         self.isa = isa_level() if isa is None else isa
@@ -77,6 +79,8 @@ class IsplibKernels(Kernels):
                 reasons.append(f"a tensor is on {tensor.device}; isplib runs on the CPU")
             elif tensor is not None and tensor.dtype not in (torch.float32, torch.float64):
                 reasons.append(f"a tensor has type {tensor.dtype}; isplib computes in float32 and float64")
+            elif tensor is not None and op == "edge_softmax" and tensor.size(-1) > edge.MAX_HEADS:
+                reasons.append(f"{tensor.size(-1)} heads; isplib normalises at most {edge.MAX_HEADS}")
         return reasons
 
     def csr(self, row: Tensor, col: Tensor, num_rows: int, num_cols: int) -> Compressed:
@@ -130,11 +134,9 @@ class IsplibKernels(Kernels):
         return self.threads or torch.get_num_threads()
 
     def spmm(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> Tensor:
-        x = x.contiguous()
-        value = None if value is None else value.contiguous()
+        x, value = x.contiguous(), None if value is None else value.contiguous()
         out = torch.empty(graph.num_rows, *x.shape[1:], dtype=x.dtype)
-        per_head = value is not None and value.dim() == 2
-        heads = x.size(1) if per_head else 1
+        heads = 1 if value is None or value.dim() == 1 else value.size(1)
         spmm.sum(
             graph.rowptr.data_ptr(),
             graph.col.data_ptr(),
@@ -143,14 +145,103 @@ class IsplibKernels(Kernels):
             out.data_ptr(),
             graph.num_rows,
             heads,
-            x[0].numel() // heads if len(x) else 0,
-            heads,
+            prod(x.shape[1:]) // max(heads, 1),
             reduce == "mean",
             x.dtype == torch.float64,
             self.isa,
             self._threads,
         )
         return out
+
+    def spmm_extremum(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> tuple[Tensor, Tensor]:
+        x, value = x.contiguous(), None if value is None else value.contiguous()
+        out = torch.empty(graph.num_rows, x.size(1), dtype=x.dtype)
+        arg_out = torch.empty(graph.num_rows, x.size(1), dtype=torch.int32)
+        spmm.extremum(
+            graph.rowptr.data_ptr(),
+            graph.col.data_ptr(),
+            0 if value is None else value.data_ptr(),
+            x.data_ptr(),
+            out.data_ptr(),
+            arg_out.data_ptr(),
+            graph.num_rows,
+            x.size(1),
+            reduce == "min",
+            x.dtype == torch.float64,
+            self.isa,
+            self._threads,
+        )
+        return out, arg_out
+
+    def spmm_extremum_backward(
+        self, graph: Graph, arg_out: Tensor, grad_out: Tensor, value: Tensor | None
+    ) -> Tensor:
+        grad_out, value = grad_out.contiguous(), None if value is None else value.contiguous()
+        grad_x = torch.zeros(graph.num_cols, grad_out.size(1), dtype=grad_out.dtype)
+        spmm.extremum_backward(
+            graph.col.data_ptr(),
+            0 if value is None else value.data_ptr(),
+            arg_out.data_ptr(),
+            grad_out.data_ptr(),
+            grad_x.data_ptr(),
+            graph.num_rows,
+            grad_out.size(1),
+            grad_out.dtype == torch.float64,
+            self._threads,
+        )
+        return grad_x
+
+    def sddmm(self, graph: Graph, a: Tensor, b: Tensor) -> Tensor:
+        a, b = a.contiguous(), b.contiguous()
+        heads, width = (1, a.size(1)) if a.dim() == 2 else a.shape[1:]
+        # Nothing is written where there are no channels to sum over.
+        new = torch.empty if width else torch.zeros
+        out = new(graph.num_edges, *a.shape[1:-1], dtype=a.dtype)
+        edge.sddmm(
+            graph.rowptr.data_ptr(),
+            graph.col.data_ptr(),
+            a.data_ptr(),
+            b.data_ptr(),
+            out.data_ptr(),
+            graph.num_rows,
+            heads,
+            width,
+            a.dtype == torch.float64,
+            self.isa,
+            self._threads,
+        )
+        return out
+
+    def edge_softmax(self, graph: Graph, score: Tensor) -> Tensor:
+        score = score.contiguous()
+        alpha = torch.empty_like(score)
+        edge.softmax(
+            graph.rowptr.data_ptr(),
+            score.data_ptr(),
+            alpha.data_ptr(),
+            graph.num_rows,
+            score.size(1),
+            score.dtype == torch.float64,
+            self.isa,
+            self._threads,
+        )
+        return alpha
+
+    def edge_softmax_backward(self, graph: Graph, alpha: Tensor, grad_alpha: Tensor) -> Tensor:
+        grad_alpha = grad_alpha.contiguous()
+        grad_score = torch.empty_like(alpha)
+        edge.softmax_backward(
+            graph.rowptr.data_ptr(),
+            alpha.data_ptr(),
+            grad_alpha.data_ptr(),
+            grad_score.data_ptr(),
+            graph.num_rows,
+            alpha.size(1),
+            alpha.dtype == torch.float64,
+            self.isa,
+            self._threads,
+        )
+        return grad_score
 
 
 def _compressed(rows: int, edges: int) -> Compressed:
