@@ -1,0 +1,139 @@
+"""Models are stacks of untouched PyG convs of the configured shape."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch_geometric import nn as pyg
+
+from gnnbench import models, registry
+from gnnbench.config import AttentionConfig, ModelConfig
+
+EDGES = torch.tensor([[0, 1, 2, 3, 4, 0], [1, 2, 3, 4, 0, 2]])
+CLASSES = {
+    "gcn": pyg.GCNConv,
+    "sage": pyg.SAGEConv,
+    "gin": pyg.GINConv,
+    "gat": pyg.GATConv,
+    "gatv2": pyg.GATv2Conv,
+    "transformer": pyg.TransformerConv,
+    "agnn": pyg.AGNNConv,
+}
+ATTENTION = ("gat", "gatv2", "transformer")
+
+
+def configured(name: str, **keys: Any) -> ModelConfig:
+    config: ModelConfig = registry.find("models", name).Config(name=name, **keys)
+    return config
+
+
+def built(name: str, **keys: Any) -> torch.nn.Module:
+    torch.manual_seed(0)
+    return models.build(configured(name, **keys), in_channels=6, out_channels=3)
+
+
+def test_every_model_is_covered_here() -> None:
+    assert set(CLASSES) == set(registry.names("models"))
+
+
+@pytest.mark.parametrize("layers", [1, 2, 5])
+@pytest.mark.parametrize("name", CLASSES)
+def test_the_stack_has_the_configured_convs_and_gives_logits(name: str, layers: int) -> None:
+    model = built(name, layers=layers, hidden=8)
+    convs = list(model.get_submodule("convs").children())
+    assert [type(conv) for conv in convs] == [CLASSES[name]] * layers
+    assert all("forward" not in vars(conv) for conv in convs)
+    assert model(torch.randn(5, 6), EDGES).shape == (5, 3)
+
+
+@pytest.mark.parametrize("norm", ["none", "batch", "layer"])
+@pytest.mark.parametrize("residual", [False, True])
+@pytest.mark.parametrize("activation", ["relu", "elu", "gelu", "silu", "leaky_relu", "tanh"])
+def test_every_option_trains_every_parameter(norm: str, residual: bool, activation: str) -> None:
+    model = built("sage", layers=3, hidden=8, norm=norm, residual=residual, activation=activation)
+    model(torch.randn(5, 6), EDGES).square().sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_the_last_layer_is_plain(name: str) -> None:
+    """No activation, so logits below zero occur; no norm, so they are the last module's own output."""
+    model = built(name, layers=2, hidden=8, norm="batch", activation="relu").eval()
+    last = model.get_submodule("decode" if name == "agnn" else "convs.1")
+    outputs = []
+    last.register_forward_hook(lambda module, inputs, out: outputs.append(out))
+    logits = model(torch.randn(5, 6), EDGES)
+    assert logits is outputs[0]
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_hidden_is_the_width_of_all_heads(name: str) -> None:
+    model = built(name, layers=3, hidden=12, heads=4, output_heads=2)
+    first, middle, last = model.get_submodule("convs").children()
+    assert (first.heads, first.out_channels, first.concat) == (4, 3, True)
+    assert (middle.in_channels, middle.heads) == (12, 4)
+    assert (last.heads, last.out_channels, last.concat) == (2, 3, False)
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_heads_must_divide_hidden(name: str) -> None:
+    with pytest.raises(ValidationError, match="hidden 64 is not divisible by heads 7"):
+        configured(name, heads=7)
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_attention_dropout_reaches_the_convs(name: str) -> None:
+    model = built(name, attention_dropout=0.25)
+    assert issubclass(type(configured(name)), AttentionConfig)
+    assert {conv.dropout for conv in model.get_submodule("convs").children()} == {0.25}
+
+
+@pytest.mark.parametrize("aggr", ["sum", "mean", "max", "min"])
+def test_sage_aggregates_as_asked(aggr: str) -> None:
+    assert {conv.aggr for conv in built("sage", aggr=aggr).get_submodule("convs").children()} == {aggr}
+
+
+def test_gin_has_the_asked_networks() -> None:
+    model = built("gin", hidden=8, mlp_layers=3, mlp_norm=False, train_eps=True)
+    first = model.get_submodule("convs.0")
+    kinds = [type(layer).__name__ for layer in first.nn]
+    assert kinds == ["Linear", "ReLU", "Linear", "ReLU", "Linear"]
+    assert isinstance(first.eps, torch.nn.Parameter)
+    plain = built("gin", hidden=8).get_submodule("convs.0")
+    assert "BatchNorm1d" in [type(layer).__name__ for layer in plain.nn]
+    assert not isinstance(plain.eps, torch.nn.Parameter)
+
+
+def test_a_residual_adds_the_input_of_a_hidden_layer() -> None:
+    """With convs that give zero, only the residual path is left."""
+    model = built("gcn", layers=3, hidden=6, dropout=0.0, residual=True)
+    for parameter in model.get_submodule("convs").parameters():
+        torch.nn.init.zeros_(parameter)
+    seen = []
+    model.get_submodule("convs.2").register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    x = torch.randn(5, 6)
+    model(x, EDGES)
+    torch.testing.assert_close(seen[0], x)
+
+
+def test_dropout_falls_on_every_layers_input_in_training_only() -> None:
+    model = built("gcn", layers=3, hidden=64, dropout=0.5, activation="tanh")
+    shares = []
+    for conv in model.get_submodule("convs").children():
+        conv.register_forward_pre_hook(lambda _, inputs: shares.append((inputs[0] == 0).float().mean()))
+    x = torch.ones(5, 6)
+    model.train()(x, EDGES)
+    assert all(0.2 < share < 0.8 for share in shares)
+    shares.clear()
+    model.eval()(x, EDGES)
+    assert all(share == 0 for share in shares)
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_one_seed_gives_one_model(name: str) -> None:
+    first, second = built(name).state_dict(), built(name).state_dict()
+    assert list(first) == list(second)
+    assert all(torch.equal(first[key], second[key]) for key in first)
