@@ -15,27 +15,28 @@ if TYPE_CHECKING:
 
 def names() -> list[str]:
     """Every backend that can be asked for, available on this machine or not."""
-    ours = [name.replace("_", "-") for name in registry.names("backends") if name != "base"]
+    ours = _ours()
     return ours + sorted(_foreign().keys() - set(ours))
 
 
 def backend_type(name: str) -> type[Backend]:
-    """The class of a backend.
+    """The class of a backend; another package cannot replace one of ours.
 
     Raises:
         ConfigError: there is none of this name.
-        BackendUnavailable: the package that brings it cannot be imported.
+        BackendUnavailable: the package that brings it cannot be imported or has no such class.
     """
     if name not in names():
         raise ConfigError(f"unknown backend {name!r}{did_you_mean(name, names())}")
-    point = _foreign().get(name)
+    if name in _ours():
+        found: type[Backend] = registry.find("backends", name.replace("-", "_")).Backend
+        return found
+    point = _foreign()[name]
     try:
-        found: type[Backend] = (
-            point.load() if point else registry.find("backends", name.replace("-", "_")).Backend
-        )
-    except ImportError as error:
-        raise BackendUnavailable(f"backend {name!r} cannot be imported: {error}") from error
-    return found
+        return _checked(point.load())
+    except (ImportError, AttributeError, TypeError) as error:
+        brought = f"{point.value!r} of package {point.dist.name if point.dist else 'unknown'!r}"
+        raise BackendUnavailable(f"backend {name!r} cannot be loaded from {brought}: {error}") from error
 
 
 def load(config: BackendConfig) -> Backend:
@@ -49,11 +50,23 @@ def load(config: BackendConfig) -> Backend:
     asked = config.model_fields_set - {"name"}
     if asked and not kind.takes_rewrites:
         raise ConfigError(
-            f"backend.{min(asked)}: backend {config.name!r} runs PyG untouched and takes no rewrites"
+            f"backend.{min(asked)}: backend {config.name!r} takes no rewrites; leave it out of the configuration"
         )
     if reasons := kind.unavailable():
         raise BackendUnavailable(f"backend {config.name!r} is unavailable: {'; '.join(reasons)}")
     return kind(config)
+
+
+def _ours() -> list[str]:
+    return [name.replace("_", "-") for name in registry.names("backends") if name != "base"]
+
+
+def _checked(found: object) -> type[Backend]:
+    from gnnbench.backends.base import Backend
+
+    if isinstance(found, type) and issubclass(found, Backend):
+        return found
+    raise TypeError(f"{found!r} is not a subclass of gnnbench.backends.base.Backend")
 
 
 def _foreign() -> dict[str, EntryPoint]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from torch_geometric.nn import GCNConv, MessagePassing
 from torch_geometric.utils import contains_self_loops, sort_edge_index, to_torch_csr_tensor
@@ -21,7 +23,9 @@ class Backend(base.Backend):
             raise UnsupportedOp(f"this model on backend {self.name!r}", reasons)
         edge_index = sort_edge_index(dataset.edge_index.flip(0), num_nodes=dataset.num_nodes)
         # Called coalesced though duplicates may remain: PyG would drop them, and so change every sum.
-        adj_t = to_torch_csr_tensor(edge_index, size=dataset.num_nodes, is_coalesced=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that torch's CSR is in beta, and does not check what PyG sorted
+            adj_t = to_torch_csr_tensor(edge_index, size=dataset.num_nodes, is_coalesced=True)
         return base.Prepared(adj_t, [])
 
 

@@ -1,0 +1,179 @@
+"""Backends: all of them agree on a model, say why they cannot run, and can come from another package."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from gnnbench import backends, config, models, registry
+from gnnbench.backends import base, isplib, pyg_sparse
+from gnnbench.datasets import NodeDataset
+from gnnbench.errors import BackendUnavailable, ConfigError, UnsupportedOp
+
+RUNNABLE = ("pyg", "pyg-sparse", "reference", "isplib")
+SPARSE = {"gcn": {}, "sage": {"aggr": "max"}, "gin": {}}
+DENSE = {"gat": {}, "gatv2": {}, "transformer": {}, "agnn": {}}
+
+
+def dataset(edge_index: Tensor | None = None, nodes: int = 20) -> NodeDataset:
+    if edge_index is None:
+        edge_index = torch.randint(nodes - 1, (2, 80), generator=torch.Generator().manual_seed(0))
+        edge_index = edge_index[:, edge_index[0] != edge_index[1]]
+    x = torch.randn(nodes, 9, generator=torch.Generator().manual_seed(1))
+    y = torch.arange(nodes) % 3
+    mask = torch.ones(nodes, dtype=torch.bool)
+    return NodeDataset("random", edge_index, x, y, mask, mask, mask, 3, "accuracy", lambda logits, y: 0.0)
+
+
+def asked(name: str, **keys: bool) -> base.Backend:
+    if name == "isplib" and isplib.MISSING:
+        pytest.skip(f"the kernels are not built: {isplib.MISSING}")
+    return backends.load(config.BackendConfig(name=name, **keys))
+
+
+def step(name: str, model_name: str, data: NodeDataset, **keys: object) -> dict[str, Tensor]:
+    """Logits and all gradients of one training step without dropout."""
+    torch.manual_seed(0)
+    chosen = registry.find("models", model_name).Config(
+        name=model_name, dropout=0.0, hidden=16, **{"norm": "batch", **keys}
+    )
+    model = models.build(chosen, data.x.size(1), data.num_classes)
+    prepared = asked(name).prepare(model, data)
+    logits = model(data.x, prepared.adj)
+    torch.nn.functional.cross_entropy(logits, data.y).backward()
+    gradients = {key: parameter.grad for key, parameter in model.named_parameters()}
+    return {"logits": logits.detach(), **{key: grad for key, grad in gradients.items() if grad is not None}}
+
+
+def test_the_names() -> None:
+    assert backends.names()[:5] == ["cuda", "isplib", "pyg", "pyg-sparse", "reference"]
+    for name in RUNNABLE:
+        assert backends.backend_type(name).name == name
+
+
+@pytest.mark.parametrize(
+    ("model", "backend"),
+    [
+        *product(SPARSE, ["pyg-sparse", "reference", "isplib"]),
+        *product(DENSE, ["reference", "isplib"]),
+    ],
+)
+def test_every_backend_computes_what_pyg_computes(model: str, backend: str) -> None:
+    keys = {**SPARSE, **DENSE}[model]
+    expected = step("pyg", model, dataset(), **keys)
+    torch.testing.assert_close(step(backend, model, dataset(), **keys), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("model", DENSE)
+def test_pyg_sparse_declines_convs_without_a_sparse_product(model: str) -> None:
+    with pytest.raises(UnsupportedOp, match=r"has no sparse product for \w+Conv"):
+        step("pyg-sparse", model, dataset())
+
+
+def test_pyg_sparse_keeps_duplicate_edges() -> None:
+    data = dataset()
+    twice = dataset(torch.cat([data.edge_index, data.edge_index[:, :30]], dim=1))
+    for model in ("gcn", "gin"):
+        found = step("pyg-sparse", model, twice)
+        torch.testing.assert_close(found, step("pyg", model, twice), rtol=1e-4, atol=1e-5)
+
+
+def test_pyg_sparse_declines_gcn_on_self_loops_because_it_would_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    looped = dataset(torch.tensor([[0, 1, 2, 2], [1, 2, 0, 2]]), nodes=3)
+    with pytest.raises(UnsupportedOp, match="the graph has self-loops"):
+        step("pyg-sparse", "gcn", looped)
+    step("pyg-sparse", "sage", looped)  # needs no loops of its own
+    monkeypatch.setattr(pyg_sparse, "_unsupported", lambda model, edge_index: [])
+    found, expected = step("pyg-sparse", "gcn", looped), step("pyg", "gcn", looped)
+    assert not torch.allclose(found["logits"], expected["logits"], atol=1e-3)
+
+
+@pytest.mark.parametrize("backend", ["reference", "isplib"])
+def test_rewrites_can_be_switched_off(backend: str) -> None:
+    model = models.build(registry.find("models", "gcn").Config(name="gcn"), 9, 3)
+    on = asked(backend).prepare(model, dataset()).bindings
+    off = asked(backend, transform_first=False, fold_norm=False).prepare(model, dataset()).bindings
+    assert on[0].rewrites == ["aggregate_first", "fold_norm"]
+    assert [binding.rewrites for binding in off] == [[], []]
+
+
+@pytest.mark.parametrize("backend", ["pyg", "pyg-sparse"])
+def test_pyg_takes_no_rewrites(backend: str) -> None:
+    with pytest.raises(ConfigError, match=f"backend.fold_norm: backend '{backend}' takes no rewrites"):
+        asked(backend, fold_norm=True)
+
+
+def test_cuda_says_why_it_cannot_run() -> None:
+    with pytest.raises(BackendUnavailable, match="the CUDA kernels are not part of this version") as caught:
+        asked("cuda")
+    assert torch.cuda.is_available() == (not re.search("CUDA device|without CUDA", str(caught.value)))
+
+
+def test_a_misspelt_backend() -> None:
+    with pytest.raises(ConfigError, match=r"unknown backend 'isplb'; did you mean 'isplib'\?"):
+        asked("isplb")
+
+
+TINY = """
+from gnnbench.backends import base, reference
+
+class Backend(reference.Backend):
+    name = "tiny"
+    prepared = 0
+
+    def prepare(self, model, dataset):
+        type(self).prepared += 1
+        return super().prepare(model, dataset)
+
+class NotABackend:
+    pass
+"""
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An installed distribution that brings backends: a module and the metadata that pip would write."""
+    (tmp_path / "tiny_backend.py").write_text(TINY)
+    info = tmp_path / "tiny_backend-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tiny-backend\nVersion: 1.0\n")
+    points = ["tiny = tiny_backend:Backend", "pyg = tiny_backend:Backend", "wrong = tiny_backend:NotABackend"]
+    points += ["missing = no_such_module:Backend", "empty = tiny_backend:Nothing"]
+    (info / "entry_points.txt").write_text("\n".join(["[gnnbench.backends]", *points]) + "\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.invalidate_caches()
+    yield tmp_path
+    sys.modules.pop("tiny_backend", None)
+
+
+@pytest.mark.usefixtures("tiny")
+class TestFromAnotherPackage:
+    def test_it_runs(self) -> None:
+        assert "tiny" in backends.names()
+        found, expected = step("tiny", "gcn", dataset()), step("pyg", "gcn", dataset())
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+        assert backends.backend_type("tiny").prepared == 1  # type: ignore[attr-defined]
+
+    def test_it_cannot_replace_the_baseline(self) -> None:
+        assert backends.backend_type("pyg").__module__ == "gnnbench.backends.pyg"
+        assert backends.names().count("pyg") == 1
+
+    @pytest.mark.parametrize(
+        ("name", "reason"),
+        [
+            ("missing", "No module named 'no_such_module'"),
+            ("empty", "no attribute 'Nothing'"),
+            ("wrong", "NotABackend'> is not a subclass of gnnbench.backends.base.Backend"),
+        ],
+    )
+    def test_a_broken_one_is_unavailable(self, name: str, reason: str) -> None:
+        with pytest.raises(BackendUnavailable, match=f"backend '{name}' cannot be loaded.*{reason}"):
+            asked(name)
