@@ -199,17 +199,19 @@ def _data_bytes() -> int:
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData:")), 0)
 
 
-def _cgroup_limits() -> Iterator[int]:
+def _cgroup_limits(
+    groups_file: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys/fs/cgroup")
+) -> Iterator[int]:
     """Memory limits of this process's control group and its ancestors, versions 1 and 2."""
     try:
-        groups = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
+        groups = [line.split(":", 2) for line in groups_file.read_text().splitlines()]
     except OSError:
         return
     for _, controllers, path in groups:
         if controllers and "memory" not in controllers.split(","):
             continue
         top, name = ("", "memory.max") if not controllers else ("memory", "memory.limit_in_bytes")
-        root = Path("/sys/fs/cgroup", top)
+        root = mount / top
         group = root / path.lstrip("/")
         for folder in (group, *group.parents):
             with suppress(OSError, ValueError):  # absent, or "max"

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import statistics
@@ -18,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from gnnbench import stats
 from gnnbench.errors import GnnbenchError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION: Literal[1] = 1
 Status = Literal["ok", "interrupted", "oom", "unsupported", "unavailable", "failed"]
 Phase = Literal["epoch", "forward", "backward", "optimizer"]
 
@@ -100,7 +101,7 @@ class BindingRecord(Record):
 class Result(Record):
     """Everything known about one run; fields that a failed run never reached are None or empty."""
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: Literal[1] = SCHEMA_VERSION
     status: Status
     reason: str = Field("", description="one sentence where status is not ok")
     backend: str
@@ -191,6 +192,24 @@ def _mean(values: Sequence[float | None]) -> float | None:
 def _deviation(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return statistics.stdev(known) if len(known) > 1 else 0.0 if known else None
+
+
+def new_folder(name: str) -> Path:
+    """Create `runs/<name>-1`, or the next number that is free.
+
+    Raises:
+        GnnbenchError: the current folder cannot be written.
+    """
+    for number in itertools.count(1):
+        folder = Path("runs", f"{name}-{number}")
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise GnnbenchError(f"{folder}: cannot be created: {error.strerror}; choose another --out") from None
+        return folder
+    raise AssertionError("numbers do not end")
 
 
 def save_json(record: BaseModel, path: Path) -> None:
