@@ -1,0 +1,46 @@
+"""What all tests run under: memory that nobody wrote holds NaN (floats) or nonsense (integers)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+
+def _poisoned(new: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def poisoned_new(*args: Any, **kwargs: Any) -> Tensor:
+        tensor = new(*args, **kwargs)
+        if tensor.device.type != "meta" and not tensor.is_sparse_csr:
+            with torch.no_grad():
+                if tensor.is_floating_point() or tensor.is_complex():
+                    tensor.fill_(torch.nan)
+                elif tensor.dtype != torch.bool:
+                    tensor.fill_(torch.iinfo(tensor.dtype).max - 12)
+        return tensor
+
+    return poisoned_new
+
+
+def _poisoned_array(new: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
+    def poisoned_new(*args: Any, **kwargs: Any) -> np.ndarray:
+        array = new(*args, **kwargs)
+        if array.dtype.kind == "f":
+            array.fill(np.nan)
+        elif array.dtype.kind in "iu":
+            array.fill(np.iinfo(array.dtype).max - 12)
+        return array
+
+    return poisoned_new
+
+
+@pytest.fixture(autouse=True)
+def poisoned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An output that a kernel forgot to write shows as NaN instead of passing by luck."""
+    for owner, name in ((torch, "empty"), (torch, "empty_like"), (Tensor, "new_empty")):
+        monkeypatch.setattr(owner, name, _poisoned(getattr(owner, name)))
+    for name in ("empty", "empty_like"):
+        monkeypatch.setattr(np, name, _poisoned_array(getattr(np, name)))

@@ -1,0 +1,261 @@
+"""Every kernel computes what the float64 specification says, at every instruction set and number of threads."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+
+import pytest
+import torch
+from torch import Tensor
+
+from gnnbench.backends import isplib
+from gnnbench.errors import BackendUnavailable, GraphError, UnsupportedOp
+from gnnbench.graph import Graph
+from gnnbench.ops.edge import edge_softmax, sddmm
+from gnnbench.ops.kernels import EXTREMA, Kernels
+from gnnbench.ops.spmm import spmm
+from tests import graphs
+
+WIDTHS = [1, 3, 16, 41, 63, 128, 602]
+DTYPES = [torch.float32, torch.float64]
+LEVELS = [] if isplib.MISSING else range(isplib.isa_level() + 1)
+KERNELS: dict[str, Kernels] = {"torch": Kernels()}
+KERNELS |= {f"isplib {isplib.ISA[level]}": isplib.IsplibKernels(isa=level) for level in LEVELS}
+TRUTH = Kernels()
+
+over_graphs = pytest.mark.parametrize("graph_name", graphs.NAMES)
+over_kernels = pytest.mark.parametrize("kernels", KERNELS.values(), ids=KERNELS.keys())
+over_dtypes = pytest.mark.parametrize("dtype", DTYPES, ids=["float32", "float64"])
+
+
+def normal(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.randn(*shape, dtype=dtype, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def check(found: Tensor, truth: Tensor) -> None:
+    assert graphs.relative_error(found, truth) < graphs.TOLERANCE[found.dtype]
+
+
+def double(*tensors: Tensor | None) -> list[Tensor | None]:
+    return [None if tensor is None else tensor.double() for tensor in tensors]
+
+
+def test_the_kernels_are_built() -> None:
+    assert not isplib.MISSING
+
+
+@over_dtypes
+@over_graphs
+@over_kernels
+@pytest.mark.parametrize("width", WIDTHS)
+def test_spmm(kernels: Kernels, graph_name: str, width: int, dtype: torch.dtype) -> None:
+    graph = graphs.graph(graph_name)
+    x = normal(graph.num_cols, width, dtype=dtype)
+    for value, reduce in itertools.product((None, normal(graph.num_edges, dtype=dtype)), ("sum", "mean")):
+        check(kernels.spmm(graph, x, value, reduce), TRUTH.spmm(graph, *double(x, value), reduce))
+
+
+@over_dtypes
+@over_graphs
+@over_kernels
+@pytest.mark.parametrize(("heads", "channels"), [(1, 1), (2, 3), (3, 8), (8, 5), (4, 41)])
+def test_many_heads(kernels: Kernels, graph_name: str, heads: int, channels: int, dtype: torch.dtype) -> None:
+    graph = graphs.graph(graph_name)
+    a = normal(graph.num_rows, heads, channels, dtype=dtype)
+    b = normal(graph.num_cols, heads, channels, dtype=dtype)
+    for value in (None, normal(graph.num_edges, dtype=dtype), normal(graph.num_edges, heads, dtype=dtype)):
+        check(kernels.spmm(graph, b, value, "mean"), TRUTH.spmm(graph, *double(b, value), "mean"))
+    check(kernels.sddmm(graph, a, b), TRUTH.sddmm(graph, *double(a, b)))
+
+
+@over_dtypes
+@over_graphs
+@over_kernels
+@pytest.mark.parametrize("width", WIDTHS)
+def test_sddmm(kernels: Kernels, graph_name: str, width: int, dtype: torch.dtype) -> None:
+    graph = graphs.graph(graph_name)
+    a = normal(graph.num_rows, width, dtype=dtype)
+    b = normal(graph.num_cols, width, dtype=dtype)
+    check(kernels.sddmm(graph, a, b), TRUTH.sddmm(graph, *double(a, b)))
+
+
+@over_dtypes
+@over_graphs
+@over_kernels
+@pytest.mark.parametrize("width", WIDTHS)
+def test_spmm_extremum_with_ties_and_nan(
+    kernels: Kernels, graph_name: str, width: int, dtype: torch.dtype
+) -> None:
+    graph = graphs.graph(graph_name)
+    x = normal(graph.num_cols, width, dtype=dtype).round()
+    x[1::4, ::3] = torch.nan
+    x[2::4, ::3] = -torch.inf
+    grad_out = normal(graph.num_rows, width, dtype=dtype)
+    for value, reduce in itertools.product((None, normal(graph.num_edges, dtype=dtype).round()), EXTREMA):
+        out, arg_out = kernels.spmm_extremum(graph, x, value, reduce)
+        true_out, true_arg_out = TRUTH.spmm_extremum(graph, x, value, reduce)
+        torch.testing.assert_close(out, true_out, rtol=0, atol=0, equal_nan=True)
+        assert torch.equal(arg_out, true_arg_out)
+        check(
+            kernels.spmm_extremum_backward(graph, arg_out, grad_out, value),
+            TRUTH.spmm_extremum_backward(graph, arg_out, *double(grad_out, value)),
+        )
+
+
+@over_dtypes
+@over_graphs
+@over_kernels
+@pytest.mark.parametrize("heads", [1, 2, 3, 8, 13, 48])
+def test_edge_softmax(kernels: Kernels, graph_name: str, heads: int, dtype: torch.dtype) -> None:
+    graph = graphs.graph(graph_name)
+    score = 10 * normal(graph.num_edges, heads, dtype=dtype) + 300
+    alpha, true_alpha = kernels.edge_softmax(graph, score), TRUTH.edge_softmax(graph, score.double())
+    check(alpha, true_alpha)
+    grad_alpha = normal(graph.num_edges, heads, dtype=dtype)
+    true_grad = TRUTH.edge_softmax_backward(graph, *double(alpha, grad_alpha))
+    found = kernels.edge_softmax_backward(graph, alpha, grad_alpha)
+    # Gradients of a softmax cancel, so their error is measured against what they are made of.
+    scale = (alpha * grad_alpha).double().norm().clamp(min=1e-300)
+    assert (found - true_grad).norm() / scale < graphs.TOLERANCE[dtype]
+
+
+@over_kernels
+def test_exp_over_its_whole_range(kernels: Kernels) -> None:
+    graph = Graph.from_csr(torch.tensor([0, 2001]), torch.zeros(2001, dtype=torch.int32), 1)
+    for dtype, least in ((torch.float32, -80.0), (torch.float64, -700.0)):
+        score = torch.linspace(0, least, 2001, dtype=dtype).unsqueeze(1)
+        alpha, truth = kernels.edge_softmax(graph, score), TRUTH.edge_softmax(graph, score.double())
+        assert ((alpha - truth).abs() / truth).max() < 8 * torch.finfo(dtype).eps
+    score = torch.tensor([0.0, -torch.inf] + [-2000.0] * 1999, dtype=torch.float64).unsqueeze(1)
+    assert kernels.edge_softmax(graph, score).flatten().tolist() == [1.0] + [0.0] * 2000
+
+
+@over_kernels
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_softmax_of_a_row_that_has_none_is_nan(kernels: Kernels, bad: float) -> None:
+    graph = graphs.graph("power law")
+    score = normal(graph.num_edges, 2)
+    score[5, 1] = bad
+    alpha = kernels.edge_softmax(graph, score)
+    truth = TRUTH.edge_softmax(graph, score)
+    assert alpha[5, 1].isnan()
+    assert torch.equal(alpha[:, 0].isnan(), truth[:, 0].isnan())
+    assert not alpha[:, 0].isnan().any()
+
+
+@over_kernels
+def test_infinities_and_nan_pass_through_sums(kernels: Kernels) -> None:
+    graph = graphs.graph("power law")
+    for width in (5, 41):
+        x, a = normal(graph.num_cols, width), normal(graph.num_rows, width)
+        x[3, width - 2], x[7, 0] = torch.inf, torch.nan
+        for found, truth in (
+            (kernels.spmm(graph, x, None, "sum"), TRUTH.spmm(graph, x, None, "sum")),
+            (kernels.sddmm(graph, a, x), TRUTH.sddmm(graph, a, x)),
+        ):
+            torch.testing.assert_close(found, truth, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_bit_for_bit_the_same_on_any_number_of_threads(dtype: torch.dtype) -> None:
+    graph = graphs.power_law(500, 20_000)
+    x, value = normal(500, 67, dtype=dtype), normal(20_000, dtype=dtype)
+    score = normal(20_000, 3, dtype=dtype)
+    grad_out = normal(500, 67, dtype=dtype)
+
+    def everything(threads: int) -> list[Tensor]:
+        kernels = isplib.IsplibKernels(threads=threads)
+        out, arg_out = kernels.spmm_extremum(graph, x, value, "max")
+        alpha = kernels.edge_softmax(graph, score)
+        return [
+            kernels.spmm(graph, x, value, "sum"),
+            kernels.spmm(graph, x, None, "mean"),
+            out,
+            arg_out,
+            kernels.spmm_extremum_backward(graph, arg_out, grad_out, value),
+            kernels.sddmm(graph, grad_out, x),
+            alpha,
+            kernels.edge_softmax_backward(graph, alpha, score),
+        ]
+
+    alone = everything(1)
+    for threads in (2, 3, 5):
+        assert all(itertools.starmap(torch.equal, zip(alone, everything(threads), strict=True)))
+
+
+def test_instruction_set_can_be_forced_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    for level in LEVELS:
+        monkeypatch.setenv("GNNBENCH_ISA", isplib.ISA[level])
+        assert isplib.IsplibKernels().isa == level
+        assert isplib.report()["isa"] == isplib.ISA[level]
+    monkeypatch.setenv("GNNBENCH_ISA", "avx1024")
+    with pytest.raises(BackendUnavailable, match=r"'avx1024' is unknown.*avx512"):
+        isplib.isa_level()
+
+
+def test_more_than_the_processor_has_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GNNBENCH_ISA", "avx512")
+    monkeypatch.setattr(isplib.layout, "highest_isa", lambda: 0)
+    with pytest.raises(BackendUnavailable, match=r"more than this processor has; allowed: baseline"):
+        isplib.isa_level()
+
+
+def test_backends_change_no_signature() -> None:
+    for name, method in inspect.getmembers(isplib.IsplibKernels, inspect.isfunction):
+        if not name.startswith("_"):
+            assert inspect.signature(method) == inspect.signature(getattr(Kernels, name)), name
+    assert isplib.IsplibKernels.accelerated <= {name for name in dir(Kernels) if not name.startswith("_")}
+
+
+@over_kernels
+def test_strided_tensors_are_understood(kernels: Kernels) -> None:
+    graph = graphs.graph("power law")
+    x, value = normal(9, graph.num_cols).t(), normal(graph.num_edges, 2)[:, 1]
+    score = normal(3, graph.num_edges).t()
+    same = x.contiguous(), value.contiguous(), score.contiguous()
+    assert torch.equal(spmm(kernels, graph, x, value), spmm(kernels, graph, *same[:2]))
+    assert torch.equal(spmm(kernels, graph, x, value, "max"), spmm(kernels, graph, *same[:2], "max"))
+    assert torch.equal(sddmm(kernels, graph, x, x), sddmm(kernels, graph, same[0], same[0]))
+    assert torch.equal(edge_softmax(kernels, graph, score), edge_softmax(kernels, graph, same[2]))
+
+
+@pytest.mark.parametrize(
+    ("x", "value", "reduce", "match"),
+    [
+        (torch.ones(60, 4, dtype=torch.bfloat16), None, "sum", "bfloat16; isplib computes in float32"),
+        (torch.ones(60, 4, dtype=torch.int64), None, "sum", "x has type torch.int64"),
+        (torch.ones(61, 4), None, "sum", "x has 61 rows, but the graph has 60 sources"),
+        (torch.ones(60), None, "sum", r"x has shape \[60\]"),
+        (torch.ones(60, 2, 4), None, "max", r"x has shape \[60, 2, 4\]"),
+        (torch.ones(60, 4), torch.ones(899), "sum", r"value has shape \[899\], expected \[900\]"),
+        (torch.ones(60, 4), torch.ones(900, 2), "sum", r"expected \[900\]"),
+        (torch.ones(60, 2, 4), torch.ones(900, 3), "sum", r"expected \[900, 2\]"),
+        (torch.ones(60, 4), torch.ones(900).double(), "sum", "value is torch.float64"),
+        (torch.ones(60, 4, device="meta"), None, "sum", "x is on meta, the graph on cpu"),
+        (torch.ones(60, 4), None, "median", "reduce must be one of sum, mean, min, max"),
+    ],
+)
+def test_misuse_is_a_clear_error(x: Tensor, value: Tensor | None, reduce: str, match: str) -> None:
+    graph = graphs.graph("power law")
+    with pytest.raises(UnsupportedOp, match=match):
+        spmm(isplib.IsplibKernels(), graph, x, value, reduce)
+
+
+def test_misuse_over_edges_is_a_clear_error() -> None:
+    kernels, graph = isplib.IsplibKernels(), graphs.graph("power law")
+    with pytest.raises(UnsupportedOp, match=r"score has shape \[899, 1\]"):
+        edge_softmax(kernels, graph, torch.ones(899, 1))
+    with pytest.raises(UnsupportedOp, match="257 heads; isplib normalises at most 256"):
+        edge_softmax(kernels, graph, torch.ones(900, 257))
+    with pytest.raises(UnsupportedOp, match=r"a is torch.float32 \[60, 2\], b is torch.float32 \[60, 3\]"):
+        sddmm(kernels, graph, torch.ones(60, 2), torch.ones(60, 3))
+    with pytest.raises(UnsupportedOp, match="a has 59 rows and b 60"):
+        sddmm(kernels, graph, torch.ones(59, 2), torch.ones(60, 2))
+
+
+def test_an_edited_graph_is_refused() -> None:
+    graph = graphs.graph("power law")
+    graph.col[0] = 59
+    with pytest.raises(GraphError, match="edited in place"):
+        spmm(isplib.IsplibKernels(), graph, torch.ones(60, 4))
