@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,7 +38,7 @@ def generate(shape: Shape, seed: int, folder: Path) -> None:
     edge_rng, community_rng, feature_rng, label_rng, split_rng = streams
     communities = min(MULTILABEL_COMMUNITIES, shape.nodes) if shape.multilabel else shape.classes
     community = _communities(community_rng, shape.nodes, communities)
-    degree = _power_law(edge_rng, shape.nodes, shape.edges / shape.nodes, shape.max_degree)
+    degree = _power_law(edge_rng, shape.nodes, shape.edges / shape.nodes, shape.max_degree, shape.exponent)
 
     pairs = _pairs(edge_rng, degree, community, shape.edges // 2, shape.homophily)
     _save(folder / "edge_index.npy", (2, shape.edges), np.int64, _both_directions(pairs, shape.nodes))
@@ -63,67 +63,64 @@ def _communities(rng: np.random.Generator, nodes: int, count: int) -> Ints:
     return rng.permutation(np.repeat(np.arange(count), sizes))
 
 
-def _power_law(rng: np.random.Generator, nodes: int, mean: float, maximum: int) -> Ints:
-    """[N] int64 degrees to aim at: density k^-2 between a lower end that gives the mean, and `maximum`."""
+def _power_law(rng: np.random.Generator, nodes: int, mean: float, maximum: int, exponent: float) -> Ints:
+    """[N] int64 degrees of at least 1: density k^-exponent from a lower end that gives the mean to `maximum`."""
     from scipy.optimize import brentq
 
-    quantile = (np.arange(nodes) + 0.5) / nodes
+    quantile = np.linspace(0, 1, nodes)
+    power = 1 - exponent
 
     def degrees(low: float) -> Floats:
-        return 1 / (1 / low - quantile * (1 / low - 1 / maximum))
+        return (low**power - quantile * (low**power - float(maximum) ** power)) ** (1 / power)
 
     if maximum <= mean:
         return np.full(nodes, max(1, round(mean)))
-    low = brentq(lambda low: degrees(low).mean() - mean, 1e-6 * mean, mean)
-    return rng.permutation(np.floor(degrees(low) + rng.random(nodes)).astype(np.int64))
+    low = brentq(lambda low: degrees(low).mean() - mean, 1e-3 * mean, mean)
+    rounded = np.floor(degrees(low) + rng.random(nodes)).astype(np.int64)
+    return rng.permutation(np.clip(rounded, 1, maximum))
 
 
 def _pairs(rng: np.random.Generator, degree: Ints, community: Ints, count: int, homophily: float) -> Ints:
     """[count] int64, ascending: distinct undirected edges `u << bits | v` with u < v.
 
-    A pair joins two stubs (ends of edges, each node having as many as its degree): the first any, the second
-    of the same community with probability `homophily`, otherwise any. Repeats are dropped, which
-    costs hubs most; further rounds draw from the stubs still missing, and the last few pairs are uniform.
+    A configuration model: every node has as many stubs (ends of edges) as its degree, and stubs are joined in
+    random pairs, a share of `homophily` of them within their community. Loops and repeats are dropped, which
+    costs hubs most; the stubs that are then still free are joined again, and the last few pairs are uniform.
     """
     nodes = len(degree)
-    order = np.argsort(community, kind="stable")
-    stubs = np.repeat(order.astype(np.int32), degree[order])
-    size = np.bincount(community, weights=degree).astype(np.int64)
-    start = np.cumsum(size) - size
-
-    def partner(u: Ints) -> Ints:
-        inside = rng.random(len(u)) < homophily
-        own = community[u]
-        first, width = np.where(inside, start[own], 0), np.where(inside, size[own], len(stubs))
-        return stubs[(first + rng.random(len(u)) * width).astype(np.int64)]
-
-    pairs = _draw(rng, stubs, partner, count, nodes)
+    order = np.argsort(community, kind="stable").astype(np.int32)
+    stubs = np.repeat(order, degree[order])
+    inside = rng.random(len(stubs), dtype=np.float32) < homophily
+    parts = np.cumsum(np.bincount(community, weights=degree).astype(np.int64))[:-1]
+    within = [_matched(rng, part[kept], nodes) for part, kept in zip(*_cut(parts, stubs, inside), strict=True)]
+    pairs = _distinct(np.concatenate([*within, _matched(rng, stubs[~inside], nodes)]))
+    del stubs, inside, within
     for _ in range(HUB_ROUNDS):
-        missing = np.maximum(degree - _degrees(pairs, nodes), 0)
-        if len(pairs) == count or not missing.any():
-            break
-        lacking = np.repeat(np.arange(nodes, dtype=np.int32), missing)
-        pairs = _merge(pairs, _draw(rng, lacking, lambda u: _pick(rng, stubs, len(u)), count - len(pairs), nodes))
-    del stubs
-    everyone = np.arange(nodes, dtype=np.int32)
+        free = np.repeat(np.arange(nodes, dtype=np.int32), np.maximum(degree - _degrees(pairs, nodes), 0))
+        pairs = _merge(pairs, _distinct(_matched(rng, free, nodes)))
     while len(pairs) < count:
-        more = _draw(rng, everyone, lambda u: _pick(rng, everyone, len(u)), count - len(pairs), nodes)
-        pairs = _merge(pairs, more)
+        ends = rng.integers(nodes, size=2 * (count - len(pairs)), dtype=np.int32)
+        pairs = _merge(pairs, _distinct(_matched(rng, ends, nodes)))
+    if len(pairs) > count:
+        pairs = np.delete(pairs, rng.choice(len(pairs), len(pairs) - count, replace=False))
     return pairs
 
 
-def _draw(rng: np.random.Generator, stubs: Ints, partner: Callable[[Ints], Ints], count: int, nodes: int) -> Ints:
-    """At most `count` distinct pairs, ascending, without loops."""
-    pairs = np.empty(count, np.int64)
-    kept = 0
-    for begin in range(0, count, CHUNK):
-        u = _pick(rng, stubs, min(CHUNK, count - begin))
-        v = partner(u)
-        low, high = np.minimum(u, v).astype(np.int64), np.maximum(u, v)
-        chunk = ((low << _bits(nodes)) | high)[low != high]
-        pairs[kept : kept + len(chunk)] = chunk
-        kept += len(chunk)
-    pairs = pairs[:kept]
+def _cut(places: Ints, *arrays: NDArray) -> list[list[NDArray]]:
+    return [np.split(array, places) for array in arrays]
+
+
+def _matched(rng: np.random.Generator, stubs: Ints, nodes: int) -> Ints:
+    """Random pairs of stubs without loops, in no order and perhaps repeated."""
+    rng.shuffle(stubs)
+    u, v = stubs[: len(stubs) // 2], stubs[len(stubs) // 2 :][: len(stubs) // 2]
+    pairs = np.minimum(u, v).astype(np.int64) << _bits(nodes)
+    pairs |= np.maximum(u, v)
+    return pairs[u != v]
+
+
+def _distinct(pairs: Ints) -> Ints:
+    """`pairs` ascending, each once."""
     pairs.sort()
     return pairs[np.diff(pairs, prepend=-1) != 0]
 
@@ -167,10 +164,6 @@ def _normals(
         values = rng.standard_normal((len(own), width), dtype=np.float32)
         values += means[own]
         yield values if density == 1 else (values > threshold).astype(np.float32)
-
-
-def _pick(rng: np.random.Generator, stubs: Ints, count: int) -> Ints:
-    return stubs[(rng.random(count) * len(stubs)).astype(np.int64)]
 
 
 def _degrees(pairs: Ints, nodes: int) -> Ints:

@@ -9,7 +9,7 @@ from gnnbench.datasets import NodeDataset
 from gnnbench.errors import DatasetError
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Generator, Tensor
 
 FEATURES, LABELS, SPLIT = range(3)  # what a seed is used for, so that each has its own stream
 PARTS = ("train_mask", "val_mask", "test_mask")
@@ -144,7 +144,7 @@ def _split(dataset: NodeDataset, config: DatasetConfig) -> None:
         order = nodes[torch.randperm(len(nodes), generator=_generator(config, SPLIT))]
         train, val = (round(share * len(nodes)) for share in (config.train_share, config.val_share))
         val = min(val, len(nodes) - train)
-        for part, chosen in zip(PARTS, order.split([train, val, len(nodes) - train - val])):
+        for part, chosen in zip(PARTS, order.split([train, val, len(nodes) - train - val]), strict=True):
             setattr(dataset, part, mask_of(dataset.num_nodes, chosen))
         dataset.made_up += [] if "split" in dataset.made_up else ["split"]
     else:
@@ -159,7 +159,7 @@ def _split(dataset: NodeDataset, config: DatasetConfig) -> None:
         raise DatasetError(f"{dataset.name}: training nodes are also validation or test nodes; make them disjoint")
 
 
-def _generator(config: DatasetConfig, purpose: int) -> torch.Generator:
+def _generator(config: DatasetConfig, purpose: int) -> Generator:
     import torch
 
     return torch.Generator().manual_seed(3 * config.seed + purpose)

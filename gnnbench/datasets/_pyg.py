@@ -1,4 +1,4 @@
-"""Dataset classes of PyG, run unchanged, but reading a root that may be read-only and processing into the cache."""
+"""Dataset classes of PyG, run unchanged, but reading a root that may be read-only and processing to the cache."""
 
 from __future__ import annotations
 
@@ -161,7 +161,8 @@ def _places(cls: type, args: Mapping[str, Any], where: Roots) -> list[Place]:
 
 def _place(cls: type, args: Mapping[str, Any], root: Path) -> list[Place]:
     """The raw files below one root; an empty list for a class that needs none."""
-    dataset = _construct(cls, args, root, _download=_raw.stop, _process=_raw.stop)
+    with _raw.quiet():
+        dataset = _construct(cls, args, root, _download=_raw.stop, _process=_raw.stop)
     if not dataset.has_download:
         return []
     try:
@@ -224,14 +225,14 @@ def _convert(name: str, class_name: str, dataset: Any, split_index: int) -> Node
         if not bool((y == y.round()).all()):
             raise DatasetError(f"{name}: its targets are real numbers; gnnbench trains on classes")
         y = y.long()
-    masks = [_mask(name, data.get(part), nodes, split_index) for part in _prepare.PARTS]
+    masks: dict[str, Any] = {part: _mask(name, data.get(part), nodes, split_index) for part in _prepare.PARTS}
     multilabel = y.dim() == 2
     return NodeDataset(
         name,
         data.edge_index.long(),
         x.float(),
         y.float() if multilabel else y.long(),
-        *masks,
+        **masks,
         num_classes=y.size(1) if multilabel else int(y.max()) + 1,
         **_prepare.plain_metric(multilabel),
     )

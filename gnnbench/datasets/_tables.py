@@ -17,7 +17,7 @@ NPZ_EXTRAS = ("x", "y", "train_mask", "val_mask", "test_mask", "num_nodes")
 
 
 def read_mtx(path: Path) -> Arrays:
-    """Matrix Market, with values or pattern; `symmetric` ones are expanded. Entry (i, j) is an edge from i to j."""
+    """Matrix Market, with values or pattern; `symmetric` ones are expanded; entry (i, j) is the edge i to j."""
     from scipy.io import mmread
 
     return _from_matrix(path, mmread(path))
@@ -113,9 +113,8 @@ def _opened(path: Path) -> Any:
 
 
 def _text(path: Path) -> str:
-    opened = gzip.open(path) if path.suffix == ".gz" else path.open("rb")
-    with opened as file:
-        return file.read().decode("utf-8")
+    content = path.read_bytes()
+    return (gzip.decompress(content) if path.suffix == ".gz" else content).decode("utf-8")
 
 
 def _table(path: Path) -> np.ndarray:
@@ -177,7 +176,7 @@ def _edges(path: Path, edges: np.ndarray) -> np.ndarray:
     if edges.dtype.kind == "f" and not bool((edges == np.rint(edges)).all()):
         wrong = edges[edges != np.rint(edges)][0]
         raise DatasetError(f"{path}: node ids must be whole numbers from 0; found {wrong}")
-    if edges.size and not (0 <= edges.min() and edges.max() < 2**31):
+    if edges.size and (edges.min() < 0 or edges.max() >= 2**31):
         wrong = edges.min() if edges.min() < 0 else edges.max()
         raise DatasetError(f"{path}: node id {wrong:g} is out of range; ids go from 0 to {2**31 - 1}")
     return np.ascontiguousarray(edges, np.int64)

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".mtx", ".npz", ".txt", ".csv", ".tsv", ".edges", ".edgelist")
 SPECS: list[str] = []
-PARTS = ("train", "val", "test")
 SPARSEST = 100  # nodes per edge beyond which ids are taken to have gaps
 
 
@@ -41,12 +40,12 @@ def parse(spec: str) -> dict[str, Any] | None:
 
 
 def listing(where: Roots) -> list[Offer]:
-    """Graph files in the data root and in its folder `edgelists`."""
+    """Graph files in the data root and in its folder `edgelists`, but for `.npz`, which may hold anything."""
     found = [*where.raw.glob("*"), *(where.raw / "edgelists").rglob("*")]
     return [
         Offer(str(path.relative_to(where.raw)), None, None, path)
         for path in sorted(found)
-        if path.is_file() and _suffix(path) in SUFFIXES
+        if path.is_file() and _suffix(path) in SUFFIXES and _suffix(path) != ".npz"
     ]
 
 
@@ -70,15 +69,15 @@ def load(config: Config, where: Roots) -> NodeDataset:
         arrays |= _read(_locate(config.split, where), _tables.read_split)
     nodes = _num_nodes(path, arrays)
     y = _labels(config.labels or path, arrays["y"]) if "y" in arrays else torch.full((nodes,), -1)
-    masks = [_mask(config.split or path, arrays.get(f"{part}_mask"), nodes) for part in PARTS]
-    if config.split is not None and not bool(masks[0].any()):
+    masks: dict[str, Any] = {part: _mask(config.split or path, arrays.get(part), nodes) for part in _prepare.PARTS}
+    if config.split is not None and not bool(masks["train_mask"].any()):
         raise DatasetError(f"{config.split}: the training split is empty; name some nodes 'train'")
     return NodeDataset(
         _plain_name(path),
         torch.from_numpy(arrays["edge_index"]),
         _features(config.features or path, arrays.get("x"), nodes),
         y,
-        *masks,
+        **masks,
         num_classes=config.classes or _num_classes(config.labels or path, y),
         **_prepare.plain_metric(y.dim() == 2),
         notes=[f"the weights in {path.name} are not used"] if arrays.get("weighted") else [],
@@ -179,6 +178,6 @@ def _mask(path: Path, values: np.ndarray | None, nodes: int) -> Tensor:
         return torch.from_numpy(values)
     if values.dtype.kind not in "iu" or values.ndim != 1:
         raise DatasetError(f"{path}: a part must be a mask or a list of node ids")
-    if values.size and not (0 <= values.min() and values.max() < nodes):
+    if values.size and (values.min() < 0 or values.max() >= nodes):
         raise DatasetError(f"{path}: names node {values.max()}, but the graph has {nodes} nodes")
     return _prepare.mask_of(nodes, torch.from_numpy(values.astype("int64")))

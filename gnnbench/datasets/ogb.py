@@ -93,21 +93,22 @@ def load(config: Config, where: Roots) -> NodeDataset:
     elif x is None:
         if not config.random_features:
             raise DatasetError(
-                f"{config.name}: {folder / 'raw' / 'node-feat.csv.gz'} is missing; put it there, or fill in seeded "
-                f"random features, marked synthetic, with --set dataset.random_features=128"
+                f"{config.name}: {folder / 'raw' / 'node-feat.csv.gz'} is missing; put it there, or fill in "
+                f"seeded random features, marked synthetic, with --set dataset.random_features=128"
             )
         x = torch.empty(data.num_nodes, 0)
     y = data.y.squeeze(1) if data.y.size(1) == 1 else data.y.float()
     if y.dim() == 1:
         y = y.nan_to_num(-1).long()
-    masks = [_prepare.mask_of(data.num_nodes, split[part]) for part in ("train", "valid", "test")]
+    parts = zip(_prepare.PARTS, ("train", "valid", "test"), strict=True)
+    masks: dict[str, Any] = {part: _prepare.mask_of(data.num_nodes, split[key]) for part, key in parts}
     metric, score = _evaluator(config.name)
     return NodeDataset(
         config.name,
         data.edge_index,
         x.float(),
         y,
-        *masks,
+        **masks,
         num_classes=y.size(1) if y.dim() == 2 else int(meta["num classes"]),
         metric=metric,
         score=score,

@@ -23,7 +23,8 @@ class Shape:
 
     Attributes:
         edges: directed, every undirected edge counted twice.
-        max_degree: where the power law of the degrees (exponent 2) is cut off.
+        max_degree: the largest degree.
+        exponent: of the power law of the degrees, chosen to come near the graph's median degree.
         train, val, test: sizes of the split.
         homophily: share of edges that are drawn inside a community.
         label_noise: share of nodes whose label is drawn at random instead of being their community.
@@ -37,6 +38,7 @@ class Shape:
     features: int
     classes: int
     max_degree: int
+    exponent: float
     train: int
     val: int
     test: int
@@ -48,11 +50,13 @@ class Shape:
 
 
 PRESETS = {
-    "cora": Shape(2_708, 10_556, 1_433, 7, 168, 140, 500, 1_000, 0.85, 0.05, 16.0, 0.0127),
-    "reddit": Shape(232_965, 114_615_892, 602, 41, 21_657, 153_431, 23_831, 55_703, 0.8, 0.05),
-    "ogbn-arxiv": Shape(169_343, 2_315_598, 128, 40, 13_161, 90_941, 29_799, 48_603, 0.75, 0.2),
-    "ogbn-products": Shape(2_449_029, 123_718_280, 100, 47, 17_481, 196_615, 39_323, 2_213_091, 0.85, 0.15),
-    "ogbn-proteins": Shape(132_534, 79_122_504, 8, 112, 7_750, 86_619, 21_236, 24_679, 0.7, 0.0, multilabel=True),
+    "cora": Shape(2_708, 10_556, 1_433, 7, 168, 3.0, 140, 500, 1_000, 0.85, 0.05, 16.0, 0.0127),
+    "reddit": Shape(232_965, 114_615_892, 602, 41, 21_657, 2.0, 153_431, 23_831, 55_703, 0.8, 0.05),
+    "ogbn-arxiv": Shape(169_343, 2_315_598, 128, 40, 13_161, 2.4, 90_941, 29_799, 48_603, 0.75, 0.2),
+    "ogbn-products": Shape(2_449_029, 123_718_280, 100, 47, 17_481, 2.5, 196_615, 39_323, 2_213_091, 0.85, 0.15),
+    "ogbn-proteins": Shape(
+        132_534, 79_122_504, 8, 112, 7_750, 2.2, 86_619, 21_236, 24_679, 0.7, 0.0, multilabel=True
+    ),
 }
 SPECS = [f"synthetic:{preset}" for preset in PRESETS]
 
@@ -82,7 +86,11 @@ class Config(DatasetConfig):
 def parse(spec: str) -> dict[str, Any] | None:
     """`synthetic:PRESET[:SCALE]`."""
     source, *rest = spec.split(":")
-    return dict(zip(("preset", "scale"), rest)) if source == "synthetic" and 1 <= len(rest) <= 2 else None
+    return (
+        dict(zip(("preset", "scale"), rest, strict=False))
+        if source == "synthetic" and 1 <= len(rest) <= 2
+        else None
+    )
 
 
 def listing(where: Roots) -> list[Offer]:
