@@ -1,0 +1,52 @@
+"""What is installed, what can run here, and how to get the rest; looks, and changes nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import Any
+
+import psutil
+
+from gnnbench import backends, datasets, environment
+from gnnbench.backends import isplib
+from gnnbench.errors import BackendUnavailable
+
+COMPILERS = ("cc", "gcc", "clang")
+
+
+def examine(where: datasets.Roots) -> dict[str, Any]:
+    """Everything that decides what runs here, ready for JSON.
+
+    Keys: `environment` (see `gnnbench.environment.describe`), `backends` (name -> `available` and `reasons`,
+    each with its remedy), `kernels` (see `gnnbench.backends.isplib.report`), `compiler`, `data` (`root`,
+    `cache`, whether they exist and can be written, specs `on_disk`) and `available_memory_bytes`.
+    """
+    return {
+        "environment": environment.describe(),
+        "backends": {name: _backend(name) for name in backends.names()},
+        "kernels": isplib.report(),
+        "compiler": next(filter(None, map(shutil.which, COMPILERS)), None),
+        "data": _data(where),
+        "available_memory_bytes": psutil.virtual_memory().available,
+    }
+
+
+def _backend(name: str) -> dict[str, Any]:
+    try:
+        reasons = backends.backend_type(name).unavailable()
+    except BackendUnavailable as error:
+        reasons = [str(error)]
+    return {"available": not reasons, "reasons": reasons}
+
+
+def _data(where: datasets.Roots) -> dict[str, Any]:
+    cached = [path.stat().st_size for path in where.cache.rglob("*") if path.is_file()]
+    return {
+        "root": str(where.raw),
+        "root_exists": where.raw.is_dir(),
+        "root_writable": os.access(where.raw, os.W_OK),
+        "cache": str(where.cache),
+        "cache_bytes": sum(cached),
+        "on_disk": [offer.spec for _, offer in datasets.listing(where) if offer.where],
+    }

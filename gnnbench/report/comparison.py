@@ -1,0 +1,124 @@
+"""A comparison as a table: backends side by side, with parity, reasons, rewrites and conditions below."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gnnbench import units
+from gnnbench.report.run import STATUS, kernels, machine, title
+from gnnbench.report.tables import Cell, Table
+
+if TYPE_CHECKING:
+    from gnnbench.comparison import Comparison, Row, Speedup
+
+NOTHING = Cell("–")
+FASTEST = 5  # column of the speedup against the fastest PyG row
+
+
+def table(found: Comparison, saved: Path | None = None) -> Table:
+    """Backends side by side, with parity, reasons, rewrites, conditions and warnings below.
+
+    Args:
+        saved: the folder that it is kept in.
+    """
+    metric = next((row.metrics.name for row in found.rows if row.metrics), "metric")
+    heading = [
+        "backend",
+        "forward",
+        "backward",
+        "epoch",
+        "speedup vs\npyg",
+        "",
+        "peak\nmemory",
+        "prepare,\npaid in",
+    ]
+    rows = [_backend_row(row) for row in found.rows]
+    fastest = next((row.speedup.fastest_pyg.baseline for row in found.rows if row.speedup.fastest_pyg), None)
+    if fastest == "pyg":  # the column would repeat the one before it
+        rows = [[*cells[:FASTEST], *cells[FASTEST + 1 :]] for cells in rows]
+        del heading[FASTEST]
+    else:
+        heading[FASTEST] = f"speedup vs\n{fastest or 'fastest PyG'}"
+    size = f"{units.counted(found.rounds, 'round')} of {units.counted(found.epochs, 'epoch')}"
+    return Table(
+        [*heading, f"test\n{metric}"],
+        rows,
+        title=f"{title(found.config, found.dataset)}: {size}",
+        notes=[*_notes(found), *([f"Results: {saved / 'comparison.json'}"] if saved else [])],
+    )
+
+
+def records(found: Comparison) -> list[dict[str, Any]]:
+    """Every row of a comparison in numbers, with the names of its JSON."""
+    return [{**row.model_dump(exclude_none=True), "dataset": found.dataset} for row in found.rows]
+
+
+def _notes(found: Comparison) -> Iterator[str]:
+    yield from _parity(found)
+    for row in found.rows:
+        if row.reason:
+            yield f"{row.backend}: {row.reason.removeprefix(f'backend {row.backend!r} is unavailable: ')}"
+    for row in found.rows:
+        yield from kernels(row.bindings, row.backend)
+    yield from machine(found.environment)
+    yield from (f"Warning: {text}" for text in found.warnings)
+
+
+def _parity(found: Comparison) -> Iterator[str]:
+    parity = found.parity
+    if parity.ok is None:
+        yield f"Parity: not checked{f': {parity.reason}' if parity.reason else ''}; no speedup is given"
+        return
+    checked = {
+        name: one for name, one in parity.backends.items() if one.ok is not None and name != parity.reference
+    }
+    errors = ", ".join(
+        f"{name} {units.power(one.rel_rms)}" for name, one in checked.items() if one.rel_rms is not None
+    )
+    if parity.ok:
+        within = f"logits and every gradient within {units.power(parity.tolerance)} of {parity.reference}"
+        yield f"Parity: green, {within}" + (f" (largest relative error: {errors})" if errors else "")
+        return
+    yield f"Parity: red against {parity.reference}; no speedup is given where a backend computed something else"
+    yield from (f"{name}: {one.reason}" for name, one in checked.items() if not one.ok)
+
+
+def _backend_row(row: Row) -> list[Cell]:
+    if row.epoch_s is None:
+        return [Cell(row.backend), NOTHING, NOTHING, Cell(STATUS.get(row.status, row.status)), *[NOTHING] * 5]
+    return [
+        Cell(row.backend),
+        Cell(units.seconds(row.forward_s.median)) if row.forward_s else NOTHING,
+        Cell(units.seconds(row.backward_s.median)) if row.backward_s else NOTHING,
+        Cell(units.seconds(row.epoch_s.median), units.seconds(row.epoch_s.low, row.epoch_s.high)),
+        _speedup(row.speedup.pyg, row.backend),
+        _speedup(row.speedup.fastest_pyg, row.backend),
+        _peak(row),
+        _preparation(row),
+        NOTHING if row.metrics is None or row.metrics.test is None else Cell(f"{row.metrics.test:.4f}"),
+    ]
+
+
+def _speedup(found: Speedup | None, backend: str) -> Cell:
+    if found is None:
+        return NOTHING
+    if found.baseline == backend:
+        return Cell("1x", "baseline")
+    return Cell(units.ratio(found.ratio), units.ratio(found.low, found.high))
+
+
+def _peak(row: Row) -> Cell:
+    if row.peak_memory_bytes is None:
+        return NOTHING
+    of_pyg = "" if row.memory_ratio is None or row.backend == "pyg" else f"{units.ratio(row.memory_ratio)} pyg"
+    return Cell(units.size(row.peak_memory_bytes), of_pyg)
+
+
+def _preparation(row: Row) -> Cell:
+    if row.prepare_s is None:
+        return NOTHING
+    known = row.break_even_epochs is not None and row.backend != "pyg"
+    paid = units.counted(row.break_even_epochs or 0, "epoch") if known else ""
+    return Cell(units.seconds(row.prepare_s), paid)

@@ -1,0 +1,43 @@
+"""What `gnnbench doctor` found, as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from gnnbench import units
+from gnnbench.report.tables import Cell, Table
+
+
+def table(found: dict[str, Any]) -> Table:
+    """One line per fact; unavailable backends with what is missing and how to get it."""
+    return Table(("", ""), [[Cell(name), Cell(value)] for name, value in _facts(found)], prose=(0, 1))
+
+
+def _facts(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    environment, data = found["environment"], found["data"]
+    cpu, threads = environment["cpu"], environment["threads"]
+    yield (
+        "versions",
+        ", ".join(
+            [
+                f"Python {environment['python']}",
+                *(f"{name} {value}" for name, value in environment["packages"].items() if value),
+            ]
+        ),
+    )
+    yield "processor", f"{cpu['model'] or cpu['architecture']}, {', '.join(cpu['isa'] or [])}"
+    cores = f"{units.counted(threads['torch'], 'thread')} on {units.counted(cpu['usable_cores'], 'usable core')}"
+    settings = "".join(f", {name}={value}" for name, value in threads["variables"].items())
+    yield "threads", f"{cores}{settings}; OpenMP: {', '.join(threads['openmp'] or ['unknown'])}"
+    total, free = units.size(environment["memory_bytes"]), units.size(found["available_memory_bytes"])
+    yield "memory", f"{total}, {free} free"
+    yield "GPU", ", ".join(gpu["model"] for gpu in environment["gpus"]) or "none"
+    yield "compiler", found["compiler"] or "none; install one such as gcc, then run `pip install -e .`"
+    kernels = found["kernels"]
+    yield "kernels", f"built, running {kernels['isa']}" if kernels["built"] == "yes" else "not built"
+    for name, backend in found["backends"].items():
+        yield f"backend {name}", "available" if backend["available"] else "\n".join(backend["reasons"])
+    state = "" if data["root_exists"] else ", which does not exist"
+    yield "data root", f"{data['root']}{state}; on disk: {', '.join(data['on_disk']) or 'nothing'}"
+    yield "cache", f"{data['cache']}, {units.size(data['cache_bytes'])}"

@@ -1,0 +1,89 @@
+"""Progress on a terminal while something runs; nothing is drawn while a clock is running."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from gnnbench import units
+from gnnbench.report import comparison, run, tables
+from gnnbench.report.tables import Cell, Table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from gnnbench.compare import Progress
+    from gnnbench.run import Event
+
+SHOWN_EPOCHS = 10
+REDRAW_S = 0.1
+
+
+class View:
+    """A picture that is redrawn in place when told to, and gone at the end.
+
+    It has no thread, which would take time from what is measured.
+    """
+
+    def __init__(self, console: Console) -> None:
+        from rich.live import Live
+
+        self.console = console
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+
+    def __enter__(self) -> View:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def draw(self, line: str, table: Table) -> None:
+        """Show `line` above `table`."""
+        from rich.console import Group
+        from rich.text import Text
+
+        self._live.start()
+        self._live.update(Group(Text(line, "bold"), Text(), tables.drawn(table)), refresh=True)
+
+
+class TrainView(View):
+    """The latest epochs; the seconds that epochs took decide when to redraw."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._rows: deque[list[Cell]] = deque(maxlen=SHOWN_EPOCHS)
+        self._undrawn_s = REDRAW_S
+
+    def __call__(self, event: Event) -> None:
+        """Show what just happened."""
+        result = event.result
+        if event.kind == "message":
+            self.console.print(event.message)
+        elif event.kind == "dataset_loaded" and (facts := result.dataset_facts):
+            size = run.graph_size(facts.nodes, facts.edges, facts.features, facts.classes)
+            self.console.print(f"{result.dataset}: {size}")
+        elif event.kind == "prepared" and result.prepare_s is not None:
+            self.console.print(f"prepared for {result.backend} in {units.seconds(result.prepare_s)}")
+        elif event.kind == "epoch" and event.sample:
+            self._rows.append(run.epoch_row(event.sample, event.evaluation))
+            self._undrawn_s += event.sample.epoch_s
+            if self._undrawn_s >= REDRAW_S:
+                self._undrawn_s = 0.0
+                line = _position(result.config["train"], event.sample.repeat, event.sample.epoch)
+                title = run.title(result.config, result.dataset, result.backend)
+                self.draw(f"{title}: {line}", Table(run.EPOCH_HEADING, list(self._rows)))
+
+
+class CompareView(View):
+    """The table as far as it is known, and the process that runs now."""
+
+    def __call__(self, event: Progress) -> None:
+        """Show what is about to start."""
+        what = "parity check" if event.stage == "parity" else f"round {event.round} of {event.comparison.rounds}"
+        table = comparison.table(event.comparison)
+        self.draw(f"{table.title}\n{event.done + 1} of {event.total}: {what}, {event.backend}", table)
+
+
+def _position(train: dict[str, Any], repeat: int, epoch: int) -> str:
+    of_repeats = f", repeat {repeat + 1} of {train['repeats']}" if train["repeats"] > 1 else ""
+    return f"epoch {epoch} of {train['epochs']}{of_repeats}"

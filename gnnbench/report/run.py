@@ -1,0 +1,152 @@
+"""One run as a table: times, memory, preparation, quality, and what was measured on what."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gnnbench import units
+from gnnbench.report.tables import Cell, Table
+
+if TYPE_CHECKING:
+    from gnnbench.results import BindingRecord, Evaluation, Result, Sample, Summary
+
+EPOCH_HEADING = (
+    "epoch",
+    "loss",
+    "train",
+    "val",
+    "test",
+    "forward",
+    "backward",
+    "optimizer",
+    "total",
+    "peak\nmemory",
+)
+REWRITES = {"transform_first": "transform before aggregate", "fold_norm": "normalisation as row scalings"}
+STATUS = {"oom": "out of memory", "pending": "not run"}
+
+
+def table(result: Result, saved: Path) -> Table:
+    """One run, kept in the folder `saved`: its figures, with conditions and warnings below."""
+    notes = [*kernels(result.bindings), *_graph(result), *machine(result.environment)]
+    if result.status != "ok":
+        notes.insert(0, f"Status: {STATUS.get(result.status, result.status)}: {result.reason}")
+    return Table(
+        ("", "", ""),
+        [*_times(result), *_memory(result), *_quality(result)],
+        title=title(result.config, result.dataset, result.backend),
+        notes=[*notes, *(f"Warning: {text}" for text in result.warnings), f"Results: {saved / 'results.json'}"],
+        prose=(0, 2),
+    )
+
+
+def title(config: dict[str, Any], dataset: str, backend: str = "") -> str:
+    """Model, dataset with what is synthetic, and backend."""
+    model = config["model"]
+    name = f"{model['name']} ({units.counted(model['layers'], 'layer')}, {model['hidden']} hidden)"
+    return f"{name} on {dataset or config['dataset']['source']}" + (f", {backend}" if backend else "")
+
+
+def epoch_row(sample: Sample, evaluation: Evaluation | None) -> list[Cell]:
+    """One epoch, under `EPOCH_HEADING`."""
+    quality = (evaluation.train, evaluation.val, evaluation.test) if evaluation else (None, None, None)
+    times = (sample.forward_s, sample.backward_s, sample.optimizer_s, sample.epoch_s)
+    return [
+        Cell(f"{sample.epoch}{' warm-up' if sample.warmup else ''}"),
+        Cell(f"{sample.loss:.4f}"),
+        *(Cell("" if value is None else f"{value:.4f}") for value in quality),
+        *(Cell(units.seconds(value)) for value in times),
+        Cell(units.size(sample.peak_memory_bytes)),
+    ]
+
+
+def records(result: Result) -> list[dict[str, Any]]:
+    """Every epoch of a run in numbers, warm-up too, with its evaluation where there was one."""
+    keys = {"train": None, "val": None, "test": None}
+    evaluations = {(found.repeat, found.epoch): found.model_dump() for found in result.evaluations}
+    return [
+        {**sample.model_dump(), **keys, **evaluations.get((sample.repeat, sample.epoch), {})}
+        for sample in result.samples
+    ]
+
+
+def kernels(bindings: Sequence[BindingRecord], backend: str = "Kernels") -> Iterator[str]:
+    """Which convs ran on which kernels, by which exact rewrites; nothing for untouched PyG."""
+    same = Counter(
+        (
+            binding.conv,
+            ", ".join(f"{op} by {kernel}" for op, kernel in binding.kernels.items()),
+            ", ".join(REWRITES.get(rewrite, rewrite) for rewrite in binding.rewrites),
+        )
+        for binding in bindings
+    )
+    for (conv, ops, rewrites), times in same.items():
+        yield f"{backend}: {times} x {conv}: {ops}" + (f"; exact rewrites: {rewrites}" if rewrites else "")
+
+
+def machine(environment: dict[str, Any]) -> Iterator[str]:
+    """Processor, threads and versions in one line; none if the run ended before they were known."""
+    if not environment:
+        return
+    cpu, packages = environment["cpu"], environment["packages"]
+    isa = [name for name in ("avx512f", "avx2", "sve", "neon") if name in (cpu["isa"] or [])][:1]
+    threads = environment["threads"]["torch"]
+    parts = [
+        cpu["model"] or cpu["architecture"],
+        *isa,
+        f"{units.counted(threads, 'thread')} of {units.counted(cpu['usable_cores'], 'core')}",
+        *(gpu["model"] for gpu in environment["gpus"]),
+        f"torch {packages['torch']}",
+        f"PyG {packages['torch_geometric']}",
+        f"gnnbench {packages['gnnbench']}",
+    ]
+    yield f"Machine: {', '.join(parts)}"
+
+
+def graph_size(nodes: int, edges: int, features: int, classes: int) -> str:
+    """Counts in words."""
+    counts = ((nodes, "nodes"), (edges, "edges"), (features, "features"), (classes, "classes"))
+    return ", ".join(f"{units.count(value)} {name}" for value, name in counts)
+
+
+def _times(result: Result) -> Iterator[list[Cell]]:
+    for phase in ("epoch", "forward", "backward", "optimizer"):
+        found: Summary | None = getattr(result, f"{phase}_s")
+        if found:
+            detail = units.seconds(found.low, found.high)
+            if phase == "epoch":
+                detail += f", 95% interval of the median of {units.counted(found.count, 'epoch')}"
+            yield [Cell(phase), Cell(units.seconds(found.median)), Cell(detail)]
+    if result.prepare_s is not None:
+        yield [Cell("preparation"), Cell(units.seconds(result.prepare_s)), Cell("once per graph, in no epoch")]
+
+
+def _memory(result: Result) -> Iterator[list[Cell]]:
+    if result.peak_memory_bytes is None:
+        return
+    detail = ""
+    if result.memory_increase_bytes is not None and result.resting_memory_bytes is not None:
+        rest = units.size(result.resting_memory_bytes)
+        detail = f"{units.size(result.memory_increase_bytes)} above the {rest} before training"
+    yield [Cell("peak memory"), Cell(units.size(result.peak_memory_bytes)), Cell(detail)]
+
+
+def _quality(result: Result) -> Iterator[list[Cell]]:
+    if not (found := result.metrics):
+        return
+    repeats = len(found.per_repeat)
+    spread = f"± {found.test_std:.4f} over {repeats} repeats" if repeats > 1 and found.test_std is not None else ""
+    chosen = "at the best validation epoch" if found.val is not None else "after the last epoch"
+    for part, detail in (("train", chosen), ("val", ""), ("test", spread)):
+        if (value := getattr(found, part)) is not None:
+            yield [Cell(f"{part} {found.name}"), Cell(f"{value:.4f}"), Cell(detail)]
+
+
+def _graph(result: Result) -> Iterator[str]:
+    if facts := result.dataset_facts:
+        yield f"Graph: {graph_size(facts.nodes, facts.edges, facts.features, facts.classes)}"
+        if facts.made_up:
+            yield f"Synthetic, not real data: {', '.join(facts.made_up)}"

@@ -1,0 +1,137 @@
+"""Tables: cells are built once, then drawn for the terminal or as Markdown; records become CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table as RichTable
+
+PIPED_WIDTH = 100
+
+
+class Cell(NamedTuple):
+    """A value, and a second line that qualifies it, such as its interval."""
+
+    text: str
+    below: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells under headings; the first column names the row.
+
+    Attributes:
+        heading: one per column; a line break is kept on the terminal.
+        rows: each as long as `heading`.
+        title: what was measured, and on what.
+        notes: sentences below the table.
+        prose: columns of words, which are set flush left and may wrap.
+    """
+
+    heading: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    title: str = ""
+    notes: Sequence[str] = ()
+    prose: Sequence[int] = (0,)
+
+
+def console(stream: TextIO) -> Console:
+    """A terminal as it is, or plain text of a fixed width in a file or pipe; `NO_COLOR` is respected."""
+    from rich.console import Console
+
+    width = None if stream.isatty() or "COLUMNS" in os.environ else PIPED_WIDTH
+    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
+
+
+def show(table: Table, to: Console) -> None:
+    """Print a table; columns that do not fit side by side follow in a second table of the same rows."""
+    if table.title:
+        to.print(table.title, style="bold")
+    for columns in _fitting(table, to):
+        to.print()
+        to.print(drawn(table, columns))
+    if table.notes:
+        to.print()
+    for note in table.notes:  # a long path stays in one piece
+        wrapped = textwrap.fill(
+            note, to.width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+        )
+        to.print(wrapped, soft_wrap=True)
+
+
+def drawn(table: Table, columns: Sequence[int] = ()) -> RichTable:
+    """Some columns of a table, or all of them, for the terminal."""
+    from rich import box
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    columns = columns or range(len(table.heading))
+    picture = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    picture.show_header = any(table.heading)
+    for column in columns:
+        prose = column in table.prose
+        picture.add_column(
+            table.heading[column], justify="left" if prose else "right", no_wrap=not prose, overflow="fold"
+        )
+    for row in table.rows:
+        cells = [row[column] for column in columns]
+        picture.add_row(*(Text(cell.text).append(f"\n{cell.below}" * bool(cell.below), "dim") for cell in cells))
+    return picture
+
+
+def markdown(table: Table) -> str:
+    """The table as GitHub-flavoured Markdown."""
+    rules = ("---" if column in table.prose else "---:" for column in range(len(table.heading)))
+    lines = [
+        _markdown_row(heading.replace("\n", " ") for heading in table.heading),
+        _markdown_row(rules),
+        *(_markdown_row("<br>".join(filter(None, cell)) for cell in row) for row in table.rows),
+    ]
+    blocks = [table.title, "\n".join(lines), "\n".join(f"- {note}" for note in table.notes)]
+    return "\n\n".join(filter(None, blocks)) + "\n"
+
+
+def to_csv(records: Sequence[Mapping[str, Any]]) -> str:
+    """One line per record under the union of their names; nested names are joined by dots, lists left out."""
+    flat = [dict(_flat(record)) for record in records]
+    out = io.StringIO()
+    names = list(dict.fromkeys(name for record in flat for name in record))
+    writer = csv.DictWriter(out, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(flat)
+    return out.getvalue()
+
+
+def _fitting(table: Table, to: Console) -> Iterator[list[int]]:
+    """Groups of columns that fit the width, the first column in each."""
+    from rich.measure import Measurement
+
+    unbounded = to.options.update(width=10_000)
+    chosen = [0]
+    for column in range(1, len(table.heading)):
+        needed = Measurement.get(to, unbounded, drawn(table, [*chosen, column])).maximum
+        if len(chosen) > 1 and needed > to.width and column not in table.prose:
+            yield chosen
+            chosen = [0]
+        chosen.append(column)
+    yield chosen
+
+
+def _markdown_row(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _flat(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in record.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        elif not isinstance(value, list):
+            yield prefix + name, value

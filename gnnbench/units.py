@@ -1,0 +1,54 @@
+"""Times, sizes and ratios as people read them: three significant digits and a unit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+TIMES = {"s": 1.0, "ms": 1e-3, "µs": 1e-6}
+SIZES = {"TiB": 1024**4, "GiB": 1024**3, "MiB": 1024**2, "KiB": 1024, "B": 1}
+
+
+def seconds(*values: float) -> str:
+    """A time, or a range in the unit of its upper end: `"12.3 ms"`, `"12.1–12.6 ms"`."""
+    return _scaled(values, TIMES)
+
+
+def size(*values: float) -> str:
+    """Bytes, or a range of them: `"1.50 GiB"`."""
+    return _scaled(values, SIZES)
+
+
+def ratio(*values: float) -> str:
+    """A factor, or a range of them: `"0.98–1.02x"`, `"41.2x"`."""
+    return "–".join(f"{value:.2f}" if 0.1 <= value < 9.995 else digits(value) for value in values) + "x"
+
+
+def count(value: int) -> str:
+    """A number with its thousands set apart: `"114,615,892"`."""
+    return f"{value:,}"
+
+
+def counted(number: int, noun: str) -> str:
+    """`"1 epoch"`, `"200 epochs"`."""
+    return f"{count(number)} {noun}{'' if number == 1 else 's'}"
+
+
+def power(value: float) -> str:
+    """A small number by its size: `"3e-7"`."""
+    return f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e+")
+
+
+def digits(value: float) -> str:
+    """Three significant digits, and all of them before the decimal point."""
+    if value == 0:
+        return "0"
+    decimals = max(0, 2 - math.floor(math.log10(abs(float(f"{value:.3g}")))))
+    return f"{value:.{decimals}f}"
+
+
+def _scaled(values: tuple[float, ...], units: Mapping[str, float]) -> str:
+    largest = max(abs(value) for value in values)
+    fitting = (unit for unit, scale in units.items() if float(f"{largest / scale:.3g}") >= 1)
+    unit = next(fitting, list(units)[-1]) if largest else next(unit for unit, scale in units.items() if scale == 1)
+    return "–".join(digits(value / units[unit]) for value in values) + f" {unit}"
