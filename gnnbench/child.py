@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -69,7 +70,7 @@ def execute(job: Job) -> Result:
     job.result_path.unlink(missing_ok=True)
     path, log = job.out / "job.json", job.out / "log.txt"
     results.save_json(job, path)
-    command = [sys.executable, "-X", "faulthandler", "-m", "gnnbench.child", str(path)]
+    command = [sys.executable, "-X", "faulthandler", "-m", "gnnbench.child", str(path), str(os.getpid())]
     with log.open("wb") as output:
         # A process group of its own, so that Ctrl-C reaches this process alone, which then stops the child.
         process = subprocess.Popen(
@@ -147,15 +148,17 @@ def _snapshot(job: Job, run_config: RunConfig[Any, Any], roots: Roots) -> Result
     return Result(status="ok", backend=run_config.backend.name, dataset=label, config=job.config)
 
 
-def _die_with_parent() -> None:
+def _die_with_parent(parent: int) -> None:
     """Ask Linux to end this process when the comparison that started it dies, even by SIGKILL."""
     if sys.platform == "linux":
         import ctypes
 
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+        if os.getppid() != parent:  # it died before it could be asked for
+            sys.exit(1)
 
 
 if __name__ == "__main__":
-    _die_with_parent()
+    _die_with_parent(int(sys.argv[2]))
     sys.exit(perform(Job.model_validate_json(Path(sys.argv[1]).read_bytes())))

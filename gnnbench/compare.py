@@ -178,7 +178,7 @@ class _Comparing:
             ):
                 result = self._run(job, "parity")
             if result.status == "ok":
-                self.record.parity.reference = name
+                self.record.dataset, self.record.parity.reference = result.dataset, name
                 checked[name] = BackendParity(status="ok", ok=True)
                 return job
             checked[name] = BackendParity(status=result.status, reason=result.reason)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -18,7 +19,8 @@ from gnnbench.results import BindingRecord, Metrics, Phase, Record, Result, Summ
 
 SCHEMA_VERSION = 1
 BASELINES = ("pyg", "pyg-sparse")
-SPREAD = 0.10
+SPREAD = 0.10  # between the medians of rounds
+FIGURE = re.compile(r"\d[\d.e+-]*")
 
 
 class Speedup(Record):
@@ -95,9 +97,7 @@ class Comparison(Record):
         for name, row in measured.items():
             for baseline, place in (("pyg", "pyg"), (fastest, "fastest_pyg")):
                 if baseline in green and name in green:
-                    ratio = stats.ratio_interval(_times(rounds[baseline]), _times(rounds[name]))
-                    speedup = Speedup(baseline=baseline, ratio=ratio.value, low=ratio.low, high=ratio.high)
-                    setattr(row.speedup, place, speedup)
+                    setattr(row.speedup, place, _speedup(baseline, name, rounds))
             if "pyg" in measured:
                 _relate(row, measured["pyg"])
         self.warnings = list(_warnings(rounds))
@@ -171,6 +171,13 @@ def _seconds(row: Row) -> float:
     return row.epoch_s.median if row.epoch_s else math.inf
 
 
+def _speedup(baseline: str, name: str, rounds: Mapping[str, Sequence[Result]]) -> Speedup:
+    if baseline == name:
+        return Speedup(baseline=baseline, ratio=1.0, low=1.0, high=1.0)
+    ratio = stats.ratio_interval(_times(rounds[baseline]), _times(rounds[name]))
+    return Speedup(baseline=baseline, ratio=ratio.value, low=ratio.low, high=ratio.high)
+
+
 def _relate(row: Row, pyg: Row) -> None:
     """Set what is measured against pyg and needs no parity: memory. And break-even, where parity is green."""
     if row.peak_memory_bytes and pyg.peak_memory_bytes:
@@ -181,13 +188,14 @@ def _relate(row: Row, pyg: Row) -> None:
 
 
 def _warnings(rounds: Mapping[str, Sequence[Result]]) -> Iterator[str]:
-    """Doubts of single runs, each once with the backends that had it, then doubts between rounds."""
-    by_text: dict[str, list[str]] = {}
+    """Doubts of single runs, one for all that differ in figures only, then doubts between rounds."""
+    alike: dict[str, list[tuple[str, str]]] = {}
     for backend, of_backend in rounds.items():
-        for text in dict.fromkeys(text for result in of_backend for text in result.warnings):
-            by_text.setdefault(text, []).append(backend)
-    for text, backends in by_text.items():
-        yield f"{', '.join(backends)}: {text}"
+        for text in (text for result in of_backend for text in result.warnings):
+            alike.setdefault(FIGURE.sub("", text), []).append((backend, text))
+    for found in alike.values():
+        others = f" (and {len(found) - 1} more runs)" * (len(found) > 1)
+        yield f"{', '.join(dict.fromkeys(backend for backend, _ in found))}: {found[0][1]}{others}"
     for backend, of_backend in rounds.items():
         done = [result for result in of_backend if result.status == "ok"]
         if len(done) > 1:

@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from gnnbench.config import RunConfig
     from gnnbench.datasets import NodeDataset, Roots
 
-# Measured between two orders of summation in PyG itself (14 models, a hub of 20 000 edges): RMS error up to
-# 1e-5, worst row up to 4e-5 of max(its own norm, the RMS norm of rows). A row of a thousand edges that misses
-# one is off by about 1e-3 or more.
+# Measured between two orders of summation in PyG itself (14 models, a hub of 20 000 edges): RMS errors up to
+# 1e-5, worst rows up to 4e-5 of the larger of their own norm (hubs) and the RMS norm of all rows (rows that
+# cancel). One edge missed in 5.7 million (GCN on a graph shaped like Reddit, 12 000 nodes, a row of 600 edges)
+# is off by 7e-5 in RMS, which passes, and by 5e-3 in its row, which does not.
 TOLERANCE = 1e-4
-ROW_TOLERANCE = 1e-3
+ROW_TOLERANCE = 3e-4
 # A gradient that is zero but for rounding, such as that of a bias before a batch norm, differs by up to 2e-6
 # of the largest gradient. Rounding is told from a small true gradient by changing the features in their last
 # bits: only a gradient that moves by more than a tenth of the tolerance is granted this floor.
@@ -190,9 +191,8 @@ def _error(found: Tensor | None, expected: Tensor, floor: float, reference: str)
     if found is None:
         return TensorError(problem=f"missing, but {reference} has it")
     if found.shape != expected.shape or found.dtype != expected.dtype:
-        return TensorError(
-            problem=f"{found.dtype} {list(found.shape)}, but {expected.dtype} {list(expected.shape)} in {reference}"
-        )
+        shapes = [f"{tensor.dtype} {list(tensor.shape)}" for tensor in (found, expected)]
+        return TensorError(problem=f"{shapes[0]}, but {shapes[1]} in {reference}")
     scale = max(_rms(expected), floor)
     rows = expected.size(0) if expected.dim() else 1
     width = expected.numel() // rows if rows else 0
