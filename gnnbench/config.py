@@ -81,9 +81,7 @@ class TrainConfig(Section):
     optimizer: Literal["adam", "adamw", "sgd"] = "adam"
     repeats: Positive = Field(1, description="runs with seeds seed, seed + 1, ...")
     seed: Count = 0
-    patience: Count = Field(
-        0, description="epochs without a better validation metric before stopping; 0: never"
-    )
+    patience: Count = Field(0, description="epochs without a better validation metric before stopping; 0: never")
     eval_every: Positive = Field(1, description="epochs between evaluations, which are never timed")
     checkpoint_every: Count = Field(50, description="epochs between checkpoints; 0: only when interrupted")
 

@@ -135,9 +135,7 @@ class Graph:
         row_starts = rowptr[1:-1][(rowptr[1:-1] > 0) & (rowptr[1:-1] < col.numel())]
         falls[row_starts - 1] = False
         if bool(falls.any()):
-            raise GraphError(
-                f"col must ascend within each row, but falls after edge {int(falls.nonzero()[0])}"
-            )
+            raise GraphError(f"col must ascend within each row, but falls after edge {int(falls.nonzero()[0])}")
         return cls(rowptr, col, num_cols, None, layout)
 
     @property

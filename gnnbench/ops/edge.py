@@ -69,7 +69,5 @@ class _Sddmm(torch.autograd.Function):
         kernels, graph = ctx.kernels, ctx.graph
         a, b = ctx.saved_tensors
         grad_a = kernels.spmm(graph, b, grad, "sum") if ctx.needs_input_grad[2] else None
-        grad_b = (
-            kernels.spmm(graph.transpose, a, grad[graph.perm], "sum") if ctx.needs_input_grad[3] else None
-        )
+        grad_b = kernels.spmm(graph.transpose, a, grad[graph.perm], "sum") if ctx.needs_input_grad[3] else None
         return None, None, grad_a, grad_b

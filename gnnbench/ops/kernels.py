@@ -39,13 +39,9 @@ class Kernels(Layout):
             [N, F] or [N, H, C].
         """
         out = x.new_zeros(graph.num_rows, *x.shape[1:]).index_add_(0, graph.row, _messages(graph, x, value))
-        return (
-            _rows_scaled(out, graph.degree.clamp(min=1).to(x.dtype).reciprocal()) if reduce == "mean" else out
-        )
+        return _rows_scaled(out, graph.degree.clamp(min=1).to(x.dtype).reciprocal()) if reduce == "mean" else out
 
-    def spmm_extremum(
-        self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str
-    ) -> tuple[Tensor, Tensor]:
+    def spmm_extremum(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> tuple[Tensor, Tensor]:
         """The same for "min" and "max" of x [M, F] and value [E].
 
         Returns:

@@ -13,9 +13,7 @@ from gnnbench.graph import Graph
 from gnnbench.ops.kernels import EXTREMA, REDUCTIONS, Kernels
 
 
-def spmm(
-    kernels: Kernels, graph: Graph, x: Tensor, value: Tensor | None = None, reduce: str = "sum"
-) -> Tensor:
+def spmm(kernels: Kernels, graph: Graph, x: Tensor, value: Tensor | None = None, reduce: str = "sum") -> Tensor:
     """Aggregate the sources of every destination: out[i] = reduce of value[ij] * x[j] over edges (i, j).
 
     Args:
@@ -61,9 +59,7 @@ def _misfits(graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> list
 
 class _Linear(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, kernels: Kernels, graph: Graph, x: Tensor, value: Tensor | None, reduce: str
-    ) -> Tensor:
+    def forward(ctx: Any, kernels: Kernels, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> Tensor:
         ctx.kernels, ctx.graph, ctx.reduce = kernels, graph, reduce
         ctx.save_for_backward(x if value is not None else None, value)
         return kernels.spmm(graph, x, value, reduce)
@@ -90,9 +86,7 @@ class _Linear(torch.autograd.Function):
 
 class _Extremum(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, kernels: Kernels, graph: Graph, x: Tensor, value: Tensor | None, reduce: str
-    ) -> Tensor:
+    def forward(ctx: Any, kernels: Kernels, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> Tensor:
         out, arg_out = kernels.spmm_extremum(graph, x, value, reduce)
         ctx.kernels, ctx.graph = kernels, graph
         ctx.save_for_backward(x if value is not None else None, value, arg_out)
