@@ -9,8 +9,8 @@ import itertools
 import json
 import os
 import statistics
-import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -228,18 +228,17 @@ def save_text(text: str, path: Path) -> None:
 
 def save_bytes(content: bytes, path: Path) -> None:
     """Write a file atomically; errors as `save_json`."""
-    temporary = None
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(descriptor, "wb") as file:
+        with temporary.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise GnnbenchError(f"{path}: cannot be written: {error.strerror}; choose another --out") from None
 
 

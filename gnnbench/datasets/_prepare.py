@@ -51,7 +51,7 @@ def mask_of(nodes: int, chosen: Tensor) -> Tensor:
 
 def accuracy(logits: Tensor, y: Tensor) -> float:
     """Share of [M] nodes whose largest of [M, C] logits is their class; NaN without nodes."""
-    return float((logits.argmax(-1) == y).float().mean())
+    return float((logits.argmax(-1) == y).double().mean())
 
 
 def micro_f1(logits: Tensor, y: Tensor) -> float:
