@@ -128,7 +128,8 @@ def train(
         )
     if csv:
         results.save_text(tables.to_csv(report.records(result)), csv)
-    _print(report.table(result, out), result.model_dump_json(indent=1), as_json, quiet, markdown)
+    nothing_ran = not result.samples
+    _print(report.table(result, out), result.model_dump_json(indent=1), as_json, quiet or nothing_ran, markdown)
     if result.status != "ok":
         print(f"gnnbench: {result.reason}", file=sys.stderr)
         raise typer.Exit(130 if result.status == "interrupted" else 1)

@@ -15,7 +15,7 @@ from pydantic import Field
 from gnnbench import results, stats
 from gnnbench.errors import GnnbenchError
 from gnnbench.parity import BackendParity, Parity
-from gnnbench.results import BindingRecord, Metrics, Phase, Record, Result, Summary
+from gnnbench.results import BindingRecord, DatasetFacts, Metrics, Phase, Record, Result, Summary
 
 SCHEMA_VERSION = 1
 BASELINES = ("pyg", "pyg-sparse")
@@ -67,6 +67,7 @@ class Comparison(Record):
     schema_version: int = SCHEMA_VERSION
     status: Literal["running", "ok", "interrupted"] = "running"
     dataset: str = Field("", description="the dataset's label, with what is synthetic")
+    dataset_facts: DatasetFacts | None = None
     config: dict[str, Any] = Field(description="the resolved configuration that all backends ran")
     environment: dict[str, Any] = Field({}, description="of the latest round")
     rounds: int
@@ -87,6 +88,7 @@ class Comparison(Record):
         done = [result for results_ in rounds.values() for result in results_ if result.status == "ok"]
         if done:
             self.dataset, self.environment = done[-1].dataset, done[-1].environment
+            self.dataset_facts = done[-1].dataset_facts
         self.rows = [
             _row(row.backend, rounds.get(row.backend, []), self.parity.backends.get(row.backend), self.rounds)
             for row in self.rows

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gnnbench import units
-from gnnbench.report.run import STATUS, kernels, machine, title
+from gnnbench.report.run import STATUS, graph, kernels, machine, title
 from gnnbench.report.tables import Cell, Table
 
 if TYPE_CHECKING:
     from gnnbench.comparison import Comparison, Row, Speedup
+    from gnnbench.parity import Parity
 
 NOTHING = Cell("–")
 FASTEST = 5  # column of the speedup against the fastest PyG row
@@ -56,32 +57,31 @@ def records(found: Comparison) -> list[dict[str, Any]]:
 
 
 def _notes(found: Comparison) -> Iterator[str]:
-    yield from _parity(found)
+    yield from parity(found.parity)
     for row in found.rows:
         if row.reason:
             yield f"{row.backend}: {row.reason.removeprefix(f'backend {row.backend!r} is unavailable: ')}"
     for row in found.rows:
         yield from kernels(row.bindings, row.backend)
+    yield from graph(found.dataset_facts)
     yield from machine(found.environment)
     yield from (f"Warning: {text}" for text in found.warnings)
 
 
-def _parity(found: Comparison) -> Iterator[str]:
-    parity = found.parity
-    if parity.ok is None:
-        yield f"Parity: not checked{f': {parity.reason}' if parity.reason else ''}; no speedup is given"
+def parity(found: Parity) -> Iterator[str]:
+    """Whether all backends compute the same, and how far they are apart."""
+    if found.ok is None:
+        yield f"Parity: not checked{f': {found.reason}' if found.reason else ''}; no speedup is given"
         return
-    checked = {
-        name: one for name, one in parity.backends.items() if one.ok is not None and name != parity.reference
-    }
-    errors = ", ".join(
-        f"{name} {units.power(one.rel_rms)}" for name, one in checked.items() if one.rel_rms is not None
-    )
-    if parity.ok:
-        within = f"logits and every gradient within {units.power(parity.tolerance)} of {parity.reference}"
+    ran = ((name, one) for name, one in found.backends.items() if one.ok is not None)
+    checked = {name: one for name, one in ran if name != found.reference}
+    differ = {name: units.power(one.rel_rms) for name, one in checked.items() if one.rel_rms is not None}
+    errors = ", ".join(f"{name} {size}" for name, size in differ.items())
+    if found.ok:
+        within = f"logits and every gradient within {units.power(found.tolerance)} of {found.reference}"
         yield f"Parity: green, {within}" + (f" (largest relative error: {errors})" if errors else "")
         return
-    yield f"Parity: red against {parity.reference}; no speedup is given where a backend computed something else"
+    yield f"Parity: red against {found.reference}; no speedup is given where a backend computed something else"
     yield from (f"{name}: {one.reason}" for name, one in checked.items() if not one.ok)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gnnbench import units
+from gnnbench.report.run import threads
 from gnnbench.report.tables import Cell, Table
 
 
@@ -16,26 +17,19 @@ def table(found: dict[str, Any]) -> Table:
 
 def _facts(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     environment, data = found["environment"], found["data"]
-    cpu, threads = environment["cpu"], environment["threads"]
-    yield (
-        "versions",
-        ", ".join(
-            [
-                f"Python {environment['python']}",
-                *(f"{name} {value}" for name, value in environment["packages"].items() if value),
-            ]
-        ),
-    )
+    cpu, variables = environment["cpu"], environment["threads"]["variables"]
+    packages = [f"{name} {version}" for name, version in environment["packages"].items() if version]
+    yield "versions", ", ".join([f"Python {environment['python']}", *packages])
     yield "processor", f"{cpu['model'] or cpu['architecture']}, {', '.join(cpu['isa'] or [])}"
-    cores = f"{units.counted(threads['torch'], 'thread')} on {units.counted(cpu['usable_cores'], 'usable core')}"
-    settings = "".join(f", {name}={value}" for name, value in threads["variables"].items())
-    yield "threads", f"{cores}{settings}; OpenMP: {', '.join(threads['openmp'] or ['unknown'])}"
-    total, free = units.size(environment["memory_bytes"]), units.size(found["available_memory_bytes"])
-    yield "memory", f"{total}, {free} free"
+    settings = [f"{name}={value}" for name, value in variables.items()]
+    openmp = [f"OpenMP runtime {name}" for name in environment["threads"]["openmp"] or []]
+    yield "threads", ", ".join([threads(environment), *settings, *openmp])
+    total = f" of {units.size(environment['memory_bytes'])}" if environment["memory_bytes"] else ""
+    yield "free memory", f"{units.size(found['available_memory_bytes'])}{total}"
     yield "GPU", ", ".join(gpu["model"] for gpu in environment["gpus"]) or "none"
     yield "compiler", found["compiler"] or "none; install one such as gcc, then run `pip install -e .`"
     kernels = found["kernels"]
-    yield "kernels", f"built, running {kernels['isa']}" if kernels["built"] == "yes" else "not built"
+    yield "kernels", f"built, running {kernels['isa']}" if "isa" in kernels else kernels["reason"]
     for name, backend in found["backends"].items():
         yield f"backend {name}", "available" if backend["available"] else "\n".join(backend["reasons"])
     state = "" if data["root_exists"] else ", which does not exist"

@@ -54,14 +54,17 @@ class TrainView(View):
         self._rows: deque[list[Cell]] = deque(maxlen=SHOWN_EPOCHS)
         self._undrawn_s = REDRAW_S
 
+    def __enter__(self) -> TrainView:
+        self.console.print("loading the dataset")
+        return self
+
     def __call__(self, event: Event) -> None:
         """Show what just happened."""
         result = event.result
         if event.kind == "message":
             self.console.print(event.message)
-        elif event.kind == "dataset_loaded" and (facts := result.dataset_facts):
-            size = run.graph_size(facts.nodes, facts.edges, facts.features, facts.classes)
-            self.console.print(f"{result.dataset}: {size}")
+        elif event.kind == "dataset_loaded":
+            self.console.print(result.dataset, *run.graph(result.dataset_facts), sep="\n")
         elif event.kind == "prepared" and result.prepare_s is not None:
             self.console.print(f"prepared for {result.backend} in {units.seconds(result.prepare_s)}")
         elif event.kind == "epoch" and event.sample:
@@ -81,7 +84,8 @@ class CompareView(View):
         """Show what is about to start."""
         what = "parity check" if event.stage == "parity" else f"round {event.round} of {event.comparison.rounds}"
         table = comparison.table(event.comparison)
-        self.draw(f"{table.title}\n{event.done + 1} of {event.total}: {what}, {event.backend}", table)
+        lines = [table.title, *comparison.parity(event.comparison.parity), f"{what}, {event.backend}"]
+        self.draw("\n".join(lines) + f" ({event.done + 1} of {event.total})", table)
 
 
 def _position(train: dict[str, Any], repeat: int, epoch: int) -> str:

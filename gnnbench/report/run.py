@@ -11,7 +11,7 @@ from gnnbench import units
 from gnnbench.report.tables import Cell, Table
 
 if TYPE_CHECKING:
-    from gnnbench.results import BindingRecord, Evaluation, Result, Sample, Summary
+    from gnnbench.results import BindingRecord, DatasetFacts, Evaluation, Result, Sample, Summary
 
 EPOCH_HEADING = (
     "epoch",
@@ -31,7 +31,7 @@ STATUS = {"oom": "out of memory", "pending": "not run"}
 
 def table(result: Result, saved: Path) -> Table:
     """One run, kept in the folder `saved`: its figures, with conditions and warnings below."""
-    notes = [*kernels(result.bindings), *_graph(result), *machine(result.environment)]
+    notes = [*kernels(result.bindings), *graph(result.dataset_facts), *machine(result.environment)]
     if result.status != "ok":
         notes.insert(0, f"Status: {STATUS.get(result.status, result.status)}: {result.reason}")
     return Table(
@@ -89,15 +89,14 @@ def kernels(bindings: Sequence[BindingRecord], backend: str = "Kernels") -> Iter
 
 def machine(environment: dict[str, Any]) -> Iterator[str]:
     """Processor, threads and versions in one line; none if the run ended before they were known."""
-    if not environment:
+    if "cpu" not in environment:
         return
     cpu, packages = environment["cpu"], environment["packages"]
     isa = [name for name in ("avx512f", "avx2", "sve", "neon") if name in (cpu["isa"] or [])][:1]
-    threads = environment["threads"]["torch"]
     parts = [
         cpu["model"] or cpu["architecture"],
         *isa,
-        f"{units.counted(threads, 'thread')} of {units.counted(cpu['usable_cores'], 'core')}",
+        threads(environment),
         *(gpu["model"] for gpu in environment["gpus"]),
         f"torch {packages['torch']}",
         f"PyG {packages['torch_geometric']}",
@@ -106,10 +105,22 @@ def machine(environment: dict[str, Any]) -> Iterator[str]:
     yield f"Machine: {', '.join(parts)}"
 
 
-def graph_size(nodes: int, edges: int, features: int, classes: int) -> str:
-    """Counts in words."""
-    counts = ((nodes, "nodes"), (edges, "edges"), (features, "features"), (classes, "classes"))
-    return ", ".join(f"{units.count(value)} {name}" for value, name in counts)
+def graph(facts: DatasetFacts | None) -> Iterator[str]:
+    """Size of the graph and what of it is synthetic; none if the run ended before they were known."""
+    if not facts:
+        return
+    names = ("nodes", "edges", "features", "classes")
+    yield "Graph: " + ", ".join(f"{units.count(getattr(facts, name))} {name}" for name in names)
+    if facts.made_up:
+        yield f"Synthetic, not real data: {', '.join(facts.made_up)}"
+
+
+def threads(environment: dict[str, Any]) -> str:
+    """`"2 threads of 2 cores"`."""
+    cores = environment["cpu"]["usable_cores"]
+    return units.counted(environment["threads"]["torch"], "thread") + (
+        f" of {units.counted(cores, 'core')}" if cores else ""
+    )
 
 
 def _times(result: Result) -> Iterator[list[Cell]]:
@@ -143,10 +154,3 @@ def _quality(result: Result) -> Iterator[list[Cell]]:
     for part, detail in (("train", chosen), ("val", ""), ("test", spread)):
         if (value := getattr(found, part)) is not None:
             yield [Cell(f"{part} {found.name}"), Cell(f"{value:.4f}"), Cell(detail)]
-
-
-def _graph(result: Result) -> Iterator[str]:
-    if facts := result.dataset_facts:
-        yield f"Graph: {graph_size(facts.nodes, facts.edges, facts.features, facts.classes)}"
-        if facts.made_up:
-            yield f"Synthetic, not real data: {', '.join(facts.made_up)}"
