@@ -113,7 +113,7 @@ class _Comparing:
 
     def open(self, force: bool) -> None:
         """Begin `comparison.json`, or go on with the one that is there."""
-        if force:
+        if force and self._path.exists():
             for name in ("parity", "rounds"):
                 shutil.rmtree(self.out / name, ignore_errors=True)
         elif self._path.exists() and (key := _difference(load(self._path).config, self.config)):

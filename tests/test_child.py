@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +17,6 @@ import psutil
 import pytest
 from compare_runner import row
 
-from gnnbench import backends as registered
 from gnnbench import child, comparison, config, datasets
 from gnnbench.child import Job
 from gnnbench.compare import compare
@@ -72,6 +73,24 @@ class Backend(base.Backend):
 """
 
 
+HUNGRY = """
+import torch
+from gnnbench.backends import base
+
+class Backend(base.Backend):
+    name = "hungry"
+
+    def prepare(self, model, dataset):
+        torch.empty(1 << 33, dtype=torch.uint8)
+        raise ValueError("the memory limit did not hold")
+"""
+SMALL: dict[str, Any] = {
+    "dataset": {"source": "synthetic", "preset": "cora", "scale": 0.1},
+    "model": {"name": "gcn", "hidden": 8},
+    "train": {"epochs": 3},
+}
+
+
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
     """Installs a backend as another package would."""
@@ -90,35 +109,35 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str,
     return install
 
 
-def small(out: Path, *names: str, **options: Any) -> comparison.Comparison:
-    raw = {
-        "dataset": {"source": "synthetic", "preset": "cora", "scale": 0.1},
-        "model": {"name": "gcn", "hidden": 8},
-        "train": {"epochs": 3},
-        "measure": {"warmup": 1},
-    }
-    loaded = config.validate(raw, "test")
-    return compare(loaded, names, rounds=1, out=out, roots=datasets.roots(), **options)
+def small(out: Path, *names: str) -> comparison.Comparison:
+    return compare(config.validate(SMALL, "test"), names, rounds=1, out=out, roots=datasets.roots())
 
 
-def test_a_wrong_and_a_dying_backend_of_other_packages(
+def test_a_wrong_a_dying_and_a_hungry_backend_of_other_packages(
     tmp_path: Path, installed: Callable[[str, str], None]
 ) -> None:
-    installed("wrong", WRONG)
-    installed("dying", DYING)
-    assert {"wrong", "dying"} <= set(registered.names())
-    found = small(tmp_path / "out", "pyg", "wrong", "dying")
-    assert found.exit_code == 3
+    for name, source in (("wrong", WRONG), ("dying", DYING), ("hungry", HUNGRY)):
+        installed(name, source)
+    path = tmp_path / "run.yaml"
+    path.write_text(json.dumps({**SMALL, "measure": {"warmup": 1, "memory_limit": "3GiB"}}))
+    command = [sys.executable, "-m", "gnnbench", "compare", str(path), "--backends", "pyg,wrong,dying,hungry"]
+    command += ["--rounds", "1", "--out", str(tmp_path / "out")]
+    first = subprocess.run([*command, "--json"], capture_output=True, text=True)
+    assert first.returncode == 3, first.stderr
+    found = comparison.Comparison.model_validate_json(first.stdout)
+    assert found.dataset.startswith("synthetic")
     assert found.parity.ok is False
     assert "wrong: logits" in found.parity.reason
     assert row(found, "wrong").status == "ok"
-    assert row(found, "wrong").speedup.pyg is None
-    assert (row(found, "dying").status, row(found, "dying").reason) == (
-        "oom",
-        "killed by the system, probably out of memory",
-    )
+    assert row(found, "wrong").speedup == comparison.Speedups()
+    assert (row(found, "dying").status, row(found, "hungry").status) == ("oom", "oom")
+    assert row(found, "dying").reason == "killed by the system, probably out of memory"
     assert row(found, "pyg").speedup.pyg is not None
-    assert found.dataset.startswith("synthetic")
+    again = subprocess.run(command, capture_output=True, text=True)
+    assert again.returncode == 3
+    lines = [line for line in again.stdout.splitlines() if line.startswith("wrong ")]
+    assert lines
+    assert not [line for line in lines if re.search(r"\dx\b(?! pyg)", line)]  # a ratio of memory may be shown
 
 
 def test_bad_data_end_the_comparison_instead_of_filling_it_with_cells(
