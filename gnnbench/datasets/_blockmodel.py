@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ VERSION = "1"  # to be raised whenever the same seed gives another graph
 CHUNK = 1 << 22
 MULTILABEL_COMMUNITIES = 32
 LABEL_DENSITY = 0.15
-HUB_ROUNDS = 4
+FREE_ROUNDS = 3
 
 Ints = NDArray[np.integer]
 Floats = NDArray[np.floating]
@@ -85,34 +86,39 @@ def _pairs(rng: np.random.Generator, degree: Ints, community: Ints, count: int, 
 
     A configuration model: every node has as many stubs (ends of edges) as its degree, and stubs are joined in
     random pairs, a share of `homophily` of them within their community. Loops and repeats are dropped, which
-    costs hubs most; the stubs that are then still free are joined again, and the last few pairs are uniform.
+    costs hubs most, so free stubs are joined again, later to any nodes, until the number of edges is right.
     """
     nodes = len(degree)
     order = np.argsort(community, kind="stable").astype(np.int32)
     stubs = np.repeat(order, degree[order])
     inside = rng.random(len(stubs), dtype=np.float32) < homophily
     parts = np.cumsum(np.bincount(community, weights=degree).astype(np.int64))[:-1]
-    within = [_matched(rng, part[kept], nodes) for part, kept in zip(*_cut(parts, stubs, inside), strict=True)]
+    own = zip(np.split(stubs, parts), np.split(inside, parts), strict=True)
+    within = [_matched(rng, part[kept], nodes) for part, kept in own]
     pairs = _distinct(np.concatenate([*within, _matched(rng, stubs[~inside], nodes)]))
     del stubs, inside, within
-    for _ in range(HUB_ROUNDS):
+    for attempt in itertools.count():
+        if (missing := count - len(pairs)) <= 0:
+            break
         free = np.repeat(np.arange(nodes, dtype=np.int32), np.maximum(degree - _degrees(pairs, nodes), 0))
-        pairs = _merge(pairs, _distinct(_matched(rng, free, nodes)))
-    while len(pairs) < count:
-        ends = rng.integers(nodes, size=2 * (count - len(pairs)), dtype=np.int32)
-        pairs = _merge(pairs, _distinct(_matched(rng, ends, nodes)))
+        rng.shuffle(free)
+        ends = rng.integers(nodes, size=2 * missing, dtype=np.int32)
+        reserved = len(ends) if attempt < FREE_ROUNDS else missing
+        ends[: min(reserved, len(free))] = free[:reserved]
+        pairs = _merge(pairs, _distinct(_joined(ends, nodes)))
     if len(pairs) > count:
         pairs = np.delete(pairs, rng.choice(len(pairs), len(pairs) - count, replace=False))
     return pairs
 
 
-def _cut(places: Ints, *arrays: NDArray) -> list[list[NDArray]]:
-    return [np.split(array, places) for array in arrays]
-
-
 def _matched(rng: np.random.Generator, stubs: Ints, nodes: int) -> Ints:
-    """Random pairs of stubs without loops, in no order and perhaps repeated."""
+    """`_joined` after a shuffle in place."""
     rng.shuffle(stubs)
+    return _joined(stubs, nodes)
+
+
+def _joined(stubs: Ints, nodes: int) -> Ints:
+    """Pairs of a stub in the first half with one in the second, without loops, perhaps repeated."""
     u, v = stubs[: len(stubs) // 2], stubs[len(stubs) // 2 :][: len(stubs) // 2]
     pairs = np.minimum(u, v).astype(np.int64) << _bits(nodes)
     pairs |= np.maximum(u, v)

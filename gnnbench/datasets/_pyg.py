@@ -80,9 +80,10 @@ def load(
     key = _cache.fingerprint(files, *words)
 
     def construct(processed: Path) -> Any:
-        return _construct(cls, args, where.cache, processed_dir=property(lambda self: str(processed)), **raw)
+        with _seeded(seed):
+            return _construct(cls, args, where.cache, processed_dir=property(lambda self: str(processed)), **raw)
 
-    with _raw.reading(name, files or [where.cache]), _raw.quiet(), _seeded(seed):
+    with _raw.reading(name, files or [where.cache]), _raw.quiet():
         dataset = construct(_cache.built(where.cache / "pyg" / f"{class_name}-{key}", construct))
     converted = _convert(name, class_name, dataset, split_index)
     if generated:
@@ -106,6 +107,15 @@ def find(known: Known, where: Roots) -> Path | None:
     cls = dataset_class(known.dataset_class)
     places = _places(cls, known.args, where)
     return next((place.folder for place in places if not place.missing), None)
+
+
+def unlike(dataset: NodeDataset, known: Known) -> str:
+    """Half a sentence on counts that are not the published ones (text cut short still loads); else empty."""
+    found, published = (dataset.num_nodes, dataset.edge_index.size(1)), (known.nodes, known.edges)
+    if found == published:
+        return ""
+    counts = "{:,} nodes and {:,} edges"
+    return f"has {counts.format(*found)} instead of the published {counts.format(*published)}"
 
 
 def offers(known: Mapping[str, Known], where: Roots) -> list[Offer]:

@@ -101,7 +101,7 @@ def read_split(path: Path) -> Arrays:
         if "train_mask" not in parts:
             raise DatasetError(f"{path}: holds {', '.join(named)}; a split needs train, val and test")
         return parts
-    words = np.array([line.strip().lower() for line in _text(path).splitlines()])
+    words = [line.strip().lower() for line in _text(path).splitlines()]
     if unknown := set(words) - SPLIT_WORDS.keys() - {"none", ""}:
         raise DatasetError(f"{path}: unknown part {min(unknown)!r}; allowed: train, val, test, none")
     spelled = np.array([SPLIT_WORDS.get(word, "") for word in words])

@@ -117,10 +117,10 @@ def _read(path: Path, reader: Callable[[Path], Any]) -> Any:
 
 
 def _num_nodes(path: Path, arrays: dict[str, Any]) -> int:
-    """As many as the graph's file says, else as have features or labels, else up to the largest id."""
+    """As many as the graph's file says, else as edges name or as have features or labels."""
     edges = arrays["edge_index"]
     beside = [len(arrays[key]) for key in ("x", "y") if key in arrays and arrays[key].ndim]
-    nodes = int(arrays.get("num_nodes", max(beside, default=int(edges.max(initial=-1)) + 1)))
+    nodes = int(arrays.get("num_nodes", max([*beside, int(edges.max(initial=-1)) + 1])))
     if not beside and nodes > SPARSEST * (edges.shape[1] + 10):
         raise DatasetError(
             f"{path}: {edges.shape[1]} edges do not need {nodes} nodes; number the nodes from 0 without gaps"

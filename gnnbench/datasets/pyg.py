@@ -75,7 +75,7 @@ def listing(where: Roots) -> list[Offer]:
 def load(config: Config, where: Roots) -> NodeDataset:
     """Raises DatasetError: unknown class or arguments, raw files missing or corrupt, not one graph."""
     argument = "".join(f":{value}" for value in config.args.values())
-    return _pyg.load(
+    dataset = _pyg.load(
         config.dataset_class + argument,
         config.dataset_class,
         config.args,
@@ -84,3 +84,8 @@ def load(config: Config, where: Roots) -> NodeDataset:
         split_index=config.split_index,
         seed=config.seed,
     )
+    asked = (config.dataset_class, config.args)
+    known = next((item for item in KNOWN.values() if (item.dataset_class, item.args) == asked), None)
+    if known and (unlike := _pyg.unlike(dataset, known)):
+        dataset.notes.append(f"{dataset.name} {unlike}; its files may be altered or truncated")
+    return dataset

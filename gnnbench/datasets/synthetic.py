@@ -179,11 +179,12 @@ def _check_fits(config: Config, shape: Shape, where: Roots) -> None:
 
     import psutil
 
-    if shape.nodes < 3 * shape.classes and not shape.multilabel:
+    needed = 3 if shape.multilabel else 3 * shape.classes
+    if shape.nodes < needed:
+        classes = "a split" if shape.multilabel else f"{shape.classes} classes"
         raise DatasetError(
-            f"{_name(config)}: {shape.nodes} nodes are too few for {shape.classes} classes; "
-            f"use a scale of at least {3 * shape.classes / PRESETS[config.preset].nodes:.2g}, "
-            f"or dataset.nodes of at least {3 * shape.classes}"
+            f"{_name(config)}: {shape.nodes} nodes are too few for {classes}; use a scale of at least "
+            f"{needed / PRESETS[config.preset].nodes:.2g}, or dataset.nodes of at least {needed}"
         )
     memory = PEAK_BYTES_PER_EDGE * shape.edges + 100 * shape.nodes
     disk = 16 * shape.edges + 4 * shape.nodes * (shape.features + shape.classes * shape.multilabel)
