@@ -19,6 +19,8 @@ from gnnbench.results import BindingRecord, DatasetFacts, Metrics, Phase, Record
 
 SCHEMA_VERSION = 1
 BASELINES = ("pyg", "pyg-sparse")
+FASTEST = "fastest_pyg"  # the faster of the baselines
+NO_SPEEDUP: dict[str, Any] = dict.fromkeys((*BASELINES, FASTEST))
 SPREAD = 0.10  # between the medians of rounds
 FIGURE = re.compile(r"\d[\d.e+-]*")
 
@@ -32,13 +34,6 @@ class Speedup(Record):
     high: float
 
 
-class Speedups(Record):
-    """None where a side did not run or parity is not green."""
-
-    pyg: Speedup | None = None
-    fastest_pyg: Speedup | None = Field(None, description="against the faster of pyg and pyg-sparse")
-
-
 class Row(Record):
     """One backend over all rounds; figures are None where it did not come to an end in every round."""
 
@@ -49,7 +44,9 @@ class Row(Record):
     forward_s: Summary | None = None
     backward_s: Summary | None = None
     round_epoch_s: list[float] = Field([], description="median epoch of each round")
-    speedup: Speedups = Speedups()
+    speedup: dict[str, Speedup | None] = Field(
+        NO_SPEEDUP, description="by baseline; None where a side did not run or parity is not green"
+    )
     peak_memory_bytes: int | None = Field(None, description="highest over rounds")
     memory_increase_bytes: int | None = Field(None, description="highest over rounds")
     memory_ratio: float | None = Field(None, description="peak memory over that of pyg; below 1 is less")
@@ -97,9 +94,9 @@ class Comparison(Record):
         green = {name for name in measured if self._is_green(name)}
         fastest = min(green.intersection(BASELINES), key=lambda name: _seconds(measured[name]), default=None)
         for name, row in measured.items():
-            for baseline, place in (("pyg", "pyg"), (fastest, "fastest_pyg")):
+            for place, baseline in (*zip(BASELINES, BASELINES, strict=True), (FASTEST, fastest)):
                 if baseline in green and name in green:
-                    setattr(row.speedup, place, _speedup(baseline, name, rounds))
+                    row.speedup[place] = _speedup(baseline, name, rounds)
             if "pyg" in measured:
                 _relate(row, measured["pyg"])
         self.warnings = list(_warnings(rounds))
@@ -185,7 +182,7 @@ def _relate(row: Row, pyg: Row) -> None:
     if row.peak_memory_bytes and pyg.peak_memory_bytes:
         row.memory_ratio = row.peak_memory_bytes / pyg.peak_memory_bytes
     gain = _seconds(pyg) - _seconds(row)
-    if row.speedup.pyg is not None and gain > 0:
+    if row.speedup["pyg"] is not None and gain > 0:
         row.break_even_epochs = math.ceil(max((row.prepare_s or 0.0) - (pyg.prepare_s or 0.0), 0.0) / gain)
 
 

@@ -36,7 +36,7 @@ def table(found: Comparison, saved: Path | None = None) -> Table:
         "prepare,\npaid in",
     ]
     rows = [_backend_row(row) for row in found.rows]
-    fastest = next((row.speedup.fastest_pyg.baseline for row in found.rows if row.speedup.fastest_pyg), None)
+    fastest = next((row.speedup["fastest_pyg"].baseline for row in found.rows if row.speedup["fastest_pyg"]), None)
     if fastest == "pyg":  # the column would repeat the one before it
         rows = [[*cells[:FASTEST], *cells[FASTEST + 1 :]] for cells in rows]
         del heading[FASTEST]
@@ -93,8 +93,8 @@ def _backend_row(row: Row) -> list[Cell]:
         Cell(units.seconds(row.forward_s.median)) if row.forward_s else NOTHING,
         Cell(units.seconds(row.backward_s.median)) if row.backward_s else NOTHING,
         Cell(units.seconds(row.epoch_s.median), units.seconds(row.epoch_s.low, row.epoch_s.high)),
-        _speedup(row.speedup.pyg, row.backend),
-        _speedup(row.speedup.fastest_pyg, row.backend),
+        _speedup(row.speedup["pyg"], row.backend),
+        _speedup(row.speedup["fastest_pyg"], row.backend),
         _peak(row),
         _preparation(row),
         NOTHING if row.metrics is None or row.metrics.test is None else Cell(f"{row.metrics.test:.4f}"),
