@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +10,12 @@ import pytest
 import scipy.io
 import scipy.sparse
 import torch
+from real_data import REAL, needs_data
 
 from gnnbench import datasets
 from gnnbench.datasets import NodeDataset, Roots, files
 from gnnbench.errors import ConfigError, DatasetError
 
-REAL = Path(os.environ.get("GNNBENCH_DATA", "/nonexistent"))
 EDGES = np.array([[0, 0, 1, 3, 4], [1, 2, 3, 0, 4]])  # node 4 has a loop alone
 
 
@@ -264,7 +263,7 @@ def test_specs() -> None:
         assert datasets.parse(spec) == {"source": "files", "path": spec}
 
 
-@pytest.mark.skipif(not REAL.is_dir(), reason="GNNBENCH_DATA is not set")
+@needs_data
 @pytest.mark.parametrize(
     ("path", "nodes", "edges"),
     [
