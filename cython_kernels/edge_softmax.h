@@ -23,8 +23,7 @@ INLINE void KERNEL(store_some)(REAL *to, int64_t count, VEC v) {
 /* Combine the lanes that stand for the same head, in all phases, by maximum or by sum. */
 INLINE void KERNEL(combine)(VEC *phase, int64_t period, int64_t heads, const int by_max) {
     REAL *lane = (REAL *)phase;
-    for (int64_t k = heads; k < period * LANES; k++) {
-        const int64_t head = k % heads;
+    for (int64_t k = heads, head = 0; k < period * LANES; k++, head = head + 1 < heads ? head + 1 : 0) {
         if (by_max) lane[head] = lane[k] > lane[head] ? lane[k] : lane[head];
         else lane[head] += lane[k];
     }

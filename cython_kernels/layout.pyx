@@ -51,7 +51,7 @@ def openmp_version() -> int:
     return _OPENMP
 
 
-def csr(uintptr_t row, uintptr_t col, int64_t edges, uintptr_t out_rowptr, uintptr_t out_col, uintptr_t out_perm,
+def csr(uintptr_t row, uintptr_t col, uintptr_t out_rowptr, uintptr_t out_col, uintptr_t out_perm, int64_t edges,
         int64_t num_rows, int64_t num_cols, int threads):
     """Sort COO edges (int64) by row, then column, equal edges in their order."""
     cdef Source source
@@ -60,8 +60,8 @@ def csr(uintptr_t row, uintptr_t col, int64_t edges, uintptr_t out_rowptr, uintp
     build(&source, out_rowptr, out_col, out_perm, num_rows, num_cols, threads)
 
 
-def transpose(uintptr_t rowptr, uintptr_t col, int64_t rows, int64_t edges, uintptr_t out_rowptr, uintptr_t out_col,
-              uintptr_t out_perm, int64_t num_cols, int threads):
+def transpose(uintptr_t rowptr, uintptr_t col, uintptr_t out_rowptr, uintptr_t out_col, uintptr_t out_perm,
+              int64_t rows, int64_t edges, int64_t num_cols, int threads):
     """The rows of the transposed matrix, equal edges in their order."""
     cdef Source source
     source.coo_row, source.coo_col, source.edges = NULL, NULL, edges
@@ -245,7 +245,7 @@ cdef void meet(const int64_t *rowptr, const int32_t *col, int64_t rows, int64_t 
             return
 
 
-def self_loop_rows(uintptr_t rowptr_, uintptr_t col_, int64_t rows, uintptr_t out_rowptr):
+def self_loop_rows(uintptr_t rowptr_, uintptr_t col_, uintptr_t out_rowptr, int64_t rows):
     """Where rows begin once every row has exactly one entry on the diagonal; [rows + 1]."""
     cdef const int64_t *rowptr = <const int64_t *>rowptr_
     cdef const int32_t *col = <const int32_t *>col_
@@ -260,7 +260,7 @@ def self_loop_rows(uintptr_t rowptr_, uintptr_t col_, int64_t rows, uintptr_t ou
             out[row + 1] = out[row] + rowptr[row + 1] - rowptr[row] - loops + 1
 
 
-def self_loop_cols(uintptr_t rowptr_, uintptr_t col_, int64_t rows, uintptr_t out_rowptr, uintptr_t out_col,
+def self_loop_cols(uintptr_t rowptr_, uintptr_t col_, uintptr_t out_rowptr, uintptr_t out_col, int64_t rows,
                    int threads):
     """The columns that go with `self_loop_rows`."""
     cdef const int64_t *rowptr = <const int64_t *>rowptr_

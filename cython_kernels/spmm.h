@@ -12,6 +12,21 @@ struct spmm {
     int mean, min;
 };
 
+/* The plan of a graph: its edges by blocks of 2^shift columns, then by row, and what a product needs beside it. */
+struct blocked {
+    const int64_t *rowptr; /* [N + 1], of the graph itself */
+    const int32_t *start;  /* [blocks, N + 1], where each row's edges to a block begin */
+    const uint16_t *local; /* [E], column within its block */
+    const void *value;     /* [E] in the order of the graph, or NULL for ones */
+    const void *x;         /* [M, width] */
+    void *ordered;         /* [E], value in the order of the plan */
+    void *packed;          /* [M, 64 bytes], the columns of x at hand */
+    void *sums;            /* [N, 64 bytes], partial sums of them */
+    void *out;             /* [N, width] */
+    int64_t rows, width, column, blocks;
+    int shift, mean;
+};
+
 #define AHEAD 12 /* edges between a prefetch and its use */
 
 #define TEMPLATE "spmm_sum.h"
@@ -21,3 +36,9 @@ static kernel_table spmm_sum_kernels = KERNELS(spmm_sum);
 #define TEMPLATE "spmm_extremum.h"
 #include "isa.h"
 static kernel_table spmm_extremum_kernels = KERNELS(spmm_extremum);
+
+#define TEMPLATE "spmm_blocked.h"
+#include "isa.h"
+static kernel_table blocked_pack_kernels = KERNELS(blocked_pack);
+static kernel_table blocked_order_kernels = KERNELS(blocked_order);
+static kernel_table blocked_gather_kernels = KERNELS(blocked_gather);

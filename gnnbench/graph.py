@@ -24,6 +24,9 @@ class Compressed(NamedTuple):
 class Layout:
     """How edges are sorted: plain torch here, overridden by backends that are faster at it."""
 
+    def plan(self, graph: Graph) -> None:
+        """Keep in `graph.plans` what kernels want of a graph before their first call; nothing here."""
+
     def csr(self, row: Tensor, col: Tensor, num_rows: int, num_cols: int) -> Compressed:
         """Sort COO edges [E] (int64, within range) by row, then column; equal edges keep their order."""
         perm = torch.argsort(row * num_cols + col, stable=True)

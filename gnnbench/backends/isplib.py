@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from math import prod
-from typing import ClassVar
+from math import log2, prod
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,6 +26,27 @@ except ImportError as error:
     MISSING = str(error)
 
 ISA = ("baseline", "avx2", "avx512")
+
+
+def _l2_bytes() -> int:
+    try:
+        found = os.sysconf("SC_LEVEL2_CACHE_SIZE")
+    except (AttributeError, ValueError, OSError):  # not on this system
+        found = 0
+    return found if found > 0 else 1 << 20
+
+
+L2_BYTES = _l2_bytes()
+LINE_BYTES = 64  # of a cache line, and so of a tile of features
+EDGES_PER_BLOCK = 8  # and row, below which walking the blocks costs more than it saves
+
+
+class Blocks(NamedTuple):
+    """A graph's edges by blocks of 2^shift columns, then by row (see `cython_kernels/spmm_blocked.h`)."""
+
+    start: Tensor  # [blocks, N + 1] int32
+    local: Tensor  # [E] uint16
+    shift: int
 
 
 def isa_level() -> int:
@@ -83,74 +104,65 @@ class IsplibKernels(Kernels):
                 reasons.append(f"{tensor.size(-1)} heads; isplib normalises at most {edge.MAX_HEADS}")
         return reasons
 
+    @property
+    def _threads(self) -> int:
+        return self.threads or torch.get_num_threads()
+
     def csr(self, row: Tensor, col: Tensor, num_rows: int, num_cols: int) -> Compressed:
         row, col = row.contiguous(), col.contiguous()
         out = _compressed(num_rows, row.numel())
-        layout.csr(
-            row.data_ptr(),
-            col.data_ptr(),
-            row.numel(),
-            *(part.data_ptr() for part in out),
-            num_rows,
-            num_cols,
-            self._threads,
-        )
+        layout.csr(*_addresses(row, col, *out), row.numel(), num_rows, num_cols, self._threads)
         return out
 
     def transpose(self, rowptr: Tensor, col: Tensor, num_cols: int) -> Compressed:
         out = _compressed(num_cols, col.numel())
-        layout.transpose(
-            rowptr.data_ptr(),
-            col.data_ptr(),
-            rowptr.numel() - 1,
-            col.numel(),
-            *(part.data_ptr() for part in out),
-            num_cols,
-            self._threads,
-        )
+        sizes = rowptr.numel() - 1, col.numel(), num_cols
+        layout.transpose(*_addresses(rowptr, col, *out), *sizes, self._threads)
         return out
 
     def is_symmetric(self, rowptr: Tensor, col: Tensor) -> bool:
-        symmetric: bool = layout.is_symmetric(rowptr.data_ptr(), col.data_ptr(), rowptr.numel() - 1, self._threads)
+        symmetric: bool = layout.is_symmetric(*_addresses(rowptr, col), rowptr.numel() - 1, self._threads)
         return symmetric
 
     def with_self_loops(self, rowptr: Tensor, col: Tensor) -> tuple[Tensor, Tensor]:
-        rows = rowptr.numel() - 1
-        out_rowptr = torch.empty_like(rowptr)
-        layout.self_loop_rows(rowptr.data_ptr(), col.data_ptr(), rows, out_rowptr.data_ptr())
+        rows, out_rowptr = rowptr.numel() - 1, torch.empty_like(rowptr)
+        layout.self_loop_rows(*_addresses(rowptr, col, out_rowptr), rows)
         out_col = torch.empty(int(out_rowptr[-1]), dtype=torch.int32)
-        layout.self_loop_cols(
-            rowptr.data_ptr(),
-            col.data_ptr(),
-            rows,
-            out_rowptr.data_ptr(),
-            out_col.data_ptr(),
-            self._threads,
-        )
+        layout.self_loop_cols(*_addresses(rowptr, col, out_rowptr, out_col), rows, self._threads)
         return out_rowptr, out_col
 
-    @property
-    def _threads(self) -> int:
-        return self.threads or torch.get_num_threads()
+    def plan(self, graph: Graph) -> None:
+        if "blocks" in graph.plans:
+            return
+        shift = min(16, int(log2(L2_BYTES / 2 / LINE_BYTES)))
+        count = -(-graph.num_cols // (1 << shift))
+        graph.plans["blocks"] = None
+        if 0 < EDGES_PER_BLOCK * graph.num_rows * count <= graph.num_edges:
+            start = torch.zeros(count, graph.num_rows + 1, dtype=torch.int32)
+            local = torch.empty(graph.num_edges, dtype=torch.uint16)
+            tensors = graph.rowptr, graph.col, start, local
+            spmm.plan(*_addresses(*tensors), graph.num_rows, count, shift, self._threads)
+            graph.plans["blocks"] = Blocks(start, local, shift)
 
     def spmm(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> Tensor:
         x, value = x.contiguous(), None if value is None else value.contiguous()
         out = torch.empty(graph.num_rows, *x.shape[1:], dtype=x.dtype)
         heads = 1 if value is None or value.dim() == 1 else value.size(1)
-        spmm.sum(
-            graph.rowptr.data_ptr(),
-            graph.col.data_ptr(),
-            0 if value is None else value.data_ptr(),
-            x.data_ptr(),
-            out.data_ptr(),
-            graph.num_rows,
-            heads,
-            prod(x.shape[1:]) // max(heads, 1),
-            reduce == "mean",
-            x.dtype == torch.float64,
-            self.isa,
-            self._threads,
-        )
+        width = prod(x.shape[1:]) // max(heads, 1)
+        common = reduce == "mean", x.dtype == torch.float64, self.isa, self._threads
+        # Weights cost a pass to bring them into the order of the blocks.
+        if heads == 1 and x.nbytes > (L2_BYTES if value is None else 4 * L2_BYTES):
+            self.plan(graph)
+            if (blocks := graph.plans["blocks"]) is not None:
+                tile = LINE_BYTES // x.element_size()
+                packed = torch.empty(graph.num_cols, tile, dtype=x.dtype)
+                sums = torch.empty(graph.num_rows, tile, dtype=x.dtype)
+                ordered = None if value is None else torch.empty_like(value)
+                tensors = graph.rowptr, blocks.start, blocks.local, value, x, ordered, packed, sums, out
+                sizes = graph.num_rows, graph.num_cols, width, len(blocks.start), blocks.shift
+                spmm.blocked_sum(*_addresses(*tensors), *sizes, *common)
+                return out
+        spmm.sum(*_addresses(graph.rowptr, graph.col, value, x, out), graph.num_rows, heads, width, *common)
         return out
 
     def spmm_extremum(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> tuple[Tensor, Tensor]:
@@ -158,12 +170,7 @@ class IsplibKernels(Kernels):
         out = torch.empty(graph.num_rows, x.size(1), dtype=x.dtype)
         arg_out = torch.empty(graph.num_rows, x.size(1), dtype=torch.int32)
         spmm.extremum(
-            graph.rowptr.data_ptr(),
-            graph.col.data_ptr(),
-            0 if value is None else value.data_ptr(),
-            x.data_ptr(),
-            out.data_ptr(),
-            arg_out.data_ptr(),
+            *_addresses(graph.rowptr, graph.col, value, x, out, arg_out),
             graph.num_rows,
             x.size(1),
             reduce == "min",
@@ -179,11 +186,7 @@ class IsplibKernels(Kernels):
         grad_out, value = grad_out.contiguous(), None if value is None else value.contiguous()
         grad_x = torch.zeros(graph.num_cols, grad_out.size(1), dtype=grad_out.dtype)
         spmm.extremum_backward(
-            graph.col.data_ptr(),
-            0 if value is None else value.data_ptr(),
-            arg_out.data_ptr(),
-            grad_out.data_ptr(),
-            grad_x.data_ptr(),
+            *_addresses(graph.col, value, arg_out, grad_out, grad_x),
             graph.num_rows,
             grad_out.size(1),
             grad_out.dtype == torch.float64,
@@ -198,11 +201,7 @@ class IsplibKernels(Kernels):
         new = torch.empty if width else torch.zeros
         out = new(graph.num_edges, *a.shape[1:-1], dtype=a.dtype)
         edge.sddmm(
-            graph.rowptr.data_ptr(),
-            graph.col.data_ptr(),
-            a.data_ptr(),
-            b.data_ptr(),
-            out.data_ptr(),
+            *_addresses(graph.rowptr, graph.col, a, b, out),
             graph.num_rows,
             heads,
             width,
@@ -216,9 +215,7 @@ class IsplibKernels(Kernels):
         score = score.contiguous()
         alpha = torch.empty_like(score)
         edge.softmax(
-            graph.rowptr.data_ptr(),
-            score.data_ptr(),
-            alpha.data_ptr(),
+            *_addresses(graph.rowptr, score, alpha),
             graph.num_rows,
             score.size(1),
             score.dtype == torch.float64,
@@ -228,13 +225,10 @@ class IsplibKernels(Kernels):
         return alpha
 
     def edge_softmax_backward(self, graph: Graph, alpha: Tensor, grad_alpha: Tensor) -> Tensor:
-        grad_alpha = grad_alpha.contiguous()
+        alpha, grad_alpha = alpha.contiguous(), grad_alpha.contiguous()
         grad_score = torch.empty_like(alpha)
         edge.softmax_backward(
-            graph.rowptr.data_ptr(),
-            alpha.data_ptr(),
-            grad_alpha.data_ptr(),
-            grad_score.data_ptr(),
+            *_addresses(graph.rowptr, alpha, grad_alpha, grad_score),
             graph.num_rows,
             alpha.size(1),
             alpha.dtype == torch.float64,
@@ -242,6 +236,10 @@ class IsplibKernels(Kernels):
             self._threads,
         )
         return grad_score
+
+
+def _addresses(*tensors: Tensor | None) -> list[int]:
+    return [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
 
 
 def _compressed(rows: int, edges: int) -> Compressed:

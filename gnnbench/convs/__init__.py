@@ -60,7 +60,8 @@ def warm(model: Module, graph: Graph) -> None:
     for _, conv, module in _convs(model):
         used, adjacency = module.ops(conv), _graph.adjacency(conv, graph)
         if "spmm" in used:
-            _ = adjacency.transpose
+            for planned in (adjacency, adjacency.transpose):
+                planned.layout.plan(planned)
         if COMPOSED & {*used} or (hasattr(module, "weighted") and module.weighted(conv, conv.forward.args[2])):
             _ = adjacency.perm, adjacency.row
 

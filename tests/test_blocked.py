@@ -1,0 +1,84 @@
+"""Aggregation over blocks of columns, with caches so small that every graph of the zoo outgrows them."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from gnnbench.backends import isplib
+from gnnbench.ops.kernels import Kernels
+from gnnbench.ops.spmm import spmm
+from tests import graphs
+from tests.test_kernels import LEVELS, check, double, normal, over_dtypes
+
+CROWDED = ["self loops", "duplicates", "symmetric", "hub", "wide", "tall", "power law"]
+
+
+@pytest.fixture
+def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of two columns, used however few edges share one."""
+    monkeypatch.setattr(isplib, "L2_BYTES", 256)
+    monkeypatch.setattr(isplib, "EDGES_PER_BLOCK", 0.01)
+
+
+@over_dtypes
+@pytest.mark.usefixtures("small_cache")
+@pytest.mark.parametrize("width", [17, 32, 41, 63, 128, 602])
+@pytest.mark.parametrize("graph_name", CROWDED)
+@pytest.mark.parametrize("level", LEVELS)
+def test_sum_and_mean(level: int, graph_name: str, width: int, dtype: torch.dtype) -> None:
+    graph, kernels = graphs.graph(graph_name), isplib.IsplibKernels(isa=level)
+    x = normal(graph.num_cols, width, dtype=dtype)
+    for value, reduce in itertools.product((None, normal(graph.num_edges, dtype=dtype)), ("sum", "mean")):
+        check(kernels.spmm(graph, x, value, reduce), Kernels().spmm(graph, *double(x, value), reduce))
+    assert len(graph.plans["blocks"].start) == -(-graph.num_cols // 2)
+
+
+@pytest.mark.usefixtures("small_cache")
+def test_the_plan_holds_every_edge_once() -> None:
+    graph = graphs.graph("power law")
+    isplib.IsplibKernels(threads=3).plan(graph)
+    start, local, shift = graph.plans["blocks"]
+    found = [
+        (row, (block << shift) + int(column))
+        for block in range(len(start))
+        for row in range(graph.num_rows)
+        for column in local[start[block, row] : start[block, row + 1]]
+    ]
+    assert sorted(found) == list(zip(graph.row.tolist(), graph.col.tolist(), strict=True))
+
+
+def test_bit_for_bit_the_same_on_any_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isplib, "L2_BYTES", 4096)
+    monkeypatch.setattr(isplib, "EDGES_PER_BLOCK", 1)
+    graph = graphs.power_law(500, 20_000)
+    x, value = normal(500, 67, dtype=torch.float32), normal(20_000, dtype=torch.float32)
+    alone, *others = (
+        [isplib.IsplibKernels(threads=threads).spmm(graph, x, weight, "mean") for weight in (None, value)]
+        for threads in (1, 2, 3, 5)
+    )
+    assert len(graph.plans["blocks"].start) == 16
+    assert all(torch.equal(*pair) for other in others for pair in zip(alone, other, strict=True))
+
+
+@pytest.mark.usefixtures("small_cache")
+def test_gradients_take_the_same_way() -> None:
+    graph, kernels = graphs.graph("power law"), isplib.IsplibKernels()
+    x, value = normal(60, 41).requires_grad_(), normal(900).requires_grad_()
+    loss = (spmm(kernels, graph, x, value, "mean") * normal(60, 41)).sum()
+    true = (spmm(Kernels(), graph, x, value, "mean") * normal(60, 41)).sum()
+    pairs = zip(torch.autograd.grad(loss, (x, value)), torch.autograd.grad(true, (x, value)), strict=True)
+    assert all(graphs.relative_error(*pair) < 1e-13 for pair in pairs)
+    assert graph.plans["blocks"] is not None
+    assert graph.transpose.plans["blocks"] is not None
+
+
+def test_sparse_rows_are_not_worth_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isplib, "L2_BYTES", 256)
+    for name in graphs.NAMES:
+        graph = graphs.graph(name)
+        isplib.IsplibKernels().plan(graph)
+        crowded = graph.num_edges >= isplib.EDGES_PER_BLOCK * graph.num_rows * -(-graph.num_cols // 2) > 0
+        assert (graph.plans["blocks"] is not None) == crowded
