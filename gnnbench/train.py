@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -50,9 +51,16 @@ class Task:
 
     def loss(self, logits: Tensor) -> Tensor:
         """Mean over training nodes of cross-entropy, or of binary cross-entropy over all labels."""
-        # index_select, whose gradient costs less than that of indexing
+        if self.y.dim() == 1:  # ignoring the other nodes costs less than selecting these, and its gradient
+            return F.cross_entropy(logits, self.train_y)
         chosen, y = (tensor.index_select(0, self.nodes["train"]) for tensor in (logits, self.y))
-        return F.binary_cross_entropy_with_logits(chosen, y) if y.dim() == 2 else F.cross_entropy(chosen, y)
+        return F.binary_cross_entropy_with_logits(chosen, y)
+
+    @cached_property
+    def train_y(self) -> Tensor:
+        """[N] int64: the class of training nodes, elsewhere what `F.cross_entropy` ignores."""
+        train = self.nodes["train"]
+        return torch.full_like(self.y, -100).index_copy_(0, train, self.y[train])
 
     def metrics(self, logits: Tensor) -> dict[str, float | None]:
         """The score of each part of the split; None where it is not defined, as for a part without nodes."""
