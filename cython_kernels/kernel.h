@@ -16,6 +16,7 @@ typedef kernel_fn *kernel_table[3][2][5];
 #define VECI KERNEL(veci)
 #define LOAD(from) ((VEC)*(const KERNEL(unaligned) *)(from))
 #define STORE(to, v) (*(KERNEL(unaligned) *)(to) = (v))
+#define AHEAD 12 /* edges between a prefetch and its use */
 #define INLINE static inline __attribute__((always_inline, unused))
 
 #if defined(__x86_64__) && !defined(GNNBENCH_BASELINE_ONLY)

@@ -5,61 +5,84 @@
 #define MOST 2
 #endif
 
+#if defined(__clang__)
+#define SHUFFLE(v, ...) __builtin_shufflevector(v, v, __VA_ARGS__)
+#else
+#define SHUFFLE(v, ...) __builtin_shuffle(v, (VECI){__VA_ARGS__})
+#endif
+
+/* Sum of all lanes, by halves. */
 INLINE REAL KERNEL(total)(VEC v) {
-    REAL lanes[LANES];
-    memcpy(lanes, &v, sizeof v);
-#pragma GCC unroll 4
-    for (int half = LANES / 2; half; half /= 2)
-#pragma GCC unroll 8
-        for (int k = 0; k < half; k++) lanes[k] += lanes[k + half];
-    return lanes[0];
+#if LANES == 16
+    v += SHUFFLE(v, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
+    v += SHUFFLE(v, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3);
+    v += SHUFFLE(v, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1);
+    v += SHUFFLE(v, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0);
+#elif LANES == 8
+    v += SHUFFLE(v, 4, 5, 6, 7, 0, 1, 2, 3);
+    v += SHUFFLE(v, 2, 3, 0, 1, 2, 3, 0, 1);
+    v += SHUFFLE(v, 1, 0, 1, 0, 1, 0, 1, 0);
+#elif LANES == 4
+    v += SHUFFLE(v, 2, 3, 0, 1);
+    v += SHUFFLE(v, 1, 0, 1, 0);
+#elif LANES == 2
+    v += SHUFFLE(v, 1, 0);
+#endif
+    return v[0];
 }
 
 /* Columns `width` from `column` on, in `count` vectors; lanes of the last that the one before covers are dropped. */
-INLINE void KERNEL(sddmm_range)(const struct sddmm *s, int64_t row, int64_t head, int64_t column, int64_t width,
-                                const int count) {
-    const int64_t stride = s->heads * s->width, last = width - LANES, from = head * s->width + column;
-    const REAL *a = (const REAL *)s->a + row * stride + from, *b = (const REAL *)s->b + from;
+INLINE void KERNEL(sddmm_range)(const struct sddmm *s, int64_t begin, int64_t end, int64_t head, int64_t column,
+                                int64_t width, const int count) {
+    const int64_t *rowptr = s->rowptr, stride = s->heads * s->width, last = width - LANES;
+    const int64_t final = rowptr[end] - 1;
+    const REAL *a = (const REAL *)s->a + head * s->width + column, *b = (const REAL *)s->b + head * s->width + column;
     REAL *out = (REAL *)s->out + head;
-    VEC kept[MOST];
     VECI fresh;
     for (int lane = 0; lane < LANES; lane++) fresh[lane] = -(INDEX)(last + lane >= (count - 1) * LANES);
+    for (int64_t row = begin; row < end; row++) {
+        VEC kept[MOST];
 #pragma GCC unroll 8
-    for (int v = 0; v < count; v++) kept[v] = LOAD(a + (v < count - 1 ? v * LANES : last));
-    for (int64_t edge = s->rowptr[row]; edge < s->rowptr[row + 1]; edge++) {
-        const REAL *source = b + s->col[edge] * stride;
-        VEC product = kept[count - 1] * LOAD(source + last);
-        product = (VEC)((VECI)product & fresh);
+        for (int v = 0; v < count; v++) kept[v] = LOAD(a + row * stride + (v < count - 1 ? v * LANES : last));
+        for (int64_t edge = rowptr[row]; edge < rowptr[row + 1]; edge++) {
+            const REAL *source = b + s->col[edge] * stride;
+            const REAL *next = b + s->col[edge + AHEAD < final ? edge + AHEAD : final] * stride;
+            VEC product = (VEC)((VECI)(kept[count - 1] * LOAD(source + last)) & fresh);
 #pragma GCC unroll 8
-        for (int v = 0; v < count - 1; v++) product += kept[v] * LOAD(source + v * LANES);
-        const REAL score = KERNEL(total)(product);
-        out[edge * s->heads] = column ? out[edge * s->heads] + score : score;
+            for (int v = 0; v < count; v++) {
+                if (v * sizeof(VEC) % 64 == 0) __builtin_prefetch(next + v * LANES);
+                if (v < count - 1) product += kept[v] * LOAD(source + v * LANES);
+            }
+            const REAL score = KERNEL(total)(product);
+            out[edge * s->heads] = column ? out[edge * s->heads] + score : score;
+        }
     }
 }
+
+#define CASE(n)                                                                                                   \
+    case n: KERNEL(sddmm_range)(s, begin, end, head, from, to - from, n); break;
 
 static void KERNEL(sddmm)(const void *task, int64_t begin, int64_t end) {
     const struct sddmm *s = (const struct sddmm *)task;
     const int64_t vectors = (s->width + LANES - 1) / LANES, ranges = (vectors + MOST - 1) / MOST;
-    for (int64_t row = begin; row < end; row++)
-        for (int64_t head = 0; head < s->heads; head++)
-            for (int64_t range = 0; range < ranges; range++) {
-                const int64_t first = vectors * range / ranges, next = vectors * (range + 1) / ranges;
-                const int64_t from = first * LANES, to = next * LANES < s->width ? next * LANES : s->width;
-                switch (next - first) {
-#define CASE(n)                                                                                                   \
-    case n: KERNEL(sddmm_range)(s, row, head, from, to - from, n); break;
-                    CASE(1)
-                    CASE(2)
+    for (int64_t head = 0; head < s->heads; head++)
+        for (int64_t range = 0; range < ranges; range++) {
+            const int64_t first = vectors * range / ranges, next = vectors * (range + 1) / ranges;
+            const int64_t from = first * LANES, to = next * LANES < s->width ? next * LANES : s->width;
+            switch (next - first) {
+                CASE(1)
+                CASE(2)
 #if LANES == FULL
-                    CASE(3)
-                    CASE(4)
-                    CASE(5)
-                    CASE(6)
-                    CASE(7)
-                    CASE(8)
+                CASE(3)
+                CASE(4)
+                CASE(5)
+                CASE(6)
+                CASE(7)
+                CASE(8)
 #endif
-#undef CASE
-                }
             }
+        }
 }
+#undef CASE
 #undef MOST
+#undef SHUFFLE

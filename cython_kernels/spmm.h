@@ -27,8 +27,6 @@ struct blocked {
     int shift, mean;
 };
 
-#define AHEAD 12 /* edges between a prefetch and its use */
-
 #define TEMPLATE "spmm_sum.h"
 #include "isa.h"
 static kernel_table spmm_sum_kernels = KERNELS(spmm_sum);
