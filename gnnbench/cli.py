@@ -176,7 +176,10 @@ def compare(
     if csv:
         results.save_text(tables.to_csv(report.records(found)), csv)
     _print(report.table(found, out), found.model_dump_json(indent=1), as_json, quiet, markdown)
-    raise typer.Exit(130 if found.status == "interrupted" else found.exit_code)
+    if found.status == "interrupted":
+        print(f"gnnbench: stopped by Ctrl-C; the same command with --out {out} goes on", file=sys.stderr)
+        raise typer.Exit(130)
+    raise typer.Exit(found.exit_code)
 
 
 @datasets_app.callback(invoke_without_command=True)

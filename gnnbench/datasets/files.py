@@ -61,6 +61,8 @@ def load(config: Config, where: Roots) -> NodeDataset:
 
     path = _locate(config.path, where)
     arrays = _read(path, _reader(path))
+    if "x" in arrays and arrays["x"].ndim:  # beside its own features, an edge beyond them is out of range
+        arrays.setdefault("num_nodes", len(arrays["x"]))
     if config.features is not None:
         arrays["x"] = _read(_locate(config.features, where), _tables.read_matrix)
     if config.labels is not None:

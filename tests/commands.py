@@ -1,0 +1,43 @@
+"""Runs the command line in this process or in a fresh one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from typer.testing import CliRunner
+
+from gnnbench.cli import app
+
+ROOT = Path(__file__).parent.parent
+TINY = ("--dataset", "synthetic:cora:0.05", "--set", "model.hidden=8", "--epochs", "4")
+
+
+class Output(NamedTuple):
+    code: int
+    stdout: str
+    stderr: str
+
+
+def run(*arguments: str | Path) -> Output:
+    """In this process; an exception that is not an exit is raised."""
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], prog_name="gnnbench")
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return Output(result.exit_code, result.stdout, result.stderr)
+
+
+def fresh(*arguments: str | Path, **environment: str) -> Output:
+    """In a process of its own."""
+    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(
+        [sys.executable, "-m", "gnnbench", *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": paths, **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    return Output(done.returncode, done.stdout, done.stderr)
