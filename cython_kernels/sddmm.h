@@ -38,7 +38,7 @@ INLINE void KERNEL(sddmm_range)(const struct sddmm *s, int64_t begin, int64_t en
     const int64_t final = rowptr[end] - 1;
     const REAL *a = (const REAL *)s->a + head * s->width + column, *b = (const REAL *)s->b + head * s->width + column;
     REAL *out = (REAL *)s->out + head;
-    VECI fresh;
+    VECI fresh = {0};
     for (int lane = 0; lane < LANES; lane++) fresh[lane] = -(INDEX)(last + lane >= (count - 1) * LANES);
     for (int64_t row = begin; row < end; row++) {
         VEC kept[MOST];
