@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint readme clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed
@@ -18,6 +18,10 @@ lint: $(VENV)/installed
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+
+# The measured table of the README, from results/*.json.
+readme: $(VENV)/installed
+	$(BIN)/python tests/readme.py
 
 # Python sources are used in place, so only a changed kernel, dependency or build setting installs again.
 $(VENV)/installed: pyproject.toml constraints.txt $(wildcard setup.py cython_kernels/*.pyx cython_kernels/*.pxd cython_kernels/*.pxi cython_kernels/*.h)

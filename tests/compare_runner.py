@@ -52,11 +52,11 @@ class Runner:
     def good(self, job: Job) -> Result:
         name = job.config["backend"]["name"]
         if job.task != "train":
-            assert job.config["model"]["dropout"] == job.config["model"]["attention_dropout"] == 0
+            assert not any(value for key, value in job.config["model"].items() if key.endswith("dropout"))
             logits = torch.arange(6.0).reshape(3, 2) + (name == self.wrong)
             torch.save({"tensors": {"logits": logits, "gradient": logits}, "rounding": []}, job.tensors_path)
             return Result(status="ok", backend=name, dataset="zoo", config=job.config)
-        seconds = SECONDS[name]
+        seconds = SECONDS.get(name, 1.0)
         samples = [
             Sample(
                 repeat=0,

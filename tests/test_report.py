@@ -262,7 +262,7 @@ def test_an_installation_without_kernels_or_data_says_so() -> None:
         "4 threads",
         "H200",
         "install one such as gcc",
-        "not built",
+        "no module",
         "install more",
         "/nowhere",
     ):

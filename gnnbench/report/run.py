@@ -25,7 +25,11 @@ EPOCH_HEADING = (
     "total",
     "peak\nmemory",
 )
-REWRITES = {"transform_first": "transform before aggregate", "fold_norm": "normalisation as row scalings"}
+REWRITES = {
+    "transform_first": "transform before aggregate",
+    "aggregate_first": "aggregate before transform",
+    "fold_norm": "normalisation as row scalings",
+}
 STATUS = {"oom": "out of memory", "pending": "not run"}
 
 
