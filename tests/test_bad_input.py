@@ -202,9 +202,11 @@ def test_results_that_do_not_fit_on_the_disk(folder: Path) -> None:
         "--set",
         "train.checkpoint_every=0",
     ]
+    # Coverage has files of its own to write.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
     done = subprocess.run(
         ["bash", "-c", 'ulimit -f 1; exec "$@"', "bash", *command],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
+        env={**environment, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
     )
