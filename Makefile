@@ -11,8 +11,9 @@ BIN := $(VENV)/bin
 demo: $(VENV)/installed
 	$(BIN)/gnnbench compare --backends pyg,pyg-sparse,isplib
 
+# One thread each: tests are small, and those about threads ask for their own number.
 test: $(VENV)/installed
-	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --cov --cov-report=term:skip-covered
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check
