@@ -225,7 +225,7 @@ class _Comparing:
         backend = {"name": name, **(options if options and _takes_rewrites(name) else {})}
         config = {**self.config, "backend": backend}
         if task != "train":
-            config = parity.without_dropout(config)
+            config = parity.checked(config)
         return Job(task=task, config=config, raw=self.roots.raw, cache=self.roots.cache, out=out)
 
     def _run(self, job: Job, stage: Literal["parity", "train"], round_: int = 0) -> Result:
