@@ -50,7 +50,8 @@ def table(result: Result, saved: Path) -> Table:
 def title(config: dict[str, Any], dataset: str, backend: str = "") -> str:
     """Model, dataset with what is synthetic, and backend."""
     model = config["model"]
-    name = f"{model['name']} ({units.counted(model['layers'], 'layer')}, {model['hidden']} hidden)"
+    kind = "-".join([model["name"], *filter(None, [model.get("aggr")])])
+    name = f"{kind} ({units.counted(model['layers'], 'layer')}, {model['hidden']} hidden)"
     return f"{name} on {dataset or config['dataset']['source']}" + (f", {backend}" if backend else "")
 
 
