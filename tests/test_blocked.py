@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from gnnbench.backends import isplib
+from gnnbench.backends.isplib import spmm as blocked
 from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.spmm import spmm
 from tests import graphs
@@ -19,8 +20,8 @@ CROWDED = ["self loops", "duplicates", "symmetric", "hub", "wide", "tall", "powe
 @pytest.fixture
 def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of two columns, used however few edges share one."""
-    monkeypatch.setattr(isplib, "L2_BYTES", 256)
-    monkeypatch.setattr(isplib, "EDGES_PER_BLOCK", 0.01)
+    monkeypatch.setattr(blocked, "L2_BYTES", 256)
+    monkeypatch.setattr(blocked, "EDGES_PER_BLOCK", 0.01)
 
 
 @over_dtypes
@@ -51,8 +52,8 @@ def test_the_plan_holds_every_edge_once() -> None:
 
 
 def test_bit_for_bit_the_same_on_any_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(isplib, "L2_BYTES", 4096)
-    monkeypatch.setattr(isplib, "EDGES_PER_BLOCK", 1)
+    monkeypatch.setattr(blocked, "L2_BYTES", 4096)
+    monkeypatch.setattr(blocked, "EDGES_PER_BLOCK", 1)
     graph = graphs.power_law(500, 20_000)
     x, value = normal(500, 67, dtype=torch.float32), normal(20_000, dtype=torch.float32)
     alone, *others = (
@@ -76,9 +77,9 @@ def test_gradients_take_the_same_way() -> None:
 
 
 def test_sparse_rows_are_not_worth_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(isplib, "L2_BYTES", 256)
+    monkeypatch.setattr(blocked, "L2_BYTES", 256)
     for name in graphs.NAMES:
         graph = graphs.graph(name)
         isplib.IsplibKernels().plan(graph)
-        crowded = graph.num_edges >= isplib.EDGES_PER_BLOCK * graph.num_rows * -(-graph.num_cols // 2) > 0
+        crowded = graph.num_edges >= blocked.EDGES_PER_BLOCK * graph.num_rows * -(-graph.num_cols // 2) > 0
         assert (graph.plans["blocks"] is not None) == crowded

@@ -9,6 +9,7 @@ import pytest
 
 from gnnbench import backends, datasets, doctor
 from gnnbench.backends import isplib
+from gnnbench.backends.isplib import _compiled
 from gnnbench.report import installation
 
 
@@ -33,7 +34,7 @@ def test_every_backend_is_named_with_what_it_lacks(where: datasets.Roots) -> Non
 
 
 def test_missing_kernels_come_with_their_remedy(where: datasets.Roots, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(isplib, "MISSING", "No module named 'gnnbench.backends._isplib_spmm'")
+    monkeypatch.setattr(_compiled, "MISSING", "No module named 'gnnbench.backends._isplib_spmm'")
     monkeypatch.setattr(doctor, "COMPILERS", ("no-such-compiler",))
     found = doctor.examine(where)
     assert found["compiler"] is None

@@ -1,0 +1,49 @@
+"""CPU kernels: `IsplibKernels` calls the compiled ones, `Backend` prepares graphs and models for them."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+
+from gnnbench import convs
+from gnnbench.backends import base
+from gnnbench.backends.isplib import _compiled
+from gnnbench.backends.isplib._compiled import ISA, MISSING, isa_level, report
+from gnnbench.backends.isplib.edge import EdgeKernels
+from gnnbench.backends.isplib.layout import LayoutKernels
+from gnnbench.backends.isplib.spmm import SpmmKernels
+from gnnbench.datasets import NodeDataset
+from gnnbench.graph import Graph
+
+__all__ = ["ISA", "MISSING", "Backend", "IsplibKernels", "isa_level", "report"]
+
+
+class IsplibKernels(LayoutKernels, SpmmKernels, EdgeKernels):
+    """Cython kernels for float32 and float64 on CPU; results do not depend on the number of threads."""
+
+    name: ClassVar[str] = "isplib"
+    accelerated: ClassVar[frozenset[str]] = frozenset({"spmm", "spmm_extremum", "sddmm", "edge_softmax"})
+
+
+class Backend(base.Backend):
+    """Untouched PyG models whose convs run on `IsplibKernels`."""
+
+    name = "isplib"
+    takes_rewrites = True
+
+    @classmethod
+    def unavailable(cls) -> list[str]:
+        if not _compiled.MISSING:
+            return []
+        remedy = "install a C compiler such as gcc, then run `pip install -e .`"
+        return [f"its kernels are not built ({_compiled.MISSING}); {remedy}"]
+
+    def prepare(self, model: torch.nn.Module, dataset: NodeDataset) -> base.Prepared:
+        kernels = IsplibKernels()
+        bindings = convs.bind(
+            model, kernels, transform_first=self.config.transform_first, fold_norm=self.config.fold_norm
+        )
+        graph = Graph.from_edge_index(dataset.edge_index, dataset.num_nodes, layout=kernels)
+        convs.warm(model, graph)
+        return base.Prepared(graph, bindings)

@@ -1,0 +1,37 @@
+"""What the kernels of every family share: instruction set, threads, and what they decline."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from gnnbench.backends.isplib import _compiled
+from gnnbench.graph import Graph
+from gnnbench.ops.kernels import Kernels
+
+
+class BaseKernels(Kernels):
+    """Plain-torch kernels that know how the compiled ones are to be run.
+
+    Args:
+        isa: index into `_compiled.ISA`; None for what `_compiled.isa_level` finds.
+        threads: None for `torch.get_num_threads()` at every call.
+    """
+
+    def __init__(self, isa: int | None = None, threads: int | None = None) -> None:
+        self.isa = _compiled.isa_level() if isa is None else isa
+        self._asked_threads = threads
+
+    @property
+    def threads(self) -> int:
+        """Threads of the next call."""
+        return self._asked_threads or torch.get_num_threads()
+
+    def unsupported(self, op: str, graph: Graph, *tensors: Tensor | None) -> list[str]:
+        reasons = []
+        for tensor in tensors:
+            if tensor is not None and tensor.device.type != "cpu":
+                reasons.append(f"a tensor is on {tensor.device}; isplib runs on the CPU")
+            elif tensor is not None and tensor.dtype not in (torch.float32, torch.float64):
+                reasons.append(f"a tensor has type {tensor.dtype}; isplib computes in float32 and float64")
+        return reasons

@@ -1,0 +1,55 @@
+"""Scores of edges and their softmax, by `cython_kernels/edge.pyx`."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from gnnbench.backends.isplib import _compiled
+from gnnbench.backends.isplib._base import BaseKernels
+from gnnbench.backends.isplib._compiled import addresses
+from gnnbench.graph import Graph
+
+
+class EdgeKernels(BaseKernels):
+    """Sampled dense-dense products and edge softmax."""
+
+    def unsupported(self, op: str, graph: Graph, *tensors: Tensor | None) -> list[str]:
+        reasons = super().unsupported(op, graph, *tensors)
+        for tensor in tensors:
+            if tensor is not None and op == "edge_softmax" and tensor.size(-1) > _compiled.edge.MAX_HEADS:
+                reasons.append(f"{tensor.size(-1)} heads; isplib normalises at most {_compiled.edge.MAX_HEADS}")
+        return reasons
+
+    def sddmm(self, graph: Graph, a: Tensor, b: Tensor) -> Tensor:
+        a, b = a.contiguous(), b.contiguous()
+        heads, width = (1, a.size(1)) if a.dim() == 2 else a.shape[1:]
+        # Nothing is written where there are no channels to sum over.
+        new = torch.empty if width else torch.zeros
+        out = new(graph.num_edges, *a.shape[1:-1], dtype=a.dtype)
+        _compiled.edge.sddmm(
+            *addresses(graph.rowptr, graph.col, a, b, out),
+            graph.num_rows,
+            heads,
+            width,
+            a.dtype == torch.float64,
+            self.isa,
+            self.threads,
+        )
+        return out
+
+    def edge_softmax(self, graph: Graph, score: Tensor) -> Tensor:
+        score = score.contiguous()
+        alpha = torch.empty_like(score)
+        _compiled.edge.softmax(*addresses(graph.rowptr, score, alpha), *self._softmax_sizes(graph, score))
+        return alpha
+
+    def edge_softmax_backward(self, graph: Graph, alpha: Tensor, grad_alpha: Tensor) -> Tensor:
+        alpha, grad_alpha = alpha.contiguous(), grad_alpha.contiguous()
+        grad_score = torch.empty_like(alpha)
+        tensors = graph.rowptr, alpha, grad_alpha, grad_score
+        _compiled.edge.softmax_backward(*addresses(*tensors), *self._softmax_sizes(graph, alpha))
+        return grad_score
+
+    def _softmax_sizes(self, graph: Graph, score: Tensor) -> tuple[int, int, bool, int, int]:
+        return graph.num_rows, score.size(1), score.dtype == torch.float64, self.isa, self.threads

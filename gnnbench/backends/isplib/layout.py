@@ -1,0 +1,46 @@
+"""Sorting of edges into rows, by `cython_kernels/layout.pyx`."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from gnnbench.backends.isplib import _compiled
+from gnnbench.backends.isplib._base import BaseKernels
+from gnnbench.backends.isplib._compiled import addresses
+from gnnbench.graph import Compressed
+
+
+class LayoutKernels(BaseKernels):
+    """CSR, its transpose, symmetry and self-loops."""
+
+    def csr(self, row: Tensor, col: Tensor, num_rows: int, num_cols: int) -> Compressed:
+        row, col = row.contiguous(), col.contiguous()
+        out = _compressed(num_rows, row.numel())
+        _compiled.layout.csr(*addresses(row, col, *out), row.numel(), num_rows, num_cols, self.threads)
+        return out
+
+    def transpose(self, rowptr: Tensor, col: Tensor, num_cols: int) -> Compressed:
+        out = _compressed(num_cols, col.numel())
+        sizes = rowptr.numel() - 1, col.numel(), num_cols
+        _compiled.layout.transpose(*addresses(rowptr, col, *out), *sizes, self.threads)
+        return out
+
+    def is_symmetric(self, rowptr: Tensor, col: Tensor) -> bool:
+        symmetric: bool = _compiled.layout.is_symmetric(*addresses(rowptr, col), rowptr.numel() - 1, self.threads)
+        return symmetric
+
+    def with_self_loops(self, rowptr: Tensor, col: Tensor) -> tuple[Tensor, Tensor]:
+        rows, out_rowptr = rowptr.numel() - 1, torch.empty_like(rowptr)
+        _compiled.layout.self_loop_rows(*addresses(rowptr, col, out_rowptr), rows)
+        out_col = torch.empty(int(out_rowptr[-1]), dtype=torch.int32)
+        _compiled.layout.self_loop_cols(*addresses(rowptr, col, out_rowptr, out_col), rows, self.threads)
+        return out_rowptr, out_col
+
+
+def _compressed(rows: int, edges: int) -> Compressed:
+    return Compressed(
+        torch.empty(rows + 1, dtype=torch.int64),
+        torch.empty(edges, dtype=torch.int32),
+        torch.empty(edges, dtype=torch.int32),
+    )
