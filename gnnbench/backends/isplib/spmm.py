@@ -70,8 +70,8 @@ class SpmmKernels(BaseKernels):
                 sizes = graph.num_rows, graph.num_cols, width, len(blocks.start), blocks.shift
                 _compiled.spmm.blocked_sum(*addresses(*tensors), *sizes, *common)
                 return out
-        tensors = graph.rowptr, graph.col, value, x, out
-        _compiled.spmm.sum(*addresses(*tensors), graph.num_rows, heads, width, *common)
+        where = addresses(graph.rowptr, graph.col, value, x, out)
+        _compiled.spmm.sum(*where, graph.num_rows, heads, width, *common)
         return out
 
     def spmm_extremum(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> tuple[Tensor, Tensor]:
