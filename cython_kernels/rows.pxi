@@ -10,9 +10,15 @@ cdef extern from "kernel.h":
 
 cdef void run_rows(kernel_fn *kernel, const void *task, const int64_t *rowptr, int64_t rows, int64_t width,
                    int threads) noexcept nogil:
-    # Eight pieces per thread even out what their neighbours on the machine do; small work is not worth a team.
+    # Small work is not worth a team.
+    run_team(kernel, task, rowptr, rows, 1 if (rowptr[rows] + rows) * width < 1 << 15 else threads)
+
+
+cdef void run_team(kernel_fn *kernel, const void *task, const int64_t *rowptr, int64_t rows,
+                   int threads) noexcept nogil:
+    # Eight pieces per thread even out what their neighbours on the machine do.
     cdef int pieces = 8 * threads, piece
-    if threads == 1 or (rowptr[rows] + rows) * width < 1 << 15:
+    if threads == 1:
         kernel(task, 0, rows)
         return
     for piece in prange(pieces, num_threads=threads, schedule="dynamic", chunksize=1):

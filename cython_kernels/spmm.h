@@ -8,7 +8,7 @@ struct spmm {
     const void *x;         /* [M, heads * width] */
     void *out;             /* [N, heads * width] */
     int32_t *arg_out;      /* [N, width], extrema only */
-    int64_t heads, width;
+    int64_t heads, width, ahead; /* ahead: edges between a prefetch and its use, 0 for none */
     int mean, min;
 };
 

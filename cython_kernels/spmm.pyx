@@ -12,7 +12,7 @@ cdef extern from "spmm.h":
         const void *x
         void *out
         int32_t *arg_out
-        int64_t heads, width
+        int64_t heads, width, ahead
         int mean, min
     struct blocked:
         const int64_t *rowptr
@@ -35,13 +35,13 @@ ctypedef fused real:
 
 
 def sum(uintptr_t rowptr, uintptr_t col, uintptr_t value, uintptr_t x, uintptr_t out, int64_t rows, int64_t heads,
-        int64_t width, bint mean, bint is_double, int isa, int threads):
+        int64_t width, bint mean, bint is_double, int isa, int64_t ahead, int threads):
     cdef spmm task
     task.rowptr, task.col, task.value = <const int64_t *>rowptr, <const int32_t *>col, <const void *>value
     task.x, task.out, task.heads, task.width, task.mean = <const void *>x, <void *>out, heads, width, mean
+    task.ahead = ahead
     with nogil:
-        run_rows(kernel_for(spmm_sum_kernels, isa, is_double, width), &task, task.rowptr, rows, heads * width,
-                 threads)
+        run_team(kernel_for(spmm_sum_kernels, isa, is_double, width), &task, task.rowptr, rows, threads)
 
 
 def plan(uintptr_t rowptr_, uintptr_t col_, uintptr_t start_, uintptr_t local_, int64_t rows, int64_t blocks,
@@ -107,13 +107,13 @@ def blocked_sum(uintptr_t rowptr, uintptr_t start, uintptr_t local, uintptr_t va
 
 
 def extremum(uintptr_t rowptr, uintptr_t col, uintptr_t value, uintptr_t x, uintptr_t out, uintptr_t arg_out,
-             int64_t rows, int64_t width, bint is_min, bint is_double, int isa, int threads):
+             int64_t rows, int64_t width, bint is_min, bint is_double, int isa, int64_t ahead, int threads):
     cdef spmm task
     task.rowptr, task.col, task.value = <const int64_t *>rowptr, <const int32_t *>col, <const void *>value
     task.x, task.out, task.arg_out = <const void *>x, <void *>out, <int32_t *>arg_out
-    task.heads, task.width, task.min = 1, width, is_min
+    task.heads, task.width, task.min, task.ahead = 1, width, is_min, ahead
     with nogil:
-        run_rows(kernel_for(spmm_extremum_kernels, isa, is_double, width), &task, task.rowptr, rows, width, threads)
+        run_team(kernel_for(spmm_extremum_kernels, isa, is_double, width), &task, task.rowptr, rows, threads)
 
 
 def extremum_backward(uintptr_t col, uintptr_t value, uintptr_t arg_out, uintptr_t grad_out, uintptr_t grad_x,

@@ -23,12 +23,12 @@ INLINE void KERNEL(extremum_range)(const struct spmm *s, int64_t begin, int64_t 
         }
         for (edge++; edge < stop; edge++) {
             const REAL *source = x + col[edge] * stride;
-            const REAL *next = x + col[edge + AHEAD < final ? edge + AHEAD : final] * stride;
+            const REAL *next = x + col[edge + s->ahead < final ? edge + s->ahead : final] * stride;
             const REAL weight = weighted ? value[edge] : 1;
             const VECI here = (VECI){0} + (INDEX)edge;
 #pragma GCC unroll 4
             for (int v = 0; v < count; v++) {
-                if (v * sizeof(VEC) % 64 == 0) __builtin_prefetch(next + v * LANES);
+                if (s->ahead && v * sizeof(VEC) % 64 == 0) __builtin_prefetch(next + v * LANES);
                 VEC message = LOAD(source + (v < count - 1 ? v * LANES : last));
                 if (weighted) message *= weight;
                 const VECI kept = min ? best[v] <= message : best[v] >= message;

@@ -24,13 +24,13 @@ INLINE void KERNEL(sum_range)(const struct spmm *s, int64_t begin, int64_t end, 
 #pragma GCC unroll 4
             for (int k = 0; k < edges; k++) {
                 const REAL *source = x + col[edge + k] * stride;
-                const int64_t ahead = edge + k + AHEAD < final ? edge + k + AHEAD : final;
+                const int64_t ahead = edge + k + s->ahead < final ? edge + k + s->ahead : final;
                 const REAL *next = x + col[ahead] * stride;
                 const REAL weight = weighted ? value[(edge + k) * step] : 1;
 #pragma GCC unroll 8
                 for (int v = 0; v < count; v++) {
                     const int64_t at = v < count - 1 ? v * LANES : last;
-                    if (v * sizeof(VEC) % 64 == 0) __builtin_prefetch(next + v * LANES);
+                    if (s->ahead && v * sizeof(VEC) % 64 == 0) __builtin_prefetch(next + v * LANES);
                     sum[k][v] += weighted ? weight * LOAD(source + at) : LOAD(source + at);
                 }
             }

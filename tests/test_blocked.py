@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gnnbench.backends import isplib
-from gnnbench.backends.isplib import spmm as blocked
+from gnnbench.backends.isplib import choices
 from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.spmm import spmm
 from tests import graphs
@@ -20,8 +20,9 @@ CROWDED = ["self loops", "duplicates", "symmetric", "hub", "wide", "tall", "powe
 @pytest.fixture
 def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of two columns, used however few edges share one."""
-    monkeypatch.setattr(blocked, "L2_BYTES", 256)
-    monkeypatch.setattr(blocked, "EDGES_PER_BLOCK", 0.01)
+    monkeypatch.setattr(choices, "L2_BYTES", 0)
+    monkeypatch.setattr(choices, "SHIFT", 1)
+    monkeypatch.setattr(choices, "EDGES_PER_BLOCK", 0.01)
 
 
 @over_dtypes
@@ -34,14 +35,14 @@ def test_sum_and_mean(level: int, graph_name: str, width: int, dtype: torch.dtyp
     x = normal(graph.num_cols, width, dtype=dtype)
     for value, reduce in itertools.product((None, normal(graph.num_edges, dtype=dtype)), ("sum", "mean")):
         check(kernels.spmm(graph, x, value, reduce), Kernels().spmm(graph, *double(x, value), reduce))
-    assert len(graph.plans["blocks"].start) == -(-graph.num_cols // 2)
+    assert len(graph.plans["blocks", 1].start) == -(-graph.num_cols // 2)
 
 
 @pytest.mark.usefixtures("small_cache")
 def test_the_plan_holds_every_edge_once() -> None:
     graph = graphs.graph("power law")
     isplib.IsplibKernels(threads=3).plan(graph)
-    start, local, shift = graph.plans["blocks"]
+    start, local, shift = graph.plans["blocks", 1]
     found = [
         (row, (block << shift) + int(column))
         for block in range(len(start))
@@ -52,15 +53,16 @@ def test_the_plan_holds_every_edge_once() -> None:
 
 
 def test_bit_for_bit_the_same_on_any_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocked, "L2_BYTES", 4096)
-    monkeypatch.setattr(blocked, "EDGES_PER_BLOCK", 1)
+    monkeypatch.setattr(choices, "L2_BYTES", 0)
+    monkeypatch.setattr(choices, "SHIFT", 5)
+    monkeypatch.setattr(choices, "EDGES_PER_BLOCK", 1)
     graph = graphs.power_law(500, 20_000)
     x, value = normal(500, 67, dtype=torch.float32), normal(20_000, dtype=torch.float32)
     alone, *others = (
         [isplib.IsplibKernels(threads=threads).spmm(graph, x, weight, "mean") for weight in (None, value)]
         for threads in (1, 2, 3, 5)
     )
-    assert len(graph.plans["blocks"].start) == 16
+    assert len(graph.plans["blocks", 5].start) == 16
     assert all(torch.equal(*pair) for other in others for pair in zip(alone, other, strict=True))
 
 
@@ -72,14 +74,14 @@ def test_gradients_take_the_same_way() -> None:
     true = (spmm(Kernels(), graph, x, value, "mean") * normal(60, 41)).sum()
     pairs = zip(torch.autograd.grad(loss, (x, value)), torch.autograd.grad(true, (x, value)), strict=True)
     assert all(graphs.relative_error(*pair) < 1e-13 for pair in pairs)
-    assert graph.plans["blocks"] is not None
-    assert graph.transpose.plans["blocks"] is not None
+    assert ("blocks", 1) in graph.plans
+    assert ("blocks", 1) in graph.transpose.plans
 
 
 def test_sparse_rows_are_not_worth_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocked, "L2_BYTES", 256)
+    monkeypatch.setattr(choices, "SHIFT", 1)
     for name in graphs.NAMES:
         graph = graphs.graph(name)
         isplib.IsplibKernels().plan(graph)
-        crowded = graph.num_edges >= blocked.EDGES_PER_BLOCK * graph.num_rows * -(-graph.num_cols // 2) > 0
-        assert (graph.plans["blocks"] is not None) == crowded
+        crowded = graph.num_edges >= choices.EDGES_PER_BLOCK * graph.num_rows * -(-graph.num_cols // 2) > 0
+        assert (("blocks", 1) in graph.plans) == crowded

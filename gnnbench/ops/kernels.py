@@ -11,6 +11,7 @@ from gnnbench.graph import Graph, Layout, rows_of
 
 EXTREMA = ("min", "max")
 REDUCTIONS = ("sum", "mean", *EXTREMA)
+Choice = dict[str, int | str]  # the knobs of a kernel, which change its speed but not what it computes
 
 
 class Kernels(Layout):
@@ -26,6 +27,23 @@ class Kernels(Layout):
     def unsupported(self, op: str, graph: Graph, *tensors: Tensor | None) -> list[str]:
         """Reasons why `op` cannot run on these inputs; empty if it can."""
         return []
+
+    def choices(self, op: str, graph: Graph, width: int, dtype: torch.dtype) -> list[Choice]:
+        """The ways to run `op` that a tuner may try, about ten at most; the first is what runs untuned.
+
+        Args:
+            op: name of a method of this class.
+            width: channels of x, those of all heads together.
+        """
+        return [{}]
+
+    def chosen(self, op: str, graph: Graph, width: int, dtype: torch.dtype) -> Choice:
+        """How `op` runs next: `graph.plans["choice", op, width, dtype]` if somebody put a choice there.
+
+        One that these kernels cannot run, such as one kept from another machine, counts as none. The graph of a
+        backward pass is `graph.transpose`, which has plans, and so choices, of its own unless it is `graph`.
+        """
+        return self.choices(op, graph, width, dtype)[0]
 
     def spmm(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> Tensor:
         """Aggregate sources: out[i] = reduce over edges (i, j) of value[ij] * x[j], for sum and mean.
@@ -99,4 +117,4 @@ def _rows_scaled(out: Tensor, scale: Tensor) -> Tensor:
     return out * scale.view(-1, *[1] * (out.dim() - 1))
 
 
-__all__ = ["EXTREMA", "REDUCTIONS", "Kernels", "rows_of"]
+__all__ = ["EXTREMA", "REDUCTIONS", "Choice", "Kernels", "rows_of"]

@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-import os
-from math import log2, prod
+from math import prod
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from gnnbench.backends.isplib import _compiled
-from gnnbench.backends.isplib._base import BaseKernels
+from gnnbench.backends.isplib import _compiled, choices
 from gnnbench.backends.isplib._compiled import addresses
 from gnnbench.graph import Graph
-
-
-def _l2_bytes() -> int:
-    try:
-        found = os.sysconf("SC_LEVEL2_CACHE_SIZE")
-    except (AttributeError, ValueError, OSError):  # not on this system
-        found = 0
-    return found if found > 0 else 1 << 20
-
-
-L2_BYTES = _l2_bytes()
-LINE_BYTES = 64  # of a cache line, and so of a tile of features
-EDGES_PER_BLOCK = 8  # and row, below which walking the blocks costs more than it saves
+from gnnbench.ops.kernels import Choice
 
 
 class Blocks(NamedTuple):
@@ -36,46 +22,38 @@ class Blocks(NamedTuple):
     shift: int
 
 
-class SpmmKernels(BaseKernels):
+class SpmmKernels(choices.ChoosingKernels):
     """Sum, mean, min and max over the edges of every row."""
 
     def plan(self, graph: Graph) -> None:
-        if "blocks" in graph.plans:
-            return
-        shift = min(16, int(log2(L2_BYTES / 2 / LINE_BYTES)))
-        count = -(-graph.num_cols // (1 << shift))
-        graph.plans["blocks"] = None
-        if 0 < EDGES_PER_BLOCK * graph.num_rows * count <= graph.num_edges:
-            start = torch.zeros(count, graph.num_rows + 1, dtype=torch.int32)
-            local = torch.empty(graph.num_edges, dtype=torch.uint16)
-            tensors = graph.rowptr, graph.col, start, local
-            _compiled.spmm.plan(*addresses(*tensors), graph.num_rows, count, shift, self.threads)
-            graph.plans["blocks"] = Blocks(start, local, shift)
+        if choices.worth_blocks(graph):
+            self._blocks(graph, choices.SHIFT)
 
     def spmm(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> Tensor:
         x, value = x.contiguous(), None if value is None else value.contiguous()
         out = torch.empty(graph.num_rows, *x.shape[1:], dtype=x.dtype)
         heads = 1 if value is None or value.dim() == 1 else value.size(1)
-        width = prod(x.shape[1:]) // max(heads, 1)
-        common = reduce == "mean", x.dtype == torch.float64, self.isa, self.threads
-        # Weights cost a pass to bring them into the order of the blocks.
-        if heads == 1 and x.nbytes > (L2_BYTES if value is None else 4 * L2_BYTES):
-            self.plan(graph)
-            if (blocks := graph.plans["blocks"]) is not None:
-                tile = LINE_BYTES // x.element_size()
-                packed = torch.empty(graph.num_cols, tile, dtype=x.dtype)
-                sums = torch.empty(graph.num_rows, tile, dtype=x.dtype)
-                ordered = None if value is None else torch.empty_like(value)
-                tensors = graph.rowptr, blocks.start, blocks.local, value, x, ordered, packed, sums, out
-                sizes = graph.num_rows, graph.num_cols, width, len(blocks.start), blocks.shift
-                _compiled.spmm.blocked_sum(*addresses(*tensors), *sizes, *common)
-                return out
+        width = prod(x.shape[1:])
+        mean, is_double = reduce == "mean", x.dtype == torch.float64
+        choice = self.chosen("spmm", graph, width, x.dtype)
+        if choice["algorithm"] == "blocked" and heads == 1:
+            blocks = self._blocks(graph, int(choice["shift"]))
+            tile = choices.LINE_BYTES // x.element_size()
+            packed = torch.empty(graph.num_cols, tile, dtype=x.dtype)
+            sums = torch.empty(graph.num_rows, tile, dtype=x.dtype)
+            ordered = None if value is None else torch.empty_like(value)
+            tensors = graph.rowptr, blocks.start, blocks.local, value, x, ordered, packed, sums, out
+            sizes = graph.num_rows, graph.num_cols, width, len(blocks.start), blocks.shift
+            _compiled.spmm.blocked_sum(*addresses(*tensors), *sizes, mean, is_double, self.isa, self.threads)
+            return out
         where = addresses(graph.rowptr, graph.col, value, x, out)
-        _compiled.spmm.sum(*where, graph.num_rows, heads, width, *common)
+        per_head = width // max(heads, 1)
+        _compiled.spmm.sum(*where, graph.num_rows, heads, per_head, mean, is_double, self.isa, *self._team(choice))
         return out
 
     def spmm_extremum(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> tuple[Tensor, Tensor]:
         x, value = x.contiguous(), None if value is None else value.contiguous()
+        choice = self.chosen("spmm_extremum", graph, x.size(1), x.dtype)
         out = torch.empty(graph.num_rows, x.size(1), dtype=x.dtype)
         arg_out = torch.empty(graph.num_rows, x.size(1), dtype=torch.int32)
         _compiled.spmm.extremum(
@@ -85,7 +63,7 @@ class SpmmKernels(BaseKernels):
             reduce == "min",
             x.dtype == torch.float64,
             self.isa,
-            self.threads,
+            *self._team(choice),
         )
         return out, arg_out
 
@@ -102,3 +80,20 @@ class SpmmKernels(BaseKernels):
             self.threads,
         )
         return grad_x
+
+    def _blocks(self, graph: Graph, shift: int) -> Blocks:
+        """The plan for blocks of 2^shift columns, made once."""
+        key = "blocks", shift
+        if key not in graph.plans:
+            count = choices.blocks(graph, shift)
+            start = torch.zeros(count, graph.num_rows + 1, dtype=torch.int32)
+            local = torch.empty(graph.num_edges, dtype=torch.uint16)
+            tensors = graph.rowptr, graph.col, start, local
+            _compiled.spmm.plan(*addresses(*tensors), graph.num_rows, count, shift, self.threads)
+            graph.plans[key] = Blocks(start, local, shift)
+        found: Blocks = graph.plans[key]
+        return found
+
+    def _team(self, choice: Choice) -> tuple[int, int]:
+        """Prefetch distance and threads of a row kernel, which also runs where blocks do not serve."""
+        return int(choice.get("prefetch", choices.PREFETCH[0])), int(choice.get("threads", self.threads))

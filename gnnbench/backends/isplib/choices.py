@@ -1,0 +1,81 @@
+"""How a product can be run: the heuristic from the size of the cache, and what a tuner may try instead."""
+
+from __future__ import annotations
+
+import os
+from math import log2
+from typing import TypeGuard
+
+import torch
+
+from gnnbench.backends.isplib._base import BaseKernels
+from gnnbench.graph import Graph
+from gnnbench.ops.kernels import Choice
+
+
+def _l2_bytes() -> int:
+    try:
+        found = os.sysconf("SC_LEVEL2_CACHE_SIZE")
+    except (AttributeError, ValueError, OSError):  # not on this system
+        found = 0
+    return found if found > 0 else 1 << 20
+
+
+L2_BYTES = _l2_bytes()
+LINE_BYTES = 64  # of a cache line, and so of a tile of features
+EDGES_PER_BLOCK = 8  # and row, below which walking the blocks costs more than it saves
+SHIFT = min(16, int(log2(L2_BYTES / 2 / LINE_BYTES)))  # of blocks whose tile takes half of the cache
+PREFETCH = (16, 0, 8, 32)  # edges between a prefetch and its use, the heuristic's first
+TEAM_WORK = 1 << 15  # multiplications below which waking other threads costs more than they save
+TUNED = ("spmm", "spmm_extremum")
+
+
+class ChoosingKernels(BaseKernels):
+    """How aggregations run: by row, or over blocks of 2^shift columns whose features fit the cache."""
+
+    def choices(self, op: str, graph: Graph, width: int, dtype: torch.dtype) -> list[Choice]:
+        if op not in TUNED:
+            return super().choices(op, graph, width, dtype)
+        first = self._heuristic(graph, width, dtype)
+        rows: list[Choice] = [
+            {"algorithm": "row", "prefetch": edges, "threads": threads}
+            for threads in sorted({self.threads, 1}, reverse=True)
+            for edges in PREFETCH
+        ]
+        blocked: list[Choice] = [
+            {"algorithm": "blocked", "shift": shift}
+            for shift in (SHIFT - 1, SHIFT, SHIFT + 1)
+            if shift <= 16 and 0 < graph.num_rows * blocks(graph, shift) <= graph.num_edges
+        ]
+        return [first, *(choice for choice in rows + blocked if choice != first)]
+
+    def chosen(self, op: str, graph: Graph, width: int, dtype: torch.dtype) -> Choice:
+        if op not in TUNED:
+            return super().chosen(op, graph, width, dtype)
+        found = graph.plans.get(("choice", op, width, dtype))
+        return found if self._possible(found, graph) else self._heuristic(graph, width, dtype)
+
+    def _heuristic(self, graph: Graph, width: int, dtype: torch.dtype) -> Choice:
+        if graph.num_cols * width * dtype.itemsize > L2_BYTES and worth_blocks(graph):
+            return {"algorithm": "blocked", "shift": SHIFT}
+        alone = (graph.num_edges + graph.num_rows) * width < TEAM_WORK
+        return {"algorithm": "row", "prefetch": PREFETCH[0], "threads": 1 if alone else self.threads}
+
+    def _possible(self, choice: object, graph: Graph) -> TypeGuard[Choice]:
+        """Whether a choice that came from elsewhere can be taken; one kept from more threads cannot."""
+        match choice:
+            case {"algorithm": "row", "prefetch": int(edges), "threads": int(threads)}:
+                return edges in PREFETCH and 1 <= threads <= self.threads
+            case {"algorithm": "blocked", "shift": int(shift)}:  # with a plan no larger than a few graphs
+                return 0 <= shift <= 16 and graph.num_rows * blocks(graph, shift) <= 4 * graph.num_edges
+        return False
+
+
+def blocks(graph: Graph, shift: int) -> int:
+    """Blocks of 2^shift columns."""
+    return -(-graph.num_cols >> shift)
+
+
+def worth_blocks(graph: Graph) -> bool:
+    """Whether rows have enough edges to each block of the heuristic's size."""
+    return 0 < EDGES_PER_BLOCK * graph.num_rows * blocks(graph, SHIFT) <= graph.num_edges

@@ -1,0 +1,65 @@
+"""What a tuner may try: every choice computes the same, and one that cannot run is ignored."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from gnnbench.backends import isplib
+from gnnbench.ops.kernels import Kernels
+from tests import graphs
+from tests.test_kernels import check, normal
+
+
+@pytest.mark.parametrize("op", ["spmm", "spmm_extremum"])
+def test_every_choice_runs_and_computes_the_same(op: str) -> None:
+    kernels, graph = isplib.IsplibKernels(threads=2), graphs.power_law(500, 20_000)
+    x = normal(500, 41)
+    choices = kernels.choices(op, graph, 41, x.dtype)
+    assert kernels.chosen(op, graph, 41, x.dtype) == choices[0]
+    assert {choice["algorithm"] for choice in choices} == {"row", "blocked"}
+    assert len(choices) == len({tuple(choice.items()) for choice in choices}) <= 12
+    for choice in choices:
+        graph.plans["choice", op, 41, x.dtype] = choice
+        assert kernels.chosen(op, graph, 41, x.dtype) == choice
+        if op == "spmm":
+            check(kernels.spmm(graph, x, None, "mean"), Kernels().spmm(graph, x, None, "mean"))
+        else:
+            found, truth = (one.spmm_extremum(graph, x, None, "max") for one in (kernels, Kernels()))
+            assert all(torch.equal(*pair) for pair in zip(found, truth, strict=True))
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {},
+        None,
+        "blocked",
+        {"algorithm": "magic"},
+        {"algorithm": "row", "prefetch": 1 << 40, "threads": 1},
+        {"algorithm": "row", "prefetch": 8, "threads": 3},
+        {"algorithm": "row", "prefetch": 8, "threads": 0},
+        {"algorithm": "blocked", "shift": 17},
+        {"algorithm": "blocked", "shift": -1},
+        {"algorithm": "blocked", "shift": 0},
+        {"algorithm": "blocked", "shift": "8"},
+    ],
+)
+def test_a_choice_that_cannot_run_is_ignored(choice: object) -> None:
+    kernels, graph = isplib.IsplibKernels(threads=2), graphs.power_law(500, 20_000)
+    graph.plans["choice", "spmm", 4, torch.float32] = choice
+    assert kernels.chosen("spmm", graph, 4, torch.float32) == kernels.choices("spmm", graph, 4, torch.float32)[0]
+
+
+def test_kernels_without_knobs_have_one_choice() -> None:
+    graph = graphs.graph("power law")
+    for kernels in (Kernels(), isplib.IsplibKernels()):
+        assert kernels.choices("edge_softmax", graph, 4, torch.float32) == [{}]
+        assert kernels.chosen("edge_softmax", graph, 4, torch.float32) == {}
+
+
+def test_small_work_takes_one_thread() -> None:
+    for name in graphs.NAMES:
+        graph = graphs.graph(name)
+        first = isplib.IsplibKernels(threads=2).chosen("spmm", graph, 4, torch.float32)
+        assert first == {"algorithm": "row", "prefetch": 16, "threads": 1}
