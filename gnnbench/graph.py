@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from gnnbench.errors import GraphError
+from gnnbench.handles import Handled
 
 MAX_INT32 = 2**31 - 1
 
@@ -21,7 +22,7 @@ class Compressed(NamedTuple):
     perm: Tensor  # [E] int32
 
 
-class Layout:
+class Layout(Handled):
     """How edges are sorted: plain torch here, overridden by backends that are faster at it."""
 
     def plan(self, graph: Graph) -> None:
@@ -58,7 +59,7 @@ def rows_of(rowptr: Tensor, num_edges: int) -> Tensor:
     return torch.repeat_interleave(rows, rowptr.diff(), output_size=num_edges)
 
 
-class Graph:
+class Graph(Handled):
     """A directed, possibly rectangular graph whose rows are destinations and columns are sources.
 
     Build one with `Graph.from_edge_index` or `Graph.from_csr`, which check the indices once; kernels then

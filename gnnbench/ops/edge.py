@@ -8,66 +8,95 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from gnnbench import handles
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
+from gnnbench.ops import _custom
 from gnnbench.ops.kernels import Kernels
+from gnnbench.ops.spmm import spmm_grad_x, spmm_linear
 
 
 def edge_softmax(kernels: Kernels, graph: Graph, score: Tensor) -> Tensor:
     """Normalise score [E, H] over the edges of each destination: alpha [E, H], differentiable in score."""
-    graph.check_unchanged()
-    reasons = kernels.unsupported("edge_softmax", graph, score)
-    if score.dim() != 2 or score.size(0) != graph.num_edges:
-        reasons.append(f"score has shape {list(score.shape)}, expected [{graph.num_edges}, heads]")
-    if reasons:
-        raise UnsupportedOp("edge_softmax", reasons)
-    alpha: Tensor = _EdgeSoftmax.apply(kernels, graph, score)
+    alpha: Tensor = _edge_softmax(score, graph.handle, kernels.handle)
     return alpha
 
 
 def sddmm(kernels: Kernels, graph: Graph, a: Tensor, b: Tensor) -> Tensor:
     """Score edges: out[ij] = <a[i], b[j]> with a [N, H, C], b [M, H, C] -> [E, H], or [N, F], [M, F] -> [E]."""
-    graph.check_unchanged()
-    reasons = kernels.unsupported("sddmm", graph, a, b)
-    if a.dim() not in (2, 3) or a.shape[1:] != b.shape[1:] or a.dtype != b.dtype:
-        reasons.append(f"a is {a.dtype} {list(a.shape)}, b is {b.dtype} {list(b.shape)}")
-    elif (a.size(0), b.size(0)) != (graph.num_rows, graph.num_cols):
-        reasons.append(
-            f"a has {a.size(0)} rows and b {b.size(0)}, the graph is {graph.num_rows} x {graph.num_cols}"
-        )
-    if reasons:
-        raise UnsupportedOp("sddmm", reasons)
-    score: Tensor = _Sddmm.apply(kernels, graph, a, b)
+    score: Tensor = _sddmm(a, b, graph.handle, kernels.handle)
     return score
 
 
+@_custom.op(
+    "edge_softmax(Tensor score, int graph, int kernels) -> Tensor",
+    fake=lambda score, graph, kernels: _custom.like(score),
+)
+def _edge_softmax(score: Tensor, graph: int, kernels: int) -> Tensor:
+    on, by = _custom.objects(graph, kernels)
+    on.check_unchanged()
+    reasons = by.unsupported("edge_softmax", on, score)
+    if score.dim() != 2 or score.size(0) != on.num_edges:
+        reasons.append(f"score has shape {list(score.shape)}, expected [{on.num_edges}, heads]")
+    if reasons:
+        raise UnsupportedOp("edge_softmax", reasons)
+    return by.edge_softmax(on, score.contiguous())
+
+
+@_custom.op(
+    "edge_softmax_backward(Tensor alpha, Tensor grad_alpha, int graph, int kernels) -> Tensor",
+    fake=lambda alpha, grad_alpha, graph, kernels: _custom.like(alpha),
+)
+def _edge_softmax_backward(alpha: Tensor, grad_alpha: Tensor, graph: int, kernels: int) -> Tensor:
+    on, by = _custom.objects(graph, kernels)
+    return by.edge_softmax_backward(on, alpha, grad_alpha)
+
+
+@_custom.differentiates(_edge_softmax)
 class _EdgeSoftmax(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, kernels: Kernels, graph: Graph, score: Tensor) -> Tensor:
-        alpha = kernels.edge_softmax(graph, score)
-        ctx.kernels, ctx.graph = kernels, graph
+    def forward(ctx: Any, score: Tensor, graph: int, kernels: int) -> Tensor:
+        ctx.alive, ctx.how = _custom.objects(graph, kernels), (graph, kernels)
+        alpha: Tensor = _custom.below_autograd(_edge_softmax, score, *ctx.how)
         ctx.save_for_backward(alpha)
         return alpha
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_alpha: Tensor) -> tuple[Tensor | None, ...]:
-        (alpha,) = ctx.saved_tensors
-        return None, None, ctx.kernels.edge_softmax_backward(ctx.graph, alpha, grad_alpha)
+        return _edge_softmax_backward(*ctx.saved_tensors, grad_alpha, *ctx.how), None, None
 
 
+@_custom.op(
+    "sddmm(Tensor a, Tensor b, int graph, int kernels) -> Tensor",
+    fake=lambda a, b, graph, kernels: _custom.like(a, handles.find(graph).num_edges, *a.shape[1:-1]),
+)
+def _sddmm(a: Tensor, b: Tensor, graph: int, kernels: int) -> Tensor:
+    on, by = _custom.objects(graph, kernels)
+    on.check_unchanged()
+    reasons = by.unsupported("sddmm", on, a, b)
+    if a.dim() not in (2, 3) or a.shape[1:] != b.shape[1:] or a.dtype != b.dtype:
+        reasons.append(f"a is {a.dtype} {list(a.shape)}, b is {b.dtype} {list(b.shape)}")
+    elif (a.size(0), b.size(0)) != (on.num_rows, on.num_cols):
+        reasons.append(f"a has {a.size(0)} rows and b {b.size(0)}, the graph is {on.num_rows} x {on.num_cols}")
+    if reasons:
+        raise UnsupportedOp("sddmm", reasons)
+    return by.sddmm(on, a.contiguous(), b.contiguous())
+
+
+@_custom.differentiates(_sddmm)
 class _Sddmm(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, kernels: Kernels, graph: Graph, a: Tensor, b: Tensor) -> Tensor:
-        ctx.kernels, ctx.graph = kernels, graph
+    def forward(ctx: Any, a: Tensor, b: Tensor, graph: int, kernels: int) -> Tensor:
+        ctx.alive, ctx.how = _custom.objects(graph, kernels), (graph, kernels)
         ctx.save_for_backward(a, b)
-        return kernels.sddmm(graph, a, b)
+        score: Tensor = _custom.below_autograd(_sddmm, a, b, *ctx.how)
+        return score
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        kernels, graph = ctx.kernels, ctx.graph
         a, b = ctx.saved_tensors
-        grad_a = kernels.spmm(graph, b, grad, "sum") if ctx.needs_input_grad[2] else None
-        grad_b = kernels.spmm(graph.transpose, a, grad[graph.perm], "sum") if ctx.needs_input_grad[3] else None
-        return None, None, grad_a, grad_b
+        grad_a = spmm_linear(b, grad, *ctx.how, "sum") if ctx.needs_input_grad[0] else None
+        grad_b = spmm_grad_x(a, grad, *ctx.how, "sum") if ctx.needs_input_grad[1] else None
+        return grad_a, grad_b, None, None

@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from gnnbench import handles
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
+from gnnbench.ops import _custom
 from gnnbench.ops.kernels import EXTREMA, REDUCTIONS, Kernels
 
 
@@ -29,10 +31,16 @@ def spmm(kernels: Kernels, graph: Graph, x: Tensor, value: Tensor | None = None,
     Raises:
         UnsupportedOp: shapes or types do not fit, or the kernels decline.
     """
-    if reasons := _misfits(graph, x, value, reduce) or kernels.unsupported("spmm", graph, x, value):
-        raise UnsupportedOp(f"spmm with reduce={reduce!r}", reasons)
-    out: Tensor = (_Extremum if reduce in EXTREMA else _Linear).apply(kernels, graph, x, value, reduce)
+    arguments = x, value, graph.handle, kernels.handle, reduce
+    out: Tensor = spmm_extremum(*arguments)[0] if reduce in EXTREMA else spmm_linear(*arguments)
     return out
+
+
+def _checked(x: Tensor, value: Tensor | None, graph: int, kernels: int, reduce: str) -> tuple[Kernels, Graph]:
+    on, by = _custom.objects(graph, kernels)
+    if reasons := _misfits(on, x, value, reduce) or by.unsupported("spmm", on, x, value):
+        raise UnsupportedOp(f"spmm with reduce={reduce!r}", reasons)
+    return by, on
 
 
 def _misfits(graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> list[str]:
@@ -57,53 +65,121 @@ def _misfits(graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> list
     return reasons
 
 
-class _Linear(torch.autograd.Function):
+@_custom.op(
+    "spmm(Tensor x, Tensor? value, int graph, int kernels, str reduce) -> Tensor",
+    fake=lambda x, value, graph, kernels, reduce: _custom.like(x, handles.find(graph).num_rows, *x.shape[1:]),
+)
+def spmm_linear(x: Tensor, value: Tensor | None, graph: int, kernels: int, reduce: str) -> Tensor:
+    by, on = _checked(x, value, graph, kernels, reduce)
+    return by.spmm(on, x, value, reduce)
+
+
+@_custom.op(
+    "spmm_grad_x(Tensor grad_out, Tensor? value, int graph, int kernels, str reduce) -> Tensor",
+    fake=lambda grad_out, value, graph, kernels, reduce: _custom.like(
+        grad_out, handles.find(graph).num_cols, *grad_out.shape[1:]
+    ),
+)
+def spmm_grad_x(grad_out: Tensor, value: Tensor | None, graph: int, kernels: int, reduce: str) -> Tensor:
+    """The same kernel on the transpose; `reduce` is that of the forward."""
+    on, by = _custom.objects(graph, kernels)
+    transposed_value = None if value is None else value[on.perm]
+    return by.spmm(on.transpose, _shares(on, grad_out, reduce), transposed_value, "sum")
+
+
+@_custom.op(
+    "spmm_grad_value(Tensor grad_out, Tensor x, Tensor value, int graph, int kernels, str reduce) -> Tensor",
+    fake=lambda grad_out, x, value, graph, kernels, reduce: _custom.like(value),
+)
+def _spmm_grad_value(grad_out: Tensor, x: Tensor, value: Tensor, graph: int, kernels: int, reduce: str) -> Tensor:
+    on, by = _custom.objects(graph, kernels)
+    grad_out = _shares(on, grad_out, reduce)
+    if value.dim() == 1:
+        grad_out, x = grad_out.flatten(1), x.flatten(1)
+    return by.sddmm(on, grad_out, x)
+
+
+@_custom.differentiates(spmm_linear)
+class _Spmm(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, kernels: Kernels, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> Tensor:
-        ctx.kernels, ctx.graph, ctx.reduce = kernels, graph, reduce
+    def forward(ctx: Any, x: Tensor, value: Tensor | None, graph: int, kernels: int, reduce: str) -> Tensor:
+        ctx.alive, ctx.how = _custom.objects(graph, kernels), (graph, kernels, reduce)
         ctx.save_for_backward(x if value is not None else None, value)
-        return kernels.spmm(graph, x, value, reduce)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
-        kernels, graph = ctx.kernels, ctx.graph
-        x, value = ctx.saved_tensors
-        if ctx.reduce == "mean":
-            degree = graph.degree.clamp(min=1).to(grad_out.dtype)
-            grad_out = grad_out / degree.view(-1, *[1] * (grad_out.dim() - 1))
-        grad_x = grad_value = None
-        if ctx.needs_input_grad[2]:
-            transposed_value = None if value is None else value[graph.perm]
-            grad_x = kernels.spmm(graph.transpose, grad_out, transposed_value, "sum")
-        if ctx.needs_input_grad[3]:
-            per_head = value.dim() == 2 or x.dim() == 2
-            grad_value = kernels.sddmm(
-                graph, *((grad_out, x) if per_head else (grad_out.flatten(1), x.flatten(1)))
-            )
-        return None, None, grad_x, grad_value, None
-
-
-class _Extremum(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, kernels: Kernels, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> Tensor:
-        out, arg_out = kernels.spmm_extremum(graph, x, value, reduce)
-        ctx.kernels, ctx.graph = kernels, graph
-        ctx.save_for_backward(x if value is not None else None, value, arg_out)
+        out: Tensor = _custom.below_autograd(spmm_linear, x, value, *ctx.how)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
+        x, value = ctx.saved_tensors
+        grad_x = spmm_grad_x(grad_out, value, *ctx.how) if ctx.needs_input_grad[0] else None
+        grad_value = _spmm_grad_value(grad_out, x, value, *ctx.how) if ctx.needs_input_grad[1] else None
+        return grad_x, grad_value, None, None, None
+
+
+@_custom.op(
+    "spmm_extremum(Tensor x, Tensor? value, int graph, int kernels, str reduce) -> (Tensor, Tensor)",
+    fake=lambda x, value, graph, kernels, reduce: (
+        out := _custom.like(x, handles.find(graph).num_rows, *x.shape[1:]),
+        out.new_empty(out.shape, dtype=torch.int32),
+    ),
+)
+def spmm_extremum(x: Tensor, value: Tensor | None, graph: int, kernels: int, reduce: str) -> tuple[Tensor, Tensor]:
+    by, on = _checked(x, value, graph, kernels, reduce)
+    return by.spmm_extremum(on, x, value, reduce)
+
+
+@_custom.op(
+    "spmm_extremum_grad_x(Tensor grad_out, Tensor arg_out, Tensor? value, int graph, int kernels) -> Tensor",
+    fake=lambda grad_out, arg_out, value, graph, kernels: _custom.like(
+        grad_out, handles.find(graph).num_cols, grad_out.size(1)
+    ),
+)
+def _extremum_grad_x(grad_out: Tensor, arg_out: Tensor, value: Tensor | None, graph: int, kernels: int) -> Tensor:
+    on, by = _custom.objects(graph, kernels)
+    return by.spmm_extremum_backward(on, arg_out, grad_out, value)
+
+
+@_custom.op(
+    "spmm_extremum_grad_value(Tensor grad_out, Tensor arg_out, Tensor x, Tensor value, int graph) -> Tensor",
+    fake=lambda grad_out, arg_out, x, value, graph: _custom.like(value),
+)
+def _extremum_grad_value(grad_out: Tensor, arg_out: Tensor, x: Tensor, value: Tensor, graph: int) -> Tensor:
+    grad_value = torch.zeros_like(value)
+    if value.numel():
+        edge = arg_out.clamp(min=0).long()
+        share = grad_out * x.gather(0, handles.find(graph).col.long()[edge])
+        grad_value.index_add_(0, edge.flatten(), share.masked_fill(arg_out < 0, 0.0).flatten())
+    return grad_value
+
+
+@_custom.differentiates(spmm_extremum)
+class _Extremum(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, value: Tensor | None, graph: int, kernels: int, reduce: str
+    ) -> tuple[Tensor, Tensor]:
+        ctx.alive, ctx.how = _custom.objects(graph, kernels), (graph, kernels)
+        out, arg_out = _custom.below_autograd(spmm_extremum, x, value, graph, kernels, reduce)
+        ctx.save_for_backward(x if value is not None else None, value, arg_out)
+        ctx.mark_non_differentiable(arg_out)
+        return out, arg_out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_out: Tensor, _: Any) -> tuple[Tensor | None, ...]:
         x, value, arg_out = ctx.saved_tensors
         grad_x = grad_value = None
-        if ctx.needs_input_grad[2]:
-            grad_x = ctx.kernels.spmm_extremum_backward(ctx.graph, arg_out, grad_out, value)
-        if ctx.needs_input_grad[3]:
-            edge = arg_out.clamp(min=0).long()
-            share = grad_out * x.gather(0, ctx.graph.col.long()[edge]) if value.numel() else grad_out
-            share = share.masked_fill(arg_out < 0, 0.0).flatten()
-            grad_value = torch.zeros_like(value)
-            if value.numel():
-                grad_value.index_add_(0, edge.flatten(), share)
-        return None, None, grad_x, grad_value, None
+        if ctx.needs_input_grad[0]:
+            grad_x = _extremum_grad_x(grad_out, arg_out, value, *ctx.how)
+        if ctx.needs_input_grad[1]:
+            grad_value = _extremum_grad_value(grad_out, arg_out, x, value, ctx.how[0])
+        return grad_x, grad_value, None, None, None
+
+
+def _shares(graph: Graph, grad_out: Tensor, reduce: str) -> Tensor:
+    """The part of `grad_out` that each edge of a row gets."""
+    if reduce != "mean":
+        return grad_out
+    degree = graph.degree.clamp(min=1).to(grad_out.dtype)
+    return grad_out / degree.view(-1, *[1] * (grad_out.dim() - 1))
