@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -12,6 +13,7 @@ from gnnbench.errors import GraphError
 from gnnbench.handles import Handled
 
 MAX_INT32 = 2**31 - 1
+T = TypeVar("T")
 
 
 class Compressed(NamedTuple):
@@ -59,6 +61,13 @@ def rows_of(rowptr: Tensor, num_edges: int) -> Tensor:
     return torch.repeat_interleave(rows, rowptr.diff(), output_size=num_edges)
 
 
+class kept(cached_property[T]):
+    """A cached property whose tensors can be trained with, even if first asked for in inference mode."""
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        super().__init__(torch.inference_mode(False)(compute))
+
+
 class Graph(Handled):
     """A directed, possibly rectangular graph whose rows are destinations and columns are sources.
 
@@ -91,6 +100,7 @@ class Graph(Handled):
         self._versions = (rowptr._version, col._version)
 
     @classmethod
+    @torch.inference_mode(False)
     def from_edge_index(
         cls,
         edge_index: Tensor,
@@ -117,6 +127,7 @@ class Graph(Handled):
         return cls(rowptr, col, num_cols, edge_id, layout)
 
     @classmethod
+    @torch.inference_mode(False)
     def from_csr(
         cls, rowptr: Tensor, col: Tensor, num_cols: int | None = None, layout: Layout | None = None
     ) -> Graph:
@@ -154,43 +165,48 @@ class Graph(Handled):
     def device(self) -> torch.device:
         return self.col.device
 
+    @property
+    def nbytes(self) -> int:
+        """Memory of the graph's tensors and of all that was derived from them and kept, in bytes."""
+        return sum({id(tensor): tensor.nbytes for tensor in _tensors(vars(self), {id(self)})}.values())
+
     def __repr__(self) -> str:
         return f"Graph({self.num_rows} x {self.num_cols}, {self.num_edges} edges, {self.device})"
 
-    @cached_property
+    @kept
     def degree(self) -> Tensor:
         """In-edges of each destination, [N] int64."""
         return self.rowptr.diff()
 
-    @cached_property
+    @kept
     def row(self) -> Tensor:
         """Destination of every edge, [E] int64; only the plain-torch kernels need it."""
         return rows_of(self.rowptr, self.num_edges)
 
-    @cached_property
+    @kept
     def is_symmetric(self) -> bool:
         """Whether every edge has its reverse, so that the transpose is this graph itself."""
         return self.num_rows == self.num_cols and self.layout.is_symmetric(self.rowptr, self.col)
 
-    @cached_property
+    @kept
     def _transposed(self) -> Compressed:
         return self.layout.transpose(self.rowptr, self.col, self.num_cols)
 
-    @cached_property
+    @kept
     def transpose(self) -> Graph:
         """The reversed graph; a symmetric one shares this graph's tensors and plans."""
         if self.is_symmetric:
             return self
         return Graph(self._transposed.rowptr, self._transposed.col, self.num_rows, None, self.layout)
 
-    @cached_property
+    @kept
     def perm(self) -> Tensor:
         """[E] int32: edge i of the transpose is edge `perm[i]` here."""
         if self.is_symmetric:  # not through `_transposed`, which would keep a second copy of rowptr and col
             return self.layout.transpose(self.rowptr, self.col, self.num_cols).perm
         return self._transposed.perm
 
-    @cached_property
+    @kept
     def with_self_loops(self) -> Graph:
         """The same square graph with exactly one self-loop per node, as PyG's GCN and GAT use it.
 
@@ -198,7 +214,7 @@ class Graph(Handled):
         """
         return Graph(*self.layout.with_self_loops(self.rowptr, self.col), self.num_cols, None, self.layout)
 
-    @cached_property
+    @kept
     def gcn_scale(self) -> Tensor:
         """[N] float64: degree^-1/2, zero for an isolated node (Kipf & Welling 2017, equation 2)."""
         scale = self.degree.double().pow(-0.5)
@@ -220,3 +236,15 @@ def _check_range(what: str, index: Tensor, size: int) -> None:
     if index.numel() and (int(index.min()) < 0 or int(index.max()) >= size):
         wrong = index[(index < 0) | (index >= size)][0]
         raise GraphError(f"{what} index {int(wrong)} is outside the range of 0 to {size - 1}")
+
+
+def _tensors(value: Any, met: set[int]) -> Iterator[Tensor]:
+    """Every tensor that `value` holds, through containers and other Graphs."""
+    if isinstance(value, Tensor):
+        yield value
+    elif id(value) not in met:
+        met.add(id(value))
+        inner = vars(value) if isinstance(value, Graph) else value
+        if isinstance(inner, (dict, tuple, list)):
+            for item in inner.values() if isinstance(inner, dict) else inner:
+                yield from _tensors(item, met)

@@ -198,3 +198,13 @@ def test_rows_are_taken_as_they_are() -> None:
     graph.rowptr[1] = 1
     with pytest.raises(GraphError, match="edited in place"):
         graph.check_unchanged()
+
+
+def test_a_graph_met_in_inference_mode_can_be_trained_with() -> None:
+    with torch.inference_mode():
+        graph = Graph.from_edge_index(torch.tensor([[0, 1, 2], [1, 0, 0]]), 3)
+        derived = [graph.transpose, graph.with_self_loops, graph.with_self_loops.transpose]
+        tensors = [graph.degree, graph.row, graph.perm, graph.gcn_scale]
+    for other in (graph, *derived):
+        other.check_unchanged()
+    assert not any(tensor.is_inference() for tensor in tensors)

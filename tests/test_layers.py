@@ -21,6 +21,7 @@ RIGHT: dict[str, set[str]] = {
     "config": {"registry", "errors", "units"},
     "handles": {"errors"},
     "graph": {"handles", "errors"},
+    "adjacency": {"graph", "errors"},
     "ops": {"graph", "handles", "errors"},
     "convs": {"ops", "graph", "binding", "registry", "errors"},
     "models": {"config", "registry", "errors"},
