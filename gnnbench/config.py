@@ -29,6 +29,9 @@ class DatasetConfig(Section):
 
     source: str
     to_undirected: bool = Field(False, description="add the reverse of every edge")
+    reorder: Literal["none", "degree", "rcm", "metis"] = Field(
+        "none", description="put nodes that share neighbours close together in memory"
+    )
     normalize_features: bool = Field(False, description="scale each node's features to sum to one")
     random_features: Count = Field(0, description="width of seeded random features where the graph has none")
     random_labels: Count = Field(0, description="classes of seeded random labels where the graph has none")

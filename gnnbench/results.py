@@ -87,6 +87,8 @@ class DatasetFacts(Record):
     features: int
     classes: int
     metric: str = Field(description="what evaluations measure, such as accuracy or rocauc; higher is better")
+    reorder: str = Field("none", description="the order that nodes were put in")
+    reorder_s: float | None = Field(None, description="what that took, once per graph, in no other figure")
 
 
 class BindingRecord(Record):

@@ -187,7 +187,8 @@ class _Run:
 
     def _prepare(self, backend: Backend, recorder: measure.Recorder) -> tuple[torch.nn.Module, Task]:
         """Model and task; the dataset ends here, so that edges which the backend does not need are freed."""
-        dataset = datasets.load(self.config.dataset, self.roots)
+        dataset = datasets.read(self.config.dataset, self.roots)
+        dataset, reorder_s = recorder.time(lambda: datasets.reordered(dataset, self.config.dataset))
         self.result.dataset = dataset.label
         self.result.dataset_facts = results.DatasetFacts(
             name=dataset.name,
@@ -197,6 +198,8 @@ class _Run:
             features=dataset.x.size(1),
             classes=dataset.num_classes,
             metric=dataset.metric,
+            reorder=self.config.dataset.reorder,
+            reorder_s=None if dataset.node_id is None else reorder_s,
         )
         self._emit("dataset_loaded")
         model = self._build(seed=self.config.train.seed).to(backend.device)

@@ -71,6 +71,8 @@ def complete() -> Result:
             features=1433,
             classes=7,
             metric="accuracy",
+            reorder="rcm",
+            reorder_s=0.25,
         ),
         config={"train": {"lr": 0.01}},
         environment={"python": "3.11", "gpus": []},

@@ -42,6 +42,7 @@ class NodeDataset:
         score: (logits [M, num_classes], y [M] or [M, T]) -> float, higher is better.
         made_up: what of this dataset is not real: any of "graph", "features", "labels", "split".
         notes: sentences that the user should see once.
+        node_id: [N] int64, each node's id in the source, where `dataset.reorder` gave them other ones.
     """
 
     name: str
@@ -56,6 +57,7 @@ class NodeDataset:
     score: Callable[[Tensor, Tensor], float]
     made_up: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    node_id: Tensor | None = None
 
     @property
     def num_nodes(self) -> int:
@@ -123,11 +125,23 @@ def listing(where: Roots) -> list[tuple[str, Offer]]:
 
 
 def load(config: DatasetConfig, where: Roots) -> NodeDataset:
-    """Load and check the dataset that `config` describes.
+    """Read, check and reorder the dataset that `config` describes.
 
     Raises:
         DatasetError: missing, corrupt or unfit for training.
     """
+    return reordered(read(config, where), config)
+
+
+def read(config: DatasetConfig, where: Roots) -> NodeDataset:
+    """The same with its nodes in the order of the source."""
     from gnnbench.datasets import _prepare
 
     return _prepare.finish(registry.find("datasets", config.source).load(config, where), config)
+
+
+def reordered(dataset: NodeDataset, config: DatasetConfig) -> NodeDataset:
+    """`dataset` with its nodes in the order that `config.reorder` names; a cost of its own, and so a step."""
+    from gnnbench.datasets import _reorder
+
+    return dataset if config.reorder == "none" else _reorder.reordered(dataset, config.reorder)

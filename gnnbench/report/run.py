@@ -116,6 +116,8 @@ def graph(facts: DatasetFacts | None) -> Iterator[str]:
         return
     names = ("nodes", "edges", "features", "classes")
     yield "Graph: " + ", ".join(f"{units.count(getattr(facts, name))} {name}" for name in names)
+    if facts.reorder_s is not None:
+        yield f"Nodes reordered by {facts.reorder} in {units.seconds(facts.reorder_s)}, once per graph"
     if facts.made_up:
         yield f"Synthetic, not real data: {', '.join(facts.made_up)}"
 
