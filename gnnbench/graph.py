@@ -46,13 +46,13 @@ class Layout(Handled):
         transposed = self.transpose(rowptr, col, rowptr.numel() - 1)
         return torch.equal(transposed.rowptr, rowptr) and torch.equal(transposed.col, col)
 
-    def with_self_loops(self, rowptr: Tensor, col: Tensor) -> tuple[Tensor, Tensor]:
-        """`rowptr` and `col` of a square matrix with exactly one entry on its diagonal in every row."""
+    def with_self_loops(self, rowptr: Tensor, col: Tensor, num_cols: int) -> tuple[Tensor, Tensor]:
+        """`rowptr` and `col` of a matrix with exactly one entry at every place of its diagonal."""
         num_rows = rowptr.numel() - 1
-        row, loops = rows_of(rowptr, col.numel()), torch.arange(num_rows, device=col.device)
+        row, loops = rows_of(rowptr, col.numel()), torch.arange(min(num_rows, num_cols), device=col.device)
         inner = col != row
         rows, cols = torch.cat([row[inner], loops]), torch.cat([col[inner].long(), loops])
-        return self.csr(rows, cols, num_rows, num_rows)[:2]
+        return self.csr(rows, cols, num_rows, num_cols)[:2]
 
 
 def rows_of(rowptr: Tensor, num_edges: int) -> Tensor:
@@ -208,11 +208,21 @@ class Graph(Handled):
 
     @kept
     def with_self_loops(self) -> Graph:
-        """The same square graph with exactly one self-loop per node, as PyG's GCN and GAT use it.
+        """The same graph with exactly one self-loop per node that is both source and destination, as in PyG.
 
         Equals `add_remaining_self_loops` without edge weights: existing loops, repeated ones too, become one.
         """
-        return Graph(*self.layout.with_self_loops(self.rowptr, self.col), self.num_cols, None, self.layout)
+        looped = self.layout.with_self_loops(self.rowptr, self.col, self.num_cols)
+        return Graph(*looped, self.num_cols, None, self.layout)
+
+    @kept
+    def looped_edge_id(self) -> Tensor:
+        """[E'] int64: where each edge of `with_self_loops` stands in `edge_index` with a loop per node at its end."""
+        looped, inner = self.with_self_loops, self.col != self.row
+        edge_id = torch.arange(self.num_edges, device=self.device) if self.edge_id is None else self.edge_id.long()
+        found = self.num_edges + looped.row
+        found[looped.col != looped.row] = edge_id[inner]
+        return found
 
     @kept
     def gcn_scale(self) -> Tensor:

@@ -92,6 +92,18 @@ def test_self_loops_are_those_of_pyg(layout: Layout, graph_name: str) -> None:
     assert torch.equal(graph.gcn_scale, graph.degree.double().rsqrt())
 
 
+@over_layouts
+@pytest.mark.parametrize("graph_name", graphs.NAMES)
+def test_edges_beside_self_loops_know_where_they_came_from(layout: Layout, graph_name: str) -> None:
+    edge_index, rows, cols = graphs.zoo()[graph_name]
+    graph = graphs.graph(graph_name, layout)
+    looped, nodes = graph.with_self_loops, torch.arange(min(rows, cols))
+    source, destination = torch.cat([edge_index, nodes.expand(2, -1)], dim=1)[:, graph.looped_edge_id]
+    assert torch.equal(torch.stack([looped.col.long(), looped.row]), torch.stack([source, destination]))
+    inner = edge_index[:, edge_index[0] != edge_index[1]].size(1)
+    assert len(graph.looped_edge_id.unique()) == looped.num_edges == inner + len(nodes)
+
+
 def test_gcn_scale_of_an_isolated_node_is_zero() -> None:
     graph = graphs.graph("isolated nodes")
     assert torch.equal(graph.gcn_scale == 0, graph.degree == 0)
@@ -114,13 +126,13 @@ def test_large_graphs_are_sorted_alike(rows: int, cols: int, edges: int) -> None
     truth = plain.csr(row, col, rows, cols)
     turned = plain.transpose(truth.rowptr, truth.col, cols)
     square = max(rows, cols)
-    loops = plain.with_self_loops(*plain.csr(row, col, square, square)[:2])
+    loops = plain.with_self_loops(*plain.csr(row, col, square, square)[:2], square)
     both = plain.csr(torch.cat([row, col]), torch.cat([col, row]), square, square)
     for threads in (1, 2, 5):
         layout = isplib.IsplibKernels(threads=threads)
         assert same(layout.csr(row, col, rows, cols), truth)
         assert same(layout.transpose(truth.rowptr, truth.col, cols), turned)
-        found = layout.with_self_loops(*layout.csr(row, col, square, square)[:2])
+        found = layout.with_self_loops(*layout.csr(row, col, square, square)[:2], square)
         assert all(torch.equal(*pair) for pair in zip(found, loops, strict=True))
         assert layout.is_symmetric(both.rowptr, both.col)
         assert not layout.is_symmetric(*loops)

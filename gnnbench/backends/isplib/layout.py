@@ -30,8 +30,10 @@ class LayoutKernels(BaseKernels):
         symmetric: bool = _compiled.layout.is_symmetric(*addresses(rowptr, col), rowptr.numel() - 1, self.threads)
         return symmetric
 
-    def with_self_loops(self, rowptr: Tensor, col: Tensor) -> tuple[Tensor, Tensor]:
+    def with_self_loops(self, rowptr: Tensor, col: Tensor, num_cols: int) -> tuple[Tensor, Tensor]:
         rows, out_rowptr = rowptr.numel() - 1, torch.empty_like(rowptr)
+        if rows != num_cols:
+            return super().with_self_loops(rowptr, col, num_cols)
         _compiled.layout.self_loop_rows(*addresses(rowptr, col, out_rowptr), rows)
         out_col = torch.empty(int(out_rowptr[-1]), dtype=torch.int32)
         _compiled.layout.self_loop_cols(*addresses(rowptr, col, out_rowptr, out_col), rows, self.threads)
