@@ -217,7 +217,7 @@ class Graph(Handled):
 
     @kept
     def looped_edge_id(self) -> Tensor:
-        """[E'] int64: where each edge of `with_self_loops` stands in `edge_index` with a loop per node at its end."""
+        """[E'] int64: each edge of `with_self_loops` by its place in `edge_index`, loops by num_edges + node."""
         looped, inner = self.with_self_loops, self.col != self.row
         edge_id = torch.arange(self.num_edges, device=self.device) if self.edge_id is None else self.edge_id.long()
         found = self.num_edges + looped.row
