@@ -1,4 +1,7 @@
-"""Handles: numbers by which torch's custom ops, whose arguments must be plain values, find Python objects."""
+"""Handles: names by which torch's custom ops, whose arguments must be plain values, find Python objects.
+
+A handle is text, for torch.compile takes a number that differs between calls for a variable.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +14,17 @@ from gnnbench.errors import GnnbenchError
 H = TypeVar("H", bound="Handled")
 
 _numbers = itertools.count(1)
-_living: WeakValueDictionary[int, Handled] = WeakValueDictionary()
+_living: WeakValueDictionary[str, Handled] = WeakValueDictionary()
 
 
 class Handled:
-    """An object with a number, `handle`, that no other object of this process ever has; copies get their own."""
+    """An object with a name, `handle`, that no other object of this process ever has; copies get their own."""
 
-    handle: int
+    handle: str
 
     def __new__(cls: type[H], *args: Any, **kwargs: Any) -> H:
         self = super().__new__(cls)
-        self.handle = next(_numbers)
+        self.handle = str(next(_numbers))
         _living[self.handle] = self
         return self
 
@@ -29,7 +32,7 @@ class Handled:
         return {key: value for key, value in vars(self).items() if key != "handle"}
 
 
-def find(handle: int) -> Any:
+def find(handle: str) -> Any:
     """The object with this handle, which the registry does not keep alive.
 
     Raises:

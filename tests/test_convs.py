@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -312,3 +313,25 @@ def test_a_warmed_graph_is_not_sorted_again_in_training(
         monkeypatch.setattr(Kernels, method, sorted_again)
         monkeypatch.setattr(type(graph.layout), method, sorted_again)
     outcome(conv, features(conv), graph)
+
+
+@pytest.mark.parametrize("case", CONVS)
+def test_a_graph_first_seen_in_inference_mode_is_fit_for_training(case: str) -> None:
+    conv = built(case).eval()
+    convs.bind(conv, Kernels(), transform_first=True, fold_norm=True)
+    with torch.inference_mode():
+        graph = Graph.from_edge_index(RANDOM, NODES)
+        found = conv(features(conv), graph)
+    x = features(conv)
+    expected = outcome(conv, x, Graph.from_edge_index(RANDOM, NODES))
+    torch.testing.assert_close(outcome(conv, x, graph), expected)
+    assert found.shape == expected[0].shape
+
+
+def test_a_copy_of_a_bound_conv_has_weights_of_its_own() -> None:
+    conv, graph = built("gcn"), Graph.from_edge_index(RANDOM, NODES)
+    convs.bind(conv, Kernels(), transform_first=True, fold_norm=True)
+    twin, x = copy.deepcopy(conv), features(conv)
+    torch.testing.assert_close(twin(x, graph), conv(x, graph))
+    nn.init.zeros_(twin.lin.weight)
+    assert not torch.allclose(twin(x, graph), conv(x, graph))

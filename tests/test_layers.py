@@ -23,7 +23,7 @@ RIGHT: dict[str, set[str]] = {
     "graph": {"handles", "errors"},
     "adjacency": {"graph", "errors"},
     "ops": {"graph", "handles", "errors"},
-    "convs": {"ops", "graph", "binding", "registry", "errors"},
+    "convs": {"ops", "graph", "handles", "binding", "registry", "errors"},
     "models": {"config", "registry", "errors"},
     "datasets": {"graph", "config", "registry", "errors", "units"},
     "backends": {"convs", "ops", "graph", "datasets", "config", "binding", "registry", "errors"},

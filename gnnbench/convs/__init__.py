@@ -7,7 +7,7 @@ Each file has
     forward(conv, kernels, rewrites, x, graph): its output, from its own parameters;
 and, where there is something to say,
     rewrites(conv, transform_first=, fold_norm=): which of the allowed exact rewrites apply to this conv;
-    weighted(conv, rewrites): whether its edges carry weights though none of its ops is an attention.
+    warm(conv, rewrites, graph): compute what it keeps on the graph that it aggregates over.
 """
 
 from __future__ import annotations
@@ -62,8 +62,10 @@ def warm(model: Module, graph: Graph) -> None:
         if "spmm" in used:
             for planned in (adjacency, adjacency.transpose):
                 planned.layout.plan(planned)
-        if COMPOSED & {*used} or (hasattr(module, "weighted") and module.weighted(conv, conv.forward.args[2])):
+        if COMPOSED & {*used}:
             _ = adjacency.perm, adjacency.row
+        if hasattr(module, "warm"):
+            module.warm(conv, conv.forward.args[2], adjacency)
 
 
 def unsupported(conv: Module) -> list[str]:

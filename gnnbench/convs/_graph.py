@@ -1,9 +1,14 @@
-"""The graph that a conv aggregates over."""
+"""The graph that a conv aggregates over, and what is kept on it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
 from torch.nn import Module
 
+from gnnbench import handles
 from gnnbench.graph import Graph
 
 
@@ -12,4 +17,32 @@ def adjacency(conv: Module, graph: Graph) -> Graph:
 
     GCNConv's `improved` asks for loops of weight two, but PyG heeds that only beside given edge weights.
     """
-    return graph.with_self_loops if getattr(conv, "add_self_loops", False) else graph
+    if not getattr(conv, "add_self_loops", False):
+        return graph
+    if torch.compiler.is_compiling():
+        _add_self_loops(graph.handle)
+    return graph.with_self_loops
+
+
+def once(make: Callable[[Graph, torch.dtype], Tensor], graph: Graph, dtype: torch.dtype) -> Tensor:
+    """`make(graph, dtype)`, computed once and kept on the graph."""
+    key = make.__name__, dtype
+    if torch.compiler.is_compiling() or key not in graph.plans:
+        _keep(make, graph.handle, dtype)
+    found: Tensor = graph.plans[key]
+    return found
+
+
+# What torch.compile cannot trace is computed for it when it comes by, and there when it looks for it.
+
+
+@torch.compiler.assume_constant_result
+def _add_self_loops(graph: str) -> None:
+    _ = handles.find(graph).with_self_loops
+
+
+@torch.compiler.assume_constant_result
+def _keep(make: Callable[[Graph, torch.dtype], Tensor], graph: str, dtype: torch.dtype) -> None:
+    found = handles.find(graph)
+    with torch.inference_mode(False):  # so that autograd can save it, whenever it is first asked for
+        found.plans.setdefault((make.__name__, dtype), make(found, dtype))

@@ -28,8 +28,13 @@ def rewrites(conv: GCNConv, *, transform_first: bool, fold_norm: bool) -> list[s
     return ["aggregate_first"] * (transform_first and narrower) + ["fold_norm"] * (fold_norm and conv.normalize)
 
 
-def weighted(conv: GCNConv, rewrites: frozenset[str]) -> bool:
-    return bool(conv.normalize) and "fold_norm" not in rewrites
+def warm(conv: GCNConv, rewrites: frozenset[str], graph: Graph) -> None:
+    """Compute the normalisation of `graph`, and the order that its backward wants edge weights in."""
+    dtype = conv.lin.weight.dtype
+    if "fold_norm" in rewrites:
+        _graph.once(_scale, graph, dtype)
+    elif conv.normalize:
+        _ = _graph.once(_norm, graph, dtype), graph.perm
 
 
 def forward(conv: GCNConv, kernels: Kernels, rewrites: frozenset[str], x: Tensor, graph: Graph) -> Tensor:
@@ -45,25 +50,19 @@ def _aggregate(
     conv: GCNConv, kernels: Kernels, rewrites: frozenset[str], x: Tensor, graph: Graph, bias: Tensor | None
 ) -> Tensor:
     if "fold_norm" in rewrites:
-        scale = _scale(graph, x.dtype)
+        scale = _graph.once(_scale, graph, x.dtype)
         out = spmm(kernels, graph, x * scale)
         return out * scale if bias is None else torch.addcmul(bias, out, scale)
-    out = spmm(kernels, graph, x, _norm(graph, x.dtype) if conv.normalize else None)
+    out = spmm(kernels, graph, x, _graph.once(_norm, graph, x.dtype) if conv.normalize else None)
     return out if bias is None else out + bias
 
 
 def _scale(graph: Graph, dtype: torch.dtype) -> Tensor:
-    """D^-1/2 as a column [N, 1], kept on the graph."""
-    key = ("gcn_scale", dtype)
-    if key not in graph.plans:
-        graph.plans[key] = graph.gcn_scale.to(dtype).unsqueeze(1)
-    return graph.plans[key]
+    """D^-1/2 as a column [N, 1]."""
+    return graph.gcn_scale.to(dtype).unsqueeze(1)
 
 
 def _norm(graph: Graph, dtype: torch.dtype) -> Tensor:
-    """The weight of every edge [E], kept on the graph."""
-    key = ("gcn_norm", dtype)
-    if key not in graph.plans:
-        scale = graph.gcn_scale
-        graph.plans[key] = (scale[graph.row] * scale[graph.col]).to(dtype)
-    return graph.plans[key]
+    """The weight of every edge [E]."""
+    scale = graph.gcn_scale
+    return (scale[graph.row] * scale[graph.col]).to(dtype)

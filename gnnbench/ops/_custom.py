@@ -27,7 +27,7 @@ def op(schema: str, fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], 
     """Make a function the implementation of a new op on every device.
 
     Args:
-        schema: such as `"spmm(Tensor x, int graph, int kernels) -> Tensor"`.
+        schema: such as `"spmm(Tensor x, str graph, str kernels) -> Tensor"`.
         fake: the same arguments -> empty results of the right shapes, types and strides.
 
     Results are contiguous and share no memory with arguments.
@@ -60,9 +60,15 @@ def below_autograd(op: OpOverload, *args: Any) -> Any:
         return op(*args)
 
 
-def objects(graph: int, kernels: int) -> tuple[Graph, Kernels]:
+def objects(graph: str, kernels: str) -> tuple[Graph, Kernels]:
     """What two handles stand for."""
     return handles.find(graph), handles.find(kernels)
+
+
+def keep_alive(ctx: Any, graph: str, kernels: str) -> None:
+    """Let `ctx` hold both until backward; not that of a traced call, which torch.compile never lets go of."""
+    if torch._guards.TracingContext.try_get() is None:
+        ctx.alive = objects(graph, kernels)
 
 
 def like(tensor: Tensor, *shape: int) -> Tensor:

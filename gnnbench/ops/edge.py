@@ -29,10 +29,10 @@ def sddmm(kernels: Kernels, graph: Graph, a: Tensor, b: Tensor) -> Tensor:
 
 
 @_custom.op(
-    "edge_softmax(Tensor score, int graph, int kernels) -> Tensor",
+    "edge_softmax(Tensor score, str graph, str kernels) -> Tensor",
     fake=lambda score, graph, kernels: _custom.like(score),
 )
-def _edge_softmax(score: Tensor, graph: int, kernels: int) -> Tensor:
+def _edge_softmax(score: Tensor, graph: str, kernels: str) -> Tensor:
     on, by = _custom.objects(graph, kernels)
     on.check_unchanged()
     reasons = by.unsupported("edge_softmax", on, score)
@@ -44,10 +44,10 @@ def _edge_softmax(score: Tensor, graph: int, kernels: int) -> Tensor:
 
 
 @_custom.op(
-    "edge_softmax_backward(Tensor alpha, Tensor grad_alpha, int graph, int kernels) -> Tensor",
+    "edge_softmax_backward(Tensor alpha, Tensor grad_alpha, str graph, str kernels) -> Tensor",
     fake=lambda alpha, grad_alpha, graph, kernels: _custom.like(alpha),
 )
-def _edge_softmax_backward(alpha: Tensor, grad_alpha: Tensor, graph: int, kernels: int) -> Tensor:
+def _edge_softmax_backward(alpha: Tensor, grad_alpha: Tensor, graph: str, kernels: str) -> Tensor:
     on, by = _custom.objects(graph, kernels)
     return by.edge_softmax_backward(on, alpha, grad_alpha)
 
@@ -55,8 +55,9 @@ def _edge_softmax_backward(alpha: Tensor, grad_alpha: Tensor, graph: int, kernel
 @_custom.differentiates(_edge_softmax)
 class _EdgeSoftmax(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, score: Tensor, graph: int, kernels: int) -> Tensor:
-        ctx.alive, ctx.how = _custom.objects(graph, kernels), (graph, kernels)
+    def forward(ctx: Any, score: Tensor, graph: str, kernels: str) -> Tensor:
+        _custom.keep_alive(ctx, graph, kernels)
+        ctx.how = (graph, kernels)
         alpha: Tensor = _custom.below_autograd(_edge_softmax, score, *ctx.how)
         ctx.save_for_backward(alpha)
         return alpha
@@ -68,10 +69,10 @@ class _EdgeSoftmax(torch.autograd.Function):
 
 
 @_custom.op(
-    "sddmm(Tensor a, Tensor b, int graph, int kernels) -> Tensor",
+    "sddmm(Tensor a, Tensor b, str graph, str kernels) -> Tensor",
     fake=lambda a, b, graph, kernels: _custom.like(a, handles.find(graph).num_edges, *a.shape[1:-1]),
 )
-def _sddmm(a: Tensor, b: Tensor, graph: int, kernels: int) -> Tensor:
+def _sddmm(a: Tensor, b: Tensor, graph: str, kernels: str) -> Tensor:
     on, by = _custom.objects(graph, kernels)
     on.check_unchanged()
     reasons = by.unsupported("sddmm", on, a, b)
@@ -87,8 +88,9 @@ def _sddmm(a: Tensor, b: Tensor, graph: int, kernels: int) -> Tensor:
 @_custom.differentiates(_sddmm)
 class _Sddmm(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, a: Tensor, b: Tensor, graph: int, kernels: int) -> Tensor:
-        ctx.alive, ctx.how = _custom.objects(graph, kernels), (graph, kernels)
+    def forward(ctx: Any, a: Tensor, b: Tensor, graph: str, kernels: str) -> Tensor:
+        _custom.keep_alive(ctx, graph, kernels)
+        ctx.how = (graph, kernels)
         ctx.save_for_backward(a, b)
         score: Tensor = _custom.below_autograd(_sddmm, a, b, *ctx.how)
         return score

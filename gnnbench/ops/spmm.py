@@ -36,7 +36,7 @@ def spmm(kernels: Kernels, graph: Graph, x: Tensor, value: Tensor | None = None,
     return out
 
 
-def _checked(x: Tensor, value: Tensor | None, graph: int, kernels: int, reduce: str) -> tuple[Kernels, Graph]:
+def _checked(x: Tensor, value: Tensor | None, graph: str, kernels: str, reduce: str) -> tuple[Kernels, Graph]:
     on, by = _custom.objects(graph, kernels)
     if reasons := _misfits(on, x, value, reduce) or by.unsupported("spmm", on, x, value):
         raise UnsupportedOp(f"spmm with reduce={reduce!r}", reasons)
@@ -66,21 +66,21 @@ def _misfits(graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> list
 
 
 @_custom.op(
-    "spmm(Tensor x, Tensor? value, int graph, int kernels, str reduce) -> Tensor",
+    "spmm(Tensor x, Tensor? value, str graph, str kernels, str reduce) -> Tensor",
     fake=lambda x, value, graph, kernels, reduce: _custom.like(x, handles.find(graph).num_rows, *x.shape[1:]),
 )
-def spmm_linear(x: Tensor, value: Tensor | None, graph: int, kernels: int, reduce: str) -> Tensor:
+def spmm_linear(x: Tensor, value: Tensor | None, graph: str, kernels: str, reduce: str) -> Tensor:
     by, on = _checked(x, value, graph, kernels, reduce)
     return by.spmm(on, x, value, reduce)
 
 
 @_custom.op(
-    "spmm_grad_x(Tensor grad_out, Tensor? value, int graph, int kernels, str reduce) -> Tensor",
+    "spmm_grad_x(Tensor grad_out, Tensor? value, str graph, str kernels, str reduce) -> Tensor",
     fake=lambda grad_out, value, graph, kernels, reduce: _custom.like(
         grad_out, handles.find(graph).num_cols, *grad_out.shape[1:]
     ),
 )
-def spmm_grad_x(grad_out: Tensor, value: Tensor | None, graph: int, kernels: int, reduce: str) -> Tensor:
+def spmm_grad_x(grad_out: Tensor, value: Tensor | None, graph: str, kernels: str, reduce: str) -> Tensor:
     """The same kernel on the transpose; `reduce` is that of the forward."""
     on, by = _custom.objects(graph, kernels)
     transposed_value = None if value is None else value[on.perm]
@@ -88,10 +88,10 @@ def spmm_grad_x(grad_out: Tensor, value: Tensor | None, graph: int, kernels: int
 
 
 @_custom.op(
-    "spmm_grad_value(Tensor grad_out, Tensor x, Tensor value, int graph, int kernels, str reduce) -> Tensor",
+    "spmm_grad_value(Tensor grad_out, Tensor x, Tensor value, str graph, str kernels, str reduce) -> Tensor",
     fake=lambda grad_out, x, value, graph, kernels, reduce: _custom.like(value),
 )
-def _spmm_grad_value(grad_out: Tensor, x: Tensor, value: Tensor, graph: int, kernels: int, reduce: str) -> Tensor:
+def _spmm_grad_value(grad_out: Tensor, x: Tensor, value: Tensor, graph: str, kernels: str, reduce: str) -> Tensor:
     on, by = _custom.objects(graph, kernels)
     grad_out = _shares(on, grad_out, reduce)
     if value.dim() == 1:
@@ -102,8 +102,9 @@ def _spmm_grad_value(grad_out: Tensor, x: Tensor, value: Tensor, graph: int, ker
 @_custom.differentiates(spmm_linear)
 class _Spmm(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, value: Tensor | None, graph: int, kernels: int, reduce: str) -> Tensor:
-        ctx.alive, ctx.how = _custom.objects(graph, kernels), (graph, kernels, reduce)
+    def forward(ctx: Any, x: Tensor, value: Tensor | None, graph: str, kernels: str, reduce: str) -> Tensor:
+        _custom.keep_alive(ctx, graph, kernels)
+        ctx.how = (graph, kernels, reduce)
         ctx.save_for_backward(x if value is not None else None, value)
         out: Tensor = _custom.below_autograd(spmm_linear, x, value, *ctx.how)
         return out
@@ -118,33 +119,33 @@ class _Spmm(torch.autograd.Function):
 
 
 @_custom.op(
-    "spmm_extremum(Tensor x, Tensor? value, int graph, int kernels, str reduce) -> (Tensor, Tensor)",
+    "spmm_extremum(Tensor x, Tensor? value, str graph, str kernels, str reduce) -> (Tensor, Tensor)",
     fake=lambda x, value, graph, kernels, reduce: (
         out := _custom.like(x, handles.find(graph).num_rows, *x.shape[1:]),
         out.new_empty(out.shape, dtype=torch.int32),
     ),
 )
-def spmm_extremum(x: Tensor, value: Tensor | None, graph: int, kernels: int, reduce: str) -> tuple[Tensor, Tensor]:
+def spmm_extremum(x: Tensor, value: Tensor | None, graph: str, kernels: str, reduce: str) -> tuple[Tensor, Tensor]:
     by, on = _checked(x, value, graph, kernels, reduce)
     return by.spmm_extremum(on, x, value, reduce)
 
 
 @_custom.op(
-    "spmm_extremum_grad_x(Tensor grad_out, Tensor arg_out, Tensor? value, int graph, int kernels) -> Tensor",
+    "spmm_extremum_grad_x(Tensor grad_out, Tensor arg_out, Tensor? value, str graph, str kernels) -> Tensor",
     fake=lambda grad_out, arg_out, value, graph, kernels: _custom.like(
         grad_out, handles.find(graph).num_cols, grad_out.size(1)
     ),
 )
-def _extremum_grad_x(grad_out: Tensor, arg_out: Tensor, value: Tensor | None, graph: int, kernels: int) -> Tensor:
+def _extremum_grad_x(grad_out: Tensor, arg_out: Tensor, value: Tensor | None, graph: str, kernels: str) -> Tensor:
     on, by = _custom.objects(graph, kernels)
     return by.spmm_extremum_backward(on, arg_out, grad_out, value)
 
 
 @_custom.op(
-    "spmm_extremum_grad_value(Tensor grad_out, Tensor arg_out, Tensor x, Tensor value, int graph) -> Tensor",
+    "spmm_extremum_grad_value(Tensor grad_out, Tensor arg_out, Tensor x, Tensor value, str graph) -> Tensor",
     fake=lambda grad_out, arg_out, x, value, graph: _custom.like(value),
 )
-def _extremum_grad_value(grad_out: Tensor, arg_out: Tensor, x: Tensor, value: Tensor, graph: int) -> Tensor:
+def _extremum_grad_value(grad_out: Tensor, arg_out: Tensor, x: Tensor, value: Tensor, graph: str) -> Tensor:
     grad_value = torch.zeros_like(value)
     if value.numel():
         edge = arg_out.clamp(min=0).long()
@@ -157,9 +158,10 @@ def _extremum_grad_value(grad_out: Tensor, arg_out: Tensor, x: Tensor, value: Te
 class _Extremum(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, value: Tensor | None, graph: int, kernels: int, reduce: str
+        ctx: Any, x: Tensor, value: Tensor | None, graph: str, kernels: str, reduce: str
     ) -> tuple[Tensor, Tensor]:
-        ctx.alive, ctx.how = _custom.objects(graph, kernels), (graph, kernels)
+        _custom.keep_alive(ctx, graph, kernels)
+        ctx.how = (graph, kernels)
         out, arg_out = _custom.below_autograd(spmm_extremum, x, value, graph, kernels, reduce)
         ctx.save_for_backward(x if value is not None else None, value, arg_out)
         ctx.mark_non_differentiable(arg_out)
