@@ -93,7 +93,12 @@ def root(
 def train(
     config: Config = None,
     overrides: Overrides = None,
-    backend: Annotated[str, typer.Option(metavar="NAME", help="Who runs the model: see `gnnbench doctor`.")] = "",
+    backend: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME[:KEY=VALUE]", help="Who runs the model, such as isplib:fold_norm=false: see `doctor`."
+        ),
+    ] = "",
     dataset: Spec = "",
     data_root: DataRoot = None,
     epochs: Epochs = None,
@@ -138,9 +143,12 @@ def train(
 @app.command(epilog=EXIT_CODES)
 def compare(
     config: Config = None,
-    backends: Annotated[str, typer.Option(metavar="A,B,C", help="Backends, pyg being the baseline.")] = (
-        "pyg,pyg-sparse,isplib"
-    ),
+    backends: Annotated[
+        str,
+        typer.Option(
+            metavar="A,B,C", help="Backends, pyg being the baseline; with options as in isplib:fold_norm=false."
+        ),
+    ] = "pyg,pyg-sparse,isplib",
     rounds: Annotated[int, typer.Option(min=1, help="Processes per backend, interleaved.")] = 3,
     epochs: Epochs = None,
     overrides: Overrides = None,

@@ -12,7 +12,7 @@ from gnnbench import backends as registered
 from gnnbench import child, parity, results
 from gnnbench.child import Job
 from gnnbench.comparison import Comparison, Row, load
-from gnnbench.config import RunConfig, validate
+from gnnbench.config import RunConfig, backend_section, validate
 from gnnbench.datasets import Roots
 from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
 from gnnbench.parity import BackendParity
@@ -27,7 +27,7 @@ class Progress:
 
     Attributes:
         stage: what it is for.
-        backend: who runs.
+        backend: who runs, as it was asked for.
         round: from 1; 0 in the parity stage.
         done, total: processes finished and all that are planned.
         comparison: everything known so far.
@@ -63,6 +63,7 @@ def compare(
     Args:
         config: its backend's options apply to every backend that takes them; repeats and early stopping
             do not apply, as rounds repeat and all backends run the same epochs.
+        backends: `"NAME[:key=value]..."` each, with options of its own before those of `config`.
         epochs: replaces `config.train.epochs`.
         out: folder for `comparison.json`, `parity/` and `rounds/`.
         force: forget what an earlier comparison left in `out`.
@@ -70,10 +71,11 @@ def compare(
         execute: runs a job in a fresh process.
 
     Raises:
-        ConfigError: unknown backends, or `out` holds a comparison of another configuration.
+        ConfigError: unknown backends or options, or `out` holds a comparison of another configuration.
         GnnbenchError: bad data, or `out` cannot be written.
     """
-    if unknown := [name for name in backends if name not in registered.names()]:
+    named = [backend_section(spec)["name"] for spec in backends]
+    if unknown := [name for name in named if name not in registered.names()]:
         raise ConfigError(
             *(f"unknown backend {name!r}{did_you_mean(name, registered.names())}" for name in unknown)
         )
@@ -82,6 +84,8 @@ def compare(
     work = _Comparing(
         _resolved(config, epochs), list(dict.fromkeys(backends)), rounds, out, roots, on_event, execute
     )
+    for spec in backends:
+        validate(work.config_of(spec), f"backend {spec!r}")
     work.open(force)
     try:
         work.gate()
@@ -149,8 +153,8 @@ class _Comparing:
                 if self._has_ended(name):
                     self.done += 1
                     continue
-                job = self._job("train", name, self.out / "rounds" / str(round_) / name)
-                self.cells[name].append(job.finished() or self._run(job, "train", round_))
+                job = self._job("train", name, self.out / "rounds" / str(round_) / _folder(name))
+                self.cells[name].append(job.finished() or self._run(job, name, "train", round_))
                 self.done += 1
                 self.save()
 
@@ -171,12 +175,12 @@ class _Comparing:
         """The first backend of `REFERENCES` that can run, with its tensors on disk if they are still needed."""
         checked = self.record.parity.backends
         for name in REFERENCES:
-            job = self._job("reference", name, self.out / "parity" / name)
+            job = self._job("reference", name, self._verdict_path(name).parent)
             result = job.finished()
             if result is None or (
                 result.status == "ok" and not job.tensors_path.exists() and self._unchecked(name)
             ):
-                result = self._run(job, "parity")
+                result = self._run(job, name, "parity")
             if result.status == "ok":
                 self.record.dataset, self.record.parity.reference = result.dataset, name
                 checked[name] = BackendParity(status="ok", ok=True)
@@ -189,7 +193,7 @@ class _Comparing:
         return any(name != reference and not self._verdict_path(name).exists() for name in self.backends)
 
     def _verdict_path(self, name: str) -> Path:
-        return self.out / "parity" / name / "verdict.json"
+        return self.out / "parity" / _folder(name) / "verdict.json"
 
     def _checked(self, name: str, reference: Job | None) -> BackendParity:
         """The verdict on a backend, from disk if it was reached before."""
@@ -197,7 +201,7 @@ class _Comparing:
         if path.exists():
             return BackendParity.model_validate_json(path.read_bytes())
         job = self._job("parity", name, path.parent)
-        result = self._run(job, "parity")
+        result = self._run(job, name, "parity")
         if result.status != "ok":
             found = BackendParity(status=result.status, reason=result.reason)
         elif reference is None:
@@ -220,20 +224,29 @@ class _Comparing:
             found.reason = "; ".join(f"{name}: {found.backends[name].reason}" for name in wrong)
         self.save()
 
+    def config_of(self, name: str) -> dict[str, Any]:
+        """The configuration that a backend runs: its own options before those that all share."""
+        section = backend_section(name)
+        shared = self.config["backend"] if _takes_rewrites(section["name"]) else {}
+        return {**self.config, "backend": {**shared, **section}}
+
     def _job(self, task: Literal["reference", "parity", "train"], name: str, out: Path) -> Job:
-        options = {key: value for key, value in self.config["backend"].items() if key != "name"}
-        backend = {"name": name, **(options if options and _takes_rewrites(name) else {})}
-        config = {**self.config, "backend": backend}
+        config = self.config_of(name)
         if task != "train":
             config = parity.checked(config)
         return Job(task=task, config=config, raw=self.roots.raw, cache=self.roots.cache, out=out)
 
-    def _run(self, job: Job, stage: Literal["parity", "train"], round_: int = 0) -> Result:
+    def _run(self, job: Job, name: str, stage: Literal["parity", "train"], round_: int = 0) -> Result:
         total = len({*self.backends, *REFERENCES[:1]}) + self.rounds * len(self.backends)
-        self.on_event(Progress(stage, job.config["backend"]["name"], round_, self.done, total, self.record))
+        self.on_event(Progress(stage, name, round_, self.done, total, self.record))
         result = self.execute(job)
         self.done += stage == "parity"
         return result
+
+
+def _folder(name: str) -> str:
+    """The name of a backend, with its options, as every file system takes it."""
+    return name.replace(":", ",")
 
 
 def _resolved(config: RunConfig[Any, Any], epochs: int | None) -> dict[str, Any]:

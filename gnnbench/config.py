@@ -138,7 +138,7 @@ def load(
         path: the file.
         overrides: `"section.key=value"` each, values in YAML, applied before validation.
         dataset: replaces the dataset section whole.
-        backend: a name that replaces the backend section whole.
+        backend: `"NAME[:key=value]..."`, replaces the backend section whole.
 
     Raises:
         ConfigError: with every problem of the file, one sentence each.
@@ -147,7 +147,7 @@ def load(
     if dataset is not None:
         raw["dataset"] = dict(dataset)
     if backend is not None:
-        raw["backend"] = {"name": backend}
+        raw["backend"] = backend_section(backend)
     for override in overrides:
         _apply(raw, override)
     return validate(raw, str(path))
@@ -168,6 +168,20 @@ def validate(raw: dict[str, Any], where: str) -> RunConfig[Any, Any]:
     if problems:
         raise ConfigError(*(f"{where}: {problem}" for problem in problems))
     return config
+
+
+def backend_section(spec: str) -> dict[str, Any]:
+    """The backend section, yet to be validated, that `"NAME[:key=value]..."` stands for; values are in YAML."""
+    name, *options = spec.split(":")
+    section: dict[str, Any] = {"name": name}
+    for option in options:
+        key, equals, text = option.partition("=")
+        if not (equals and key) or key in section:
+            raise ConfigError(
+                f"backend {spec!r}: write it as NAME:key=value, each key once, such as isplib:fold_norm=false"
+            )
+        section[key] = _value(text, f"backend {spec!r}")
+    return section
 
 
 def size_bytes(text: str, total_bytes: int) -> int:
@@ -204,13 +218,17 @@ def _apply(raw: dict[str, Any], override: str) -> None:
     section, dot, name = key.strip().partition(".")
     if not (equals and dot and name):
         raise ConfigError(f"--set {override}: write it as section.key=value, such as train.epochs=5")
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise ConfigError(f"--set {override}: the value {text!r} is not valid YAML") from None
+    value = _value(text, f"--set {override}")
     if not isinstance(raw.setdefault(section, {}), dict):
         raise ConfigError(f"--set {override}: section {section!r} holds {raw[section]!r}, not keys")
     raw[section][name] = value
+
+
+def _value(text: str, where: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise ConfigError(f"{where}: the value {text!r} is not valid YAML") from None
 
 
 def _section_type(

@@ -52,6 +52,42 @@ def test_a_reference_that_was_not_asked_for_gets_no_row(tmp_path: Path) -> None:
     assert ("train", "reference") not in runner.jobs
 
 
+def test_one_backend_with_different_options_is_several_rows(tmp_path: Path) -> None:
+    specs, jobs = ["pyg", "isplib", "isplib:transform_first=true:fold_norm=false"], []
+
+    class Watching(Runner):
+        def __call__(self, job: Job) -> Result:
+            jobs.append((job.task, job.config["backend"]))
+            return super().__call__(job)
+
+    told: list[Progress] = []
+    found = compared(tmp_path, Watching(), *specs, config=run_config(transform_first=False), on_event=told.append)
+    assert [row.backend for row in found.rows] == [*found.parity.backends] == specs
+    assert [row.status for row in found.rows] == ["ok"] * 3
+    for task in ("parity", "train"):
+        options = {tuple(backend.items()) for stage, backend in jobs if stage == task}
+        assert (("name", "isplib"), ("transform_first", False)) in options
+        assert (("name", "isplib"), ("transform_first", True), ("fold_norm", False)) in options
+    assert {event.backend for event in told} == {*specs}
+    assert {path.name for path in (tmp_path / "rounds" / "1").iterdir()} == {
+        "pyg",
+        "isplib",
+        "isplib,transform_first=true,fold_norm=false",
+    }
+    again = Runner()
+    assert compared(tmp_path, again, *specs, config=run_config(transform_first=False)) == found
+    assert again.jobs == []
+
+
+def test_every_wrong_option_of_a_backend_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    runner = Runner()
+    with pytest.raises(ConfigError, match=r"backend\.fold_norn: unknown key; did you mean 'fold_norm'"):
+        compared(tmp_path, runner, "pyg", "isplib:fold_norn=false")
+    with pytest.raises(ConfigError, match="backend 'isplib:fold_norm': write it as NAME:key=value"):
+        compared(tmp_path, runner, "pyg", "isplib:fold_norm")
+    assert runner.jobs == []
+
+
 @pytest.mark.parametrize("kill_after", range(9))
 def test_a_kill_at_any_moment_loses_no_finished_cell(tmp_path: Path, kill_after: int) -> None:
     class Killed(BaseException):

@@ -60,7 +60,8 @@ def _notes(found: Comparison) -> Iterator[str]:
     yield from parity(found.parity)
     for row in found.rows:
         if row.reason:
-            yield f"{row.backend}: {row.reason.removeprefix(f'backend {row.backend!r} is unavailable: ')}"
+            name = row.backend.partition(":")[0]
+            yield f"{row.backend}: {row.reason.removeprefix(f'backend {name!r} is unavailable: ')}"
     for row in found.rows:
         yield from kernels(row.bindings, row.backend)
     yield from graph(found.dataset_facts)
@@ -86,10 +87,12 @@ def parity(found: Parity) -> Iterator[str]:
 
 
 def _backend_row(row: Row) -> list[Cell]:
+    name, _, options = row.backend.partition(":")
+    who = Cell(name, options.replace(":", " "))
     if row.epoch_s is None:
-        return [Cell(row.backend), NOTHING, NOTHING, Cell(STATUS.get(row.status, row.status)), *[NOTHING] * 5]
+        return [who, NOTHING, NOTHING, Cell(STATUS.get(row.status, row.status)), *[NOTHING] * 5]
     return [
-        Cell(row.backend),
+        who,
         Cell(units.seconds(row.forward_s.median)) if row.forward_s else NOTHING,
         Cell(units.seconds(row.backward_s.median)) if row.backward_s else NOTHING,
         Cell(units.seconds(row.epoch_s.median), units.seconds(row.epoch_s.low, row.epoch_s.high)),
