@@ -6,22 +6,31 @@ import json
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from gnnbench import cli_ops
 from gnnbench.errors import ConfigError, GnnbenchError
-
-if TYPE_CHECKING:
-    from gnnbench.config import RunConfig
-    from gnnbench.report.tables import Table
-
-EXIT_CODES = (
-    "Exit codes: 0 success, 1 a run failed, 2 bad input, 3 parity red (a backend computed something else), "
-    "130 stopped by Ctrl-C."
+from gnnbench.options import (
+    DEMO,
+    EXIT_CODES,
+    Config,
+    DataRoot,
+    Epochs,
+    Json,
+    Limit,
+    Markdown,
+    Out,
+    Overrides,
+    Quiet,
+    Spec,
+    load,
+    names,
+    show,
+    watched,
 )
-DEMO = Path(__file__).with_name("demo.yaml")
 
 
 class Verbs(TyperGroup):
@@ -48,33 +57,6 @@ app = typer.Typer(
 
 datasets_app = typer.Typer(rich_markup_mode=None, epilog=EXIT_CODES)
 app.add_typer(datasets_app, name="datasets")
-
-Config = Annotated[
-    Path | None,
-    typer.Argument(metavar="CONFIG", help="YAML file of one run; without it, a small built-in synthetic graph."),
-]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a key of the configuration; repeatable."),
-]
-Spec = Annotated[
-    str,
-    typer.Option("--dataset", metavar="SPEC", help="Such as cora, ogbn-arxiv, synthetic:reddit:0.05, graph.mtx."),
-]
-DataRoot = Annotated[
-    Path | None, typer.Option(help="Where datasets are: else $GNNBENCH_DATA, else the user's cache folder.")
-]
-Limit = Annotated[
-    str,
-    typer.Option(
-        "--memory-limit", metavar="SIZE", help="Such as 16GiB or 80%; beyond it a run stops as out of memory."
-    ),
-]
-Epochs = Annotated[int | None, typer.Option(help="Epochs, instead of the configuration's.")]
-Out = Annotated[Path | None, typer.Option(help="Folder for what is written; without it a new one in runs/.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the result, and it alone, as JSON on standard output.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print neither progress nor tables.")]
-Markdown = Annotated[Path | None, typer.Option("--markdown", help="Write the table as Markdown too.")]
 
 
 @app.callback(invoke_without_command=True, no_args_is_help=True, epilog=EXIT_CODES)
@@ -124,9 +106,9 @@ def train(
         stored = results.load_result(resume / "results.json")
         loaded = configs.validate(stored.config, str(resume / "results.json"))
     else:
-        loaded = _load(config, overrides, dataset, epochs, memory_limit, backend)
+        loaded = load(config, overrides, dataset, epochs, memory_limit, backend)
     out = resume or out or results.new_folder(f"{(config or DEMO).stem}-{loaded.backend.name}")
-    view = live.TrainView(tables.console(sys.stderr)) if _watched(quiet) else None
+    view = live.TrainView(tables.console(sys.stderr)) if watched(quiet) else None
     with view or nullcontext():
         result = run.run(
             loaded, roots=datasets.roots(data_root), out=out, resume=resume is not None, on_event=view
@@ -134,7 +116,7 @@ def train(
     if csv:
         results.save_text(tables.to_csv(report.records(result)), csv)
     nothing_ran = not result.samples
-    _print(report.table(result, out), result.model_dump_json(indent=1), as_json, quiet or nothing_ran, markdown)
+    show(report.table(result, out), result.model_dump_json(indent=1), as_json, quiet or nothing_ran, markdown)
     if result.status != "ok":
         print(f"gnnbench: {result.reason}", file=sys.stderr)
         raise typer.Exit(130 if result.status == "interrupted" else 1)
@@ -168,13 +150,13 @@ def compare(
     from gnnbench.report import comparison as report
     from gnnbench.report import live, tables
 
-    loaded = _load(config, overrides, dataset, epochs, memory_limit)
+    loaded = load(config, overrides, dataset, epochs, memory_limit)
     out = out or results.new_folder(f"{(config or DEMO).stem}-compare")
-    view = live.CompareView(tables.console(sys.stderr)) if _watched(quiet) else None
+    view = live.CompareView(tables.console(sys.stderr)) if watched(quiet) else None
     with view or nullcontext():
         found = comparing.compare(
             loaded,
-            [name.strip() for name in backends.split(",") if name.strip()],
+            names(backends),
             rounds=rounds,
             out=out,
             roots=datasets.roots(data_root),
@@ -183,11 +165,14 @@ def compare(
         )
     if csv:
         results.save_text(tables.to_csv(report.records(found)), csv)
-    _print(report.table(found, out), found.model_dump_json(indent=1), as_json, quiet, markdown)
+    show(report.table(found, out), found.model_dump_json(indent=1), as_json, quiet, markdown)
     if found.status == "interrupted":
         print(f"gnnbench: stopped by Ctrl-C; the same command with --out {out} goes on", file=sys.stderr)
         raise typer.Exit(130)
     raise typer.Exit(found.exit_code)
+
+
+app.command(epilog=EXIT_CODES)(cli_ops.bench)
 
 
 @datasets_app.callback(invoke_without_command=True)
@@ -201,7 +186,7 @@ def datasets(ctx: typer.Context, data_root: DataRoot = None, as_json: Json = Fal
     roots = datasets.roots(data_root)
     found = describe.offers(roots)
     text = json.dumps([offer.model_dump(mode="json") for offer in found], indent=1)
-    _print(report.listing(found, roots), text, as_json)
+    show(report.listing(found, roots), text, as_json)
 
 
 @datasets_app.command(epilog=EXIT_CODES)
@@ -217,9 +202,9 @@ def info(
     from gnnbench import datasets, describe
     from gnnbench.report import datasets as report
 
-    loaded = _load(None, overrides, dataset=name)
+    loaded = load(None, overrides, dataset=name)
     found = describe.info(datasets.load(loaded.dataset, datasets.roots(data_root)))
-    _print(report.info(found), found.model_dump_json(indent=1), as_json)
+    show(report.info(found), found.model_dump_json(indent=1), as_json)
 
 
 @app.command(epilog=EXIT_CODES)
@@ -230,42 +215,9 @@ def doctor(data_root: DataRoot = None, as_json: Json = False) -> None:
     from gnnbench.report import installation as report
 
     found = examination.examine(datasets.roots(data_root))
-    _print(report.table(found), json.dumps(found, indent=1), as_json)
+    show(report.table(found), json.dumps(found, indent=1), as_json)
 
 
 def main() -> None:
     """The console script."""
     app(prog_name="gnnbench")
-
-
-def _load(
-    path: Path | None,
-    overrides: list[str] | None,
-    dataset: str = "",
-    epochs: int | None = None,
-    memory_limit: str = "",
-    backend: str = "",
-) -> RunConfig[Any, Any]:
-    from gnnbench import config, datasets
-
-    options = {"train.epochs": epochs, "measure.memory_limit": memory_limit or None}
-    short = [f"{key}={json.dumps(value)}" for key, value in options.items() if value is not None]
-    section = datasets.parse(dataset) if dataset else None
-    return config.load(path or DEMO, [*(overrides or []), *short], dataset=section, backend=backend or None)
-
-
-def _watched(quiet: bool) -> bool:
-    return sys.stderr.isatty() and not quiet
-
-
-def _print(table: Table, text: str, as_json: bool, quiet: bool = False, markdown: Path | None = None) -> None:
-    """Print `text` or draw `table`."""
-    from gnnbench import results
-    from gnnbench.report import tables
-
-    if markdown:
-        results.save_text(tables.markdown(table), markdown)
-    if as_json:
-        print(text)
-    elif not quiet:
-        tables.show(table, tables.console(sys.stdout))

@@ -40,16 +40,7 @@ def describe() -> dict[str, Any]:
     `packages`, `git`, `load_average` (1, 5 and 15 minutes). Names of host and user are left out.
     """
     return {
-        "cpu": {
-            "model": _try(_cpu_model),
-            "architecture": platform.machine(),
-            "physical_cores": _try(lambda: psutil.cpu_count(logical=False)),
-            "logical_cores": _try(psutil.cpu_count),
-            "usable_cores": _try(usable_cores),
-            "isa": _try(_isa),
-            "torch_isa": _try(torch.backends.cpu.get_cpu_capability),
-            "cache_bytes": _try(_caches),
-        },
+        "cpu": cpu(),
         "memory_bytes": _try(memory.total_bytes),
         "threads": threads(),
         "gpus": _try(_gpus) or [],
@@ -59,6 +50,20 @@ def describe() -> dict[str, Any]:
         "packages": {"gnnbench": gnnbench.__version__, **{name: _version(name) for name in PACKAGES}},
         "git": _try(_git),
         "load_average": _try(lambda: list(psutil.getloadavg())),
+    }
+
+
+def cpu() -> dict[str, Any]:
+    """The processor: what tells one machine from another."""
+    return {
+        "model": _try(_cpu_model),
+        "architecture": platform.machine(),
+        "physical_cores": _try(lambda: psutil.cpu_count(logical=False)),
+        "logical_cores": _try(psutil.cpu_count),
+        "usable_cores": _try(usable_cores),
+        "isa": _try(_isa),
+        "torch_isa": _try(torch.backends.cpu.get_cpu_capability),
+        "cache_bytes": _try(_caches),
     }
 
 

@@ -17,6 +17,9 @@ T = TypeVar("T")
 PHASES = ("forward", "backward", "optimizer")
 
 
+cpu_clock: Callable[[], float] = time.perf_counter  # monotonic seconds
+
+
 def clock(device: torch.device) -> Callable[[], float]:
     """Monotonic seconds, read after all work queued on `device` is done."""
 
@@ -24,7 +27,7 @@ def clock(device: torch.device) -> Callable[[], float]:
         torch.cuda.synchronize(device)
         return time.perf_counter()
 
-    return synchronised if device.type == "cuda" else time.perf_counter
+    return synchronised if device.type == "cuda" else cpu_clock
 
 
 class Recorder:

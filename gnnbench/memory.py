@@ -118,6 +118,12 @@ def total_bytes() -> int:
     return min([int(psutil.virtual_memory().total), *_cgroup_limits()])
 
 
+def limit_bytes(text: str, total: int | None = None) -> int:
+    """A size such as "16GiB" or "90%" in bytes, at most `total` or else the machine's memory."""
+    total = total or total_bytes()
+    return min(config.size_bytes(text, total), total)
+
+
 @contextmanager
 def limited(text: str, device: torch.device) -> Iterator[None]:
     """Make allocations beyond a size such as "16GiB" or "90%" fail inside the block.
@@ -133,7 +139,7 @@ def limited(text: str, device: torch.device) -> Iterator[None]:
     """
     on_cuda = device.type == "cuda"
     total = torch.cuda.get_device_properties(device).total_memory if on_cuda else total_bytes()
-    limit = min(config.size_bytes(text, total), total)
+    limit = limit_bytes(text, total)
     with _cuda_limit(limit / total, device) if on_cuda else _data_limit(limit, text):
         try:
             yield

@@ -18,7 +18,7 @@ import gnnbench
 from gnnbench import child, compare
 from gnnbench import run as running
 
-VERBS = (["train"], ["compare"], ["datasets"], ["datasets", "info"], ["doctor"])
+VERBS = (["train"], ["compare"], ["bench"], ["datasets"], ["datasets", "info"], ["doctor"])
 GAT = ("--set", "model.name=gat", "--set", "model.hidden=8", "--set", "model.heads=2")
 
 
@@ -326,3 +326,33 @@ def test_a_reader_that_leaves_is_no_error() -> None:
     assert process.stderr is not None
     assert process.stderr.read() == ""
     assert process.wait() in (0, 1)
+
+
+def test_bench_prints_its_rows(folder: Path) -> None:
+    command = ("bench", "spmm", "--graph", "synthetic:cora:0.05", "--widths", "4,8", "--against", "reference")
+    output = run(*command, "--json", "--plot", "speed.svg", "--csv", "rows.csv", "--out", "out")
+    assert output.code == 0
+    rows = json.loads(output.stdout)["rows"]
+    assert [(row["width"], row["implementation"]) for row in rows] == [
+        (width, name) for width in (4, 8) for name in ("isplib", "reference")
+    ]
+    assert all(at(row, "time_s.median") > 0 and at(row, "ratio.reference.ratio") > 0 for row in rows)
+    assert json.loads((folder / "out" / "bench.json").read_text()) == json.loads(output.stdout)
+    assert (folder / "speed.svg").read_text().startswith("<?xml")
+    with (folder / "rows.csv").open() as file:
+        assert [row["width"] for row in csv.DictReader(file)] == ["4", "4", "8", "8"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["spmv"], "unknown op 'spmv'; did you mean 'spmm'"),
+        (["spmm", "--widths", "16,x"], "'16,x' is not a list of numbers"),
+        (["spmm", "--graph", "coral"], "did you mean 'cora'"),
+        (["spmm", "--plot", "speed.gif"], "speed.gif: a plot is written as .png"),
+    ],
+)
+def test_bad_options_of_bench_are_named(arguments: list[str], words: str) -> None:
+    output = run("bench", *arguments)
+    assert output.code == 2
+    assert words in output.stderr

@@ -49,6 +49,7 @@ def test_there_are_commands_and_examples_of_every_kind() -> None:
     assert {command[1] for command in COMMANDS if command[0] == "gnnbench"} == {
         "train",
         "compare",
+        "bench",
         "datasets",
         "doctor",
     }
@@ -86,6 +87,9 @@ def test_every_command_runs(extended: None, monkeypatch: pytest.MonkeyPatch) -> 
                 spec = options[options.index("--dataset") + 1] if "--dataset" in options else ""
                 assert not spec or datasets.parse(spec)
                 extra = (*SHORT, *(() if spec.startswith("ring") else ("--dataset", "synthetic:cora:0.05")))
+            case ["gnnbench", "bench", *options]:
+                assert datasets.parse(options[options.index("--graph") + 1])
+                extra = ("--graph", "synthetic:cora:0.05", "--widths", "4")
             case ["gnnbench", *_]:
                 extra = ()
             case _:
@@ -102,12 +106,14 @@ def test_a_model_without_ops_of_ours_is_unsupported(extended: None) -> None:
 
 
 def test_the_json_names_are_those_of_the_schema() -> None:
+    from gnnbench.bench.records import Bench
     from gnnbench.comparison import Comparison
     from gnnbench.results import Result
 
-    named = TEXT[TEXT.index("### Names in the JSON") : TEXT.index("## Backends")]
-    known = str(Result.model_json_schema()) + str(Comparison.model_json_schema())
-    for name in re.findall(r"`([a-z][\w.|]+)`", named.replace(".BASELINE.", ".pyg.")):
+    named = TEXT[TEXT.index("### Names in the JSON") : TEXT.index("## Single ops")]
+    named += TEXT[TEXT.index("`bench --json`") : TEXT.index("## Backends")]
+    known = "".join(str(kind.model_json_schema()) for kind in (Result, Comparison, Bench))
+    for name in re.findall(r"`([a-z][\w.|]+)`", named.replace(".BASELINE.", ".pyg.").replace(".PEER.", ".")):
         for part in re.split(r"[.|]", name):
             assert f"'{part}'" in known, name
 

@@ -6,12 +6,13 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from gnnbench import units
-from gnnbench.report import comparison, run, tables
+from gnnbench.report import bench, comparison, run, tables
 from gnnbench.report.tables import Cell, Table
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from gnnbench.bench.records import Bench
     from gnnbench.compare import Progress
     from gnnbench.run import Event
 
@@ -86,6 +87,14 @@ class CompareView(View):
         table = comparison.table(event.comparison)
         lines = [table.title, *comparison.parity(event.comparison.parity), f"{what}, {event.backend}"]
         self.draw("\n".join(lines) + f" ({event.done + 1} of {event.total})", table)
+
+
+class BenchView(View):
+    """The table as far as it is known, and what runs now."""
+
+    def __call__(self, found: Bench, what: str) -> None:
+        """Show what is about to start."""
+        self.draw(f"{bench.title(found)}\n{what}", bench.table(found))
 
 
 def _position(train: dict[str, Any], repeat: int, epoch: int) -> str:

@@ -1,0 +1,19 @@
+"""Gathering of cache lines and nothing else, by `cython_kernels/ceiling.pyx`; no kernel over edges is faster."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from gnnbench.backends.isplib import _compiled
+from gnnbench.backends.isplib._compiled import addresses
+
+LINE_FLOATS = 16  # of a cache line
+
+
+def gather(table: Tensor, line: Tensor) -> Tensor:
+    """Add the rows of table [L, 16] float32 that line [T, K] int32 names, on T threads; sums [T, 16]."""
+    sums = torch.empty(len(line), LINE_FLOATS)
+    threads, share = line.shape
+    _compiled.ceiling.gather(*addresses(table, line, sums), share, _compiled.isa_level(), threads)
+    return sums

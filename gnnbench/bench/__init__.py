@@ -1,0 +1,250 @@
+"""Ops against their peers: checked, then timed in interleaved rounds, and held against the machine's ceilings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from gnnbench import environment, memory, results
+from gnnbench.bench import ceilings, peers
+from gnnbench.bench.check import TOLERANCE, Truth
+from gnnbench.bench.dgl import Dgl, DglCase
+from gnnbench.bench.ops import OPS, Case, Direction
+from gnnbench.bench.records import Bench, CellStatus, Row, Size, ratios, time_of
+from gnnbench.bench.rounds import Budget, interleaved
+from gnnbench.datasets import NodeDataset
+from gnnbench.errors import BackendUnavailable, ConfigError, OutOfMemory, UnsupportedOp, did_you_mean
+from gnnbench.graph import Graph
+
+OURS = "isplib"
+PEERS = ("torch-csr", "torch-scatter", "pyg", "dgl", "reference")
+STATUS: dict[type[Exception], CellStatus] = {
+    UnsupportedOp: "unsupported",
+    BackendUnavailable: "unavailable",
+    OutOfMemory: "oom",
+}
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What to run: every width with every number of heads, in every direction.
+
+    Raises:
+        ConfigError: an unknown op or peer, or a width that cannot be split among heads.
+    """
+
+    op: str
+    widths: Sequence[int] = (16, 32, 64, 128, 256)
+    heads: Sequence[int] = (1,)
+    against: Sequence[str] = ("torch-csr", "torch-scatter", "dgl")
+    backward: bool = False
+    weighted: bool = False
+
+    def __post_init__(self) -> None:
+        problems = [] if self.op in OPS else [f"unknown op {self.op!r}{did_you_mean(self.op, OPS)}"]
+        problems += [
+            f"unknown peer {name!r}{did_you_mean(name, PEERS)}" for name in self.against if name not in PEERS
+        ]
+        problems += [f"{size} is no width or number of heads" for size in (*self.widths, *self.heads) if size < 1]
+        if not problems and OPS[self.op].has_width:
+            problems += [
+                f"a width of {width} cannot be split among {heads} heads"
+                for width in self.widths
+                for heads in self.heads
+                if OPS[self.op].has_heads and width % heads
+            ]
+        if not self.widths or not self.heads:
+            problems.append("give at least one width and one number of heads")
+        if problems:
+            raise ConfigError(*problems)
+
+    def sizes(self) -> list[tuple[int, int]]:
+        """(width, heads) of every case."""
+        op = OPS[self.op]
+        if not op.has_width:
+            return [(heads, heads) for heads in self.heads]
+        return [(width, heads) for heads in (self.heads if op.has_heads else (1,)) for width in self.widths]
+
+    @property
+    def directions(self) -> tuple[Direction, ...]:
+        return ("forward", "backward") if self.backward else ("forward",)
+
+    @property
+    def implementations(self) -> list[str]:
+        return list(dict.fromkeys((OURS, *self.against)))
+
+
+def bench(
+    grid: Grid,
+    dataset: NodeDataset,
+    *,
+    out: Path,
+    cache: Path,
+    now: Callable[[], float],
+    dgl_python: str = "",
+    memory_limit: str = "90%",
+    budget: Budget = Budget(),
+    on_event: Callable[[Bench, str], None] = lambda *_: None,
+) -> Bench:
+    """Check and time everything in `grid` on one graph.
+
+    What fails becomes a row with its status and reason. `out/bench.json` is written after every case. Ctrl-C ends
+    the benchmark and keeps what was measured.
+
+    Args:
+        cache: where the ceilings of this machine are kept.
+        now: clock in seconds.
+        dgl_python: the interpreter that has DGL; empty for this one.
+        memory_limit: of this process and of DGL's, each.
+        on_event: hears what is about to start, and all that is known.
+
+    Raises:
+        GnnbenchError: `out` cannot be written.
+    """
+    graph = Graph.from_edge_index(dataset.edge_index, dataset.num_nodes, layout=peers.layout())
+    record = Bench(
+        op=grid.op,
+        graph=dataset.label,
+        size=Size(
+            nodes=graph.num_rows,
+            edges=graph.num_edges,
+            max_degree=int(graph.degree.max()),
+            symmetric=graph.is_symmetric,
+        ),
+        weighted=grid.weighted and not OPS[grid.op].has_heads,
+        peers=list(grid.against),
+        threads=torch.get_num_threads(),
+        environment=environment.describe(),
+        rows=[
+            Row(
+                op=grid.op, graph=dataset.label, width=width, heads=heads, direction=direction, implementation=name
+            )
+            for width, heads in grid.sizes()
+            for direction in grid.directions
+            for name in grid.implementations
+        ],
+    )
+    work = _Benching(grid, graph, record, out / "bench.json", now, dgl_python, memory_limit, budget, on_event)
+    results.save_json(record, work.path)
+    try:
+        with memory.limited(memory_limit, torch.device("cpu")):
+            on_event(record, "measuring what this machine can do at best")
+            record.ceilings = ceilings.find(cache, now)
+            for width, heads in grid.sizes():
+                work.case(width, heads)
+        record.status = "ok"
+    except KeyboardInterrupt:
+        pass
+    finally:
+        work.close()
+    results.save_json(record, work.path)
+    return record
+
+
+class _Benching:
+    """The cases of one benchmark and what they share; everything found out goes into `record`."""
+
+    def __init__(
+        self,
+        grid: Grid,
+        graph: Graph,
+        record: Bench,
+        path: Path,
+        now: Callable[[], float],
+        dgl_python: str,
+        memory_limit: str,
+        budget: Budget,
+        on_event: Callable[[Bench, str], None],
+    ) -> None:
+        self.grid, self.graph, self.record, self.path, self.now = grid, graph, record, path, now
+        self.dgl_python, self.budget, self.on_event = dgl_python, budget, on_event
+        self.memory_bytes = memory.limit_bytes(memory_limit)
+        self.dgl: Dgl | Exception | None = None
+
+    def case(self, width: int, heads: int) -> None:
+        """Check and time everybody on one case."""
+        case = Case(self.grid.op, self.graph, width, heads, self.grid.weighted)
+        truth = Truth(case)
+        self.record.checked_rows = min(truth.rows, self.record.checked_rows or truth.rows)
+        ready: dict[str, peers.Implementation] = {}
+        for name in self.grid.implementations:
+            rows = [self._row(case, direction, name) for direction in self.grid.directions]
+            try:
+                ready[name] = self._implementation(name, case)
+            except Exception as error:
+                for row in rows:
+                    _fail(row, error)
+        for direction in self.grid.directions:
+            self._direction(case, truth, direction, ready)
+            results.save_json(self.record, self.path)
+
+    def close(self) -> None:
+        """End DGL's process."""
+        if isinstance(self.dgl, Dgl):
+            self.dgl.close()
+
+    def _direction(
+        self, case: Case, truth: Truth, direction: Direction, ready: dict[str, peers.Implementation]
+    ) -> None:
+        rows = {name: self._row(case, direction, name) for name in self.grid.implementations}
+        size = f"width {case.width}" + f", {case.heads} heads" * (case.heads > 1)
+        what = f"{case.name} {direction}, {size}"
+        for name, implementation in ready.items():
+            self.on_event(self.record, f"{what}: checking {name}")
+            try:
+                error = truth.error(direction, implementation.outputs(direction, truth.grad_out))
+            except Exception as problem:
+                _fail(rows[name], problem)
+                continue
+            rows[name].error = error
+            if error > TOLERANCE:
+                rows[name].status = "wrong"
+                rows[name].reason = f"differs from float64 by {error:.2g}, more than {TOLERANCE:g}"
+        self.on_event(self.record, f"{what}: timing")
+        right = {name: one for name, one in ready.items() if rows[name].status == "pending"}
+        times = interleaved(
+            {
+                name: lambda samples, calls, one=one: one.time(direction, samples, calls)
+                for name, one in right.items()
+            },
+            self.budget,
+            lambda name, error: _fail(rows[name], error),
+        )
+        for name, samples in times.items():
+            self._conclude(rows[name], case, samples)
+        ratios(rows, self.grid.against)
+
+    def _implementation(self, name: str, case: Case) -> peers.Implementation:
+        if name != "dgl":
+            return peers.Local(case, peers.LOCAL[name](case), self.now)
+        if self.dgl is None:
+            try:
+                self.dgl = Dgl(self.dgl_python, self.graph, self.memory_bytes)
+                self.record.versions["dgl"] = self.dgl.version
+            except Exception as error:
+                self.dgl = error
+        if isinstance(self.dgl, Exception):
+            raise self.dgl
+        return DglCase(self.dgl, case)
+
+    def _row(self, case: Case, direction: Direction, name: str) -> Row:
+        key = case.width, case.heads, direction, name
+        return next(
+            row for row in self.record.rows if (row.width, row.heads, row.direction, row.implementation) == key
+        )
+
+    def _conclude(self, row: Row, case: Case, samples: list[list[float]]) -> None:
+        row.status, row.time_s = "ok", time_of(samples)
+        row.gather_bytes_per_s = case.gathered_bytes / row.time_s.median
+        if ceiling := self.record.ceilings:
+            traffic, gathered = case.compulsory(row.direction)
+            bound = max(traffic / ceiling.stream_bytes_per_s, gathered / ceiling.gather_bytes_per_s)
+            row.roofline_fraction = bound / row.time_s.median
+
+
+def _fail(row: Row, error: Exception) -> None:
+    row.status = "oom" if memory.is_exhaustion(error) else STATUS.get(type(error), "failed")
+    row.reason = str(error).partition("\n")[0] or type(error).__name__

@@ -1,0 +1,98 @@
+"""Whether an implementation computes the op: against float64 in plain torch, on as many rows as fit in memory."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from gnnbench.bench.ops import Case, Direction
+from gnnbench.graph import Graph
+from gnnbench.ops.kernels import Kernels
+
+TOLERANCE = 1e-3  # largest difference over the root mean square of the truth: rounding of long float32 sums
+TRUTH_BYTES = 1 << 29  # of one tensor of all sampled edges in float64
+
+
+class Truth:
+    """What a case must come to.
+
+    Where the graph is large, whole rows of it are sampled. Their results are exact, for a destination needs its
+    own edges only; gradients start from these rows alone, with zeros elsewhere.
+
+    Attributes:
+        grad_out: that of the case, zero outside of the sample.
+        rows: how many destinations are compared.
+    """
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        graph = case.graph
+        self._rows = _sample(graph, TRUTH_BYTES // (8 * case.width))
+        self.rows = self._rows.numel()
+        degree = graph.degree[self._rows]
+        rowptr = torch.zeros(self.rows + 1, dtype=torch.int64)
+        torch.cumsum(degree, 0, out=rowptr[1:])
+        first = torch.repeat_interleave(graph.rowptr[self._rows] - rowptr[:-1], degree)
+        self._edges = first + torch.arange(int(rowptr[-1]))
+        self._graph = Graph(rowptr, graph.col[self._edges], graph.num_cols)
+        if self.rows == graph.num_rows:
+            self.grad_out = case.grad_out
+        else:
+            sampled = self._rows if case.op.over == "destinations" else self._edges
+            self.grad_out = torch.zeros_like(case.grad_out)
+            self.grad_out[sampled] = case.grad_out[sampled]
+
+    def error(self, direction: Direction, found: list[Tensor]) -> float:
+        """Largest difference of any entry from the truth, over the truth's root mean square; NaN counts as inf."""
+        overs = (
+            [self.case.op.over]
+            if direction == "forward"
+            else [self.case.over[name] for name in self.case.op.grads]
+        )
+        parts = [self._part(over, tensor) for over, tensor in zip(overs, found, strict=True)]
+        truths = self._forward if direction == "forward" else self._backward
+        return max(_difference(part, truth) for part, truth in zip(parts, truths, strict=True))
+
+    @cached_property
+    def _forward(self) -> list[Tensor]:
+        return [self._out.detach()]
+
+    @cached_property
+    def _backward(self) -> list[Tensor]:
+        grad_out = self._part(self.case.op.over, self.case.grad_out)
+        return list(torch.autograd.grad(self._out, [self._inputs[name] for name in self.case.op.grads], grad_out))
+
+    @cached_property
+    def _inputs(self) -> dict[str, Tensor]:
+        case = self.case
+        parts = {name: self._part(case.over[name], tensor.detach()) for name, tensor in case.inputs.items()}
+        return {name: part.requires_grad_(name in case.op.grads) for name, part in parts.items()}
+
+    @cached_property
+    def _out(self) -> Tensor:
+        return self.case.op.call(Kernels(), self._graph, **self._inputs)
+
+    def _part(self, over: str, tensor: Tensor) -> Tensor:
+        """The sampled part of a tensor, in float64."""
+        chosen = {"destinations": self._rows, "edges": self._edges}.get(over)
+        return (tensor if chosen is None else tensor[chosen]).double()
+
+
+def _sample(graph: Graph, edges: int) -> Tensor:
+    """All rows, or the longest one and random others that have about `edges` edges together; ascending."""
+    if graph.num_edges <= edges:
+        return torch.arange(graph.num_rows)
+    order = torch.randperm(graph.num_rows, generator=torch.Generator().manual_seed(0))
+    fitting = order[graph.degree[order].cumsum(0) <= edges]
+    return torch.cat([fitting, graph.degree.argmax().view(1)]).unique()
+
+
+def _difference(found: Tensor, truth: Tensor) -> float:
+    if found.shape != truth.shape or not bool(found.isfinite().all()):
+        return float("inf")
+    if not truth.numel():
+        return 0.0
+    scale = truth.square().mean().sqrt()
+    return float((found - truth).abs().max() / (scale if scale else 1.0))

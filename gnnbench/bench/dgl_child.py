@@ -1,0 +1,151 @@
+"""DGL's side of a benchmark: run by the interpreter that has DGL, it knows nothing of this package.
+
+One request per line on standard input, one answer per line on standard output, both JSON. Tensors travel as
+.npy files in the folder given as argument.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import types
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+# DGL 2.1 checks the version of torch for this part only, which nothing here needs.
+sys.modules["dgl.graphbolt"] = types.ModuleType("dgl.graphbolt")
+os.environ.setdefault("DGLBACKEND", "pytorch")
+try:
+    import dgl
+    from dgl import ops
+    from dgl.nn.functional import edge_softmax
+
+    MISSING = ""
+except ImportError as error:
+    MISSING = str(error)
+
+FOLDER = Path(sys.argv[1])
+
+
+def tensor(name: str) -> Tensor:
+    return torch.from_numpy(np.load(FOLDER / f"{name}.npy"))
+
+
+def softmaxed(g: Any, score: Tensor, x: Tensor) -> Any:
+    return ops.u_mul_e_sum(g, x, edge_softmax(g, score))
+
+
+def spmm(g: Any, x: Tensor, value: Tensor | None = None) -> Any:
+    return ops.copy_u_sum(g, x) if value is None else ops.u_mul_e_sum(g, x, value)
+
+
+def spmm_max(g: Any, x: Tensor, value: Tensor | None = None) -> Any:
+    return ops.copy_u_max(g, x) if value is None else ops.u_mul_e_max(g, x, value)
+
+
+def sddmm(g: Any, a: Tensor, b: Tensor) -> Any:
+    return ops.v_dot_u(g, a, b).squeeze(-1)
+
+
+def gat(g: Any, x: Tensor, score_src: Tensor, score_dst: Tensor) -> Any:
+    score = ops.u_add_v(g, score_src.unsqueeze(-1), score_dst.unsqueeze(-1))
+    return softmaxed(g, torch.nn.functional.leaky_relu(score, 0.2), x)
+
+
+def gatv2(g: Any, x_src: Tensor, x_dst: Tensor, att: Tensor) -> Any:
+    both = torch.nn.functional.leaky_relu(ops.u_add_v(g, x_src, x_dst), 0.2)
+    return softmaxed(g, (both * att).sum(-1, keepdim=True), x_src)
+
+
+def dot(g: Any, query: Tensor, key: Tensor, value: Tensor) -> Any:
+    return softmaxed(g, ops.v_dot_u(g, query, key), value)
+
+
+CALLS: dict[str, Callable[..., Any]] = {
+    "spmm": spmm,
+    "spmm_max": spmm_max,
+    "sddmm": sddmm,
+    "edge_softmax": lambda g, score: edge_softmax(g, score),
+    "gat": gat,
+    "gatv2": gatv2,
+    "dot": dot,
+}
+
+
+class Bench:
+    """Answers requests; each method is one."""
+
+    def start(self, threads: int, memory_bytes: int) -> dict[str, Any]:
+        if MISSING:
+            raise ImportError(MISSING)
+        if memory_bytes and sys.platform == "linux":
+            import resource
+
+            resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
+        torch.set_num_threads(threads)
+        return {"version": dgl.__version__}
+
+    def graph(self, num_nodes: int) -> dict[str, Any]:
+        self.g = dgl.graph((tensor("col"), tensor("row")), num_nodes=num_nodes)
+        self.g.create_formats_()
+        return {}
+
+    def case(self, op: str, names: list[str], grads: list[str]) -> dict[str, Any]:
+        self.inputs = {name: tensor(name).requires_grad_(name in grads) for name in names}
+        self.leaves = [self.inputs[name] for name in grads]
+        self.call = lambda: CALLS[op](self.g, **self.inputs)
+        self.grad_out = tensor("grad_out")
+        return {}
+
+    def outputs(self, direction: str) -> dict[str, Any]:
+        if direction == "forward":
+            with torch.no_grad():
+                found: Sequence[Tensor] = [self.call()]
+        else:
+            found = torch.autograd.grad(self.call(), self.leaves, tensor("check_grad_out"))
+        for place, each in enumerate(found):
+            np.save(FOLDER / f"output_{place}.npy", each.numpy())
+        return {"count": len(found)}
+
+    def time(self, direction: str, samples: int, calls: int) -> dict[str, Any]:
+        if direction == "forward":
+            with torch.no_grad():
+                return {"seconds": timed(self.call, samples, calls)}
+        out, leaves, grad_out = self.call(), self.leaves, self.grad_out
+        work = partial(torch.autograd.grad, out, leaves, grad_out, retain_graph=True)
+        return {"seconds": timed(work, samples, calls)}
+
+
+def timed(work: Callable[[], Any], samples: int, calls: int) -> list[float]:
+    found = []
+    for _ in range(samples):
+        start = time.perf_counter()
+        for _ in range(calls):
+            work()
+        found.append((time.perf_counter() - start) / calls)
+    return found
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print must not look like an answer
+    bench = Bench()
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            answer = getattr(bench, request.pop("do"))(**request)
+        except Exception as error:
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()

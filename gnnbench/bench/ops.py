@@ -1,0 +1,167 @@
+"""The ops that can be benchmarked: their inputs, how they run on any kernels, and the memory traffic they need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from gnnbench.graph import Graph
+from gnnbench.ops import attention, edge, spmm
+from gnnbench.ops.kernels import Kernels
+
+Direction = Literal["forward", "backward"]
+Over = Literal["sources", "destinations", "edges", "nothing"]  # what the first dimension of a tensor runs over
+Shapes = dict[str, tuple[Over, tuple[int, ...]]]
+
+FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Op:
+    """One op.
+
+    Attributes:
+        shapes: (heads, channels per head) -> what each input runs over, and its other dimensions.
+        call: (kernels, graph, **inputs) -> output, differentiable.
+        gathers: rows of `width` floats that forward and backward must fetch for every edge: one for each
+            operand of a pass over the edges that belongs to the other end.
+        grads: inputs whose gradients the backward computes.
+        saved: inputs that the backward needs; None for all.
+        over: what the output runs over.
+        has_heads, has_width: whether it takes heads, and a width other than the number of heads.
+    """
+
+    shapes: Callable[[int, int], Shapes]
+    call: Callable[..., Tensor]
+    gathers: dict[Direction, int]
+    grads: tuple[str, ...]
+    saved: tuple[str, ...] | None = None
+    over: Over = "destinations"
+    has_heads: bool = True
+    has_width: bool = True
+
+
+def _aggregation(reduce: str, backward_gathers: int) -> Op:
+    def call(kernels: Kernels, graph: Graph, x: Tensor, value: Tensor | None = None) -> Tensor:
+        return spmm.spmm(kernels, graph, x, value, reduce)
+
+    return Op(
+        shapes=lambda _, channels: {"x": ("sources", (channels,)), "value": ("edges", ())},
+        call=call,
+        gathers={"forward": 1, "backward": backward_gathers},
+        grads=("x",),
+        saved=("value",),
+        has_heads=False,
+    )
+
+
+OPS = {
+    "spmm": _aggregation("sum", backward_gathers=1),
+    "spmm_max": _aggregation("max", backward_gathers=0),
+    "sddmm": Op(
+        shapes=lambda heads, channels: {
+            "a": ("destinations", (heads, channels)),
+            "b": ("sources", (heads, channels)),
+        },
+        call=edge.sddmm,
+        gathers={"forward": 1, "backward": 2},
+        grads=("a", "b"),
+        over="edges",
+    ),
+    "edge_softmax": Op(
+        shapes=lambda heads, _: {"score": ("edges", (heads,))},
+        call=edge.edge_softmax,
+        gathers={"forward": 0, "backward": 0},
+        grads=("score",),
+        over="edges",
+        has_width=False,
+    ),
+    "gat": Op(
+        shapes=lambda heads, channels: {
+            "x": ("sources", (heads, channels)),
+            "score_src": ("sources", (heads,)),
+            "score_dst": ("destinations", (heads,)),
+        },
+        call=attention.gat_attention,
+        gathers={"forward": 1, "backward": 2},
+        grads=("x", "score_src", "score_dst"),
+    ),
+    "gatv2": Op(
+        shapes=lambda heads, channels: {
+            "x_src": ("sources", (heads, channels)),
+            "x_dst": ("destinations", (heads, channels)),
+            "att": ("nothing", (heads, channels)),
+        },
+        call=attention.gatv2_attention,
+        gathers={"forward": 1, "backward": 3},
+        grads=("x_src", "x_dst", "att"),
+    ),
+    "dot": Op(
+        shapes=lambda heads, channels: {
+            "query": ("destinations", (heads, channels)),
+            "key": ("sources", (heads, channels)),
+            "value": ("sources", (heads, channels)),
+        },
+        call=attention.dot_attention,
+        gathers={"forward": 2, "backward": 4},
+        grads=("query", "key", "value"),
+    ),
+}
+
+
+class Case:
+    """An op on a graph with inputs drawn from a fixed seed, float32.
+
+    Attributes:
+        width: channels of all heads together.
+        inputs: by name; those in `op.grads` require gradients.
+        over: what the first dimension of each input runs over.
+        grad_out: what the backward starts from, shaped as the output.
+    """
+
+    def __init__(self, name: str, graph: Graph, width: int, heads: int = 1, weighted: bool = False) -> None:
+        self.name, self.op, self.graph, self.width, self.heads = name, OPS[name], graph, width, heads
+        channels = width // heads
+        shapes = self.op.shapes(heads, channels)
+        if "value" in shapes and not (weighted or self.op.has_heads):
+            del shapes["value"]
+        generator = torch.Generator().manual_seed(0)
+        scale = channels**-0.25 if name in ("gatv2", "dot") else 1.0  # so that scores stay moderate
+        self.over = {input_: over for input_, (over, _) in shapes.items()}
+        self.inputs = {
+            input_: torch.randn(*self._size(over), *rest, generator=generator).mul_(scale)
+            for input_, (over, rest) in shapes.items()
+        }
+        for input_ in self.op.grads:
+            self.inputs[input_].requires_grad_()
+        per_head = (heads,) if self.op.has_heads else ()
+        per_channel = (channels,) if self.op.over == "destinations" else ()
+        self.grad_out = torch.randn(*self._size(self.op.over), *per_head, *per_channel, generator=generator)
+
+    def _size(self, over: Over) -> tuple[int, ...]:
+        graph = self.graph
+        sizes = {"sources": graph.num_cols, "destinations": graph.num_rows, "edges": graph.num_edges}
+        return (sizes[over],) if over in sizes else ()
+
+    @property
+    def gathered_bytes(self) -> int:
+        """One row of `width` floats for every edge: what effective bandwidths count."""
+        return self.graph.num_edges * self.width * FLOAT_BYTES
+
+    def compulsory(self, direction: Direction) -> tuple[int, int]:
+        """Bytes that must cross the memory bus, every tensor once, and bytes gathered from the caches."""
+        op, graph = self.op, self.graph
+        traffic = self.grad_out.nbytes + graph.rowptr.nbytes  # the output, or its gradient
+        traffic += graph.col.nbytes if op.gathers[direction] else 0
+        if self.name == "spmm_max":
+            traffic += self.grad_out.nbytes  # arg_out
+        if direction == "forward":
+            traffic += sum(tensor.nbytes for tensor in self.inputs.values())
+        else:
+            kept = self.inputs if op.saved is None else set(op.saved) & self.inputs.keys()
+            traffic += sum(self.inputs[name].nbytes for name in (*kept, *op.grads))
+        return traffic, op.gathers[direction] * self.gathered_bytes

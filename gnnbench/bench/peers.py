@@ -1,0 +1,184 @@
+"""Implementations that run in this process: ours, the specification, PyTorch's CSR product, and PyG."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+import torch_geometric.nn
+from torch import Tensor
+from torch_geometric.utils import scatter, softmax
+
+from gnnbench.backends import isplib
+from gnnbench.bench.ops import Case, Direction
+from gnnbench.errors import BackendUnavailable, UnsupportedOp
+from gnnbench.ops.kernels import Kernels
+
+
+class Implementation(Protocol):
+    """One implementation of one case."""
+
+    def outputs(self, direction: Direction, grad_out: Tensor) -> list[Tensor]:
+        """The output, or the gradients of `case.op.grads` from `grad_out`."""
+
+    def time(self, direction: Direction, samples: int, calls: int) -> list[float]:
+        """Mean seconds of `calls` calls after each other, `samples` times; a backward excludes its forward."""
+
+
+class Local:
+    """A differentiable function in this process.
+
+    Args:
+        call: of no arguments, on the inputs of `case`.
+        now: clock in seconds.
+    """
+
+    def __init__(self, case: Case, call: Callable[[], Tensor], now: Callable[[], float]) -> None:
+        self.case, self.call, self.now = case, call, now
+
+    def outputs(self, direction: Direction, grad_out: Tensor) -> list[Tensor]:
+        if direction == "forward":
+            with torch.no_grad():
+                return [self.call()]
+        return list(torch.autograd.grad(self.call(), self._leaves(), grad_out))
+
+    def time(self, direction: Direction, samples: int, calls: int) -> list[float]:
+        if direction == "forward":
+            with torch.no_grad():
+                return self._timed(self.call, samples, calls)
+        out, leaves, grad_out = self.call(), self._leaves(), self.case.grad_out
+        return self._timed(lambda: torch.autograd.grad(out, leaves, grad_out, retain_graph=True), samples, calls)
+
+    def _leaves(self) -> list[Tensor]:
+        return [self.case.inputs[name] for name in self.case.op.grads]
+
+    def _timed(self, work: Callable[[], Any], samples: int, calls: int) -> list[float]:
+        found = []
+        for _ in range(samples):
+            start = self.now()
+            for _ in range(calls):
+                work()
+            found.append((self.now() - start) / calls)
+        return found
+
+
+def ours(case: Case) -> Callable[[], Tensor]:
+    """Our kernels by the differentiable ops that models run."""
+    if reasons := isplib.Backend.unavailable():
+        raise BackendUnavailable("; ".join(reasons))
+    return _by_ops(isplib.IsplibKernels(), case)
+
+
+def reference(case: Case) -> Callable[[], Tensor]:
+    """The specification in plain torch, in float32."""
+    return _by_ops(Kernels(), case)
+
+
+def torch_csr(case: Case) -> Callable[[], Tensor]:
+    """PyTorch's product with a sparse CSR matrix, which MKL computes on Intel's and AMD's processors."""
+    if case.name != "spmm":
+        raise UnsupportedOp(case.name, ["torch's sparse CSR matrices have a sum product only"])
+    graph = case.graph
+    value = case.inputs.get("value", torch.ones(graph.num_edges))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that torch's CSR is in beta, and does not check what Graph did
+        # MKL as torch is linked with it takes 32-bit indices; others would be converted at every call.
+        matrix = torch.sparse_csr_tensor(graph.rowptr.int(), graph.col, value, (graph.num_rows, graph.num_cols))
+    return lambda: matrix @ case.inputs["x"]
+
+
+def torch_scatter(case: Case) -> Callable[[], Tensor]:
+    """What PyG does without its convs: messages of all edges in memory, then `scatter` and `softmax` of PyG."""
+    row, col, inputs, nodes = case.graph.row, case.graph.col.long(), case.inputs, case.graph.num_rows
+
+    def spmm() -> Tensor:
+        message = inputs["x"].index_select(0, col)
+        if "value" in inputs:
+            message = message * inputs["value"].unsqueeze(-1)
+        return scatter(message, row, dim_size=nodes, reduce="max" if case.name == "spmm_max" else "sum")
+
+    def sddmm(a: str = "a", b: str = "b") -> Tensor:
+        return (inputs[a].index_select(0, row) * inputs[b].index_select(0, col)).sum(-1)
+
+    def mix(score: Tensor, x: Tensor) -> Tensor:
+        alpha = softmax(score, row, num_nodes=nodes)
+        return scatter(x.index_select(0, col) * alpha.unsqueeze(-1), row, dim_size=nodes)
+
+    def gat() -> Tensor:
+        score = inputs["score_src"].index_select(0, col) + inputs["score_dst"].index_select(0, row)
+        return mix(torch.nn.functional.leaky_relu(score, 0.2), inputs["x"])
+
+    def gatv2() -> Tensor:
+        both = inputs["x_src"].index_select(0, col) + inputs["x_dst"].index_select(0, row)
+        score = (torch.nn.functional.leaky_relu(both, 0.2) * inputs["att"]).sum(-1)
+        return mix(score, inputs["x_src"])
+
+    calls: dict[str, Callable[[], Tensor]] = {
+        "spmm": spmm,
+        "spmm_max": spmm,
+        "sddmm": sddmm,
+        "edge_softmax": lambda: softmax(inputs["score"], row, num_nodes=nodes),
+        "gat": gat,
+        "gatv2": gatv2,
+        "dot": lambda: mix(sddmm("query", "key"), inputs["value"]),
+    }
+    return calls[case.name]
+
+
+def pyg(case: Case) -> Callable[[], Tensor]:
+    """The attention of PyG's own convs, without their linear layers."""
+    inputs, heads, channels = case.inputs, case.heads, case.width // case.heads
+    edge_index = torch.stack([case.graph.col.long(), case.graph.row])
+    size = (case.graph.num_cols, case.graph.num_rows)
+    made: dict[str, Any] = {"bias": False, "add_self_loops": False}
+    if case.name == "gat":
+        conv = torch_geometric.nn.GATConv(channels, channels, heads, **made)
+
+        def gat() -> Tensor:
+            scores = inputs["score_src"], inputs["score_dst"]
+            alpha = conv.edge_updater(edge_index, alpha=scores, edge_attr=None, size=size)
+            return conv.propagate(edge_index, x=(inputs["x"], inputs["x"]), alpha=alpha, size=size)
+
+        return gat
+    if case.name == "gatv2":
+        conv = torch_geometric.nn.GATv2Conv(channels, channels, heads, **made)
+        del conv.att  # the parameter, for the input takes its place
+        conv.att = inputs["att"].unsqueeze(0)
+
+        def gatv2() -> Tensor:
+            x = inputs["x_src"], inputs["x_dst"]
+            alpha = conv.edge_updater(edge_index, x=x, edge_attr=None, size=size)
+            return conv.propagate(edge_index, x=x, alpha=alpha, size=size)
+
+        return gatv2
+    if case.name == "dot":
+        conv = torch_geometric.nn.TransformerConv(channels, channels, heads, bias=False)
+
+        def dot() -> Tensor:
+            query = inputs["query"] * channels**0.5  # which the conv divides by
+            return conv.propagate(
+                edge_index, query=query, key=inputs["key"], value=inputs["value"], edge_attr=None, size=size
+            )
+
+        return dot
+    raise UnsupportedOp(case.name, ["PyG has a conv of its own for gat, gatv2 and dot only"])
+
+
+LOCAL: dict[str, Callable[[Case], Callable[[], Tensor]]] = {
+    "isplib": ours,
+    "reference": reference,
+    "torch-csr": torch_csr,
+    "torch-scatter": torch_scatter,
+    "pyg": pyg,
+}
+
+
+def layout() -> Kernels | None:
+    """Who sorts the graph's edges: our kernels where they are built."""
+    return None if isplib.MISSING else isplib.IsplibKernels()
+
+
+def _by_ops(kernels: Kernels, case: Case) -> Callable[[], Tensor]:
+    return lambda: case.op.call(kernels, case.graph, **case.inputs)

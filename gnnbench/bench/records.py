@@ -1,0 +1,115 @@
+"""The record of a benchmark: its schema, and the figures that are drawn from samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from pydantic import Field
+
+from gnnbench import stats
+from gnnbench.results import Record
+
+SCHEMA_VERSION: Literal[1] = 1
+CellStatus = Literal["pending", "ok", "wrong", "unavailable", "unsupported", "oom", "failed"]
+
+
+class Time(Record):
+    """Seconds of one call."""
+
+    median: float
+    low: float = Field(description="lower end of the 95% bootstrap interval of the median")
+    high: float = Field(description="upper end of it")
+    samples: list[list[float]] = Field(description="one list per round")
+
+
+class Ratio(Record):
+    """How many times faster, with the 95% bootstrap interval."""
+
+    ratio: float
+    low: float
+    high: float
+
+
+class Row(Record):
+    """One implementation on one case; figures are None where status is not ok."""
+
+    op: str
+    graph: str
+    width: int = Field(description="channels of all heads together")
+    heads: int
+    direction: Literal["forward", "backward"]
+    implementation: str
+    status: CellStatus = "pending"
+    reason: str = Field("", description="one sentence where status is not ok")
+    error: float | None = Field(None, description="largest difference from float64 over its root mean square")
+    time_s: Time | None = None
+    ratio: dict[str, Ratio | None] = Field({}, description="by peer; its time over this one's")
+    gather_bytes_per_s: float | None = Field(None, description="edges x width x 4 bytes over the time")
+    roofline_fraction: float | None = Field(
+        None, description="time that the machine's ceilings allow over the time; None where they are not known"
+    )
+
+
+class Ceilings(Record):
+    """What this machine reaches at best, in bytes per second, with all threads."""
+
+    stream_bytes_per_s: float = Field(description="reading and writing arrays much larger than the caches")
+    gather_bytes_per_s: float = Field(description="random cache lines from a table in the L2 cache")
+
+
+class Size(Record):
+    """The graph."""
+
+    nodes: int
+    edges: int
+    max_degree: int
+    symmetric: bool
+
+
+class Bench(Record):
+    """Everything known about one benchmark."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    status: Literal["ok", "interrupted"] = "interrupted"
+    op: str
+    graph: str = Field(description="the dataset's label, with what is synthetic")
+    size: Size
+    weighted: bool = Field(description="whether edges have values, in spmm and spmm_max")
+    peers: list[str]
+    threads: int
+    ceilings: Ceilings | None = Field(None, description="None where the kernels are not built")
+    environment: dict[str, Any] = Field({}, description="see `gnnbench.environment.describe`")
+    versions: dict[str, str] = Field({}, description="of peers in another interpreter")
+    checked_rows: int | None = Field(
+        None, description="destinations whose results were checked, the fewest of all cases"
+    )
+    rows: list[Row]
+
+    @property
+    def exit_code(self) -> int:
+        """0; 1 if nothing ran; 3 if the isplib kernels computed something else."""
+        if any(row.status == "wrong" for row in self.rows if row.implementation == "isplib"):
+            return 3
+        return 0 if any(row.status == "ok" for row in self.rows) else 1
+
+
+def time_of(samples: Sequence[Sequence[float]]) -> Time:
+    """The figures of one implementation's rounds."""
+    median, low, high = stats.median_interval(samples)
+    return Time(median=median, low=low, high=high, samples=[list(round_) for round_ in samples])
+
+
+def ratios(rows: Mapping[str, Row], peers: Sequence[str]) -> None:
+    """Set how every row of one case and direction compares with `peers`."""
+    for row in rows.values():
+        row.ratio = {peer: _ratio(rows[peer], row) for peer in peers}
+
+
+def _ratio(peer: Row, row: Row) -> Ratio | None:
+    if peer.time_s is None or row.time_s is None:
+        return None
+    if peer is row:
+        return Ratio(ratio=1.0, low=1.0, high=1.0)
+    ratio, low, high = stats.ratio_interval(peer.time_s.samples, row.time_s.samples)
+    return Ratio(ratio=ratio, low=low, high=high)

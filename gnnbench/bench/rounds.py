@@ -1,0 +1,92 @@
+"""Interleaved rounds: everybody's samples are taken next to each other, never at the same time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+SAMPLES = 8  # at most, of one round
+QUICK_S = 0.1  # a call below this has one untimed before every round, as others have used the caches meanwhile
+
+
+class Timed(Protocol):
+    """What can be timed."""
+
+    def __call__(self, samples: int, calls: int) -> list[float]:
+        """Mean seconds of `calls` calls after each other, `samples` times."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How often to measure.
+
+    Attributes:
+        rounds: for every contestant, but two for one that is slow.
+        least_s: seconds to measure one contestant for, in all rounds together.
+        most_s: seconds after which a slow one gets fewer rounds.
+    """
+
+    rounds: int = 5
+    least_s: float = 0.2
+    most_s: float = 20.0
+
+
+@dataclass
+class _Share:
+    rounds: int
+    samples: int
+    calls: int
+    warm: bool
+
+
+def interleaved(
+    contestants: Mapping[str, Timed], budget: Budget, failed: Callable[[str, Exception], Any]
+) -> dict[str, list[list[float]]]:
+    """Seconds per call, one list per round, of every contestant that came to the end; `failed` hears of others.
+
+    Contestants have run before, so that one more call tells what they need; the order rotates.
+    """
+    shares: dict[str, _Share] = {}
+    found: dict[str, list[list[float]]] = {name: [] for name in contestants}
+
+    def attempt(work: Callable[[str], None], name: str) -> None:
+        try:
+            work(name)
+        except Exception as error:
+            del found[name]
+            failed(name, error)
+
+    def plan(name: str) -> None:
+        seconds = contestants[name](1, 1)[0]
+        shares[name] = _share(min([seconds, *contestants[name](3, 1)]) if seconds < QUICK_S else seconds, budget)
+
+    def measure(name: str) -> None:
+        share = shares[name]
+        if share.warm:
+            contestants[name](1, 1)
+        found[name].append(contestants[name](share.samples, share.calls))
+
+    for name in contestants:
+        attempt(plan, name)
+    for round_ in range(budget.rounds):
+        names = list(found)
+        for name in rotated(names, round_):
+            if round_ < shares[name].rounds:
+                attempt(measure, name)
+    return found
+
+
+def rotated(names: list[str], by: int) -> list[str]:
+    """`names` from the one at `by` on, so that each comes first equally often."""
+    first = by % len(names) if names else 0
+    return [*names[first:], *names[:first]]
+
+
+def _share(seconds: float, budget: Budget) -> _Share:
+    """How to spend the budget on calls of so many seconds."""
+    rounds = budget.rounds if seconds * budget.rounds <= budget.most_s else min(2, budget.rounds)
+    wanted = max(1, math.ceil(budget.least_s / budget.rounds / max(seconds, 1e-9)))
+    samples = min(SAMPLES, wanted)
+    return _Share(rounds, samples, math.ceil(wanted / samples), seconds < QUICK_S)

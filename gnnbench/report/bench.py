@@ -1,0 +1,121 @@
+"""A benchmark of one op as a table: ours, the share of the machine's ceilings it reaches, and every peer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gnnbench import units
+from gnnbench.report.run import STATUS, machine
+from gnnbench.report.tables import Cell, Table
+
+if TYPE_CHECKING:
+    from gnnbench.bench.records import Bench, Ratio, Row
+    from gnnbench.plots import Panel
+
+NOTHING = Cell("–")
+OURS = "isplib"
+
+
+def table(found: Bench, saved: Path | None = None) -> Table:
+    """One line per case and direction.
+
+    Args:
+        saved: the folder that it is kept in.
+    """
+    absent = ("unsupported", "unavailable")  # everywhere, so that the reason below the table is enough
+    ran = {row.implementation for row in found.rows if row.status not in absent}
+    peers = [peer for peer in found.peers if peer != OURS and peer in ran]
+    heading = [
+        "heads" if found.op == "edge_softmax" else "width",
+        OURS,
+        "gathers",
+        "of\nceiling",
+        *(text for peer in peers for text in (peer, f"{OURS} vs\n{peer}")),
+    ]
+    rows = [
+        [
+            Cell(_case(ours, found.op)),
+            _time(ours),
+            Cell(f"{ours.gather_bytes_per_s / 1e9:.1f} GB/s") if ours.gather_bytes_per_s else NOTHING,
+            Cell(f"{ours.roofline_fraction:.0%}") if ours.roofline_fraction else NOTHING,
+            *(cell for peer in peers for cell in (_time(case[peer]), _ratio(ours.ratio.get(peer)))),
+        ]
+        for case in _cases(found)
+        for ours in [case[OURS]]
+    ]
+    where = [f"Results: {saved / 'bench.json'}"] if saved else []
+    return Table(heading, rows, title=title(found), notes=[*_notes(found), *where])
+
+
+def title(found: Bench) -> str:
+    """The op and the graph."""
+    return f"{found.op}{' with edge values' if found.weighted else ''} on {found.graph}"
+
+
+def records(found: Bench) -> list[dict[str, Any]]:
+    """Every row in numbers, with the names of its JSON."""
+    return [row.model_dump(exclude_none=True) for row in found.rows]
+
+
+def panels(found: Bench) -> list[Panel]:
+    """Speed against width, one line per implementation; one panel per direction and number of heads."""
+    from gnnbench.plots import Line, Panel
+
+    lines: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for row in found.rows:
+        heads = f", {row.heads} heads" if row.heads > 1 and found.op != "edge_softmax" else ""
+        of_panel = lines.setdefault(row.direction + heads, {})
+        if row.gather_bytes_per_s:
+            of_panel.setdefault(row.implementation, []).append((row.width, row.gather_bytes_per_s / 1e9))
+    across = "heads" if found.op == "edge_softmax" else "width"
+    return [
+        Panel(name, across, "edges x width x 4 bytes over time, GB/s", [Line(*line) for line in of_panel.items()])
+        for name, of_panel in lines.items()
+    ]
+
+
+def _cases(found: Bench) -> Iterator[dict[str, Row]]:
+    cases: dict[tuple[int, int, str], dict[str, Row]] = {}
+    for row in found.rows:
+        cases.setdefault((row.heads, row.width, row.direction), {})[row.implementation] = row
+    yield from cases.values()
+
+
+def _case(row: Row, op: str) -> str:
+    heads = f", {row.heads} heads" if row.heads > 1 and op != "edge_softmax" else ""
+    return f"{row.width}{heads}{', backward' if row.direction == 'backward' else ''}"
+
+
+def _time(row: Row) -> Cell:
+    if row.time_s is None:
+        return NOTHING if row.status == "pending" else Cell(STATUS.get(row.status, row.status))
+    return Cell(units.seconds(row.time_s.median), units.seconds(row.time_s.low, row.time_s.high))
+
+
+def _ratio(found: Ratio | None) -> Cell:
+    return Cell(units.ratio(found.ratio), units.ratio(found.low, found.high)) if found else NOTHING
+
+
+def _notes(found: Bench) -> Iterator[str]:
+    for name, reason in dict.fromkeys((row.implementation, row.reason) for row in found.rows if row.reason):
+        yield f"{name}: {reason}"
+    rows = units.count(found.checked_rows or 0)
+    sampled = f"{rows} of its rows" if found.checked_rows != found.size.nodes else "all of its rows"
+    yield f"Checked before timing: every result against float64 on {sampled}"
+    if found.ceilings:
+        yield (
+            f"Ceilings of this machine: {found.ceilings.stream_bytes_per_s / 1e9:.1f} GB/s streamed from memory, "
+            f"{found.ceilings.gather_bytes_per_s / 1e9:.0f} GB/s gathered from the L2 cache. The share is that of "
+            "the time which the slower of both allows, every tensor crossing the bus once; it can pass 100% where "
+            "tensors stay in the caches"
+        )
+    size = found.size
+    yield (
+        f"Graph: {units.count(size.nodes)} nodes, {units.count(size.edges)} edges, largest in-degree "
+        f"{units.count(size.max_degree)}, {'symmetric' if size.symmetric else 'not symmetric'}"
+    )
+    yield from machine(found.environment)
+    if found.versions:
+        yield "Peers: " + ", ".join(f"{name} {version}" for name, version in found.versions.items())
