@@ -42,7 +42,7 @@ def bench(
     csv: Annotated[Path | None, typer.Option("--csv", help="Write every row as CSV too.")] = None,
     markdown: Markdown = None,
 ) -> None:
-    """Time one op of the isplib kernels against its peers and the ceilings of this machine."""
+    """Time one op against its peers and this machine."""
     import torch
 
     from gnnbench import bench as benchmark
