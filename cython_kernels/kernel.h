@@ -5,9 +5,13 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
 
 typedef void kernel_fn(const void *task, int64_t begin, int64_t end);
 typedef kernel_fn *kernel_table[3][2][5];
+typedef kernel_fn *longest_table[3][2];
 
 #define PASTE_(name, isa, real, lanes) name##_##isa##_##real##_##lanes
 #define PASTE(name, isa, real, lanes) PASTE_(name, isa, real, lanes)
@@ -18,6 +22,20 @@ typedef kernel_fn *kernel_table[3][2][5];
 #define STORE(to, v) (*(KERNEL(unaligned) *)(to) = (v))
 #define AHEAD 12 /* edges between a prefetch and its use */
 #define INLINE static inline __attribute__((always_inline, unused))
+
+/* Splits `width` columns into even ranges of at most MOST vectors, and runs RANGE(n) on the columns from..to of each:
+ * n, the number of its vectors, is a constant, so that they can stay in registers. */
+#define CASE(n)                                                                                                   \
+    case n:                                                                                                       \
+        if (n <= MOST) { RANGE(n); }                                                                              \
+        break;
+#define EACH_RANGE(width)                                                                                         \
+    const int64_t vectors = ((width) + LANES - 1) / LANES, ranges = (vectors + MOST - 1) / MOST;                  \
+    for (int64_t range = 0; range < ranges; range++) {                                                            \
+        const int64_t first = vectors * range / ranges, next = vectors * (range + 1) / ranges;                    \
+        const int64_t from = first * LANES, to = next * LANES < (width) ? next * LANES : (width);                 \
+        switch (next - first) { CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) CASE(7) CASE(8) }                 \
+    }
 
 #if defined(__x86_64__) && !defined(GNNBENCH_BASELINE_ONLY)
 #define HAVE_X86_LEVELS 1
@@ -33,6 +51,16 @@ typedef kernel_fn *kernel_table[3][2][5];
 #define KERNELS(name)                                                                                             \
     {{{name##_baseline_float_1, name##_baseline_float_2, name##_baseline_float_4},                                \
       {name##_baseline_double_1, name##_baseline_double_2}}}
+#endif
+
+/* The copies with the longest vectors, of kernels that need no others. */
+#ifdef HAVE_X86_LEVELS
+#define LONGEST(name)                                                                                             \
+    {{name##_baseline_float_4, name##_baseline_double_2},                                                         \
+     {name##_avx2_float_8, name##_avx2_double_4},                                                                 \
+     {name##_avx512_float_16, name##_avx512_double_8}}
+#else
+#define LONGEST(name) {{name##_baseline_float_4, name##_baseline_double_2}}
 #endif
 
 /* The highest level this processor runs: 0 baseline (SSE2, NEON), 1 AVX2 with FMA, 2 AVX-512. */

@@ -59,30 +59,14 @@ INLINE void KERNEL(sddmm_range)(const struct sddmm *s, int64_t begin, int64_t en
     }
 }
 
-#define CASE(n)                                                                                                   \
-    case n: KERNEL(sddmm_range)(s, begin, end, head, from, to - from, n); break;
+#define RANGE(n) KERNEL(sddmm_range)(s, begin, end, head, from, to - from, n)
 
 static void KERNEL(sddmm)(const void *task, int64_t begin, int64_t end) {
     const struct sddmm *s = (const struct sddmm *)task;
-    const int64_t vectors = (s->width + LANES - 1) / LANES, ranges = (vectors + MOST - 1) / MOST;
-    for (int64_t head = 0; head < s->heads; head++)
-        for (int64_t range = 0; range < ranges; range++) {
-            const int64_t first = vectors * range / ranges, next = vectors * (range + 1) / ranges;
-            const int64_t from = first * LANES, to = next * LANES < s->width ? next * LANES : s->width;
-            switch (next - first) {
-                CASE(1)
-                CASE(2)
-#if LANES == FULL
-                CASE(3)
-                CASE(4)
-                CASE(5)
-                CASE(6)
-                CASE(7)
-                CASE(8)
-#endif
-            }
-        }
+    for (int64_t head = 0; head < s->heads; head++) {
+        EACH_RANGE(s->width)
+    }
 }
-#undef CASE
+#undef RANGE
 #undef MOST
 #undef SHUFFLE

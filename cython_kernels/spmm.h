@@ -6,9 +6,11 @@ struct spmm {
     const int32_t *col;    /* [E] */
     const void *value;     /* [E, heads], or NULL for ones */
     const void *x;         /* [M, heads * width] */
+    void *packed;          /* [M, 64 bytes per 32 columns], x in bf16 */
     void *out;             /* [N, heads * width] */
     int32_t *arg_out;      /* [N, width], extrema only */
-    int64_t heads, width, ahead; /* ahead: edges between a prefetch and its use, 0 for none */
+    int64_t heads, width;
+    int64_t ahead; /* edges between a prefetch and its use, 0 for none */
     int mean, min;
 };
 
@@ -17,14 +19,17 @@ struct blocked {
     const int64_t *rowptr; /* [N + 1], of the graph itself */
     const int32_t *start;  /* [blocks, N + 1], where each row's edges to a block begin */
     const uint16_t *local; /* [E], column within its block */
-    const void *value;     /* [E] in the order of the graph, or NULL for ones */
+    const void *value;     /* [E] in the order of the graph */
     const void *x;         /* [M, width] */
-    void *ordered;         /* [E], value in the order of the plan */
+    void *ordered;         /* [E], value in the order of the plan, or NULL for ones */
     void *packed;          /* [M, 64 bytes], the columns of x at hand */
-    void *sums;            /* [N, 64 bytes], partial sums of them */
+    void *sums;            /* [N, 64 bytes], or twice that in bf16: what earlier blocks came to */
     void *out;             /* [N, width] */
+    void *from;            /* [N, 64 bytes], edges that `sums` came from, extrema only */
+    int32_t *seen;         /* [N], edges in earlier rows and blocks, extrema only */
+    int32_t *arg_out;      /* [N, width], extrema only */
     int64_t rows, width, column, blocks;
-    int shift, mean;
+    int shift, mean, min, bf16;
 };
 
 #define TEMPLATE "spmm_sum.h"
@@ -35,8 +40,17 @@ static kernel_table spmm_sum_kernels = KERNELS(spmm_sum);
 #include "isa.h"
 static kernel_table spmm_extremum_kernels = KERNELS(spmm_extremum);
 
+#define TEMPLATE "spmm_bf16.h"
+#include "isa.h"
+static longest_table bf16_pack_kernels = LONGEST(bf16_pack);
+static longest_table bf16_sum_kernels = LONGEST(bf16_sum);
+
 #define TEMPLATE "spmm_blocked.h"
 #include "isa.h"
-static kernel_table blocked_pack_kernels = KERNELS(blocked_pack);
-static kernel_table blocked_order_kernels = KERNELS(blocked_order);
-static kernel_table blocked_gather_kernels = KERNELS(blocked_gather);
+static longest_table blocked_order_kernels = LONGEST(blocked_order);
+static longest_table blocked_pack_kernels = LONGEST(blocked_pack);
+static longest_table blocked_sum_kernels = LONGEST(blocked_sum);
+
+#define TEMPLATE "spmm_blocked_extremum.h"
+#include "isa.h"
+static longest_table blocked_extremum_kernels = LONGEST(blocked_extremum);

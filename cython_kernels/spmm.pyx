@@ -5,11 +5,13 @@ include "rows.pxi"
 from libc.stdint cimport uint16_t
 
 cdef extern from "spmm.h":
+    ctypedef kernel_fn *longest_table[3][2]
     struct spmm:
         const int64_t *rowptr
         const int32_t *col
         const void *value
         const void *x
+        void *packed
         void *out
         int32_t *arg_out
         int64_t heads, width, ahead
@@ -24,10 +26,14 @@ cdef extern from "spmm.h":
         void *packed
         void *sums
         void *out
+        void *from_ "from"
+        int32_t *seen
+        int32_t *arg_out
         int64_t rows, width, column, blocks
-        int shift, mean
+        int shift, mean, min, bf16
     kernel_table spmm_sum_kernels, spmm_extremum_kernels
-    kernel_table blocked_pack_kernels, blocked_order_kernels, blocked_gather_kernels
+    longest_table bf16_pack_kernels, bf16_sum_kernels
+    longest_table blocked_order_kernels, blocked_pack_kernels, blocked_sum_kernels, blocked_extremum_kernels
 
 ctypedef fused real:
     float
@@ -42,6 +48,19 @@ def sum(uintptr_t rowptr, uintptr_t col, uintptr_t value, uintptr_t x, uintptr_t
     task.ahead = ahead
     with nogil:
         run_team(kernel_for(spmm_sum_kernels, isa, is_double, width), &task, task.rowptr, rows, threads)
+
+
+def bf16_sum(uintptr_t rowptr, uintptr_t col, uintptr_t value, uintptr_t x, uintptr_t packed, uintptr_t out,
+             int64_t rows, int64_t cols, int64_t width, bint mean, int isa, int64_t ahead, int threads):
+    cdef spmm task
+    cdef int piece
+    task.rowptr, task.col, task.value = <const int64_t *>rowptr, <const int32_t *>col, <const void *>value
+    task.x, task.packed, task.out, task.heads, task.width = <const void *>x, <void *>packed, <void *>out, 1, width
+    task.mean, task.ahead = mean, ahead
+    with nogil:
+        for piece in prange(threads, num_threads=threads, schedule="static"):
+            bf16_pack_kernels[isa][0](&task, cols * piece // threads, cols * (piece + 1) // threads)
+        run_team(bf16_sum_kernels[isa][0], &task, task.rowptr, rows, threads)
 
 
 def plan(uintptr_t rowptr_, uintptr_t col_, uintptr_t start_, uintptr_t local_, int64_t rows, int64_t blocks,
@@ -82,28 +101,56 @@ cdef void place(const int32_t *col, int64_t begin, int64_t end, const int32_t *s
         at += 1
 
 
-def blocked_sum(uintptr_t rowptr, uintptr_t start, uintptr_t local, uintptr_t value, uintptr_t x, uintptr_t ordered,
-                uintptr_t packed, uintptr_t sums, uintptr_t out, int64_t rows, int64_t cols, int64_t width,
-                int64_t blocks, int shift, bint mean, bint is_double, int isa, int threads):
+def order(uintptr_t rowptr, uintptr_t start, uintptr_t value, uintptr_t ordered, int64_t rows, int64_t blocks,
+          bint is_double, int isa, int threads):
+    """Bring edge weights into the order of a plan."""
     cdef blocked task
-    cdef int piece
-    task.rowptr, task.start, task.local = <const int64_t *>rowptr, <const int32_t *>start, <const uint16_t *>local
-    task.value, task.x, task.ordered = <const void *>value, <const void *>x, <void *>ordered
-    task.packed, task.sums, task.out = <void *>packed, <void *>sums, <void *>out
-    task.rows, task.width, task.blocks, task.shift, task.mean = rows, width, blocks, shift, mean
-    task.column = 0
-    cdef kernel_fn *pack = kernel_for(blocked_pack_kernels, isa, is_double, 16)
-    cdef kernel_fn *gather = kernel_for(blocked_gather_kernels, isa, is_double, 16)
+    task.rowptr, task.start, task.value = <const int64_t *>rowptr, <const int32_t *>start, <const void *>value
+    task.ordered, task.rows, task.blocks = <void *>ordered, rows, blocks
     with nogil:
-        if value:
-            run_rows(kernel_for(blocked_order_kernels, isa, is_double, 16), &task, task.rowptr, rows, 1, threads)
-        while task.column < width:
-            for piece in prange(threads, num_threads=threads, schedule="static"):
-                pack(&task, cols * piece // threads, cols * (piece + 1) // threads)
-            for piece in prange(threads, num_threads=threads, schedule="static"):
-                gather(&task, split_rows(task.rowptr, rows, piece, threads),
-                       split_rows(task.rowptr, rows, piece + 1, threads))
-            task.column += 8 if is_double else 16
+        run_rows(blocked_order_kernels[isa][is_double], &task, task.rowptr, rows, 1, threads)
+
+
+def blocked_sum(uintptr_t rowptr, uintptr_t start, uintptr_t local, uintptr_t ordered, uintptr_t x,
+                uintptr_t packed, uintptr_t sums, uintptr_t out, int64_t rows, int64_t cols, int64_t width,
+                int64_t blocks, int shift, bint mean, bint bf16, bint is_double, int isa, int threads):
+    cdef blocked task
+    task.rowptr, task.start, task.local = <const int64_t *>rowptr, <const int32_t *>start, <const uint16_t *>local
+    task.ordered, task.x, task.packed = <void *>ordered, <const void *>x, <void *>packed
+    task.sums, task.out, task.rows, task.width = <void *>sums, <void *>out, rows, width
+    task.blocks, task.shift, task.mean, task.bf16 = blocks, shift, mean, bf16
+    with nogil:
+        run_tiles(&task, blocked_pack_kernels[isa][is_double], blocked_sum_kernels[isa][is_double], cols,
+                  8 if is_double else 32 if bf16 else 16, threads)
+
+
+def blocked_extremum(uintptr_t rowptr, uintptr_t start, uintptr_t local, uintptr_t ordered, uintptr_t x,
+                     uintptr_t packed, uintptr_t best, uintptr_t from_, uintptr_t seen, uintptr_t out,
+                     uintptr_t arg_out, int64_t rows, int64_t cols, int64_t width, int64_t blocks, int shift,
+                     bint is_min, bint is_double, int isa, int threads):
+    cdef blocked task
+    task.rowptr, task.start, task.local = <const int64_t *>rowptr, <const int32_t *>start, <const uint16_t *>local
+    task.ordered, task.x, task.packed = <void *>ordered, <const void *>x, <void *>packed
+    task.sums, task.from_, task.seen = <void *>best, <void *>from_, <int32_t *>seen
+    task.out, task.arg_out, task.rows, task.width = <void *>out, <int32_t *>arg_out, rows, width
+    task.blocks, task.shift, task.min, task.bf16 = blocks, shift, is_min, False
+    with nogil:
+        run_tiles(&task, blocked_pack_kernels[isa][is_double], blocked_extremum_kernels[isa][is_double], cols,
+                  8 if is_double else 16, threads)
+
+
+cdef void run_tiles(blocked *task, kernel_fn *pack, kernel_fn *gather, int64_t cols, int tile,
+                    int threads) noexcept nogil:
+    # Each thread walks all its rows per block, so that a block's features are fetched once per thread.
+    cdef int piece
+    task.column = 0
+    while task.column < task.width:
+        for piece in prange(threads, num_threads=threads, schedule="static"):
+            pack(task, cols * piece // threads, cols * (piece + 1) // threads)
+        for piece in prange(threads, num_threads=threads, schedule="static"):
+            gather(task, split_rows(task.rowptr, task.rows, piece, threads),
+                   split_rows(task.rowptr, task.rows, piece + 1, threads))
+        task.column += tile
 
 
 def extremum(uintptr_t rowptr, uintptr_t col, uintptr_t value, uintptr_t x, uintptr_t out, uintptr_t arg_out,
@@ -117,26 +164,29 @@ def extremum(uintptr_t rowptr, uintptr_t col, uintptr_t value, uintptr_t x, uint
 
 
 def extremum_backward(uintptr_t col, uintptr_t value, uintptr_t arg_out, uintptr_t grad_out, uintptr_t grad_x,
-                      int64_t rows, int64_t width, bint is_double, int threads):
-    # A piece owns whole cache lines of columns, so that no two threads add to the same place.
-    cdef int64_t pieces = max(1, min(threads, width // 16)) if rows * width > 1 << 14 else 1, piece
+                      int64_t rows, int64_t cols, int64_t width, bint is_double, int threads):
+    # A piece owns a range of sources and whole cache lines of their columns, so no two threads add to one place.
+    cdef int pieces = threads if rows * width > 1 << 14 else 1, piece
+    cdef int64_t strips = max(1, min(pieces, width // 16)), ranges = -(-pieces // strips)
     with nogil:
-        for piece in prange(pieces, num_threads=<int>pieces, schedule="static"):
+        for piece in prange(<int>(strips * ranges), num_threads=pieces, schedule="static"):
             if is_double:
                 scatter(<const int32_t *>col, <const double *>value, <const int32_t *>arg_out,
-                        <const double *>grad_out, <double *>grad_x, rows, width, width * piece / pieces,
-                        width * (piece + 1) / pieces)
+                        <const double *>grad_out, <double *>grad_x, rows, cols, width, piece % strips, strips,
+                        piece // strips, ranges)
             else:
                 scatter(<const int32_t *>col, <const float *>value, <const int32_t *>arg_out,
-                        <const float *>grad_out, <float *>grad_x, rows, width, width * piece / pieces,
-                        width * (piece + 1) / pieces)
+                        <const float *>grad_out, <float *>grad_x, rows, cols, width, piece % strips, strips,
+                        piece // strips, ranges)
 
 
 cdef void scatter(const int32_t *col, const real *value, const int32_t *arg_out, const real *grad_out, real *grad_x,
-                  int64_t rows, int64_t width, int64_t begin, int64_t end) noexcept nogil:
-    cdef int64_t row, c, edge
+                  int64_t rows, int64_t cols, int64_t width, int64_t strip, int64_t strips, int64_t range_,
+                  int64_t ranges) noexcept nogil:
+    cdef int64_t row, c, edge, begin = width * strip // strips, end = width * (strip + 1) // strips
+    cdef int64_t first = cols * range_ // ranges, last = cols * (range_ + 1) // ranges
     for row in range(rows):
         for c in range(begin, end):
             edge = arg_out[row * width + c]
-            if edge >= 0:
+            if edge >= 0 and first <= col[edge] < last:
                 grad_x[col[edge] * width + c] += grad_out[row * width + c] * (value[edge] if value else 1)

@@ -1,74 +1,114 @@
 /* Min and max with the edge each entry came from: the first of equals, and the first NaN if there is one. */
 #define MOST (LANES == FULL ? 4 : 2)
 
+/* Replace `best`, and the edges it came `from`, by a later message where that is better, or the first NaN. */
+INLINE void KERNEL(take)(VEC *best, VECI *from, VEC message, VECI edge, const int min) {
+#if defined(__AVX512F__) && VECTOR_BYTES == 64 && FULL == 16 && LANES == 16
+    const __m512 old = (__m512)*best, new = (__m512)message;
+    const __mmask16 number = _mm512_cmp_ps_mask(old, old, _CMP_ORD_Q);
+    const __mmask16 better = min ? _mm512_mask_cmp_ps_mask(number, old, new, _CMP_NLE_UQ)
+                                 : _mm512_mask_cmp_ps_mask(number, old, new, _CMP_NGE_UQ);
+    *best = (VEC)_mm512_mask_mov_ps(old, better, new);
+    *from = (VECI)_mm512_mask_mov_epi32((__m512i)*from, better, (__m512i)edge);
+#elif defined(__AVX512F__) && VECTOR_BYTES == 64 && FULL == 8 && LANES == 8
+    const __m512d old = (__m512d)*best, new = (__m512d)message;
+    const __mmask8 number = _mm512_cmp_pd_mask(old, old, _CMP_ORD_Q);
+    const __mmask8 better = min ? _mm512_mask_cmp_pd_mask(number, old, new, _CMP_NLE_UQ)
+                                : _mm512_mask_cmp_pd_mask(number, old, new, _CMP_NGE_UQ);
+    *best = (VEC)_mm512_mask_mov_pd(old, better, new);
+    *from = (VECI)_mm512_mask_mov_epi64((__m512i)*from, better, (__m512i)edge);
+#else
+    const VECI kept = min ? *best <= message : *best >= message;
+    const VECI better = ~kept & (*best == *best); /* not kept: better, or NaN on either side */
+    *best = (VEC)((better & (VECI)message) | (~better & (VECI)*best));
+    *from = (better & edge) | (~better & *from);
+#endif
+}
+
+/* Where the messages of edges come from: weighted or not, from the column of a graph's edge or of a block's. */
+struct KERNEL(messages) {
+    const REAL *x, *value;
+    const int32_t *col;
+    const uint16_t *local;
+    int64_t stride, last, ahead, final;
+    int weighted, blocked;
+};
+
+INLINE VEC KERNEL(message)(const struct KERNEL(messages) *m, int64_t edge, int v, const int count) {
+    const int64_t source = m->blocked ? m->local[edge] : m->col[edge];
+    const VEC message = LOAD(m->x + source * m->stride + (v < count - 1 ? v * LANES : m->last));
+    return m->weighted ? m->value[edge] * message : message;
+}
+
+/* The best of a row's edges start..stop in `count` vectors, and which they were; none leave 0 and -1. Few vectors
+ * leave registers to walk both halves of the edges at once, which hides the latency of comparing. */
+INLINE void KERNEL(extremum_row)(const struct KERNEL(messages) *m, int64_t start, int64_t stop, VEC *best,
+                                 VECI *from, const int count, const int min) {
+    const int halves = count <= 2 ? 2 : 1;
+    const int64_t half = (stop - start) / halves;
+    VEC late[2];
+    VECI late_from[2];
+#pragma GCC unroll 4
+    for (int v = 0; v < count; v++) {
+        best[v] = start < stop ? KERNEL(message)(m, start, v, count) : (VEC){0};
+        from[v] = (VECI){0} + (INDEX)(start < stop ? start : -1);
+        if (halves == 2) {
+            late[v] = half ? KERNEL(message)(m, start + half, v, count) : best[v];
+            late_from[v] = (VECI){0} + (INDEX)(start + half);
+        }
+    }
+    for (int64_t edge = start + 1; edge < start + half; edge++) {
+        if (m->ahead) {
+            const REAL *next = m->x + m->col[edge + m->ahead < m->final ? edge + m->ahead : m->final] * m->stride;
+#pragma GCC unroll 4
+            for (int v = 0; v < count; v += 64 / (int)sizeof(VEC)) __builtin_prefetch(next + v * LANES);
+        }
+#pragma GCC unroll 4
+        for (int v = 0; v < count; v++) {
+            KERNEL(take)(&best[v], &from[v], KERNEL(message)(m, edge, v, count), (VECI){0} + (INDEX)edge, min);
+            if (halves == 2)
+                KERNEL(take)(&late[v], &late_from[v], KERNEL(message)(m, edge + half, v, count),
+                             (VECI){0} + (INDEX)(edge + half), min);
+        }
+    }
+#pragma GCC unroll 4
+    for (int v = 0; halves == 2 && v < count; v++) {
+        KERNEL(take)(&best[v], &from[v], late[v], late_from[v], min);
+        if (start + 2 * half < stop)
+            KERNEL(take)(&best[v], &from[v], KERNEL(message)(m, stop - 1, v, count),
+                         (VECI){0} + (INDEX)(stop - 1), min);
+    }
+}
+
 INLINE void KERNEL(extremum_range)(const struct spmm *s, int64_t begin, int64_t end, int64_t column, int64_t width,
                                    const int count, const int weighted, const int min) {
-    const int64_t *rowptr = s->rowptr, stride = s->width, last = width - LANES, final = rowptr[end] - 1;
-    const int32_t *col = s->col;
-    const REAL *x = (const REAL *)s->x + column, *value = (const REAL *)s->value;
-    REAL *out = (REAL *)s->out + column;
-    int32_t *arg_out = s->arg_out + column;
+    const struct KERNEL(messages) m = {
+        .x = (const REAL *)s->x + column, .value = (const REAL *)s->value, .col = s->col, .stride = s->width,
+        .last = width - LANES, .ahead = s->ahead, .final = s->rowptr[end] - 1, .weighted = weighted};
     for (int64_t row = begin; row < end; row++) {
-        VEC best[4] = {{0}};
+        VEC best[4];
         VECI from[4];
-        int64_t edge = rowptr[row];
-        const int64_t stop = rowptr[row + 1];
+        KERNEL(extremum_row)(&m, s->rowptr[row], s->rowptr[row + 1], best, from, count, min);
 #pragma GCC unroll 4
         for (int v = 0; v < count; v++) {
-            from[v] = (VECI){0} + (INDEX)(edge < stop ? edge : -1);
-            if (edge < stop) {
-                const VEC first = LOAD(x + col[edge] * stride + (v < count - 1 ? v * LANES : last));
-                best[v] = weighted ? value[edge] * first : first;
-            }
-        }
-        for (edge++; edge < stop; edge++) {
-            const REAL *source = x + col[edge] * stride;
-            const REAL *next = x + col[edge + s->ahead < final ? edge + s->ahead : final] * stride;
-            const REAL weight = weighted ? value[edge] : 1;
-            const VECI here = (VECI){0} + (INDEX)edge;
-#pragma GCC unroll 4
-            for (int v = 0; v < count; v++) {
-                if (s->ahead && v * sizeof(VEC) % 64 == 0) __builtin_prefetch(next + v * LANES);
-                VEC message = LOAD(source + (v < count - 1 ? v * LANES : last));
-                if (weighted) message *= weight;
-                const VECI kept = min ? best[v] <= message : best[v] >= message;
-                const VECI take = ~kept & (best[v] == best[v]); /* not kept: better, or NaN on either side */
-                best[v] = (VEC)((take & (VECI)message) | (~take & (VECI)best[v]));
-                from[v] = (take & here) | (~take & from[v]);
-            }
-        }
-#pragma GCC unroll 4
-        for (int v = 0; v < count; v++) {
-            const int64_t at = row * stride + (v < count - 1 ? v * LANES : last);
-            STORE(out + at, best[v]);
-            for (int lane = 0; lane < LANES; lane++) arg_out[at + lane] = (int32_t)from[v][lane];
+            const int64_t at = row * s->width + column + (v < count - 1 ? v * LANES : m.last);
+            STORE((REAL *)s->out + at, best[v]);
+            if (sizeof(INDEX) == sizeof(int32_t)) memcpy(s->arg_out + at, &from[v], sizeof(VECI));
+            else
+                for (int lane = 0; lane < LANES; lane++) s->arg_out[at + lane] = (int32_t)from[v][lane];
         }
     }
 }
 
-#define CASE(n)                                                                                                   \
-    case n:                                                                                                       \
-        if (s->value && s->min) KERNEL(extremum_range)(s, begin, end, from, to - from, n, 1, 1);                  \
-        else if (s->value) KERNEL(extremum_range)(s, begin, end, from, to - from, n, 1, 0);                       \
-        else if (s->min) KERNEL(extremum_range)(s, begin, end, from, to - from, n, 0, 1);                         \
-        else KERNEL(extremum_range)(s, begin, end, from, to - from, n, 0, 0);                                     \
-        break;
+#define RANGE(n)                                                                                                  \
+    if (s->value && s->min) KERNEL(extremum_range)(s, begin, end, from, to - from, n, 1, 1);                      \
+    else if (s->value) KERNEL(extremum_range)(s, begin, end, from, to - from, n, 1, 0);                           \
+    else if (s->min) KERNEL(extremum_range)(s, begin, end, from, to - from, n, 0, 1);                             \
+    else KERNEL(extremum_range)(s, begin, end, from, to - from, n, 0, 0)
 
 static void KERNEL(spmm_extremum)(const void *task, int64_t begin, int64_t end) {
     const struct spmm *s = (const struct spmm *)task;
-    const int64_t vectors = (s->width + LANES - 1) / LANES, ranges = (vectors + MOST - 1) / MOST;
-    for (int64_t range = 0; range < ranges; range++) {
-        const int64_t first = vectors * range / ranges, next = vectors * (range + 1) / ranges;
-        const int64_t from = first * LANES, to = next * LANES < s->width ? next * LANES : s->width;
-        switch (next - first) {
-            CASE(1)
-            CASE(2)
-#if LANES == FULL
-            CASE(3)
-            CASE(4)
-#endif
-        }
-    }
+    EACH_RANGE(s->width)
 }
-#undef CASE
+#undef RANGE
 #undef MOST

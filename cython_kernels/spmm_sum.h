@@ -5,6 +5,8 @@
 #define MOST 2 /* narrower vectors only serve rows that are shorter than two full ones */
 #endif
 
+#define TURN 1024 /* edges */
+
 /* Columns `width` of x from `column` on, in `count` vectors; the last one ends at the range's end and so may
  * overlap the one before. Few vectors leave registers for several edges at a time, which hides the latency of adds. */
 INLINE void KERNEL(sum_range)(const struct spmm *s, int64_t begin, int64_t end, int64_t head, int64_t column,
@@ -55,32 +57,20 @@ INLINE void KERNEL(sum_range)(const struct spmm *s, int64_t begin, int64_t end, 
     }
 }
 
-#define CASE(n)                                                                                                   \
-    case n:                                                                                                       \
-        if (s->value) KERNEL(sum_range)(s, begin, end, head, from, to - from, n, 1);                              \
-        else KERNEL(sum_range)(s, begin, end, head, from, to - from, n, 0);                                       \
-        break;
+#define RANGE(n)                                                                                                  \
+    if (s->value) KERNEL(sum_range)(s, row, stop, head, from, to - from, n, 1);                                   \
+    else KERNEL(sum_range)(s, row, stop, head, from, to - from, n, 0)
 
+/* Heads and ranges walk the same edges, so they take turns while the edges of a few rows are in the cache. */
 static void KERNEL(spmm_sum)(const void *task, int64_t begin, int64_t end) {
     const struct spmm *s = (const struct spmm *)task;
-    const int64_t vectors = (s->width + LANES - 1) / LANES, ranges = (vectors + MOST - 1) / MOST;
-    for (int64_t head = 0; head < s->heads; head++)
-        for (int64_t range = 0; range < ranges; range++) {
-            const int64_t first = vectors * range / ranges, next = vectors * (range + 1) / ranges;
-            const int64_t from = first * LANES, to = next * LANES < s->width ? next * LANES : s->width;
-            switch (next - first) {
-                CASE(1)
-                CASE(2)
-#if LANES == FULL
-                CASE(3)
-                CASE(4)
-                CASE(5)
-                CASE(6)
-                CASE(7)
-                CASE(8)
-#endif
-            }
+    for (int64_t row = begin, stop; row < end; row = stop) {
+        for (stop = row + 1; stop < end && s->rowptr[stop] - s->rowptr[row] < TURN; stop++) {}
+        for (int64_t head = 0; head < s->heads; head++) {
+            EACH_RANGE(s->width)
         }
+    }
 }
-#undef CASE
+#undef RANGE
 #undef MOST
+#undef TURN

@@ -51,6 +51,7 @@ class BackendParity(Record):
     ok: bool | None = Field(None, description="None where it could not run or there is no reference")
     reason: str = ""
     worst_tensor: str | None = None
+    tolerance: float = Field(TOLERANCE, description="what it was judged by: its own where it states one")
     rel_rms: float | None = Field(None, description="that of the worst tensor")
     tensors: dict[str, TensorError] = Field({}, description="by name: logits and every gradient")
 
@@ -97,7 +98,7 @@ def snapshot(config: RunConfig[Any, Any], roots: Roots, path: Path, *, as_refere
     with memory.limited(config.measure.memory_limit, backend.device):
         dataset = datasets.load(config.dataset, roots)
         computed, rounding = tensors(config, backend, dataset, as_reference)
-    torch.save({"tensors": computed, "rounding": rounding}, path)
+    torch.save({"tensors": computed, "rounding": rounding, "tolerance": backend.tolerance or TOLERANCE}, path)
     return dataset.label
 
 
@@ -108,20 +109,26 @@ def check(found: Path, reference: Path, name: str) -> BackendParity:
     """
     import torch
 
-    ours = torch.load(found, mmap=True, weights_only=True)["tensors"]
-    saved = torch.load(reference, mmap=True, weights_only=True)
-    return judge(ours, saved["tensors"], saved["rounding"], name)
+    ours, saved = (torch.load(path, mmap=True, weights_only=True) for path in (found, reference))
+    return judge(ours["tensors"], saved["tensors"], saved["rounding"], name, ours["tolerance"])
 
 
 def judge(
-    found: dict[str, Tensor], expected: dict[str, Tensor], rounding: list[str], reference: str = "pyg"
+    found: dict[str, Tensor],
+    expected: dict[str, Tensor],
+    rounding: list[str],
+    reference: str = "pyg",
+    tolerance: float = TOLERANCE,
 ) -> BackendParity:
-    """Compare tensors of the same names; those in `rounding` may differ by the floor of rounding."""
+    """Compare tensors of the same names; those in `rounding` may differ by the floor of rounding.
+
+    A `tolerance` that is not the usual one moves that of single rows alike.
+    """
     largest = max((_rms(grad) for name, grad in expected.items() if not _is_logits(name)), default=0.0)
     errors = {}
     for name, tensor in expected.items():
         floor = ROUNDING_FLOOR / TOLERANCE * largest if name in rounding and not _is_logits(name) else 0.0
-        errors[name] = _error(found.get(name), tensor, floor, reference)
+        errors[name] = _error(found.get(name), tensor, floor, reference, tolerance)
     for name in found.keys() - expected.keys():
         errors[name] = TensorError(problem=f"there, but not in {reference}")
     wrong = [name for name, error in errors.items() if error.problem]
@@ -132,6 +139,7 @@ def judge(
     return BackendParity(
         status="ok",
         ok=not wrong,
+        tolerance=tolerance,
         reason=reason,
         worst_tensor=worst,
         rel_rms=errors[worst].rel_rms,
@@ -203,7 +211,7 @@ def _rms(tensor: Tensor) -> float:
     return (squares / tensor.numel()) ** 0.5
 
 
-def _error(found: Tensor | None, expected: Tensor, floor: float, reference: str) -> TensorError:
+def _error(found: Tensor | None, expected: Tensor, floor: float, reference: str, tolerance: float) -> TensorError:
     """`floor` is the least RMS per element that differences are measured against."""
     if found is None:
         return TensorError(problem=f"missing, but {reference} has it")
@@ -230,11 +238,11 @@ def _error(found: Tensor | None, expected: Tensor, floor: float, reference: str)
             worst, worst_index = float(ratio[at]), start + at
     error = (squares / max(expected.numel(), 1)) ** 0.5
     rel_rms = error / scale if scale else (0.0 if error == 0 else 1e30)
-    problem = ""
-    if rel_rms > TOLERANCE:
-        problem = f"off by {rel_rms:.1e} of its RMS, more than {TOLERANCE:g}"
-    elif worst > ROW_TOLERANCE:
-        problem = f"row {worst_index} off by {worst:.1e} of its norm, more than {ROW_TOLERANCE:g}"
+    problem, row_tolerance = "", ROW_TOLERANCE / TOLERANCE * tolerance
+    if rel_rms > tolerance:
+        problem = f"off by {rel_rms:.1e} of its RMS, more than {tolerance:g}"
+    elif worst > row_tolerance:
+        problem = f"row {worst_index} off by {worst:.1e} of its norm, more than {row_tolerance:g}"
     return TensorError(rel_rms=rel_rms, worst_row=worst, worst_row_index=worst_index, problem=problem)
 
 

@@ -54,7 +54,8 @@ class Runner:
         if job.task != "train":
             assert not any(value for key, value in job.config["model"].items() if key.endswith("dropout"))
             logits = torch.arange(6.0).reshape(3, 2) + (name == self.wrong)
-            torch.save({"tensors": {"logits": logits, "gradient": logits}, "rounding": []}, job.tensors_path)
+            saved = {"tensors": {"logits": logits, "gradient": logits}, "rounding": [], "tolerance": 1e-4}
+            torch.save(saved, job.tensors_path)
             return Result(status="ok", backend=name, dataset="zoo", config=job.config)
         seconds = SECONDS.get(name, 1.0)
         samples = [

@@ -111,6 +111,13 @@ def test_pyg_takes_no_rewrites(backend: str) -> None:
         asked(backend, fold_norm=True)
 
 
+def test_a_precision_that_a_backend_lacks() -> None:
+    assert asked("isplib", precision="bf16").tolerance == 2e-2
+    assert asked("isplib", precision="fp32").tolerance is None
+    with pytest.raises(ConfigError, match="backend 'reference' gathers in fp32 only, found 'bf16'"):
+        asked("reference", precision="bf16")
+
+
 def test_cuda_says_why_it_cannot_run() -> None:
     with pytest.raises(BackendUnavailable, match="the CUDA kernels are not part of this version") as caught:
         asked("cuda")

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from gnnbench.backends import isplib
-from gnnbench.backends.isplib import choices
-from gnnbench.ops.kernels import Kernels
+from gnnbench.backends.isplib import _compiled, choices
+from gnnbench.ops.kernels import EXTREMA, Kernels
 from gnnbench.ops.spmm import spmm
 from tests import graphs
 from tests.test_kernels import LEVELS, check, double, normal, over_dtypes
@@ -38,11 +38,52 @@ def test_sum_and_mean(level: int, graph_name: str, width: int, dtype: torch.dtyp
     assert len(graph.plans["blocks", 1].start) == -(-graph.num_cols // 2)
 
 
+@over_dtypes
+@pytest.mark.usefixtures("small_cache")
+@pytest.mark.parametrize("width", [1, 17, 41, 128])
+@pytest.mark.parametrize("graph_name", CROWDED)
+@pytest.mark.parametrize("level", LEVELS)
+def test_extrema_with_ties_and_nan(level: int, graph_name: str, width: int, dtype: torch.dtype) -> None:
+    graph, kernels = graphs.graph(graph_name), isplib.IsplibKernels(isa=level)
+    x = normal(graph.num_cols, width, dtype=dtype).round()
+    x[1::4, ::3] = torch.nan
+    x[2::4, ::3] = -torch.inf
+    for value, reduce in itertools.product((None, normal(graph.num_edges, dtype=dtype).round()), EXTREMA):
+        found = kernels.spmm_extremum(graph, x, value, reduce)
+        truth = Kernels().spmm_extremum(graph, x, value, reduce)
+        torch.testing.assert_close(found[0], truth[0], rtol=0, atol=0, equal_nan=True)
+        assert torch.equal(found[1], truth[1])
+    assert ("blocks", 1) in graph.plans
+
+
+@pytest.mark.usefixtures("small_cache")
+def test_weights_are_ordered_again_only_where_they_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, kernels = graphs.graph("power law"), isplib.IsplibKernels()
+    x, value = normal(60, 20), normal(900)
+    orders = []
+    order = _compiled.spmm.order
+    monkeypatch.setattr(_compiled.spmm, "order", lambda *args: orders.append(order(*args)))
+
+    def checked(value: torch.Tensor) -> int:
+        check(kernels.spmm(graph, x, value, "sum"), Kernels().spmm(graph, x, value, "sum"))
+        return len(orders)
+
+    assert [checked(value), checked(value), checked(value.clone()), checked(value)] == [1, 1, 2, 3]
+    value.mul_(2)
+    assert checked(value) == 4
+    check(
+        kernels.spmm(graph, x.float(), value.float(), "sum"),
+        Kernels().spmm(graph, x, value.float().double(), "sum"),
+    )
+    assert checked(value) == 6
+
+
 @pytest.mark.usefixtures("small_cache")
 def test_the_plan_holds_every_edge_once() -> None:
     graph = graphs.graph("power law")
     isplib.IsplibKernels(threads=3).plan(graph)
-    start, local, shift = graph.plans["blocks", 1]
+    plan = graph.plans["blocks", 1]
+    start, local, shift = plan.start, plan.local, plan.shift
     found = [
         (row, (block << shift) + int(column))
         for block in range(len(start))
@@ -59,7 +100,11 @@ def test_bit_for_bit_the_same_on_any_number_of_threads(monkeypatch: pytest.Monke
     graph = graphs.power_law(500, 20_000)
     x, value = normal(500, 67, dtype=torch.float32), normal(20_000, dtype=torch.float32)
     alone, *others = (
-        [isplib.IsplibKernels(threads=threads).spmm(graph, x, weight, "mean") for weight in (None, value)]
+        [
+            *(isplib.IsplibKernels(threads=threads).spmm(graph, x, weight, "mean") for weight in (None, value)),
+            *isplib.IsplibKernels(threads=threads).spmm_extremum(graph, x, value, "min"),
+            isplib.IsplibKernels(threads=threads, precision="bf16").spmm(graph, x, value, "mean"),
+        ]
         for threads in (1, 2, 3, 5)
     )
     assert len(graph.plans["blocks", 5].start) == 16

@@ -14,6 +14,7 @@ from wrong_kernels import MODELS, WRONG, Bound, SoftmaxWithoutShift, dataset, re
 
 from gnnbench import parity
 from gnnbench.backends import isplib, pyg
+from gnnbench.backends.isplib import choices
 from gnnbench.config import BackendConfig
 from gnnbench.ops.kernels import Kernels
 
@@ -107,13 +108,33 @@ def test_zero_everywhere_agrees_with_itself_only() -> None:
     assert parity.judge(zero | {"logits": torch.full((3, 2), 1e-30)}, zero, []).ok is False
 
 
-def test_files_are_compared_as_tensors_are(tmp_path: Any) -> None:
+@pytest.mark.parametrize(("tolerance", "green"), [(1e-4, False), (2e-2, True)])
+def test_files_are_compared_as_tensors_are(tmp_path: Any, tolerance: float, green: bool) -> None:
     expected, rounding = reference("gcn with batch norm")
     assert "gradient of convs.0.bias" in rounding
     for name, tensors in (("ours.pt", expected | {"logits": expected["logits"] * 1.01}), ("theirs.pt", expected)):
-        torch.save({"tensors": tensors, "rounding": rounding}, tmp_path / name)
+        saved = {"tensors": tensors, "rounding": rounding, "tolerance": tolerance if name == "ours.pt" else 1e-4}
+        torch.save(saved, tmp_path / name)
     assert parity.check(tmp_path / "theirs.pt", tmp_path / "theirs.pt", "pyg").ok
-    assert "logits" in parity.check(tmp_path / "ours.pt", tmp_path / "theirs.pt", "pyg").reason
+    found = parity.check(tmp_path / "ours.pt", tmp_path / "theirs.pt", "pyg")
+    assert (found.ok, found.tolerance, "logits" in found.reason) == (green, tolerance, not green)
+
+
+@pytest.mark.parametrize("model", ["gcn", "gcn with batch norm", "sage mean", "gin"])
+def test_bf16_is_green_by_its_own_tolerance_only(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choices, "L2_BYTES", 0)
+    monkeypatch.setattr(choices, "EDGES_PER_SOURCE", 0)
+    own = isplib.Backend(BackendConfig(name="isplib", precision="bf16")).tolerance
+    computed, _ = parity.tensors(
+        run_config(model), Bound(isplib.IsplibKernels(precision="bf16")), dataset(), False
+    )
+    expected = reference(model)
+    assert own is not None
+    assert parity.judge(computed, *expected).ok is False
+    assert parity.judge(computed, *expected, tolerance=own).ok, parity.judge(
+        computed, *expected, tolerance=own
+    ).reason
+    assert parity.judge({**computed, "logits": computed["logits"] * 1.1}, *expected, tolerance=own).ok is False
 
 
 def test_jitter_leaves_the_dataset_alone() -> None:

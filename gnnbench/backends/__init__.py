@@ -43,7 +43,7 @@ def load(config: BackendConfig) -> Backend:
     """The backend that `config` asks for, ready to prepare models.
 
     Raises:
-        ConfigError: unknown name, or rewrites asked of a backend that runs PyG untouched.
+        ConfigError: unknown name, rewrites asked of a backend that runs PyG untouched, or a precision it lacks.
         BackendUnavailable: this machine cannot run it.
     """
     kind = backend_type(config.name)
@@ -51,6 +51,11 @@ def load(config: BackendConfig) -> Backend:
     if asked and not kind.takes_rewrites:
         raise ConfigError(
             f"backend.{min(asked)}: backend {config.name!r} takes no rewrites; leave it out of the configuration"
+        )
+    if config.precision not in kind.precisions:
+        raise ConfigError(
+            f"backend.precision: backend {config.name!r} gathers in {', '.join(kind.precisions)} only, "
+            f"found {config.precision!r}"
         )
     if reasons := kind.unavailable():
         raise BackendUnavailable(f"backend {config.name!r} is unavailable: {'; '.join(reasons)}")

@@ -32,6 +32,7 @@ class Backend(ABC):
 
     name: ClassVar[str]
     takes_rewrites: ClassVar[bool] = False
+    precisions: ClassVar[tuple[str, ...]] = ("fp32",)
 
     def __init__(self, config: BackendConfig) -> None:
         self.config = config
@@ -40,6 +41,11 @@ class Backend(ABC):
     def device(self) -> torch.device:
         """Where model and features live."""
         return torch.device("cpu")
+
+    @property
+    def tolerance(self) -> float | None:
+        """Relative error that this backend owns up to, for parity; None for that of summing in another order."""
+        return None
 
     @classmethod
     def unavailable(cls) -> list[str]:

@@ -80,6 +80,8 @@ def parity(found: Parity) -> Iterator[str]:
     errors = ", ".join(f"{name} {size}" for name, size in differ.items())
     if found.ok:
         within = f"logits and every gradient within {units.power(found.tolerance)} of {found.reference}"
+        own = {name: one.tolerance for name, one in checked.items() if one.tolerance != found.tolerance}
+        within += "".join(f", {name} within {units.power(size)} as it states itself" for name, size in own.items())
         yield f"Parity: green, {within}" + (f" (largest relative error: {errors})" if errors else "")
         return
     yield f"Parity: red against {found.reference}; no speedup is given where a backend computed something else"

@@ -16,6 +16,8 @@ from gnnbench.backends.isplib.spmm import SpmmKernels
 from gnnbench.datasets import NodeDataset
 from gnnbench.graph import Graph
 
+BF16_TOLERANCE = 2e-2
+
 __all__ = ["ISA", "MISSING", "Backend", "IsplibKernels", "isa_level", "report"]
 
 
@@ -31,6 +33,12 @@ class Backend(base.Backend):
 
     name = "isplib"
     takes_rewrites = True
+    precisions = ("fp32", "bf16")
+
+    @property
+    def tolerance(self) -> float | None:
+        """Eight bits of precision are off by up to 2^-9 in each product, and gradients pass through several."""
+        return BF16_TOLERANCE if self.config.precision == "bf16" else None
 
     @classmethod
     def unavailable(cls) -> list[str]:
@@ -40,7 +48,7 @@ class Backend(base.Backend):
         return [f"its kernels are not built ({_compiled.MISSING}); {remedy}"]
 
     def prepare(self, model: torch.nn.Module, dataset: NodeDataset) -> base.Prepared:
-        kernels = IsplibKernels()
+        kernels = IsplibKernels(precision=self.config.precision)
         bindings = convs.bind(
             model, kernels, transform_first=self.config.transform_first, fold_norm=self.config.fold_norm
         )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from math import log2
+from pathlib import Path
 from typing import TypeGuard
 
 import torch
@@ -12,20 +12,24 @@ from gnnbench.backends.isplib._base import BaseKernels
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import Choice
 
+CACHE_SIZE = Path("/sys/devices/system/cpu/cpu0/cache/index2/size")
+
 
 def _l2_bytes() -> int:
+    """Of the first core's second-level cache, as Linux tells it; elsewhere what most processors have at least."""
     try:
-        found = os.sysconf("SC_LEVEL2_CACHE_SIZE")
-    except (AttributeError, ValueError, OSError):  # not on this system
-        found = 0
-    return found if found > 0 else 1 << 20
+        return int(CACHE_SIZE.read_text().removesuffix("K\n")) << 10
+    except (OSError, ValueError):
+        return 1 << 20
 
 
 L2_BYTES = _l2_bytes()
 LINE_BYTES = 64  # of a cache line, and so of a tile of features
 EDGES_PER_BLOCK = 8  # and row, below which walking the blocks costs more than it saves
 SHIFT = min(16, int(log2(L2_BYTES / 2 / LINE_BYTES)))  # of blocks whose tile takes half of the cache
-PREFETCH = (16, 0, 8, 32)  # edges between a prefetch and its use, the heuristic's first
+PREFETCH = (0, 8, 16, 32)  # edges between a prefetch and its use
+BF16_TILE = 32  # features in a line
+EDGES_PER_SOURCE = 16  # below which converting features to bf16 costs more than gathering them saves
 TEAM_WORK = 1 << 15  # multiplications below which waking other threads costs more than they save
 TUNED = ("spmm", "spmm_extremum")
 
@@ -56,10 +60,11 @@ class ChoosingKernels(BaseKernels):
         return found if self._possible(found, graph) else self._heuristic(graph, width, dtype)
 
     def _heuristic(self, graph: Graph, width: int, dtype: torch.dtype) -> Choice:
-        if graph.num_cols * width * dtype.itemsize > L2_BYTES and worth_blocks(graph):
+        outgrown = graph.num_cols * width * dtype.itemsize > L2_BYTES
+        if outgrown and worth_blocks(graph):
             return {"algorithm": "blocked", "shift": SHIFT}
         alone = (graph.num_edges + graph.num_rows) * width < TEAM_WORK
-        return {"algorithm": "row", "prefetch": PREFETCH[0], "threads": 1 if alone else self.threads}
+        return {"algorithm": "row", "prefetch": 16 if outgrown else 0, "threads": 1 if alone else self.threads}
 
     def _possible(self, choice: object, graph: Graph) -> TypeGuard[Choice]:
         """Whether a choice that came from elsewhere can be taken; one kept from more threads cannot."""
@@ -79,3 +84,9 @@ def blocks(graph: Graph, shift: int) -> int:
 def worth_blocks(graph: Graph) -> bool:
     """Whether rows have enough edges to each block of the heuristic's size."""
     return 0 < EDGES_PER_BLOCK * graph.num_rows * blocks(graph, SHIFT) <= graph.num_edges
+
+
+def worth_bf16(graph: Graph, x: torch.Tensor, width: int) -> bool:
+    """Whether bf16 saves cache lines that are far away, and often enough to pay for the conversion."""
+    often = graph.num_edges >= EDGES_PER_SOURCE * graph.num_cols
+    return x.dtype == torch.float32 and 2 * width > BF16_TILE and x.nbytes > L2_BYTES and often

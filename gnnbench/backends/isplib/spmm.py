@@ -1,9 +1,10 @@
-"""Aggregation, by `cython_kernels/spmm.pyx`: a row kernel, and one over blocks of columns that fit the cache."""
+"""Aggregation, by `cython_kernels/spmm.pyx`: row by row, or over blocks of columns that fit the cache."""
 
 from __future__ import annotations
 
+import weakref
+from dataclasses import dataclass
 from math import prod
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,12 +15,22 @@ from gnnbench.graph import Graph
 from gnnbench.ops.kernels import Choice
 
 
-class Blocks(NamedTuple):
-    """A graph's edges by blocks of 2^shift columns, then by row (see `cython_kernels/spmm_blocked.h`)."""
+@dataclass
+class Blocks:
+    """A graph's edges by blocks of 2^shift columns, then by row (see `cython_kernels/spmm_blocked.h`).
+
+    The weights that were last used stay in this order, for those that do not change, such as a GCN's.
+    """
 
     start: Tensor  # [blocks, N + 1] int32
     local: Tensor  # [E] uint16
     shift: int
+    ordered: Tensor | None = None  # [E]
+    source: tuple[weakref.ref[Tensor], int] | None = None  # of `ordered`, and its version
+
+    def holds(self, value: Tensor) -> bool:
+        """Whether `ordered` is `value` as it is now."""
+        return self.source is not None and self.source[0]() is value and self.source[1] == value._version
 
 
 class SpmmKernels(choices.ChoosingKernels):
@@ -33,38 +44,56 @@ class SpmmKernels(choices.ChoosingKernels):
         x, value = x.contiguous(), None if value is None else value.contiguous()
         out = torch.empty(graph.num_rows, *x.shape[1:], dtype=x.dtype)
         heads = 1 if value is None or value.dim() == 1 else value.size(1)
-        width = prod(x.shape[1:])
-        mean, is_double = reduce == "mean", x.dtype == torch.float64
+        width, mean, is_double = prod(x.shape[1:]), reduce == "mean", x.dtype == torch.float64
         choice = self.chosen("spmm", graph, width, x.dtype)
+        bf16 = self.precision == "bf16" and heads == 1 and choices.worth_bf16(graph, x, width)
         if choice["algorithm"] == "blocked" and heads == 1:
             blocks = self._blocks(graph, int(choice["shift"]))
-            tile = choices.LINE_BYTES // x.element_size()
-            packed = torch.empty(graph.num_cols, tile, dtype=x.dtype)
-            sums = torch.empty(graph.num_rows, tile, dtype=x.dtype)
-            ordered = None if value is None else torch.empty_like(value)
-            tensors = graph.rowptr, blocks.start, blocks.local, value, x, ordered, packed, sums, out
+            packed, sums = _lines(graph.num_cols, x.dtype), _lines(graph.num_rows * (2 if bf16 else 1), x.dtype)
+            tensors = (
+                graph.rowptr,
+                blocks.start,
+                blocks.local,
+                self._ordered(graph, blocks, value),
+                x,
+                packed,
+                sums,
+                out,
+            )
             sizes = graph.num_rows, graph.num_cols, width, len(blocks.start), blocks.shift
-            _compiled.spmm.blocked_sum(*addresses(*tensors), *sizes, mean, is_double, self.isa, self.threads)
-            return out
-        where = addresses(graph.rowptr, graph.col, value, x, out)
-        per_head = width // max(heads, 1)
-        _compiled.spmm.sum(*where, graph.num_rows, heads, per_head, mean, is_double, self.isa, *self._team(choice))
+            _compiled.spmm.blocked_sum(*addresses(*tensors), *sizes, mean, bf16, is_double, self.isa, self.threads)
+        elif bf16:
+            packed = _lines(graph.num_cols * -(-width // choices.BF16_TILE), x.dtype)
+            where = addresses(graph.rowptr, graph.col, value, x, packed, out)
+            shape = graph.num_rows, graph.num_cols, width
+            _compiled.spmm.bf16_sum(*where, *shape, mean, self.isa, *self._team(choice))
+        else:
+            where = addresses(graph.rowptr, graph.col, value, x, out)
+            per_head = width // max(heads, 1)
+            _compiled.spmm.sum(
+                *where, graph.num_rows, heads, per_head, mean, is_double, self.isa, *self._team(choice)
+            )
         return out
 
     def spmm_extremum(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> tuple[Tensor, Tensor]:
         x, value = x.contiguous(), None if value is None else value.contiguous()
-        choice = self.chosen("spmm_extremum", graph, x.size(1), x.dtype)
-        out = torch.empty(graph.num_rows, x.size(1), dtype=x.dtype)
-        arg_out = torch.empty(graph.num_rows, x.size(1), dtype=torch.int32)
-        _compiled.spmm.extremum(
-            *addresses(graph.rowptr, graph.col, value, x, out, arg_out),
-            graph.num_rows,
-            x.size(1),
-            reduce == "min",
-            x.dtype == torch.float64,
-            self.isa,
-            *self._team(choice),
-        )
+        width, how = x.size(1), (reduce == "min", x.dtype == torch.float64, self.isa)
+        choice = self.chosen("spmm_extremum", graph, width, x.dtype)
+        out = torch.empty(graph.num_rows, width, dtype=x.dtype)
+        arg_out = torch.empty(graph.num_rows, width, dtype=torch.int32)
+        if choice["algorithm"] == "blocked":
+            blocks = self._blocks(graph, int(choice["shift"]))
+            packed, best, origin = (_lines(rows, x.dtype) for rows in (graph.num_cols, *[graph.num_rows] * 2))
+            seen = torch.empty(graph.num_rows, dtype=torch.int32)
+            where = addresses(
+                *(graph.rowptr, blocks.start, blocks.local, self._ordered(graph, blocks, value), x),
+                *(packed, best, origin, seen, out, arg_out),
+            )
+            sizes = graph.num_rows, graph.num_cols, width, len(blocks.start), blocks.shift
+            _compiled.spmm.blocked_extremum(*where, *sizes, *how, self.threads)
+        else:
+            where = addresses(graph.rowptr, graph.col, value, x, out, arg_out)
+            _compiled.spmm.extremum(*where, graph.num_rows, width, *how, *self._team(choice))
         return out, arg_out
 
     def spmm_extremum_backward(
@@ -75,6 +104,7 @@ class SpmmKernels(choices.ChoosingKernels):
         _compiled.spmm.extremum_backward(
             *addresses(graph.col, value, arg_out, grad_out, grad_x),
             graph.num_rows,
+            graph.num_cols,
             grad_out.size(1),
             grad_out.dtype == torch.float64,
             self.threads,
@@ -94,6 +124,24 @@ class SpmmKernels(choices.ChoosingKernels):
         found: Blocks = graph.plans[key]
         return found
 
+    def _ordered(self, graph: Graph, blocks: Blocks, value: Tensor | None) -> Tensor | None:
+        """Weights in the order of `blocks`; those of the call before, if they are the same."""
+        if value is None:
+            return None
+        if not blocks.holds(value):
+            if blocks.ordered is None or blocks.ordered.dtype != value.dtype:
+                blocks.ordered = torch.empty_like(value)
+            where = addresses(graph.rowptr, blocks.start, value, blocks.ordered)
+            sizes = graph.num_rows, len(blocks.start)
+            _compiled.spmm.order(*where, *sizes, value.dtype == torch.float64, self.isa, self.threads)
+            blocks.source = weakref.ref(value), value._version
+        return blocks.ordered
+
     def _team(self, choice: Choice) -> tuple[int, int]:
         """Prefetch distance and threads of a row kernel, which also runs where blocks do not serve."""
-        return int(choice.get("prefetch", choices.PREFETCH[0])), int(choice.get("threads", self.threads))
+        return int(choice.get("prefetch", 16)), int(choice.get("threads", self.threads))
+
+
+def _lines(count: int, dtype: torch.dtype) -> Tensor:
+    """Cache lines to work in; torch aligns them."""
+    return torch.empty(count, choices.LINE_BYTES // dtype.itemsize, dtype=dtype)
