@@ -1,7 +1,13 @@
 /* Includes TEMPLATE for every element type and every power of two of lanes up to VECTOR_BYTES; used by isa.h only. */
 #define REAL float
 #define INDEX int32_t
-#define FULL (VECTOR_BYTES / 4)
+#if VECTOR_BYTES == 64
+#define FULL 16
+#elif VECTOR_BYTES == 32
+#define FULL 8
+#else
+#define FULL 4
+#endif
 #define LANES 1
 #include "isa_lanes.h"
 #define LANES 2
@@ -22,7 +28,13 @@
 
 #define REAL double
 #define INDEX int64_t
-#define FULL (VECTOR_BYTES / 8)
+#if VECTOR_BYTES == 64
+#define FULL 8
+#elif VECTOR_BYTES == 32
+#define FULL 4
+#else
+#define FULL 2
+#endif
 #define LANES 1
 #include "isa_lanes.h"
 #define LANES 2

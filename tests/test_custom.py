@@ -7,6 +7,7 @@ import gc
 import pickle
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,12 +19,14 @@ from gnnbench import handles
 from gnnbench.backends import isplib
 from gnnbench.errors import GnnbenchError, UnsupportedOp
 from gnnbench.graph import Graph
+from gnnbench.ops.attention import dot_attention, gat_attention, gatv2_attention
 from gnnbench.ops.edge import edge_softmax, sddmm
 from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.spmm import spmm
 from tests import graphs
 
 KERNELS: dict[str, Kernels] = {"torch": Kernels()} | ({} if isplib.MISSING else {"isplib": isplib.IsplibKernels()})
+OPS = ("spmm", "spmm_extremum", "sddmm", "edge_softmax", "gat_attention", "gatv2_attention", "dot_attention")
 over_kernels = pytest.mark.parametrize("kernels", KERNELS.values(), ids=KERNELS.keys())
 over_graphs = pytest.mark.parametrize("graph_name", ["wide", "hub", "symmetric", "no edges"])
 
@@ -39,7 +42,12 @@ def samples(graph: Graph) -> dict[str, list[tuple[Any, ...]]]:
     value, score = leaf(graph.num_edges), leaf(graph.num_edges, 2)
     grad, grad_heads = out.detach(), leaf(graph.num_rows, 2, 3).detach()
     constant = x.detach(), value.detach()
+    to, per_head, seed = leaf(graph.num_rows, 2, 3), leaf(graph.num_cols, 2), torch.tensor([5])
+    gat = heads, per_head, leaf(graph.num_rows, 2)
     return {
+        "gat_attention": [(*gat, seed, 0.5, 0.2, True), (*(t.detach() for t in gat), None, 0.0, 0.2, False)],
+        "gatv2_attention": [(heads, to, leaf(2, 3), seed, 0.5, 0.2), (heads, to, leaf(2, 3), None, 0.0, 0.2)],
+        "dot_attention": [(to, heads, heads, seed, 0.5), (to, heads, leaf(graph.num_cols, 2, 4), None, 0.0)],
         "spmm": [(x, None, "sum"), (x, value, "mean"), (heads, score, "sum"), (constant[0], value, "sum")],
         "spmm_grad_x": [(grad, None, "mean"), (grad, constant[1], "sum"), (grad_heads, score.detach(), "sum")],
         "spmm_grad_value": [(grad, *constant, "mean"), (grad_heads, heads.detach(), score.detach(), "sum")],
@@ -70,6 +78,15 @@ def test_every_op_is_registered_as_torch_wants_it(kernels: Kernels, graph_name: 
     for weights in (None, value):
         opcheck(extremum, (out, arg_out, weights, graph.handle, kernels.handle))
     opcheck(torch.ops.gnnbench.spmm_extremum_grad_value.default, (out, arg_out, x, value, graph.handle))
+    for family in ("gat", "gatv2", "dot"):
+        forward = getattr(torch.ops.gnnbench, f"{family}_attention").default
+        for arguments in samples(graph)[f"{family}_attention"]:
+            tensors = [tensor.detach() for tensor in arguments[:3]]
+            how = *arguments[4:], graph.handle, kernels.handle
+            kept = forward(*tensors, arguments[3], *how)
+            if family != "gat" or arguments[-1]:
+                backward = getattr(torch.ops.gnnbench, f"{family}_attention_backward").default
+                opcheck(backward, (torch.ones_like(kept[0]), *tensors, arguments[3], *kept, *how))
 
 
 def test_every_op_is_covered_above() -> None:
@@ -79,21 +96,32 @@ def test_every_op_is_covered_above() -> None:
         if schema.name.startswith("gnnbench::")
     }
     checked = {*samples(graphs.graph("hub")), "spmm_extremum_grad_x", "spmm_extremum_grad_value"}
+    checked |= {f"{family}_attention_backward" for family in ("gat", "gatv2", "dot")}
     assert registered == checked
 
 
 def uses(kernels: Kernels, graph: Graph) -> dict[str, tuple[Callable[..., Tensor], list[Tensor]]]:
     x, value, score = leaf(graph.num_cols, 5), leaf(graph.num_edges), leaf(graph.num_edges, 2)
+    heads = leaf(graph.num_cols, 2, 3)
     return {
         "spmm": (lambda x, value: spmm(kernels, graph, x, value, "mean"), [x, value]),
         "spmm_extremum": (lambda x, value: spmm(kernels, graph, x, value, "max"), [x, value]),
         "sddmm": (lambda a, b: sddmm(kernels, graph, a, b), [leaf(graph.num_rows, 5), x]),
         "edge_softmax": (lambda score: edge_softmax(kernels, graph, score), [score]),
+        "dot_attention": (partial(dot_attention, kernels, graph), [leaf(graph.num_rows, 2, 3), heads, heads]),
+        "gatv2_attention": (
+            partial(gatv2_attention, kernels, graph),
+            [heads, leaf(graph.num_rows, 2, 3), leaf(2, 3)],
+        ),
+        "gat_attention": (
+            partial(gat_attention, kernels, graph),
+            [heads, leaf(graph.num_cols, 2), leaf(graph.num_rows, 2)],
+        ),
     }
 
 
 @over_kernels
-@pytest.mark.parametrize("op", ["spmm", "spmm_extremum", "sddmm", "edge_softmax"])
+@pytest.mark.parametrize("op", OPS)
 def test_the_profiler_shows_our_names(kernels: Kernels, op: str) -> None:
     function, inputs = uses(kernels, graphs.graph("hub", kernels))[op]
     with torch.profiler.profile() as profile:
@@ -102,7 +130,7 @@ def test_the_profiler_shows_our_names(kernels: Kernels, op: str) -> None:
 
 
 @over_kernels
-@pytest.mark.parametrize("op", ["spmm", "spmm_extremum", "sddmm", "edge_softmax"])
+@pytest.mark.parametrize("op", OPS)
 def test_a_second_derivative_is_refused(kernels: Kernels, op: str) -> None:
     function, inputs = uses(kernels, graphs.graph("hub", kernels))[op]
     gradients = torch.autograd.grad(function(*inputs).pow(2).sum(), inputs, create_graph=True)

@@ -3,7 +3,7 @@
 Each file has
     CONV: the name of the class in `torch_geometric.nn`;
     unsupported(conv): sentences, each a reason why the conv cannot be computed exactly;
-    ops(conv): the ops its forward uses, by the names of `Kernels` and of `ops.attention`;
+    ops(conv): the ops its forward uses, by the names of `Kernels`;
     forward(conv, kernels, rewrites, x, graph): its output, from its own parameters;
 and, where there is something to say,
     rewrites(conv, transform_first=, fold_norm=): which of the allowed exact rewrites apply to this conv;
@@ -26,7 +26,12 @@ from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import Kernels
 
-COMPOSED = {"gat_attention", "gatv2_attention", "dot_attention"}
+# What runs where a backend has no kernel of its own for an op.
+COMPOSED = {
+    "gat_attention": ["edge_softmax", "spmm"],
+    "gatv2_attention": ["edge_softmax", "spmm"],
+    "dot_attention": ["sddmm", "edge_softmax", "spmm"],
+}
 
 
 def bind(model: Module, kernels: Kernels, *, transform_first: bool, fold_norm: bool) -> list[Binding]:
@@ -50,7 +55,7 @@ def bind(model: Module, kernels: Kernels, *, transform_first: bool, fold_norm: b
     for path, conv, module in bound:
         rewrites = _rewrites(conv, module, transform_first=transform_first, fold_norm=fold_norm)
         conv.forward = _checks.BoundForward(module.forward, conv, kernels, frozenset(rewrites))
-        who = {op: _who(op, kernels) for op in module.ops(conv)}
+        who = {op: _who(op, kernels) for op in _ops(conv, module, kernels)}
         bindings.append(Binding(path, module.CONV, who, rewrites))
     return bindings
 
@@ -58,14 +63,17 @@ def bind(model: Module, kernels: Kernels, *, transform_first: bool, fold_norm: b
 def warm(model: Module, graph: Graph) -> None:
     """Compute what the convs of a bound `model` keep per graph, so that it counts as preparation."""
     for _, conv, module in _convs(model):
-        used, adjacency = module.ops(conv), _graph.adjacency(conv, graph)
-        if "spmm" in used:
-            for planned in (adjacency, adjacency.transpose):
-                planned.layout.plan(planned)
-        if COMPOSED & {*used}:
+        _, kernels, rewrites = conv.forward.args
+        used, adjacency = _ops(conv, module, kernels), _graph.adjacency(conv, graph)
+        for warmed in (adjacency, adjacency.transpose):
+            if "spmm" in used:
+                warmed.layout.plan(warmed)
+        if "edge_softmax" in used:
             _ = adjacency.perm, adjacency.row
+        elif getattr(conv, "dropout", 0) > 0:  # of attention weights
+            _ = adjacency.perm
         if hasattr(module, "warm"):
-            module.warm(conv, conv.forward.args[2], adjacency)
+            module.warm(conv, rewrites, adjacency)
 
 
 def unsupported(conv: Module) -> list[str]:
@@ -92,6 +100,12 @@ def _convs(model: Module) -> Iterator[tuple[str, Any, Any]]:
 
 def _rewrites(conv: Module, module: ModuleType, **allowed: bool) -> list[str]:
     return module.rewrites(conv, **allowed) if hasattr(module, "rewrites") else []
+
+
+def _ops(conv: Module, module: ModuleType, kernels: Kernels) -> list[str]:
+    """The ops that run, with those that the others are composed of."""
+    parts = [part for op in module.ops(conv) if op not in kernels.accelerated for part in COMPOSED.get(op, [])]
+    return [*module.ops(conv), *parts]
 
 
 def _who(op: str, kernels: Kernels) -> str:

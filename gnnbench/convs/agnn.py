@@ -19,7 +19,7 @@ def unsupported(conv: AGNNConv) -> list[str]:
 
 
 def ops(conv: AGNNConv) -> list[str]:
-    return ["dot_attention", "sddmm", "edge_softmax", "spmm"]
+    return ["dot_attention"]
 
 
 def forward(conv: AGNNConv, kernels: Kernels, rewrites: frozenset[str], x: Tensor, graph: Graph) -> Tensor:

@@ -18,7 +18,7 @@ def unsupported(conv: GATConv) -> list[str]:
 
 
 def ops(conv: GATConv) -> list[str]:
-    return ["gat_attention", "edge_softmax", "spmm"]
+    return ["gat_attention"]
 
 
 def forward(conv: GATConv, kernels: Kernels, rewrites: frozenset[str], x: Tensor, graph: Graph) -> Tensor:

@@ -19,7 +19,7 @@ def unsupported(conv: TransformerConv) -> list[str]:
 
 
 def ops(conv: TransformerConv) -> list[str]:
-    return ["dot_attention", "sddmm", "edge_softmax", "spmm"]
+    return ["dot_attention"]
 
 
 def forward(conv: TransformerConv, kernels: Kernels, rewrites: frozenset[str], x: Tensor, graph: Graph) -> Tensor:

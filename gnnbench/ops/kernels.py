@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from gnnbench.graph import Graph, Layout, rows_of
+from gnnbench.ops.dropout import Dropout
 
 EXTREMA = ("min", "max")
 REDUCTIONS = ("sum", "mean", *EXTREMA)
@@ -94,9 +96,7 @@ class Kernels(Layout):
 
     def edge_softmax(self, graph: Graph, score: Tensor) -> Tensor:
         """Normalise score [E, H] over the edges of each destination, stably; alpha [E, H]."""
-        index = graph.row.unsqueeze(1).expand_as(score)
-        top = score.new_full((graph.num_rows, score.size(1)), -torch.inf)
-        top = top.scatter_reduce_(0, index, score, "amax")
+        top = _row_maximum(graph, score)
         exp = (score - top[graph.row]).exp_()
         total = torch.zeros_like(top).index_add_(0, graph.row, exp)
         return exp / total[graph.row]
@@ -106,6 +106,169 @@ class Kernels(Layout):
         weighted = alpha * grad_alpha
         total = alpha.new_zeros(graph.num_rows, alpha.size(1)).index_add_(0, graph.row, weighted)
         return weighted - alpha * total[graph.row]
+
+    def gat_attention(
+        self,
+        graph: Graph,
+        x: Tensor,
+        score_src: Tensor,
+        score_dst: Tensor,
+        negative_slope: float,
+        dropout: Dropout | None,
+        keep: bool,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Mix sources: out[i] = sum over edges (i, j) of alpha[ij] * m[ij] * x[j] (Veličković et al. 2018).
+
+        alpha is the softmax over j of leaky_relu(score_dst[i] + score_src[j]), m what dropout multiplies it by.
+
+        Args:
+            x: [M, H, C].
+            score_src: [M, H].
+            score_dst: [N, H].
+            keep: whether the last two results are wanted, which only the backward needs; otherwise empty.
+
+        Returns:
+            out [N, H, C], zero for a row without edges; lse [N, H], the logarithm of the softmax's sum, -inf
+            there; out_positive [N, H, C] and alpha_positive [N, H]: what out and the sum of alpha (without m) owe
+            to the edges with score_dst[i] + score_src[j] > 0.
+        """
+        score = score_dst[graph.row] + score_src[graph.col.long()]
+        alpha, out, lse = self._mixed(graph, F.leaky_relu(score, negative_slope), x, dropout)
+        if not keep:
+            return out, lse, out.new_empty(0), lse.new_empty(0)
+        alpha = alpha * (score > 0)
+        alpha_positive = torch.zeros_like(lse).index_add_(0, graph.row, alpha)
+        return out, lse, self.spmm(graph, x, _dropped(alpha, dropout), "sum"), alpha_positive
+
+    def gat_attention_backward(
+        self,
+        graph: Graph,
+        x: Tensor,
+        score_src: Tensor,
+        score_dst: Tensor,
+        negative_slope: float,
+        dropout: Dropout | None,
+        out: Tensor,
+        lse: Tensor,
+        out_positive: Tensor,
+        alpha_positive: Tensor,
+        grad_out: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """grad_x, grad_score_src and grad_score_dst of `gat_attention`, from what it was given and returned."""
+        score = score_dst[graph.row] + score_src[graph.col.long()]
+        grad, grad_x = self._mixed_backward(graph, F.leaky_relu(score, negative_slope), x, dropout, grad_out)
+        grad = torch.where(score > 0, grad, grad * negative_slope)
+        grad_score_src = torch.zeros_like(score_src).index_add_(0, graph.col, grad)
+        return grad_x, grad_score_src, torch.zeros_like(score_dst).index_add_(0, graph.row, grad)
+
+    def gatv2_attention(
+        self,
+        graph: Graph,
+        x_src: Tensor,
+        x_dst: Tensor,
+        att: Tensor,
+        negative_slope: float,
+        dropout: Dropout | None,
+    ) -> tuple[Tensor, Tensor]:
+        """The same of x_src [M, H, C] with scores <att, leaky_relu(x_dst[i] + x_src[j])> (Brody et al. 2022).
+
+        Args:
+            x_dst: [N, H, C].
+            att: [H, C].
+
+        Returns:
+            out [N, H, C] and lse [N, H] as of `gat_attention`.
+        """
+        _, score = _gatv2_scores(graph, x_src, x_dst, att, negative_slope)
+        return self._mixed(graph, score, x_src, dropout)[1:]
+
+    def gatv2_attention_backward(
+        self,
+        graph: Graph,
+        x_src: Tensor,
+        x_dst: Tensor,
+        att: Tensor,
+        negative_slope: float,
+        dropout: Dropout | None,
+        out: Tensor,
+        lse: Tensor,
+        grad_out: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """grad_x_src, grad_x_dst and grad_att of `gatv2_attention`, from what it was given and returned."""
+        both, score = _gatv2_scores(graph, x_src, x_dst, att, negative_slope)
+        grad, grad_x_src = self._mixed_backward(graph, score, x_src, dropout, grad_out)
+        grad_att = (grad.unsqueeze(-1) * F.leaky_relu(both, negative_slope)).sum(0)
+        grad_both = grad.unsqueeze(-1) * att
+        grad_both = torch.where(both > 0, grad_both, grad_both * negative_slope)
+        grad_x_dst = torch.zeros_like(x_dst).index_add_(0, graph.row, grad_both)
+        return grad_x_src.index_add_(0, graph.col, grad_both), grad_x_dst, grad_att
+
+    def dot_attention(
+        self, graph: Graph, query: Tensor, key: Tensor, value: Tensor, dropout: Dropout | None
+    ) -> tuple[Tensor, Tensor]:
+        """The same of value [M, H, D] with scores <query[i], key[j]> (Vaswani et al. 2017, unscaled).
+
+        Args:
+            query: [N, H, C].
+            key: [M, H, C].
+
+        Returns:
+            out [N, H, D] and lse [N, H] as of `gat_attention`.
+        """
+        return self._mixed(graph, self.sddmm(graph, query, key), value, dropout)[1:]
+
+    def dot_attention_backward(
+        self,
+        graph: Graph,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        dropout: Dropout | None,
+        out: Tensor,
+        lse: Tensor,
+        grad_out: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """grad_query, grad_key and grad_value of `dot_attention`, from what it was given and returned."""
+        score = self.sddmm(graph, query, key)
+        grad, grad_value = self._mixed_backward(graph, score, value, dropout, grad_out)
+        grad_key = self.spmm(graph.transpose, query, grad[graph.perm], "sum")
+        return self.spmm(graph, key, grad, "sum"), grad_key, grad_value
+
+    def _mixed(
+        self, graph: Graph, score: Tensor, x: Tensor, dropout: Dropout | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """alpha [E, H], out [N, H, C] and lse [N, H] of scores [E, H]."""
+        alpha = self.edge_softmax(graph, score)
+        top = _row_maximum(graph, score)
+        total = torch.zeros_like(top).index_add_(0, graph.row, (score - top[graph.row]).exp_())
+        return alpha, self.spmm(graph, x, _dropped(alpha, dropout), "sum"), top + total.log()
+
+    def _mixed_backward(
+        self, graph: Graph, score: Tensor, x: Tensor, dropout: Dropout | None, grad_out: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """grad_score [E, H] and grad_x [M, H, C]."""
+        alpha = self.edge_softmax(graph, score)
+        grad_x = self.spmm(graph.transpose, grad_out, _dropped(alpha, dropout)[graph.perm], "sum")
+        grad_alpha = _dropped(self.sddmm(graph, grad_out, x), dropout)
+        return self.edge_softmax_backward(graph, alpha, grad_alpha), grad_x
+
+
+def _gatv2_scores(
+    graph: Graph, x_src: Tensor, x_dst: Tensor, att: Tensor, negative_slope: float
+) -> tuple[Tensor, Tensor]:
+    """x_dst[i] + x_src[j] of every edge [E, H, C], and the scores [E, H]."""
+    both = x_dst[graph.row] + x_src[graph.col.long()]
+    return both, (F.leaky_relu(both, negative_slope) * att).sum(-1)
+
+
+def _dropped(alpha: Tensor, dropout: Dropout | None) -> Tensor:
+    return alpha if dropout is None else alpha * dropout.multiplier(*alpha.shape).to(alpha)
+
+
+def _row_maximum(graph: Graph, score: Tensor) -> Tensor:
+    index = graph.row.unsqueeze(1).expand_as(score)
+    top = score.new_full((graph.num_rows, score.size(1)), -torch.inf)
+    return top.scatter_reduce_(0, index, score, "amax")
 
 
 def _messages(graph: Graph, x: Tensor, value: Tensor | None) -> Tensor:

@@ -10,6 +10,7 @@ from torch import Tensor
 from gnnbench.errors import BackendUnavailable, did_you_mean
 
 try:  # after torch, so that both share one OpenMP runtime
+    import gnnbench.backends._isplib_attention as attention
     import gnnbench.backends._isplib_ceiling as ceiling
     import gnnbench.backends._isplib_edge as edge
     import gnnbench.backends._isplib_layout as layout
@@ -56,4 +57,4 @@ def addresses(*tensors: Tensor | None) -> list[int]:
     return [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
 
 
-__all__ = ["ISA", "MISSING", "addresses", "ceiling", "edge", "isa_level", "layout", "report", "spmm"]
+__all__ = ["ISA", "MISSING", "addresses", "attention", "ceiling", "edge", "isa_level", "layout", "report", "spmm"]

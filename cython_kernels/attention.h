@@ -1,0 +1,56 @@
+/* Fused attention; the kernels are compiled per instruction set from the templates. */
+#include <stdint.h>
+
+/* N destinations, M sources; the score of an edge (i, j) per head is
+ *   GAT:   leaky_relu(query[i] + key[j]), one number per node and head, width 1;
+ *   GATV2: <att, leaky_relu(query[i] + key[j])>, where key is value;
+ *   DOT:   <query[i], key[j]>.
+ * Rows are destinations, or sources in the passes over the transpose. */
+enum family { GAT, GATV2, DOT };
+
+struct attention {
+    const int64_t *rowptr;
+    const int32_t *col;
+    const int32_t *perm;  /* [E], the edges' own numbers, over the transpose; otherwise NULL */
+    const void *query;    /* [N, heads, width] */
+    const void *key;      /* [M, heads, width] */
+    const void *value;    /* [M, heads, channels] */
+    const void *att;      /* [heads, width], GATV2 only */
+    void *out;            /* [N, heads, channels] */
+    void *lse;            /* [N, heads], log of the sum of exp(score) */
+    void *out_positive;   /* [N, heads, channels], the share of edges with query + key > 0; GAT only, or NULL */
+    void *alpha_positive; /* [N, heads], their part of the softmax, before dropout */
+    const void *grad_out; /* [N, heads, channels], in backward */
+    const void *node;     /* [N, heads, 2]: lse and <grad_out, out>, in backward */
+    void *grad_query;     /* [N, heads, width]; GATV2: before it is multiplied by att */
+    void *grad_key;       /* [M, heads, width]; GATV2: through the score only, likewise */
+    void *grad_value;     /* [M, heads, channels] */
+    int64_t heads, width, channels;
+    double slope; /* of the leaky ReLU */
+    double scale; /* of the weights that dropout keeps, 1 / (1 - p) */
+    int drops;
+    uint32_t low, high, threshold; /* words of the seed; the hashes below p * 2^32 are dropped */
+};
+
+/* Wellons' finaliser `lowbias32`. */
+static inline uint32_t mixed(uint32_t x) {
+    x = (x ^ (x >> 16)) * 0x7feb352du;
+    x = (x ^ (x >> 15)) * 0x846ca68bu;
+    return x ^ (x >> 16);
+}
+
+#define CHUNK 64 /* edges whose rows fit the L1 cache together */
+#define GROUP 8  /* heads that share a walk over a row's edges */
+
+/* A piece of a row's edges; the last column is repeated up to a full vector. */
+struct chunk {
+    int64_t count;
+    int32_t col[CHUNK], edge[CHUNK];
+};
+
+#define TEMPLATE "attention_rows.h"
+#include "isa.h"
+static kernel_table forward_kernels[] = {KERNELS(gat_forward), KERNELS(gatv2_forward), KERNELS(dot_forward)};
+static kernel_table grad_key_kernels[] = {KERNELS(gat_grad_key), KERNELS(gatv2_grad_key), KERNELS(dot_grad_key)};
+/* GAT needs no such pass. */
+static kernel_table grad_query_kernels[] = {{{{NULL}}}, KERNELS(gatv2_grad_query), KERNELS(dot_grad_query)};

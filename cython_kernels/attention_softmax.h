@@ -1,0 +1,84 @@
+/* The numbers per edge and head of a chunk, always in the longest vectors, which every copy of the rest calls. */
+static REAL LONGEST(soften)(REAL *score, REAL *positive, int64_t count, REAL slope, REAL *top, REAL *sum,
+                            REAL *positive_sum);
+static REAL LONGEST(weigh)(REAL *score, REAL *grad, const REAL *lse, const REAL *delta, const REAL *kept,
+                           int64_t count, REAL slope);
+static void LONGEST(draw)(const struct attention *s, const struct chunk *edges, int64_t head, REAL *kept);
+
+#if LANES == FULL
+/* The first `count` lanes; what lies beyond a chunk's edges was never written. */
+INLINE VECI KERNEL(within)(int64_t count) {
+    VECI lane;
+    for (int k = 0; k < LANES; k++) lane[k] = k;
+    return lane < (INDEX)count;
+}
+
+INLINE REAL KERNEL(reduced)(VEC v, const int by_max) {
+    REAL lane[LANES];
+    memcpy(lane, &v, sizeof v);
+    for (int half = LANES / 2; half; half /= 2)
+        for (int k = 0; k < half; k++) {
+            if (by_max) lane[k] = lane[k] > lane[k + half] ? lane[k] : lane[k + half];
+            else lane[k] += lane[k + half];
+        }
+    return lane[0];
+}
+
+/* Online softmax (Milakov & Gimelshein 2018): scores become exp(leaky_relu(score) - top) with the maximum so far.
+ * Where wanted, `positive` keeps those of positive scores. Returns what earlier weights are to be multiplied by. */
+static REAL KERNEL(soften)(REAL *score, REAL *positive, int64_t count, REAL slope, REAL *top, REAL *sum,
+                           REAL *positive_sum) {
+    VEC most = (VEC){0} - (REAL)INFINITY, total = {0}, positive_total = {0};
+    for (int64_t e = 0; e < count; e += LANES) {
+        VEC v = LOAD(score + e);
+        if (positive) STORE(positive + e, v);
+        v = KERNEL(chosen)(v > 0, v, v * slope);
+        v = KERNEL(chosen)(KERNEL(within)(count - e), v, (VEC){0} - (REAL)INFINITY);
+        STORE(score + e, v);
+        most = KERNEL(chosen)(v > most, v, most);
+    }
+    const REAL before = *top, higher = KERNEL(reduced)(most, 1);
+    if (higher > before) *top = higher;
+    const REAL shift = *top > -(REAL)INFINITY ? *top : 0;
+    for (int64_t e = 0; e < count; e += LANES) {
+        const VEC v = KERNEL(exp)(LOAD(score + e) - shift);
+        STORE(score + e, v);
+        total += v;
+        if (positive) {
+            const VEC part = (VEC)((VECI)v & (LOAD(positive + e) > 0));
+            STORE(positive + e, part);
+            positive_total += part;
+        }
+    }
+    const REAL factor = higher > before ? KERNEL(exp)((VEC){0} + before - *top)[0] : 1;
+    *sum = *sum * factor + KERNEL(reduced)(total, 0);
+    if (positive) *positive_sum = *positive_sum * factor + KERNEL(reduced)(positive_total, 0);
+    return factor;
+}
+
+/* Backward of the softmax: scores become weights alpha * kept, and gradients of weights those of scores (Dao et al.
+ * 2022, appendix B.4). Returns the sum of the latter. */
+static REAL KERNEL(weigh)(REAL *score, REAL *grad, const REAL *lse, const REAL *delta, const REAL *kept,
+                          int64_t count, REAL slope) {
+    VEC total = {0};
+    for (int64_t e = 0; e < count; e += LANES) {
+        const VEC v = LOAD(score + e);
+        const VEC alpha = KERNEL(exp)(KERNEL(chosen)(v > 0, v, v * slope) - LOAD(lse + e));
+        const VEC weight = kept ? alpha * LOAD(kept + e) : alpha;
+        const VEC g = weight * LOAD(grad + e) - alpha * LOAD(delta + e);
+        const VEC grad_score = KERNEL(chosen)(v > 0, g, g * slope);
+        STORE(score + e, weight);
+        STORE(grad + e, grad_score);
+        total += (VEC)((VECI)grad_score & KERNEL(within)(count - e));
+    }
+    return KERNEL(reduced)(total, 0);
+}
+
+/* What dropout multiplies the weights by. */
+static void KERNEL(draw)(const struct attention *s, const struct chunk *edges, int64_t head, REAL *kept) {
+    for (int64_t e = 0; e < edges->count; e++) {
+        const uint32_t hash = mixed((mixed((uint32_t)edges->edge[e] ^ s->low) + (uint32_t)head) ^ s->high);
+        kept[e] = hash >= s->threshold ? (REAL)s->scale : 0;
+    }
+}
+#endif

@@ -1,0 +1,57 @@
+"""Dropout of attention weights by a hash, so that a backward pass draws again what no one has kept."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+WORD = 2**32 - 1
+
+
+class Dropout(NamedTuple):
+    """Which weights to drop; every backend drops the same ones.
+
+    Attributes:
+        p: the dropped share, from 0 to 1.
+        seed: [1] int64, of which both 32-bit words count.
+    """
+
+    p: float
+    seed: Tensor
+
+    @property
+    def threshold(self) -> int:
+        """Weights whose hash is smaller are dropped."""
+        return min(int(self.p * 2**32), WORD)
+
+    @property
+    def scale(self) -> float:
+        """What the others are multiplied by; zero where p = 1, which drops all."""
+        return 1 / (1 - self.p) if self.p < 1 else 0.0
+
+    def words(self) -> tuple[int, int]:
+        """The lower and the higher half of the seed."""
+        seed = int(self.seed)
+        return seed & WORD, seed >> 32 & WORD
+
+    def multiplier(self, num_edges: int, heads: int) -> Tensor:
+        """[E, H] float64: zero for what is dropped, `scale` for the rest; edges in the order of `graph.col`."""
+        low, high = self.words()
+        edge = torch.arange(num_edges, device=self.seed.device).unsqueeze(1)
+        head = torch.arange(heads, device=self.seed.device)
+        hashed = _mixed(((_mixed(edge ^ low) + head) & WORD) ^ high)
+        return (hashed >= self.threshold).double() * self.scale
+
+
+def _mixed(x: Tensor) -> Tensor:
+    """Wellons' finaliser `lowbias32` of 32-bit words held in int64."""
+    x = ((x ^ (x >> 16)) * 0x7FEB352D) & WORD
+    x = ((x ^ (x >> 15)) * 0x846CA68B) & WORD
+    return x ^ (x >> 16)
+
+
+def drawn_seed(p: float, device: torch.device) -> Tensor | None:
+    """A seed of torch's generator; None, and nothing drawn, if nothing is to be dropped."""
+    return torch.randint(2**63 - 1, (1,), device=device) if p > 0 else None
