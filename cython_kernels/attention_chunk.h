@@ -26,7 +26,7 @@
 #define UPPER(lane, bit) (LOWER(lane, bit) + (bit))
 /* Halves the vectors: those `bit` apart are added in pairs, the first in the lanes without it, the second in the rest. */
 #define FOLD(v, bit)                                                                                              \
-    for (int k = 0; k < bit; k++)                                                                                 \
+    _Pragma("GCC unroll 8") for (int k = 0; k < bit; k++)                                                                                 \
         v[k] = PICK(v[k], v[k + bit], ALL(LOWER, bit)) + PICK(v[k], v[k + bit], ALL(UPPER, bit));
 
 /* Lane k is the sum of the lanes of v[k]. */
@@ -51,7 +51,7 @@ INLINE VEC KERNEL(chosen)(VECI which, VEC yes, VEC no) { return (VEC)((which & (
 /* score[e] = <a, b[e]>, or with `att` <att, leaky_relu(a + b[e])>, in `vectors` of them of which the last may overlap. */
 INLINE void KERNEL(score_range)(const struct chunk *edges, const REAL *a, const REAL *b, int64_t stride,
                                 const REAL *att, REAL slope, int64_t width, REAL *score, const int vectors,
-                                const int leaky, const int more) {
+                                const int leaky, int more) {
     const int64_t last = width - LANES;
     VECI fresh = {0};
     VEC kept[MOST], weight[MOST];
@@ -118,60 +118,34 @@ INLINE void KERNEL(sum_range)(const struct chunk *edges, const REAL *weight, con
     for (int v = 0; v < vectors; v++) STORE(out + (v < vectors - 1 ? v * LANES : last), sum[0][v]);
 }
 
-/* Calls `CASE(vectors)` for every range of columns, `from` to `to`, that fits the registers. */
-#if LANES == FULL
-#define CASES CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) CASE(7) CASE(8)
-#else
-#define CASES CASE(1) CASE(2)
-#endif
-#define RANGES                                                                                                    \
-    const int64_t all = (width + LANES - 1) / LANES, ranges = (all + MOST - 1) / MOST;                            \
-    for (int64_t range = 0; range < ranges; range++) {                                                            \
-        const int64_t from = all * range / ranges * LANES, next = all * (range + 1) / ranges * LANES;             \
-        const int64_t to = next < width ? next : width;                                                           \
-        switch ((next - from) / LANES) { CASES }                                                                  \
-    }
-
 static void KERNEL(dots)(const struct chunk *edges, const REAL *a, const REAL *b, int64_t stride, int64_t width,
                          REAL *score) {
-#define CASE(n)                                                                                                   \
-    case n:                                                                                                       \
-        if (from) KERNEL(score_range)(edges, a + from, b + from, stride, a, 0, to - from, score, n, 0, 1);        \
-        else KERNEL(score_range)(edges, a, b, stride, a, 0, to, score, n, 0, 0);                                  \
-        break;
-    RANGES
-#undef CASE
+#define RANGE(n) KERNEL(score_range)(edges, a + from, b + from, stride, a, 0, to - from, score, n, 0, from > 0)
+    EACH_RANGE(width)
+#undef RANGE
 }
 
 static void KERNEL(leaky_dots)(const struct chunk *edges, const REAL *a, const REAL *b, int64_t stride,
                                const REAL *att, REAL slope, int64_t width, REAL *score) {
-#define CASE(n)                                                                                                   \
-    case n:                                                                                                       \
-        if (from)                                                                                                 \
-            KERNEL(score_range)(edges, a + from, b + from, stride, att + from, slope, to - from, score, n, 1, 1); \
-        else KERNEL(score_range)(edges, a, b, stride, att, slope, to, score, n, 1, 0);                            \
-        break;
-    RANGES
-#undef CASE
+#define RANGE(n)                                                                                                  \
+    KERNEL(score_range)(edges, a + from, b + from, stride, att + from, slope, to - from, score, n, 1, from > 0)
+    EACH_RANGE(width)
+#undef RANGE
 }
 
 static void KERNEL(add)(const struct chunk *edges, const REAL *weight, const REAL *b, int64_t stride, int64_t width,
                         REAL *out) {
-#define CASE(n)                                                                                                   \
-    case n: KERNEL(sum_range)(edges, weight, b + from, stride, b, to - from, out + from, n, 0); break;
-    RANGES
-#undef CASE
+#define RANGE(n) KERNEL(sum_range)(edges, weight, b + from, stride, b, to - from, out + from, n, 0)
+    EACH_RANGE(width)
+#undef RANGE
 }
 
 static void KERNEL(add_gated)(const struct chunk *edges, const REAL *weight, const REAL *b, int64_t stride,
                               const REAL *gate, int64_t width, REAL *out) {
-#define CASE(n)                                                                                                   \
-    case n: KERNEL(sum_range)(edges, weight, b + from, stride, gate + from, to - from, out + from, n, 1); break;
-    RANGES
-#undef CASE
+#define RANGE(n) KERNEL(sum_range)(edges, weight, b + from, stride, gate + from, to - from, out + from, n, 1)
+    EACH_RANGE(width)
+#undef RANGE
 }
-#undef RANGES
-#undef CASES
 #undef MOST
 #undef FOLD
 #undef UPPER

@@ -48,14 +48,14 @@ INLINE void KERNEL(forward)(const void *task, int64_t begin, int64_t end, const 
                 for (int64_t h = 0; h < group; h++) {
                     const REAL *value = (const REAL *)s->value + (first + h) * channels;
                     KERNEL(scores)(s, &edges, query, (const REAL *)s->key, first + h, score, family);
-                    const REAL factor = LONGEST(soften)(score, keep ? positive : NULL, edges.count, slope, top + h,
+                    const REAL factor = WIDEST(soften)(score, keep ? positive : NULL, edges.count, slope, top + h,
                                                         sum + h, positive_sum + h);
                     if (factor != 1) {
                         KERNEL(scale)(out + h * channels, channels, factor);
                         if (keep) KERNEL(scale)(out_positive + h * channels, channels, factor);
                     }
                     if (s->drops) {
-                        LONGEST(draw)(s, &edges, first + h, kept);
+                        WIDEST(draw)(s, &edges, first + h, kept);
                         for (int64_t e = 0; e < edges.count; e++) score[e] *= kept[e];
                         if (keep)
                             for (int64_t e = 0; e < edges.count; e++) positive[e] *= kept[e];
@@ -106,8 +106,8 @@ INLINE void KERNEL(backward)(const void *task, int64_t begin, int64_t end, const
                 KERNEL(scores)(s, &edges, mine + row * heads * width, theirs, h, score, family);
                 KERNEL(dots)(&edges, my_side + row * heads * channels + side, their_side + side, heads * channels,
                              channels, grad);
-                if (s->drops) LONGEST(draw)(s, &edges, h, kept);
-                const REAL total = LONGEST(weigh)(score, grad, lse, delta, s->drops ? kept : NULL, edges.count, slope);
+                if (s->drops) WIDEST(draw)(s, &edges, h, kept);
+                const REAL total = WIDEST(weigh)(score, grad, lse, delta, s->drops ? kept : NULL, edges.count, slope);
                 if (family == GAT) *out += total;
                 if (family == GATV2) { /* leaky_relu' is slope, and 1 - slope more where its argument is positive */
                     for (int64_t c = 0; c < width; c++) out[c] += (REAL)s->slope * total;

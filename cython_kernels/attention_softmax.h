@@ -1,9 +1,9 @@
 /* The numbers per edge and head of a chunk, always in the longest vectors, which every copy of the rest calls. */
-static REAL LONGEST(soften)(REAL *score, REAL *positive, int64_t count, REAL slope, REAL *top, REAL *sum,
+static REAL WIDEST(soften)(REAL *score, REAL *positive, int64_t count, REAL slope, REAL *top, REAL *sum,
                             REAL *positive_sum);
-static REAL LONGEST(weigh)(REAL *score, REAL *grad, const REAL *lse, const REAL *delta, const REAL *kept,
+static REAL WIDEST(weigh)(REAL *score, REAL *grad, const REAL *lse, const REAL *delta, const REAL *kept,
                            int64_t count, REAL slope);
-static void LONGEST(draw)(const struct attention *s, const struct chunk *edges, int64_t head, REAL *kept);
+static void WIDEST(draw)(const struct attention *s, const struct chunk *edges, int64_t head, REAL *kept);
 
 #if LANES == FULL
 /* The first `count` lanes; what lies beyond a chunk's edges was never written. */

@@ -16,7 +16,7 @@ typedef kernel_fn *longest_table[3][2];
 #define PASTE_(name, isa, real, lanes) name##_##isa##_##real##_##lanes
 #define PASTE(name, isa, real, lanes) PASTE_(name, isa, real, lanes)
 #define KERNEL(name) PASTE(name, ISA, REAL, LANES)
-#define LONGEST(name) PASTE(name, ISA, REAL, FULL) /* the same name's copy for the longest vectors */
+#define WIDEST(name) PASTE(name, ISA, REAL, FULL) /* the same name's copy for the longest vectors */
 #define VEC KERNEL(vec)
 #define VECI KERNEL(veci)
 #define LOAD(from) ((VEC)*(const KERNEL(unaligned) *)(from))
