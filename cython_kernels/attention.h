@@ -33,7 +33,7 @@ struct attention {
 };
 
 /* Wellons' finaliser `lowbias32`. */
-static inline uint32_t mixed(uint32_t x) {
+static inline __attribute__((always_inline)) uint32_t mixed(uint32_t x) {
     x = (x ^ (x >> 16)) * 0x7feb352du;
     x = (x ^ (x >> 15)) * 0x846ca68bu;
     return x ^ (x >> 16);
@@ -45,7 +45,8 @@ static inline uint32_t mixed(uint32_t x) {
 /* A piece of a row's edges; the last column is repeated up to a full vector. */
 struct chunk {
     int64_t count;
-    int32_t col[CHUNK], edge[CHUNK];
+    int32_t col[CHUNK];
+    uint32_t hash[CHUNK]; /* of the edges' numbers, where weights are dropped */
 };
 
 #define TEMPLATE "attention_rows.h"

@@ -6,8 +6,10 @@ INLINE void KERNEL(take)(struct chunk *edges, const struct attention *s, int64_t
     edges->count = end - begin < CHUNK ? end - begin : CHUNK;
     memcpy(edges->col, s->col + begin, edges->count * sizeof(int32_t));
     for (int64_t e = edges->count; e % LANES; e++) edges->col[e] = edges->col[e - 1];
-    if (s->drops)
-        for (int64_t e = 0; e < edges->count; e++) edges->edge[e] = s->perm ? s->perm[begin + e] : (int32_t)(begin + e);
+    if (!s->drops) return;
+    for (int64_t e = 0; e < CHUNK; e++) edges->hash[e] = (uint32_t)(begin + e);
+    if (s->perm) memcpy(edges->hash, s->perm + begin, edges->count * sizeof(int32_t));
+    WIDEST(number)(edges->hash, s->low);
 }
 
 /* Scores of `head` between the row's own part, `mine`, and `theirs`, at the other ends of the edges. */

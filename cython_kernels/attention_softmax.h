@@ -3,6 +3,7 @@ static REAL WIDEST(soften)(REAL *score, REAL *positive, int64_t count, REAL slop
                             REAL *positive_sum);
 static REAL WIDEST(weigh)(REAL *score, REAL *grad, const REAL *lse, const REAL *delta, const REAL *kept,
                            int64_t count, REAL slope);
+static void WIDEST(number)(uint32_t *hash, uint32_t low);
 static void WIDEST(draw)(const struct attention *s, const struct chunk *edges, int64_t head, REAL *kept);
 
 #if LANES == FULL
@@ -74,11 +75,16 @@ static REAL KERNEL(weigh)(REAL *score, REAL *grad, const REAL *lse, const REAL *
     return KERNEL(reduced)(total, 0);
 }
 
+/* Hash a chunk's edge numbers with the low word of the seed. */
+static void KERNEL(number)(uint32_t *hash, uint32_t low) {
+    for (int e = 0; e < CHUNK; e++) hash[e] = mixed(hash[e] ^ low);
+}
+
 /* What dropout multiplies the weights by. */
 static void KERNEL(draw)(const struct attention *s, const struct chunk *edges, int64_t head, REAL *kept) {
-    for (int64_t e = 0; e < edges->count; e++) {
-        const uint32_t hash = mixed((mixed((uint32_t)edges->edge[e] ^ s->low) + (uint32_t)head) ^ s->high);
-        kept[e] = hash >= s->threshold ? (REAL)s->scale : 0;
-    }
+    const uint32_t threshold = s->threshold, high = s->high;
+    const REAL scale = (REAL)s->scale;
+    for (int e = 0; e < CHUNK; e++)
+        kept[e] = mixed((edges->hash[e] + (uint32_t)head) ^ high) >= threshold ? scale : 0;
 }
 #endif
