@@ -72,14 +72,14 @@ def plan(uintptr_t rowptr_, uintptr_t col_, uintptr_t start_, uintptr_t local_, 
     cdef int32_t total = 0, count
     cdef int64_t row, block
     with nogil:
-        for row in prange(rows, num_threads=threads, schedule="static"):
+        for row in prange(rows, num_threads=threads, schedule="dynamic", chunksize=512):
             count_blocks(col, rowptr[row], rowptr[row + 1], start + row, rows + 1, shift)
         for block in range(blocks):
             for row in range(rows + 1):
                 count = start[block * (rows + 1) + row]
                 start[block * (rows + 1) + row] = total
                 total += count
-        for row in prange(rows, num_threads=threads, schedule="static"):
+        for row in prange(rows, num_threads=threads, schedule="dynamic", chunksize=512):
             place(col, rowptr[row], rowptr[row + 1], start + row, rows + 1, shift, <uint16_t *>local_)
 
 

@@ -20,7 +20,7 @@ from tests.test_kernels import LEVELS, check, double, normal
 @pytest.fixture(autouse=True)
 def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every graph of the zoo outgrows it."""
-    monkeypatch.setattr(choices, "L2_BYTES", 0)
+    monkeypatch.setattr(choices, "L2_BYTES", 1e-9)
     monkeypatch.setattr(choices, "EDGES_PER_SOURCE", 0)
 
 

@@ -20,7 +20,7 @@ CROWDED = ["self loops", "duplicates", "symmetric", "hub", "wide", "tall", "powe
 @pytest.fixture
 def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of two columns, used however few edges share one."""
-    monkeypatch.setattr(choices, "L2_BYTES", 0)
+    monkeypatch.setattr(choices, "L2_BYTES", 1e-9)
     monkeypatch.setattr(choices, "SHIFT", 1)
     monkeypatch.setattr(choices, "EDGES_PER_BLOCK", 0.01)
 
@@ -94,7 +94,7 @@ def test_the_plan_holds_every_edge_once() -> None:
 
 
 def test_bit_for_bit_the_same_on_any_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choices, "L2_BYTES", 0)
+    monkeypatch.setattr(choices, "L2_BYTES", 1e-9)
     monkeypatch.setattr(choices, "SHIFT", 5)
     monkeypatch.setattr(choices, "EDGES_PER_BLOCK", 1)
     graph = graphs.power_law(500, 20_000)

@@ -27,10 +27,13 @@ L2_BYTES = _l2_bytes()
 LINE_BYTES = 64  # of a cache line, and so of a tile of features
 EDGES_PER_BLOCK = 8  # and row, below which walking the blocks costs more than it saves
 SHIFT = min(16, int(log2(L2_BYTES / 2 / LINE_BYTES)))  # of blocks whose tile takes half of the cache
+FAR = (
+    64  # caches of features, per block of a row and edge, from which on blocks gain (measured on Sapphire Rapids)
+)
 PREFETCH = (0, 8, 16, 32)  # edges between a prefetch and its use
 BF16_TILE = 32  # features in a line
 EDGES_PER_SOURCE = 16  # below which converting features to bf16 costs more than gathering them saves
-TEAM_WORK = 1 << 15  # multiplications below which waking other threads costs more than they save
+TEAM_WORK = 1 << 18  # multiplications below which waking other threads costs more than they save
 TUNED = ("spmm", "spmm_extremum")
 
 
@@ -60,11 +63,12 @@ class ChoosingKernels(BaseKernels):
         return found if self._possible(found, graph) else self._heuristic(graph, width, dtype)
 
     def _heuristic(self, graph: Graph, width: int, dtype: torch.dtype) -> Choice:
-        outgrown = graph.num_cols * width * dtype.itemsize > L2_BYTES
-        if outgrown and worth_blocks(graph):
+        caches = graph.num_cols * width * dtype.itemsize / L2_BYTES
+        # Every row pays for every block, which is worth the more the farther its features are.
+        if worth_blocks(graph) and caches > 1 + FAR * graph.num_rows * blocks(graph, SHIFT) / graph.num_edges:
             return {"algorithm": "blocked", "shift": SHIFT}
         alone = (graph.num_edges + graph.num_rows) * width < TEAM_WORK
-        return {"algorithm": "row", "prefetch": 16 if outgrown else 0, "threads": 1 if alone else self.threads}
+        return {"algorithm": "row", "prefetch": 16 if caches > 1 else 0, "threads": 1 if alone else self.threads}
 
     def _possible(self, choice: object, graph: Graph) -> TypeGuard[Choice]:
         """Whether a choice that came from elsewhere can be taken; one kept from more threads cannot."""
