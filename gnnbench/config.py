@@ -112,6 +112,7 @@ class BackendConfig(Section):
     precision: Literal["fp32", "bf16"] = Field(
         "fp32", description="of gathered features; they add up in fp32, and parity is judged less strictly"
     )
+    keep_aggregation: bool = Field(False, description="aggregate features that never change once, not every epoch")
 
 
 Dataset = TypeVar("Dataset", bound=DatasetConfig)

@@ -98,6 +98,7 @@ class BindingRecord(Record):
     conv: str
     kernels: dict[str, str]
     rewrites: list[str]
+    declined: dict[str, str] = {}
 
 
 class Result(Record):

@@ -26,7 +26,6 @@ MODELS = {
     "transformer": {"heads": 2},
     "agnn": {},
 }
-ATTENTION = ("gat", "gatv2", "agnn")  # whose parts torch.compile sees, and the tensors of the graph with them
 KERNELS: dict[str, Kernels] = {"torch": Kernels()} | ({} if isplib.MISSING else {"isplib": isplib.IsplibKernels()})
 over_kernels = pytest.mark.parametrize("kernels", KERNELS.values(), ids=KERNELS.keys())
 
@@ -61,8 +60,6 @@ def features(graph: Graph) -> Tensor:
 def test_every_model_is_one_graph(name: str, kernels: Kernels) -> None:
     for rewrites in (True, False):
         model, graph = bound(name, kernels, rewrites=rewrites), graphs.graph("hub", kernels)
-        if name in ATTENTION:
-            convs.warm(model, graph)
         compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
         found = outcome(compiled, model, features(graph), graph)
         torch.testing.assert_close(found, outcome(model, model, features(graph), graph))

@@ -19,8 +19,12 @@ class Backend(base.Backend):
 
     def prepare(self, model: torch.nn.Module, dataset: NodeDataset) -> base.Prepared:
         bindings = convs.bind(
-            model, Kernels(), transform_first=self.config.transform_first, fold_norm=self.config.fold_norm
+            model,
+            Kernels(),
+            transform_first=self.config.transform_first,
+            fold_norm=self.config.fold_norm,
+            keep_aggregation=self.config.keep_aggregation,
         )
         graph = Graph.from_edge_index(dataset.edge_index, dataset.num_nodes)
-        convs.warm(model, graph)
+        convs.warm(model, graph, dataset.x)
         return base.Prepared(graph, bindings)

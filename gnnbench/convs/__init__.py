@@ -7,6 +7,9 @@ Each file has
     forward(conv, kernels, rewrites, x, graph): its output, from its own parameters;
 and, where there is something to say,
     rewrites(conv, transform_first=, fold_norm=): which of the allowed exact rewrites apply to this conv;
+    aggregate(conv, kernels, rewrites, x, graph), combine(conv, x, aggregated): its forward in two steps, the first
+        of which no parameter has a part in, so that the aggregation of constant features can be kept;
+    unkept(conv): sentences, each a reason why this conv has no such first step;
     warm(conv, rewrites, graph): compute what it keeps on the graph that it aggregates over.
 """
 
@@ -16,12 +19,14 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
+from torch import Tensor
 from torch.nn import Module
 from torch_geometric.nn import MessagePassing
 
 from gnnbench import registry
 from gnnbench.binding import Binding
 from gnnbench.convs import _checks, _graph
+from gnnbench.convs._bound import KEEP, BoundForward
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import Kernels
@@ -34,7 +39,9 @@ COMPOSED = {
 }
 
 
-def bind(model: Module, kernels: Kernels, *, transform_first: bool, fold_norm: bool) -> list[Binding]:
+def bind(
+    model: Module, kernels: Kernels, *, transform_first: bool, fold_norm: bool, keep_aggregation: bool = False
+) -> list[Binding]:
     """Let `kernels` execute every conv of `model`, which is then called with a Graph as adjacency.
 
     Only the instances' `forward` is set: parameters, `state_dict` and the classes stay as they are.
@@ -44,6 +51,8 @@ def bind(model: Module, kernels: Kernels, *, transform_first: bool, fold_norm: b
         kernels: who computes the ops.
         transform_first: allow multiplying by the weights before or after aggregation, where that is narrower.
         fold_norm: allow GCN's normalisation as two row scalings.
+        keep_aggregation: allow the first conv to aggregate features that need no gradient only once. Where
+            `model.input_changes` is a sentence it says why that conv never gets the same features twice.
 
     Raises:
         UnsupportedOp: with the reasons of all convs that cannot be computed exactly; then nothing is bound.
@@ -51,20 +60,24 @@ def bind(model: Module, kernels: Kernels, *, transform_first: bool, fold_norm: b
     bound = list(_convs(model))
     if reasons := [f"{path}: {reason}" for path, conv, _ in bound for reason in unsupported(conv)]:
         raise UnsupportedOp(f"this model on {kernels.name!r} kernels", reasons)
-    bindings = []
+    bindings: list[Binding] = []
     for path, conv, module in bound:
-        rewrites = _rewrites(conv, module, transform_first=transform_first, fold_norm=fold_norm)
-        conv.forward = _checks.BoundForward(module.forward, conv, kernels, frozenset(rewrites))
+        keeps, declined = keep_aggregation and not bindings, {}
+        if keeps and (reasons := _unkept(model, conv, module)):
+            keeps, declined = False, {KEEP: "; ".join(reasons)}
+        rewrites = _rewrites(conv, module, transform_first=transform_first and not keeps, fold_norm=fold_norm)
+        rewrites += [KEEP] * keeps
+        conv.forward = BoundForward(module, conv, kernels, frozenset(rewrites))
         who = {op: _who(op, kernels) for op in _ops(conv, module, kernels)}
-        bindings.append(Binding(path, module.CONV, who, rewrites))
+        bindings.append(Binding(path, module.CONV, who, rewrites, declined))
     return bindings
 
 
-def warm(model: Module, graph: Graph) -> None:
-    """Compute what the convs of a bound `model` keep per graph, so that it counts as preparation."""
+def warm(model: Module, graph: Graph, x: Tensor | None = None) -> None:
+    """Compute what the convs of a bound `model` keep of graph and features, so that it counts as preparation."""
     for _, conv, module in _convs(model):
-        _, kernels, rewrites = conv.forward.args
-        used, adjacency = _ops(conv, module, kernels), _graph.adjacency(conv, graph)
+        bound: BoundForward = conv.forward
+        used, adjacency = _ops(conv, module, bound.kernels), _graph.adjacency(conv, graph)
         for warmed in (adjacency, adjacency.transpose):
             if "spmm" in used:
                 warmed.layout.plan(warmed)
@@ -73,7 +86,9 @@ def warm(model: Module, graph: Graph) -> None:
         elif getattr(conv, "dropout", 0) > 0:  # of attention weights
             _ = adjacency.perm
         if hasattr(module, "warm"):
-            module.warm(conv, rewrites, adjacency)
+            module.warm(conv, bound.rewrites, adjacency)
+        if x is not None and KEEP in bound.rewrites:
+            bound.aggregated(x, graph)
 
 
 def unsupported(conv: Module) -> list[str]:
@@ -106,6 +121,13 @@ def _ops(conv: Module, module: ModuleType, kernels: Kernels) -> list[str]:
     """The ops that run, with those that the others are composed of."""
     parts = [part for op in module.ops(conv) if op not in kernels.accelerated for part in COMPOSED.get(op, [])]
     return [*module.ops(conv), *parts]
+
+
+def _unkept(model: Module, conv: Module, module: ModuleType) -> list[str]:
+    if not hasattr(module, "unkept"):
+        return [f"how {module.CONV} aggregates depends on its weights"]
+    changes = getattr(model, "input_changes", "")
+    return [changes] * bool(changes) + module.unkept(conv)
 
 
 def _who(op: str, kernels: Kernels) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
-from torch import Tensor
 from torch.nn import Linear, Module
 from torch.nn.parameter import is_lazy
 from torch_geometric.nn import Linear as PygLinear
 from torch_geometric.nn import MessagePassing
+
+from gnnbench.convs._bound import BoundForward
 
 METHODS = ("forward", "message", "aggregate", "update", "message_and_aggregate", "edge_update")
 COMPILED = ("propagate", "edge_updater")  # PyG sets its own compiled version on every class
@@ -18,10 +18,6 @@ HOOKS = frozenset(
     for where in ("propagate", "message", "aggregate", "message_and_aggregate", "edge_update")
     for when in ("", "pre_")
 )
-
-
-class BoundForward(partial[Tensor]):
-    """The forward that `convs.bind` sets on an instance; a conv bound twice runs what was bound last."""
 
 
 def pyg_class(conv: Module) -> type:

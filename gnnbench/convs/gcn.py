@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import GCNConv
 
@@ -37,24 +38,36 @@ def warm(conv: GCNConv, rewrites: frozenset[str], graph: Graph) -> None:
         _ = _graph.once(_norm, graph, dtype), graph.perm
 
 
+def unkept(conv: GCNConv) -> list[str]:
+    return [] if _checks.is_plain_linear(conv.lin) else ["GCNConv's linear layer is hooked or was replaced"]
+
+
 def forward(conv: GCNConv, kernels: Kernels, rewrites: frozenset[str], x: Tensor, graph: Graph) -> Tensor:
     """Output [N, out_channels] of features x [N, in_channels]."""
-    graph = _graph.adjacency(conv, graph)
-    weight, bias = conv.lin.weight, conv.bias
     if "aggregate_first" in rewrites:
-        return torch.nn.functional.linear(_aggregate(conv, kernels, rewrites, x, graph, None), weight, bias)
-    return _aggregate(conv, kernels, rewrites, conv.lin(x), graph, bias)
+        return combine(conv, x, aggregate(conv, kernels, rewrites, x, graph))
+    return aggregate(conv, kernels, rewrites, conv.lin(x), graph, conv.bias)
 
 
-def _aggregate(
-    conv: GCNConv, kernels: Kernels, rewrites: frozenset[str], x: Tensor, graph: Graph, bias: Tensor | None
+def aggregate(
+    conv: GCNConv,
+    kernels: Kernels,
+    rewrites: frozenset[str],
+    x: Tensor,
+    graph: Graph,
+    bias: Tensor | None = None,
 ) -> Tensor:
+    graph = _graph.adjacency(conv, graph)
     if "fold_norm" in rewrites:
         scale = _graph.once(_scale, graph, x.dtype)
         out = spmm(kernels, graph, x * scale)
         return out * scale if bias is None else torch.addcmul(bias, out, scale)
     out = spmm(kernels, graph, x, _graph.once(_norm, graph, x.dtype) if conv.normalize else None)
     return out if bias is None else out + bias
+
+
+def combine(conv: GCNConv, x: Tensor, aggregated: Tensor) -> Tensor:
+    return F.linear(aggregated, conv.lin.weight, conv.bias)
 
 
 def _scale(graph: Graph, dtype: torch.dtype) -> Tensor:

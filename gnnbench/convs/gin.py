@@ -32,18 +32,32 @@ def rewrites(conv: GINConv, *, transform_first: bool, fold_norm: bool) -> list[s
     return ["transform_first"] * (transform_first and narrower)
 
 
+def unkept(conv: GINConv) -> list[str]:
+    return []
+
+
 def forward(conv: GINConv, kernels: Kernels, rewrites: frozenset[str], x: Tensor, graph: Graph) -> Tensor:
     """Output [N, out_channels] of features x [N, in_channels]."""
     if "transform_first" not in rewrites:
-        return conv.nn(_sum(conv, kernels, x, graph))
+        return combine(conv, x, aggregate(conv, kernels, rewrites, x, graph))
     layers: list[Any] = [*conv.nn] if isinstance(conv.nn, Sequential) else [conv.nn]
     weight, bias = layers[0].weight, layers[0].bias
-    out = _sum(conv, kernels, x @ weight.t(), graph)
+    x = x @ weight.t()
+    out = _with_self(conv, x, spmm(kernels, graph, x))
     out = out if bias is None else out + bias
     for layer in layers[1:]:
         out = layer(out)
     return out
 
 
-def _sum(conv: GINConv, kernels: Kernels, x: Tensor, graph: Graph) -> Tensor:
-    return torch.addcmul(spmm(kernels, graph, x), x, 1 + conv.eps)
+def aggregate(conv: GINConv, kernels: Kernels, rewrites: frozenset[str], x: Tensor, graph: Graph) -> Tensor:
+    return spmm(kernels, graph, x)
+
+
+def combine(conv: GINConv, x: Tensor, aggregated: Tensor) -> Tensor:
+    out: Tensor = conv.nn(_with_self(conv, x, aggregated))
+    return out
+
+
+def _with_self(conv: GINConv, x: Tensor, aggregated: Tensor) -> Tensor:
+    return torch.addcmul(aggregated, x, 1 + conv.eps)

@@ -30,16 +30,36 @@ def rewrites(conv: SAGEConv, *, transform_first: bool, fold_norm: bool) -> list[
     return ["transform_first"] * (transform_first and narrower and commutes)
 
 
+def unkept(conv: SAGEConv) -> list[str]:
+    return ["SAGEConv aggregates what project=True has it learn"] * bool(conv.project)
+
+
 def forward(conv: SAGEConv, kernels: Kernels, rewrites: frozenset[str], x: Tensor, graph: Graph) -> Tensor:
     """Output [N, out_channels] of features x [N, in_channels]."""
-    reduce = "sum" if conv.aggr == "add" else conv.aggr
-    source = conv.lin(x).relu() if conv.project else x
-    if "transform_first" in rewrites:
-        out = spmm(kernels, graph, F.linear(source, conv.lin_l.weight), reduce=reduce)
-        if conv.lin_l.bias is not None:
-            out = out + conv.lin_l.bias
-    else:
-        out = conv.lin_l(spmm(kernels, graph, source, reduce=reduce))
+    if "transform_first" not in rewrites:
+        return combine(conv, x, aggregate(conv, kernels, rewrites, x, graph))
+    out = spmm(kernels, graph, F.linear(_source(conv, x), conv.lin_l.weight), reduce=_reduce(conv))
+    return _finish(conv, x, out if conv.lin_l.bias is None else out + conv.lin_l.bias)
+
+
+def aggregate(conv: SAGEConv, kernels: Kernels, rewrites: frozenset[str], x: Tensor, graph: Graph) -> Tensor:
+    return spmm(kernels, graph, _source(conv, x), reduce=_reduce(conv))
+
+
+def combine(conv: SAGEConv, x: Tensor, aggregated: Tensor) -> Tensor:
+    return _finish(conv, x, conv.lin_l(aggregated))
+
+
+def _source(conv: SAGEConv, x: Tensor) -> Tensor:
+    source: Tensor = conv.lin(x).relu() if conv.project else x
+    return source
+
+
+def _reduce(conv: SAGEConv) -> str:
+    return "sum" if conv.aggr == "add" else conv.aggr
+
+
+def _finish(conv: SAGEConv, x: Tensor, out: Tensor) -> Tensor:
     if conv.root_weight:
         out = torch.addmm(out, x, conv.lin_r.weight.t())
     return F.normalize(out, dim=-1) if conv.normalize else out

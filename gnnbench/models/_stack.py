@@ -42,6 +42,13 @@ class Stack(Module):
             if config.residual
         )
 
+    @property
+    def input_changes(self) -> str:
+        """Why the first conv never gets the same features twice in training; empty if it does."""
+        if self.encode is not None:
+            return "a linear layer comes before the first conv"
+        return f"model.dropout={self.dropout:g} changes the features in every epoch" if self.dropout else ""
+
     def forward(self, x: Tensor, adj: Any) -> Tensor:
         """Logits [N, out_channels] of features x [N, in_channels]."""
         if self.encode is not None:

@@ -253,7 +253,7 @@ def _differentiate(op: OpOverload, backward_op: OpOverload) -> None:
         @staticmethod
         def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, ...]:
             ctx.how = arguments[4:]
-            ctx.alive = _custom.objects(*ctx.how[-2:])
+            _custom.keep_alive(ctx, *ctx.how[-2:])
             kept: tuple[Tensor, ...] = _custom.below_autograd(op, *arguments)
             ctx.save_for_backward(*arguments[:4], *kept)
             ctx.mark_non_differentiable(*kept[1:])

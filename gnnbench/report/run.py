@@ -29,6 +29,7 @@ REWRITES = {
     "transform_first": "transform before aggregate",
     "aggregate_first": "aggregate before transform",
     "fold_norm": "normalisation as row scalings",
+    "keep_aggregation": "kept aggregation of constant features",
 }
 STATUS = {"oom": "out of memory", "pending": "not run"}
 
@@ -85,11 +86,13 @@ def kernels(bindings: Sequence[BindingRecord], backend: str = "Kernels") -> Iter
             binding.conv,
             ", ".join(f"{op} by {kernel}" for op, kernel in binding.kernels.items()),
             ", ".join(REWRITES.get(rewrite, rewrite) for rewrite in binding.rewrites),
+            "".join(f"; no {REWRITES.get(name, name)}, as {why}" for name, why in binding.declined.items()),
         )
         for binding in bindings
     )
-    for (conv, ops, rewrites), times in same.items():
-        yield f"{backend}: {times} x {conv}: {ops}" + (f"; exact rewrites: {rewrites}" if rewrites else "")
+    for (conv, ops, rewrites, declined), times in same.items():
+        exact = f"; exact rewrites: {rewrites}" if rewrites else ""
+        yield f"{backend}: {times} x {conv}: {ops}{exact}{declined}"
 
 
 def machine(environment: dict[str, Any]) -> Iterator[str]:
