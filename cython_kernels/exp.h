@@ -15,7 +15,7 @@ INLINE VEC KERNEL(exp)(VEC x) {
     const REAL most = single ? (REAL)88.722839 : (REAL)709.78271289338397;
     /* Adding this rounds to an integer, which then stands in the lowest bits. */
     const REAL round = single ? (REAL)12582912 : (REAL)6755399441055744;
-    const VECI under = x < least, over = x > most;
+    const VECI within = (x >= least) & (x <= most), under = x < least; /* neither where x is NaN or too large */
     const VEC t = x * (REAL)1.44269504088896340736 + round;
     const VEC n = t - round;
     const VEC r = x - n * (single ? (REAL)0.693359375 : (REAL)6.93145751953125e-1) -
@@ -24,6 +24,6 @@ INLINE VEC KERNEL(exp)(VEC x) {
 #pragma GCC unroll 12
     for (int k = 1; k < (single ? 6 : 12); k++) p = p * r + (single ? (REAL)EXP_FLOAT[k] : (REAL)EXP_DOUBLE[k]);
     p = p * r * r + r + 1;
-    const VECI result = (VECI)p + ((VECI)t << (single ? 23 : 52));
-    return (VEC)((~under & ~over & result) | (over & (VECI)((VEC){0} + (REAL)INFINITY)));
+    const VECI result = (VECI)p + ((within & (VECI)t) << (single ? 23 : 52));
+    return (VEC)((within & result) | (~within & ~under & (VECI)(x + (REAL)INFINITY)));
 }

@@ -280,6 +280,8 @@ cdef void copy_with_loop(const int32_t *col, int64_t begin, int64_t end, int32_t
     after = before
     while after < end and col[after] == row:
         after += 1
-    memcpy(out, col + begin, (before - begin) * sizeof(int32_t))
+    if before > begin:  # otherwise `col` may be NULL, which memcpy must not be given
+        memcpy(out, col + begin, (before - begin) * sizeof(int32_t))
     out[before - begin] = row
-    memcpy(out + before - begin + 1, col + after, (end - after) * sizeof(int32_t))
+    if after < end:
+        memcpy(out + before - begin + 1, col + after, (end - after) * sizeof(int32_t))

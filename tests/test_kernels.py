@@ -24,6 +24,7 @@ LEVELS = [] if isplib.MISSING else range(isplib.isa_level() + 1)
 KERNELS: dict[str, Kernels] = {"torch": Kernels()}
 KERNELS |= {f"isplib {isplib.ISA[level]}": isplib.IsplibKernels(isa=level) for level in LEVELS}
 TRUTH = Kernels()
+NAN_WITH_PAYLOAD = torch.tensor(0x7FF8_0000_0000_0001).view(torch.float64)
 
 over_graphs = pytest.mark.parametrize("graph_name", graphs.NAMES)
 over_kernels = pytest.mark.parametrize("kernels", KERNELS.values(), ids=KERNELS.keys())
@@ -133,8 +134,8 @@ def test_exp_over_its_whole_range(kernels: Kernels) -> None:
 
 
 @over_kernels
-@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
-def test_softmax_of_a_row_that_has_none_is_nan(kernels: Kernels, bad: float) -> None:
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, NAN_WITH_PAYLOAD], ids=["nan", "inf", "payload"])
+def test_softmax_of_a_row_that_has_none_is_nan(kernels: Kernels, bad: float | Tensor) -> None:
     graph = graphs.graph("power law")
     score = normal(graph.num_edges, 2)
     score[5, 1] = bad
