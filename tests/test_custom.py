@@ -21,12 +21,16 @@ from gnnbench.errors import GnnbenchError, UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.ops.attention import dot_attention, gat_attention, gatv2_attention
 from gnnbench.ops.edge import edge_softmax, sddmm
+from gnnbench.ops.fusedmm import fusedmm
 from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.spmm import spmm
 from tests import graphs
 
 KERNELS: dict[str, Kernels] = {"torch": Kernels()} | ({} if isplib.MISSING else {"isplib": isplib.IsplibKernels()})
-OPS = ("spmm", "spmm_extremum", "sddmm", "edge_softmax", "gat_attention", "gatv2_attention", "dot_attention")
+OPS = (
+    *("spmm", "spmm_extremum", "sddmm", "edge_softmax", "fusedmm"),
+    *("gat_attention", "gatv2_attention", "dot_attention"),
+)
 over_kernels = pytest.mark.parametrize("kernels", KERNELS.values(), ids=KERNELS.keys())
 over_graphs = pytest.mark.parametrize("graph_name", ["wide", "hub", "symmetric", "no edges"])
 
@@ -52,6 +56,9 @@ def samples(graph: Graph) -> dict[str, list[tuple[Any, ...]]]:
         "spmm_grad_x": [(grad, None, "mean"), (grad, constant[1], "sum"), (grad_heads, score.detach(), "sum")],
         "spmm_grad_value": [(grad, *constant, "mean"), (grad_heads, heads.detach(), score.detach(), "sum")],
         "spmm_extremum": [(x, None, "max"), (x, value, "min")],
+        "fusedmm": [(out, x, "sigmoid"), (leaf(graph.num_rows, 2, 3), heads, "tanh")],
+        "fusedmm_grad_x": [(grad, constant[0], grad, "exp")],
+        "fusedmm_grad_y": [(grad, constant[0], grad, "exp")],
         "sddmm": [(out, x), (leaf(graph.num_rows, 2, 3), heads)],
         "edge_softmax": [(score,)],
         "edge_softmax_backward": [(score.detach().softmax(0), score.detach())],
@@ -106,6 +113,7 @@ def uses(kernels: Kernels, graph: Graph) -> dict[str, tuple[Callable[..., Tensor
     return {
         "spmm": (lambda x, value: spmm(kernels, graph, x, value, "mean"), [x, value]),
         "spmm_extremum": (lambda x, value: spmm(kernels, graph, x, value, "max"), [x, value]),
+        "fusedmm": (partial(fusedmm, kernels, graph, edge_fn="tanh"), [leaf(graph.num_rows, 5), x]),
         "sddmm": (lambda a, b: sddmm(kernels, graph, a, b), [leaf(graph.num_rows, 5), x]),
         "edge_softmax": (lambda score: edge_softmax(kernels, graph, score), [score]),
         "dot_attention": (partial(dot_attention, kernels, graph), [leaf(graph.num_rows, 2, 3), heads, heads]),

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gnnbench.graph import Graph, Layout, rows_of
 from gnnbench.ops.dropout import Dropout
+from gnnbench.ops.edge_fn import EDGE_FNS
 
 EXTREMA = ("min", "max")
 REDUCTIONS = ("sum", "mean", *EXTREMA)
@@ -93,6 +94,24 @@ class Kernels(Layout):
     def sddmm(self, graph: Graph, a: Tensor, b: Tensor) -> Tensor:
         """Score edges: out[ij] = <a[i], b[j]> with a [N, F], b [M, F] -> [E], or [., H, C] -> [E, H]."""
         return (a[graph.row] * b[graph.col.long()]).sum(-1)
+
+    def fusedmm(self, graph: Graph, x: Tensor, y: Tensor, edge_fn: str) -> Tensor:
+        """out[i] = sum over edges (i, j) of f(<x[i], y[j]>) * y[j]; x [N, F], y [M, F] -> [N, F], or [., H, C]."""
+        return self.spmm(graph, y, EDGE_FNS[edge_fn].value(self.sddmm(graph, x, y)), "sum")
+
+    def fusedmm_grad_x(self, graph: Graph, x: Tensor, y: Tensor, edge_fn: str, grad_out: Tensor) -> Tensor:
+        """The gradient of x in `fusedmm`."""
+        grad = self.sddmm(graph, grad_out, y) * EDGE_FNS[edge_fn].derivative(self.sddmm(graph, x, y))
+        return self.spmm(graph, y, grad, "sum")
+
+    def fusedmm_grad_y(self, graph: Graph, x: Tensor, y: Tensor, edge_fn: str, grad_out: Tensor) -> Tensor:
+        """The gradient of y in `fusedmm`: through the weights and through what they weigh."""
+        score = self.sddmm(graph, x, y)
+        grad = self.sddmm(graph, grad_out, y) * EDGE_FNS[edge_fn].derivative(score)
+        through_score = self.spmm(graph.transpose, x, grad[graph.perm], "sum")
+        return through_score + self.spmm(
+            graph.transpose, grad_out, EDGE_FNS[edge_fn].value(score)[graph.perm], "sum"
+        )
 
     def edge_softmax(self, graph: Graph, score: Tensor) -> Tensor:
         """Normalise score [E, H] over the edges of each destination, stably; alpha [E, H]."""

@@ -12,6 +12,7 @@ from gnnbench.backends.isplib import _compiled
 from gnnbench.backends.isplib._compiled import ISA, MISSING, isa_level, report
 from gnnbench.backends.isplib.attention import AttentionKernels
 from gnnbench.backends.isplib.edge import EdgeKernels
+from gnnbench.backends.isplib.fusedmm import FusedmmKernels
 from gnnbench.backends.isplib.layout import LayoutKernels
 from gnnbench.backends.isplib.spmm import SpmmKernels
 from gnnbench.datasets import NodeDataset
@@ -22,12 +23,13 @@ BF16_TOLERANCE = 2e-2
 __all__ = ["ISA", "MISSING", "Backend", "IsplibKernels", "isa_level", "report"]
 
 
-class IsplibKernels(LayoutKernels, SpmmKernels, EdgeKernels, AttentionKernels):
+class IsplibKernels(LayoutKernels, SpmmKernels, EdgeKernels, FusedmmKernels, AttentionKernels):
     """Cython kernels for float32 and float64 on CPU; results do not depend on the number of threads."""
 
     name: ClassVar[str] = "isplib"
     accelerated: ClassVar[frozenset[str]] = frozenset(
-        {"spmm", "spmm_extremum", "sddmm", "edge_softmax", "gat_attention", "gatv2_attention", "dot_attention"}
+        {"spmm", "spmm_extremum", "sddmm", "edge_softmax", "fusedmm"}
+        | {"gat_attention", "gatv2_attention", "dot_attention"}
     )
 
 

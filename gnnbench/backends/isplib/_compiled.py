@@ -13,6 +13,7 @@ try:  # after torch, so that both share one OpenMP runtime
     import gnnbench.backends._isplib_attention as attention
     import gnnbench.backends._isplib_ceiling as ceiling
     import gnnbench.backends._isplib_edge as edge
+    import gnnbench.backends._isplib_fusedmm as fusedmm
     import gnnbench.backends._isplib_layout as layout
     import gnnbench.backends._isplib_spmm as spmm
 
@@ -57,4 +58,16 @@ def addresses(*tensors: Tensor | None) -> list[int]:
     return [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
 
 
-__all__ = ["ISA", "MISSING", "addresses", "attention", "ceiling", "edge", "isa_level", "layout", "report", "spmm"]
+__all__ = [
+    "ISA",
+    "MISSING",
+    "addresses",
+    "attention",
+    "ceiling",
+    "edge",
+    "fusedmm",
+    "isa_level",
+    "layout",
+    "report",
+    "spmm",
+]
