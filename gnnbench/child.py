@@ -54,7 +54,7 @@ class Job(Record):
     def finished(self) -> Result | None:
         """The result of an earlier process that came to an end of any kind; None if there is none."""
         try:
-            result = results.load_result(self.result_path)
+            result = results.load(Result, self.result_path)
         except GnnbenchError:
             return None
         return None if result.status == "interrupted" else result

@@ -103,7 +103,7 @@ def train(
     if resume:
         if config or overrides or backend or dataset or epochs or memory_limit or out:
             raise ConfigError("--resume takes the configuration from the run's own folder; give no other one")
-        stored = results.load_result(resume / "results.json")
+        stored = results.load(results.Result, resume / "results.json")
         loaded = configs.validate(stored.config, str(resume / "results.json"))
     else:
         loaded = load(config, overrides, dataset, epochs, memory_limit, backend)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from gnnbench import backends as registered
 from gnnbench import child, parity, results
 from gnnbench.child import Job
-from gnnbench.comparison import Comparison, Row, load
+from gnnbench.comparison import Comparison, Row
 from gnnbench.config import RunConfig, backend_section, validate
 from gnnbench.datasets import Roots
 from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
@@ -120,7 +120,9 @@ class _Comparing:
         if force and self._path.exists():
             for name in ("parity", "rounds"):
                 shutil.rmtree(self.out / name, ignore_errors=True)
-        elif self._path.exists() and (key := _difference(load(self._path).config, self.config)):
+        elif self._path.exists() and (
+            key := _difference(results.load(Comparison, self._path).config, self.config)
+        ):
             raise ConfigError(
                 f"{self.out} holds a comparison of another configuration ({key} differs); "
                 "choose another --out, or replace it with --force"

@@ -6,18 +6,15 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
 from pydantic import Field
 
 from gnnbench import results, stats
-from gnnbench.errors import GnnbenchError
 from gnnbench.parity import BackendParity, Parity
 from gnnbench.results import BindingRecord, DatasetFacts, Metrics, Phase, Record, Result, Summary
 
-SCHEMA_VERSION = 1
 BASELINES = ("pyg", "pyg-sparse")
 FASTEST = "fastest_pyg"  # the faster of the baselines
 NO_SPEEDUP: dict[str, Any] = dict.fromkeys((*BASELINES, FASTEST))
@@ -61,7 +58,7 @@ class Row(Record):
 class Comparison(Record):
     """Everything a comparison found; the raw samples are in the results of its rounds."""
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: int = results.SCHEMA_VERSION
     status: Literal["running", "ok", "interrupted"] = "running"
     dataset: str = Field("", description="the dataset's label, with what is synthetic")
     dataset_facts: DatasetFacts | None = None
@@ -104,21 +101,6 @@ class Comparison(Record):
     def _is_green(self, backend: str) -> bool:
         found = self.parity.backends.get(backend)
         return found is not None and found.ok is True
-
-
-def load(path: Path) -> Comparison:
-    """Read a comparison back.
-
-    Raises:
-        GnnbenchError: missing, not JSON, or of another schema.
-    """
-    try:
-        return Comparison.model_validate(json.loads(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise GnnbenchError(f"{path}: cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        problem = str(error).splitlines()[0]
-        raise GnnbenchError(f"{path}: is not a comparison of schema {SCHEMA_VERSION}: {problem}") from None
 
 
 def _row(backend: str, rounds: Sequence[Result], parity: BackendParity | None, wanted: int) -> Row:

@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -20,6 +20,8 @@ from gnnbench import stats
 from gnnbench.errors import GnnbenchError
 
 SCHEMA_VERSION: Literal[1] = 1
+
+M = TypeVar("M", bound=BaseModel)
 Status = Literal["ok", "interrupted", "oom", "unsupported", "unavailable", "failed"]
 Phase = Literal["epoch", "forward", "backward", "optimizer"]
 
@@ -245,17 +247,16 @@ def save_bytes(content: bytes, path: Path) -> None:
         raise GnnbenchError(f"{path}: cannot be written: {error.strerror}; choose another --out") from None
 
 
-def load_result(path: Path) -> Result:
-    """Read a result back.
+def load(kind: type[M], path: Path) -> M:
+    """Read back what `save_json` wrote: a Result, a Comparison or a Bench.
 
     Raises:
         GnnbenchError: missing, not JSON, or of another schema.
     """
     try:
-        return Result.model_validate(json.loads(path.read_text(encoding="utf-8")))
+        return kind.model_validate(json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise GnnbenchError(f"{path}: cannot be read: {error.strerror}") from None
     except ValueError as error:
-        raise GnnbenchError(
-            f"{path}: is not a result of schema {SCHEMA_VERSION}: {str(error).splitlines()[0]}"
-        ) from None
+        what, problem = kind.__name__.lower(), str(error).splitlines()[0]
+        raise GnnbenchError(f"{path}: is not a {what} of schema {SCHEMA_VERSION}: {problem}") from None

@@ -271,7 +271,7 @@ def _stored(out: Path | None, wanted: dict[str, Any]) -> tuple[Result, dict[str,
     """Result and checkpoint of the run to resume."""
     if out is None or not (out / checkpoint.RESULTS).exists():
         raise ConfigError(f"{out}: holds no {checkpoint.RESULTS} to resume; give the folder of a run")
-    stored = results.load_result(out / checkpoint.RESULTS)
+    stored = results.load(Result, out / checkpoint.RESULTS)
     checkpoint.check_same(stored.config, wanted, out)
     return stored, checkpoint.load(out)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gnnbench import units
-from gnnbench.comparison import Comparison, Row, load
+from gnnbench import results, units
+from gnnbench.comparison import Comparison, Row
 from gnnbench.report import run, tables
 from gnnbench.report.tables import Cell, Table
 
@@ -17,7 +17,7 @@ NOTHING = Cell("–")
 
 def measured(paths: list[Path]) -> str:
     """One row per comparison: epoch of every backend, speedups of the last one, and the conditions."""
-    found = [load(path) for path in paths]
+    found = [results.load(Comparison, path) for path in paths]
     if not found:
         return ""
     names = list(dict.fromkeys(row.backend for one in found for row in one.rows))

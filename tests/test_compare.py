@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from compare_runner import EPOCHS, Runner, cell, compared, row, run_config
 
-from gnnbench import comparison
+from gnnbench import results
 from gnnbench.child import Job
 from gnnbench.compare import Progress, order
+from gnnbench.comparison import Comparison
 from gnnbench.errors import ConfigError, GnnbenchError
 from gnnbench.results import Result
 
@@ -102,7 +103,7 @@ def test_a_kill_at_any_moment_loses_no_finished_cell(tmp_path: Path, kill_after:
 
     with pytest.raises(Killed):
         compared(tmp_path, dies, rounds=2)  # type: ignore[arg-type]
-    stored = comparison.load(tmp_path / "comparison.json")
+    stored = results.load(Comparison, tmp_path / "comparison.json")
     assert stored.status == "running"
     second = Runner()
     found = compared(tmp_path, second, rounds=2)

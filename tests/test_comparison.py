@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from compare_runner import EPOCHS, Runner, cell, compared, row
 
-from gnnbench import comparison
+from gnnbench import comparison, results
 from gnnbench.child import Job
 from gnnbench.results import Result
 
@@ -60,7 +60,7 @@ def test_json_has_the_names_that_scripts_rely_on(tmp_path: Path) -> None:
             assert (speedup is None) == (row_["status"] != "ok")
             assert speedup is None or {"ratio", "low", "high"} <= speedup.keys()
         assert row_["status"] == "oom" or row_["epoch_s"]["median"] > 0
-    assert comparison.load(tmp_path / "comparison.json").rows[2].reason == "is oom"
+    assert results.load(comparison.Comparison, tmp_path / "comparison.json").rows[2].reason == "is oom"
 
 
 def test_where_pyg_cannot_run_the_next_backend_is_the_reference(tmp_path: Path) -> None:

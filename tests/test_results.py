@@ -105,7 +105,7 @@ def test_every_field_is_read_back(tmp_path: Path) -> None:
     result = complete()
     path = tmp_path / "run" / "results.json"
     results.save_json(result, path)
-    assert results.load_result(path) == result
+    assert results.load(Result, path) == result
     raw = json.loads(path.read_text())
     assert set(raw) == set(Result.model_fields)
     assert set(differing_from_default(result)) == set(Result.model_fields) - {"schema_version"}
@@ -217,7 +217,7 @@ def test_unreadable_results_are_one_sentence(tmp_path: Path, text: str | None, s
     if text is not None:
         path.write_text(text)
     with pytest.raises(GnnbenchError, match=sentence) as found:
-        results.load_result(path)
+        results.load(Result, path)
     assert "\n" not in str(found.value)
 
 
@@ -226,7 +226,7 @@ def test_another_schema_is_refused(tmp_path: Path, change: dict[str, Any]) -> No
     path = tmp_path / "results.json"
     path.write_text(json.dumps({**json.loads(complete().model_dump_json()), **change}))
     with pytest.raises(GnnbenchError, match="is not a result of schema 1"):
-        results.load_result(path)
+        results.load(Result, path)
 
 
 def test_a_full_disk_leaves_the_old_file_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

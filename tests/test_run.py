@@ -81,7 +81,7 @@ def test_everything_about_a_run_is_in_its_result(roots: datasets.Roots, tmp_path
     assert result.metrics is not None
     assert [best.repeat for best in result.metrics.per_repeat] == [0, 1]
     assert result.environment["packages"]["torch"] == torch.__version__
-    assert results.load_result(tmp_path / "results.json") == result
+    assert results.load(Result, tmp_path / "results.json") == result
 
 
 def test_set_up_comes_before_warm_up_before_the_figures(roots: datasets.Roots) -> None:
@@ -141,7 +141,7 @@ def test_a_stopped_run_goes_on_to_the_same_numbers(
         f"stopped by Ctrl-C after epoch {epoch} of repeat {repeat}; go on with: gnnbench train --resume {out}"
     )
     assert len(stopped.samples) == 6 * repeat + epoch
-    assert results.load_result(out / "results.json") == stopped
+    assert results.load(Result, out / "results.json") == stopped
 
     torch.manual_seed(12345)  # another process has other random numbers
     resumed = run(settings, roots=roots, out=out, resume=True)
@@ -170,7 +170,7 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(roots: datasets.Roots, tm
     straight = run(configuration(), roots=roots, out=None)
     with pytest.raises(Killed):
         run(configuration(), roots=roots, out=tmp_path, on_event=kill)
-    left = results.load_result(tmp_path / "results.json")
+    left = results.load(Result, tmp_path / "results.json")
     assert (left.status, len(left.samples)) == ("interrupted", 4)
     assert learned(run(configuration(), roots=roots, out=tmp_path, resume=True)) == learned(straight)
 
@@ -238,7 +238,7 @@ def test_a_loss_that_is_no_number_keeps_what_was_measured(roots: datasets.Roots,
     assert "lower train.lr (now 1e+30)" in result.reason
     assert 1 <= len(result.samples) < 6
     assert result.epoch_s is not None
-    assert results.load_result(tmp_path / "results.json") == result
+    assert results.load(Result, tmp_path / "results.json") == result
 
 
 def raising(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,7 +271,7 @@ def test_expected_failures_are_results(
     assert result.status == status
     assert re.match(reason, result.reason)
     assert result.dataset_facts is not None
-    assert results.load_result(tmp_path / "results.json") == result
+    assert results.load(Result, tmp_path / "results.json") == result
 
 
 def test_an_unavailable_backend_is_a_result_before_any_data_are_read(
@@ -291,7 +291,7 @@ def test_bad_input_and_bugs_are_raised_and_written_down(
     raising(error, monkeypatch)
     with pytest.raises(type(error), match=str(error)):
         run(configuration(), roots=roots, out=tmp_path)
-    left = results.load_result(tmp_path / "results.json")
+    left = results.load(Result, tmp_path / "results.json")
     assert left.status == "failed"
     assert str(error) in left.reason
 
@@ -400,4 +400,4 @@ def test_a_run_beyond_its_memory_limit_is_a_clean_result(roots: datasets.Roots, 
     command = [sys.executable, "-c", LIMITED, str(file), str(roots.cache), str(tmp_path / "out")]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.stdout.startswith("oom the run needs more memory than the 1.00 GiB that measure.memory_limit")
-    assert results.load_result(tmp_path / "out" / "results.json").status == "oom"
+    assert results.load(Result, tmp_path / "out" / "results.json").status == "oom"
