@@ -173,6 +173,7 @@ def compare(
 
 
 app.command(epilog=EXIT_CODES)(cli_ops.bench)
+app.command(epilog=EXIT_CODES)(cli_ops.tune)
 
 
 @datasets_app.callback(invoke_without_command=True)

@@ -9,7 +9,22 @@ from typing import Annotated
 
 import typer
 
-from gnnbench.options import DataRoot, Json, Limit, Markdown, Out, Plot, Quiet, load, names, numbers, show, watched
+from gnnbench.errors import ConfigError
+from gnnbench.options import (
+    DataRoot,
+    Json,
+    Limit,
+    Markdown,
+    Out,
+    Overrides,
+    Plot,
+    Quiet,
+    load,
+    names,
+    numbers,
+    show,
+    watched,
+)
 
 
 def bench(
@@ -79,3 +94,61 @@ def bench(
         print(f"gnnbench: stopped by Ctrl-C; what was measured is in {out}", file=sys.stderr)
         raise typer.Exit(130)
     raise typer.Exit(found.exit_code)
+
+
+def tune(
+    target: Annotated[
+        str,
+        typer.Argument(metavar="TARGET", help="A graph such as cora or graph.mtx, or the YAML file of a run."),
+    ] = "",
+    widths: Annotated[str, typer.Option(metavar="N,N", help="Widths; those of a run come from its model.")] = "",
+    ops: Annotated[str, typer.Option(metavar="A,B", help="Such as spmm; those of a run likewise.")] = "",
+    overrides: Overrides = None,
+    clear: Annotated[bool, typer.Option("--clear", help="Forget everything that was ever tuned.")] = False,
+    threads: Annotated[int, typer.Option(min=0, help="Of all kernels; 0: as many as PyTorch chooses.")] = 0,
+    data_root: DataRoot = None,
+    plot: Plot = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    markdown: Markdown = None,
+) -> None:
+    """Find how the kernels run fastest on a graph."""
+    import torch
+
+    from gnnbench import datasets, measure, plots, tuned, units
+    from gnnbench import tune as tuning
+    from gnnbench.backends import isplib
+    from gnnbench.graph import Graph
+    from gnnbench.report import live, tables
+    from gnnbench.report import tune as report
+
+    roots = datasets.roots(data_root)
+    if clear:
+        print(f"removed {units.counted(tuned.clear(roots.cache), 'file')} of tuned choices from {roots.cache}")
+        if not target:
+            return
+    if not target:
+        raise ConfigError("give a graph such as cora, the YAML file of a run, or --clear")
+    if plot:
+        plots.check(plot)
+    is_run = target.endswith((".yaml", ".yml"))
+    config = load(Path(target), overrides) if is_run else load(None, overrides, target)
+    if threads or config.measure.threads:
+        torch.set_num_threads(threads or config.measure.threads)
+    tuning.check_available()
+    dataset = datasets.load(config.dataset, roots)
+    graph = Graph.from_edge_index(dataset.edge_index, dataset.num_nodes, layout=isplib.IsplibKernels())
+    if is_run and not (widths or ops):
+        wanted = tuning.requests_of(config, dataset)
+    else:
+        wanted = tuning.requests(graph, names(ops) or list(tuning.CALLS), numbers(widths or "16,32,64,128,256"))
+    view = live.TuneView(tables.console(sys.stderr)) if watched(quiet) else None
+    with view or nullcontext():
+        found = tuning.tune(
+            graph, dataset.label, wanted, now=measure.cpu_clock, on_event=view or (lambda *_: None)
+        )
+    found = tuning.keep(found, roots.cache, graph)
+    if plot:
+        plots.save(report.panels(found), report.title(found), plot)
+    where = tuned.path(roots.cache, graph)
+    show(report.table(found, where), found.model_dump_json(indent=1), as_json, quiet, markdown)

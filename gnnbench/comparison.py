@@ -13,7 +13,7 @@ from pydantic import Field
 
 from gnnbench import results, stats
 from gnnbench.parity import BackendParity, Parity
-from gnnbench.results import BindingRecord, DatasetFacts, Metrics, Phase, Record, Result, Summary
+from gnnbench.results import BindingRecord, ChoiceRecord, DatasetFacts, Metrics, Phase, Record, Result, Summary
 
 BASELINES = ("pyg", "pyg-sparse")
 FASTEST = "fastest_pyg"  # the faster of the baselines
@@ -53,6 +53,8 @@ class Row(Record):
     )
     metrics: Metrics | None = Field(None, description="quality at the end of the last round")
     bindings: list[BindingRecord] = Field([], description="which conv ran on which kernels")
+    choices: list[ChoiceRecord] = Field([], description="tuned choices in force in the last round")
+    tuning_s: float | None = Field(None, description="what finding them had cost, before the comparison")
 
 
 class Comparison(Record):
@@ -125,6 +127,8 @@ def _row(backend: str, rounds: Sequence[Result], parity: BackendParity | None, w
         prepare_s=median([result.prepare_s or 0.0 for result in rounds]),
         metrics=last.metrics,
         bindings=last.bindings,
+        choices=last.choices,
+        tuning_s=last.tuning_s,
     )
 
 

@@ -108,6 +108,7 @@ class BackendConfig(Section):
 
     name: str = "pyg"
     transform_first: bool = Field(True, description="multiply by the weights first where that is narrower")
+    tuned: bool = Field(True, description="take what `gnnbench tune` found for the graph")
     fold_norm: bool = Field(True, description="GCN normalisation as two row scalings instead of edge weights")
     precision: Literal["fp32", "bf16"] = Field(
         "fp32", description="of gathered features; they add up in fp32, and parity is judged less strictly"

@@ -8,7 +8,7 @@ from typing import Any
 
 import psutil
 
-from gnnbench import backends, datasets, environment
+from gnnbench import backends, datasets, environment, tuned
 from gnnbench.backends import isplib
 from gnnbench.errors import BackendUnavailable
 
@@ -19,7 +19,8 @@ def examine(where: datasets.Roots) -> dict[str, Any]:
     """Everything that decides what runs here, ready for JSON.
 
     Keys: `environment` (see `gnnbench.environment.describe`), `backends` (name -> `available` and `reasons`,
-    each with its remedy), `kernels` (see `gnnbench.backends.isplib.report`), `compiler`, `data` (`root`,
+    each with its remedy), `kernels` (see `gnnbench.backends.isplib.report`), `compiler`, `tuned` (graphs with
+    the number of their choices, and files of other machines, versions or numbers of threads), `data` (`root`,
     `cache`, whether they exist and can be written, specs `on_disk`) and `available_memory_bytes`.
     """
     return {
@@ -27,6 +28,7 @@ def examine(where: datasets.Roots) -> dict[str, Any]:
         "backends": {name: _backend(name) for name in backends.names()},
         "kernels": _kernels(),
         "compiler": next(filter(None, map(shutil.which, COMPILERS)), None),
+        "tuned": _tuned(where),
         "data": _data(where),
         "available_memory_bytes": psutil.virtual_memory().available,
     }
@@ -37,6 +39,12 @@ def _kernels() -> dict[str, Any]:
         return isplib.report()
     except BackendUnavailable as error:  # GNNBENCH_ISA asks for what there is not
         return {"built": "yes", "reason": str(error)}
+
+
+def _tuned(where: datasets.Roots) -> dict[str, Any]:
+    known = list(tuned.known(where.cache))
+    files = len(list(tuned.folder(where.cache).rglob("*.json")))
+    return {"graphs": {one.graph: len(one.choices) for one in known}, "other_files": files - len(known)}
 
 
 def _backend(name: str) -> dict[str, Any]:

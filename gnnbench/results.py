@@ -103,6 +103,28 @@ class BindingRecord(Record):
     declined: dict[str, str] = {}
 
 
+class Ratio(Record):
+    """How many times faster, with the 95% bootstrap interval."""
+
+    ratio: float
+    low: float
+    high: float
+
+
+class ChoiceRecord(Record):
+    """How an op runs on a graph, as `gnnbench tune` found; see `gnnbench.ops.kernels.Kernels.choices`."""
+
+    adjacency: Literal["graph", "transpose"]
+    op: str
+    width: int = Field(description="channels of all heads together")
+    dtype: Literal["float32", "float64"]
+    choice: dict[str, int | str]
+    default: dict[str, int | str] = Field(description="what the heuristic takes")
+    time_s: float = Field(description="median call with the choice")
+    gain: Ratio = Field(description="the heuristic's time over the choice's")
+    speedup: Ratio = Field(description="the fallback's time over the choice's")
+
+
 class Result(Record):
     """Everything known about one run; fields that a failed run never reached are None or empty."""
 
@@ -115,6 +137,8 @@ class Result(Record):
     config: dict[str, Any] = Field(description="the resolved configuration")
     environment: dict[str, Any] = Field({}, description="see `gnnbench.environment.describe`")
     bindings: list[BindingRecord] = []
+    choices: list[ChoiceRecord] = Field([], description="tuned choices in force, for all widths that are known")
+    tuning_s: float | None = Field(None, description="what finding them had cost, before this run")
     prepare_s: float | None = Field(None, description="CSR, transpose and plan; once per graph")
     epoch_s: Summary | None = None
     forward_s: Summary | None = None

@@ -205,6 +205,9 @@ class _Run:
         model = self._build(seed=self.config.train.seed).to(backend.device)
         prepared, self.result.prepare_s = recorder.time(lambda: backend.prepare(model, dataset))
         self.result.bindings = [results.BindingRecord(**asdict(binding)) for binding in prepared.bindings]
+        self.result.warnings += prepared.warnings
+        if prepared.tuned:
+            self.result.choices, self.result.tuning_s = prepared.tuned.choices, prepared.tuned.tuning_s
         self._emit("prepared")
         return model, Task.of(dataset, prepared.adj, backend.device)
 

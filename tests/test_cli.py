@@ -18,7 +18,7 @@ import gnnbench
 from gnnbench import child, compare
 from gnnbench import run as running
 
-VERBS = (["train"], ["compare"], ["bench"], ["datasets"], ["datasets", "info"], ["doctor"])
+VERBS = (["train"], ["compare"], ["bench"], ["tune"], ["datasets"], ["datasets", "info"], ["doctor"])
 GAT = ("--set", "model.name=gat", "--set", "model.hidden=8", "--set", "model.heads=2")
 
 

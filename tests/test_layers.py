@@ -26,13 +26,17 @@ RIGHT: dict[str, set[str]] = {
     "convs": {"ops", "graph", "handles", "binding", "registry", "errors"},
     "models": {"config", "registry", "errors"},
     "datasets": {"graph", "config", "registry", "errors", "units"},
-    "backends": {"convs", "ops", "graph", "datasets", "config", "binding", "registry", "errors"},
+    "results": {"stats", "errors"},
+    "memory": {"config", "units", "errors"},
+    "environment": {"memory"},
+    "tuned": {"results", "environment", "datasets", "ops", "graph", "errors"},
+    "backends": {"tuned", "convs", "ops", "graph", "datasets", "config", "binding", "registry", "errors"},
 }
 # The units that orchestrate them: each may import those after it, and all of the above.
 ORDER = (
-    *("__main__", "cli", "cli_ops", "options", "doctor", "bench", "compare", "child", "report", "plots"),
+    *("__main__", "cli", "cli_ops", "options", "doctor", "tune", "bench", "compare", "child", "report", "plots"),
     *("comparison", "parity", "run", "advice"),
-    *("checkpoint", "train", "measure", "environment", "describe", "memory", "results", "__init__"),
+    *("checkpoint", "train", "measure", "describe", "__init__"),
 )
 PURE_PYG = ("backends/pyg.py", "backends/pyg_sparse.py")
 LIGHT = (

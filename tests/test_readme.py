@@ -17,7 +17,8 @@ from compare_runner import Runner, compared
 import gnnbench.backends
 import gnnbench.datasets
 import gnnbench.models
-from gnnbench import compare, datasets
+from gnnbench import compare, datasets, tune
+from gnnbench.bench.rounds import Budget
 from gnnbench.results import save_json
 
 TEXT = readme.README.read_text(encoding="utf-8")
@@ -50,6 +51,7 @@ def test_there_are_commands_and_examples_of_every_kind() -> None:
         "train",
         "compare",
         "bench",
+        "tune",
         "datasets",
         "doctor",
     }
@@ -74,6 +76,8 @@ def test_every_command_runs(extended: None, monkeypatch: pytest.MonkeyPatch) -> 
     """In their order and with few epochs; processes of comparisons are replaced, and so are graphs that may
     not be at hand, after their names were looked up."""
     monkeypatch.setattr(compare, "compare", functools.partial(compare.compare, execute=Runner()))
+    for budget in ("SURVEY", "DUEL"):
+        monkeypatch.setattr(tune, budget, Budget(rounds=2, least_s=0.0))
     for command in COMMANDS:
         match command:
             case ["make", "demo" | "test"] | ["python3", "-m", "venv", ".venv"]:
@@ -90,6 +94,13 @@ def test_every_command_runs(extended: None, monkeypatch: pytest.MonkeyPatch) -> 
             case ["gnnbench", "bench", *options]:
                 assert datasets.parse(options[options.index("--graph") + 1])
                 extra = ("--graph", "synthetic:cora:0.05", "--widths", "4")
+            case ["gnnbench", "tune", "--clear"]:
+                extra = ()
+            case ["gnnbench", "tune", target, *options]:
+                is_run = target.endswith(".yaml")
+                assert Path(target).exists() if is_run else datasets.parse(target)
+                small = "configs/demo.yaml" if is_run else "synthetic:cora:0.05"
+                command, extra = ["gnnbench", "tune", small, *options], ()
             case ["gnnbench", *_]:
                 extra = ()
             case _:
@@ -111,7 +122,7 @@ def test_the_json_names_are_those_of_the_schema() -> None:
     from gnnbench.results import Result
 
     named = TEXT[TEXT.index("### Names in the JSON") : TEXT.index("## Single ops")]
-    named += TEXT[TEXT.index("`bench --json`") : TEXT.index("## Backends")]
+    named += TEXT[TEXT.index("`bench --json`") : TEXT.index("## Tuning")]
     known = "".join(str(kind.model_json_schema()) for kind in (Result, Comparison, Bench))
     for name in re.findall(r"`([a-z][\w.|]+)`", named.replace(".BASELINE.", ".pyg.").replace(".PEER.", ".")):
         for part in re.split(r"[.|]", name):

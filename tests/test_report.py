@@ -259,6 +259,7 @@ def test_an_installation_without_kernels_or_data_says_so() -> None:
         "available_memory_bytes": 1024**3,
         "compiler": None,
         "kernels": {"built": "no", "reason": "no module"},
+        "tuned": {"graphs": {}, "other_files": 0},
         "backends": {"isplib": {"available": False, "reasons": ["install a compiler", "install more"]}},
         "data": {"root": "/nowhere", "root_exists": False, "cache": "/cache", "cache_bytes": 0, "on_disk": []},
     }

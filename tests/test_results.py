@@ -81,6 +81,20 @@ def complete() -> Result:
                 module="convs.0", conv="GCNConv", kernels={"spmm": "isplib"}, rewrites=["transform_first"]
             )
         ],
+        choices=[
+            results.ChoiceRecord(
+                adjacency="graph",
+                op="spmm",
+                width=16,
+                dtype="float32",
+                choice={"algorithm": "blocked", "shift": 14},
+                default={"algorithm": "row"},
+                time_s=0.5,
+                gain=results.Ratio(ratio=2.0, low=1.5, high=2.5),
+                speedup=results.Ratio(ratio=4.0, low=3.5, high=4.5),
+            )
+        ],
+        tuning_s=1.5,
         prepare_s=0.125,
         epoch_s=summary,
         forward_s=summary,

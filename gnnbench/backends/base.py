@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -13,6 +13,7 @@ from gnnbench.binding import Binding
 if TYPE_CHECKING:
     from gnnbench.config import BackendConfig
     from gnnbench.datasets import NodeDataset
+    from gnnbench.tuned import Tuned
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,8 @@ class Prepared:
 
     adj: Any
     bindings: list[Binding]
+    tuned: Tuned | None = None  # choices in force
+    warnings: list[str] = field(default_factory=list)
 
 
 class Backend(ABC):

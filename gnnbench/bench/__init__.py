@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -206,10 +207,7 @@ class _Benching:
         self.on_event(self.record, f"{what}: timing")
         right = {name: one for name, one in ready.items() if rows[name].status == "pending"}
         times = interleaved(
-            {
-                name: lambda samples, calls, one=one: one.time(direction, samples, calls)
-                for name, one in right.items()
-            },
+            {name: partial(one.time, direction) for name, one in right.items()},
             self.budget,
             lambda name, error: _fail(rows[name], error),
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -13,6 +14,7 @@ from torch_geometric.utils import scatter, softmax
 
 from gnnbench.backends import isplib
 from gnnbench.bench.ops import Case, Direction
+from gnnbench.bench.rounds import timed
 from gnnbench.errors import BackendUnavailable, UnsupportedOp
 from gnnbench.ops.kernels import Kernels
 
@@ -47,21 +49,13 @@ class Local:
     def time(self, direction: Direction, samples: int, calls: int) -> list[float]:
         if direction == "forward":
             with torch.no_grad():
-                return self._timed(self.call, samples, calls)
+                return timed(self.call, self.now, samples, calls)
         out, leaves, grad_out = self.call(), self._leaves(), self.case.grad_out
-        return self._timed(lambda: torch.autograd.grad(out, leaves, grad_out, retain_graph=True), samples, calls)
+        work = partial(torch.autograd.grad, out, leaves, grad_out, retain_graph=True)
+        return timed(work, self.now, samples, calls)
 
     def _leaves(self) -> list[Tensor]:
         return [self.case.inputs[name] for name in self.case.op.grads]
-
-    def _timed(self, work: Callable[[], Any], samples: int, calls: int) -> list[float]:
-        found = []
-        for _ in range(samples):
-            start = self.now()
-            for _ in range(calls):
-                work()
-            found.append((self.now() - start) / calls)
-        return found
 
 
 def ours(case: Case) -> Callable[[], Tensor]:

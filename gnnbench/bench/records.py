@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from gnnbench import stats
-from gnnbench.results import Record
+from gnnbench.results import Ratio, Record
 
 SCHEMA_VERSION: Literal[1] = 1
 CellStatus = Literal["pending", "ok", "wrong", "unavailable", "unsupported", "oom", "failed"]
@@ -21,14 +21,6 @@ class Time(Record):
     low: float = Field(description="lower end of the 95% bootstrap interval of the median")
     high: float = Field(description="upper end of it")
     samples: list[list[float]] = Field(description="one list per round")
-
-
-class Ratio(Record):
-    """How many times faster, with the 95% bootstrap interval."""
-
-    ratio: float
-    low: float
-    high: float
 
 
 class Row(Record):

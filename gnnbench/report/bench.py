@@ -11,8 +11,9 @@ from gnnbench.report.run import STATUS, machine
 from gnnbench.report.tables import Cell, Table
 
 if TYPE_CHECKING:
-    from gnnbench.bench.records import Bench, Ratio, Row
+    from gnnbench.bench.records import Bench, Row
     from gnnbench.plots import Panel
+    from gnnbench.results import Ratio
 
 NOTHING = Cell("–")
 OURS = "isplib"

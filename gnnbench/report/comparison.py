@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gnnbench import units
 from gnnbench.report.run import STATUS, graph, kernels, machine, title
 from gnnbench.report.tables import Cell, Table
+from gnnbench.report.tune import used
 
 if TYPE_CHECKING:
     from gnnbench.comparison import Comparison, Row, Speedup
@@ -64,6 +65,7 @@ def _notes(found: Comparison) -> Iterator[str]:
             yield f"{row.backend}: {row.reason.removeprefix(f'backend {name!r} is unavailable: ')}"
     for row in found.rows:
         yield from kernels(row.bindings, row.backend)
+        yield from used(row.choices, row.tuning_s, row.backend)
     yield from graph(found.dataset_facts)
     yield from machine(found.environment)
     yield from (f"Warning: {text}" for text in found.warnings)

@@ -30,6 +30,10 @@ def _facts(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "compiler", found["compiler"] or "none; install one such as gcc, then run `pip install -e .`"
     kernels = found["kernels"]
     yield "kernels", f"built, running {kernels['isa']}" if "isa" in kernels else kernels["reason"]
+    graphs = [f"{graph} ({units.counted(count, 'choice')})" for graph, count in found["tuned"]["graphs"].items()]
+    others = found["tuned"]["other_files"]
+    unused = f"; {units.counted(others, 'file')} of other machines, versions or numbers of threads" * (others > 0)
+    yield "tuned graphs", (", ".join(graphs) or "none") + unused
     for name, backend in found["backends"].items():
         yield f"backend {name}", "available" if backend["available"] else "\n".join(backend["reasons"])
     state = "" if data["root_exists"] else ", which does not exist"

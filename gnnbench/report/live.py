@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from gnnbench import units
@@ -14,7 +15,9 @@ if TYPE_CHECKING:
 
     from gnnbench.bench.records import Bench
     from gnnbench.compare import Progress
+    from gnnbench.results import ChoiceRecord
     from gnnbench.run import Event
+    from gnnbench.tune import Request
 
 SHOWN_EPOCHS = 10
 REDRAW_S = 0.1
@@ -95,6 +98,15 @@ class BenchView(View):
     def __call__(self, found: Bench, what: str) -> None:
         """Show what is about to start."""
         self.draw(f"{bench.title(found)}\n{what}", bench.table(found))
+
+
+class TuneView(View):
+    """What is tuned now."""
+
+    def __call__(self, found: Sequence[ChoiceRecord], request: Request) -> None:
+        """Show what is about to start."""
+        adjacency = " of the transpose" if request.adjacency == "transpose" else ""
+        self.console.print(f"tuning {request.op}{adjacency} at width {request.width}")
 
 
 def _position(train: dict[str, Any], repeat: int, epoch: int) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gnnbench import units
 from gnnbench.report.tables import Cell, Table
+from gnnbench.report.tune import used
 
 if TYPE_CHECKING:
     from gnnbench.results import BindingRecord, DatasetFacts, Evaluation, Result, Sample, Summary
@@ -36,7 +37,8 @@ STATUS = {"oom": "out of memory", "pending": "not run"}
 
 def table(result: Result, saved: Path) -> Table:
     """One run, kept in the folder `saved`: its figures, with conditions and warnings below."""
-    notes = [*kernels(result.bindings), *graph(result.dataset_facts), *machine(result.environment)]
+    tuned = used(result.choices, result.tuning_s)
+    notes = [*kernels(result.bindings), *tuned, *graph(result.dataset_facts), *machine(result.environment)]
     if result.status != "ok":
         notes.insert(0, f"Status: {STATUS.get(result.status, result.status)}: {result.reason}")
     return Table(

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import torch
 
-from gnnbench import convs
+from gnnbench import convs, tuned
 from gnnbench.backends import base
 from gnnbench.backends.isplib import _compiled
 from gnnbench.backends.isplib._compiled import ISA, MISSING, isa_level, report
@@ -63,4 +63,5 @@ class Backend(base.Backend):
         )
         graph = Graph.from_edge_index(dataset.edge_index, dataset.num_nodes, layout=kernels)
         convs.warm(model, graph, dataset.x)
-        return base.Prepared(graph, bindings)
+        in_force, warnings = tuned.apply(graph, kernels, model) if self.config.tuned else (None, [])
+        return base.Prepared(graph, bindings, in_force, warnings)

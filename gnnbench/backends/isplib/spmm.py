@@ -37,8 +37,10 @@ class SpmmKernels(choices.ChoosingKernels):
     """Sum, mean, min and max over the edges of every row."""
 
     def plan(self, graph: Graph) -> None:
-        if choices.worth_blocks(graph):
-            self._blocks(graph, choices.SHIFT)
+        shifts = {choices.SHIFT} if choices.worth_blocks(graph) else set()
+        tuned = (choice for key, choice in graph.plans.items() if key[0] == "choice")
+        for shift in shifts | {int(choice["shift"]) for choice in tuned if "shift" in choice}:
+            self._blocks(graph, shift)
 
     def spmm(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> Tensor:
         x, value = x.contiguous(), None if value is None else value.contiguous()

@@ -1,0 +1,224 @@
+"""The tuner: tries what the kernels declare on the user's own graph, and keeps what is faster beyond doubt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from gnnbench import convs, models, results, stats, tuned
+from gnnbench.backends import isplib
+from gnnbench.bench.rounds import Budget, Timed, interleaved, timed
+from gnnbench.config import RunConfig
+from gnnbench.datasets import NodeDataset
+from gnnbench.errors import BackendUnavailable, ConfigError, GnnbenchError, did_you_mean
+from gnnbench.graph import Graph
+from gnnbench.ops.kernels import Choice, Kernels
+from gnnbench.results import ChoiceRecord, Ratio
+from gnnbench.train import Task, Trainer
+from gnnbench.tuned import DTYPES, Tuned
+
+SURVEY = Budget(rounds=3, least_s=0.03, most_s=3.0)  # which of all choices could be the best
+DUEL = Budget(rounds=9, least_s=0.3, most_s=20.0)  # whether that one beats the heuristic, on samples of its own
+TOLERANCE = 1e-4  # between choices that add in another order, of the largest entry
+CALLS: dict[str, Callable[[Kernels, Graph, Tensor], Any]] = {
+    "spmm": lambda kernels, graph, x: kernels.spmm(graph, x, None, "sum"),
+    "spmm_extremum": lambda kernels, graph, x: kernels.spmm_extremum(graph, x, None, "max"),
+}
+DEFAULT, BEST, FALLBACK = "default", "best", "fallback"
+
+
+class Request(NamedTuple):
+    """What to tune."""
+
+    adjacency: str
+    op: str
+    width: int
+    dtype: str = "float32"
+
+
+def requests(graph: Graph, ops: Iterable[str], widths: Iterable[int]) -> list[Request]:
+    """Every op at every width, and where the graph is not symmetric, the backward of spmm on the transpose.
+
+    Raises:
+        ConfigError: an op that has no choices, or a width below one.
+    """
+    ops, widths = list(ops), list(widths)
+    problems = [f"op {op!r} cannot be tuned{did_you_mean(op, CALLS)}" for op in ops if op not in CALLS]
+    problems += [f"{width} is no width" for width in widths if width < 1]
+    if problems or not ops or not widths:
+        raise ConfigError(*(problems or ["give at least one op and one width"]))
+    found = [Request("graph", op, width) for op in ops for width in widths]
+    if "spmm" in ops and not graph.is_symmetric:
+        found += [Request("transpose", "spmm", width) for width in widths]
+    return found
+
+
+def requests_of(config: RunConfig[Any, Any], dataset: NodeDataset) -> list[Request]:
+    """What one epoch of the run that `config` describes asks the kernels for.
+
+    Raises:
+        UnsupportedOp: the isplib backend cannot run the model.
+    """
+    listening = _Listening()
+    model = models.build(config.model, dataset.x.size(1), dataset.num_classes)
+    rewrites = config.backend
+    convs.bind(model, listening, transform_first=rewrites.transform_first, fold_norm=rewrites.fold_norm)
+    graph = Graph.from_edge_index(dataset.edge_index, dataset.num_nodes, layout=listening)
+    Trainer(model, Task.of(dataset, graph, torch.device("cpu")), config.train).step()
+    return listening.asked(graph)
+
+
+def tune(
+    graph: Graph,
+    label: str,
+    wanted: Iterable[Request],
+    *,
+    now: Callable[[], float],
+    kernels: Kernels | None = None,
+    fallback: Kernels | None = None,
+    on_event: Callable[[list[ChoiceRecord], Request], None] = lambda *_: None,
+) -> Tuned:
+    """Find the best choice for every request.
+
+    Every choice must compute what the heuristic's computes. The best of a short survey then meets the heuristic
+    on new samples, and replaces it only if the interval of their ratio is clear of one.
+
+    Args:
+        label: the dataset's.
+        now: clock in seconds.
+        kernels: whose choices; those of isplib if None.
+        fallback: kernels to compare with; isplib's for any processor if None, run by row without prefetch.
+        on_event: hears what was found so far, and what comes next.
+
+    Raises:
+        GnnbenchError: a choice computes something else.
+    """
+    start = now()
+    kernels = kernels or isplib.IsplibKernels()
+    fallback = fallback or isplib.IsplibKernels(isa=0)
+    found: list[ChoiceRecord] = []
+    for request in wanted:
+        on_event(found, request)
+        on = graph if request.adjacency == "graph" else graph.transpose
+        found.append(_Search(kernels, fallback, on, request, now).record())
+    return Tuned(
+        machine=tuned.machine(),
+        graph=label,
+        fingerprint=tuned.fingerprint(graph),
+        tuning_s=now() - start,
+        choices=found,
+    )
+
+
+def keep(found: Tuned, cache: Path, graph: Graph) -> Tuned:
+    """Add to what is known of the graph, and write it; everything known."""
+    file = tuned.path(cache, graph)
+    merged = found.merged(tuned.read(file)[0])
+    results.save_json(merged, file)
+    return merged
+
+
+def check_available() -> None:
+    """Raise BackendUnavailable where there are no kernels to tune."""
+    if reasons := isplib.Backend.unavailable():
+        raise BackendUnavailable("; ".join(reasons))
+
+
+class _Search:
+    """One request."""
+
+    def __init__(
+        self, kernels: Kernels, fallback: Kernels, graph: Graph, request: Request, now: Callable[[], float]
+    ) -> None:
+        self.kernels, self.fallback, self.graph, self.request, self.now = kernels, fallback, graph, request, now
+        self.dtype = DTYPES[request.dtype]
+        self.key = "choice", request.op, request.width, self.dtype
+        generator = torch.Generator().manual_seed(0)
+        self.x = torch.randn(graph.num_cols, request.width, generator=generator, dtype=self.dtype)
+
+    def record(self) -> ChoiceRecord:
+        """The best choice, with the figures that made it so."""
+        request = self.request
+        choices = self.kernels.choices(request.op, self.graph, request.width, self.dtype)
+        default, others = choices[0], choices[1:]
+        self._verify(default, others)
+        contestants = {str(place): self._timed(self.kernels, choice) for place, choice in enumerate(others)}
+        surveyed = interleaved(contestants, SURVEY, _raise)
+        best = min(surveyed, key=lambda name: stats.median_interval(surveyed[name]).value, default=None)
+        threads = default.get("threads", torch.get_num_threads())
+        duellists = {
+            DEFAULT: self._timed(self.kernels, default),
+            FALLBACK: self._timed(self.fallback, {"algorithm": "row", "prefetch": 0, "threads": threads}),
+        }
+        if best is not None:
+            duellists[BEST] = contestants[best]
+        times = interleaved(duellists, DUEL, _raise)
+        del self.graph.plans[self.key]
+        choice, winner, gain = default, DEFAULT, stats.Interval(1.0, 1.0, 1.0)
+        if best is not None and (found := stats.ratio_interval(times[DEFAULT], times[BEST])).low > 1.0:
+            choice, winner, gain = others[int(best)], BEST, found
+        return ChoiceRecord(
+            **request._asdict(),
+            choice=choice,
+            default=default,
+            time_s=stats.median_interval(times[winner]).value,
+            gain=_ratio(gain),
+            speedup=_ratio(stats.ratio_interval(times[FALLBACK], times[winner])),
+        )
+
+    def _call(self, kernels: Kernels, choice: Choice) -> Any:
+        self.graph.plans[self.key] = choice
+        return CALLS[self.request.op](kernels, self.graph, self.x)
+
+    def _timed(self, kernels: Kernels, choice: Choice) -> Timed:
+        return partial(timed, partial(self._call, kernels, choice), self.now)
+
+    def _verify(self, default: Choice, others: list[Choice]) -> None:
+        expected = _tensors(self._call(self.kernels, default))
+        for choice in others:
+            same_order = choice.get("algorithm") == default.get("algorithm")
+            for out, truth in zip(_tensors(self._call(self.kernels, choice)), expected, strict=True):
+                limit = 0.0 if same_order or not out.is_floating_point() else TOLERANCE * float(truth.abs().max())
+                if not torch.allclose(out, truth, rtol=0.0, atol=limit):
+                    raise GnnbenchError(f"{self.request.op} by {choice} differs from {default}; nothing is kept")
+
+
+class _Listening(isplib.IsplibKernels):
+    """Remembers how it was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._asked: dict[tuple[Graph, str, int, torch.dtype], None] = {}
+
+    def chosen(self, op: str, graph: Graph, width: int, dtype: torch.dtype) -> Choice:
+        self._asked[graph, op, width, dtype] = None
+        return super().chosen(op, graph, width, dtype)
+
+    def asked(self, graph: Graph) -> list[Request]:
+        """The requests, each once; those on the graph with self-loops count as on the graph."""
+        names = {dtype: name for name, dtype in DTYPES.items()}
+        forward = (graph, vars(graph).get("with_self_loops"))
+        return list(
+            dict.fromkeys(
+                Request("graph" if on in forward else "transpose", op, width, names[dtype])
+                for on, op, width, dtype in self._asked
+                if op in CALLS
+            )
+        )
+
+
+def _tensors(out: Any) -> tuple[Tensor, ...]:
+    return (out,) if isinstance(out, Tensor) else out
+
+
+def _ratio(found: stats.Interval) -> Ratio:
+    return Ratio(ratio=found.value, low=found.low, high=found.high)
+
+
+def _raise(name: str, error: Exception) -> None:
+    raise error
