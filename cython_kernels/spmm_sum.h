@@ -6,6 +6,7 @@
 #endif
 
 #define TURN 1024 /* edges */
+#define PREFETCHED 256 /* bytes of a row for each prefetch: the processor fetches lines that follow by itself */
 
 /* Columns `width` of x from `column` on, in `count` vectors; the last one ends at the range's end and so may
  * overlap the one before. Few vectors leave registers for several edges at a time, which hides the latency of adds. */
@@ -32,7 +33,7 @@ INLINE void KERNEL(sum_range)(const struct spmm *s, int64_t begin, int64_t end, 
 #pragma GCC unroll 8
                 for (int v = 0; v < count; v++) {
                     const int64_t at = v < count - 1 ? v * LANES : last;
-                    if (s->ahead && v * sizeof(VEC) % 64 == 0) __builtin_prefetch(next + v * LANES);
+                    if (s->ahead && v * sizeof(VEC) % PREFETCHED == 0) __builtin_prefetch(next + v * LANES);
                     sum[k][v] += weighted ? weight * LOAD(source + at) : LOAD(source + at);
                 }
             }
@@ -74,3 +75,4 @@ static void KERNEL(spmm_sum)(const void *task, int64_t begin, int64_t end) {
 #undef RANGE
 #undef MOST
 #undef TURN
+#undef PREFETCHED
