@@ -22,14 +22,15 @@ struct blocked {
     const void *value;     /* [E] in the order of the graph */
     const void *x;         /* [M, width] */
     void *ordered;         /* [E], value in the order of the plan, or NULL for ones */
-    void *packed;          /* [M, 64 bytes], the columns of x at hand */
-    void *sums;            /* [N, 64 bytes], or twice that in bf16: what earlier blocks came to */
+    void *packed;          /* [M, lines], the columns of x at hand */
+    void *sums;            /* [N, lines], or twice as many in bf16: what earlier blocks came to */
     void *out;             /* [N, width] */
     void *from;            /* [N, 64 bytes], edges that `sums` came from, extrema only */
     int32_t *seen;         /* [N], edges in earlier rows and blocks, extrema only */
     int32_t *arg_out;      /* [N, width], extrema only */
     int64_t rows, width, column, blocks;
     int shift, mean, min, bf16;
+    int lines; /* of 64 bytes at hand per source */
 };
 
 #define TEMPLATE "spmm_sum.h"

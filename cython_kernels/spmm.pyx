@@ -30,7 +30,7 @@ cdef extern from "spmm.h":
         int32_t *seen
         int32_t *arg_out
         int64_t rows, width, column, blocks
-        int shift, mean, min, bf16
+        int shift, mean, min, bf16, lines
     kernel_table spmm_sum_kernels, spmm_extremum_kernels
     longest_table bf16_pack_kernels, bf16_sum_kernels
     longest_table blocked_order_kernels, blocked_pack_kernels, blocked_sum_kernels, blocked_extremum_kernels
@@ -121,7 +121,7 @@ def blocked_sum(uintptr_t rowptr, uintptr_t start, uintptr_t local, uintptr_t or
     task.blocks, task.shift, task.mean, task.bf16 = blocks, shift, mean, bf16
     with nogil:
         run_tiles(&task, blocked_pack_kernels[isa][is_double], blocked_sum_kernels[isa][is_double], cols,
-                  8 if is_double else 32 if bf16 else 16, threads)
+                  8 if is_double else 32 if bf16 else 16, 2, threads)
 
 
 def blocked_extremum(uintptr_t rowptr, uintptr_t start, uintptr_t local, uintptr_t ordered, uintptr_t x,
@@ -136,21 +136,23 @@ def blocked_extremum(uintptr_t rowptr, uintptr_t start, uintptr_t local, uintptr
     task.blocks, task.shift, task.min, task.bf16 = blocks, shift, is_min, False
     with nogil:
         run_tiles(&task, blocked_pack_kernels[isa][is_double], blocked_extremum_kernels[isa][is_double], cols,
-                  8 if is_double else 16, threads)
+                  8 if is_double else 16, 1, threads)
 
 
 cdef void run_tiles(blocked *task, kernel_fn *pack, kernel_fn *gather, int64_t cols, int tile,
-                    int threads) noexcept nogil:
+                    int lines, int threads) noexcept nogil:
+    # A line holds `tile` columns; up to `lines` of them are walked at once.
     # Each thread walks all its rows per block, so that a block's features are fetched once per thread.
     cdef int piece
     task.column = 0
     while task.column < task.width:
+        task.lines = lines if task.width - task.column > tile else 1
         for piece in prange(threads, num_threads=threads, schedule="static"):
             pack(task, cols * piece // threads, cols * (piece + 1) // threads)
         for piece in prange(threads, num_threads=threads, schedule="static"):
             gather(task, split_rows(task.rowptr, task.rows, piece, threads),
                    split_rows(task.rowptr, task.rows, piece + 1, threads))
-        task.column += tile
+        task.column += task.lines * tile
 
 
 def extremum(uintptr_t rowptr, uintptr_t col, uintptr_t value, uintptr_t x, uintptr_t out, uintptr_t arg_out,

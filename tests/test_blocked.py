@@ -19,15 +19,15 @@ CROWDED = ["self loops", "duplicates", "symmetric", "hub", "wide", "tall", "powe
 
 @pytest.fixture
 def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks of two columns, used however few edges share one."""
+    """Blocks of four columns, or of two for sums over two lines, used however few edges share one."""
     monkeypatch.setattr(choices, "L2_BYTES", 1e-9)
-    monkeypatch.setattr(choices, "SHIFT", 1)
+    monkeypatch.setattr(choices, "SHIFT", 2)
     monkeypatch.setattr(choices, "EDGES_PER_BLOCK", 0.01)
 
 
 @over_dtypes
 @pytest.mark.usefixtures("small_cache")
-@pytest.mark.parametrize("width", [17, 32, 41, 63, 128, 602])
+@pytest.mark.parametrize("width", [5, 17, 32, 41, 63, 128, 602])
 @pytest.mark.parametrize("graph_name", CROWDED)
 @pytest.mark.parametrize("level", LEVELS)
 def test_sum_and_mean(level: int, graph_name: str, width: int, dtype: torch.dtype) -> None:
@@ -35,7 +35,8 @@ def test_sum_and_mean(level: int, graph_name: str, width: int, dtype: torch.dtyp
     x = normal(graph.num_cols, width, dtype=dtype)
     for value, reduce in itertools.product((None, normal(graph.num_edges, dtype=dtype)), ("sum", "mean")):
         check(kernels.spmm(graph, x, value, reduce), Kernels().spmm(graph, *double(x, value), reduce))
-    assert len(graph.plans["blocks", 1].start) == -(-graph.num_cols // 2)
+    columns = 4 if width == 5 else 2
+    assert len(graph.plans["blocks", columns // 2].start) == -(-graph.num_cols // columns)
 
 
 @over_dtypes
@@ -53,7 +54,7 @@ def test_extrema_with_ties_and_nan(level: int, graph_name: str, width: int, dtyp
         truth = Kernels().spmm_extremum(graph, x, value, reduce)
         torch.testing.assert_close(found[0], truth[0], rtol=0, atol=0, equal_nan=True)
         assert torch.equal(found[1], truth[1])
-    assert ("blocks", 1) in graph.plans
+    assert ("blocks", 2) in graph.plans
 
 
 @pytest.mark.usefixtures("small_cache")
@@ -107,7 +108,7 @@ def test_bit_for_bit_the_same_on_any_number_of_threads(monkeypatch: pytest.Monke
         ]
         for threads in (1, 2, 3, 5)
     )
-    assert len(graph.plans["blocks", 5].start) == 16
+    assert [len(graph.plans["blocks", shift].start) for shift in (4, 5)] == [32, 16]
     assert all(torch.equal(*pair) for other in others for pair in zip(alone, other, strict=True))
 
 
@@ -124,9 +125,9 @@ def test_gradients_take_the_same_way() -> None:
 
 
 def test_sparse_rows_are_not_worth_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choices, "SHIFT", 1)
+    monkeypatch.setattr(choices, "SHIFT", 2)
     for name in graphs.NAMES:
         graph = graphs.graph(name)
         isplib.IsplibKernels().plan(graph)
-        crowded = graph.num_edges >= choices.EDGES_PER_BLOCK * graph.num_rows * -(-graph.num_cols // 2) > 0
+        crowded = graph.num_edges >= choices.EDGES_PER_BLOCK * graph.num_rows * -(-graph.num_cols // 4) > 0
         assert (("blocks", 1) in graph.plans) == crowded

@@ -43,7 +43,7 @@ class ChoosingKernels(BaseKernels):
     def choices(self, op: str, graph: Graph, width: int, dtype: torch.dtype) -> list[Choice]:
         if op not in TUNED:
             return super().choices(op, graph, width, dtype)
-        first = self._heuristic(graph, width, dtype)
+        first = self._heuristic(op, graph, width, dtype)
         rows: list[Choice] = [
             {"algorithm": "row", "prefetch": edges, "threads": threads}
             for threads in sorted({self.threads, 1}, reverse=True)
@@ -60,15 +60,21 @@ class ChoosingKernels(BaseKernels):
         if op not in TUNED:
             return super().chosen(op, graph, width, dtype)
         found = graph.plans.get(("choice", op, width, dtype))
-        return found if self._possible(found, graph) else self._heuristic(graph, width, dtype)
+        return found if self._possible(found, graph) else self._heuristic(op, graph, width, dtype)
 
-    def _heuristic(self, graph: Graph, width: int, dtype: torch.dtype) -> Choice:
+    def _heuristic(self, op: str, graph: Graph, width: int, dtype: torch.dtype) -> Choice:
         caches = graph.num_cols * width * dtype.itemsize / L2_BYTES
         # Every row pays for every block, which is worth the more the farther its features are.
         if worth_blocks(graph) and caches > 1 + FAR * graph.num_rows * blocks(graph, SHIFT) / graph.num_edges:
-            return {"algorithm": "blocked", "shift": SHIFT}
+            two = op == "spmm" and width * dtype.itemsize > LINE_BYTES
+            return {"algorithm": "blocked", "shift": self.pair_shift if two else SHIFT}
         alone = (graph.num_edges + graph.num_rows) * width < TEAM_WORK
         return {"algorithm": "row", "prefetch": 16 if caches > 1 else 0, "threads": 1 if alone else self.threads}
+
+    @property
+    def pair_shift(self) -> int:
+        """Of blocks for sums, whose walks take two lines: half as many columns, which only bf16 does not repay."""
+        return SHIFT - 1 if self.precision == "fp32" else SHIFT
 
     def _possible(self, choice: object, graph: Graph) -> TypeGuard[Choice]:
         """Whether a choice that came from elsewhere can be taken; one kept from more threads cannot."""

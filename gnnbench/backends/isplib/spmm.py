@@ -37,7 +37,7 @@ class SpmmKernels(choices.ChoosingKernels):
     """Sum, mean, min and max over the edges of every row."""
 
     def plan(self, graph: Graph) -> None:
-        shifts = {choices.SHIFT} if choices.worth_blocks(graph) else set()
+        shifts = {self.pair_shift} if choices.worth_blocks(graph) else set()
         tuned = (choice for key, choice in graph.plans.items() if key[0] == "choice")
         for shift in shifts | {int(choice["shift"]) for choice in tuned if "shift" in choice}:
             self._blocks(graph, shift)
@@ -51,7 +51,8 @@ class SpmmKernels(choices.ChoosingKernels):
         bf16 = self.precision == "bf16" and heads == 1 and choices.worth_bf16(graph, x, width)
         if choice["algorithm"] == "blocked" and heads == 1:
             blocks = self._blocks(graph, int(choice["shift"]))
-            packed, sums = _lines(graph.num_cols, x.dtype), _lines(graph.num_rows * (2 if bf16 else 1), x.dtype)
+            packed = _lines(2 * graph.num_cols, x.dtype)
+            sums = _lines(graph.num_rows * (4 if bf16 else 2), x.dtype)
             tensors = (
                 graph.rowptr,
                 blocks.start,
