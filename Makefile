@@ -1,11 +1,12 @@
-# Both work from a fresh clone with Python 3.10 or newer; a C compiler adds the isplib backend.
-#   make demo   compare backends on a built-in synthetic graph
-#   make test   run the tests
+# They work from a fresh clone with Python 3.10 or newer; a C compiler adds the isplib backend.
+#   make demo       compare backends on a built-in synthetic graph
+#   make test       run the tests
+#   make sanitize   run those of kernels under sanitizers; needs gcc
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint readme clean
+.PHONY: demo test sanitize lint readme clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed
@@ -14,6 +15,31 @@ demo: $(VENV)/installed
 # One thread each: tests are small, and those about threads ask for their own number.
 test: $(VENV)/installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --cov --cov-report=term:skip-covered
+
+# The tests of kernels, on a copy of the package whose kernels gcc builds with AddressSanitizer and
+# UndefinedBehaviorSanitizer, less the checks of pointers that are not followed, which would double the build.
+# ThreadSanitizer would report every barrier of gcc's OpenMP runtime, which it cannot see.
+SANITIZED := build/sanitized
+SANITIZED_MODULES := $(patsubst cython_kernels/%.pyx,$(SANITIZED)/_isplib_%.so,$(wildcard cython_kernels/*.pyx))
+SANITIZER := -O1 -g1 -fsanitize=address,undefined -fno-sanitize=null,object-size,pointer-overflow \
+    -fno-sanitize-recover=undefined --param asan-instrumentation-with-call-threshold=0
+SANITIZED_TESTS ?= $(addprefix tests/test_,$(addsuffix .py,kernels blocked attention fusedmm graph))
+
+sanitize: $(VENV)/installed
+	$(MAKE) --jobs=2 $(SANITIZED_MODULES)
+	rm -rf $(SANITIZED)/copy
+	mkdir $(SANITIZED)/copy
+	cp -r gnnbench tests pyproject.toml $(SANITIZED)/copy
+	rm -f $(SANITIZED)/copy/gnnbench/backends/*.so
+	cp $(SANITIZED)/*.so $(SANITIZED)/copy/gnnbench/backends
+	cd $(SANITIZED)/copy && OMP_NUM_THREADS=1 ASAN_OPTIONS=detect_leaks=0 \
+	    LD_PRELOAD="$$(for name in asan ubsan stdc++; do gcc -print-file-name=lib$$name.so; done | paste -sd ' ')" \
+	    $(abspath $(BIN))/python -m pytest --capture=sys -k 'not torch' $(SANITIZED_TESTS)
+
+$(SANITIZED)/_isplib_%.so: cython_kernels/%.c $(wildcard cython_kernels/*.h)
+	mkdir -p $(@D)
+	gcc $(SANITIZER) -fPIC -fopenmp -shared -o $@ $< \
+	    -I"$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))')"
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check

@@ -125,8 +125,9 @@ static void KERNEL(dots)(const struct chunk *edges, const REAL *a, const REAL *b
 #undef RANGE
 }
 
-static void KERNEL(leaky_dots)(const struct chunk *edges, const REAL *a, const REAL *b, int64_t stride,
-                               const REAL *att, REAL slope, int64_t width, REAL *score) {
+__attribute__((unused)) static void KERNEL(leaky_dots)(const struct chunk *edges, const REAL *a, const REAL *b,
+                                                       int64_t stride, const REAL *att, REAL slope,
+                                                       int64_t width, REAL *score) {
 #define RANGE(n)                                                                                                  \
     KERNEL(score_range)(edges, a + from, b + from, stride, att + from, slope, to - from, score, n, 1, from > 0)
     EACH_RANGE(width)
@@ -140,8 +141,9 @@ static void KERNEL(add)(const struct chunk *edges, const REAL *weight, const REA
 #undef RANGE
 }
 
-static void KERNEL(add_gated)(const struct chunk *edges, const REAL *weight, const REAL *b, int64_t stride,
-                              const REAL *gate, int64_t width, REAL *out) {
+__attribute__((unused)) static void KERNEL(add_gated)(const struct chunk *edges, const REAL *weight, const REAL *b,
+                                                      int64_t stride, const REAL *gate, int64_t width,
+                                                      REAL *out) {
 #define RANGE(n) KERNEL(sum_range)(edges, weight, b + from, stride, gate + from, to - from, out + from, n, 1)
     EACH_RANGE(width)
 #undef RANGE
