@@ -33,6 +33,7 @@ needs_kernels = pytest.mark.skipif(bool(isplib.MISSING), reason="the kernels are
 def small_ceilings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ceilings, "STREAM_BYTES", 1 << 16)
     monkeypatch.setattr(ceilings, "LINES", 1 << 10)
+    monkeypatch.setattr(ceilings, "LEAST_S", 1e-4)
 
 
 @pytest.fixture(scope="module")

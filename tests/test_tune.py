@@ -14,8 +14,9 @@ import torch
 from commands import TINY, Output, run
 from torch import Tensor
 
-from gnnbench import config, datasets, doctor, tune, tuned
+from gnnbench import config, datasets, doctor, measure, tune, tuned
 from gnnbench.backends import isplib
+from gnnbench.backends.isplib import choices
 from gnnbench.bench.rounds import Budget
 from gnnbench.errors import ConfigError, GnnbenchError
 from gnnbench.graph import Graph
@@ -61,6 +62,12 @@ class Plain(Kernels):
         return super().spmm(graph, x, value, reduce)
 
 
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tune, "SURVEY", Budget(rounds=1, least_s=0.0))
+    monkeypatch.setattr(tune, "DUEL", Budget(rounds=2, least_s=0.0))
+
+
 def tuned_by(knobs: Knobs, *wanted: Request) -> Tuned:
     graph = graphs.graph("power law")
     fallback = Plain(knobs, 0.8)
@@ -100,6 +107,20 @@ def test_noise_does_not_win() -> None:
 def test_a_choice_that_computes_something_else_is_an_error() -> None:
     with pytest.raises(GnnbenchError, match=r"'number': 1.*differs from.*nothing is kept"):
         tuned_by(Knobs(0.2, 0.1, wrong=1))
+
+
+@needs_kernels
+@pytest.mark.parametrize("op", tune.CALLS)
+def test_choices_may_add_in_another_order(op: str, monkeypatch: pytest.MonkeyPatch, quick: None) -> None:
+    """Blocks of different sizes do, on either side of the heuristic's; their sums differ in rounding."""
+    monkeypatch.setattr(choices, "L2_BYTES", 1 << 12)
+    monkeypatch.setattr(choices, "SHIFT", 7)
+    kernels = isplib.IsplibKernels(threads=2)
+    graph = graphs.power_law(600, 60_000, kernels)
+    first = kernels.choices(op, graph, 24, torch.float32)[0]
+    assert first["algorithm"] == "blocked"
+    (record,) = tune.tune(graph, "zoo", [Request("graph", op, 24)], now=measure.cpu_clock, kernels=kernels).choices
+    assert record.default == first
 
 
 def test_a_search_leaves_no_choice_behind() -> None:
@@ -256,12 +277,6 @@ def test_a_run_asks_for_the_widths_of_its_model(model: str, cache: Path) -> None
         assert set(found) == {Request("graph", "spmm", 8), Request("graph", "spmm", 7)}
     else:
         assert {request.op for request in found} == {"spmm_extremum"}
-
-
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tune, "SURVEY", Budget(rounds=1, least_s=0.0))
-    monkeypatch.setattr(tune, "DUEL", Budget(rounds=2, least_s=0.0))
 
 
 def trained(*options: str) -> Output:

@@ -19,11 +19,11 @@ from gnnbench.errors import GnnbenchError
 
 STREAM_BYTES = 1 << 28  # of each array; far more than a core's share of any cache
 LINES = 1 << 20  # gathered by each thread at once
-REPEATS = 5
+LEAST_S = 0.3  # of repeats of one measurement, for processors that take a while to reach their speed
 
 
 def find(cache: Path, now: Callable[[], float]) -> Ceilings | None:
-    """Measure for about a second; the highest that this machine ever reached with so many threads counts.
+    """Measure for about two seconds; the highest that this machine ever reached with so many threads counts.
 
     What else runs can only lower a figure, so that the file in `cache` comes closer to the truth with every run.
     None where the kernels are not built.
@@ -42,7 +42,7 @@ def find(cache: Path, now: Callable[[], float]) -> Ceilings | None:
 
 
 def measure(now: Callable[[], float]) -> Ceilings:
-    """Both ceilings as of now, each the best of a few repeats."""
+    """Both ceilings as of now, each the best of many repeats."""
     a, b, c = torch.zeros(3, STREAM_BYTES // 4)
     streams = ((lambda: b.sum(), 1), (lambda: a.copy_(b), 2), (lambda: torch.add(b, c, alpha=2.0, out=a), 3))
     stream = max(arrays * a.nbytes / _best(call, now) for call, arrays in streams)
@@ -56,8 +56,8 @@ def measure(now: Callable[[], float]) -> Ceilings:
 def _best(call: Callable[[], object], now: Callable[[], float]) -> float:
     """Fewest seconds that one call took; the first one is not timed."""
     call()
-    times = []
-    for _ in range(REPEATS):
+    times: list[float] = []
+    while sum(times) < LEAST_S:
         start = now()
         call()
         times.append(now() - start)
