@@ -148,7 +148,7 @@ def _snapshot(job: Job, run_config: RunConfig[Any, Any], roots: Roots) -> Result
     return Result(status="ok", backend=run_config.backend.name, dataset=label, config=job.config)
 
 
-def _die_with_parent(parent: int) -> None:
+def die_with_parent(parent: int) -> None:
     """Ask Linux to end this process when the comparison that started it dies, even by SIGKILL."""
     if sys.platform == "linux":
         import ctypes
@@ -160,5 +160,5 @@ def _die_with_parent(parent: int) -> None:
 
 
 if __name__ == "__main__":
-    _die_with_parent(int(sys.argv[2]))
+    die_with_parent(int(sys.argv[2]))
     sys.exit(perform(Job.model_validate_json(Path(sys.argv[1]).read_bytes())))

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from gnnbench import cli_ops
+from gnnbench import cli_ops, cli_reproduce
 from gnnbench.errors import ConfigError, GnnbenchError
 from gnnbench.options import (
     DEMO,
@@ -174,6 +174,7 @@ def compare(
 
 app.command(epilog=EXIT_CODES)(cli_ops.bench)
 app.command(epilog=EXIT_CODES)(cli_ops.tune)
+app.command(epilog=EXIT_CODES)(cli_reproduce.reproduce)
 
 
 @datasets_app.callback(invoke_without_command=True)

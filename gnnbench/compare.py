@@ -103,6 +103,12 @@ def order(backends: Sequence[str], round_: int) -> list[str]:
     return [*backends[first:], *backends[:first]]
 
 
+def stored(out: Path, backend: str) -> list[Result]:
+    """What every round of a comparison in `out` that has ended found for `backend`, in their order."""
+    paths = (out / "rounds").glob(f"*/{_folder(backend)}/results.json")
+    return [results.load(Result, path) for path in sorted(paths, key=lambda path: int(path.parts[-3]))]
+
+
 @dataclass
 class _Comparing:
     config: dict[str, Any]

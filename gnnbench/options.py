@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -81,14 +82,19 @@ def watched(quiet: bool) -> bool:
     return sys.stderr.isatty() and not quiet
 
 
-def show(table: Table, text: str, as_json: bool, quiet: bool = False, markdown: Path | None = None) -> None:
-    """Print `text` or draw `table`."""
+def show(
+    found: Table | Sequence[Table], text: str, as_json: bool, quiet: bool = False, markdown: Path | None = None
+) -> None:
+    """Print `text` or draw the tables."""
     from gnnbench import results
     from gnnbench.report import tables
 
+    drawn = found if isinstance(found, Sequence) else [found]
     if markdown:
-        results.save_text(tables.markdown(table), markdown)
+        results.save_text("\n".join(map(tables.markdown, drawn)), markdown)
     if as_json:
         print(text)
     elif not quiet:
-        tables.show(table, tables.console(sys.stdout))
+        for place, table in enumerate(drawn):
+            print("\n" * bool(place), end="")
+            tables.show(table, tables.console(sys.stdout))

@@ -34,17 +34,18 @@ RIGHT: dict[str, set[str]] = {
 }
 # The units that orchestrate them: each may import those after it, and all of the above.
 ORDER = (
-    *("__main__", "cli", "cli_ops", "options", "doctor", "tune", "bench", "compare", "child", "report", "plots"),
-    *("comparison", "parity", "run", "advice"),
+    *("__main__", "cli", "cli_ops", "cli_reproduce", "options", "doctor", "reproduce", "tune", "bench", "compare"),
+    *("child", "report", "plots", "comparison", "parity", "run", "advice"),
     *("checkpoint", "train", "measure", "describe", "__init__"),
 )
-PURE_PYG = ("backends/pyg.py", "backends/pyg_sparse.py")
+PURE_PYG = ("backends/pyg.py", "backends/pyg_compile.py", "backends/pyg_sparse.py")
 LIGHT = (
     "config.py",
     "errors.py",
     "registry.py",
     "cli.py",
     "cli_ops.py",
+    "cli_reproduce.py",
     "options.py",
     "models/",
     "datasets/",

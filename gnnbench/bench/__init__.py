@@ -163,6 +163,7 @@ class _Benching:
         self.grid, self.graph, self.record, self.path, self.now = grid, graph, record, path, now
         self.dgl_python, self.budget, self.on_event = dgl_python, budget, on_event
         self.memory_bytes = memory.limit_bytes(memory_limit)
+        self.meter = memory.meter(torch.device("cpu"))
         self.dgl: Dgl | Exception | None = None
 
     def case(self, width: int, heads: int) -> None:
@@ -204,6 +205,8 @@ class _Benching:
             if error > TOLERANCE:
                 rows[name].status = "wrong"
                 rows[name].reason = f"differs from float64 by {error:.2g}, more than {TOLERANCE:g}"
+            else:
+                self._memory(rows[name], implementation)
         self.on_event(self.record, f"{what}: timing")
         right = {name: one for name, one in ready.items() if rows[name].status == "pending"}
         times = interleaved(
@@ -214,6 +217,15 @@ class _Benching:
         for name, samples in times.items():
             self._conclude(rows[name], case, samples)
         ratios(rows, self.grid.against)
+
+    def _memory(self, row: Row, implementation: peers.Implementation) -> None:
+        """Of a call that is not the first one, which has things to keep for all later ones."""
+        try:
+            found = implementation.memory(row.direction, self.meter)
+        except Exception as error:
+            _fail(row, error)
+        else:
+            row.memory_increase_bytes, row.peak_memory_bytes = found or (None, None)
 
     def _implementation(self, name: str, case: Case) -> peers.Implementation:
         if name != "dgl":

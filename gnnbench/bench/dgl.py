@@ -19,6 +19,7 @@ from gnnbench.bench.ops import Case, Direction
 from gnnbench.child import EXHAUSTED, verdict
 from gnnbench.errors import BackendUnavailable, OutOfMemory, RunFailed
 from gnnbench.graph import Graph
+from gnnbench.memory import Meter
 
 CHILD = Path(__file__).with_name("dgl_child.py")
 REMEDY = "install DGL in an environment of its own and give its interpreter by --dgl-python"
@@ -126,3 +127,7 @@ class DglCase:
     def time(self, direction: Direction, samples: int, calls: int) -> list[float]:
         seconds: list[float] = self._dgl.ask("time", direction=direction, samples=samples, calls=calls)["seconds"]
         return seconds
+
+    def memory(self, direction: Direction, meter: Meter) -> tuple[int, int] | None:
+        answer = self._dgl.ask("memory", direction=direction)
+        return (answer["increase"], answer["peak"]) if answer else None

@@ -6,6 +6,8 @@ One request per line on standard input, one answer per line on standard output, 
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import json
 import os
 import sys
@@ -106,14 +108,21 @@ class Bench:
         return {}
 
     def outputs(self, direction: str) -> dict[str, Any]:
-        if direction == "forward":
-            with torch.no_grad():
-                found: Sequence[Tensor] = [self.call()]
-        else:
-            found = torch.autograd.grad(self.call(), self.leaves, tensor("check_grad_out"))
+        found = self._found(direction, tensor("check_grad_out"))
         for place, each in enumerate(found):
             np.save(FOLDER / f"output_{place}.npy", each.numpy())
         return {"count": len(found)}
+
+    def memory(self, direction: str) -> dict[str, Any]:
+        """As `gnnbench.memory.HighWaterMark`; nothing where there is none."""
+        if sys.platform != "linux":
+            return {}
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)
+        resting = peak_memory(reset=True)
+        _ = self._found(direction, self.grad_out)
+        peak = peak_memory(reset=False)
+        return {"increase": max(0, peak - resting), "peak": peak}
 
     def time(self, direction: str, samples: int, calls: int) -> dict[str, Any]:
         if direction == "forward":
@@ -122,6 +131,20 @@ class Bench:
         out, leaves, grad_out = self.call(), self.leaves, self.grad_out
         work = partial(torch.autograd.grad, out, leaves, grad_out, retain_graph=True)
         return {"seconds": timed(work, samples, calls)}
+
+    def _found(self, direction: str, grad_out: Tensor) -> Sequence[Tensor]:
+        if direction == "forward":
+            with torch.no_grad():
+                return [self.call()]
+        return torch.autograd.grad(self.call(), self.leaves, grad_out)
+
+
+def peak_memory(reset: bool) -> int:
+    """Highest resident memory in bytes since the last reset."""
+    if reset:
+        Path("/proc/self/clear_refs").write_text("5")
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmHWM:")).split()[1]) * 1024
 
 
 def timed(work: Callable[[], Any], samples: int, calls: int) -> list[float]:

@@ -16,6 +16,7 @@ from gnnbench.backends import isplib
 from gnnbench.bench.ops import Case, Direction
 from gnnbench.bench.rounds import timed
 from gnnbench.errors import BackendUnavailable, UnsupportedOp
+from gnnbench.memory import Meter
 from gnnbench.ops.kernels import Kernels
 
 
@@ -27,6 +28,9 @@ class Implementation(Protocol):
 
     def time(self, direction: Direction, samples: int, calls: int) -> list[float]:
         """Mean seconds of `calls` calls after each other, `samples` times; a backward excludes its forward."""
+
+    def memory(self, direction: Direction, meter: Meter) -> tuple[int, int] | None:
+        """Bytes that one call takes on top, and of the whole process; a backward with its forward."""
 
 
 class Local:
@@ -53,6 +57,13 @@ class Local:
         out, leaves, grad_out = self.call(), self._leaves(), self.case.grad_out
         work = partial(torch.autograd.grad, out, leaves, grad_out, retain_graph=True)
         return timed(work, self.now, samples, calls)
+
+    def memory(self, direction: Direction, meter: Meter) -> tuple[int, int] | None:
+        resting = meter.resting()
+        meter.reset()
+        _ = self.outputs(direction, self.case.grad_out)
+        peak = meter.peak()
+        return max(0, peak - resting), peak
 
     def _leaves(self) -> list[Tensor]:
         return [self.case.inputs[name] for name in self.case.op.grads]

@@ -36,6 +36,10 @@ class Row(Record):
     reason: str = Field("", description="one sentence where status is not ok")
     error: float | None = Field(None, description="largest difference from float64 over its root mean square")
     time_s: Time | None = None
+    memory_increase_bytes: int | None = Field(
+        None, description="highest memory in one call above that before it; a backward counts with its forward"
+    )
+    peak_memory_bytes: int | None = Field(None, description="highest memory of the whole process in that call")
     ratio: dict[str, Ratio | None] = Field({}, description="by peer; its time over this one's")
     gather_bytes_per_s: float | None = Field(None, description="edges x width x 4 bytes over the time")
     roofline_fraction: float | None = Field(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pydantic import Field
+
 from gnnbench.config import ModelConfig
 
 if TYPE_CHECKING:
@@ -11,11 +13,13 @@ if TYPE_CHECKING:
 
 
 class Config(ModelConfig):
-    """Nothing beyond what every model has."""
+    """How neighbours are weighted."""
+
+    normalize: bool = Field(True, description="add self-loops and scale by degrees; otherwise a plain sum")
 
 
 def conv(config: Config, in_channels: int, out_channels: int, last: bool) -> Module:
     """A GCNConv that keeps its normalised adjacency, as full-batch training allows."""
     from torch_geometric.nn import GCNConv
 
-    return GCNConv(in_channels, out_channels, cached=True)
+    return GCNConv(in_channels, out_channels, cached=True, normalize=config.normalize)

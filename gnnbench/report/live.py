@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from gnnbench import units
-from gnnbench.report import bench, comparison, run, tables
+from gnnbench.report import bench, comparison, reproduce, run, tables
 from gnnbench.report.tables import Cell, Table
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from gnnbench.bench.records import Bench
     from gnnbench.compare import Progress
+    from gnnbench.reproduce import Progress as ReproduceProgress
     from gnnbench.results import ChoiceRecord
     from gnnbench.run import Event
     from gnnbench.tune import Request
@@ -107,6 +108,16 @@ class TuneView(View):
         """Show what is about to start."""
         adjacency = " of the transpose" if request.adjacency == "transpose" else ""
         self.console.print(f"tuning {request.op}{adjacency} at width {request.width}")
+
+
+class ReproduceView(View):
+    """The claims as far as they are known, and the cell that runs now."""
+
+    def __call__(self, event: ReproduceProgress) -> None:
+        """Show what is about to start."""
+        what = f", {event.what}" if event.what else ""
+        line = f"{event.cell} ({event.done + 1} of {event.total}){what}"
+        self.draw(f"{reproduce.title(event.reproduction)}\n{line}", reproduce.claims(event.reproduction))
 
 
 def _position(train: dict[str, Any], repeat: int, epoch: int) -> str:

@@ -1,0 +1,18 @@
+"""Vanilla PyG on a plain `edge_index` under `torch.compile`."""
+
+from __future__ import annotations
+
+import torch
+
+from gnnbench.backends import base
+from gnnbench.datasets import NodeDataset
+
+
+class Backend(base.Backend):
+    """PyG as its documentation compiles full-batch training: the first epoch compiles, with static shapes."""
+
+    name = "pyg-compile"
+
+    def prepare(self, model: torch.nn.Module, dataset: NodeDataset) -> base.Prepared:
+        model.compile(dynamic=False)
+        return base.Prepared(dataset.edge_index, [])

@@ -1,0 +1,171 @@
+"""Papers reproduced: their claims as data, measured under their own protocol and under a fair one.
+
+A paper is a module of this package with
+    `PAPER`: what all tables say about it;
+    `CLAIMS`: every published number, and which measurements stand against it;
+    `cells(scale)`: the grid, one `Training`, `Ops` or `Tuning` per cell.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gnnbench import environment, registry, results
+from gnnbench.errors import ConfigError, GnnbenchError, did_you_mean
+from gnnbench.reproduce import _process
+from gnnbench.reproduce._cells import Cell, Context, Ops, Training, Tuning
+from gnnbench.reproduce._findings import finding
+from gnnbench.reproduce._process import Work
+from gnnbench.reproduce._records import (
+    SCALES,
+    CellRecord,
+    Claim,
+    Measurement,
+    Outcome,
+    Paper,
+    Reproduction,
+    Scale,
+)
+
+__all__ = ["Cell", "Claim", "Context", "Ops", "Paper", "Progress", "Reproduction", "Training", "Tuning"]
+
+Execute = Callable[[Work, Callable[[str], None]], Outcome]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A cell does something.
+
+    Attributes:
+        cell: its key.
+        what: what it is about to do; empty before it starts.
+        done, total: cells finished and all that are planned.
+        reproduction: everything known so far.
+    """
+
+    cell: str
+    what: str
+    done: int
+    total: int
+    reproduction: Reproduction
+
+
+def names() -> list[str]:
+    """Papers that can be reproduced."""
+    return [name.replace("_", "-") for name in registry.names("reproduce")]
+
+
+def reproduce(
+    paper: str,
+    scale: str,
+    *,
+    out: Path,
+    context: Context,
+    force: bool = False,
+    on_event: Callable[[Progress], None] = lambda _: None,
+    execute: Execute = _process.execute,
+) -> Reproduction:
+    """Measure every cell of a paper's grid, and hold the paper's claims against them.
+
+    Every cell runs in a fresh process and is kept under `out`: one that has ended, well or badly, is never run
+    again, and an interrupted comparison goes on where it stopped. Ctrl-C ends the running process and returns
+    with status "interrupted".
+
+    Args:
+        out: folder for `reproduction.json` and `cells/`.
+        force: forget what an earlier call left in `out`.
+        on_event: told of everything before it starts.
+        execute: runs a cell in a fresh process.
+
+    Raises:
+        ConfigError: an unknown paper or scale, or `out` holds a reproduction of something else.
+        GnnbenchError: `out` cannot be written.
+    """
+    if paper not in names():
+        raise ConfigError(f"unknown paper {paper!r}{did_you_mean(paper, names())}")
+    if scale not in SCALES:
+        raise ConfigError(f"unknown scale {scale!r}{did_you_mean(scale, SCALES)}")
+    module = registry.find("reproduce", paper.replace("-", "_"))
+    works = [Work(cell=cell, context=context, out=out / "cells" / cell.key) for cell in module.cells(scale)]
+    record = Reproduction(
+        paper=module.PAPER,
+        scale=scale,
+        environment=environment.describe(),
+        cells=[
+            CellRecord(key=work.cell.key, definition=work.cell.model_dump(mode="json"), outcome=work.finished())
+            for work in works
+        ],
+        findings=[],
+    )
+    path = out / "reproduction.json"
+    _open(path, record, force)
+    try:
+        for done, (work, cell) in enumerate(zip(works, record.cells, strict=True)):
+
+            def tell(what: str, key: str = cell.key, done: int = done) -> None:
+                on_event(Progress(key, what, done, len(works), record))
+
+            if cell.outcome is None:
+                _update(record, module.CLAIMS, works)
+                results.save_json(record, path)
+                tell("")
+                cell.outcome = execute(work, tell)
+        record.status = "ok"
+    except KeyboardInterrupt:
+        record.status = "interrupted"
+    _update(record, module.CLAIMS, works)
+    results.save_json(record, path)
+    return record
+
+
+def _open(path: Path, record: Reproduction, force: bool) -> None:
+    """Make room for `record`, or make sure that `path` is of the same paper, scale and grid."""
+    if force:
+        shutil.rmtree(path.parent / "cells", ignore_errors=True)
+        for cell in record.cells:
+            cell.outcome = None
+    elif path.exists():
+        old = results.load(Reproduction, path)
+        grids = [[cell.definition for cell in one.cells] for one in (old, record)]
+        if (old.paper.name, old.scale, grids[0]) != (record.paper.name, record.scale, grids[1]):
+            raise ConfigError(
+                f"{path.parent} holds {old.paper.name} at scale {old.scale} with another grid; "
+                "choose another --out, or replace it with --force"
+            )
+
+
+def _update(record: Reproduction, claims: Sequence[Claim], works: Sequence[Work]) -> None:
+    """Work out measurements and findings from what lies on disk."""
+    record.measurements = [
+        measurement
+        for work, cell in zip(works, record.cells, strict=True)
+        for measurement in _measured(work, cell)
+    ]
+    pending = any(cell.outcome is None for cell in record.cells)
+    record.findings = [finding(claim, record.measurements, pending) for claim in claims]
+
+
+def _measured(work: Work, cell: CellRecord) -> list[Measurement]:
+    """What a cell measured; one row with the reason where it left nothing."""
+    if cell.outcome is None:
+        return []
+    try:
+        found: list[Measurement] = work.cell.measured(work.out)
+    except GnnbenchError:
+        found = []
+    if found or cell.outcome.status == "ok":
+        return found
+    blank = Measurement(
+        cell=cell.key,
+        graph=str(work.cell.dataset.get("name", work.cell.dataset["source"])),
+        op=work.cell.op,
+        phase="epoch" if isinstance(work.cell, Training) else "forward",
+        width=0,
+        implementation="isplib",
+        status=cell.outcome.status,
+        reason=cell.outcome.reason,
+    )
+    return [blank]

@@ -1,0 +1,253 @@
+"""Cells of a grid: each is one comparison, one benchmark of an op, or one tuning, kept in a folder of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from statistics import fmean
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from gnnbench import bench, compare, comparison, config, datasets, measure, results, stats, tune
+from gnnbench.backends import isplib
+from gnnbench.bench.records import Bench
+from gnnbench.bench.records import Row as OpRow
+from gnnbench.config import RunConfig
+from gnnbench.graph import Graph
+from gnnbench.reproduce._records import Measurement
+from gnnbench.results import Ratio, Record, Result
+from gnnbench.tuned import Tuned
+
+CPU_KERNELS = "CPU"
+
+
+class Context(Record):
+    """What all cells of a reproduction share: folders, limits, and where DGL is."""
+
+    raw: Path
+    cache: Path
+    dgl_python: str = ""
+    memory_limit: str = "90%"
+
+    @property
+    def roots(self) -> datasets.Roots:
+        return datasets.Roots(self.raw, self.cache)
+
+
+class Training(Record):
+    """A model trained on several backends, as `gnnbench compare` does it."""
+
+    kind: Literal["training"] = "training"
+    key: str
+    op: str = Field(description="what claims call it")
+    dataset: dict[str, Any]
+    model: dict[str, Any]
+    train: dict[str, Any]
+    backends: list[str]
+    rounds: int
+
+    def configs(self, memory_limit: str = "90%") -> list[RunConfig[Any, Any]]:
+        """The validated run."""
+        measured = {"warmup": 1, "memory_limit": memory_limit}
+        return [_config(self.key, dataset=self.dataset, model=self.model, train=self.train, measure=measured)]
+
+    def run(self, context: Context, out: Path, tell: Callable[[str], None]) -> None:
+        """Go on where an earlier call in `out` ended."""
+        [run_config] = self.configs(context.memory_limit)
+        compare.compare(
+            run_config,
+            self.backends,
+            rounds=self.rounds,
+            out=out,
+            roots=context.roots,
+            on_event=lambda event: tell(
+                f"{event.backend}, {event.stage}" + f" round {event.round} of {self.rounds}" * (event.round > 0)
+            ),
+        )
+
+    def measured(self, out: Path) -> list[Measurement]:
+        """One measurement per backend."""
+        found = comparison.load(out / "comparison.json")
+        rounds = {row.backend: compare.stored(out, row.backend) for row in found.rows if row.status == "ok"}
+        green = {name: one.ok is True for name, one in found.parity.backends.items()}
+        measurements = []
+        for row in found.rows:
+            one = Measurement(
+                cell=self.key,
+                graph=found.dataset,
+                order=self.dataset.get("reorder", "none"),
+                op=self.op,
+                phase="epoch",
+                width=self.model["hidden"],
+                implementation=row.backend,
+                device=device(found.environment),
+                status=row.status,
+                reason=row.reason,
+            )
+            measurements.append(one)
+            if row.backend not in rounds:
+                continue
+            if not green.get(row.backend):
+                one.status, one.reason = "wrong", found.parity.reason
+                continue
+            one.time_s = row.epoch_s.median if row.epoch_s else None
+            one.published_time_s = fmean(_mean_epoch(result) for result in rounds[row.backend])
+            one.speedup = {
+                name: _ratio(rounds[name], rounds[row.backend])
+                for name in rounds
+                if name != row.backend and green.get(name)
+            }
+            one.memory_bytes, one.published_memory_bytes = row.memory_increase_bytes, row.peak_memory_bytes
+            one.prepare_s, one.break_even_epochs = row.prepare_s, row.break_even_epochs
+        return measurements
+
+
+class Ops(Record):
+    """An op next to its peers, as `gnnbench bench` does it."""
+
+    kind: Literal["ops"] = "ops"
+    key: str
+    op: str
+    dataset: dict[str, Any]
+    widths: list[int]
+    heads: list[int] = Field([1])
+    against: list[str]
+    backward: bool = True
+
+    @property
+    def grid(self) -> bench.Grid:
+        """The cases."""
+        return bench.Grid(self.op, self.widths, self.heads, self.against, self.backward)
+
+    def configs(self) -> list[RunConfig[Any, Any]]:
+        """A run on the graph, of any model."""
+        return [_config(self.key, dataset=self.dataset, model={"name": "gcn"})]
+
+    def run(self, context: Context, out: Path, tell: Callable[[str], None]) -> float | None:
+        """Measure; the seconds that reordering took."""
+        section = self.configs()[0].dataset
+        dataset = datasets.read(section, context.roots)
+        start = measure.cpu_clock()
+        dataset = datasets.reordered(dataset, section)
+        reorder_s = measure.cpu_clock() - start
+        bench.bench(
+            self.grid,
+            dataset,
+            out=out,
+            cache=context.cache,
+            now=measure.cpu_clock,
+            dgl_python=context.dgl_python,
+            memory_limit=context.memory_limit,
+            on_event=lambda _, what: tell(what),
+        )
+        return None if dataset.node_id is None else reorder_s
+
+    def measured(self, out: Path) -> list[Measurement]:
+        """One measurement per row of the benchmark."""
+        found = results.load(Bench, out / "bench.json")
+        return [self._measurement(row, found) for row in found.rows]
+
+    def _measurement(self, row: OpRow, found: Bench) -> Measurement:
+        return Measurement(
+            cell=self.key,
+            graph=found.graph,
+            order=self.dataset.get("reorder", "none"),
+            op=row.op,
+            phase=row.direction,
+            width=row.width,
+            heads=row.heads,
+            implementation=row.implementation,
+            device=device(found.environment),
+            status=row.status,
+            reason=row.reason,
+            time_s=row.time_s.median if row.time_s else None,
+            published_time_s=row.time_s.samples[0][0] if row.time_s else None,
+            speedup=row.ratio,
+            memory_bytes=row.memory_increase_bytes,
+            published_memory_bytes=row.peak_memory_bytes,
+        )
+
+
+class Tuning(Record):
+    """The tuner on one graph, as `gnnbench tune` does it: for what the models ask, and for a curve over widths."""
+
+    kind: Literal["tuning"] = "tuning"
+    key: str
+    op: Literal["spmm"] = "spmm"
+    dataset: dict[str, Any]
+    models: list[dict[str, Any]]
+    widths: list[int]
+
+    def configs(self) -> list[RunConfig[Any, Any]]:
+        """A run of every model."""
+        return [_config(self.key, dataset=self.dataset, model=model) for model in self.models]
+
+    def run(self, context: Context, out: Path, tell: Callable[[str], None]) -> float:
+        """Tune, and keep the choices for every later run; the seconds it took."""
+        tune.check_available()
+        configs = self.configs()
+        dataset = datasets.load(configs[0].dataset, context.roots)
+        graph = Graph.from_edge_index(dataset.edge_index, dataset.num_nodes, layout=isplib.IsplibKernels())
+        wanted = tune.requests(graph, [self.op], self.widths)
+        for one in configs:
+            wanted += tune.requests_of(one, dataset)
+        found = tune.tune(
+            graph,
+            dataset.label,
+            list(dict.fromkeys(wanted)),
+            now=measure.cpu_clock,
+            on_event=lambda _, request: tell(f"{request.op}, width {request.width}"),
+        )
+        tune.keep(found, context.cache, graph)
+        results.save_json(found, out / "tuned.json")
+        return found.tuning_s
+
+    def measured(self, out: Path) -> list[Measurement]:
+        """One measurement per width of the curve."""
+        found = results.load(Tuned, out / "tuned.json")
+        return [
+            Measurement(
+                cell=self.key,
+                graph=found.graph,
+                op=self.op,
+                phase="forward",
+                width=record.width,
+                implementation="isplib",
+                device=f"{CPU_KERNELS}: {found.machine['cpu']['model']}",
+                status="ok",
+                time_s=record.time_s,
+                speedup={"fallback": record.speedup},
+            )
+            for record in found.choices
+            if (record.op, record.adjacency, record.dtype) == (self.op, "graph", "float32")
+            and record.width in self.widths
+        ]
+
+
+Cell = Annotated[Training | Ops | Tuning, Field(discriminator="kind")]
+
+
+def _config(where: str, **sections: dict[str, Any]) -> RunConfig[Any, Any]:
+    return config.validate(sections, where)
+
+
+def device(environment: dict[str, Any]) -> str:
+    """Which kernels ran, and on what."""
+    if "cpu" not in environment:
+        return CPU_KERNELS
+    return f"{CPU_KERNELS}: {environment['cpu']['model'] or environment['cpu']['architecture']}"
+
+
+def _mean_epoch(result: Result) -> float:
+    """Mean over all epochs, warm-up and preparation included."""
+    return ((result.prepare_s or 0.0) + sum(one.epoch_s for one in result.samples)) / len(result.samples)
+
+
+def _ratio(baseline: list[Result], ours: list[Result]) -> Ratio:
+    value, low, high = stats.ratio_interval(_epochs(baseline), _epochs(ours))
+    return Ratio(ratio=value, low=low, high=high)
+
+
+def _epochs(rounds: list[Result]) -> list[list[float]]:
+    return [epochs for result in rounds for epochs in results.rounds(result.samples, "epoch")]

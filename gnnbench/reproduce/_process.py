@@ -1,0 +1,92 @@
+"""One cell in a fresh process, so that nothing it does can end the reproduction."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from gnnbench import child, memory, results
+from gnnbench.errors import GnnbenchError
+from gnnbench.reproduce._cells import Cell, Context
+from gnnbench.reproduce._records import Outcome
+from gnnbench.results import Record
+
+
+class Work(Record):
+    """What a fresh process is to do."""
+
+    cell: Cell
+    context: Context
+    out: Path
+
+    @property
+    def path(self) -> Path:
+        return self.out / "outcome.json"
+
+    def finished(self) -> Outcome | None:
+        """How an earlier process ended; None if none did."""
+        try:
+            return results.load(Outcome, self.path)
+        except GnnbenchError:
+            return None
+
+
+def execute(work: Work, tell: Callable[[str], None]) -> Outcome:
+    """Run a cell in a fresh process and wait; a process that dies has an outcome too.
+
+    Args:
+        tell: hears in words what the process is about to do.
+
+    Raises:
+        GnnbenchError: `work.out` cannot be written.
+    """
+    path, log = work.out / "work.json", work.out / "log.txt"
+    results.save_json(work, path)
+    command = [sys.executable, "-X", "faulthandler", "-m", __spec__.name, str(path), str(os.getpid())]
+    with log.open("wb") as errors:
+        # A process group of its own, so that Ctrl-C reaches this process alone, which then ends the other.
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            assert process.stdout
+            for line in process.stdout:
+                tell(line.strip())
+            code = process.wait()
+        finally:
+            process.kill()  # does nothing to a process that has ended
+            process.wait()
+    outcome = work.finished()
+    if outcome is None:
+        status, reason = child.verdict(code, log.read_text(errors="replace"))
+        outcome = Outcome(status=status, reason=reason)
+        results.save_json(outcome, work.path)
+    return outcome
+
+
+def perform(work: Work, tell: Callable[[str], None]) -> None:
+    """Run a cell in this process, and write how it ended."""
+    try:
+        outcome = Outcome(status="ok", once_s=work.cell.run(work.context, work.out, tell))
+    except Exception as error:
+        traceback.print_exc()
+        status = next((found for kind, found in child.STATUS.items() if isinstance(error, kind)), "failed")
+        reason = str(error) if isinstance(error, GnnbenchError) else f"{type(error).__name__}: {error}"
+        outcome = Outcome(
+            status="oom" if memory.is_exhaustion(error) else status, reason=reason.partition("\n")[0]
+        )
+    results.save_json(outcome, work.path)
+
+
+if __name__ == "__main__":
+    child.die_with_parent(int(sys.argv[2]))
+    perform(Work.model_validate_json(Path(sys.argv[1]).read_bytes()), lambda what: print(what, flush=True))

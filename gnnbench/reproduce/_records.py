@@ -1,0 +1,131 @@
+"""What a reproduction is made of: claims as published, what was measured, and the verdict on each claim."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+from pydantic import Field
+
+from gnnbench.results import Ratio, Record, Status
+
+SCHEMA_VERSION: Literal[1] = 1
+Scale = Literal["demo", "small", "paper"]
+SCALES: tuple[str, ...] = get_args(Scale)
+Verdict = Literal["reproduced", "exceeded", "not reached", "not run"]
+
+
+class Claim(Record):
+    """One published number, and which of our measurements stand against it."""
+
+    name: str
+    value: float
+    unit: Literal["x", "channels"] = Field("x", description="x: times faster or leaner than the baseline")
+    source: str = Field(description="where it was published")
+    kind: Literal["paper", "README", "blog", "log"]
+    quantity: Literal["time", "memory", "best width"] = "time"
+    over: Literal["max", "median"] = Field("max", description="of all graphs, widths and heads")
+    op: str = Field(description="model, or op, that is measured")
+    phase: Literal["epoch", "forward", "backward"] = "epoch"
+    ours: str = "isplib"
+    baseline: str
+    published_op: str = Field("", description="whose cell gives our side under the paper's protocol, if another's")
+    machine: str = Field("", description="word in the name of the processors that the claim is about; empty: all")
+    not_run: str = Field("", description="why it cannot be measured here at all")
+
+
+class Paper(Record):
+    """What all tables say about a paper."""
+
+    name: str
+    title: str
+    machine: str = Field(description="what the published numbers were measured on")
+    published: str = Field(description="the paper's protocol, as it is imitated here")
+    corrected: str = Field(description="the protocol that leaves out what is unfair in it")
+    notes: list[str] = Field([], description="what cannot be imitated")
+
+
+class Measurement(Record):
+    """One implementation on one case; figures are None where status is not ok."""
+
+    cell: str
+    graph: str = Field(description="the dataset's label, with what is synthetic")
+    order: str = Field("none", description="how the nodes were reordered")
+    op: str
+    phase: Literal["epoch", "forward", "backward"]
+    width: int = Field(description="hidden width of a model; channels of all heads together of an op")
+    heads: int = 1
+    implementation: str
+    device: str = Field("", description="which kernels and what they ran on")
+    status: str
+    reason: str = ""
+    time_s: float | None = Field(None, description="by the corrected protocol")
+    published_time_s: float | None = Field(None, description="by the paper's protocol")
+    speedup: dict[str, Ratio | None] = Field({}, description="by baseline; corrected protocol")
+    memory_bytes: int | None = Field(None, description="above what was held before: corrected protocol")
+    published_memory_bytes: int | None = Field(None, description="of the whole process: the paper's protocol")
+    prepare_s: float | None = Field(None, description="once per graph")
+    break_even_epochs: int | None = Field(None, description="epochs that pay preparation back against pyg")
+
+    @property
+    def case(self) -> tuple[str, str, str, str, int, int]:
+        """What all implementations have in common that are compared with each other."""
+        return self.graph, self.order, self.op, self.phase, self.width, self.heads
+
+
+class Estimate(Record):
+    """What was measured for a claim under one protocol."""
+
+    value: float
+    low: float | None = Field(None, description="95% bootstrap interval; for a median the lowest of all cases")
+    high: float | None = None
+    where: str = Field(description="the case, or how many there were")
+    ratio: float = Field(description="over the published value")
+    verdict: Verdict
+
+
+class Finding(Record):
+    """A claim and what became of it."""
+
+    claim: Claim
+    published: Estimate | None = Field(None, description="under the paper's protocol")
+    corrected: Estimate | None = Field(None, description="under the corrected protocol")
+    verdict: Verdict = Field("not run", description="under the corrected protocol")
+    reason: str = Field("", description="why it was not run")
+
+
+class Outcome(Record):
+    """How a cell ended."""
+
+    status: Status
+    reason: str = ""
+    once_s: float | None = Field(None, description="seconds of reordering or tuning, once per graph")
+
+
+class CellRecord(Record):
+    """A cell of the grid and how it ended; None before."""
+
+    key: str
+    definition: dict[str, Any]
+    outcome: Outcome | None = None
+
+
+class Reproduction(Record):
+    """Everything known about one reproduction; the raw samples are in the folders of its cells."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    status: Literal["running", "ok", "interrupted"] = "running"
+    paper: Paper
+    scale: Scale
+    environment: dict[str, Any] = Field({}, description="of this machine, see `gnnbench.environment.describe`")
+    cells: list[CellRecord]
+    findings: list[Finding]
+    measurements: list[Measurement] = Field([])
+
+    @property
+    def exit_code(self) -> int:
+        """3 where something was computed wrong, 1 where nothing was measured, otherwise 0."""
+        if any(
+            found.status == "wrong" for found in self.measurements if found.implementation.startswith("isplib")
+        ):
+            return 3
+        return 0 if any(found.status == "ok" for found in self.measurements) else 1
