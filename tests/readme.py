@@ -1,4 +1,4 @@
-"""The README's measured table, written from `results/*.json`: `make readme`."""
+"""The README's tables, written from what was measured under `results/`: `make readme`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ from pathlib import Path
 
 from gnnbench import results, units
 from gnnbench.comparison import Comparison, Row
+from gnnbench.report import reproduce as reproduction
 from gnnbench.report import run, tables
 from gnnbench.report.tables import Cell, Table
+from gnnbench.reproduce import Reproduction
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 BEGIN, END = "<!-- measured: begin; `make readme` writes this from results/*.json -->\n", "<!-- measured: end -->"
+REPRODUCED = "<!-- reproduced: begin; `make readme` writes this from results/reproductions/*.json -->\n"
+REPRODUCED_END = "<!-- reproduced: end -->"
+RESULTS = ROOT / "results"
 NOTHING = Cell("–")
 
 
@@ -54,13 +59,19 @@ def _speedup(row: Row | None, against: str) -> Cell:
     return Cell(units.ratio(found.ratio), units.ratio(found.low, found.high)) if found else NOTHING
 
 
-def write(readme: Path, paths: list[Path]) -> None:
-    """Put the table between the marks of `readme`."""
-    text = readme.read_text(encoding="utf-8")
-    before, rest = text.split(BEGIN)
-    _, after = rest.split(END)
-    readme.write_text(before + BEGIN + measured(paths) + END + after, encoding="utf-8")
+def reproduced(paths: list[Path]) -> str:
+    """The claims of every reproduction, with protocols and conditions."""
+    found = [results.load(Reproduction, path) for path in paths]
+    return "\n".join(tables.markdown(reproduction.claims(one)) for one in found)
+
+
+def write(readme: Path, begin: str, text: str, end: str) -> None:
+    """Put `text` between two marks of `readme`."""
+    before, rest = readme.read_text(encoding="utf-8").split(begin)
+    _, after = rest.split(end)
+    readme.write_text(before + begin + text + end + after, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    write(README, sorted((ROOT / "results").glob("*.json")))
+    write(README, BEGIN, measured(sorted(RESULTS.glob("*.json"))), END)
+    write(README, REPRODUCED, reproduced(sorted(RESULTS.glob("reproductions/*.json"))), REPRODUCED_END)

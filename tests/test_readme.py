@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,10 @@ from compare_runner import Runner, compared
 import gnnbench.backends
 import gnnbench.datasets
 import gnnbench.models
-from gnnbench import compare, datasets, tune
+from gnnbench import compare, datasets, reproduce, results, tune
 from gnnbench.bench.rounds import Budget
+from gnnbench.reproduce import _process
+from gnnbench.reproduce._records import Outcome
 from gnnbench.results import save_json
 
 TEXT = readme.README.read_text(encoding="utf-8")
@@ -52,10 +55,22 @@ def test_there_are_commands_and_examples_of_every_kind() -> None:
         "compare",
         "bench",
         "tune",
+        "reproduce",
         "datasets",
         "doctor",
     }
     assert [package for package, _, _ in EXAMPLES] == ["datasets", "models", "backends"]
+
+
+def trained(work: _process.Work, tell: Callable[[str], None]) -> Outcome:
+    """Stands in for the processes of a reproduction's cells: comparisons, and products on a small graph."""
+    if isinstance(work.cell, reproduce.Ops) and work.cell.op == "spmm":
+        small = {"dataset": datasets.parse("synthetic:cora:0.05"), "widths": [4]}
+        work = work.model_copy(update={"cell": work.cell.model_copy(update=small)})
+    elif not isinstance(work.cell, reproduce.Training):
+        return Outcome(status="failed", reason="left out")
+    _process.perform(work, tell)
+    return results.load(Outcome, work.path)
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
@@ -76,6 +91,7 @@ def test_every_command_runs(extended: None, monkeypatch: pytest.MonkeyPatch) -> 
     """In their order and with few epochs; processes of comparisons are replaced, and so are graphs that may
     not be at hand, after their names were looked up."""
     monkeypatch.setattr(compare, "compare", functools.partial(compare.compare, execute=Runner()))
+    monkeypatch.setattr(_process, "execute", trained)
     for budget in ("SURVEY", "DUEL"):
         monkeypatch.setattr(tune, budget, Budget(rounds=2, least_s=0.0))
     for command in COMMANDS:
@@ -101,6 +117,9 @@ def test_every_command_runs(extended: None, monkeypatch: pytest.MonkeyPatch) -> 
                 assert Path(target).exists() if is_run else datasets.parse(target)
                 small = "configs/demo.yaml" if is_run else "synthetic:cora:0.05"
                 command, extra = ["gnnbench", "tune", small, *options], ()
+            case ["gnnbench", "reproduce", paper, *_]:
+                assert paper in reproduce.names()
+                extra = ()
             case ["gnnbench", *_]:
                 extra = ()
             case _:
@@ -123,7 +142,9 @@ def test_the_json_names_are_those_of_the_schema() -> None:
 
     named = TEXT[TEXT.index("### Names in the JSON") : TEXT.index("## Single ops")]
     named += TEXT[TEXT.index("`bench --json`") : TEXT.index("## Tuning")]
-    known = "".join(str(kind.model_json_schema()) for kind in (Result, Comparison, Bench))
+    named += TEXT[TEXT.index("`reproduce --json`") : TEXT.index(readme.REPRODUCED)]
+    kinds = (Result, Comparison, Bench, reproduce.Reproduction)
+    known = "".join(str(kind.model_json_schema()) for kind in kinds)
     for name in re.findall(r"`([a-z][\w.|]+)`", named.replace(".BASELINE.", ".pyg.").replace(".PEER.", ".")):
         for part in re.split(r"[.|]", name):
             assert f"'{part}'" in known, name
@@ -150,11 +171,16 @@ def test_the_table_is_what_was_measured() -> None:
     assert table == readme.measured(sorted((ROOT / "results").glob("*.json")))
 
 
+def test_the_reproductions_are_what_was_measured() -> None:
+    found = TEXT[TEXT.index(readme.REPRODUCED) + len(readme.REPRODUCED) : TEXT.index(readme.REPRODUCED_END)]
+    assert found == readme.reproduced(sorted(readme.RESULTS.glob("reproductions/*.json")))
+
+
 def test_the_table_is_made_of_the_results(tmp_path: Path) -> None:
     save_json(compared(tmp_path / "gat", Runner()), tmp_path / "gat.json")
     page = tmp_path / "README.md"
     page.write_text(f"before\n{readme.BEGIN}old{readme.END}\nafter\n")
-    readme.write(page, [tmp_path / "gat.json"])
+    readme.write(page, readme.BEGIN, readme.measured([tmp_path / "gat.json"]), readme.END)
     text = page.read_text()
     assert "| gat (2 layers, 8 hidden) on zoo | 800 ms | 400 ms | 100 ms | 8.00x<br>8.00–8.00x | 4.00x" in text
     assert "Size: 3 rounds of 4 epochs" in text

@@ -366,9 +366,7 @@ def test_a_cell_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
 
 
 def test_the_command_line(fake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        reproduce.reproduce, "__kwdefaults__", {**reproduce.reproduce.__kwdefaults__, "execute": Cells()}
-    )
+    monkeypatch.setattr(_process, "execute", Cells())
     output = run("reproduce", "fake", "--out", tmp_path / "out", "--csv", tmp_path / "rows.csv")
     assert output.code == 0
     assert "exceeded" in output.stdout

@@ -90,9 +90,8 @@ def _notes(found: Reproduction) -> Iterator[str]:
         "90% of it"
     )
     yield from paper.notes
-    yield from dict.fromkeys(
-        f"{one.claim.name}: not run because {one.reason}" for one in found.findings if one.reason
-    )
+    unmeasured = [one for one in found.findings if one.reason]
+    yield from dict.fromkeys(f"{one.claim.name}: not run because {one.reason}" for one in unmeasured)
     for cell in found.cells:
         if cell.outcome and cell.outcome.status != "ok":
             yield f"Cell {cell.key}: {STATUS.get(cell.outcome.status, cell.outcome.status)}: {cell.outcome.reason}"

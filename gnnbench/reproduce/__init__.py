@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from gnnbench import environment, registry, results
 from gnnbench.errors import ConfigError, GnnbenchError, did_you_mean
@@ -66,7 +67,7 @@ def reproduce(
     context: Context,
     force: bool = False,
     on_event: Callable[[Progress], None] = lambda _: None,
-    execute: Execute = _process.execute,
+    execute: Execute | None = None,
 ) -> Reproduction:
     """Measure every cell of a paper's grid, and hold the paper's claims against them.
 
@@ -78,7 +79,7 @@ def reproduce(
         out: folder for `reproduction.json` and `cells/`.
         force: forget what an earlier call left in `out`.
         on_event: told of everything before it starts.
-        execute: runs a cell in a fresh process.
+        execute: runs a cell; in a fresh process if None.
 
     Raises:
         ConfigError: an unknown paper or scale, or `out` holds a reproduction of something else.
@@ -92,7 +93,7 @@ def reproduce(
     works = [Work(cell=cell, context=context, out=out / "cells" / cell.key) for cell in module.cells(scale)]
     record = Reproduction(
         paper=module.PAPER,
-        scale=scale,
+        scale=cast(Scale, scale),
         environment=environment.describe(),
         cells=[
             CellRecord(key=work.cell.key, definition=work.cell.model_dump(mode="json"), outcome=work.finished())
@@ -112,7 +113,7 @@ def reproduce(
                 _update(record, module.CLAIMS, works)
                 results.save_json(record, path)
                 tell("")
-                cell.outcome = execute(work, tell)
+                cell.outcome = (execute or _process.execute)(work, tell)
         record.status = "ok"
     except KeyboardInterrupt:
         record.status = "interrupted"

@@ -9,10 +9,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from gnnbench import bench, compare, comparison, config, datasets, measure, results, stats, tune
+from gnnbench import bench, compare, config, datasets, measure, results, stats, tune
 from gnnbench.backends import isplib
 from gnnbench.bench.records import Bench
 from gnnbench.bench.records import Row as OpRow
+from gnnbench.comparison import Comparison
 from gnnbench.config import RunConfig
 from gnnbench.graph import Graph
 from gnnbench.reproduce._records import Measurement
@@ -68,7 +69,7 @@ class Training(Record):
 
     def measured(self, out: Path) -> list[Measurement]:
         """One measurement per backend."""
-        found = comparison.load(out / "comparison.json")
+        found = results.load(Comparison, out / "comparison.json")
         rounds = {row.backend: compare.stored(out, row.backend) for row in found.rows if row.status == "ok"}
         green = {name: one.ok is True for name, one in found.parity.backends.items()}
         measurements = []
