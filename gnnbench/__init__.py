@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gnnbench.graph import Graph as Graph
+    from gnnbench.patch import accelerate as accelerate
+    from gnnbench.patch import accelerated as accelerated
+    from gnnbench.patch import patch_pyg as patch_pyg
+    from gnnbench.patch import patch_status as patch_status
+    from gnnbench.patch import patched as patched
+    from gnnbench.patch import unpatch_pyg as unpatch_pyg
+    from gnnbench.patch import unpatched as unpatched
 
 __version__ = "0.1.0"
 
+_LAZY = {"Graph": "graph"} | dict.fromkeys(
+    ("accelerate", "accelerated", "patch_pyg", "patch_status", "patched", "unpatch_pyg", "unpatched"), "patch"
+)
+
 
 def __getattr__(name: str) -> Any:
-    if name == "Graph":
-        from gnnbench.graph import Graph
-
-        return Graph
+    if name in _LAZY:
+        return getattr(importlib.import_module(f"gnnbench.{_LAZY[name]}"), name)
     raise AttributeError(f"module 'gnnbench' has no attribute {name!r}")

@@ -61,24 +61,32 @@ class GraphCache:
         Raises:
             GraphError: an index out of range, or a wrong shape or type.
         """
-        shape, versions = _Shape(num_rows, num_cols, reverse), _versions(adjacency)
-        with self._lock:
-            entry = self._entries.get(adjacency, {}).get(shape)
-            if entry is not None and versions and entry.versions == versions:
-                self.found += 1
-                entry.used = next(self._clock)
-                graph: Graph = entry.graph
-                return graph
-        edge_index = _edge_index(adjacency)
+        found = self.find(adjacency, num_rows, num_cols, reverse=reverse)
+        if found is not None:
+            return found
+        versions, edge_index = _versions(adjacency), _edge_index(adjacency)
         graph = Graph.from_edge_index(
             edge_index.flip(0) if reverse else edge_index, num_rows, num_cols, layout=self.layout
         )
         with self._lock:
             self.built += 1
             if versions:
-                self._entries.setdefault(adjacency, {})[shape] = _Entry(graph, versions, next(self._clock))
+                entry = _Entry(graph, versions, next(self._clock))
+                self._entries.setdefault(adjacency, {})[_Shape(num_rows, num_cols, reverse)] = entry
                 self._forget_oldest()
         return graph
+
+    def find(self, adjacency: Tensor, num_rows: int, num_cols: int, *, reverse: bool = False) -> Graph | None:
+        """The same, or None where it would have to be built."""
+        versions = _versions(adjacency)
+        with self._lock:
+            entry = self._entries.get(adjacency, {}).get(_Shape(num_rows, num_cols, reverse))
+            if entry is None or not versions or entry.versions != versions:
+                return None
+            self.found += 1
+            entry.used = next(self._clock)
+            graph: Graph = entry.graph
+            return graph
 
     def __len__(self) -> int:
         with self._lock:

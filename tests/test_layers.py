@@ -31,6 +31,8 @@ RIGHT: dict[str, set[str]] = {
     "environment": {"memory"},
     "tuned": {"results", "environment", "datasets", "ops", "graph", "errors"},
     "backends": {"tuned", "convs", "ops", "graph", "datasets", "config", "binding", "registry", "errors"},
+    "dropin": {"convs", "adjacency", "ops", "graph", "errors"},
+    "patch": {"backends", "dropin", "convs", "errors"},
 }
 # The units that orchestrate them: each may import those after it, and all of the above.
 ORDER = (
@@ -120,7 +122,16 @@ def test_torch_is_imported_in_functions_only(path: Path) -> None:
     [
         (
             "torch_geometric",
-            ("convs/", "models/", "datasets/", "backends/pyg", "bench/peers.py", "patch.py", "environment.py"),
+            (
+                "convs/",
+                "models/",
+                "datasets/",
+                "backends/pyg",
+                "bench/peers.py",
+                "dropin/",
+                "patch.py",
+                "environment.py",
+            ),
         ),
         ("triton", ("backends/cuda",)),
         ("time", ("measure.py", "bench/dgl_child.py")),  # which another interpreter runs

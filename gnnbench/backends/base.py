@@ -13,6 +13,7 @@ from gnnbench.binding import Binding
 if TYPE_CHECKING:
     from gnnbench.config import BackendConfig
     from gnnbench.datasets import NodeDataset
+    from gnnbench.ops.kernels import Kernels
     from gnnbench.tuned import Tuned
 
 
@@ -35,6 +36,7 @@ class Backend(ABC):
 
     name: ClassVar[str]
     takes_rewrites: ClassVar[bool] = False
+    kernels: ClassVar[type[Kernels] | None] = None  # those that `patch_pyg` runs PyG's convs on
     precisions: ClassVar[tuple[str, ...]] = ("fp32",)
 
     def __init__(self, config: BackendConfig) -> None:

@@ -16,6 +16,7 @@ class Backend(base.Backend):
 
     name = "reference"
     takes_rewrites = True
+    kernels = Kernels
 
     def prepare(self, model: torch.nn.Module, dataset: NodeDataset) -> base.Prepared:
         bindings = convs.bind(

@@ -15,6 +15,7 @@ and, where there is something to say,
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -65,11 +66,11 @@ def bind(
         keeps, declined = keep_aggregation and not bindings, {}
         if keeps and (reasons := _unkept(model, conv, module)):
             keeps, declined = False, {KEEP: "; ".join(reasons)}
-        rewrites = _rewrites(conv, module, transform_first=transform_first and not keeps, fold_norm=fold_norm)
-        rewrites += [KEEP] * keeps
-        conv.forward = BoundForward(module, conv, kernels, frozenset(rewrites))
+        names = rewrites(conv, module, transform_first=transform_first and not keeps, fold_norm=fold_norm)
+        names += [KEEP] * keeps
+        conv.forward = BoundForward(module, conv, kernels, frozenset(names))
         who = {op: _who(op, kernels) for op in _ops(conv, module, kernels)}
-        bindings.append(Binding(path, module.CONV, who, rewrites, declined))
+        bindings.append(Binding(path, module.CONV, who, names, declined))
     return bindings
 
 
@@ -96,10 +97,10 @@ def unsupported(conv: Module) -> list[str]:
     module = table().get(_checks.pyg_class(conv).__name__)
     if module is None:
         return [f"there is no accelerated {type(conv).__name__}; available: {', '.join(sorted(table()))}"]
-    reasons: list[str] = module.unsupported(conv)
-    return reasons
+    return [*_checks.bindable(conv), *module.unsupported(conv)]
 
 
+@functools.cache
 def table() -> dict[str, ModuleType]:
     """PyG class name -> the module of this package that computes it."""
     modules = [registry.find("convs", name) for name in registry.names("convs")]
@@ -113,7 +114,8 @@ def _convs(model: Module) -> Iterator[tuple[str, Any, Any]]:
             yield path, conv, known.get(_checks.pyg_class(conv).__name__)
 
 
-def _rewrites(conv: Module, module: ModuleType, **allowed: bool) -> list[str]:
+def rewrites(conv: Module, module: ModuleType, **allowed: bool) -> list[str]:
+    """Names of the allowed exact rewrites that apply to a conv."""
     return module.rewrites(conv, **allowed) if hasattr(module, "rewrites") else []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -49,6 +50,10 @@ class BoundForward:
             self.kept.clear()
             self.kept[x] = (x._version, graph.handle), aggregated
         return aggregated
+
+
+class Accelerated(partial[Any]):
+    """The forward that `gnnbench.accelerate` sets on an instance."""
 
 
 class _Kept(WeakTensorKeyDictionary):

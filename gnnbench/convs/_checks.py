@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from torch.nn import Linear, Module
 from torch.nn.parameter import is_lazy
 from torch_geometric.nn import Linear as PygLinear
 from torch_geometric.nn import MessagePassing
 
-from gnnbench.convs._bound import BoundForward
+from gnnbench.convs._bound import Accelerated, BoundForward
 
-METHODS = ("forward", "message", "aggregate", "update", "message_and_aggregate", "edge_update")
+METHODS = ("message", "aggregate", "update", "message_and_aggregate", "edge_update")
 COMPILED = ("propagate", "edge_updater")  # PyG sets its own compiled version on every class
 HOOKS = frozenset(
     f"_{where}_forward_{when}hooks"
@@ -20,9 +21,31 @@ HOOKS = frozenset(
 )
 
 
+def bindable(conv: MessagePassing) -> list[str]:
+    """Reasons why an instance cannot be bound to a Graph, whatever its class."""
+    name = type(conv).__name__
+    reasons = [f"{name} overrides forward()"] if has_own_forward(conv) else []
+    if conv.flow != "source_to_target":
+        reasons.append(f"{name} has flow={conv.flow!r}; only 'source_to_target' is supported")
+    if isinstance(getattr(conv, "in_channels", 0), tuple):
+        reasons.append(f"{name} was built for pairs of node features (in_channels={conv.in_channels})")
+    if getattr(conv, "edge_dim", None) is not None:
+        reasons.append(f"{name} has edge_dim={conv.edge_dim}; edge features are not supported")
+    return reasons
+
+
 def pyg_class(conv: Module) -> type:
     """The class of PyG that `conv` is an instance of, itself or through a subclass of a user."""
     return next(kind for kind in type(conv).__mro__ if kind.__module__.startswith("torch_geometric."))
+
+
+def has_own_forward(conv: Module) -> bool:
+    """Whether `conv` or a user's class of it has a forward of its own, which binding would drop."""
+    own = vars(conv).get("forward")
+    kind: Any = pyg_class(conv)
+    return type(conv).forward is not kind.forward or not (
+        own is None or isinstance(own, (BoundForward, Accelerated))
+    )
 
 
 def common(conv: MessagePassing, aggr: Sequence[str] = ("add", "sum")) -> list[str]:
@@ -31,8 +54,6 @@ def common(conv: MessagePassing, aggr: Sequence[str] = ("add", "sum")) -> list[s
     reasons = [f"{name} overrides {method}()" for method in _changed(conv)]
     if any(vars(conv)[hooks] for hooks in HOOKS):
         reasons.append(f"{name} has hooks on its messages, which would never run")
-    if conv.flow != "source_to_target":
-        reasons.append(f"{name} has flow={conv.flow!r}; only 'source_to_target' is supported")
     if conv.aggr not in aggr:
         reasons.append(f"{name} has aggr={conv.aggr!r}; supported: {', '.join(aggr)}")
     if conv.node_dim not in (0, -2):
@@ -41,10 +62,6 @@ def common(conv: MessagePassing, aggr: Sequence[str] = ("add", "sum")) -> list[s
         reasons.append(f"{name} is being explained, which needs PyG's message passing")
     if conv.decomposed_layers != 1:
         reasons.append(f"{name} has decomposed_layers={conv.decomposed_layers}; only 1 is supported")
-    if isinstance(getattr(conv, "in_channels", 0), tuple):
-        reasons.append(f"{name} was built for pairs of node features (in_channels={conv.in_channels})")
-    if getattr(conv, "edge_dim", None) is not None:
-        reasons.append(f"{name} has edge_dim={conv.edge_dim}; edge features are not supported")
     if any(is_lazy(parameter) for parameter in conv.parameters()):
         reasons.append(f"{name} has parameters without a size yet; call the model once with PyG")
     return reasons
@@ -70,8 +87,7 @@ def _changed(conv: MessagePassing) -> list[str]:
     kind, pyg = type(conv), pyg_class(conv)
     changed = [name for name in METHODS if getattr(kind, name) is not getattr(pyg, name)]
     changed += [name for name in COMPILED if not _compiled_by_pyg(kind, pyg, name)]
-    own = {name: vars(conv)[name] for name in METHODS if name in vars(conv)}
-    return changed + [name for name, method in own.items() if not isinstance(method, BoundForward)]
+    return changed + [name for name in METHODS if name in vars(conv)]
 
 
 def _compiled_by_pyg(kind: type, pyg: type, name: str) -> bool:

@@ -24,6 +24,24 @@ def adjacency(conv: Module, graph: Graph) -> Graph:
     return graph.with_self_loops
 
 
+def edges_as_columns(graph: Graph) -> Graph:
+    """The same destinations over their edges, each a column of its own; kept on the graph."""
+    if "edges" not in graph.plans:
+        col = torch.arange(graph.num_edges, dtype=torch.int32, device=graph.device)
+        graph.plans["edges"] = Graph(graph.rowptr, col, graph.num_edges, None, graph.layout)
+    found: Graph = graph.plans["edges"]
+    return found
+
+
+def is_simple(graph: Graph) -> bool:
+    """Whether no edge is a loop or comes twice; kept on the graph."""
+    if "simple" not in graph.plans:
+        key = graph.row * graph.num_cols + graph.col
+        graph.plans["simple"] = not bool((graph.row == graph.col).any() or (key[1:] == key[:-1]).any())
+    found: bool = graph.plans["simple"]
+    return found
+
+
 def once(make: Callable[[Graph, torch.dtype], Tensor], graph: Graph, dtype: torch.dtype) -> Tensor:
     """`make(graph, dtype)`, computed once and kept on the graph."""
     key = make.__name__, dtype

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
+
+from gnnbench.convs import _edges
+from gnnbench.graph import Graph
+from gnnbench.ops.edge import edge_softmax
+from gnnbench.ops.kernels import Kernels
+from gnnbench.ops.spmm import spmm
 
 
 def dropout(conv: MessagePassing) -> float:
@@ -16,9 +23,27 @@ def joined(conv: MessagePassing, out: Tensor) -> Tensor:
     return out.flatten(1) if conv.concat else out.mean(dim=1)
 
 
-def finish(conv: MessagePassing, out: Tensor, x: Tensor) -> Tensor:
+def mix(conv: MessagePassing, kernels: Kernels, graph: Graph, score: Tensor, x: Tensor) -> tuple[Tensor, ...]:
+    """Attention from its scores [E, H]: the sum of x [M, H, C], and the weights before and after dropout."""
+    alpha = edge_softmax(kernels, graph, score)
+    dropped = F.dropout(alpha, float(conv.dropout), conv.training)
+    return spmm(kernels, graph, x, dropped), alpha, dropped
+
+
+def edge_features(conv: MessagePassing, graph: Graph, edge_attr: Tensor) -> Tensor:
+    """`edge_attr` [E] or [E, D], with those of added loops, transformed to [E', H, C] in the order of rows."""
+    if getattr(conv, "add_self_loops", False):
+        reverse = conv.flow != "source_to_target"
+        edge_attr = _edges.with_loops(graph, edge_attr, conv.fill_value, by_source=reverse)
+    else:
+        edge_attr = _edges.in_rows(graph, edge_attr)
+    edge_attr = edge_attr.view(-1, 1) if edge_attr.dim() == 1 else edge_attr
+    return conv.lin_edge(edge_attr).view(-1, conv.heads, conv.out_channels)
+
+
+def finish(conv: MessagePassing, out: Tensor, x: Tensor | None) -> Tensor:
     """Heads joined, with the skip connection and bias of GATConv and GATv2Conv."""
     out = joined(conv, out)
-    if conv.res is not None:
+    if conv.res is not None and x is not None:
         out = out + conv.res(x)
     return out if conv.bias is None else out + conv.bias

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import AGNNConv
 
-from gnnbench.convs import _checks, _graph
+from gnnbench.convs import _checks, _edges, _graph
 from gnnbench.graph import Graph
 from gnnbench.ops.attention import dot_attention
 from gnnbench.ops.kernels import Kernels
@@ -24,6 +24,6 @@ def ops(conv: AGNNConv) -> list[str]:
 
 def forward(conv: AGNNConv, kernels: Kernels, rewrites: frozenset[str], x: Tensor, graph: Graph) -> Tensor:
     """Output [N, F] of features x [N, F]."""
-    value = x.unsqueeze(1)  # one head
+    value = _edges.single(conv, x).unsqueeze(1)  # one head
     key = F.normalize(value, dim=-1)
     return dot_attention(kernels, _graph.adjacency(conv, graph), conv.beta * key, key, value).squeeze(1)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import GATConv
 
-from gnnbench.convs import _checks, _graph, _heads
+from gnnbench.convs import _checks, _edges, _graph, _heads
 from gnnbench.graph import Graph
 from gnnbench.ops.attention import gat_attention
 from gnnbench.ops.kernels import Kernels
@@ -21,18 +22,48 @@ def ops(conv: GATConv) -> list[str]:
     return ["gat_attention"]
 
 
-def forward(conv: GATConv, kernels: Kernels, rewrites: frozenset[str], x: Tensor, graph: Graph) -> Tensor:
-    """Output [N, heads * out_channels] (or [N, out_channels], heads averaged) of features x [N, in_channels]."""
-    h = conv.lin(x).view(-1, conv.heads, conv.out_channels)
-    score_src = (h * conv.att_src).sum(-1)
-    score_dst = (h * conv.att_dst).sum(-1)
-    out = gat_attention(
-        kernels,
-        _graph.adjacency(conv, graph),
-        h,
-        score_src,
-        score_dst,
-        conv.negative_slope,
-        _heads.dropout(conv),
-    )
-    return _heads.finish(conv, out, x)
+def forward(
+    conv: GATConv,
+    kernels: Kernels,
+    rewrites: frozenset[str],
+    x: Tensor | tuple[Tensor, Tensor | None],
+    graph: Graph,
+    edge_attr: Tensor | None = None,
+    return_attention_weights: bool | None = None,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Output [N, heads * out_channels] (or [N, out_channels], heads averaged) of features x [N, in_channels].
+
+    x may be a pair of sources [M, .] and destinations [N, .]. Edge features, and attention weights to return,
+    are in the order of PyG's `edge_index`, with its loops.
+    """
+    x_src, x_dst = _edges.pair(x)
+    h_src, h_dst = _transformed(conv, x_src, x_dst)
+    score_src = (h_src * conv.att_src).sum(-1)
+    if h_dst is None:  # PyG then scores by the sources alone
+        score_dst = score_src.new_zeros(graph.num_rows, conv.heads)
+    else:
+        score_dst = (h_dst * conv.att_dst).sum(-1)
+    looped = _graph.adjacency(conv, graph)
+    has_edges = edge_attr is not None and conv.lin_edge is not None
+    if not has_edges and not return_attention_weights:
+        slope, dropout = conv.negative_slope, _heads.dropout(conv)
+        out = gat_attention(kernels, looped, h_src, score_src, score_dst, slope, dropout)
+        return _heads.finish(conv, out, x_dst)
+    score = score_src.index_select(0, looped.col) + score_dst.index_select(0, looped.row)
+    if edge_attr is not None and has_edges:
+        score = score + (_heads.edge_features(conv, graph, edge_attr) * conv.att_edge).sum(-1)
+    out, _, alpha = _heads.mix(conv, kernels, looped, F.leaky_relu(score, conv.negative_slope), h_src)
+    out = _heads.finish(conv, out, x_dst)
+    if not return_attention_weights:
+        return out
+    return out, _edges.in_edge_index(graph, alpha, looped=conv.add_self_loops)
+
+
+def _transformed(conv: GATConv, x_src: Tensor, x_dst: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Sources and destinations as heads [., H, C]; one product where both are the same and share weights."""
+    shape = -1, conv.heads, conv.out_channels
+    lin_src, lin_dst = (conv.lin_src, conv.lin_dst) if conv.lin is None else (conv.lin, conv.lin)
+    h_src = lin_src(x_src).view(shape)
+    if x_dst is None:
+        return h_src, None
+    return h_src, h_src if x_dst is x_src and conv.lin is not None else lin_dst(x_dst).view(shape)

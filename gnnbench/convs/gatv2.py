@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import GATv2Conv
 
-from gnnbench.convs import _checks, _graph, _heads
+from gnnbench.convs import _checks, _edges, _graph, _heads
+from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.ops.attention import gatv2_attention
 from gnnbench.ops.kernels import Kernels
@@ -21,17 +23,37 @@ def ops(conv: GATv2Conv) -> list[str]:
     return ["gatv2_attention"]
 
 
-def forward(conv: GATv2Conv, kernels: Kernels, rewrites: frozenset[str], x: Tensor, graph: Graph) -> Tensor:
-    """Output [N, heads * out_channels] (or [N, out_channels], heads averaged) of features x [N, in_channels]."""
-    x_src = conv.lin_l(x).view(-1, conv.heads, conv.out_channels)
-    x_dst = x_src if conv.share_weights else conv.lin_r(x).view(-1, conv.heads, conv.out_channels)
-    out = gatv2_attention(
-        kernels,
-        _graph.adjacency(conv, graph),
-        x_src,
-        x_dst,
-        conv.att[0],
-        conv.negative_slope,
-        _heads.dropout(conv),
-    )
-    return _heads.finish(conv, out, x)
+def forward(
+    conv: GATv2Conv,
+    kernels: Kernels,
+    rewrites: frozenset[str],
+    x: Tensor | tuple[Tensor, Tensor | None],
+    graph: Graph,
+    edge_attr: Tensor | None = None,
+    return_attention_weights: bool | None = None,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Output [N, heads * out_channels] (or [N, out_channels], heads averaged) of features x [N, in_channels].
+
+    x may be a pair of sources [M, .] and destinations [N, .]. Edge features, and attention weights to return,
+    are in the order of PyG's `edge_index`, with its loops.
+    """
+    x_src, x_dst = _edges.pair(x)
+    if x_dst is None or (edge_attr is not None and conv.lin_edge is None):
+        raise UnsupportedOp("GATv2Conv", ["no features of destinations, or edge features without edge_dim"])
+    shape = -1, conv.heads, conv.out_channels
+    h_src = conv.lin_l(x_src).view(shape)
+    h_dst = h_src if conv.share_weights and x_dst is x_src else conv.lin_r(x_dst).view(shape)
+    looped = _graph.adjacency(conv, graph)
+    if edge_attr is None and not return_attention_weights:
+        slope, dropout = conv.negative_slope, _heads.dropout(conv)
+        out = gatv2_attention(kernels, looped, h_src, h_dst, conv.att[0], slope, dropout)
+        return _heads.finish(conv, out, x_dst)
+    both = h_src.index_select(0, looped.col) + h_dst.index_select(0, looped.row)
+    if edge_attr is not None:
+        both = both + _heads.edge_features(conv, graph, edge_attr)
+    score = (F.leaky_relu(both, conv.negative_slope) * conv.att).sum(-1)
+    out, _, alpha = _heads.mix(conv, kernels, looped, score, h_src)
+    out = _heads.finish(conv, out, x_dst)
+    if not return_attention_weights:
+        return out
+    return out, _edges.in_edge_index(graph, alpha, looped=conv.add_self_loops)

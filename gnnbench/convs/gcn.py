@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import weakref
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import GCNConv
+from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
-from gnnbench.convs import _checks, _graph
+from gnnbench.convs import _checks, _edges, _graph
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.spmm import spmm
@@ -42,8 +45,34 @@ def unkept(conv: GCNConv) -> list[str]:
     return [] if _checks.is_plain_linear(conv.lin) else ["GCNConv's linear layer is hooked or was replaced"]
 
 
-def forward(conv: GCNConv, kernels: Kernels, rewrites: frozenset[str], x: Tensor, graph: Graph) -> Tensor:
-    """Output [N, out_channels] of features x [N, in_channels]."""
+def recall(conv: GCNConv, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The normalised adjacency that a conv with `cached=True` keeps of its first call, as PyG keeps it."""
+    if conv._cached_edge_index is None:
+        how = conv.improved, conv.add_self_loops, conv.flow, x.dtype
+        conv._cached_edge_index = gcn_norm(edge_index, edge_weight, x.size(0), *how)
+    cached: tuple[Tensor, Tensor] = conv._cached_edge_index
+    return cached
+
+
+def forward(
+    conv: GCNConv,
+    kernels: Kernels,
+    rewrites: frozenset[str],
+    x: Tensor,
+    graph: Graph,
+    edge_weight: Tensor | None = None,
+    norm: Tensor | None = None,
+) -> Tensor:
+    """Output [N, out_channels] of features x [N, in_channels].
+
+    `norm` [E] stands for the normalisation where `graph` is what `recall` gave, and has its loops already.
+    """
+    x = _edges.single(conv, x)
+    if norm is not None and not _is_plain(graph, norm):
+        out = spmm(kernels, graph, conv.lin(x), _edges.in_rows(graph, norm))
+        return out if conv.bias is None else out + conv.bias
+    if edge_weight is not None:
+        return _weighted(conv, kernels, conv.lin(x), graph, edge_weight)
     if "aggregate_first" in rewrites:
         return combine(conv, x, aggregate(conv, kernels, rewrites, x, graph))
     return aggregate(conv, kernels, rewrites, conv.lin(x), graph, conv.bias)
@@ -64,6 +93,34 @@ def aggregate(
         return out * scale if bias is None else torch.addcmul(bias, out, scale)
     out = spmm(kernels, graph, x, _graph.once(_norm, graph, x.dtype) if conv.normalize else None)
     return out if bias is None else out + bias
+
+
+def _weighted(conv: GCNConv, kernels: Kernels, x: Tensor, graph: Graph, edge_weight: Tensor) -> Tensor:
+    """The same with given weights, in which it is differentiable, through the degrees too."""
+    if conv.add_self_loops:
+        weight = _edges.with_remaining_loops(graph, edge_weight, 2.0 if conv.improved else 1.0)
+        graph = graph.with_self_loops
+    else:
+        weight = _edges.weight(graph, edge_weight)
+    if conv.normalize:
+        scale = spmm(kernels, graph, x.new_ones(graph.num_cols, 1), weight).pow(-0.5)
+        scale = scale.masked_fill(scale == torch.inf, 0.0)
+        out = spmm(kernels, graph, x * scale, weight) * scale
+    else:
+        out = spmm(kernels, graph, x, weight)
+    return out if conv.bias is None else out + conv.bias
+
+
+def _is_plain(graph: Graph, norm: Tensor) -> bool:
+    """Whether these weights are the normalisation of `graph` but for rounding; asked once and kept."""
+    key = "plain norm"
+    kept = graph.plans.get(key)
+    if kept is None or kept[0]() is not norm or kept[1] != norm._version:
+        rounding = 8 * torch.finfo(norm.dtype).eps
+        plain = torch.allclose(_edges.in_rows(graph, norm), _norm(graph, norm.dtype), rtol=rounding, atol=0.0)
+        kept = graph.plans[key] = weakref.ref(norm), norm._version, plain and not norm.requires_grad
+    found: bool = kept[2]
+    return found
 
 
 def combine(conv: GCNConv, x: Tensor, aggregated: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import Sequential
 from torch_geometric.nn import GINConv
 
-from gnnbench.convs import _checks
+from gnnbench.convs import _checks, _edges
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.spmm import spmm
@@ -36,28 +36,48 @@ def unkept(conv: GINConv) -> list[str]:
     return []
 
 
-def forward(conv: GINConv, kernels: Kernels, rewrites: frozenset[str], x: Tensor, graph: Graph) -> Tensor:
-    """Output [N, out_channels] of features x [N, in_channels]."""
+def forward(
+    conv: GINConv,
+    kernels: Kernels,
+    rewrites: frozenset[str],
+    x: Tensor | tuple[Tensor, Tensor | None],
+    graph: Graph,
+    edge_weight: Tensor | None = None,
+) -> Tensor:
+    """Output [N, out_channels] of features x [N, in_channels], or of a pair of sources [M, .] and destinations.
+
+    `edge_weight` are the values of a sparse adjacency, which PyG multiplies messages by.
+    """
+    x_src, x_dst = _edges.pair(x)
+    edge_weight = None if edge_weight is None else _edges.weight(graph, edge_weight)
     if "transform_first" not in rewrites:
-        return combine(conv, x, aggregate(conv, kernels, rewrites, x, graph))
+        return combine(conv, x_dst, aggregate(conv, kernels, rewrites, x_src, graph, edge_weight))
     layers: list[Any] = [*conv.nn] if isinstance(conv.nn, Sequential) else [conv.nn]
     weight, bias = layers[0].weight, layers[0].bias
-    x = x @ weight.t()
-    out = _with_self(conv, x, spmm(kernels, graph, x))
+    h_src = x_src @ weight.t()
+    h_dst = h_src if x_dst is x_src else None if x_dst is None else x_dst @ weight.t()
+    out = _with_self(conv, h_dst, spmm(kernels, graph, h_src, edge_weight))
     out = out if bias is None else out + bias
     for layer in layers[1:]:
         out = layer(out)
     return out
 
 
-def aggregate(conv: GINConv, kernels: Kernels, rewrites: frozenset[str], x: Tensor, graph: Graph) -> Tensor:
-    return spmm(kernels, graph, x)
+def aggregate(
+    conv: GINConv,
+    kernels: Kernels,
+    rewrites: frozenset[str],
+    x: Tensor,
+    graph: Graph,
+    weight: Tensor | None = None,
+) -> Tensor:
+    return spmm(kernels, graph, x, weight)
 
 
-def combine(conv: GINConv, x: Tensor, aggregated: Tensor) -> Tensor:
+def combine(conv: GINConv, x: Tensor | None, aggregated: Tensor) -> Tensor:
     out: Tensor = conv.nn(_with_self(conv, x, aggregated))
     return out
 
 
-def _with_self(conv: GINConv, x: Tensor, aggregated: Tensor) -> Tensor:
-    return torch.addcmul(aggregated, x, 1 + conv.eps)
+def _with_self(conv: GINConv, x: Tensor | None, aggregated: Tensor) -> Tensor:
+    return aggregated if x is None else torch.addcmul(aggregated, x, 1 + conv.eps)

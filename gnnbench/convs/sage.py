@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import SAGEConv
 
-from gnnbench.convs import _checks
+from gnnbench.convs import _checks, _edges
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import EXTREMA, REDUCTIONS, Kernels
 from gnnbench.ops.spmm import spmm
@@ -34,19 +34,38 @@ def unkept(conv: SAGEConv) -> list[str]:
     return ["SAGEConv aggregates what project=True has it learn"] * bool(conv.project)
 
 
-def forward(conv: SAGEConv, kernels: Kernels, rewrites: frozenset[str], x: Tensor, graph: Graph) -> Tensor:
-    """Output [N, out_channels] of features x [N, in_channels]."""
+def forward(
+    conv: SAGEConv,
+    kernels: Kernels,
+    rewrites: frozenset[str],
+    x: Tensor | tuple[Tensor, Tensor | None],
+    graph: Graph,
+    edge_weight: Tensor | None = None,
+) -> Tensor:
+    """Output [N, out_channels] of features x [N, in_channels], or of a pair of sources [M, .] and destinations.
+
+    `edge_weight` are the values of a sparse adjacency, which PyG multiplies messages by.
+    """
+    x_src, x_dst = _edges.pair(x)
+    weight = None if edge_weight is None else _edges.weight(graph, edge_weight)
     if "transform_first" not in rewrites:
-        return combine(conv, x, aggregate(conv, kernels, rewrites, x, graph))
-    out = spmm(kernels, graph, F.linear(_source(conv, x), conv.lin_l.weight), reduce=_reduce(conv))
-    return _finish(conv, x, out if conv.lin_l.bias is None else out + conv.lin_l.bias)
+        return combine(conv, x_dst, aggregate(conv, kernels, rewrites, x_src, graph, weight))
+    out = spmm(kernels, graph, F.linear(_source(conv, x_src), conv.lin_l.weight), weight, _reduce(conv))
+    return _finish(conv, x_dst, out if conv.lin_l.bias is None else out + conv.lin_l.bias)
 
 
-def aggregate(conv: SAGEConv, kernels: Kernels, rewrites: frozenset[str], x: Tensor, graph: Graph) -> Tensor:
-    return spmm(kernels, graph, _source(conv, x), reduce=_reduce(conv))
+def aggregate(
+    conv: SAGEConv,
+    kernels: Kernels,
+    rewrites: frozenset[str],
+    x: Tensor,
+    graph: Graph,
+    weight: Tensor | None = None,
+) -> Tensor:
+    return spmm(kernels, graph, _source(conv, x), weight, _reduce(conv))
 
 
-def combine(conv: SAGEConv, x: Tensor, aggregated: Tensor) -> Tensor:
+def combine(conv: SAGEConv, x: Tensor | None, aggregated: Tensor) -> Tensor:
     return _finish(conv, x, conv.lin_l(aggregated))
 
 
@@ -59,7 +78,8 @@ def _reduce(conv: SAGEConv) -> str:
     return "sum" if conv.aggr == "add" else conv.aggr
 
 
-def _finish(conv: SAGEConv, x: Tensor, out: Tensor) -> Tensor:
-    if conv.root_weight:
-        out = torch.addmm(out, x, conv.lin_r.weight.t())
+def _finish(conv: SAGEConv, x: Tensor | None, out: Tensor) -> Tensor:
+    if conv.root_weight and x is not None:
+        plain = _checks.is_plain_linear(conv.lin_r)
+        out = torch.addmm(out, x, conv.lin_r.weight.t()) if plain else out + conv.lin_r(x)
     return F.normalize(out, dim=-1) if conv.normalize else out

@@ -6,10 +6,13 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import TransformerConv
 
-from gnnbench.convs import _checks, _heads
+from gnnbench.convs import _checks, _edges, _graph, _heads
+from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.ops.attention import dot_attention
+from gnnbench.ops.edge import sddmm
 from gnnbench.ops.kernels import Kernels
+from gnnbench.ops.spmm import spmm
 
 CONV = "TransformerConv"
 
@@ -22,12 +25,47 @@ def ops(conv: TransformerConv) -> list[str]:
     return ["dot_attention"]
 
 
-def forward(conv: TransformerConv, kernels: Kernels, rewrites: frozenset[str], x: Tensor, graph: Graph) -> Tensor:
-    """Output [N, heads * out_channels] (or [N, out_channels], heads averaged) of features x [N, in_channels]."""
+def forward(
+    conv: TransformerConv,
+    kernels: Kernels,
+    rewrites: frozenset[str],
+    x: Tensor | tuple[Tensor, Tensor | None],
+    graph: Graph,
+    edge_attr: Tensor | None = None,
+    return_attention_weights: bool | None = None,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Output [N, heads * out_channels] (or [N, out_channels], heads averaged) of features x [N, in_channels].
+
+    x may be a pair of sources [M, .] and destinations [N, .]. Edge features, and attention weights to return,
+    are in the order of PyG's `edge_index`, with its loops.
+    """
+    x_src, x_dst = _edges.pair(x)
+    if x_dst is None or (edge_attr is None) != (conv.lin_edge is None):
+        raise UnsupportedOp("TransformerConv", ["no features of destinations, or edge features or edge_dim alone"])
+    if edge_attr is not None and edge_attr.dim() != 2:
+        raise UnsupportedOp("TransformerConv", ["edge features that are no matrix"])
     shape = (-1, conv.heads, conv.out_channels)
-    query = conv.lin_query(x).view(shape) * conv.out_channels**-0.5  # on nodes, of which there are fewer
-    key, value = conv.lin_key(x).view(shape), conv.lin_value(x).view(shape)
-    out = _heads.joined(conv, dot_attention(kernels, graph, query, key, value, _heads.dropout(conv)))
+    query = conv.lin_query(x_dst).view(shape) * conv.out_channels**-0.5  # on nodes, of which there are fewer
+    key, value = conv.lin_key(x_src).view(shape), conv.lin_value(x_src).view(shape)
+    alpha = None
+    if edge_attr is None and return_attention_weights is None:
+        out = dot_attention(kernels, graph, query, key, value, _heads.dropout(conv))
+    else:
+        score = sddmm(kernels, graph, query, key)
+        if edge_attr is None:
+            out, alpha, _ = _heads.mix(conv, kernels, graph, score, value)
+        else:
+            edge, by_edge = _heads.edge_features(conv, graph, edge_attr), _graph.edges_as_columns(graph)
+            score = score + sddmm(kernels, by_edge, query, edge)
+            out, alpha, dropped = _heads.mix(conv, kernels, graph, score, value)
+            out = out + spmm(kernels, by_edge, edge, dropped)
+    out = _with_root(conv, _heads.joined(conv, out), x_dst)
+    if alpha is None or not isinstance(return_attention_weights, bool):
+        return out
+    return out, _edges.in_edge_index(graph, alpha, looped=False)
+
+
+def _with_root(conv: TransformerConv, out: Tensor, x: Tensor) -> Tensor:
     if not conv.root_weight:
         return out
     root = conv.lin_skip(x)

@@ -26,6 +26,7 @@ class Kernels(Layout):
 
     name: ClassVar[str] = "torch"
     accelerated: ClassVar[frozenset[str]] = frozenset()
+    device_type: ClassVar[str] = "cpu"  # where tensors must be for `patch_pyg` to take these kernels
 
     def unsupported(self, op: str, graph: Graph, *tensors: Tensor | None) -> list[str]:
         """Reasons why `op` cannot run on these inputs; empty if it can."""

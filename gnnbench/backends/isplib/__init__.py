@@ -38,6 +38,7 @@ class Backend(base.Backend):
 
     name = "isplib"
     takes_rewrites = True
+    kernels = IsplibKernels
     precisions = ("fp32", "bf16")
 
     @property

@@ -1,0 +1,67 @@
+"""What convs are given beside one matrix of node features: pairs of them, and tensors over edges."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.utils.loop import compute_loop_attr
+
+from gnnbench.errors import UnsupportedOp
+from gnnbench.graph import Graph
+
+
+def pair(x: Tensor | tuple[Tensor, Tensor | None]) -> tuple[Tensor, Tensor | None]:
+    """(features of sources, features of destinations); the latter may be absent from a pair."""
+    return (x, x) if isinstance(x, Tensor) else (x[0], x[1])
+
+
+def single(conv: Any, x: Any) -> Tensor:
+    """x itself, where only one matrix of features makes sense."""
+    if isinstance(x, Tensor):
+        return x
+    raise UnsupportedOp(type(conv).__name__, ["it takes no pairs of node features"])
+
+
+def weight(graph: Graph, edge_weight: Tensor) -> Tensor:
+    """One weight for each edge, in the order of `graph.col`."""
+    if edge_weight.dim() != 1:
+        raise UnsupportedOp("an aggregation", ["edge_weight is not a vector"])
+    return in_rows(graph, edge_weight)
+
+
+def in_rows(graph: Graph, value: Tensor) -> Tensor:
+    """A tensor over the edges of `edge_index` in the order of `graph.col`."""
+    return value if graph.edge_id is None else value.index_select(0, graph.edge_id)
+
+
+def with_loops(graph: Graph, value: Tensor, fill: float | str | Tensor, *, by_source: bool = False) -> Tensor:
+    """A tensor over the edges of `edge_index` in the order of `graph.with_self_loops.col`.
+
+    Loops of `edge_index` are dropped, as by PyG's `remove_self_loops`, and those added as by its `add_self_loops`.
+
+    Args:
+        graph: without the loops to add.
+        value: [E, ...] in the order of `edge_index`.
+        fill: the value of the loops, or how each node's edges give it, such as "mean".
+        by_source: `fill` reduces the edges that leave a node.
+    """
+    inner, ordered = graph.col != graph.row, in_rows(graph, value)
+    node = (graph.col if by_source else graph.row)[inner].long()
+    loops = compute_loop_attr(node.expand(2, -1), ordered[inner], min(graph.num_rows, graph.num_cols), False, fill)
+    return torch.cat([value, loops]).index_select(0, graph.looped_edge_id)
+
+
+def with_remaining_loops(graph: Graph, weight: Tensor, fill: float) -> Tensor:
+    """The same as by PyG's `add_remaining_self_loops`: existing loops keep their weight, the last of several."""
+    loops = weight.new_full((graph.num_rows,), fill)
+    there, ordered = graph.col == graph.row, in_rows(graph, weight)
+    loops[graph.row[there]] = ordered[there]
+    return torch.cat([weight, loops]).index_select(0, graph.looped_edge_id)
+
+
+def in_edge_index(graph: Graph, value: Tensor, *, looped: bool) -> Tensor:
+    """The way back: from the order of rows to PyG's, in which added loops follow the other edges."""
+    edge_id = graph.looped_edge_id if looped else graph.edge_id
+    return value if edge_id is None else value.index_select(0, edge_id.argsort())

@@ -1,0 +1,49 @@
+"""GraphConv: out = W_1 x + W_2 reduce(weight * x over neighbours) + b (Morris et al. 2019, equation 2)."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+from torch_geometric.nn import GraphConv
+
+from gnnbench.convs import _checks, _edges
+from gnnbench.graph import Graph
+from gnnbench.ops.kernels import EXTREMA, REDUCTIONS, Kernels
+from gnnbench.ops.spmm import spmm
+
+CONV = "GraphConv"
+
+
+def unsupported(conv: GraphConv) -> list[str]:
+    return _checks.common(conv, aggr=("add", *REDUCTIONS))
+
+
+def ops(conv: GraphConv) -> list[str]:
+    return ["spmm_extremum" if conv.aggr in EXTREMA else "spmm"]
+
+
+def rewrites(conv: GraphConv, *, transform_first: bool, fold_norm: bool) -> list[str]:
+    """As in SAGEConv, multiplying by the weights commutes with sums and means of neighbours."""
+    narrower = conv.lin_rel.out_channels < conv.lin_rel.in_channels
+    commutes = conv.aggr not in EXTREMA and _checks.is_plain_linear(conv.lin_rel)
+    return ["transform_first"] * (transform_first and narrower and commutes)
+
+
+def forward(
+    conv: GraphConv,
+    kernels: Kernels,
+    rewrites: frozenset[str],
+    x: Tensor | tuple[Tensor, Tensor | None],
+    graph: Graph,
+    edge_weight: Tensor | None = None,
+) -> Tensor:
+    """Output [N, out_channels] of features x [N, in_channels], or of a pair of sources [M, .] and destinations."""
+    reduce = "sum" if conv.aggr == "add" else conv.aggr
+    x_src, x_dst = _edges.pair(x)
+    weight = None if edge_weight is None else _edges.weight(graph, edge_weight)
+    if "transform_first" in rewrites:
+        out = spmm(kernels, graph, F.linear(x_src, conv.lin_rel.weight), weight, reduce)
+        out = out if conv.lin_rel.bias is None else out + conv.lin_rel.bias
+    else:
+        out = conv.lin_rel(spmm(kernels, graph, x_src, weight, reduce))
+    return out if x_dst is None else out + conv.lin_root(x_dst)

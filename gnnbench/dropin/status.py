@@ -1,0 +1,81 @@
+"""What ran accelerated, what was left to PyG, and why."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from dataclasses import dataclass
+
+logger = logging.getLogger("gnnbench")
+
+
+@dataclass(frozen=True)
+class Status:
+    """What `patch_pyg`, `patched`, `accelerated` and `accelerate` have done in this process so far.
+
+    Attributes:
+        patched: names of what is replaced at this moment.
+        accelerated: how many calls of each ran on our kernels.
+        declined: how many calls of each PyG ran itself, by reason.
+        graphs: Graphs kept for calls to come.
+        graph_bytes: their memory, with everything derived from them.
+        graph_limit_bytes: what the Graphs of each device may hold together; the oldest go first.
+        graphs_found, graphs_built: how often the Graph of a call was there, and how often not.
+    """
+
+    patched: tuple[str, ...]
+    accelerated: dict[str, int]
+    declined: dict[tuple[str, str], int]
+    graphs: int
+    graph_bytes: int
+    graph_limit_bytes: int
+    graphs_found: int
+    graphs_built: int
+
+    def __str__(self) -> str:
+        lines = [f"patched: {', '.join(self.patched) or 'nothing'}"]
+        lines += [f"accelerated: {name}, {count} calls" for name, count in self.accelerated.items()]
+        lines += [f"declined: {name}, {count} calls: {why}" for (name, why), count in self.declined.items()]
+        held, limit = self.graph_bytes / 2**20, self.graph_limit_bytes / 2**20
+        lines.append(
+            f"graphs: {self.graphs} kept in {held:.1f} of {limit:.0f} MiB; "
+            f"found {self.graphs_found} times, built {self.graphs_built}"
+        )
+        return "\n".join(lines)
+
+
+class Tally:
+    """Counts of calls, safe to add to from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._accelerated: Counter[str] = Counter()
+        self._declined: Counter[tuple[str, str]] = Counter()
+
+    def accelerated(self, name: str) -> None:
+        """Count a call of `name` that ran on our kernels."""
+        with self._lock:
+            self._accelerated[name] += 1
+
+    def declined(self, name: str, reason: str) -> None:
+        """Count a call of `name` that was left to PyG; a new reason is logged."""
+        with self._lock:
+            self._declined[name, reason] += 1
+            first = self._declined[name, reason] == 1
+        if first:
+            logger.info("%s runs PyG's own code: %s", name, reason)
+
+    def counts(self) -> tuple[dict[str, int], dict[tuple[str, str], int]]:
+        """Copies of (accelerated, declined)."""
+        with self._lock:
+            return dict(self._accelerated), dict(self._declined)
+
+    def clear(self) -> None:
+        """Start anew."""
+        with self._lock:
+            self._accelerated.clear()
+            self._declined.clear()
+
+
+TALLY = Tally()
