@@ -21,19 +21,23 @@ NOTHING = Cell("–")
 
 
 def measured(paths: list[Path]) -> str:
-    """One row per comparison: epoch of every backend, speedups of the last one, and the conditions."""
+    """One table per machine, one row per comparison: epochs, speedups of the last backend, and the conditions."""
     found = [results.load(Comparison, path) for path in paths]
-    if not found:
-        return ""
+    machines = dict.fromkeys(tuple(run.machine(one.environment)) for one in found)
+    return "\n".join(
+        _on_one_machine([one for one in found if tuple(run.machine(one.environment)) == machine])
+        for machine in machines
+    )
+
+
+def _on_one_machine(found: list[Comparison]) -> str:
     names = list(dict.fromkeys(row.backend for one in found for row in one.rows))
     heading = ["run", *names, f"{names[-1]} vs pyg", "vs fastest PyG row", "peak memory vs pyg"]
-    conditions = dict.fromkeys(line for one in found for line in run.machine(one.environment))
     sizes = dict.fromkeys(
         f"{units.counted(one.rounds, 'round')} of {units.counted(one.epochs, 'epoch')}" for one in found
     )
-    return tables.markdown(
-        Table(heading, [_cells(one, names) for one in found], notes=[*conditions, f"Size: {', '.join(sizes)}"])
-    )
+    notes = [*run.machine(found[0].environment), f"Size: {', '.join(sizes)}"]
+    return tables.markdown(Table(heading, [_cells(one, names) for one in found], notes=notes))
 
 
 def _cells(one: Comparison, names: list[str]) -> list[Cell]:
