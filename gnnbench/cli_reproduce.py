@@ -34,7 +34,7 @@ def reproduce(
     csv: Annotated[Path | None, typer.Option("--csv", help="Write every measurement as CSV too.")] = None,
     markdown: Markdown = None,
 ) -> None:
-    """Measure what a paper claims, under its own protocol and under a fair one."""
+    """Measure what a paper claims, its own way and fairly."""
     from gnnbench import datasets, plots, results
     from gnnbench import reproduce as reproducing
     from gnnbench.report import live, tables
