@@ -54,7 +54,7 @@ def step(name: str, model_name: str, data: NodeDataset, **keys: object) -> dict[
 
 
 def test_the_names() -> None:
-    assert backends.names()[:5] == ["cuda", "isplib", "pyg", "pyg-sparse", "reference"]
+    assert backends.names()[:6] == ["cuda", "isplib", "pyg", "pyg-compile", "pyg-sparse", "reference"]
     for name in RUNNABLE:
         assert backends.backend_type(name).name == name
 
