@@ -72,7 +72,7 @@ class Graph(Handled):
     """A directed, possibly rectangular graph whose rows are destinations and columns are sources.
 
     Build one with `Graph.from_edge_index` or `Graph.from_csr`, which check the indices once; kernels then
-    trust them. Tensors of a Graph must not be changed: `check_unchanged` notices in-place edits.
+    trust them. Tensors of a Graph must not be changed: `check_unchanged` notices edits.
 
     Attributes:
         rowptr: [N + 1] int64, non-decreasing; row i holds the edges `rowptr[i]:rowptr[i + 1]`.
@@ -97,7 +97,7 @@ class Graph(Handled):
         self.edge_id = edge_id
         self.layout = layout or Layout()
         self.plans: dict[Any, Any] = {}
-        self._versions = (rowptr._version, col._version)
+        self._checked = (rowptr, col, num_cols, rowptr._version, col._version)
 
     @classmethod
     @torch.inference_mode(False)
@@ -231,8 +231,11 @@ class Graph(Handled):
         return scale.masked_fill_(scale == torch.inf, 0.0)
 
     def check_unchanged(self) -> None:
-        """Raise GraphError if `rowptr` or `col` were edited in place since the graph was checked."""
-        if (self.rowptr._version, self.col._version) != self._versions:
+        """Raise GraphError if `rowptr`, `col` or `num_cols` are not what was checked when the graph was made."""
+        rowptr, col, num_cols, *versions = self._checked
+        if self.rowptr is not rowptr or self.col is not col or self.num_cols != num_cols:
+            raise GraphError("the Graph's rowptr, col or num_cols was replaced; build a new Graph instead")
+        if [rowptr._version, col._version] != versions:
             raise GraphError("the Graph's rowptr or col was edited in place; build a new Graph instead")
 
 

@@ -212,6 +212,22 @@ def test_rows_are_taken_as_they_are() -> None:
         graph.check_unchanged()
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("rowptr", torch.tensor([0, 10**9])),
+        ("col", torch.full((900,), 10**6, dtype=torch.int32)),
+        ("num_cols", 10**6),
+    ],
+)
+def test_a_graph_whose_parts_were_replaced_is_refused(name: str, value: Tensor | int) -> None:
+    graph = graphs.graph("power law")
+    graph.check_unchanged()
+    setattr(graph, name, value)
+    with pytest.raises(GraphError, match="was replaced"):
+        graph.check_unchanged()
+
+
 def test_a_graph_met_in_inference_mode_can_be_trained_with() -> None:
     with torch.inference_mode():
         graph = Graph.from_edge_index(torch.tensor([[0, 1, 2], [1, 0, 0]]), 3)
