@@ -106,7 +106,7 @@ def accelerate(model: M, backend: str = "auto", convs: Sequence[str] | None = No
     """
     setting = _setting(backend, convs, strict)
     assert setting.engine is not None
-    dropin.bind(model, setting.engine, [_kind(name) for name in setting.names], strict=strict)
+    dropin.bind(model, setting.engine, setting.names, strict=strict)
     return model
 
 

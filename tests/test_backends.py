@@ -13,12 +13,13 @@ import pytest
 import torch
 from torch import Tensor
 
+import gnnbench
 from gnnbench import backends, config, models, registry
 from gnnbench.backends import base, isplib, pyg_sparse
 from gnnbench.datasets import NodeDataset
 from gnnbench.errors import BackendUnavailable, ConfigError, UnsupportedOp
 
-RUNNABLE = ("pyg", "pyg-sparse", "reference", "isplib")
+RUNNABLE = ("pyg", "pyg-sparse", "reference", "isplib", "patched")
 SPARSE = {"gcn": {}, "sage": {"aggr": "max"}, "gin": {}}
 DENSE = {"gat": {}, "gatv2": {}, "transformer": {}, "agnn": {}}
 
@@ -34,27 +35,29 @@ def dataset(edge_index: Tensor | None = None, nodes: int = 20) -> NodeDataset:
 
 
 def asked(name: str, **keys: bool) -> base.Backend:
-    if name == "isplib" and isplib.MISSING:
+    if name in ("isplib", "patched") and isplib.MISSING:
         pytest.skip(f"the kernels are not built: {isplib.MISSING}")
     return backends.load(config.BackendConfig(name=name, **keys))
 
 
-def step(name: str, model_name: str, data: NodeDataset, **keys: object) -> dict[str, Tensor]:
-    """Logits and all gradients of one training step without dropout."""
+def step(name: str, model_name: str, data: NodeDataset, repeats: int = 1, **keys: object) -> dict[str, Tensor]:
+    """Logits and all gradients of the last of so many forward and backward passes without dropout."""
     torch.manual_seed(0)
     chosen = registry.find("models", model_name).Config(
         name=model_name, dropout=0.0, hidden=16, **{"norm": "batch", **keys}
     )
     model = models.build(chosen, data.x.size(1), data.num_classes)
     prepared = asked(name).prepare(model, data)
-    logits = model(data.x, prepared.adj)
-    torch.nn.functional.cross_entropy(logits, data.y).backward()
+    for _ in range(repeats):
+        model.zero_grad()
+        logits = model(data.x, prepared.adj)
+        torch.nn.functional.cross_entropy(logits, data.y).backward()
     gradients = {key: parameter.grad for key, parameter in model.named_parameters()}
     return {"logits": logits.detach(), **{key: grad for key, grad in gradients.items() if grad is not None}}
 
 
 def test_the_names() -> None:
-    assert backends.names()[:6] == ["cuda", "isplib", "pyg", "pyg-compile", "pyg-sparse", "reference"]
+    assert backends.names()[:7] == ["cuda", "isplib", "patched", "pyg", "pyg-compile", "pyg-sparse", "reference"]
     for name in RUNNABLE:
         assert backends.backend_type(name).name == name
 
@@ -70,6 +73,16 @@ def test_every_backend_computes_what_pyg_computes(model: str, backend: str) -> N
     keys = {**SPARSE, **DENSE}[model]
     expected = step("pyg", model, dataset(), **keys)
     torch.testing.assert_close(step(backend, model, dataset(), **keys), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("model", [*SPARSE, *DENSE])
+def test_patched_pyg_runs_on_our_kernels_where_a_graph_pays(model: str) -> None:
+    edge_index = torch.randint(500, (2, 20_000), generator=torch.Generator().manual_seed(0))
+    data, keys = dataset(edge_index, 500), {**SPARSE, **DENSE}[model]
+    before = sum(gnnbench.patch_status().accelerated.values())
+    found, expected = step("patched", model, data, 5, **keys), step("pyg", model, data, **keys)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    assert sum(gnnbench.patch_status().accelerated.values()) > before + 2  # the last two convs, at least
 
 
 @pytest.mark.parametrize("model", DENSE)

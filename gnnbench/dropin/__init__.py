@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
 import torch
 from torch.nn import Module
+from torch_geometric import nn
 from torch_geometric.nn import MessagePassing
 
 from gnnbench import convs
@@ -148,14 +149,15 @@ def replacement(original: Any, run: Callable[..., Any]) -> Any:
     return functools.update_wrapper(with_globals, original)
 
 
-def bind(model: Module, engine: Engine, kinds: Sequence[type], *, strict: bool) -> None:
-    """Let `engine` run the convs of one model that are instances of `kinds`.
+def bind(model: Module, engine: Engine, names: Iterable[str], *, strict: bool = False) -> None:
+    """Let `engine` run the convs of one model that are instances of the PyG classes `names`.
 
     Raises:
         UnsupportedOp: a conv has a forward of its own, with `strict`; then none is bound.
     """
+    kinds = tuple(getattr(nn, name) for name in names)
     found: list[tuple[str, Any]] = [
-        (path, conv) for path, conv in model.named_modules() if isinstance(conv, tuple(kinds))
+        (path, conv) for path, conv in model.named_modules() if isinstance(conv, kinds)
     ]
     own = {path: type(conv).__name__ for path, conv in found if _checks.has_own_forward(conv)}
     if own and strict:

@@ -1,0 +1,25 @@
+"""PyG on a plain `edge_index` as `gnnbench.patch_pyg()` leaves it: what the two-line drop-in gains."""
+
+from __future__ import annotations
+
+import torch
+
+from gnnbench import convs, dropin
+from gnnbench.backends import base
+from gnnbench.backends.isplib import Backend as IsplibBackend
+from gnnbench.backends.isplib import IsplibKernels
+from gnnbench.datasets import NodeDataset
+
+
+class Backend(base.Backend):
+    """Every call finds its Graph by `edge_index`, or builds it: in the first epoch, or never where that costs more."""
+
+    name = "patched"
+
+    @classmethod
+    def unavailable(cls) -> list[str]:
+        return IsplibBackend.unavailable()
+
+    def prepare(self, model: torch.nn.Module, dataset: NodeDataset) -> base.Prepared:
+        dropin.bind(model, dropin.Engine([IsplibKernels()]), convs.table())
+        return base.Prepared(dataset.edge_index, [])
