@@ -12,7 +12,7 @@ from gnnbench.datasets import NodeDataset
 
 
 class Backend(base.Backend):
-    """Every call finds its Graph by `edge_index`, or builds it: in the first epoch, or never where that costs more."""
+    """Every call finds its Graph by `edge_index`, or builds it once that pays: in the first epochs."""
 
     name = "patched"
 
