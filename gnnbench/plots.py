@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FORMATS = (".png", ".svg", ".pdf")
+LETTERS_PER_INCH = 10  # of a title
+CROWDED = 3  # series of bars, beyond which their numbers stand upright
 
 
 class Line(NamedTuple):
@@ -25,7 +28,7 @@ class Line(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """Curves over shared axes; x counts doublings."""
+    """Curves over shared axes; all x that occur are equally far apart."""
 
     title: str
     x_label: str
@@ -68,14 +71,19 @@ def save(panels: Sequence[Panel | Bars], title: str, *paths: Path) -> None:
     for path in paths:
         check(path)
     widths = [max(6.4, 1.3 * len(panel.groups)) if isinstance(panel, Bars) else 6.4 for panel in panels]
-    figure = Figure(figsize=(sum(widths), 4.4), layout="constrained")
-    figure.suptitle(title)
-    all_axes = figure.subplots(1, len(panels), squeeze=False, width_ratios=widths)[0]
-    for panel, axes in zip(panels, all_axes, strict=True):
+    figure = Figure(figsize=(sum(widths), 4.8), layout="constrained")
+    figure.suptitle(textwrap.fill(title, int(LETTERS_PER_INCH * sum(widths))))
+    parts = figure.subfigures(1, len(panels), squeeze=False, width_ratios=widths)[0]
+    for panel, part in zip(panels, parts, strict=True):
+        axes = part.subplots()
         if isinstance(panel, Bars):
             _bars(panel, axes)
         else:
             _curves(panel, axes)
+        axes.set(title=panel.title, ylabel=panel.y_label)
+        axes.set_axisbelow(True)
+        if axes.get_legend_handles_labels()[0]:
+            part.legend(loc="outside lower center", ncols=3, frameon=False)
     for path in paths:
         picture = io.BytesIO()
         figure.savefig(picture, format=path.suffix.lower()[1:], dpi=150)
@@ -83,43 +91,38 @@ def save(panels: Sequence[Panel | Bars], title: str, *paths: Path) -> None:
 
 
 def _curves(panel: Panel, axes: Axes) -> None:
+    places = {x: place for place, x in enumerate(sorted({x for line in panel.lines for x, _ in line.points}))}
     for line in panel.lines:
         x, y = zip(*sorted(line.points), strict=True)
-        (drawn,) = axes.plot(x, y, marker="o", label=line.label)
+        (drawn,) = axes.plot([places[one] for one in x], y, marker="o", label=line.label)
         if line.marked is not None:
-            axes.axvline(line.marked, color=drawn.get_color(), linestyle=":")
-    widths = sorted({x for line in panel.lines for x, _ in line.points})
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(widths, [f"{width:g}" for width in widths])
+            axes.axvline(places[line.marked], color=drawn.get_color(), linestyle=":")
+    axes.set_xticks(range(len(places)), [f"{x:g}" for x in places])
+    axes.set_xlabel(panel.x_label)
     axes.set_ylim(bottom=0)
-    axes.set(title=panel.title, xlabel=panel.x_label, ylabel=panel.y_label)
     axes.grid(alpha=0.3)
-    if panel.lines:
-        axes.legend()
 
 
 def _bars(panel: Bars, axes: Axes) -> None:
     width = 0.8 / len(panel.series)
     values = [value for one in panel.series for value in one.values if value]
-    bottom, top = min(values) / 2, max(values) * 3
     for place, one in enumerate(panel.series):
         left = (place - (len(panel.series) - 1) / 2) * width
         drawn = [
-            (group + left, value, ends)
+            (group + left, value, ends or (value, value))
             for group, (value, ends) in enumerate(zip(one.values, one.ends, strict=True))
             if value
         ]
-        x, heights, _ = zip(*drawn, strict=True) if drawn else ((), (), ())
-        container = axes.bar(x, heights, width * 0.92, label=one.label)
-        axes.bar_label(container, [f"{value:.3g}" for value in heights], fontsize=7, padding=6)
-        for at, value, ends in drawn:
-            if ends:
-                error = [[max(0.0, value - ends[0])], [max(0.0, ends[1] - value)]]
-                axes.errorbar(at, value, error, color="black", capsize=3, linewidth=1)
+        x, heights, ends = zip(*drawn, strict=True) if drawn else ((), (), ())
+        error = [
+            [max(0.0, value - low) for value, (low, _) in zip(heights, ends, strict=True)],
+            [max(0.0, high - value) for value, (_, high) in zip(heights, ends, strict=True)],
+        ]
+        yerr = error if any(one.ends) else None
+        bars = axes.bar(x, heights, width * 0.92, yerr=yerr, label=one.label, capsize=3, error_kw={"linewidth": 1})
+        labels = [f"{value:,.0f}" if value >= 100 else f"{value:.3g}" for value in heights]
+        axes.bar_label(bars, labels, fontsize=7, padding=2, rotation=90 if len(panel.series) > CROWDED else 0)
     axes.set_yscale("log")
-    axes.set_ylim(bottom, top)
+    axes.set_ylim(min(values) / 2, max(values) * 4)
     axes.set_xticks(range(len(panel.groups)), panel.groups)
-    axes.set(title=panel.title, ylabel=panel.y_label)
     axes.grid(alpha=0.3, axis="y")
-    axes.set_axisbelow(True)
-    axes.legend()

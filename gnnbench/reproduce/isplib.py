@@ -73,7 +73,7 @@ CLAIMS = [
 ]
 
 GRAPHS: dict[Scale, list[str]] = {
-    "demo": ["synthetic:reddit:0.02"],
+    "demo": ["synthetic:reddit:0.01"],
     "small": ["cora", "pubmed", "tolokers", "amazon-computers", "ogbn-arxiv"],
     "paper": ["reddit", "reddit2", "AmazonProducts", "ogbn-proteins", "ogbn-products"],
 }
@@ -81,7 +81,7 @@ EXTRA = {  # for graphs that lack features where they are downloaded from, or po
     "ogbn-arxiv": {"to_undirected": True, "random_features": 128},
     "ogbn-proteins": {"random_features": 8},
 }
-EPOCHS: dict[Scale, int] = {"demo": 3, "small": 20, "paper": 100}
+EPOCHS: dict[Scale, int] = {"demo": 6, "small": 20, "paper": 100}
 ROUNDS: dict[Scale, int] = {"demo": 2, "small": 3, "paper": 3}
 QUICK_EPOCHS = 30  # at least, where PyG passes no messages over edges
 MODELS: dict[str, dict[str, Any]] = {
