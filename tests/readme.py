@@ -13,9 +13,6 @@ from gnnbench.reproduce import Reproduction
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
-BEGIN, END = "<!-- measured: begin; `make readme` writes this from results/*.json -->\n", "<!-- measured: end -->"
-REPRODUCED = "<!-- reproduced: begin; `make readme` writes this from results/reproductions/*.json -->\n"
-REPRODUCED_END = "<!-- reproduced: end -->"
 RESULTS = ROOT / "results"
 NOTHING = Cell("–")
 
@@ -69,13 +66,20 @@ def reproduced(paths: list[Path]) -> str:
     return "\n".join(tables.markdown(reproduction.claims(one)) for one in found)
 
 
-def write(readme: Path, begin: str, text: str, end: str) -> None:
-    """Put `text` between two marks of `readme`."""
-    before, rest = readme.read_text(encoding="utf-8").split(begin)
-    _, after = rest.split(end)
-    readme.write_text(before + begin + text + end + after, encoding="utf-8")
+def written(text: str, results: Path) -> str:
+    """The text of a README with its tables as `results` has them now."""
+    for folder, table in ((".", measured), ("dropin", measured), ("reproductions", reproduced)):
+        begin, end = marks(folder)
+        before, rest = text.split(begin)
+        text = before + begin + table(sorted(results.glob(f"{folder}/*.json"))) + end + rest.split(end)[1]
+    return text
+
+
+def marks(folder: str) -> tuple[str, str]:
+    """What stands before and after the table of a folder of `results/`."""
+    path = Path("results", folder, "*.json").as_posix()
+    return f"<!-- begin; `make readme` writes this from {path} -->\n", f"<!-- end of {path} -->"
 
 
 if __name__ == "__main__":
-    write(README, BEGIN, measured(sorted(RESULTS.glob("*.json"))), END)
-    write(README, REPRODUCED, reproduced(sorted(RESULTS.glob("reproductions/*.json"))), REPRODUCED_END)
+    README.write_text(written(README.read_text(encoding="utf-8"), RESULTS), encoding="utf-8")
