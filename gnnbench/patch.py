@@ -152,7 +152,9 @@ def _engine(backend: str) -> dropin.Engine:
         kind = backends.backend_type(name)
         if reasons := kind.unavailable():
             missing[device] = f"backend {name!r} is unavailable: {'; '.join(reasons)}"
-        elif kind.kernels is not None:
+        elif kind.kernels is None or kind.kernels.device_type != device:
+            missing[device] = f"backend {name!r} does not run on {device}"
+        else:
             found.append(kind.kernels())
     return dropin.Engine(found, missing)
 

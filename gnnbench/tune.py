@@ -140,7 +140,8 @@ class _Search:
         self.dtype = DTYPES[request.dtype]
         self.key = "choice", request.op, request.width, self.dtype
         generator = torch.Generator().manual_seed(0)
-        self.x = torch.randn(graph.num_cols, request.width, generator=generator, dtype=self.dtype)
+        x = torch.randn(graph.num_cols, request.width, generator=generator, dtype=self.dtype)
+        self.x = x.to(graph.device)
 
     def record(self) -> ChoiceRecord:
         """The best choice, with the figures that made it so."""

@@ -59,7 +59,7 @@ def fingerprint(graph: Graph) -> str:
     """Hash of the rows of a graph; the time is that of reading them."""
     content = hashlib.sha256(f"{graph.num_rows} {graph.num_cols}".encode())
     for tensor in (graph.rowptr, graph.col):
-        content.update(tensor.numpy().data)
+        content.update(tensor.cpu().numpy().data)
     return content.hexdigest()[:16]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,9 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # read when kernels are defined, which then run on CPU tensors
 
 
 def _poisoned(new: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -44,3 +48,10 @@ def poisoned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(owner, name, _poisoned(getattr(owner, name)))
     for name in ("empty", "empty_like"):
         monkeypatch.setattr(np, name, _poisoned_array(getattr(np, name)))
+
+
+@pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without a GPU, where nobody asked for Triton's interpreter either."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr("gnnbench.backends.cuda._triton.INTERPRETED", False)

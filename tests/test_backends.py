@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import re
 import sys
 from collections.abc import Iterator
 from itertools import product
@@ -15,7 +14,7 @@ from torch import Tensor
 
 import gnnbench
 from gnnbench import backends, config, models, registry
-from gnnbench.backends import base, isplib, pyg_sparse
+from gnnbench.backends import base, cuda, isplib, pyg_sparse
 from gnnbench.datasets import NodeDataset
 from gnnbench.errors import BackendUnavailable, ConfigError, UnsupportedOp
 
@@ -131,10 +130,13 @@ def test_a_precision_that_a_backend_lacks() -> None:
         asked("reference", precision="bf16")
 
 
-def test_cuda_says_why_it_cannot_run() -> None:
-    with pytest.raises(BackendUnavailable, match="the CUDA kernels are not part of this version") as caught:
-        asked("cuda")
-    assert torch.cuda.is_available() == (not re.search("CUDA device|without CUDA", str(caught.value)))
+@pytest.mark.usefixtures("no_gpu")
+def test_cuda_says_why_it_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda._triton, "MISSING", "No module named 'triton'")
+    for version, reason in ((None, "was built without CUDA"), ("13.0", "no CUDA device or driver was found")):
+        monkeypatch.setattr(torch.version, "cuda", version)
+        with pytest.raises(BackendUnavailable, match=f"Triton is not installed; .*{reason}"):
+            asked("cuda")
 
 
 def test_a_misspelt_backend() -> None:

@@ -179,6 +179,7 @@ def test_the_table_goes_to_stdout_plainly(folder: Path) -> None:
     assert "Results: here/results.json" in output.stdout
 
 
+@pytest.mark.usefixtures("no_gpu")
 def test_a_run_that_cannot_run_fails_with_one_sentence(folder: Path) -> None:
     output = run("train", *TINY, "--backend", "cuda", "--out", "here")
     assert (output.code, output.stdout) == (1, "")

@@ -24,6 +24,7 @@ def text(found: dict) -> str:
     return "\n".join(f"{cells[0].text}: {cells[1].text}" for cells in installation.table(found).rows)
 
 
+@pytest.mark.usefixtures("no_gpu")
 def test_every_backend_is_named_with_what_it_lacks(where: datasets.Roots) -> None:
     found = doctor.examine(where)
     assert set(found["backends"]) == set(backends.names())

@@ -144,7 +144,7 @@ def test_torch_is_imported_in_functions_only(path: Path) -> None:
                 "environment.py",
             ),
         ),
-        ("triton", ("backends/cuda",)),
+        ("triton", ("backends/cuda/_triton.py",)),
         ("time", ("measure.py", "bench/dgl_child.py")),  # which another interpreter runs
         ("gnnbench.backends._isplib", ("backends/isplib/_compiled.py",)),
         ("gnnbench.cli.", ("__main__.py",)),

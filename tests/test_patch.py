@@ -142,6 +142,7 @@ def test_strict_raises_instead() -> None:
         pyg.GCNConv(32, 4, decomposed_layers=2)(features(), EDGES)
 
 
+@pytest.mark.usefixtures("no_gpu")
 def test_wrong_names_and_missing_backends_say_so() -> None:
     with pytest.raises(ConfigError, match="unknown conv 'GCN'; did you mean 'GCNConv'"):
         gnnbench.patch_pyg(convs=["GCN"])
@@ -375,6 +376,7 @@ def test_threads_share_the_patch() -> None:
     assert not patched_now()
 
 
+@pytest.mark.usefixtures("no_gpu")
 def test_the_device_decides_where_nothing_is_asked() -> None:
     assert patch.AUTO["cpu"] == "isplib"
     reasons = patch.AUTO["cuda"], patch._setting("auto", None, False).engine.missing["cuda"]

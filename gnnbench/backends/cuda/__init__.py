@@ -1,0 +1,66 @@
+"""GPU kernels, in Triton: `CudaKernels` starts them, `Backend` prepares graphs and models for them."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+
+from gnnbench import convs, tuned
+from gnnbench.backends import base
+from gnnbench.backends.cuda import _triton
+from gnnbench.backends.cuda.extremum import ExtremumKernels
+from gnnbench.backends.cuda.sddmm import SddmmKernels
+from gnnbench.backends.cuda.softmax import SoftmaxKernels
+from gnnbench.datasets import NodeDataset
+from gnnbench.graph import Graph
+
+__all__ = ["Backend", "CudaKernels"]
+
+
+class CudaKernels(ExtremumKernels, SddmmKernels, SoftmaxKernels):
+    """Triton kernels for float32, float64, bfloat16 and float16; deterministic."""
+
+    name: ClassVar[str] = "cuda"
+    accelerated: ClassVar[frozenset[str]] = frozenset({"spmm", "spmm_extremum", "sddmm", "edge_softmax"})
+
+
+class Backend(base.Backend):
+    """Untouched PyG models whose convs run on `CudaKernels`."""
+
+    name = "cuda"
+    takes_rewrites = True
+    kernels = CudaKernels
+
+    @property
+    def device(self) -> torch.device:
+        """The current GPU, or the CPU for kernels that are interpreted."""
+        on_gpu = CudaKernels.device_type == "cuda"
+        return torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
+
+    @classmethod
+    def unavailable(cls) -> list[str]:
+        reasons = []
+        if _triton.MISSING:
+            reasons.append("Triton is not installed; CUDA builds of PyTorch for Linux bring it")
+        if _triton.INTERPRETED:
+            return reasons
+        if torch.version.cuda is None:
+            reasons.append(f"PyTorch {torch.__version__} was built without CUDA; install a CUDA build of it")
+        elif not torch.cuda.is_available():
+            reasons.append("no CUDA device or driver was found; `nvidia-smi` must list one")
+        return reasons
+
+    def prepare(self, model: torch.nn.Module, dataset: NodeDataset) -> base.Prepared:
+        kernels, device = CudaKernels(), self.device
+        bindings = convs.bind(
+            model.to(device),
+            kernels,
+            transform_first=self.config.transform_first,
+            fold_norm=self.config.fold_norm,
+            keep_aggregation=self.config.keep_aggregation,
+        )
+        graph = Graph.from_edge_index(dataset.edge_index.to(device), dataset.num_nodes, layout=kernels)
+        convs.warm(model, graph, dataset.x.to(device))
+        in_force, warnings = tuned.apply(graph, kernels, model) if self.config.tuned else (None, [])
+        return base.Prepared(graph, bindings, in_force, warnings)

@@ -1,0 +1,58 @@
+"""What the kernels of every family share: what they decline, and how a kernel is started."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from gnnbench.backends.cuda._triton import INTERPRETED, tl
+from gnnbench.backends.cuda.plan import Segments
+from gnnbench.graph import Graph
+from gnnbench.ops.kernels import Kernels
+
+SLICE_EDGES = 1024  # of a row, above which it is cut
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
+
+class BaseKernels(Kernels):
+    """Plain-torch kernels that know how Triton's are to be run.
+
+    Args:
+        slice_edges: rows with more edges are cut into slices of so many, which run as rows of their own.
+    """
+
+    device_type: ClassVar[str] = "cpu" if INTERPRETED else "cuda"
+
+    def __init__(self, slice_edges: int = SLICE_EDGES) -> None:
+        self.slice_edges = slice_edges
+
+    def unsupported(self, op: str, graph: Graph, *tensors: Tensor | None) -> list[str]:
+        reasons = []
+        for tensor in tensors:
+            if tensor is not None and tensor.device.type != self.device_type:
+                reasons.append(f"a tensor is on {tensor.device}; these kernels run on {self.device_type} tensors")
+            elif tensor is not None and tensor.dtype not in DTYPES:
+                reasons.append(f"a tensor has type {tensor.dtype}; cuda computes in {', '.join(map(str, DTYPES))}")
+        return reasons
+
+
+def sums_in(dtype: torch.dtype) -> torch.dtype:
+    """The type in which elements of type `dtype` are added up."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def triton_type(dtype: torch.dtype) -> Any:
+    """The same type by Triton's name."""
+    return getattr(tl, str(dtype).removeprefix("torch."))
+
+
+def launch(
+    kernel: Any, grid: tuple[int, ...], segments: Segments, *args: Any, num_warps: int, **constants: Any
+) -> None:
+    """Start `kernel` over `segments` on the current stream of their device; an empty grid starts nothing."""
+    if all(grid):
+        where = segments.begin, segments.end, segments.row, segments.count, segments.longest
+        with torch.cuda.device_of(segments.begin):
+            kernel[grid](*where, *args, num_warps=num_warps, enable_fp_fusion=True, **constants)

@@ -1,0 +1,170 @@
+"""Minima and maxima over the edges of every row, the edges they came from, and their gradient."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from gnnbench.backends.cuda._base import launch, sums_in, triton_type
+from gnnbench.backends.cuda._tile import fit, mean_degree, segments_of
+from gnnbench.backends.cuda._triton import constexpr, jit, tensor, tl
+from gnnbench.backends.cuda.choices import TUNED, tile_of
+from gnnbench.backends.cuda.plan import Segments, hubs, rows
+from gnnbench.backends.cuda.spmm import SpmmKernels
+from gnnbench.graph import Graph
+
+
+@jit
+def extremum_kernel(
+    begin: tensor,  # segments of edges, as `plan.Segments`
+    end: tensor,
+    row: tensor,
+    count: tensor,
+    longest: tensor,
+    col: tensor,  # [E] int32, row of x that an edge takes; None for the edge itself
+    value: tensor,  # [E], or None for ones
+    origin: tensor,  # [M, C] int32, the edge an entry of x came from; None for the edge itself
+    x: tensor,  # [M, C]
+    out: tensor,  # [N, C]
+    arg_out: tensor,  # [N, C] int32
+    C: constexpr,
+    SIGN: constexpr,  # 1 for maxima, -1 for minima
+    ACC: constexpr,
+    BLOCK_S: constexpr,
+    BLOCK_E: constexpr,
+    BLOCK_C: constexpr,
+) -> tensor:
+    """The first of the largest SIGN * value * x[col] of a segment, where NaN is largest."""
+    first, length, row, mine = segments_of(begin, end, row, count, longest, BLOCK_S)
+    c = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
+    best = tl.full((BLOCK_S, BLOCK_E, BLOCK_C), -float("inf"), ACC)  # of every place of a chunk
+    found = tl.full((BLOCK_S, BLOCK_E, BLOCK_C), -1, tl.int32)
+    for chunk in range(0, tl.max(length, 0), BLOCK_E):
+        place = chunk + tl.arange(0, BLOCK_E)
+        valid = place[None, :] < length[:, None]
+        edge = first[:, None] + place[None, :]
+        source = edge
+        if col is not None:
+            source = tl.load(col + edge, valid, 0).to(tl.int64)
+        wanted = valid[:, :, None] & (c < C)[None, None, :]
+        where = source[:, :, None] * C + c[None, None, :]
+        message = tl.load(x + where, wanted, 0.0).to(ACC) * SIGN
+        if value is not None:
+            message *= tl.load(value + edge, valid, 0.0).to(ACC)[:, :, None]
+        larger = (message > best) | ((message != message) & (best == best)) | (found < 0)
+        best = tl.where(wanted & larger, message, best)
+        came_from = edge[:, :, None].to(tl.int32)
+        if origin is not None:
+            came_from = tl.load(origin + where, wanted, 0)
+        found = tl.where(wanted & larger, came_from, found)
+
+    is_nan = best != best
+    any_nan = tl.max(is_nan.to(tl.int32), 1) > 0
+    top = tl.max(tl.where(is_nan, -float("inf"), best), 1)
+    hit = (found >= 0) & tl.where(any_nan[:, None, :], is_nan, best == top[:, None, :])
+    NONE: constexpr = 2147483647
+    arg = tl.min(tl.where(hit, found, NONE), 1)
+    top = tl.where(any_nan, float("nan"), tl.where(arg == NONE, 0.0, top * SIGN))
+    where = row[:, None] * C + c[None, :]
+    mask = mine[:, None] & (c < C)[None, :]
+    tl.store(out + where, top.to(out.dtype.element_ty), mask)
+    tl.store(arg_out + where, tl.where(arg == NONE, -1, arg), mask)
+
+
+@jit
+def extremum_backward_kernel(
+    begin: tensor,  # segments of edges of the transpose, as `plan.Segments`
+    end: tensor,
+    row: tensor,
+    count: tensor,
+    longest: tensor,
+    col: tensor,  # [E] int32 of the transpose
+    perm: tensor,  # [E] int32, its edges by their place in the graph
+    value: tensor,  # [E] in the order of the graph, or None for ones
+    arg_out: tensor,  # [N, C] int32
+    grad_out: tensor,  # [N, C]
+    grad_x: tensor,  # [M, C]
+    C: constexpr,
+    ACC: constexpr,
+    BLOCK_S: constexpr,
+    BLOCK_E: constexpr,
+    BLOCK_C: constexpr,
+) -> tensor:
+    """grad_x[row] = sum of value * grad_out[col] over the edges of a segment that arg_out[col] names."""
+    first, length, row, mine = segments_of(begin, end, row, count, longest, BLOCK_S)
+    c = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
+    acc = tl.zeros((BLOCK_S, BLOCK_E, BLOCK_C), ACC)
+    for chunk in range(0, tl.max(length, 0), BLOCK_E):
+        place = chunk + tl.arange(0, BLOCK_E)
+        valid = place[None, :] < length[:, None]
+        edge = first[:, None] + place[None, :]
+        where = tl.load(col + edge, valid, 0).to(tl.int64)[:, :, None] * C + c[None, None, :]
+        forward_edge = tl.load(perm + edge, valid, 0)
+        wanted = valid[:, :, None] & (c < C)[None, None, :]
+        hit = wanted & (tl.load(arg_out + where, wanted, -1) == forward_edge[:, :, None])
+        grad = tl.load(grad_out + where, hit, 0.0).to(ACC)  # few hit, and the others are not read
+        if value is not None:
+            weight = tl.load(value + forward_edge, valid, 0.0).to(ACC)
+            grad = tl.where(hit, grad * weight[:, :, None], 0.0)
+        acc += grad
+    where = row[:, None] * C + c[None, :]
+    tl.store(grad_x + where, tl.sum(acc, 1).to(grad_x.dtype.element_ty), mine[:, None] & (c < C)[None, :])
+
+
+class ExtremumKernels(SpmmKernels):
+    """Minimum and maximum; the backward gathers over the transpose, so that nothing is added up atomically."""
+
+    def spmm_extremum(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> tuple[Tensor, Tensor]:
+        x, value = x.contiguous(), None if value is None else value.contiguous()
+        sign, best = -1 if reduce == "min" else 1, _room(x, graph.num_rows, x.dtype)
+        self._best(graph, rows(graph, self.slice_edges), sign, graph.col, value, None, x, best)
+        if cut := hubs(graph, self.slice_edges):
+            partial, origin = _room(x, cut.slices.count, sums_in(x.dtype))
+            self._best(graph, cut.slices.apart, sign, graph.col, value, None, x, (partial, origin))
+            self._best(graph, cut.rows, sign, None, None, origin, partial, best)
+        return best
+
+    def spmm_extremum_backward(
+        self, graph: Graph, arg_out: Tensor, grad_out: Tensor, value: Tensor | None
+    ) -> Tensor:
+        grad_out, value = grad_out.contiguous(), None if value is None else value.contiguous()
+        width, sums, transpose = grad_out.size(1), sums_in(grad_out.dtype), graph.transpose
+        tile = fit(mean_degree(transpose), 1, width, TUNED["spmm_extremum"])
+        tensors = transpose.col, graph.perm, value, arg_out, grad_out
+
+        def run(segments: Segments, out: Tensor) -> None:
+            constants = {"C": width, "ACC": triton_type(sums), **tile.blocks("SEC")}
+            launch(
+                extremum_backward_kernel, tile.grid(segments.count, 1, width), segments, *tensors, out, **constants
+            )
+
+        grad_x = grad_out.new_empty(graph.num_cols, width)
+        run(rows(transpose, self.slice_edges), grad_x)
+        if cut := hubs(transpose, self.slice_edges):
+            partial = grad_out.new_empty(cut.slices.count, width, dtype=sums)
+            run(cut.slices.apart, partial)
+            self._sum(transpose, cut.rows, tile, (1, width), False, None, None, partial, grad_x)
+        return grad_x
+
+    def _best(
+        self,
+        graph: Graph,
+        segments: Segments,
+        sign: int,
+        col: Tensor | None,
+        value: Tensor | None,
+        origin: Tensor | None,
+        x: Tensor,
+        out: tuple[Tensor, Tensor],
+    ) -> None:
+        """The best of `segments`, which are of edges, or of slices of a hub where there is no col."""
+        width = x.size(1)
+        tile = tile_of(self.chosen("spmm_extremum", graph, width, x.dtype), graph, 1, width)
+        constants = {"C": width, "SIGN": sign, "ACC": triton_type(sums_in(x.dtype)), **tile.blocks("SEC")}
+        grid = tile.grid(segments.count, 1, width)
+        launch(extremum_kernel, grid, segments, col, value, origin, x, *out, **constants)
+
+
+def _room(x: Tensor, count: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """For the best entries of so many rows, and for the edges they came from."""
+    return x.new_empty(count, x.size(1), dtype=dtype), x.new_empty(count, x.size(1), dtype=torch.int32)

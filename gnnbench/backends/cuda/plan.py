@@ -1,0 +1,66 @@
+"""Segments of edges: rows, or slices of rows with many edges, found on the device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from gnnbench.graph import MAX_INT32, Graph
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Segment s is of the edges begin[s]:end[s], if they are not more than `longest`, and belongs to row[s]."""
+
+    begin: Tensor  # [S] int64
+    end: Tensor  # [S] int64
+    row: Tensor | None = None  # [S] int64; None where it is s itself
+    longest: int = MAX_INT32
+
+    @property
+    def count(self) -> int:
+        return self.begin.numel()
+
+    @property
+    def apart(self) -> Segments:
+        """The same, each belonging to itself: what kernels make of them are partial results."""
+        return replace(self, row=None)
+
+
+class Hubs(NamedTuple):
+    """The rows with many edges, and their slices in the order of rows and edges."""
+
+    slices: Segments  # of edges
+    begin: Tensor  # [S] int64: slices begin[s]:end[s] are of the same row as slice s
+    end: Tensor
+    rows: Segments  # of slices
+
+
+def rows(graph: Graph, longest: int) -> Segments:
+    """Every row that has at most `longest` edges."""
+    return Segments(graph.rowptr[:-1], graph.rowptr[1:], None, longest)
+
+
+def hubs(graph: Graph, longest: int) -> Hubs | None:
+    """The other rows, in slices of `longest` edges; made once; None if there is none."""
+    key = "hubs", longest
+    if key not in graph.plans:
+        with torch.inference_mode(False):
+            graph.plans[key] = _hubs(graph, longest)
+    found: Hubs | None = graph.plans[key]
+    return found
+
+
+def _hubs(graph: Graph, longest: int) -> Hubs | None:
+    hub = (graph.degree > longest).nonzero().flatten()
+    if not hub.numel():
+        return None
+    counts = (graph.degree[hub] + longest - 1) // longest
+    last = counts.cumsum(0)
+    row, begin, end = (each.repeat_interleave(counts) for each in (hub, last - counts, last))
+    first_edge = graph.rowptr[row] + (torch.arange(row.numel(), device=row.device) - begin) * longest
+    last_edge = torch.minimum(first_edge + longest, graph.rowptr[row + 1])
+    return Hubs(Segments(first_edge, last_edge, row), begin, end, Segments(last - counts, last, hub))

@@ -1,0 +1,119 @@
+"""Sums and means over the edges of every row."""
+
+from __future__ import annotations
+
+from math import prod
+
+import torch
+from torch import Tensor
+
+from gnnbench.backends.cuda._base import launch, sums_in, triton_type
+from gnnbench.backends.cuda._tile import Tile, channels_of, segments_of
+from gnnbench.backends.cuda._triton import constexpr, jit, tensor, tl
+from gnnbench.backends.cuda.choices import ChoosingKernels, tile_of
+from gnnbench.backends.cuda.plan import Segments, hubs, rows
+from gnnbench.graph import Graph
+
+
+@jit
+def sum_kernel(
+    begin: tensor,  # segments of edges, as `plan.Segments`
+    end: tensor,
+    row: tensor,
+    count: tensor,
+    longest: tensor,
+    rowptr: tensor,  # [N + 1] int64, for means
+    col: tensor,  # [E] int32, row of x that an edge takes; None for the edge itself
+    value: tensor,  # [E, H], or None for ones
+    x: tensor,  # [M, H, C]
+    out: tensor,  # [N, H, C]
+    H: constexpr,
+    C: constexpr,
+    MEAN: constexpr,
+    ACC: constexpr,
+    BLOCK_S: constexpr,
+    BLOCK_E: constexpr,
+    BLOCK_H: constexpr,
+    BLOCK_C: constexpr,
+) -> tensor:
+    """out[row] = sum of value * x[col] over the edges of a segment, or their mean."""
+    first, length, row, mine = segments_of(begin, end, row, count, longest, BLOCK_S)
+    h, channel, exists = channels_of(H, C, BLOCK_H, BLOCK_C)
+    # Every place of a chunk has its own sums, added up at the end: no exchange between lanes in the loop.
+    acc = tl.zeros((BLOCK_S, BLOCK_E, BLOCK_H, BLOCK_C), ACC)
+    for chunk in range(0, tl.max(length, 0), BLOCK_E):
+        place = chunk + tl.arange(0, BLOCK_E)
+        valid = place[None, :] < length[:, None]
+        edge = first[:, None] + place[None, :]
+        source = edge
+        if col is not None:
+            source = tl.load(col + edge, valid, 0).to(tl.int64)
+        wanted = valid[:, :, None, None] & exists[None, None, :, :]
+        message = tl.load(x + source[:, :, None, None] * (H * C) + channel[None, None, :, :], wanted, 0.0).to(ACC)
+        if value is not None:
+            weighed = valid[:, :, None] & (h < H)[None, None, :]
+            weight = tl.load(value + edge[:, :, None] * H + h[None, None, :], weighed, 0.0).to(ACC)
+            message *= weight[:, :, :, None]
+        acc += message
+    total = tl.sum(acc, 1)
+    if MEAN:
+        degree = tl.load(rowptr + row + 1, mine, 0) - tl.load(rowptr + row, mine, 0)
+        total /= tl.maximum(degree, 1).to(ACC)[:, None, None]
+    where = out + row[:, None, None] * (H * C) + channel[None, :, :]
+    tl.store(where, total.to(out.dtype.element_ty), mine[:, None, None] & exists[None, :, :])
+
+
+class SpmmKernels(ChoosingKernels):
+    """Sum and mean, by Triton or, where that was found faster, by cuSPARSE."""
+
+    def plan(self, graph: Graph) -> None:
+        hubs(graph, self.slice_edges)
+
+    def spmm(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> Tensor:
+        x, value = x.contiguous(), None if value is None else value.contiguous()
+        heads, mean = value.size(1) if value is not None and value.dim() == 2 else 1, reduce == "mean"
+        width = prod(x.shape[1:])
+        choice, shape = self.chosen("spmm", graph, width, x.dtype), (heads, width // max(heads, 1))
+        if choice["algorithm"] == "cusparse" and heads == 1:
+            out = _by_cusparse(graph, x.view(graph.num_cols, width), value)
+            return (out / graph.degree.clamp(min=1).unsqueeze(1) if mean else out).view(
+                graph.num_rows, *x.shape[1:]
+            )
+        out = x.new_empty(graph.num_rows, *x.shape[1:])
+        tile = tile_of(choice, graph, *shape)
+        self._sum(graph, rows(graph, self.slice_edges), tile, shape, mean, graph.col, value, x, out)
+        if cut := hubs(graph, self.slice_edges):
+            partial = x.new_empty(cut.slices.count, *x.shape[1:], dtype=sums_in(x.dtype))
+            self._sum(graph, cut.slices.apart, tile, shape, False, graph.col, value, x, partial)
+            self._sum(graph, cut.rows, tile, shape, mean, None, None, partial, out)
+        return out
+
+    def _sum(
+        self,
+        graph: Graph,
+        segments: Segments,
+        tile: Tile,
+        shape: tuple[int, int],
+        mean: bool,
+        col: Tensor | None,
+        value: Tensor | None,
+        x: Tensor,
+        out: Tensor,
+    ) -> None:
+        """Sum over `segments`, which are of edges, or of slices of a hub where there is no col."""
+        constants = {"H": shape[0], "C": shape[1], "MEAN": mean, "ACC": triton_type(sums_in(x.dtype))}
+        grid = tile.grid(segments.count, *shape)
+        launch(sum_kernel, grid, segments, graph.rowptr, col, value, x, out, **constants, **tile.blocks())
+
+
+def _by_cusparse(graph: Graph, x: Tensor, value: Tensor | None) -> Tensor:
+    """Sums by what torch calls for sparse matrices; what it needs beside col stays on the graph."""
+    key = "cusparse", x.dtype
+    if key not in graph.plans:
+        with torch.inference_mode(False):
+            graph.plans[key] = graph.rowptr.int(), x.new_ones(graph.num_edges)
+    rowptr, ones = graph.plans[key]
+    value = ones if value is None else value
+    size = graph.num_rows, graph.num_cols
+    product: Tensor = torch.sparse_csr_tensor(rowptr, graph.col, value, size, check_invariants=False) @ x
+    return product

@@ -1,0 +1,22 @@
+"""The CUDA kernels as tests run them: on a GPU where there is one, elsewhere in Triton's interpreter."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from gnnbench.backends.cuda import CudaKernels, _triton
+from gnnbench.graph import Graph
+from tests import graphs
+
+DEVICE = torch.device(CudaKernels.device_type)
+KERNELS = CudaKernels(slice_edges=24)  # so that the zoo's hubs are cut
+TOLERANCE = {torch.float64: 1e-13, torch.float32: 3e-6, torch.float16: 2e-3, torch.bfloat16: 1e-2}
+
+needs_triton = pytest.mark.skipif(bool(_triton.MISSING), reason=f"Triton is not installed: {_triton.MISSING}")
+
+
+def graph(name: str) -> Graph:
+    """A graph of the zoo."""
+    edge_index, rows, cols = graphs.zoo()[name]
+    return Graph.from_edge_index(edge_index.to(DEVICE), rows, cols, KERNELS)
