@@ -1,22 +1,63 @@
-"""GraphCache: the Graph of an adjacency that a program passes around, found by the tensor itself."""
+"""GraphCache: the Graph of an adjacency that a program passes around, found by the adjacency itself."""
 
 from __future__ import annotations
 
 import itertools
 import threading
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
-from torch.utils.weak import WeakTensorKeyDictionary
+from torch.utils.weak import WeakIdRef, WeakTensorKeyDictionary
+from torch_geometric.typing import SparseTensor
 
 from gnnbench.graph import Graph, Layout, rows_of
+
+Adjacency: TypeAlias = Any  # Tensor, EdgeIndex or SparseTensor
+MAX_PARTS = 16  # of one tensor are remembered, for batches may be cut out of it without end
+
+
+def is_sparse(adjacency: Adjacency) -> bool:
+    """Whether it is a sparse matrix, whose rows are destinations, rather than indices."""
+    return isinstance(adjacency, SparseTensor) or adjacency.layout != torch.strided
+
+
+def num_edges(adjacency: Adjacency) -> int:
+    if isinstance(adjacency, SparseTensor):
+        return int(adjacency.nnz())
+    return adjacency._nnz() if is_sparse(adjacency) else adjacency.size(-1)
+
+
+def values(adjacency: Adjacency) -> Tensor | None:
+    """What a sparse matrix holds at its entries [E]; None for a SparseTensor that has none."""
+    if isinstance(adjacency, SparseTensor):
+        value: Tensor | None = adjacency.storage.value()
+        return value
+    return adjacency._values() if adjacency.layout == torch.sparse_coo else adjacency.values()
+
+
+def owner(adjacency: Adjacency) -> Tensor:
+    """The tensor that an adjacency lives and dies with; views are made anew for every call, their base is not."""
+    if isinstance(adjacency, SparseTensor):
+        return adjacency.storage.col()
+    base = adjacency._base if type(adjacency) is Tensor else None
+    return adjacency if base is None else base
+
+
+def part(adjacency: Adjacency) -> Any:
+    """What tells adjacencies of one owner apart."""
+    if isinstance(adjacency, SparseTensor):
+        return WeakIdRef(adjacency.storage.rowptr())
+    if is_sparse(adjacency):
+        return None
+    return adjacency.storage_offset(), adjacency.size(), adjacency.stride()
 
 
 class _Shape(NamedTuple):
     num_rows: int
     num_cols: int
     reverse: bool
+    part: Any  # which part of its owner an adjacency is
 
 
 class _Entry:
@@ -41,22 +82,23 @@ class GraphCache:
     def __init__(self, layout: Layout, max_bytes: int) -> None:
         self.layout, self.max_bytes = layout, max_bytes
         self.found = self.built = 0
-        self._entries: Any = WeakTensorKeyDictionary()  # tensor -> {_Shape: _Entry}
+        self._entries: Any = WeakTensorKeyDictionary()  # owner -> {_Shape: _Entry}
         self._clock = itertools.count()
         self._lock = threading.RLock()
 
-    def graph(self, adjacency: Tensor, num_rows: int, num_cols: int, *, reverse: bool = False) -> Graph:
+    def graph(self, adjacency: Adjacency, num_rows: int, num_cols: int, *, reverse: bool = False) -> Graph:
         """The Graph of `adjacency`, kept until the tensor is edited or freed.
 
         Args:
-            adjacency: `edge_index` [2, E] (source, destination), or a sparse tensor in COO, CSR or CSC whose
-                rows are destinations.
+            adjacency: `edge_index` [2, E] (source, destination); a sparse matrix of torch in COO, CSR or CSC or of
+                torch_sparse, whose rows are destinations; or `index` [E], the destinations of edges that are each
+                a source of its own.
             num_rows: destinations.
             num_cols: sources.
             reverse: `edge_index` holds (destination, source), PyG's `flow="target_to_source"`.
 
         Returns:
-            A Graph whose `edge_id` is each edge's position in `edge_index`, or among a sparse tensor's values.
+            A Graph whose `edge_id` is each edge's position in `edge_index`, or among a sparse matrix's values.
 
         Raises:
             GraphError: an index out of range, or a wrong shape or type.
@@ -65,22 +107,30 @@ class GraphCache:
         if found is not None:
             return found
         versions, edge_index = _versions(adjacency), _edge_index(adjacency)
-        graph = Graph.from_edge_index(
-            edge_index.flip(0) if reverse else edge_index, num_rows, num_cols, layout=self.layout
-        )
+        if adjacency.dim() == 1 and _rises(edge_index[1], num_rows):
+            rowptr = torch._convert_indices_from_coo_to_csr(edge_index[1], num_rows)
+            graph = Graph(rowptr, edge_index[0].int(), num_cols, None, self.layout)
+        else:
+            edge_index = edge_index.flip(0) if reverse else edge_index
+            graph = Graph.from_edge_index(edge_index, num_rows, num_cols, layout=self.layout)
         with self._lock:
             self.built += 1
             if versions:
                 entry = _Entry(graph, versions, next(self._clock))
-                self._entries.setdefault(adjacency, {})[_Shape(num_rows, num_cols, reverse)] = entry
+                shape = _Shape(num_rows, num_cols, reverse, part(adjacency))
+                shapes = self._entries.setdefault(owner(adjacency), {})
+                shapes[shape] = entry
+                if len(shapes) > MAX_PARTS:
+                    del shapes[next(iter(shapes))]
                 self._forget_oldest()
         return graph
 
-    def find(self, adjacency: Tensor, num_rows: int, num_cols: int, *, reverse: bool = False) -> Graph | None:
+    def find(self, adjacency: Adjacency, num_rows: int, num_cols: int, *, reverse: bool = False) -> Graph | None:
         """The same, or None where it would have to be built."""
         versions = _versions(adjacency)
+        shape = _Shape(num_rows, num_cols, reverse, part(adjacency))
         with self._lock:
-            entry = self._entries.get(adjacency, {}).get(_Shape(num_rows, num_cols, reverse))
+            entry = self._entries.get(owner(adjacency), {}).get(shape)
             if entry is None or not versions or entry.versions != versions:
                 return None
             self.found += 1
@@ -114,28 +164,42 @@ class GraphCache:
             excess -= shapes.pop(shape).graph.nbytes
 
 
-def _versions(adjacency: Tensor) -> tuple[int, ...]:
+def _versions(adjacency: Adjacency) -> tuple[int, ...]:
     """Version counters of the tensor and its parts; none for inference tensors, whose edits go unnoticed."""
-    parts = adjacency, *_indices(adjacency)
+    parts = owner(adjacency), *_indices(adjacency)
     return () if any(part.is_inference() for part in parts) else tuple(part._version for part in parts)
 
 
-def _indices(adjacency: Tensor) -> tuple[Tensor, ...]:
-    """The tensors that hold the edges: of a sparse tensor, or inside PyG's EdgeIndex."""
+def _indices(adjacency: Adjacency) -> tuple[Tensor, ...]:
+    """The tensors that hold the edges: of a sparse matrix, or inside PyG's EdgeIndex."""
+    if isinstance(adjacency, SparseTensor):
+        return adjacency.storage.rowptr(), adjacency.storage.col()
     if adjacency.layout == torch.sparse_csr:
         return adjacency.crow_indices(), adjacency.col_indices()
     if adjacency.layout == torch.sparse_csc:
         return adjacency.ccol_indices(), adjacency.row_indices()
     if adjacency.layout == torch.sparse_coo:
         return (adjacency._indices(),)
-    return (adjacency if type(adjacency) is Tensor else getattr(adjacency, "_data", adjacency),)
+    data: Any = adjacency if type(adjacency) is Tensor else getattr(adjacency, "_data", adjacency)
+    return (data,)
 
 
-def _edge_index(adjacency: Tensor) -> Tensor:
-    """(source, destination) of every edge, in the order of `edge_index` or of a sparse tensor's values."""
+def _edge_index(adjacency: Adjacency) -> Tensor:
+    """(source, destination) of every edge, in the order of `edge_index` or of a sparse matrix's values."""
     parts = _indices(adjacency)
     if len(parts) == 1:
-        return parts[0].flip(0) if adjacency.is_sparse else parts[0]
+        only = parts[0]
+        if only.dim() == 1:
+            return torch.stack([torch.arange(only.numel(), device=only.device), only])
+        return only.flip(0) if is_sparse(adjacency) else only
     starts, others = (part.long() for part in parts)
     expanded = rows_of(starts, others.numel())
-    return torch.stack([others, expanded] if adjacency.layout == torch.sparse_csr else [expanded, others])
+    by_column = not isinstance(adjacency, SparseTensor) and adjacency.layout == torch.sparse_csc
+    return torch.stack([expanded, others] if by_column else [others, expanded])
+
+
+def _rises(index: Tensor, num_rows: int) -> bool:
+    """Whether rows come in order and within range, so that there is nothing to sort."""
+    if not index.numel():
+        return True
+    return bool(index[0] >= 0) and bool(index[-1] < num_rows) and not bool((index[1:] < index[:-1]).any())

@@ -225,6 +225,16 @@ class Graph(Handled):
         return found
 
     @kept
+    def edge_place(self) -> Tensor | None:
+        """[E] int32: where each edge of `edge_index` stands here, the inverse of `edge_id`."""
+        return None if self.edge_id is None else _inverse(self.edge_id)
+
+    @kept
+    def looped_edge_place(self) -> Tensor:
+        """[E'] int64: where in `with_self_loops` are the edges in the order of PyG, which puts loops last."""
+        return self.looped_edge_id.argsort()
+
+    @kept
     def gcn_scale(self) -> Tensor:
         """[N] float64: degree^-1/2, zero for an isolated node (Kipf & Welling 2017, equation 2)."""
         scale = self.degree.double().pow(-0.5)
@@ -237,6 +247,12 @@ class Graph(Handled):
             raise GraphError("the Graph's rowptr, col or num_cols was replaced; build a new Graph instead")
         if [rowptr._version, col._version] != versions:
             raise GraphError("the Graph's rowptr or col was edited in place; build a new Graph instead")
+
+
+def _inverse(order: Tensor) -> Tensor:
+    inverse = torch.empty_like(order)
+    inverse[order.long()] = torch.arange(order.numel(), dtype=order.dtype, device=order.device)
+    return inverse
 
 
 def _check_size(num_rows: int, num_cols: int, num_edges: int) -> None:

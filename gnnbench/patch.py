@@ -13,6 +13,7 @@ import torch_geometric.nn
 from torch.nn import Module
 
 from gnnbench import backends, convs, dropin
+from gnnbench.dropin import functions
 from gnnbench.dropin.status import TALLY, Status
 from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
 
@@ -40,12 +41,14 @@ _engines: dict[str, dropin.Engine] = {}
 def patch_pyg(backend: str = "auto", convs: Sequence[str] | None = None, strict: bool = False) -> None:
     """Run the convs of all PyG models of this process on our kernels, until `unpatch_pyg()`.
 
+    So do calls of `torch_geometric.utils.softmax` and `spmm`, by whatever module holds them under these names.
+
     What cannot be computed exactly runs PyG's own code; `patch_status()` says what and why. Called again, the last
     call's arguments hold.
 
     Args:
         backend: "auto" (by the device of the tensors), "isplib", or another name with kernels.
-        convs: names of PyG classes, such as ["GCNConv"]; None for all.
+        convs: names of PyG's classes and functions, such as ["GCNConv", "softmax"]; None for all.
         strict: raise UnsupportedOp instead of running PyG's own code.
 
     Raises:
@@ -113,7 +116,7 @@ def accelerate(model: M, backend: str = "auto", convs: Sequence[str] | None = No
 def patch_status() -> Status:
     """What is patched, what ran accelerated, what PyG ran itself and why, and the memory of Graphs."""
     ran, declined = TALLY.counts()
-    graphs = [cache for engine in [*_engines.values()] for _, cache in engine.on.values()]
+    graphs = [cache for engine in [*_engines.values()] for _, cache in engine.by_device.values()]
     return Status(
         patched=tuple(sorted(_current.names)),
         accelerated=ran,
@@ -127,7 +130,7 @@ def patch_status() -> Status:
 
 
 def _setting(backend: str, names: Sequence[str] | None, strict: bool) -> _Setting:
-    known = convs.table()
+    known = _targets()
     for name in names or ():
         if name not in known:
             raise ConfigError(f"unknown conv {name!r}{did_you_mean(name, known)}")
@@ -175,34 +178,37 @@ def _enter(setting: _Setting, *, base: bool = False) -> None:
     with _lock:
         if base:
             _base = setting
+            functions.find_holders()
         else:
             _nested.append(setting)
         _apply()
 
 
 def _apply() -> None:
-    """Let the classes be as the innermost setting says."""
+    """Let classes and modules be as the innermost setting says."""
     global _current
     _current = _nested[-1] if _nested else _base
-    for name in convs.table():
-        kind = _kind(name)
-        wanted = _stand_in(kind) if name in _current.names else dropin.forward_of(kind).original
-        if vars(kind)["forward"] is not wanted:
-            kind.forward = wanted
-
-
-def _kind(name: str) -> Any:
-    return getattr(torch_geometric.nn, name)
+    for name, target in _targets().items():
+        ours, pygs = _replacement(target), target.original
+        wanted, other = (ours, pygs) if name in _current.names else (pygs, ours)
+        for owner in target.owners():
+            if vars(owner).get(target.attribute) is other:
+                setattr(owner, target.attribute, wanted)
 
 
 @functools.cache
-def _stand_in(kind: Any) -> Any:
-    forward = dropin.forward_of(kind)
+def _targets() -> dict[str, dropin.StandIn]:
+    """What can be replaced, by the names that users give it."""
+    forwards = {name: dropin.forward_of(getattr(torch_geometric.nn, name)) for name in convs.table()}
+    return {**forwards, **functions.TABLE}
 
-    def run(conv: Any, *args: Any, **kwargs: Any) -> Any:
+
+@functools.cache
+def _replacement(target: dropin.StandIn) -> Any:
+    def run(*args: Any, **kwargs: Any) -> Any:
         setting = _current
-        if setting.engine is None:  # unpatched while this call was on its way
-            return forward.original(conv, *args, **kwargs)
-        return forward(setting.engine, setting.strict, conv, *args, **kwargs)
+        if setting.engine is None or target.name not in setting.names:  # held by who else than its owners
+            return target.original(*args, **kwargs)
+        return target(setting.engine, setting.strict, *args, **kwargs)
 
-    return dropin.replacement(forward.original, run)
+    return dropin.replacement(target.original, run)

@@ -139,6 +139,7 @@ def test_torch_is_imported_in_functions_only(path: Path) -> None:
                 "datasets/",
                 "backends/pyg",
                 "bench/peers.py",
+                "adjacency.py",
                 "dropin/",
                 "patch.py",
                 "environment.py",

@@ -33,7 +33,8 @@ def weight(graph: Graph, edge_weight: Tensor) -> Tensor:
 
 def in_rows(graph: Graph, value: Tensor) -> Tensor:
     """A tensor over the edges of `edge_index` in the order of `graph.col`."""
-    return value if graph.edge_id is None else value.index_select(0, graph.edge_id)
+    ordered: Tensor = value if graph.edge_id is None else _Ordered.apply(value, graph, True)
+    return ordered
 
 
 def with_loops(graph: Graph, value: Tensor, fill: float | str | Tensor, *, by_source: bool = False) -> Tensor:
@@ -63,5 +64,23 @@ def with_remaining_loops(graph: Graph, weight: Tensor, fill: float) -> Tensor:
 
 def in_edge_index(graph: Graph, value: Tensor, *, looped: bool) -> Tensor:
     """The way back: from the order of rows to PyG's, in which added loops follow the other edges."""
-    edge_id = graph.looped_edge_id if looped else graph.edge_id
-    return value if edge_id is None else value.index_select(0, edge_id.argsort())
+    if looped:
+        return value.index_select(0, graph.looped_edge_place)
+    ordered: Tensor = value if graph.edge_id is None else _Ordered.apply(value, graph, False)
+    return ordered
+
+
+class _Ordered(torch.autograd.Function):
+    """Edges in the order of rows or the way back, each of which is the other's gradient: nothing is scattered."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, graph: Graph, rows: bool) -> Tensor:
+        ctx.how = graph, rows
+        order = graph.edge_id if rows else graph.edge_place
+        assert order is not None
+        return value.index_select(0, order)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        graph, rows = ctx.how
+        return _Ordered.apply(grad, graph, not rows), None, None

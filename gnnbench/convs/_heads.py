@@ -46,4 +46,9 @@ def finish(conv: MessagePassing, out: Tensor, x: Tensor | None) -> Tensor:
     out = joined(conv, out)
     if conv.res is not None and x is not None:
         out = out + conv.res(x)
-    return out if conv.bias is None else out + conv.bias
+    return owned(out) if conv.bias is None else out + conv.bias
+
+
+def owned(out: Tensor) -> Tensor:
+    """A copy of what a backward needs unchanged, for callers may edit results in place."""
+    return out.clone() if out.requires_grad else out

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import AGNNConv
 
-from gnnbench.convs import _checks, _edges, _graph
+from gnnbench.convs import _checks, _edges, _graph, _heads
 from gnnbench.graph import Graph
 from gnnbench.ops.attention import dot_attention
 from gnnbench.ops.kernels import Kernels
@@ -26,4 +26,5 @@ def forward(conv: AGNNConv, kernels: Kernels, rewrites: frozenset[str], x: Tenso
     """Output [N, F] of features x [N, F]."""
     value = _edges.single(conv, x).unsqueeze(1)  # one head
     key = F.normalize(value, dim=-1)
-    return dot_attention(kernels, _graph.adjacency(conv, graph), conv.beta * key, key, value).squeeze(1)
+    out = dot_attention(kernels, _graph.adjacency(conv, graph), conv.beta * key, key, value)
+    return _heads.owned(out).squeeze(1)

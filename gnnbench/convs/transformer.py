@@ -67,7 +67,7 @@ def forward(
 
 def _with_root(conv: TransformerConv, out: Tensor, x: Tensor) -> Tensor:
     if not conv.root_weight:
-        return out
+        return _heads.owned(out)
     root = conv.lin_skip(x)
     if conv.lin_beta is None:
         return out + root

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 from torch_geometric import EdgeIndex
+from torch_geometric.nn import GINConv, SAGEConv
+from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import add_self_loops, remove_self_loops
 
+from gnnbench.adjacency import Adjacency, is_sparse, num_edges, values
+from gnnbench.dropin import cost
 from gnnbench.errors import GnnbenchError, GraphError, UnsupportedOp
 
 SPARSE = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
 PLAIN = (Tensor, Parameter)
+VALUELESS = SAGEConv, GINConv  # which ignore what a SparseTensor holds
 
 
 class Declined(GnnbenchError):
@@ -24,7 +30,7 @@ class Call(NamedTuple):
     """A call over `num_rows` destinations and `num_cols` sources."""
 
     x: Tensor | tuple[Tensor, Tensor | None]
-    adjacency: Tensor
+    adjacency: Adjacency
     num_rows: int
     num_cols: int
     options: dict[str, Any]  # the other arguments, without those that are None
@@ -34,10 +40,6 @@ class Call(NamedTuple):
         """Features of the nodes that send messages."""
         return self.x if isinstance(self.x, Tensor) else self.x[0]
 
-    @property
-    def num_edges(self) -> int:
-        return self.adjacency._nnz() if self.adjacency.layout in SPARSE else self.adjacency.size(1)
-
 
 def reason(error: GnnbenchError) -> str:
     """One sentence for the status, without figures that differ from call to call."""
@@ -46,22 +48,28 @@ def reason(error: GnnbenchError) -> str:
     return "edge_index does not fit the node features" if isinstance(error, GraphError) else str(error)
 
 
-def read(conv: Any, names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+def named(names: Sequence[str], args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a function of these parameters by name, without those that are None."""
+    options = dict(zip(names, args, strict=False)) | kwargs
+    if len(options) != len(args) + len(kwargs) or not options.keys() <= {*names}:
+        raise Declined("its arguments do not fit its signature")
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def read(conv: Any, names: Sequence[str], args: Sequence[Any], kwargs: dict[str, Any]) -> Call:
     """The call of a conv, whose parameters are `names` after `self`.
 
     Raises:
         Declined: PyG has to run it, or to raise its own error.
     """
-    options = dict(zip(names, args, strict=False)) | kwargs
-    if len(options) != len(args) + len(kwargs) or not options.keys() <= {*names}:
-        raise Declined("its arguments do not fit its signature")
-    options = {name: value for name, value in options.items() if value is not None}
+    options = named(names, args, kwargs)
     x, adjacency, size = (options.pop(name, None) for name in ("x", "edge_index", "size"))
     sources, destinations = x if isinstance(x, (tuple, list)) and len(x) == 2 else (x, x)
-    if why := _surroundings() or _wrong_features(sources, destinations) or _wrong_adjacency(conv, adjacency):
+    if why := surroundings() or _wrong_features(sources, destinations) or _wrong_adjacency(conv, adjacency):
         raise Declined(why)
     asked_sizes = [tuple(size)] if size is not None else []
-    if adjacency.layout in SPARSE:
+    sparse = is_sparse(adjacency)
+    if sparse:
         asked_sizes.append((adjacency.size(1), adjacency.size(0)))
     elif isinstance(adjacency, EdgeIndex) and adjacency.sparse_size() != (None, None):
         asked_sizes.append(adjacency.sparse_size())
@@ -70,20 +78,25 @@ def read(conv: Any, names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[
     num_rows = num_rows if destinations is None else destinations.size(0)
     if any(asked != (num_cols, num_rows) for asked in asked_sizes):
         raise Declined("the sizes of node features and adjacency differ")
-    if conv.flow != "source_to_target" and (adjacency.layout in SPARSE or destinations is not sources):
+    if conv.flow != "source_to_target" and (sparse or destinations is not sources):
         raise Declined("flow='target_to_source' beside a sparse adjacency or a pair of node features")
     asked = Call(
         sources if destinations is sources else (sources, destinations), adjacency, num_rows, num_cols, options
     )
     for name in options.keys() & {"edge_weight", "edge_attr"}:
-        if adjacency.layout in SPARSE or not _over_edges(options[name], asked):
+        if sparse or not _over_edges(options[name], asked):
             raise Declined(f"{name} is not a dense tensor over the entries of edge_index, of the same type as x")
     return asked
 
 
-def width(conv: Any, x: Tensor) -> int:
-    """The fewest channels that PyG could gather for each edge."""
-    return min(x.size(1), getattr(conv, "heads", 1) * getattr(conv, "out_channels", x.size(1)))
+def price(conv: Any, asked: Call) -> cost.Price:
+    """What the Graph of a call costs and saves, by the fewest channels that PyG could gather for each edge."""
+    edges, x = num_edges(asked.adjacency), asked.sources
+    if is_sparse(asked.adjacency) and conv.fuse and not hasattr(conv, "add_self_loops"):
+        return cost.of_products(edges)
+    return cost.of_messages(
+        edges, min(x.size(1), getattr(conv, "heads", 1) * getattr(conv, "out_channels", x.size(1)))
+    )
 
 
 def returned_edges(conv: Any, asked: Call) -> Tensor:
@@ -95,13 +108,21 @@ def returned_edges(conv: Any, asked: Call) -> Tensor:
     return edge_index
 
 
-def sparse_values(conv: Any, adjacency: Tensor) -> Tensor | None:
+def sparse_weight(conv: Any, adjacency: Adjacency) -> Tensor | None:
     """The weights in a sparse adjacency; None if all are one, and those of added loops too."""
-    values = adjacency._values() if adjacency.layout == torch.sparse_coo else adjacency.values()
-    return None if not getattr(conv, "improved", False) and bool((values == 1).all()) else values
+    weight, improved = values(adjacency), getattr(conv, "improved", False)
+    if isinstance(adjacency, SparseTensor) and isinstance(conv, VALUELESS):
+        return None
+    if weight is None:
+        return (
+            adjacency.storage.col().new_ones(num_edges(adjacency), dtype=conv.lin.weight.dtype)
+            if improved
+            else None
+        )
+    return None if not improved and bool((weight == 1).all()) else weight
 
 
-def _surroundings() -> str | None:
+def surroundings() -> str | None:
     """What is going on around the call that our ops could not take part in."""
     if torch.jit.is_tracing():
         return "torch.jit is tracing"
@@ -112,6 +133,24 @@ def _surroundings() -> str | None:
     if torch.autograd.forward_ad._current_level >= 0:
         return "forward-mode differentiation is on"
     return "a torch dispatch mode is active" if torch._C._len_torch_dispatch_stack() else None
+
+
+def wrong_matrix(matrix: Any) -> str | None:
+    """What keeps a sparse matrix from being a Graph with values."""
+    if type(matrix) is SparseTensor:
+        value = values(matrix)
+    elif type(matrix) is not Tensor or matrix.layout not in SPARSE:
+        return f"the adjacency is of type {type(matrix).__name__}"
+    elif matrix.layout == torch.sparse_coo and not matrix.is_coalesced():
+        return "a sparse adjacency that is not coalesced"
+    elif matrix.dim() != 2:
+        return "a sparse adjacency that is no matrix"
+    else:
+        value = values(matrix)
+    if value is not None and value.dim() != 1:
+        return "a sparse adjacency whose entries are not numbers"
+    gradient = matrix.requires_grad if isinstance(matrix, Tensor) else value is not None and value.requires_grad
+    return "a sparse adjacency that requires a gradient" if gradient else None
 
 
 def _wrong_features(sources: Any, destinations: Any) -> str | None:
@@ -126,19 +165,16 @@ def _wrong_features(sources: Any, destinations: Any) -> str | None:
 
 
 def _wrong_adjacency(conv: Any, adjacency: Any) -> str | None:
-    if type(adjacency) is not Tensor and type(adjacency) is not EdgeIndex:
-        return f"the adjacency is of type {type(adjacency).__name__}"
     if isinstance(adjacency, EdgeIndex) and conv.SUPPORTS_FUSED_EDGE_INDEX and adjacency.is_sorted_by_col:
         return "PyG has a product of its own for a sorted EdgeIndex"
-    if adjacency.layout not in SPARSE:
+    if type(adjacency) is EdgeIndex or (type(adjacency) is Tensor and not is_sparse(adjacency)):
         fits = adjacency.dtype == torch.int64 and adjacency.dim() == 2 and adjacency.size(0) == 2
         return None if fits else "edge_index is not a tensor [2, E] of 64-bit integers"
-    if adjacency.dim() != 2 or adjacency.dense_dim():
-        return "a sparse adjacency whose entries are not numbers"
-    if adjacency.requires_grad:
-        return "a sparse adjacency that requires a gradient"
-    if adjacency.layout == torch.sparse_coo and not adjacency.is_coalesced():
-        return "a sparse adjacency that is not coalesced"
+    if why := wrong_matrix(adjacency):
+        return why
+    if isinstance(adjacency, SparseTensor):
+        features = hasattr(conv, "lin_edge") and values(adjacency) is not None
+        return "a SparseTensor whose values are edge features" if features else None
     if adjacency.layout == torch.sparse_csc and (hasattr(conv, "add_self_loops") or not conv.fuse):
         return "PyG does not take CSC here"
     return None
@@ -150,6 +186,6 @@ def _over_edges(value: Any, asked: Call) -> bool:
         type(value) in PLAIN
         and value.layout == torch.strided
         and value.dim() in (1, 2)
-        and value.size(0) == asked.num_edges
+        and value.size(0) == num_edges(asked.adjacency)
         and (value.dtype, value.device) == (x.dtype, x.device)
     )
