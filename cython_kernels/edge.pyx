@@ -32,13 +32,19 @@ def sddmm(uintptr_t rowptr, uintptr_t col, uintptr_t a, uintptr_t b, uintptr_t o
         run_rows(kernel_for(sddmm_kernels, isa, is_double, width), &task, task.rowptr, rows, heads * width, threads)
 
 
+cdef int64_t per_row(const softmax_task *task, int64_t rows) noexcept nogil:
+    # Scores of a row on average: vectors longer than that spend their time on lanes that stay empty.
+    return task.rowptr[rows] * task.heads // max(rows, 1)
+
+
 def softmax(uintptr_t rowptr, uintptr_t score, uintptr_t out, int64_t rows, int64_t heads, bint is_double, int isa,
             int threads):
     cdef softmax_task task
     task.rowptr, task.in_, task.out = <const int64_t *>rowptr, <const void *>score, <void *>out
     task.grad, task.heads = NULL, heads
     with nogil:
-        run_rows(kernel_for(softmax_kernels, isa, is_double, 16), &task, task.rowptr, rows, 4 * heads, threads)
+        run_rows(kernel_for(softmax_kernels, isa, is_double, per_row(&task, rows)), &task, task.rowptr, rows,
+                 4 * heads, threads)
 
 
 def softmax_backward(uintptr_t rowptr, uintptr_t alpha, uintptr_t grad, uintptr_t out, int64_t rows, int64_t heads,
@@ -47,5 +53,5 @@ def softmax_backward(uintptr_t rowptr, uintptr_t alpha, uintptr_t grad, uintptr_
     task.rowptr, task.in_, task.out = <const int64_t *>rowptr, <const void *>alpha, <void *>out
     task.grad, task.heads = <const void *>grad, heads
     with nogil:
-        run_rows(kernel_for(softmax_backward_kernels, isa, is_double, 16), &task, task.rowptr, rows, 2 * heads,
-                 threads)
+        run_rows(kernel_for(softmax_backward_kernels, isa, is_double, per_row(&task, rows)), &task, task.rowptr, rows,
+                 2 * heads, threads)
