@@ -19,7 +19,7 @@ CROWDED = ["self loops", "duplicates", "symmetric", "hub", "wide", "tall", "powe
 
 @pytest.fixture
 def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks of four columns, or of two for sums over two lines, used however few edges share one."""
+    """Blocks of four columns, or of two for most sums over two lines, used however few edges share one."""
     monkeypatch.setattr(choices, "L2_BYTES", 1e-9)
     monkeypatch.setattr(choices, "SHIFT", 2)
     monkeypatch.setattr(choices, "EDGES_PER_BLOCK", 0.01)
@@ -35,8 +35,8 @@ def test_sum_and_mean(level: int, graph_name: str, width: int, dtype: torch.dtyp
     x = normal(graph.num_cols, width, dtype=dtype)
     for value, reduce in itertools.product((None, normal(graph.num_edges, dtype=dtype)), ("sum", "mean")):
         check(kernels.spmm(graph, x, value, reduce), Kernels().spmm(graph, *double(x, value), reduce))
-    columns = 4 if width == 5 else 2
-    assert len(graph.plans["blocks", columns // 2].start) == -(-graph.num_cols // columns)
+    shift = 2 if width == 5 else kernels.pair_shift(graph)
+    assert len(graph.plans["blocks", shift].start) == -(-graph.num_cols >> shift)
 
 
 @over_dtypes
@@ -128,6 +128,7 @@ def test_sparse_rows_are_not_worth_a_plan(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(choices, "SHIFT", 2)
     for name in graphs.NAMES:
         graph = graphs.graph(name)
-        isplib.IsplibKernels().plan(graph)
+        kernels = isplib.IsplibKernels()
+        kernels.plan(graph)
         crowded = graph.num_edges >= choices.EDGES_PER_BLOCK * graph.num_rows * -(-graph.num_cols // 4) > 0
-        assert (("blocks", 1) in graph.plans) == crowded
+        assert (("blocks", kernels.pair_shift(graph)) in graph.plans) == crowded

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from gnnbench.backends import isplib
+from gnnbench.backends.isplib import choices
 from gnnbench.ops.kernels import Kernels
 from tests import graphs
 from tests.test_kernels import check, normal
@@ -63,3 +64,16 @@ def test_small_work_takes_one_thread() -> None:
         graph = graphs.graph(name)
         first = isplib.IsplibKernels(threads=2).chosen("spmm", graph, 4, torch.float32)
         assert first == {"algorithm": "row", "prefetch": 0, "threads": 1}
+
+
+@pytest.mark.parametrize(("edges", "shift"), [(20_000, 9), (100_000, 8)])
+def test_one_block_serves_sums_sooner_than_extrema(
+    monkeypatch: pytest.MonkeyPatch, edges: int, shift: int
+) -> None:
+    monkeypatch.setattr(choices, "L2_BYTES", 25_600)
+    monkeypatch.setattr(choices, "SHIFT", 9)
+    kernels, graph = isplib.IsplibKernels(threads=1), graphs.power_law(500, edges)
+    x = normal(500, 64, dtype=torch.float32)  # five caches; sums and extrema begin at 2.6 and 13.8, or 1.3 and 3.6
+    assert kernels.chosen("spmm", graph, 64, x.dtype) == {"algorithm": "blocked", "shift": shift}
+    by_row = kernels.chosen("spmm_extremum", graph, 64, x.dtype)["algorithm"] == "row"
+    assert by_row == (edges == 20_000)

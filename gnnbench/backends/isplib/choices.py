@@ -30,6 +30,8 @@ SHIFT = min(16, int(log2(L2_BYTES / 2 / LINE_BYTES)))  # of blocks whose tile ta
 FAR = (
     64  # caches of features, per block of a row and edge, from which on blocks gain (measured on Sapphire Rapids)
 )
+NEAR = 8  # times FAR, for extrema of a graph in one block, which packing alone serves little
+SPARSE = 128  # edges per row, below which sums are faster in one block that fills the cache than in two
 PREFETCH = (0, 8, 16, 32)  # edges between a prefetch and its use
 BF16_TILE = 32  # features in a line
 EDGES_PER_SOURCE = 16  # below which converting features to bf16 costs more than gathering them saves
@@ -65,16 +67,20 @@ class ChoosingKernels(BaseKernels):
     def _heuristic(self, op: str, graph: Graph, width: int, dtype: torch.dtype) -> Choice:
         caches = graph.num_cols * width * dtype.itemsize / L2_BYTES
         # Every row pays for every block, which is worth the more the farther its features are.
-        if worth_blocks(graph) and caches > 1 + FAR * graph.num_rows * blocks(graph, SHIFT) / graph.num_edges:
+        far = FAR if op == "spmm" or blocks(graph, SHIFT) > 1 else NEAR * FAR
+        if worth_blocks(graph) and caches > 1 + far * graph.num_rows * blocks(graph, SHIFT) / graph.num_edges:
             two = op == "spmm" and width * dtype.itemsize > LINE_BYTES
-            return {"algorithm": "blocked", "shift": self.pair_shift if two else SHIFT}
+            return {"algorithm": "blocked", "shift": self.pair_shift(graph) if two else SHIFT}
         alone = (graph.num_edges + graph.num_rows) * width < TEAM_WORK
         return {"algorithm": "row", "prefetch": 16 if caches > 1 else 0, "threads": 1 if alone else self.threads}
 
-    @property
-    def pair_shift(self) -> int:
-        """Of blocks for sums, whose walks take two lines: half as many columns, which only bf16 does not repay."""
-        return SHIFT - 1 if self.precision == "fp32" else SHIFT
+    def pair_shift(self, graph: Graph) -> int:
+        """Of blocks for sums, whose walks take two lines: half as many columns.
+
+        bf16 does not repay that, nor do sparse rows where one block holds all columns.
+        """
+        alone = blocks(graph, SHIFT) == 1 and graph.num_edges < SPARSE * graph.num_rows
+        return SHIFT if alone or self.precision == "bf16" else SHIFT - 1
 
     def _possible(self, choice: object, graph: Graph) -> TypeGuard[Choice]:
         """Whether a choice that came from elsewhere can be taken; one kept from more threads cannot."""
