@@ -26,6 +26,7 @@ from triton.runtime.jit import JITFunction
 
 from gnnbench.backends.cuda import CudaKernels
 from gnnbench.graph import Graph
+from gnnbench.ops.dropout import Dropout
 
 CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 TYPES = {torch.float32: "fp32", torch.float64: "fp64", torch.bfloat16: "bf16", torch.float16: "fp16"}
@@ -105,6 +106,18 @@ def over_heads(kernels: CudaKernels, on: Graph, heads: int, channels: int, dtype
     kernels.edge_softmax_backward(on, kernels.edge_softmax(on, score), score)
 
 
+def fused(kernels: CudaKernels, on: Graph, heads: int, channels: int, dtype: torch.dtype) -> None:
+    """What attention runs, with dropout, forward and backward."""
+    x, score = torch.ones(on.num_rows, heads, channels, dtype=dtype), torch.ones(on.num_rows, heads, dtype=dtype)
+    drop = Dropout(0.5, torch.zeros(1, dtype=torch.int64))
+    kept = kernels.gat_attention(on, x, score, score, 0.2, drop, True)
+    kernels.gat_attention_backward(on, x, score, score, 0.2, drop, *kept, x)
+    kept = kernels.gatv2_attention(on, x, x, x[0], 0.2, drop)
+    kernels.gatv2_attention_backward(on, x, x, x[0], 0.2, drop, *kept, x)
+    kept = kernels.dot_attention(on, x, x, x, drop)
+    kernels.dot_attention_backward(on, x, x, x, drop, *kept, x)
+
+
 def main(arch: str, *dtypes: str) -> None:
     target = GPUTarget("hip", arch, 64) if arch.startswith("gfx") else GPUTarget("cuda", int(arch), 32)
     JITFunction.run = compiler(target)
@@ -113,6 +126,8 @@ def main(arch: str, *dtypes: str) -> None:
     for dtype in (getattr(torch, name) for name in dtypes):
         aggregations(kernels, dense, 128, dtype)
         over_heads(kernels, dense, 8, 32, dtype)
+        for heads, channels in ((1, 64), (8, 8), (2, 256)):
+            fused(CudaKernels(), dense, heads, channels, dtype)
     aggregations(kernels, sparse, 16, torch.float32)
 
 

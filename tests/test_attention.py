@@ -196,14 +196,14 @@ def test_strided_tensors_are_understood(family: str, kernels: Kernels) -> None:
 
 
 class Largest(TorchDispatchMode):
-    """Notes the most elements of any tensor that torch makes."""
+    """Notes the most elements of any floating-point tensor that torch makes."""
 
     elements = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = func(*args, **(kwargs or {}))
         for tensor in made if isinstance(made, tuple | list) else [made]:
-            if isinstance(tensor, Tensor):
+            if isinstance(tensor, Tensor) and tensor.is_floating_point():
                 self.elements = max(self.elements, tensor.numel())
         return made
 

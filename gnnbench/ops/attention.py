@@ -278,7 +278,8 @@ def _dropout(p: float, seed: Tensor | None) -> Dropout | None:
 def _outputs(value: Tensor, graph: str) -> tuple[Tensor, Tensor]:
     """Empty out and lse."""
     rows = handles.find(graph).num_rows
-    return _custom.like(value, rows, *value.shape[1:]), _custom.like(value, rows, value.size(1))
+    lse = value.new_empty(rows, value.size(1), dtype=torch.promote_types(value.dtype, torch.float32))
+    return _custom.like(value, rows, *value.shape[1:]), lse
 
 
 def _each(tensor: Tensor) -> tuple[int, int]:

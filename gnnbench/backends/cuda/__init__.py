@@ -9,6 +9,7 @@ import torch
 from gnnbench import convs, tuned
 from gnnbench.backends import base
 from gnnbench.backends.cuda import _triton
+from gnnbench.backends.cuda.attention import AttentionKernels
 from gnnbench.backends.cuda.extremum import ExtremumKernels
 from gnnbench.backends.cuda.sddmm import SddmmKernels
 from gnnbench.backends.cuda.softmax import SoftmaxKernels
@@ -18,11 +19,13 @@ from gnnbench.graph import Graph
 __all__ = ["Backend", "CudaKernels"]
 
 
-class CudaKernels(ExtremumKernels, SddmmKernels, SoftmaxKernels):
+class CudaKernels(ExtremumKernels, SddmmKernels, SoftmaxKernels, AttentionKernels):
     """Triton kernels for float32, float64, bfloat16 and float16; deterministic."""
 
     name: ClassVar[str] = "cuda"
-    accelerated: ClassVar[frozenset[str]] = frozenset({"spmm", "spmm_extremum", "sddmm", "edge_softmax"})
+    accelerated: ClassVar[frozenset[str]] = frozenset(
+        {"spmm", "spmm_extremum", "sddmm", "edge_softmax", "gat_attention", "gatv2_attention", "dot_attention"}
+    )
 
 
 class Backend(base.Backend):

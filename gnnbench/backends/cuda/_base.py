@@ -48,11 +48,14 @@ def triton_type(dtype: torch.dtype) -> Any:
     return getattr(tl, str(dtype).removeprefix("torch."))
 
 
-def launch(
-    kernel: Any, grid: tuple[int, ...], segments: Segments, *args: Any, num_warps: int, **constants: Any
-) -> None:
-    """Start `kernel` over `segments` on the current stream of their device; an empty grid starts nothing."""
+def start(kernel: Any, grid: tuple[int, ...], *args: Any, num_warps: int, **constants: Any) -> None:
+    """Start `kernel` on the current stream of its first tensor's device; an empty grid starts nothing."""
     if all(grid):
-        where = segments.begin, segments.end, segments.row, segments.count, segments.longest
-        with torch.cuda.device_of(segments.begin):
-            kernel[grid](*where, *args, num_warps=num_warps, enable_fp_fusion=True, **constants)
+        with torch.cuda.device_of(args[0]):
+            kernel[grid](*args, num_warps=num_warps, enable_fp_fusion=True, **constants)
+
+
+def launch(kernel: Any, grid: tuple[int, ...], segments: Segments, *args: Any, **constants: Any) -> None:
+    """The same over `segments`."""
+    where = segments.begin, segments.end, segments.row, segments.count, segments.longest
+    start(kernel, grid, *where, *args, **constants)

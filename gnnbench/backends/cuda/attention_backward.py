@@ -1,0 +1,155 @@
+"""Attention backward: a pass over every destination's edges and one over every source's; nothing is kept per edge.
+
+With alpha = exp(score - lse), m dropout's multiplier and delta = <grad_out, out>, an edge's
+grad_score = alpha * (m * <grad_out[i], value[j]> - delta[i]), as in FlashAttention (Dao et al. 2022).
+"""
+
+from __future__ import annotations
+
+from gnnbench.backends.cuda._triton import constexpr, jit, tensor, tl
+from gnnbench.backends.cuda.attention_parts import (
+    at_channels,
+    channels,
+    ends,
+    grad_operand,
+    multiplier,
+    operand,
+    pairs,
+    score,
+)
+
+
+@jit
+def grad_query_kernel(
+    begin: tensor,  # [count] int64: segment s is of the edges begin[s]:end[s]
+    end: tensor,
+    row: tensor,  # [count] int64, the row of a segment; None for the segment itself
+    count: tensor,
+    longest: tensor,  # edges of a segment, above which it is left out
+    col: tensor,  # [E] int32
+    query: tensor,  # [N, H, C]
+    key: tensor,  # [M, H, C]
+    value: tensor,  # [M, H, D]
+    att: tensor,  # [H, C] for GATv2
+    seed: tensor,  # [1] int64, or None for no dropout
+    terms: tensor,  # [N, H, 2]: lse and delta
+    grad_out: tensor,  # [N, H, D]
+    grad: tensor,  # [R, H, C], R rows, or segments if PARTIAL; of GATv2 short of att
+    threshold: tensor,
+    scale: tensor,
+    FAMILY: constexpr,
+    SLOPE: constexpr,
+    H: constexpr,
+    C: constexpr,
+    D: constexpr,
+    ACC: constexpr,
+    BLOCK_H: constexpr,
+    BLOCK_C: constexpr,
+    BLOCK_D: constexpr,
+    UNITS: constexpr,
+    EDGES: constexpr,
+    PARTIAL: constexpr,
+) -> tensor:
+    """The gradient of query, of GATv2 and dot."""
+    pair, place, head, first, last, exists = pairs(begin, end, row, count, longest, H, BLOCK_H, UNITS, PARTIAL)
+    q, a = channels(query, pair, exists, C, BLOCK_C, ACC), head
+    if FAMILY == "gatv2":
+        a = channels(att, head, exists, C, BLOCK_C, ACC)
+    g = channels(grad_out, pair, exists, D, BLOCK_D, ACC)
+    lse, delta = tl.load(terms + pair * 2, exists, 0.0), tl.load(terms + pair * 2 + 1, exists, 0.0)
+    acc = tl.zeros((EDGES, UNITS, BLOCK_C), ACC)
+    edge = first + tl.arange(0, EDGES)[:, None]
+    live = edge < last
+    source = ends(col, edge, live)
+    for _ in range(0, tl.max(last - first), EDGES):
+        here, of, alive = edge, source * H + head, live
+        edge += EDGES
+        live = edge < last
+        source = ends(col, edge, live)  # of the next round: its gathers need not wait for it
+        v = channels(value, of, alive, D, BLOCK_D, ACC)
+        k = v
+        if FAMILY == "dot":
+            k = channels(key, of, alive, C, BLOCK_C, ACC)
+        alpha = tl.where(alive, tl.exp(score(q, k, a, FAMILY, SLOPE) - lse), 0.0)
+        grad_alpha = tl.sum(g * v, 2)
+        if seed is not None:
+            grad_alpha *= multiplier(seed, here, head, threshold, scale)
+        acc += grad_operand(alpha * (grad_alpha - delta), q, k, k, FAMILY, SLOPE)
+
+    where, wanted = at_channels(place, exists, C, BLOCK_C)
+    tl.store(grad + where, tl.sum(acc, 0)[None, :, :], wanted)
+
+
+@jit
+def grad_key_kernel(
+    begin: tensor,  # as of `grad_query_kernel`, of the transpose: its rows are the sources
+    end: tensor,
+    row: tensor,  # [count] int64, the row of a segment; None for the segment itself
+    count: tensor,
+    longest: tensor,  # edges of a segment, above which it is left out
+    col: tensor,
+    perm: tensor,  # [E] int32, the edge of the graph, with dropout
+    query: tensor,  # [N, H] for GAT, [N, H, C] for GATv2 and dot
+    key: tensor,  # [M, H], [M, H, C]
+    value: tensor,
+    att: tensor,
+    seed: tensor,
+    terms: tensor,
+    grad_out: tensor,
+    grad: tensor,  # [R, H], [R, H, C], of GATv2 short of att
+    grad_value: tensor,  # [R, H, D]; of GATv2 short of what goes through the key
+    threshold: tensor,
+    scale: tensor,
+    FAMILY: constexpr,
+    SLOPE: constexpr,
+    H: constexpr,
+    C: constexpr,
+    D: constexpr,
+    ACC: constexpr,
+    BLOCK_H: constexpr,
+    BLOCK_C: constexpr,
+    BLOCK_D: constexpr,
+    UNITS: constexpr,
+    EDGES: constexpr,
+    PARTIAL: constexpr,
+) -> tensor:
+    """The gradients of key and value."""
+    pair, place, head, first, last, exists = pairs(begin, end, row, count, longest, H, BLOCK_H, UNITS, PARTIAL)
+    k, a = operand(key, pair, exists, FAMILY, C, BLOCK_C, ACC), head
+    v = k
+    if FAMILY == "gatv2":
+        a = channels(att, head, exists, C, BLOCK_C, ACC)
+    else:
+        v = channels(value, pair, exists, D, BLOCK_D, ACC)
+    acc_value = tl.zeros((EDGES, UNITS, BLOCK_D), ACC)
+    acc = acc_value
+    if FAMILY == "gat":
+        acc = tl.zeros((EDGES, UNITS), ACC)
+    elif FAMILY == "dot":
+        acc = tl.zeros((EDGES, UNITS, BLOCK_C), ACC)
+    edge = first + tl.arange(0, EDGES)[:, None]
+    live = edge < last
+    node = ends(col, edge, live)
+    for _ in range(0, tl.max(last - first), EDGES):
+        here, of, alive = edge, node * H + head, live
+        edge += EDGES
+        live = edge < last
+        node = ends(col, edge, live)  # of the next round: its gathers need not wait for it
+        g = channels(grad_out, of, alive, D, BLOCK_D, ACC)
+        q = operand(query, of, alive, FAMILY, C, BLOCK_C, ACC)
+        lse, delta = tl.load(terms + of * 2, alive, 0.0), tl.load(terms + of * 2 + 1, alive, 0.0)
+        alpha = tl.where(alive, tl.exp(score(q, k, a, FAMILY, SLOPE) - lse), 0.0)
+        grad_alpha, dropped = tl.sum(g * v, 2), alpha
+        if seed is not None:
+            drop = multiplier(seed, tl.load(perm + here, alive, 0), head, threshold, scale)
+            grad_alpha, dropped = grad_alpha * drop, alpha * drop
+        acc += grad_operand(alpha * (grad_alpha - delta), q, k, q, FAMILY, SLOPE)
+        acc_value += dropped[:, :, None] * g
+
+    if FAMILY == "gat":
+        tl.store(grad + place, tl.sum(acc, 0)[None, :], exists)
+    else:
+        where, wanted = at_channels(place, exists, C, BLOCK_C)
+        tl.store(grad + where, tl.sum(acc, 0)[None, :, :], wanted)
+    where, wanted = at_channels(place, exists, D, BLOCK_D)
+    tl.store(grad_value + where, tl.sum(acc_value, 0)[None, :, :], wanted)

@@ -1,0 +1,124 @@
+"""Attention forward: one pass over the edges with an online softmax, of which only the log-sum-exp is kept."""
+
+from __future__ import annotations
+
+from gnnbench.backends.cuda._triton import constexpr, jit, tensor, tl
+from gnnbench.backends.cuda.attention_parts import at_channels, channels, ends, multiplier, operand, pairs, score
+
+
+@jit
+def attention_kernel(
+    begin: tensor,  # [count] int64: segment s is of the edges begin[s]:end[s]
+    end: tensor,
+    row: tensor,  # [count] int64, the row of a segment; None for the segment itself
+    count: tensor,
+    longest: tensor,  # edges of a segment, above which it is left out
+    col: tensor,  # [E] int32; None where edge e is of node e
+    query: tensor,  # [N, H] for GAT, [N, H, C] for GATv2 and dot
+    key: tensor,  # [M, H], [M, H, C]; for "given" the scores, [E, H]
+    value: tensor,  # [M, H, D]
+    att: tensor,  # [H, C] for GATv2
+    seed: tensor,  # [1] int64, or None for no dropout
+    out: tensor,  # [R, H, D], R rows, or segments if PARTIAL
+    lse: tensor,  # [R, H]
+    out_positive: tensor,  # [R, H, D], or None
+    alpha_positive: tensor,  # [R, H]
+    threshold: tensor,
+    scale: tensor,
+    FAMILY: constexpr,
+    SLOPE: constexpr,
+    H: constexpr,
+    C: constexpr,
+    D: constexpr,
+    ACC: constexpr,
+    BLOCK_H: constexpr,
+    BLOCK_C: constexpr,
+    BLOCK_D: constexpr,
+    UNITS: constexpr,
+    EDGES: constexpr,
+    PARTIAL: constexpr,
+) -> tensor:
+    """out and lse of `Kernels.gat_attention`, `gatv2_attention` and `dot_attention`, of every segment."""
+    pair, place, head, first, last, exists = pairs(begin, end, row, count, longest, H, BLOCK_H, UNITS, PARTIAL)
+    q, a = head, head
+    if FAMILY != "given":
+        q = operand(query, pair, exists, FAMILY, C, BLOCK_C, ACC)
+    if FAMILY == "gatv2":
+        a = channels(att, head, exists, C, BLOCK_C, ACC)
+    top = tl.full((EDGES, UNITS), float("-inf"), ACC)
+    total, mixed = tl.zeros((EDGES, UNITS), ACC), tl.zeros((EDGES, UNITS, BLOCK_D), ACC)
+    total_positive, mixed_positive = total, mixed
+    edge = first + tl.arange(0, EDGES)[:, None]
+    live = edge < last
+    source = ends(col, edge, live)
+    for _ in range(0, tl.max(last - first), EDGES):
+        here, of, alive = edge, source * H + head, live
+        edge += EDGES
+        live = edge < last
+        source = ends(col, edge, live)  # of the next round: its gathers need not wait for it
+        v = channels(value, of, alive, D, BLOCK_D, ACC)
+        if FAMILY == "given":
+            s = tl.load(key + here * H + head, alive, 0.0).to(ACC)
+        elif FAMILY == "gatv2":
+            s = score(q, v, a, FAMILY, SLOPE)
+        else:
+            k = operand(key, of, alive, FAMILY, C, BLOCK_C, ACC)
+            s = score(q, k, a, FAMILY, SLOPE)
+        if out_positive is not None:
+            positive = q + k > 0
+        s = tl.where(alive, s, float("-inf"))
+        higher = tl.maximum(top, s)
+        base = tl.where(higher == float("-inf"), 0.0, higher)
+        shrink, weight = tl.exp(top - base), tl.exp(s - base)
+        top = higher
+        total = total * shrink + weight
+        if out_positive is not None:
+            total_positive = total_positive * shrink + tl.where(positive, weight, 0.0)
+        if seed is not None:
+            weight *= multiplier(seed, here, head, threshold, scale)
+        mixed = mixed * shrink[:, :, None] + weight[:, :, None] * v
+        if out_positive is not None:
+            weight = tl.where(positive, weight, 0.0)
+            mixed_positive = mixed_positive * shrink[:, :, None] + weight[:, :, None] * v
+
+    high = tl.max(top, 0)[None, :]
+    weight = tl.exp(top - tl.where(high == float("-inf"), 0.0, high))
+    sums = tl.sum(total * weight, 0)[None, :]
+    sums = tl.where(sums == 0, 1.0, sums)  # a segment without edges gives zero, and -inf
+    weight /= sums
+    where, wanted = at_channels(place, exists, D, BLOCK_D)
+    tl.store(out + where, tl.sum(mixed * weight[:, :, None], 0)[None, :, :], wanted)
+    tl.store(lse + place, high + tl.log(sums), exists)
+    if out_positive is not None:
+        tl.store(out_positive + where, tl.sum(mixed_positive * weight[:, :, None], 0)[None, :, :], wanted)
+        tl.store(alpha_positive + place, tl.sum(total_positive * weight, 0)[None, :], exists)
+
+
+@jit
+def scores_kernel(
+    row: tensor,  # [E] int64
+    col: tensor,  # [E] int32
+    query: tensor,
+    key: tensor,
+    att: tensor,
+    score_out: tensor,  # [E, H]
+    count: tensor,  # E
+    FAMILY: constexpr,
+    SLOPE: constexpr,
+    H: constexpr,
+    C: constexpr,
+    ACC: constexpr,
+    BLOCK_H: constexpr,
+    BLOCK_C: constexpr,
+    UNITS: constexpr,
+) -> tensor:
+    """The scores that `attention_kernel` computes as it goes, of every edge for itself."""
+    unit = tl.program_id(0).to(tl.int64) * UNITS + tl.arange(0, UNITS)[None, :]
+    edge, head = unit // BLOCK_H, unit % BLOCK_H
+    live = (edge < count) & (head < H)
+    a = head
+    if FAMILY == "gatv2":
+        a = channels(att, head, live, C, BLOCK_C, ACC)
+    q = operand(query, tl.load(row + edge, live, 0) * H + head, live, FAMILY, C, BLOCK_C, ACC)
+    k = operand(key, ends(col, edge, live) * H + head, live, FAMILY, C, BLOCK_C, ACC)
+    tl.store(score_out + edge * H + head, score(q, k, a, FAMILY, SLOPE), live)

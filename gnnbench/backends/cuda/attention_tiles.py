@@ -1,0 +1,74 @@
+"""How attention's kernels are cut into programs: fixed rules, and what a tuner may try instead."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeGuard
+
+import torch
+
+from gnnbench.backends.cuda._base import BaseKernels
+from gnnbench.backends.cuda._tile import power_of_two
+from gnnbench.graph import Graph
+from gnnbench.ops.kernels import Choice
+
+ATTENTION = ("gat_attention", "gatv2_attention", "dot_attention")
+TUNED = (*ATTENTION, *(f"{op}_backward" for op in ATTENTION))
+ROUNDS = 32  # of a program over a row, from which on it outlasts its neighbours
+PER_LANE = (16, 8, 32)  # channels a lane holds of one gather
+WARPS = (1, 2, 4)
+
+
+class How(NamedTuple):
+    """What a program holds at a time: `units` pairs of row and head, and of each `edges` edges."""
+
+    units: int
+    edges: int
+    num_warps: int
+    longest: int  # edges of a row, above which it is cut into slices of so many
+    edge_scores: bool  # whether the scores are computed beforehand, edge by edge
+
+
+class TilingKernels(BaseKernels):
+    """Strategies: "fused", a program for every few rows; "sliced", hubs cut for several programs; "edge", scores
+    edge by edge, softmax and sum as for "sliced" (the idea of DF-GNN)."""
+
+    def choices(self, op: str, graph: Graph, width: int, dtype: torch.dtype) -> list[Choice]:
+        if op not in TUNED:
+            return super().choices(op, graph, width, dtype)
+        first = self._heuristic(op, graph)
+        strategies = ["sliced", "fused"] + ["edge"] * (op in ATTENTION[1:])
+        tiles = [(first["lane"], first["warps"]), (8, 1), (16, 2), (32, 1), (8, 4)]
+        found: list[Choice] = [
+            {"strategy": first["strategy"], "lane": lane, "warps": warps} for lane, warps in tiles
+        ]
+        found += [{**first, "strategy": strategy} for strategy in strategies]
+        return [first, *(choice for place, choice in enumerate(found) if choice not in [first, *found[:place]])]
+
+    def chosen(self, op: str, graph: Graph, width: int, dtype: torch.dtype) -> Choice:
+        if op not in TUNED:
+            return super().chosen(op, graph, width, dtype)
+        found = graph.plans.get(("choice", op, width, dtype))
+        return found if _possible(found, op) else self._heuristic(op, graph)
+
+    def how(self, op: str, graph: Graph, heads: int, width: int, width_out: int, dtype: torch.dtype) -> How:
+        """A tile of the chosen size, given to channels first, then to heads, edges and rows."""
+        choice = self.chosen(op, graph, heads * width_out, dtype)
+        warps, degree = int(choice["warps"]), power_of_two(-(-graph.num_edges // max(graph.num_rows, 1)))
+        slots = 32 * warps * int(choice["lane"]) // power_of_two(max(width, width_out))
+        slots = min(max(slots, 1), 128 * warps)
+        edges = min(degree, max(slots // power_of_two(heads), 1))
+        longest = graph.num_edges if choice["strategy"] == "fused" else max(ROUNDS * edges, 4 * degree)
+        longest = longest if choice["strategy"] == "fused" else min(longest, self.slice_edges)
+        return How(slots // edges, edges, warps, longest, choice["strategy"] == "edge")
+
+    def _heuristic(self, op: str, graph: Graph) -> Choice:
+        return {"strategy": "sliced", "lane": 8 if op.endswith("_backward") else 16, "warps": 1}
+
+
+def _possible(choice: object, op: str) -> TypeGuard[Choice]:
+    """Whether a choice that came from elsewhere can be taken."""
+    match choice:
+        case {"strategy": str(strategy), "lane": int(lane), "warps": int(warps)}:
+            strategies = {"fused", "sliced"} | ({"edge"} if op in ATTENTION[1:] else set())
+            return strategy in strategies and lane in PER_LANE and warps in WARPS
+    return False
