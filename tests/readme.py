@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from gnnbench import results, units
@@ -29,22 +30,23 @@ def measured(paths: list[Path]) -> str:
 
 def _on_one_machine(found: list[Comparison]) -> str:
     names = list(dict.fromkeys(row.backend for one in found for row in one.rows))
-    heading = ["run", *names, f"{names[-1]} vs pyg", "vs fastest PyG row", "peak memory vs pyg"]
+    against = {"pyg": f"{names[-1]} vs pyg"} | ({"fastest_pyg": "vs fastest PyG row"} if len(names) > 2 else {})
+    heading = ["run", *names, *against.values(), "peak memory vs pyg"]
     sizes = dict.fromkeys(
         f"{units.counted(one.rounds, 'round')} of {units.counted(one.epochs, 'epoch')}" for one in found
     )
     notes = [*run.machine(found[0].environment), f"Size: {', '.join(sizes)}"]
-    return tables.markdown(Table(heading, [_cells(one, names) for one in found], notes=notes))
+    return tables.markdown(Table(heading, [_cells(one, names, against) for one in found], notes=notes))
 
 
-def _cells(one: Comparison, names: list[str]) -> list[Cell]:
+def _cells(one: Comparison, names: list[str], against: Iterable[str]) -> list[Cell]:
     assert one.parity.ok, "only a green comparison is shown"
     rows = {row.backend: row for row in one.rows}
     ours = rows.get(names[-1])
     return [
         Cell(run.title(one.config, one.dataset)),
         *(_epoch(rows.get(name)) for name in names),
-        *(_speedup(ours, against) for against in ("pyg", "fastest_pyg")),
+        *(_speedup(ours, baseline) for baseline in against),
         Cell(units.ratio(ours.memory_ratio)) if ours and ours.memory_ratio else NOTHING,
     ]
 
@@ -55,8 +57,8 @@ def _epoch(row: Row | None) -> Cell:
     return Cell(units.seconds(row.epoch_s.median)) if row.epoch_s else Cell(run.STATUS.get(row.status, row.status))
 
 
-def _speedup(row: Row | None, against: str) -> Cell:
-    found = row.speedup[against] if row else None
+def _speedup(row: Row | None, baseline: str) -> Cell:
+    found = row.speedup[baseline] if row else None
     return Cell(units.ratio(found.ratio), units.ratio(found.low, found.high)) if found else NOTHING
 
 
