@@ -104,6 +104,7 @@ def tune(
     widths: Annotated[str, typer.Option(metavar="N,N", help="Widths; those of a run come from its model.")] = "",
     ops: Annotated[str, typer.Option(metavar="A,B", help="Such as spmm; those of a run likewise.")] = "",
     overrides: Overrides = None,
+    backend: Annotated[str, typer.Option(metavar="NAME", help="isplib, or cuda where there is a GPU.")] = "isplib",
     clear: Annotated[bool, typer.Option("--clear", help="Forget everything that was ever tuned.")] = False,
     threads: Annotated[int, typer.Option(min=0, help="Of all kernels; 0: as many as PyTorch chooses.")] = 0,
     data_root: DataRoot = None,
@@ -117,7 +118,6 @@ def tune(
 
     from gnnbench import datasets, measure, plots, tuned, units
     from gnnbench import tune as tuning
-    from gnnbench.backends import isplib
     from gnnbench.graph import Graph
     from gnnbench.report import live, tables
     from gnnbench.report import tune as report
@@ -135,17 +135,23 @@ def tune(
     config = load(Path(target), overrides) if is_run else load(None, overrides, target)
     if threads or config.measure.threads:
         torch.set_num_threads(threads or config.measure.threads)
-    tuning.check_available()
+    kind, device = tuning.kernels_of(backend)
     dataset = datasets.load(config.dataset, roots)
-    graph = Graph.from_edge_index(dataset.edge_index, dataset.num_nodes, layout=isplib.IsplibKernels())
+    kernels = kind()
+    graph = Graph.from_edge_index(dataset.edge_index.to(device), dataset.num_nodes, layout=kernels)
     if is_run and not (widths or ops):
-        wanted = tuning.requests_of(config, dataset)
+        wanted = tuning.requests_of(config, dataset, kind, device)
     else:
         wanted = tuning.requests(graph, names(ops) or list(tuning.CALLS), numbers(widths or "16,32,64,128,256"))
     view = live.TuneView(tables.console(sys.stderr)) if watched(quiet) else None
     with view or nullcontext():
         found = tuning.tune(
-            graph, dataset.label, wanted, now=measure.cpu_clock, on_event=view or (lambda *_: None)
+            graph,
+            dataset.label,
+            wanted,
+            now=measure.clock(device),
+            kernels=kernels,
+            on_event=view or (lambda *_: None),
         )
     found = tuning.keep(found, roots.cache, graph)
     if plot:

@@ -10,17 +10,17 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from gnnbench import convs, models, results, stats, tuned
+from gnnbench import backends, convs, models, results, stats, tuned
 from gnnbench.backends import isplib
 from gnnbench.bench.rounds import Budget, Timed, interleaved, timed
-from gnnbench.config import RunConfig
+from gnnbench.config import BackendConfig, RunConfig
 from gnnbench.datasets import NodeDataset
-from gnnbench.errors import BackendUnavailable, ConfigError, GnnbenchError, did_you_mean
+from gnnbench.errors import ConfigError, GnnbenchError, did_you_mean
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import Choice, Kernels
 from gnnbench.results import ChoiceRecord, Ratio
 from gnnbench.train import Task, Trainer
-from gnnbench.tuned import DTYPES, Tuned
+from gnnbench.tuned import CPU, DTYPES, Tuned
 
 SURVEY = Budget(rounds=3, least_s=0.03, most_s=3.0)  # which of all choices could be the best
 DUEL = Budget(rounds=9, least_s=0.3, most_s=20.0)  # whether that one beats the heuristic, on samples of its own
@@ -29,6 +29,7 @@ CALLS: dict[str, Callable[[Kernels, Graph, Tensor], Any]] = {
     "spmm": lambda kernels, graph, x: kernels.spmm(graph, x, None, "sum"),
     "spmm_extremum": lambda kernels, graph, x: kernels.spmm_extremum(graph, x, None, "max"),
 }
+TUNABLE = ("isplib", "cuda")
 HARMLESS = {"prefetch", "threads"}  # knobs that leave the order of a sum, and so its bits, alone
 DEFAULT, BEST, FALLBACK = "default", "best", "fallback"
 
@@ -59,19 +60,25 @@ def requests(graph: Graph, ops: Iterable[str], widths: Iterable[int]) -> list[Re
     return found
 
 
-def requests_of(config: RunConfig[Any, Any], dataset: NodeDataset) -> list[Request]:
-    """What one epoch of the run that `config` describes asks the kernels for.
+def requests_of(
+    config: RunConfig[Any, Any],
+    dataset: NodeDataset,
+    kind: type[Kernels] = isplib.IsplibKernels,
+    device: torch.device = CPU,
+) -> list[Request]:
+    """What one epoch of the run that `config` describes asks kernels of this kind for.
 
     Raises:
-        UnsupportedOp: the isplib backend cannot run the model.
+        UnsupportedOp: they cannot run the model.
     """
-    listening = _Listening()
-    model = models.build(config.model, dataset.x.size(1), dataset.num_classes)
+    listening = type("Listening", (_Listening, kind), {})()
+    model = models.build(config.model, dataset.x.size(1), dataset.num_classes).to(device)
     rewrites = config.backend
     convs.bind(model, listening, transform_first=rewrites.transform_first, fold_norm=rewrites.fold_norm)
-    graph = Graph.from_edge_index(dataset.edge_index, dataset.num_nodes, layout=listening)
-    Trainer(model, Task.of(dataset, graph, torch.device("cpu")), config.train).step()
-    return listening.asked(graph)
+    graph = Graph.from_edge_index(dataset.edge_index.to(device), dataset.num_nodes, layout=listening)
+    Trainer(model, Task.of(dataset, graph, device), config.train).step()
+    asked: list[Request] = listening.asked(graph)
+    return asked
 
 
 def tune(
@@ -93,7 +100,8 @@ def tune(
         label: the dataset's.
         now: clock in seconds.
         kernels: whose choices; those of isplib if None.
-        fallback: kernels to compare with; isplib's for any processor if None, run by row without prefetch.
+        fallback: kernels to compare with; if None isplib's for any processor, run by row without prefetch, or
+            plain torch where `kernels` are others.
         on_event: hears what was found so far, and what comes next.
 
     Raises:
@@ -101,14 +109,14 @@ def tune(
     """
     start = now()
     kernels = kernels or isplib.IsplibKernels()
-    fallback = fallback or isplib.IsplibKernels(isa=0)
+    fallback = fallback or (isplib.IsplibKernels(isa=0) if kernels.name == "isplib" else Kernels())
     found: list[ChoiceRecord] = []
     for request in wanted:
         on_event(found, request)
         on = graph if request.adjacency == "graph" else graph.transpose
         found.append(_Search(kernels, fallback, on, request, now).record())
     return Tuned(
-        machine=tuned.machine(),
+        machine=tuned.machine(graph.device),
         graph=label,
         fingerprint=tuned.fingerprint(graph),
         tuning_s=now() - start,
@@ -124,10 +132,18 @@ def keep(found: Tuned, cache: Path, graph: Graph) -> Tuned:
     return merged
 
 
-def check_available() -> None:
-    """Raise BackendUnavailable where there are no kernels to tune."""
-    if reasons := isplib.Backend.unavailable():
-        raise BackendUnavailable("; ".join(reasons))
+def kernels_of(backend: str) -> tuple[type[Kernels], torch.device]:
+    """The kernels that are to be tuned, and where they run.
+
+    Raises:
+        ConfigError: the backend's have no choices.
+        BackendUnavailable: this machine cannot run them.
+    """
+    if backend not in TUNABLE:
+        raise ConfigError(f"backend {backend!r} cannot be tuned; allowed: {', '.join(TUNABLE)}")
+    found = backends.load(BackendConfig(name=backend))
+    assert found.kernels is not None
+    return found.kernels, found.device
 
 
 class _Search:
@@ -190,8 +206,8 @@ class _Search:
                     raise GnnbenchError(f"{self.request.op} by {choice} differs from {default}; nothing is kept")
 
 
-class _Listening(isplib.IsplibKernels):
-    """Remembers how it was asked for."""
+class _Listening(Kernels):
+    """Remembers how it was asked for, in front of the kernels that it is mixed with."""
 
     def __init__(self) -> None:
         super().__init__()

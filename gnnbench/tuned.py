@@ -22,6 +22,7 @@ from gnnbench.ops.kernels import Kernels
 from gnnbench.results import ChoiceRecord, Record
 
 SCHEMA_VERSION: Literal[1] = 1
+CPU = torch.device("cpu")
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -45,14 +46,21 @@ class Tuned(Record):
         return self.model_copy(update={"choices": choices, "tuning_s": older.tuning_s + self.tuning_s})
 
 
-def machine() -> dict[str, Any]:
-    """What a choice depends on beside the graph."""
+def machine(device: torch.device = CPU) -> dict[str, Any]:
+    """What a choice for kernels on `device` depends on beside the graph."""
+    if device.type == "cuda":
+        return {"gpu": torch.cuda.get_device_name(device), "gnnbench": gnnbench.__version__}
     return {
         "cpu": environment.cpu(),
         "threads": torch.get_num_threads(),
         "isa": os.environ.get("GNNBENCH_ISA", ""),
         "gnnbench": gnnbench.__version__,
     }
+
+
+def _machines() -> list[dict[str, Any]]:
+    """That of the CPU and, where there is one, that of the current GPU."""
+    return [machine(), *([machine(torch.device("cuda"))] if torch.cuda.is_available() else [])]
 
 
 def fingerprint(graph: Graph) -> str:
@@ -70,7 +78,7 @@ def folder(cache: Path) -> Path:
 
 def path(cache: Path, graph: Graph) -> Path:
     """The file of one graph on this machine."""
-    return _here(cache) / f"{fingerprint(graph)}.json"
+    return _folder_of(machine(graph.device), cache) / f"{fingerprint(graph)}.json"
 
 
 def read(file: Path) -> tuple[Tuned | None, list[str]]:
@@ -82,16 +90,17 @@ def read(file: Path) -> tuple[Tuned | None, list[str]]:
     except (OSError, ValidationError) as error:
         problem = getattr(error, "strerror", None) or "it is not a file of tuned choices"
         return None, [f"{file} is ignored ({problem}): run `gnnbench tune` again, or `gnnbench tune --clear`"]
-    if found.machine != machine() or found.fingerprint != file.stem:
+    if found.machine not in _machines() or found.fingerprint != file.stem:
         return None, [f"{file} is ignored (it is of another machine, version or graph): run `gnnbench tune` again"]
     return found, []
 
 
 def known(cache: Path) -> Iterator[Tuned]:
     """Everything that was tuned on this machine with this version and number of threads."""
-    for file in sorted(_here(cache).glob("*.json")):
-        if (found := read(file)[0]) is not None:
-            yield found
+    for here in _machines():
+        for file in sorted(_folder_of(here, cache).glob("*.json")):
+            if (found := read(file)[0]) is not None:
+                yield found
 
 
 def clear(cache: Path) -> int:
@@ -116,7 +125,9 @@ def apply(graph: Graph, kernels: Kernels, model: Module) -> tuple[Tuned | None, 
     layers have count, for a plan costs time and memory.
     """
     cache = datasets.roots().cache
-    if not _here(cache).is_dir():  # nothing was ever tuned, so that the graph need not be read
+    if not _folder_of(
+        machine(graph.device), cache
+    ).is_dir():  # nothing was ever tuned, so that the graph need not be read
         return None, []
     found, warnings = read(path(cache, graph))
     if found is None:
@@ -150,8 +161,8 @@ def _widths(model: Module) -> set[Any]:
     return {getattr(layer, name, None) for layer in model.modules() for name in names}
 
 
-def _here(cache: Path) -> Path:
-    key = hashlib.sha256(json.dumps(machine(), sort_keys=True).encode()).hexdigest()
+def _folder_of(machine: dict[str, Any], cache: Path) -> Path:
+    key = hashlib.sha256(json.dumps(machine, sort_keys=True).encode()).hexdigest()
     return folder(cache) / key[:16]
 
 

@@ -24,7 +24,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
-from gnnbench.backends.cuda import CudaKernels
+from gnnbench.backends.cuda import CudaKernels, _tile
 from gnnbench.graph import Graph
 from gnnbench.ops.dropout import Dropout
 
@@ -121,7 +121,7 @@ def fused(kernels: CudaKernels, on: Graph, heads: int, channels: int, dtype: tor
 def main(arch: str, *dtypes: str) -> None:
     target = GPUTarget("hip", arch, 64) if arch.startswith("gfx") else GPUTarget("cuda", int(arch), 32)
     JITFunction.run = compiler(target)
-    kernels = CudaKernels(slice_edges=40)
+    kernels, _tile.PROGRAMS = CudaKernels(slice_edges=40), 8  # as for many nodes
     sparse, dense = graph(64, 4), graph(64, 50)  # the dense one is cut into slices
     for dtype in (getattr(torch, name) for name in dtypes):
         aggregations(kernels, dense, 128, dtype)

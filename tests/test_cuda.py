@@ -6,13 +6,21 @@ import pytest
 import torch
 from torch import Tensor
 
+from gnnbench.backends.cuda import _tile
 from gnnbench.ops.kernels import Kernels
 from tests import graphs
 from tests.gpu import DEVICE, KERNELS, TOLERANCE, graph, needs_triton
 
 TRUTH = Kernels()
 DTYPES = list(TOLERANCE)
-pytestmark = needs_triton
+pytestmark = [needs_triton, pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")]
+
+
+@pytest.fixture(autouse=True)
+def several_rows_to_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As large graphs of few edges are run."""
+    monkeypatch.setattr(_tile, "PROGRAMS", 4)
+
 
 over_graphs = pytest.mark.parametrize("name", graphs.NAMES)
 

@@ -11,9 +11,10 @@ import torch_geometric.nn as pyg
 from torch import Tensor
 
 import gnnbench
-from gnnbench import backends, config, models, patch, registry
+from gnnbench import backends, config, measure, models, patch, registry, tune, tuned
 from gnnbench.backends.cuda import CudaKernels, plan
-from gnnbench.errors import UnsupportedOp
+from gnnbench.bench.rounds import Budget
+from gnnbench.errors import ConfigError, UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.ops.edge import edge_softmax, sddmm
 from gnnbench.ops.kernels import Kernels
@@ -102,6 +103,32 @@ def test_a_choice_that_cannot_run_is_ignored(choice: object) -> None:
     on = graph("hub")
     on.plans["choice", "spmm", 4, torch.float32] = choice
     assert KERNELS.chosen("spmm", on, 4, torch.float32) == KERNELS.choices("spmm", on, 4, torch.float32)[0]
+
+
+def test_the_tuner_tries_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tune, "SURVEY", Budget(rounds=1, least_s=0.0))
+    monkeypatch.setattr(tune, "DUEL", Budget(rounds=2, least_s=0.0))
+    on = graph("duplicates")
+    request = tune.Request("graph", "spmm", 5)
+    (found,) = tune.tune(on, "zoo", [request], now=measure.clock(DEVICE), kernels=KERNELS).choices
+    assert found.choice in KERNELS.choices("spmm", on, 5, torch.float32)
+
+
+def test_a_run_on_this_backend_asks_for_the_widths_of_its_model() -> None:
+    raw = {"dataset": {"source": "synthetic", "preset": "cora"}, "model": {"name": "gcn", "hidden": 8}}
+    found = tune.requests_of(config.validate(raw, "test"), dataset(), *tune.kernels_of("cuda"))
+    assert set(found) == {tune.Request(side, "spmm", width) for side in ("graph", "transpose") for width in (8, 3)}
+
+
+def test_a_backend_without_choices_cannot_be_tuned() -> None:
+    with pytest.raises(ConfigError, match="'pyg' cannot be tuned; allowed: isplib, cuda"):
+        tune.kernels_of("pyg")
+
+
+def test_what_was_tuned_on_a_gpu_is_for_that_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA X")
+    assert tuned.machine(torch.device("cuda", 0))["gpu"] == "NVIDIA X"
+    assert "gpu" not in tuned.machine(torch.device("cpu"))
 
 
 def test_cusparse_is_no_choice_where_sums_must_repeat(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gnnbench.tuned import Tuned
 
 FALLBACK = "the row kernel as compiled for any processor, without prefetch"
+GPU_FALLBACK = "plain PyTorch"
 
 
 def table(found: Tuned, saved: Path | None = None) -> Table:
@@ -30,7 +31,10 @@ def table(found: Tuned, saved: Path | None = None) -> Table:
         ]
         for record in found.choices
     ]
-    notes = ["* the width of the largest speedup over the fallback", f"Fallback: {FALLBACK}"]
+    notes = [
+        "* the width of the largest speedup over the fallback",
+        f"Fallback: {GPU_FALLBACK if 'gpu' in found.machine else FALLBACK}",
+    ]
     notes.append(f"Tuning took {units.seconds(found.tuning_s)}; `train` and `compare` use its choices from now on")
     heading = ("op, width", "time", "speedup vs\nfallback", "speedup vs\nheuristic", "choice")
     kept = [f"Kept in: {saved}"] if saved else []
@@ -39,7 +43,8 @@ def table(found: Tuned, saved: Path | None = None) -> Table:
 
 def title(found: Tuned) -> str:
     """What was tuned."""
-    return f"Tuned kernels for {found.graph}, {units.counted(int(found.machine['threads']), 'thread')}"
+    where = found.machine.get("gpu") or units.counted(int(found.machine["threads"]), "thread")
+    return f"Tuned kernels for {found.graph}, {where}"
 
 
 def panels(found: Tuned) -> list[Panel]:

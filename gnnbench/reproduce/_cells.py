@@ -186,7 +186,7 @@ class Tuning(Record):
 
     def run(self, context: Context, out: Path, tell: Callable[[str], None]) -> float:
         """Tune, and keep the choices for every later run; the seconds it took."""
-        tune.check_available()
+        tune.kernels_of("isplib")
         configs = self.configs()
         dataset = datasets.load(configs[0].dataset, context.roots)
         graph = Graph.from_edge_index(dataset.edge_index, dataset.num_nodes, layout=isplib.IsplibKernels())

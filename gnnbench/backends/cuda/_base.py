@@ -7,12 +7,14 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from gnnbench.backends.cuda._tile import mean_degree
 from gnnbench.backends.cuda._triton import INTERPRETED, tl
 from gnnbench.backends.cuda.plan import Segments
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import Kernels
 
 SLICE_EDGES = 1024  # of a row, above which it is cut
+LEAST_SLICE = 256  # of edges, fewer than which do not repay starting two more kernels
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
@@ -20,13 +22,18 @@ class BaseKernels(Kernels):
     """Plain-torch kernels that know how Triton's are to be run.
 
     Args:
-        slice_edges: rows with more edges are cut into slices of so many, which run as rows of their own.
+        slice_edges: rows with more edges are cut into slices of so many, which run as rows of their own; earlier
+            where most rows are much shorter.
     """
 
     device_type: ClassVar[str] = "cpu" if INTERPRETED else "cuda"
 
     def __init__(self, slice_edges: int = SLICE_EDGES) -> None:
         self.slice_edges = slice_edges
+
+    def longest(self, graph: Graph) -> int:
+        """Edges of a row above which it is cut: a few times those of most rows, lest all wait for one."""
+        return min(self.slice_edges, max(4 * mean_degree(graph), LEAST_SLICE))
 
     def unsupported(self, op: str, graph: Graph, *tensors: Tensor | None) -> list[str]:
         reasons = []

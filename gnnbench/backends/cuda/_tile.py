@@ -8,6 +8,7 @@ from gnnbench.backends.cuda._triton import constexpr, jit, tensor, tl
 from gnnbench.graph import Graph
 
 WARP_ELEMENTS = 1024  # of a tile that holds one number for each, 32 to a lane
+PROGRAMS = 4096  # which keep a GPU busy: below it a program takes one row
 
 
 @jit
@@ -53,28 +54,20 @@ class Tile:
         return {**{f"BLOCK_{axis}": sizes[axis] for axis in axes}, "num_warps": self.num_warps}
 
 
-def fit(
-    degree: int,
-    heads: int,
-    channels: int,
-    elements: int,
-    *,
-    longest: int = 16,
-    widest: int = 128,
-    num_warps: int = 1,
-) -> Tile:
+def fit(graph: Graph, heads: int, channels: int, elements: int, *, widest: int = 128, num_warps: int = 1) -> Tile:
     """A tile of about `elements`, given to channels first, then to heads, to edges of a row, and to rows.
 
+    Small graphs get a row to a program and many edges at a time: their time is that of the longest row.
+
     Args:
-        degree: edges of a row, on average.
-        longest: edges of a row at most.
         widest: channels of a head at most.
     """
     block_c = min(power_of_two(channels), widest)
     block_h = min(power_of_two(heads), max(elements // 4 // block_c, 1))
     room = max(elements // (block_h * block_c), 1)
-    block_e = min(power_of_two(degree), room, longest)
-    return Tile(min(room // block_e, 8), block_e, block_h, block_c, num_warps)
+    together = min(1 << max(graph.num_rows // PROGRAMS, 1).bit_length() - 1, 8)
+    block_e = min(room, max(power_of_two(mean_degree(graph)), room // together))
+    return Tile(min(room // block_e, together), block_e, block_h, block_c, num_warps)
 
 
 def mean_degree(graph: Graph) -> int:

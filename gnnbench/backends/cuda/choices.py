@@ -7,11 +7,12 @@ from typing import TypeGuard
 import torch
 
 from gnnbench.backends.cuda._base import BaseKernels
-from gnnbench.backends.cuda._tile import WARP_ELEMENTS, Tile, fit, mean_degree, power_of_two
+from gnnbench.backends.cuda._tile import WARP_ELEMENTS, Tile, fit, power_of_two
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import Choice
 
-TUNED = {"spmm": WARP_ELEMENTS, "spmm_extremum": WARP_ELEMENTS // 2}  # held with the edge it came from
+# Elements of a warp; an extremum is held with the edge that it came from.
+TUNED = {"spmm": WARP_ELEMENTS, "spmm_extremum": WARP_ELEMENTS // 2}
 CHANNELS, ELEMENTS, WARPS = (32, 64, 128, 256), (256, 512, 1024, 2048), (1, 2, 4)
 CUSPARSE: Choice = {"algorithm": "cusparse"}
 
@@ -50,7 +51,7 @@ def tile_of(choice: Choice, graph: Graph, heads: int, channels: int) -> Tile:
     """The tile of a choice by rows; that of the first one where cuSPARSE was chosen but cannot serve."""
     warps, widest = int(choice.get("warps", 1)), int(choice.get("channels", 128))
     elements = warps * int(choice.get("elements", WARP_ELEMENTS))
-    return fit(mean_degree(graph), heads, channels, elements, widest=widest, num_warps=warps)
+    return fit(graph, heads, channels, elements, widest=widest, num_warps=warps)
 
 
 def _row(channels: int, elements: int, warps: int) -> Choice:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from gnnbench.backends.cuda._base import launch, sums_in, triton_type
-from gnnbench.backends.cuda._tile import fit, mean_degree, segments_of
+from gnnbench.backends.cuda._tile import fit, segments_of
 from gnnbench.backends.cuda._triton import constexpr, jit, tensor, tl
 from gnnbench.backends.cuda.choices import TUNED, tile_of
 from gnnbench.backends.cuda.plan import Segments, hubs, rows
@@ -117,8 +117,8 @@ class ExtremumKernels(SpmmKernels):
     def spmm_extremum(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> tuple[Tensor, Tensor]:
         x, value = x.contiguous(), None if value is None else value.contiguous()
         sign, best = -1 if reduce == "min" else 1, _room(x, graph.num_rows, x.dtype)
-        self._best(graph, rows(graph, self.slice_edges), sign, graph.col, value, None, x, best)
-        if cut := hubs(graph, self.slice_edges):
+        self._best(graph, rows(graph, self.longest(graph)), sign, graph.col, value, None, x, best)
+        if cut := hubs(graph, self.longest(graph)):
             partial, origin = _room(x, cut.slices.count, sums_in(x.dtype))
             self._best(graph, cut.slices.apart, sign, graph.col, value, None, x, (partial, origin))
             self._best(graph, cut.rows, sign, None, None, origin, partial, best)
@@ -129,7 +129,7 @@ class ExtremumKernels(SpmmKernels):
     ) -> Tensor:
         grad_out, value = grad_out.contiguous(), None if value is None else value.contiguous()
         width, sums, transpose = grad_out.size(1), sums_in(grad_out.dtype), graph.transpose
-        tile = fit(mean_degree(transpose), 1, width, TUNED["spmm_extremum"])
+        tile = fit(transpose, 1, width, TUNED["spmm_extremum"])
         tensors = transpose.col, graph.perm, value, arg_out, grad_out
 
         def run(segments: Segments, out: Tensor) -> None:
@@ -139,8 +139,8 @@ class ExtremumKernels(SpmmKernels):
             )
 
         grad_x = grad_out.new_empty(graph.num_cols, width)
-        run(rows(transpose, self.slice_edges), grad_x)
-        if cut := hubs(transpose, self.slice_edges):
+        run(rows(transpose, self.longest(transpose)), grad_x)
+        if cut := hubs(transpose, self.longest(transpose)):
             partial = grad_out.new_empty(cut.slices.count, width, dtype=sums)
             run(cut.slices.apart, partial)
             self._sum(transpose, cut.rows, tile, (1, width), False, None, None, partial, grad_x)

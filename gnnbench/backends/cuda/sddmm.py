@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from gnnbench.backends.cuda._base import BaseKernels, launch, sums_in, triton_type
-from gnnbench.backends.cuda._tile import WARP_ELEMENTS, fit, mean_degree, segments_of
+from gnnbench.backends.cuda._tile import WARP_ELEMENTS, fit, segments_of
 from gnnbench.backends.cuda._triton import constexpr, jit, tensor, tl
 from gnnbench.backends.cuda.plan import hubs, rows
 from gnnbench.graph import Graph
@@ -59,13 +59,12 @@ class SddmmKernels(BaseKernels):
         a, b = a.contiguous(), b.contiguous()
         heads, channels = (1, a.size(1)) if a.dim() == 2 else a.shape[1:]
         out = a.new_empty(graph.num_edges, *a.shape[1:-1])
-        tile = fit(mean_degree(graph), heads, channels, WARP_ELEMENTS)
+        tile = fit(graph, heads, channels, WARP_ELEMENTS)
         constants = {"H": heads, "C": channels, "ACC": triton_type(sums_in(a.dtype)), **tile.blocks()}
-        cut = hubs(graph, self.slice_edges)
-        for segments in (
-            rows(graph, self.slice_edges),
-            *([cut.slices] if cut else []),
-        ):
+        parts = [rows(graph, self.longest(graph))]
+        if cut := hubs(graph, self.longest(graph)):
+            parts.append(cut.slices)
+        for segments in parts:
             grid = tile.grid(segments.count, heads, 1)
             launch(sddmm_kernel, grid, segments, graph.col, a, b, out, **constants)
         return out

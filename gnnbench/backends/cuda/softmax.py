@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gnnbench.backends.cuda._base import BaseKernels, launch, sums_in, triton_type
-from gnnbench.backends.cuda._tile import fit, mean_degree, segments_of
+from gnnbench.backends.cuda._tile import fit, segments_of
 from gnnbench.backends.cuda._triton import constexpr, jit, tensor, tl
 from gnnbench.backends.cuda.plan import Hubs, Segments, hubs, rows
 from gnnbench.graph import Graph
@@ -197,38 +197,34 @@ class SoftmaxKernels(BaseKernels):
     def edge_softmax(self, graph: Graph, score: Tensor) -> Tensor:
         score = score.contiguous()
         alpha = torch.empty_like(score)
-        self._over(
-            softmax_kernel, graph, rows(graph, self.slice_edges), score, None, None, None, None, score, alpha
-        )
-        if cut := hubs(graph, self.slice_edges):
-            top, total = (self._per_slice(cut, score) for _ in range(2))
-            self._over(slice_softmax_kernel, graph, cut.slices.apart, score, score, top, total)
-            self._over(
-                softmax_kernel, graph, cut.slices.apart, score, cut.begin, cut.end, top, total, score, alpha
-            )
+        short = rows(graph, self.longest(graph))
+        _over(softmax_kernel, graph, short, score, None, None, None, None, score, alpha)
+        if cut := hubs(graph, self.longest(graph)):
+            slices, top, total = cut.slices.apart, _per_slice(cut, score), _per_slice(cut, score)
+            _over(slice_softmax_kernel, graph, slices, score, score, top, total)
+            _over(softmax_kernel, graph, slices, score, cut.begin, cut.end, top, total, score, alpha)
         return alpha
 
     def edge_softmax_backward(self, graph: Graph, alpha: Tensor, grad_alpha: Tensor) -> Tensor:
         alpha, grad_alpha = alpha.contiguous(), grad_alpha.contiguous()
-        tensors = alpha, grad_alpha, torch.empty_like(alpha)
-        self._over(
-            softmax_backward_kernel, graph, rows(graph, self.slice_edges), alpha, None, None, None, *tensors
-        )
-        if cut := hubs(graph, self.slice_edges):
-            total = self._per_slice(cut, alpha)
-            self._over(slice_dot_kernel, graph, cut.slices.apart, alpha, alpha, grad_alpha, total)
-            self._over(
-                softmax_backward_kernel, graph, cut.slices.apart, alpha, cut.begin, cut.end, total, *tensors
-            )
-        return tensors[-1]
+        grad_score = torch.empty_like(alpha)
+        given, short = (alpha, grad_alpha, grad_score), rows(graph, self.longest(graph))
+        _over(softmax_backward_kernel, graph, short, alpha, None, None, None, *given)
+        if cut := hubs(graph, self.longest(graph)):
+            slices, total = cut.slices.apart, _per_slice(cut, alpha)
+            _over(slice_dot_kernel, graph, slices, alpha, alpha, grad_alpha, total)
+            _over(softmax_backward_kernel, graph, slices, alpha, cut.begin, cut.end, total, *given)
+        return grad_score
 
-    def _over(self, kernel: Any, graph: Graph, segments: Segments, like: Tensor, *args: Tensor | None) -> None:
-        """Start `kernel` over `segments`, with tiles for entries such as those of `like` [E, H]."""
-        heads, sums = like.size(1), triton_type(sums_in(like.dtype))
-        tile = fit(mean_degree(graph), heads, 1, SOFTMAX_ELEMENTS, longest=256)
-        launch(
-            kernel, tile.grid(segments.count, heads, 1), segments, *args, H=heads, ACC=sums, **tile.blocks("SEH")
-        )
 
-    def _per_slice(self, cut: Hubs, like: Tensor) -> Tensor:
-        return like.new_empty(cut.slices.count, like.size(1), dtype=sums_in(like.dtype))
+def _over(kernel: Any, graph: Graph, segments: Segments, like: Tensor, *args: Tensor | None) -> None:
+    """Start `kernel` over `segments`, with tiles for entries such as those of `like` [E, H]."""
+    heads, sums = like.size(1), triton_type(sums_in(like.dtype))
+    tile = fit(graph, heads, 1, SOFTMAX_ELEMENTS)
+    grid = tile.grid(segments.count, heads, 1)
+    launch(kernel, grid, segments, *args, H=heads, ACC=sums, **tile.blocks("SEH"))
+
+
+def _per_slice(cut: Hubs, like: Tensor) -> Tensor:
+    """Room for a number of each slice and head."""
+    return like.new_empty(cut.slices.count, like.size(1), dtype=sums_in(like.dtype))

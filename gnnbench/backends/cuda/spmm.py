@@ -67,7 +67,7 @@ class SpmmKernels(ChoosingKernels):
     """Sum and mean, by Triton or, where that was found faster, by cuSPARSE."""
 
     def plan(self, graph: Graph) -> None:
-        hubs(graph, self.slice_edges)
+        hubs(graph, self.longest(graph))
 
     def spmm(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> Tensor:
         x, value = x.contiguous(), None if value is None else value.contiguous()
@@ -81,8 +81,8 @@ class SpmmKernels(ChoosingKernels):
             )
         out = x.new_empty(graph.num_rows, *x.shape[1:])
         tile = tile_of(choice, graph, *shape)
-        self._sum(graph, rows(graph, self.slice_edges), tile, shape, mean, graph.col, value, x, out)
-        if cut := hubs(graph, self.slice_edges):
+        self._sum(graph, rows(graph, self.longest(graph)), tile, shape, mean, graph.col, value, x, out)
+        if cut := hubs(graph, self.longest(graph)):
             partial = x.new_empty(cut.slices.count, *x.shape[1:], dtype=sums_in(x.dtype))
             self._sum(graph, cut.slices.apart, tile, shape, False, graph.col, value, x, partial)
             self._sum(graph, cut.rows, tile, shape, mean, None, None, partial, out)
