@@ -14,7 +14,7 @@ demo: $(VENV)/installed
 
 # One thread each, but a process per core: tests are small, and those about threads ask for their own number.
 test: $(VENV)/installed
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 8 --cov --cov-report=term:skip-covered
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal --cov --cov-report=term:skip-covered
 
 # The tests of kernels, on a copy of the package whose kernels gcc builds with AddressSanitizer and
 # UndefinedBehaviorSanitizer, less the checks of pointers that are not followed, which would double the build.

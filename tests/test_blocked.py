@@ -35,7 +35,7 @@ def test_sum_and_mean(level: int, graph_name: str, width: int, dtype: torch.dtyp
     x = normal(graph.num_cols, width, dtype=dtype)
     for value, reduce in itertools.product((None, normal(graph.num_edges, dtype=dtype)), ("sum", "mean")):
         check(kernels.spmm(graph, x, value, reduce), Kernels().spmm(graph, *double(x, value), reduce))
-    shift = 2 if width == 5 else kernels.pair_shift(graph)
+    shift = 2 if width == 5 else kernels._pair_shift(graph)
     assert len(graph.plans["blocks", shift].start) == -(-graph.num_cols >> shift)
 
 
@@ -131,4 +131,4 @@ def test_sparse_rows_are_not_worth_a_plan(monkeypatch: pytest.MonkeyPatch) -> No
         kernels = isplib.IsplibKernels()
         kernels.plan(graph)
         crowded = graph.num_edges >= choices.EDGES_PER_BLOCK * graph.num_rows * -(-graph.num_cols // 4) > 0
-        assert (("blocks", kernels.pair_shift(graph)) in graph.plans) == crowded
+        assert (("blocks", kernels._pair_shift(graph)) in graph.plans) == crowded

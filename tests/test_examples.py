@@ -44,7 +44,7 @@ def mlp(inputs, outputs):
 
 model = Net()
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=5e-4)
-for epoch in range(60):
+for epoch in range(40):
     model.train()
     optimizer.zero_grad()
     out = model(data.x, data.edge_index)
@@ -85,7 +85,6 @@ def test_two_lines_leave_the_accuracy_as_it_is(conv: str, tmp_path: Path) -> Non
     finally:
         gnnbench.unpatch_pyg()
     assert expected > 0.5
-    assert (
-        abs(found - expected) < 0.03
-    )  # of 1,000 nodes; dropout of attention draws other random numbers than PyG's
-    assert isplib.MISSING or status.accelerated[conv] > 110, status
+    # Of 1,000 nodes; dropout of attention draws other random numbers than PyG's.
+    assert abs(found - expected) < 0.03
+    assert isplib.MISSING or status.accelerated[conv] > 70, status

@@ -70,11 +70,11 @@ class ChoosingKernels(BaseKernels):
         far = FAR if op == "spmm" or blocks(graph, SHIFT) > 1 else NEAR * FAR
         if worth_blocks(graph) and caches > 1 + far * graph.num_rows * blocks(graph, SHIFT) / graph.num_edges:
             two = op == "spmm" and width * dtype.itemsize > LINE_BYTES
-            return {"algorithm": "blocked", "shift": self.pair_shift(graph) if two else SHIFT}
+            return {"algorithm": "blocked", "shift": self._pair_shift(graph) if two else SHIFT}
         alone = (graph.num_edges + graph.num_rows) * width < TEAM_WORK
         return {"algorithm": "row", "prefetch": 16 if caches > 1 else 0, "threads": 1 if alone else self.threads}
 
-    def pair_shift(self, graph: Graph) -> int:
+    def _pair_shift(self, graph: Graph) -> int:
         """Of blocks for sums, whose walks take two lines: half as many columns.
 
         bf16 does not repay that, nor do sparse rows where one block holds all columns.

@@ -37,7 +37,7 @@ class SpmmKernels(choices.ChoosingKernels):
     """Sum, mean, min and max over the edges of every row."""
 
     def plan(self, graph: Graph) -> None:
-        shifts = {self.pair_shift(graph)} if choices.worth_blocks(graph) else set()
+        shifts = {self._pair_shift(graph)} if choices.worth_blocks(graph) else set()
         tuned = (choice for key, choice in graph.plans.items() if key[0] == "choice")
         for shift in shifts | {int(choice["shift"]) for choice in tuned if "shift" in choice}:
             self._blocks(graph, shift)
