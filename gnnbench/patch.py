@@ -74,7 +74,7 @@ def patched(backend: str = "auto", convs: Sequence[str] | None = None, strict: b
 
 @contextmanager
 def unpatched() -> Iterator[None]:
-    """PyG untouched for the length of a `with`, such as for a double backward."""
+    """PyG untouched for the length of a `with`."""
     with _within(_untouched):
         yield
 

@@ -138,16 +138,6 @@ def test_the_profiler_shows_our_names(kernels: Kernels, op: str) -> None:
 
 
 @over_kernels
-@pytest.mark.parametrize("op", OPS)
-def test_a_second_derivative_is_refused(kernels: Kernels, op: str) -> None:
-    function, inputs = uses(kernels, graphs.graph("hub", kernels))[op]
-    gradients = torch.autograd.grad(function(*inputs).pow(2).sum(), inputs, create_graph=True)
-    for gradient in gradients:
-        with pytest.raises(RuntimeError, match="once_differentiable"):
-            gradient.sum().backward(retain_graph=True)
-
-
-@over_kernels
 def test_inference_mode_and_results_that_are_no_views(kernels: Kernels) -> None:
     graph = graphs.graph("hub", kernels)
     for function, inputs in uses(kernels, graph).values():

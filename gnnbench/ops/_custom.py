@@ -19,6 +19,7 @@ from gnnbench.graph import Graph
 from gnnbench.ops.kernels import Kernels
 
 _LIBRARY = torch.library.Library("gnnbench", "DEF")
+_PLAIN = Kernels()
 
 F = TypeVar("F", bound=type[torch.autograd.Function])
 
@@ -45,6 +46,29 @@ def op(schema: str, fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], 
         torch.library.register_fake(f"gnnbench::{name}", shapes, lib=_LIBRARY)
         overload: OpOverload = getattr(torch.ops.gnnbench, name).default
         return overload
+
+    return register
+
+
+def gradient(schema: str, fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The same for an op that only backward passes call; `function` uses nothing but Kernels and torch.
+
+    A backward pass whose result is to be differentiated in turn (`create_graph=True`) runs in grad mode. There
+    the plain kernels take over, which autograd follows to any order: they make tensors over edges, [E, H, C] at
+    most, and keep them for the next derivative, as PyG's own code does.
+    """
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        overload = op(schema, fake)(function)
+        names = [argument.name for argument in overload._schema.arguments]
+
+        def run(*args: Any) -> Any:
+            if not torch.is_grad_enabled():
+                return overload(*args)
+            given = zip(names, args, strict=True)
+            return function(*(_PLAIN.handle if name == "kernels" else arg for name, arg in given))
+
+        return run
 
     return register
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
-from torch.autograd.function import once_differentiable
 
 from gnnbench import handles
 from gnnbench.errors import UnsupportedOp
@@ -137,7 +137,7 @@ def _gat(
     return by.gat_attention(on, x, score_src, score_dst, negative_slope, _dropout(p, seed), keep)
 
 
-@_custom.op(
+@_custom.gradient(
     "gat_attention_backward(Tensor grad_out, Tensor x, Tensor score_src, Tensor score_dst, Tensor? seed, "
     "Tensor out, Tensor lse, Tensor out_positive, Tensor alpha_positive, float p, float negative_slope, "
     "bool keep, str graph, str kernels) -> (Tensor, Tensor, Tensor)",
@@ -186,7 +186,7 @@ def _gatv2(
     return by.gatv2_attention(on, x_src, x_dst, att, negative_slope, _dropout(p, seed))
 
 
-@_custom.op(
+@_custom.gradient(
     "gatv2_attention_backward(Tensor grad_out, Tensor x_src, Tensor x_dst, Tensor att, Tensor? seed, "
     "Tensor out, Tensor lse, float p, float negative_slope, str graph, str kernels) -> (Tensor, Tensor, Tensor)",
     fake=lambda grad_out, x_src, x_dst, att, *_: tuple(map(_custom.like, (x_src, x_dst, att))),
@@ -224,7 +224,7 @@ def _dot(
     return by.dot_attention(on, query, key, value, _dropout(p, seed))
 
 
-@_custom.op(
+@_custom.gradient(
     "dot_attention_backward(Tensor grad_out, Tensor query, Tensor key, Tensor value, Tensor? seed, Tensor out, "
     "Tensor lse, float p, str graph, str kernels) -> (Tensor, Tensor, Tensor)",
     fake=lambda grad_out, query, key, value, *_: tuple(map(_custom.like, (query, key, value))),
@@ -245,7 +245,7 @@ def _dot_backward(
     return by.dot_attention_backward(on, query, key, value, _dropout(p, seed), out, lse, grad_out)
 
 
-def _differentiate(op: OpOverload, backward_op: OpOverload) -> None:
+def _differentiate(op: OpOverload, backward_op: Callable[..., Any]) -> None:
     """Give an op of three tensors and a seed its gradient; the first of its outputs is differentiable."""
 
     @_custom.differentiates(op)
@@ -260,7 +260,6 @@ def _differentiate(op: OpOverload, backward_op: OpOverload) -> None:
             return kept
 
         @staticmethod
-        @once_differentiable
         def backward(ctx: Any, grad_out: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
             gradients = backward_op(grad_out, *ctx.saved_tensors, *ctx.how)
             return *gradients, None, *[None] * len(ctx.how)

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from gnnbench import handles
 from gnnbench.errors import UnsupportedOp
@@ -43,7 +42,7 @@ def _edge_softmax(score: Tensor, graph: str, kernels: str) -> Tensor:
     return by.edge_softmax(on, score.contiguous())
 
 
-@_custom.op(
+@_custom.gradient(
     "edge_softmax_backward(Tensor alpha, Tensor grad_alpha, str graph, str kernels) -> Tensor",
     fake=lambda alpha, grad_alpha, graph, kernels: _custom.like(alpha),
 )
@@ -63,7 +62,6 @@ class _EdgeSoftmax(torch.autograd.Function):
         return alpha
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad_alpha: Tensor) -> tuple[Tensor | None, ...]:
         return _edge_softmax_backward(*ctx.saved_tensors, grad_alpha, *ctx.how), None, None
 
@@ -96,7 +94,6 @@ class _Sddmm(torch.autograd.Function):
         return score
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         a, b = ctx.saved_tensors
         grad_a = spmm_linear(b, grad, *ctx.how, "sum") if ctx.needs_input_grad[0] else None

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
@@ -57,7 +56,7 @@ def _fusedmm(x: Tensor, y: Tensor, graph: str, kernels: str, edge_fn: str) -> Te
     return by.fusedmm(on, x, y, edge_fn)
 
 
-@_custom.op(
+@_custom.gradient(
     "fusedmm_grad_x(Tensor x, Tensor y, Tensor grad_out, str graph, str kernels, str edge_fn) -> Tensor",
     fake=lambda x, y, grad_out, graph, kernels, edge_fn: _custom.like(x),
 )
@@ -66,7 +65,7 @@ def _fusedmm_grad_x(x: Tensor, y: Tensor, grad_out: Tensor, graph: str, kernels:
     return by.fusedmm_grad_x(on, x, y, edge_fn, grad_out)
 
 
-@_custom.op(
+@_custom.gradient(
     "fusedmm_grad_y(Tensor x, Tensor y, Tensor grad_out, str graph, str kernels, str edge_fn) -> Tensor",
     fake=lambda x, y, grad_out, graph, kernels, edge_fn: _custom.like(y),
 )
@@ -86,7 +85,6 @@ class _FusedMM(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
         given = *ctx.saved_tensors, grad_out, *ctx.how
         grad_x = _fusedmm_grad_x(*given) if ctx.needs_input_grad[0] else None

@@ -22,6 +22,8 @@ class Kernels(Layout):
 
     Shapes: N destinations, M sources, E edges in the order of `graph.col`, H heads, C channels per head.
     A tensor over nodes is [N, F] or [N, H, C]; one over edges is [E], or [E, H] beside [N, H, C].
+
+    Second derivatives are autograd's through the gradients as they are computed here.
     """
 
     name: ClassVar[str] = "torch"
@@ -287,9 +289,10 @@ def _dropped(alpha: Tensor, dropout: Dropout | None) -> Tensor:
 
 
 def _row_maximum(graph: Graph, score: Tensor) -> Tensor:
+    """[N, H], a constant to autograd: a softmax does not depend on what is subtracted from its scores."""
     index = graph.row.unsqueeze(1).expand_as(score)
     top = score.new_full((graph.num_rows, score.size(1)), -torch.inf)
-    return top.scatter_reduce_(0, index, score, "amax")
+    return top.scatter_reduce_(0, index, score.detach(), "amax")
 
 
 def _messages(graph: Graph, x: Tensor, value: Tensor | None) -> Tensor:

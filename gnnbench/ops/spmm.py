@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from gnnbench import handles
 from gnnbench.errors import UnsupportedOp
@@ -74,7 +73,7 @@ def spmm_linear(x: Tensor, value: Tensor | None, graph: str, kernels: str, reduc
     return by.spmm(on, x, value, reduce)
 
 
-@_custom.op(
+@_custom.gradient(
     "spmm_grad_x(Tensor grad_out, Tensor? value, str graph, str kernels, str reduce) -> Tensor",
     fake=lambda grad_out, value, graph, kernels, reduce: _custom.like(
         grad_out, handles.find(graph).num_cols, *grad_out.shape[1:]
@@ -87,7 +86,7 @@ def spmm_grad_x(grad_out: Tensor, value: Tensor | None, graph: str, kernels: str
     return by.spmm(on.transpose, _shares(on, grad_out, reduce), transposed_value, "sum")
 
 
-@_custom.op(
+@_custom.gradient(
     "spmm_grad_value(Tensor grad_out, Tensor x, Tensor value, str graph, str kernels, str reduce) -> Tensor",
     fake=lambda grad_out, x, value, graph, kernels, reduce: _custom.like(value),
 )
@@ -110,7 +109,6 @@ class _Spmm(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
         x, value = ctx.saved_tensors
         grad_x = spmm_grad_x(grad_out, value, *ctx.how) if ctx.needs_input_grad[0] else None
@@ -130,7 +128,7 @@ def spmm_extremum(x: Tensor, value: Tensor | None, graph: str, kernels: str, red
     return by.spmm_extremum(on, x, value, reduce)
 
 
-@_custom.op(
+@_custom.gradient(
     "spmm_extremum_grad_x(Tensor grad_out, Tensor arg_out, Tensor? value, str graph, str kernels) -> Tensor",
     fake=lambda grad_out, arg_out, value, graph, kernels: _custom.like(
         grad_out, handles.find(graph).num_cols, grad_out.size(1)
@@ -141,7 +139,7 @@ def _extremum_grad_x(grad_out: Tensor, arg_out: Tensor, value: Tensor | None, gr
     return by.spmm_extremum_backward(on, arg_out, grad_out, value)
 
 
-@_custom.op(
+@_custom.gradient(
     "spmm_extremum_grad_value(Tensor grad_out, Tensor arg_out, Tensor x, Tensor value, str graph) -> Tensor",
     fake=lambda grad_out, arg_out, x, value, graph: _custom.like(value),
 )
@@ -168,7 +166,6 @@ class _Extremum(torch.autograd.Function):
         return out, arg_out
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad_out: Tensor, _: Any) -> tuple[Tensor | None, ...]:
         x, value, arg_out = ctx.saved_tensors
         grad_x = grad_value = None
