@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import psutil
 import torch
@@ -28,6 +29,28 @@ def clock(device: torch.device) -> Callable[[], float]:
         return time.perf_counter()
 
     return synchronised if device.type == "cuda" else cpu_clock
+
+
+@dataclass(frozen=True)
+class Instant:
+    """A place in the work of a CUDA stream; `later - earlier` waits for it, and is in seconds."""
+
+    event: torch.cuda.Event
+
+    def __sub__(self, earlier: Instant) -> float:
+        self.event.synchronize()
+        return earlier.event.elapsed_time(self.event) / 1e3
+
+
+def instants(device: torch.device) -> Callable[[], Any]:
+    """The finest clock of `device`: differences of readings are seconds, on CUDA between events of the stream."""
+
+    def now() -> Instant:
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(device))
+        return Instant(event)
+
+    return now if device.type == "cuda" else cpu_clock
 
 
 class Recorder:

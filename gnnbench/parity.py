@@ -157,7 +157,7 @@ def tensors(
     if not as_reference:
         return computed, []
     noise = torch.rand(dataset.x.shape, generator=torch.Generator().manual_seed(0)).mul_(2).sub_(1)
-    jittered = replace(dataset, x=torch.addcmul(dataset.x, dataset.x, noise, value=JITTER))
+    jittered = replace(dataset, x=torch.addcmul(dataset.x, dataset.x, noise.to(dataset.x.device), value=JITTER))
     moved = _step(config, backend, jittered)
     return computed, [name for name in computed if _moves(computed[name], moved.get(name))]
 

@@ -38,6 +38,7 @@ class Backend(ABC):
     takes_rewrites: ClassVar[bool] = False
     kernels: ClassVar[type[Kernels] | None] = None  # those that `patch_pyg` runs PyG's convs on
     precisions: ClassVar[tuple[str, ...]] = ("fp32",)
+    home = torch.device("cpu")  # which a benchmark changes for a backend that runs wherever tensors are
 
     def __init__(self, config: BackendConfig) -> None:
         self.config = config
@@ -45,7 +46,7 @@ class Backend(ABC):
     @property
     def device(self) -> torch.device:
         """Where model and features live."""
-        return torch.device("cpu")
+        return self.home
 
     @property
     def tolerance(self) -> float | None:

@@ -4,29 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import torch
 
 from gnnbench import environment, memory, results
 from gnnbench.bench import ceilings, peers
-from gnnbench.bench.check import TOLERANCE, Truth
+from gnnbench.bench.check import Truth
+from gnnbench.bench.contest import Contest, fail
 from gnnbench.bench.dgl import Dgl, DglCase
 from gnnbench.bench.ops import OPS, Case, Direction
-from gnnbench.bench.records import Bench, CellStatus, Row, Size, ratios, time_of
-from gnnbench.bench.rounds import Budget, interleaved
+from gnnbench.bench.records import Bench, Row, Size
+from gnnbench.bench.rounds import Budget
 from gnnbench.datasets import NodeDataset
-from gnnbench.errors import BackendUnavailable, ConfigError, OutOfMemory, UnsupportedOp, did_you_mean
+from gnnbench.errors import ConfigError, did_you_mean
 from gnnbench.graph import Graph
 
 OURS = "isplib"
 PEERS = ("torch-csr", "torch-scatter", "pyg", "dgl", "reference")
-STATUS: dict[type[Exception], CellStatus] = {
-    UnsupportedOp: "unsupported",
-    BackendUnavailable: "unavailable",
-    OutOfMemory: "oom",
-}
 
 
 @dataclass(frozen=True)
@@ -109,12 +104,7 @@ def bench(
     record = Bench(
         op=grid.op,
         graph=dataset.label,
-        size=Size(
-            nodes=graph.num_rows,
-            edges=graph.num_edges,
-            max_degree=int(graph.degree.max()),
-            symmetric=graph.is_symmetric,
-        ),
+        size=size_of(graph),
         weighted=grid.weighted and not OPS[grid.op].has_heads,
         peers=list(grid.against),
         threads=torch.get_num_threads(),
@@ -133,7 +123,7 @@ def bench(
     try:
         with memory.limited(memory_limit, torch.device("cpu")):
             on_event(record, "measuring what this machine can do at best")
-            record.ceilings = ceilings.find(cache, now)
+            record.ceilings = work.contest.ceilings = ceilings.find(cache, now)
             for width, heads in grid.sizes():
                 work.case(width, heads)
         record.status = "ok"
@@ -143,6 +133,16 @@ def bench(
         work.close()
     results.save_json(record, work.path)
     return record
+
+
+def size_of(graph: Graph) -> Size:
+    """What a record says of a graph."""
+    return Size(
+        nodes=graph.num_rows,
+        edges=graph.num_edges,
+        max_degree=int(graph.degree.max()),
+        symmetric=graph.is_symmetric,
+    )
 
 
 class _Benching:
@@ -161,9 +161,9 @@ class _Benching:
         on_event: Callable[[Bench, str], None],
     ) -> None:
         self.grid, self.graph, self.record, self.path, self.now = grid, graph, record, path, now
-        self.dgl_python, self.budget, self.on_event = dgl_python, budget, on_event
-        self.memory_bytes = memory.limit_bytes(memory_limit)
-        self.meter = memory.meter(torch.device("cpu"))
+        self.dgl_python, self.memory_bytes = dgl_python, memory.limit_bytes(memory_limit)
+        meter = memory.meter(torch.device("cpu"))
+        self.contest = Contest(meter, budget, lambda what: on_event(record, what), record.ceilings)
         self.dgl: Dgl | Exception | None = None
 
     def case(self, width: int, heads: int) -> None:
@@ -178,54 +178,16 @@ class _Benching:
                 ready[name] = self._implementation(name, case)
             except Exception as error:
                 for row in rows:
-                    _fail(row, error)
+                    fail(row, error)
         for direction in self.grid.directions:
-            self._direction(case, truth, direction, ready)
+            racing = {name: self._row(case, direction, name) for name in self.grid.implementations}
+            self.contest.direction(case, truth, direction, ready, racing, self.grid.against)
             results.save_json(self.record, self.path)
 
     def close(self) -> None:
         """End DGL's process."""
         if isinstance(self.dgl, Dgl):
             self.dgl.close()
-
-    def _direction(
-        self, case: Case, truth: Truth, direction: Direction, ready: dict[str, peers.Implementation]
-    ) -> None:
-        rows = {name: self._row(case, direction, name) for name in self.grid.implementations}
-        size = f"width {case.width}" + f", {case.heads} heads" * (case.heads > 1)
-        what = f"{case.name} {direction}, {size}"
-        for name, implementation in ready.items():
-            self.on_event(self.record, f"{what}: checking {name}")
-            try:
-                error = truth.error(direction, implementation.outputs(direction, truth.grad_out))
-            except Exception as problem:
-                _fail(rows[name], problem)
-                continue
-            rows[name].error = error
-            if error > TOLERANCE:
-                rows[name].status = "wrong"
-                rows[name].reason = f"differs from float64 by {error:.2g}, more than {TOLERANCE:g}"
-            else:
-                self._memory(rows[name], implementation)
-        self.on_event(self.record, f"{what}: timing")
-        right = {name: one for name, one in ready.items() if rows[name].status == "pending"}
-        times = interleaved(
-            {name: partial(one.time, direction) for name, one in right.items()},
-            self.budget,
-            lambda name, error: _fail(rows[name], error),
-        )
-        for name, samples in times.items():
-            self._conclude(rows[name], case, samples)
-        ratios(rows, self.grid.against)
-
-    def _memory(self, row: Row, implementation: peers.Implementation) -> None:
-        """Of a call that is not the first one, which has things to keep for all later ones."""
-        try:
-            found = implementation.memory(row.direction, self.meter)
-        except Exception as error:
-            _fail(row, error)
-        else:
-            row.memory_increase_bytes, row.peak_memory_bytes = found or (None, None)
 
     def _implementation(self, name: str, case: Case) -> peers.Implementation:
         if name != "dgl":
@@ -245,16 +207,3 @@ class _Benching:
         return next(
             row for row in self.record.rows if (row.width, row.heads, row.direction, row.implementation) == key
         )
-
-    def _conclude(self, row: Row, case: Case, samples: list[list[float]]) -> None:
-        row.status, row.time_s = "ok", time_of(samples)
-        row.gather_bytes_per_s = case.gathered_bytes / row.time_s.median
-        if ceiling := self.record.ceilings:
-            traffic, gathered = case.compulsory(row.direction)
-            bound = max(traffic / ceiling.stream_bytes_per_s, gathered / ceiling.gather_bytes_per_s)
-            row.roofline_fraction = bound / row.time_s.median
-
-
-def _fail(row: Row, error: Exception) -> None:
-    row.status = "oom" if memory.is_exhaustion(error) else STATUS.get(type(error), "failed")
-    row.reason = str(error).partition("\n")[0] or type(error).__name__

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -18,6 +19,7 @@ from gnnbench.bench.records import Ceilings
 from gnnbench.errors import GnnbenchError
 
 STREAM_BYTES = 1 << 28  # of each array; far more than a core's share of any cache
+COPY_BYTES = 1 << 31  # the same on a GPU
 LINES = 1 << 20  # gathered by each thread at once
 LEAST_S = 0.3  # of repeats of one measurement, for processors that take a while to reach their speed
 
@@ -53,7 +55,14 @@ def measure(now: Callable[[], float]) -> Ceilings:
     return Ceilings(stream_bytes_per_s=stream, gather_bytes_per_s=gather)
 
 
-def _best(call: Callable[[], object], now: Callable[[], float]) -> float:
+def copying(device: torch.device, now: Callable[[], Any]) -> Ceilings:
+    """That of a GPU: what a copy reads and writes, of arrays much larger than its cache."""
+    size = COPY_BYTES if device.type == "cuda" else STREAM_BYTES
+    source, target = torch.zeros(2, size // 4, device=device)
+    return Ceilings(stream_bytes_per_s=2 * source.nbytes / _best(lambda: target.copy_(source), now))
+
+
+def _best(call: Callable[[], object], now: Callable[[], Any]) -> float:
     """Fewest seconds that one call took; the first one is not timed."""
     call()
     times: list[float] = []

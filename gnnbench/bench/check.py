@@ -12,6 +12,7 @@ from gnnbench.graph import Graph
 from gnnbench.ops.kernels import Kernels
 
 TOLERANCE = 1e-3  # largest difference over the root mean square of the truth: rounding of long float32 sums
+BF16_TOLERANCE = 0.05  # over the sum of that and of the entry itself: bfloat16 keeps eight bits of either
 TRUTH_BYTES = 1 << 29  # of one tensor of all sampled edges in float64
 
 
@@ -32,10 +33,10 @@ class Truth:
         self._rows = _sample(graph, TRUTH_BYTES // (8 * case.width))
         self.rows = self._rows.numel()
         degree = graph.degree[self._rows]
-        rowptr = torch.zeros(self.rows + 1, dtype=torch.int64)
+        rowptr = torch.zeros(self.rows + 1, dtype=torch.int64, device=graph.device)
         torch.cumsum(degree, 0, out=rowptr[1:])
         first = torch.repeat_interleave(graph.rowptr[self._rows] - rowptr[:-1], degree)
-        self._edges = first + torch.arange(int(rowptr[-1]))
+        self._edges = first + torch.arange(int(rowptr[-1]), device=graph.device)
         self._graph = Graph(rowptr, graph.col[self._edges], graph.num_cols)
         if self.rows == graph.num_rows:
             self.grad_out = case.grad_out
@@ -44,8 +45,16 @@ class Truth:
             self.grad_out = torch.zeros_like(case.grad_out)
             self.grad_out[sampled] = case.grad_out[sampled]
 
+    @property
+    def tolerance(self) -> float:
+        """What `error` may come to."""
+        return BF16_TOLERANCE if self.case.dtype == torch.bfloat16 else TOLERANCE
+
     def error(self, direction: Direction, found: list[Tensor]) -> float:
-        """Largest difference of any entry from the truth, over the truth's root mean square; NaN counts as inf."""
+        """Largest difference of any entry from the truth, over the truth's root mean square; NaN counts as inf.
+
+        In bfloat16 it is over the sum of that and of the entry, since the largest entries are rounded most.
+        """
         overs = (
             [self.case.op.over]
             if direction == "forward"
@@ -53,7 +62,8 @@ class Truth:
         )
         parts = [self._part(over, tensor) for over, tensor in zip(overs, found, strict=True)]
         truths = self._forward if direction == "forward" else self._backward
-        return max(_difference(part, truth) for part, truth in zip(parts, truths, strict=True))
+        rounded = self.case.dtype == torch.bfloat16
+        return max(_difference(part, truth, rounded) for part, truth in zip(parts, truths, strict=True))
 
     @cached_property
     def _forward(self) -> list[Tensor]:
@@ -83,16 +93,17 @@ class Truth:
 def _sample(graph: Graph, edges: int) -> Tensor:
     """All rows, or the longest one and random others that have about `edges` edges together; ascending."""
     if graph.num_edges <= edges:
-        return torch.arange(graph.num_rows)
-    order = torch.randperm(graph.num_rows, generator=torch.Generator().manual_seed(0))
+        return torch.arange(graph.num_rows, device=graph.device)
+    order = torch.randperm(graph.num_rows, generator=torch.Generator().manual_seed(0)).to(graph.device)
     fitting = order[graph.degree[order].cumsum(0) <= edges]
     return torch.cat([fitting, graph.degree.argmax().view(1)]).unique()
 
 
-def _difference(found: Tensor, truth: Tensor) -> float:
+def _difference(found: Tensor, truth: Tensor, rounded: bool) -> float:
     if found.shape != truth.shape or not bool(found.isfinite().all()):
         return float("inf")
     if not truth.numel():
         return 0.0
     scale = truth.square().mean().sqrt()
-    return float((found - truth).abs().max() / (scale if scale else 1.0))
+    scale = torch.where(scale > 0, scale, 1.0)
+    return float(((found - truth).abs() / (scale + truth.abs() if rounded else scale)).max())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -16,8 +16,6 @@ from gnnbench.ops.kernels import Kernels
 Direction = Literal["forward", "backward"]
 Over = Literal["sources", "destinations", "edges", "nothing"]  # what the first dimension of a tensor runs over
 Shapes = dict[str, tuple[Over, tuple[int, ...]]]
-
-FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -114,33 +112,44 @@ OPS = {
 
 
 class Case:
-    """An op on a graph with inputs drawn from a fixed seed, float32.
+    """An op on a graph with inputs drawn from a fixed seed, on the graph's device.
 
     Attributes:
         width: channels of all heads together.
+        dtype: of the inputs.
         inputs: by name; those in `op.grads` require gradients.
         over: what the first dimension of each input runs over.
         grad_out: what the backward starts from, shaped as the output.
     """
 
-    def __init__(self, name: str, graph: Graph, width: int, heads: int = 1, weighted: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        graph: Graph,
+        width: int,
+        heads: int = 1,
+        weighted: bool = False,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
         self.name, self.op, self.graph, self.width, self.heads = name, OPS[name], graph, width, heads
+        self.dtype = dtype
         channels = width // heads
         shapes = self.op.shapes(heads, channels)
         if "value" in shapes and not (weighted or self.op.has_heads):
             del shapes["value"]
-        generator = torch.Generator().manual_seed(0)
+        generator = torch.Generator(graph.device).manual_seed(0)
+        drawn: dict[str, Any] = {"generator": generator, "device": graph.device}
         scale = channels**-0.25 if name in ("gatv2", "dot") else 1.0  # so that scores stay moderate
         self.over = {input_: over for input_, (over, _) in shapes.items()}
         self.inputs = {
-            input_: torch.randn(*self._size(over), *rest, generator=generator).mul_(scale)
+            input_: torch.randn(*self._size(over), *rest, **drawn).mul_(scale).to(dtype)
             for input_, (over, rest) in shapes.items()
         }
         for input_ in self.op.grads:
             self.inputs[input_].requires_grad_()
         per_head = (heads,) if self.op.has_heads else ()
         per_channel = (channels,) if self.op.over == "destinations" else ()
-        self.grad_out = torch.randn(*self._size(self.op.over), *per_head, *per_channel, generator=generator)
+        self.grad_out = torch.randn(*self._size(self.op.over), *per_head, *per_channel, **drawn).to(dtype)
 
     def _size(self, over: Over) -> tuple[int, ...]:
         graph = self.graph
@@ -149,8 +158,8 @@ class Case:
 
     @property
     def gathered_bytes(self) -> int:
-        """One row of `width` floats for every edge: what effective bandwidths count."""
-        return self.graph.num_edges * self.width * FLOAT_BYTES
+        """One row of `width` numbers for every edge: what effective bandwidths count."""
+        return self.graph.num_edges * self.width * self.dtype.itemsize
 
     def compulsory(self, direction: Direction) -> tuple[int, int]:
         """Bytes that must cross the memory bus, every tensor once, and bytes gathered from the caches."""
@@ -158,7 +167,7 @@ class Case:
         traffic = self.grad_out.nbytes + graph.rowptr.nbytes  # the output, or its gradient
         traffic += graph.col.nbytes if op.gathers[direction] else 0
         if self.name == "spmm_max":
-            traffic += self.grad_out.nbytes  # arg_out
+            traffic += 4 * self.grad_out.numel()  # arg_out
         if direction == "forward":
             traffic += sum(tensor.nbytes for tensor in self.inputs.values())
         else:

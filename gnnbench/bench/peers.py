@@ -1,4 +1,4 @@
-"""Implementations that run in this process: ours, the specification, PyTorch's CSR product, and PyG."""
+"""Implementations that run in this process: ours, the specification, PyTorch's CSR products, and PyG."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.utils import scatter, softmax
 
-from gnnbench.backends import isplib
+from gnnbench.backends import cuda, isplib
 from gnnbench.bench.ops import Case, Direction
 from gnnbench.bench.rounds import timed
 from gnnbench.errors import BackendUnavailable, UnsupportedOp
+from gnnbench.graph import Graph
 from gnnbench.memory import Meter
 from gnnbench.ops.kernels import Kernels
 
@@ -38,10 +39,10 @@ class Local:
 
     Args:
         call: of no arguments, on the inputs of `case`.
-        now: clock in seconds.
+        now: a clock as `timed` takes it.
     """
 
-    def __init__(self, case: Case, call: Callable[[], Tensor], now: Callable[[], float]) -> None:
+    def __init__(self, case: Case, call: Callable[[], Tensor], now: Callable[[], Any]) -> None:
         self.case, self.call, self.now = case, call, now
 
     def outputs(self, direction: Direction, grad_out: Tensor) -> list[Tensor]:
@@ -59,14 +60,19 @@ class Local:
         return timed(work, self.now, samples, calls)
 
     def memory(self, direction: Direction, meter: Meter) -> tuple[int, int] | None:
-        resting = meter.resting()
-        meter.reset()
-        _ = self.outputs(direction, self.case.grad_out)
-        peak = meter.peak()
-        return max(0, peak - resting), peak
+        return taken(partial(self.outputs, direction, self.case.grad_out), meter)
 
     def _leaves(self) -> list[Tensor]:
         return [self.case.inputs[name] for name in self.case.op.grads]
+
+
+def taken(work: Callable[[], Any], meter: Meter) -> tuple[int, int]:
+    """Bytes that one call of `work` takes on top of what is there, and of the whole process or device."""
+    resting = meter.resting()
+    meter.reset()
+    _ = work()
+    peak = meter.peak()
+    return max(0, peak - resting), peak
 
 
 def ours(case: Case) -> Callable[[], Tensor]:
@@ -76,22 +82,57 @@ def ours(case: Case) -> Callable[[], Tensor]:
     return _by_ops(isplib.IsplibKernels(), case)
 
 
+def on_gpu(case: Case) -> Callable[[], Tensor]:
+    """The same by our GPU kernels."""
+    if reasons := cuda.Backend.unavailable():
+        raise BackendUnavailable("; ".join(reasons))
+    return _by_ops(cuda.CudaKernels(), case)
+
+
 def reference(case: Case) -> Callable[[], Tensor]:
     """The specification in plain torch, in float32."""
     return _by_ops(Kernels(), case)
 
 
 def torch_csr(case: Case) -> Callable[[], Tensor]:
-    """PyTorch's product with a sparse CSR matrix, which MKL computes on Intel's and AMD's processors."""
+    """PyTorch's product with a sparse CSR matrix: MKL's on Intel's and AMD's processors, cuSPARSE's on GPUs."""
+    matrix = _csr(case, case.graph, _values(case))
+    return lambda: matrix @ case.inputs["x"]
+
+
+def cusparse(case: Case) -> Callable[[], Tensor]:
+    """The same with the transposed matrix kept for the backward, which torch else makes anew every time."""
+    graph, value = case.graph, _values(case)
+    transposed = value if "value" not in case.inputs else value[graph.perm.long()]
+    matrices = _csr(case, graph, value), _csr(case, graph.transpose, transposed)
+    return lambda: _Product.apply(case.inputs["x"], *matrices)
+
+
+class _Product(torch.autograd.Function):
+    """A matrix times x, differentiable in x by the product with its transpose."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, matrix: Tensor, transposed: Tensor) -> Tensor:
+        ctx.transposed = transposed
+        return matrix @ x
+
+    @staticmethod
+    def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor, None, None]:
+        return ctx.transposed @ grad_out, None, None
+
+
+def _values(case: Case) -> Tensor:
+    graph = case.graph
+    return case.inputs.get("value", torch.ones(graph.num_edges, dtype=case.dtype, device=graph.device))
+
+
+def _csr(case: Case, graph: Graph, value: Tensor) -> Tensor:
     if case.name != "spmm":
         raise UnsupportedOp(case.name, ["torch's sparse CSR matrices have a sum product only"])
-    graph = case.graph
-    value = case.inputs.get("value", torch.ones(graph.num_edges))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that torch's CSR is in beta, and does not check what Graph did
         # MKL as torch is linked with it takes 32-bit indices; others would be converted at every call.
-        matrix = torch.sparse_csr_tensor(graph.rowptr.int(), graph.col, value, (graph.num_rows, graph.num_cols))
-    return lambda: matrix @ case.inputs["x"]
+        return torch.sparse_csr_tensor(graph.rowptr.int(), graph.col, value, (graph.num_rows, graph.num_cols))
 
 
 def torch_scatter(case: Case) -> Callable[[], Tensor]:
@@ -171,6 +212,15 @@ def pyg(case: Case) -> Callable[[], Tensor]:
     raise UnsupportedOp(case.name, ["PyG has a conv of its own for gat, gatv2 and dot only"])
 
 
+def pyg_compile(case: Case) -> Callable[[], Tensor]:
+    """PyG under `torch.compile`: the attention of its convs, else its messages and `scatter`."""
+    torch.compiler.reset()  # else the ninth case of one function would run uncompiled
+    torch._functorch.config.donated_buffer = False  # so that a backward can be repeated
+    conv = case.name in ("gat", "gatv2", "dot")
+    found: Callable[[], Tensor] = torch.compile(pyg(case) if conv else torch_scatter(case), dynamic=False)
+    return found
+
+
 LOCAL: dict[str, Callable[[Case], Callable[[], Tensor]]] = {
     "isplib": ours,
     "reference": reference,
@@ -178,6 +228,7 @@ LOCAL: dict[str, Callable[[Case], Callable[[], Tensor]]] = {
     "torch-scatter": torch_scatter,
     "pyg": pyg,
 }
+ON_GPU = {**LOCAL, "cuda": on_gpu, "cusparse": cusparse, "pyg-compile": pyg_compile}
 
 
 def layout() -> Kernels | None:

@@ -11,7 +11,7 @@ from gnnbench import stats
 from gnnbench.results import Ratio, Record
 
 SCHEMA_VERSION: Literal[1] = 1
-CellStatus = Literal["pending", "ok", "wrong", "unavailable", "unsupported", "oom", "failed"]
+CellStatus = Literal["pending", "ok", "wrong", "unavailable", "unsupported", "oom", "failed", "not run"]
 
 
 class Time(Record):
@@ -26,14 +26,16 @@ class Time(Record):
 class Row(Record):
     """One implementation on one case; figures are None where status is not ok."""
 
-    op: str
+    op: str = Field(description="or the model that is trained, whose direction is epoch")
     graph: str
     width: int = Field(description="channels of all heads together")
     heads: int
-    direction: Literal["forward", "backward"]
+    dtype: str = "float32"
+    direction: Literal["forward", "backward", "epoch"]
     implementation: str
     status: CellStatus = "pending"
-    reason: str = Field("", description="one sentence where status is not ok")
+    reason: str = Field("", description="one sentence where status is not ok, or what is to be known beside it")
+    caveat: str = Field("", description="why the times mean nothing; empty if they do")
     error: float | None = Field(None, description="largest difference from float64 over its root mean square")
     time_s: Time | None = None
     memory_increase_bytes: int | None = Field(
@@ -41,7 +43,7 @@ class Row(Record):
     )
     peak_memory_bytes: int | None = Field(None, description="highest memory of the whole process in that call")
     ratio: dict[str, Ratio | None] = Field({}, description="by peer; its time over this one's")
-    gather_bytes_per_s: float | None = Field(None, description="edges x width x 4 bytes over the time")
+    gather_bytes_per_s: float | None = Field(None, description="edges x width x bytes of a number, over the time")
     roofline_fraction: float | None = Field(
         None, description="time that the machine's ceilings allow over the time; None where they are not known"
     )
@@ -51,7 +53,9 @@ class Ceilings(Record):
     """What this machine reaches at best, in bytes per second, with all threads."""
 
     stream_bytes_per_s: float = Field(description="reading and writing arrays much larger than the caches")
-    gather_bytes_per_s: float = Field(description="random cache lines from a table in the L2 cache")
+    gather_bytes_per_s: float | None = Field(
+        None, description="random cache lines from a table in the L2 cache; None on a GPU"
+    )
 
 
 class Size(Record):
@@ -86,6 +90,29 @@ class Bench(Record):
     def exit_code(self) -> int:
         """0; 1 if nothing ran; 3 if the isplib kernels computed something else."""
         if any(row.status == "wrong" for row in self.rows if row.implementation == "isplib"):
+            return 3
+        return 0 if any(row.status == "ok" for row in self.rows) else 1
+
+
+class Suite(Record):
+    """Everything known about a suite of benchmarks on one device."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    status: Literal["ok", "interrupted", "out of budget"] = "interrupted"
+    suite: Literal["gpu"] = "gpu"
+    scale: Literal["full", "tiny"]
+    device: str = Field(description="the GPU's model, or cpu")
+    caveat: str = Field("", description="why times mean nothing; empty if they do")
+    ceilings: Ceilings | None = None
+    environment: dict[str, Any] = Field({}, description="see `gnnbench.environment.describe`")
+    spent_s: float = Field(0.0, description="over all calls that added to this record")
+    graphs: dict[str, Size] = Field({}, description="those that were needed so far, by their labels")
+    rows: list[Row] = Field([], description="in the order in which they are run")
+
+    @property
+    def exit_code(self) -> int:
+        """0; 1 if nothing ran; 3 if the cuda kernels computed something else."""
+        if any(row.status == "wrong" for row in self.rows if row.implementation == "cuda"):
             return 3
         return 0 if any(row.status == "ok" for row in self.rows) else 1
 

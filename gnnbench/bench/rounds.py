@@ -75,8 +75,12 @@ def interleaved(
     return found
 
 
-def timed(work: Callable[[], Any], now: Callable[[], float], samples: int, calls: int) -> list[float]:
-    """Mean seconds of `calls` calls of `work` after each other, `samples` times, by the clock `now`."""
+def timed(work: Callable[[], Any], now: Callable[[], Any], samples: int, calls: int) -> list[float]:
+    """Mean seconds of `calls` calls of `work` after each other, `samples` times.
+
+    Args:
+        now: a clock; the difference of two readings is in seconds.
+    """
     found = []
     for _ in range(samples):
         start = now()

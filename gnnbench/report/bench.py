@@ -105,7 +105,7 @@ def _notes(found: Bench) -> Iterator[str]:
     rows = units.count(found.checked_rows or 0)
     sampled = f"{rows} of its rows" if found.checked_rows != found.size.nodes else "all of its rows"
     yield f"Checked before timing: every result against float64 on {sampled}"
-    if found.ceilings:
+    if found.ceilings and found.ceilings.gather_bytes_per_s:
         yield (
             f"Ceilings of this machine: {found.ceilings.stream_bytes_per_s / 1e9:.1f} GB/s streamed from memory, "
             f"{found.ceilings.gather_bytes_per_s / 1e9:.0f} GB/s gathered from the L2 cache. The share is that of "

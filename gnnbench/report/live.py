@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from gnnbench import units
-from gnnbench.report import bench, comparison, reproduce, run, tables
+from gnnbench.report import bench, comparison, reproduce, run, suite, tables
 from gnnbench.report.tables import Cell, Table
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from gnnbench.bench.records import Bench
+    from gnnbench.bench.records import Bench, Suite
     from gnnbench.compare import Progress
     from gnnbench.reproduce import Progress as ReproduceProgress
     from gnnbench.results import ChoiceRecord
@@ -99,6 +99,14 @@ class BenchView(View):
     def __call__(self, found: Bench, what: str) -> None:
         """Show what is about to start."""
         self.draw(f"{bench.title(found)}\n{what}", bench.table(found))
+
+
+class SuiteView(View):
+    """How many rows ended how, and what runs now."""
+
+    def __call__(self, found: Suite, what: str) -> None:
+        """Show what is about to start."""
+        self.draw(f"{suite.title(found)}\n{what}", suite.counts(found))
 
 
 class TuneView(View):

@@ -1,0 +1,113 @@
+"""One case in one direction: everybody is checked, those that are right are timed in turn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from gnnbench import memory
+from gnnbench.bench.check import Truth
+from gnnbench.bench.ops import Case, Direction
+from gnnbench.bench.peers import Implementation
+from gnnbench.bench.records import Ceilings, CellStatus, Row, ratios, time_of
+from gnnbench.bench.rounds import Budget, Timed, interleaved
+from gnnbench.errors import BackendUnavailable, OutOfMemory, UnsupportedOp
+
+OURS = ("isplib", "cuda")
+STATUS: dict[type[Exception], CellStatus] = {
+    UnsupportedOp: "unsupported",
+    BackendUnavailable: "unavailable",
+    OutOfMemory: "oom",
+}
+
+
+@dataclass
+class Contest:
+    """How contestants are measured.
+
+    Attributes:
+        say: hears what is about to start.
+        ceilings: of the machine, once they are known.
+    """
+
+    meter: memory.Meter
+    budget: Budget
+    say: Callable[[str], Any]
+    ceilings: Ceilings | None = None
+
+    def direction(
+        self,
+        case: Case,
+        truth: Truth,
+        direction: Direction,
+        ready: Mapping[str, Implementation],
+        rows: Mapping[str, Row],
+        against: Sequence[str],
+    ) -> None:
+        """Check, weigh and time `ready`; what is found goes into `rows`, which has others too, that failed before.
+
+        In bfloat16 a peer that adds up in it is timed however imprecise it is, and its row says so.
+        """
+        size = f"width {case.width}" + f", {case.heads} heads" * (case.heads > 1)
+        what = f"{case.name} {direction}, {size}"
+        for name, implementation in ready.items():
+            self.say(f"{what}: checking {name}")
+            row = rows[name]
+            try:
+                row.error = truth.error(direction, implementation.outputs(direction, truth.grad_out))
+            except Exception as problem:
+                fail(row, problem)
+                continue
+            if row.error > truth.tolerance:
+                row.reason = f"differs from float64 by {row.error:.2g}, more than {truth.tolerance:g}"
+                if name in OURS or case.dtype != torch.bfloat16 or not math.isfinite(row.error):
+                    row.status = "wrong"
+        self.say(f"{what}: timing")
+        right = {name: one for name, one in ready.items() if rows[name].status == "pending"}
+        self.weigh({name: partial(one.memory, direction, self.meter) for name, one in right.items()}, rows)
+        times = self.timed({name: partial(one.time, direction) for name, one in right.items()}, rows, against)
+        for name in times:
+            self._conclude(rows[name], case)
+
+    def weigh(self, calls: Mapping[str, Callable[[], tuple[int, int] | None]], rows: Mapping[str, Row]) -> None:
+        """Memory of a call that is not the first one, which has things to keep for all later ones."""
+        for name, call in calls.items():
+            try:
+                found = call()
+            except Exception as error:
+                fail(rows[name], error)
+            else:
+                rows[name].memory_increase_bytes, rows[name].peak_memory_bytes = found or (None, None)
+
+    def timed(
+        self, contestants: Mapping[str, Timed], rows: Mapping[str, Row], against: Sequence[str]
+    ) -> list[str]:
+        """Time those that have not failed; the names of those that came to the end."""
+        running = {name: one for name, one in contestants.items() if rows[name].status == "pending"}
+        times = interleaved(running, self.budget, lambda name, error: fail(rows[name], error))
+        for name, samples in times.items():
+            rows[name].status, rows[name].time_s = "ok", time_of(samples)
+        ratios(rows, against)
+        return list(times)
+
+    def _conclude(self, row: Row, case: Case) -> None:
+        assert row.time_s
+        assert row.direction != "epoch"
+        row.gather_bytes_per_s = case.gathered_bytes / row.time_s.median
+        if ceiling := self.ceilings:
+            traffic, gathered = case.compulsory(row.direction)
+            bound = traffic / ceiling.stream_bytes_per_s
+            if ceiling.gather_bytes_per_s:
+                bound = max(bound, gathered / ceiling.gather_bytes_per_s)
+            row.roofline_fraction = bound / row.time_s.median
+
+
+def fail(row: Row, error: Exception) -> None:
+    """Set what became of a row that has no figures."""
+    row.status = "oom" if memory.is_exhaustion(error) else STATUS.get(type(error), "failed")
+    row.reason = str(error).partition("\n")[0] or type(error).__name__

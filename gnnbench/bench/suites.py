@@ -1,0 +1,316 @@
+"""`gnnbench bench --suite gpu`: what is run on a GPU, the most important first, as far as its time reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from gnnbench import environment, memory, results
+from gnnbench.backends import cuda
+from gnnbench.backends.cuda import _triton
+from gnnbench.bench import ceilings, peers, size_of, workloads
+from gnnbench.bench.check import Truth
+from gnnbench.bench.contest import Contest, fail
+from gnnbench.bench.epochs import Training
+from gnnbench.bench.ops import OPS, Case, Direction
+from gnnbench.bench.records import Row, Suite
+from gnnbench.bench.rounds import Budget
+from gnnbench.bench.workloads import GRAPHS, Scale
+from gnnbench.datasets import NodeDataset, Roots
+from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
+from gnnbench.graph import Graph
+from gnnbench.parity import judge
+
+FILE = "suite.json"
+OURS = "cuda"
+CAVEAT = "interpreted on the CPU: the times mean nothing"
+ATTENTION = ("gatv2", "gat", "dot")
+MODELS = ("gatv2", "gat", "transformer", "gcn", "sage", "gin", "agnn")
+WITH_HEADS = ("gatv2", "gat", "transformer")
+TRAINING = "train-"  # before a model's name, which may be that of an op
+REFERENCES = ("pyg", "pyg-sparse")
+COMPILED_ON = ("ogbn-arxiv", "cora", workloads.BATCH, "reddit")  # compiling takes longer than all else together
+DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
+ROUNDS: dict[Scale, Budget] = {
+    "full": Budget(rounds=3, least_s=0.05, most_s=1.0),
+    "tiny": Budget(rounds=1, least_s=0.0),
+}
+NAMES = (*OPS, *(TRAINING + model for model in MODELS))
+
+
+class Cell(NamedTuple):
+    """An op on a graph, or the training of a model, and whom it meets."""
+
+    graph: str
+    op: str
+    width: int
+    heads: int
+    dtype: str
+    against: tuple[str, ...]
+
+    @property
+    def directions(self) -> tuple[str, ...]:
+        return ("epoch",) if self.op.startswith(TRAINING) else DIRECTIONS
+
+
+def cells(graphs: Collection[str] = (), ops: Collection[str] = (), scale: Scale = "full") -> list[Cell]:
+    """What is run, the most important first: every op, all models, bfloat16, compiled PyG, other sizes.
+
+    Args:
+        graphs, ops: only these; all if empty.
+
+    Raises:
+        ConfigError: an unknown name.
+    """
+    problems = [f"unknown graph {name!r}{did_you_mean(name, GRAPHS)}" for name in graphs if name not in GRAPHS]
+    problems += [f"unknown op {name!r}{did_you_mean(name, NAMES)}" for name in ops if name not in NAMES]
+    if problems:
+        raise ConfigError(*problems)
+    found = [cell for cell in _grid() if cell.graph in (graphs or GRAPHS) and cell.op in (ops or NAMES)]
+    return list(dict.fromkeys(_shrunk(cell) for cell in found)) if scale == "tiny" else found
+
+
+def _grid() -> Iterator[Cell]:
+    aggregations = ("spmm", "spmm_max")
+    for graph in GRAPHS:
+        yield from (_cell(graph, op, 128, 8) for op in (*ATTENTION, *aggregations))
+    for graph in GRAPHS:
+        for model in MODELS:
+            heads = 8 if model in WITH_HEADS else 1
+            yield Cell(graph, TRAINING + model, 128, heads, "float32", REFERENCES)
+    for graph in GRAPHS:
+        yield from (_cell(graph, op, 128, 8, "bfloat16") for op in (*ATTENTION, "spmm"))
+    for graph in GRAPHS:
+        more = ("pyg-compile",) if graph in COMPILED_ON else ()
+        yield from (_cell(graph, op, 64, 8, more=more) for op in (*ATTENTION, *aggregations))
+    for width, heads in ((256, 4), (32, 1), (512, 8)):
+        for graph in GRAPHS:
+            yield from (_cell(graph, op, width, heads) for op in (*ATTENTION, *aggregations))
+    for heads in (8, 1):
+        for graph in GRAPHS:
+            yield from (_cell(graph, op, heads * 16, heads) for op in ("sddmm", "edge_softmax"))
+
+
+def _cell(graph: str, op: str, width: int, heads: int, dtype: str = "float32", more: tuple[str, ...] = ()) -> Cell:
+    kinds = OPS[op]
+    heads = heads if kinds.has_heads else 1
+    against = ("pyg",) if op in ATTENTION else ("torch-scatter",)
+    sparse = ("torch-csr", "cusparse") if op == "spmm" else ()
+    return Cell(graph, op, width if kinds.has_width else heads, heads, dtype, (*against, *sparse, *more))
+
+
+def _shrunk(cell: Cell) -> Cell:
+    """The same for the interpreter: two heads at most of four channels, and nothing that compiles."""
+    heads = min(cell.heads, 2)
+    against = tuple(name for name in cell.against if name != "pyg-compile")
+    width = 4 * heads if cell.op.startswith(TRAINING) or OPS[cell.op].has_width else heads
+    return cell._replace(width=width, heads=heads, against=against)
+
+
+def run(
+    todo: Sequence[Cell],
+    *,
+    scale: Scale,
+    out: Path,
+    roots: Roots,
+    now: Callable[[], float],
+    instants: Callable[[], Any],
+    budget_s: float,
+    on_event: Callable[[Suite, str], None] = lambda *_: None,
+) -> Suite:
+    """Check and time `todo`; what `out/suite.json` has already is not run again.
+
+    The file is written after every cell. What fails becomes a row with its status and reason; so does what is
+    left when the budget is spent, which another call goes on with. Ctrl-C keeps what was measured.
+
+    Args:
+        now: a clock for the budget, in seconds.
+        instants: the clock of what is measured, as `timed` takes it.
+
+    Raises:
+        BackendUnavailable: there is neither a GPU nor an interpreter.
+        ConfigError: full size without a GPU, or `out` holds a suite of another device or scale.
+        GnnbenchError: `out` cannot be written.
+    """
+    if reasons := cuda.Backend.unavailable():
+        raise BackendUnavailable("; ".join(reasons))
+    if _triton.INTERPRETED and scale == "full":
+        raise ConfigError("--scale full needs a GPU; in Triton's interpreter it would take days, so give tiny")
+    work = _Work(scale, out, roots, now, instants, budget_s, on_event)
+    record = work.record
+    begun = record.spent_s
+    start = now()
+    record.status = "interrupted"
+    work.declare(todo)
+    try:
+        on_event(record, "measuring what this device can do at best")
+        record.ceilings = work.contest.ceilings = ceilings.copying(work.device, instants)
+        missing = [cell for cell in todo if work.remaining(cell)]
+        if scale == "full":
+            on_event(record, "generating graphs")
+            workloads.prepare(list(dict.fromkeys(cell.graph for cell in missing)), roots)
+        for cell in missing:
+            if now() - start < budget_s:
+                work.cell(cell)
+            else:
+                work.leave(cell)
+            record.spent_s = begun + now() - start
+            work.save()
+        left = any(row.status == "not run" for row in record.rows)
+        record.status = "out of budget" if left else "ok"
+    except KeyboardInterrupt:
+        pass
+    work.save()
+    return record
+
+
+class _Work:
+    """The cells of a suite and what they share; everything found out goes into `record`."""
+
+    def __init__(
+        self,
+        scale: Scale,
+        out: Path,
+        roots: Roots,
+        now: Callable[[], float],
+        instants: Callable[[], Any],
+        budget_s: float,
+        on_event: Callable[[Suite, str], None],
+    ) -> None:
+        self.scale, self.path, self.roots = scale, out / FILE, roots
+        self.instants, self.budget_s = instants, budget_s
+        self.device = torch.device(cuda.CudaKernels.device_type)
+        self.record = self._begun()
+        self.meter = memory.meter(self.device)
+        self.contest = Contest(self.meter, ROUNDS[scale], lambda what: on_event(self.record, what))
+        self._rows: dict[tuple[Cell, str, str], Row] = {}
+        self._datasets: dict[str, NodeDataset] = {}
+        self._graphs: dict[str, Graph] = {}
+
+    def declare(self, todo: Sequence[Cell]) -> None:
+        """Find or make the rows of all cells."""
+        known = {_key(row): row for row in self.record.rows}
+        for cell in todo:
+            for direction in cell.directions:
+                for name in (OURS, *cell.against):
+                    row = Row(
+                        op=cell.op,
+                        graph=workloads.label(cell.graph),
+                        width=cell.width,
+                        heads=cell.heads,
+                        dtype=cell.dtype,
+                        direction=direction,
+                        implementation=name,
+                        caveat=self.record.caveat,
+                    )
+                    if _key(row) not in known:
+                        self.record.rows.append(row)
+                    self._rows[cell, direction, name] = known.setdefault(_key(row), row)
+
+    def remaining(self, cell: Cell) -> bool:
+        """Whether any of it was not run yet."""
+        return any(row.status in ("pending", "not run") for row in self._rows_of(cell))
+
+    def leave(self, cell: Cell) -> None:
+        """What the budget does not reach."""
+        for row in self._rows_of(cell):
+            row.status, row.reason = "not run", f"the budget of {self.budget_s:g} s was spent"
+
+    def save(self) -> None:
+        results.save_json(self.record, self.path)
+
+    def cell(self, cell: Cell) -> None:
+        """Check and time everybody on one cell."""
+        for row in self._rows_of(cell):
+            row.status, row.reason = "pending", ""
+        try:
+            self.contest.say(f"{cell.op} on {cell.graph}: loading")
+            (self._epochs if cell.op.startswith(TRAINING) else self._op)(cell)
+        except Exception as error:  # of the graph itself, or the truth
+            for row in self._rows_of(cell):
+                if row.status == "pending":
+                    fail(row, error)
+        finally:
+            self.meter.resting()  # gives back what failures have left
+
+    def _op(self, cell: Cell) -> None:
+        case = Case(cell.op, self._graph(cell.graph), cell.width, cell.heads, dtype=getattr(torch, cell.dtype))
+        truth = Truth(case)
+        ready: dict[str, peers.Implementation] = {}
+        for name in (OURS, *cell.against):
+            try:
+                ready[name] = peers.Local(case, peers.ON_GPU[name](case), self.instants)
+            except Exception as error:
+                for direction in cell.directions:
+                    fail(self._rows[cell, direction, name], error)
+        for direction in DIRECTIONS:
+            rows = {name: self._rows[cell, direction, name] for name in (OURS, *cell.against)}
+            self.contest.direction(case, truth, direction, ready, rows, cell.against)
+
+    def _epochs(self, cell: Cell) -> None:
+        dataset, model = self._dataset(cell.graph), cell.op.removeprefix(TRAINING)
+        rows = {name: self._rows[cell, "epoch", name] for name in (OURS, *cell.against)}
+        running: dict[str, Training] = {}
+        reference, computed = "", None
+        for name in (*cell.against, OURS):
+            self.contest.say(f"{cell.op} on {cell.graph}: checking {name}")
+            try:
+                one = Training(model, cell.width, cell.heads, name, dataset, self.instants)
+                found = one.tensors(as_reference=computed is None)
+                one.step()
+            except Exception as error:
+                fail(rows[name], error)
+                continue
+            running[name] = one
+            if computed is None:
+                reference, computed = name, found
+            elif not (judged := judge(found[0], *computed, reference)).ok:
+                rows[name].status, rows[name].reason = "wrong", f"against {reference}: {judged.reason}"
+            else:
+                rows[name].error = judged.rel_rms
+        if reference == OURS:
+            rows[OURS].reason = "not checked: PyG did not run"
+        self.contest.say(f"{cell.op} on {cell.graph}: timing")
+        right = {name: one for name, one in running.items() if rows[name].status == "pending"}
+        self.contest.weigh({name: partial(one.memory, self.meter) for name, one in right.items()}, rows)
+        self.contest.timed({name: one.time for name, one in right.items()}, rows, cell.against)
+
+    def _dataset(self, name: str) -> NodeDataset:
+        if name not in self._datasets:
+            self._datasets[name] = workloads.moved(workloads.load(name, self.scale, self.roots), self.device)
+        return self._datasets[name]
+
+    def _graph(self, name: str) -> Graph:
+        if name not in self._graphs:
+            dataset = self._dataset(name)
+            graph = Graph.from_edge_index(dataset.edge_index, dataset.num_nodes, layout=cuda.CudaKernels())
+            self._graphs[name], self.record.graphs[workloads.label(name)] = graph, size_of(graph)
+        return self._graphs[name]
+
+    def _rows_of(self, cell: Cell) -> list[Row]:
+        return [
+            self._rows[cell, direction, name] for direction in cell.directions for name in (OURS, *cell.against)
+        ]
+
+    def _begun(self) -> Suite:
+        """The record in the folder, or a new one."""
+        on_gpu = self.device.type == "cuda"
+        device = torch.cuda.get_device_name(self.device) if on_gpu else "cpu"
+        if not self.path.exists():
+            caveat = "" if on_gpu else CAVEAT
+            return Suite(scale=self.scale, device=device, caveat=caveat, environment=environment.describe())
+        found = results.load(Suite, self.path)
+        if (found.scale, found.device) != (self.scale, device):
+            raise ConfigError(
+                f"{self.path}: holds a suite of scale {found.scale} on {found.device}, not of {self.scale} on "
+                f"{device}; choose another --out"
+            )
+        return found
+
+
+def _key(row: Row) -> tuple[Any, ...]:
+    return row.graph, row.op, row.width, row.heads, row.dtype, row.direction, row.implementation

@@ -1,0 +1,110 @@
+"""A suite of benchmarks as a table: ours, the share of the copy bandwidth, and the fastest peer of every case."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gnnbench import units
+from gnnbench.report.run import STATUS, machine
+from gnnbench.report.tables import Cell, Table
+
+if TYPE_CHECKING:
+    from gnnbench.bench.records import Row, Suite
+
+NOTHING = Cell("–")
+OURS = "cuda"
+HEADING = ("graph, op, size", OURS, "of copy\nbandwidth", "fastest\npeer", f"{OURS} vs\nit", "memory of\npeers")
+
+
+def table(found: Suite, saved: Path | None = None) -> Table:
+    """One line per case and direction that was run; what ended without figures is counted in the notes.
+
+    Args:
+        saved: the folder that it is kept in.
+    """
+    cases: dict[tuple[Any, ...], list[Row]] = {}
+    for row in found.rows:
+        key = row.graph, row.op, row.width, row.heads, row.dtype, row.direction
+        cases.setdefault(key, []).append(row)
+    rows = [
+        _line(case) for case in cases.values() if any(row.status not in ("pending", "not run") for row in case)
+    ]
+    return Table(HEADING, rows, title=title(found), notes=[*_notes(found, saved)], prose=(0, 3))
+
+
+def title(found: Suite) -> str:
+    """The suite and the device."""
+    return f"Suite {found.suite} on {found.device}" + (f" ({found.caveat})" if found.caveat else "")
+
+
+def counts(found: Suite) -> Table:
+    """How many rows ended how."""
+    ended = Counter(row.status for row in found.rows)
+    return Table(("status", "rows"), [[Cell(status), Cell(units.count(count))] for status, count in ended.items()])
+
+
+def records(found: Suite) -> list[dict[str, Any]]:
+    """Every row in numbers, with the names of its JSON."""
+    return [row.model_dump(exclude_none=True) for row in found.rows]
+
+
+def _line(case: list[Row]) -> list[Cell]:
+    ours = next(row for row in case if row.implementation == OURS)
+    timed = [row for row in case if row is not ours and row.time_s]
+    peer = min(timed, key=lambda row: row.time_s.median if row.time_s else 0.0, default=None)
+    ratio = ours.ratio.get(peer.implementation) if peer else None
+    share = ours.roofline_fraction
+    weighed = [row.memory_increase_bytes for row in timed if row.memory_increase_bytes]
+    memory = [each / ours.memory_increase_bytes for each in weighed] if ours.memory_increase_bytes else []
+    return [
+        Cell(f"{ours.graph}, {ours.op}", _size(ours)),
+        _time(ours),
+        Cell(f"{share:.0%}") if share else NOTHING,
+        _peer(peer, [row for row in case if row is not ours]),
+        Cell(units.ratio(ratio.ratio), units.ratio(ratio.low, ratio.high)) if ratio else NOTHING,
+        Cell(units.ratio(*dict.fromkeys((min(memory), max(memory))))) if memory else NOTHING,
+    ]
+
+
+def _size(row: Row) -> str:
+    heads = f", {units.counted(row.heads, 'head')}" if row.heads > 1 else ""
+    return f"{row.width}{heads}, {row.dtype}, {row.direction}"
+
+
+def _time(row: Row) -> Cell:
+    if row.time_s is None:
+        return Cell(STATUS.get(row.status, row.status))
+    return Cell(units.seconds(row.time_s.median), units.seconds(row.time_s.low, row.time_s.high))
+
+
+def _peer(fastest: Row | None, peers: list[Row]) -> Cell:
+    if fastest is None or fastest.time_s is None:
+        return Cell(", ".join(dict.fromkeys(STATUS.get(row.status, row.status) for row in peers)))
+    return Cell(units.seconds(fastest.time_s.median), fastest.implementation)
+
+
+def _notes(found: Suite, saved: Path | None) -> Iterator[str]:
+    if found.caveat:
+        yield f"All rows: {found.caveat}"
+    reasons = Counter((row.implementation, row.status, row.reason) for row in found.rows if row.reason)
+    for (name, status, reason), count in reasons.items():
+        yield f"{name}: {STATUS.get(status, status)} in {units.counted(count, 'row')}: {reason}"
+    yield "Checked before timing: ops against float64, epochs against PyG's logits and gradients"
+    if found.ceilings:
+        yield (
+            f"Copy bandwidth: {found.ceilings.stream_bytes_per_s / 1e9:.0f} GB/s read and written. The share is "
+            "that of the time in which every tensor crosses the memory bus once"
+        )
+    yield "Memory: what one call takes on top, of the peers over ours; a backward counts with its forward"
+    for name, size in found.graphs.items():
+        yield (
+            f"{name}: {units.count(size.nodes)} nodes, {units.count(size.edges)} edges, largest in-degree "
+            f"{units.count(size.max_degree)}"
+        )
+    yield from machine(found.environment)
+    yield f"Took {units.seconds(found.spent_s)}"
+    if saved:
+        yield f"Results: {saved / 'suite.json'}"
