@@ -55,3 +55,8 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine without a GPU, where nobody asked for Triton's interpreter either."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr("gnnbench.backends.cuda._triton.INTERPRETED", False)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The slowest first, so that no process is left with one of them while the others have nothing to do."""
+    items.sort(key=lambda item: "slow" not in item.keywords)

@@ -113,6 +113,7 @@ def small(out: Path, *names: str) -> comparison.Comparison:
     return compare(config.validate(SMALL, "test"), names, rounds=1, out=out, roots=datasets.roots())
 
 
+@pytest.mark.slow
 def test_a_wrong_a_dying_and_a_hungry_backend_of_other_packages(
     tmp_path: Path, installed: Callable[[str, str], None]
 ) -> None:

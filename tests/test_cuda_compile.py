@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 STACK_BYTES = 64  # of a thread, at most
 GATHERING = {"sum_kernel", "extremum_kernel", "extremum_backward_kernel", "sddmm_kernel"}
 FUSED = {"attention_kernel", "grad_query_kernel", "grad_key_kernel", "delta_kernel", "att_kernel"}
-pytestmark = needs_triton
+pytestmark = [needs_triton, pytest.mark.slow]
 
 
 def compiled(tmp_path: Path, target: str, *dtypes: str) -> list[dict[str, Any]]:

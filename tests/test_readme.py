@@ -87,6 +87,7 @@ def test_make_targets_install_and_run(target: str, recipe: str, tmp_path: Path) 
     assert lines.index("pip install") < lines.index(recipe)
 
 
+@pytest.mark.slow
 def test_every_command_runs(extended: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """In their order and with few epochs; processes of comparisons are replaced, and so are graphs that may
     not be at hand, after their names were looked up."""

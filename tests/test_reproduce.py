@@ -314,6 +314,7 @@ t.reproduced("fake", Path(sys.argv[2]), logged)
 """
 
 
+@pytest.mark.slow
 def test_sigkill_at_random_moments_ends_with_the_same_table(fake: str, tmp_path: Path) -> None:
     """Processes are killed until one comes to its end; a finished cell is never run again."""
     log, rng, kills = tmp_path / "log", random.Random(0), 0
@@ -343,6 +344,7 @@ def test_sigkill_at_random_moments_ends_with_the_same_table(fake: str, tmp_path:
     assert found.measurements == whole.measurements
 
 
+@pytest.mark.slow
 def test_a_cell_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
     """Trained for real; and a process that ends without a word has an outcome too."""
     one = Training(

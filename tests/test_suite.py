@@ -43,6 +43,7 @@ def rows(found: Suite, name: str) -> list[Row]:
     return [row for row in found.rows if row.implementation == name]
 
 
+@pytest.mark.slow
 def test_the_command_checks_and_times_ops_and_models(tmp_path: Path) -> None:
     output = suite(tmp_path, "--ops", "spmm,train-gcn", "--csv", str(tmp_path / "rows.csv"))
     assert output.code == 0, output.stderr
