@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
+
 from gnnbench import backends as registered
 from gnnbench import child, parity, results
 from gnnbench.child import Job
 from gnnbench.comparison import Comparison, Row
-from gnnbench.config import RunConfig, backend_section, validate
+from gnnbench.config import RunConfig, backend_sections, validate
 from gnnbench.datasets import Roots
 from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
 from gnnbench.parity import BackendParity
@@ -63,7 +65,8 @@ def compare(
     Args:
         config: its backend's options apply to every backend that takes them; repeats and early stopping
             do not apply, as rounds repeat and all backends run the same epochs.
-        backends: `"NAME[:key=value]..."` each, with options of its own before those of `config`.
+        backends: `"NAME[:key=value]..."` each, with options of its own before those of `config`. Where its
+            `train.cuda_graph` is true, each runs without and with it.
         epochs: replaces `config.train.epochs`.
         out: folder for `comparison.json`, `parity/` and `rounds/`.
         force: forget what an earlier comparison left in `out`.
@@ -74,17 +77,16 @@ def compare(
         ConfigError: unknown backends or options, or `out` holds a comparison of another configuration.
         GnnbenchError: bad data, or `out` cannot be written.
     """
-    named = [backend_section(spec)["name"] for spec in backends]
+    named = [backend_sections(spec)[0]["name"] for spec in backends]
     if unknown := [name for name in named if name not in registered.names()]:
         raise ConfigError(
             *(f"unknown backend {name!r}{did_you_mean(name, registered.names())}" for name in unknown)
         )
     if not backends or rounds < 1:
         raise ConfigError(f"a comparison needs a backend and a round, found {list(backends)} and {rounds} rounds")
-    work = _Comparing(
-        _resolved(config, epochs), list(dict.fromkeys(backends)), rounds, out, roots, on_event, execute
-    )
-    for spec in backends:
+    specs = list(dict.fromkeys(_with_recorded(backends) if config.train.cuda_graph else backends))
+    work = _Comparing(_resolved(config, epochs, specs), specs, rounds, out, roots, on_event, execute)
+    for spec in specs:
         validate(work.config_of(spec), f"backend {spec!r}")
     work.open(force)
     try:
@@ -234,9 +236,13 @@ class _Comparing:
 
     def config_of(self, name: str) -> dict[str, Any]:
         """The configuration that a backend runs: its own options before those that all share."""
-        section = backend_section(name)
+        section, train = backend_sections(name)
         shared = self.config["backend"] if _takes_rewrites(section["name"]) else {}
-        return {**self.config, "backend": {**shared, **section}}
+        return {
+            **self.config,
+            "train": {**self.config["train"], **train},
+            "backend": {**shared, **section},
+        }
 
     def _job(self, task: Literal["reference", "parity", "train"], name: str, out: Path) -> Job:
         config = self.config_of(name)
@@ -257,15 +263,38 @@ def _folder(name: str) -> str:
     return name.replace(":", ",")
 
 
-def _resolved(config: RunConfig[Any, Any], epochs: int | None) -> dict[str, Any]:
-    """The configuration that every backend runs, whole but for the options that the user left alone."""
+def _with_recorded(backends: Sequence[str]) -> list[str]:
+    """Every backend as it is, and beside it a row of its recorded steps."""
+    found = []
+    for spec in backends:
+        found += [spec] if "cuda_graph" in backend_sections(spec)[1] else [spec, f"{spec}:cuda_graph=true"]
+    return found
+
+
+def _resolved(config: RunConfig[Any, Any], epochs: int | None, specs: Sequence[str]) -> dict[str, Any]:
+    """The configuration that every backend runs, whole but for the options that the user left alone.
+
+    Steps are recorded only where a backend's own options say so. PyG runs on the GPU if it is compared with
+    what runs there.
+    """
     raw = config.model_dump(mode="json", serialize_as_any=True)
     raw["backend"] = config.backend.model_dump(mode="json", exclude_unset=True)
-    raw["train"] |= {"repeats": 1, "patience": 0, "checkpoint_every": 0}
+    raw["train"] |= {"repeats": 1, "patience": 0, "checkpoint_every": 0, "cuda_graph": False}
+    if raw["train"]["device"] == "auto" and torch.cuda.is_available() and any(map(_needs_gpu, specs)):
+        raw["train"]["device"] = "cuda"
     if epochs is not None:
         raw["train"]["epochs"] = epochs
     validate(raw, "comparison")
     return raw
+
+
+def _needs_gpu(spec: str) -> bool:
+    section, train = backend_sections(spec)
+    try:
+        kernels = registered.backend_type(section["name"]).kernels
+    except BackendUnavailable:
+        return False
+    return bool(train.get("cuda_graph")) or (kernels is not None and kernels.device_type == "cuda")
 
 
 def _takes_rewrites(name: str) -> bool:

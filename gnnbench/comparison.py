@@ -118,9 +118,9 @@ def _row(backend: str, rounds: Sequence[Result], parity: BackendParity | None, w
     return Row(
         backend=backend,
         status="ok" if len(rounds) >= wanted else "pending",
-        epoch_s=_summary(rounds, "epoch"),
-        forward_s=_summary(rounds, "forward"),
-        backward_s=_summary(rounds, "backward"),
+        epoch_s=results.summary(_times(rounds, "epoch")),
+        forward_s=results.summary(_times(rounds, "forward")),
+        backward_s=results.summary(_times(rounds, "backward")),
         round_epoch_s=[median(samples) for samples in _times(rounds)],
         peak_memory_bytes=_highest([result.peak_memory_bytes for result in rounds]),
         memory_increase_bytes=_highest([result.memory_increase_bytes for result in rounds]),
@@ -139,13 +139,6 @@ def _cell(status: results.Status) -> Any:
 def _times(rounds: Sequence[Result], phase: Phase = "epoch") -> list[list[float]]:
     """Seconds, one list per round, without warm-up."""
     return [samples for result in rounds for samples in results.rounds(result.samples, phase)]
-
-
-def _summary(rounds: Sequence[Result], phase: Phase) -> Summary:
-    times = _times(rounds, phase)
-    pooled = [seconds for samples in times for seconds in samples]
-    value, low, high = stats.median_interval(times)
-    return Summary(median=value, low=low, high=high, mad=stats.mad(pooled), count=len(pooled))
 
 
 def _highest(found: Sequence[int | None]) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +17,8 @@ from gnnbench.errors import ConfigError, did_you_mean
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[int, Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]
+RECORDED_EPOCH = 4  # of a run with cuda_graph, after warm-up and one epoch that looks for obstacles
+BY_BACKEND = ("cuda_graph",)  # keys of `train` that may stand among the options of a backend
 
 
 class Section(BaseModel):
@@ -87,6 +90,19 @@ class TrainConfig(Section):
     patience: Count = Field(0, description="epochs without a better validation metric before stopping; 0: never")
     eval_every: Positive = Field(1, description="epochs between evaluations, which are never timed")
     checkpoint_every: Count = Field(50, description="epochs between checkpoints; 0: only when interrupted")
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto", description="of backends that run on either; auto: the GPU for cuda_graph and beside backend cuda"
+    )
+    cuda_graph: bool = Field(False, description="record a training step on the GPU once, then replay it whole")
+
+    @model_validator(mode="after")
+    def _epochs_are_left_to_replay(self) -> TrainConfig:
+        if self.cuda_graph and self.epochs <= RECORDED_EPOCH:
+            raise ValueError(
+                f"cuda_graph records epoch {RECORDED_EPOCH} and replays those after it; "
+                f"raise epochs (now {self.epochs}), or leave it out"
+            )
+        return self
 
 
 class MeasureConfig(Section):
@@ -152,7 +168,8 @@ def load(
     if dataset is not None:
         raw["dataset"] = dict(dataset)
     if backend is not None:
-        raw["backend"] = backend_section(backend)
+        raw["backend"], own = backend_sections(backend)
+        overrides = [*(f"train.{key}={json.dumps(value)}" for key, value in own.items()), *overrides]
     for override in overrides:
         _apply(raw, override)
     return validate(raw, str(path))
@@ -175,8 +192,11 @@ def validate(raw: dict[str, Any], where: str) -> RunConfig[Any, Any]:
     return config
 
 
-def backend_section(spec: str) -> dict[str, Any]:
-    """The backend section, yet to be validated, that `"NAME[:key=value]..."` stands for; values are in YAML."""
+def backend_sections(spec: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The backend section that `"NAME[:key=value]..."` stands for, and what of the train section.
+
+    Values are in YAML, and yet to be validated.
+    """
     name, *options = spec.split(":")
     section: dict[str, Any] = {"name": name}
     for option in options:
@@ -186,7 +206,7 @@ def backend_section(spec: str) -> dict[str, Any]:
                 f"backend {spec!r}: write it as NAME:key=value, each key once, such as isplib:fold_norm=false"
             )
         section[key] = _value(text, f"backend {spec!r}")
-    return section
+    return section, {key: section.pop(key) for key in BY_BACKEND if key in section}
 
 
 def size_bytes(text: str, total_bytes: int) -> int:

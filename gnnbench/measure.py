@@ -66,17 +66,17 @@ class Recorder:
         self.meter = meter
         self._warmup = warmup
         self._cold_epochs = 0
-        self._seconds: dict[str, float] = {}
+        self._seconds: dict[str, float | None] = {}
         self._peak_bytes = 0
 
-    def begin(self, epochs: int) -> None:
-        """Call the first epochs of the `epochs` to come warm-up, but never all of them."""
-        self._cold_epochs = min(self._warmup, epochs - 1)
+    def begin(self, epochs: int, odd: int = 0) -> None:
+        """Call the first epochs of the `epochs` to come warm-up, `odd` at least, but never all of them."""
+        self._cold_epochs = min(max(self._warmup, odd), epochs - 1)
 
     @contextmanager
     def epoch(self) -> Iterator[None]:
         """Time one epoch and take its peak memory."""
-        self._seconds = dict.fromkeys(PHASES, 0.0)
+        self._seconds = dict.fromkeys(PHASES)
         self.meter.reset()
         with self.phase("epoch"):
             yield
@@ -87,17 +87,17 @@ class Recorder:
         """Add the time of this block to a phase of the current epoch."""
         start = self.now()
         yield
-        self._seconds[name] = self._seconds.get(name, 0.0) + self.now() - start
+        self._seconds[name] = (self._seconds.get(name) or 0.0) + self.now() - start
 
-    def sample(self, repeat: int, epoch: int, loss: float) -> Sample:
-        """The epoch that was just recorded."""
+    def sample(self, repeat: int, epoch: int, loss: float, held_bytes: int = 0) -> Sample:
+        """The epoch that was just recorded; `held_bytes` of its memory escaped the meter."""
         warmup = self._cold_epochs > 0
         self._cold_epochs -= warmup
         return Sample(
             repeat=repeat,
             epoch=epoch,
             warmup=warmup,
-            peak_memory_bytes=self._peak_bytes,
+            peak_memory_bytes=self._peak_bytes + held_bytes,
             loss=loss,
             **{f"{name}_s": seconds for name, seconds in self._seconds.items()},
         )

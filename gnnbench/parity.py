@@ -94,7 +94,7 @@ def snapshot(config: RunConfig[Any, Any], roots: Roots, path: Path, *, as_refere
 
     if config.measure.threads:
         torch.set_num_threads(config.measure.threads)
-    backend = backends.load(config.backend)
+    backend = backends.load(config.backend, config.train)
     with memory.limited(config.measure.memory_limit, backend.device):
         dataset = datasets.load(config.dataset, roots)
         computed, rounding = tensors(config, backend, dataset, as_reference)

@@ -38,9 +38,9 @@ class Sample(Record):
     repeat: int = Field(description="from 0; its seed is train.seed + repeat")
     epoch: int = Field(description="from 1")
     warmup: bool = Field(description="measured, kept here, and left out of every summary")
-    forward_s: float = Field(description="model and loss")
-    backward_s: float = Field(description="all gradients")
-    optimizer_s: float = Field(description="parameter update")
+    forward_s: float | None = Field(None, description="model and loss; None in a CUDA graph, which is one whole")
+    backward_s: float | None = Field(None, description="all gradients")
+    optimizer_s: float | None = Field(None, description="parameter update")
     epoch_s: float = Field(description="the whole epoch, evaluation excluded")
     peak_memory_bytes: int = Field(
         description="highest memory of the process (CPU) or device (CUDA) in this epoch"
@@ -173,18 +173,25 @@ def counted(samples: Sequence[Sample]) -> list[Sample]:
 
 
 def rounds(samples: Sequence[Sample], phase: Phase) -> list[list[float]]:
-    """Seconds of one phase, one list per repeat, without warm-up."""
+    """Seconds of one phase, one list per repeat, without warm-up; none where it was not told apart."""
     by_repeat: dict[int, list[float]] = {}
     for sample in counted(samples):
-        by_repeat.setdefault(sample.repeat, []).append(getattr(sample, f"{phase}_s"))
+        if (seconds := getattr(sample, f"{phase}_s")) is not None:
+            by_repeat.setdefault(sample.repeat, []).append(seconds)
     return list(by_repeat.values())
 
 
-def summarise(samples: Sequence[Sample], phase: Phase) -> Summary:
-    """Distribution of one phase's seconds; `samples` holds at least one."""
-    by_repeat = rounds(samples, phase)
-    pooled = [seconds for repeat in by_repeat for seconds in repeat]
-    median, low, high = stats.median_interval(by_repeat)
+def summarise(samples: Sequence[Sample], phase: Phase) -> Summary | None:
+    """Distribution of one phase's seconds; None where it was not told apart."""
+    return summary(rounds(samples, phase))
+
+
+def summary(by_round: Sequence[Sequence[float]]) -> Summary | None:
+    """The distribution of samples; None if there are none."""
+    if not by_round:
+        return None
+    pooled = [seconds for samples in by_round for seconds in samples]
+    median, low, high = stats.median_interval(by_round)
     return Summary(median=median, low=low, high=high, mad=stats.mad(pooled), count=len(pooled))
 
 

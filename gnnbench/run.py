@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import torch
 
-from gnnbench import advice, backends, checkpoint, datasets, environment, measure, memory, models, results
+from gnnbench import advice, backends, capture, checkpoint, datasets, environment, measure, memory, models, results
 from gnnbench.backends.base import Backend
 from gnnbench.config import RunConfig
 from gnnbench.errors import (
@@ -151,7 +151,7 @@ class _Run:
         """Load, prepare and train; `state` is a checkpoint to go on from."""
         if self.config.measure.threads:
             torch.set_num_threads(self.config.measure.threads)
-        backend = backends.load(self.config.backend)
+        backend = backends.load(self.config.backend, self.config.train)
         self.result.environment = environment.describe()
         with memory.limited(self.config.measure.memory_limit, backend.device):
             recorder = measure.Recorder(
@@ -229,7 +229,7 @@ class _Run:
         for repeat in range(state["repeat"] if state else 0, self.config.train.repeats):
             # The prepared model takes the weights of a new one, so that the graph is prepared only once.
             model.load_state_dict(self._build(self.config.train.seed + repeat).state_dict())
-            trainer = Trainer(model, task, self.config.train)
+            trainer = capture.trainer(model, task, self.config.train)
             if state:
                 checkpoint.restore(state, trainer)
                 state = None
@@ -238,7 +238,7 @@ class _Run:
 
     def _repeat(self, trainer: Trainer, repeat: int, recorder: measure.Recorder, stop: threading.Event) -> None:
         evaluations = [found for found in self.result.evaluations if found.repeat == repeat]
-        recorder.begin(trainer.config.epochs - trainer.epoch)
+        recorder.begin(trainer.config.epochs - trainer.epoch, trainer.odd_epochs)
         every = trainer.config.checkpoint_every
         while not trainer.finished(evaluations):
             if stop.is_set():
@@ -246,7 +246,7 @@ class _Run:
                 raise KeyboardInterrupt
             with recorder.epoch():
                 loss = trainer.step(recorder.phase)
-            sample = recorder.sample(repeat, trainer.epoch, trainer.check(loss))
+            sample = recorder.sample(repeat, trainer.epoch, trainer.check(loss), trainer.held_bytes)
             self.result.samples.append(sample)
             evaluation = None
             if trainer.evaluates:

@@ -72,7 +72,15 @@ class Task:
 
 
 class Trainer:
-    """A model, its optimizer and the number of epochs done."""
+    """A model, its optimizer and the number of epochs done.
+
+    Attributes:
+        odd_epochs: how many steps run otherwise than those after them.
+        held_bytes: memory of the latest step that its device's allocator does not call allocated.
+    """
+
+    odd_epochs = 0
+    held_bytes = 0
 
     def __init__(self, model: torch.nn.Module, task: Task, config: TrainConfig) -> None:
         self.model = model

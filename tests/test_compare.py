@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from compare_runner import EPOCHS, Runner, cell, compared, row, run_config
 
 from gnnbench import results
 from gnnbench.child import Job
 from gnnbench.compare import Progress, order
 from gnnbench.comparison import Comparison
+from gnnbench.config import TrainConfig
 from gnnbench.errors import ConfigError, GnnbenchError
 from gnnbench.results import Result
 
@@ -78,6 +80,29 @@ def test_one_backend_with_different_options_is_several_rows(tmp_path: Path) -> N
     again = Runner()
     assert compared(tmp_path, again, *specs, config=run_config(transform_first=False)) == found
     assert again.jobs == []
+
+
+def test_recorded_steps_have_a_row_beside_eager_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)  # so that PyG is to run there too
+    trains = []
+
+    class Watching(Runner):
+        def __call__(self, job: Job) -> Result:
+            trains.append(
+                (job.config["backend"]["name"], *(job.config["train"][key] for key in ("device", "cuda_graph")))
+            )
+            return super().__call__(job)
+
+    settings = run_config().model_copy(update={"train": TrainConfig(epochs=9, cuda_graph=True)})
+    found = compared(tmp_path, Watching(), "pyg", "isplib", "isplib:cuda_graph=true", config=settings)
+    assert [row.backend for row in found.rows] == [
+        "pyg",
+        "pyg:cuda_graph=true",
+        "isplib",
+        "isplib:cuda_graph=true",
+    ]
+    assert {*trains} == {(name, "cuda", graph) for name in ("pyg", "isplib") for graph in (False, True)}
+    assert compared(tmp_path / "2", Runner(), config=run_config()).config["train"]["device"] == "auto"
 
 
 def test_every_wrong_option_of_a_backend_is_refused_before_anything_runs(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ RIGHT: dict[str, set[str]] = {
 ORDER = (
     *("__main__", "cli", "cli_ops", "cli_reproduce", "options", "doctor", "reproduce", "tune", "bench", "compare"),
     *("child", "report", "plots", "comparison", "parity", "run", "advice"),
-    *("checkpoint", "train", "measure", "describe", "__init__"),
+    *("checkpoint", "capture", "train", "measure", "describe", "__init__"),
 )
 PURE_PYG = ("backends/pyg.py", "backends/pyg_compile.py", "backends/pyg_sparse.py")
 LIGHT = (

@@ -15,7 +15,7 @@ import torch
 from commands import Output, run
 from torch import Tensor
 
-from gnnbench import bench, datasets, measure
+from gnnbench import bench, capture, datasets, measure
 from gnnbench.backends.cuda import CudaKernels, _triton
 from gnnbench.bench import check, peers, suites, workloads
 from gnnbench.bench.check import Truth
@@ -26,6 +26,7 @@ from gnnbench.report import suite as report
 from gnnbench.report import tables
 from tests import graphs
 from tests.gpu import DEVICE, needs_triton
+from tests.tape import Tape, capturable  # noqa: F401
 
 pytestmark = needs_triton
 
@@ -153,8 +154,39 @@ def test_without_pyg_an_epoch_says_that_it_was_not_checked(
     monkeypatch.setattr(suites, "Training", only_ours)
     found = executed(tmp_path, suites.cells(["batch"], ["train-sage"], "tiny"))
     status = {row.implementation: row.status for row in found.rows}
-    assert status == {"cuda": "ok", "pyg": "oom", "pyg-sparse": "oom"}
+    eager = {name: how for name, how in status.items() if ":" not in name}
+    assert eager == {"cuda": "ok", "pyg": "oom", "pyg-sparse": "oom"}
     assert rows(found, "cuda")[0].reason == "not checked: PyG did not run"
+
+
+@pytest.mark.usefixtures("capturable")
+@pytest.mark.parametrize(("drift", "status"), [(1.0, "ok"), (1.1, "wrong")])
+def test_recorded_epochs_are_checked_and_timed_beside_eager_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drift: float, status: str
+) -> None:
+    class Drifting(Tape):
+        def record(self, work: Callable[[], Tensor]) -> Tensor:
+            self.loss = super().record(work)
+            return self.loss
+
+        def replay(self) -> None:
+            super().replay()
+            self.loss.mul_(drift)
+
+    monkeypatch.setattr(capture, "CudaGraph", Drifting)
+    found = executed(tmp_path, suites.cells(["batch"], ["train-gcn"], "tiny"))
+    ended = {row.implementation: row.status for row in found.rows}
+    assert ended == {"cuda": "ok", "pyg": "ok", "pyg-sparse": "ok"} | {
+        f"{name}:cuda_graph=true": status for name in ("cuda", "pyg", "pyg-sparse")
+    }
+    assert found.exit_code == {"ok": 0, "wrong": 3}[status]
+    eager, recorded = report.table(found).rows
+    assert "epoch, cuda_graph=true" in recorded[0].below
+    assert ":" not in eager[3].below
+    (row,) = rows(found, "cuda:cuda_graph=true")
+    assert (row.ratio["pyg"] is None) == (status == "wrong")
+    assert row.reason == ("" if status == "ok" else row.reason)
+    assert ("of epoch 6 is" in row.reason or "of epoch 5 is" in row.reason) == (status == "wrong")
 
 
 def test_the_most_important_comes_first() -> None:

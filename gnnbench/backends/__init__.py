@@ -9,8 +9,10 @@ from gnnbench import registry
 from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
 
 if TYPE_CHECKING:
+    import torch
+
     from gnnbench.backends.base import Backend
-    from gnnbench.config import BackendConfig
+    from gnnbench.config import BackendConfig, TrainConfig
 
 
 def names() -> list[str]:
@@ -39,12 +41,12 @@ def backend_type(name: str) -> type[Backend]:
         raise BackendUnavailable(f"backend {name!r} cannot be loaded from {brought}: {error}") from error
 
 
-def load(config: BackendConfig) -> Backend:
-    """The backend that `config` asks for, ready to prepare models.
+def load(config: BackendConfig, train: TrainConfig | None = None) -> Backend:
+    """The backend that `config` asks for, ready to prepare models, on the device that `train` asks for.
 
     Raises:
         ConfigError: unknown name, rewrites asked of a backend that runs PyG untouched, or a precision it lacks.
-        BackendUnavailable: this machine cannot run it.
+        BackendUnavailable: this machine cannot run it, or not there.
     """
     kind = backend_type(config.name)
     asked = config.model_fields_set - {"name"}
@@ -59,7 +61,21 @@ def load(config: BackendConfig) -> Backend:
         )
     if reasons := kind.unavailable():
         raise BackendUnavailable(f"backend {config.name!r} is unavailable: {'; '.join(reasons)}")
-    return kind(config)
+    found = kind(config)
+    if train and kind.anywhere:
+        found.home = _home(train)
+    return found
+
+
+def _home(train: TrainConfig) -> torch.device:
+    """Where a backend runs that runs anywhere."""
+    import torch
+
+    has_gpu = torch.cuda.is_available()
+    if train.device == "cuda" and not has_gpu:
+        raise BackendUnavailable("train.device is cuda, but no CUDA device or driver was found; leave it out")
+    on_gpu = train.device == "cuda" or (train.device == "auto" and train.cuda_graph and has_gpu)
+    return torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
 
 
 def _ours() -> list[str]:

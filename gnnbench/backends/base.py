@@ -38,7 +38,8 @@ class Backend(ABC):
     takes_rewrites: ClassVar[bool] = False
     kernels: ClassVar[type[Kernels] | None] = None  # those that `patch_pyg` runs PyG's convs on
     precisions: ClassVar[tuple[str, ...]] = ("fp32",)
-    home = torch.device("cpu")  # which a benchmark changes for a backend that runs wherever tensors are
+    anywhere: ClassVar[bool] = False  # whether it runs wherever its `home` is
+    home = torch.device("cpu")
 
     def __init__(self, config: BackendConfig) -> None:
         self.config = config

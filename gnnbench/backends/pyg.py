@@ -12,6 +12,7 @@ class Backend(base.Backend):
     """PyG as its examples use it."""
 
     name = "pyg"
+    anywhere = True
 
     def prepare(self, model: torch.nn.Module, dataset: NodeDataset) -> base.Prepared:
-        return base.Prepared(dataset.edge_index, [])
+        return base.Prepared(dataset.edge_index.to(self.device), [])

@@ -12,7 +12,8 @@ class Backend(base.Backend):
     """PyG as its documentation compiles full-batch training: the first epoch compiles, with static shapes."""
 
     name = "pyg-compile"
+    anywhere = True
 
     def prepare(self, model: torch.nn.Module, dataset: NodeDataset) -> base.Prepared:
         model.compile(dynamic=False)
-        return base.Prepared(dataset.edge_index, [])
+        return base.Prepared(dataset.edge_index.to(self.device), [])

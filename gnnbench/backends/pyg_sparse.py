@@ -17,11 +17,13 @@ class Backend(base.Backend):
     """PyG as its documentation advises for speed, with the transposed adjacency (row = destination)."""
 
     name = "pyg-sparse"
+    anywhere = True
 
     def prepare(self, model: torch.nn.Module, dataset: NodeDataset) -> base.Prepared:
         if reasons := _unsupported(model, dataset.edge_index):
             raise UnsupportedOp(f"this model on backend {self.name!r}", reasons)
-        edge_index = sort_edge_index(dataset.edge_index.flip(0), num_nodes=dataset.num_nodes)
+        reverse = dataset.edge_index.to(self.device).flip(0)
+        edge_index = sort_edge_index(reverse, num_nodes=dataset.num_nodes)
         # Called coalesced though duplicates may remain: PyG would drop them, and so change every sum.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that torch's CSR is in beta, and does not check what PyG sorted

@@ -15,6 +15,7 @@ class Backend(base.Backend):
     """Untouched PyG models whose convs run on `ops.Kernels`."""
 
     name = "reference"
+    anywhere = True
     takes_rewrites = True
     kernels = Kernels
 
@@ -26,6 +27,6 @@ class Backend(base.Backend):
             fold_norm=self.config.fold_norm,
             keep_aggregation=self.config.keep_aggregation,
         )
-        graph = Graph.from_edge_index(dataset.edge_index, dataset.num_nodes)
-        convs.warm(model, graph, dataset.x)
+        graph = Graph.from_edge_index(dataset.edge_index.to(self.device), dataset.num_nodes)
+        convs.warm(model, graph, dataset.x.to(self.device))
         return base.Prepared(graph, bindings)

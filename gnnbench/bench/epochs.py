@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from gnnbench import backends, config, models, parity, run
+from gnnbench import backends, capture, config, models, parity, run
 from gnnbench.backends.base import Backend
 from gnnbench.bench.peers import taken
 from gnnbench.bench.rounds import timed
 from gnnbench.datasets import NodeDataset
 from gnnbench.memory import Meter
-from gnnbench.train import Task, Trainer
+from gnnbench.train import Task
 
 Tensors = tuple[dict[str, Tensor], list[str]]
+REPLAYED = config.RECORDED_EPOCH + 2  # epochs, of which the last two are replays
+PARTING = 2e-2  # of losses; rounding grows in a few epochs, a dropped step or stale random numbers are more
 
 
 class Training:
     """One model on one backend.
 
     Args:
+        backend: its name, with options of its own.
         dataset: with its tensors where the backend is to run.
         now: a clock as `timed` takes it.
 
@@ -35,10 +38,12 @@ class Training:
         self, model: str, hidden: int, heads: int, backend: str, dataset: NodeDataset, now: Callable[[], Any]
     ) -> None:
         section = {"name": model, "hidden": hidden} | ({"heads": heads} if heads > 1 else {})
+        chosen, train = config.backend_sections(backend)
         raw = {
             "dataset": {"source": "synthetic", "preset": "cora"},
             "model": section,
-            "backend": {"name": backend},
+            "train": train,
+            "backend": chosen,
         }
         self.config = config.validate(raw, "the suite")
         self.dataset, self.now = dataset, now
@@ -48,22 +53,36 @@ class Training:
         built.to(self._backend.device)
         prepared = self._backend.prepare(built, dataset)
         task = Task.of(dataset, prepared.adj, self._backend.device)
-        self.step: Callable[[], Any] = Trainer(built, task, self.config.train).step
+        self._trainer = capture.trainer(built, task, self.config.train)
 
     def tensors(self, as_reference: bool) -> Tensors:
         """What the parity gate compares: logits and gradients of one step without dropout."""
         smooth = config.validate(parity.checked(run.resolved(self.config)), "the suite")
         return parity.tensors(smooth, self._placed(), self.dataset, as_reference)
 
+    def begin(self, epochs: int) -> list[float]:
+        """The losses of the first epochs."""
+        torch.manual_seed(self.config.train.seed)
+        return [self._trainer.check(self._trainer.step()) for _ in range(epochs)]
+
     def time(self, samples: int, calls: int) -> list[float]:
         """Mean seconds of `calls` epochs, `samples` times."""
-        return timed(self.step, self.now, samples, calls)
+        return timed(self._trainer.step, self.now, samples, calls)
 
     def memory(self, meter: Meter) -> tuple[int, int]:
         """Bytes that an epoch takes on top of what is there, and of the whole device."""
-        return taken(self.step, meter)
+        increase, peak = taken(self._trainer.step, meter)
+        return increase + self._trainer.held_bytes, peak + self._trainer.held_bytes
 
     def _placed(self) -> Backend:
         found = backends.load(self.config.backend)
         found.home = self.dataset.x.device
         return found
+
+
+def parting(found: Sequence[float], expected: Sequence[float] | None) -> str:
+    """Where the losses of a training with recorded steps part from those without; empty if they do not."""
+    for epoch, (ours, theirs) in enumerate(zip(found, expected or (), strict=False), start=1):
+        if abs(ours - theirs) > PARTING * abs(theirs):
+            return f"the loss of epoch {epoch} is {ours:.4g}, not {theirs:.4g}"
+    return ""

@@ -66,7 +66,7 @@ def epoch_row(sample: Sample, evaluation: Evaluation | None) -> list[Cell]:
         Cell(f"{sample.epoch}{' warm-up' if sample.warmup else ''}"),
         Cell(f"{sample.loss:.4f}"),
         *(Cell("" if value is None else f"{value:.4f}") for value in quality),
-        *(Cell(units.seconds(value)) for value in times),
+        *(Cell("" if value is None else units.seconds(value)) for value in times),
         Cell(units.size(sample.peak_memory_bytes)),
     ]
 

@@ -22,6 +22,8 @@ HEADING = ("graph, op, size", OURS, "of copy\nbandwidth", "fastest\npeer", f"{OU
 def table(found: Suite, saved: Path | None = None) -> Table:
     """One line per case and direction that was run; what ended without figures is counted in the notes.
 
+    Epochs with recorded steps have a line of their own, beside all of PyG's; the others are beside its eager ones.
+
     Args:
         saved: the folder that it is kept in.
     """
@@ -29,9 +31,8 @@ def table(found: Suite, saved: Path | None = None) -> Table:
     for row in found.rows:
         key = row.graph, row.op, row.width, row.heads, row.dtype, row.direction
         cases.setdefault(key, []).append(row)
-    rows = [
-        _line(case) for case in cases.values() if any(row.status not in ("pending", "not run") for row in case)
-    ]
+    ran = [case for case in cases.values() if any(row.status not in ("pending", "not run") for row in case)]
+    rows = [_line(case, ours) for case in ran for ours in case if _is_ours(ours)]
     return Table(HEADING, rows, title=title(found), notes=[*_notes(found, saved)], prose=(0, 3))
 
 
@@ -51,9 +52,14 @@ def records(found: Suite) -> list[dict[str, Any]]:
     return [row.model_dump(exclude_none=True) for row in found.rows]
 
 
-def _line(case: list[Row]) -> list[Cell]:
-    ours = next(row for row in case if row.implementation == OURS)
-    timed = [row for row in case if row is not ours and row.time_s]
+def _is_ours(row: Row) -> bool:
+    return row.implementation.partition(":")[0] == OURS
+
+
+def _line(case: list[Row], ours: Row) -> list[Cell]:
+    recorded = ":" in ours.implementation
+    peers = [row for row in case if not _is_ours(row) and (recorded or ":" not in row.implementation)]
+    timed = [row for row in peers if row.time_s]
     peer = min(timed, key=lambda row: row.time_s.median if row.time_s else 0.0, default=None)
     ratio = ours.ratio.get(peer.implementation) if peer else None
     share = ours.roofline_fraction
@@ -63,7 +69,7 @@ def _line(case: list[Row]) -> list[Cell]:
         Cell(f"{ours.graph}, {ours.op}", _size(ours)),
         _time(ours),
         Cell(f"{share:.0%}") if share else NOTHING,
-        _peer(peer, [row for row in case if row is not ours]),
+        _peer(peer, peers),
         Cell(units.ratio(ratio.ratio), units.ratio(ratio.low, ratio.high)) if ratio else NOTHING,
         Cell(units.ratio(*dict.fromkeys((min(memory), max(memory))))) if memory else NOTHING,
     ]
@@ -71,7 +77,8 @@ def _line(case: list[Row]) -> list[Cell]:
 
 def _size(row: Row) -> str:
     heads = f", {units.counted(row.heads, 'head')}" if row.heads > 1 else ""
-    return f"{row.width}{heads}, {row.dtype}, {row.direction}"
+    options = row.implementation.partition(":")[2]
+    return f"{row.width}{heads}, {row.dtype}, {row.direction}" + (f", {options}" if options else "")
 
 
 def _time(row: Row) -> Cell:
