@@ -11,10 +11,11 @@ from torch import Tensor, nn
 
 from gnnbench import convs, models, registry
 from gnnbench.backends import isplib
+from gnnbench.backends.cuda import _triton
 from gnnbench.errors import GnnbenchError
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import Kernels
-from tests import graphs
+from tests import gpu, graphs
 
 MODELS = {
     "gcn": {},
@@ -27,7 +28,8 @@ MODELS = {
     "agnn": {},
 }
 KERNELS: dict[str, Kernels] = {"torch": Kernels()} | ({} if isplib.MISSING else {"isplib": isplib.IsplibKernels()})
-over_kernels = pytest.mark.parametrize("kernels", KERNELS.values(), ids=KERNELS.keys())
+ON_GPU: dict[str, Kernels] = {} if _triton.MISSING else {"cuda": gpu.KERNELS}  # or in Triton's interpreter
+over_kernels = pytest.mark.parametrize("kernels", (KERNELS | ON_GPU).values(), ids=(KERNELS | ON_GPU).keys())
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +41,7 @@ def bound(name: str, kernels: Kernels, *, rewrites: bool = True) -> nn.Module:
     torch.manual_seed(0)
     family = name.split()[0]
     config = registry.find("models", family).Config(name=family, dropout=0.0, hidden=8, **MODELS[name])
-    model = models.build(config, 5, 3)
+    model = models.build(config, 5, 3).to(kernels.device_type)
     convs.bind(model, kernels, transform_first=rewrites, fold_norm=rewrites)
     return model
 
@@ -52,19 +54,36 @@ def outcome(function: nn.Module, model: nn.Module, x: Tensor, graph: Graph) -> l
 
 
 def features(graph: Graph) -> Tensor:
-    return torch.randn(graph.num_cols, 5, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    x = torch.randn(graph.num_cols, 5, generator=torch.Generator().manual_seed(1))
+    return x.to(graph.device).requires_grad_()
 
 
 @over_kernels
 @pytest.mark.parametrize("name", MODELS)
 def test_every_model_is_one_graph(name: str, kernels: Kernels) -> None:
-    for rewrites in (True, False):
-        model, graph = bound(name, kernels, rewrites=rewrites), graphs.graph("hub", kernels)
+    on_gpu = kernels.name in ON_GPU
+    for rewrites in (True,) if on_gpu else (True, False):
+        edge_index, nodes, _ = graphs.zoo()["duplicates" if on_gpu else "hub"]
+        graph = Graph.from_edge_index(edge_index.to(kernels.device_type), nodes, layout=kernels)
+        model = bound(name, kernels, rewrites=rewrites)
         compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
         found = outcome(compiled, model, features(graph), graph)
         torch.testing.assert_close(found, outcome(model, model, features(graph), graph))
         with torch.no_grad():
             torch.testing.assert_close(compiled(features(graph), graph), found[0])
+
+
+@pytest.mark.parametrize("name", ["gcn", "gat", "transformer"])
+def test_autocast_is_compiled_too(name: str) -> None:
+    kernels = [*KERNELS.values()][-1]
+    model, graph = bound(name, kernels), graphs.graph("hub", kernels)
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        found, expected = (
+            outcome(compiled, model, features(graph), graph),
+            outcome(model, model, features(graph), graph),
+        )
+    torch.testing.assert_close(found, expected, rtol=1e-2, atol=1e-2)
 
 
 def test_inductor() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from gnnbench.backends.cuda import _tile
+from gnnbench.graph import Graph
 from gnnbench.ops.kernels import Kernels
 from tests import graphs
 from tests.gpu import DEVICE, KERNELS, TOLERANCE, graph, needs_triton
@@ -103,6 +105,7 @@ def test_every_op_in_every_type(dtype: torch.dtype) -> None:
     found = KERNELS.spmm_extremum_backward(on, arg_out, x, value)
     check(found, TRUTH.spmm_extremum_backward(on, arg_out, *double(x, value)))
     check(KERNELS.sddmm(on, x, x), TRUTH.sddmm(on, *double(x, x)))
+    check(KERNELS.spmm(on, x, value, "mean"), TRUTH.spmm(on, *double(x, value), "mean"))
     score = value.unsqueeze(1)
     alpha = KERNELS.edge_softmax(on, score)
     check(alpha, TRUTH.edge_softmax(on, score.double()))
@@ -117,3 +120,17 @@ def test_softmax_of_a_row_that_has_none_is_nan(name: str, bad: float) -> None:
     score[5, 1] = bad
     score[: on.num_edges // 2, 0] = -torch.inf  # whole rows, and parts of rows
     torch.testing.assert_close(KERNELS.edge_softmax(on, score), TRUTH.edge_softmax(on, score), equal_nan=True)
+
+
+@pytest.mark.skipif(DEVICE.type != "cpu", reason="only a CPU gives memory when it is touched")
+def test_offsets_beyond_32_bits() -> None:
+    width, last = 1 << 15, (1 << 16) + 5
+    x = torch.from_numpy(np.zeros((last + 1, width), dtype=np.float16))  # whose zeros take no memory
+    x[last] = normal(width).half()
+    on = Graph.from_csr(torch.tensor([0, 1]), torch.tensor([last]), last + 1, KERNELS)
+    assert torch.equal(KERNELS.spmm(on, x, None, "sum")[0], x[last])
+    assert torch.equal(KERNELS.spmm_extremum(on, x, None, "max")[0][0], x[last])
+    one = torch.ones(1, width).half()
+    check(KERNELS.sddmm(on, one, x), x[last].double().sum().view(1))
+    out, _ = KERNELS.dot_attention(on, one.unsqueeze(1), *[x.unsqueeze(1)] * 2, None)
+    assert torch.equal(out[0, 0], x[last])

@@ -184,10 +184,11 @@ def test_backward_keeps_its_graph_and_kernels() -> None:
 
 
 @pytest.mark.skipif(bool(isplib.MISSING), reason="the kernels are not built")
-def test_lower_precision_of_autocast_is_declined_in_a_sentence() -> None:
+def test_lower_precision_is_declined_in_a_sentence_but_not_in_autocast() -> None:
     kernels = isplib.IsplibKernels()
     graph = graphs.graph("hub", kernels)
     with torch.autocast("cpu", torch.bfloat16):
         x = leaf(30, 5, dtype=torch.float32) @ torch.eye(5)
-        with pytest.raises(UnsupportedOp, match=r"type torch\.bfloat16; isplib computes in float32 and float64"):
-            spmm(kernels, graph, x)
+        assert spmm(kernels, graph, x).dtype == torch.float32
+    with pytest.raises(UnsupportedOp, match=r"type torch\.bfloat16; isplib computes in float32 and float64"):
+        spmm(kernels, graph, x)

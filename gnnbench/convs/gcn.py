@@ -86,12 +86,12 @@ def aggregate(
     graph: Graph,
     bias: Tensor | None = None,
 ) -> Tensor:
-    graph = _graph.adjacency(conv, graph)
+    graph, dtype = _graph.adjacency(conv, graph), conv.lin.weight.dtype  # as PyG's, which autocast leaves alone
     if "fold_norm" in rewrites:
-        scale = _graph.once(_scale, graph, x.dtype)
+        scale = _graph.once(_scale, graph, dtype)
         out = spmm(kernels, graph, x * scale)
         return out * scale if bias is None else torch.addcmul(bias, out, scale)
-    out = spmm(kernels, graph, x, _graph.once(_norm, graph, x.dtype) if conv.normalize else None)
+    out = spmm(kernels, graph, x, _graph.once(_norm, graph, dtype) if conv.normalize else None)
     return out if bias is None else out + bias
 
 

@@ -72,4 +72,4 @@ def _with_root(conv: TransformerConv, out: Tensor, x: Tensor) -> Tensor:
     if conv.lin_beta is None:
         return out + root
     beta = conv.lin_beta(torch.cat([out, root, out - root], dim=-1)).sigmoid()
-    return torch.lerp(out, root, beta)
+    return torch.lerp(out, root.to(out.dtype), beta.to(out.dtype))  # types differ under autocast

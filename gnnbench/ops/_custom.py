@@ -8,6 +8,8 @@ ops are given their own kernel for torch's Autograd key: measured on one forward
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial, reduce
+from operator import or_
 from typing import Any, TypeVar
 
 import torch
@@ -20,6 +22,8 @@ from gnnbench.ops.kernels import Kernels
 
 _LIBRARY = torch.library.Library("gnnbench", "DEF")
 _PLAIN = Kernels()
+_AUTOCAST = ("AutocastCPU", "AutocastCUDA")
+_AUTOCAST_KEYS = reduce(or_, (torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key)) for key in _AUTOCAST))
 
 F = TypeVar("F", bound=type[torch.autograd.Function])
 
@@ -78,9 +82,31 @@ def differentiates(op: OpOverload) -> Callable[[F], F]:
 
     def register(function: F) -> F:
         _LIBRARY.impl(op._opname, function.apply, "Autograd")
+        for key in _AUTOCAST:
+            _LIBRARY.impl(op._opname, partial(_in_one_type, op), key)
         return function
 
     return register
+
+
+def _in_one_type(op: OpOverload, *args: Any) -> Any:
+    """Call `op` from within `torch.autocast`, which brings products in bfloat16 beside parameters in float32.
+
+    As where PyG multiplies them, the widest type holds; float32 at least for kernels that add up in no wider one.
+    """
+    tensors = [arg for arg in args if _is_float(arg)]
+    kernels = next(
+        handles.find(arg) for arg, each in zip(args, op._schema.arguments, strict=True) if each.name == "kernels"
+    )
+    dtype = reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
+    if dtype not in kernels.narrow:
+        dtype = torch.promote_types(dtype, torch.float32)
+    with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST_KEYS):
+        return op(*(arg.to(dtype) if _is_float(arg) else arg for arg in args))
+
+
+def _is_float(argument: Any) -> bool:
+    return isinstance(argument, Tensor) and argument.is_floating_point()
 
 
 def below_autograd(op: OpOverload, *args: Any) -> Any:

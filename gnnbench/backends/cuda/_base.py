@@ -15,7 +15,8 @@ from gnnbench.ops.kernels import Kernels
 
 SLICE_EDGES = 1024  # of a row, above which it is cut
 LEAST_SLICE = 256  # of edges, fewer than which do not repay starting two more kernels
-DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+NARROW = (torch.bfloat16, torch.float16)
+DTYPES = (torch.float32, torch.float64, *NARROW)
 
 
 class BaseKernels(Kernels):
@@ -26,6 +27,7 @@ class BaseKernels(Kernels):
             where most rows are much shorter.
     """
 
+    narrow: ClassVar[tuple[torch.dtype, ...]] = NARROW
     device_type: ClassVar[str] = "cpu" if INTERPRETED else "cuda"
 
     def __init__(self, slice_edges: int = SLICE_EDGES) -> None:
