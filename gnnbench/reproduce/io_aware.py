@@ -84,7 +84,7 @@ CLAIMS = [
 ]
 
 GRAPHS: dict[Scale, list[str]] = {
-    "demo": ["synthetic:reddit:0.01", "synthetic:ogbn-arxiv:0.2"],
+    "demo": ["synthetic:reddit:0.005", "synthetic:ogbn-arxiv:0.2"],
     "small": ["cora", "pubmed", "tolokers", "amazon-computers", "ogbn-arxiv"],
     "paper": ["cora", "citeseer", "pubmed", "tolokers", "ogbn-arxiv", "ogbn-proteins", "ogbn-products"],
 }
