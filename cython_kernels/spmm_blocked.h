@@ -36,7 +36,8 @@ static void KERNEL(blocked_order)(const void *task, int64_t begin, int64_t end) 
 
 INLINE void KERNEL(blocked_rows)(const struct blocked *s, int64_t begin, int64_t end, int64_t block, const int lines,
                                  const int weighted, const int bf16) {
-    const int edges = 2 / lines, vectors = bf16 ? 2 * VECTORS : VECTORS;
+    const int chains = bf16 && VECTORS == 1 ? 4 : 2, edges = chains / lines; /* as many as there are registers for */
+    const int vectors = bf16 ? 2 * VECTORS : VECTORS;
     const int64_t tile = vectors * LANES, stride = lines * LINE;
     const int32_t *start = s->start + block * (s->rows + 1);
     const REAL *packed = (const REAL *)s->packed + (block << s->shift) * stride, *value = (const REAL *)s->ordered;
@@ -45,16 +46,19 @@ INLINE void KERNEL(blocked_rows)(const struct blocked *s, int64_t begin, int64_t
         int32_t edge = start[row];
         const int32_t stop = start[row + 1];
         if (edge == stop && !first && !last) continue;
-        VEC sum[2][2 * VECTORS] = {{{0}}}; /* of two lines, or of two edges' only one */
+        VEC sum[4][2 * VECTORS] = {{{0}}}; /* line l of edge k is in sum[k * lines + l] */
         for (; edge + edges <= stop; edge += edges)
-#pragma GCC unroll 2
-            for (int k = 0; k < 2; k++) {
+#pragma GCC unroll 4
+            for (int k = 0; k < chains; k++) {
                 const int32_t at = edge + k / lines;
                 KERNEL(add_line)(sum[k], packed + s->local[at] * stride + k % lines * LINE,
                                  weighted ? value[at] : 1, weighted, bf16);
             }
-        if (edge < stop)
-            KERNEL(add_line)(sum[0], packed + s->local[edge] * stride, weighted ? value[edge] : 1, weighted, bf16);
+        for (; edge < stop; edge++)
+#pragma GCC unroll 2
+            for (int l = 0; l < lines; l++)
+                KERNEL(add_line)(sum[l], packed + s->local[edge] * stride + l * LINE, weighted ? value[edge] : 1,
+                                 weighted, bf16);
         const int64_t degree = s->rowptr[row + 1] - s->rowptr[row];
         const REAL scale = last && s->mean && degree ? 1 / (REAL)degree : 1;
 #pragma GCC unroll 2
@@ -63,7 +67,8 @@ INLINE void KERNEL(blocked_rows)(const struct blocked *s, int64_t begin, int64_t
             REAL *kept = (REAL *)s->sums + (row * lines + l) * tile;
 #pragma GCC unroll 16
             for (int v = 0; v < vectors; v++) {
-                if (edges == 2) sum[l][v] += sum[1][v];
+#pragma GCC unroll 4
+                for (int k = 1; k < edges; k++) sum[l][v] += sum[k * lines + l][v];
                 if (!first) sum[l][v] += LOAD(kept + v * LANES);
                 if (last) sum[l][v] *= scale;
                 else STORE(kept + v * LANES, sum[l][v]);

@@ -84,7 +84,7 @@ CLAIMS = [
 ]
 
 GRAPHS: dict[Scale, list[str]] = {
-    "demo": ["synthetic:reddit:0.005", "synthetic:ogbn-arxiv:0.2"],
+    "demo": ["synthetic:reddit:0.005", "synthetic:ogbn-arxiv:0.1"],
     "small": ["cora", "pubmed", "tolokers", "amazon-computers", "ogbn-arxiv"],
     "paper": ["cora", "citeseer", "pubmed", "tolokers", "ogbn-arxiv", "ogbn-proteins", "ogbn-products"],
 }
@@ -93,7 +93,7 @@ ORDERS: dict[Scale, list[str]] = {
     "small": ["none", "degree", "rcm", "metis"],
     "paper": ["none", "degree", "rcm", "metis"],
 }
-WIDTHS: dict[Scale, list[int]] = {"demo": [64, 128], "small": [64, 128, 256, 512], "paper": [64, 128, 256, 512]}
+WIDTHS: dict[Scale, list[int]] = {"demo": [32, 64], "small": [64, 128, 256, 512], "paper": [64, 128, 256, 512]}
 HEADS: dict[Scale, list[int]] = {"demo": [1, 4], "small": [1, 2, 4, 8], "paper": [1, 2, 4, 8]}
 OPS: dict[str, list[str]] = {  # with their peers; DGL's is the paper's baseline
     "spmm": ["dgl", "torch-csr", "torch-scatter"],
