@@ -13,9 +13,12 @@ from gnnbench.errors import ConfigError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import SubFigure
 
 FORMATS = (".png", ".svg", ".pdf")
 LETTERS_PER_INCH = 10  # of a title
+ABREAST = 2  # panels at most; more fall into rows
+SPREAD = 20  # largest value over the smallest, from which on curves are drawn on a logarithmic axis
 CROWDED = 3  # series of bars, beyond which their numbers stand upright
 
 
@@ -60,7 +63,7 @@ def check(path: Path) -> None:
 
 
 def save(panels: Sequence[Panel | Bars], title: str, *paths: Path) -> None:
-    """Draw `panels` side by side.
+    """Draw `panels` in rows.
 
     Raises:
         ConfigError: the suffix of a path is unknown.
@@ -70,24 +73,36 @@ def save(panels: Sequence[Panel | Bars], title: str, *paths: Path) -> None:
 
     for path in paths:
         check(path)
-    widths = [max(6.4, 1.3 * len(panel.groups)) if isinstance(panel, Bars) else 6.4 for panel in panels]
-    figure = Figure(figsize=(sum(widths), 4.8), layout="constrained")
-    figure.suptitle(textwrap.fill(title, int(LETTERS_PER_INCH * sum(widths))))
-    parts = figure.subfigures(1, len(panels), squeeze=False, width_ratios=widths)[0]
-    for panel, part in zip(panels, parts, strict=True):
-        axes = part.subplots()
-        if isinstance(panel, Bars):
-            _bars(panel, axes)
-        else:
-            _curves(panel, axes)
-        axes.set(title=panel.title, ylabel=panel.y_label)
-        axes.set_axisbelow(True)
-        if axes.get_legend_handles_labels()[0]:
-            part.legend(loc="outside lower center", ncols=3, frameon=False)
+    rows = [panels[at : at + ABREAST] for at in range(0, len(panels), ABREAST)]
+    inches = max(sum(map(_inches, row)) for row in rows)
+    figure = Figure(figsize=(inches, 4.8 * len(rows)), layout="constrained")
+    figure.suptitle(textwrap.fill(title, int(LETTERS_PER_INCH * inches)))
+    for row, line in zip(rows, figure.subfigures(len(rows), 1, squeeze=False)[:, 0], strict=True):
+        parts = line.subfigures(1, len(row), squeeze=False, width_ratios=[*map(_inches, row)])[0]
+        for panel, part in zip(row, parts, strict=True):
+            _draw(panel, part)
     for path in paths:
         picture = io.BytesIO()
         figure.savefig(picture, format=path.suffix.lower()[1:], dpi=150)
         results.save_bytes(picture.getvalue(), path)
+
+
+def _inches(panel: Panel | Bars) -> float:
+    return max(6.4, 1.3 * len(panel.groups)) if isinstance(panel, Bars) else 6.4
+
+
+def _draw(panel: Panel | Bars, part: SubFigure) -> None:
+    axes = part.subplots()
+    if isinstance(panel, Bars):
+        _bars(panel, axes)
+    else:
+        _curves(panel, axes)
+    axes.set(title=panel.title, ylabel=panel.y_label)
+    axes.set_axisbelow(True)
+    if labels := axes.get_legend_handles_labels()[1]:
+        longest = max(map(len, labels)) + 6  # with its mark
+        fitting = int(LETTERS_PER_INCH * _inches(panel) / longest)
+        part.legend(loc="outside lower center", ncols=max(1, min(3, fitting)), frameon=False)
 
 
 def _curves(panel: Panel, axes: Axes) -> None:
@@ -99,7 +114,11 @@ def _curves(panel: Panel, axes: Axes) -> None:
             axes.axvline(places[line.marked], color=drawn.get_color(), linestyle=":")
     axes.set_xticks(range(len(places)), [f"{x:g}" for x in places])
     axes.set_xlabel(panel.x_label)
-    axes.set_ylim(bottom=0)
+    values = [y for line in panel.lines for _, y in line.points]
+    if 0 < min(values) * SPREAD < max(values):
+        _logarithmic(axes)
+    else:
+        axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
 
 
@@ -122,7 +141,16 @@ def _bars(panel: Bars, axes: Axes) -> None:
         bars = axes.bar(x, heights, width * 0.92, yerr=yerr, label=one.label, capsize=3, error_kw={"linewidth": 1})
         labels = [f"{value:,.0f}" if value >= 100 else f"{value:.3g}" for value in heights]
         axes.bar_label(bars, labels, fontsize=7, padding=2, rotation=90 if len(panel.series) > CROWDED else 0)
-    axes.set_yscale("log")
+    _logarithmic(axes)
     axes.set_ylim(min(values) / 2, max(values) * 4)
     axes.set_xticks(range(len(panel.groups)), panel.groups)
     axes.grid(alpha=0.3, axis="y")
+
+
+def _logarithmic(axes: Axes) -> None:
+    from matplotlib.ticker import LogLocator
+
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter("")

@@ -86,8 +86,8 @@ def _notes(found: Reproduction) -> Iterator[str]:
     yield f"Corrected protocol: {paper.corrected}"
     yield (
         "Ranges: 95% bootstrap interval of the case with the largest ratio; for medians, the lowest and highest "
-        "of all cases. Exceeded: even the low end is above the published value; reproduced: the high end reaches "
-        "90% of it"
+        "of all cases. Exceeded: even the low end, or the median itself, is above the published value; "
+        "reproduced: the high end, or the median, reaches 90% of it"
     )
     yield from paper.notes
     unmeasured = [one for one in found.findings if one.reason]
