@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from gnnbench import results, stats
-from gnnbench.parity import BackendParity, Parity
+from gnnbench.parity import BackendParity, Parity, parting
 from gnnbench.results import BindingRecord, ChoiceRecord, DatasetFacts, Metrics, Phase, Record, Result, Summary
 
 BASELINES = ("pyg", "pyg-sparse")
@@ -90,7 +90,8 @@ class Comparison(Record):
             for row in self.rows
         ]
         measured = {row.backend: row for row in self.rows if row.epoch_s is not None}
-        green = {name for name in measured if self._is_green(name)}
+        parted = dict(_parted({name: rounds[name] for name in measured}))
+        green = {name for name in measured if self._is_green(name) and name not in parted}
         fastest = min(green.intersection(BASELINES), key=lambda name: _seconds(measured[name]), default=None)
         for name, row in measured.items():
             for place, baseline in (*zip(BASELINES, BASELINES, strict=True), (FASTEST, fastest)):
@@ -98,7 +99,7 @@ class Comparison(Record):
                     row.speedup[place] = _speedup(baseline, name, rounds)
             if "pyg" in measured:
                 _relate(row, measured["pyg"])
-        self.warnings = list(_warnings(rounds))
+        self.warnings = [*_warnings(rounds), *(f"{name}: {why}" for name, why in parted.items())]
 
     def _is_green(self, backend: str) -> bool:
         found = self.parity.backends.get(backend)
@@ -199,6 +200,16 @@ def _between_rounds(backend: str, rounds: Sequence[Result]) -> Iterator[str]:
                 f"({losses[0][epoch]:.8g} and {found[epoch]:.8g}); its kernels depend on the order of threads"
             )
             return
+
+
+def _parted(rounds: Mapping[str, Sequence[Result]]) -> Iterator[tuple[str, str]]:
+    """Backends whose recorded steps do not learn what their eager ones learn, and where that shows."""
+    for name in rounds:
+        eager = ":".join(option for option in name.split(":") if option != "cuda_graph=true")
+        if eager != name and eager in rounds:
+            recorded, expected = ([sample.loss for sample in rounds[each][0].samples] for each in (name, eager))
+            if why := parting(recorded, expected):
+                yield name, f"{why}; no speedup is given"
 
 
 def _differs(environments: Sequence[dict[str, Any]]) -> bool:

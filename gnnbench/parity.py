@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
+from gnnbench.config import RECORDED_EPOCH
 from gnnbench.results import Record, Status
 
 if TYPE_CHECKING:
@@ -29,6 +31,9 @@ ROW_TOLERANCE = 3e-4
 # bits: only a gradient that moves by more than a tenth of the tolerance is granted this floor.
 JITTER = 1e-6
 ROUNDING_FLOOR = 1e-5
+
+REPLAYED = RECORDED_EPOCH + 2  # epochs, of which a training with recorded steps replays the last two
+PARTING = 2e-2  # of their losses: rounding grows in a few epochs, a stale step or old random numbers are more
 
 BLOCK_ROWS = 1 << 16
 
@@ -145,6 +150,14 @@ def judge(
         rel_rms=errors[worst].rel_rms,
         tensors=errors,
     )
+
+
+def parting(recorded: Sequence[float], eager: Sequence[float]) -> str:
+    """Where the losses of a training with recorded steps part from those without; empty if they do not."""
+    for epoch, (found, expected) in enumerate(zip(recorded[:REPLAYED], eager, strict=False), start=1):
+        if not abs(found - expected) <= PARTING * abs(expected):
+            return f"the loss of epoch {epoch} is {found:.4g}, and {expected:.4g} without cuda_graph"
+    return ""
 
 
 def tensors(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gnnbench.backends.cuda import CudaKernels, _triton
+from gnnbench.backends.cuda import Backend, CudaKernels
 from gnnbench.graph import Graph
 from tests import graphs
 
@@ -13,7 +13,9 @@ DEVICE = torch.device(CudaKernels.device_type)
 KERNELS = CudaKernels(slice_edges=24)  # so that the zoo's hubs are cut
 TOLERANCE = {torch.float64: 1e-13, torch.float32: 3e-6, torch.float16: 2e-3, torch.bfloat16: 1e-2}
 
-needs_triton = pytest.mark.skipif(bool(_triton.MISSING), reason=f"Triton is not installed: {_triton.MISSING}")
+MISSING = "; ".join(Backend.unavailable())
+
+needs_triton = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
 
 def graph(name: str) -> Graph:

@@ -11,7 +11,7 @@ from torch_geometric import nn as pyg
 
 from gnnbench import convs
 from gnnbench.backends import isplib
-from gnnbench.backends.cuda import CudaKernels, _triton
+from gnnbench.backends.cuda import CudaKernels
 from gnnbench.graph import Graph
 from gnnbench.ops import edge
 from gnnbench.ops.attention import gat_attention
@@ -19,7 +19,7 @@ from gnnbench.ops.fusedmm import fusedmm
 from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.spmm import spmm
 from tests import graphs
-from tests.gpu import DEVICE
+from tests.gpu import DEVICE, MISSING
 
 CONVS = {
     "gcn": lambda width: pyg.GCNConv(width, 4),
@@ -39,7 +39,7 @@ LOW = {torch.bfloat16: 2e-2, torch.float16: 3e-3}
 KERNELS = {
     **({} if DEVICE.type == "cuda" else {"torch": Kernels}),
     **({} if isplib.MISSING or DEVICE.type == "cuda" else {"isplib": isplib.IsplibKernels}),
-    **({} if _triton.MISSING else {"cuda": CudaKernels}),
+    **({} if MISSING else {"cuda": CudaKernels}),
 }
 over_kernels = pytest.mark.parametrize("kernels", KERNELS)
 

@@ -102,7 +102,23 @@ def test_recorded_steps_have_a_row_beside_eager_ones(tmp_path: Path, monkeypatch
         "isplib:cuda_graph=true",
     ]
     assert {*trains} == {(name, "cuda", graph) for name in ("pyg", "isplib") for graph in (False, True)}
+    assert found.warnings == []
+    assert found.rows[1].speedup["pyg"] is not None
     assert compared(tmp_path / "2", Runner(), config=run_config()).config["train"]["device"] == "auto"
+
+
+def test_recorded_steps_that_learn_something_else_have_no_speedup(tmp_path: Path) -> None:
+    class Stale(Runner):
+        def __call__(self, job: Job) -> Result:
+            self.losses = [3.0, 2.0, 2.0, 2.0] if job.config["train"]["cuda_graph"] else [3.0, 2.0, 1.0, 0.5]
+            return super().__call__(job)
+
+    settings = run_config().model_copy(update={"train": TrainConfig(epochs=9)})
+    found = compared(tmp_path, Stale(), "pyg", "isplib", "isplib:cuda_graph=true", config=settings)
+    assert [row.speedup["pyg"] is None for row in found.rows] == [False, False, True]
+    assert found.warnings == [
+        "isplib:cuda_graph=true: the loss of epoch 3 is 2, and 1 without cuda_graph; no speedup is given"
+    ]
 
 
 def test_every_wrong_option_of_a_backend_is_refused_before_anything_runs(tmp_path: Path) -> None:

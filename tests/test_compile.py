@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from gnnbench import convs, models, registry
 from gnnbench.backends import isplib
-from gnnbench.backends.cuda import _triton
 from gnnbench.errors import GnnbenchError
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import Kernels
@@ -28,7 +27,7 @@ MODELS = {
     "agnn": {},
 }
 KERNELS: dict[str, Kernels] = {"torch": Kernels()} | ({} if isplib.MISSING else {"isplib": isplib.IsplibKernels()})
-ON_GPU: dict[str, Kernels] = {} if _triton.MISSING else {"cuda": gpu.KERNELS}  # or in Triton's interpreter
+ON_GPU: dict[str, Kernels] = {} if gpu.MISSING else {"cuda": gpu.KERNELS}  # or in Triton's interpreter
 over_kernels = pytest.mark.parametrize("kernels", (KERNELS | ON_GPU).values(), ids=(KERNELS | ON_GPU).keys())
 
 

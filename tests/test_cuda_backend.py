@@ -12,7 +12,7 @@ from torch import Tensor
 
 import gnnbench
 from gnnbench import backends, config, measure, models, patch, registry, tune, tuned
-from gnnbench.backends.cuda import CudaKernels, plan
+from gnnbench.backends.cuda import CudaKernels, _triton, plan
 from gnnbench.bench.rounds import Budget
 from gnnbench.errors import ConfigError, UnsupportedOp
 from gnnbench.graph import Graph
@@ -188,3 +188,11 @@ from gnnbench.backends.cuda import Backend
 print(Backend.unavailable()[0])
 """
     assert "Triton is not installed" in subprocess.check_output([sys.executable, "-c", program], text=True)
+
+
+@pytest.mark.parametrize(
+    ("triton", "numpy", "fails"), [("3.6.0", "2.4.6", True), ("3.6.0", "2.3.5", False), ("3.10.1", "2.4.6", False)]
+)
+def test_versions_whose_interpreter_fails(triton: str, numpy: str, fails: bool) -> None:
+    found = _triton.uninterpretable(triton, numpy)
+    assert found.endswith("install numpy<2.4 or triton>=3.7") if fails else found == ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,8 +17,6 @@ from gnnbench.memory import Meter
 from gnnbench.train import Task
 
 Tensors = tuple[dict[str, Tensor], list[str]]
-REPLAYED = config.RECORDED_EPOCH + 2  # epochs, of which the last two are replays
-PARTING = 2e-2  # of losses; rounding grows in a few epochs, a dropped step or stale random numbers are more
 
 
 class Training:
@@ -78,11 +76,3 @@ class Training:
         found = backends.load(self.config.backend)
         found.home = self.dataset.x.device
         return found
-
-
-def parting(found: Sequence[float], expected: Sequence[float] | None) -> str:
-    """Where the losses of a training with recorded steps part from those without; empty if they do not."""
-    for epoch, (ours, theirs) in enumerate(zip(found, expected or (), strict=False), start=1):
-        if abs(ours - theirs) > PARTING * abs(theirs):
-            return f"the loss of epoch {epoch} is {ours:.4g}, not {theirs:.4g}"
-    return ""

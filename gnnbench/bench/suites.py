@@ -15,7 +15,7 @@ from gnnbench.backends.cuda import _triton
 from gnnbench.bench import ceilings, peers, size_of, workloads
 from gnnbench.bench.check import Truth
 from gnnbench.bench.contest import Contest, fail
-from gnnbench.bench.epochs import REPLAYED, Training, parting
+from gnnbench.bench.epochs import Training
 from gnnbench.bench.ops import OPS, Case, Direction
 from gnnbench.bench.records import Row, Suite
 from gnnbench.bench.rounds import Budget
@@ -23,7 +23,7 @@ from gnnbench.bench.workloads import GRAPHS, Scale
 from gnnbench.datasets import NodeDataset, Roots
 from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
 from gnnbench.graph import Graph
-from gnnbench.parity import judge
+from gnnbench.parity import REPLAYED, judge, parting
 
 FILE = "suite.json"
 OURS = "cuda"
@@ -281,8 +281,8 @@ class _Work:
                 rows[name].status, rows[name].reason = "wrong", f"against {reference}: {judged.reason}"
             else:
                 rows[name].error = judged.rel_rms
-            if why := parting(losses[name], losses.get(eager)):
-                rows[name].status, rows[name].reason = "wrong", f"against {eager}: {why}"
+            if why := parting(losses[name], losses.get(eager, ())):
+                rows[name].status, rows[name].reason = "wrong", why
         if reference.startswith(OURS):
             for name in cell.ours:
                 rows[name].reason = rows[name].reason or "not checked: PyG did not run"

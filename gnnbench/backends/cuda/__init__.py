@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import ClassVar
 
 import torch
@@ -47,7 +48,8 @@ class Backend(base.Backend):
         if _triton.MISSING:
             reasons.append("Triton is not installed; CUDA builds of PyTorch for Linux bring it")
         if _triton.INTERPRETED:
-            return reasons
+            why = "" if _triton.MISSING else _triton.uninterpretable(version("triton"), version("numpy"))
+            return [*reasons, *([why] if why else [])]
         if torch.version.cuda is None:
             reasons.append(f"PyTorch {torch.__version__} was built without CUDA; install a CUDA build of it")
         elif not torch.cuda.is_available():

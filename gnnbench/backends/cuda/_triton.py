@@ -30,4 +30,13 @@ else:
 # As `jit` decides for every kernel when it is defined: they then run on CPU tensors, slowly.
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
-__all__ = ["INTERPRETED", "MISSING", "constexpr", "jit", "tensor", "tl"]
+
+def uninterpretable(triton: str, numpy: str) -> str:
+    """Why the interpreter of this version of Triton fails with this one of NumPy; empty if it works."""
+    older = [tuple(int(part) for part in version.split(".")[:2]) for version in (triton, numpy)]
+    if older[0] < (3, 7) and older[1] >= (2, 4):
+        return f"the interpreter of Triton {triton} fails with NumPy {numpy}; install numpy<2.4 or triton>=3.7"
+    return ""
+
+
+__all__ = ["INTERPRETED", "MISSING", "constexpr", "jit", "tensor", "tl", "uninterpretable"]
