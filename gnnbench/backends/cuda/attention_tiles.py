@@ -14,8 +14,8 @@ from gnnbench.ops.kernels import Choice
 ATTENTION = ("gat_attention", "gatv2_attention", "dot_attention")
 TUNED = (*ATTENTION, *(f"{op}_backward" for op in ATTENTION))
 ROUNDS = 32  # of a program over a row, from which on it outlasts its neighbours
-PER_LANE = (16, 8, 32)  # channels a lane holds of one gather
-WARPS = (1, 2, 4)
+LANES, WARPS = (8, 16, 32), (1, 2, 4)  # channels that a lane holds of one gather, and warps of a program
+TILES = ((8, 1), (16, 1), (16, 2), (32, 1), (8, 4))  # those worth trying
 
 
 class How(NamedTuple):
@@ -35,20 +35,16 @@ class TilingKernels(BaseKernels):
     def choices(self, op: str, graph: Graph, width: int, dtype: torch.dtype) -> list[Choice]:
         if op not in TUNED:
             return super().choices(op, graph, width, dtype)
-        first = self._heuristic(op, graph)
-        strategies = ["sliced", "fused"] + ["edge"] * (op in ATTENTION[1:])
-        tiles = [(first["lane"], first["warps"]), (8, 1), (16, 2), (32, 1), (8, 4)]
-        found: list[Choice] = [
-            {"strategy": first["strategy"], "lane": lane, "warps": warps} for lane, warps in tiles
-        ]
-        found += [{**first, "strategy": strategy} for strategy in strategies]
-        return [first, *(choice for place, choice in enumerate(found) if choice not in [first, *found[:place]])]
+        first = _first(op)
+        tiles = [{**first, "lane": lane, "warps": warps} for lane, warps in TILES]
+        strategies = [{**first, "strategy": strategy} for strategy in _strategies(op)]
+        return [first, *(choice for choice in tiles + strategies if choice != first)]
 
     def chosen(self, op: str, graph: Graph, width: int, dtype: torch.dtype) -> Choice:
         if op not in TUNED:
             return super().chosen(op, graph, width, dtype)
         found = graph.plans.get(("choice", op, width, dtype))
-        return found if _possible(found, op) else self._heuristic(op, graph)
+        return found if _possible(found, op) else _first(op)
 
     def how(self, op: str, graph: Graph, heads: int, width: int, width_out: int, dtype: torch.dtype) -> How:
         """A tile of the chosen size, given to channels first, then to heads, edges and rows."""
@@ -57,18 +53,24 @@ class TilingKernels(BaseKernels):
         slots = 32 * warps * int(choice["lane"]) // power_of_two(max(width, width_out))
         slots = min(max(slots, 1), 128 * warps)
         edges = min(degree, max(slots // power_of_two(heads), 1))
-        longest = graph.num_edges if choice["strategy"] == "fused" else max(ROUNDS * edges, 4 * degree)
-        longest = longest if choice["strategy"] == "fused" else min(longest, self.slice_edges)
+        cut = min(max(ROUNDS * edges, 4 * degree), self.slice_edges)
+        longest = graph.num_edges if choice["strategy"] == "fused" else cut
         return How(slots // edges, edges, warps, longest, choice["strategy"] == "edge")
 
-    def _heuristic(self, op: str, graph: Graph) -> Choice:
-        return {"strategy": "sliced", "lane": 8 if op.endswith("_backward") else 16, "warps": 1}
+
+def _first(op: str) -> Choice:
+    """What runs untuned; it cuts nothing where no row is long. Backward holds more tiles, and so smaller ones."""
+    return {"strategy": "sliced", "lane": 8 if op.endswith("_backward") else 16, "warps": 1}
+
+
+def _strategies(op: str) -> list[str]:
+    """GAT's scores are too cheap to be worth a pass of their own, and backward has none for them."""
+    return ["sliced", "fused", *(["edge"] if op in ATTENTION[1:] else [])]
 
 
 def _possible(choice: object, op: str) -> TypeGuard[Choice]:
     """Whether a choice that came from elsewhere can be taken."""
     match choice:
         case {"strategy": str(strategy), "lane": int(lane), "warps": int(warps)}:
-            strategies = {"fused", "sliced"} | ({"edge"} if op in ATTENTION[1:] else set())
-            return strategy in strategies and lane in PER_LANE and warps in WARPS
+            return strategy in _strategies(op) and lane in LANES and warps in WARPS
     return False
