@@ -17,7 +17,7 @@ from gnnbench.config import BackendConfig, RunConfig
 from gnnbench.datasets import NodeDataset
 from gnnbench.errors import ConfigError, GnnbenchError, did_you_mean
 from gnnbench.graph import Graph
-from gnnbench.ops.kernels import Choice, Kernels
+from gnnbench.ops.kernels import Choice, Kernels, choice_key
 from gnnbench.results import ChoiceRecord, Ratio
 from gnnbench.train import Task, Trainer
 from gnnbench.tuned import CPU, DTYPES, Tuned
@@ -154,7 +154,7 @@ class _Search:
     ) -> None:
         self.kernels, self.fallback, self.graph, self.request, self.now = kernels, fallback, graph, request, now
         self.dtype = DTYPES[request.dtype]
-        self.key = "choice", request.op, request.width, self.dtype
+        self.key = choice_key(request.op, request.width, self.dtype)
         generator = torch.Generator().manual_seed(0)
         x = torch.randn(graph.num_cols, request.width, generator=generator, dtype=self.dtype)
         self.x = x.to(graph.device)
@@ -213,9 +213,9 @@ class _Listening(Kernels):
         super().__init__()
         self._asked: dict[tuple[Graph, str, int, torch.dtype], None] = {}
 
-    def chosen(self, op: str, graph: Graph, width: int, dtype: torch.dtype) -> Choice:
+    def chosen(self, op: str, graph: Graph, width: int, dtype: torch.dtype, heads: int = 1) -> Choice:
         self._asked[graph, op, width, dtype] = None
-        return super().chosen(op, graph, width, dtype)
+        return super().chosen(op, graph, width, dtype, heads)
 
     def asked(self, graph: Graph) -> list[Request]:
         """The requests, each once; those on the graph with self-loops count as on the graph."""

@@ -18,7 +18,7 @@ import gnnbench
 from gnnbench import datasets, environment
 from gnnbench.errors import GnnbenchError
 from gnnbench.graph import Graph
-from gnnbench.ops.kernels import Kernels
+from gnnbench.ops.kernels import Kernels, choice_key
 from gnnbench.results import ChoiceRecord, Record
 
 SCHEMA_VERSION: Literal[1] = 1
@@ -137,9 +137,10 @@ def apply(graph: Graph, kernels: Kernels, model: Module) -> tuple[Tuned | None, 
     for record in (record for record in found.choices if record.width in widths):
         dtype = DTYPES[record.dtype]
         for target in _adjacencies(graph, record.adjacency):
-            target.plans["choice", record.op, record.width, dtype] = record.choice
+            key = choice_key(record.op, record.width, dtype)
+            target.plans[key] = record.choice
             if kernels.chosen(record.op, target, record.width, dtype) != record.choice:
-                del target.plans["choice", record.op, record.width, dtype]
+                del target.plans[key]
                 continue
             target.layout.plan(target)
             if record not in in_force:

@@ -27,6 +27,7 @@ from triton.runtime.jit import JITFunction
 from gnnbench.backends.cuda import CudaKernels, _tile
 from gnnbench.graph import Graph
 from gnnbench.ops.dropout import Dropout
+from gnnbench.ops.kernels import choice_key
 
 CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 TYPES = {torch.float32: "fp32", torch.float64: "fp64", torch.bfloat16: "bf16", torch.float16: "fp16"}
@@ -88,6 +89,12 @@ def graph(nodes: int, degree: int) -> Graph:
     return Graph.from_edge_index(torch.randint(nodes, (2, nodes * degree), generator=generator), nodes)
 
 
+def with_hub(nodes: int, edges: int) -> Graph:
+    """Every edge runs into node 0."""
+    node = torch.arange(edges) % nodes
+    return Graph.from_edge_index(torch.stack([node, node * 0]), nodes)
+
+
 def aggregations(kernels: CudaKernels, on: Graph, width: int, dtype: torch.dtype) -> None:
     """All that GCN, SAGE and GIN run, forward and backward."""
     x, value = torch.ones(on.num_rows, width, dtype=dtype), torch.ones(on.num_edges, dtype=dtype)
@@ -118,6 +125,16 @@ def fused(kernels: CudaKernels, on: Graph, heads: int, channels: int, dtype: tor
     kernels.dot_attention_backward(on, x, x, x, drop, *kept, x)
 
 
+def by_edge(kernels: CudaKernels, on: Graph, heads: int, channels: int, dtype: torch.dtype) -> None:
+    """The same by the strategy "edge"; GAT's forward is sliced."""
+    for family in ("gat", "gatv2", "dot"):
+        for op, lane in ((f"{family}_attention", 16), (f"{family}_attention_backward", 8)):
+            for side in (on, on.transpose):
+                choice = {"strategy": "edge", "lane": lane, "warps": 1}
+                side.plans[choice_key(op, heads * channels, dtype, heads)] = choice
+    fused(kernels, on, heads, channels, dtype)
+
+
 def main(arch: str, *dtypes: str) -> None:
     target = GPUTarget("hip", arch, 64) if arch.startswith("gfx") else GPUTarget("cuda", int(arch), 32)
     JITFunction.run = compiler(target)
@@ -129,6 +146,7 @@ def main(arch: str, *dtypes: str) -> None:
         for heads, channels in ((1, 64), (8, 8), (2, 256)):
             fused(CudaKernels(), dense, heads, channels, dtype)
     aggregations(kernels, sparse, 16, torch.float32)
+    by_edge(kernels, with_hub(64, 2000), 8, 8, torch.float32)
 
 
 if __name__ == "__main__":

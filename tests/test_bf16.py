@@ -11,7 +11,7 @@ from torch import Tensor
 from gnnbench.backends import isplib
 from gnnbench.backends.isplib import choices
 from gnnbench.graph import Graph
-from gnnbench.ops.kernels import Kernels
+from gnnbench.ops.kernels import Kernels, choice_key
 from gnnbench.ops.spmm import spmm
 from tests import graphs
 from tests.test_kernels import LEVELS, check, double, normal
@@ -43,7 +43,7 @@ ALGORITHMS = {
 def test_sum_and_mean(level: int, algorithm: str, graph_name: str, width: int) -> None:
     graph, kernels = graphs.graph(graph_name), isplib.IsplibKernels(isa=level, precision="bf16")
     x = normal(graph.num_cols, width, dtype=torch.float32)
-    graph.plans["choice", "spmm", width, x.dtype] = ALGORITHMS[algorithm]
+    graph.plans[choice_key("spmm", width, x.dtype)] = ALGORITHMS[algorithm]
     for value, reduce in itertools.product((None, normal(graph.num_edges, dtype=torch.float32)), ("sum", "mean")):
         found = kernels.spmm(graph, x, value, reduce)
         check(found, Kernels().spmm(graph, *double(rounded(x), value), reduce))
@@ -59,7 +59,7 @@ def test_rounding_is_to_nearest_even_and_keeps_what_is_no_number(level: int, alg
     nodes = torch.arange(x.size(0))
     graph = Graph.from_edge_index(torch.stack([nodes, nodes]), len(nodes))
     blocked = {"algorithm": "blocked", "shift": 12}
-    graph.plans["choice", "spmm", 64, x.dtype] = blocked if algorithm == "blocked" else ALGORITHMS["row"]
+    graph.plans[choice_key("spmm", 64, x.dtype)] = blocked if algorithm == "blocked" else ALGORITHMS["row"]
     found = isplib.IsplibKernels(isa=level, precision="bf16").spmm(graph, x, None, "sum")
     torch.testing.assert_close(found, rounded(x) + 0.0, rtol=0, atol=0, equal_nan=True)
 

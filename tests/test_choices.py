@@ -7,7 +7,7 @@ import torch
 
 from gnnbench.backends import isplib
 from gnnbench.backends.isplib import choices
-from gnnbench.ops.kernels import Kernels
+from gnnbench.ops.kernels import Kernels, choice_key
 from tests import graphs
 from tests.test_kernels import check, normal
 
@@ -21,7 +21,7 @@ def test_every_choice_runs_and_computes_the_same(op: str) -> None:
     assert {choice["algorithm"] for choice in choices} == {"row", "blocked"}
     assert len(choices) == len({tuple(choice.items()) for choice in choices}) <= 12
     for choice in choices:
-        graph.plans["choice", op, 41, x.dtype] = choice
+        graph.plans[choice_key(op, 41, x.dtype)] = choice
         assert kernels.chosen(op, graph, 41, x.dtype) == choice
         if op == "spmm":
             check(kernels.spmm(graph, x, None, "mean"), Kernels().spmm(graph, x, None, "mean"))
@@ -48,7 +48,7 @@ def test_every_choice_runs_and_computes_the_same(op: str) -> None:
 )
 def test_a_choice_that_cannot_run_is_ignored(choice: object) -> None:
     kernels, graph = isplib.IsplibKernels(threads=2), graphs.power_law(500, 20_000)
-    graph.plans["choice", "spmm", 4, torch.float32] = choice
+    graph.plans[choice_key("spmm", 4, torch.float32)] = choice
     assert kernels.chosen("spmm", graph, 4, torch.float32) == kernels.choices("spmm", graph, 4, torch.float32)[0]
 
 

@@ -14,7 +14,7 @@ from gnnbench.backends.cuda import CudaKernels
 from gnnbench.graph import Graph
 from gnnbench.ops import attention
 from gnnbench.ops.dropout import Dropout
-from gnnbench.ops.kernels import Choice, Kernels
+from gnnbench.ops.kernels import Choice, Kernels, choice_key
 from tests import graphs
 from tests.gpu import DEVICE, KERNELS, TOLERANCE, graph, needs_triton
 from tests.test_attention import Largest
@@ -72,11 +72,12 @@ def check(family: str, on: Graph, tensors: list[Tensor], p: float = 0.0, slope: 
         assert difference <= 2 * TOLERANCE[dtype] * (truth[finite].norm() + truth.numel() ** 0.5)
 
 
-def run_by(on: Graph, family: str, width: int, dtype: torch.dtype, choice: Choice) -> None:
+def run_by(on: Graph, family: str, tensors: list[Tensor], choice: Choice) -> None:
+    """In both directions, but where it is none."""
+    heads, channels = tensors[-1 if family == "dot" else 0].shape[1:]
     for op in (f"{family}_attention", f"{family}_attention_backward"):
         for adjacency in (on, on.transpose):
-            if choice in KERNELS.choices(op, adjacency, width, dtype) or choice == BIG:
-                adjacency.plans["choice", op, width, dtype] = choice
+            adjacency.plans[choice_key(op, heads * channels, tensors[0].dtype, heads)] = choice
 
 
 @over_families
@@ -101,27 +102,28 @@ def run_by(on: Graph, family: str, width: int, dtype: torch.dtype, choice: Choic
 def test_outputs_and_gradients(family: str, name: str, heads: int, channels: int, p: float) -> None:
     on = graph(name)
     tensors = inputs(family, on, heads, channels)
-    run_by(on, family, heads * (channels + 2 * (family == "dot")), torch.float64, BIG)
-    check(family, on, tensors, p)
+    for strategy in ("sliced", "edge"):
+        run_by(on, family, tensors, {**BIG, "strategy": strategy})
+        check(family, on, tensors, p)
 
 
 @over_families
 def test_every_way_to_run(family: str) -> None:
     on = graph("duplicates")
     tensors = inputs(family, on, 2, 6)
-    width = tensors[-1 if family == "dot" else 0][0].numel()
     ops = f"{family}_attention", f"{family}_attention_backward"
-    choices = [choice for op in ops for choice in KERNELS.choices(op, on, width, torch.float64)]
-    assert {choice["strategy"] for choice in choices} == {"sliced", "fused", *["edge"] * (family != "gat")}
-    for choice in choices:
-        run_by(on, family, width, torch.float64, choice)
+    choices = [choice for op in ops for choice in KERNELS.choices(op, on, 12, torch.float64, 2)]
+    assert {choice["strategy"] for choice in choices} == {"sliced", "fused", "edge"}
+    for choice in [choice for place, choice in enumerate(choices) if choice not in choices[:place]]:
+        run_by(on, family, tensors, choice)
         check(family, on, tensors, 0.5)
 
 
 @over_families
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_every_type(family: str, dtype: torch.dtype) -> None:
-    on = graph("duplicates")
+    """As untuned on a graph with a hub: "edge" (or "sliced") over its rows, "fused" over the transpose's."""
+    on = graph("hub")
     check(family, on, inputs(family, on, 4, 8, dtype), 0.5)
 
 
@@ -175,7 +177,7 @@ def test_gradients_through_autograd_of_strided_tensors(family: str) -> None:
 def test_nothing_is_kept_per_edge(family: str) -> None:
     on = graphs.power_law(50, 2000)
     tensors = inputs(family, on, 4, 8)
-    run_by(on, family, tensors[-1 if family == "dot" else 0][0].numel(), torch.float64, BIG)
+    run_by(on, family, tensors, BIG)
     _ = on.transpose, on.perm  # preparation
     with Largest() as largest:
         results(CudaKernels(), family, on, tensors, 0.5)
@@ -207,7 +209,30 @@ def test_convs_compute_what_pygs_do(name: str) -> None:
 
 def test_choices_from_elsewhere_are_ignored_where_they_cannot_run() -> None:
     on, op = graph("hub"), "gat_attention"
-    first = KERNELS.choices(op, on, 16, torch.float32)[0]
+    first = KERNELS.choices(op, on, 16, torch.float32, 2)[0]
     for choice in ({"strategy": "edge", "lane": 16, "warps": 1}, {"algorithm": "row"}, {**first, "warps": 64}):
-        on.plans["choice", op, 16, torch.float32] = choice
-        assert KERNELS.chosen(op, on, 16, torch.float32) == first
+        on.plans[choice_key(op, 16, torch.float32, 2)] = choice
+        assert KERNELS.chosen(op, on, 16, torch.float32, 2) == first
+
+
+def ring(nodes: int, into_hub: int) -> Graph:
+    """Four edges into every node, and more into the first, which are of all nodes in turn."""
+    node = torch.arange(nodes)
+    src = torch.cat([*((node + step) % nodes for step in range(4)), torch.arange(into_hub) % nodes])
+    dst = torch.cat([node.repeat(4), torch.zeros(into_hub, dtype=torch.int64)])
+    return Graph.from_edge_index(torch.stack([src, dst]), nodes, layout=CudaKernels())
+
+
+@pytest.mark.parametrize(
+    ("nodes", "into_hub", "there", "back"),
+    [(3000, 100, "fused", "fused"), (3000, 2000, "edge", "fused"), (60_000, 2000, "sliced", "fused")],
+)
+def test_untuned_the_degrees_of_each_direction_decide(nodes: int, into_hub: int, there: str, back: str) -> None:
+    on, kernels = ring(nodes, into_hub), CudaKernels()
+    for op in ("gatv2_attention", "gatv2_attention_backward", "dot_attention", "gat_attention_backward"):
+        hows = [kernels.chosen(op, side, 64, torch.float32, 8)["strategy"] for side in (on, on.transpose)]
+        assert hows == [there, back]
+    expected = "sliced" if there == "edge" else there
+    assert kernels.chosen("gat_attention", on, 64, torch.float32, 8)["strategy"] == expected
+    on.plans[choice_key("dot_attention", 64, torch.float32, 8)] = {"strategy": "fused", "lane": 8, "warps": 1}
+    assert kernels.how("dot_attention", on, 8, 8, 8, torch.float32).longest == on.num_edges

@@ -17,7 +17,7 @@ from gnnbench.bench.rounds import Budget
 from gnnbench.errors import ConfigError, UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.ops.edge import edge_softmax, sddmm
-from gnnbench.ops.kernels import Kernels
+from gnnbench.ops.kernels import Kernels, choice_key
 from gnnbench.ops.spmm import spmm
 from tests import graphs
 from tests.gpu import DEVICE, KERNELS, graph, needs_triton
@@ -85,7 +85,7 @@ def test_every_choice_computes_the_same(op: str) -> None:
     assert len(choices) == len({tuple(choice.items()) for choice in choices}) <= 12
     assert ({"algorithm": "cusparse"} in choices) == (op == "spmm")
     for choice in choices:
-        on.plans["choice", op, 70, x.dtype] = choice
+        on.plans[choice_key(op, 70, x.dtype)] = choice
         assert KERNELS.chosen(op, on, 70, x.dtype) == choice
         for weights in (None, value):
             if op == "spmm":
@@ -101,7 +101,7 @@ def test_every_choice_computes_the_same(op: str) -> None:
 )
 def test_a_choice_that_cannot_run_is_ignored(choice: object) -> None:
     on = graph("hub")
-    on.plans["choice", "spmm", 4, torch.float32] = choice
+    on.plans[choice_key("spmm", 4, torch.float32)] = choice
     assert KERNELS.chosen("spmm", on, 4, torch.float32) == KERNELS.choices("spmm", on, 4, torch.float32)[0]
 
 

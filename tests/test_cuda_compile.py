@@ -16,7 +16,7 @@ from tests.gpu import needs_triton
 ROOT = Path(__file__).parent.parent
 STACK_BYTES = 64  # of a thread, at most
 GATHERING = {"sum_kernel", "extremum_kernel", "extremum_backward_kernel", "sddmm_kernel"}
-FUSED = {"attention_kernel", "grad_query_kernel", "grad_key_kernel", "delta_kernel", "att_kernel"}
+FUSED = {"attention_kernel", "edge_kernel", "grad_query_kernel", "grad_key_kernel", "delta_kernel", "att_kernel"}
 pytestmark = [needs_triton, pytest.mark.slow]
 
 
@@ -37,7 +37,8 @@ def test_for_nvidia(target: tuple[str, ...], tmp_path: Path) -> None:
     for each in found:
         assert each["stack_bytes"] <= STACK_BYTES, each
         assert each["kernel"] not in GATHERING or 16 * each["wide_loads"] >= each["tile_bytes"], each
-        assert each["kernel"] not in FUSED or each["wide_loads"], each
+        one_channel = "'D': 1," in each["how"]
+        assert each["kernel"] not in FUSED or each["wide_loads"] or one_channel, each
 
 
 def test_for_amd(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from gnnbench.backends.isplib import choices
 from gnnbench.bench.rounds import Budget
 from gnnbench.errors import ConfigError, GnnbenchError
 from gnnbench.graph import Graph
-from gnnbench.ops.kernels import Choice, Kernels
+from gnnbench.ops.kernels import Choice, Kernels, choice_key
 from gnnbench.report import installation
 from gnnbench.report import tune as report
 from gnnbench.results import save_json
@@ -42,11 +42,11 @@ class Knobs(Kernels):
     def now(self) -> float:
         return self.clock_s
 
-    def choices(self, op: str, graph: Graph, width: int, dtype: torch.dtype) -> list[Choice]:
+    def choices(self, op: str, graph: Graph, width: int, dtype: torch.dtype, heads: int = 1) -> list[Choice]:
         return [{"algorithm": "row", "number": number} for number in range(len(self.seconds))]
 
     def spmm(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> Tensor:
-        number = int(graph.plans["choice", "spmm", x.size(1), x.dtype].get("number", 0))
+        number = int(graph.plans[choice_key("spmm", x.size(1), x.dtype)].get("number", 0))
         self.clock_s += self.seconds[number] * (1 + self.noise * self.random.random())
         return super().spmm(graph, x, value, reduce) + (number == self.wrong)
 
@@ -256,7 +256,7 @@ def test_choices_reach_the_graph_its_loops_and_their_transposes(cache: Path) -> 
         assert kernels.chosen("spmm", on, 4, torch.float32) == expected
     assert "transpose" not in vars(looped)  # what was not made is not made for this
     assert ("blocks", 8) in transpose.plans
-    assert ("choice", "spmm", 8, torch.float32) not in graph.plans
+    assert choice_key("spmm", 8, torch.float32) not in graph.plans
 
 
 def test_an_untouched_cache_costs_nothing(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

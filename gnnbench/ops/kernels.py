@@ -17,6 +17,11 @@ REDUCTIONS = ("sum", "mean", *EXTREMA)
 Choice = dict[str, int | str]  # the knobs of a kernel, which change its speed but not what it computes
 
 
+def choice_key(op: str, width: int, dtype: torch.dtype, heads: int = 1) -> tuple[str, str, int, torch.dtype, int]:
+    """Where in `graph.plans` a choice for `op` is."""
+    return "choice", op, width, dtype, heads
+
+
 class Kernels(Layout):
     """Plain-torch kernels; a backend overrides what it runs faster and names it in `accelerated`.
 
@@ -35,22 +40,24 @@ class Kernels(Layout):
         """Reasons why `op` cannot run on these inputs; empty if it can."""
         return []
 
-    def choices(self, op: str, graph: Graph, width: int, dtype: torch.dtype) -> list[Choice]:
+    def choices(self, op: str, graph: Graph, width: int, dtype: torch.dtype, heads: int = 1) -> list[Choice]:
         """The ways to run `op` that a tuner may try, about ten at most; the first is what runs untuned.
 
         Args:
             op: name of a method of this class.
-            width: channels of x, those of all heads together.
+            width: channels of x, those of all heads together; the heads of what has no channels.
+            heads: of an op over heads; 1 for aggregations.
         """
         return [{}]
 
-    def chosen(self, op: str, graph: Graph, width: int, dtype: torch.dtype) -> Choice:
-        """How `op` runs next: `graph.plans["choice", op, width, dtype]` if somebody put a choice there.
+    def chosen(self, op: str, graph: Graph, width: int, dtype: torch.dtype, heads: int = 1) -> Choice:
+        """How `op` runs next: as somebody put in `graph.plans` at `choice_key(op, width, dtype, heads)`.
 
-        One that these kernels cannot run, such as one kept from another machine, counts as none. The graph of a
-        backward pass is `graph.transpose`, which has plans, and so choices, of its own unless it is `graph`.
+        One that these kernels cannot run, such as one kept from another machine, counts as none. A pass over the
+        rows of `graph.transpose`, as backward needs, has the choices of that graph, whose plans are its own unless
+        it is `graph`.
         """
-        return self.choices(op, graph, width, dtype)[0]
+        return self.choices(op, graph, width, dtype, heads)[0]
 
     def spmm(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> Tensor:
         """Aggregate sources: out[i] = reduce over edges (i, j) of value[ij] * x[j], for sum and mean.
@@ -305,4 +312,4 @@ def _rows_scaled(out: Tensor, scale: Tensor) -> Tensor:
     return out * scale.view(-1, *[1] * (out.dim() - 1))
 
 
-__all__ = ["EXTREMA", "REDUCTIONS", "Choice", "Kernels", "rows_of"]
+__all__ = ["EXTREMA", "REDUCTIONS", "Choice", "Kernels", "choice_key", "rows_of"]

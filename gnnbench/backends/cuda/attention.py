@@ -12,7 +12,8 @@ from torch import Tensor
 from gnnbench.backends.cuda._base import launch, start, sums_in, triton_type
 from gnnbench.backends.cuda._tile import power_of_two
 from gnnbench.backends.cuda.attention_backward import grad_key_kernel, grad_query_kernel
-from gnnbench.backends.cuda.attention_forward import attention_kernel, scores_kernel
+from gnnbench.backends.cuda.attention_edges import edge_kernel
+from gnnbench.backends.cuda.attention_forward import attention_kernel
 from gnnbench.backends.cuda.attention_nodes import through_att, with_delta
 from gnnbench.backends.cuda.attention_tiles import How, TilingKernels
 from gnnbench.backends.cuda.plan import Segments, hubs, rows
@@ -103,7 +104,9 @@ class AttentionKernels(TilingKernels):
         grad_out, grad_score_dst = grad_out.contiguous(), torch.empty_like(query)
         positive = out_positive, alpha_positive, grad_score_dst
         node = with_delta(lse, out, grad_out, *positive, negative_slope)
-        grad_score_src, grad_x = self._grad_key("gat_attention_backward", graph, inputs, node, grad_out)
+        op, passes = "gat_attention_backward", [graph.transpose]
+        terms = node, self._by_edge(op, graph, inputs, passes, node, grad_out), grad_out
+        grad_score_src, grad_x = self._grad_key(op, graph, inputs, *terms)
         return grad_x, grad_score_src, grad_score_dst
 
     def gatv2_attention(
@@ -135,10 +138,11 @@ class AttentionKernels(TilingKernels):
         x_src, x_dst, att = x_src.contiguous(), x_dst.contiguous(), att.contiguous()
         inputs = Inputs("gatv2", x_dst, x_src, x_src, att, negative_slope, dropout)
         op, grad_out = "gatv2_attention_backward", grad_out.contiguous()
-        node = with_delta(lse, out, grad_out)
-        grad_dst = self._grad_query(op, graph, inputs, x_dst, node, grad_out)
+        node, passes = with_delta(lse, out, grad_out), [graph, graph.transpose]
+        terms = node, self._by_edge(op, graph, inputs, passes, node, grad_out), grad_out
+        grad_dst = self._grad_query(op, graph, inputs, x_dst, *terms)
         att_dst = through_att(x_dst, att, grad_dst)
-        grad_src, grad_value = self._grad_key(op, graph, inputs, node, grad_out)
+        grad_src, grad_value = self._grad_key(op, graph, inputs, *terms)
         att_src = through_att(x_src, att, grad_src, grad_value)
         return grad_src, grad_dst, (att_dst + att_src).to(att.dtype)
 
@@ -164,9 +168,10 @@ class AttentionKernels(TilingKernels):
         query, key, value = query.contiguous(), key.contiguous(), value.contiguous()
         inputs = Inputs("dot", query, key, value, None, 1.0, dropout)
         op, grad_out = "dot_attention_backward", grad_out.contiguous()
-        node = with_delta(lse, out, grad_out)
-        grad = self._grad_query(op, graph, inputs, query, node, grad_out)
-        return grad, *self._grad_key(op, graph, inputs, node, grad_out)
+        node, passes = with_delta(lse, out, grad_out), [graph, graph.transpose]
+        terms = node, self._by_edge(op, graph, inputs, passes, node, grad_out), grad_out
+        grad = self._grad_query(op, graph, inputs, query, *terms)
+        return grad, *self._grad_key(op, graph, inputs, *terms)
 
     def _forward(self, op: str, graph: Graph, inputs: Inputs, keep: bool = False) -> tuple[Tensor, ...]:
         """out and lse, and if `keep` what both owe to positive scores."""
@@ -174,28 +179,49 @@ class AttentionKernels(TilingKernels):
         out = value.new_empty(graph.num_rows, *value.shape[1:])
         lse = value.new_empty(graph.num_rows, value.size(1), dtype=sums_in(value.dtype))
         kept = (torch.empty_like(out), torch.empty_like(lse)) if keep else (None, None)
-        if how.edge_scores:
-            inputs = _with_scores(graph, inputs, how)
+        if how.by_edge:
+            scores = lse.new_empty(graph.num_edges, value.size(1))
+            _over_edges(graph, inputs, how, None, None, scores)
+            inputs = inputs._replace(family="given", query=None, key=scores, att=None)
         _over_rows(attention_kernel, graph, how, inputs, (graph.col, *inputs.given), (out, lse, *kept), _mix)
         return out, lse, *(tensor for tensor in kept if tensor is not None)
 
+    def _by_edge(
+        self, op: str, graph: Graph, inputs: Inputs, passes: list[Graph], node: Tensor, grad_out: Tensor
+    ) -> Tensor | None:
+        """[E, H, 2]: alpha after dropout and the gradient of the score, if one of the passes wants them."""
+        wanted = [how for how in (self._how(op, on, inputs) for on in passes) if how.by_edge]
+        if not wanted:
+            return None
+        found = node.new_empty(graph.num_edges, *node.shape[1:])
+        _over_edges(graph, inputs, wanted[0], node, grad_out, found)
+        return found
+
     def _grad_query(
-        self, op: str, graph: Graph, inputs: Inputs, query: Tensor, node: Tensor, grad_out: Tensor
+        self,
+        op: str,
+        graph: Graph,
+        inputs: Inputs,
+        query: Tensor,
+        node: Tensor,
+        edges: Tensor | None,
+        grad_out: Tensor,
     ) -> Tensor:
         """The gradient of query, short of GATv2's `att`."""
         how, grad = self._how(op, graph, inputs), torch.empty_like(query)
-        tensors = graph.col, *inputs.given, node, grad_out
+        tensors = graph.col, *inputs.given, node, edges if how.by_edge else None, grad_out
         _over_rows(grad_query_kernel, graph, how, inputs, tensors, (grad,), _add)
         return grad
 
     def _grad_key(
-        self, op: str, graph: Graph, inputs: Inputs, node: Tensor, grad_out: Tensor
+        self, op: str, graph: Graph, inputs: Inputs, node: Tensor, edges: Tensor | None, grad_out: Tensor
     ) -> tuple[Tensor, Tensor]:
         """The gradients of key and value, for GATv2 short of `att` and of what goes through the key."""
-        transpose, perm = graph.transpose, None if inputs.dropout is None else graph.perm
+        transpose = graph.transpose
         how = self._how(op, transpose, inputs)
+        perm = graph.perm if how.by_edge or inputs.dropout is not None else None
         grads = torch.empty_like(inputs.key), torch.empty_like(inputs.value)
-        tensors = transpose.col, perm, *inputs.given, node, grad_out
+        tensors = transpose.col, perm, *inputs.given, node, edges if how.by_edge else None, grad_out
         _over_rows(grad_key_kernel, transpose, how, inputs, tensors, grads, _add)
         return grads
 
@@ -242,16 +268,14 @@ def _add(how: How, slices: Segments, partial: Tensors, results: Tensors) -> None
             launch(sum_kernel, grid, slices, slices.begin, None, None, parts, result, **sizes, **sums)
 
 
-def _with_scores(graph: Graph, inputs: Inputs, how: How) -> Inputs:
-    """The same with the scores of all edges in place of what they come from."""
-    heads, constants = inputs.value.size(1), inputs.constants
-    found = inputs.value.new_empty(graph.num_edges, heads, dtype=sums_in(inputs.value.dtype))
-    units = how.units * how.edges
+def _over_edges(
+    graph: Graph, inputs: Inputs, how: How, node: Tensor | None, grad_out: Tensor | None, found: Tensor
+) -> None:
+    """Start `edge_kernel`; as many edges to a program as of `how`."""
+    constants, units = inputs.constants, how.units * how.edges
     grid = (-(-graph.num_edges * constants["BLOCK_H"] // units),)
-    tensors = graph.row, graph.col, inputs.query, inputs.key, inputs.att, found, graph.num_edges
-    sizes = {name: constants[name] for name in ("FAMILY", "SLOPE", "H", "C", "ACC", "BLOCK_H", "BLOCK_C")}
-    start(scores_kernel, grid, *tensors, **sizes, UNITS=units, num_warps=how.num_warps)
-    return inputs._replace(family="given", query=None, key=found, att=None)
+    tensors = graph.row, graph.col, *inputs.given, node, grad_out, found, graph.num_edges
+    start(edge_kernel, grid, *tensors, *inputs.drop, **constants, UNITS=units, num_warps=how.num_warps)
 
 
 def _start(

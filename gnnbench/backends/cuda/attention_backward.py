@@ -33,6 +33,7 @@ def grad_query_kernel(
     att: tensor,  # [H, C] for GATv2
     seed: tensor,  # [1] int64, or None for no dropout
     terms: tensor,  # [N, H, 2]: lse and delta
+    edges: tensor,  # [E, H, 2]: what `edge_kernel` found; None where that is computed here
     grad_out: tensor,  # [N, H, D]
     grad: tensor,  # [R, H, C], R rows, or segments if PARTIAL; of GATv2 short of att
     threshold: tensor,
@@ -55,8 +56,9 @@ def grad_query_kernel(
     q, a = channels(query, pair, exists, C, BLOCK_C, ACC), head
     if FAMILY == "gatv2":
         a = channels(att, head, exists, C, BLOCK_C, ACC)
-    g = channels(grad_out, pair, exists, D, BLOCK_D, ACC)
-    lse, delta = tl.load(terms + pair * 2, exists, 0.0), tl.load(terms + pair * 2 + 1, exists, 0.0)
+    if edges is None:
+        g = channels(grad_out, pair, exists, D, BLOCK_D, ACC)
+        lse, delta = tl.load(terms + pair * 2, exists, 0.0), tl.load(terms + pair * 2 + 1, exists, 0.0)
     acc = tl.zeros((EDGES, UNITS, BLOCK_C), ACC)
     edge = first + tl.arange(0, EDGES)[:, None]
     live = edge < last
@@ -66,15 +68,19 @@ def grad_query_kernel(
         edge += EDGES
         live = edge < last
         source = ends(col, edge, live)  # of the next round: its gathers need not wait for it
-        v = channels(value, of, alive, D, BLOCK_D, ACC)
-        k = v
-        if FAMILY == "dot":
-            k = channels(key, of, alive, C, BLOCK_C, ACC)
-        alpha = tl.where(alive, tl.exp(score(q, k, a, FAMILY, SLOPE) - lse), 0.0)
-        grad_alpha = tl.sum(g * v, 2)
-        if seed is not None:
-            grad_alpha *= multiplier(seed, here, head, threshold, scale)
-        acc += grad_operand(alpha * (grad_alpha - delta), q, k, k, FAMILY, SLOPE)
+        k = channels(key, of, alive, C, BLOCK_C, ACC)
+        if edges is None:
+            v = k
+            if FAMILY == "dot":
+                v = channels(value, of, alive, D, BLOCK_D, ACC)
+            alpha = tl.where(alive, tl.exp(score(q, k, a, FAMILY, SLOPE) - lse), 0.0)
+            grad_alpha = tl.sum(g * v, 2)
+            if seed is not None:
+                grad_alpha *= multiplier(seed, here, head, threshold, scale)
+            grad_score = alpha * (grad_alpha - delta)
+        else:
+            grad_score = tl.load(edges + (here * H + head) * 2 + 1, alive, 0.0)
+        acc += grad_operand(grad_score, q, k, k, FAMILY, SLOPE)
 
     where, wanted = at_channels(place, exists, C, BLOCK_C)
     tl.store(grad + where, tl.sum(acc, 0)[None, :, :], wanted)
@@ -88,13 +94,14 @@ def grad_key_kernel(
     count: tensor,
     longest: tensor,  # edges of a segment, above which it is left out
     col: tensor,
-    perm: tensor,  # [E] int32, the edge of the graph, with dropout
+    perm: tensor,  # [E] int32, the edge of the graph, with dropout or `edges`
     query: tensor,  # [N, H] for GAT, [N, H, C] for GATv2 and dot
     key: tensor,  # [M, H], [M, H, C]
     value: tensor,
     att: tensor,
     seed: tensor,
     terms: tensor,
+    edges: tensor,
     grad_out: tensor,
     grad: tensor,  # [R, H], [R, H, C], of GATv2 short of att
     grad_value: tensor,  # [R, H, D]; of GATv2 short of what goes through the key
@@ -137,13 +144,18 @@ def grad_key_kernel(
         node = ends(col, edge, live)  # of the next round: its gathers need not wait for it
         g = channels(grad_out, of, alive, D, BLOCK_D, ACC)
         q = operand(query, of, alive, FAMILY, C, BLOCK_C, ACC)
-        lse, delta = tl.load(terms + of * 2, alive, 0.0), tl.load(terms + of * 2 + 1, alive, 0.0)
-        alpha = tl.where(alive, tl.exp(score(q, k, a, FAMILY, SLOPE) - lse), 0.0)
-        grad_alpha, dropped = tl.sum(g * v, 2), alpha
-        if seed is not None:
-            drop = multiplier(seed, tl.load(perm + here, alive, 0), head, threshold, scale)
-            grad_alpha, dropped = grad_alpha * drop, alpha * drop
-        acc += grad_operand(alpha * (grad_alpha - delta), q, k, q, FAMILY, SLOPE)
+        if edges is None:
+            lse, delta = tl.load(terms + of * 2, alive, 0.0), tl.load(terms + of * 2 + 1, alive, 0.0)
+            alpha = tl.where(alive, tl.exp(score(q, k, a, FAMILY, SLOPE) - lse), 0.0)
+            grad_alpha, dropped = tl.sum(g * v, 2), alpha
+            if seed is not None:
+                drop = multiplier(seed, tl.load(perm + here, alive, 0), head, threshold, scale)
+                grad_alpha, dropped = grad_alpha * drop, alpha * drop
+            grad_score = alpha * (grad_alpha - delta)
+        else:
+            known = edges + (ends(perm, here, alive) * H + head) * 2
+            dropped, grad_score = tl.load(known, alive, 0.0), tl.load(known + 1, alive, 0.0)
+        acc += grad_operand(grad_score, q, k, q, FAMILY, SLOPE)
         acc_value += dropped[:, :, None] * g
 
     if FAMILY == "gat":

@@ -92,33 +92,3 @@ def attention_kernel(
     if out_positive is not None:
         tl.store(out_positive + where, tl.sum(mixed_positive * weight[:, :, None], 0)[None, :, :], wanted)
         tl.store(alpha_positive + place, tl.sum(total_positive * weight, 0)[None, :], exists)
-
-
-@jit
-def scores_kernel(
-    row: tensor,  # [E] int64
-    col: tensor,  # [E] int32
-    query: tensor,
-    key: tensor,
-    att: tensor,
-    score_out: tensor,  # [E, H]
-    count: tensor,  # E
-    FAMILY: constexpr,
-    SLOPE: constexpr,
-    H: constexpr,
-    C: constexpr,
-    ACC: constexpr,
-    BLOCK_H: constexpr,
-    BLOCK_C: constexpr,
-    UNITS: constexpr,
-) -> tensor:
-    """The scores that `attention_kernel` computes as it goes, of every edge for itself."""
-    unit = tl.program_id(0).to(tl.int64) * UNITS + tl.arange(0, UNITS)[None, :]
-    edge, head = unit // BLOCK_H, unit % BLOCK_H
-    live = (edge < count) & (head < H)
-    a = head
-    if FAMILY == "gatv2":
-        a = channels(att, head, live, C, BLOCK_C, ACC)
-    q = operand(query, tl.load(row + edge, live, 0) * H + head, live, FAMILY, C, BLOCK_C, ACC)
-    k = operand(key, ends(col, edge, live) * H + head, live, FAMILY, C, BLOCK_C, ACC)
-    tl.store(score_out + edge * H + head, score(q, k, a, FAMILY, SLOPE), live)

@@ -9,7 +9,7 @@ import torch
 from gnnbench.backends.cuda._base import BaseKernels
 from gnnbench.backends.cuda._tile import WARP_ELEMENTS, Tile, fit, power_of_two
 from gnnbench.graph import Graph
-from gnnbench.ops.kernels import Choice
+from gnnbench.ops.kernels import Choice, choice_key
 
 # Elements of a warp; an extremum is held with the edge that it came from.
 TUNED = {"spmm": WARP_ELEMENTS, "spmm_extremum": WARP_ELEMENTS // 2}
@@ -20,9 +20,9 @@ CUSPARSE: Choice = {"algorithm": "cusparse"}
 class ChoosingKernels(BaseKernels):
     """Aggregations by rows: `channels` of a program at most, `elements` of a warp, and `warps`."""
 
-    def choices(self, op: str, graph: Graph, width: int, dtype: torch.dtype) -> list[Choice]:
+    def choices(self, op: str, graph: Graph, width: int, dtype: torch.dtype, heads: int = 1) -> list[Choice]:
         if op not in TUNED:
-            return super().choices(op, graph, width, dtype)
+            return super().choices(op, graph, width, dtype, heads)
         first = _row(128, TUNED[op], 1)
         channels = [_row(each, TUNED[op], 1) for each in CHANNELS if each < 2 * power_of_two(width)]
         elements = [_row(128, each, 1) for each in ELEMENTS]
@@ -30,10 +30,10 @@ class ChoosingKernels(BaseKernels):
         others = [choice for choice in channels + elements + warps if choice != first]
         return [first, *others, *([CUSPARSE] if self._possible(CUSPARSE, op, dtype) else [])]
 
-    def chosen(self, op: str, graph: Graph, width: int, dtype: torch.dtype) -> Choice:
+    def chosen(self, op: str, graph: Graph, width: int, dtype: torch.dtype, heads: int = 1) -> Choice:
         if op not in TUNED:
-            return super().chosen(op, graph, width, dtype)
-        found = graph.plans.get(("choice", op, width, dtype))
+            return super().chosen(op, graph, width, dtype, heads)
+        found = graph.plans.get(choice_key(op, width, dtype, heads))
         return found if self._possible(found, op, dtype) else _row(128, TUNED[op], 1)
 
     def _possible(self, choice: object, op: str, dtype: torch.dtype) -> TypeGuard[Choice]:

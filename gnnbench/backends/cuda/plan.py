@@ -44,6 +44,13 @@ def rows(graph: Graph, longest: int) -> Segments:
     return Segments(graph.rowptr[:-1], graph.rowptr[1:], None, longest)
 
 
+def longest_row(graph: Graph) -> int:
+    """Edges of the row that has most; the device is asked once."""
+    if "longest" not in graph.plans:
+        graph.plans["longest"] = int(graph.degree.max()) if graph.num_rows else 0
+    return int(graph.plans["longest"])
+
+
 def hubs(graph: Graph, longest: int) -> Hubs | None:
     """The other rows, in slices of `longest` edges; made once; None if there is none."""
     key = "hubs", longest

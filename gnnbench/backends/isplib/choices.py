@@ -10,7 +10,7 @@ import torch
 
 from gnnbench.backends.isplib._base import BaseKernels
 from gnnbench.graph import Graph
-from gnnbench.ops.kernels import Choice
+from gnnbench.ops.kernels import Choice, choice_key
 
 CACHE_SIZE = Path("/sys/devices/system/cpu/cpu0/cache/index2/size")
 
@@ -42,9 +42,9 @@ TUNED = ("spmm", "spmm_extremum")
 class ChoosingKernels(BaseKernels):
     """How aggregations run: by row, or over blocks of 2^shift columns whose features fit the cache."""
 
-    def choices(self, op: str, graph: Graph, width: int, dtype: torch.dtype) -> list[Choice]:
+    def choices(self, op: str, graph: Graph, width: int, dtype: torch.dtype, heads: int = 1) -> list[Choice]:
         if op not in TUNED:
-            return super().choices(op, graph, width, dtype)
+            return super().choices(op, graph, width, dtype, heads)
         first = self._heuristic(op, graph, width, dtype)
         rows: list[Choice] = [
             {"algorithm": "row", "prefetch": edges, "threads": threads}
@@ -58,10 +58,10 @@ class ChoosingKernels(BaseKernels):
         ]
         return [first, *(choice for choice in rows + blocked if choice != first)]
 
-    def chosen(self, op: str, graph: Graph, width: int, dtype: torch.dtype) -> Choice:
+    def chosen(self, op: str, graph: Graph, width: int, dtype: torch.dtype, heads: int = 1) -> Choice:
         if op not in TUNED:
-            return super().chosen(op, graph, width, dtype)
-        found = graph.plans.get(("choice", op, width, dtype))
+            return super().chosen(op, graph, width, dtype, heads)
+        found = graph.plans.get(choice_key(op, width, dtype, heads))
         return found if self._possible(found, graph) else self._heuristic(op, graph, width, dtype)
 
     def _heuristic(self, op: str, graph: Graph, width: int, dtype: torch.dtype) -> Choice:

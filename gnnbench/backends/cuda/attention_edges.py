@@ -1,0 +1,59 @@
+"""What attention computes of every edge for itself, where a pass over rows does not as it goes."""
+
+from __future__ import annotations
+
+from gnnbench.backends.cuda._triton import constexpr, jit, tensor, tl
+from gnnbench.backends.cuda.attention_parts import channels, ends, multiplier, operand, score
+
+
+@jit
+def edge_kernel(
+    row: tensor,  # [E] int64
+    col: tensor,  # [E] int32
+    query: tensor,  # [N, H] for GAT, [N, H, C] for GATv2 and dot
+    key: tensor,  # [M, H], [M, H, C]
+    value: tensor,  # [M, H, D]
+    att: tensor,  # [H, C] for GATv2
+    seed: tensor,  # [1] int64, or None for no dropout
+    terms: tensor,  # [N, H, 2]: lse and delta; None in forward
+    grad_out: tensor,  # [N, H, D]; None in forward
+    found: tensor,  # [E, H]: scores; in backward [E, H, 2]: alpha after dropout, and gradients of scores
+    count: tensor,  # E
+    threshold: tensor,
+    scale: tensor,
+    FAMILY: constexpr,
+    SLOPE: constexpr,
+    H: constexpr,
+    C: constexpr,
+    D: constexpr,
+    ACC: constexpr,
+    BLOCK_H: constexpr,
+    BLOCK_C: constexpr,
+    BLOCK_D: constexpr,
+    UNITS: constexpr,
+) -> tensor:
+    """Scores, or what they and the weights contribute to the gradients."""
+    unit = tl.program_id(0).to(tl.int64) * UNITS + tl.arange(0, UNITS)[None, :]
+    edge, head = unit // BLOCK_H, unit % BLOCK_H
+    live = (edge < count) & (head < H)
+    node, of = tl.load(row + edge, live, 0) * H + head, ends(col, edge, live) * H + head
+    a, place = head, edge * H + head
+    if FAMILY == "gatv2":
+        a = channels(att, head, live, C, BLOCK_C, ACC)
+    q = operand(query, node, live, FAMILY, C, BLOCK_C, ACC)
+    k = operand(key, of, live, FAMILY, C, BLOCK_C, ACC)
+    s = score(q, k, a, FAMILY, SLOPE)
+    if terms is None:
+        tl.store(found + place, s, live)
+    else:
+        v = k
+        if FAMILY != "gatv2":
+            v = channels(value, of, live, D, BLOCK_D, ACC)
+        lse, delta = tl.load(terms + node * 2, live, 0.0), tl.load(terms + node * 2 + 1, live, 0.0)
+        alpha, grad_alpha = tl.exp(s - lse), tl.sum(channels(grad_out, node, live, D, BLOCK_D, ACC) * v, 2)
+        dropped = alpha
+        if seed is not None:
+            drop = multiplier(seed, edge, head, threshold, scale)
+            grad_alpha, dropped = grad_alpha * drop, alpha * drop
+        tl.store(found + place * 2, dropped, live)
+        tl.store(found + place * 2 + 1, alpha * (grad_alpha - delta), live)
