@@ -26,6 +26,7 @@ struct attention {
     void *grad_key;       /* [M, heads, width]; GATV2: through the score only, likewise */
     void *grad_value;     /* [M, heads, channels] */
     int64_t heads, width, channels;
+    int64_t chunk; /* edges at a time, at most CHUNK */
     double slope; /* of the leaky ReLU */
     double scale; /* of the weights that dropout keeps, 1 / (1 - p) */
     int drops;
@@ -39,8 +40,9 @@ static inline __attribute__((always_inline)) uint32_t mixed(uint32_t x) {
     return x ^ (x >> 16);
 }
 
-#define CHUNK 64 /* edges whose rows fit the L1 cache together */
-#define GROUP 8  /* heads that share a walk over a row's edges */
+#define CHUNK 128 /* edges at most, whose rows should fit the L1 cache together */
+#define FILLED(count) (((count) + 15) & ~(int64_t)15) /* whole vectors */
+#define GROUP 8 /* heads that share a walk over a row's edges */
 
 /* A piece of a row's edges; the last column is repeated up to a full vector. */
 struct chunk {

@@ -3,13 +3,13 @@
 #include "attention_softmax.h"
 
 INLINE void KERNEL(take)(struct chunk *edges, const struct attention *s, int64_t begin, int64_t end) {
-    edges->count = end - begin < CHUNK ? end - begin : CHUNK;
+    edges->count = end - begin < s->chunk ? end - begin : s->chunk;
     memcpy(edges->col, s->col + begin, edges->count * sizeof(int32_t));
     for (int64_t e = edges->count; e % LANES; e++) edges->col[e] = edges->col[e - 1];
     if (!s->drops) return;
-    for (int64_t e = 0; e < CHUNK; e++) edges->hash[e] = (uint32_t)(begin + e);
+    for (int64_t e = 0; e < FILLED(edges->count); e++) edges->hash[e] = (uint32_t)(begin + e);
     if (s->perm) memcpy(edges->hash, s->perm + begin, edges->count * sizeof(int32_t));
-    WIDEST(number)(edges->hash, s->low);
+    WIDEST(number)(edges->hash, FILLED(edges->count), s->low);
 }
 
 /* Scores of `head` between the row's own part, `mine`, and `theirs`, at the other ends of the edges. */
@@ -45,7 +45,7 @@ INLINE void KERNEL(forward)(const void *task, int64_t begin, int64_t end, const 
             memset(out, 0, group * channels * sizeof(REAL));
             if (keep) memset(out_positive, 0, group * channels * sizeof(REAL));
             for (int64_t h = 0; h < group; h++) top[h] = -(REAL)INFINITY, sum[h] = positive_sum[h] = 0;
-            for (int64_t edge = s->rowptr[row]; edge < s->rowptr[row + 1]; edge += CHUNK) {
+            for (int64_t edge = s->rowptr[row]; edge < s->rowptr[row + 1]; edge += s->chunk) {
                 KERNEL(take)(&edges, s, edge, s->rowptr[row + 1]);
                 for (int64_t h = 0; h < group; h++) {
                     const REAL *value = (const REAL *)s->value + (first + h) * channels;
@@ -95,7 +95,7 @@ INLINE void KERNEL(backward)(const void *task, int64_t begin, int64_t end, const
         const REAL *my_node = node + row * heads * 2;
         memset(grad_mine + row * heads * width, 0, heads * width * sizeof(REAL));
         if (transposed) memset((REAL *)s->grad_value + row * heads * channels, 0, heads * channels * sizeof(REAL));
-        for (int64_t edge = s->rowptr[row]; edge < s->rowptr[row + 1]; edge += CHUNK) {
+        for (int64_t edge = s->rowptr[row]; edge < s->rowptr[row + 1]; edge += s->chunk) {
             KERNEL(take)(&edges, s, edge, s->rowptr[row + 1]);
             for (int64_t h = 0; h < heads; h++) {
                 const int64_t at = h * width, side = h * channels;

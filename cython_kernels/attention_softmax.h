@@ -3,7 +3,7 @@ static REAL WIDEST(soften)(REAL *score, REAL *positive, int64_t count, REAL slop
                             REAL *positive_sum);
 static REAL WIDEST(weigh)(REAL *score, REAL *grad, const REAL *lse, const REAL *delta, const REAL *kept,
                            int64_t count, REAL slope);
-static void WIDEST(number)(uint32_t *hash, uint32_t low);
+static void WIDEST(number)(uint32_t *hash, int64_t count, uint32_t low);
 static void WIDEST(draw)(const struct attention *s, const struct chunk *edges, int64_t head, REAL *kept);
 
 #if LANES == FULL
@@ -76,15 +76,15 @@ static REAL KERNEL(weigh)(REAL *score, REAL *grad, const REAL *lse, const REAL *
 }
 
 /* Hash a chunk's edge numbers with the low word of the seed. */
-static void KERNEL(number)(uint32_t *hash, uint32_t low) {
-    for (int e = 0; e < CHUNK; e++) hash[e] = mixed(hash[e] ^ low);
+static void KERNEL(number)(uint32_t *hash, int64_t count, uint32_t low) {
+    for (int64_t e = 0; e < count; e++) hash[e] = mixed(hash[e] ^ low);
 }
 
 /* What dropout multiplies the weights by. */
 static void KERNEL(draw)(const struct attention *s, const struct chunk *edges, int64_t head, REAL *kept) {
     const uint32_t threshold = s->threshold, high = s->high;
     const REAL scale = (REAL)s->scale;
-    for (int e = 0; e < CHUNK; e++)
+    for (int64_t e = 0; e < FILLED(edges->count); e++)
         kept[e] = mixed((edges->hash[e] + (uint32_t)head) ^ high) >= threshold ? scale : 0;
 }
 #endif

@@ -8,6 +8,7 @@ struct sddmm {
     const void *b;         /* [M, heads * width] */
     void *out;             /* [E, heads] */
     int64_t heads, width;
+    int64_t ahead;         /* edges between a prefetch and its use, 0 for none */
 };
 
 struct softmax {

@@ -10,7 +10,7 @@ cdef extern from "edge.h":
         const void *a
         const void *b
         void *out
-        int64_t heads, width
+        int64_t heads, width, ahead
     struct softmax_task "softmax":
         const int64_t *rowptr
         const void *in_ "in"
@@ -24,12 +24,12 @@ MAX_HEADS = SOFTMAX_HEADS
 
 
 def sddmm(uintptr_t rowptr, uintptr_t col, uintptr_t a, uintptr_t b, uintptr_t out, int64_t rows, int64_t heads,
-          int64_t width, bint is_double, int isa, int threads):
+          int64_t width, bint is_double, int isa, int64_t ahead, int threads):
     cdef sddmm_task task
     task.rowptr, task.col, task.heads, task.width = <const int64_t *>rowptr, <const int32_t *>col, heads, width
-    task.a, task.b, task.out = <const void *>a, <const void *>b, <void *>out
+    task.a, task.b, task.out, task.ahead = <const void *>a, <const void *>b, <void *>out, ahead
     with nogil:
-        run_rows(kernel_for(sddmm_kernels, isa, is_double, width), &task, task.rowptr, rows, heads * width, threads)
+        run_team(kernel_for(sddmm_kernels, isa, is_double, width), &task, task.rowptr, rows, threads)
 
 
 cdef int64_t per_row(const softmax_task *task, int64_t rows) noexcept nogil:

@@ -21,7 +21,6 @@ typedef kernel_fn *longest_table[3][2];
 #define VECI KERNEL(veci)
 #define LOAD(from) ((VEC)*(const KERNEL(unaligned) *)(from))
 #define STORE(to, v) (*(KERNEL(unaligned) *)(to) = (v))
-#define AHEAD 12 /* edges between a prefetch and its use */
 #define INLINE static inline __attribute__((always_inline, unused))
 
 /* Splits `width` columns into even ranges of at most MOST vectors, and runs RANGE(n) on the columns from..to of each:

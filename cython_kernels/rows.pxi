@@ -8,7 +8,7 @@ cdef extern from "kernel.h":
     kernel_fn *kernel_for(kernel_table table, int isa, int is_double, int64_t width) noexcept nogil
     int64_t split_rows(const int64_t *rowptr, int64_t rows, int64_t part, int64_t parts) noexcept nogil
 
-cdef void run_rows(kernel_fn *kernel, const void *task, const int64_t *rowptr, int64_t rows, int64_t width,
+cdef inline void run_rows(kernel_fn *kernel, const void *task, const int64_t *rowptr, int64_t rows, int64_t width,
                    int threads) noexcept nogil:
     # Small work is not worth a team.
     run_team(kernel, task, rowptr, rows, 1 if (rowptr[rows] + rows) * width < 1 << 15 else threads)

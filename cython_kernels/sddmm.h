@@ -46,11 +46,11 @@ INLINE void KERNEL(sddmm_range)(const struct sddmm *s, int64_t begin, int64_t en
         for (int v = 0; v < count; v++) kept[v] = LOAD(a + row * stride + (v < count - 1 ? v * LANES : last));
         for (int64_t edge = rowptr[row]; edge < rowptr[row + 1]; edge++) {
             const REAL *source = b + s->col[edge] * stride;
-            const REAL *next = b + s->col[edge + AHEAD < final ? edge + AHEAD : final] * stride;
+            const REAL *next = b + s->col[edge + s->ahead < final ? edge + s->ahead : final] * stride;
             VEC product = (VEC)((VECI)(kept[count - 1] * LOAD(source + last)) & fresh);
 #pragma GCC unroll 8
             for (int v = 0; v < count; v++) {
-                if (v * sizeof(VEC) % 64 == 0) __builtin_prefetch(next + v * LANES);
+                if (s->ahead && v * sizeof(VEC) % 64 == 0) __builtin_prefetch(next + v * LANES);
                 if (v < count - 1) product += kept[v] * LOAD(source + v * LANES);
             }
             const REAL score = KERNEL(total)(product);

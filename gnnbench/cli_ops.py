@@ -163,7 +163,10 @@ def tune(
         typer.Argument(metavar="TARGET", help="A graph such as cora or graph.mtx, or the YAML file of a run."),
     ] = "",
     widths: Annotated[str, typer.Option(metavar="N,N", help="Widths; those of a run come from its model.")] = "",
-    ops: Annotated[str, typer.Option(metavar="A,B", help="Such as spmm; those of a run likewise.")] = "",
+    ops: Annotated[
+        str, typer.Option(metavar="A,B", help="Such as spmm,gat_attention_backward; those of a run likewise.")
+    ] = "",
+    heads: Annotated[str, typer.Option(metavar="N,N", help="Heads, for ops that have any.")] = "1",
     overrides: Overrides = None,
     backend: Annotated[str, typer.Option(metavar="NAME", help="isplib, or cuda where there is a GPU.")] = "isplib",
     clear: Annotated[bool, typer.Option("--clear", help="Forget everything that was ever tuned.")] = False,
@@ -203,7 +206,8 @@ def tune(
     if is_run and not (widths or ops):
         wanted = tuning.requests_of(config, dataset, kind, device)
     else:
-        wanted = tuning.requests(graph, names(ops) or list(tuning.CALLS), numbers(widths or "16,32,64,128,256"))
+        asked = names(ops) or tuning.AGGREGATIONS
+        wanted = tuning.requests(graph, asked, numbers(widths or "16,32,64,128,256"), numbers(heads))
     view = live.TuneView(tables.console(sys.stderr)) if watched(quiet) else None
     with view or nullcontext():
         found = tuning.tune(

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from gnnbench import backends, convs, models, results, stats, tuned
 from gnnbench.backends import isplib
+from gnnbench.bench.ops import Case
 from gnnbench.bench.rounds import Budget, Timed, interleaved, timed
 from gnnbench.config import BackendConfig, RunConfig
 from gnnbench.datasets import NodeDataset
@@ -25,10 +26,19 @@ from gnnbench.tuned import CPU, DTYPES, Tuned
 SURVEY = Budget(rounds=3, least_s=0.03, most_s=3.0)  # which of all choices could be the best
 DUEL = Budget(rounds=9, least_s=0.3, most_s=20.0)  # whether that one beats the heuristic, on samples of its own
 TOLERANCE = 1e-4  # between choices that add in another order, of the largest entry
-CALLS: dict[str, Callable[[Kernels, Graph, Tensor], Any]] = {
-    "spmm": lambda kernels, graph, x: kernels.spmm(graph, x, None, "sum"),
-    "spmm_extremum": lambda kernels, graph, x: kernels.spmm_extremum(graph, x, None, "max"),
+# Op -> what `gnnbench bench` calls it, whose inputs it is given, and the arguments after those.
+CALLS: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "spmm": ("spmm", (None, "sum")),
+    "spmm_extremum": ("spmm_max", (None, "max")),
+    "sddmm": ("sddmm", ()),
+    "gat_attention": ("gat", (0.2, None, True)),
+    "gatv2_attention": ("gatv2", (0.2, None)),
+    "dot_attention": ("dot", (None,)),
+    "gat_attention_backward": ("gat", (0.2, None)),
+    "gatv2_attention_backward": ("gatv2", (0.2, None)),
+    "dot_attention_backward": ("dot", (None,)),
 }
+AGGREGATIONS = ("spmm", "spmm_extremum")  # which have no heads
 TUNABLE = ("isplib", "cuda")
 HARMLESS = {"prefetch", "threads"}  # knobs that leave the order of a sum, and so its bits, alone
 DEFAULT, BEST, FALLBACK = "default", "best", "fallback"
@@ -41,23 +51,41 @@ class Request(NamedTuple):
     op: str
     width: int
     dtype: str = "float32"
+    heads: int = 1
 
 
-def requests(graph: Graph, ops: Iterable[str], widths: Iterable[int]) -> list[Request]:
-    """Every op at every width, and where the graph is not symmetric, the backward of spmm on the transpose.
+def requests(
+    graph: Graph, ops: Iterable[str], widths: Iterable[int], heads: Iterable[int] = (1,)
+) -> list[Request]:
+    """Every op at every width and number of heads, over all rows that it runs over.
 
     Raises:
-        ConfigError: an op that has no choices, or a width below one.
+        ConfigError: an op that has no choices, a number below one, or a width that heads cannot share.
     """
-    ops, widths = list(ops), list(widths)
+    ops, widths, heads = list(ops), list(widths), list(heads)
     problems = [f"op {op!r} cannot be tuned{did_you_mean(op, CALLS)}" for op in ops if op not in CALLS]
     problems += [f"{width} is no width" for width in widths if width < 1]
-    if problems or not ops or not widths:
-        raise ConfigError(*(problems or ["give at least one op and one width"]))
-    found = [Request("graph", op, width) for op in ops for width in widths]
-    if "spmm" in ops and not graph.is_symmetric:
-        found += [Request("transpose", "spmm", width) for width in widths]
-    return found
+    problems += [f"{count} is no number of heads" for count in heads if count < 1]
+    if not problems and not set(ops) <= set(AGGREGATIONS):
+        uneven = [(width, count) for width in widths for count in heads if width % count]
+        problems += [f"width {width} cannot be shared by {count} heads" for width, count in uneven]
+    if problems or not ops or not widths or not heads:
+        raise ConfigError(*(problems or ["give at least one op, one width and one number of heads"]))
+    return [
+        Request(adjacency, op, width, heads=count)
+        for adjacency in ("graph", "transpose")
+        for op in ops
+        if adjacency in _adjacencies(op, graph)
+        for width in widths
+        for count in ([1] if op in AGGREGATIONS else heads)
+    ]
+
+
+def _adjacencies(op: str, graph: Graph) -> tuple[str, ...]:
+    """Whose rows the passes of an op run over; for spmm those of its backward too."""
+    if graph.is_symmetric or not (op == "spmm" or op.endswith("_backward")):
+        return ("graph",)
+    return ("transpose",) if op == "gat_attention_backward" else ("graph", "transpose")
 
 
 def requests_of(
@@ -113,8 +141,7 @@ def tune(
     found: list[ChoiceRecord] = []
     for request in wanted:
         on_event(found, request)
-        on = graph if request.adjacency == "graph" else graph.transpose
-        found.append(_Search(kernels, fallback, on, request, now).record())
+        found.append(_Search(kernels, fallback, graph, request, now).record())
     return Tuned(
         machine=tuned.machine(graph.device),
         graph=label,
@@ -152,17 +179,22 @@ class _Search:
     def __init__(
         self, kernels: Kernels, fallback: Kernels, graph: Graph, request: Request, now: Callable[[], float]
     ) -> None:
-        self.kernels, self.fallback, self.graph, self.request, self.now = kernels, fallback, graph, request, now
-        self.dtype = DTYPES[request.dtype]
-        self.key = choice_key(request.op, request.width, self.dtype)
-        generator = torch.Generator().manual_seed(0)
-        x = torch.randn(graph.num_cols, request.width, generator=generator, dtype=self.dtype)
-        self.x = x.to(graph.device)
+        self.kernels, self.fallback, self.request, self.now = kernels, fallback, request, now
+        self.chooses = graph if request.adjacency == "graph" else graph.transpose
+        self.asked = request.width, DTYPES[request.dtype], request.heads
+        self.key = choice_key(request.op, *self.asked)
+        forward, backward, _ = request.op.partition("_backward")
+        name, how = CALLS[request.op]
+        on = graph if backward else self.chooses
+        case = Case(name, on, request.width, request.heads, dtype=self.asked[1])
+        given = on, *(tensor.detach() for tensor in case.inputs.values())
+        kept = (*getattr(kernels, forward)(*given, *CALLS[forward][1]), case.grad_out) if backward else ()
+        self.arguments = *given, *how, *kept
 
     def record(self) -> ChoiceRecord:
         """The best choice, with the figures that made it so."""
         request = self.request
-        choices = self.kernels.choices(request.op, self.graph, request.width, self.dtype)
+        choices = self.kernels.choices(request.op, self.chooses, *self.asked)
         default, others = choices[0], choices[1:]
         self._verify(default, others)
         contestants = {str(place): self._timed(self.kernels, choice) for place, choice in enumerate(others)}
@@ -176,7 +208,7 @@ class _Search:
         if best is not None:
             duellists[BEST] = contestants[best]
         times = interleaved(duellists, DUEL, _raise)
-        del self.graph.plans[self.key]
+        del self.chooses.plans[self.key]
         choice, winner, gain = default, DEFAULT, stats.Interval(1.0, 1.0, 1.0)
         if best is not None and (found := stats.ratio_interval(times[DEFAULT], times[BEST])).low > 1.0:
             choice, winner, gain = others[int(best)], BEST, found
@@ -190,8 +222,8 @@ class _Search:
         )
 
     def _call(self, kernels: Kernels, choice: Choice) -> Any:
-        self.graph.plans[self.key] = choice
-        return CALLS[self.request.op](kernels, self.graph, self.x)
+        self.chooses.plans[self.key] = choice
+        return getattr(kernels, self.request.op)(*self.arguments)
 
     def _timed(self, kernels: Kernels, choice: Choice) -> Timed:
         return partial(timed, partial(self._call, kernels, choice), self.now)
@@ -201,7 +233,9 @@ class _Search:
         for choice in others:
             same_order = all(choice.get(name) == default.get(name) for name in {*choice, *default} - HARMLESS)
             for out, truth in zip(_tensors(self._call(self.kernels, choice)), expected, strict=True):
-                limit = 0.0 if same_order or not out.is_floating_point() else TOLERANCE * float(truth.abs().max())
+                finite = truth[truth.isfinite()]
+                exact = same_order or not finite.numel() or not out.is_floating_point()
+                limit = 0.0 if exact else TOLERANCE * float(finite.abs().max())
                 if not torch.allclose(out, truth, rtol=0.0, atol=limit):
                     raise GnnbenchError(f"{self.request.op} by {choice} differs from {default}; nothing is kept")
 
@@ -211,10 +245,10 @@ class _Listening(Kernels):
 
     def __init__(self) -> None:
         super().__init__()
-        self._asked: dict[tuple[Graph, str, int, torch.dtype], None] = {}
+        self._asked: dict[tuple[Graph, str, int, torch.dtype, int], None] = {}
 
     def chosen(self, op: str, graph: Graph, width: int, dtype: torch.dtype, heads: int = 1) -> Choice:
-        self._asked[graph, op, width, dtype] = None
+        self._asked[graph, op, width, dtype, heads] = None
         return super().chosen(op, graph, width, dtype, heads)
 
     def asked(self, graph: Graph) -> list[Request]:
@@ -223,8 +257,8 @@ class _Listening(Kernels):
         forward = (graph, vars(graph).get("with_self_loops"))
         return list(
             dict.fromkeys(
-                Request("graph" if on in forward else "transpose", op, width, names[dtype])
-                for on, op, width, dtype in self._asked
+                Request("graph" if on in forward else "transpose", op, width, names[dtype], heads)
+                for on, op, width, dtype, heads in self._asked
                 if op in CALLS
             )
         )

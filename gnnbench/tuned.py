@@ -37,7 +37,7 @@ class Tuned(Record):
     choices: list[ChoiceRecord]
 
     def merged(self, older: Tuned | None) -> Tuned:
-        """These choices, and those of `older` that are for another op, width or type."""
+        """These choices, and those of `older` that are for another op, width, type or number of heads."""
         if older is None:
             return self
         new = {_key(record) for record in self.choices}
@@ -137,9 +137,9 @@ def apply(graph: Graph, kernels: Kernels, model: Module) -> tuple[Tuned | None, 
     for record in (record for record in found.choices if record.width in widths):
         dtype = DTYPES[record.dtype]
         for target in _adjacencies(graph, record.adjacency):
-            key = choice_key(record.op, record.width, dtype)
+            key = choice_key(record.op, record.width, dtype, record.heads)
             target.plans[key] = record.choice
-            if kernels.chosen(record.op, target, record.width, dtype) != record.choice:
+            if kernels.chosen(record.op, target, record.width, dtype, record.heads) != record.choice:
                 del target.plans[key]
                 continue
             target.layout.plan(target)
@@ -157,9 +157,11 @@ def _adjacencies(graph: Graph, adjacency: str) -> list[Graph]:
 
 
 def _widths(model: Module) -> set[Any]:
-    """Inputs and outputs of every layer."""
+    """Inputs and outputs of every layer, those of all heads together too."""
     names = ("in_channels", "out_channels", "in_features", "out_features")
-    return {getattr(layer, name, None) for layer in model.modules() for name in names}
+    found = {getattr(layer, name, None) for layer in model.modules() for name in names}
+    attention: list[Any] = [layer for layer in model.modules() if hasattr(layer, "heads")]
+    return found | {layer.heads * layer.out_channels for layer in attention}
 
 
 def _folder_of(machine: dict[str, Any], cache: Path) -> Path:
@@ -167,5 +169,5 @@ def _folder_of(machine: dict[str, Any], cache: Path) -> Path:
     return folder(cache) / key[:16]
 
 
-def _key(record: ChoiceRecord) -> tuple[str, str, str, int]:
-    return record.adjacency, record.op, record.dtype, record.width
+def _key(record: ChoiceRecord) -> tuple[str, str, str, int, int]:
+    return record.adjacency, record.op, record.dtype, record.width, record.heads

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import Tensor
 
 from gnnbench.backends import isplib
 from gnnbench.backends.isplib import choices
+from gnnbench.bench.ops import Case
 from gnnbench.ops.kernels import Kernels, choice_key
 from tests import graphs
 from tests.test_kernels import check, normal
@@ -28,6 +30,33 @@ def test_every_choice_runs_and_computes_the_same(op: str) -> None:
         else:
             found, truth = (one.spmm_extremum(graph, x, None, "max") for one in (kernels, Kernels()))
             assert all(torch.equal(*pair) for pair in zip(found, truth, strict=True))
+
+
+@pytest.mark.parametrize("name", ["sddmm", "gat", "gatv2", "dot"])
+def test_passes_over_edges_compute_the_same_by_every_choice(name: str) -> None:
+    kernels, graph = isplib.IsplibKernels(threads=2), graphs.power_law(200, 10_000)  # the longest row has 900
+    case = Case(name, graph, 24, heads=2, dtype=torch.float64)
+
+    def outcome(by: Kernels) -> list[Tensor]:
+        out = case.op.call(by, graph, **case.inputs)
+        return [out.detach(), *torch.autograd.grad(out, list(case.inputs.values()), case.grad_out)]
+
+    ops = ["sddmm"] if name == "sddmm" else [f"{name}_attention", f"{name}_attention_backward"]
+    truth, bits = outcome(Kernels()), {}
+    choices = kernels.choices(ops[0], graph, 24, torch.float64, 2)
+    assert len(choices) == 8
+    for choice in choices:
+        for op in ops:
+            assert choice in kernels.choices(op, graph, 24, torch.float64, 2)
+            for on in (graph, graph.transpose):
+                on.plans[choice_key(op, 24, torch.float64, 2)] = choice
+                assert kernels.chosen(op, on, 24, torch.float64, 2) == choice
+        found = outcome(kernels)
+        torch.testing.assert_close(found, truth)
+        same = bits.setdefault(choice.get("chunk"), found)  # whatever the threads and the prefetch distance
+        assert all(torch.equal(*pair) for pair in zip(found, same, strict=True))
+    graph.plans[choice_key(ops[0], 24, torch.float64, 2)] = {**choices[0], "threads": 3}
+    assert kernels.chosen(ops[0], graph, 24, torch.float64, 2) == choices[0]
 
 
 @pytest.mark.parametrize(

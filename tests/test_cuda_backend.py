@@ -76,7 +76,7 @@ def test_slices_cover_the_edges_of_long_rows() -> None:
     assert plan.hubs(on, 1 << 20) is None
 
 
-@pytest.mark.parametrize("op", ["spmm", "spmm_extremum"])
+@pytest.mark.parametrize("op", ["spmm", "spmm_extremum", "sddmm"])
 def test_every_choice_computes_the_same(op: str) -> None:
     on, x = graph("duplicates"), normal(4, 70)  # of 22 edges a row
     value = normal(on.num_edges)
@@ -87,6 +87,9 @@ def test_every_choice_computes_the_same(op: str) -> None:
     for choice in choices:
         on.plans[choice_key(op, 70, x.dtype)] = choice
         assert KERNELS.chosen(op, on, 70, x.dtype) == choice
+        if op == "sddmm":
+            check(KERNELS.sddmm(on, x, x), Kernels().sddmm(on, x.double(), x.double()))
+            continue
         for weights in (None, value):
             if op == "spmm":
                 truth = Kernels().spmm(on, x.double(), None if weights is None else weights.double(), "mean")
@@ -109,9 +112,16 @@ def test_the_tuner_tries_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tune, "SURVEY", Budget(rounds=1, least_s=0.0))
     monkeypatch.setattr(tune, "DUEL", Budget(rounds=2, least_s=0.0))
     on = graph("duplicates")
-    request = tune.Request("graph", "spmm", 5)
-    (found,) = tune.tune(on, "zoo", [request], now=measure.clock(DEVICE), kernels=KERNELS).choices
-    assert found.choice in KERNELS.choices("spmm", on, 5, torch.float32)
+    wanted = [
+        tune.Request("graph", "sddmm", 6, heads=2),
+        tune.Request("transpose", "dot_attention_backward", 6, heads=2),
+    ]
+    found = tune.tune(on, "zoo", wanted, now=measure.clock(DEVICE), kernels=KERNELS).choices
+    for request, record in zip(wanted, found, strict=True):
+        side = on.transpose if request.adjacency == "transpose" else on
+        choices = KERNELS.choices(request.op, side, request.width, torch.float32, request.heads)
+        assert record.choice in choices
+        assert len(choices) > 4
 
 
 def test_a_run_on_this_backend_asks_for_the_widths_of_its_model() -> None:

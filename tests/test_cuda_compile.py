@@ -36,9 +36,10 @@ def test_for_nvidia(target: tuple[str, ...], tmp_path: Path) -> None:
     assert {each["kernel"] for each in found} >= GATHERING | FUSED
     for each in found:
         assert each["stack_bytes"] <= STACK_BYTES, each
+        if "'col': None" in each["how"]:
+            continue  # of slices, which are few and in order
         assert each["kernel"] not in GATHERING or 16 * each["wide_loads"] >= each["tile_bytes"], each
-        one_channel = "'D': 1," in each["how"]
-        assert each["kernel"] not in FUSED or each["wide_loads"] or one_channel, each
+        assert each["kernel"] not in FUSED or each["wide_loads"], each
 
 
 def test_for_amd(tmp_path: Path) -> None:

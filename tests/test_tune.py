@@ -14,7 +14,7 @@ import torch
 from commands import TINY, Output, run
 from torch import Tensor
 
-from gnnbench import config, datasets, doctor, measure, tune, tuned
+from gnnbench import config, datasets, doctor, measure, models, tune, tuned
 from gnnbench.backends import isplib
 from gnnbench.backends.isplib import choices
 from gnnbench.bench.rounds import Budget
@@ -110,7 +110,7 @@ def test_a_choice_that_computes_something_else_is_an_error() -> None:
 
 
 @needs_kernels
-@pytest.mark.parametrize("op", tune.CALLS)
+@pytest.mark.parametrize("op", tune.AGGREGATIONS)
 def test_choices_may_add_in_another_order(op: str, monkeypatch: pytest.MonkeyPatch, quick: None) -> None:
     """Blocks of different sizes do, on either side of the heuristic's; their sums differ in rounding."""
     monkeypatch.setattr(choices, "L2_BYTES", 1 << 12)
@@ -136,10 +136,24 @@ def test_requests_cover_the_backward_of_asymmetric_graphs() -> None:
         Request("graph", "spmm_extremum", 4),
         Request("transpose", "spmm", 4),
     ]
-    bad = ((["spmn"], [4], "did you mean 'spmm'"), (["spmm"], [0], "no width"), ([], [], "give"))
-    for ops, widths, words in bad:
+    over_heads = "gat_attention", "gat_attention_backward", "dot_attention_backward", "spmm_extremum"
+    assert tune.requests(graphs.graph("hub"), over_heads, [8], [2, 4])[::2] == [
+        Request("graph", "gat_attention", 8, heads=2),
+        Request("graph", "dot_attention_backward", 8, heads=2),
+        Request("graph", "spmm_extremum", 8),
+        Request("transpose", "gat_attention_backward", 8, heads=4),
+        Request("transpose", "dot_attention_backward", 8, heads=4),
+    ]
+    bad = (
+        (["spmn"], [4], [1], "did you mean 'spmm'"),
+        (["spmm"], [0], [1], "no width"),
+        (["sddmm"], [4], [0], "no number of heads"),
+        (["sddmm"], [6], [1, 4], "width 6 cannot be shared by 4 heads"),
+        ([], [], [1], "give"),
+    )
+    for ops, widths, heads, words in bad:
         with pytest.raises(ConfigError, match=words):
-            tune.requests(graphs.graph("hub"), ops, widths)
+            tune.requests(graphs.graph("hub"), ops, widths, heads)
 
 
 @pytest.fixture
@@ -265,7 +279,7 @@ def test_an_untouched_cache_costs_nothing(cache: Path, monkeypatch: pytest.Monke
 
 
 @needs_kernels
-@pytest.mark.parametrize("model", ["gcn", "sage"])
+@pytest.mark.parametrize("model", ["gcn", "sage", "gat", "gatv2", "transformer"])
 def test_a_run_asks_for_the_widths_of_its_model(model: str, cache: Path) -> None:
     section = {"source": "synthetic", "preset": "cora", "scale": 0.05}
     raw = {"dataset": section, "model": {"name": model, "hidden": 8}, "backend": {"name": "isplib"}}
@@ -275,8 +289,13 @@ def test_a_run_asks_for_the_widths_of_its_model(model: str, cache: Path) -> None
     found = tune.requests_of(run_config, datasets.load(run_config.dataset, datasets.roots()))
     if model == "gcn":
         assert set(found) == {Request("graph", "spmm", 8), Request("graph", "spmm", 7)}
-    else:
+    elif model == "sage":
         assert {request.op for request in found} == {"spmm_extremum"}
+    else:
+        family = {"transformer": "dot"}.get(model, model)
+        of_layers = [(8, run_config.model.heads), (7, 1)]
+        ops = f"{family}_attention", f"{family}_attention_backward"
+        assert set(found) == {Request("graph", op, width, heads=heads) for op in ops for width, heads in of_layers}
 
 
 def trained(*options: str) -> Output:
@@ -302,6 +321,41 @@ def test_training_uses_what_was_tuned_and_says_so(cache: Path, quick: None) -> N
     assert "tuned graphs" in "".join(
         cells[0].text for cells in installation.table(doctor.examine(datasets.roots())).rows
     )
+
+
+@needs_kernels
+def test_attention_is_tuned_and_runs_as_was_found(cache: Path, quick: None) -> None:
+    path = cache.parent / "gat.yaml"
+    section = {"source": "synthetic", "preset": "cora", "scale": 0.05}
+    model = {"name": "gat", "hidden": 8, "heads": 2}
+    path.write_text(json.dumps({"dataset": section, "model": model, "train": {"epochs": 2}}))
+    output = run("tune", path, "--json")
+    assert output.code == 0, output.stderr
+    found = Tuned.model_validate_json(output.stdout)
+    asked = [(record.op, record.width, record.heads) for record in found.choices]
+    assert sorted(asked) == [
+        (f"gat_attention{way}", width, heads) for way in ("", "_backward") for width, heads in [(7, 1), (8, 2)]
+    ]
+    known = tuned.read(next((cache / "tuned").rglob("*.json")))[0]
+    assert known == found
+    result = json.loads(run("train", path, "--backend", "isplib", "--json").stdout)
+    assert result["choices"] == json.loads(output.stdout)["choices"]
+
+    choice: Choice = {"chunk": 16, "threads": 1}
+    save_json(
+        found.model_copy(update={"choices": [one.model_copy(update={"choice": choice}) for one in found.choices]}),
+        next((cache / "tuned").rglob("*.json")),
+    )
+    run_config = config.validate({"dataset": section, "model": model}, "test")
+    dataset = datasets.load(run_config.dataset, datasets.roots())
+    built = models.build(run_config.model, dataset.x.size(1), dataset.num_classes)
+    adjacency = (
+        isplib.Backend(run_config.backend.model_copy(update={"name": "isplib"})).prepare(built, dataset).adj
+    )
+    kernels = adjacency.layout
+    for on in (adjacency, adjacency.with_self_loops):
+        assert kernels.chosen("gat_attention", on, 8, torch.float32, 2) == choice
+        assert kernels.chosen("gat_attention_backward", on, 7, torch.float32, 1) == choice
 
 
 @needs_kernels

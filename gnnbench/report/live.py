@@ -115,7 +115,8 @@ class TuneView(View):
     def __call__(self, found: Sequence[ChoiceRecord], request: Request) -> None:
         """Show what is about to start."""
         adjacency = " of the transpose" if request.adjacency == "transpose" else ""
-        self.console.print(f"tuning {request.op}{adjacency} at width {request.width}")
+        heads = f", {request.heads} heads" if request.heads > 1 else ""
+        self.console.print(f"tuning {request.op}{adjacency} at width {request.width}{heads}")
 
 
 class ReproduceView(View):

@@ -52,12 +52,13 @@ def panels(found: Tuned) -> list[Panel]:
     from gnnbench.plots import Line, Panel
 
     lines = []
-    for op in dict.fromkeys(record.op for record in found.choices):
-        curve = [record for record in found.choices if record.op == op and record.adjacency == "graph"]
-        best = [record.width for record in _best(found.choices) if record.op == op]
-        lines.append(Line(f"{op}, tuned", [(one.width, one.speedup.ratio) for one in curve], best[0]))
+    for best in _best(found.choices):
+        curve = [record for record in _forward(found.choices) if _series(record) == _series(best)]
+        heads = f", {best.heads} heads" if best.heads > 1 else ""
+        points = [(one.width, one.speedup.ratio) for one in curve]
+        lines.append(Line(f"{best.op}{heads}, tuned", points, best.width))
         untuned = [(one.width, one.speedup.ratio / one.gain.ratio) for one in curve]
-        lines.append(Line(f"{op}, heuristic", untuned))
+        lines.append(Line(f"{best.op}{heads}, heuristic", untuned))
     return [Panel("", "width", "speedup over the fallback", lines)]
 
 
@@ -73,14 +74,25 @@ def used(choices: Sequence[ChoiceRecord], tuning_s: float | None, backend: str =
 
 
 def _name(record: ChoiceRecord) -> str:
-    return f"{record.op}{' of the transpose' if record.adjacency == 'transpose' else ''}, {record.width}"
+    of_transpose = " of the transpose" if record.adjacency == "transpose" else ""
+    heads = f", {record.heads} heads" if record.heads > 1 else ""
+    return f"{record.op}{of_transpose}, {record.width}{heads}"
 
 
 def _best(choices: Sequence[ChoiceRecord]) -> list[ChoiceRecord]:
-    """For every op, the record of the largest speedup on the graph itself."""
-    forward = [record for record in choices if record.adjacency == "graph"]
-    ops = dict.fromkeys(record.op for record in forward)
-    return [max((one for one in forward if one.op == op), key=lambda one: one.speedup.ratio) for op in ops]
+    """For every op and number of heads, the record of the largest speedup on the graph itself."""
+    series: dict[tuple[str, int], list[ChoiceRecord]] = {}
+    for record in _forward(choices):
+        series.setdefault(_series(record), []).append(record)
+    return [max(curve, key=lambda one: one.speedup.ratio) for curve in series.values()]
+
+
+def _forward(choices: Sequence[ChoiceRecord]) -> list[ChoiceRecord]:
+    return [record for record in choices if record.adjacency == "graph"]
+
+
+def _series(record: ChoiceRecord) -> tuple[str, int]:
+    return record.op, record.heads
 
 
 def _words(choice: Choice) -> str:

@@ -1,4 +1,4 @@
-"""How an aggregation can be run: what a program holds at a time, or cuSPARSE instead."""
+"""How an aggregation, or sddmm, can be run: what a program holds at a time, or cuSPARSE instead."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from gnnbench.graph import Graph
 from gnnbench.ops.kernels import Choice, choice_key
 
 # Elements of a warp; an extremum is held with the edge that it came from.
-TUNED = {"spmm": WARP_ELEMENTS, "spmm_extremum": WARP_ELEMENTS // 2}
+TUNED = {"spmm": WARP_ELEMENTS, "spmm_extremum": WARP_ELEMENTS // 2, "sddmm": WARP_ELEMENTS}
 CHANNELS, ELEMENTS, WARPS = (32, 64, 128, 256), (256, 512, 1024, 2048), (1, 2, 4)
 CUSPARSE: Choice = {"algorithm": "cusparse"}
 
 
 class ChoosingKernels(BaseKernels):
-    """Aggregations by rows: `channels` of a program at most, `elements` of a warp, and `warps`."""
+    """By rows: `channels` of a program at most, `elements` of a warp, and `warps`."""
 
     def choices(self, op: str, graph: Graph, width: int, dtype: torch.dtype, heads: int = 1) -> list[Choice]:
         if op not in TUNED:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from gnnbench.backends.cuda._base import BaseKernels, launch, sums_in, triton_type
-from gnnbench.backends.cuda._tile import WARP_ELEMENTS, fit, segments_of
+from gnnbench.backends.cuda._base import launch, sums_in, triton_type
+from gnnbench.backends.cuda._tile import segments_of
 from gnnbench.backends.cuda._triton import constexpr, jit, tensor, tl
+from gnnbench.backends.cuda.choices import ChoosingKernels, tile_of
 from gnnbench.backends.cuda.plan import hubs, rows
 from gnnbench.graph import Graph
 
@@ -52,14 +53,14 @@ def sddmm_kernel(
         tl.store(out + where, score.to(out.dtype.element_ty), valid[:, :, None] & (h < H)[None, None, :])
 
 
-class SddmmKernels(BaseKernels):
+class SddmmKernels(ChoosingKernels):
     """Sampled dense-dense products."""
 
     def sddmm(self, graph: Graph, a: Tensor, b: Tensor) -> Tensor:
         a, b = a.contiguous(), b.contiguous()
         heads, channels = (1, a.size(1)) if a.dim() == 2 else a.shape[1:]
         out = a.new_empty(graph.num_edges, *a.shape[1:-1])
-        tile = fit(graph, heads, channels, WARP_ELEMENTS)
+        tile = tile_of(self.chosen("sddmm", graph, heads * channels, a.dtype, heads), graph, heads, channels)
         constants = {"H": heads, "C": channels, "ACC": triton_type(sums_in(a.dtype)), **tile.blocks()}
         parts = [rows(graph, self.longest(graph))]
         if cut := hubs(graph, self.longest(graph)):

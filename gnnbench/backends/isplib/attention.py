@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from gnnbench.backends.isplib import _compiled
-from gnnbench.backends.isplib._base import BaseKernels
 from gnnbench.backends.isplib._compiled import addresses
+from gnnbench.backends.isplib.edge_choices import EdgeChoices
 from gnnbench.graph import Graph
 from gnnbench.ops.dropout import Dropout
 
 
-class AttentionKernels(BaseKernels):
+class AttentionKernels(EdgeChoices):
     """GAT, GATv2 and dot attention, forward and backward."""
 
     def unsupported(self, op: str, graph: Graph, *tensors: Tensor | None) -> list[str]:
@@ -40,7 +40,8 @@ class AttentionKernels(BaseKernels):
         )
         call = self._call(_compiled.attention.GAT, query, key, value, None, negative_slope, dropout)
         kept = (out_positive, alpha_positive) if keep else (None, None)
-        call.forward(*addresses(graph.rowptr, graph.col, out, lse, *kept), graph.num_rows)
+        where = addresses(graph.rowptr, graph.col, out, lse, *kept)
+        call.forward(*where, graph.num_rows, *self._walk("gat_attention", graph, value))
         return out, lse, out_positive, alpha_positive
 
     def gat_attention_backward(
@@ -60,7 +61,8 @@ class AttentionKernels(BaseKernels):
         query, key, value = score_dst.contiguous(), score_src.contiguous(), x.contiguous()
         call = self._call(_compiled.attention.GAT, query, key, value, None, negative_slope, dropout)
         delta = (grad_out * out).sum(-1)
-        grad_key, grad_value = self._grad_key(call, graph, key, value, lse, delta, dropout, grad_out)
+        op = "gat_attention_backward"
+        grad_key, grad_value = self._grad_key(op, call, graph, key, value, lse, delta, dropout, grad_out)
         # leaky_relu' is slope, and 1 - slope more on positive scores; a row's gradients of scores add up to 0.
         positive = (grad_out * out_positive).sum(-1)
         return grad_value, grad_key, (positive - delta * alpha_positive) * (1 - negative_slope)
@@ -77,7 +79,8 @@ class AttentionKernels(BaseKernels):
         x_src, x_dst, att = x_src.contiguous(), x_dst.contiguous(), att.contiguous()
         call = self._call(_compiled.attention.GATV2, x_dst, x_src, x_src, att, negative_slope, dropout)
         out, lse = _outputs(graph, x_src)
-        call.forward(*addresses(graph.rowptr, graph.col, out, lse, None, None), graph.num_rows)
+        where = addresses(graph.rowptr, graph.col, out, lse, None, None)
+        call.forward(*where, graph.num_rows, *self._walk("gatv2_attention", graph, x_src))
         return out, lse
 
     def gatv2_attention_backward(
@@ -94,9 +97,9 @@ class AttentionKernels(BaseKernels):
     ) -> tuple[Tensor, Tensor, Tensor]:
         x_src, x_dst, att = x_src.contiguous(), x_dst.contiguous(), att.contiguous()
         call = self._call(_compiled.attention.GATV2, x_dst, x_src, x_src, att, negative_slope, dropout)
-        delta = (grad_out * out).sum(-1)
-        grad_dst = self._grad_query(call, graph, x_dst, lse, delta, grad_out)
-        grad_src, grad_x_src = self._grad_key(call, graph, x_src, x_src, lse, delta, dropout, grad_out)
+        op, delta = "gatv2_attention_backward", (grad_out * out).sum(-1)
+        grad_dst = self._grad_query(op, call, graph, x_dst, lse, delta, grad_out)
+        grad_src, grad_x_src = self._grad_key(op, call, graph, x_src, x_src, lse, delta, dropout, grad_out)
         # leaky_relu(u) = leaky_relu'(u) * u, and so att's gradient is found in those of both ends.
         grad_att = (x_src * grad_src).sum(0) + (x_dst * grad_dst).sum(0)
         return grad_x_src.addcmul_(grad_src, att), grad_dst * att, grad_att
@@ -107,7 +110,8 @@ class AttentionKernels(BaseKernels):
         query, key, value = query.contiguous(), key.contiguous(), value.contiguous()
         call = self._call(_compiled.attention.DOT, query, key, value, None, 1.0, dropout)
         out, lse = _outputs(graph, value)
-        call.forward(*addresses(graph.rowptr, graph.col, out, lse, None, None), graph.num_rows)
+        where = addresses(graph.rowptr, graph.col, out, lse, None, None)
+        call.forward(*where, graph.num_rows, *self._walk("dot_attention", graph, value))
         return out, lse
 
     def dot_attention_backward(
@@ -123,9 +127,9 @@ class AttentionKernels(BaseKernels):
     ) -> tuple[Tensor, Tensor, Tensor]:
         query, key, value = query.contiguous(), key.contiguous(), value.contiguous()
         call = self._call(_compiled.attention.DOT, query, key, value, None, 1.0, dropout)
-        delta = (grad_out * out).sum(-1)
-        grad_query = self._grad_query(call, graph, query, lse, delta, grad_out)
-        return grad_query, *self._grad_key(call, graph, key, value, lse, delta, dropout, grad_out)
+        op, delta = "dot_attention_backward", (grad_out * out).sum(-1)
+        grad_query = self._grad_query(op, call, graph, query, lse, delta, grad_out)
+        return grad_query, *self._grad_key(op, call, graph, key, value, lse, delta, dropout, grad_out)
 
     def _call(
         self,
@@ -138,21 +142,29 @@ class AttentionKernels(BaseKernels):
         dropout: Dropout | None,
     ) -> Any:
         sizes = value.size(1), key.size(2) if key.dim() == 3 else 1, value.size(2)
-        how = slope, value.dtype == torch.float64, self.isa, self.threads
+        how = slope, value.dtype == torch.float64, self.isa
         call = _compiled.attention.Attention(family, *addresses(query, key, value, att), *sizes, *how)
         if dropout is not None:
             call.drop(dropout.threshold, dropout.scale, *dropout.words())
         return call
 
+    def _walk(self, op: str, graph: Graph, value: Tensor) -> tuple[int | str, int | str]:
+        """Edges at a time, and threads, of a pass over the rows of `graph`."""
+        heads, channels = value.shape[1:]
+        choice = self.chosen(op, graph, heads * channels, value.dtype, heads)
+        return choice["chunk"], choice["threads"]
+
     def _grad_query(
-        self, call: Any, graph: Graph, query: Tensor, lse: Tensor, delta: Tensor, grad_out: Tensor
+        self, op: str, call: Any, graph: Graph, query: Tensor, lse: Tensor, delta: Tensor, grad_out: Tensor
     ) -> Tensor:
         node, grad_out, grad_query = torch.stack([lse, delta], -1), grad_out.contiguous(), torch.empty_like(query)
-        call.grad_query(*addresses(graph.rowptr, graph.col, grad_out, node, grad_query), graph.num_rows)
+        where = addresses(graph.rowptr, graph.col, grad_out, node, grad_query)
+        call.grad_query(*where, graph.num_rows, *self._walk(op, graph, grad_out))
         return grad_query
 
     def _grad_key(
         self,
+        op: str,
         call: Any,
         graph: Graph,
         key: Tensor,
@@ -166,7 +178,7 @@ class AttentionKernels(BaseKernels):
         grad_key, grad_value = torch.empty_like(key), torch.empty_like(value)
         transpose, perm = graph.transpose, None if dropout is None else graph.perm
         tensors = transpose.rowptr, transpose.col, perm, grad_out, node, grad_key, grad_value
-        call.grad_key(*addresses(*tensors), graph.num_cols)
+        call.grad_key(*addresses(*tensors), graph.num_cols, *self._walk(op, transpose, grad_out))
         return grad_key, grad_value
 
 

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from gnnbench.backends.isplib import _compiled
-from gnnbench.backends.isplib._base import BaseKernels
 from gnnbench.backends.isplib._compiled import addresses
+from gnnbench.backends.isplib.edge_choices import EdgeChoices
 from gnnbench.graph import Graph
 
 
-class EdgeKernels(BaseKernels):
+class EdgeKernels(EdgeChoices):
     """Sampled dense-dense products and edge softmax."""
 
     def unsupported(self, op: str, graph: Graph, *tensors: Tensor | None) -> list[str]:
@@ -24,6 +24,7 @@ class EdgeKernels(BaseKernels):
     def sddmm(self, graph: Graph, a: Tensor, b: Tensor) -> Tensor:
         a, b = a.contiguous(), b.contiguous()
         heads, width = (1, a.size(1)) if a.dim() == 2 else a.shape[1:]
+        choice = self.chosen("sddmm", graph, heads * width, a.dtype, heads)
         # Nothing is written where there are no channels to sum over.
         new = torch.empty if width else torch.zeros
         out = new(graph.num_edges, *a.shape[1:-1], dtype=a.dtype)
@@ -34,7 +35,8 @@ class EdgeKernels(BaseKernels):
             width,
             a.dtype == torch.float64,
             self.isa,
-            self.threads,
+            choice["prefetch"],
+            choice["threads"],
         )
         return out
 

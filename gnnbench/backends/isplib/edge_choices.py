@@ -1,0 +1,55 @@
+"""How a pass over edges can be run: as it is untuned, and what a tuner may try instead."""
+
+from __future__ import annotations
+
+from typing import TypeGuard
+
+import torch
+
+from gnnbench.backends.isplib._base import BaseKernels
+from gnnbench.graph import Graph
+from gnnbench.ops.kernels import Choice, choice_key
+
+# Edges of a row that attention walks at a time, and that sddmm prefetches ahead; the first is what runs untuned.
+CHUNK, AHEAD = (64, 16, 32, 128), (12, 0, 6, 24)
+ATTENTION = ("gat_attention", "gatv2_attention", "dot_attention")
+KNOBS = {
+    "sddmm": ("prefetch", AHEAD),
+    **{f"{op}{way}": ("chunk", CHUNK) for op in ATTENTION for way in ("", "_backward")},
+}
+SOFTMAX = 16  # multiplications that the softmax of an edge and head is like
+TEAM_WORK = 1 << 15  # multiplications below which waking other threads costs more than they save
+
+
+class EdgeChoices(BaseKernels):
+    """How sddmm and attention run: with how many threads, and with how many edges in flight."""
+
+    def choices(self, op: str, graph: Graph, width: int, dtype: torch.dtype, heads: int = 1) -> list[Choice]:
+        if op not in KNOBS:
+            return super().choices(op, graph, width, dtype, heads)
+        knob, values = KNOBS[op]
+        first = self._untuned(op, graph, width, heads)
+        teams = sorted({self.threads, 1}, reverse=True)
+        every: list[Choice] = [{knob: value, "threads": threads} for threads in teams for value in values]
+        return [first, *(choice for choice in every if choice != first)]
+
+    def chosen(self, op: str, graph: Graph, width: int, dtype: torch.dtype, heads: int = 1) -> Choice:
+        if op not in KNOBS:
+            return super().chosen(op, graph, width, dtype, heads)
+        found = graph.plans.get(choice_key(op, width, dtype, heads))
+        return found if _possible(found, op, self.threads) else self._untuned(op, graph, width, heads)
+
+    def _untuned(self, op: str, graph: Graph, width: int, heads: int) -> Choice:
+        knob, values = KNOBS[op]
+        work = width if op == "sddmm" else 2 * width + SOFTMAX * heads
+        alone = (graph.num_edges + graph.num_rows) * work < TEAM_WORK
+        return {knob: values[0], "threads": 1 if alone else self.threads}
+
+
+def _possible(choice: object, op: str, most_threads: int) -> TypeGuard[Choice]:
+    """Whether a choice that came from elsewhere can be taken; one kept from more threads cannot."""
+    knob, values = KNOBS[op]
+    match choice:
+        case {"threads": int(threads), **others}:
+            return others.get(knob) in values and 1 <= threads <= most_threads
+    return False
