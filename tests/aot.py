@@ -30,6 +30,7 @@ from gnnbench.ops.dropout import Dropout
 from gnnbench.ops.kernels import choice_key
 
 CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+SHAPES = (1, 64), (8, 8), (2, 256)  # heads and channels, the last of which takes most registers
 TYPES = {torch.float32: "fp32", torch.float64: "fp64", torch.bfloat16: "bf16", torch.float16: "fp16"}
 TYPES |= {torch.int32: "i32", torch.int64: "i64", torch.uint8: "u8"}
 
@@ -143,7 +144,7 @@ def main(arch: str, *dtypes: str) -> None:
     for dtype in (getattr(torch, name) for name in dtypes):
         aggregations(kernels, dense, 128, dtype)
         over_heads(kernels, dense, 8, 32, dtype)
-        for heads, channels in ((1, 64), (8, 8), (2, 256)):
+        for heads, channels in SHAPES if (arch, dtype) == ("90", torch.float32) else SHAPES[-1:]:
             fused(CudaKernels(), dense, heads, channels, dtype)
     aggregations(kernels, sparse, 16, torch.float32)
     by_edge(kernels, with_hub(64, 2000), 8, 8, torch.float32)

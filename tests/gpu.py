@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 
-from gnnbench.backends.cuda import Backend, CudaKernels
+from gnnbench.backends.cuda import Backend, CudaKernels, _triton
 from gnnbench.graph import Graph
 from tests import graphs
 
@@ -13,8 +17,26 @@ DEVICE = torch.device(CudaKernels.device_type)
 KERNELS = CudaKernels(slice_edges=24)  # so that the zoo's hubs are cut
 TOLERANCE = {torch.float64: 1e-13, torch.float32: 3e-6, torch.float16: 2e-3, torch.bfloat16: 1e-2}
 
-MISSING = "; ".join(Backend.unavailable())
 
+def _once(adapt: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Triton's interpreter adapts its language anew for every call of a function, a third of its time."""
+    known = set()
+
+    def adapt_once(function: Any) -> Any:
+        if function.__module__ not in known:
+            known.add(function.__module__)
+            adapt(function)
+        return SimpleNamespace(restore=lambda: None)
+
+    return adapt_once
+
+
+if _triton.INTERPRETED and not _triton.MISSING:
+    from triton.runtime import interpreter
+
+    interpreter._patch_lang = _once(interpreter._patch_lang)
+
+MISSING = "; ".join(Backend.unavailable())
 needs_triton = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
 

@@ -43,8 +43,8 @@ def mlp(inputs, outputs):
 
 
 model = Net()
-optimizer = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=5e-4)
-for epoch in range(40):
+optimizer = torch.optim.Adam(model.parameters(), lr=lr, weight_decay=5e-4)
+for epoch in range(epochs):
     model.train()
     optimizer.zero_grad()
     out = model(data.x, data.edge_index)
@@ -73,7 +73,9 @@ def test_two_lines_leave_the_accuracy_as_it_is(conv: str, tmp_path: Path) -> Non
     program = PROGRAM.replace("{first}", MODELS[conv][0]).replace("{second}", MODELS[conv][1])
 
     def accuracy(source: str) -> float:
-        names = {"root": str(tmp_path), "__name__": "example"}
+        # Dropout of attention draws other random numbers than PyG's, and takes longer to come to the same.
+        pace = {"epochs": 40, "lr": 0.01} if conv == "GATConv" else {"epochs": 20, "lr": 0.02}
+        names = {"root": str(tmp_path), "__name__": "example", **pace}
         exec(source, names)
         return float(names["accuracy"])
 
@@ -85,6 +87,5 @@ def test_two_lines_leave_the_accuracy_as_it_is(conv: str, tmp_path: Path) -> Non
     finally:
         gnnbench.unpatch_pyg()
     assert expected > 0.5
-    # Of 1,000 nodes; dropout of attention draws other random numbers than PyG's.
-    assert abs(found - expected) < 0.03
-    assert isplib.MISSING or status.accelerated[conv] > 70, status
+    assert abs(found - expected) < 0.03  # of 1,000 nodes
+    assert isplib.MISSING or status.accelerated[conv] > 35, status

@@ -18,6 +18,7 @@ from compare_runner import Runner, compared
 import gnnbench.backends
 import gnnbench.datasets
 import gnnbench.models
+from gnnbench import bench as benchmark
 from gnnbench import compare, datasets, reproduce, results, tune
 from gnnbench.bench.rounds import Budget
 from gnnbench.reproduce import _process
@@ -93,8 +94,10 @@ def test_every_command_runs(extended: None, monkeypatch: pytest.MonkeyPatch) -> 
     not be at hand, after their names were looked up."""
     monkeypatch.setattr(compare, "compare", functools.partial(compare.compare, execute=Runner()))
     monkeypatch.setattr(_process, "execute", trained)
+    brief = Budget(rounds=2, least_s=0.0)
     for budget in ("SURVEY", "DUEL"):
-        monkeypatch.setattr(tune, budget, Budget(rounds=2, least_s=0.0))
+        monkeypatch.setattr(tune, budget, brief)
+    monkeypatch.setitem(benchmark.bench.__kwdefaults__, "budget", brief)
     for command in COMMANDS:
         match command:
             case ["make", "demo" | "test"] | ["python3", "-m", "venv", ".venv"]:

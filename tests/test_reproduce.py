@@ -326,7 +326,7 @@ def test_sigkill_at_random_moments_ends_with_the_same_table(fake: str, tmp_path:
         while not log.exists() and process.poll() is None:  # while Python imports there is nothing to kill
             time.sleep(0.01)
         try:
-            process.wait(timeout=rng.uniform(0.0, 0.6) if kills < 6 else None)
+            process.wait(timeout=rng.uniform(0.0, 0.6) if kills < 4 else None)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             process.wait()
