@@ -40,7 +40,7 @@ def bench(
     ),
     heads: Annotated[str, typer.Option(metavar="N,N", help="Heads, for ops that have any.")] = "1",
     against: Annotated[
-        str, typer.Option(metavar="A,B", help="Peers: torch-csr, torch-scatter, pyg, dgl, reference.")
+        str, typer.Option(metavar="A,B", help="Peers: torch-csr, torch-scatter, pyg, dgl, reference, isplib-bf16.")
     ] = "torch-csr,torch-scatter,dgl",
     backward: Annotated[bool, typer.Option("--backward", help="Time the gradients too.")] = False,
     weighted: Annotated[bool, typer.Option("--weighted", help="Give edges of spmm and spmm_max values.")] = False,

@@ -11,10 +11,12 @@ from typing import Any
 import graphs
 import pytest
 import torch
+from torch import Tensor
 
 from gnnbench import bench as benchmark
 from gnnbench import datasets, measure, plots, results, stats
 from gnnbench.backends import isplib
+from gnnbench.backends.isplib import choices
 from gnnbench.bench import Grid, ceilings, check, dgl, peers
 from gnnbench.bench.check import Truth
 from gnnbench.bench.ops import OPS, Case
@@ -22,6 +24,8 @@ from gnnbench.bench.records import Bench, Ceilings
 from gnnbench.bench.rounds import Budget, interleaved
 from gnnbench.config import validate
 from gnnbench.errors import BackendUnavailable, ConfigError, OutOfMemory, UnsupportedOp
+from gnnbench.graph import Graph
+from gnnbench.ops.kernels import Kernels
 from gnnbench.report import bench as report
 from gnnbench.report import tables
 
@@ -351,6 +355,73 @@ def test_dgl_answers_from_its_own_process(
     assert all(row.status == "ok" for row in found.rows if row.implementation == "isplib")
 
 
+class LikeDgl:
+    """A maximum of no edges is minus infinity, and its gradient goes to the first node."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph, self.files = graph, {}
+
+    def save(self, name: str, tensor: Tensor) -> None:
+        self.files[name] = tensor.detach()
+
+    def load(self, name: str) -> Tensor:
+        return self.files[name]
+
+    def ask(self, do: str, **request: Any) -> dict[str, Any]:
+        if do == "outputs":
+            out, arg_out = Kernels().spmm_extremum(self.graph, self.files["x"], None, "max")
+            empty, grad_out = self.graph.degree == 0, self.files["check_grad_out"]
+            out[empty] = -torch.inf
+            grad_x = Kernels().spmm_extremum_backward(self.graph, arg_out, grad_out, None)
+            grad_x[0] += grad_out[empty].sum(0)
+            self.files["output_0"] = out if request["direction"] == "forward" else grad_x
+        return {"count": 1}
+
+
+@pytest.mark.parametrize("name", ["isolated nodes", "duplicates"])
+def test_dgl_is_not_wrong_where_rows_have_no_edges(name: str) -> None:
+    graph = graphs.graph(name)
+    case = Case("spmm_max", graph, 4)
+    truth, one = Truth(case), dgl.DglCase(LikeDgl(graph), case)
+    for direction in ("forward", "backward"):
+        assert truth.error(direction, one.outputs(direction, truth.grad_out)) < 1e-6
+    assert ("-inf in rows without edges" in one.note) == (name == "isolated nodes")
+
+
+@needs_kernels
+def test_sums_in_bfloat16_show_their_error_and_what_they_gain(
+    dataset: datasets.NodeDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choices, "L2_BYTES", 1e-9)
+    monkeypatch.setattr(choices, "EDGES_PER_SOURCE", 0)
+    found = run(Grid("spmm", (8, 32), against=("isplib-bf16",), backward=True), dataset, tmp_path)
+    assert [row.status for row in found.rows] == ["ok"] * 8
+    for row in found.rows:
+        rounds = row.implementation == "isplib-bf16" and row.width == 32
+        assert row.error is not None
+        assert (1e-4 < row.error < 0.02) if rounds else (row.error < 1e-5)
+        assert bool(row.reason) == (row.implementation == "isplib-bf16" and row.width == 8)
+        assert row.ratio.keys() == {"isplib", "isplib-bf16"}
+    table = report.table(found)
+    assert list(table.heading)[4:] == ["isplib-bf16", "isplib-bf16\nvs isplib", "error"]
+    assert any(note.startswith("isplib-bf16 (8; 8, backward): gathers in float32") for note in table.notes)
+    maxima = run(Grid("spmm_max", (4,), against=("isplib-bf16",)), dataset, tmp_path)
+    assert [row.status for row in maxima.rows] == ["ok", "unsupported"]
+
+
+@needs_kernels
+def test_bfloat16_has_a_tolerance_of_its_own(
+    dataset: datasets.NodeDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for off, status in ((1.01, "ok"), (1.2, "wrong")):
+        monkeypatch.setitem(
+            peers.LOCAL, "isplib-bf16", lambda case, off=off: lambda: peers.reference(case)() * off
+        )
+        found = run(Grid("spmm", (4,), against=("isplib-bf16",)), dataset, tmp_path)
+        assert [row.status for row in found.rows] == ["ok", status]
+        assert found.exit_code == (3 if status == "wrong" else 0)
+
+
 @needs_kernels
 @pytest.mark.parametrize(
     ("python", "words"),
@@ -368,10 +439,12 @@ def test_a_missing_dgl_is_a_row_with_its_remedy(
 @pytest.mark.skipif("GNNBENCH_DGL_PYTHON" not in os.environ, reason="GNNBENCH_DGL_PYTHON is not set")
 @pytest.mark.parametrize("op", OPS)
 def test_dgl_computes_the_same(op: str) -> None:
-    other = dgl.Dgl(os.environ["GNNBENCH_DGL_PYTHON"], graphs.graph("power law"))
+    graph = graphs.graph("isolated nodes")
+    other = dgl.Dgl(os.environ["GNNBENCH_DGL_PYTHON"], graph)
     try:
-        case = Case(op, graphs.graph("power law"), 3 if op == "edge_softmax" else 6, 3 if OPS[op].has_heads else 1)
+        case = Case(op, graph, 3 if op == "edge_softmax" else 6, 3 if OPS[op].has_heads else 1)
         truth, one = Truth(case), dgl.DglCase(other, case)
+        assert bool(one.note) == (op == "spmm_max")
         for direction in ("forward", "backward"):
             assert truth.error(direction, one.outputs(direction, truth.grad_out)) < 1e-4
             assert len(one.time(direction, 2, 3)) == 2
@@ -380,15 +453,16 @@ def test_dgl_computes_the_same(op: str) -> None:
 
 
 @needs_kernels
-@pytest.mark.parametrize("suffix", plots.FORMATS)
-def test_the_plot_has_a_line_for_everybody(suffix: str, dataset: datasets.NodeDataset, tmp_path: Path) -> None:
+def test_the_plot_has_a_line_for_everybody(dataset: datasets.NodeDataset, tmp_path: Path) -> None:
     found = run(Grid("gat", (4, 8), (1, 2), against=("pyg", "dgl"), backward=True), dataset, tmp_path)
     panels = report.panels(found)
     assert [panel.title for panel in panels] == ["forward", "backward", "forward, 2 heads", "backward, 2 heads"]
     assert [(line.label, len(line.points)) for line in panels[0].lines] == [("isplib", 2), ("pyg", 2)]
-    plots.save(panels, report.title(found), tmp_path / f"picture{suffix}")
-    begin = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}[suffix]
-    assert (tmp_path / f"picture{suffix}").read_bytes().startswith(begin)
+    begins = {tmp_path / "a.png": b"\x89PNG", tmp_path / "a.svg": b"<?xml", tmp_path / "a.pdf": b"%PDF"}
+    assert {path.suffix for path in begins} == {*plots.FORMATS}
+    plots.save(panels, report.title(found), *begins)
+    for path, begin in begins.items():
+        assert path.read_bytes().startswith(begin)
 
 
 def test_the_table_is_short_where_peers_have_nothing_to_say(tmp_path: Path, dataset: datasets.NodeDataset) -> None:

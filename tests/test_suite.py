@@ -257,12 +257,12 @@ def test_bfloat16_is_checked_by_what_it_can_hold() -> None:
     case = Case("spmm", graphs.graph("power law"), 4, dtype=torch.bfloat16)
     truth = Truth(case)
     exact = truth._forward[0]
-    assert truth.error("forward", [exact.bfloat16()]) < 2**-8 < truth.tolerance
+    assert truth.error("forward", [exact.bfloat16()]) < 2**-8 < truth.tolerance()
     worst = exact.abs().argmax()
     for change in (0.2 * exact.abs().max(), torch.nan):
         changed = exact.clone()
         changed.view(-1)[worst] += change
-        assert truth.error("forward", [changed]) > truth.tolerance
+        assert truth.error("forward", [changed]) > truth.tolerance()
 
 
 def test_a_peer_that_is_only_imprecise_in_bfloat16_is_timed(

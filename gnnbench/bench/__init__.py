@@ -21,7 +21,7 @@ from gnnbench.errors import ConfigError, did_you_mean
 from gnnbench.graph import Graph
 
 OURS = "isplib"
-PEERS = ("torch-csr", "torch-scatter", "pyg", "dgl", "reference")
+PEERS = ("torch-csr", "torch-scatter", "pyg", "dgl", "reference", peers.BF16)
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,11 @@ class Grid:
     @property
     def implementations(self) -> list[str]:
         return list(dict.fromkeys((OURS, *self.against)))
+
+    @property
+    def compared(self) -> list[str]:
+        """Whom every row is compared with; ours too, if bfloat16 is to show what it gains."""
+        return self.implementations if peers.BF16 in self.against else list(self.against)
 
 
 def bench(
@@ -181,7 +186,7 @@ class _Benching:
                     fail(row, error)
         for direction in self.grid.directions:
             racing = {name: self._row(case, direction, name) for name in self.grid.implementations}
-            self.contest.direction(case, truth, direction, ready, racing, self.grid.against)
+            self.contest.direction(case, truth, direction, ready, racing, self.grid.compared)
             results.save_json(self.record, self.path)
 
     def close(self) -> None:
@@ -191,7 +196,7 @@ class _Benching:
 
     def _implementation(self, name: str, case: Case) -> peers.Implementation:
         if name != "dgl":
-            return peers.Local(case, peers.LOCAL[name](case), self.now)
+            return peers.Local(case, peers.LOCAL[name](case), self.now, peers.note(name, case))
         if self.dgl is None:
             try:
                 self.dgl = Dgl(self.dgl_python, self.graph, self.memory_bytes)

@@ -45,15 +45,17 @@ class Truth:
             self.grad_out = torch.zeros_like(case.grad_out)
             self.grad_out[sampled] = case.grad_out[sampled]
 
-    @property
-    def tolerance(self) -> float:
+    def tolerance(self, in_bf16: bool = False) -> float:
         """What `error` may come to."""
-        return BF16_TOLERANCE if self.case.dtype == torch.bfloat16 else TOLERANCE
+        return BF16_TOLERANCE if in_bf16 or self.case.dtype == torch.bfloat16 else TOLERANCE
 
-    def error(self, direction: Direction, found: list[Tensor]) -> float:
+    def error(self, direction: Direction, found: list[Tensor], in_bf16: bool = False) -> float:
         """Largest difference of any entry from the truth, over the truth's root mean square; NaN counts as inf.
 
         In bfloat16 it is over the sum of that and of the entry, since the largest entries are rounded most.
+
+        Args:
+            in_bf16: it was computed from inputs rounded to bfloat16, whatever their type.
         """
         overs = (
             [self.case.op.over]
@@ -62,7 +64,7 @@ class Truth:
         )
         parts = [self._part(over, tensor) for over, tensor in zip(overs, found, strict=True)]
         truths = self._forward if direction == "forward" else self._backward
-        rounded = self.case.dtype == torch.bfloat16
+        rounded = in_bf16 or self.case.dtype == torch.bfloat16
         return max(_difference(part, truth, rounded) for part, truth in zip(parts, truths, strict=True))
 
     @cached_property

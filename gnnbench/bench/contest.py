@@ -13,12 +13,12 @@ import torch
 from gnnbench import memory
 from gnnbench.bench.check import Truth
 from gnnbench.bench.ops import Case, Direction
-from gnnbench.bench.peers import Implementation
+from gnnbench.bench.peers import BF16, Implementation
 from gnnbench.bench.records import Ceilings, CellStatus, Row, ratios, time_of
 from gnnbench.bench.rounds import Budget, Timed, interleaved
 from gnnbench.errors import BackendUnavailable, OutOfMemory, UnsupportedOp
 
-OURS = ("isplib", "cuda")
+OURS = ("isplib", BF16, "cuda")
 STATUS: dict[type[Exception], CellStatus] = {
     UnsupportedOp: "unsupported",
     BackendUnavailable: "unavailable",
@@ -57,14 +57,16 @@ class Contest:
         what = f"{case.name} {direction}, {size}"
         for name, implementation in ready.items():
             self.say(f"{what}: checking {name}")
-            row = rows[name]
+            row, tolerance = rows[name], truth.tolerance(name == BF16)
+            row.reason = implementation.note
             try:
-                row.error = truth.error(direction, implementation.outputs(direction, truth.grad_out))
+                found = implementation.outputs(direction, truth.grad_out)
+                row.error = truth.error(direction, found, name == BF16)
             except Exception as problem:
                 fail(row, problem)
                 continue
-            if row.error > truth.tolerance:
-                row.reason = f"differs from float64 by {row.error:.2g}, more than {truth.tolerance:g}"
+            if row.error > tolerance:
+                row.reason = f"differs from float64 by {row.error:.2g}, more than {tolerance:g}"
                 if name in OURS or case.dtype != torch.bfloat16 or not math.isfinite(row.error):
                     row.status = "wrong"
         self.say(f"{what}: timing")
@@ -99,7 +101,7 @@ class Contest:
         assert row.time_s
         assert row.direction != "epoch"
         row.gather_bytes_per_s = case.gathered_bytes / row.time_s.median
-        if ceiling := self.ceilings:
+        if (ceiling := self.ceilings) and row.implementation != BF16:
             traffic, gathered = case.compulsory(row.direction)
             bound = traffic / ceiling.stream_bytes_per_s
             if ceiling.gather_bytes_per_s:

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch_geometric.utils import scatter, softmax
 
 from gnnbench.backends import cuda, isplib
+from gnnbench.backends.isplib import choices
 from gnnbench.bench.ops import Case, Direction
 from gnnbench.bench.rounds import timed
 from gnnbench.errors import BackendUnavailable, UnsupportedOp
@@ -20,9 +21,17 @@ from gnnbench.graph import Graph
 from gnnbench.memory import Meter
 from gnnbench.ops.kernels import Kernels
 
+BF16 = "isplib-bf16"
+
 
 class Implementation(Protocol):
-    """One implementation of one case."""
+    """One implementation of one case.
+
+    Attributes:
+        note: what is to be known beside its figures; empty for nothing.
+    """
+
+    note: str
 
     def outputs(self, direction: Direction, grad_out: Tensor) -> list[Tensor]:
         """The output, or the gradients of `case.op.grads` from `grad_out`."""
@@ -42,8 +51,8 @@ class Local:
         now: a clock as `timed` takes it.
     """
 
-    def __init__(self, case: Case, call: Callable[[], Tensor], now: Callable[[], Any]) -> None:
-        self.case, self.call, self.now = case, call, now
+    def __init__(self, case: Case, call: Callable[[], Tensor], now: Callable[[], Any], note: str = "") -> None:
+        self.case, self.call, self.now, self.note = case, call, now, note
 
     def outputs(self, direction: Direction, grad_out: Tensor) -> list[Tensor]:
         if direction == "forward":
@@ -75,11 +84,25 @@ def taken(work: Callable[[], Any], meter: Meter) -> tuple[int, int]:
     return max(0, peak - resting), peak
 
 
-def ours(case: Case) -> Callable[[], Tensor]:
+def ours(case: Case, precision: str = "fp32") -> Callable[[], Tensor]:
     """Our kernels by the differentiable ops that models run."""
     if reasons := isplib.Backend.unavailable():
         raise BackendUnavailable("; ".join(reasons))
-    return _by_ops(isplib.IsplibKernels(), case)
+    return _by_ops(isplib.IsplibKernels(precision=precision), case)
+
+
+def ours_in_bf16(case: Case) -> Callable[[], Tensor]:
+    """The same with features rounded to bfloat16 before they are gathered, and added up in float32."""
+    if case.name != "spmm":
+        raise UnsupportedOp(case.name, ["only sums gather in bfloat16"])
+    return ours(case, "bf16")
+
+
+def note(name: str, case: Case) -> str:
+    """What is to be known beside the figures of one of `LOCAL`."""
+    if name == BF16 and not choices.worth_bf16(case.graph, case.inputs["x"], case.width):
+        return "gathers in float32 where bfloat16 would not pay: few channels, few edges or features in the cache"
+    return ""
 
 
 def on_gpu(case: Case) -> Callable[[], Tensor]:
@@ -223,6 +246,7 @@ def pyg_compile(case: Case) -> Callable[[], Tensor]:
 
 LOCAL: dict[str, Callable[[Case], Callable[[], Tensor]]] = {
     "isplib": ours,
+    BF16: ours_in_bf16,
     "reference": reference,
     "torch-csr": torch_csr,
     "torch-scatter": torch_scatter,

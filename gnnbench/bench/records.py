@@ -45,7 +45,7 @@ class Row(Record):
     ratio: dict[str, Ratio | None] = Field({}, description="by peer; its time over this one's")
     gather_bytes_per_s: float | None = Field(None, description="edges x width x bytes of a number, over the time")
     roofline_fraction: float | None = Field(
-        None, description="time that the machine's ceilings allow over the time; None where they are not known"
+        None, description="time that the machine's ceilings allow over the time; None if unknown, and in bf16"
     )
 
 
@@ -89,7 +89,7 @@ class Bench(Record):
     @property
     def exit_code(self) -> int:
         """0; 1 if nothing ran; 3 if the isplib kernels computed something else."""
-        if any(row.status == "wrong" for row in self.rows if row.implementation == "isplib"):
+        if any(row.status == "wrong" for row in self.rows if row.implementation.startswith("isplib")):
             return 3
         return 0 if any(row.status == "ok" for row in self.rows) else 1
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gnnbench.results import Ratio
 
 NOTHING = Cell("–")
-OURS = "isplib"
+OURS, BF16 = "isplib", "isplib-bf16"
 
 
 def table(found: Bench, saved: Path | None = None) -> Table:
@@ -33,7 +33,7 @@ def table(found: Bench, saved: Path | None = None) -> Table:
         OURS,
         "gathers",
         "of\nceiling",
-        *(text for peer in peers for text in (peer, f"{OURS} vs\n{peer}")),
+        *(text for peer in peers for text in _heading(peer)),
     ]
     rows = [
         [
@@ -41,7 +41,7 @@ def table(found: Bench, saved: Path | None = None) -> Table:
             _time(ours),
             Cell(f"{ours.gather_bytes_per_s / 1e9:.1f} GB/s") if ours.gather_bytes_per_s else NOTHING,
             Cell(f"{ours.roofline_fraction:.0%}") if ours.roofline_fraction else NOTHING,
-            *(cell for peer in peers for cell in (_time(case[peer]), _ratio(ours.ratio.get(peer)))),
+            *(cell for peer in peers for cell in _beside(case[peer], ours)),
         ]
         for case in _cases(found)
         for ours in [case[OURS]]
@@ -89,6 +89,17 @@ def _case(row: Row, op: str) -> str:
     return f"{row.width}{heads}{', backward' if row.direction == 'backward' else ''}"
 
 
+def _heading(peer: str) -> tuple[str, ...]:
+    return (peer, f"{peer}\nvs {OURS}", "error") if peer == BF16 else (peer, f"{OURS} vs\n{peer}")
+
+
+def _beside(row: Row, ours: Row) -> tuple[Cell, ...]:
+    """A peer's time and what ours gains; of our own bfloat16 what it gains, and its error."""
+    if row.implementation != BF16:
+        return _time(row), _ratio(ours.ratio.get(row.implementation))
+    return _time(row), _ratio(row.ratio.get(OURS)), NOTHING if row.error is None else Cell(f"{row.error:.1e}")
+
+
 def _time(row: Row) -> Cell:
     if row.time_s is None:
         return NOTHING if row.status == "pending" else Cell(STATUS.get(row.status, row.status))
@@ -100,8 +111,19 @@ def _ratio(found: Ratio | None) -> Cell:
 
 
 def _notes(found: Bench) -> Iterator[str]:
-    for name, reason in dict.fromkeys((row.implementation, row.reason) for row in found.rows if row.reason):
-        yield f"{name}: {reason}"
+    remarks: dict[tuple[str, str], list[Row]] = {}
+    for row in found.rows:
+        if row.reason:
+            remarks.setdefault((row.implementation, row.reason), []).append(row)
+    for (name, reason), concerned in remarks.items():
+        everywhere = len(concerned) == sum(row.implementation == name for row in found.rows)
+        where = "" if everywhere else f" ({'; '.join(_case(row, found.op) for row in concerned)})"
+        yield f"{name}{where}: {reason}"
+    if any(row.implementation == BF16 and row.error is not None for row in found.rows):
+        yield (
+            f"{BF16}: features are rounded to bfloat16 when they are gathered, and added up in float32; its error "
+            "is the largest difference from float64, over the entry itself plus the root mean square of all"
+        )
     rows = units.count(found.checked_rows or 0)
     sampled = f"{rows} of its rows" if found.checked_rows != found.size.nodes else "all of its rows"
     yield f"Checked before timing: every result against float64 on {sampled}"
