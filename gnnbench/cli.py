@@ -26,6 +26,7 @@ from gnnbench.options import (
     Overrides,
     Quiet,
     Spec,
+    finish,
     load,
     names,
     show,
@@ -166,10 +167,7 @@ def compare(
     if csv:
         results.save_text(tables.to_csv(report.records(found)), csv)
     show(report.table(found, out), found.model_dump_json(indent=1), as_json, quiet, markdown)
-    if found.status == "interrupted":
-        print(f"gnnbench: stopped by Ctrl-C; the same command with --out {out} goes on", file=sys.stderr)
-        raise typer.Exit(130)
-    raise typer.Exit(found.exit_code)
+    finish(found, f"the same command with --out {out} goes on")
 
 
 app.command(epilog=EXIT_CODES)(cli_ops.bench)

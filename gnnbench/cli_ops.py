@@ -20,6 +20,7 @@ from gnnbench.options import (
     Overrides,
     Plot,
     Quiet,
+    finish,
     load,
     names,
     numbers,
@@ -102,10 +103,7 @@ def bench(
     if plot:
         plots.save(report.panels(found), report.title(found), plot)
     show(report.table(found, out), found.model_dump_json(indent=1), as_json, quiet, markdown)
-    if found.status == "interrupted":
-        print(f"gnnbench: stopped by Ctrl-C; what was measured is in {out}", file=sys.stderr)
-        raise typer.Exit(130)
-    raise typer.Exit(found.exit_code)
+    finish(found, f"what was measured is in {out}")
 
 
 def _suite(
@@ -151,10 +149,7 @@ def _suite(
     if csv:
         results.save_text(tables.to_csv(report.records(found)), csv)
     show(report.table(found, out), found.model_dump_json(indent=1), as_json, quiet, markdown)
-    if found.status == "interrupted":
-        print(f"gnnbench: stopped by Ctrl-C; the same command with --out {out} goes on", file=sys.stderr)
-        raise typer.Exit(130)
-    raise typer.Exit(found.exit_code)
+    finish(found, f"the same command with --out {out} goes on")
 
 
 def tune(

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from gnnbench.options import DataRoot, Json, Limit, Markdown, Out, Quiet, show, watched
+from gnnbench.options import DataRoot, Json, Limit, Markdown, Out, Quiet, finish, show, watched
 
 
 def reproduce(
@@ -55,7 +55,4 @@ def reproduce(
     for name, panels in report.pictures(found).items():
         plots.save(panels, report.title(found), *(out / f"{name}{suffix}" for suffix in (".png", ".svg")))
     show(report.tables(found, out), found.model_dump_json(indent=1), as_json, quiet, markdown)
-    if found.status == "interrupted":
-        print(f"gnnbench: stopped by Ctrl-C; the same command with --out {out} goes on", file=sys.stderr)
-        raise typer.Exit(130)
-    raise typer.Exit(found.exit_code)
+    finish(found, f"the same command with --out {out} goes on")

@@ -12,6 +12,7 @@ import torch
 
 from gnnbench import backends as registered
 from gnnbench import child, parity, results
+from gnnbench.backends.base import Backend
 from gnnbench.child import Job
 from gnnbench.comparison import Comparison, Row
 from gnnbench.config import RunConfig, backend_sections, validate
@@ -290,18 +291,23 @@ def _resolved(config: RunConfig[Any, Any], epochs: int | None, specs: Sequence[s
 
 def _needs_gpu(spec: str) -> bool:
     section, train = backend_sections(spec)
-    try:
-        kernels = registered.backend_type(section["name"]).kernels
-    except BackendUnavailable:
+    kind = _type(section["name"])
+    if kind is None:
         return False
-    return bool(train.get("cuda_graph")) or (kernels is not None and kernels.device_type == "cuda")
+    return bool(train.get("cuda_graph")) or (kind.kernels is not None and kind.kernels.device_type == "cuda")
 
 
 def _takes_rewrites(name: str) -> bool:
+    kind = _type(name)
+    return kind is not None and kind.takes_rewrites
+
+
+def _type(name: str) -> type[Backend] | None:
+    """None if what another package brought cannot be loaded."""
     try:
-        return registered.backend_type(name).takes_rewrites
+        return registered.backend_type(name)
     except BackendUnavailable:
-        return False
+        return None
 
 
 def _difference(old: dict[str, Any], new: dict[str, Any]) -> str:

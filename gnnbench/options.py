@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Protocol
 
 import typer
 
@@ -15,6 +15,16 @@ from gnnbench.errors import ConfigError
 if TYPE_CHECKING:
     from gnnbench.config import RunConfig
     from gnnbench.report.tables import Table
+
+
+class Finished(Protocol):
+    """A record of what a verb measured."""
+
+    status: Any
+
+    @property
+    def exit_code(self) -> int: ...
+
 
 EXIT_CODES = (
     "Exit codes: 0 success, 1 a run failed, 2 bad input, 3 parity red (a backend computed something else), "
@@ -98,3 +108,11 @@ def show(
         for place, table in enumerate(drawn):
             print("\n" * bool(place), end="")
             tables.show(table, tables.console(sys.stdout))
+
+
+def finish(found: Finished, kept: str) -> NoReturn:
+    """End a verb with the exit code of what it found; `kept` says where Ctrl-C has left the user."""
+    if found.status == "interrupted":
+        print(f"gnnbench: stopped by Ctrl-C; {kept}", file=sys.stderr)
+        raise typer.Exit(130)
+    raise typer.Exit(found.exit_code)

@@ -67,6 +67,13 @@ class Size(Record):
     symmetric: bool
 
 
+def _exit_code(rows: Sequence[Row], ours: str) -> int:
+    """What ours is called begins with `ours`, whatever its options."""
+    if any(row.status == "wrong" for row in rows if row.implementation.startswith(ours)):
+        return 3
+    return 0 if any(row.status == "ok" for row in rows) else 1
+
+
 class Bench(Record):
     """Everything known about one benchmark."""
 
@@ -89,9 +96,7 @@ class Bench(Record):
     @property
     def exit_code(self) -> int:
         """0; 1 if nothing ran; 3 if the isplib kernels computed something else."""
-        if any(row.status == "wrong" for row in self.rows if row.implementation.startswith("isplib")):
-            return 3
-        return 0 if any(row.status == "ok" for row in self.rows) else 1
+        return _exit_code(self.rows, "isplib")
 
 
 class Suite(Record):
@@ -112,9 +117,7 @@ class Suite(Record):
     @property
     def exit_code(self) -> int:
         """0; 1 if nothing ran; 3 if the cuda kernels computed something else."""
-        if any(row.status == "wrong" for row in self.rows if row.implementation.partition(":")[0] == "cuda"):
-            return 3
-        return 0 if any(row.status == "ok" for row in self.rows) else 1
+        return _exit_code(self.rows, "cuda")
 
 
 def time_of(samples: Sequence[Sequence[float]]) -> Time:
