@@ -27,7 +27,6 @@ class _Setting:
 
     names: frozenset[str]
     engine: dropin.Engine | None = None
-    strict: bool = False
 
 
 _lock = threading.RLock()
@@ -35,7 +34,7 @@ _untouched = _Setting(frozenset())
 _base = _untouched  # of `patch_pyg`
 _nested: list[_Setting] = []  # of the contexts entered, the innermost last
 _current = _untouched
-_engines: dict[str, dropin.Engine] = {}
+_engines: dict[tuple[str, bool], dropin.Engine] = {}  # by backend and strictness
 
 
 def patch_pyg(backend: str = "auto", convs: Sequence[str] | None = None, strict: bool = False) -> None:
@@ -49,7 +48,8 @@ def patch_pyg(backend: str = "auto", convs: Sequence[str] | None = None, strict:
     Args:
         backend: "auto" (by the device of the tensors), "isplib", or another name with kernels.
         convs: names of PyG's classes and functions, such as ["GCNConv", "softmax"]; None for all.
-        strict: raise UnsupportedOp instead of running PyG's own code.
+        strict: run whatever is exact on our kernels, even where PyG is faster, and raise UnsupportedOp instead of
+            running PyG's own code.
 
     Raises:
         ConfigError: an unknown backend or conv.
@@ -109,7 +109,7 @@ def accelerate(model: M, backend: str = "auto", convs: Sequence[str] | None = No
     """
     setting = _setting(backend, convs, strict)
     assert setting.engine is not None
-    dropin.bind(model, setting.engine, setting.names, strict=strict)
+    dropin.bind(model, setting.engine, setting.names)
     return model
 
 
@@ -135,12 +135,12 @@ def _setting(backend: str, names: Sequence[str] | None, strict: bool) -> _Settin
         if name not in known:
             raise ConfigError(f"unknown conv {name!r}{did_you_mean(name, known)}")
     with _lock:
-        if backend not in _engines:
-            _engines[backend] = _engine(backend)
-    return _Setting(frozenset(known if names is None else names), _engines[backend], strict)
+        if (backend, strict) not in _engines:
+            _engines[backend, strict] = _engine(backend, strict)
+    return _Setting(frozenset(known if names is None else names), _engines[backend, strict])
 
 
-def _engine(backend: str) -> dropin.Engine:
+def _engine(backend: str, strict: bool) -> dropin.Engine:
     if backend != "auto":
         kind = backends.backend_type(backend)
         if reasons := kind.unavailable():
@@ -149,7 +149,7 @@ def _engine(backend: str) -> dropin.Engine:
             raise ConfigError(
                 f"backend {backend!r} runs PyG's own code; patch_pyg takes 'auto' or one with kernels"
             )
-        return dropin.Engine([kind.kernels()])
+        return dropin.Engine([kind.kernels()], strict=strict)
     found, missing = [], {}
     for device, name in AUTO.items():
         kind = backends.backend_type(name)
@@ -159,7 +159,7 @@ def _engine(backend: str) -> dropin.Engine:
             missing[device] = f"backend {name!r} does not run on {device}"
         else:
             found.append(kind.kernels())
-    return dropin.Engine(found, missing)
+    return dropin.Engine(found, missing, strict)
 
 
 @contextmanager
@@ -209,6 +209,6 @@ def _replacement(target: dropin.StandIn) -> Any:
         setting = _current
         if setting.engine is None or target.name not in setting.names:  # held by who else than its owners
             return target.original(*args, **kwargs)
-        return target(setting.engine, setting.strict, *args, **kwargs)
+        return target(setting.engine, *args, **kwargs)
 
     return dropin.replacement(target.original, run)

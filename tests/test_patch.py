@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import pickle
 import threading
 from collections.abc import Callable, Iterator
@@ -17,6 +18,8 @@ from torch_geometric.explain.algorithm.utils import set_masks
 import gnnbench
 from gnnbench import convs, patch
 from gnnbench.backends import isplib
+from gnnbench.dropin import cost
+from gnnbench.dropin.engine import AS_FAST, NEW
 from gnnbench.dropin.status import TALLY
 from gnnbench.errors import BackendUnavailable, ConfigError, UnsupportedOp
 
@@ -155,7 +158,8 @@ def test_wrong_names_and_missing_backends_say_so() -> None:
     assert not patched_now()
 
 
-def test_other_devices_are_left_to_pyg() -> None:
+def test_other_devices_are_left_to_pyg(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost, "FEW", 0)
     layer = pyg.SAGEConv(32, 4).to("meta")
     with gnnbench.patched():
         layer(features().to("meta"), EDGES.to("meta"))
@@ -319,17 +323,61 @@ def test_accelerate_leaves_a_forward_of_ones_own() -> None:
         gnnbench.accelerate(nn.ModuleList([Wrapping(32, 32)]), BACKEND, strict=True)
 
 
-def test_a_small_graph_is_sorted_once_it_has_come_often_enough() -> None:
-    small, x, layer = EDGES[:, :800].clone(), features(), conv()
+@pytest.mark.parametrize("kind", [pyg.GCNConv, pyg.SAGEConv, pyg.GINConv, pyg.GATConv])
+def test_tiny_graphs_are_left_to_pyg_however_often_they_come(kind: type) -> None:
+    layer, x = kind(nn.Linear(32, 32)) if kind is pyg.GINConv else kind(32, 32), features()
+    small, name = EDGES[:, :500].clone(), kind.__name__
+    expected = layer(x, small)
+    with gnnbench.patched(BACKEND):
+        for edges in [small] * 20 + [small.clone() for _ in range(20)]:
+            assert torch.equal(layer(x, edges), expected)
+    assert gnnbench.patch_status().accelerated == {}
+    assert gnnbench.patch_status().declined[name, AS_FAST] == 40
+    with gnnbench.patched(BACKEND, strict=True):
+        torch.testing.assert_close(layer(x, small), expected)
+    assert gnnbench.patch_status().accelerated == {name: 1}
+
+
+def test_a_large_graph_is_sorted_at_once_and_found_again_by_narrower_convs() -> None:
+    before = gnnbench.patch_status()
+    with gnnbench.patched(BACKEND):
+        for edges in (EDGES, EDGES.clone()):
+            for layer in (conv(), pyg.GCNConv(32, 1)):
+                layer(features(), edges)
+    after = gnnbench.patch_status()
+    assert (after.accelerated, after.declined) == ({"GCNConv": 4}, {})
+    assert (after.graphs_built - before.graphs_built, after.graphs_found - before.graphs_found) == (2, 2)
+
+
+@pytest.mark.parametrize("view", [False, True])
+def test_a_graph_of_middling_size_is_sorted_once_it_comes_again_and_again(view: bool) -> None:
+    """But not by the last conv of a batch, however near each call comes to paying for it."""
+    nodes, edges, layers = 4000, EDGES[:, :2600].clone(), [conv(seed) for seed in range(3)]
+    x, price = torch.randn(nodes, 32), cost.GCN[1].price(2600, 32)
+    assert price.build / 2 < price.saved < price.build
+    built = gnnbench.patch_status().graphs_built
     with gnnbench.patched(BACKEND):
         for _ in range(10):
-            layer(x, small)
-        status = gnnbench.patch_status()
-        assert 0 < sum(status.declined.values()) < 4
-        assert sum(status.accelerated.values()) + sum(status.declined.values()) == 10
-        for _ in range(5):  # batches, each of which comes once
-            layer(x, small.clone())
-        assert gnnbench.patch_status().accelerated == status.accelerated
+            batch = edges.clone()
+            for layer in layers:
+                layer(x, batch)
+        assert gnnbench.patch_status().declined == {("GCNConv", NEW): 30}
+        for _ in range(10):
+            layers[0](x, edges.view_as(edges) if view else edges)
+    left = math.ceil(cost.CALLS * price.build / price.saved) - 1
+    assert gnnbench.patch_status().declined == {("GCNConv", NEW): 30 + left}
+    assert gnnbench.patch_status().accelerated == {"GCNConv": 10 - left}
+    assert gnnbench.patch_status().graphs_built - built == 1
+
+
+def test_the_graph_of_an_inference_tensor_which_cannot_be_kept_has_to_pay_at_once() -> None:
+    built, layer = gnnbench.patch_status().graphs_built, conv()
+    with torch.inference_mode(), gnnbench.patched(BACKEND):
+        small, large = EDGES[:, :4000].clone(), EDGES.clone()
+        for edges in (small, large):
+            for _ in range(20):
+                layer(torch.randn(NODES, 32), edges)
+    assert gnnbench.patch_status().graphs_built - built == 20
 
 
 def test_edits_in_place_and_freed_memory_are_noticed() -> None:

@@ -18,7 +18,6 @@ from torch_geometric.nn.aggr import AttentionalAggregation, SoftmaxAggregation
 import gnnbench
 from gnnbench.backends import isplib
 from gnnbench.dropin import cost
-from gnnbench.dropin.cost import Patience
 from gnnbench.dropin.status import TALLY
 from gnnbench.errors import UnsupportedOp
 from tests import graphs
@@ -30,9 +29,7 @@ SOFTMAX, SPMM = utils.softmax, utils.spmm
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every call is worth its Graph."""
-    monkeypatch.setattr(Patience, "worth", lambda *args: True)
-    for price in ("of_groups", "of_products"):
-        monkeypatch.setattr(cost, price, lambda *args, **kwargs: cost.Price(0.0, 1.0))
+    monkeypatch.setattr(cost, "FEW", 0)
 
 
 @pytest.fixture(autouse=True)
@@ -246,11 +243,15 @@ def test_small_and_narrow_ones_are_left_to_pyg() -> None:
             for _ in range(9):
                 utils.softmax(torch.randn(rows, width), index[:rows], num_nodes=50)
         assert gnnbench.patch_status().accelerated == {}
-        for _ in range(9):
+        for _ in range(20):
             utils.softmax(torch.randn(2000, 8), index, num_nodes=50)
     assert gnnbench.patch_status().accelerated["softmax"] > 4
-    with gnnbench.patched(BACKEND, strict=True), pytest.raises(UnsupportedOp, match="softmax with strict=True"):
+    with gnnbench.patched(BACKEND, strict=True):
+        before = gnnbench.patch_status().accelerated["softmax"]
         utils.softmax(torch.randn(20, 1), index[:20])
+        assert gnnbench.patch_status().accelerated["softmax"] == before + 1
+        with pytest.raises(UnsupportedOp, match="softmax with strict=True"):
+            utils.softmax(torch.randn(1, 20), index[:20], dim=1)
 
 
 def test_every_module_that_holds_a_function_is_patched_and_restored(monkeypatch: pytest.MonkeyPatch) -> None:

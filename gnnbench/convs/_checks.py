@@ -52,7 +52,7 @@ def common(conv: MessagePassing, aggr: Sequence[str] = ("add", "sum")) -> list[s
     """Reasons that hold for every conv: changed methods, hooks, and options of `MessagePassing`."""
     name = type(conv).__name__
     reasons = [f"{name} overrides {method}()" for method in _changed(conv)]
-    if any(vars(conv)[hooks] for hooks in HOOKS):
+    if any(map(vars(conv).__getitem__, HOOKS)):
         reasons.append(f"{name} has hooks on its messages, which would never run")
     if conv.aggr not in aggr:
         reasons.append(f"{name} has aggr={conv.aggr!r}; supported: {', '.join(aggr)}")
@@ -62,7 +62,7 @@ def common(conv: MessagePassing, aggr: Sequence[str] = ("add", "sum")) -> list[s
         reasons.append(f"{name} is being explained, which needs PyG's message passing")
     if conv.decomposed_layers != 1:
         reasons.append(f"{name} has decomposed_layers={conv.decomposed_layers}; only 1 is supported")
-    if any(is_lazy(parameter) for parameter in conv.parameters()):
+    if _has_lazy(conv):
         reasons.append(f"{name} has parameters without a size yet; call the model once with PyG")
     return reasons
 
@@ -84,10 +84,19 @@ def is_plain_linear(layer: Module) -> bool:
 
 
 def _changed(conv: MessagePassing) -> list[str]:
-    kind, pyg = type(conv), pyg_class(conv)
-    changed = [name for name in METHODS if getattr(kind, name) is not getattr(pyg, name)]
-    changed += [name for name in COMPILED if not _compiled_by_pyg(kind, pyg, name)]
-    return changed + [name for name in METHODS if name in vars(conv)]
+    kind, pyg, own = type(conv), pyg_class(conv), vars(conv)
+    changed = [name for name in METHODS if name in own]
+    if kind is not pyg:
+        changed += [name for name in METHODS if getattr(kind, name) is not getattr(pyg, name)]
+        changed += [name for name in COMPILED if not _compiled_by_pyg(kind, pyg, name)]
+    return changed
+
+
+def _has_lazy(module: Module) -> bool:
+    """Whether a parameter below `module` has no size yet; `parameters()` would take twice as long."""
+    if any(is_lazy(parameter) for parameter in module._parameters.values() if parameter is not None):
+        return True
+    return any(_has_lazy(child) for child in module._modules.values() if child is not None)
 
 
 def _compiled_by_pyg(kind: type, pyg: type, name: str) -> bool:

@@ -8,22 +8,25 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn import Module
 from torch_geometric import nn
-from torch_geometric.nn import MessagePassing
+from torch_geometric.nn import GCNConv, GINConv, GraphConv, MessagePassing, SAGEConv
 
 from gnnbench import adjacency, convs
 from gnnbench.convs import _checks
 from gnnbench.convs._bound import Accelerated
 from gnnbench.convs._graph import is_simple
-from gnnbench.dropin import call
+from gnnbench.dropin import call, cost
 from gnnbench.dropin.call import Call, Declined
-from gnnbench.dropin.engine import MAX_GRAPH_BYTES, Engine
+from gnnbench.dropin.engine import AS_FAST, MAX_GRAPH_BYTES, Engine
 from gnnbench.dropin.stand_in import StandIn, replacement
 from gnnbench.dropin.status import TALLY
 from gnnbench.errors import UnsupportedOp
 
 __all__ = ["MAX_GRAPH_BYTES", "Engine", "Forward", "StandIn", "bind", "forward_of", "replacement"]
+
+CHANNELS = 50  # of a conv that transforms features before it gathers them, for a first guess
 
 
 class Forward(StandIn):
@@ -33,6 +36,8 @@ class Forward(StandIn):
 
     def __init__(self, kind: type[MessagePassing]) -> None:
         self.kind, self.name, self.module = kind, kind.__name__, convs.table()[kind.__name__]
+        self.sums = kind in (GraphConv, GINConv, SAGEConv)  # of what they are given, which they transform later
+        self.rates = cost.GCN if kind is GCNConv else cost.ATTENTION
         self.original = inspect.unwrap(kind.forward)
         self.names = tuple(inspect.signature(self.original).parameters)[1:]
         self.takes = inspect.signature(self.module.forward).parameters.keys()
@@ -42,6 +47,27 @@ class Forward(StandIn):
 
     def owners(self) -> list[Any]:
         return [self.kind]
+
+    def glance(self, engine: Engine, args: tuple[Any, ...]) -> str | None:
+        if not call.is_plain(args):
+            return None
+        conv, x, edge_index = args[:3]
+        edges = edge_index.numel() // 2
+        if edges * (x.size(1) if self.sums else CHANNELS) < cost.FEW:
+            return AS_FAST
+        base, price = edge_index._base, self.price(conv, x, edges)
+        if base is None:
+            return engine.objection(edge_index, None, price)
+        return engine.objection(base, adjacency.part(edge_index), price)
+
+    def price(self, conv: Any, x: Tensor, edges: int) -> cost.Price:
+        """What the Graph of a call costs and saves."""
+        trained = torch.is_grad_enabled()
+        if self.sums:
+            return cost.SUM[trained and x.requires_grad].price(edges, x.size(1))
+        own = vars(conv)
+        heads = own.get("heads", 1)
+        return self.rates[trained].price(edges, heads * own.get("out_channels", x.size(1)), heads, x.size(0))
 
     def accelerated(self, engine: Engine, *args: Any, **kwargs: Any) -> Any:
         conv, *rest = args
@@ -55,6 +81,8 @@ class Forward(StandIn):
         sparse = adjacency.is_sparse(asked.adjacency)
         if sparse:
             self._check_sparse(conv, asked)
+        if not call.is_plain(args):
+            self._weigh(engine, conv, asked)
         if getattr(conv, "cached", False) and conv.normalize:
             asked = self._recalled(conv, asked, sparse)
         kernels, graph = engine.graph(
@@ -62,7 +90,6 @@ class Forward(StandIn):
             asked.adjacency,
             asked.num_rows,
             asked.num_cols,
-            lambda: call.price(conv, asked),
             reverse=conv.flow != "source_to_target",
         )
         options = asked.options
@@ -72,7 +99,13 @@ class Forward(StandIn):
             options = {"edge_weight": call.sparse_weight(conv, asked.adjacency)}
         rewrites = convs.rewrites(conv, self.module, transform_first=True, fold_norm=True)
         out = self.module.forward(conv, kernels, frozenset(rewrites), asked.x, graph, **options)
-        return out if isinstance(out, torch.Tensor) else (out[0], (call.returned_edges(conv, asked), out[1]))
+        return out if isinstance(out, Tensor) else (out[0], (call.returned_edges(conv, asked), out[1]))
+
+    def _weigh(self, engine: Engine, conv: Any, asked: Call) -> None:
+        x, edges = asked.sources, adjacency.num_edges(asked.adjacency)
+        product = self.sums and adjacency.is_sparse(asked.adjacency) and conv.fuse
+        price = cost.of_product(edges, x) if product else self.price(conv, x, edges)
+        engine.weigh(asked.adjacency, price)
 
     def _check_sparse(self, conv: Any, asked: Call) -> None:
         if asked.options:
@@ -96,21 +129,21 @@ def forward_of(kind: type[MessagePassing]) -> Forward:
     return Forward(kind)
 
 
-def bind(model: Module, engine: Engine, names: Iterable[str], *, strict: bool = False) -> None:
+def bind(model: Module, engine: Engine, names: Iterable[str]) -> None:
     """Let `engine` run the convs of one model that are instances of the PyG classes among `names`.
 
     Raises:
-        UnsupportedOp: a conv has a forward of its own, with `strict`; then none is bound.
+        UnsupportedOp: a conv has a forward of its own, with a strict engine; then none is bound.
     """
     kinds = tuple(getattr(nn, name) for name in names if name in convs.table())
     found: list[tuple[str, Any]] = [
         (path, conv) for path, conv in model.named_modules() if isinstance(conv, kinds)
     ]
     own = {path: type(conv).__name__ for path, conv in found if _checks.has_own_forward(conv)}
-    if own and strict:
+    if own and engine.strict:
         raise UnsupportedOp("this model", [f"{path}: {name} overrides forward()" for path, name in own.items()])
     for path, conv in found:
         if path in own:
             TALLY.declined(own[path], "it overrides forward()")
         else:
-            conv.forward = Accelerated(forward_of(_checks.pyg_class(conv)), engine, strict, conv)
+            conv.forward = Accelerated(forward_of(_checks.pyg_class(conv)), engine, conv)

@@ -14,7 +14,6 @@ from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import add_self_loops, remove_self_loops
 
 from gnnbench.adjacency import Adjacency, is_sparse, num_edges, values
-from gnnbench.dropin import cost
 from gnnbench.errors import GnnbenchError, GraphError, UnsupportedOp
 
 SPARSE = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
@@ -89,14 +88,11 @@ def read(conv: Any, names: Sequence[str], args: Sequence[Any], kwargs: dict[str,
     return asked
 
 
-def price(conv: Any, asked: Call) -> cost.Price:
-    """What the Graph of a call costs and saves, by the fewest channels that PyG could gather for each edge."""
-    edges, x = num_edges(asked.adjacency), asked.sources
-    if is_sparse(asked.adjacency) and conv.fuse and not hasattr(conv, "add_self_loops"):
-        return cost.of_products(edges)
-    return cost.of_messages(
-        edges, min(x.size(1), getattr(conv, "heads", 1) * getattr(conv, "out_channels", x.size(1)))
-    )
+def is_plain(args: tuple[Any, ...]) -> bool:
+    """Whether a conv is given a matrix of features and an `edge_index`, as most often."""
+    if len(args) < 3 or type(args[1]) not in PLAIN or type(args[2]) is not Tensor:
+        return False
+    return args[1].dim() == 2 == args[2].dim() and args[2].layout is torch.strided
 
 
 def returned_edges(conv: Any, asked: Call) -> Tensor:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
 
-from gnnbench.adjacency import Adjacency, GraphCache
+from gnnbench.adjacency import Adjacency, GraphCache, owner, part
+from gnnbench.dropin import cost
 from gnnbench.dropin.call import Declined
 from gnnbench.dropin.cost import Patience, Price
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import Kernels
 
 MAX_GRAPH_BYTES = 2 << 30
+AS_FAST = "PyG is as fast here, on few edges or without a gradient"
+NEW = "its graph is new, and to sort it costs more than this call would save"
 
 
 class Engine:
@@ -22,10 +25,14 @@ class Engine:
     Args:
         kernels: who runs convs and functions, at most one for each type of device.
         missing: why there is none for a type of device.
+        strict: nothing is left to PyG; what has to be raises UnsupportedOp.
     """
 
-    def __init__(self, kernels: Sequence[Kernels], missing: Mapping[str, str] | None = None) -> None:
-        self._made_of = kernels, missing
+    def __init__(
+        self, kernels: Sequence[Kernels], missing: Mapping[str, str] | None = None, strict: bool = False
+    ) -> None:
+        self._made_of = kernels, missing, strict
+        self.strict = strict
         self.missing = missing or {}
         self.by_device = {each.device_type: (each, GraphCache(each, MAX_GRAPH_BYTES)) for each in kernels}
         self.patience = Patience()
@@ -48,26 +55,27 @@ class Engine:
             raise Declined(self.missing.get(device, f"no kernels run on {device}"))
         return self.by_device[device]
 
+    def objection(self, owner: Tensor, part: Any, price: Price) -> str | None:
+        """Why to leave a call on this part of `owner` to PyG, if it has no Graph yet or never gains."""
+        if not cost.FEW:
+            return None
+        if price.saved <= 0:
+            return AS_FAST
+        return None if self.patience.worth(owner, part, price) else NEW
+
+    def weigh(self, adjacency: Adjacency, price: Price) -> None:
+        """Raise Declined with the `objection` to a call on any adjacency."""
+        if not self.strict and (why := self.objection(owner(adjacency), part(adjacency), price)):
+            raise Declined(why)
+
     def graph(
-        self,
-        x: Tensor,
-        adjacency: Adjacency,
-        num_rows: int,
-        num_cols: int,
-        price: Callable[[], Price],
-        *,
-        reverse: bool = False,
+        self, x: Tensor, adjacency: Adjacency, num_rows: int, num_cols: int, *, reverse: bool = False
     ) -> tuple[Kernels, Graph]:
-        """Who runs a call on x, and its Graph, if that is there or worth its price.
+        """Who runs a call on x, and its Graph.
 
         Raises:
-            Declined: there are no kernels for that device, or the Graph is not worth building yet.
+            Declined: there are no kernels for that device.
             GraphError: as `GraphCache.graph`.
         """
         kernels, graphs = self.on(x)
-        graph = graphs.find(adjacency, num_rows, num_cols, reverse=reverse)
-        if graph is None:
-            if not self.patience.worth(adjacency, price()):
-                raise Declined("its graph is new, and to sort it costs more than this call would save")
-            graph = graphs.graph(adjacency, num_rows, num_cols, reverse=reverse)
-        return kernels, graph
+        return kernels, graphs.graph(adjacency, num_rows, num_cols, reverse=reverse)

@@ -17,7 +17,7 @@ from gnnbench.adjacency import num_edges
 from gnnbench.convs import _edges, _heads
 from gnnbench.dropin import call, cost
 from gnnbench.dropin.call import Declined
-from gnnbench.dropin.engine import Engine
+from gnnbench.dropin.engine import AS_FAST, Engine
 from gnnbench.dropin.stand_in import StandIn
 from gnnbench.graph import Graph
 from gnnbench.ops.edge import edge_softmax
@@ -49,6 +49,10 @@ class Function(StandIn):
         if len(sys.modules) != _loaded:
             find_holders()
         return [*_holders, sys.modules["__main__"]]
+
+    def glance(self, engine: Engine, args: tuple[Any, ...]) -> str | None:
+        small = self.name == "softmax" and args and type(args[0]) is Tensor and args[0].numel() * 8 < cost.FEW
+        return AS_FAST if small else None
 
     def accelerated(self, engine: Engine, *args: Any, **kwargs: Any) -> Tensor:
         asked = call.named(self.names, args, kwargs)
@@ -89,9 +93,8 @@ def _grouped(
 ) -> tuple[Kernels, Graph]:
     """Who computes it, and a Graph whose rows are the groups and whose edges are each a column of its own."""
     edges, width = score.shape
-    price = cost.of_groups(edges, width, sort=not starts)
-    if price.saved <= (price.build if starts else 0):
-        raise Declined("PyG is as fast on so few values")
+    rates = cost.STARTS if starts else cost.GROUPS
+    engine.weigh(groups, rates[score.requires_grad and torch.is_grad_enabled()].price(edges, width))
     if starts:
         kernels, _ = engine.on(score)
         col = torch.arange(edges, dtype=torch.int32, device=score.device)
@@ -100,7 +103,7 @@ def _grouped(
         num_nodes = int(groups.max()) + 1 if edges else 0
     if type(num_nodes) is not int:
         raise Declined("num_nodes is not a whole number")
-    return engine.graph(score, groups, num_nodes, edges, lambda: price)
+    return engine.graph(score, groups, num_nodes, edges)
 
 
 def _spmm(engine: Engine, src: Any = None, other: Any = None, reduce: Any = "sum") -> Tensor:
@@ -114,10 +117,8 @@ def _spmm(engine: Engine, src: Any = None, other: Any = None, reduce: Any = "sum
         raise Declined("other is not a plain matrix")
     if src.size(1) != other.size(0):
         raise Declined("the sizes of both matrices differ")
-    price = cost.of_products(num_edges(src))
-    if price.saved <= 0 or not other.requires_grad:
-        raise Declined("without a gradient, or on so few entries, PyG is as fast")
-    kernels, graph = engine.graph(other, src, src.size(0), src.size(1), lambda: price)
+    engine.weigh(src, cost.of_product(num_edges(src), other))
+    kernels, graph = engine.graph(other, src, src.size(0), src.size(1))
     weight = call.sparse_weight(None, src)
     if weight is not None:
         weight = _edges.in_rows(graph, weight.to(other.dtype) if isinstance(src, SparseTensor) else weight)

@@ -31,20 +31,26 @@ class StandIn:
         """Who holds it, in its own or in the original's place."""
         raise NotImplementedError
 
+    def glance(self, engine: Engine, args: tuple[Any, ...]) -> str | None:
+        """Why a call is not worth it, by its first arguments: on a small batch there is no time for more."""
+        return None
+
     def accelerated(self, engine: Engine, *args: Any, **kwargs: Any) -> Any:
         """The result of a call, or Declined, UnsupportedOp or GraphError where PyG has to give it."""
         raise NotImplementedError
 
-    def __call__(self, engine: Engine, strict: bool, *args: Any, **kwargs: Any) -> Any:
-        try:
-            out = self.accelerated(engine, *args, **kwargs)
-        except (Declined, UnsupportedOp, GraphError) as error:
-            reason = call.reason(error)
-        else:
-            TALLY.accelerated(self.name)
-            return out
+    def __call__(self, engine: Engine, *args: Any, **kwargs: Any) -> Any:
+        reason = None if engine.strict else self.glance(engine, args)
+        if reason is None:
+            try:
+                out = self.accelerated(engine, *args, **kwargs)
+            except (Declined, UnsupportedOp, GraphError) as error:
+                reason = call.reason(error)
+            else:
+                TALLY.accelerated(self.name)
+                return out
         TALLY.declined(self.name, reason)
-        if strict:
+        if engine.strict:
             raise UnsupportedOp(f"{self.name} with strict=True", [reason])
         return self.original(*args, **kwargs)
 

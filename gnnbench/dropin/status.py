@@ -60,10 +60,10 @@ class Tally:
 
     def declined(self, name: str, reason: str) -> None:
         """Count a call of `name` that was left to PyG; a new reason is logged."""
+        key = name, reason
         with self._lock:
-            self._declined[name, reason] += 1
-            first = self._declined[name, reason] == 1
-        if first:
+            count = self._declined[key] = self._declined[key] + 1
+        if count == 1:
             logger.info("%s runs PyG's own code: %s", name, reason)
 
     def counts(self) -> tuple[dict[str, int], dict[tuple[str, str], int]]:
