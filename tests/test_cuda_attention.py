@@ -11,6 +11,8 @@ from torch_geometric import nn as pyg
 
 from gnnbench import convs
 from gnnbench.backends.cuda import CudaKernels
+from gnnbench.bench.check import Truth
+from gnnbench.bench.ops import Case
 from gnnbench.graph import Graph
 from gnnbench.ops import attention
 from gnnbench.ops.dropout import Dropout
@@ -55,7 +57,7 @@ def results(
     how = how if family == "dot" else [slope, *how]
     op = f"{family}_attention"
     kept = getattr(kernels, op)(on, *tensors, *how, *[True] * (family == "gat"))
-    grad_out = normal(*kept[0].shape).to(kept[0].dtype)
+    grad_out = normal(*kept[0].shape, dtype=tensors[0].dtype)
     return [*kept, *getattr(kernels, f"{op}_backward")(on, *tensors, *how, *kept, grad_out)]
 
 
@@ -125,6 +127,18 @@ def test_every_type(family: str, dtype: torch.dtype) -> None:
     """As untuned on a graph with a hub: "edge" (or "sliced") over its rows, "fused" over the transpose's."""
     on = graph("hub")
     check(family, on, inputs(family, on, 2, 4, dtype), 0.5)
+
+
+@over_families
+def test_gradients_in_bfloat16_are_rounded_once(family: str) -> None:
+    """What is left of large terms is not less precise than they are."""
+    case = Case(family, graph("duplicates"), width=8, heads=2, dtype=torch.bfloat16)
+    truth = Truth(case)
+    inputs = [case.inputs[name] for name in case.op.grads]
+    gradients = torch.autograd.grad(
+        case.op.call(KERNELS, **{"graph": case.graph, **case.inputs}), inputs, case.grad_out
+    )
+    assert truth.error("backward", list(gradients)) < 2**-6
 
 
 @pytest.mark.parametrize("family", ["gat", "gatv2"])

@@ -113,10 +113,10 @@ def dot_attention(
 
 @_custom.op(
     "gat_attention(Tensor x, Tensor score_src, Tensor score_dst, Tensor? seed, float p, float negative_slope, "
-    "bool keep, str graph, str kernels) -> (Tensor, Tensor, Tensor, Tensor)",
+    "bool keep, str graph, str kernels) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
     fake=lambda x, score_src, score_dst, seed, p, slope, keep, graph, kernels: (
-        *(outputs := _outputs(x, graph)),
-        *(_custom.like(tensor) if keep else tensor.new_empty(0) for tensor in outputs),
+        *_outputs(x, graph),
+        *(_custom.like(tensor) if keep else tensor.new_empty(0) for tensor in _wide(x, graph)),
     ),
 )
 def _gat(
@@ -134,7 +134,7 @@ def _gat(
     heads, channels = _each(x)
     expected = (on.num_cols, heads, channels), (on.num_cols, heads), (on.num_rows, heads)
     _check("gat_attention", by, on, p, {"x": x, "score_src": score_src, "score_dst": score_dst}, expected)
-    return by.gat_attention(on, x, score_src, score_dst, negative_slope, _dropout(p, seed), keep)
+    return _rounded(x, *by.gat_attention(on, x, score_src, score_dst, negative_slope, _dropout(p, seed), keep))
 
 
 @_custom.gradient(
@@ -166,7 +166,7 @@ def _gat_backward(
 
 @_custom.op(
     "gatv2_attention(Tensor x_src, Tensor x_dst, Tensor att, Tensor? seed, float p, float negative_slope, "
-    "str graph, str kernels) -> (Tensor, Tensor)",
+    "str graph, str kernels) -> (Tensor, Tensor, Tensor)",
     fake=lambda x_src, x_dst, att, seed, p, negative_slope, graph, kernels: _outputs(x_src, graph),
 )
 def _gatv2(
@@ -183,7 +183,7 @@ def _gatv2(
     each = _each(x_src)
     expected = (on.num_cols, *each), (on.num_rows, *each), each
     _check("gatv2_attention", by, on, p, {"x_src": x_src, "x_dst": x_dst, "att": att}, expected)
-    return by.gatv2_attention(on, x_src, x_dst, att, negative_slope, _dropout(p, seed))
+    return _rounded(x_src, *by.gatv2_attention(on, x_src, x_dst, att, negative_slope, _dropout(p, seed)))
 
 
 @_custom.gradient(
@@ -211,7 +211,7 @@ def _gatv2_backward(
 
 @_custom.op(
     "dot_attention(Tensor query, Tensor key, Tensor value, Tensor? seed, float p, str graph, str kernels) "
-    "-> (Tensor, Tensor)",
+    "-> (Tensor, Tensor, Tensor)",
     fake=lambda query, key, value, seed, p, graph, kernels: _outputs(value, graph),
 )
 def _dot(
@@ -221,7 +221,7 @@ def _dot(
     heads, width = _each(query)
     expected = (on.num_rows, heads, width), (on.num_cols, heads, width), (on.num_cols, heads, _each(value)[1])
     _check("dot_attention", by, on, p, {"query": query, "key": key, "value": value}, expected)
-    return by.dot_attention(on, query, key, value, _dropout(p, seed))
+    return _rounded(value, *by.dot_attention(on, query, key, value, _dropout(p, seed)))
 
 
 @_custom.gradient(
@@ -254,10 +254,10 @@ def _differentiate(op: OpOverload, backward_op: Callable[..., Any]) -> None:
         def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, ...]:
             ctx.how = arguments[4:]
             _custom.keep_alive(ctx, *ctx.how[-2:])
-            kept: tuple[Tensor, ...] = _custom.below_autograd(op, *arguments)
-            ctx.save_for_backward(*arguments[:4], *kept)
-            ctx.mark_non_differentiable(*kept[1:])
-            return kept
+            out, exact, *kept = _custom.below_autograd(op, *arguments)
+            ctx.save_for_backward(*arguments[:4], exact if exact.numel() else out, *kept)
+            ctx.mark_non_differentiable(exact, *kept)
+            return out, exact, *kept
 
         @staticmethod
         def backward(ctx: Any, grad_out: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
@@ -274,11 +274,24 @@ def _dropout(p: float, seed: Tensor | None) -> Dropout | None:
     return None if seed is None else Dropout(p, seed)
 
 
-def _outputs(value: Tensor, graph: str) -> tuple[Tensor, Tensor]:
-    """Empty out and lse."""
-    rows = handles.find(graph).num_rows
-    lse = value.new_empty(rows, value.size(1), dtype=torch.promote_types(value.dtype, torch.float32))
-    return _custom.like(value, rows, *value.shape[1:]), lse
+def _rounded(value: Tensor, exact: Tensor, *kept: Tensor) -> tuple[Tensor, ...]:
+    """What an op returns: `exact` in the type of `value`, and itself for the backward where that is another.
+
+    Small gradients are what is left of large products with it.
+    """
+    out = exact.to(value.dtype)
+    return out, exact.new_empty(0) if out is exact else exact, *kept
+
+
+def _outputs(value: Tensor, graph: str) -> tuple[Tensor, ...]:
+    """The same, empty, and lse."""
+    return _rounded(value, *_wide(value, graph))
+
+
+def _wide(value: Tensor, graph: str) -> tuple[Tensor, Tensor]:
+    """What kernels return, empty: out and lse."""
+    rows, wide = handles.find(graph).num_rows, torch.promote_types(value.dtype, torch.float32)
+    return value.new_empty(rows, *value.shape[1:], dtype=wide), value.new_empty(rows, value.size(1), dtype=wide)
 
 
 def _each(tensor: Tensor) -> tuple[int, int]:

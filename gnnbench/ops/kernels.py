@@ -159,8 +159,8 @@ class Kernels(Layout):
 
         Returns:
             out [N, H, C], zero for a row without edges; lse [N, H], the logarithm of the softmax's sum, -inf
-            there and of at least float32; out_positive [N, H, C] and alpha_positive [N, H], as precise as lse:
-            what out and the sum of alpha (without m) owe to the edges with score_dst[i] + score_src[j] > 0.
+            there; out_positive [N, H, C] and alpha_positive [N, H]: what out and the sum of alpha (without m) owe
+            to the edges with score_dst[i] + score_src[j] > 0. All are of at least float32.
         """
         score = score_dst[graph.row] + score_src[graph.col.long()]
         alpha, out, lse = self._mixed(graph, F.leaky_relu(score, negative_slope), x, dropout)
@@ -168,7 +168,7 @@ class Kernels(Layout):
             return out, lse, out.new_empty(0), lse.new_empty(0)
         alpha = alpha * (score > 0)
         alpha_positive = torch.zeros_like(lse).index_add_(0, graph.row, alpha.to(lse.dtype))
-        return out, lse, self.spmm(graph, x, _dropped(alpha, dropout), "sum"), alpha_positive
+        return out, lse, self.spmm(graph, x, _dropped(alpha, dropout), "sum").to(out.dtype), alpha_positive
 
     def gat_attention_backward(
         self,
@@ -272,7 +272,8 @@ class Kernels(Layout):
         top = _row_maximum(graph, score)
         total = torch.zeros_like(top).index_add_(0, graph.row, (score - top[graph.row]).exp_())
         wide = torch.promote_types(score.dtype, torch.float32)
-        return alpha, self.spmm(graph, x, _dropped(alpha, dropout), "sum"), top.to(wide) + total.to(wide).log()
+        out = self.spmm(graph, x, _dropped(alpha, dropout), "sum").to(wide)
+        return alpha, out, top.to(wide) + total.to(wide).log()
 
     def _mixed_backward(
         self, graph: Graph, score: Tensor, x: Tensor, dropout: Dropout | None, grad_out: Tensor

@@ -176,8 +176,8 @@ class AttentionKernels(TilingKernels):
     def _forward(self, op: str, graph: Graph, inputs: Inputs, keep: bool = False) -> tuple[Tensor, ...]:
         """out and lse, and if `keep` what both owe to positive scores."""
         value, how = inputs.value, self._how(op, graph, inputs)
-        out = value.new_empty(graph.num_rows, *value.shape[1:])
-        lse = value.new_empty(graph.num_rows, value.size(1), dtype=sums_in(value.dtype))
+        out = value.new_empty(graph.num_rows, *value.shape[1:], dtype=sums_in(value.dtype))
+        lse = out.new_empty(graph.num_rows, value.size(1))
         kept = (torch.empty_like(out), torch.empty_like(lse)) if keep else (None, None)
         if how.by_edge:
             scores = lse.new_empty(graph.num_edges, value.size(1))
