@@ -21,6 +21,7 @@ from gnnbench.errors import BackendUnavailable, OutOfMemory, UnsupportedOp
 OURS = ("isplib", BF16, "cuda")
 STATUS: dict[type[Exception], CellStatus] = {
     UnsupportedOp: "unsupported",
+    NotImplementedError: "unsupported",  # by torch for this type of numbers
     BackendUnavailable: "unavailable",
     OutOfMemory: "oom",
 }

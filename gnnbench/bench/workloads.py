@@ -19,7 +19,7 @@ from gnnbench.errors import DatasetError
 Scale = Literal["full", "tiny"]
 BATCH = "batch"
 GRAPHS = ("cora", "ogbn-arxiv", BATCH, "reddit", "ogbn-proteins", "ogbn-products")
-TINY = {"nodes": 60, "edges": 400, "features": 16, "classes": 4}
+TINY = {"nodes": 60, "edges": 400, "features": 128, "classes": 4}
 # Graphs of a batch: how many, and the fewest and most nodes of one.
 MEMBERS: dict[Scale, tuple[int, int, int]] = {"full": (512, 30, 150), "tiny": (3, 4, 8)}
 IN_DEGREE, FEATURES, CLASSES = 6, 64, 10
