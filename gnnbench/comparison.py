@@ -13,7 +13,17 @@ from pydantic import Field
 
 from gnnbench import results, stats
 from gnnbench.parity import BackendParity, Parity, parting
-from gnnbench.results import BindingRecord, ChoiceRecord, DatasetFacts, Metrics, Phase, Record, Result, Summary
+from gnnbench.results import (
+    BindingRecord,
+    ChoiceRecord,
+    DatasetFacts,
+    Metrics,
+    Phase,
+    Ratio,
+    Record,
+    Result,
+    Summary,
+)
 
 BASELINES = ("pyg", "pyg-sparse")
 FASTEST = "fastest_pyg"  # the faster of the baselines
@@ -22,13 +32,10 @@ SPREAD = 0.10  # between the medians of rounds
 FIGURE = re.compile(r"\d[\d.e+-]*")
 
 
-class Speedup(Record):
-    """How many times faster than the baseline, with the 95% bootstrap interval."""
+class Speedup(Ratio):
+    """How many times faster than the baseline."""
 
     baseline: str = Field(description="the backend it is compared with")
-    ratio: float
-    low: float
-    high: float
 
 
 class Row(Record):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from gnnbench import results, units
+from gnnbench.bench.records import Bench
 from gnnbench.comparison import Comparison, Row
+from gnnbench.report import bench, run, tables
 from gnnbench.report import reproduce as reproduction
-from gnnbench.report import run, tables
 from gnnbench.report.tables import Cell, Table
 from gnnbench.reproduce import Reproduction
+from gnnbench.results import Ratio
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -46,7 +48,7 @@ def _cells(one: Comparison, names: list[str], against: Iterable[str]) -> list[Ce
     return [
         Cell(run.title(one.config, one.dataset)),
         *(_epoch(rows.get(name)) for name in names),
-        *(_speedup(ours, baseline) for baseline in against),
+        *(_gain(ours.speedup[baseline] if ours else None) for baseline in against),
         Cell(units.ratio(ours.memory_ratio)) if ours and ours.memory_ratio else NOTHING,
     ]
 
@@ -57,9 +59,32 @@ def _epoch(row: Row | None) -> Cell:
     return Cell(units.seconds(row.epoch_s.median)) if row.epoch_s else Cell(run.STATUS.get(row.status, row.status))
 
 
-def _speedup(row: Row | None, baseline: str) -> Cell:
-    found = row.speedup[baseline] if row else None
+def _gain(found: Ratio | None) -> Cell:
     return Cell(units.ratio(found.ratio), units.ratio(found.low, found.high)) if found else NOTHING
+
+
+def contested(paths: list[Path]) -> str:
+    """One row per op, graph, direction and peer: what ours gains at every width, and the conditions."""
+    found = [results.load(Bench, path) for path in paths]
+    machines = {tuple(run.machine(one.environment)) for one in found}
+    assert len(machines) <= 1, "ops that were measured on two machines are not to be read side by side"
+    widths = sorted({row.width for one in found for row in one.rows})
+    rows = [row for one in found for row in _gains(one, widths)]
+    peers = {f"{name} {version}": None for one in found for name, version in one.versions.items()}
+    notes = [*(note for machine in machines for note in machine), f"Peers: {', '.join(peers)}"]
+    return tables.markdown(Table(["op", "gain of", "over", *map(str, widths)], rows, notes=notes))
+
+
+def _gains(one: Bench, widths: list[int]) -> Iterator[list[Cell]]:
+    assert one.exit_code == 0, "only what was found right is shown"
+    pairs = [(bench.OURS, peer) for peer in one.peers if peer != bench.BF16] + [(bench.BF16, bench.OURS)]
+    for direction in dict.fromkeys(row.direction for row in one.rows):
+        op = bench.title(one) + (", backward" if direction == "backward" else "")
+        for name, peer in pairs:
+            rows = [row for row in one.rows if (row.implementation, row.direction) == (name, direction)]
+            gains = {row.width: gain for row in rows if (gain := row.ratio.get(peer))}
+            if gains:
+                yield [Cell(op), Cell(name), Cell(peer), *(_gain(gains.get(width)) for width in widths)]
 
 
 def reproduced(paths: list[Path]) -> str:
@@ -70,7 +95,8 @@ def reproduced(paths: list[Path]) -> str:
 
 def written(text: str, results: Path) -> str:
     """The text of a README with its tables as `results` has them now."""
-    for folder, table in ((".", measured), ("dropin", measured), ("reproductions", reproduced)):
+    tables_of = {".": measured, "ops": contested, "dropin": measured, "reproductions": reproduced}
+    for folder, table in tables_of.items():
         begin, end = marks(folder)
         before, rest = text.split(begin)
         text = before + begin + table(sorted(results.glob(f"{folder}/*.json"))) + end + rest.split(end)[1]
