@@ -28,6 +28,8 @@ from gnnbench.options import (
     watched,
 )
 
+BARE = ["dataset.random_features=1", "dataset.random_labels=2"]  # where a graph has none: ops do not look at them
+
 
 def bench(
     op: Annotated[
@@ -84,7 +86,7 @@ def bench(
     roots = datasets.roots(data_root)
     if threads:
         torch.set_num_threads(threads)
-    dataset = datasets.load(load(None, None, graph).dataset, roots)
+    dataset = datasets.load(load(None, BARE, graph).dataset, roots)
     out = out or results.new_folder(f"{op}-bench")
     view = live.BenchView(tables.console(sys.stderr)) if watched(quiet) else None
     with view or nullcontext():
@@ -191,7 +193,7 @@ def tune(
     if plot:
         plots.check(plot)
     is_run = target.endswith((".yaml", ".yml"))
-    config = load(Path(target), overrides) if is_run else load(None, overrides, target)
+    config = load(Path(target), overrides) if is_run else load(None, [*BARE, *(overrides or [])], target)
     if threads or config.measure.threads:
         torch.set_num_threads(threads or config.measure.threads)
     kind, device = tuning.kernels_of(backend)
@@ -207,7 +209,7 @@ def tune(
     with view or nullcontext():
         found = tuning.tune(
             graph,
-            dataset.label,
+            dataset.name,
             wanted,
             now=measure.clock(device),
             kernels=kernels,

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import commands
 import graphs
 import pytest
 import torch
@@ -28,6 +29,7 @@ from gnnbench.graph import Graph
 from gnnbench.ops.kernels import Kernels
 from gnnbench.report import bench as report
 from gnnbench.report import tables
+from tests.real_data import needs_data
 
 BRIEF = Budget(rounds=2, least_s=0.0)
 needs_kernels = pytest.mark.skipif(bool(isplib.MISSING), reason="the kernels are not built")
@@ -479,3 +481,10 @@ def test_the_table_is_short_where_peers_have_nothing_to_say(tmp_path: Path, data
     assert table.rows[0][0].text == "4, 2 heads"
     assert any("torch-csr: gat is not supported" in note for note in table.notes)
     assert json.loads(found.model_dump_json())["rows"][0]["heads"] == 2
+
+
+@needs_data
+def test_a_graph_is_all_that_ops_need(tmp_path: Path) -> None:
+    options = ("--graph", "wiki-vote", "--widths", "4", "--against", "reference", "--json", "--out", tmp_path)
+    found = Bench.model_validate_json(commands.run("bench", "spmm", *options).stdout)
+    assert (found.status, found.size.nodes) == ("ok", 7115)

@@ -108,7 +108,7 @@ def bench(
     graph = Graph.from_edge_index(dataset.edge_index, dataset.num_nodes, layout=peers.layout())
     record = Bench(
         op=grid.op,
-        graph=dataset.label,
+        graph=dataset.name,
         size=size_of(graph),
         weighted=grid.weighted and not OPS[grid.op].has_heads,
         peers=list(grid.against),
@@ -116,7 +116,7 @@ def bench(
         environment=environment.describe(),
         rows=[
             Row(
-                op=grid.op, graph=dataset.label, width=width, heads=heads, direction=direction, implementation=name
+                op=grid.op, graph=dataset.name, width=width, heads=heads, direction=direction, implementation=name
             )
             for width, heads in grid.sizes()
             for direction in grid.directions

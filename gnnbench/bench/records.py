@@ -80,7 +80,7 @@ class Bench(Record):
     schema_version: Literal[1] = SCHEMA_VERSION
     status: Literal["ok", "interrupted"] = "interrupted"
     op: str
-    graph: str = Field(description="the dataset's label, with what is synthetic")
+    graph: str = Field(description="the dataset's name; that of a synthetic graph says so")
     size: Size
     weighted: bool = Field(description="whether edges have values, in spmm and spmm_max")
     peers: list[str]
