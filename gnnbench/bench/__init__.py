@@ -115,9 +115,7 @@ def bench(
         threads=torch.get_num_threads(),
         environment=environment.describe(),
         rows=[
-            Row(
-                op=grid.op, graph=dataset.name, width=width, heads=heads, direction=direction, implementation=name
-            )
+            Row(op=grid.op, graph=dataset.name, width=width, heads=heads, direction=direction, implementation=name)
             for width, heads in grid.sizes()
             for direction in grid.directions
             for name in grid.implementations
