@@ -98,6 +98,20 @@ def test_every_op_is_registered_as_torch_wants_it(kernels: Kernels, graph_name: 
                 opcheck(backward, (torch.ones_like(out), *tensors, arguments[3], out, *kept, *how))
 
 
+@pytest.mark.parametrize("family", ["gat", "gatv2", "dot"])
+def test_attention_in_bfloat16_keeps_what_its_fake_says(family: str) -> None:
+    """An output more than in wider types: what `out` was before it was rounded."""
+    kernels = KERNELS["torch"]
+    graph = graphs.graph("wide", kernels)
+    forward = getattr(torch.ops.gnnbench, f"{family}_attention").default
+    for arguments in samples(graph)[f"{family}_attention"]:
+        narrow = [tensor.detach().bfloat16().requires_grad_() for tensor in arguments[:3]]
+        given = called(graph, kernels, (*narrow, *arguments[3:]))
+        out, exact, *_ = forward(*given)
+        assert (out.dtype, exact.dtype, exact.shape) == (torch.bfloat16, torch.float32, out.shape)
+        opcheck(forward, given)
+
+
 def test_every_op_is_covered_above() -> None:
     registered = {
         schema.name.partition("::")[2]
