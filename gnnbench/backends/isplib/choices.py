@@ -27,9 +27,7 @@ L2_BYTES = _l2_bytes()
 LINE_BYTES = 64  # of a cache line, and so of a tile of features
 EDGES_PER_BLOCK = 8  # and row, below which walking the blocks costs more than it saves
 SHIFT = min(16, int(log2(L2_BYTES / 2 / LINE_BYTES)))  # of blocks whose tile takes half of the cache
-FAR = (
-    96  # caches of features, per block of a row and edge, from which on blocks gain (measured on Sapphire Rapids)
-)
+FAR = 96  # caches of features, per block of a row and edge, from which on blocks gain (on Sapphire Rapids)
 NEAR = 5  # times FAR, for extrema of a graph in one block, which packing alone serves little
 SPARSE = 128  # edges per row, below which sums are faster in one block that fills the cache than in two
 PREFETCH = (0, 8, 16, 32)  # edges between a prefetch and its use
