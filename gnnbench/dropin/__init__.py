@@ -55,10 +55,7 @@ class Forward(StandIn):
         edges = edge_index.numel() // 2
         if edges * (x.size(1) if self.sums else CHANNELS) < cost.FEW:
             return AS_FAST
-        base, price = edge_index._base, self.price(conv, x, edges)
-        if base is None:
-            return engine.objection(edge_index, None, price)
-        return engine.objection(base, adjacency.part(edge_index), price)
+        return engine.objection(edge_index, self.price(conv, x, edges))
 
     def price(self, conv: Any, x: Tensor, edges: int) -> cost.Price:
         """What the Graph of a call costs and saves."""

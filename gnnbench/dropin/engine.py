@@ -55,17 +55,17 @@ class Engine:
             raise Declined(self.missing.get(device, f"no kernels run on {device}"))
         return self.by_device[device]
 
-    def objection(self, owner: Tensor, part: Any, price: Price) -> str | None:
-        """Why to leave a call on this part of `owner` to PyG, if it has no Graph yet or never gains."""
+    def objection(self, adjacency: Adjacency, price: Price) -> str | None:
+        """Why to leave a call on `adjacency` to PyG, if it has no Graph yet or never gains."""
         if not cost.FEW:
             return None
         if price.saved <= 0:
             return AS_FAST
-        return None if self.patience.worth(owner, part, price) else NEW
+        return None if self.patience.worth(owner(adjacency), part(adjacency), price) else NEW
 
     def weigh(self, adjacency: Adjacency, price: Price) -> None:
-        """Raise Declined with the `objection` to a call on any adjacency."""
-        if not self.strict and (why := self.objection(owner(adjacency), part(adjacency), price)):
+        """Raise Declined with the `objection` to a call, if there is one."""
+        if not self.strict and (why := self.objection(adjacency, price)):
             raise Declined(why)
 
     def graph(
