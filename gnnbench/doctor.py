@@ -8,9 +8,11 @@ from typing import Any
 
 import psutil
 
-from gnnbench import backends, datasets, environment, tuned
+from gnnbench import backends, datasets
 from gnnbench.backends import isplib
 from gnnbench.errors import BackendUnavailable
+from gnnbench.measure import environment
+from gnnbench.tune import store
 
 COMPILERS = ("cc", "gcc", "clang")
 
@@ -18,7 +20,7 @@ COMPILERS = ("cc", "gcc", "clang")
 def examine(where: datasets.Roots) -> dict[str, Any]:
     """Everything that decides what runs here, ready for JSON.
 
-    Keys: `environment` (see `gnnbench.environment.describe`), `backends` (name -> `available` and `reasons`,
+    Keys: `environment` (see `gnnbench.measure.environment.describe`), `backends` (name -> `available` and `reasons`,
     each with its remedy), `kernels` (see `gnnbench.backends.isplib.report`), `compiler`, `tuned` (graphs with
     the number of their choices, and files of other machines, versions or numbers of threads), `data` (`root`,
     `cache`, whether they exist and can be written, specs `on_disk`) and `available_memory_bytes`.
@@ -42,8 +44,8 @@ def _kernels() -> dict[str, Any]:
 
 
 def _tuned(where: datasets.Roots) -> dict[str, Any]:
-    known = list(tuned.known(where.cache))
-    files = len(list(tuned.folder(where.cache).rglob("*.json")))
+    known = list(store.known(where.cache))
+    files = len(list(store.folder(where.cache).rglob("*.json")))
     return {"graphs": {one.graph: len(one.choices) for one in known}, "other_files": files - len(known)}
 
 

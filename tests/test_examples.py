@@ -6,11 +6,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tests.real_data import REAL, needs_data
 
 import gnnbench
 from gnnbench.backends import isplib
-from gnnbench.dropin.status import TALLY
-from tests.real_data import REAL, needs_data
+from gnnbench.patch.status import TALLY
 
 LINES = "import gnnbench\ngnnbench.patch_pyg()\n"
 PROGRAM = """

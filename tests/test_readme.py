@@ -19,11 +19,12 @@ import gnnbench.backends
 import gnnbench.datasets
 import gnnbench.models
 from gnnbench import bench as benchmark
-from gnnbench import compare, datasets, reproduce, results, tune
-from gnnbench.bench.rounds import Budget
+from gnnbench import compare, datasets, reproduce, tune
+from gnnbench.measure.rounds import Budget
 from gnnbench.reproduce import _process
 from gnnbench.reproduce._records import Outcome
-from gnnbench.results import save_json
+from gnnbench.results import files
+from gnnbench.results.files import save_json
 
 TEXT = readme.README.read_text(encoding="utf-8")
 COMMANDS = [
@@ -71,7 +72,7 @@ def trained(work: _process.Work, tell: Callable[[str], None]) -> Outcome:
     elif not isinstance(work.cell, reproduce.Training):
         return Outcome(status="failed", reason="left out")
     _process.perform(work, tell)
-    return results.load(Outcome, work.path)
+    return files.load(Outcome, work.path)
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
@@ -143,8 +144,8 @@ def test_a_model_without_ops_of_ours_is_unsupported(extended: None) -> None:
 
 def test_the_json_names_are_those_of_the_schema() -> None:
     from gnnbench.bench.records import Bench
-    from gnnbench.comparison import Comparison
-    from gnnbench.results import Result
+    from gnnbench.compare.record import Comparison
+    from gnnbench.results.schema import Result
 
     named = TEXT[TEXT.index("### Names in the JSON") : TEXT.index("## Single ops")]
     named += TEXT[TEXT.index("`bench --json`") : TEXT.index("## Tuning")]

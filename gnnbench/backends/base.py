@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from gnnbench.binding import Binding
+from gnnbench.results.binding import Binding
 
 if TYPE_CHECKING:
     from gnnbench.config import BackendConfig
     from gnnbench.datasets import NodeDataset
     from gnnbench.ops.kernels import Kernels
-    from gnnbench.tuned import Tuned
+    from gnnbench.tune.store import Tuned
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from gnnbench import convs, dropin
+from gnnbench import convs
 from gnnbench.backends import base
 from gnnbench.backends.isplib import Backend as IsplibBackend
 from gnnbench.backends.isplib import IsplibKernels
 from gnnbench.datasets import NodeDataset
+from gnnbench.patch import forward
 
 
 class Backend(base.Backend):
@@ -21,5 +22,5 @@ class Backend(base.Backend):
         return IsplibBackend.unavailable()
 
     def prepare(self, model: torch.nn.Module, dataset: NodeDataset) -> base.Prepared:
-        dropin.bind(model, dropin.Engine([IsplibKernels()]), convs.table())
+        forward.bind(model, forward.Engine([IsplibKernels()]), convs.table())
         return base.Prepared(dataset.edge_index, [])

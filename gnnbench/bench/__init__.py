@@ -8,17 +8,18 @@ from pathlib import Path
 
 import torch
 
-from gnnbench import environment, memory, results
 from gnnbench.bench import ceilings, peers
 from gnnbench.bench.check import Truth
 from gnnbench.bench.contest import Contest, fail
 from gnnbench.bench.dgl import Dgl, DglCase
 from gnnbench.bench.ops import OPS, Case, Direction
 from gnnbench.bench.records import Bench, Row, Size
-from gnnbench.bench.rounds import Budget
 from gnnbench.datasets import NodeDataset
 from gnnbench.errors import ConfigError, did_you_mean
 from gnnbench.graph import Graph
+from gnnbench.measure import environment, memory
+from gnnbench.measure.rounds import Budget
+from gnnbench.results import files
 
 OURS = "isplib"
 PEERS = ("torch-csr", "torch-scatter", "pyg", "dgl", "reference", peers.BF16)
@@ -122,7 +123,7 @@ def bench(
         ],
     )
     work = _Benching(grid, graph, record, out / "bench.json", now, dgl_python, memory_limit, budget, on_event)
-    results.save_json(record, work.path)
+    files.save_json(record, work.path)
     try:
         with memory.limited(memory_limit, torch.device("cpu")):
             on_event(record, "measuring what this machine can do at best")
@@ -134,7 +135,7 @@ def bench(
         pass
     finally:
         work.close()
-    results.save_json(record, work.path)
+    files.save_json(record, work.path)
     return record
 
 
@@ -185,7 +186,7 @@ class _Benching:
         for direction in self.grid.directions:
             racing = {name: self._row(case, direction, name) for name in self.grid.implementations}
             self.contest.direction(case, truth, direction, ready, racing, self.grid.compared)
-            results.save_json(self.record, self.path)
+            files.save_json(self.record, self.path)
 
     def close(self) -> None:
         """End DGL's process."""

@@ -11,12 +11,13 @@ from typing import Any
 
 import torch
 
-from gnnbench import environment, results
 from gnnbench.backends import isplib
 from gnnbench.backends.isplib import ceiling
 from gnnbench.backends.isplib.choices import L2_BYTES
 from gnnbench.bench.records import Ceilings
 from gnnbench.errors import GnnbenchError
+from gnnbench.measure import environment
+from gnnbench.results import files
 
 STREAM_BYTES = 1 << 28  # of each array; far more than a core's share of any cache
 COPY_BYTES = 1 << 31  # the same on a GPU
@@ -39,7 +40,7 @@ def find(cache: Path, now: Callable[[], float]) -> Ceilings | None:
         known = Ceilings.model_validate_json(path.read_bytes())
         found = Ceilings(**{name: max(value, getattr(known, name)) for name, value in found.model_dump().items()})
     with suppress(GnnbenchError):  # a cache that cannot be written
-        results.save_json(found, path)
+        files.save_json(found, path)
     return found
 
 

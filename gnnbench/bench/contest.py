@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
-from gnnbench import memory
 from gnnbench.bench.check import Truth
 from gnnbench.bench.ops import Case, Direction
 from gnnbench.bench.peers import BF16, Implementation
 from gnnbench.bench.records import Ceilings, CellStatus, Row, ratios, time_of
-from gnnbench.bench.rounds import Budget, Timed, interleaved
 from gnnbench.errors import BackendUnavailable, OutOfMemory, UnsupportedOp
+from gnnbench.measure import memory
+from gnnbench.measure.rounds import Budget, Timed, interleaved
 
 OURS = ("isplib", BF16, "cuda")
 STATUS: dict[type[Exception], CellStatus] = {

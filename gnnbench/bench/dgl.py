@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from gnnbench.bench.ops import Case, Direction
-from gnnbench.child import EXHAUSTED, verdict
+from gnnbench.compare.process import EXHAUSTED, verdict
 from gnnbench.errors import BackendUnavailable, OutOfMemory, RunFailed
 from gnnbench.graph import Graph
-from gnnbench.memory import Meter
+from gnnbench.measure.memory import Meter
 
 CHILD = Path(__file__).with_name("dgl_child.py")
 REMEDY = "install DGL in an environment of its own and give its interpreter by --dgl-python"

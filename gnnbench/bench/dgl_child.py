@@ -114,7 +114,7 @@ class Bench:
         return {"count": len(found)}
 
     def memory(self, direction: str) -> dict[str, Any]:
-        """As `gnnbench.memory.HighWaterMark`; nothing where there is none."""
+        """As `gnnbench.measure.memory.HighWaterMark`; nothing where there is none."""
         if sys.platform != "linux":
             return {}
         gc.collect()

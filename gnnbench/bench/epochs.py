@@ -8,13 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gnnbench import backends, capture, config, models, parity, run
+from gnnbench import backends, config, models
 from gnnbench.backends.base import Backend
 from gnnbench.bench.peers import taken
-from gnnbench.bench.rounds import timed
+from gnnbench.compare import parity
 from gnnbench.datasets import NodeDataset
-from gnnbench.memory import Meter
-from gnnbench.train import Task
+from gnnbench.measure.memory import Meter
+from gnnbench.measure.rounds import timed
+from gnnbench.train import cuda_graph, run
+from gnnbench.train.loop import Task
 
 Tensors = tuple[dict[str, Tensor], list[str]]
 
@@ -51,7 +53,7 @@ class Training:
         built.to(self._backend.device)
         prepared = self._backend.prepare(built, dataset)
         task = Task.of(dataset, prepared.adj, self._backend.device)
-        self._trainer = capture.trainer(built, task, self.config.train)
+        self._trainer = cuda_graph.trainer(built, task, self.config.train)
 
     def tensors(self, as_reference: bool) -> Tensors:
         """What the parity gate compares: logits and gradients of one step without dropout."""

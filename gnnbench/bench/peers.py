@@ -15,10 +15,10 @@ from torch_geometric.utils import scatter, softmax
 from gnnbench.backends import cuda, isplib
 from gnnbench.backends.isplib import choices
 from gnnbench.bench.ops import Case, Direction
-from gnnbench.bench.rounds import timed
 from gnnbench.errors import BackendUnavailable, UnsupportedOp
 from gnnbench.graph import Graph
-from gnnbench.memory import Meter
+from gnnbench.measure.memory import Meter
+from gnnbench.measure.rounds import timed
 from gnnbench.ops.kernels import Kernels
 
 BF16 = "isplib-bf16"

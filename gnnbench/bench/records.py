@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from gnnbench import stats
-from gnnbench.results import Ratio, Record
+from gnnbench.results.schema import Ratio, Record
 
 SCHEMA_VERSION: Literal[1] = 1
 CellStatus = Literal["pending", "ok", "wrong", "unavailable", "unsupported", "oom", "failed", "not run"]
@@ -86,7 +86,7 @@ class Bench(Record):
     peers: list[str]
     threads: int
     ceilings: Ceilings | None = Field(None, description="None where the kernels are not built")
-    environment: dict[str, Any] = Field({}, description="see `gnnbench.environment.describe`")
+    environment: dict[str, Any] = Field({}, description="see `gnnbench.measure.environment.describe`")
     versions: dict[str, str] = Field({}, description="of peers in another interpreter")
     checked_rows: int | None = Field(
         None, description="destinations whose results were checked, the fewest of all cases"
@@ -109,7 +109,7 @@ class Suite(Record):
     device: str = Field(description="the GPU's model, or cpu")
     caveat: str = Field("", description="why times mean nothing; empty if they do")
     ceilings: Ceilings | None = None
-    environment: dict[str, Any] = Field({}, description="see `gnnbench.environment.describe`")
+    environment: dict[str, Any] = Field({}, description="see `gnnbench.measure.environment.describe`")
     spent_s: float = Field(0.0, description="over all calls that added to this record")
     graphs: dict[str, Size] = Field({}, description="those that were needed so far, by their labels")
     rows: list[Row] = Field([], description="in the order in which they are run")

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gnnbench import environment, memory, results
 from gnnbench.backends import cuda
 from gnnbench.backends.cuda import _triton
 from gnnbench.bench import ceilings, peers, size_of, workloads
@@ -18,12 +17,14 @@ from gnnbench.bench.contest import Contest, fail
 from gnnbench.bench.epochs import Training
 from gnnbench.bench.ops import OPS, Case, Direction
 from gnnbench.bench.records import Row, Suite
-from gnnbench.bench.rounds import Budget
 from gnnbench.bench.workloads import GRAPHS, Scale
+from gnnbench.compare.parity import REPLAYED, judge, parting
 from gnnbench.datasets import NodeDataset, Roots
 from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
 from gnnbench.graph import Graph
-from gnnbench.parity import REPLAYED, judge, parting
+from gnnbench.measure import environment, memory
+from gnnbench.measure.rounds import Budget
+from gnnbench.results import files
 
 FILE = "suite.json"
 OURS = "cuda"
@@ -228,7 +229,7 @@ class _Work:
             row.status, row.reason = "not run", f"the budget of {self.budget_s:g} s was spent"
 
     def save(self) -> None:
-        results.save_json(self.record, self.path)
+        files.save_json(self.record, self.path)
 
     def cell(self, cell: Cell) -> None:
         """Check and time everybody on one cell."""
@@ -317,7 +318,7 @@ class _Work:
         if not self.path.exists():
             caveat = "" if on_gpu else CAVEAT
             return Suite(scale=self.scale, device=device, caveat=caveat, environment=environment.describe())
-        found = results.load(Suite, self.path)
+        found = files.load(Suite, self.path)
         if (found.scale, found.device) != (self.scale, device):
             raise ConfigError(
                 f"{self.path}: holds a suite of scale {found.scale} on {found.device}, not of {self.scale} on "

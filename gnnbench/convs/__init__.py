@@ -25,12 +25,12 @@ from torch.nn import Module
 from torch_geometric.nn import MessagePassing
 
 from gnnbench import registry
-from gnnbench.binding import Binding
 from gnnbench.convs import _checks, _graph
 from gnnbench.convs._bound import KEEP, BoundForward
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import Kernels
+from gnnbench.results.binding import Binding
 
 # What runs where a backend has no kernel of its own for an op.
 COMPOSED = {

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-from gnnbench import handles
-from gnnbench.graph import Graph
+from gnnbench.graph import Graph, handles
 
 
 def adjacency(conv: Module, graph: Graph) -> Graph:

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from gnnbench import handles
-from gnnbench.graph import Graph
+from gnnbench.graph import Graph, handles
 from gnnbench.ops.kernels import Kernels
 
 _LIBRARY = torch.library.Library("gnnbench", "DEF")

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from gnnbench import handles
 from gnnbench.errors import UnsupportedOp
-from gnnbench.graph import Graph
+from gnnbench.graph import Graph, handles
 from gnnbench.ops import _custom
 from gnnbench.ops.dropout import Dropout, drawn_seed
 from gnnbench.ops.kernels import Kernels

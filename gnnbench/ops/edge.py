@@ -7,9 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gnnbench import handles
 from gnnbench.errors import UnsupportedOp
-from gnnbench.graph import Graph
+from gnnbench.graph import Graph, handles
 from gnnbench.ops import _custom
 from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.spmm import spmm_grad_x, spmm_linear

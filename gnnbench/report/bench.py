@@ -12,8 +12,8 @@ from gnnbench.report.tables import Cell, Table
 
 if TYPE_CHECKING:
     from gnnbench.bench.records import Bench, Row
-    from gnnbench.plots import Panel
-    from gnnbench.results import Ratio
+    from gnnbench.report.plots import Panel
+    from gnnbench.results.schema import Ratio
 
 NOTHING = Cell("–")
 OURS, BF16 = "isplib", "isplib-bf16"
@@ -62,7 +62,7 @@ def records(found: Bench) -> list[dict[str, Any]]:
 
 def panels(found: Bench) -> list[Panel]:
     """Speed against width, one line per implementation; one panel per direction and number of heads."""
-    from gnnbench.plots import Line, Panel
+    from gnnbench.report.plots import Line, Panel
 
     lines: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for row in found.rows:

@@ -12,8 +12,8 @@ from gnnbench.report.tables import Cell, Table
 from gnnbench.report.tune import used
 
 if TYPE_CHECKING:
-    from gnnbench.comparison import Comparison, Row, Speedup
-    from gnnbench.parity import Parity
+    from gnnbench.compare.parity import Parity
+    from gnnbench.compare.record import Comparison, Row, Speedup
 
 NOTHING = Cell("–")
 FASTEST = 5  # column of the speedup against the fastest PyG row

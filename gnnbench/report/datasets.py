@@ -10,7 +10,7 @@ from gnnbench.report.tables import Cell, Table
 
 if TYPE_CHECKING:
     from gnnbench.datasets import Roots
-    from gnnbench.describe import DatasetInfo, OfferRecord
+    from gnnbench.datasets._describe import DatasetInfo, OfferRecord
 
 BAR = 40  # characters of the longest bar
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from gnnbench.bench.records import Bench, Suite
     from gnnbench.compare import Progress
     from gnnbench.reproduce import Progress as ReproduceProgress
-    from gnnbench.results import ChoiceRecord
-    from gnnbench.run import Event
+    from gnnbench.results.schema import ChoiceRecord
+    from gnnbench.train.run import Event
     from gnnbench.tune import Request
 
 SHOWN_EPOCHS = 10

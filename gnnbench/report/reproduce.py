@@ -12,7 +12,7 @@ from gnnbench.report.run import STATUS, machine
 from gnnbench.report.tables import Cell, Table
 
 if TYPE_CHECKING:
-    from gnnbench.plots import Bars, Panel
+    from gnnbench.report.plots import Bars, Panel
     from gnnbench.reproduce import Claim, Reproduction
     from gnnbench.reproduce._records import Estimate, Finding, Measurement
 
@@ -179,7 +179,7 @@ def _preparation(one: Measurement) -> Cell:
 
 
 def _beside_claims(found: Reproduction, quantity: str) -> list[Panel | Bars]:
-    from gnnbench.plots import Bars, Series
+    from gnnbench.report.plots import Bars, Series
 
     shown = [one for one in found.findings if one.claim.quantity == quantity and one.corrected]
     if not shown:
@@ -213,7 +213,7 @@ def _wrapped(one: Finding) -> str:
 
 def _memory(found: Reproduction) -> list[Panel | Bars]:
     """Memory of every implementation at the largest width and number of heads, on the first graph as it came."""
-    from gnnbench.plots import Bars, Series
+    from gnnbench.report.plots import Bars, Series
 
     groups: dict[tuple[str, str], list[Measurement]] = {}
     for one in found.measurements:
@@ -240,7 +240,7 @@ def _memory(found: Reproduction) -> list[Panel | Bars]:
 
 def _widths(found: Reproduction) -> Iterator[Panel]:
     """Speedup over each baseline against width, median over graphs, orders and heads; one panel per baseline."""
-    from gnnbench.plots import Line, Panel
+    from gnnbench.report.plots import Line, Panel
 
     curves: dict[str, dict[str, dict[int, list[float]]]] = {}
     for one in found.measurements:

@@ -12,7 +12,7 @@ from gnnbench.report.tables import Cell, Table
 from gnnbench.report.tune import used
 
 if TYPE_CHECKING:
-    from gnnbench.results import BindingRecord, DatasetFacts, Evaluation, Result, Sample, Summary
+    from gnnbench.results.schema import BindingRecord, DatasetFacts, Evaluation, Result, Sample, Summary
 
 EPOCH_HEADING = (
     "epoch",

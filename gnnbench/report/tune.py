@@ -11,9 +11,9 @@ from gnnbench.report.tables import Cell, Table
 
 if TYPE_CHECKING:
     from gnnbench.ops.kernels import Choice
-    from gnnbench.plots import Panel
-    from gnnbench.results import ChoiceRecord, Ratio
-    from gnnbench.tuned import Tuned
+    from gnnbench.report.plots import Panel
+    from gnnbench.results.schema import ChoiceRecord, Ratio
+    from gnnbench.tune.store import Tuned
 
 FALLBACK = "the row kernel as compiled for any processor, without prefetch"
 GPU_FALLBACK = "plain PyTorch"
@@ -49,7 +49,7 @@ def title(found: Tuned) -> str:
 
 def panels(found: Tuned) -> list[Panel]:
     """Speedup over the fallback against width, tuned and by the heuristic; the best width of each op marked."""
-    from gnnbench.plots import Line, Panel
+    from gnnbench.report.plots import Line, Panel
 
     lines = []
     for best in _best(found.choices):

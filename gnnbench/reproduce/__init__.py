@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from gnnbench import environment, registry, results
+from gnnbench import registry
 from gnnbench.errors import ConfigError, GnnbenchError, did_you_mean
+from gnnbench.measure import environment
 from gnnbench.reproduce import _process
 from gnnbench.reproduce._cells import Cell, Context, Ops, Training, Tuning
 from gnnbench.reproduce._findings import finding
@@ -30,6 +31,7 @@ from gnnbench.reproduce._records import (
     Reproduction,
     Scale,
 )
+from gnnbench.results import files
 
 __all__ = ["Cell", "Claim", "Context", "Ops", "Paper", "Progress", "Reproduction", "Training", "Tuning"]
 
@@ -111,14 +113,14 @@ def reproduce(
 
             if cell.outcome is None:
                 _update(record, module.CLAIMS, works)
-                results.save_json(record, path)
+                files.save_json(record, path)
                 tell("")
                 cell.outcome = (execute or _process.execute)(work, tell)
         record.status = "ok"
     except KeyboardInterrupt:
         record.status = "interrupted"
     _update(record, module.CLAIMS, works)
-    results.save_json(record, path)
+    files.save_json(record, path)
     return record
 
 
@@ -129,7 +131,7 @@ def _open(path: Path, record: Reproduction, force: bool) -> None:
         for cell in record.cells:
             cell.outcome = None
     elif path.exists():
-        old = results.load(Reproduction, path)
+        old = files.load(Reproduction, path)
         grids = [[cell.definition for cell in one.cells] for one in (old, record)]
         if (old.paper.name, old.scale, grids[0]) != (record.paper.name, record.scale, grids[1]):
             raise ConfigError(

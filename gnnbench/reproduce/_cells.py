@@ -9,16 +9,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from gnnbench import bench, compare, config, datasets, measure, results, stats, tune
+from gnnbench import bench, compare, config, datasets, stats, tune
 from gnnbench.backends import isplib
 from gnnbench.bench.records import Bench
 from gnnbench.bench.records import Row as OpRow
-from gnnbench.comparison import Comparison
+from gnnbench.compare.record import Comparison
 from gnnbench.config import RunConfig
 from gnnbench.graph import Graph
+from gnnbench.measure import clock
 from gnnbench.reproduce._records import Measurement
-from gnnbench.results import Ratio, Record, Result
-from gnnbench.tuned import Tuned
+from gnnbench.results import files, schema
+from gnnbench.results.schema import Ratio, Record, Result
+from gnnbench.tune.store import Tuned
 
 CPU_KERNELS = "CPU"
 
@@ -69,7 +71,7 @@ class Training(Record):
 
     def measured(self, out: Path) -> list[Measurement]:
         """One measurement per backend."""
-        found = results.load(Comparison, out / "comparison.json")
+        found = files.load(Comparison, out / "comparison.json")
         rounds = {row.backend: compare.stored(out, row.backend) for row in found.rows if row.status == "ok"}
         green = {name: one.ok is True for name, one in found.parity.backends.items()}
         measurements = []
@@ -129,15 +131,15 @@ class Ops(Record):
         """Measure; the seconds that reordering took."""
         section = self.configs()[0].dataset
         dataset = datasets.read(section, context.roots)
-        start = measure.cpu_clock()
+        start = clock.cpu()
         dataset = datasets.reordered(dataset, section)
-        reorder_s = measure.cpu_clock() - start
+        reorder_s = clock.cpu() - start
         bench.bench(
             self.grid,
             dataset,
             out=out,
             cache=context.cache,
-            now=measure.cpu_clock,
+            now=clock.cpu,
             dgl_python=context.dgl_python,
             memory_limit=context.memory_limit,
             on_event=lambda _, what: tell(what),
@@ -146,7 +148,7 @@ class Ops(Record):
 
     def measured(self, out: Path) -> list[Measurement]:
         """One measurement per row of the benchmark."""
-        found = results.load(Bench, out / "bench.json")
+        found = files.load(Bench, out / "bench.json")
         return [self._measurement(row, found) for row in found.rows]
 
     def _measurement(self, row: OpRow, found: Bench) -> Measurement:
@@ -197,16 +199,16 @@ class Tuning(Record):
             graph,
             dataset.label,
             list(dict.fromkeys(wanted)),
-            now=measure.cpu_clock,
+            now=clock.cpu,
             on_event=lambda _, request: tell(f"{request.op}, width {request.width}"),
         )
         tune.keep(found, context.cache, graph)
-        results.save_json(found, out / "tuned.json")
+        files.save_json(found, out / "tuned.json")
         return found.tuning_s
 
     def measured(self, out: Path) -> list[Measurement]:
         """One measurement per width of the curve."""
-        found = results.load(Tuned, out / "tuned.json")
+        found = files.load(Tuned, out / "tuned.json")
         return [
             Measurement(
                 cell=self.key,
@@ -251,4 +253,4 @@ def _ratio(baseline: list[Result], ours: list[Result]) -> Ratio:
 
 
 def _epochs(rounds: list[Result]) -> list[list[float]]:
-    return [epochs for result in rounds for epochs in results.rounds(result.samples, "epoch")]
+    return [epochs for result in rounds for epochs in schema.rounds(result.samples, "epoch")]

@@ -9,11 +9,13 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from gnnbench import child, memory, results
+from gnnbench.compare import process
 from gnnbench.errors import GnnbenchError
+from gnnbench.measure import memory
 from gnnbench.reproduce._cells import Cell, Context
 from gnnbench.reproduce._records import Outcome
-from gnnbench.results import Record
+from gnnbench.results import files
+from gnnbench.results.schema import Record
 
 
 class Work(Record):
@@ -30,7 +32,7 @@ class Work(Record):
     def finished(self) -> Outcome | None:
         """How an earlier process ended; None if none did."""
         try:
-            return results.load(Outcome, self.path)
+            return files.load(Outcome, self.path)
         except GnnbenchError:
             return None
 
@@ -45,7 +47,7 @@ def execute(work: Work, tell: Callable[[str], None]) -> Outcome:
         GnnbenchError: `work.out` cannot be written.
     """
     path, log = work.out / "work.json", work.out / "log.txt"
-    results.save_json(work, path)
+    files.save_json(work, path)
     command = [sys.executable, "-X", "faulthandler", "-m", __spec__.name, str(path), str(os.getpid())]
     with log.open("wb") as errors:
         # A process group of its own, so that Ctrl-C reaches this process alone, which then ends the other.
@@ -67,9 +69,9 @@ def execute(work: Work, tell: Callable[[str], None]) -> Outcome:
             process.wait()
     outcome = work.finished()
     if outcome is None:
-        status, reason = child.verdict(code, log.read_text(errors="replace"))
+        status, reason = process.verdict(code, log.read_text(errors="replace"))
         outcome = Outcome(status=status, reason=reason)
-        results.save_json(outcome, work.path)
+        files.save_json(outcome, work.path)
     return outcome
 
 
@@ -79,14 +81,14 @@ def perform(work: Work, tell: Callable[[str], None]) -> None:
         outcome = Outcome(status="ok", once_s=work.cell.run(work.context, work.out, tell))
     except Exception as error:
         traceback.print_exc()
-        status = next((found for kind, found in child.STATUS.items() if isinstance(error, kind)), "failed")
+        status = next((found for kind, found in process.STATUS.items() if isinstance(error, kind)), "failed")
         reason = str(error) if isinstance(error, GnnbenchError) else f"{type(error).__name__}: {error}"
         outcome = Outcome(
             status="oom" if memory.is_exhaustion(error) else status, reason=reason.partition("\n")[0]
         )
-    results.save_json(outcome, work.path)
+    files.save_json(outcome, work.path)
 
 
 if __name__ == "__main__":
-    child.die_with_parent(int(sys.argv[2]))
+    process.die_with_parent(int(sys.argv[2]))
     perform(Work.model_validate_json(Path(sys.argv[1]).read_bytes()), lambda what: print(what, flush=True))

@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field
 
-from gnnbench.results import Ratio, Record, Status
+from gnnbench.results.schema import Ratio, Record, Status
 
 SCHEMA_VERSION: Literal[1] = 1
 Scale = Literal["demo", "small", "paper"]
@@ -116,7 +116,9 @@ class Reproduction(Record):
     status: Literal["running", "ok", "interrupted"] = "running"
     paper: Paper
     scale: Scale
-    environment: dict[str, Any] = Field({}, description="of this machine, see `gnnbench.environment.describe`")
+    environment: dict[str, Any] = Field(
+        {}, description="of this machine, see `gnnbench.measure.environment.describe`"
+    )
     cells: list[CellRecord]
     findings: list[Finding]
     measurements: list[Measurement] = Field([])

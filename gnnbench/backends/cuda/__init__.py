@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import torch
 
-from gnnbench import convs, tuned
+from gnnbench import convs
 from gnnbench.backends import base
 from gnnbench.backends.cuda import _triton
 from gnnbench.backends.cuda.attention import AttentionKernels
@@ -16,6 +16,7 @@ from gnnbench.backends.cuda.sddmm import SddmmKernels
 from gnnbench.backends.cuda.softmax import SoftmaxKernels
 from gnnbench.datasets import NodeDataset
 from gnnbench.graph import Graph
+from gnnbench.tune import store
 
 __all__ = ["Backend", "CudaKernels"]
 
@@ -67,5 +68,5 @@ class Backend(base.Backend):
         )
         graph = Graph.from_edge_index(dataset.edge_index.to(device), dataset.num_nodes, layout=kernels)
         convs.warm(model, graph, dataset.x.to(device))
-        in_force, warnings = tuned.apply(graph, kernels, model) if self.config.tuned else (None, [])
+        in_force, warnings = store.apply(graph, kernels, model) if self.config.tuned else (None, [])
         return base.Prepared(graph, bindings, in_force, warnings)

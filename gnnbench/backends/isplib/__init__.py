@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import torch
 
-from gnnbench import convs, tuned
+from gnnbench import convs
 from gnnbench.backends import base
 from gnnbench.backends.isplib import _compiled
 from gnnbench.backends.isplib._compiled import ISA, MISSING, isa_level, report
@@ -17,6 +17,7 @@ from gnnbench.backends.isplib.layout import LayoutKernels
 from gnnbench.backends.isplib.spmm import SpmmKernels
 from gnnbench.datasets import NodeDataset
 from gnnbench.graph import Graph
+from gnnbench.tune import store
 
 BF16_TOLERANCE = 2e-2
 
@@ -64,5 +65,5 @@ class Backend(base.Backend):
         )
         graph = Graph.from_edge_index(dataset.edge_index, dataset.num_nodes, layout=kernels)
         convs.warm(model, graph, dataset.x)
-        in_force, warnings = tuned.apply(graph, kernels, model) if self.config.tuned else (None, [])
+        in_force, warnings = store.apply(graph, kernels, model) if self.config.tuned else (None, [])
         return base.Prepared(graph, bindings, in_force, warnings)

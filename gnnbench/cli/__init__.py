@@ -1,0 +1,228 @@
+"""The command line: parses, calls, prints. A verb imports what it needs when it runs, so that help is quick."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from gnnbench.cli import ops, reproduce
+from gnnbench.cli.options import (
+    DEMO,
+    EXIT_CODES,
+    Config,
+    DataRoot,
+    Epochs,
+    Json,
+    Limit,
+    Markdown,
+    Out,
+    Overrides,
+    Quiet,
+    Spec,
+    finish,
+    load,
+    names,
+    show,
+    watched,
+)
+from gnnbench.errors import ConfigError, GnnbenchError
+
+
+class Verbs(TyperGroup):
+    """Turns the errors meant for the user into one sentence and an exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except GnnbenchError as error:
+            print(f"gnnbench: {error}", file=sys.stderr)
+            raise typer.Exit(error.exit_code) from None
+        except KeyboardInterrupt:
+            print("gnnbench: stopped by Ctrl-C", file=sys.stderr)
+            raise typer.Exit(130) from None
+
+
+app = typer.Typer(
+    cls=Verbs,
+    add_completion=False,
+    rich_markup_mode=None,  # boxes would double the time to the help text
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+datasets_app = typer.Typer(rich_markup_mode=None, epilog=EXIT_CODES)
+app.add_typer(datasets_app, name="datasets")
+
+
+@app.callback(invoke_without_command=True, no_args_is_help=True, epilog=EXIT_CODES)
+def root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """Train graph neural networks and compare the backends that run them, in time, memory and accuracy."""
+    if version:
+        from gnnbench import __version__
+
+        print(__version__)
+        raise typer.Exit
+
+
+@app.command(epilog=EXIT_CODES)
+def train(
+    config: Config = None,
+    overrides: Overrides = None,
+    backend: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME[:KEY=VALUE]", help="Who runs the model, such as isplib:fold_norm=false: see `doctor`."
+        ),
+    ] = "",
+    dataset: Spec = "",
+    data_root: DataRoot = None,
+    epochs: Epochs = None,
+    memory_limit: Limit = "",
+    out: Out = None,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="RUN_DIR", help="Go on with the stopped run in this folder.")
+    ] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    csv: Annotated[Path | None, typer.Option("--csv", help="Write every epoch as CSV too.")] = None,
+    markdown: Markdown = None,
+) -> None:
+    """Train one model on one graph and measure every epoch."""
+    from gnnbench import config as configs
+    from gnnbench import datasets
+    from gnnbench.report import live, tables
+    from gnnbench.report import run as report
+    from gnnbench.results import files, schema
+    from gnnbench.train import run
+
+    if resume:
+        if config or overrides or backend or dataset or epochs or memory_limit or out:
+            raise ConfigError("--resume takes the configuration from the run's own folder; give no other one")
+        stored = files.load(schema.Result, resume / "results.json")
+        loaded = configs.validate(stored.config, str(resume / "results.json"))
+    else:
+        loaded = load(config, overrides, dataset, epochs, memory_limit, backend)
+    out = resume or out or files.new_folder(f"{(config or DEMO).stem}-{loaded.backend.name}")
+    view = live.TrainView(tables.console(sys.stderr)) if watched(quiet) else None
+    with view or nullcontext():
+        result = run.run(
+            loaded, roots=datasets.roots(data_root), out=out, resume=resume is not None, on_event=view
+        )
+    if csv:
+        files.save_text(tables.to_csv(report.records(result)), csv)
+    nothing_ran = not result.samples
+    show(report.table(result, out), result.model_dump_json(indent=1), as_json, quiet or nothing_ran, markdown)
+    if result.status != "ok":
+        print(f"gnnbench: {result.reason}", file=sys.stderr)
+        raise typer.Exit(130 if result.status == "interrupted" else 1)
+
+
+@app.command(epilog=EXIT_CODES)
+def compare(
+    config: Config = None,
+    backends: Annotated[
+        str,
+        typer.Option(
+            metavar="A,B,C", help="Backends, pyg being the baseline; with options as in isplib:fold_norm=false."
+        ),
+    ] = "pyg,pyg-sparse,isplib",
+    rounds: Annotated[int, typer.Option(min=1, help="Processes per backend, interleaved.")] = 3,
+    epochs: Epochs = None,
+    overrides: Overrides = None,
+    dataset: Spec = "",
+    data_root: DataRoot = None,
+    memory_limit: Limit = "",
+    out: Out = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace another comparison in --out.")] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    csv: Annotated[Path | None, typer.Option("--csv", help="Write the table as CSV too.")] = None,
+    markdown: Markdown = None,
+) -> None:
+    """Check backends against PyG, then time them in turn."""
+    from gnnbench import compare as comparing
+    from gnnbench import datasets
+    from gnnbench.report import comparison as report
+    from gnnbench.report import live, tables
+    from gnnbench.results import files, schema
+
+    loaded = load(config, overrides, dataset, epochs, memory_limit)
+    out = out or files.new_folder(f"{(config or DEMO).stem}-compare")
+    view = live.CompareView(tables.console(sys.stderr)) if watched(quiet) else None
+    with view or nullcontext():
+        found = comparing.compare(
+            loaded,
+            names(backends),
+            rounds=rounds,
+            out=out,
+            roots=datasets.roots(data_root),
+            force=force,
+            on_event=view or (lambda _: None),
+        )
+    if csv:
+        files.save_text(tables.to_csv(report.records(found)), csv)
+    show(report.table(found, out), found.model_dump_json(indent=1), as_json, quiet, markdown)
+    finish(found, f"the same command with --out {out} goes on")
+
+
+app.command(epilog=EXIT_CODES)(ops.bench)
+app.command(epilog=EXIT_CODES)(ops.tune)
+app.command(epilog=EXIT_CODES)(reproduce.reproduce)
+
+
+@datasets_app.callback(invoke_without_command=True)
+def datasets(ctx: typer.Context, data_root: DataRoot = None, as_json: Json = False) -> None:
+    """List the datasets, or describe one."""
+    if ctx.invoked_subcommand:
+        return
+    from gnnbench import datasets
+    from gnnbench.datasets import _describe as describe
+    from gnnbench.report import datasets as report
+
+    roots = datasets.roots(data_root)
+    found = describe.offers(roots)
+    text = json.dumps([offer.model_dump(mode="json") for offer in found], indent=1)
+    show(report.listing(found, roots), text, as_json)
+
+
+@datasets_app.command(epilog=EXIT_CODES)
+def info(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Such as cora, ogbn-arxiv, synthetic:reddit:0.05, graph.mtx.")
+    ],
+    overrides: Overrides = None,
+    data_root: DataRoot = None,
+    as_json: Json = False,
+) -> None:
+    """Show size, degrees, classes, split and symmetry of one dataset."""
+    from gnnbench import datasets
+    from gnnbench.datasets import _describe as describe
+    from gnnbench.report import datasets as report
+
+    loaded = load(None, overrides, dataset=name)
+    found = describe.info(datasets.load(loaded.dataset, datasets.roots(data_root)))
+    show(report.info(found), found.model_dump_json(indent=1), as_json)
+
+
+@app.command(epilog=EXIT_CODES)
+def doctor(data_root: DataRoot = None, as_json: Json = False) -> None:
+    """Show what is installed and what is missing."""
+    from gnnbench import datasets
+    from gnnbench import doctor as examination
+    from gnnbench.report import installation as report
+
+    found = examination.examine(datasets.roots(data_root))
+    show(report.table(found), json.dumps(found, indent=1), as_json)
+
+
+def main() -> None:
+    """The console script."""
+    app(prog_name="gnnbench")

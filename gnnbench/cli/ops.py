@@ -1,0 +1,228 @@
+"""The verbs that look at single ops."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated, Literal, NoReturn
+
+import typer
+
+from gnnbench.cli.options import (
+    DataRoot,
+    Json,
+    Limit,
+    Markdown,
+    Out,
+    Overrides,
+    Plot,
+    Quiet,
+    finish,
+    load,
+    names,
+    numbers,
+    show,
+    watched,
+)
+from gnnbench.errors import ConfigError
+
+BARE = ["dataset.random_features=1", "dataset.random_labels=2"]  # where a graph has none: ops do not look at them
+
+
+def bench(
+    op: Annotated[
+        str, typer.Argument(metavar="OP", help="spmm, spmm_max, sddmm, edge_softmax, gat, gatv2 or dot.")
+    ] = "",
+    graph: Annotated[
+        str, typer.Option(metavar="SPEC", help="Such as cora, ogbn-arxiv, synthetic:reddit:0.05, graph.mtx.")
+    ] = "synthetic:reddit:0.01",
+    widths: Annotated[str, typer.Option(metavar="N,N", help="Channels of all heads together.")] = (
+        "16,32,64,128,256"
+    ),
+    heads: Annotated[str, typer.Option(metavar="N,N", help="Heads, for ops that have any.")] = "1",
+    against: Annotated[
+        str, typer.Option(metavar="A,B", help="Peers: torch-csr, torch-scatter, pyg, dgl, reference, isplib-bf16.")
+    ] = "torch-csr,torch-scatter,dgl",
+    backward: Annotated[bool, typer.Option("--backward", help="Time the gradients too.")] = False,
+    weighted: Annotated[bool, typer.Option("--weighted", help="Give edges of spmm and spmm_max values.")] = False,
+    dgl_python: Annotated[
+        str,
+        typer.Option(metavar="PATH", envvar="GNNBENCH_DGL_PYTHON", help="The Python interpreter that has DGL."),
+    ] = "",
+    threads: Annotated[int, typer.Option(min=0, help="Of all kernels; 0: as many as PyTorch chooses.")] = 0,
+    data_root: DataRoot = None,
+    memory_limit: Limit = "90%",
+    out: Out = None,
+    plot: Plot = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    csv: Annotated[Path | None, typer.Option("--csv", help="Write every row as CSV too.")] = None,
+    markdown: Markdown = None,
+    suite: Annotated[
+        str, typer.Option(metavar="NAME", help="gpu: all ops and models on one, instead of OP.")
+    ] = "",
+    graphs: Annotated[str, typer.Option(metavar="A,B", help="Of the suite only these, such as cora,reddit.")] = "",
+    ops: Annotated[str, typer.Option(metavar="A,B", help="Of the suite only these: gat,train-gat.")] = "",
+    budget: Annotated[float, typer.Option(min=0, help="Seconds after which the suite leaves the rest.")] = 420,
+    scale: Annotated[str, typer.Option(help="Of the suite's graphs: full, or tiny as without a GPU.")] = "",
+) -> None:
+    """Time ops against their peers and this machine."""
+    if suite or not op:
+        if op or suite != "gpu":
+            raise ConfigError("give either an OP such as spmm, or --suite gpu")
+        _suite(names(graphs), names(ops), budget, scale, data_root, out, as_json, quiet, csv, markdown)
+    import torch
+
+    from gnnbench import bench as benchmark
+    from gnnbench import datasets
+    from gnnbench.measure import clock
+    from gnnbench.report import bench as report
+    from gnnbench.report import live, plots, tables
+    from gnnbench.results import files
+
+    grid = benchmark.Grid(op, numbers(widths), numbers(heads), names(against), backward, weighted)
+    if plot:
+        plots.check(plot)
+    roots = datasets.roots(data_root)
+    if threads:
+        torch.set_num_threads(threads)
+    dataset = datasets.load(load(None, BARE, graph).dataset, roots)
+    out = out or files.new_folder(f"{op}-bench")
+    view = live.BenchView(tables.console(sys.stderr)) if watched(quiet) else None
+    with view or nullcontext():
+        found = benchmark.bench(
+            grid,
+            dataset,
+            out=out,
+            cache=roots.cache,
+            now=clock.cpu,
+            dgl_python=dgl_python,
+            memory_limit=memory_limit,
+            on_event=view or (lambda *_: None),
+        )
+    if csv:
+        files.save_text(tables.to_csv(report.records(found)), csv)
+    if plot:
+        plots.save(report.panels(found), report.title(found), plot)
+    show(report.table(found, out), found.model_dump_json(indent=1), as_json, quiet, markdown)
+    finish(found, f"what was measured is in {out}")
+
+
+def _suite(
+    graphs: list[str],
+    ops: list[str],
+    budget_s: float,
+    scale: str,
+    data_root: Path | None,
+    out: Path | None,
+    as_json: bool,
+    quiet: bool,
+    csv: Path | None,
+    markdown: Path | None,
+) -> NoReturn:
+    """Run the suite, without a GPU in Triton's interpreter."""
+    import torch
+
+    if scale not in ("", "full", "tiny"):
+        raise ConfigError(f"--scale {scale}: must be full or tiny")
+    if not torch.cuda.is_available():
+        os.environ["TRITON_INTERPRET"] = "1"  # before kernels are defined
+    from gnnbench import datasets
+    from gnnbench.backends.cuda import CudaKernels
+    from gnnbench.bench import suites
+    from gnnbench.measure import clock
+    from gnnbench.report import live, tables
+    from gnnbench.report import suite as report
+    from gnnbench.results import files
+
+    device = torch.device(CudaKernels.device_type)
+    size: Literal["full", "tiny"] = "tiny" if (scale or device.type) in ("tiny", "cpu") else "full"
+    out = out or files.new_folder("gpu-suite")
+    view = live.SuiteView(tables.console(sys.stderr)) if watched(quiet) else None
+    with view or nullcontext():
+        found = suites.run(
+            suites.cells(graphs, ops, size),
+            scale=size,
+            out=out,
+            roots=datasets.roots(data_root),
+            now=clock.cpu,
+            instants=clock.instants(device),
+            budget_s=budget_s,
+            on_event=view or (lambda *_: None),
+        )
+    if csv:
+        files.save_text(tables.to_csv(report.records(found)), csv)
+    show(report.table(found, out), found.model_dump_json(indent=1), as_json, quiet, markdown)
+    finish(found, f"the same command with --out {out} goes on")
+
+
+def tune(
+    target: Annotated[
+        str,
+        typer.Argument(metavar="TARGET", help="A graph such as cora or graph.mtx, or the YAML file of a run."),
+    ] = "",
+    widths: Annotated[str, typer.Option(metavar="N,N", help="Widths; those of a run come from its model.")] = "",
+    ops: Annotated[
+        str, typer.Option(metavar="A,B", help="Such as spmm,gat_attention_backward; those of a run likewise.")
+    ] = "",
+    heads: Annotated[str, typer.Option(metavar="N,N", help="Heads, for ops that have any.")] = "1",
+    overrides: Overrides = None,
+    backend: Annotated[str, typer.Option(metavar="NAME", help="isplib, or cuda where there is a GPU.")] = "isplib",
+    clear: Annotated[bool, typer.Option("--clear", help="Forget everything that was ever tuned.")] = False,
+    threads: Annotated[int, typer.Option(min=0, help="Of all kernels; 0: as many as PyTorch chooses.")] = 0,
+    data_root: DataRoot = None,
+    plot: Plot = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    markdown: Markdown = None,
+) -> None:
+    """Find how the kernels run fastest on a graph."""
+    import torch
+
+    from gnnbench import datasets, units
+    from gnnbench import tune as tuning
+    from gnnbench.graph import Graph
+    from gnnbench.measure import clock
+    from gnnbench.report import live, plots, tables
+    from gnnbench.report import tune as report
+    from gnnbench.tune import store
+
+    roots = datasets.roots(data_root)
+    if clear:
+        print(f"removed {units.counted(store.clear(roots.cache), 'file')} of tuned choices from {roots.cache}")
+        if not target:
+            return
+    if not target:
+        raise ConfigError("give a graph such as cora, the YAML file of a run, or --clear")
+    if plot:
+        plots.check(plot)
+    is_run = target.endswith((".yaml", ".yml"))
+    config = load(Path(target), overrides) if is_run else load(None, [*BARE, *(overrides or [])], target)
+    if threads or config.measure.threads:
+        torch.set_num_threads(threads or config.measure.threads)
+    kind, device = tuning.kernels_of(backend)
+    dataset = datasets.load(config.dataset, roots)
+    kernels = kind()
+    graph = Graph.from_edge_index(dataset.edge_index.to(device), dataset.num_nodes, layout=kernels)
+    if is_run and not (widths or ops):
+        wanted = tuning.requests_of(config, dataset, kind, device)
+    else:
+        asked = names(ops) or tuning.AGGREGATIONS
+        wanted = tuning.requests(graph, asked, numbers(widths or "16,32,64,128,256"), numbers(heads))
+    view = live.TuneView(tables.console(sys.stderr)) if watched(quiet) else None
+    with view or nullcontext():
+        found = tuning.tune(
+            graph,
+            dataset.name,
+            wanted,
+            now=clock.of(device),
+            kernels=kernels,
+            on_event=view or (lambda *_: None),
+        )
+    found = tuning.keep(found, roots.cache, graph)
+    if plot:
+        plots.save(report.panels(found), report.title(found), plot)
+    where = store.path(roots.cache, graph)
+    show(report.table(found, where), found.model_dump_json(indent=1), as_json, quiet, markdown)

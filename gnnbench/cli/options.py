@@ -1,0 +1,118 @@
+"""Options that several verbs share, and what verbs do with them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Protocol
+
+import typer
+
+from gnnbench.errors import ConfigError
+
+if TYPE_CHECKING:
+    from gnnbench.config import RunConfig
+    from gnnbench.report.tables import Table
+
+
+class Finished(Protocol):
+    """A record of what a verb measured."""
+
+    status: Any
+
+    @property
+    def exit_code(self) -> int: ...
+
+
+EXIT_CODES = (
+    "Exit codes: 0 success, 1 a run failed, 2 bad input, 3 parity red (a backend computed something else), "
+    "130 stopped by Ctrl-C."
+)
+DEMO = Path(__file__).with_name("demo.yaml")
+
+Config = Annotated[
+    Path | None,
+    typer.Argument(metavar="CONFIG", help="YAML file of one run; without it, a small built-in synthetic graph."),
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a key of the configuration; repeatable."),
+]
+Spec = Annotated[
+    str,
+    typer.Option("--dataset", metavar="SPEC", help="Such as cora, ogbn-arxiv, synthetic:reddit:0.05, graph.mtx."),
+]
+DataRoot = Annotated[
+    Path | None, typer.Option(help="Where datasets are: else $GNNBENCH_DATA, else the user's cache folder.")
+]
+Limit = Annotated[
+    str,
+    typer.Option(
+        "--memory-limit", metavar="SIZE", help="Such as 16GiB or 80%; beyond it a run stops as out of memory."
+    ),
+]
+Epochs = Annotated[int | None, typer.Option(help="Epochs, instead of the configuration's.")]
+Out = Annotated[Path | None, typer.Option(help="Folder for what is written; without it a new one in runs/.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result, and it alone, as JSON on standard output.")]
+Plot = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it too, as .png, .svg or .pdf.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print neither progress nor tables.")]
+Markdown = Annotated[Path | None, typer.Option("--markdown", help="Write the table as Markdown too.")]
+
+
+def load(
+    path: Path | None,
+    overrides: list[str] | None,
+    dataset: str = "",
+    epochs: int | None = None,
+    memory_limit: str = "",
+    backend: str = "",
+) -> RunConfig[Any, Any]:
+    from gnnbench import config, datasets
+
+    options = {"train.epochs": epochs, "measure.memory_limit": memory_limit or None}
+    short = [f"{key}={json.dumps(value)}" for key, value in options.items() if value is not None]
+    section = datasets.parse(dataset) if dataset else None
+    return config.load(path or DEMO, [*(overrides or []), *short], dataset=section, backend=backend or None)
+
+
+def names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def numbers(text: str) -> list[int]:
+    try:
+        return [int(number) for number in names(text)]
+    except ValueError:
+        raise ConfigError(f"{text!r} is not a list of numbers such as 16,32,64") from None
+
+
+def watched(quiet: bool) -> bool:
+    return sys.stderr.isatty() and not quiet
+
+
+def show(
+    found: Table | Sequence[Table], text: str, as_json: bool, quiet: bool = False, markdown: Path | None = None
+) -> None:
+    """Print `text` or draw the tables."""
+    from gnnbench.report import tables
+    from gnnbench.results import files
+
+    drawn = found if isinstance(found, Sequence) else [found]
+    if markdown:
+        files.save_text("\n".join(map(tables.markdown, drawn)), markdown)
+    if as_json:
+        print(text)
+    elif not quiet:
+        for place, table in enumerate(drawn):
+            print("\n" * bool(place), end="")
+            tables.show(table, tables.console(sys.stdout))
+
+
+def finish(found: Finished, kept: str) -> NoReturn:
+    """End a verb with the exit code of what it found; `kept` says where Ctrl-C has left the user."""
+    if found.status == "interrupted":
+        print(f"gnnbench: stopped by Ctrl-C; {kept}", file=sys.stderr)
+        raise typer.Exit(130)
+    raise typer.Exit(found.exit_code)

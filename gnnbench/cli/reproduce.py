@@ -1,0 +1,59 @@
+"""The verb that reproduces papers."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gnnbench.cli.options import DataRoot, Json, Limit, Markdown, Out, Quiet, finish, show, watched
+
+
+def reproduce(
+    paper: Annotated[str, typer.Argument(metavar="PAPER", help="isplib or io-aware.")],
+    scale: Annotated[
+        str,
+        typer.Option(
+            metavar="demo|small|paper",
+            help="Built-in synthetic graphs in minutes, real graphs at the data root, or the paper's own.",
+        ),
+    ] = "demo",
+    dgl_python: Annotated[
+        str,
+        typer.Option(metavar="PATH", envvar="GNNBENCH_DGL_PYTHON", help="The Python interpreter that has DGL."),
+    ] = "",
+    data_root: DataRoot = None,
+    memory_limit: Limit = "90%",
+    out: Out = None,
+    force: Annotated[bool, typer.Option("--force", help="Run cells again that are finished in --out.")] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    csv: Annotated[Path | None, typer.Option("--csv", help="Write every measurement as CSV too.")] = None,
+    markdown: Markdown = None,
+) -> None:
+    """Measure what a paper claims, its own way and fairly."""
+    from gnnbench import datasets
+    from gnnbench import reproduce as reproducing
+    from gnnbench.report import live, plots, tables
+    from gnnbench.report import reproduce as report
+    from gnnbench.results import files
+
+    roots = datasets.roots(data_root)
+    context = reproducing.Context(
+        raw=roots.raw, cache=roots.cache, dgl_python=dgl_python, memory_limit=memory_limit
+    )
+    out = out or files.new_folder(f"{paper}-{scale}")
+    view = live.ReproduceView(tables.console(sys.stderr)) if watched(quiet) else None
+    with view or nullcontext():
+        found = reproducing.reproduce(
+            paper, scale, out=out, context=context, force=force, on_event=view or (lambda _: None)
+        )
+    if csv:
+        files.save_text(tables.to_csv(report.records(found)), csv)
+    for name, panels in report.pictures(found).items():
+        plots.save(panels, report.title(found), *(out / f"{name}{suffix}" for suffix in (".png", ".svg")))
+    show(report.tables(found, out), found.model_dump_json(indent=1), as_json, quiet, markdown)
+    finish(found, f"the same command with --out {out} goes on")

@@ -1,0 +1,279 @@
+"""Graph: in-edges in compressed rows (row = destination), checked once, with everything derived from it cached."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+from gnnbench.errors import GraphError
+from gnnbench.graph.handles import Handled
+
+MAX_INT32 = 2**31 - 1
+T = TypeVar("T")
+
+
+class Compressed(NamedTuple):
+    """Edges sorted by row, then column; `perm[i]` is where edge `i` stood before the sort."""
+
+    rowptr: Tensor  # [N + 1] int64
+    col: Tensor  # [E] int32
+    perm: Tensor  # [E] int32
+
+
+class Layout(Handled):
+    """How edges are sorted: plain torch here, overridden by backends that are faster at it."""
+
+    def plan(self, graph: Graph) -> None:
+        """Keep in `graph.plans` what kernels want of a graph before their first call; nothing here."""
+
+    def csr(self, row: Tensor, col: Tensor, num_rows: int, num_cols: int) -> Compressed:
+        """Sort COO edges [E] (int64, within range) by row, then column; equal edges keep their order."""
+        perm = torch.argsort(row * num_cols + col, stable=True)
+        rowptr = torch.zeros(num_rows + 1, dtype=torch.int64, device=row.device)
+        torch.cumsum(torch.bincount(row, minlength=num_rows), 0, out=rowptr[1:])
+        return Compressed(rowptr, col[perm].int(), perm.int())
+
+    def transpose(self, rowptr: Tensor, col: Tensor, num_cols: int) -> Compressed:
+        """The rows of the transposed matrix; equal edges keep their order."""
+        return self.csr(col.long(), rows_of(rowptr, col.numel()), num_cols, rowptr.numel() - 1)
+
+    def is_symmetric(self, rowptr: Tensor, col: Tensor) -> bool:
+        """Whether a square matrix has the same rows as its transpose."""
+        transposed = self.transpose(rowptr, col, rowptr.numel() - 1)
+        return torch.equal(transposed.rowptr, rowptr) and torch.equal(transposed.col, col)
+
+    def with_self_loops(self, rowptr: Tensor, col: Tensor, num_cols: int) -> tuple[Tensor, Tensor]:
+        """`rowptr` and `col` of a matrix with exactly one entry at every place of its diagonal."""
+        num_rows = rowptr.numel() - 1
+        row, loops = rows_of(rowptr, col.numel()), torch.arange(min(num_rows, num_cols), device=col.device)
+        inner = col != row
+        rows, cols = torch.cat([row[inner], loops]), torch.cat([col[inner].long(), loops])
+        return self.csr(rows, cols, num_rows, num_cols)[:2]
+
+
+def rows_of(rowptr: Tensor, num_edges: int) -> Tensor:
+    """The row of every edge, [E] int64."""
+    rows = torch.arange(rowptr.numel() - 1, device=rowptr.device)
+    return torch.repeat_interleave(rows, rowptr.diff(), output_size=num_edges)
+
+
+class kept(cached_property[T]):
+    """A cached property whose tensors can be trained with, even if first asked for in inference mode."""
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        super().__init__(torch.inference_mode(False)(compute))
+
+
+class Graph(Handled):
+    """A directed, possibly rectangular graph whose rows are destinations and columns are sources.
+
+    Build one with `Graph.from_edge_index` or `Graph.from_csr`, which check the indices once; kernels then
+    trust them. Tensors of a Graph must not be changed: `check_unchanged` notices edits.
+
+    Attributes:
+        rowptr: [N + 1] int64, non-decreasing; row i holds the edges `rowptr[i]:rowptr[i + 1]`.
+        col: [E] int32, ascending within a row; duplicates are distinct edges.
+        num_cols: number of source nodes (equal to `num_rows` for an ordinary graph).
+        edge_id: [E] int32, the position of each edge in the `edge_index` it came from, or None where
+            the graph was given as rows.
+        plans: per-graph precomputation of backends, by their own keys.
+    """
+
+    def __init__(
+        self,
+        rowptr: Tensor,
+        col: Tensor,
+        num_cols: int,
+        edge_id: Tensor | None = None,
+        layout: Layout | None = None,
+    ) -> None:
+        self.rowptr = rowptr
+        self.col = col
+        self.num_cols = num_cols
+        self.edge_id = edge_id
+        self.layout = layout or Layout()
+        self.plans: dict[Any, Any] = {}
+        self._checked = (rowptr, col, num_cols, rowptr._version, col._version)
+
+    @classmethod
+    @torch.inference_mode(False)
+    def from_edge_index(
+        cls,
+        edge_index: Tensor,
+        num_rows: int,
+        num_cols: int | None = None,
+        layout: Layout | None = None,
+    ) -> Graph:
+        """Sort `edge_index` [2, E] (source, destination; any integer type) by destination.
+
+        Raises:
+            GraphError: wrong shape or type, an index out of range, or more than 2^31 - 1 edges or nodes.
+        """
+        num_cols = num_rows if num_cols is None else num_cols
+        if edge_index.dim() != 2 or edge_index.size(0) != 2:
+            raise GraphError(f"edge_index has shape {list(edge_index.shape)}, but must be [2, E]")
+        if edge_index.is_floating_point() or edge_index.dtype == torch.bool:
+            raise GraphError(f"edge_index has type {edge_index.dtype}, but must hold integers")
+        _check_size(num_rows, num_cols, edge_index.size(1))
+        src, dst = edge_index.long().contiguous()
+        _check_range("source", src, num_cols)
+        _check_range("destination", dst, num_rows)
+        layout = layout or Layout()
+        rowptr, col, edge_id = layout.csr(dst, src, num_rows, num_cols)
+        return cls(rowptr, col, num_cols, edge_id, layout)
+
+    @classmethod
+    @torch.inference_mode(False)
+    def from_csr(
+        cls, rowptr: Tensor, col: Tensor, num_cols: int | None = None, layout: Layout | None = None
+    ) -> Graph:
+        """Take rows that are already sorted: `rowptr` [N + 1], `col` [E] ascending within each row.
+
+        Raises:
+            GraphError: `rowptr` not running from 0 to E without falling, or `col` out of range or unsorted.
+        """
+        if rowptr.dim() != 1 or col.dim() != 1 or not rowptr.numel():
+            raise GraphError("rowptr and col must be vectors, rowptr with one entry more than there are rows")
+        num_rows = rowptr.numel() - 1
+        num_cols = num_rows if num_cols is None else num_cols
+        _check_size(num_rows, num_cols, col.numel())
+        rowptr = rowptr.long().contiguous()
+        if rowptr[0] != 0 or rowptr[-1] != col.numel() or bool((rowptr.diff() < 0).any()):
+            raise GraphError(f"rowptr must rise from 0 to the number of edges, {col.numel()}, and never fall")
+        _check_range("col", col, num_cols)
+        col = col.int().contiguous()
+        falls = col.diff() < 0
+        row_starts = rowptr[1:-1][(rowptr[1:-1] > 0) & (rowptr[1:-1] < col.numel())]
+        falls[row_starts - 1] = False
+        if bool(falls.any()):
+            raise GraphError(f"col must ascend within each row, but falls after edge {int(falls.nonzero()[0])}")
+        return cls(rowptr, col, num_cols, None, layout)
+
+    @property
+    def num_rows(self) -> int:
+        return self.rowptr.numel() - 1
+
+    @property
+    def num_edges(self) -> int:
+        return self.col.numel()
+
+    @property
+    def device(self) -> torch.device:
+        return self.col.device
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the graph's tensors and of all that was derived from them and kept, in bytes."""
+        return sum({id(tensor): tensor.nbytes for tensor in _tensors(vars(self), {id(self)})}.values())
+
+    def __repr__(self) -> str:
+        return f"Graph({self.num_rows} x {self.num_cols}, {self.num_edges} edges, {self.device})"
+
+    @kept
+    def degree(self) -> Tensor:
+        """In-edges of each destination, [N] int64."""
+        return self.rowptr.diff()
+
+    @kept
+    def row(self) -> Tensor:
+        """Destination of every edge, [E] int64; only the plain-torch kernels need it."""
+        return rows_of(self.rowptr, self.num_edges)
+
+    @kept
+    def is_symmetric(self) -> bool:
+        """Whether every edge has its reverse, so that the transpose is this graph itself."""
+        return self.num_rows == self.num_cols and self.layout.is_symmetric(self.rowptr, self.col)
+
+    @kept
+    def _transposed(self) -> Compressed:
+        return self.layout.transpose(self.rowptr, self.col, self.num_cols)
+
+    @kept
+    def transpose(self) -> Graph:
+        """The reversed graph; a symmetric one shares this graph's tensors and plans."""
+        if self.is_symmetric:
+            return self
+        return Graph(self._transposed.rowptr, self._transposed.col, self.num_rows, None, self.layout)
+
+    @kept
+    def perm(self) -> Tensor:
+        """[E] int32: edge i of the transpose is edge `perm[i]` here."""
+        if self.is_symmetric:  # not through `_transposed`, which would keep a second copy of rowptr and col
+            return self.layout.transpose(self.rowptr, self.col, self.num_cols).perm
+        return self._transposed.perm
+
+    @kept
+    def with_self_loops(self) -> Graph:
+        """The same graph with exactly one self-loop per node that is both source and destination, as in PyG.
+
+        Equals `add_remaining_self_loops` without edge weights: existing loops, repeated ones too, become one.
+        """
+        looped = self.layout.with_self_loops(self.rowptr, self.col, self.num_cols)
+        return Graph(*looped, self.num_cols, None, self.layout)
+
+    @kept
+    def looped_edge_id(self) -> Tensor:
+        """[E'] int64: each edge of `with_self_loops` by its place in `edge_index`, loops by num_edges + node."""
+        looped, inner = self.with_self_loops, self.col != self.row
+        edge_id = torch.arange(self.num_edges, device=self.device) if self.edge_id is None else self.edge_id.long()
+        found = self.num_edges + looped.row
+        found[looped.col != looped.row] = edge_id[inner]
+        return found
+
+    @kept
+    def edge_place(self) -> Tensor | None:
+        """[E] int32: where each edge of `edge_index` stands here, the inverse of `edge_id`."""
+        return None if self.edge_id is None else _inverse(self.edge_id)
+
+    @kept
+    def looped_edge_place(self) -> Tensor:
+        """[E'] int64: where in `with_self_loops` are the edges in the order of PyG, which puts loops last."""
+        return self.looped_edge_id.argsort()
+
+    @kept
+    def gcn_scale(self) -> Tensor:
+        """[N] float64: degree^-1/2, zero for an isolated node (Kipf & Welling 2017, equation 2)."""
+        scale = self.degree.double().pow(-0.5)
+        return scale.masked_fill_(scale == torch.inf, 0.0)
+
+    def check_unchanged(self) -> None:
+        """Raise GraphError if `rowptr`, `col` or `num_cols` are not what was checked when the graph was made."""
+        rowptr, col, num_cols, *versions = self._checked
+        if self.rowptr is not rowptr or self.col is not col or self.num_cols != num_cols:
+            raise GraphError("the Graph's rowptr, col or num_cols was replaced; build a new Graph instead")
+        if [rowptr._version, col._version] != versions:
+            raise GraphError("the Graph's rowptr or col was edited in place; build a new Graph instead")
+
+
+def _inverse(order: Tensor) -> Tensor:
+    inverse = torch.empty_like(order)
+    inverse[order.long()] = torch.arange(order.numel(), dtype=order.dtype, device=order.device)
+    return inverse
+
+
+def _check_size(num_rows: int, num_cols: int, num_edges: int) -> None:
+    for what, count in (("rows", num_rows), ("columns", num_cols), ("edges", num_edges)):
+        if not 0 <= count <= MAX_INT32:
+            raise GraphError(f"a graph of {count} {what} is outside the range of 0 to {MAX_INT32}")
+
+
+def _check_range(what: str, index: Tensor, size: int) -> None:
+    if index.numel() and (int(index.min()) < 0 or int(index.max()) >= size):
+        wrong = index[(index < 0) | (index >= size)][0]
+        raise GraphError(f"{what} index {int(wrong)} is outside the range of 0 to {size - 1}")
+
+
+def _tensors(value: Any, met: set[int]) -> Iterator[Tensor]:
+    """Every tensor that `value` holds, through containers and other Graphs."""
+    if isinstance(value, Tensor):
+        yield value
+    elif id(value) not in met:
+        met.add(id(value))
+        inner = vars(value) if isinstance(value, Graph) else value
+        if isinstance(inner, (dict, tuple, list)):
+            for item in inner.values() if isinstance(inner, dict) else inner:
+                yield from _tensors(item, met)

@@ -1,0 +1,67 @@
+"""Doubts about a measurement: each is one sentence with its evidence and a remedy; pure functions of a Result."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+
+from gnnbench import stats
+from gnnbench.results.schema import Result, rounds
+
+BUSY_CORES = 0.25  # of other programs, above which they take time from a run that uses every core
+SPREAD = 0.1  # median absolute deviation over median
+
+
+def warnings(result: Result) -> list[str]:
+    """Everything that makes the times of `result` doubtful."""
+    return [*_threads(result), *_other_programs(result), *_still_falling(result), *_spread(result)]
+
+
+def _threads(result: Result) -> Iterator[str]:
+    threads = result.environment.get("threads") or {}
+    cores = (result.environment.get("cpu") or {}).get("usable_cores")
+    count = threads.get("torch")
+    if count and cores and count > cores:
+        yield (
+            f"{count} threads share {cores} processor cores, so they wait for each other: "
+            f"set measure.threads to {cores} or less"
+        )
+    runtimes = threads.get("openmp") or []
+    if len(runtimes) > 1:
+        yield (
+            f"{len(runtimes)} OpenMP runtimes are loaded ({', '.join(runtimes)}), and their threads compete: "
+            "install packages built with the same one, or set measure.threads to half of the cores"
+        )
+
+
+def _other_programs(result: Result) -> Iterator[str]:
+    busy = result.environment.get("other_programs_busy_cores")
+    cores = (result.environment.get("cpu") or {}).get("logical_cores")
+    threads = (result.environment.get("threads") or {}).get("torch")
+    if busy and cores and threads and busy > BUSY_CORES and busy + threads > cores:
+        yield (
+            f"other programs kept {busy:.1f} of {cores} processor cores busy during this run, which used "
+            f"{threads} threads: close them, or set measure.threads lower"
+        )
+
+
+def _still_falling(result: Result) -> Iterator[str]:
+    falling = [times for times in rounds(result.samples, "epoch") if stats.falling(times)]
+    if falling:
+        times = falling[0]
+        quarter = len(times) // 4
+        first, last = statistics.median(times[:quarter]), statistics.median(times[-quarter:])
+        settled = next(i for i, seconds in enumerate(times) if seconds <= 1.05 * last)
+        warmup = result.config["measure"]["warmup"]
+        yield (
+            f"epochs still got faster after the warm-up, from {first:.3g} s to {last:.3g} s: "
+            f"set measure.warmup to {warmup + max(settled, quarter)} (now {warmup})"
+        )
+
+
+def _spread(result: Result) -> Iterator[str]:
+    if result.epoch_s and result.epoch_s.mad > SPREAD * result.epoch_s.median:
+        yield (
+            f"epoch times spread by {result.epoch_s.mad / result.epoch_s.median:.0%} of their median "
+            f"({result.epoch_s.count} epochs): close other programs, or raise train.epochs"
+        )

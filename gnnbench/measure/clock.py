@@ -1,0 +1,128 @@
+"""The only module that reads a clock: seconds of every phase, peak memory of every epoch, warm-up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import psutil
+import torch
+
+from gnnbench.measure import memory
+from gnnbench.results.schema import Sample
+
+T = TypeVar("T")
+PHASES = ("forward", "backward", "optimizer")
+
+
+cpu_clock: Callable[[], float] = time.perf_counter  # monotonic seconds
+
+
+def clock(device: torch.device) -> Callable[[], float]:
+    """Monotonic seconds, read after all work queued on `device` is done."""
+
+    def synchronised() -> float:
+        torch.cuda.synchronize(device)
+        return time.perf_counter()
+
+    return synchronised if device.type == "cuda" else cpu_clock
+
+
+@dataclass(frozen=True)
+class Instant:
+    """A place in the work of a CUDA stream; `later - earlier` waits for it, and is in seconds."""
+
+    event: torch.cuda.Event
+
+    def __sub__(self, earlier: Instant) -> float:
+        self.event.synchronize()
+        return earlier.event.elapsed_time(self.event) / 1e3
+
+
+def instants(device: torch.device) -> Callable[[], Any]:
+    """The finest clock of `device`: differences of readings are seconds, on CUDA between events of the stream."""
+
+    def now() -> Instant:
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(device))
+        return Instant(event)
+
+    return now if device.type == "cuda" else cpu_clock
+
+
+class Recorder:
+    """Turns epochs into samples.
+
+    Use: `begin` before the first epoch of a repeat, then around each epoch `with recorder.epoch()`,
+    with `recorder.phase(name)` around its parts, then `sample`. Nothing but the epoch itself lies
+    between its two clock readings: memory is read outside of them.
+    """
+
+    def __init__(self, warmup: int, now: Callable[[], float], meter: memory.Meter) -> None:
+        self.now = now
+        self.meter = meter
+        self._warmup = warmup
+        self._cold_epochs = 0
+        self._seconds: dict[str, float | None] = {}
+        self._peak_bytes = 0
+
+    def begin(self, epochs: int, odd: int = 0) -> None:
+        """Call the first epochs of the `epochs` to come warm-up, `odd` at least, but never all of them."""
+        self._cold_epochs = min(max(self._warmup, odd), epochs - 1)
+
+    @contextmanager
+    def epoch(self) -> Iterator[None]:
+        """Time one epoch and take its peak memory."""
+        self._seconds = dict.fromkeys(PHASES)
+        self.meter.reset()
+        with self.phase("epoch"):
+            yield
+        self._peak_bytes = self.meter.peak()
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Add the time of this block to a phase of the current epoch."""
+        start = self.now()
+        yield
+        self._seconds[name] = (self._seconds.get(name) or 0.0) + self.now() - start
+
+    def sample(self, repeat: int, epoch: int, loss: float, held_bytes: int = 0) -> Sample:
+        """The epoch that was just recorded; `held_bytes` of its memory escaped the meter."""
+        warmup = self._cold_epochs > 0
+        self._cold_epochs -= warmup
+        return Sample(
+            repeat=repeat,
+            epoch=epoch,
+            warmup=warmup,
+            peak_memory_bytes=self._peak_bytes + held_bytes,
+            loss=loss,
+            **{f"{name}_s": seconds for name, seconds in self._seconds.items()},
+        )
+
+    def time(self, work: Callable[[], T]) -> tuple[T, float]:
+        """What `work` returns, and the seconds it took."""
+        start = self.now()
+        done = work()
+        return done, self.now() - start
+
+
+class OtherPrograms:
+    """How many processor cores everything but this process kept busy since this object was made."""
+
+    def __init__(self) -> None:
+        self._start = self._read()
+
+    def busy_cores(self) -> float:
+        """Mean over the time since the start."""
+        elapsed, busy, own = (now - then for now, then in zip(self._read(), self._start, strict=True))
+        return max(0.0, busy - own) / elapsed if elapsed > 0 else 0.0
+
+    @staticmethod
+    def _read() -> tuple[float, float, float]:
+        machine, own = psutil.cpu_times(), psutil.Process().cpu_times()
+        idle = machine.idle + getattr(machine, "iowait", 0.0)
+        guest = getattr(machine, "guest", 0.0) + getattr(machine, "guest_nice", 0.0)  # counted in user, nice
+        return time.perf_counter(), sum(machine) - guest - idle, own.user + own.system

@@ -1,0 +1,214 @@
+"""The two-line drop-in: unmodified PyG programs run on our kernels wherever those are exact."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch_geometric.nn
+from torch.nn import Module
+
+from gnnbench import backends, convs
+from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
+from gnnbench.patch import forward, functions
+from gnnbench.patch.status import TALLY, Status
+
+M = TypeVar("M", bound=Module)
+AUTO = {"cpu": "isplib", "cuda": "cuda"}  # the backend for tensors on each type of device
+
+
+@dataclass(frozen=True, eq=False)
+class _Setting:
+    """What is patched, and how; `names` is empty where PyG is to run untouched."""
+
+    names: frozenset[str]
+    engine: forward.Engine | None = None
+
+
+_lock = threading.RLock()
+_untouched = _Setting(frozenset())
+_base = _untouched  # of `patch_pyg`
+_nested: list[_Setting] = []  # of the contexts entered, the innermost last
+_current = _untouched
+_engines: dict[tuple[str, bool], forward.Engine] = {}  # by backend and strictness
+
+
+def patch_pyg(backend: str = "auto", convs: Sequence[str] | None = None, strict: bool = False) -> None:
+    """Run the convs of all PyG models of this process on our kernels, until `unpatch_pyg()`.
+
+    So do calls of `torch_geometric.utils.softmax` and `spmm`, by whatever module holds them under these names.
+
+    What cannot be computed exactly runs PyG's own code; `patch_status()` says what and why. Called again, the last
+    call's arguments hold.
+
+    Args:
+        backend: "auto" (by the device of the tensors), "isplib", or another name with kernels.
+        convs: names of PyG's classes and functions, such as ["GCNConv", "softmax"]; None for all.
+        strict: run whatever is exact on our kernels, even where PyG is faster, and raise UnsupportedOp instead of
+            running PyG's own code.
+
+    Raises:
+        ConfigError: an unknown backend or conv.
+        BackendUnavailable: this machine cannot run it.
+    """
+    _enter(_setting(backend, convs, strict), base=True)
+
+
+def unpatch_pyg() -> None:
+    """Undo `patch_pyg()` and forget all Graphs; contexts that were entered stay in force until they end."""
+    _enter(_untouched, base=True)
+    for engine in _engines.values():
+        engine.clear()
+
+
+@contextmanager
+def patched(backend: str = "auto", convs: Sequence[str] | None = None, strict: bool = False) -> Iterator[None]:
+    """`patch_pyg` for the length of a `with`; for all threads, as classes are shared. May be nested."""
+    with _within(_setting(backend, convs, strict)):
+        yield
+
+
+@contextmanager
+def unpatched() -> Iterator[None]:
+    """PyG untouched for the length of a `with`."""
+    with _within(_untouched):
+        yield
+
+
+def accelerated(
+    function: Callable[..., Any] | None = None,
+    *,
+    backend: str = "auto",
+    convs: Sequence[str] | None = None,
+    strict: bool = False,
+) -> Callable[..., Any]:
+    """Decorator, with or without arguments: the function runs under `patched`."""
+    options: dict[str, Any] = {"backend": backend, "convs": convs, "strict": strict}
+    if function is None:
+        return functools.partial(accelerated, **options)
+    target = function
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with patched(**options):
+            return target(*args, **kwargs)
+
+    return run
+
+
+def accelerate(model: M, backend: str = "auto", convs: Sequence[str] | None = None, strict: bool = False) -> M:
+    """Run the convs of one model on our kernels; the model itself, whose copies and pickles stay so.
+
+    Raises:
+        ConfigError, BackendUnavailable: as `patch_pyg`.
+        UnsupportedOp: a conv overrides `forward`, with `strict`.
+    """
+    setting = _setting(backend, convs, strict)
+    assert setting.engine is not None
+    forward.bind(model, setting.engine, setting.names)
+    return model
+
+
+def patch_status() -> Status:
+    """What is patched, what ran accelerated, what PyG ran itself and why, and the memory of Graphs."""
+    ran, declined = TALLY.counts()
+    graphs = [cache for engine in [*_engines.values()] for _, cache in engine.by_device.values()]
+    return Status(
+        patched=tuple(sorted(_current.names)),
+        accelerated=ran,
+        declined=declined,
+        graphs=sum(map(len, graphs)),
+        graph_bytes=sum(cache.nbytes for cache in graphs),
+        graph_limit_bytes=forward.MAX_GRAPH_BYTES,
+        graphs_found=sum(cache.found for cache in graphs),
+        graphs_built=sum(cache.built for cache in graphs),
+    )
+
+
+def _setting(backend: str, names: Sequence[str] | None, strict: bool) -> _Setting:
+    known = _targets()
+    for name in names or ():
+        if name not in known:
+            raise ConfigError(f"unknown conv {name!r}{did_you_mean(name, known)}")
+    with _lock:
+        if (backend, strict) not in _engines:
+            _engines[backend, strict] = _engine(backend, strict)
+    return _Setting(frozenset(known if names is None else names), _engines[backend, strict])
+
+
+def _engine(backend: str, strict: bool) -> forward.Engine:
+    if backend != "auto":
+        kind = backends.backend_type(backend)
+        if reasons := kind.unavailable():
+            raise BackendUnavailable(f"backend {backend!r} is unavailable: {'; '.join(reasons)}")
+        if kind.kernels is None:
+            raise ConfigError(
+                f"backend {backend!r} runs PyG's own code; patch_pyg takes 'auto' or one with kernels"
+            )
+        return forward.Engine([kind.kernels()], strict=strict)
+    found, missing = [], {}
+    for device, name in AUTO.items():
+        kind = backends.backend_type(name)
+        if reasons := kind.unavailable():
+            missing[device] = f"backend {name!r} is unavailable: {'; '.join(reasons)}"
+        elif kind.kernels is None or kind.kernels.device_type != device:
+            missing[device] = f"backend {name!r} does not run on {device}"
+        else:
+            found.append(kind.kernels())
+    return forward.Engine(found, missing, strict)
+
+
+@contextmanager
+def _within(setting: _Setting) -> Iterator[None]:
+    _enter(setting)
+    try:
+        yield
+    finally:
+        with _lock:
+            _nested.remove(setting)
+            _apply()
+
+
+def _enter(setting: _Setting, *, base: bool = False) -> None:
+    global _base
+    with _lock:
+        if base:
+            _base = setting
+            functions.find_holders()
+        else:
+            _nested.append(setting)
+        _apply()
+
+
+def _apply() -> None:
+    """Let classes and modules be as the innermost setting says."""
+    global _current
+    _current = _nested[-1] if _nested else _base
+    for name, target in _targets().items():
+        ours, pygs = _replacement(target), target.original
+        wanted, other = (ours, pygs) if name in _current.names else (pygs, ours)
+        for owner in target.owners():
+            if vars(owner).get(target.attribute) is other:
+                setattr(owner, target.attribute, wanted)
+
+
+@functools.cache
+def _targets() -> dict[str, forward.StandIn]:
+    """What can be replaced, by the names that users give it."""
+    forwards = {name: forward.forward_of(getattr(torch_geometric.nn, name)) for name in convs.table()}
+    return {**forwards, **functions.TABLE}
+
+
+@functools.cache
+def _replacement(target: forward.StandIn) -> Any:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        setting = _current
+        if setting.engine is None or target.name not in setting.names:  # held by who else than its owners
+            return target.original(*args, **kwargs)
+        return target(setting.engine, *args, **kwargs)
+
+    return forward.replacement(target.original, run)

@@ -1,0 +1,187 @@
+"""What a program asks of a PyG conv: its arguments by name, the sizes they imply, and when to leave it to PyG."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+from torch_geometric import EdgeIndex
+from torch_geometric.nn import GINConv, SAGEConv
+from torch_geometric.typing import SparseTensor
+from torch_geometric.utils import add_self_loops, remove_self_loops
+
+from gnnbench.errors import GnnbenchError, GraphError, UnsupportedOp
+from gnnbench.graph.cache import Adjacency, is_sparse, num_edges, values
+
+SPARSE = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
+PLAIN = (Tensor, Parameter)
+VALUELESS = SAGEConv, GINConv  # which ignore what a SparseTensor holds
+
+
+class Declined(GnnbenchError):
+    """This call is left to PyG."""
+
+
+class Call(NamedTuple):
+    """A call over `num_rows` destinations and `num_cols` sources."""
+
+    x: Tensor | tuple[Tensor, Tensor | None]
+    adjacency: Adjacency
+    num_rows: int
+    num_cols: int
+    options: dict[str, Any]  # the other arguments, without those that are None
+
+    @property
+    def sources(self) -> Tensor:
+        """Features of the nodes that send messages."""
+        return self.x if isinstance(self.x, Tensor) else self.x[0]
+
+
+def reason(error: GnnbenchError) -> str:
+    """One sentence for the status, without figures that differ from call to call."""
+    if isinstance(error, UnsupportedOp):
+        return "; ".join(error.reasons)
+    return "edge_index does not fit the node features" if isinstance(error, GraphError) else str(error)
+
+
+def named(names: Sequence[str], args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a function of these parameters by name, without those that are None."""
+    options = dict(zip(names, args, strict=False)) | kwargs
+    if len(options) != len(args) + len(kwargs) or not options.keys() <= {*names}:
+        raise Declined("its arguments do not fit its signature")
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def read(conv: Any, names: Sequence[str], args: Sequence[Any], kwargs: dict[str, Any]) -> Call:
+    """The call of a conv, whose parameters are `names` after `self`.
+
+    Raises:
+        Declined: PyG has to run it, or to raise its own error.
+    """
+    options = named(names, args, kwargs)
+    x, adjacency, size = (options.pop(name, None) for name in ("x", "edge_index", "size"))
+    sources, destinations = x if isinstance(x, (tuple, list)) and len(x) == 2 else (x, x)
+    if why := surroundings() or _wrong_features(sources, destinations) or _wrong_adjacency(conv, adjacency):
+        raise Declined(why)
+    asked_sizes = [tuple(size)] if size is not None else []
+    sparse = is_sparse(adjacency)
+    if sparse:
+        asked_sizes.append((adjacency.size(1), adjacency.size(0)))
+    elif isinstance(adjacency, EdgeIndex) and adjacency.sparse_size() != (None, None):
+        asked_sizes.append(adjacency.sparse_size())
+    num_cols = sources.size(0)
+    num_rows = num_cols if not asked_sizes else asked_sizes[0][1]
+    num_rows = num_rows if destinations is None else destinations.size(0)
+    if any(asked != (num_cols, num_rows) for asked in asked_sizes):
+        raise Declined("the sizes of node features and adjacency differ")
+    if conv.flow != "source_to_target" and (sparse or destinations is not sources):
+        raise Declined("flow='target_to_source' beside a sparse adjacency or a pair of node features")
+    asked = Call(
+        sources if destinations is sources else (sources, destinations), adjacency, num_rows, num_cols, options
+    )
+    for name in options.keys() & {"edge_weight", "edge_attr"}:
+        if sparse or not _over_edges(options[name], asked):
+            raise Declined(f"{name} is not a dense tensor over the entries of edge_index, of the same type as x")
+    return asked
+
+
+def is_plain(args: tuple[Any, ...]) -> bool:
+    """Whether a conv is given a matrix of features and an `edge_index`, as most often."""
+    if len(args) < 3 or type(args[1]) not in PLAIN or type(args[2]) is not Tensor:
+        return False
+    return args[1].dim() == 2 == args[2].dim() and args[2].layout is torch.strided
+
+
+def returned_edges(conv: Any, asked: Call) -> Tensor:
+    """What PyG returns beside attention weights: `edge_index`, with the loops that the conv adds."""
+    edge_index = asked.adjacency
+    if getattr(conv, "add_self_loops", False):
+        edge_index, _ = remove_self_loops(edge_index)
+        edge_index, _ = add_self_loops(edge_index, num_nodes=min(asked.num_rows, asked.num_cols))
+    return edge_index
+
+
+def sparse_weight(conv: Any, adjacency: Adjacency) -> Tensor | None:
+    """The weights in a sparse adjacency; None if all are one, and those of added loops too."""
+    weight, improved = values(adjacency), getattr(conv, "improved", False)
+    if isinstance(adjacency, SparseTensor) and isinstance(conv, VALUELESS):
+        return None
+    if weight is None:
+        return (
+            adjacency.storage.col().new_ones(num_edges(adjacency), dtype=conv.lin.weight.dtype)
+            if improved
+            else None
+        )
+    return None if not improved and bool((weight == 1).all()) else weight
+
+
+def surroundings() -> str | None:
+    """What is going on around the call that our ops could not take part in."""
+    if torch.jit.is_tracing():
+        return "torch.jit is tracing"
+    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+        return "autocast is on"
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return "a transform of torch.func is running"
+    if torch.autograd.forward_ad._current_level >= 0:
+        return "forward-mode differentiation is on"
+    return "a torch dispatch mode is active" if torch._C._len_torch_dispatch_stack() else None
+
+
+def wrong_matrix(matrix: Any) -> str | None:
+    """What keeps a sparse matrix from being a Graph with values."""
+    if type(matrix) is SparseTensor:
+        value = values(matrix)
+    elif type(matrix) is not Tensor or matrix.layout not in SPARSE:
+        return f"the adjacency is of type {type(matrix).__name__}"
+    elif matrix.layout == torch.sparse_coo and not matrix.is_coalesced():
+        return "a sparse adjacency that is not coalesced"
+    elif matrix.dim() != 2:
+        return "a sparse adjacency that is no matrix"
+    else:
+        value = values(matrix)
+    if value is not None and value.dim() != 1:
+        return "a sparse adjacency whose entries are not numbers"
+    gradient = matrix.requires_grad if isinstance(matrix, Tensor) else value is not None and value.requires_grad
+    return "a sparse adjacency that requires a gradient" if gradient else None
+
+
+def _wrong_features(sources: Any, destinations: Any) -> str | None:
+    both = [sources] if destinations is None or destinations is sources else [sources, destinations]
+    if any(type(x) not in PLAIN or x.layout != torch.strided or x.dim() != 2 for x in both):
+        return "node features are not plain matrices"
+    if not sources.is_floating_point() or any(
+        x.dtype != sources.dtype or x.device != sources.device for x in both
+    ):
+        return "node features are not of one floating-point type on one device"
+    return None
+
+
+def _wrong_adjacency(conv: Any, adjacency: Any) -> str | None:
+    if isinstance(adjacency, EdgeIndex) and conv.SUPPORTS_FUSED_EDGE_INDEX and adjacency.is_sorted_by_col:
+        return "PyG has a product of its own for a sorted EdgeIndex"
+    if type(adjacency) is EdgeIndex or (type(adjacency) is Tensor and not is_sparse(adjacency)):
+        fits = adjacency.dtype == torch.int64 and adjacency.dim() == 2 and adjacency.size(0) == 2
+        return None if fits else "edge_index is not a tensor [2, E] of 64-bit integers"
+    if why := wrong_matrix(adjacency):
+        return why
+    if isinstance(adjacency, SparseTensor):
+        features = hasattr(conv, "lin_edge") and values(adjacency) is not None
+        return "a SparseTensor whose values are edge features" if features else None
+    if adjacency.layout == torch.sparse_csc and (hasattr(conv, "add_self_loops") or not conv.fuse):
+        return "PyG does not take CSC here"
+    return None
+
+
+def _over_edges(value: Any, asked: Call) -> bool:
+    x = asked.sources
+    return (
+        type(value) in PLAIN
+        and value.layout == torch.strided
+        and value.dim() in (1, 2)
+        and value.size(0) == num_edges(asked.adjacency)
+        and (value.dtype, value.device) == (x.dtype, x.device)
+    )

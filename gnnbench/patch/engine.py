@@ -1,0 +1,81 @@
+"""Engine: kernels, the Graphs they have met, and whether a new one is worth building."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from gnnbench.graph import Graph
+from gnnbench.graph.cache import Adjacency, GraphCache, owner, part
+from gnnbench.ops.kernels import Kernels
+from gnnbench.patch import cost
+from gnnbench.patch.call import Declined
+from gnnbench.patch.cost import Patience, Price
+
+MAX_GRAPH_BYTES = 2 << 30
+AS_FAST = "PyG is as fast here, on few edges or without a gradient"
+NEW = "its graph is new, and to sort it costs more than this call would save"
+
+
+class Engine:
+    """Kernels and the Graphs they have met; copies of a model share it.
+
+    Args:
+        kernels: who runs convs and functions, at most one for each type of device.
+        missing: why there is none for a type of device.
+        strict: nothing is left to PyG; what has to be raises UnsupportedOp.
+    """
+
+    def __init__(
+        self, kernels: Sequence[Kernels], missing: Mapping[str, str] | None = None, strict: bool = False
+    ) -> None:
+        self._made_of = kernels, missing, strict
+        self.strict = strict
+        self.missing = missing or {}
+        self.by_device = {each.device_type: (each, GraphCache(each, MAX_GRAPH_BYTES)) for each in kernels}
+        self.patience = Patience()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Engine, self._made_of
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Engine:
+        return self
+
+    def clear(self) -> None:
+        """Forget every Graph."""
+        for _, graphs in self.by_device.values():
+            graphs.clear()
+
+    def on(self, x: Tensor) -> tuple[Kernels, GraphCache]:
+        """Who runs a call on x, or Declined where there is nobody."""
+        device = x.device.type
+        if device not in self.by_device:
+            raise Declined(self.missing.get(device, f"no kernels run on {device}"))
+        return self.by_device[device]
+
+    def objection(self, adjacency: Adjacency, price: Price) -> str | None:
+        """Why to leave a call on `adjacency` to PyG, if it has no Graph yet or never gains."""
+        if not cost.FEW:
+            return None
+        if price.saved <= 0:
+            return AS_FAST
+        return None if self.patience.worth(owner(adjacency), part(adjacency), price) else NEW
+
+    def weigh(self, adjacency: Adjacency, price: Price) -> None:
+        """Raise Declined with the `objection` to a call, if there is one."""
+        if not self.strict and (why := self.objection(adjacency, price)):
+            raise Declined(why)
+
+    def graph(
+        self, x: Tensor, adjacency: Adjacency, num_rows: int, num_cols: int, *, reverse: bool = False
+    ) -> tuple[Kernels, Graph]:
+        """Who runs a call on x, and its Graph.
+
+        Raises:
+            Declined: there are no kernels for that device.
+            GraphError: as `GraphCache.graph`.
+        """
+        kernels, graphs = self.on(x)
+        return kernels, graphs.graph(adjacency, num_rows, num_cols, reverse=reverse)

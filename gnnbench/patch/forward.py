@@ -1,0 +1,147 @@
+"""Drop-in: a call of an untouched PyG conv runs on our kernels, or, where that is not exact, on PyG's own code."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+from torch_geometric import nn
+from torch_geometric.nn import GCNConv, GINConv, GraphConv, MessagePassing, SAGEConv
+
+from gnnbench import convs
+from gnnbench.convs import _checks
+from gnnbench.convs._bound import Accelerated
+from gnnbench.convs._graph import is_simple
+from gnnbench.errors import UnsupportedOp
+from gnnbench.graph import cache
+from gnnbench.patch import call, cost
+from gnnbench.patch.call import Call, Declined
+from gnnbench.patch.engine import AS_FAST, MAX_GRAPH_BYTES, Engine
+from gnnbench.patch.stand_in import StandIn, replacement
+from gnnbench.patch.status import TALLY
+
+__all__ = ["MAX_GRAPH_BYTES", "Engine", "Forward", "StandIn", "bind", "forward_of", "replacement"]
+
+CHANNELS = 50  # of a conv that transforms features before it gathers them, for a first guess
+
+
+class Forward(StandIn):
+    """What stands in for the `forward` of a PyG conv class, PyG's own function being `original`."""
+
+    attribute = "forward"
+
+    def __init__(self, kind: type[MessagePassing]) -> None:
+        self.kind, self.name, self.module = kind, kind.__name__, convs.table()[kind.__name__]
+        self.sums = kind in (GraphConv, GINConv, SAGEConv)  # of what they are given, which they transform later
+        self.rates = cost.GCN if kind is GCNConv else cost.ATTENTION
+        self.original = inspect.unwrap(kind.forward)
+        self.names = tuple(inspect.signature(self.original).parameters)[1:]
+        self.takes = inspect.signature(self.module.forward).parameters.keys()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return forward_of, (self.kind,)
+
+    def owners(self) -> list[Any]:
+        return [self.kind]
+
+    def glance(self, engine: Engine, args: tuple[Any, ...]) -> str | None:
+        if not call.is_plain(args):
+            return None
+        conv, x, edge_index = args[:3]
+        edges = edge_index.numel() // 2
+        if edges * (x.size(1) if self.sums else CHANNELS) < cost.FEW:
+            return AS_FAST
+        return engine.objection(edge_index, self.price(conv, x, edges))
+
+    def price(self, conv: Any, x: Tensor, edges: int) -> cost.Price:
+        """What the Graph of a call costs and saves."""
+        trained = torch.is_grad_enabled()
+        if self.sums:
+            return cost.SUM[trained and x.requires_grad].price(edges, x.size(1))
+        own = vars(conv)
+        heads = own.get("heads", 1)
+        return self.rates[trained].price(edges, heads * own.get("out_channels", x.size(1)), heads, x.size(0))
+
+    def accelerated(self, engine: Engine, *args: Any, **kwargs: Any) -> Any:
+        conv, *rest = args
+        if _checks.pyg_class(conv) is not self.kind:
+            raise Declined(f"there is no accelerated {_checks.pyg_class(conv).__name__}")
+        if reasons := self.module.unsupported(conv):
+            raise UnsupportedOp(self.name, reasons)
+        asked = call.read(conv, self.names, rest, kwargs)
+        if unknown := asked.options.keys() - self.takes:
+            raise Declined(f"its argument {min(unknown)} is not covered")
+        sparse = cache.is_sparse(asked.adjacency)
+        if sparse:
+            self._check_sparse(conv, asked)
+        if not call.is_plain(args):
+            self._weigh(engine, conv, asked)
+        if getattr(conv, "cached", False) and conv.normalize:
+            asked = self._recalled(conv, asked, sparse)
+        kernels, graph = engine.graph(
+            asked.sources,
+            asked.adjacency,
+            asked.num_rows,
+            asked.num_cols,
+            reverse=conv.flow != "source_to_target",
+        )
+        options = asked.options
+        if sparse and getattr(conv, "add_self_loops", False) and not is_simple(graph):
+            raise Declined("a sparse adjacency with loops or repeated edges, which PyG merges with those it adds")
+        if sparse and "edge_weight" in self.takes:
+            options = {"edge_weight": call.sparse_weight(conv, asked.adjacency)}
+        rewrites = convs.rewrites(conv, self.module, transform_first=True, fold_norm=True)
+        out = self.module.forward(conv, kernels, frozenset(rewrites), asked.x, graph, **options)
+        return out if isinstance(out, Tensor) else (out[0], (call.returned_edges(conv, asked), out[1]))
+
+    def _weigh(self, engine: Engine, conv: Any, asked: Call) -> None:
+        x, edges = asked.sources, cache.num_edges(asked.adjacency)
+        product = self.sums and cache.is_sparse(asked.adjacency) and conv.fuse
+        price = cost.of_product(edges, x) if product else self.price(conv, x, edges)
+        engine.weigh(asked.adjacency, price)
+
+    def _check_sparse(self, conv: Any, asked: Call) -> None:
+        if asked.options:
+            raise Declined(f"{min(asked.options)} beside a sparse adjacency")
+        if "edge_weight" in self.takes and not conv.fuse:
+            raise Declined("fuse=False beside a sparse adjacency")
+
+    def _recalled(self, conv: Any, asked: Call, sparse: bool) -> Call:
+        """The call on what GCNConv's `cached=True` keeps of its first call."""
+        if sparse or not isinstance(asked.x, torch.Tensor):
+            raise Declined("cached=True beside a sparse adjacency or a pair of node features")
+        edge_index, norm = self.module.recall(conv, asked.x, asked.adjacency, asked.options.get("edge_weight"))
+        if norm is None or norm.requires_grad or norm.dtype != asked.x.dtype:
+            raise Declined("cached=True keeps weights that need a gradient or are of another type")
+        return asked._replace(adjacency=edge_index, options={"norm": norm})
+
+
+@functools.cache
+def forward_of(kind: type[MessagePassing]) -> Forward:
+    """The one stand-in for the forward of a PyG class."""
+    return Forward(kind)
+
+
+def bind(model: Module, engine: Engine, names: Iterable[str]) -> None:
+    """Let `engine` run the convs of one model that are instances of the PyG classes among `names`.
+
+    Raises:
+        UnsupportedOp: a conv has a forward of its own, with a strict engine; then none is bound.
+    """
+    kinds = tuple(getattr(nn, name) for name in names if name in convs.table())
+    found: list[tuple[str, Any]] = [
+        (path, conv) for path, conv in model.named_modules() if isinstance(conv, kinds)
+    ]
+    own = {path: type(conv).__name__ for path, conv in found if _checks.has_own_forward(conv)}
+    if own and engine.strict:
+        raise UnsupportedOp("this model", [f"{path}: {name} overrides forward()" for path, name in own.items()])
+    for path, conv in found:
+        if path in own:
+            TALLY.declined(own[path], "it overrides forward()")
+        else:
+            conv.forward = Accelerated(forward_of(_checks.pyg_class(conv)), engine, conv)

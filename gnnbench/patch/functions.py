@@ -1,0 +1,128 @@
+"""Functions of `torch_geometric.utils` that convs and programs call: softmax over groups, and sparse products."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric import utils
+from torch_geometric.typing import SparseTensor
+
+from gnnbench.convs import _edges, _heads
+from gnnbench.graph import Graph
+from gnnbench.graph.cache import num_edges
+from gnnbench.ops.edge import edge_softmax
+from gnnbench.ops.kernels import REDUCTIONS, Kernels
+from gnnbench.ops.spmm import spmm
+from gnnbench.patch import call, cost
+from gnnbench.patch.call import Declined
+from gnnbench.patch.engine import AS_FAST, Engine
+from gnnbench.patch.stand_in import StandIn
+
+_holders: list[ModuleType] = []
+_loaded = 0
+
+
+def find_holders() -> None:
+    """Look through all loaded modules, which takes a millisecond, for those that hold one of our functions."""
+    global _loaded
+    modules = [module for module in list(sys.modules.values()) if isinstance(module, ModuleType)]
+    _holders[:] = [module for module in modules if any(name in vars(module) for name in TABLE)]
+    _loaded = len(sys.modules)
+
+
+class Function(StandIn):
+    """What stands in for a function wherever a module holds it by its name; `compute` takes its arguments."""
+
+    def __init__(self, name: str, compute: Callable[..., Tensor]) -> None:
+        self.name = self.attribute = name
+        self.original = getattr(utils, name)
+        self.names = tuple(inspect.signature(self.original).parameters)
+        self.compute = compute
+
+    def owners(self) -> list[ModuleType]:
+        if len(sys.modules) != _loaded:
+            find_holders()
+        return [*_holders, sys.modules["__main__"]]
+
+    def glance(self, engine: Engine, args: tuple[Any, ...]) -> str | None:
+        small = self.name == "softmax" and args and type(args[0]) is Tensor and args[0].numel() * 8 < cost.FEW
+        return AS_FAST if small else None
+
+    def accelerated(self, engine: Engine, *args: Any, **kwargs: Any) -> Tensor:
+        asked = call.named(self.names, args, kwargs)
+        if why := call.surroundings():
+            raise Declined(why)
+        return self.compute(engine, **asked)
+
+
+def _softmax(
+    engine: Engine,
+    src: Any = None,
+    index: Any = None,
+    ptr: Any = None,
+    num_nodes: Any = None,
+    dim: Any = 0,
+) -> Tensor:
+    """Softmax of src [E, ...] over the groups of `index` [E] or those that start at `ptr`.
+
+    PyG adds 1e-16 to the sum of a group, which is at least one, so that this is lost to rounding.
+    """
+    if type(src) not in call.PLAIN or src.layout != torch.strided or not src.is_floating_point() or not src.dim():
+        raise Declined("src is not a plain floating-point tensor")
+    if dim not in (0, -src.dim()):
+        raise Declined("a dimension other than the first")
+    groups, starts = (index, False) if ptr is None else (ptr, True)
+    if type(groups) is not Tensor or groups.dim() != 1 or groups.dtype != torch.int64:
+        raise Declined("neither index nor ptr is a vector of 64-bit integers")
+    if groups.device != src.device or (not starts and groups.size(0) != src.size(0)):
+        raise Declined("index does not fit src")
+    score = src.flatten(1) if src.dim() > 1 else src.unsqueeze(1)
+    kernels, graph = _grouped(engine, score, groups, num_nodes, starts=starts)
+    alpha = edge_softmax(kernels, graph, _edges.in_rows(graph, score))
+    return _heads.owned(_edges.in_edge_index(graph, alpha, looped=False)).view(src.shape)
+
+
+def _grouped(
+    engine: Engine, score: Tensor, groups: Tensor, num_nodes: Any, *, starts: bool
+) -> tuple[Kernels, Graph]:
+    """Who computes it, and a Graph whose rows are the groups and whose edges are each a column of its own."""
+    edges, width = score.shape
+    rates = cost.STARTS if starts else cost.GROUPS
+    engine.weigh(groups, rates[score.requires_grad and torch.is_grad_enabled()].price(edges, width))
+    if starts:
+        kernels, _ = engine.on(score)
+        col = torch.arange(edges, dtype=torch.int32, device=score.device)
+        return kernels, Graph.from_csr(groups, col, edges, kernels)
+    if num_nodes is None:
+        num_nodes = int(groups.max()) + 1 if edges else 0
+    if type(num_nodes) is not int:
+        raise Declined("num_nodes is not a whole number")
+    return engine.graph(score, groups, num_nodes, edges)
+
+
+def _spmm(engine: Engine, src: Any = None, other: Any = None, reduce: Any = "sum") -> Tensor:
+    """The product of a sparse matrix, whose values need no gradient, and a dense one that needs one."""
+    reduce = "sum" if reduce == "add" else reduce
+    if reduce not in REDUCTIONS:
+        raise Declined("an unknown reduction")
+    if why := call.wrong_matrix(src):
+        raise Declined(why)
+    if type(other) not in call.PLAIN or other.layout != torch.strided or other.dim() != 2:
+        raise Declined("other is not a plain matrix")
+    if src.size(1) != other.size(0):
+        raise Declined("the sizes of both matrices differ")
+    engine.weigh(src, cost.of_product(num_edges(src), other))
+    kernels, graph = engine.graph(other, src, src.size(0), src.size(1))
+    weight = call.sparse_weight(None, src)
+    if weight is not None:
+        weight = _edges.in_rows(graph, weight.to(other.dtype) if isinstance(src, SparseTensor) else weight)
+    return spmm(kernels, graph, other, weight, reduce)
+
+
+TABLE = {name: Function(name, compute) for name, compute in (("softmax", _softmax), ("spmm", _spmm))}

@@ -1,0 +1,70 @@
+"""What stands in for a function of PyG: ours, or, where that is not exact, PyG's own."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from types import FunctionType
+from typing import Any
+
+import torch
+
+from gnnbench.errors import GraphError, UnsupportedOp
+from gnnbench.patch import call
+from gnnbench.patch.call import Declined
+from gnnbench.patch.engine import Engine
+from gnnbench.patch.status import TALLY
+
+
+class StandIn:
+    """A replacement for `original`, which classes or modules hold as their `attribute`.
+
+    Attributes:
+        name: what users call it.
+    """
+
+    name: str
+    attribute: str
+    original: Any
+
+    def owners(self) -> Iterable[Any]:
+        """Who holds it, in its own or in the original's place."""
+        raise NotImplementedError
+
+    def glance(self, engine: Engine, args: tuple[Any, ...]) -> str | None:
+        """Why a call is not worth it, by its first arguments: on a small batch there is no time for more."""
+        return None
+
+    def accelerated(self, engine: Engine, *args: Any, **kwargs: Any) -> Any:
+        """The result of a call, or Declined, UnsupportedOp or GraphError where PyG has to give it."""
+        raise NotImplementedError
+
+    def __call__(self, engine: Engine, *args: Any, **kwargs: Any) -> Any:
+        reason = None if engine.strict else self.glance(engine, args)
+        if reason is None:
+            try:
+                out = self.accelerated(engine, *args, **kwargs)
+            except (Declined, UnsupportedOp, GraphError) as error:
+                reason = call.reason(error)
+            else:
+                TALLY.accelerated(self.name)
+                return out
+        TALLY.declined(self.name, reason)
+        if engine.strict:
+            raise UnsupportedOp(f"{self.name} with strict=True", [reason])
+        return self.original(*args, **kwargs)
+
+
+def replacement(original: Any, run: Callable[..., Any]) -> Any:
+    """A function that calls `run` with its arguments, and that torch's compilers take for `original`.
+
+    TorchScript reads the source of `__wrapped__`, and looks up its names among the globals of the function.
+    """
+
+    is_compiling = torch.compiler.is_compiling
+
+    def stand_in(*args: Any, **kwargs: Any) -> Any:
+        return original(*args, **kwargs) if is_compiling() else run(*args, **kwargs)
+
+    with_globals = FunctionType(stand_in.__code__, original.__globals__, closure=stand_in.__closure__)
+    return functools.update_wrapper(with_globals, original)

@@ -1,0 +1,156 @@
+"""Pictures of curves and bars, written as PNG, SVG or PDF; matplotlib is loaded when one is drawn."""
+
+from __future__ import annotations
+
+import io
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from gnnbench.errors import ConfigError
+from gnnbench.results import files
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import SubFigure
+
+FORMATS = (".png", ".svg", ".pdf")
+LETTERS_PER_INCH = 10  # of a title
+ABREAST = 2  # panels at most; more fall into rows
+SPREAD = 20  # largest value over the smallest, from which on curves are drawn on a logarithmic axis
+CROWDED = 3  # series of bars, beyond which their numbers stand upright
+
+
+class Line(NamedTuple):
+    """One curve; `marked` is the x of a point to point out."""
+
+    label: str
+    points: Sequence[tuple[float, float]]
+    marked: float | None = None
+
+
+class Panel(NamedTuple):
+    """Curves over shared axes; all x that occur are equally far apart."""
+
+    title: str
+    x_label: str
+    y_label: str
+    lines: Sequence[Line]
+
+
+class Series(NamedTuple):
+    """One bar per group, None for none; `ends` are those of its interval."""
+
+    label: str
+    values: Sequence[float | None]
+    ends: Sequence[tuple[float, float] | None]
+
+
+class Bars(NamedTuple):
+    """Bars side by side in groups, on a logarithmic axis, each with its value above it."""
+
+    title: str
+    y_label: str
+    groups: Sequence[str]
+    series: Sequence[Series]
+
+
+def check(path: Path) -> None:
+    """Raise ConfigError if `path` has no suffix of a picture; for before the work that it will show."""
+    if path.suffix.lower() not in FORMATS:
+        raise ConfigError(f"{path}: a plot is written as {', '.join(FORMATS)}; give the file such a name")
+
+
+def save(panels: Sequence[Panel | Bars], title: str, *paths: Path) -> None:
+    """Draw `panels` in rows.
+
+    Raises:
+        ConfigError: the suffix of a path is unknown.
+        GnnbenchError: it cannot be written.
+    """
+    from matplotlib.figure import Figure
+
+    for path in paths:
+        check(path)
+    rows = [panels[at : at + ABREAST] for at in range(0, len(panels), ABREAST)]
+    inches = max(sum(map(_inches, row)) for row in rows)
+    figure = Figure(figsize=(inches, 4.8 * len(rows)), layout="constrained")
+    figure.suptitle(textwrap.fill(title, int(LETTERS_PER_INCH * inches)))
+    for row, line in zip(rows, figure.subfigures(len(rows), 1, squeeze=False)[:, 0], strict=True):
+        parts = line.subfigures(1, len(row), squeeze=False, width_ratios=[*map(_inches, row)])[0]
+        for panel, part in zip(row, parts, strict=True):
+            _draw(panel, part)
+    for path in paths:
+        picture = io.BytesIO()
+        figure.savefig(picture, format=path.suffix.lower()[1:], dpi=150)
+        files.save_bytes(picture.getvalue(), path)
+
+
+def _inches(panel: Panel | Bars) -> float:
+    return max(6.4, 1.3 * len(panel.groups)) if isinstance(panel, Bars) else 6.4
+
+
+def _draw(panel: Panel | Bars, part: SubFigure) -> None:
+    axes = part.subplots()
+    if isinstance(panel, Bars):
+        _bars(panel, axes)
+    else:
+        _curves(panel, axes)
+    axes.set(title=panel.title, ylabel=panel.y_label)
+    axes.set_axisbelow(True)
+    if labels := axes.get_legend_handles_labels()[1]:
+        longest = max(map(len, labels)) + 6  # with its mark
+        fitting = int(LETTERS_PER_INCH * _inches(panel) / longest)
+        part.legend(loc="outside lower center", ncols=max(1, min(3, fitting)), frameon=False)
+
+
+def _curves(panel: Panel, axes: Axes) -> None:
+    places = {x: place for place, x in enumerate(sorted({x for line in panel.lines for x, _ in line.points}))}
+    for line in panel.lines:
+        x, y = zip(*sorted(line.points), strict=True)
+        (drawn,) = axes.plot([places[one] for one in x], y, marker="o", label=line.label)
+        if line.marked is not None:
+            axes.axvline(places[line.marked], color=drawn.get_color(), linestyle=":")
+    axes.set_xticks(range(len(places)), [f"{x:g}" for x in places])
+    axes.set_xlabel(panel.x_label)
+    values = [y for line in panel.lines for _, y in line.points]
+    if 0 < min(values) * SPREAD < max(values):
+        _logarithmic(axes)
+    else:
+        axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+
+
+def _bars(panel: Bars, axes: Axes) -> None:
+    width = 0.8 / len(panel.series)
+    values = [value for one in panel.series for value in one.values if value]
+    for place, one in enumerate(panel.series):
+        left = (place - (len(panel.series) - 1) / 2) * width
+        drawn = [
+            (group + left, value, ends or (value, value))
+            for group, (value, ends) in enumerate(zip(one.values, one.ends, strict=True))
+            if value
+        ]
+        x, heights, ends = zip(*drawn, strict=True) if drawn else ((), (), ())
+        error = [
+            [max(0.0, value - low) for value, (low, _) in zip(heights, ends, strict=True)],
+            [max(0.0, high - value) for value, (_, high) in zip(heights, ends, strict=True)],
+        ]
+        yerr = error if any(one.ends) else None
+        bars = axes.bar(x, heights, width * 0.92, yerr=yerr, label=one.label, capsize=3, error_kw={"linewidth": 1})
+        labels = [f"{value:,.0f}" if value >= 100 else f"{value:.3g}" for value in heights]
+        axes.bar_label(bars, labels, fontsize=7, padding=2, rotation=90 if len(panel.series) > CROWDED else 0)
+    _logarithmic(axes)
+    axes.set_ylim(min(values) / 2, max(values) * 4)
+    axes.set_xticks(range(len(panel.groups)), panel.groups)
+    axes.grid(alpha=0.3, axis="y")
+
+
+def _logarithmic(axes: Axes) -> None:
+    from matplotlib.ticker import LogLocator
+
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter("")

@@ -1,0 +1,224 @@
+"""The result of a run: its schema, every raw sample, what is drawn from them, and its JSON, written atomically.
+
+`Result.model_json_schema()` is the schema of `results.json`, with the description of every field.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from gnnbench import stats
+
+SCHEMA_VERSION: Literal[1] = 1
+
+Status = Literal["ok", "interrupted", "oom", "unsupported", "unavailable", "failed"]
+Phase = Literal["epoch", "forward", "backward", "optimizer"]
+
+
+class Record(BaseModel):
+    """A part of a result; unknown keys are refused so that a file of another schema is noticed."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Sample(Record):
+    """One training epoch. Times in seconds, memory in bytes."""
+
+    repeat: int = Field(description="from 0; its seed is train.seed + repeat")
+    epoch: int = Field(description="from 1")
+    warmup: bool = Field(description="measured, kept here, and left out of every summary")
+    forward_s: float | None = Field(None, description="model and loss; None in a CUDA graph, which is one whole")
+    backward_s: float | None = Field(None, description="all gradients")
+    optimizer_s: float | None = Field(None, description="parameter update")
+    epoch_s: float = Field(description="the whole epoch, evaluation excluded")
+    peak_memory_bytes: int = Field(
+        description="highest memory of the process (CPU) or device (CUDA) in this epoch"
+    )
+    loss: float = Field(description="mean over training nodes, before the update")
+
+
+class Evaluation(Record):
+    """Metrics after an epoch, taken outside the timed region; None where undefined, as without nodes."""
+
+    repeat: int
+    epoch: int
+    train: float | None
+    val: float | None
+    test: float | None
+
+
+class Summary(Record):
+    """A distribution of times in seconds over all epochs that are not warm-up (the last one if all are)."""
+
+    median: float
+    low: float = Field(description="lower end of the 95% bootstrap interval of the median")
+    high: float = Field(description="upper end of it")
+    mad: float = Field(description="median absolute deviation")
+    count: int
+
+
+class Metrics(Record):
+    """Quality at each repeat's best epoch (see `best`), averaged over repeats."""
+
+    name: str = Field(description="as `DatasetFacts.metric`")
+    train: float | None
+    val: float | None
+    test: float | None
+    test_std: float | None = Field(description="sample standard deviation over repeats; zero for one")
+    per_repeat: list[Evaluation]
+
+
+class DatasetFacts(Record):
+    """What was trained on, after loading."""
+
+    name: str
+    made_up: list[str] = Field(description="what is not real: graph, features, labels, split")
+    nodes: int
+    edges: int
+    features: int
+    classes: int
+    metric: str = Field(description="what evaluations measure, such as accuracy or rocauc; higher is better")
+    reorder: str = Field("none", description="the order that nodes were put in")
+    reorder_s: float | None = Field(None, description="what that took, once per graph, in no other figure")
+
+
+class BindingRecord(Record):
+    """Which conv ran on which kernels; see `gnnbench.backends.base.Binding`."""
+
+    module: str
+    conv: str
+    kernels: dict[str, str]
+    rewrites: list[str]
+    declined: dict[str, str] = {}
+
+
+class Ratio(Record):
+    """How many times faster, with the 95% bootstrap interval."""
+
+    ratio: float
+    low: float
+    high: float
+
+
+class ChoiceRecord(Record):
+    """How an op runs on a graph, as `gnnbench tune` found; see `gnnbench.ops.kernels.Kernels.choices`."""
+
+    adjacency: Literal["graph", "transpose"]
+    op: str
+    width: int = Field(description="channels of all heads together")
+    dtype: Literal["float32", "float64"]
+    heads: int = Field(1, description="of an op over heads; 1 for aggregations")
+    choice: dict[str, int | str]
+    default: dict[str, int | str] = Field(description="what the heuristic takes")
+    time_s: float = Field(description="median call with the choice")
+    gain: Ratio = Field(description="the heuristic's time over the choice's")
+    speedup: Ratio = Field(description="the fallback's time over the choice's")
+
+
+class Result(Record):
+    """Everything known about one run; fields that a failed run never reached are None or empty."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    status: Status
+    reason: str = Field("", description="one sentence where status is not ok")
+    backend: str
+    dataset: str = Field(description="the dataset's label, with what is synthetic")
+    dataset_facts: DatasetFacts | None = None
+    config: dict[str, Any] = Field(description="the resolved configuration")
+    environment: dict[str, Any] = Field({}, description="see `gnnbench.measure.environment.describe`")
+    bindings: list[BindingRecord] = []
+    choices: list[ChoiceRecord] = Field([], description="tuned choices in force, for all widths that are known")
+    tuning_s: float | None = Field(None, description="what finding them had cost, before this run")
+    prepare_s: float | None = Field(None, description="CSR, transpose and plan; once per graph")
+    epoch_s: Summary | None = None
+    forward_s: Summary | None = None
+    backward_s: Summary | None = None
+    optimizer_s: Summary | None = None
+    resting_memory_bytes: int | None = Field(None, description="before the first epoch, data and model loaded")
+    peak_memory_bytes: int | None = Field(None, description="highest epoch that is not warm-up")
+    memory_increase_bytes: int | None = Field(None, description="peak above the resting level")
+    metrics: Metrics | None = None
+    samples: list[Sample] = []
+    evaluations: list[Evaluation] = []
+    warnings: list[str] = Field([], description="doubts about the figures, with evidence and remedy")
+
+    def refresh(self) -> None:
+        """Set every summary from the raw samples and evaluations."""
+        if self.dataset_facts:
+            self.metrics = metrics(self.evaluations, self.dataset_facts.metric)
+        if not self.samples:
+            return
+        self.epoch_s = summarise(self.samples, "epoch")
+        self.forward_s = summarise(self.samples, "forward")
+        self.backward_s = summarise(self.samples, "backward")
+        self.optimizer_s = summarise(self.samples, "optimizer")
+        self.peak_memory_bytes = max(sample.peak_memory_bytes for sample in counted(self.samples))
+        if self.resting_memory_bytes is not None:
+            self.memory_increase_bytes = self.peak_memory_bytes - self.resting_memory_bytes
+
+
+def counted(samples: Sequence[Sample]) -> list[Sample]:
+    """Samples that are not warm-up; the last one if all are, as after a very early stop."""
+    return [sample for sample in samples if not sample.warmup] or list(samples[-1:])
+
+
+def rounds(samples: Sequence[Sample], phase: Phase) -> list[list[float]]:
+    """Seconds of one phase, one list per repeat, without warm-up; none where it was not told apart."""
+    by_repeat: dict[int, list[float]] = {}
+    for sample in counted(samples):
+        if (seconds := getattr(sample, f"{phase}_s")) is not None:
+            by_repeat.setdefault(sample.repeat, []).append(seconds)
+    return list(by_repeat.values())
+
+
+def summarise(samples: Sequence[Sample], phase: Phase) -> Summary | None:
+    """Distribution of one phase's seconds; None where it was not told apart."""
+    return summary(rounds(samples, phase))
+
+
+def summary(by_round: Sequence[Sequence[float]]) -> Summary | None:
+    """The distribution of samples; None if there are none."""
+    if not by_round:
+        return None
+    pooled = [seconds for samples in by_round for seconds in samples]
+    median, low, high = stats.median_interval(by_round)
+    return Summary(median=median, low=low, high=high, mad=stats.mad(pooled), count=len(pooled))
+
+
+def best(evaluations: Sequence[Evaluation]) -> Evaluation:
+    """The evaluation with the highest validation metric, the first of equals; the last one without any."""
+    validated = [evaluation for evaluation in evaluations if evaluation.val is not None]
+    return max(validated, key=lambda evaluation: evaluation.val or 0.0) if validated else evaluations[-1]
+
+
+def metrics(evaluations: Sequence[Evaluation], name: str) -> Metrics | None:
+    """Quality over repeats; None before the first evaluation."""
+    by_repeat: dict[int, list[Evaluation]] = {}
+    for evaluation in evaluations:
+        by_repeat.setdefault(evaluation.repeat, []).append(evaluation)
+    if not by_repeat:
+        return None
+    chosen = [best(of_repeat) for of_repeat in by_repeat.values()]
+    test = [evaluation.test for evaluation in chosen]
+    return Metrics(
+        name=name,
+        train=_mean([evaluation.train for evaluation in chosen]),
+        val=_mean([evaluation.val for evaluation in chosen]),
+        test=_mean(test),
+        test_std=_deviation(test),
+        per_repeat=chosen,
+    )
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
+
+
+def _deviation(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.stdev(known) if len(known) > 1 else 0.0 if known else None

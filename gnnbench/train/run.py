@@ -1,0 +1,302 @@
+"""One run from its configuration to its Result, with every way it can end."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from gnnbench import backends, datasets, models
+from gnnbench.backends.base import Backend
+from gnnbench.config import RunConfig
+from gnnbench.errors import (
+    BackendUnavailable,
+    ConfigError,
+    GnnbenchError,
+    OutOfMemory,
+    RunFailed,
+    UnsupportedOp,
+)
+from gnnbench.measure import advice, clock, environment, memory
+from gnnbench.results import files, schema
+from gnnbench.results.schema import Evaluation, Result, Sample, Status
+from gnnbench.train import checkpoint, cuda_graph
+from gnnbench.train.loop import Task, Trainer
+
+STOPPING = "stopping after this epoch; press Ctrl-C again to quit at once"
+UNFINISHED = "the run had not ended when this was written"
+ENDINGS: dict[type[BaseException], Status] = {
+    OutOfMemory: "oom",
+    UnsupportedOp: "unsupported",
+    BackendUnavailable: "unavailable",
+    RunFailed: "failed",
+    KeyboardInterrupt: "interrupted",
+}
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that just happened in a run.
+
+    Attributes:
+        kind: "dataset_loaded" (`result.dataset_facts` is known), "prepared" (`result.prepare_s` and
+            `result.bindings` are), "epoch" (with its `sample`, and its `evaluation` where there was one),
+            "repeat_done", or "message" (one sentence for the user).
+        result: everything known so far; read it, do not change it.
+    """
+
+    kind: Literal["dataset_loaded", "prepared", "epoch", "repeat_done", "message"]
+    result: Result
+    sample: Sample | None = None
+    evaluation: Evaluation | None = None
+    message: str = ""
+
+
+def run(
+    config: RunConfig[Any, Any],
+    *,
+    roots: datasets.Roots,
+    out: Path | None,
+    resume: bool = False,
+    on_event: Callable[[Event], None] | None = None,
+) -> Result:
+    """Train as `config` says and measure it.
+
+    The graph is prepared once. Repeat r starts from the weights and random numbers of seed `train.seed + r`.
+    `out/results.json` is written before anything else, at every checkpoint and at the end, so that nothing
+    measured is lost. Ctrl-C stops after the epoch at hand; a second one kills the process.
+
+    Args:
+        config: the complete configuration.
+        roots: where datasets are.
+        out: the run's folder, or None to write nothing.
+        resume: go on with the run in `out`, to the losses and metrics it would have reached.
+        on_event: called after every step, outside the timed region.
+
+    Returns:
+        The result; a run that did not reach its end says so in `status` and `reason`.
+
+    Raises:
+        ConfigError: a bad value, or `out` holds no run, or one of another configuration, to resume.
+        DatasetError: the data are missing, broken or cannot be trained on.
+        GnnbenchError: `out` cannot be written.
+    """
+    result = Result(
+        status="interrupted",
+        reason=UNFINISHED,
+        backend=config.backend.name,
+        dataset=config.dataset.source,
+        config=resolved(config),
+    )
+    state = None
+    if resume:
+        stored, state = _stored(out, result.config)
+        if stored.status == "ok":
+            return stored
+        result = state["result"] if state else result
+    elif out:
+        checkpoint.discard(out)
+    running = _Run(config, roots, out, result, on_event or (lambda _: None))
+    running.save()
+    try:
+        running.execute(state)
+        result.status, result.reason = "ok", ""
+    except (Exception, KeyboardInterrupt) as error:
+        status = next((status for kind, status in ENDINGS.items() if isinstance(error, kind)), None)
+        result.status = status or "failed"
+        result.reason = running.interruption() if status == "interrupted" else str(error)
+        if status is None:
+            with suppress(GnnbenchError):  # the first error says more
+                running.conclude()
+            raise
+    running.conclude()
+    return result
+
+
+def resolved(config: RunConfig[Any, Any]) -> dict[str, Any]:
+    """The whole configuration with its defaults, as it is stored and as `config.validate` reads it back.
+
+    Rewrites are left out for a backend that takes none.
+    """
+    found = config.model_dump(mode="json", serialize_as_any=True)
+    with suppress(BackendUnavailable):
+        if not backends.backend_type(config.backend.name).takes_rewrites:
+            found["backend"] = config.backend.model_dump(mode="json", exclude_unset=True)
+    return found
+
+
+class _Run:
+    """The steps of one run and what they share; everything found out goes into `result`."""
+
+    def __init__(
+        self,
+        config: RunConfig[Any, Any],
+        roots: datasets.Roots,
+        out: Path | None,
+        result: Result,
+        on_event: Callable[[Event], None],
+    ) -> None:
+        self.config = config
+        self.roots = roots
+        self.out = out
+        self.result = result
+        self.on_event = on_event
+        self.other_programs = clock.OtherPrograms()
+
+    def execute(self, state: dict[str, Any] | None) -> None:
+        """Load, prepare and train; `state` is a checkpoint to go on from."""
+        if self.config.measure.threads:
+            torch.set_num_threads(self.config.measure.threads)
+        backend = backends.load(self.config.backend, self.config.train)
+        self.result.environment = environment.describe()
+        with memory.limited(self.config.measure.memory_limit, backend.device):
+            recorder = clock.Recorder(
+                self.config.measure.warmup, clock.of(backend.device), memory.meter(backend.device)
+            )
+            model, task = self._prepare(backend, recorder)
+            self.result.environment["threads"] = environment.threads()  # now that the kernels are loaded
+            self.result.resting_memory_bytes = recorder.meter.resting()
+            with _stop_signal(lambda: self._emit("message", message=STOPPING)) as stop:
+                self._train(model, task, recorder, stop, state)
+
+    def save(self) -> None:
+        """Write what is known so far."""
+        if self.out:
+            files.save_json(self.result, self.out / checkpoint.RESULTS)
+
+    def conclude(self) -> None:
+        """Draw the figures and the doubts about them from the samples, and write all."""
+        self.result.environment["other_programs_busy_cores"] = self.other_programs.busy_cores()
+        self.result.refresh()
+        self.result.warnings += advice.warnings(self.result)
+        self.save()
+
+    def interruption(self) -> str:
+        """How far an interrupted run came, and how to go on."""
+        last = self.result.samples[-1] if self.result.samples else None
+        where = f"after epoch {last.epoch} of repeat {last.repeat}" if last else "before the first epoch"
+        remedy = f"; go on with: gnnbench train --resume {shlex.quote(str(self.out))}" if self.out else ""
+        return f"stopped by Ctrl-C {where}{remedy}"
+
+    def _emit(self, kind: Any, **details: Any) -> None:
+        self.on_event(Event(kind, self.result, **details))
+
+    def _prepare(self, backend: Backend, recorder: clock.Recorder) -> tuple[torch.nn.Module, Task]:
+        """Model and task; the dataset ends here, so that edges which the backend does not need are freed."""
+        dataset = datasets.read(self.config.dataset, self.roots)
+        dataset, reorder_s = recorder.time(lambda: datasets.reordered(dataset, self.config.dataset))
+        self.result.dataset = dataset.label
+        self.result.dataset_facts = schema.DatasetFacts(
+            name=dataset.name,
+            made_up=dataset.made_up,
+            nodes=dataset.num_nodes,
+            edges=dataset.edge_index.size(1),
+            features=dataset.x.size(1),
+            classes=dataset.num_classes,
+            metric=dataset.metric,
+            reorder=self.config.dataset.reorder,
+            reorder_s=None if dataset.node_id is None else reorder_s,
+        )
+        self._emit("dataset_loaded")
+        model = self._build(seed=self.config.train.seed).to(backend.device)
+        prepared, self.result.prepare_s = recorder.time(lambda: backend.prepare(model, dataset))
+        self.result.bindings = [schema.BindingRecord(**asdict(binding)) for binding in prepared.bindings]
+        self.result.warnings += prepared.warnings
+        if prepared.tuned:
+            self.result.choices, self.result.tuning_s = prepared.tuned.choices, prepared.tuned.tuning_s
+        self._emit("prepared")
+        return model, Task.of(dataset, prepared.adj, backend.device)
+
+    def _build(self, seed: int) -> torch.nn.Module:
+        """The model with its first weights; leaves the random generators as training finds them."""
+        assert self.result.dataset_facts
+        torch.manual_seed(seed)
+        facts = self.result.dataset_facts
+        return models.build(self.config.model, facts.features, facts.classes)
+
+    def _train(
+        self,
+        model: torch.nn.Module,
+        task: Task,
+        recorder: clock.Recorder,
+        stop: threading.Event,
+        state: dict[str, Any] | None,
+    ) -> None:
+        for repeat in range(state["repeat"] if state else 0, self.config.train.repeats):
+            # The prepared model takes the weights of a new one, so that the graph is prepared only once.
+            model.load_state_dict(self._build(self.config.train.seed + repeat).state_dict())
+            trainer = cuda_graph.trainer(model, task, self.config.train)
+            if state:
+                checkpoint.restore(state, trainer)
+                state = None
+            self._repeat(trainer, repeat, recorder, stop)
+            self._emit("repeat_done")
+
+    def _repeat(self, trainer: Trainer, repeat: int, recorder: clock.Recorder, stop: threading.Event) -> None:
+        evaluations = [found for found in self.result.evaluations if found.repeat == repeat]
+        recorder.begin(trainer.config.epochs - trainer.epoch, trainer.odd_epochs)
+        every = trainer.config.checkpoint_every
+        while not trainer.finished(evaluations):
+            if stop.is_set():
+                self._checkpoint(trainer, repeat)
+                raise KeyboardInterrupt
+            with recorder.epoch():
+                loss = trainer.step(recorder.phase)
+            sample = recorder.sample(repeat, trainer.epoch, trainer.check(loss), trainer.held_bytes)
+            self.result.samples.append(sample)
+            evaluation = None
+            if trainer.evaluates:
+                evaluation = Evaluation(repeat=repeat, epoch=trainer.epoch, **trainer.evaluate())
+                evaluations.append(evaluation)
+                self.result.evaluations.append(evaluation)
+            self._emit("epoch", sample=sample, evaluation=evaluation)
+            if every and (trainer.epoch % every == 0 or trainer.finished(evaluations)):
+                self._checkpoint(trainer, repeat)
+
+    def _checkpoint(self, trainer: Trainer, repeat: int) -> None:
+        """Save where training stands; a full disk must not end it, so that is told and training goes on."""
+        if not self.out:
+            return
+        try:
+            checkpoint.save(self.out, trainer, repeat, self.result)
+            self.save()
+        except GnnbenchError as error:
+            text = f"no checkpoint after epoch {trainer.epoch}: {error}"
+            self.result.warnings.append(text)
+            self._emit("message", message=text)
+
+
+def _stored(out: Path | None, wanted: dict[str, Any]) -> tuple[Result, dict[str, Any] | None]:
+    """Result and checkpoint of the run to resume."""
+    if out is None or not (out / checkpoint.RESULTS).exists():
+        raise ConfigError(f"{out}: holds no {checkpoint.RESULTS} to resume; give the folder of a run")
+    stored = files.load(Result, out / checkpoint.RESULTS)
+    checkpoint.check_same(stored.config, wanted, out)
+    return stored, checkpoint.load(out)
+
+
+@contextmanager
+def _stop_signal(announce: Callable[[], None]) -> Iterator[threading.Event]:
+    """An event that the first Ctrl-C sets; a second one kills the process at once."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():  # Python delivers signals there only
+        yield stop
+        return
+
+    def request(number: int, frame: Any) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        stop.set()
+        announce()
+
+    before = signal.signal(signal.SIGINT, request)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,174 @@
+"""Choices that `gnnbench tune` found, on disk by machine, version and graph, and their way to the kernels."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import Field, ValidationError
+from torch.nn import Module
+
+import gnnbench
+from gnnbench import datasets
+from gnnbench.errors import GnnbenchError
+from gnnbench.graph import Graph
+from gnnbench.measure import environment
+from gnnbench.ops.kernels import Kernels, choice_key
+from gnnbench.results.schema import ChoiceRecord, Record
+
+SCHEMA_VERSION: Literal[1] = 1
+CPU = torch.device("cpu")
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+class Tuned(Record):
+    """What was found for one graph."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    machine: dict[str, Any] = Field(description="as `machine()`; elsewhere the file counts for nothing")
+    graph: str = Field(description="the dataset's label")
+    fingerprint: str
+    tuning_s: float = Field(description="what the search cost, over all calls that added to this file")
+    choices: list[ChoiceRecord]
+
+    def merged(self, older: Tuned | None) -> Tuned:
+        """These choices, and those of `older` that are for another op, width, type or number of heads."""
+        if older is None:
+            return self
+        new = {_key(record) for record in self.choices}
+        kept = [record for record in older.choices if _key(record) not in new]
+        choices = sorted(kept + self.choices, key=_key)
+        return self.model_copy(update={"choices": choices, "tuning_s": older.tuning_s + self.tuning_s})
+
+
+def machine(device: torch.device = CPU) -> dict[str, Any]:
+    """What a choice for kernels on `device` depends on beside the graph."""
+    if device.type == "cuda":
+        return {"gpu": torch.cuda.get_device_name(device), "gnnbench": gnnbench.__version__}
+    return {
+        "cpu": environment.cpu(),
+        "threads": torch.get_num_threads(),
+        "isa": os.environ.get("GNNBENCH_ISA", ""),
+        "gnnbench": gnnbench.__version__,
+    }
+
+
+def _machines() -> list[dict[str, Any]]:
+    """That of the CPU and, where there is one, that of the current GPU."""
+    return [machine(), *([machine(torch.device("cuda"))] if torch.cuda.is_available() else [])]
+
+
+def fingerprint(graph: Graph) -> str:
+    """Hash of the rows of a graph; the time is that of reading them."""
+    content = hashlib.sha256(f"{graph.num_rows} {graph.num_cols}".encode())
+    for tensor in (graph.rowptr, graph.col):
+        content.update(tensor.cpu().numpy().data)
+    return content.hexdigest()[:16]
+
+
+def folder(cache: Path) -> Path:
+    """Where choices of all machines are."""
+    return cache / "tuned"
+
+
+def path(cache: Path, graph: Graph) -> Path:
+    """The file of one graph on this machine."""
+    return _folder_of(machine(graph.device), cache) / f"{fingerprint(graph)}.json"
+
+
+def read(file: Path) -> tuple[Tuned | None, list[str]]:
+    """What a file holds, or None and a warning that it is broken or of another machine; nothing if missing."""
+    try:
+        found = Tuned.model_validate_json(file.read_bytes())
+    except FileNotFoundError:
+        return None, []
+    except (OSError, ValidationError) as error:
+        problem = getattr(error, "strerror", None) or "it is not a file of tuned choices"
+        return None, [f"{file} is ignored ({problem}): run `gnnbench tune` again, or `gnnbench tune --clear`"]
+    if found.machine not in _machines() or found.fingerprint != file.stem:
+        return None, [f"{file} is ignored (it is of another machine, version or graph): run `gnnbench tune` again"]
+    return found, []
+
+
+def known(cache: Path) -> Iterator[Tuned]:
+    """Everything that was tuned on this machine with this version and number of threads."""
+    for here in _machines():
+        for file in sorted(_folder_of(here, cache).glob("*.json")):
+            if (found := read(file)[0]) is not None:
+                yield found
+
+
+def clear(cache: Path) -> int:
+    """Forget what was tuned, for all machines and versions; how many files there were.
+
+    Raises:
+        GnnbenchError: the cache cannot be written.
+    """
+    files = list(folder(cache).rglob("*.json"))
+    try:
+        if folder(cache).is_dir():
+            shutil.rmtree(folder(cache))
+    except OSError as error:
+        raise GnnbenchError(f"{folder(cache)}: cannot be removed: {error.strerror}") from None
+    return len(files)
+
+
+def apply(graph: Graph, kernels: Kernels, model: Module) -> tuple[Tuned | None, list[str]]:
+    """Let `kernels` run `model` on `graph` as was found best, and plan for it; what is in force, and warnings.
+
+    The graph with self-loops takes the choices of the one without, where it was made. Only widths that the model's
+    layers have count, for a plan costs time and memory.
+    """
+    cache = datasets.roots().cache
+    if not _folder_of(
+        machine(graph.device), cache
+    ).is_dir():  # nothing was ever tuned, so that the graph need not be read
+        return None, []
+    found, warnings = read(path(cache, graph))
+    if found is None:
+        return None, warnings
+    widths = _widths(model)
+    in_force = []
+    for record in (record for record in found.choices if record.width in widths):
+        dtype = DTYPES[record.dtype]
+        for target in _adjacencies(graph, record.adjacency):
+            key = choice_key(record.op, record.width, dtype, record.heads)
+            target.plans[key] = record.choice
+            if kernels.chosen(record.op, target, record.width, dtype, record.heads) != record.choice:
+                del target.plans[key]
+                continue
+            target.layout.plan(target)
+            if record not in in_force:
+                in_force.append(record)
+    return found.model_copy(update={"choices": in_force}), warnings
+
+
+def _adjacencies(graph: Graph, adjacency: str) -> list[Graph]:
+    """`graph` and the same with self-loops, or their transposes, as far as they were made."""
+    found = [graph, *([graph.with_self_loops] if "with_self_loops" in vars(graph) else [])]
+    if adjacency == "graph":
+        return found
+    return [one.transpose for one in found if "transpose" in vars(one) and one.transpose is not one]
+
+
+def _widths(model: Module) -> set[Any]:
+    """Inputs and outputs of every layer, those of all heads together too."""
+    names = ("in_channels", "out_channels", "in_features", "out_features")
+    found = {getattr(layer, name, None) for layer in model.modules() for name in names}
+    attention: list[Any] = [layer for layer in model.modules() if hasattr(layer, "heads")]
+    return found | {layer.heads * layer.out_channels for layer in attention}
+
+
+def _folder_of(machine: dict[str, Any], cache: Path) -> Path:
+    key = hashlib.sha256(json.dumps(machine, sort_keys=True).encode()).hexdigest()
+    return folder(cache) / key[:16]
+
+
+def _key(record: ChoiceRecord) -> tuple[str, str, str, int, int]:
+    return record.adjacency, record.op, record.dtype, record.width, record.heads

@@ -1,0 +1,134 @@
+"""Aggregation over blocks of columns, with caches so small that every graph of the zoo outgrows them."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from tests.test_kernels import LEVELS, check, double, normal, over_dtypes
+
+from gnnbench.backends import isplib
+from gnnbench.backends.isplib import _compiled, choices
+from gnnbench.ops.kernels import EXTREMA, Kernels
+from gnnbench.ops.spmm import spmm
+from tests import graphs
+
+CROWDED = ["self loops", "duplicates", "symmetric", "hub", "wide", "tall", "power law"]
+
+
+@pytest.fixture
+def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of four columns, or of two for most sums over two lines, used however few edges share one."""
+    monkeypatch.setattr(choices, "L2_BYTES", 1e-9)
+    monkeypatch.setattr(choices, "SHIFT", 2)
+    monkeypatch.setattr(choices, "EDGES_PER_BLOCK", 0.01)
+
+
+@over_dtypes
+@pytest.mark.usefixtures("small_cache")
+@pytest.mark.parametrize("width", [5, 17, 32, 41, 63, 128, 602])
+@pytest.mark.parametrize("graph_name", CROWDED)
+@pytest.mark.parametrize("level", LEVELS)
+def test_sum_and_mean(level: int, graph_name: str, width: int, dtype: torch.dtype) -> None:
+    graph, kernels = graphs.graph(graph_name), isplib.IsplibKernels(isa=level)
+    x = normal(graph.num_cols, width, dtype=dtype)
+    for value, reduce in itertools.product((None, normal(graph.num_edges, dtype=dtype)), ("sum", "mean")):
+        check(kernels.spmm(graph, x, value, reduce), Kernels().spmm(graph, *double(x, value), reduce))
+    shift = 2 if width == 5 else kernels._pair_shift(graph)
+    assert len(graph.plans["blocks", shift].start) == -(-graph.num_cols >> shift)
+
+
+@over_dtypes
+@pytest.mark.usefixtures("small_cache")
+@pytest.mark.parametrize("width", [1, 17, 41, 128])
+@pytest.mark.parametrize("graph_name", CROWDED)
+@pytest.mark.parametrize("level", LEVELS)
+def test_extrema_with_ties_and_nan(level: int, graph_name: str, width: int, dtype: torch.dtype) -> None:
+    graph, kernels = graphs.graph(graph_name), isplib.IsplibKernels(isa=level)
+    x = normal(graph.num_cols, width, dtype=dtype).round()
+    x[1::4, ::3] = torch.nan
+    x[2::4, ::3] = -torch.inf
+    for value, reduce in itertools.product((None, normal(graph.num_edges, dtype=dtype).round()), EXTREMA):
+        found = kernels.spmm_extremum(graph, x, value, reduce)
+        truth = Kernels().spmm_extremum(graph, x, value, reduce)
+        torch.testing.assert_close(found[0], truth[0], rtol=0, atol=0, equal_nan=True)
+        assert torch.equal(found[1], truth[1])
+    assert ("blocks", 2) in graph.plans
+
+
+@pytest.mark.usefixtures("small_cache")
+def test_weights_are_ordered_again_only_where_they_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, kernels = graphs.graph("power law"), isplib.IsplibKernels()
+    x, value = normal(60, 20), normal(900)
+    orders = []
+    order = _compiled.spmm.order
+    monkeypatch.setattr(_compiled.spmm, "order", lambda *args: orders.append(order(*args)))
+
+    def checked(value: torch.Tensor) -> int:
+        check(kernels.spmm(graph, x, value, "sum"), Kernels().spmm(graph, x, value, "sum"))
+        return len(orders)
+
+    assert [checked(value), checked(value), checked(value.clone()), checked(value)] == [1, 1, 2, 3]
+    value.mul_(2)
+    assert checked(value) == 4
+    check(
+        kernels.spmm(graph, x.float(), value.float(), "sum"),
+        Kernels().spmm(graph, x, value.float().double(), "sum"),
+    )
+    assert checked(value) == 6
+
+
+@pytest.mark.usefixtures("small_cache")
+def test_the_plan_holds_every_edge_once() -> None:
+    graph = graphs.graph("power law")
+    isplib.IsplibKernels(threads=3).plan(graph)
+    plan = graph.plans["blocks", 1]
+    start, local, shift = plan.start, plan.local, plan.shift
+    found = [
+        (row, (block << shift) + int(column))
+        for block in range(len(start))
+        for row in range(graph.num_rows)
+        for column in local[start[block, row] : start[block, row + 1]]
+    ]
+    assert sorted(found) == list(zip(graph.row.tolist(), graph.col.tolist(), strict=True))
+
+
+def test_bit_for_bit_the_same_on_any_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choices, "L2_BYTES", 1e-9)
+    monkeypatch.setattr(choices, "SHIFT", 5)
+    monkeypatch.setattr(choices, "EDGES_PER_BLOCK", 1)
+    graph = graphs.power_law(500, 20_000)
+    x, value = normal(500, 67, dtype=torch.float32), normal(20_000, dtype=torch.float32)
+    alone, *others = (
+        [
+            *(isplib.IsplibKernels(threads=threads).spmm(graph, x, weight, "mean") for weight in (None, value)),
+            *isplib.IsplibKernels(threads=threads).spmm_extremum(graph, x, value, "min"),
+            isplib.IsplibKernels(threads=threads, precision="bf16").spmm(graph, x, value, "mean"),
+        ]
+        for threads in (1, 2, 3, 5)
+    )
+    assert [len(graph.plans["blocks", shift].start) for shift in (4, 5)] == [32, 16]
+    assert all(torch.equal(*pair) for other in others for pair in zip(alone, other, strict=True))
+
+
+@pytest.mark.usefixtures("small_cache")
+def test_gradients_take_the_same_way() -> None:
+    graph, kernels = graphs.graph("power law"), isplib.IsplibKernels()
+    x, value = normal(60, 41).requires_grad_(), normal(900).requires_grad_()
+    loss = (spmm(kernels, graph, x, value, "mean") * normal(60, 41)).sum()
+    true = (spmm(Kernels(), graph, x, value, "mean") * normal(60, 41)).sum()
+    pairs = zip(torch.autograd.grad(loss, (x, value)), torch.autograd.grad(true, (x, value)), strict=True)
+    assert all(graphs.relative_error(*pair) < 1e-13 for pair in pairs)
+    assert ("blocks", 1) in graph.plans
+    assert ("blocks", 1) in graph.transpose.plans
+
+
+def test_sparse_rows_are_not_worth_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choices, "SHIFT", 2)
+    for name in graphs.NAMES:
+        graph = graphs.graph(name)
+        kernels = isplib.IsplibKernels()
+        kernels.plan(graph)
+        crowded = graph.num_edges >= choices.EDGES_PER_BLOCK * graph.num_rows * -(-graph.num_cols // 4) > 0
+        assert (("blocks", kernels._pair_shift(graph)) in graph.plans) == crowded

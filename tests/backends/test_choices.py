@@ -1,0 +1,108 @@
+"""What a tuner may try: every choice computes the same, and one that cannot run is ignored."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tests.test_kernels import check, normal
+from torch import Tensor
+
+from gnnbench.backends import isplib
+from gnnbench.backends.isplib import choices
+from gnnbench.bench.ops import Case
+from gnnbench.ops.kernels import Kernels, choice_key
+from tests import graphs
+
+
+@pytest.mark.parametrize("op", ["spmm", "spmm_extremum"])
+def test_every_choice_runs_and_computes_the_same(op: str) -> None:
+    kernels, graph = isplib.IsplibKernels(threads=2), graphs.power_law(500, 20_000)
+    x = normal(500, 41)
+    choices = kernels.choices(op, graph, 41, x.dtype)
+    assert kernels.chosen(op, graph, 41, x.dtype) == choices[0]
+    assert {choice["algorithm"] for choice in choices} == {"row", "blocked"}
+    assert len(choices) == len({tuple(choice.items()) for choice in choices}) <= 12
+    for choice in choices:
+        graph.plans[choice_key(op, 41, x.dtype)] = choice
+        assert kernels.chosen(op, graph, 41, x.dtype) == choice
+        if op == "spmm":
+            check(kernels.spmm(graph, x, None, "mean"), Kernels().spmm(graph, x, None, "mean"))
+        else:
+            found, truth = (one.spmm_extremum(graph, x, None, "max") for one in (kernels, Kernels()))
+            assert all(torch.equal(*pair) for pair in zip(found, truth, strict=True))
+
+
+@pytest.mark.parametrize("name", ["sddmm", "gat", "gatv2", "dot"])
+def test_passes_over_edges_compute_the_same_by_every_choice(name: str) -> None:
+    kernels, graph = isplib.IsplibKernels(threads=2), graphs.power_law(200, 10_000)  # the longest row has 900
+    case = Case(name, graph, 24, heads=2, dtype=torch.float64)
+
+    def outcome(by: Kernels) -> list[Tensor]:
+        out = case.op.call(by, graph, **case.inputs)
+        return [out.detach(), *torch.autograd.grad(out, list(case.inputs.values()), case.grad_out)]
+
+    ops = ["sddmm"] if name == "sddmm" else [f"{name}_attention", f"{name}_attention_backward"]
+    truth, bits = outcome(Kernels()), {}
+    choices = kernels.choices(ops[0], graph, 24, torch.float64, 2)
+    assert len(choices) == 8
+    for choice in choices:
+        for op in ops:
+            assert choice in kernels.choices(op, graph, 24, torch.float64, 2)
+            for on in (graph, graph.transpose):
+                on.plans[choice_key(op, 24, torch.float64, 2)] = choice
+                assert kernels.chosen(op, on, 24, torch.float64, 2) == choice
+        found = outcome(kernels)
+        torch.testing.assert_close(found, truth)
+        same = bits.setdefault(choice.get("chunk"), found)  # whatever the threads and the prefetch distance
+        assert all(torch.equal(*pair) for pair in zip(found, same, strict=True))
+    graph.plans[choice_key(ops[0], 24, torch.float64, 2)] = {**choices[0], "threads": 3}
+    assert kernels.chosen(ops[0], graph, 24, torch.float64, 2) == choices[0]
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {},
+        None,
+        "blocked",
+        {"algorithm": "magic"},
+        {"algorithm": "row", "prefetch": 1 << 40, "threads": 1},
+        {"algorithm": "row", "prefetch": 8, "threads": 3},
+        {"algorithm": "row", "prefetch": 8, "threads": 0},
+        {"algorithm": "blocked", "shift": 17},
+        {"algorithm": "blocked", "shift": -1},
+        {"algorithm": "blocked", "shift": 0},
+        {"algorithm": "blocked", "shift": "8"},
+    ],
+)
+def test_a_choice_that_cannot_run_is_ignored(choice: object) -> None:
+    kernels, graph = isplib.IsplibKernels(threads=2), graphs.power_law(500, 20_000)
+    graph.plans[choice_key("spmm", 4, torch.float32)] = choice
+    assert kernels.chosen("spmm", graph, 4, torch.float32) == kernels.choices("spmm", graph, 4, torch.float32)[0]
+
+
+def test_kernels_without_knobs_have_one_choice() -> None:
+    graph = graphs.graph("power law")
+    for kernels in (Kernels(), isplib.IsplibKernels()):
+        assert kernels.choices("edge_softmax", graph, 4, torch.float32) == [{}]
+        assert kernels.chosen("edge_softmax", graph, 4, torch.float32) == {}
+
+
+def test_small_work_takes_one_thread() -> None:
+    for name in graphs.NAMES:
+        graph = graphs.graph(name)
+        first = isplib.IsplibKernels(threads=2).chosen("spmm", graph, 4, torch.float32)
+        assert first == {"algorithm": "row", "prefetch": 0, "threads": 1}
+
+
+@pytest.mark.parametrize(("edges", "shift"), [(20_000, 9), (100_000, 8)])
+def test_one_block_serves_sums_sooner_than_extrema(
+    monkeypatch: pytest.MonkeyPatch, edges: int, shift: int
+) -> None:
+    monkeypatch.setattr(choices, "L2_BYTES", 25_600)
+    monkeypatch.setattr(choices, "SHIFT", 9)
+    kernels, graph = isplib.IsplibKernels(threads=1), graphs.power_law(500, edges)
+    x = normal(500, 64, dtype=torch.float32)  # five caches; sums and extrema begin at 2.6 and 13.8, or 1.3 and 3.6
+    assert kernels.chosen("spmm", graph, 64, x.dtype) == {"algorithm": "blocked", "shift": shift}
+    by_row = kernels.chosen("spmm_extremum", graph, 64, x.dtype)["algorithm"] == "row"
+    assert by_row == (edges == 20_000)

@@ -1,0 +1,137 @@
+"""Every Triton kernel computes what the float64 specification says, on a GPU or in Triton's interpreter."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from tests.gpu import DEVICE, KERNELS, TOLERANCE, graph, needs_triton
+from torch import Tensor
+
+from gnnbench.backends.cuda import _tile
+from gnnbench.graph import Graph
+from gnnbench.ops.kernels import Kernels
+from tests import graphs
+
+TRUTH = Kernels()
+DTYPES = list(TOLERANCE)
+pytestmark = [needs_triton, pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")]
+
+
+@pytest.fixture(autouse=True)
+def several_rows_to_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As large graphs of few edges are run."""
+    monkeypatch.setattr(_tile, "PROGRAMS", 4)
+
+
+over_graphs = pytest.mark.parametrize("name", graphs.NAMES)
+
+
+def normal(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    generator = torch.Generator().manual_seed(sum(shape))
+    return torch.randn(*shape, dtype=torch.float64, generator=generator).to(DEVICE, dtype)
+
+
+def double(*tensors: Tensor | None) -> list[Tensor | None]:
+    return [None if tensor is None else tensor.double() for tensor in tensors]
+
+
+def check(found: Tensor, truth: Tensor) -> None:
+    assert graphs.relative_error(found, truth) < TOLERANCE[found.dtype]
+
+
+@over_graphs
+@pytest.mark.parametrize(("shape", "weights"), [((41,), 0), ((5,), 1), ((3, 7), 1), ((3, 7), 2)])
+def test_spmm(name: str, shape: tuple[int, ...], weights: int) -> None:
+    on = graph(name)
+    x = normal(on.num_cols, *shape)
+    value = normal(on.num_edges, *shape[: weights - 1]) if weights else None
+    for reduce in ("sum", "mean"):
+        check(KERNELS.spmm(on, x, value, reduce), TRUTH.spmm(on, *double(x, value), reduce))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(1,), (16,), (200,), (8, 16), (40, 2)])
+def test_spmm_of_every_width_and_type(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    on = graph("duplicates")
+    x, value = normal(on.num_cols, *shape, dtype=dtype), normal(on.num_edges, *shape[:-1], dtype=dtype)
+    check(KERNELS.spmm(on, x, value, "sum"), TRUTH.spmm(on, *double(x, value), "sum"))
+
+
+@pytest.mark.parametrize(
+    ("name", "width"), [(name, 3) for name in graphs.NAMES] + [("duplicates", 70), ("wide", 70)]
+)
+def test_spmm_extremum_with_ties_and_nan(name: str, width: int) -> None:
+    on = graph(name)
+    x = normal(on.num_cols, width).round()
+    x[1::4, ::3] = torch.nan
+    x[2::4, ::3] = -torch.inf
+    grad_out = normal(on.num_rows, width)
+    for value, reduce in ((None, "max"), (normal(on.num_edges).round(), "min")):
+        out, arg_out = KERNELS.spmm_extremum(on, x, value, reduce)
+        true_out, true_arg_out = TRUTH.spmm_extremum(on, x, value, reduce)
+        torch.testing.assert_close(out, true_out, rtol=0, atol=0, equal_nan=True)
+        assert torch.equal(arg_out, true_arg_out)
+        found = KERNELS.spmm_extremum_backward(on, arg_out, grad_out, value)
+        check(found, TRUTH.spmm_extremum_backward(on, arg_out, *double(grad_out, value)))
+
+
+@over_graphs
+@pytest.mark.parametrize("shape", [(1,), (130,), (3, 7)])
+def test_sddmm(name: str, shape: tuple[int, ...]) -> None:
+    on = graph(name)
+    a, b = normal(on.num_rows, *shape), normal(on.num_cols, *shape)
+    check(KERNELS.sddmm(on, a, b), TRUTH.sddmm(on, *double(a, b)))
+
+
+@over_graphs
+@pytest.mark.parametrize("heads", [1, 3, 8])
+def test_edge_softmax(name: str, heads: int) -> None:
+    on = graph(name)
+    score, grad_alpha = 10 * normal(on.num_edges, heads) + 300, normal(on.num_edges, heads)
+    alpha = KERNELS.edge_softmax(on, score)
+    check(alpha, TRUTH.edge_softmax(on, score.double()))
+    found = KERNELS.edge_softmax_backward(on, alpha, grad_alpha)
+    truth = TRUTH.edge_softmax_backward(on, *double(alpha, grad_alpha))
+    # Gradients of a softmax cancel, so their error is measured against what they are made of.
+    assert (found - truth).norm() <= TOLERANCE[found.dtype] * (alpha * grad_alpha).double().norm()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_op_in_every_type(dtype: torch.dtype) -> None:
+    on = graph("hub")
+    x, value = normal(on.num_cols, 9, dtype=dtype), normal(on.num_edges, dtype=dtype)
+    out, arg_out = KERNELS.spmm_extremum(on, x, value, "max")
+    check(out, TRUTH.spmm_extremum(on, *double(x, value), "max")[0])
+    found = KERNELS.spmm_extremum_backward(on, arg_out, x, value)
+    check(found, TRUTH.spmm_extremum_backward(on, arg_out, *double(x, value)))
+    check(KERNELS.sddmm(on, x, x), TRUTH.sddmm(on, *double(x, x)))
+    check(KERNELS.spmm(on, x, value, "mean"), TRUTH.spmm(on, *double(x, value), "mean"))
+    score = value.unsqueeze(1)
+    alpha = KERNELS.edge_softmax(on, score)
+    check(alpha, TRUTH.edge_softmax(on, score.double()))
+    check(KERNELS.edge_softmax_backward(on, alpha, score), TRUTH.edge_softmax_backward(on, *double(alpha, score)))
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+@pytest.mark.parametrize("name", ["power law", "tall"])
+def test_softmax_of_a_row_that_has_none_is_nan(name: str, bad: float) -> None:
+    on = graph(name)
+    score = normal(on.num_edges, 2)
+    score[5, 1] = bad
+    score[: on.num_edges // 2, 0] = -torch.inf  # whole rows, and parts of rows
+    torch.testing.assert_close(KERNELS.edge_softmax(on, score), TRUTH.edge_softmax(on, score), equal_nan=True)
+
+
+@pytest.mark.skipif(DEVICE.type != "cpu", reason="only a CPU gives memory when it is touched")
+def test_offsets_beyond_32_bits() -> None:
+    width, last = 1 << 15, (1 << 16) + 5
+    x = torch.from_numpy(np.zeros((last + 1, width), dtype=np.float16))  # whose zeros take no memory
+    x[last] = normal(width).half()
+    on = Graph.from_csr(torch.tensor([0, 1]), torch.tensor([last]), last + 1, KERNELS)
+    assert torch.equal(KERNELS.spmm(on, x, None, "sum")[0], x[last])
+    assert torch.equal(KERNELS.spmm_extremum(on, x, None, "max")[0][0], x[last])
+    one = torch.ones(1, width).half()
+    check(KERNELS.sddmm(on, one, x), x[last].double().sum().view(1))
+    out, _ = KERNELS.dot_attention(on, one.unsqueeze(1), *[x.unsqueeze(1)] * 2, None)
+    assert torch.equal(out[0, 0], x[last])

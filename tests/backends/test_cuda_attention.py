@@ -1,0 +1,252 @@
+"""Fused attention in Triton: outputs and gradients are those of the float64 specification, however it runs."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from tests.gpu import DEVICE, KERNELS, TOLERANCE, graph, needs_triton
+from tests.test_attention import Largest
+from torch import Tensor
+from torch_geometric import nn as pyg
+
+from gnnbench import convs
+from gnnbench.backends.cuda import CudaKernels
+from gnnbench.bench.check import Truth
+from gnnbench.bench.ops import Case
+from gnnbench.graph import Graph
+from gnnbench.ops import attention
+from gnnbench.ops.dropout import Dropout
+from gnnbench.ops.kernels import Choice, Kernels, choice_key
+from tests import graphs
+
+FAMILIES = "gat", "gatv2", "dot"
+BIG: Choice = {"strategy": "sliced", "lane": 32, "warps": 4}  # few programs, for the interpreter's sake
+TRUTH = Kernels()
+SEED = 0x1234567890ABCDEF
+
+pytestmark = needs_triton
+over_families = pytest.mark.parametrize("family", FAMILIES)
+
+
+def normal(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    generator = torch.Generator().manual_seed(sum(shape))
+    return torch.randn(*shape, dtype=torch.float64, generator=generator).to(DEVICE, dtype)
+
+
+def inputs(family: str, on: Graph, heads: int, channels: int, dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    """Tensors of an op of `family`, whose scores are of the order of one; dot's values are wider than its keys."""
+    n, m, each = on.num_rows, on.num_cols, (heads, channels)
+    shapes: dict[str, list[tuple[int, ...]]] = {
+        "gat": [(m, *each), (m, heads), (n, heads)],
+        "gatv2": [(m, *each), (n, *each), each],
+        "dot": [(n, *each), (m, *each), (m, heads, channels + 2)],
+    }
+    tensors = [normal(*shape, dtype=dtype) for shape in shapes[family]]
+    if family != "gat":
+        tensors[2 if family == "gatv2" else 0] *= channels**-0.5
+    return tensors
+
+
+def results(
+    kernels: Kernels, family: str, on: Graph, tensors: list[Tensor], p: float, slope: float = 0.2
+) -> list[Tensor]:
+    """out, what is kept for backward, and the gradients."""
+    how = [Dropout(p, torch.tensor([SEED], device=DEVICE)) if p else None]
+    how = how if family == "dot" else [slope, *how]
+    op = f"{family}_attention"
+    kept = getattr(kernels, op)(on, *tensors, *how, *[True] * (family == "gat"))
+    grad_out = normal(*kept[0].shape, dtype=tensors[0].dtype)
+    return [*kept, *getattr(kernels, f"{op}_backward")(on, *tensors, *how, *kept, grad_out)]
+
+
+def check(family: str, on: Graph, tensors: list[Tensor], p: float = 0.0, slope: float = 0.2) -> None:
+    """A softmax's gradients cancel, so an error is measured against at least one per entry."""
+    dtype = tensors[0].dtype
+    truths = results(TRUTH, family, on, [tensor.double() for tensor in tensors], p, slope)
+    for found, truth in zip(results(KERNELS, family, on, tensors, p, slope), truths, strict=True):
+        assert found.shape == truth.shape
+        assert found.dtype in (dtype, torch.promote_types(dtype, torch.float32))
+        finite = truth.isfinite()
+        assert torch.equal(found.double()[~finite], truth[~finite])
+        difference = (found.double() - truth)[finite].norm()
+        assert difference <= 2 * TOLERANCE[dtype] * (truth[finite].norm() + truth.numel() ** 0.5)
+
+
+def run_by(on: Graph, family: str, tensors: list[Tensor], choice: Choice) -> None:
+    """In both directions, but where it is none."""
+    heads, channels = tensors[-1 if family == "dot" else 0].shape[1:]
+    for op in (f"{family}_attention", f"{family}_attention_backward"):
+        for adjacency in (on, on.transpose):
+            adjacency.plans[choice_key(op, heads * channels, tensors[0].dtype, heads)] = choice
+
+
+@over_families
+@pytest.mark.parametrize(
+    ("name", "heads", "channels", "p"),
+    [
+        ("no edges", 2, 3, 0.0),
+        ("no nodes", 2, 3, 0.5),
+        ("one node", 1, 1, 0.0),
+        ("one node alone", 1, 4, 0.5),
+        ("isolated nodes", 8, 8, 0.5),
+        ("self loops", 3, 7, 0.5),
+        ("duplicates", 4, 8, 0.75),
+        ("symmetric", 1, 41, 0.0),
+        ("hub", 2, 5, 0.5),
+        ("wide", 1, 130, 0.0),
+        ("tall", 5, 2, 0.5),
+        ("power law", 2, 4, 0.0),
+        ("power law", 1, 3, 0.5),
+    ],
+)
+def test_outputs_and_gradients(family: str, name: str, heads: int, channels: int, p: float) -> None:
+    on = graph(name)
+    tensors = inputs(family, on, heads, channels)
+    for strategy in ("sliced", "edge"):
+        run_by(on, family, tensors, {**BIG, "strategy": strategy})
+        check(family, on, tensors, p)
+
+
+@over_families
+def test_every_way_to_run(family: str) -> None:
+    on = graph("duplicates")
+    tensors = inputs(family, on, 2, 6)
+    ops = f"{family}_attention", f"{family}_attention_backward"
+    choices = [choice for op in ops for choice in KERNELS.choices(op, on, 12, torch.float64, 2)]
+    assert {choice["strategy"] for choice in choices} == {"sliced", "fused", "edge"}
+    for choice in [choice for place, choice in enumerate(choices) if choice not in choices[:place]]:
+        run_by(on, family, tensors, choice)
+        check(family, on, tensors, 0.5)
+
+
+@over_families
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_every_type(family: str, dtype: torch.dtype) -> None:
+    """As untuned on a graph with a hub: "edge" (or "sliced") over its rows, "fused" over the transpose's."""
+    on = graph("hub")
+    check(family, on, inputs(family, on, 2, 4, dtype), 0.5)
+
+
+@over_families
+def test_gradients_in_bfloat16_are_rounded_once(family: str) -> None:
+    """What is left of large terms is not less precise than they are."""
+    case = Case(family, graph("duplicates"), width=8, heads=2, dtype=torch.bfloat16)
+    truth = Truth(case)
+    inputs = [case.inputs[name] for name in case.op.grads]
+    gradients = torch.autograd.grad(
+        case.op.call(KERNELS, **{"graph": case.graph, **case.inputs}), inputs, case.grad_out
+    )
+    assert truth.error("backward", list(gradients)) < 2**-6
+
+
+@pytest.mark.parametrize("family", ["gat", "gatv2"])
+@pytest.mark.parametrize("slope", [-0.1, 0.0, 1.5])
+def test_any_slope(family: str, slope: float) -> None:
+    on = graph("self loops")
+    check(family, on, inputs(family, on, 2, 5), 0.0, slope)
+
+
+@over_families
+def test_scores_of_a_thousand(family: str) -> None:
+    on = graph("duplicates")
+    tensors = inputs(family, on, 2, 3)
+    for scaled in {"gat": tensors[1:], "gatv2": tensors[2:], "dot": tensors[:1]}[family]:
+        scaled *= 1000
+    how = [None] if family == "dot" else [0.2, None]
+    op = f"{family}_attention"
+    found, truth = (
+        getattr(kernels, op)(on, *tensors, *how, *[False] * (family == "gat")) for kernels in (KERNELS, TRUTH)
+    )
+    torch.testing.assert_close(found[:2], truth[:2])
+
+
+def test_nan_stays_in_its_rows() -> None:
+    on = graph("hub")
+    x, score_src, score_dst = inputs("gat", on, 2, 5)
+    largest = on.degree.argsort()[-2:]
+    score_dst[largest, 1] = torch.nan
+    out = attention.gat_attention(KERNELS, on, x, score_src, score_dst)
+    assert out[largest, 1].isnan().all()
+    out[largest, 1] = 0
+    assert not out.isnan().any()
+
+
+@over_families
+def test_gradients_through_autograd_of_strided_tensors(family: str) -> None:
+    on = graph("self loops")
+    tensors = inputs(family, on, 2, 3)
+    strided = [tensor.mT.contiguous().mT.requires_grad_() for tensor in tensors]
+    found, truth = (
+        torch.autograd.grad(
+            getattr(attention, f"{family}_attention")(kernels, on, *strided).square().sum(), strided
+        )
+        for kernels in (KERNELS, TRUTH)
+    )
+    torch.testing.assert_close(found, truth)
+
+
+@over_families
+def test_nothing_is_kept_per_edge(family: str) -> None:
+    on = graphs.power_law(50, 700)
+    tensors = inputs(family, on, 4, 8)
+    run_by(on, family, tensors, BIG)
+    _ = on.transpose, on.perm  # preparation
+    with Largest() as largest:
+        results(CudaKernels(), family, on, tensors, 0.5)
+    assert 50 * 4 * 8 <= largest.elements <= 50 * 4 * 10
+
+
+CONVS = {
+    "gat": lambda: pyg.GATConv(6, 4, heads=3),
+    "gatv2": lambda: pyg.GATv2Conv(6, 4, heads=2, share_weights=True),
+    "transformer": lambda: pyg.TransformerConv(6, 4, heads=2, beta=True),
+    "agnn": lambda: pyg.AGNNConv(),
+}
+
+
+@pytest.mark.parametrize("name", CONVS)
+def test_convs_compute_what_pygs_do(name: str) -> None:
+    torch.default_generator.manual_seed(1)
+    vanilla = CONVS[name]().to(DEVICE, torch.float64)
+    bound = copy.deepcopy(vanilla)
+    convs.bind(bound, KERNELS, transform_first=True, fold_norm=True)
+    edge_index = graphs.zoo()["symmetric"][0].to(DEVICE)
+    on = Graph.from_edge_index(edge_index, 15, layout=KERNELS)
+    x = normal(15, 6).requires_grad_()
+    ends = (vanilla(x, edge_index), vanilla), (bound(x, on), bound)
+    torch.testing.assert_close(ends[1][0], ends[0][0])
+    gradients = [torch.autograd.grad(out.square().sum(), [x, *conv.parameters()]) for out, conv in ends]
+    torch.testing.assert_close(*gradients)
+
+
+def test_choices_from_elsewhere_are_ignored_where_they_cannot_run() -> None:
+    on, op = graph("hub"), "gat_attention"
+    first = KERNELS.choices(op, on, 16, torch.float32, 2)[0]
+    for choice in ({"strategy": "edge", "lane": 16, "warps": 1}, {"algorithm": "row"}, {**first, "warps": 64}):
+        on.plans[choice_key(op, 16, torch.float32, 2)] = choice
+        assert KERNELS.chosen(op, on, 16, torch.float32, 2) == first
+
+
+def ring(nodes: int, into_hub: int) -> Graph:
+    """Four edges into every node, and more into the first, which are of all nodes in turn."""
+    node = torch.arange(nodes)
+    src = torch.cat([*((node + step) % nodes for step in range(4)), torch.arange(into_hub) % nodes])
+    dst = torch.cat([node.repeat(4), torch.zeros(into_hub, dtype=torch.int64)])
+    return Graph.from_edge_index(torch.stack([src, dst]), nodes, layout=CudaKernels())
+
+
+@pytest.mark.parametrize(
+    ("nodes", "into_hub", "there", "back"),
+    [(3000, 100, "fused", "fused"), (3000, 2000, "edge", "fused"), (60_000, 2000, "sliced", "fused")],
+)
+def test_untuned_the_degrees_of_each_direction_decide(nodes: int, into_hub: int, there: str, back: str) -> None:
+    on, kernels = ring(nodes, into_hub), CudaKernels()
+    for op in ("gatv2_attention", "gatv2_attention_backward", "dot_attention", "gat_attention_backward"):
+        hows = [kernels.chosen(op, side, 64, torch.float32, 8)["strategy"] for side in (on, on.transpose)]
+        assert hows == [there, back]
+    expected = "sliced" if there == "edge" else there
+    assert kernels.chosen("gat_attention", on, 64, torch.float32, 8)["strategy"] == expected
+    on.plans[choice_key("dot_attention", 64, torch.float32, 8)] = {"strategy": "fused", "lane": 8, "warps": 1}
+    assert kernels.how("dot_attention", on, 8, 8, 8, torch.float32).longest == on.num_edges

@@ -1,0 +1,258 @@
+"""Mistakes of users: each is answered by one sentence, without a traceback, with the right exit code."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from commands import ROOT, TINY, Output, run
+
+from gnnbench.train import run as running
+
+CONFIG = """
+dataset: {source: synthetic, preset: cora, scale: 0.05}
+model: {name: gcn, hidden: 8}
+train: {epochs: 2}
+"""
+GRAPH: dict[str, Any] = {
+    "edge_index": np.array([[0, 1, 2, 3, 4, 5], [1, 0, 3, 2, 5, 4]]),
+    "x": np.ones((6, 3), dtype=np.float32),
+    "y": np.array([0, 1, 0, 1, 0, 1]),
+    "train_mask": np.array([1, 1, 0, 0, 0, 0], dtype=bool),
+    "val_mask": np.array([0, 0, 1, 1, 0, 0], dtype=bool),
+    "test_mask": np.array([0, 0, 0, 0, 1, 1], dtype=bool),
+}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GNNBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("GNNBENCH_DATA", raising=False)
+    (tmp_path / "run.yaml").write_text(CONFIG)
+    return tmp_path
+
+
+def refused(output: Output, code: int, *words: str) -> None:
+    """One line on standard error, and nothing else."""
+    assert output.code == code, output.stderr
+    assert output.stdout == ""
+    assert output.stderr.startswith("gnnbench: ")
+    assert output.stderr.count("\n") == 1
+    assert "Traceback" not in output.stderr
+    for word in words:
+        assert word in output.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["missing.yaml"], ["missing.yaml", "No such file"]),
+        (["."], ["cannot be read"]),
+        (["run.yaml", "--set", "train.epochs=many"], ["train.epochs", "'many'"]),
+        (["run.yaml", "--set", "train.epochs=2.5"], ["train.epochs", "2.5"]),
+        (["run.yaml", "--set", "train.lr=[1]"], ["train.lr"]),
+        (["run.yaml", "--set", "train.epoch=5"], ["train.epoch", "did you mean 'epochs'?"]),
+        (["run.yaml", "--set", "epochs=5"], ["--set epochs=5", "section.key=value"]),
+        (["run.yaml", "--set", "dataset.preset=cra"], ["dataset.preset", "cora"]),
+        (["run.yaml", "--dataset", "coar"], ["unknown dataset 'coar'", "did you mean 'cora'?"]),
+        (["run.yaml", "--set", "model.name=transfomer"], ["model.name", "did you mean 'transformer'?"]),
+        (["run.yaml", "--backend", "islib"], ["'islib'", "did you mean 'isplib'?"]),
+        (["run.yaml", "--set", "model.layers=0"], ["model.layers", "greater than 0", "found 0"]),
+        (["run.yaml", "--epochs", "-3"], ["train.epochs", "greater than 0", "found -3"]),
+        (["run.yaml", "--epochs", "0"], ["train.epochs", "greater than 0", "found 0"]),
+        (["run.yaml", "--memory-limit", "much"], ["measure.memory_limit", "'much' is not a size"]),
+        (["run.yaml", "--set", "backend.fold_norm=false"], ["backend.fold_norm", "pyg"]),
+        (["run.yaml", "--backend", "pyg:fold_norm=false"], ["backend.fold_norm", "pyg"]),
+        (["run.yaml", "--backend", "isplib:fold_norn=false"], ["fold_norn", "did you mean 'fold_norm'?"]),
+        (["run.yaml", "--backend", "isplib:fold_norm=perhaps"], ["backend.fold_norm", "'perhaps'"]),
+        (["run.yaml", "--backend", "isplib:fold_norm"], ["'isplib:fold_norm'", "NAME:key=value"]),
+        (["run.yaml", "--backend", "isplib:fold_norm={"], ["'isplib:fold_norm={'", "not valid YAML"]),
+        (["--resume", "nowhere"], ["nowhere/results.json", "No such file"]),
+        (["--dataset", "missing.mtx"], ["missing.mtx"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_arguments(arguments: list[str], words: list[str]) -> None:
+    code = 1 if arguments[0] == "--resume" else 2
+    refused(run("train", *arguments), code, *words)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("dataset: {source: synthetic", ["line 1", "not valid YAML"]),
+        ("model:\n\tname: gcn", ["line 2", "not valid YAML"]),
+        ("just words", ["holds no sections"]),
+        ("", ["holds no sections"]),
+        ("model: {name: gcn}", ["dataset", "required"]),
+        (CONFIG + "measures: {}", ["measures", "did you mean 'measure'?"]),
+        (CONFIG.replace("train: {epochs: 2}", "train: 3"), ["train"]),
+        (CONFIG.replace("name: gcn, hidden: 8", "name: gat, hidden: 8, heads: 3"), ["hidden 8", "heads 3"]),
+    ],
+)
+def test_configurations(folder: Path, content: str, words: list[str]) -> None:
+    (folder / "run.yaml").write_text(content)
+    refused(run("train", "run.yaml"), 2, "run.yaml", *words)
+
+
+def test_all_problems_of_a_file_are_listed_at_once(folder: Path) -> None:
+    (folder / "run.yaml").write_text(CONFIG.replace("hidden: 8", "hidden: -8, layer: 2"))
+    output = run("train", "run.yaml", "--epochs", "0")
+    assert output.code == 2
+    lines = output.stderr.splitlines()
+    assert len(lines) == 3
+    for key in ("model.hidden", "model.layer", "train.epochs"):
+        assert sum(f"run.yaml: {key}: " in line for line in lines) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"edge_index": np.empty((2, 0), dtype=np.int64)}, ["no edges"]),
+        ({name: value[:1] for name, value in GRAPH.items() if name != "edge_index"}, ["node"]),
+        ({"edge_index": np.array([[0, 9], [1, 0]])}, ["9", "range"]),
+        ({"edge_index": np.array([[0, -1], [1, 0]])}, ["-1", "range"]),
+        ({"edge_index": np.array([[0.5, 1], [1, 0]])}, ["0.5", "whole numbers"]),
+        ({"x": np.full((6, 3), np.nan, dtype=np.float32)}, ["NaN"]),
+        ({"x": np.ones((4, 3), dtype=np.float32)}, ["4", "6"]),
+        ({"y": np.array([0, 1, 0, 1, 0, -7])}, ["-7"]),
+        ({"y": np.array([0, 1, 0])}, ["3", "6"]),
+        ({"train_mask": np.zeros(6, dtype=bool)}, ["training split is empty"]),
+        ({"val_mask": np.ones(6, dtype=bool)}, ["disjoint"]),
+    ],
+    ids=[
+        "no edges",
+        "one node",
+        "edge beyond the nodes",
+        "negative edge",
+        "fractional edge",
+        "NaN features",
+        "too few features",
+        "label below the classes",
+        "too few labels",
+        "empty train split",
+        "overlapping splits",
+    ],
+)
+@pytest.mark.parametrize("backend", ["pyg", "isplib"])
+def test_graphs(folder: Path, change: dict[str, Any], words: list[str], backend: str) -> None:
+    arrays = {**GRAPH, **change}
+    if len(arrays["x"]) == 1:
+        arrays["edge_index"] = np.array([[0], [0]])
+    np.savez(folder / "graph.npz", **arrays)
+    refused(run("train", "run.yaml", "--dataset", "graph.npz", "--backend", backend), 2, "graph", *words)
+
+
+def test_labels_beyond_the_classes(folder: Path) -> None:
+    np.savez(folder / "graph.npz", **GRAPH)
+    (folder / "run.yaml").write_text(CONFIG.replace("{source: synthetic, preset: cora, scale: 0.05}", "{}"))
+    arguments = ("--set", "dataset.source=files", "--set", "dataset.path=graph.npz", "--set", "dataset.classes=1")
+    refused(run("train", "run.yaml", *arguments), 2, "label 1", "outside the range")
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut short", b"\x00\xff" * 50])
+@pytest.mark.parametrize("name", ["graph.npz", "graph.mtx", "graph.mtx.gz", "graph.csv"])
+def test_broken_files_are_named(folder: Path, name: str, content: bytes) -> None:
+    (folder / name).write_bytes(content)
+    refused(run("train", "run.yaml", "--dataset", name), 2, name)
+
+
+def test_the_good_graph_is_good(folder: Path) -> None:
+    np.savez(folder / "graph.npz", **GRAPH)
+    assert run("train", "run.yaml", "--dataset", "graph.npz", "--quiet") == Output(0, "", "")
+
+
+@pytest.mark.parametrize("verb", ["train", "compare"])
+def test_an_output_folder_that_cannot_be(folder: Path, verb: str) -> None:
+    (folder / "file").write_text("")
+    refused(run(verb, *TINY, "--out", "file/out"), 1, "file/out", "choose another --out")
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
+def test_a_working_folder_that_cannot_be_written(folder: Path) -> None:
+    folder.chmod(0o500)
+    refused(run("train", "run.yaml"), 1, "runs", "--out")
+
+
+def test_a_disk_that_is_full(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    refused(run("train", *TINY, "--out", "out"), 1, "No space left on device", "--out")
+    assert list((folder / "out").iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits file sizes by a shell built-in")
+def test_results_that_do_not_fit_on_the_disk(folder: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "gnnbench",
+        "train",
+        *TINY,
+        "--out",
+        "out",
+        "--set",
+        "train.checkpoint_every=0",
+    ]
+    # Coverage has files of its own to write.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
+    done = subprocess.run(
+        ["bash", "-c", 'ulimit -f 1; exec "$@"', "bash", *command],
+        env={**environment, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "cannot be written: File too large" in done.stderr
+
+
+def test_a_loss_that_is_not_a_number() -> None:
+    output = run("train", *TINY, "--set", "train.lr=1.0e+38", "--set", "train.optimizer=sgd", "--out", "out", "-q")
+    refused(output, 1, "the loss became", "train.lr")
+
+
+def test_a_killed_child_process_is_a_cell_and_the_others_go_on(folder: Path) -> None:
+    """The first process, which is to compute the reference, is killed as soon as it lives."""
+
+    done = threading.Event()
+
+    def kill() -> None:
+        while not (children := psutil.Process().children()) and not done.wait(0.01):
+            pass
+        children[0].send_signal(signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    output = run("compare", *TINY, "--backends", "pyg,pyg-sparse", "--rounds", "1", "--out", "out", "--json")
+    done.set()
+    killer.join()
+    assert output.code == 0, output.stderr
+    found = json.loads(output.stdout)
+    assert found["parity"]["reference"] == "pyg-sparse"
+    killed, alive = found["rows"]
+    assert killed["status"] == "oom"
+    assert "killed" in killed["reason"]
+    assert alive["status"] == "ok"
+
+
+def test_a_programming_error_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> Any:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(running, "run", broken)
+    with pytest.raises(ZeroDivisionError):
+        run("train", *TINY, "--out", "out")

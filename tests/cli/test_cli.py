@@ -1,0 +1,360 @@
+"""The command line: verbs, stable JSON names, exit codes, what goes to which stream."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import ROOT, TINY, Output, fresh, run
+from compare_runner import Runner, cell
+
+import gnnbench
+from gnnbench import compare
+from gnnbench.compare import process
+from gnnbench.train import run as running
+
+VERBS = (["train"], ["compare"], ["bench"], ["tune"], ["datasets"], ["datasets", "info"], ["doctor"])
+GAT = ("--set", "model.name=gat", "--set", "model.hidden=8", "--set", "model.heads=2")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GNNBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("GNNBENCH_DATA", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def processes(monkeypatch: pytest.MonkeyPatch) -> Runner:
+    """Comparisons without processes."""
+    runner = Runner()
+    monkeypatch.setattr(compare, "compare", functools.partial(compare.compare, execute=runner))
+    return runner
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Output]:
+    out = tmp_path_factory.mktemp("trained")
+    exports = ("--csv", out / "epochs.csv", "--markdown", out / "run.md")
+    return out, run("train", *TINY, "--set", "train.repeats=2", "--out", out, "--json", *exports)
+
+
+def at(content: Any, path: str) -> Any:
+    for name in path.split("."):
+        content = content[name]
+    return content
+
+
+def test_help_imports_nothing_heavy() -> None:
+    program = (
+        "import sys; from gnnbench.cli import main; sys.argv = ['gnnbench', '--help']\n"
+        "try: main()\n"
+        "except SystemExit: print(sorted({name.split('.')[0] for name in sys.modules}))"
+    )
+    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
+    loaded = output.stdout.splitlines()[-1]
+    for heavy in ("torch", "pydantic", "yaml", "numpy", "rich", "torch_geometric", "matplotlib"):
+        assert f"'{heavy}'" not in loaded
+
+
+@pytest.mark.parametrize("verb", [[], *VERBS], ids=" ".join)
+def test_help_documents_the_exit_codes(verb: list[str]) -> None:
+    output = run(*verb, "--help")
+    words = " ".join(output.stdout.split())
+    assert output.code == 0
+    assert "Exit codes: 0 success, 1 a run failed, 2 bad input, 3 parity red" in words
+    assert "..." not in words.replace("[ARGS]...", "")
+
+
+def test_the_version() -> None:
+    assert run("--version").stdout.strip() == gnnbench.__version__
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [(["trian"], "train"), (["train", "--epoch", "3"], "--epochs"), (["datasets", "inf"], "info")],
+)
+def test_near_misses_are_named(arguments: list[str], hint: str) -> None:
+    output = run(*arguments)
+    assert output.code == 2
+    assert hint in output.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["train", "--epochs", "many"], ["compare", "--rounds", "0"], ["datasets", "info"], ["train", "a", "b"]],
+)
+def test_wrong_usage_is_bad_input(arguments: list[str]) -> None:
+    assert run(*arguments).code == 2
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "status",
+        "backend",
+        "dataset",
+        "epoch_s.median",
+        "forward_s.median",
+        "backward_s.median",
+        "peak_memory_bytes",
+        "memory_increase_bytes",
+        "prepare_s",
+        "metrics.train",
+        "metrics.val",
+        "metrics.test",
+        "metrics.test_std",
+    ],
+)
+def test_train_json_has_stable_names(trained: tuple[Path, Output], name: str) -> None:
+    assert at(json.loads(trained[1].stdout), name) is not None
+
+
+def test_train_writes_what_it_prints(trained: tuple[Path, Output]) -> None:
+    out, output = trained
+    assert output.code == 0
+    assert output.stderr == ""
+    found = json.loads(output.stdout)
+    assert found == json.loads((out / "results.json").read_text())
+    epochs = list(csv.DictReader((out / "epochs.csv").read_text().splitlines()))
+    assert [float(epoch["loss"]) for epoch in epochs] == [sample["loss"] for sample in found["samples"]]
+    assert "synthetic" in (out / "run.md").read_text()
+
+
+def test_resuming_a_finished_run_returns_it(trained: tuple[Path, Output]) -> None:
+    out, output = trained
+    again = run("train", "--resume", out, "--json")
+    assert again.code == 0
+    assert json.loads(again.stdout)["samples"] == json.loads(output.stdout)["samples"]
+
+
+def test_resume_goes_on_with_a_stopped_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = json.loads(run("train", *TINY, "--out", "whole", "--json").stdout)
+    stop = functools.partial(stop_after, epoch=2, real=running.run)
+    with monkeypatch.context() as patch:
+        patch.setattr(running, "run", stop)
+        output = run("train", *TINY, "--out", "stopped")
+    assert output.code == 130
+    assert "gnnbench train --resume stopped" in output.stderr
+    resumed = json.loads(run("train", "--resume", "stopped", "--json").stdout)
+    assert [sample["loss"] for sample in resumed["samples"]] == [sample["loss"] for sample in whole["samples"]]
+
+
+def stop_after(config: Any, *, epoch: int, real: Any, on_event: Any, **options: Any) -> Any:
+    import signal
+
+    def press(event: Any) -> None:
+        if event.sample and event.sample.epoch == epoch:
+            signal.raise_signal(signal.SIGINT)
+
+    return real(config, on_event=press, **options)
+
+
+def test_resume_takes_no_other_configuration(trained: tuple[Path, Output]) -> None:
+    output = run("train", "--resume", trained[0], "--epochs", "9")
+    assert output.code == 2
+    assert "--resume takes the configuration from the run's own folder" in output.stderr
+
+
+def test_a_folder_is_made_for_every_run(folder: Path) -> None:
+    for _ in range(2):
+        assert run("train", *TINY, "--backend", "reference", "--quiet") == Output(0, "", "")
+    assert (folder / "runs/demo-reference-1/results.json").exists()
+    assert (folder / "runs/demo-reference-2/results.json").exists()
+
+
+def test_the_table_goes_to_stdout_plainly(folder: Path) -> None:
+    output = run("train", *TINY, "--out", "here")
+    assert output.code == 0
+    assert output.stderr == ""
+    assert "\x1b" not in output.stdout
+    assert "gcn (2 layers, 8 hidden) on synthetic cora x0.05, pyg" in output.stdout
+    assert "Synthetic, not real data: graph, features, labels, split" in output.stdout
+    assert "Results: here/results.json" in output.stdout
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_a_run_that_cannot_run_fails_with_one_sentence(folder: Path) -> None:
+    output = run("train", *TINY, "--backend", "cuda", "--out", "here")
+    assert (output.code, output.stdout) == (1, "")
+    assert output.stderr.count("\n") == 1
+    assert output.stderr.startswith("gnnbench: backend 'cuda' is unavailable")
+    assert json.loads((folder / "here/results.json").read_text())["status"] == "unavailable"
+
+
+def test_a_memory_limit_is_a_failed_run_and_not_a_crash() -> None:
+    output = run("train", *TINY, "--memory-limit", "2MiB", "--out", "here")
+    assert output.code in (1, 2)
+    assert output.stderr.count("\n") == 1
+    assert "memory" in output.stderr
+
+
+def test_compare_json_has_stable_names(processes: Runner, folder: Path) -> None:
+    output = run(
+        "compare", *TINY, *GAT, "--backends", "pyg, isplib", "--out", "out", "--json", "--csv", "rows.csv"
+    )
+    assert output.code == 0
+    found = json.loads(output.stdout)
+    assert found == json.loads((folder / "out/comparison.json").read_text())
+    assert found["parity"]["ok"] is True
+    names = (
+        "backend",
+        "status",
+        "reason",
+        "epoch_s.median",
+        "peak_memory_bytes",
+        "memory_increase_bytes",
+        "prepare_s",
+    )
+    for row in found["rows"]:
+        for name in names:
+            assert at(row, name) is not None
+        for baseline in ("pyg", "fastest_pyg"):
+            speedup = row["speedup"][baseline]
+            assert 0 < speedup["low"] <= speedup["ratio"] <= speedup["high"]
+    records = list(csv.DictReader(Path("rows.csv").read_text().splitlines()))
+    assert [float(record["epoch_s.median"]) for record in records] == [0.8, 0.1]
+
+
+def test_compare_prints_a_table_and_goes_on_with_more_rounds(processes: Runner) -> None:
+    first = run("compare", *TINY, *GAT, "--out", "out", "--rounds", "1", "--markdown", "table.md")
+    assert first.code == 0
+    assert "8.00x" in first.stdout
+    assert "| isplib | 25.0 ms |" in Path("table.md").read_text()
+    jobs = len(processes.jobs)
+    assert run("compare", *TINY, *GAT, "--out", "out", "--rounds", "2", "--quiet") == Output(0, "", "")
+    assert len(processes.jobs) - jobs == 3
+    other = run("compare", *TINY, *GAT, "--epochs", "3", "--out", "out")
+    assert other.code == 2
+    assert "--force" in other.stderr
+    assert run("compare", *TINY, *GAT, "--epochs", "3", "--out", "out", "--force", "-q").code == 0
+
+
+def test_a_red_gate_exits_with_3(processes: Runner) -> None:
+    processes.wrong = "isplib"
+    output = run("compare", *TINY, *GAT, "--backends", "pyg,isplib", "--out", "out")
+    assert output.code == 3
+    assert "Parity: red" in output.stdout
+
+
+def test_a_comparison_in_which_nothing_ran_fails(processes: Runner) -> None:
+    processes.cells = {name: cell("oom") for name in ("pyg", "isplib")}
+    output = run("compare", *TINY, *GAT, "--backends", "pyg,isplib", "--out", "out")
+    assert output.code == 1
+    assert "out of memory" in output.stdout
+
+
+def test_one_cell_that_fails_does_not_fail_the_others(processes: Runner) -> None:
+    processes.cells = {"isplib": cell("oom")}
+    output = run("compare", *TINY, *GAT, "--backends", "pyg,isplib", "--out", "out")
+    assert output.code == 0
+    assert "isplib: is oom" in output.stdout
+
+
+def test_ctrl_c_in_a_comparison(processes: Runner) -> None:
+    def stop(job: process.Job) -> Any:
+        raise KeyboardInterrupt
+
+    processes.cells = {"isplib": stop}
+    output = run("compare", *TINY, *GAT, "--backends", "pyg,isplib", "--out", "out")
+    assert output.code == 130
+    assert output.stderr == "gnnbench: stopped by Ctrl-C; the same command with --out out goes on\n"
+
+
+def test_ctrl_c_anywhere_else_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(running, "run", stop)
+    assert run("train", *TINY, "--out", "out") == Output(130, "", "gnnbench: stopped by Ctrl-C\n")
+
+
+def test_a_comparison_in_real_processes(folder: Path) -> None:
+    output = fresh("compare", *TINY, "--backends", "pyg", "--rounds", "1", "--out", "out", "--json")
+    assert output.code == 0, output.stderr
+    found = json.loads(output.stdout)
+    assert found["parity"]["ok"] is True
+    assert [row["status"] for row in found["rows"]] == ["ok"]
+    assert output.stderr == ""
+
+
+def test_datasets_are_listed(folder: Path) -> None:
+    (folder / "graphs").mkdir()
+    (folder / "graphs" / "own.csv").write_text("0,1\n1,2\n")
+    output = run("datasets", "--data-root", "graphs")
+    assert output.code == 0
+    for words in ("cora", "ogbn-arxiv", "114,615,892", "own.csv", "Data root: graphs"):
+        assert words in output.stdout
+    assert "…" not in output.stdout
+    found = json.loads(run("datasets", "--json").stdout)
+    assert {"spec", "source", "nodes", "edges", "on_disk"} <= found[0].keys()
+    assert not any(offer["on_disk"] for offer in found if offer["spec"] == "cora")
+
+
+def test_a_dataset_is_described() -> None:
+    output = run("datasets", "info", "synthetic:cora:0.1")
+    assert output.code == 0
+    for words in ("nodes", "isolated", "symmetric", "quantiles", "█", "Synthetic, not real data: graph"):
+        assert words in output.stdout
+    found = json.loads(run("datasets", "info", "synthetic:cora:0.1", "--json").stdout)
+    assert sum(bar["nodes"] for bar in found["degree_histogram"]) == found["nodes"]
+
+
+def test_doctor() -> None:
+    output = run("doctor", "--data-root", "nowhere")
+    assert output.code == 0
+    assert "nowhere, which does not exist" in output.stdout
+    assert json.loads(run("doctor", "--json").stdout)["backends"]["pyg"]["available"] is True
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a closed pipe is reported differently")
+def test_a_reader_that_leaves_is_no_error() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gnnbench", "datasets"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.stderr is not None
+    assert process.stderr.read() == ""
+    assert process.wait() in (0, 1)
+
+
+def test_bench_prints_its_rows(folder: Path) -> None:
+    command = ("bench", "spmm", "--graph", "synthetic:cora:0.05", "--widths", "4,8", "--against", "reference")
+    output = run(*command, "--json", "--plot", "speed.svg", "--csv", "rows.csv", "--out", "out")
+    assert output.code == 0
+    rows = json.loads(output.stdout)["rows"]
+    assert [(row["width"], row["implementation"]) for row in rows] == [
+        (width, name) for width in (4, 8) for name in ("isplib", "reference")
+    ]
+    assert all(at(row, "time_s.median") > 0 and at(row, "ratio.reference.ratio") > 0 for row in rows)
+    assert json.loads((folder / "out" / "bench.json").read_text()) == json.loads(output.stdout)
+    assert (folder / "speed.svg").read_text().startswith("<?xml")
+    with (folder / "rows.csv").open() as file:
+        assert [row["width"] for row in csv.DictReader(file)] == ["4", "4", "8", "8"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["spmv"], "unknown op 'spmv'; did you mean 'spmm'"),
+        (["spmm", "--widths", "16,x"], "'16,x' is not a list of numbers"),
+        (["spmm", "--graph", "coral"], "did you mean 'cora'"),
+        (["spmm", "--plot", "speed.gif"], "speed.gif: a plot is written as .png"),
+    ],
+)
+def test_bad_options_of_bench_are_named(arguments: list[str], words: str) -> None:
+    output = run("bench", *arguments)
+    assert output.code == 2
+    assert words in output.stderr

@@ -1,0 +1,209 @@
+"""Our ops as torch custom ops: registration, handles that die with their objects, profiler, compilation."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import itertools
+import pickle
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.library import opcheck
+
+from gnnbench.backends import isplib
+from gnnbench.errors import GnnbenchError, UnsupportedOp
+from gnnbench.graph import Graph, handles
+from gnnbench.ops.attention import dot_attention, gat_attention, gatv2_attention
+from gnnbench.ops.edge import edge_softmax, sddmm
+from gnnbench.ops.fusedmm import fusedmm
+from gnnbench.ops.kernels import Kernels
+from gnnbench.ops.spmm import spmm
+from tests import graphs
+
+KERNELS: dict[str, Kernels] = {"torch": Kernels()} | ({} if isplib.MISSING else {"isplib": isplib.IsplibKernels()})
+OPS = (
+    *("spmm", "spmm_extremum", "sddmm", "edge_softmax", "fusedmm"),
+    *("gat_attention", "gatv2_attention", "dot_attention"),
+)
+over_kernels = pytest.mark.parametrize("kernels", KERNELS.values(), ids=KERNELS.keys())
+
+
+def leaf(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    generator = torch.Generator().manual_seed(sum(shape))
+    return torch.randn(*shape, dtype=dtype, generator=generator).requires_grad_()
+
+
+def samples(graph: Graph) -> dict[str, list[tuple[Any, ...]]]:
+    """Op -> arguments before the handles, then what follows those."""
+    x, heads, out = leaf(graph.num_cols, 5), leaf(graph.num_cols, 2, 3), leaf(graph.num_rows, 5)
+    value, score = leaf(graph.num_edges), leaf(graph.num_edges, 2)
+    grad, grad_heads = out.detach(), leaf(graph.num_rows, 2, 3).detach()
+    constant = x.detach(), value.detach()
+    to, per_head, seed = leaf(graph.num_rows, 2, 3), leaf(graph.num_cols, 2), torch.tensor([5])
+    gat = heads, per_head, leaf(graph.num_rows, 2)
+    return {
+        "gat_attention": [(*gat, seed, 0.5, 0.2, True), (*(t.detach() for t in gat), None, 0.0, 0.2, False)],
+        "gatv2_attention": [(heads, to, leaf(2, 3), seed, 0.5, 0.2), (heads, to, leaf(2, 3), None, 0.0, 0.2)],
+        "dot_attention": [(to, heads, heads, seed, 0.5), (to, heads, leaf(graph.num_cols, 2, 4), None, 0.0)],
+        "spmm": [(x, None, "sum"), (x, value, "mean"), (heads, score, "sum"), (constant[0], value, "sum")],
+        "spmm_grad_x": [(grad, None, "mean"), (grad, constant[1], "sum"), (grad_heads, score.detach(), "sum")],
+        "spmm_grad_value": [(grad, *constant, "mean"), (grad_heads, heads.detach(), score.detach(), "sum")],
+        "spmm_extremum": [(x, None, "max"), (x, value, "min")],
+        "fusedmm": [(out, x, "sigmoid"), (leaf(graph.num_rows, 2, 3), heads, "tanh")],
+        "fusedmm_grad_x": [(grad, constant[0], grad, "exp")],
+        "fusedmm_grad_y": [(grad, constant[0], grad, "exp")],
+        "sddmm": [(out, x), (leaf(graph.num_rows, 2, 3), heads)],
+        "edge_softmax": [(score,)],
+        "edge_softmax_backward": [(score.detach().softmax(0), score.detach())],
+    }
+
+
+def called(graph: Graph, kernels: Kernels, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Arguments with the handles before what is not a tensor."""
+    split = len(arguments) - isinstance(arguments[-1], str)
+    return *arguments[:split], graph.handle, kernels.handle, *arguments[split:]
+
+
+@pytest.mark.parametrize(
+    ("kernels", "graph_name"),
+    [*itertools.product([[*KERNELS.values()][-1]], ["wide", "symmetric", "no edges"]), (KERNELS["torch"], "wide")],
+)
+def test_every_op_is_registered_as_torch_wants_it(kernels: Kernels, graph_name: str) -> None:
+    """Schema, fake function, autograd and AOT dispatch, the latter for sizes that are known and unknown."""
+    graph = graphs.graph(graph_name, kernels)
+    for name, cases in samples(graph).items():
+        for arguments in cases:
+            opcheck(getattr(torch.ops.gnnbench, name).default, called(graph, kernels, arguments))
+    x, value = leaf(graph.num_cols, 5).detach(), leaf(graph.num_edges).detach()
+    out, arg_out = torch.ops.gnnbench.spmm_extremum(x, value, graph.handle, kernels.handle, "max")
+    extremum = torch.ops.gnnbench.spmm_extremum_grad_x.default
+    for weights in (None, value):
+        opcheck(extremum, (out, arg_out, weights, graph.handle, kernels.handle))
+    opcheck(torch.ops.gnnbench.spmm_extremum_grad_value.default, (out, arg_out, x, value, graph.handle))
+    for family in ("gat", "gatv2", "dot"):
+        forward = getattr(torch.ops.gnnbench, f"{family}_attention").default
+        for arguments in samples(graph)[f"{family}_attention"]:
+            tensors = [tensor.detach() for tensor in arguments[:3]]
+            how = *arguments[4:], graph.handle, kernels.handle
+            out, _, *kept = forward(*tensors, arguments[3], *how)
+            if family != "gat" or arguments[-1]:
+                backward = getattr(torch.ops.gnnbench, f"{family}_attention_backward").default
+                opcheck(backward, (torch.ones_like(out), *tensors, arguments[3], out, *kept, *how))
+
+
+@pytest.mark.parametrize("family", ["gat", "gatv2", "dot"])
+def test_attention_in_bfloat16_keeps_what_its_fake_says(family: str) -> None:
+    """An output more than in wider types: what `out` was before it was rounded."""
+    kernels = KERNELS["torch"]
+    graph = graphs.graph("wide", kernels)
+    forward = getattr(torch.ops.gnnbench, f"{family}_attention").default
+    for arguments in samples(graph)[f"{family}_attention"]:
+        narrow = [tensor.detach().bfloat16().requires_grad_() for tensor in arguments[:3]]
+        given = called(graph, kernels, (*narrow, *arguments[3:]))
+        out, exact, *_ = forward(*given)
+        assert (out.dtype, exact.dtype, exact.shape) == (torch.bfloat16, torch.float32, out.shape)
+        opcheck(forward, given)
+
+
+def test_every_op_is_covered_above() -> None:
+    registered = {
+        schema.name.partition("::")[2]
+        for schema in torch._C._jit_get_all_schemas()
+        if schema.name.startswith("gnnbench::")
+    }
+    checked = {*samples(graphs.graph("hub")), "spmm_extremum_grad_x", "spmm_extremum_grad_value"}
+    checked |= {f"{family}_attention_backward" for family in ("gat", "gatv2", "dot")}
+    assert registered == checked
+
+
+def uses(kernels: Kernels, graph: Graph) -> dict[str, tuple[Callable[..., Tensor], list[Tensor]]]:
+    x, value, score = leaf(graph.num_cols, 5), leaf(graph.num_edges), leaf(graph.num_edges, 2)
+    heads = leaf(graph.num_cols, 2, 3)
+    return {
+        "spmm": (lambda x, value: spmm(kernels, graph, x, value, "mean"), [x, value]),
+        "spmm_extremum": (lambda x, value: spmm(kernels, graph, x, value, "max"), [x, value]),
+        "fusedmm": (partial(fusedmm, kernels, graph, edge_fn="tanh"), [leaf(graph.num_rows, 5), x]),
+        "sddmm": (lambda a, b: sddmm(kernels, graph, a, b), [leaf(graph.num_rows, 5), x]),
+        "edge_softmax": (lambda score: edge_softmax(kernels, graph, score), [score]),
+        "dot_attention": (partial(dot_attention, kernels, graph), [leaf(graph.num_rows, 2, 3), heads, heads]),
+        "gatv2_attention": (
+            partial(gatv2_attention, kernels, graph),
+            [heads, leaf(graph.num_rows, 2, 3), leaf(2, 3)],
+        ),
+        "gat_attention": (
+            partial(gat_attention, kernels, graph),
+            [heads, leaf(graph.num_cols, 2), leaf(graph.num_rows, 2)],
+        ),
+    }
+
+
+@over_kernels
+@pytest.mark.parametrize("op", OPS)
+def test_the_profiler_shows_our_names(kernels: Kernels, op: str) -> None:
+    function, inputs = uses(kernels, graphs.graph("hub", kernels))[op]
+    with torch.profiler.profile() as profile:
+        function(*inputs).sum().backward()
+    assert f"gnnbench::{op}" in {event.key for event in profile.key_averages()}
+
+
+@over_kernels
+def test_inference_mode_and_results_that_are_no_views(kernels: Kernels) -> None:
+    graph = graphs.graph("hub", kernels)
+    for function, inputs in uses(kernels, graph).values():
+        with torch.inference_mode():
+            found = function(*inputs)
+        expected = function(*inputs)
+        assert torch.equal(found, expected)
+        storages = {tensor.untyped_storage().data_ptr() for tensor in (*inputs, graph.rowptr, graph.col)}
+        assert expected.untyped_storage().data_ptr() not in storages
+
+
+def test_handles_are_never_given_twice_and_keep_nothing_alive() -> None:
+    graph = graphs.graph("hub")
+    handle = graph.handle
+    assert handles.find(handle) is graph
+    for twin in (copy.copy(graph), copy.deepcopy(graph), pickle.loads(pickle.dumps(graph))):
+        assert twin.handle != handle
+        assert handles.find(twin.handle) is twin
+    del graph, twin
+    gc.collect()
+    assert int(graphs.graph("hub").handle) > int(handle)
+    with pytest.raises(GnnbenchError, match=f"the Graph or Kernels with handle {handle} no longer exists"):
+        handles.find(handle)
+
+
+def test_handles_from_many_threads_are_distinct() -> None:
+    made: list[Kernels] = []
+    threads = [threading.Thread(target=lambda: made.extend(Kernels() for _ in range(500))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({kernels.handle for kernels in made}) == 4000
+    assert all(handles.find(kernels.handle) is kernels for kernels in made)
+
+
+def test_backward_keeps_its_graph_and_kernels() -> None:
+    x, kernels = leaf(30, 5), Kernels()
+    out = spmm(kernels, graphs.graph("hub", kernels), x)
+    del kernels
+    gc.collect()
+    out.sum().backward()
+    assert x.grad is not None
+
+
+@pytest.mark.skipif(bool(isplib.MISSING), reason="the kernels are not built")
+def test_lower_precision_is_declined_in_a_sentence_but_not_in_autocast() -> None:
+    kernels = isplib.IsplibKernels()
+    graph = graphs.graph("hub", kernels)
+    with torch.autocast("cpu", torch.bfloat16):
+        x = leaf(30, 5, dtype=torch.float32) @ torch.eye(5)
+        assert spmm(kernels, graph, x).dtype == torch.float32
+    with pytest.raises(UnsupportedOp, match=r"type torch\.bfloat16; isplib computes in float32 and float64"):
+        spmm(kernels, graph, x)

@@ -1,0 +1,381 @@
+"""Reproductions: cells run once whatever happens, claims are judged by both protocols, a paper is one file."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import ROOT, run
+from compare_runner import Runner, cell
+
+from gnnbench import compare, datasets, reproduce
+from gnnbench.errors import ConfigError
+from gnnbench.report import plots, tables
+from gnnbench.report import reproduce as report
+from gnnbench.reproduce import _findings, _process
+from gnnbench.reproduce._cells import Training
+from gnnbench.reproduce._process import Work
+from gnnbench.reproduce._records import Claim, Measurement, Outcome, Reproduction
+from gnnbench.results import files
+from gnnbench.results.schema import Ratio
+
+PAPER = """
+from gnnbench import datasets
+from gnnbench.reproduce import Claim, Paper, Training
+
+PAPER = Paper(name="fake", title="Fake", machine="a server", published="mean", corrected="median")
+CLAIMS = [
+    Claim(name=f"{op} epoch", value=value, source="a log", kind="log", op=op, baseline="pyg")
+    for op, value in (("gcn", 7.9), ("sage", 8.5), ("gin", 100), ("tag", 2))
+]
+
+def cells(scale):
+    return [
+        Training(
+            key=op, op=op, dataset=datasets.parse("synthetic:cora:0.05"), model={"name": op, "hidden": 8},
+            train={"epochs": 4}, backends=["pyg", "isplib"], rounds=2,
+        )
+        for op in ("gcn", "sage", "gin")
+    ]
+"""
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A third paper: one more file."""
+    (tmp_path / "papers").mkdir()
+    (tmp_path / "papers" / "fake.py").write_text(PAPER)
+    monkeypatch.setattr(reproduce, "__path__", [*reproduce.__path__, str(tmp_path / "papers")])
+    monkeypatch.delitem(sys.modules, "gnnbench.reproduce.fake", raising=False)
+    return "fake"
+
+
+class Cells:
+    """Stands in for the processes of cells; those of comparisons are replaced by `runner`."""
+
+    def __init__(self, runner: Runner | None = None, **outcomes: Callable[[], Outcome]) -> None:
+        self.runner, self.outcomes = runner or Runner(), outcomes
+        self.ran: list[str] = []
+
+    def __call__(self, work: Work, tell: Callable[[str], None]) -> Outcome:
+        self.ran.append(work.cell.key)
+        tell("working")
+        if work.cell.key in self.outcomes:
+            outcome = self.outcomes[work.cell.key]()
+            files.save_json(outcome, work.path)
+            return outcome
+        _process.perform(work, tell)
+        done = work.finished()
+        assert done
+        return done
+
+
+@pytest.fixture(autouse=True)
+def without_processes(monkeypatch: pytest.MonkeyPatch) -> Runner:
+    runner = Runner()
+    original = compare.compare
+    monkeypatch.setattr(compare, "compare", lambda *a, **k: original(*a, **k, execute=runner))
+    return runner
+
+
+def context(tmp_path: Path) -> reproduce.Context:
+    return reproduce.Context(raw=tmp_path / "raw", cache=tmp_path / "cache")
+
+
+def reproduced(paper: str, tmp_path: Path, cells: Cells, **options: Any) -> Reproduction:
+    out = options.pop("out", tmp_path / "out")
+    return reproduce.reproduce(paper, "demo", out=out, context=context(tmp_path), execute=cells, **options)
+
+
+def test_claims_are_judged_under_both_protocols(fake: str, tmp_path: Path) -> None:
+    found = reproduced(fake, tmp_path, Cells())
+    verdicts = {one.claim.op: one.verdict for one in found.findings}
+    assert verdicts == {"gcn": "exceeded", "sage": "reproduced", "gin": "not reached", "tag": "not run"}
+    gcn = found.findings[0]
+    assert gcn.corrected
+    assert gcn.published
+    assert gcn.corrected.value == pytest.approx(8.0)
+    # Four epochs, the first a hundred times as long, and preparation of ten epochs where there is any.
+    assert gcn.published.value == pytest.approx(0.8 * 103 / (0.1 * 113))
+    assert gcn.published.verdict == "reproduced"
+    assert found.findings[3].reason == "no cell of this scale measures it"
+    assert (found.status, found.exit_code) == ("ok", 0)
+    assert files.load(Reproduction, tmp_path / "out" / "reproduction.json") == found
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "verdict"),
+    [
+        (2.0, 2.01, 3.0, "exceeded"),
+        (2.0, 1.9, 3.0, "reproduced"),
+        (2.0, 1.0, 1.81, "reproduced"),
+        (2.0, 1.0, 1.79, "not reached"),
+    ],
+)
+def test_verdicts(value: float, low: float, high: float, verdict: str) -> None:
+    assert _findings.judge(value, low, high) == verdict
+
+
+def measurement(**values: Any) -> Measurement:
+    known = {"cell": "a", "graph": "g", "op": "gat", "phase": "forward", "width": 64, "status": "ok"}
+    return Measurement(**{**known, **values})
+
+
+def claim(**values: Any) -> Claim:
+    known = {"name": "c", "value": 2.0, "source": "s", "kind": "paper", "op": "gat", "phase": "forward"}
+    return Claim(**{**known, "baseline": "dgl", **values})
+
+
+def test_medians_and_maxima_are_of_cases_that_both_sides_ran() -> None:
+    measured = []
+    for width, ours, theirs in ((16, 1.0, 5.0), (32, 1.0, 3.0), (64, 2.0, 2.0), (128, 1.0, None)):
+        status = "ok" if theirs else "oom"
+        speedup = {"dgl": Ratio(ratio=theirs / ours, low=1.5, high=6.0) if theirs else None}
+        measured += [
+            measurement(width=width, implementation="dgl", status=status, published_time_s=theirs),
+            measurement(width=width, implementation="isplib", published_time_s=ours, speedup=speedup),
+        ]
+    middle = _findings.finding(claim(over="median"), measured, pending=False)
+    assert middle.corrected
+    assert (middle.corrected.value, middle.corrected.low, middle.corrected.high) == (3.0, 1.0, 5.0)
+    assert (middle.corrected.where, middle.verdict) == ("3 cases", "exceeded")
+    most = _findings.finding(claim(value=4.0), measured, pending=False)
+    assert most.corrected
+    assert (most.corrected.value, most.corrected.low, most.corrected.where) == (5.0, 1.5, "g, width 16")
+    assert most.verdict == "reproduced"
+
+
+def test_memory_is_absolute_in_the_papers_protocol_and_incremental_in_ours() -> None:
+    measured = [
+        measurement(implementation="dgl", memory_bytes=800, published_memory_bytes=1000),
+        measurement(implementation="isplib", memory_bytes=100, published_memory_bytes=500),
+    ]
+    found = _findings.finding(claim(quantity="memory"), measured, pending=False)
+    assert found.corrected
+    assert found.published
+    assert (found.corrected.value, found.published.value) == (8.0, 2.0)
+
+
+def test_our_side_comes_from_another_cell_where_the_paper_compares_unequal_models() -> None:
+    measured = [
+        measurement(implementation="dgl", published_time_s=8.0),
+        measurement(implementation="isplib", published_time_s=2.0, speedup={"dgl": Ratio(ratio=4, low=4, high=4)}),
+        measurement(implementation="isplib", op="plain", published_time_s=1.0),
+    ]
+    found = _findings.finding(claim(published_op="plain"), measured, pending=False)
+    assert found.published
+    assert found.corrected
+    assert (found.published.value, found.corrected.value) == (8.0, 4.0)
+
+
+def test_the_best_width_is_that_of_the_largest_gain() -> None:
+    gains = {16: 1.1, 64: 1.8, 128: 1.2}
+    measured = [
+        measurement(
+            op="spmm",
+            width=width,
+            implementation="isplib",
+            device="CPU: AMD EPYC",
+            speedup={"fallback": Ratio(ratio=gain, low=gain, high=gain)},
+        )
+        for width, gain in gains.items()
+    ]
+    widths = {"unit": "channels", "quantity": "best width", "op": "spmm", "baseline": "fallback"}
+    amd = _findings.finding(claim(value=64, machine="AMD", **widths), measured, pending=False)
+    assert amd.verdict == "reproduced"
+    assert _findings.finding(claim(value=32, **widths), measured, pending=False).verdict == "not reached"
+    intel = _findings.finding(claim(value=32, machine="Intel", **widths), measured, pending=False)
+    assert (intel.verdict, intel.reason) == (
+        "not run",
+        "it is about Intel, and this machine has another processor",
+    )
+
+
+def test_a_cell_that_fails_is_recorded_and_the_rest_goes_on(fake: str, tmp_path: Path) -> None:
+    cells = Cells(sage=lambda: Outcome(status="oom", reason="out of memory: too large"))
+    found = reproduced(fake, tmp_path, cells)
+    assert cells.ran == ["gcn", "sage", "gin"]
+    verdicts = [one.verdict for one in found.findings]
+    assert verdicts == ["exceeded", "not run", "not reached", "not run"]
+    assert found.findings[1].reason == "isplib: out of memory: too large"
+    again = Cells()
+    assert reproduced(fake, tmp_path, again) == found
+    assert again.ran == []
+    reproduced(fake, tmp_path, again, force=True)
+    assert again.ran == ["gcn", "sage", "gin"]
+
+
+def test_a_backend_that_cannot_run_is_the_reason_of_its_claim(
+    fake: str, tmp_path: Path, without_processes: Runner
+) -> None:
+    without_processes.cells["pyg"] = cell("oom")
+    found = reproduced(fake, tmp_path, Cells())
+    assert {one.verdict for one in found.findings} == {"not run"}
+    assert found.findings[0].reason == "pyg: is oom"
+
+
+def test_a_wrong_backend_gets_no_speedup(fake: str, tmp_path: Path, without_processes: Runner) -> None:
+    without_processes.wrong = "isplib"
+    found = reproduced(fake, tmp_path, Cells())
+    assert found.exit_code == 3
+    assert not any(one.corrected or one.published for one in found.findings)
+    assert "differs" in found.findings[0].reason or found.findings[0].reason.startswith("isplib: ")
+
+
+def test_ctrl_c_keeps_everything_and_the_same_call_goes_on(fake: str, tmp_path: Path) -> None:
+    def stop() -> Outcome:
+        raise KeyboardInterrupt
+
+    found = reproduced(fake, tmp_path, Cells(gin=stop))
+    assert (found.status, found.findings[0].verdict) == ("interrupted", "exceeded")
+    assert found.findings[2].reason == "its cells have not run yet"
+    cells = Cells()
+    found = reproduced(fake, tmp_path, cells)
+    assert (found.status, cells.ran) == ("ok", ["gin"])
+
+
+def test_progress_tells_what_runs(fake: str, tmp_path: Path) -> None:
+    seen: list[reproduce.Progress] = []
+    reproduced(fake, tmp_path, Cells(), on_event=seen.append)
+    assert [(one.cell, one.what) for one in seen][:3] == [("gcn", ""), ("gcn", "working"), ("gcn", "pyg, parity")]
+    assert {one.total for one in seen} == {3}
+    assert [one.done for one in seen if not one.what] == [0, 1, 2]
+
+
+def test_another_grid_in_the_same_folder_is_refused_and_force_replaces_it(fake: str, tmp_path: Path) -> None:
+    reproduced(fake, tmp_path, Cells())
+    with pytest.raises(ConfigError, match=r"holds fake at scale demo with another grid.*--force"):
+        reproduce.reproduce("fake", "small", out=tmp_path / "out", context=context(tmp_path), execute=Cells())
+    reproduce.reproduce(
+        "fake", "small", out=tmp_path / "out", context=context(tmp_path), execute=Cells(), force=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("paper", "scale", "words"), [("isplb", "demo", "did you mean 'isplib'"), ("isplib", "dem", "'demo'")]
+)
+def test_bad_input_is_one_sentence(tmp_path: Path, paper: str, scale: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        reproduce.reproduce(paper, scale, out=tmp_path, context=context(tmp_path), execute=Cells())
+
+
+def test_tables_and_pictures_say_what_was_found(fake: str, tmp_path: Path) -> None:
+    found = reproduced(fake, tmp_path, Cells(gin=lambda: Outcome(status="failed", reason="crashed")))
+    texts = [tables.markdown(table) for table in report.tables(found, tmp_path)]
+    text = "\n".join(texts)
+    assert "| gcn epoch<br>max, vs pyg | 7.90x<br>log | 7.29x | 8.00x | exceeded<br>1.01x published |" in text
+    assert "| gcn on zoo" in text
+    assert "gin epoch: not run because isplib: crashed" in text
+    assert "Published on: a server" in text
+    for name, panels in report.pictures(found).items():
+        plots.save(panels, "title", tmp_path / f"{name}.svg")
+        assert "<svg" in (tmp_path / f"{name}.svg").read_text()
+    assert {"speedups", "memory"} <= report.pictures(found).keys()
+
+
+@pytest.mark.parametrize("paper", reproduce.names())
+@pytest.mark.parametrize("scale", ["demo", "small", "paper"])
+def test_every_grid_is_valid(paper: str, scale: Any) -> None:
+    module = reproduce.registry.find("reproduce", paper.replace("-", "_"))
+    cells = module.cells(scale)
+    keys = [one.key for one in cells]
+    assert len({*keys}) == len(keys)
+    assert {claim.op for claim in module.CLAIMS if not claim.not_run} <= {one.op for one in cells}
+    for one in cells:
+        assert one.configs()
+        assert not isinstance(one, reproduce.Ops) or one.grid.sizes()
+
+
+KILLED = """
+import sys, time
+from pathlib import Path
+import test_reproduce as t
+from gnnbench import compare, reproduce
+
+reproduce.__path__.append(sys.argv[1])
+original, runner = compare.compare, t.Runner()
+def slow(job):
+    time.sleep(0.01)
+    return runner(job)
+compare.compare = lambda *a, **k: original(*a, **k, execute=slow)
+cells = t.Cells()
+def logged(work, tell):
+    with open(sys.argv[3], "a") as log:
+        log.write(work.cell.key + "\\n")
+    return cells(work, tell)
+t.reproduced("fake", Path(sys.argv[2]), logged)
+"""
+
+
+@pytest.mark.slow
+def test_sigkill_at_random_moments_ends_with_the_same_table(fake: str, tmp_path: Path) -> None:
+    """Processes are killed until one comes to its end; a finished cell is never run again."""
+    log, rng, kills = tmp_path / "log", random.Random(0), 0
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "papers"), str(tmp_path), str(log)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
+    finished: dict[str, int] = {}
+    while True:
+        process = subprocess.Popen(command, env=environment)
+        while not log.exists() and process.poll() is None:  # while Python imports there is nothing to kill
+            time.sleep(0.01)
+        try:
+            process.wait(timeout=rng.uniform(0.0, 0.6) if kills < 4 else None)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            kills += 1
+            for path in (tmp_path / "out" / "cells").glob("*/outcome.json"):
+                assert finished.setdefault(path.parent.name, path.stat().st_mtime_ns) == path.stat().st_mtime_ns
+            log.unlink(missing_ok=True)
+            continue
+        assert process.returncode == 0
+        break
+    assert kills
+    found = files.load(Reproduction, tmp_path / "out" / "reproduction.json")
+    whole = reproduced(fake, tmp_path, Cells(), out=tmp_path / "whole")
+    assert found.findings == whole.findings
+    assert found.measurements == whole.measurements
+
+
+@pytest.mark.slow
+def test_a_cell_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
+    """Trained for real; and a process that ends without a word has an outcome too."""
+    one = Training(
+        key="a",
+        op="gcn",
+        dataset=datasets.parse("synthetic:cora:0.05"),
+        model={"name": "gcn", "hidden": 8},
+        train={"epochs": 2},
+        backends=["reference"],
+        rounds=1,
+    )
+    work, told = Work(cell=one, context=context(tmp_path), out=tmp_path / "a"), []
+    assert _process.execute(work, told.append) == Outcome(status="ok")
+    assert told[0] == "pyg, parity"
+    measured = one.measured(tmp_path / "a")
+    assert [(row.implementation, row.status) for row in measured] == [("reference", "ok")]
+    broken = one.model_copy(update={"dataset": {"source": "planetoid", "name": "nothing"}})
+    outcome = _process.execute(Work(cell=broken, context=context(tmp_path), out=tmp_path / "b"), told.append)
+    assert outcome.status == "failed"
+    assert "dataset.name" in outcome.reason
+
+
+def test_the_command_line(fake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_process, "execute", Cells())
+    output = run("reproduce", "fake", "--out", tmp_path / "out", "--csv", tmp_path / "rows.csv")
+    assert output.code == 0
+    assert "exceeded" in output.stdout
+    assert (tmp_path / "out" / "speedups.png").stat().st_size > 10_000
+    assert (tmp_path / "out" / "memory.svg").exists()
+    assert (tmp_path / "rows.csv").read_text().count("\n") == 7
+    as_json = run("reproduce", "fake", "--out", tmp_path / "out", "--json")
+    assert Reproduction.model_validate_json(as_json.stdout).status == "ok"
+    assert run("reproduce", "nothing").code == 2

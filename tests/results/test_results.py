@@ -1,0 +1,263 @@
+"""The schema of results.json: every field is written and read back, and files are never left half-written."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from pydantic import BaseModel
+
+from gnnbench.errors import GnnbenchError
+from gnnbench.results import files, schema
+from gnnbench.results.schema import (
+    BindingRecord,
+    DatasetFacts,
+    Evaluation,
+    Metrics,
+    Result,
+    Sample,
+    Status,
+    Summary,
+)
+
+EVALUATIONS = [
+    Evaluation(repeat=0, epoch=1, train=0.5, val=0.25, test=0.125),
+    Evaluation(repeat=0, epoch=2, train=0.75, val=0.5, test=0.5),
+    Evaluation(repeat=1, epoch=1, train=1.0, val=0.75, test=0.625),
+    Evaluation(repeat=1, epoch=2, train=1.0, val=0.75, test=0.25),
+]
+
+
+def sample(repeat: int, epoch: int, seconds: float, *, warmup: bool = False, peak: int = 1000) -> Sample:
+    return Sample(
+        repeat=repeat,
+        epoch=epoch,
+        warmup=warmup,
+        forward_s=seconds / 2,
+        backward_s=seconds / 4,
+        optimizer_s=seconds / 8,
+        epoch_s=seconds,
+        peak_memory_bytes=peak,
+        loss=0.5,
+    )
+
+
+SAMPLES = [
+    sample(0, 1, 64.0, warmup=True, peak=9000),
+    sample(0, 2, 8.0, peak=2000),
+    sample(0, 3, 8.0),
+    sample(1, 1, 64.0, warmup=True),
+    sample(1, 2, 16.0),
+]
+
+
+def complete() -> Result:
+    """A result in which no field has its default."""
+    summary = Summary(median=1.5, low=1.25, high=1.75, mad=0.125, count=7)
+    return Result(
+        status="interrupted",
+        reason="stopped",
+        backend="isplib",
+        dataset="Cora (features synthetic)",
+        dataset_facts=DatasetFacts(
+            name="Cora",
+            made_up=["features"],
+            nodes=2708,
+            edges=10556,
+            features=1433,
+            classes=7,
+            metric="accuracy",
+            reorder="rcm",
+            reorder_s=0.25,
+        ),
+        config={"train": {"lr": 0.01}},
+        environment={"python": "3.11", "gpus": []},
+        bindings=[
+            BindingRecord(
+                module="convs.0", conv="GCNConv", kernels={"spmm": "isplib"}, rewrites=["transform_first"]
+            )
+        ],
+        choices=[
+            schema.ChoiceRecord(
+                adjacency="graph",
+                op="spmm",
+                width=16,
+                dtype="float32",
+                choice={"algorithm": "blocked", "shift": 14},
+                default={"algorithm": "row"},
+                time_s=0.5,
+                gain=schema.Ratio(ratio=2.0, low=1.5, high=2.5),
+                speedup=schema.Ratio(ratio=4.0, low=3.5, high=4.5),
+            )
+        ],
+        tuning_s=1.5,
+        prepare_s=0.125,
+        epoch_s=summary,
+        forward_s=summary,
+        backward_s=summary,
+        optimizer_s=summary,
+        resting_memory_bytes=10,
+        peak_memory_bytes=30,
+        memory_increase_bytes=20,
+        metrics=Metrics(name="accuracy", train=1.0, val=0.75, test=0.5, test_std=0.25, per_repeat=EVALUATIONS[:1]),
+        samples=SAMPLES,
+        evaluations=EVALUATIONS,
+        warnings=["noisy"],
+    )
+
+
+def differing_from_default(record: BaseModel) -> list[str]:
+    fields = type(record).model_fields
+    return [name for name, field in fields.items() if getattr(record, name) != field.default]
+
+
+def test_every_field_is_read_back(tmp_path: Path) -> None:
+    result = complete()
+    path = tmp_path / "run" / "results.json"
+    files.save_json(result, path)
+    assert files.load(Result, path) == result
+    raw = json.loads(path.read_text())
+    assert set(raw) == set(Result.model_fields)
+    assert set(differing_from_default(result)) == set(Result.model_fields) - {"schema_version"}
+    assert raw["schema_version"] == schema.SCHEMA_VERSION == 1
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "status",
+        "reason",
+        "backend",
+        "dataset",
+        "epoch_s.median",
+        "epoch_s.low",
+        "epoch_s.high",
+        "forward_s.median",
+        "backward_s.median",
+        "optimizer_s.median",
+        "peak_memory_bytes",
+        "memory_increase_bytes",
+        "prepare_s",
+        "metrics.train",
+        "metrics.val",
+        "metrics.test",
+        "metrics.test_std",
+    ],
+)
+def test_names_that_scripts_rely_on(key: str) -> None:
+    value: Any = json.loads(complete().model_dump_json())
+    for name in key.split("."):
+        value = value[name]
+    assert value is not None
+
+
+def test_the_schema_describes_what_a_name_does_not_say() -> None:
+    schema = Result.model_json_schema()
+    assert "evaluation excluded" in schema["$defs"]["Sample"]["properties"]["epoch_s"]["description"]
+    assert "CSR" in schema["properties"]["prepare_s"]["description"]
+    assert all(definition.get("description") for definition in schema["$defs"].values())
+    assert schema["properties"]["status"]["enum"] == list(get_args(Status))
+
+
+def test_summaries_leave_warm_up_out() -> None:
+    summary = schema.summarise(SAMPLES, "epoch")
+    assert (summary.median, summary.mad, summary.count) == (8.0, 0.0, 3)
+    assert summary.low == 8.0
+    assert summary.high == 16.0
+    assert schema.summarise(SAMPLES, "backward").median == 2.0
+    assert schema.rounds(SAMPLES, "forward") == [[4.0, 4.0], [8.0]]
+
+
+def test_one_epoch_counts_even_if_all_are_warm_up() -> None:
+    cold = [sample(0, 1, 8.0, warmup=True), sample(0, 2, 4.0, warmup=True)]
+    assert schema.summarise(cold, "epoch").median == 4.0
+
+
+def test_metrics_are_those_of_the_best_validation_epoch_of_each_repeat() -> None:
+    found = schema.metrics(EVALUATIONS, "accuracy")
+    assert found is not None
+    assert [(best.repeat, best.epoch) for best in found.per_repeat] == [(0, 2), (1, 1)]
+    assert (found.train, found.val, found.test) == (0.875, 0.625, 0.5625)
+    assert found.test_std == pytest.approx(0.125 / 2**0.5)
+
+
+def test_without_validation_the_last_epoch_counts() -> None:
+    blind = [entry.model_copy(update={"val": None, "test": None}) for entry in EVALUATIONS[:2]]
+    found = schema.metrics(blind, "accuracy")
+    assert found is not None
+    assert (found.per_repeat[0].epoch, found.train) == (2, 0.75)
+    assert (found.val, found.test, found.test_std) == (None, None, None)
+    assert schema.metrics([], "accuracy") is None
+
+
+def test_one_repeat_has_no_deviation() -> None:
+    found = schema.metrics(EVALUATIONS[:2], "accuracy")
+    assert found is not None
+    assert found.test_std == 0.0
+
+
+def test_refresh_draws_everything_from_the_samples() -> None:
+    result = complete()
+    result.refresh()
+    assert result.epoch_s == schema.summarise(SAMPLES, "epoch")
+    assert result.optimizer_s == schema.summarise(SAMPLES, "optimizer")
+    assert result.peak_memory_bytes == 2000  # the peak of a warm-up epoch is left out
+    assert result.memory_increase_bytes == 1990
+    assert result.metrics == schema.metrics(EVALUATIONS, "accuracy")
+
+
+def test_refresh_of_a_run_that_never_began() -> None:
+    result = Result(status="unavailable", backend="cuda", dataset="planetoid", config={})
+    result.refresh()
+    assert (result.metrics, result.epoch_s, result.peak_memory_bytes) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (None, "cannot be read: No such file"),
+        ("{", "is not a result of schema 1"),
+        ("[]", "is not a result of schema 1"),
+        ('{"status": "ok"}', "is not a result of schema 1"),
+    ],
+    ids=["missing", "cut off", "no result", "incomplete"],
+)
+def test_unreadable_results_are_one_sentence(tmp_path: Path, text: str | None, sentence: str) -> None:
+    path = tmp_path / "results.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(GnnbenchError, match=sentence) as found:
+        files.load(Result, path)
+    assert "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize("change", [{"schema_version": 2}, {"colour": "red"}, {"status": "fine"}])
+def test_another_schema_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps({**json.loads(complete().model_dump_json()), **change}))
+    with pytest.raises(GnnbenchError, match="is not a result of schema 1"):
+        files.load(Result, path)
+
+
+def test_a_full_disk_leaves_the_old_file_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "results.json"
+    files.save_text("old", path)
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(GnnbenchError, match="cannot be written: No space left on device; choose another --out"):
+        files.save_text("new", path)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(GnnbenchError, match=r"cannot be written: (File exists|Not a directory)"):
+        files.save_json(complete(), tmp_path / "file" / "results.json")

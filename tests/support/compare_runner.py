@@ -1,0 +1,101 @@
+"""A comparison without processes: `Runner` writes what they would."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gnnbench import config, datasets
+from gnnbench.compare import compare, process, record
+from gnnbench.compare.process import Job
+from gnnbench.results import files, schema
+from gnnbench.results.schema import Result, Sample
+
+ROOTS = datasets.Roots(Path("raw"), Path("cache"))
+EPOCHS = 4
+SECONDS = {"pyg": 0.8, "pyg-sparse": 0.4, "isplib": 0.1, "reference": 1.6}
+
+
+def run_config(**backend: Any) -> Any:
+    raw = {
+        "dataset": {"source": "synthetic", "preset": "cora", "scale": 0.1},
+        "model": {"name": "gat", "hidden": 8, "heads": 2, "attention_dropout": 0.5},
+        "train": {"epochs": EPOCHS, "repeats": 5, "patience": 3},
+        "backend": {"name": "isplib", **backend},
+    }
+    return config.validate(raw, "test")
+
+
+FACTS = schema.DatasetFacts(name="zoo", made_up=[], nodes=3, edges=4, features=2, classes=2, metric="accuracy")
+
+
+class Runner:
+    """Stands in for processes: writes what they would, remembers every job."""
+
+    def __init__(self, **cells: Callable[[Job], Result]) -> None:
+        self.cells = cells
+        self.jobs: list[tuple[str, str]] = []
+        self.losses = [3.0, 2.0, 1.0, 0.5]
+        self.warnings: list[str] = []
+        self.wrong = ""
+
+    def __call__(self, job: Job) -> Result:
+        name = job.config["backend"]["name"]
+        self.jobs.append((job.task, name))
+        job.out.mkdir(parents=True, exist_ok=True)
+        result = self.cells.get(name.replace("-", "_"), self.good)(job)
+        files.save_json(result, job.result_path)
+        return result
+
+    def good(self, job: Job) -> Result:
+        name = job.config["backend"]["name"]
+        if job.task != "train":
+            assert not any(value for key, value in job.config["model"].items() if key.endswith("dropout"))
+            logits = torch.arange(6.0).reshape(3, 2) + (name == self.wrong)
+            saved = {"tensors": {"logits": logits, "gradient": logits}, "rounding": [], "tolerance": 1e-4}
+            torch.save(saved, job.tensors_path)
+            return Result(status="ok", backend=name, dataset="zoo", config=job.config)
+        seconds = SECONDS.get(name, 1.0)
+        samples = [
+            Sample(
+                repeat=0,
+                epoch=epoch,
+                warmup=epoch == 1,
+                forward_s=seconds / 4,
+                backward_s=seconds / 2,
+                optimizer_s=seconds / 4,
+                epoch_s=seconds * (100 if epoch == 1 else 1),
+                peak_memory_bytes=int(seconds * 1000),
+                loss=loss,
+            )
+            for epoch, loss in enumerate(self.losses, start=1)
+        ]
+        result = Result(status="ok", backend=name, dataset="zoo", config=job.config, samples=samples)
+        result.prepare_s, result.resting_memory_bytes = seconds * 10 * (name != "pyg"), 50
+        result.environment = {"packages": {"torch": "1"}}
+        result.evaluations = [schema.Evaluation(repeat=0, epoch=1, train=0.9, val=0.8, test=0.7)]
+        result.warnings = list(self.warnings)
+        result.dataset_facts = FACTS
+        result.refresh()
+        return result
+
+
+def cell(status: Any, task: str = "train") -> Callable[[Job], Result]:
+    def make(job: Job) -> Result:
+        return process.failed(job, status, f"is {status}") if job.task == task else Runner().good(job)
+
+    return make
+
+
+def compared(out: Path, runner: Runner, *names: str, rounds: int = 3, **options: Any) -> record.Comparison:
+    names = names or ("pyg", "pyg-sparse", "isplib")
+    return compare(
+        options.pop("config", run_config()), names, rounds=rounds, out=out, roots=ROOTS, execute=runner, **options
+    )
+
+
+def row(found: record.Comparison, name: str) -> record.Row:
+    return next(row for row in found.rows if row.backend == name)
