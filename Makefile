@@ -20,23 +20,23 @@ test: $(VENV)/installed
 # UndefinedBehaviorSanitizer, less the checks of pointers that are not followed, which would double the build.
 # ThreadSanitizer would report every barrier of gcc's OpenMP runtime, which it cannot see.
 SANITIZED := build/sanitized
-SANITIZED_MODULES := $(patsubst cython_kernels/%.pyx,$(SANITIZED)/_isplib_%.so,$(wildcard cython_kernels/*.pyx))
+SANITIZED_MODULES := $(patsubst cython_kernels/%.pyx,$(SANITIZED)/_%.so,$(wildcard cython_kernels/*.pyx))
 SANITIZER := -O1 -g1 -fsanitize=address,undefined -fno-sanitize=null,object-size,pointer-overflow \
     -fno-sanitize-recover=undefined --param asan-instrumentation-with-call-threshold=0
-SANITIZED_TESTS ?= $(addprefix tests/test_,$(addsuffix .py,kernels blocked attention fusedmm graph))
+SANITIZED_TESTS ?= $(addprefix tests/,$(addsuffix .py,ops/test_kernels backends/test_blocked ops/test_attention ops/test_fusedmm graph/test_graph))
 
 sanitize: $(VENV)/installed
 	$(MAKE) --jobs=2 $(SANITIZED_MODULES)
 	rm -rf $(SANITIZED)/copy
 	mkdir $(SANITIZED)/copy
 	cp -r gnnbench tests pyproject.toml $(SANITIZED)/copy
-	rm -f $(SANITIZED)/copy/gnnbench/backends/*.so
-	cp $(SANITIZED)/*.so $(SANITIZED)/copy/gnnbench/backends
+	rm -f $(SANITIZED)/copy/gnnbench/backends/isplib/*.so
+	cp $(SANITIZED)/*.so $(SANITIZED)/copy/gnnbench/backends/isplib
 	cd $(SANITIZED)/copy && OMP_NUM_THREADS=1 ASAN_OPTIONS=detect_leaks=0 \
 	    LD_PRELOAD="$$(for name in asan ubsan stdc++; do gcc -print-file-name=lib$$name.so; done | paste -sd ' ')" \
 	    $(abspath $(BIN))/python -m pytest --capture=sys -k 'not torch' $(SANITIZED_TESTS)
 
-$(SANITIZED)/_isplib_%.so: cython_kernels/%.c $(wildcard cython_kernels/*.h)
+$(SANITIZED)/_%.so: cython_kernels/%.c $(wildcard cython_kernels/*.h)
 	mkdir -p $(@D)
 	gcc $(SANITIZER) -fPIC -fopenmp -shared -o $@ $< \
 	    -I"$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))')"
@@ -57,4 +57,4 @@ $(VENV)/installed: pyproject.toml constraints.txt $(wildcard setup.py cython_ker
 	touch $@
 
 clean:
-	rm -rf $(VENV) build *.egg-info gnnbench/backends/*.so cython_kernels/*.c
+	rm -rf $(VENV) build *.egg-info gnnbench/backends/isplib/*.so cython_kernels/*.c

@@ -23,7 +23,7 @@ class BuildKernels(build_ext):
 def kernel(source: Path) -> Extension:
     """Optional: without a compiler the package still installs, and `gnnbench doctor` says what is missing."""
     return Extension(
-        f"gnnbench.backends._isplib_{source.stem}",
+        f"gnnbench.backends.isplib._{source.stem}",
         [source.as_posix()],
         depends=sorted(path.as_posix() for kind in ("*.h", "*.pxi") for path in SOURCES.glob(kind)),
         extra_compile_args=["-O3", "-g0", "-fopenmp"],  # Python's own -g would double the time

@@ -6,11 +6,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.real_data import REAL, needs_data
 
 import gnnbench
 from gnnbench.backends import isplib
 from gnnbench.patch.status import TALLY
+from tests.support.real_data import REAL, needs_data
 
 LINES = "import gnnbench\ngnnbench.patch_pyg()\n"
 PROGRAM = """

@@ -11,9 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import readme
-from commands import ROOT, run
-from compare_runner import Runner, compared
 
 import gnnbench.backends
 import gnnbench.datasets
@@ -25,6 +22,9 @@ from gnnbench.reproduce import _process
 from gnnbench.reproduce._records import Outcome
 from gnnbench.results import files
 from gnnbench.results.files import save_json
+from tests.support import readme
+from tests.support.commands import ROOT, run
+from tests.support.compare_runner import Runner, compared
 
 TEXT = readme.README.read_text(encoding="utf-8")
 COMMANDS = [

@@ -152,7 +152,7 @@ def compare(
     from gnnbench import datasets
     from gnnbench.report import comparison as report
     from gnnbench.report import live, tables
-    from gnnbench.results import files, schema
+    from gnnbench.results import files
 
     loaded = load(config, overrides, dataset, epochs, memory_limit)
     out = out or files.new_folder(f"{(config or DEMO).stem}-compare")

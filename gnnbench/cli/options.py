@@ -30,7 +30,7 @@ EXIT_CODES = (
     "Exit codes: 0 success, 1 a run failed, 2 bad input, 3 parity red (a backend computed something else), "
     "130 stopped by Ctrl-C."
 )
-DEMO = Path(__file__).with_name("demo.yaml")
+DEMO = Path(__file__).parents[1] / "demo.yaml"
 
 Config = Annotated[
     Path | None,

@@ -18,17 +18,17 @@ T = TypeVar("T")
 PHASES = ("forward", "backward", "optimizer")
 
 
-cpu_clock: Callable[[], float] = time.perf_counter  # monotonic seconds
+cpu: Callable[[], float] = time.perf_counter  # monotonic seconds
 
 
-def clock(device: torch.device) -> Callable[[], float]:
+def of(device: torch.device) -> Callable[[], float]:
     """Monotonic seconds, read after all work queued on `device` is done."""
 
     def synchronised() -> float:
         torch.cuda.synchronize(device)
         return time.perf_counter()
 
-    return synchronised if device.type == "cuda" else cpu_clock
+    return synchronised if device.type == "cuda" else cpu
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def instants(device: torch.device) -> Callable[[], Any]:
         event.record(torch.cuda.current_stream(device))
         return Instant(event)
 
-    return now if device.type == "cuda" else cpu_clock
+    return now if device.type == "cuda" else cpu
 
 
 class Recorder:

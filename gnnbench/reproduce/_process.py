@@ -51,7 +51,7 @@ def execute(work: Work, tell: Callable[[str], None]) -> Outcome:
     command = [sys.executable, "-X", "faulthandler", "-m", __spec__.name, str(path), str(os.getpid())]
     with log.open("wb") as errors:
         # A process group of its own, so that Ctrl-C reaches this process alone, which then ends the other.
-        process = subprocess.Popen(
+        running = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -60,13 +60,13 @@ def execute(work: Work, tell: Callable[[str], None]) -> Outcome:
             start_new_session=True,
         )
         try:
-            assert process.stdout
-            for line in process.stdout:
+            assert running.stdout
+            for line in running.stdout:
                 tell(line.strip())
-            code = process.wait()
+            code = running.wait()
         finally:
-            process.kill()  # does nothing to a process that has ended
-            process.wait()
+            running.kill()  # does nothing to a process that has ended
+            running.wait()
     outcome = work.finished()
     if outcome is None:
         status, reason = process.verdict(code, log.read_text(errors="replace"))

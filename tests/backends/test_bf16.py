@@ -14,7 +14,7 @@ from gnnbench.backends.isplib import choices
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import Kernels, choice_key
 from gnnbench.ops.spmm import spmm
-from tests import graphs
+from tests.support import graphs
 
 
 @pytest.fixture(autouse=True)

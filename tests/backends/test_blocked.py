@@ -12,7 +12,7 @@ from gnnbench.backends import isplib
 from gnnbench.backends.isplib import _compiled, choices
 from gnnbench.ops.kernels import EXTREMA, Kernels
 from gnnbench.ops.spmm import spmm
-from tests import graphs
+from tests.support import graphs
 
 CROWDED = ["self loops", "duplicates", "symmetric", "hub", "wide", "tall", "power law"]
 

@@ -11,7 +11,7 @@ from gnnbench.backends import isplib
 from gnnbench.backends.isplib import choices
 from gnnbench.bench.ops import Case
 from gnnbench.ops.kernels import Kernels, choice_key
-from tests import graphs
+from tests.support import graphs
 
 
 @pytest.mark.parametrize("op", ["spmm", "spmm_extremum"])

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tests.gpu import DEVICE, KERNELS, TOLERANCE, graph, needs_triton
 from torch import Tensor
 
 from gnnbench.backends.cuda import _tile
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import Kernels
-from tests import graphs
+from tests.support import graphs
+from tests.support.gpu import DEVICE, KERNELS, TOLERANCE, graph, needs_triton
 
 TRUTH = Kernels()
 DTYPES = list(TOLERANCE)

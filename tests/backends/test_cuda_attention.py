@@ -6,7 +6,6 @@ import copy
 
 import pytest
 import torch
-from tests.gpu import DEVICE, KERNELS, TOLERANCE, graph, needs_triton
 from tests.test_attention import Largest
 from torch import Tensor
 from torch_geometric import nn as pyg
@@ -19,7 +18,8 @@ from gnnbench.graph import Graph
 from gnnbench.ops import attention
 from gnnbench.ops.dropout import Dropout
 from gnnbench.ops.kernels import Choice, Kernels, choice_key
-from tests import graphs
+from tests.support import graphs
+from tests.support.gpu import DEVICE, KERNELS, TOLERANCE, graph, needs_triton
 
 FAMILIES = "gat", "gatv2", "dot"
 BIG: Choice = {"strategy": "sliced", "lane": 32, "warps": 4}  # few programs, for the interpreter's sake

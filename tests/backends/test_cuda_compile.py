@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.gpu import needs_triton
 
-ROOT = Path(__file__).parent.parent
+from tests.support.gpu import needs_triton
+
+ROOT = Path(__file__).parents[2]
 STACK_BYTES = 64  # of a thread, at most
 GATHERING = {"sum_kernel", "extremum_kernel", "extremum_backward_kernel", "sddmm_kernel"}
 FUSED = {"attention_kernel", "edge_kernel", "grad_query_kernel", "grad_key_kernel", "delta_kernel", "att_kernel"}

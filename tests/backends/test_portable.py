@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-KERNELS = Path(__file__).parent.parent / "cython_kernels"
+KERNELS = Path(__file__).parents[2] / "cython_kernels"
 COMPILERS = {
     "aarch64": ["aarch64-linux-gnu-gcc", "-c", "-O2"],
     "clang": ["clang", "-c"],

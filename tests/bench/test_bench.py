@@ -8,11 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import commands
-import graphs
 import pytest
 import torch
-from tests.real_data import needs_data
 from torch import Tensor
 
 from gnnbench import bench as benchmark
@@ -32,6 +29,8 @@ from gnnbench.ops.kernels import Kernels
 from gnnbench.report import bench as report
 from gnnbench.report import plots, tables
 from gnnbench.results import files
+from tests.support import commands, graphs
+from tests.support.real_data import needs_data
 
 BRIEF = Budget(rounds=2, least_s=0.0)
 needs_kernels = pytest.mark.skipif(bool(isplib.MISSING), reason="the kernels are not built")

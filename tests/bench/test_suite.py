@@ -12,9 +12,6 @@ from typing import Any
 
 import pytest
 import torch
-from commands import Output, run
-from tests.gpu import DEVICE, needs_triton
-from tests.tape import Tape, capturable  # noqa: F401
 from torch import Tensor
 
 from gnnbench import bench, datasets
@@ -28,7 +25,10 @@ from gnnbench.measure import clock
 from gnnbench.report import suite as report
 from gnnbench.report import tables
 from gnnbench.train import cuda_graph
-from tests import graphs
+from tests.support import graphs
+from tests.support.commands import Output, run
+from tests.support.gpu import DEVICE, needs_triton
+from tests.support.tape import Tape, capturable  # noqa: F401
 
 pytestmark = needs_triton
 

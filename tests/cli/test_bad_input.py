@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from commands import ROOT, TINY, Output, run
 
 from gnnbench.train import run as running
+from tests.support.commands import ROOT, TINY, Output, run
 
 CONFIG = """
 dataset: {source: synthetic, preset: cora, scale: 0.05}

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import ROOT, TINY, Output, fresh, run
-from compare_runner import Runner, cell
 
 import gnnbench
 from gnnbench import compare
 from gnnbench.compare import process
 from gnnbench.train import run as running
+from tests.support.commands import ROOT, TINY, Output, fresh, run
+from tests.support.compare_runner import Runner, cell
 
 VERBS = (["train"], ["compare"], ["bench"], ["tune"], ["datasets"], ["datasets", "info"], ["doctor"])
 GAT = ("--set", "model.name=gat", "--set", "model.hidden=8", "--set", "model.heads=2")

@@ -35,7 +35,7 @@ def test_every_backend_is_named_with_what_it_lacks(where: datasets.Roots) -> Non
 
 
 def test_missing_kernels_come_with_their_remedy(where: datasets.Roots, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_compiled, "MISSING", "No module named 'gnnbench.backends._isplib_spmm'")
+    monkeypatch.setattr(_compiled, "MISSING", "No module named 'gnnbench.backends.isplib._spmm'")
     monkeypatch.setattr(doctor, "COMPILERS", ("no-such-compiler",))
     found = doctor.examine(where)
     assert found["compiler"] is None

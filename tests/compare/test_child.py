@@ -15,13 +15,13 @@ from typing import Any
 
 import psutil
 import pytest
-from commands import run
-from compare_runner import row
 
 from gnnbench import config, datasets
 from gnnbench.compare import compare, process, record
 from gnnbench.compare.process import Job
 from gnnbench.errors import ConfigError
+from tests.support.commands import ROOT, run
+from tests.support.compare_runner import row
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_no_process_outlives_the_comparison(
         "found = test_child.small(Path(sys.argv[1]), 'pyg');"
         "print(found.status)"
     )
-    paths = [str(Path(__file__).parent), str(Path(__file__).parent.parent), os.environ["PYTHONPATH"]]
+    paths = [str(Path(__file__).parent), str(ROOT), os.environ["PYTHONPATH"]]
     parent = subprocess.Popen(
         [sys.executable, "-c", program, str(tmp_path / "out")],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},

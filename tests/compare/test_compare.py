@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from compare_runner import EPOCHS, Runner, cell, compared, row, run_config
 
 from gnnbench.compare import Progress, order
 from gnnbench.compare.process import Job
@@ -18,6 +17,7 @@ from gnnbench.config import TrainConfig
 from gnnbench.errors import ConfigError, GnnbenchError
 from gnnbench.results import files
 from gnnbench.results.schema import Result
+from tests.support.compare_runner import EPOCHS, Runner, cell, compared, row, run_config
 
 
 def test_rounds_are_interleaved_and_every_backend_starts_equally_often(tmp_path: Path) -> None:

@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from compare_runner import EPOCHS, Runner, cell, compared, row
 
 from gnnbench.compare import record
 from gnnbench.compare.process import Job
 from gnnbench.results import files
 from gnnbench.results.schema import Result
+from tests.support.compare_runner import EPOCHS, Runner, cell, compared, row
 
 
 def test_figures_are_worked_out_from_all_rounds(tmp_path: Path) -> None:

@@ -10,13 +10,22 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from wrong_kernels import MODELS, WRONG, Bound, SoftmaxWithoutShift, dataset, reference, run_config, verdict
 
 from gnnbench.backends import isplib, pyg
 from gnnbench.backends.isplib import choices
 from gnnbench.compare import parity
 from gnnbench.config import BackendConfig
 from gnnbench.ops.kernels import Kernels
+from tests.support.wrong_kernels import (
+    MODELS,
+    WRONG,
+    Bound,
+    SoftmaxWithoutShift,
+    dataset,
+    reference,
+    run_config,
+    verdict,
+)
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -6,7 +6,6 @@ import copy
 
 import pytest
 import torch
-from tests.gpu import DEVICE, MISSING
 from torch import Tensor, nn
 from torch_geometric import nn as pyg
 
@@ -19,7 +18,8 @@ from gnnbench.ops.attention import gat_attention
 from gnnbench.ops.fusedmm import fusedmm
 from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.spmm import spmm
-from tests import graphs
+from tests.support import graphs
+from tests.support.gpu import DEVICE, MISSING
 
 CONVS = {
     "gcn": lambda width: pyg.GCNConv(width, 4),

@@ -17,7 +17,7 @@ from gnnbench.backends import isplib
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import Kernels
-from tests import graphs
+from tests.support import graphs
 
 WIDE, NARROW = 7, 4
 NODES = 12

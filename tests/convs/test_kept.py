@@ -9,14 +9,14 @@ import weakref
 
 import pytest
 import torch
-from test_convs import CONVS, built, outcome
 from torch import Tensor, nn
 from torch_geometric import nn as pyg
 
 from gnnbench import convs, models, registry
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import Kernels
-from tests import graphs
+from tests.convs.test_convs import CONVS, built, outcome
+from tests.support import graphs
 
 KEEPING = [name for name in CONVS if name.startswith(("gcn", "sage", "gin")) and name != "sage project"]
 EDGES, NODES, _ = graphs.zoo()["hub"]

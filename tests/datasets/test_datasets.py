@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from real_data import REAL, load, needs_data, snapshot
 
 from gnnbench import datasets, registry
 from gnnbench.datasets import Roots
 from gnnbench.datasets import _describe as describe
 from gnnbench.errors import ConfigError, DatasetError
+from tests.support.real_data import REAL, load, needs_data, snapshot
 
 
 @pytest.fixture(scope="module")

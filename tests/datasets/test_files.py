@@ -10,11 +10,11 @@ import pytest
 import scipy.io
 import scipy.sparse
 import torch
-from real_data import REAL, needs_data
 
 from gnnbench import datasets
 from gnnbench.datasets import NodeDataset, Roots, files
 from gnnbench.errors import ConfigError, DatasetError
+from tests.support.real_data import REAL, needs_data
 
 EDGES = np.array([[0, 0, 1, 3, 4], [1, 2, 3, 0, 4]])  # node 4 has a loop alone
 

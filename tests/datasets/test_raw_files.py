@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from real_data import REAL, load, needs_data, snapshot
 
 from gnnbench.datasets import NodeDataset, Roots, _raw
 from gnnbench.datasets import _describe as describe
 from gnnbench.errors import DatasetError
+from tests.support.real_data import REAL, load, needs_data, snapshot
 
 
 @pytest.fixture

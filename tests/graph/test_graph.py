@@ -14,7 +14,7 @@ from torch_geometric.utils import add_remaining_self_loops, sort_edge_index
 from gnnbench.backends import isplib
 from gnnbench.errors import GraphError
 from gnnbench.graph import Compressed, Graph, Layout
-from tests import graphs
+from tests.support import graphs
 
 LAYOUTS: dict[str, Layout] = {"torch": Layout()}
 LAYOUTS |= {} if isplib.MISSING else {f"isplib {t} threads": isplib.IsplibKernels(threads=t) for t in (1, 3)}

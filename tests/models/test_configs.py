@@ -10,7 +10,7 @@ import yaml
 
 from gnnbench import config
 
-FOLDER = Path(__file__).parent.parent / "configs"
+FOLDER = Path(__file__).parents[2] / "configs"
 FILES = sorted(FOLDER.glob("*.yaml"))
 CITATION = ("cora", "citeseer", "pubmed")
 PROMISED = {

@@ -18,7 +18,7 @@ from gnnbench.graph import Graph
 from gnnbench.ops import attention
 from gnnbench.ops.dropout import Dropout
 from gnnbench.ops.kernels import Kernels
-from tests import graphs
+from tests.support import graphs
 
 LEVELS = [] if isplib.MISSING else range(isplib.isa_level() + 1)
 KERNELS: dict[str, Kernels] = {"torch": Kernels()}

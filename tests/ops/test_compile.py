@@ -14,7 +14,7 @@ from gnnbench.backends import isplib
 from gnnbench.errors import GnnbenchError
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import Kernels
-from tests import gpu, graphs
+from tests.support import gpu, graphs
 
 MODELS = {
     "gcn": {},

@@ -24,7 +24,7 @@ from gnnbench.ops.edge import edge_softmax, sddmm
 from gnnbench.ops.fusedmm import fusedmm
 from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.spmm import spmm
-from tests import graphs
+from tests.support import graphs
 
 KERNELS: dict[str, Kernels] = {"torch": Kernels()} | ({} if isplib.MISSING else {"isplib": isplib.IsplibKernels()})
 OPS = (

@@ -14,7 +14,7 @@ from gnnbench.graph import Graph
 from gnnbench.ops.edge_fn import EDGE_FNS
 from gnnbench.ops.fusedmm import fusedmm
 from gnnbench.ops.kernels import Kernels
-from tests import graphs
+from tests.support import graphs
 
 LEVELS = [] if isplib.MISSING else range(isplib.isa_level() + 1)
 KERNELS: dict[str, Kernels] = {"torch": Kernels()}

@@ -16,7 +16,7 @@ from gnnbench.graph import Graph
 from gnnbench.ops.edge import edge_softmax, sddmm
 from gnnbench.ops.kernels import EXTREMA, Kernels
 from gnnbench.ops.spmm import spmm
-from tests import graphs
+from tests.support import graphs
 
 WIDTHS = [1, 3, 16, 41, 63, 128, 602]
 DTYPES = [torch.float32, torch.float64]

@@ -25,7 +25,7 @@ from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.spmm import spmm
 from gnnbench.patch import cost
 from gnnbench.patch.status import TALLY
-from tests import graphs
+from tests.support import graphs
 
 BACKEND = "reference" if isplib.MISSING else "isplib"
 OURS = Kernels() if isplib.MISSING else isplib.IsplibKernels()

@@ -19,7 +19,7 @@ from gnnbench import convs
 from gnnbench.backends import isplib
 from gnnbench.patch import cost
 from gnnbench.patch.status import TALLY
-from tests import graphs
+from tests.support import graphs
 
 BACKEND = "reference" if isplib.MISSING else "isplib"
 Make = Callable[[], pyg.MessagePassing]

@@ -20,7 +20,7 @@ from gnnbench.backends import isplib
 from gnnbench.errors import UnsupportedOp
 from gnnbench.patch import cost
 from gnnbench.patch.status import TALLY
-from tests import graphs
+from tests.support import graphs
 
 BACKEND = "reference" if isplib.MISSING else "isplib"
 SOFTMAX, SPMM = utils.softmax, utils.spmm

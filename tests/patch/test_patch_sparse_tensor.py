@@ -16,7 +16,7 @@ from torch_geometric import utils
 import gnnbench
 from gnnbench.graph import Graph, Layout
 from gnnbench.graph.cache import GraphCache
-from tests import graphs
+from tests.support import graphs
 
 torch_sparse = pytest.importorskip("torch_sparse", reason="torch_sparse is not installed")
 pytestmark = [

@@ -8,7 +8,6 @@ import re
 from pathlib import Path
 
 import pytest
-from compare_runner import FACTS, Runner, cell, compared, row
 from rich.console import Console
 
 from gnnbench import units
@@ -16,6 +15,7 @@ from gnnbench.compare.record import Comparison
 from gnnbench.report import comparison, installation, live, run, tables
 from gnnbench.report.tables import Cell, Table
 from gnnbench.results.schema import BindingRecord, Result
+from tests.support.compare_runner import FACTS, Runner, cell, compared, row
 
 BINDING = BindingRecord(
     module="convs.0", conv="GCNConv", kernels={"spmm": "isplib"}, rewrites=["transform_first", "fold_norm"]

@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import ROOT, run
-from compare_runner import Runner, cell
 
 from gnnbench import compare, datasets, reproduce
 from gnnbench.errors import ConfigError
@@ -26,6 +24,8 @@ from gnnbench.reproduce._process import Work
 from gnnbench.reproduce._records import Claim, Measurement, Outcome, Reproduction
 from gnnbench.results import files
 from gnnbench.results.schema import Ratio
+from tests.support.commands import ROOT, run
+from tests.support.compare_runner import Runner, cell
 
 PAPER = """
 from gnnbench import datasets

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from gnnbench.cli import app
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 TINY = ("--dataset", "synthetic:cora:0.05", "--set", "model.hidden=8", "--epochs", "4")
 
 

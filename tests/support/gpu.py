@@ -12,7 +12,7 @@ import torch
 
 from gnnbench.backends.cuda import Backend, CudaKernels, _triton
 from gnnbench.graph import Graph
-from tests import graphs
+from tests.support import graphs
 
 DEVICE = torch.device(CudaKernels.device_type)
 KERNELS = CudaKernels(slice_edges=24)  # so that the zoo's hubs are cut

@@ -15,7 +15,7 @@ from gnnbench.reproduce import Reproduction
 from gnnbench.results import files, schema
 from gnnbench.results.schema import Ratio
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 RESULTS = ROOT / "results"
 NOTHING = Cell("–")

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.gpu import DEVICE, needs_triton
-from tests.tape import Tape, capturable, losses, nothing_waits  # noqa: F401
 from torch import Tensor
 
 from gnnbench import backends, config, datasets, models
@@ -18,7 +16,9 @@ from gnnbench.errors import BackendUnavailable, ConfigError, UnsupportedOp
 from gnnbench.results.schema import Result
 from gnnbench.train import cuda_graph, run
 from gnnbench.train.loop import Task, Trainer
-from tests import graphs
+from tests.support import graphs
+from tests.support.gpu import DEVICE, needs_triton
+from tests.support.tape import Tape, capturable, losses, nothing_waits  # noqa: F401
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU to record on")
 needs_isplib = pytest.mark.skipif(bool(isplib.MISSING), reason=f"the kernels are not built: {isplib.MISSING}")

@@ -8,10 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import graphs
 import pytest
 import torch
-from commands import TINY, Output, run
 from torch import Tensor
 
 from gnnbench import config, datasets, doctor, models, tune
@@ -27,6 +25,8 @@ from gnnbench.report import tune as report
 from gnnbench.results.files import save_json
 from gnnbench.tune import Request, store
 from gnnbench.tune.store import Tuned
+from tests.support import graphs
+from tests.support.commands import TINY, Output, run
 
 needs_kernels = pytest.mark.skipif(bool(isplib.MISSING), reason="the kernels are not built")
 SPMM = Request("graph", "spmm", 4)

@@ -10,12 +10,12 @@ from torch import Tensor
 from gnnbench.errors import BackendUnavailable, did_you_mean
 
 try:  # after torch, so that both share one OpenMP runtime
-    import gnnbench.backends._isplib_attention as attention
-    import gnnbench.backends._isplib_ceiling as ceiling
-    import gnnbench.backends._isplib_edge as edge
-    import gnnbench.backends._isplib_fusedmm as fusedmm
-    import gnnbench.backends._isplib_layout as layout
-    import gnnbench.backends._isplib_spmm as spmm
+    import gnnbench.backends.isplib._attention as attention
+    import gnnbench.backends.isplib._ceiling as ceiling
+    import gnnbench.backends.isplib._edge as edge
+    import gnnbench.backends.isplib._fusedmm as fusedmm
+    import gnnbench.backends.isplib._layout as layout
+    import gnnbench.backends.isplib._spmm as spmm
 
     MISSING = ""
 except ImportError as error:
