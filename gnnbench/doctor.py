@@ -20,7 +20,7 @@ COMPILERS = ("cc", "gcc", "clang")
 def examine(where: datasets.Roots) -> dict[str, Any]:
     """Everything that decides what runs here, ready for JSON.
 
-    Keys: `environment` (see `gnnbench.measure.environment.describe`), `backends` (name -> `available` and `reasons`,
+    Keys: `environment` (see `measure.environment.describe`), `backends` (name -> `available` and `reasons`,
     each with its remedy), `kernels` (see `gnnbench.backends.isplib.report`), `compiler`, `tuned` (graphs with
     the number of their choices, and files of other machines, versions or numbers of threads), `data` (`root`,
     `cache`, whether they exist and can be written, specs `on_disk`) and `available_memory_bytes`.

@@ -112,7 +112,7 @@ def test_every_command_runs(extended: None, monkeypatch: pytest.MonkeyPatch) -> 
                 spec = options[options.index("--dataset") + 1] if "--dataset" in options else ""
                 assert not spec or datasets.parse(spec)
                 extra = (*SHORT, *(() if spec.startswith("ring") else ("--dataset", "synthetic:cora:0.05")))
-            case ["gnnbench", "bench", "--suite", "gpu", *_]:
+            case ["gnnbench", "suite", "gpu", *_]:
                 extra = ("--scale", "tiny", "--graphs", "batch", "--ops", "edge_softmax")
             case ["gnnbench", "bench", *options]:
                 assert datasets.parse(options[options.index("--graph") + 1])

@@ -1,4 +1,12 @@
-"""Ops against their peers: checked, then timed in interleaved rounds, and held against the machine's ceilings."""
+"""Ops against their peers: checked, then timed in interleaved rounds, and held against the machine's ceilings.
+
+ops peers    the ops and who else computes them
+workloads suites epochs   the graphs and cells of a suite
+contest check             one op on one graph, checked, then timed
+ceilings     what this machine could do at most
+dgl dgl_child             DGL, in another Python interpreter
+records      what is written
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gnnbench bench --suite gpu`: what is run on a GPU, the most important first, as far as its time reaches."""
+"""`gnnbench suite gpu`: what is run on a GPU, the most important first, as far as its time reaches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""The command line: parses, calls, prints. A verb imports what it needs when it runs, so that help is quick."""
+"""The command line: parses, calls, prints. A verb imports what it needs when it runs, so that help is quick.
+
+__init__     the app: train, compare, datasets, doctor
+ops          bench and tune: single ops
+suite        all ops and models on a GPU
+reproduce    papers
+options      options that several verbs share
+"""
 
 from __future__ import annotations
 
@@ -11,7 +18,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from gnnbench.cli import ops, reproduce
+from gnnbench.cli import ops, reproduce, suite
 from gnnbench.cli.options import (
     DEMO,
     EXIT_CODES,
@@ -175,6 +182,7 @@ def compare(
 
 app.command(epilog=EXIT_CODES)(ops.bench)
 app.command(epilog=EXIT_CODES)(ops.tune)
+app.command(epilog=EXIT_CODES)(suite.suite)
 app.command(epilog=EXIT_CODES)(reproduce.reproduce)
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Literal, NoReturn
+from typing import Annotated
 
 import typer
 
@@ -34,7 +33,7 @@ BARE = ["dataset.random_features=1", "dataset.random_labels=2"]  # where a graph
 def bench(
     op: Annotated[
         str, typer.Argument(metavar="OP", help="spmm, spmm_max, sddmm, edge_softmax, gat, gatv2 or dot.")
-    ] = "",
+    ],
     graph: Annotated[
         str, typer.Option(metavar="SPEC", help="Such as cora, ogbn-arxiv, synthetic:reddit:0.05, graph.mtx.")
     ] = "synthetic:reddit:0.01",
@@ -60,19 +59,8 @@ def bench(
     quiet: Quiet = False,
     csv: Annotated[Path | None, typer.Option("--csv", help="Write every row as CSV too.")] = None,
     markdown: Markdown = None,
-    suite: Annotated[
-        str, typer.Option(metavar="NAME", help="gpu: all ops and models on one, instead of OP.")
-    ] = "",
-    graphs: Annotated[str, typer.Option(metavar="A,B", help="Of the suite only these, such as cora,reddit.")] = "",
-    ops: Annotated[str, typer.Option(metavar="A,B", help="Of the suite only these: gat,train-gat.")] = "",
-    budget: Annotated[float, typer.Option(min=0, help="Seconds after which the suite leaves the rest.")] = 420,
-    scale: Annotated[str, typer.Option(help="Of the suite's graphs: full, or tiny as without a GPU.")] = "",
 ) -> None:
     """Time ops against their peers and this machine."""
-    if suite or not op:
-        if op or suite != "gpu":
-            raise ConfigError("give either an OP such as spmm, or --suite gpu")
-        _suite(names(graphs), names(ops), budget, scale, data_root, out, as_json, quiet, csv, markdown)
     import torch
 
     from gnnbench import bench as benchmark
@@ -108,54 +96,6 @@ def bench(
         plots.save(report.panels(found), report.title(found), plot)
     show(report.table(found, out), found.model_dump_json(indent=1), as_json, quiet, markdown)
     finish(found, f"what was measured is in {out}")
-
-
-def _suite(
-    graphs: list[str],
-    ops: list[str],
-    budget_s: float,
-    scale: str,
-    data_root: Path | None,
-    out: Path | None,
-    as_json: bool,
-    quiet: bool,
-    csv: Path | None,
-    markdown: Path | None,
-) -> NoReturn:
-    """Run the suite, without a GPU in Triton's interpreter."""
-    import torch
-
-    if scale not in ("", "full", "tiny"):
-        raise ConfigError(f"--scale {scale}: must be full or tiny")
-    if not torch.cuda.is_available():
-        os.environ["TRITON_INTERPRET"] = "1"  # before kernels are defined
-    from gnnbench import datasets
-    from gnnbench.backends.cuda import CudaKernels
-    from gnnbench.bench import suites
-    from gnnbench.measure import clock
-    from gnnbench.report import live, tables
-    from gnnbench.report import suite as report
-    from gnnbench.results import files
-
-    device = torch.device(CudaKernels.device_type)
-    size: Literal["full", "tiny"] = "tiny" if (scale or device.type) in ("tiny", "cpu") else "full"
-    out = out or files.new_folder("gpu-suite")
-    view = live.SuiteView(tables.console(sys.stderr)) if watched(quiet) else None
-    with view or nullcontext():
-        found = suites.run(
-            suites.cells(graphs, ops, size),
-            scale=size,
-            out=out,
-            roots=datasets.roots(data_root),
-            now=clock.cpu,
-            instants=clock.instants(device),
-            budget_s=budget_s,
-            on_event=view or (lambda *_: None),
-        )
-    if csv:
-        files.save_text(tables.to_csv(report.records(found)), csv)
-    show(report.table(found, out), found.model_dump_json(indent=1), as_json, quiet, markdown)
-    finish(found, f"the same command with --out {out} goes on")
 
 
 def tune(

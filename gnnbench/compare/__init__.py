@@ -1,4 +1,9 @@
-"""Backends side by side: the parity gate, then interleaved rounds, each in a fresh process and kept on disk."""
+"""Backends side by side: the parity gate, then interleaved rounds, each in a fresh process and kept on disk.
+
+parity       the gate: does a backend compute what PyG computes?
+process      one job in a fresh process
+record       the table, worked out from the results of all rounds
+"""
 
 from __future__ import annotations
 

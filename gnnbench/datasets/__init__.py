@@ -6,73 +6,30 @@ A source is a module with
     `parse(spec)`: the keys that a short name stands for, or None where it is not one of this source;
     `listing(roots)`: a list of `Offer`;
     `load(config, roots)`: a `NodeDataset`, with [N, 0] features, labels of -1 and empty masks for what it lacks.
-What all sources share (filling in, checks) is `_prepare.finish`.
+
+    _nodes       NodeDataset, what every source yields
+    _prepare     fills in what a source lacks, and checks all of it
+    _reorder     other orders of nodes
+    _describe    what `gnnbench datasets` says of them
+    _raw _cache  files as users have them, and files kept between runs
+    _pyg _tables _blockmodel   shared by the sources of PyG, of tables in text, and of synthetic graphs
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import platformdirs
 
 from gnnbench import registry
 from gnnbench.config import DatasetConfig
+from gnnbench.datasets._nodes import NodeDataset
 from gnnbench.errors import ConfigError, did_you_mean
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-
-@dataclass
-class NodeDataset:
-    """One graph with node features, targets and a split.
-
-    Attributes:
-        name: what tables call it; a synthetic graph says so.
-        edge_index: [2, E] int64, source and destination.
-        x: [N, F] float32.
-        y: [N] int64 class, -1 where unlabelled; or [N, T] float32 of zeros and ones (multi-label).
-        train_mask, val_mask, test_mask: [N] bool, disjoint, only labelled nodes.
-        num_classes: classes, or T.
-        metric: name of what `score` returns.
-        score: (logits [M, num_classes], y [M] or [M, T]) -> float, higher is better.
-        made_up: what of this dataset is not real: any of "graph", "features", "labels", "split".
-        notes: sentences that the user should see once.
-        node_id: [N] int64, each node's id in the source, where `dataset.reorder` gave them other ones.
-    """
-
-    name: str
-    edge_index: Tensor
-    x: Tensor
-    y: Tensor
-    train_mask: Tensor
-    val_mask: Tensor
-    test_mask: Tensor
-    num_classes: int
-    metric: str
-    score: Callable[[Tensor, Tensor], float]
-    made_up: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    node_id: Tensor | None = None
-
-    @property
-    def num_nodes(self) -> int:
-        return self.x.size(0)
-
-    @property
-    def multilabel(self) -> bool:
-        return self.y.dim() == 2
-
-    @property
-    def label(self) -> str:
-        """The name as every table shows it, with what is made up; that of a synthetic graph says so itself."""
-        if not self.made_up or "graph" in self.made_up:
-            return self.name
-        return f"{self.name} ({', '.join(self.made_up)} synthetic)"
+__all__ = ["NodeDataset", "Offer", "Roots", "listing", "load", "parse", "read", "reordered", "roots"]
 
 
 @dataclass(frozen=True)

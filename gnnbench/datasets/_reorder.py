@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gnnbench.datasets import NodeDataset
+from gnnbench.datasets._nodes import NodeDataset
 from gnnbench.errors import DatasetError
 
 if TYPE_CHECKING:

@@ -1,4 +1,8 @@
-"""Graph: in-edges in compressed rows (row = destination), checked once, with everything derived from it cached."""
+"""Graph: in-edges in compressed rows (row = destination), checked once, with everything derived from it cached.
+
+cache        the Graph of an adjacency that a program passes around
+handles      names by which torch's custom ops find Graphs and kernels
+"""
 
 from __future__ import annotations
 

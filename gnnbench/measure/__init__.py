@@ -1,0 +1,8 @@
+"""Measuring: time, memory and the machine, and what to think of the figures.
+
+clock        the only reader of clocks: seconds of every phase of every epoch
+memory       peak memory of every epoch, limits, and running out of it
+environment  processor, GPU, threads, versions, revision
+rounds       repeated calls of several candidates, interleaved
+advice       doubts about a result, each with its remedy
+"""

@@ -1,4 +1,12 @@
-"""The two-line drop-in: unmodified PyG programs run on our kernels wherever those are exact."""
+"""The two-line drop-in: unmodified PyG programs run on our kernels wherever those are exact.
+
+forward      what stands in for the forward of a PyG conv; functions: for softmax and spmm
+stand_in     ours or, where that is not exact, PyG's own
+call         what a program asks of a conv
+engine       kernels and the Graphs they have met
+cost         whether a call gains
+status       what ran where, and why
+"""
 
 from __future__ import annotations
 

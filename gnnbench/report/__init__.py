@@ -1,1 +1,7 @@
-"""What people see: tables of runs, comparisons, datasets and the installation, for terminal, Markdown and CSV."""
+"""What people see: one module of tables for each kind of result.
+
+tables       a table for the terminal, Markdown and CSV
+plots        curves and bars for PNG, SVG and PDF
+live         progress while something runs
+run comparison bench suite tune reproduce datasets installation   the tables themselves
+"""

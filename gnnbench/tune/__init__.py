@@ -1,4 +1,7 @@
-"""The tuner: tries what the kernels declare on the user's own graph, and keeps what is faster beyond doubt."""
+"""The tuner: tries what the kernels declare on the user's own graph, and keeps what is faster beyond doubt.
+
+store        choices on disk, by machine and graph
+"""
 
 from __future__ import annotations
 

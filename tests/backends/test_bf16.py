@@ -6,7 +6,6 @@ import itertools
 
 import pytest
 import torch
-from tests.test_kernels import LEVELS, check, double, normal
 from torch import Tensor
 
 from gnnbench.backends import isplib
@@ -14,6 +13,7 @@ from gnnbench.backends.isplib import choices
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import Kernels, choice_key
 from gnnbench.ops.spmm import spmm
+from tests.ops.test_kernels import LEVELS, check, double, normal
 from tests.support import graphs
 
 

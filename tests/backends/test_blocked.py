@@ -6,12 +6,12 @@ import itertools
 
 import pytest
 import torch
-from tests.test_kernels import LEVELS, check, double, normal, over_dtypes
 
 from gnnbench.backends import isplib
 from gnnbench.backends.isplib import _compiled, choices
 from gnnbench.ops.kernels import EXTREMA, Kernels
 from gnnbench.ops.spmm import spmm
+from tests.ops.test_kernels import LEVELS, check, double, normal, over_dtypes
 from tests.support import graphs
 
 CROWDED = ["self loops", "duplicates", "symmetric", "hub", "wide", "tall", "power law"]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.test_kernels import check, normal
 from torch import Tensor
 
 from gnnbench.backends import isplib
 from gnnbench.backends.isplib import choices
 from gnnbench.bench.ops import Case
 from gnnbench.ops.kernels import Kernels, choice_key
+from tests.ops.test_kernels import check, normal
 from tests.support import graphs
 
 

@@ -6,7 +6,6 @@ import copy
 
 import pytest
 import torch
-from tests.test_attention import Largest
 from torch import Tensor
 from torch_geometric import nn as pyg
 
@@ -18,6 +17,7 @@ from gnnbench.graph import Graph
 from gnnbench.ops import attention
 from gnnbench.ops.dropout import Dropout
 from gnnbench.ops.kernels import Choice, Kernels, choice_key
+from tests.ops.test_attention import Largest
 from tests.support import graphs
 from tests.support.gpu import DEVICE, KERNELS, TOLERANCE, graph, needs_triton
 

@@ -8,8 +8,6 @@ import sys
 import pytest
 import torch
 import torch_geometric.nn as pyg
-from tests.test_backends import dataset
-from tests.test_cuda import check, normal
 from torch import Tensor
 
 import gnnbench
@@ -23,6 +21,8 @@ from gnnbench.ops.edge import edge_softmax, sddmm
 from gnnbench.ops.kernels import Kernels, choice_key
 from gnnbench.ops.spmm import spmm
 from gnnbench.tune import store
+from tests.backends.test_backends import dataset
+from tests.backends.test_cuda import check, normal
 from tests.support import graphs
 from tests.support.gpu import DEVICE, KERNELS, graph, needs_triton
 

@@ -155,11 +155,11 @@ def test_no_process_outlives_the_comparison(
     tmp_path: Path, installed: Callable[[str, str], None], signal_: signal.Signals
 ) -> None:
     program = (
-        "import sys, test_child; from pathlib import Path;"
+        "import sys; from pathlib import Path; from tests.compare import test_child;"
         "found = test_child.small(Path(sys.argv[1]), 'pyg');"
         "print(found.status)"
     )
-    paths = [str(Path(__file__).parent), str(ROOT), os.environ["PYTHONPATH"]]
+    paths = [str(ROOT), os.environ["PYTHONPATH"]]
     parent = subprocess.Popen(
         [sys.executable, "-c", program, str(tmp_path / "out")],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},

@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.test_convs import CONVS
-from tests.test_patch_convs import EDGE_CONVS, WEIGHTED, rand, weights, width
 from torch import Tensor, nn
 from torch_geometric import utils
 
@@ -25,6 +23,8 @@ from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.spmm import spmm
 from gnnbench.patch import cost
 from gnnbench.patch.status import TALLY
+from tests.convs.test_convs import CONVS
+from tests.patch.test_patch_convs import EDGE_CONVS, WEIGHTED, rand, weights, width
 from tests.support import graphs
 
 BACKEND = "reference" if isplib.MISSING else "isplib"

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.test_convs import CONVS, NARROW, WIDE, mlp
 from torch import Tensor, nn
 from torch_geometric import EdgeIndex
 from torch_geometric import nn as pyg
@@ -19,6 +18,7 @@ from gnnbench import convs
 from gnnbench.backends import isplib
 from gnnbench.patch import cost
 from gnnbench.patch.status import TALLY
+from tests.convs.test_convs import CONVS, NARROW, WIDE, mlp
 from tests.support import graphs
 
 BACKEND = "reference" if isplib.MISSING else "isplib"

@@ -7,15 +7,24 @@ from typing import Any
 
 import pytest
 import torch
-from tests.test_convs import CONVS
-from tests.test_patch_convs import BACKEND, WEIGHTED, check, every_graph_is_worth_it, outcome, rand, simple, width
-from tests.test_patch_functions import always
-from tests.test_patch_functions import check as check_function
 from torch_geometric import utils
 
 import gnnbench
 from gnnbench.graph import Graph, Layout
 from gnnbench.graph.cache import GraphCache
+from tests.convs.test_convs import CONVS
+from tests.patch.test_patch_convs import (
+    BACKEND,
+    WEIGHTED,
+    check,
+    every_graph_is_worth_it,
+    outcome,
+    rand,
+    simple,
+    width,
+)
+from tests.patch.test_patch_functions import always
+from tests.patch.test_patch_functions import check as check_function
 from tests.support import graphs
 
 torch_sparse = pytest.importorskip("torch_sparse", reason="torch_sparse is not installed")

@@ -297,7 +297,7 @@ def test_every_grid_is_valid(paper: str, scale: Any) -> None:
 KILLED = """
 import sys, time
 from pathlib import Path
-import test_reproduce as t
+import tests.reproduce.test_reproduce as t
 from gnnbench import compare, reproduce
 
 reproduce.__path__.append(sys.argv[1])
@@ -320,7 +320,7 @@ def test_sigkill_at_random_moments_ends_with_the_same_table(fake: str, tmp_path:
     """Processes are killed until one comes to its end; a finished cell is never run again."""
     log, rng, kills = tmp_path / "log", random.Random(0), 0
     command = [sys.executable, "-c", KILLED, str(tmp_path / "papers"), str(tmp_path), str(log)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     finished: dict[str, int] = {}
     while True:
         process = subprocess.Popen(command, env=environment)
