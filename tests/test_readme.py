@@ -16,12 +16,13 @@ import gnnbench.backends
 import gnnbench.datasets
 import gnnbench.models
 from gnnbench import bench as benchmark
-from gnnbench import compare, datasets, reproduce, tune
+from gnnbench import compare, datasets, reproduce
 from gnnbench.measure.rounds import Budget
 from gnnbench.reproduce import _process
 from gnnbench.reproduce._records import Outcome
 from gnnbench.results import files
 from gnnbench.results.files import save_json
+from gnnbench.tune import search
 from tests.support import readme
 from tests.support.commands import ROOT, run
 from tests.support.compare_runner import Runner, compared
@@ -97,7 +98,7 @@ def test_every_command_runs(extended: None, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(_process, "execute", trained)
     brief = Budget(rounds=2, least_s=0.0)
     for budget in ("SURVEY", "DUEL"):
-        monkeypatch.setattr(tune, budget, brief)
+        monkeypatch.setattr(search, budget, brief)
     monkeypatch.setitem(benchmark.bench.__kwdefaults__, "budget", brief)
     for command in COMMANDS:
         match command:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from gnnbench.results.binding import Binding
+from gnnbench.results.schema import Binding
 
 if TYPE_CHECKING:
     from gnnbench.config import BackendConfig

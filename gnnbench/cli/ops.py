@@ -122,11 +122,11 @@ def tune(
     import torch
 
     from gnnbench import datasets, units
-    from gnnbench import tune as tuning
     from gnnbench.graph import Graph
     from gnnbench.measure import clock
     from gnnbench.report import live, plots, tables
     from gnnbench.report import tune as report
+    from gnnbench.tune import search as tuning
     from gnnbench.tune import store
 
     roots = datasets.roots(data_root)

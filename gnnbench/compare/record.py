@@ -15,7 +15,7 @@ from gnnbench import stats
 from gnnbench.compare.parity import BackendParity, Parity, parting
 from gnnbench.results import schema
 from gnnbench.results.schema import (
-    BindingRecord,
+    Binding,
     ChoiceRecord,
     DatasetFacts,
     Metrics,
@@ -60,7 +60,7 @@ class Row(Record):
         None, description="epochs after which preparation is paid back against pyg; None: never, or not known"
     )
     metrics: Metrics | None = Field(None, description="quality at the end of the last round")
-    bindings: list[BindingRecord] = Field([], description="which conv ran on which kernels")
+    bindings: list[Binding] = Field([], description="which conv ran on which kernels")
     choices: list[ChoiceRecord] = Field([], description="tuned choices in force in the last round")
     tuning_s: float | None = Field(None, description="what finding them had cost, before the comparison")
 

@@ -30,7 +30,7 @@ from gnnbench.convs._bound import KEEP, BoundForward
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import Kernels
-from gnnbench.results.binding import Binding
+from gnnbench.results.schema import Binding
 
 # What runs where a backend has no kernel of its own for an op.
 COMPOSED = {
@@ -70,7 +70,7 @@ def bind(
         names += [KEEP] * keeps
         conv.forward = BoundForward(module, conv, kernels, frozenset(names))
         who = {op: _who(op, kernels) for op in _ops(conv, module, kernels)}
-        bindings.append(Binding(path, module.CONV, who, names, declined))
+        bindings.append(Binding(module=path, conv=module.CONV, kernels=who, rewrites=names, declined=declined))
     return bindings
 
 

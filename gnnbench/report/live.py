@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gnnbench.reproduce import Progress as ReproduceProgress
     from gnnbench.results.schema import ChoiceRecord
     from gnnbench.train.run import Event
-    from gnnbench.tune import Request
+    from gnnbench.tune.search import Request
 
 SHOWN_EPOCHS = 10
 REDRAW_S = 0.1

@@ -12,7 +12,7 @@ from gnnbench.report.tables import Cell, Table
 from gnnbench.report.tune import used
 
 if TYPE_CHECKING:
-    from gnnbench.results.schema import BindingRecord, DatasetFacts, Evaluation, Result, Sample, Summary
+    from gnnbench.results.schema import Binding, DatasetFacts, Evaluation, Result, Sample, Summary
 
 EPOCH_HEADING = (
     "epoch",
@@ -81,7 +81,7 @@ def records(result: Result) -> list[dict[str, Any]]:
     ]
 
 
-def kernels(bindings: Sequence[BindingRecord], backend: str = "Kernels") -> Iterator[str]:
+def kernels(bindings: Sequence[Binding], backend: str = "Kernels") -> Iterator[str]:
     """Which convs ran on which kernels, by which exact rewrites; nothing for untouched PyG."""
     same = Counter(
         (

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from gnnbench import bench, compare, config, datasets, stats, tune
+from gnnbench import bench, compare, config, datasets, stats
 from gnnbench.backends import isplib
 from gnnbench.bench.records import Bench
 from gnnbench.bench.records import Row as OpRow
@@ -20,6 +20,7 @@ from gnnbench.measure import clock
 from gnnbench.reproduce._records import Measurement
 from gnnbench.results import files, schema
 from gnnbench.results.schema import Ratio, Record, Result
+from gnnbench.tune import search
 from gnnbench.tune.store import Tuned
 
 CPU_KERNELS = "CPU"
@@ -188,21 +189,21 @@ class Tuning(Record):
 
     def run(self, context: Context, out: Path, tell: Callable[[str], None]) -> float:
         """Tune, and keep the choices for every later run; the seconds it took."""
-        tune.kernels_of("isplib")
+        search.kernels_of("isplib")
         configs = self.configs()
         dataset = datasets.load(configs[0].dataset, context.roots)
         graph = Graph.from_edge_index(dataset.edge_index, dataset.num_nodes, layout=isplib.IsplibKernels())
-        wanted = tune.requests(graph, [self.op], self.widths)
+        wanted = search.requests(graph, [self.op], self.widths)
         for one in configs:
-            wanted += tune.requests_of(one, dataset)
-        found = tune.tune(
+            wanted += search.requests_of(one, dataset)
+        found = search.tune(
             graph,
             dataset.label,
             list(dict.fromkeys(wanted)),
             now=clock.cpu,
             on_event=lambda _, request: tell(f"{request.op}, width {request.width}"),
         )
-        tune.keep(found, context.cache, graph)
+        search.keep(found, context.cache, graph)
         files.save_json(found, out / "tuned.json")
         return found.tuning_s
 

@@ -86,14 +86,18 @@ class DatasetFacts(Record):
     reorder_s: float | None = Field(None, description="what that took, once per graph, in no other figure")
 
 
-class BindingRecord(Record):
-    """Which conv ran on which kernels; see `gnnbench.backends.base.Binding`."""
+class Binding(Record):
+    """Which conv runs on which kernels."""
 
-    module: str
-    conv: str
-    kernels: dict[str, str]
-    rewrites: list[str]
-    declined: dict[str, str] = {}
+    module: str = Field(description='path of the conv in the model, such as "convs.0"')
+    conv: str = Field(description="its PyG class name")
+    kernels: dict[str, str] = Field(
+        {},
+        description='op -> name of the kernels that run it, such as "isplib"; "torch" where plain torch does, and '
+        '"composition" where a fused op is put together from the others',
+    )
+    rewrites: list[str] = Field([], description="names of the exact rewrites in force")
+    declined: dict[str, str] = Field({}, description="rewrite that was asked for and is not in force -> why")
 
 
 class Ratio(Record):
@@ -130,7 +134,7 @@ class Result(Record):
     dataset_facts: DatasetFacts | None = None
     config: dict[str, Any] = Field(description="the resolved configuration")
     environment: dict[str, Any] = Field({}, description="see `gnnbench.measure.environment.describe`")
-    bindings: list[BindingRecord] = []
+    bindings: list[Binding] = []
     choices: list[ChoiceRecord] = Field([], description="tuned choices in force, for all widths that are known")
     tuning_s: float | None = Field(None, description="what finding them had cost, before this run")
     prepare_s: float | None = Field(None, description="CSR, transpose and plan; once per graph")

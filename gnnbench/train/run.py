@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -207,7 +207,7 @@ class _Run:
         self._emit("dataset_loaded")
         model = self._build(seed=self.config.train.seed).to(backend.device)
         prepared, self.result.prepare_s = recorder.time(lambda: backend.prepare(model, dataset))
-        self.result.bindings = [schema.BindingRecord(**asdict(binding)) for binding in prepared.bindings]
+        self.result.bindings = prepared.bindings
         self.result.warnings += prepared.warnings
         if prepared.tuned:
             self.result.choices, self.result.tuning_s = prepared.tuned.choices, prepared.tuned.tuning_s

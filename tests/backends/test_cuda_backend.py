@@ -11,7 +11,7 @@ import torch_geometric.nn as pyg
 from torch import Tensor
 
 import gnnbench
-from gnnbench import backends, config, models, patch, registry, tune
+from gnnbench import backends, config, models, patch, registry
 from gnnbench.backends.cuda import CudaKernels, _triton, plan
 from gnnbench.errors import ConfigError, UnsupportedOp
 from gnnbench.graph import Graph
@@ -20,7 +20,7 @@ from gnnbench.measure.rounds import Budget
 from gnnbench.ops.edge import edge_softmax, sddmm
 from gnnbench.ops.kernels import Kernels, choice_key
 from gnnbench.ops.spmm import spmm
-from gnnbench.tune import store
+from gnnbench.tune import search, store
 from tests.backends.test_backends import dataset
 from tests.backends.test_cuda import check, normal
 from tests.support import graphs
@@ -111,14 +111,14 @@ def test_a_choice_that_cannot_run_is_ignored(choice: object) -> None:
 
 
 def test_the_tuner_tries_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tune, "SURVEY", Budget(rounds=1, least_s=0.0))
-    monkeypatch.setattr(tune, "DUEL", Budget(rounds=2, least_s=0.0))
+    monkeypatch.setattr(search, "SURVEY", Budget(rounds=1, least_s=0.0))
+    monkeypatch.setattr(search, "DUEL", Budget(rounds=2, least_s=0.0))
     on = graph("duplicates")
     wanted = [
-        tune.Request("graph", "sddmm", 6, heads=2),
-        tune.Request("transpose", "dot_attention_backward", 6, heads=2),
+        search.Request("graph", "sddmm", 6, heads=2),
+        search.Request("transpose", "dot_attention_backward", 6, heads=2),
     ]
-    found = tune.tune(on, "zoo", wanted, now=clock.of(DEVICE), kernels=KERNELS).choices
+    found = search.tune(on, "zoo", wanted, now=clock.of(DEVICE), kernels=KERNELS).choices
     for request, record in zip(wanted, found, strict=True):
         side = on.transpose if request.adjacency == "transpose" else on
         choices = KERNELS.choices(request.op, side, request.width, torch.float32, request.heads)
@@ -128,13 +128,15 @@ def test_the_tuner_tries_them(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_run_on_this_backend_asks_for_the_widths_of_its_model() -> None:
     raw = {"dataset": {"source": "synthetic", "preset": "cora"}, "model": {"name": "gcn", "hidden": 8}}
-    found = tune.requests_of(config.validate(raw, "test"), dataset(), *tune.kernels_of("cuda"))
-    assert set(found) == {tune.Request(side, "spmm", width) for side in ("graph", "transpose") for width in (8, 3)}
+    found = search.requests_of(config.validate(raw, "test"), dataset(), *search.kernels_of("cuda"))
+    assert set(found) == {
+        search.Request(side, "spmm", width) for side in ("graph", "transpose") for width in (8, 3)
+    }
 
 
 def test_a_backend_without_choices_cannot_be_tuned() -> None:
     with pytest.raises(ConfigError, match="'pyg' cannot be tuned; allowed: isplib, cuda"):
-        tune.kernels_of("pyg")
+        search.kernels_of("pyg")
 
 
 def test_what_was_tuned_on_a_gpu_is_for_that_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

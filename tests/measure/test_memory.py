@@ -101,7 +101,7 @@ def test_a_control_group_lowers_the_total(monkeypatch: pytest.MonkeyPatch) -> No
 
 LIMITED = """
 import torch
-from gnnbench import memory
+from gnnbench.measure import memory
 from gnnbench.errors import OutOfMemory
 cpu = torch.device("cpu")
 try:
@@ -132,7 +132,7 @@ def test_a_memory_mapped_file_does_not_count(tmp_path: Path) -> None:
         file.truncate(3 * 1024**3)  # sparse: takes no space
     script = f"""
 import numpy, torch
-from gnnbench import memory
+from gnnbench.measure import memory
 with memory.limited("1GiB", torch.device("cpu")):
     print(numpy.memmap({str(path)!r}, mode="r", dtype="uint8").size)
 """

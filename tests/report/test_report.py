@@ -14,10 +14,10 @@ from gnnbench import units
 from gnnbench.compare.record import Comparison
 from gnnbench.report import comparison, installation, live, run, tables
 from gnnbench.report.tables import Cell, Table
-from gnnbench.results.schema import BindingRecord, Result
+from gnnbench.results.schema import Binding, Result
 from tests.support.compare_runner import FACTS, Runner, cell, compared, row
 
-BINDING = BindingRecord(
+BINDING = Binding(
     module="convs.0", conv="GCNConv", kernels={"spmm": "isplib"}, rewrites=["transform_first", "fold_norm"]
 )
 

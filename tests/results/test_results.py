@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from gnnbench.errors import GnnbenchError
 from gnnbench.results import files, schema
 from gnnbench.results.schema import (
-    BindingRecord,
+    Binding,
     DatasetFacts,
     Evaluation,
     Metrics,
@@ -77,9 +77,7 @@ def complete() -> Result:
         config={"train": {"lr": 0.01}},
         environment={"python": "3.11", "gpus": []},
         bindings=[
-            BindingRecord(
-                module="convs.0", conv="GCNConv", kernels={"spmm": "isplib"}, rewrites=["transform_first"]
-            )
+            Binding(module="convs.0", conv="GCNConv", kernels={"spmm": "isplib"}, rewrites=["transform_first"])
         ],
         choices=[
             schema.ChoiceRecord(

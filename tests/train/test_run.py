@@ -359,7 +359,7 @@ TWICE = """
 import signal, sys
 from pathlib import Path
 from gnnbench import config, datasets
-from gnnbench.run import run
+from gnnbench.train.run import run
 
 def on_event(event):
     if event.kind == "message":
@@ -388,7 +388,7 @@ LIMITED = """
 import sys
 from pathlib import Path
 from gnnbench import config, datasets
-from gnnbench.run import run
+from gnnbench.train.run import run
 settings = config.load(Path(sys.argv[1]), ["measure.memory_limit=1GiB", "model.hidden=1500000"])
 result = run(settings, roots=datasets.Roots(Path(sys.argv[2]), Path(sys.argv[2])), out=Path(sys.argv[3]))
 print(result.status, result.reason)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gnnbench import config, datasets, doctor, models, tune
+from gnnbench import config, datasets, doctor, models
 from gnnbench.backends import isplib
 from gnnbench.backends.isplib import choices
 from gnnbench.errors import ConfigError, GnnbenchError
@@ -23,7 +23,8 @@ from gnnbench.ops.kernels import Choice, Kernels, choice_key
 from gnnbench.report import installation
 from gnnbench.report import tune as report
 from gnnbench.results.files import save_json
-from gnnbench.tune import Request, store
+from gnnbench.tune import search, store
+from gnnbench.tune.search import Request
 from gnnbench.tune.store import Tuned
 from tests.support import graphs
 from tests.support.commands import TINY, Output, run
@@ -65,14 +66,14 @@ class Plain(Kernels):
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tune, "SURVEY", Budget(rounds=1, least_s=0.0))
-    monkeypatch.setattr(tune, "DUEL", Budget(rounds=2, least_s=0.0))
+    monkeypatch.setattr(search, "SURVEY", Budget(rounds=1, least_s=0.0))
+    monkeypatch.setattr(search, "DUEL", Budget(rounds=2, least_s=0.0))
 
 
 def tuned_by(knobs: Knobs, *wanted: Request) -> Tuned:
     graph = graphs.graph("power law")
     fallback = Plain(knobs, 0.8)
-    return tune.tune(graph, "zoo", wanted or [SPMM], now=knobs.now, kernels=knobs, fallback=fallback)
+    return search.tune(graph, "zoo", wanted or [SPMM], now=knobs.now, kernels=knobs, fallback=fallback)
 
 
 def test_the_fastest_choice_wins() -> None:
@@ -111,7 +112,7 @@ def test_a_choice_that_computes_something_else_is_an_error() -> None:
 
 
 @needs_kernels
-@pytest.mark.parametrize("op", tune.AGGREGATIONS)
+@pytest.mark.parametrize("op", search.AGGREGATIONS)
 def test_choices_may_add_in_another_order(op: str, monkeypatch: pytest.MonkeyPatch, quick: None) -> None:
     """Blocks of different sizes do, on either side of the heuristic's; their sums differ in rounding."""
     monkeypatch.setattr(choices, "L2_BYTES", 1 << 12)
@@ -120,25 +121,25 @@ def test_choices_may_add_in_another_order(op: str, monkeypatch: pytest.MonkeyPat
     graph = graphs.power_law(600, 60_000, kernels)
     first = kernels.choices(op, graph, 24, torch.float32)[0]
     assert first["algorithm"] == "blocked"
-    (record,) = tune.tune(graph, "zoo", [Request("graph", op, 24)], now=clock.cpu, kernels=kernels).choices
+    (record,) = search.tune(graph, "zoo", [Request("graph", op, 24)], now=clock.cpu, kernels=kernels).choices
     assert record.default == first
 
 
 def test_a_search_leaves_no_choice_behind() -> None:
     graph, knobs = graphs.graph("power law"), Knobs(0.2, 0.1)
-    tune.tune(graph, "zoo", [SPMM], now=knobs.now, kernels=knobs, fallback=Plain(knobs, 0.8))
+    search.tune(graph, "zoo", [SPMM], now=knobs.now, kernels=knobs, fallback=Plain(knobs, 0.8))
     assert not [key for key in graph.plans if key[0] == "choice"]
 
 
 def test_requests_cover_the_backward_of_asymmetric_graphs() -> None:
-    assert tune.requests(graphs.graph("symmetric"), ["spmm"], [4]) == [SPMM]
-    assert tune.requests(graphs.graph("hub"), ["spmm", "spmm_extremum"], [4]) == [
+    assert search.requests(graphs.graph("symmetric"), ["spmm"], [4]) == [SPMM]
+    assert search.requests(graphs.graph("hub"), ["spmm", "spmm_extremum"], [4]) == [
         SPMM,
         Request("graph", "spmm_extremum", 4),
         Request("transpose", "spmm", 4),
     ]
     over_heads = "gat_attention", "gat_attention_backward", "dot_attention_backward", "spmm_extremum"
-    assert tune.requests(graphs.graph("hub"), over_heads, [8], [2, 4])[::2] == [
+    assert search.requests(graphs.graph("hub"), over_heads, [8], [2, 4])[::2] == [
         Request("graph", "gat_attention", 8, heads=2),
         Request("graph", "dot_attention_backward", 8, heads=2),
         Request("graph", "spmm_extremum", 8),
@@ -154,7 +155,7 @@ def test_requests_cover_the_backward_of_asymmetric_graphs() -> None:
     )
     for ops, widths, heads, words in bad:
         with pytest.raises(ConfigError, match=words):
-            tune.requests(graphs.graph("hub"), ops, widths, heads)
+            search.requests(graphs.graph("hub"), ops, widths, heads)
 
 
 @pytest.fixture
@@ -166,8 +167,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_what_is_kept_grows_and_is_replaced(cache: Path) -> None:
     graph = graphs.graph("power law")
-    first = tune.keep(tuned_by(Knobs(0.2, 0.1), SPMM, SPMM._replace(width=8)), cache, graph)
-    second = tune.keep(tuned_by(Knobs(0.1, 0.2), SPMM), cache, graph)
+    first = search.keep(tuned_by(Knobs(0.2, 0.1), SPMM, SPMM._replace(width=8)), cache, graph)
+    second = search.keep(tuned_by(Knobs(0.1, 0.2), SPMM), cache, graph)
     assert [(record.width, record.choice["number"]) for record in first.choices] == [(4, 1), (8, 1)]
     assert [(record.width, record.choice["number"]) for record in second.choices] == [(4, 0), (8, 1)]
     assert second.tuning_s > first.tuning_s
@@ -180,20 +181,20 @@ def test_what_is_kept_grows_and_is_replaced(cache: Path) -> None:
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"schema_version": 2}', "\x00"])
 def test_a_broken_file_is_ignored_with_a_warning(content: str, cache: Path) -> None:
     graph = graphs.graph("power law")
-    tune.keep(tuned_by(Knobs(0.2, 0.1)), cache, graph)
+    search.keep(tuned_by(Knobs(0.2, 0.1)), cache, graph)
     file = store.path(cache, graph)
     file.write_text(content)
     found, (warning,) = store.apply(graph, Kernels(), torch.nn.Linear(4, 4))
     assert found is None
     assert f"{file} is ignored" in warning
     assert "gnnbench tune" in warning
-    tune.keep(tuned_by(Knobs(0.2, 0.1)), cache, graph)
+    search.keep(tuned_by(Knobs(0.2, 0.1)), cache, graph)
     assert store.read(file)[1] == []
 
 
 def test_a_foreign_file_is_ignored_with_a_warning(cache: Path) -> None:
     graph = graphs.graph("power law")
-    found = tune.keep(tuned_by(Knobs(0.2, 0.1)), cache, graph)
+    found = search.keep(tuned_by(Knobs(0.2, 0.1)), cache, graph)
     file = store.path(cache, graph)
     for changes in ({"machine": {**found.machine, "gnnbench": "0.0.1"}}, {"fingerprint": "0" * 16}):
         save_json(found.model_copy(update=changes), file)
@@ -217,18 +218,19 @@ def test_another_number_of_threads_has_choices_of_its_own(cache: Path) -> None:
 WRITE = """
 import sys
 from pathlib import Path
-from gnnbench import results, tuned
+from gnnbench.results import files
+from gnnbench.tune.store import Tuned
 file = Path(sys.argv[1])
-found = tuned.Tuned.model_validate_json(file.read_bytes())
+found = Tuned.model_validate_json(file.read_bytes())
 print("ready", flush=True)
 for number in range(300):
-    results.save_json(found.model_copy(update={"graph": "x" * number * 50}), file)
+    files.save_json(found.model_copy(update={"graph": "x" * number * 50}), file)
 """
 
 
 def test_two_processes_at_once_leave_a_whole_file(cache: Path) -> None:
     graph = graphs.graph("power law")
-    found = tune.keep(tuned_by(Knobs(0.2, 0.1)), cache, graph)
+    found = search.keep(tuned_by(Knobs(0.2, 0.1)), cache, graph)
     file = store.path(cache, graph)
     writer = subprocess.Popen([sys.executable, "-c", WRITE, str(file)], stdout=subprocess.PIPE, text=True)
     assert writer.stdout
@@ -236,7 +238,7 @@ def test_two_processes_at_once_leave_a_whole_file(cache: Path) -> None:
     kept = 0
     while writer.poll() is None:
         assert store.read(file)[1] == []
-        tune.keep(found, cache, graph)
+        search.keep(found, cache, graph)
         kept += 1
     writer.communicate()
     assert (writer.returncode, kept > 1) == (0, True)
@@ -251,7 +253,7 @@ def kept(graph: Graph, cache: Path, *records: tuple[str, int, Choice]) -> None:
         for adjacency, width, choice in records
     ]
     tuning = {"machine": store.machine(), "graph": "zoo", "fingerprint": store.fingerprint(graph), "tuning_s": 1.0}
-    tune.keep(Tuned(**tuning, choices=choices), cache, graph)
+    search.keep(Tuned(**tuning, choices=choices), cache, graph)
 
 
 @needs_kernels
@@ -287,7 +289,7 @@ def test_a_run_asks_for_the_widths_of_its_model(model: str, cache: Path) -> None
     if model == "sage":
         raw["model"]["aggr"] = "max"
     run_config = config.validate(raw, "test")
-    found = tune.requests_of(run_config, datasets.load(run_config.dataset, datasets.roots()))
+    found = search.requests_of(run_config, datasets.load(run_config.dataset, datasets.roots()))
     if model == "gcn":
         assert set(found) == {Request("graph", "spmm", 8), Request("graph", "spmm", 7)}
     elif model == "sage":
@@ -394,7 +396,7 @@ def test_the_best_width_is_marked_and_drawn() -> None:
     fallback.spmm = lambda graph, x, value, reduce: _slept(knobs, seconds[x.size(1)], x)  # type: ignore[method-assign]
     wanted = [SPMM._replace(width=width) for width in seconds]
     graph = graphs.graph("power law")
-    found = tune.tune(graph, "zoo", wanted, now=knobs.now, kernels=knobs, fallback=fallback)
+    found = search.tune(graph, "zoo", wanted, now=knobs.now, kernels=knobs, fallback=fallback)
     names = [row[0].text for row in report.table(found).rows]
     assert names == ["spmm, 4", "spmm, 8 *", "spmm, 16"]
     (panel,) = report.panels(found)

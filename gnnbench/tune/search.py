@@ -1,0 +1,281 @@
+"""The tuner: tries what the kernels declare on the user's own graph, and keeps what is faster beyond doubt.
+
+store        choices on disk, by machine and graph
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from gnnbench import backends, convs, models, stats
+from gnnbench.backends import isplib
+from gnnbench.bench.ops import Case
+from gnnbench.config import BackendConfig, RunConfig
+from gnnbench.datasets import NodeDataset
+from gnnbench.errors import ConfigError, GnnbenchError, did_you_mean
+from gnnbench.graph import Graph
+from gnnbench.measure.rounds import Budget, Timed, interleaved, timed
+from gnnbench.ops.kernels import Choice, Kernels, choice_key
+from gnnbench.results import files
+from gnnbench.results.schema import ChoiceRecord, Ratio
+from gnnbench.train.loop import Task, Trainer
+from gnnbench.tune import store
+from gnnbench.tune.store import CPU, DTYPES, Tuned
+
+SURVEY = Budget(rounds=3, least_s=0.03, most_s=3.0)  # which of all choices could be the best
+DUEL = Budget(rounds=9, least_s=0.3, most_s=20.0)  # whether that one beats the heuristic, on samples of its own
+TOLERANCE = 1e-4  # between choices that add in another order, of the largest entry
+# Op -> what `gnnbench bench` calls it, whose inputs it is given, and the arguments after those.
+CALLS: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "spmm": ("spmm", (None, "sum")),
+    "spmm_extremum": ("spmm_max", (None, "max")),
+    "sddmm": ("sddmm", ()),
+    "gat_attention": ("gat", (0.2, None, True)),
+    "gatv2_attention": ("gatv2", (0.2, None)),
+    "dot_attention": ("dot", (None,)),
+    "gat_attention_backward": ("gat", (0.2, None)),
+    "gatv2_attention_backward": ("gatv2", (0.2, None)),
+    "dot_attention_backward": ("dot", (None,)),
+}
+AGGREGATIONS = ("spmm", "spmm_extremum")  # which have no heads
+TUNABLE = ("isplib", "cuda")
+HARMLESS = {"prefetch", "threads"}  # knobs that leave the order of a sum, and so its bits, alone
+DEFAULT, BEST, FALLBACK = "default", "best", "fallback"
+
+
+class Request(NamedTuple):
+    """What to tune."""
+
+    adjacency: str
+    op: str
+    width: int
+    dtype: str = "float32"
+    heads: int = 1
+
+
+def requests(
+    graph: Graph, ops: Iterable[str], widths: Iterable[int], heads: Iterable[int] = (1,)
+) -> list[Request]:
+    """Every op at every width and number of heads, over all rows that it runs over.
+
+    Raises:
+        ConfigError: an op that has no choices, a number below one, or a width that heads cannot share.
+    """
+    ops, widths, heads = list(ops), list(widths), list(heads)
+    problems = [f"op {op!r} cannot be tuned{did_you_mean(op, CALLS)}" for op in ops if op not in CALLS]
+    problems += [f"{width} is no width" for width in widths if width < 1]
+    problems += [f"{count} is no number of heads" for count in heads if count < 1]
+    if not problems and not set(ops) <= set(AGGREGATIONS):
+        uneven = [(width, count) for width in widths for count in heads if width % count]
+        problems += [f"width {width} cannot be shared by {count} heads" for width, count in uneven]
+    if problems or not ops or not widths or not heads:
+        raise ConfigError(*(problems or ["give at least one op, one width and one number of heads"]))
+    return [
+        Request(adjacency, op, width, heads=count)
+        for adjacency in ("graph", "transpose")
+        for op in ops
+        if adjacency in _adjacencies(op, graph)
+        for width in widths
+        for count in ([1] if op in AGGREGATIONS else heads)
+    ]
+
+
+def _adjacencies(op: str, graph: Graph) -> tuple[str, ...]:
+    """Whose rows the passes of an op run over; for spmm those of its backward too."""
+    if graph.is_symmetric or not (op == "spmm" or op.endswith("_backward")):
+        return ("graph",)
+    return ("transpose",) if op == "gat_attention_backward" else ("graph", "transpose")
+
+
+def requests_of(
+    config: RunConfig[Any, Any],
+    dataset: NodeDataset,
+    kind: type[Kernels] = isplib.IsplibKernels,
+    device: torch.device = CPU,
+) -> list[Request]:
+    """What one epoch of the run that `config` describes asks kernels of this kind for.
+
+    Raises:
+        UnsupportedOp: they cannot run the model.
+    """
+    listening = type("Listening", (_Listening, kind), {})()
+    model = models.build(config.model, dataset.x.size(1), dataset.num_classes).to(device)
+    rewrites = config.backend
+    convs.bind(model, listening, transform_first=rewrites.transform_first, fold_norm=rewrites.fold_norm)
+    graph = Graph.from_edge_index(dataset.edge_index.to(device), dataset.num_nodes, layout=listening)
+    Trainer(model, Task.of(dataset, graph, device), config.train).step()
+    asked: list[Request] = listening.asked(graph)
+    return asked
+
+
+def tune(
+    graph: Graph,
+    label: str,
+    wanted: Iterable[Request],
+    *,
+    now: Callable[[], float],
+    kernels: Kernels | None = None,
+    fallback: Kernels | None = None,
+    on_event: Callable[[list[ChoiceRecord], Request], None] = lambda *_: None,
+) -> Tuned:
+    """Find the best choice for every request.
+
+    Every choice must compute what the heuristic's computes. The best of a short survey then meets the heuristic
+    on new samples, and replaces it only if the interval of their ratio is clear of one.
+
+    Args:
+        label: the dataset's.
+        now: clock in seconds.
+        kernels: whose choices; those of isplib if None.
+        fallback: kernels to compare with; if None isplib's for any processor, run by row without prefetch, or
+            plain torch where `kernels` are others.
+        on_event: hears what was found so far, and what comes next.
+
+    Raises:
+        GnnbenchError: a choice computes something else.
+    """
+    start = now()
+    kernels = kernels or isplib.IsplibKernels()
+    fallback = fallback or (isplib.IsplibKernels(isa=0) if kernels.name == "isplib" else Kernels())
+    found: list[ChoiceRecord] = []
+    for request in wanted:
+        on_event(found, request)
+        found.append(_Search(kernels, fallback, graph, request, now).record())
+    return Tuned(
+        machine=store.machine(graph.device),
+        graph=label,
+        fingerprint=store.fingerprint(graph),
+        tuning_s=now() - start,
+        choices=found,
+    )
+
+
+def keep(found: Tuned, cache: Path, graph: Graph) -> Tuned:
+    """Add to what is known of the graph, and write it; everything known."""
+    file = store.path(cache, graph)
+    merged = found.merged(store.read(file)[0])
+    files.save_json(merged, file)
+    return merged
+
+
+def kernels_of(backend: str) -> tuple[type[Kernels], torch.device]:
+    """The kernels that are to be tuned, and where they run.
+
+    Raises:
+        ConfigError: the backend's have no choices.
+        BackendUnavailable: this machine cannot run them.
+    """
+    if backend not in TUNABLE:
+        raise ConfigError(f"backend {backend!r} cannot be tuned; allowed: {', '.join(TUNABLE)}")
+    found = backends.load(BackendConfig(name=backend))
+    assert found.kernels is not None
+    return found.kernels, found.device
+
+
+class _Search:
+    """One request."""
+
+    def __init__(
+        self, kernels: Kernels, fallback: Kernels, graph: Graph, request: Request, now: Callable[[], float]
+    ) -> None:
+        self.kernels, self.fallback, self.request, self.now = kernels, fallback, request, now
+        self.chooses = graph if request.adjacency == "graph" else graph.transpose
+        self.asked = request.width, DTYPES[request.dtype], request.heads
+        self.key = choice_key(request.op, *self.asked)
+        forward, backward, _ = request.op.partition("_backward")
+        name, how = CALLS[request.op]
+        on = graph if backward else self.chooses
+        case = Case(name, on, request.width, request.heads, dtype=self.asked[1])
+        given = on, *(tensor.detach() for tensor in case.inputs.values())
+        kept = (*getattr(kernels, forward)(*given, *CALLS[forward][1]), case.grad_out) if backward else ()
+        self.arguments = *given, *how, *kept
+
+    def record(self) -> ChoiceRecord:
+        """The best choice, with the figures that made it so."""
+        request = self.request
+        choices = self.kernels.choices(request.op, self.chooses, *self.asked)
+        default, others = choices[0], choices[1:]
+        self._verify(default, others)
+        contestants = {str(place): self._timed(self.kernels, choice) for place, choice in enumerate(others)}
+        surveyed = interleaved(contestants, SURVEY, _raise)
+        best = min(surveyed, key=lambda name: stats.median_interval(surveyed[name]).value, default=None)
+        threads = default.get("threads", torch.get_num_threads())
+        duellists = {
+            DEFAULT: self._timed(self.kernels, default),
+            FALLBACK: self._timed(self.fallback, {"algorithm": "row", "prefetch": 0, "threads": threads}),
+        }
+        if best is not None:
+            duellists[BEST] = contestants[best]
+        times = interleaved(duellists, DUEL, _raise)
+        del self.chooses.plans[self.key]
+        choice, winner, gain = default, DEFAULT, stats.Interval(1.0, 1.0, 1.0)
+        if best is not None and (found := stats.ratio_interval(times[DEFAULT], times[BEST])).low > 1.0:
+            choice, winner, gain = others[int(best)], BEST, found
+        return ChoiceRecord(
+            **request._asdict(),
+            choice=choice,
+            default=default,
+            time_s=stats.median_interval(times[winner]).value,
+            gain=_ratio(gain),
+            speedup=_ratio(stats.ratio_interval(times[FALLBACK], times[winner])),
+        )
+
+    def _call(self, kernels: Kernels, choice: Choice) -> Any:
+        self.chooses.plans[self.key] = choice
+        return getattr(kernels, self.request.op)(*self.arguments)
+
+    def _timed(self, kernels: Kernels, choice: Choice) -> Timed:
+        return partial(timed, partial(self._call, kernels, choice), self.now)
+
+    def _verify(self, default: Choice, others: list[Choice]) -> None:
+        expected = _tensors(self._call(self.kernels, default))
+        for choice in others:
+            same_order = all(choice.get(name) == default.get(name) for name in {*choice, *default} - HARMLESS)
+            for out, truth in zip(_tensors(self._call(self.kernels, choice)), expected, strict=True):
+                finite = truth[truth.isfinite()]
+                exact = same_order or not finite.numel() or not out.is_floating_point()
+                limit = 0.0 if exact else TOLERANCE * float(finite.abs().max())
+                if not torch.allclose(out, truth, rtol=0.0, atol=limit):
+                    raise GnnbenchError(f"{self.request.op} by {choice} differs from {default}; nothing is kept")
+
+
+class _Listening(Kernels):
+    """Remembers how it was asked for, in front of the kernels that it is mixed with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._asked: dict[tuple[Graph, str, int, torch.dtype, int], None] = {}
+
+    def chosen(self, op: str, graph: Graph, width: int, dtype: torch.dtype, heads: int = 1) -> Choice:
+        self._asked[graph, op, width, dtype, heads] = None
+        return super().chosen(op, graph, width, dtype, heads)
+
+    def asked(self, graph: Graph) -> list[Request]:
+        """The requests, each once; those on the graph with self-loops count as on the graph."""
+        names = {dtype: name for name, dtype in DTYPES.items()}
+        forward = (graph, vars(graph).get("with_self_loops"))
+        return list(
+            dict.fromkeys(
+                Request("graph" if on in forward else "transpose", op, width, names[dtype], heads)
+                for on, op, width, dtype, heads in self._asked
+                if op in CALLS
+            )
+        )
+
+
+def _tensors(out: Any) -> tuple[Tensor, ...]:
+    return (out,) if isinstance(out, Tensor) else out
+
+
+def _ratio(found: stats.Interval) -> Ratio:
+    return Ratio(ratio=found.value, low=found.low, high=found.high)
+
+
+def _raise(name: str, error: Exception) -> None:
+    raise error
