@@ -1,4 +1,7 @@
-"""Backends by name: the modules of this package and the entry points of the group `gnnbench.backends`."""
+"""Backends by name: the modules of this package and the entry points of the group `gnnbench.backends`.
+
+base         what a backend is
+"""
 
 from __future__ import annotations
 

@@ -11,6 +11,11 @@ and, where there is something to say,
         of which no parameter has a part in, so that the aggregation of constant features can be kept;
     unkept(conv): sentences, each a reason why this conv has no such first step;
     warm(conv, rewrites, graph): compute what it keeps on the graph that it aggregates over.
+
+    _bound       the forward that is set on an instance
+    _checks      what a conv must be like
+    _graph       the graph that it aggregates over
+    _edges _heads   what it is given over edges; what attention shares
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Models: stacks of untouched PyG convs; one file per conv type with its `Config` and `conv(...)`."""
+"""Models: stacks of untouched PyG convs; one file per conv type with its `Config` and `conv(...)`.
+
+_stack       the one model definition
+_heads       how attention models spread their width over heads
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,11 @@ A paper is a module of this package with
     `PAPER`: what all tables say about it;
     `CLAIMS`: every published number, and which measurements stand against it;
     `cells(scale)`: the grid, one `Training`, `Ops` or `Tuning` per cell.
+
+    _records     claims, measurements, verdicts
+    _cells       cells of a grid
+    _findings    claims held against measurements
+    _process     one cell in a fresh process
 """
 
 from __future__ import annotations

@@ -1,4 +1,12 @@
-"""GPU kernels, in Triton: `CudaKernels` starts them, `Backend` prepares graphs and models for them."""
+"""GPU kernels, in Triton: `CudaKernels` starts them, `Backend` prepares graphs and models for them.
+
+spmm extremum sddmm softmax   one file for each op
+attention             fused attention for the host; on the device
+    attention_forward attention_backward attention_nodes attention_edges attention_parts
+plan                  segments of edges
+choices attention_tiles   how a kernel can be run, for heuristics and the tuner
+_tile _base _triton   what a program holds, how a kernel is started, and Triton itself
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""CPU kernels: `IsplibKernels` calls the compiled ones, `Backend` prepares graphs and models for them."""
+"""CPU kernels: `IsplibKernels` calls the compiled ones, `Backend` prepares graphs and models for them.
+
+layout spmm edge fusedmm attention   the kernels, by `cython_kernels/*.pyx`
+choices edge_choices                 how they can be run, for heuristics and the tuner
+ceiling                              what no kernel over edges can beat
+_base _compiled                      what all share, and the compiled modules
+"""
 
 from __future__ import annotations
 
