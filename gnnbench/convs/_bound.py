@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from gnnbench.graph import Graph
+from gnnbench.graph.stamp import stamp
 from gnnbench.ops.kernels import Kernels
 
 KEEP = "keep_aggregation"
@@ -43,12 +44,13 @@ class BoundForward:
         """The aggregation of constant features x, computed where it is not there and kept while x lives."""
         graph.check_unchanged()
         aggregated: Tensor
-        state, aggregated = self.kept.get(x, (None, None))
-        if state != (x._version, graph.handle):
+        state = stamp(x), graph.handle
+        kept, aggregated = self.kept.get(x, (None, None))
+        if None in state or kept != state:
             with torch.inference_mode(False), torch.no_grad():
                 aggregated = self.aggregate(self.conv, self.kernels, self.rewrites, x, graph)
             self.kept.clear()
-            self.kept[x] = (x._version, graph.handle), aggregated
+            self.kept[x] = state, aggregated
         return aggregated
 
 
@@ -57,7 +59,7 @@ class Accelerated(partial[Any]):
 
 
 class _Kept(WeakTensorKeyDictionary):
-    """Features -> (their version and the graph's handle, their aggregation); a copy keeps nothing."""
+    """Features -> (their stamp and the graph's handle, their aggregation); a copy keeps nothing."""
 
     def __reduce__(self) -> tuple[type, tuple[()]]:
         return _Kept, ()

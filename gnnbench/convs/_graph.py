@@ -25,20 +25,22 @@ def adjacency(conv: Module, graph: Graph) -> Graph:
 
 def edges_as_columns(graph: Graph) -> Graph:
     """The same destinations over their edges, each a column of its own; kept on the graph."""
-    if "edges" not in graph.plans:
+
+    def make() -> Graph:
         col = torch.arange(graph.num_edges, dtype=torch.int32, device=graph.device)
-        graph.plans["edges"] = Graph(graph.rowptr, col, graph.num_edges, None, graph.layout)
-    found: Graph = graph.plans["edges"]
-    return found
+        return Graph(graph.rowptr, col, graph.num_edges, None, graph.layout)
+
+    return graph.once("edges", make)
 
 
 def is_simple(graph: Graph) -> bool:
     """Whether no edge is a loop or comes twice; kept on the graph."""
-    if "simple" not in graph.plans:
+
+    def make() -> bool:
         key = graph.row * graph.num_cols + graph.col
-        graph.plans["simple"] = not bool((graph.row == graph.col).any() or (key[1:] == key[:-1]).any())
-    found: bool = graph.plans["simple"]
-    return found
+        return not bool((graph.row == graph.col).any() or (key[1:] == key[:-1]).any())
+
+    return graph.once("simple", make)
 
 
 def once(make: Callable[[Graph, torch.dtype], Tensor], graph: Graph, dtype: torch.dtype) -> Tensor:
@@ -60,6 +62,5 @@ def _add_self_loops(graph: str) -> None:
 
 @torch.compiler.assume_constant_result
 def _keep(make: Callable[[Graph, torch.dtype], Tensor], graph: str, dtype: torch.dtype) -> None:
-    found = handles.find(graph)
-    with torch.inference_mode(False):  # so that autograd can save it, whenever it is first asked for
-        found.plans.setdefault((make.__name__, dtype), make(found, dtype))
+    found: Graph = handles.find(graph)
+    found.once((make.__name__, dtype), lambda: make(found, dtype))

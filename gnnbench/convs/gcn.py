@@ -12,6 +12,7 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from gnnbench.convs import _checks, _edges, _graph
 from gnnbench.graph import Graph
+from gnnbench.graph.stamp import stamp
 from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.spmm import spmm
 
@@ -115,10 +116,11 @@ def _is_plain(graph: Graph, norm: Tensor) -> bool:
     """Whether these weights are the normalisation of `graph` but for rounding; asked once and kept."""
     key = "plain norm"
     kept = graph.plans.get(key)
-    if kept is None or kept[0]() is not norm or kept[1] != norm._version:
+    state = stamp(norm)
+    if kept is None or state is None or kept[0]() is not norm or kept[1] != state:
         rounding = 8 * torch.finfo(norm.dtype).eps
         plain = torch.allclose(_edges.in_rows(graph, norm), _norm(graph, norm.dtype), rtol=rounding, atol=0.0)
-        kept = graph.plans[key] = weakref.ref(norm), norm._version, plain and not norm.requires_grad
+        kept = graph.plans[key] = weakref.ref(norm), state, plain and not norm.requires_grad
     found: bool = kept[2]
     return found
 

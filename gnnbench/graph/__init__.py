@@ -66,17 +66,19 @@ def rows_of(rowptr: Tensor, num_edges: int) -> Tensor:
 
 
 class kept(cached_property[T]):
-    """A cached property whose tensors can be trained with, even if first asked for in inference mode."""
+    """A cached property of a Graph; its tensors can be trained with, even if first asked for in inference mode."""
 
     def __init__(self, compute: Callable[[Any], T]) -> None:
-        super().__init__(torch.inference_mode(False)(compute))
+        super().__init__(lambda graph: graph.computed(lambda: compute(graph)))
+        self.__doc__ = compute.__doc__
 
 
 class Graph(Handled):
     """A directed, possibly rectangular graph whose rows are destinations and columns are sources.
 
     Build one with `Graph.from_edge_index` or `Graph.from_csr`, which check the indices once; kernels then
-    trust them. Tensors of a Graph must not be changed: `check_unchanged` notices edits.
+    trust them. Tensors of a Graph are its own and must not be changed: `check_unchanged` notices edits. What is
+    derived from them is never written to once it is kept, so that threads can share a Graph.
 
     Attributes:
         rowptr: [N + 1] int64, non-decreasing; row i holds the edges `rowptr[i]:rowptr[i + 1]`.
@@ -135,7 +137,7 @@ class Graph(Handled):
     def from_csr(
         cls, rowptr: Tensor, col: Tensor, num_cols: int | None = None, layout: Layout | None = None
     ) -> Graph:
-        """Take rows that are already sorted: `rowptr` [N + 1], `col` [E] ascending within each row.
+        """Copy rows that are already sorted: `rowptr` [N + 1], `col` [E] ascending within each row.
 
         Raises:
             GraphError: `rowptr` not running from 0 to E without falling, or `col` out of range or unsorted.
@@ -145,11 +147,11 @@ class Graph(Handled):
         num_rows = rowptr.numel() - 1
         num_cols = num_rows if num_cols is None else num_cols
         _check_size(num_rows, num_cols, col.numel())
-        rowptr = rowptr.long().contiguous()
+        rowptr = rowptr.to(torch.int64, copy=True, memory_format=torch.contiguous_format)
         if rowptr[0] != 0 or rowptr[-1] != col.numel() or bool((rowptr.diff() < 0).any()):
             raise GraphError(f"rowptr must rise from 0 to the number of edges, {col.numel()}, and never fall")
         _check_range("col", col, num_cols)
-        col = col.int().contiguous()
+        col = col.to(torch.int32, copy=True, memory_format=torch.contiguous_format)
         falls = col.diff() < 0
         row_starts = rowptr[1:-1][(rowptr[1:-1] > 0) & (rowptr[1:-1] < col.numel())]
         falls[row_starts - 1] = False
@@ -168,6 +170,20 @@ class Graph(Handled):
     @property
     def device(self) -> torch.device:
         return self.col.device
+
+    def once(self, key: Any, make: Callable[[], T]) -> T:
+        """What `make()` gives, kept in `plans`; where several threads ask at once, all get the same."""
+        if key not in self.plans:
+            self.plans.setdefault(key, self.computed(make))
+        made: T = self.plans[key]
+        return made
+
+    @torch.inference_mode(False)
+    def computed(self, make: Callable[[], T]) -> T:
+        """`make()`, whose tensors every mode and every stream can use."""
+        made = make()
+        settle(self.device)
+        return made
 
     @property
     def nbytes(self) -> int:
@@ -253,6 +269,12 @@ class Graph(Handled):
             raise GraphError("the Graph's rowptr or col was edited in place; build a new Graph instead")
 
 
+def settle(device: torch.device) -> None:
+    """Wait for what was computed, lest another stream of a GPU finds it kept, but not there yet."""
+    if device.type == "cuda":
+        torch.cuda.current_stream(device).synchronize()
+
+
 def _inverse(order: Tensor) -> Tensor:
     inverse = torch.empty_like(order)
     inverse[order.long()] = torch.arange(order.numel(), dtype=order.dtype, device=order.device)
@@ -279,5 +301,6 @@ def _tensors(value: Any, met: set[int]) -> Iterator[Tensor]:
         met.add(id(value))
         inner = vars(value) if isinstance(value, Graph) else value
         if isinstance(inner, (dict, tuple, list)):
-            for item in inner.values() if isinstance(inner, dict) else inner:
+            # A copy, for other threads may be adding to it.
+            for item in list(inner.values() if isinstance(inner, dict) else inner):
                 yield from _tensors(item, met)

@@ -11,9 +11,11 @@ from torch import Tensor
 from torch.utils.weak import WeakIdRef, WeakTensorKeyDictionary
 from torch_geometric.typing import SparseTensor
 
-from gnnbench.graph import Graph, Layout, rows_of
+from gnnbench.graph import Graph, Layout, rows_of, settle
+from gnnbench.graph.stamp import Stamp, stamp
 
 Adjacency: TypeAlias = Any  # Tensor, EdgeIndex or SparseTensor
+State: TypeAlias = tuple[int, tuple[Stamp | None, ...]]  # of its owner, and of the tensors that hold its edges
 MAX_PARTS = 16  # of one tensor are remembered, for batches may be cut out of it without end
 
 
@@ -61,15 +63,16 @@ class _Shape(NamedTuple):
 
 
 class _Entry:
-    def __init__(self, graph: Graph, versions: tuple[int, ...], used: int) -> None:
-        self.graph, self.versions, self.used = graph, versions, used
+    def __init__(self, graph: Graph, state: State, used: int) -> None:
+        self.graph, self.state, self.used = graph, state, used
 
 
 class GraphCache:
-    """Graphs by the identity and version counters of the tensors they were built from.
+    """Graphs by the identity and contents of the tensors they were built from.
 
-    A tensor that was edited in place or freed never finds an old Graph, for its address plays no part. Beyond
-    `max_bytes` the Graphs not used for longest are forgotten. Safe to use from several threads.
+    A tensor that was freed, edited in place or given other memory never finds an old Graph; edits that torch does
+    not count are found by samples, as `stamp` says. Beyond `max_bytes` the Graphs not used for longest are
+    forgotten. Safe to use from several threads.
 
     Args:
         layout: who sorts the edges.
@@ -106,17 +109,13 @@ class GraphCache:
         found = self.find(adjacency, num_rows, num_cols, reverse=reverse)
         if found is not None:
             return found
-        versions, edge_index = _versions(adjacency), _edge_index(adjacency)
-        if adjacency.dim() == 1 and _rises(edge_index[1], num_rows):
-            rowptr = torch._convert_indices_from_coo_to_csr(edge_index[1], num_rows)
-            graph = Graph(rowptr, edge_index[0].int(), num_cols, None, self.layout)
-        else:
-            edge_index = edge_index.flip(0) if reverse else edge_index
-            graph = Graph.from_edge_index(edge_index, num_rows, num_cols, layout=self.layout)
+        state = _state(adjacency)
+        graph = self._build(adjacency, num_rows, num_cols, reverse)
+        settle(graph.device)
         with self._lock:
             self.built += 1
-            if versions:
-                entry = _Entry(graph, versions, next(self._clock))
+            if state is not None:
+                entry = _Entry(graph, state, next(self._clock))
                 shape = _Shape(num_rows, num_cols, reverse, part(adjacency))
                 shapes = self._entries.setdefault(owner(adjacency), {})
                 shapes[shape] = entry
@@ -127,16 +126,24 @@ class GraphCache:
 
     def find(self, adjacency: Adjacency, num_rows: int, num_cols: int, *, reverse: bool = False) -> Graph | None:
         """The same, or None where it would have to be built."""
-        versions = _versions(adjacency)
         shape = _Shape(num_rows, num_cols, reverse, part(adjacency))
         with self._lock:
-            entry = self._entries.get(owner(adjacency), {}).get(shape)
-            if entry is None or not versions or entry.versions != versions:
-                return None
+            entry: _Entry | None = self._entries.get(owner(adjacency), {}).get(shape)
+        if entry is None or entry.state != _state(adjacency):
+            return None
+        with self._lock:
             self.found += 1
             entry.used = next(self._clock)
-            graph: Graph = entry.graph
-            return graph
+        return entry.graph
+
+    @torch.inference_mode(False)
+    def _build(self, adjacency: Adjacency, num_rows: int, num_cols: int, reverse: bool) -> Graph:
+        edge_index = _edge_index(adjacency)
+        if adjacency.dim() == 1 and _rises(edge_index[1], num_rows):
+            rowptr = torch._convert_indices_from_coo_to_csr(edge_index[1], num_rows)
+            return Graph(rowptr, edge_index[0].int(), num_cols, None, self.layout)
+        edge_index = edge_index.flip(0) if reverse else edge_index
+        return Graph.from_edge_index(edge_index, num_rows, num_cols, layout=self.layout)
 
     def __len__(self) -> int:
         with self._lock:
@@ -164,10 +171,13 @@ class GraphCache:
             excess -= shapes.pop(shape).graph.nbytes
 
 
-def _versions(adjacency: Adjacency) -> tuple[int, ...]:
-    """Version counters of the tensor and its parts; none for inference tensors, whose edits go unnoticed."""
-    parts = owner(adjacency), *_indices(adjacency)
-    return () if any(part.is_inference() for part in parts) else tuple(part._version for part in parts)
+def _state(adjacency: Adjacency) -> State | None:
+    """What an adjacency holds now; None for inference tensors, whose edits go unnoticed."""
+    whole = owner(adjacency)
+    if whole.is_inference():
+        return None
+    stamps = tuple(map(stamp, _indices(adjacency)))
+    return None if None in stamps else (whole._version, stamps)
 
 
 def _indices(adjacency: Adjacency) -> tuple[Tensor, ...]:

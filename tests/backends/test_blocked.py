@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 
 import pytest
 import torch
@@ -77,6 +78,44 @@ def test_weights_are_ordered_again_only_where_they_changed(monkeypatch: pytest.M
         Kernels().spmm(graph, x, value.float().double(), "sum"),
     )
     assert checked(value) == 6
+    value.data.mul_(2)  # as torch does not count
+    assert checked(value) == 7
+    value.numpy()[:] = 1
+    assert checked(value) == 8
+    value.data = normal(900).flip(0)
+    assert checked(value) == 9
+    with torch.inference_mode():
+        unversioned = value.clone()
+        assert [checked(unversioned), checked(unversioned.mul_(2)), checked(value)] == [10, 11, 11]
+
+
+@pytest.mark.usefixtures("small_cache")
+@pytest.mark.parametrize("reduce", ["sum", "max"])
+def test_weights_are_those_of_the_call_whatever_another_thread_asks_for(
+    monkeypatch: pytest.MonkeyPatch, reduce: str
+) -> None:
+    """All of another call runs between the moments when a call has ordered its weights and when it reads them."""
+    graph, kernels, x = graphs.graph("power law"), isplib.IsplibKernels(), normal(60, 20)
+    mine, theirs = normal(900), normal(900).flip(0)
+
+    def outcome(by: Kernels, value: torch.Tensor) -> torch.Tensor:
+        return (
+            by.spmm_extremum(graph, x, value, reduce)[0] if reduce in EXTREMA else by.spmm(graph, x, value, reduce)
+        )
+
+    kernel = "blocked_extremum" if reduce == "max" else "blocked_sum"
+    read, others = getattr(_compiled.spmm, kernel), []
+
+    def interrupted(*args: int | bool) -> None:
+        monkeypatch.setattr(_compiled.spmm, kernel, read)
+        thread = threading.Thread(target=lambda: others.append(outcome(kernels, theirs)))
+        thread.start()
+        thread.join()
+        read(*args)
+
+    monkeypatch.setattr(_compiled.spmm, kernel, interrupted)
+    check(outcome(kernels, mine), outcome(Kernels(), mine))
+    check(others[0], outcome(Kernels(), theirs))
 
 
 @pytest.mark.usefixtures("small_cache")

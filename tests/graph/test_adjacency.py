@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -38,21 +39,41 @@ def test_an_equal_tensor_is_another(cache: GraphCache) -> None:
     assert cache.graph(edges, 3, 3) is not cache.graph(others, 3, 3)
 
 
-def test_editing_in_place_builds_anew(cache: GraphCache) -> None:
+def _by_numpy(edges: Tensor) -> None:
+    edges.numpy()[:] = EDGES[::-1]
+
+
+def _by_other_memory(edges: Tensor) -> None:
+    edges.data = torch.tensor(EDGES).flip(0)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda edges: edges[0, 0].fill_(2),
+        lambda edges: edges[0].fill_(1),
+        lambda edges: edges.set_(edges.flip(0)),
+        lambda edges: edges.data.copy_(edges.flip(0)),
+        _by_numpy,
+        _by_other_memory,
+    ],
+)
+def test_an_edited_tensor_gets_a_new_graph(cache: GraphCache, edit: Callable[[Tensor], object]) -> None:
+    """However it was edited: torch counts only the first three."""
     edges = edge_index()
     old = cache.graph(edges, 3, 3)
-    edges[0, 0] = 2
+    edit(edges)
     new = cache.graph(edges, 3, 3)
     assert old is not new
     assert new.col.tolist() == Graph.from_edge_index(edges, 3).col.tolist()
     assert len(cache) == 1
 
 
-def test_editing_through_a_view_builds_anew(cache: GraphCache) -> None:
-    edges = edge_index()
-    old = cache.graph(edges, 3, 3)
-    edges[0].fill_(1)
-    assert cache.graph(edges, 3, 3) is not old
+def test_a_large_tensor_that_was_filled_anew_gets_a_new_graph(cache: GraphCache) -> None:
+    for edges in (torch.zeros(2, 10**6, dtype=torch.int64), torch.zeros(10**6, 2, dtype=torch.int64).t()):
+        old = cache.graph(edges, 3, 3)
+        edges.data.random_(3, generator=torch.Generator().manual_seed(0))
+        assert cache.graph(edges, 3, 3) is not old
 
 
 def test_memory_taken_again_is_no_hit(cache: GraphCache) -> None:
@@ -120,6 +141,21 @@ def test_memory_counts_what_is_derived(cache: GraphCache) -> None:
     before = cache.nbytes
     _ = graph.transpose.rowptr, graph.with_self_loops.rowptr
     assert cache.nbytes > before
+
+
+def test_memory_is_counted_while_another_thread_derives_more(cache: GraphCache) -> None:
+    edges = edge_index()
+    graph = cache.graph(edges, 3, 3)
+
+    class Derived(list[Tensor]):
+        """What is counted while the other thread runs."""
+
+        def __iter__(self) -> Iterator[Tensor]:
+            graph.plans["another"] = vars(graph)["more"] = torch.zeros(1)
+            return super().__iter__()
+
+    graph.plans["derived"] = vars(graph)["known"] = Derived([torch.zeros(100)])
+    assert cache.nbytes > 400
 
 
 def test_inference_tensors_are_never_kept(cache: GraphCache) -> None:

@@ -46,19 +46,12 @@ def rows(graph: Graph, longest: int) -> Segments:
 
 def longest_row(graph: Graph) -> int:
     """Edges of the row that has most; the device is asked once."""
-    if "longest" not in graph.plans:
-        graph.plans["longest"] = int(graph.degree.max()) if graph.num_rows else 0
-    return int(graph.plans["longest"])
+    return graph.once("longest", lambda: int(graph.degree.max()) if graph.num_rows else 0)
 
 
 def hubs(graph: Graph, longest: int) -> Hubs | None:
     """The other rows, in slices of `longest` edges; made once; None if there is none."""
-    key = "hubs", longest
-    if key not in graph.plans:
-        with torch.inference_mode(False):
-            graph.plans[key] = _hubs(graph, longest)
-    found: Hubs | None = graph.plans[key]
-    return found
+    return graph.once(("hubs", longest), lambda: _hubs(graph, longest))
 
 
 def _hubs(graph: Graph, longest: int) -> Hubs | None:

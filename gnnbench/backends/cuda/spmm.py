@@ -108,11 +108,7 @@ class SpmmKernels(ChoosingKernels):
 
 def _by_cusparse(graph: Graph, x: Tensor, value: Tensor | None) -> Tensor:
     """Sums by what torch calls for sparse matrices; what it needs beside col stays on the graph."""
-    key = "cusparse", x.dtype
-    if key not in graph.plans:
-        with torch.inference_mode(False):
-            graph.plans[key] = graph.rowptr.int(), x.new_ones(graph.num_edges)
-    rowptr, ones = graph.plans[key]
+    rowptr, ones = graph.once(("cusparse", x.dtype), lambda: (graph.rowptr.int(), x.new_ones(graph.num_edges)))
     value = ones if value is None else value
     size = graph.num_rows, graph.num_cols
     product: Tensor = torch.sparse_csr_tensor(rowptr, graph.col, value, size, check_invariants=False) @ x

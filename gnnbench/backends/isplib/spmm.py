@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,25 +12,27 @@ from torch import Tensor
 from gnnbench.backends.isplib import _compiled, choices
 from gnnbench.backends.isplib._compiled import addresses
 from gnnbench.graph import Graph
+from gnnbench.graph.stamp import Stamp, stamp
 from gnnbench.ops.kernels import Choice
 
 
-@dataclass
-class Blocks:
-    """A graph's edges by blocks of 2^shift columns, then by row (see `cython_kernels/spmm_blocked.h`).
-
-    The weights that were last used stay in this order, for those that do not change, such as a GCN's.
-    """
+class Blocks(NamedTuple):
+    """A graph's edges by blocks of 2^shift columns, then by row (see `cython_kernels/spmm_blocked.h`)."""
 
     start: Tensor  # [blocks, N + 1] int32
     local: Tensor  # [E] uint16
     shift: int
-    ordered: Tensor | None = None  # [E]
-    source: tuple[weakref.ref[Tensor], int] | None = None  # of `ordered`, and its version
 
-    def holds(self, value: Tensor) -> bool:
-        """Whether `ordered` is `value` as it is now."""
-        return self.source is not None and self.source[0]() is value and self.source[1] == value._version
+
+class Ordered(NamedTuple):
+    """Weights in the order of `Blocks`, kept for those that do not change, such as a GCN's.
+
+    What is kept is replaced and never written to, for other threads may be reading it.
+    """
+
+    source: weakref.ref[Tensor]
+    state: Stamp  # of the source
+    value: Tensor  # [E]
 
 
 class SpmmKernels(choices.ChoosingKernels):
@@ -38,7 +40,7 @@ class SpmmKernels(choices.ChoosingKernels):
 
     def plan(self, graph: Graph) -> None:
         shifts = {self._pair_shift(graph)} if choices.worth_blocks(graph) else set()
-        tuned = (choice for key, choice in graph.plans.items() if key[0] == "choice")
+        tuned = [choice for key, choice in list(graph.plans.items()) if key[0] == "choice"]
         for shift in shifts | {int(choice["shift"]) for choice in tuned if "shift" in choice}:
             self._blocks(graph, shift)
 
@@ -53,16 +55,8 @@ class SpmmKernels(choices.ChoosingKernels):
             blocks = self._blocks(graph, int(choice["shift"]))
             packed = _lines(2 * graph.num_cols, x.dtype)
             sums = _lines(graph.num_rows * (4 if bf16 else 2), x.dtype)
-            tensors = (
-                graph.rowptr,
-                blocks.start,
-                blocks.local,
-                self._ordered(graph, blocks, value),
-                x,
-                packed,
-                sums,
-                out,
-            )
+            ordered = self._ordered(graph, blocks, value)
+            tensors = graph.rowptr, blocks.start, blocks.local, ordered, x, packed, sums, out
             sizes = graph.num_rows, graph.num_cols, width, len(blocks.start), blocks.shift
             _compiled.spmm.blocked_sum(*addresses(*tensors), *sizes, mean, bf16, is_double, self.isa, self.threads)
         elif bf16:
@@ -87,9 +81,9 @@ class SpmmKernels(choices.ChoosingKernels):
         if choice["algorithm"] == "blocked":
             blocks = self._blocks(graph, int(choice["shift"]))
             packed, best, origin = (_lines(rows, x.dtype) for rows in (graph.num_cols, *[graph.num_rows] * 2))
-            seen = torch.empty(graph.num_rows, dtype=torch.int32)
+            seen, ordered = torch.empty(graph.num_rows, dtype=torch.int32), self._ordered(graph, blocks, value)
             where = addresses(
-                *(graph.rowptr, blocks.start, blocks.local, self._ordered(graph, blocks, value), x),
+                *(graph.rowptr, blocks.start, blocks.local, ordered, x),
                 *(packed, best, origin, seen, out, arg_out),
             )
             sizes = graph.num_rows, graph.num_cols, width, len(blocks.start), blocks.shift
@@ -116,29 +110,32 @@ class SpmmKernels(choices.ChoosingKernels):
 
     def _blocks(self, graph: Graph, shift: int) -> Blocks:
         """The plan for blocks of 2^shift columns, made once."""
-        key = "blocks", shift
-        if key not in graph.plans:
+
+        def make() -> Blocks:
             count = choices.blocks(graph, shift)
             start = torch.zeros(count, graph.num_rows + 1, dtype=torch.int32)
             local = torch.empty(graph.num_edges, dtype=torch.uint16)
             tensors = graph.rowptr, graph.col, start, local
             _compiled.spmm.plan(*addresses(*tensors), graph.num_rows, count, shift, self.threads)
-            graph.plans[key] = Blocks(start, local, shift)
-        found: Blocks = graph.plans[key]
-        return found
+            return Blocks(start, local, shift)
+
+        return graph.once(("blocks", shift), make)
 
     def _ordered(self, graph: Graph, blocks: Blocks, value: Tensor | None) -> Tensor | None:
         """Weights in the order of `blocks`; those of the call before, if they are the same."""
         if value is None:
             return None
-        if not blocks.holds(value):
-            if blocks.ordered is None or blocks.ordered.dtype != value.dtype:
-                blocks.ordered = torch.empty_like(value)
-            where = addresses(graph.rowptr, blocks.start, value, blocks.ordered)
-            sizes = graph.num_rows, len(blocks.start)
-            _compiled.spmm.order(*where, *sizes, value.dtype == torch.float64, self.isa, self.threads)
-            blocks.source = weakref.ref(value), value._version
-        return blocks.ordered
+        key, state = ("ordered", blocks.shift), stamp(value)
+        kept: Ordered | None = graph.plans.get(key)
+        if kept is not None and kept.source() is value and kept.state == state:
+            return kept.value
+        ordered = torch.empty_like(value)
+        where = addresses(graph.rowptr, blocks.start, value, ordered)
+        sizes = graph.num_rows, len(blocks.start)
+        _compiled.spmm.order(*where, *sizes, value.dtype == torch.float64, self.isa, self.threads)
+        if state is not None:
+            graph.plans[key] = Ordered(weakref.ref(value), state, ordered)
+        return ordered
 
     def _team(self, choice: Choice) -> tuple[int, int]:
         """Prefetch distance and threads of a row kernel, which also runs where blocks do not serve."""

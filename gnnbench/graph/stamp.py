@@ -1,0 +1,42 @@
+"""Stamps: whether a tensor still holds what it held, though some edits pass its version counter by."""
+
+from __future__ import annotations
+
+import weakref
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+FEW = 4096  # numbers, of which all are compared
+SAMPLES = 64  # of each dimension of a larger tensor, about
+
+
+class Stamp(NamedTuple):
+    """Equal as long as nothing was edited in place, by torch, nor other memory given to the tensor by `.data`.
+
+    An edit that torch does not count (of `.data`, or of the array that `.numpy()` shares) shows on the CPU if it
+    changes one of the numbers that are compared. A GPU would have to be waited for.
+    """
+
+    version: int
+    memory: weakref.ref[torch.UntypedStorage]  # an address alone could be another tensor's by now
+    address: int
+    sample: bytes
+
+
+def stamp(tensor: Tensor) -> Stamp | None:
+    """What `tensor` holds now; None for an inference tensor, of which not even edits by torch would show."""
+    if tensor.is_inference():
+        return None
+    memory = weakref.ref(tensor.untyped_storage())
+    return Stamp(tensor._version, memory, tensor.data_ptr(), _sample(tensor) if tensor.is_cpu else b"")
+
+
+def _sample(tensor: Tensor) -> bytes:
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    numbers = (tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    if tensor.numel() > FEW:
+        numbers = numbers[tuple(slice(None, None, length // SAMPLES + 1) for length in numbers.shape)]
+    return numbers.tobytes()
