@@ -21,11 +21,13 @@ import torch_geometric.nn
 from torch.nn import Module
 
 from gnnbench import backends, convs
+from gnnbench.dropin.repeated import repeated
 from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
 from gnnbench.patch import forward, functions
 from gnnbench.patch.status import TALLY, Status
 
 M = TypeVar("M", bound=Module)
+WITHIN = "activation checkpointing inside of patched(), which may end before backward; call patch_pyg() instead"
 AUTO = {"cpu": "isplib", "cuda": "cuda"}  # the backend for tensors on each type of device
 
 
@@ -217,6 +219,8 @@ def _replacement(target: forward.StandIn) -> Any:
         setting = _current
         if setting.engine is None or target.name not in setting.names:  # held by who else than its owners
             return target.original(*args, **kwargs)
+        if (setting.engine is not _base.engine or target.name not in _base.names) and repeated(*args[:1]):
+            return target.left(setting.engine, WITHIN, *args, **kwargs)
         return target(setting.engine, *args, **kwargs)
 
     return forward.replacement(target.original, run)

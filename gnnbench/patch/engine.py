@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from gnnbench.dropin.repeated import repeated
 from gnnbench.graph import Graph
 from gnnbench.graph.cache import Adjacency, GraphCache, owner, part
 from gnnbench.ops.kernels import Kernels
@@ -15,6 +17,7 @@ from gnnbench.patch.call import Declined
 from gnnbench.patch.cost import Patience, Price
 
 MAX_GRAPH_BYTES = 2 << 30
+RUNS = 2  # of a forward that may be repeated, which share a Graph
 AS_FAST = "PyG is as fast here, on few edges or without a gradient"
 NEW = "its graph is new, and to sort it costs more than this call would save"
 
@@ -55,17 +58,22 @@ class Engine:
             raise Declined(self.missing.get(device, f"no kernels run on {device}"))
         return self.by_device[device]
 
-    def objection(self, adjacency: Adjacency, price: Price) -> str | None:
-        """Why to leave a call on `adjacency` to PyG, if it has no Graph yet or never gains."""
+    def objection(self, adjacency: Adjacency, price: Price, conv: Any = None) -> str | None:
+        """Why to leave a call on `adjacency` to PyG, if it has no Graph yet or never gains.
+
+        Calls that came before do not count where the call may be repeated, for they need not come before that too.
+        """
         if not cost.FEW:
             return None
         if price.saved <= 0:
             return AS_FAST
+        if repeated(conv):
+            return None if RUNS * price.saved >= price.build else NEW
         return None if self.patience.worth(owner(adjacency), part(adjacency), price) else NEW
 
-    def weigh(self, adjacency: Adjacency, price: Price) -> None:
+    def weigh(self, adjacency: Adjacency, price: Price, conv: Any = None) -> None:
         """Raise Declined with the `objection` to a call, if there is one."""
-        if not self.strict and (why := self.objection(adjacency, price)):
+        if not self.strict and (why := self.objection(adjacency, price, conv)):
             raise Declined(why)
 
     def graph(
@@ -74,8 +82,13 @@ class Engine:
         """Who runs a call on x, and its Graph.
 
         Raises:
-            Declined: there are no kernels for that device.
+            Declined: there are no kernels for that device, or no Graph and no way to build one now.
             GraphError: as `GraphCache.graph`.
         """
         kernels, graphs = self.on(x)
+        if x.is_cuda and torch.cuda.is_current_stream_capturing():
+            graph = graphs.find(adjacency, num_rows, num_cols, reverse=reverse)
+            if graph is None:
+                raise Declined("its graph is new, which a CUDA graph that is being captured cannot wait for")
+            return kernels, graph
         return kernels, graphs.graph(adjacency, num_rows, num_cols, reverse=reverse)

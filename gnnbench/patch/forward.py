@@ -17,6 +17,7 @@ from gnnbench import convs
 from gnnbench.convs import _checks
 from gnnbench.convs._bound import Accelerated
 from gnnbench.convs._graph import is_simple
+from gnnbench.dropin.repeated import draws
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import cache
 from gnnbench.patch import call, cost
@@ -56,13 +57,14 @@ class Forward(StandIn):
         edges = edge_index.numel() // 2
         if edges * (x.size(1) if self.sums else CHANNELS) < cost.FEW:
             return AS_FAST
-        return engine.objection(edge_index, self.price(conv, x, edges))
+        return engine.objection(edge_index, self.price(conv, x, edges), conv)
 
     def price(self, conv: Any, x: Tensor, edges: int) -> cost.Price:
         """What the Graph of a call costs and saves."""
         trained = torch.is_grad_enabled()
         if self.sums:
             return cost.SUM[trained and x.requires_grad].price(edges, x.size(1))
+        trained = trained or draws(conv)  # as when this forward is repeated
         own = vars(conv)
         heads = own.get("heads", 1)
         return self.rates[trained].price(edges, heads * own.get("out_channels", x.size(1)), heads, x.size(0))
@@ -103,7 +105,7 @@ class Forward(StandIn):
         x, edges = asked.sources, cache.num_edges(asked.adjacency)
         product = self.sums and cache.is_sparse(asked.adjacency) and conv.fuse
         price = cost.of_product(edges, x) if product else self.price(conv, x, edges)
-        engine.weigh(asked.adjacency, price)
+        engine.weigh(asked.adjacency, price, conv)
 
     def _check_sparse(self, conv: Any, asked: Call) -> None:
         if asked.options:

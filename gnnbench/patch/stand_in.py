@@ -49,6 +49,10 @@ class StandIn:
             else:
                 TALLY.accelerated(self.name)
                 return out
+        return self.left(engine, reason, *args, **kwargs)
+
+    def left(self, engine: Engine, reason: str, /, *args: Any, **kwargs: Any) -> Any:
+        """The result of a call that is left to PyG, or UnsupportedOp where nothing may be."""
         TALLY.declined(self.name, reason)
         if engine.strict:
             raise UnsupportedOp(f"{self.name} with strict=True", [reason])

@@ -1,0 +1,27 @@
+"""Forwards that run twice: activation checkpointing computes in backward again what it did not keep."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+_top_hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)  # from torch 2.8 on
+
+
+def draws(conv: Any) -> bool:
+    """Whether a conv drops attention weights, other ones than PyG's by the same seed."""
+    return bool(getattr(conv, "training", False) and getattr(conv, "dropout", 0.0))
+
+
+def repeated(conv: Any = None) -> bool:
+    """Whether a call may be the first or second run of a forward, in both of which the same code has to run.
+
+    A checkpoint with `use_reentrant=False` puts hooks on saved tensors in both runs, and compares these tensors.
+    With True, as in PyG's reversible layers, the first run is without gradient, and only draws have to agree.
+    """
+    if torch._C._current_graph_task_id() != -1:  # in backward
+        return True
+    if torch.is_grad_enabled():
+        return _top_hooks is None or _top_hooks(True) is not None
+    return not torch.is_inference_mode_enabled() and draws(conv)
