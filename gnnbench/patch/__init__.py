@@ -55,6 +55,11 @@ def patch_pyg(backend: str = "auto", convs: Sequence[str] | None = None, strict:
     What cannot be computed exactly runs PyG's own code; `patch_status()` says what and why. Called again, the last
     call's arguments hold.
 
+    The sorted graph of an `edge_index` is kept until that tensor is edited. torch does not count edits of
+    `edge_index.data`, of the array that `edge_index.numpy()` shares, or by other processes. On the CPU they show
+    if they change a number that every call compares: any of a tensor of up to 4,096, else of about 64 in each row.
+    Other such edits, and all of them on a GPU, go unnoticed: edit `edge_index` itself.
+
     Args:
         backend: "auto" (by the device of the tensors), "isplib", or another name with kernels.
         convs: names of PyG's classes and functions, such as ["GCNConv", "softmax"]; None for all.
@@ -140,11 +145,11 @@ def patch_status() -> Status:
 
 
 def _setting(backend: str, names: Sequence[str] | None, strict: bool) -> _Setting:
-    known = _targets()
-    for name in names or ():
-        if name not in known:
-            raise ConfigError(f"unknown conv {name!r}{did_you_mean(name, known)}")
     with _lock:
+        known = _targets()
+        for name in names or ():
+            if name not in known:
+                raise ConfigError(f"unknown conv {name!r}{did_you_mean(name, known)}")
         if (backend, strict) not in _engines:
             _engines[backend, strict] = _engine(backend, strict)
     return _Setting(frozenset(known if names is None else names), _engines[backend, strict])

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gnnbench.dropin.repeated import repeated
 from gnnbench.graph import Graph
-from gnnbench.graph.cache import Adjacency, GraphCache, owner, part
+from gnnbench.graph.cache import Adjacency, GraphCache, is_sparse, owner, part
 from gnnbench.ops.kernels import Kernels
 from gnnbench.patch import cost
 from gnnbench.patch.call import Declined
@@ -19,7 +19,13 @@ from gnnbench.patch.cost import Patience, Price
 MAX_GRAPH_BYTES = 2 << 30
 RUNS = 2  # of a forward that may be repeated, which share a Graph
 AS_FAST = "PyG is as fast here, on few edges or without a gradient"
+CAPTURED = "a CUDA graph is being captured, with an adjacency that has no Graph yet or has to be looked at"
 NEW = "its graph is new, and to sort it costs more than this call would save"
+
+
+def captured(x: Tensor) -> bool:
+    """Whether a call on x is being recorded, so that nothing can be waited for, as building a Graph wants."""
+    return x.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
 class Engine:
@@ -86,9 +92,9 @@ class Engine:
             GraphError: as `GraphCache.graph`.
         """
         kernels, graphs = self.on(x)
-        if x.is_cuda and torch.cuda.is_current_stream_capturing():
-            graph = graphs.find(adjacency, num_rows, num_cols, reverse=reverse)
+        if captured(x):
+            graph = None if is_sparse(adjacency) else graphs.find(adjacency, num_rows, num_cols, reverse=reverse)
             if graph is None:
-                raise Declined("its graph is new, which a CUDA graph that is being captured cannot wait for")
+                raise Declined(CAPTURED)
             return kernels, graph
         return kernels, graphs.graph(adjacency, num_rows, num_cols, reverse=reverse)

@@ -21,7 +21,7 @@ from gnnbench.ops.kernels import REDUCTIONS, Kernels
 from gnnbench.ops.spmm import spmm
 from gnnbench.patch import call, cost
 from gnnbench.patch.call import Declined
-from gnnbench.patch.engine import AS_FAST, Engine
+from gnnbench.patch.engine import AS_FAST, CAPTURED, Engine, captured
 from gnnbench.patch.stand_in import StandIn
 
 _holders: list[ModuleType] = []
@@ -96,6 +96,8 @@ def _grouped(
     rates = cost.STARTS if starts else cost.GROUPS
     engine.weigh(groups, rates[score.requires_grad and torch.is_grad_enabled()].price(edges, width))
     if starts:
+        if captured(score):
+            raise Declined(CAPTURED)
         kernels, _ = engine.on(score)
         col = torch.arange(edges, dtype=torch.int32, device=score.device)
         return kernels, Graph.from_csr(groups, col, edges, kernels)
