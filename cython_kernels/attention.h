@@ -17,12 +17,14 @@ struct attention {
     const void *value;    /* [M, heads, channels] */
     const void *att;      /* [heads, width], GATV2 only */
     void *out;            /* [N, heads, channels] */
-    void *lse;            /* [N, heads], log of the sum of exp(score) */
+    void *stats;          /* [N, heads, 2]: the greatest score, and the sum of exp(score - greatest) */
     void *out_positive;   /* [N, heads, channels], the share of edges with query + key > 0; GAT only, or NULL */
     void *alpha_positive; /* [N, heads], their part of the softmax, before dropout */
     const void *grad_out; /* [N, heads, channels], in backward */
-    const void *node;     /* [N, heads, 2]: lse and <grad_out, out>, in backward */
-    void *grad_query;     /* [N, heads, width]; GATV2: before it is multiplied by att */
+    /* What `terms` makes of it for the passes over edges: both over the sum, as alpha is, which they then can spare. */
+    void *grad;           /* [N, heads, channels], grad_out / sum */
+    void *node;           /* [N, heads, 2]: the greatest score, and <grad_out, out> / sum */
+    void *grad_query;     /* [N, heads, width]; GATV2: before it is multiplied by att; GAT: written by `terms` */
     void *grad_key;       /* [M, heads, width]; GATV2: through the score only, likewise */
     void *grad_value;     /* [M, heads, channels] */
     int64_t heads, width, channels;
@@ -55,5 +57,6 @@ struct chunk {
 #include "isa.h"
 static kernel_table forward_kernels[] = {KERNELS(gat_forward), KERNELS(gatv2_forward), KERNELS(dot_forward)};
 static kernel_table grad_key_kernels[] = {KERNELS(gat_grad_key), KERNELS(gatv2_grad_key), KERNELS(dot_grad_key)};
+static kernel_table terms_kernels = KERNELS(terms);
 /* GAT needs no such pass. */
 static kernel_table grad_query_kernels[] = {{{{NULL}}}, KERNELS(gatv2_grad_query), KERNELS(dot_grad_query)};

@@ -18,11 +18,12 @@ cdef extern from "attention.h":
         const void *value
         const void *att
         void *out
-        void *lse
+        void *stats
         void *out_positive
         void *alpha_positive
         const void *grad_out
-        const void *node
+        void *grad
+        void *node
         void *grad_query
         void *grad_key
         void *grad_value
@@ -31,6 +32,7 @@ cdef extern from "attention.h":
         int drops
         uint32_t low, high, threshold
     kernel_table forward_kernels[3]
+    kernel_table terms_kernels
     kernel_table grad_query_kernels[3]
     kernel_table grad_key_kernels[3]
 
@@ -53,21 +55,29 @@ cdef class Attention:
         self.task.drops, self.task.threshold, self.task.scale = 1, threshold, scale
         self.task.low, self.task.high = low, high
 
-    def forward(self, uintptr_t rowptr, uintptr_t col, uintptr_t out, uintptr_t lse, uintptr_t out_positive,
+    def forward(self, uintptr_t rowptr, uintptr_t col, uintptr_t out, uintptr_t stats, uintptr_t out_positive,
                 uintptr_t alpha_positive, int64_t rows, int64_t chunk, int threads):
-        self.task.out, self.task.lse = <void *>out, <void *>lse
+        self.task.out, self.task.stats = <void *>out, <void *>stats
         self.task.out_positive, self.task.alpha_positive = <void *>out_positive, <void *>alpha_positive
         self.run(forward_kernels[self.family], rowptr, col, 0, rows, chunk, threads)
 
-    def grad_query(self, uintptr_t rowptr, uintptr_t col, uintptr_t grad_out, uintptr_t node, uintptr_t grad_query,
+    def terms(self, uintptr_t rowptr, uintptr_t grad_out, uintptr_t out, uintptr_t stats, uintptr_t out_positive,
+              uintptr_t alpha_positive, uintptr_t grad_query, uintptr_t grad, uintptr_t node, int64_t rows,
+              int64_t chunk, int threads):
+        self.task.grad_out, self.task.out, self.task.stats = <const void *>grad_out, <void *>out, <void *>stats
+        self.task.out_positive, self.task.alpha_positive = <void *>out_positive, <void *>alpha_positive
+        self.task.grad_query, self.task.grad, self.task.node = <void *>grad_query, <void *>grad, <void *>node
+        self.run(terms_kernels, rowptr, 0, 0, rows, chunk, threads)
+
+    def grad_query(self, uintptr_t rowptr, uintptr_t col, uintptr_t grad, uintptr_t node, uintptr_t grad_query,
                    int64_t rows, int64_t chunk, int threads):
-        self.task.grad_out, self.task.node = <const void *>grad_out, <const void *>node
+        self.task.grad, self.task.node = <void *>grad, <void *>node
         self.task.grad_query = <void *>grad_query
         self.run(grad_query_kernels[self.family], rowptr, col, 0, rows, chunk, threads)
 
-    def grad_key(self, uintptr_t rowptr, uintptr_t col, uintptr_t perm, uintptr_t grad_out, uintptr_t node,
+    def grad_key(self, uintptr_t rowptr, uintptr_t col, uintptr_t perm, uintptr_t grad, uintptr_t node,
                  uintptr_t grad_key, uintptr_t grad_value, int64_t rows, int64_t chunk, int threads):
-        self.task.grad_out, self.task.node = <const void *>grad_out, <const void *>node
+        self.task.grad, self.task.node = <void *>grad, <void *>node
         self.task.grad_key, self.task.grad_value = <void *>grad_key, <void *>grad_value
         self.run(grad_key_kernels[self.family], rowptr, col, perm, rows, chunk, threads)
 

@@ -125,6 +125,16 @@ static void KERNEL(dots)(const struct chunk *edges, const REAL *a, const REAL *b
 #undef RANGE
 }
 
+/* <a, b>, bit for bit as `dots` has it: what is equal then cancels. */
+__attribute__((unused)) static REAL KERNEL(dot)(const REAL *a, const REAL *b, int64_t width) {
+    static const struct chunk itself = {.count = 1};
+    REAL score[LANES] = {0};
+#define RANGE(n) KERNEL(score_range)(&itself, a + from, b + from, 0, a, 0, to - from, score, n, 0, from > 0)
+    EACH_RANGE(width)
+#undef RANGE
+    return score[0];
+}
+
 __attribute__((unused)) static void KERNEL(leaky_dots)(const struct chunk *edges, const REAL *a, const REAL *b,
                                                        int64_t stride, const REAL *att, REAL slope,
                                                        int64_t width, REAL *score) {

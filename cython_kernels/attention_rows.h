@@ -70,7 +70,9 @@ INLINE void KERNEL(forward)(const void *task, int64_t begin, int64_t end, const 
                 const int any = s->rowptr[row + 1] > s->rowptr[row];
                 const REAL inverse = any ? 1 / sum[h] : 0;
                 KERNEL(scale)(out + h * channels, channels, inverse);
-                ((REAL *)s->lse)[row * heads + first + h] = top[h] + (REAL)log(sum[h]);
+                REAL *stats = (REAL *)s->stats + (row * heads + first + h) * 2;
+                stats[0] = top[h];
+                stats[1] = sum[h];
                 if (keep) {
                     KERNEL(scale)(out_positive + h * channels, channels, inverse);
                     ((REAL *)s->alpha_positive)[row * heads + first + h] = positive_sum[h] * inverse;
@@ -79,17 +81,36 @@ INLINE void KERNEL(forward)(const void *task, int64_t begin, int64_t end, const 
         }
 }
 
+/* What the passes below read of destinations, and the gradient of GAT's query: leaky_relu' is slope, and 1 - slope more
+ * on positive scores; a row's gradients of scores add up to 0. */
+static void KERNEL(terms)(const void *task, int64_t begin, int64_t end) {
+    const struct attention *s = (const struct attention *)task;
+    const int64_t channels = s->channels;
+    for (int64_t pair = begin * s->heads; pair < end * s->heads; pair++) {
+        const REAL *grad_out = (const REAL *)s->grad_out + pair * channels, *stats = (const REAL *)s->stats + pair * 2;
+        REAL *grad = (REAL *)s->grad + pair * channels, *node = (REAL *)s->node + pair * 2;
+        const REAL inverse = 1 / stats[1], delta = KERNEL(dot)(grad_out, (const REAL *)s->out + pair * channels, channels);
+        for (int64_t c = 0; c < channels; c++) grad[c] = grad_out[c] * inverse;
+        node[0] = stats[0];
+        node[1] = delta * inverse;
+        if (!s->out_positive) continue;
+        const REAL positive = KERNEL(dot)(grad_out, (const REAL *)s->out_positive + pair * channels, channels);
+        const REAL less = delta * ((const REAL *)s->alpha_positive)[pair];
+        ((REAL *)s->grad_query)[pair] = (positive - less) * (1 - (REAL)s->slope);
+    }
+}
+
 /* Gradients of the rows' own tensors: of query where rows are destinations, of key and value over the transpose. */
 INLINE void KERNEL(backward)(const void *task, int64_t begin, int64_t end, const int family, const int transposed) {
     const struct attention *s = (const struct attention *)task;
     const int64_t heads = s->heads, width = s->width, channels = s->channels;
     const REAL slope = family == GAT ? (REAL)s->slope : 1;
     const REAL *query = (const REAL *)s->query, *key = (const REAL *)s->key, *node = (const REAL *)s->node;
-    const REAL *value = (const REAL *)s->value, *grad_out = (const REAL *)s->grad_out;
+    const REAL *value = (const REAL *)s->value, *grad_out = (const REAL *)s->grad;
     const REAL *mine = transposed ? key : query, *theirs = transposed ? query : key;
     const REAL *my_side = transposed ? value : grad_out, *their_side = transposed ? grad_out : value;
     REAL *grad_mine = transposed ? (REAL *)s->grad_key : (REAL *)s->grad_query;
-    REAL score[CHUNK], grad[CHUNK], lse[CHUNK], delta[CHUNK], kept[CHUNK];
+    REAL score[CHUNK], grad[CHUNK], top[CHUNK], delta[CHUNK], kept[CHUNK];
     struct chunk edges;
     for (int64_t row = begin; row < end; row++) {
         const REAL *my_node = node + row * heads * 2;
@@ -102,14 +123,14 @@ INLINE void KERNEL(backward)(const void *task, int64_t begin, int64_t end, const
                 REAL *out = grad_mine + row * heads * width + at;
                 for (int64_t e = 0; e < edges.count; e++) {
                     const REAL *numbers = transposed ? node + (edges.col[e] * heads + h) * 2 : my_node + h * 2;
-                    lse[e] = numbers[0];
+                    top[e] = numbers[0];
                     delta[e] = numbers[1];
                 }
                 KERNEL(scores)(s, &edges, mine + row * heads * width, theirs, h, score, family);
                 KERNEL(dots)(&edges, my_side + row * heads * channels + side, their_side + side, heads * channels,
                              channels, grad);
                 if (s->drops) WIDEST(draw)(s, &edges, h, kept);
-                const REAL total = WIDEST(weigh)(score, grad, lse, delta, s->drops ? kept : NULL, edges.count, slope);
+                const REAL total = WIDEST(weigh)(score, grad, top, delta, s->drops ? kept : NULL, edges.count, slope);
                 if (family == GAT) *out += total;
                 if (family == GATV2) { /* leaky_relu' is slope, and 1 - slope more where its argument is positive */
                     for (int64_t c = 0; c < width; c++) out[c] += (REAL)s->slope * total;

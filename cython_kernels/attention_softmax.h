@@ -1,7 +1,7 @@
 /* The numbers per edge and head of a chunk, always in the longest vectors, which every copy of the rest calls. */
 static REAL WIDEST(soften)(REAL *score, REAL *positive, int64_t count, REAL slope, REAL *top, REAL *sum,
                             REAL *positive_sum);
-static REAL WIDEST(weigh)(REAL *score, REAL *grad, const REAL *lse, const REAL *delta, const REAL *kept,
+static REAL WIDEST(weigh)(REAL *score, REAL *grad, const REAL *top, const REAL *delta, const REAL *kept,
                            int64_t count, REAL slope);
 static void WIDEST(number)(uint32_t *hash, int64_t count, uint32_t low);
 static void WIDEST(draw)(const struct attention *s, const struct chunk *edges, int64_t head, REAL *kept);
@@ -59,14 +59,15 @@ static REAL KERNEL(soften)(REAL *score, REAL *positive, int64_t count, REAL slop
 
 /* Backward of the softmax: scores become weights alpha * kept, and gradients of weights those of scores (Dao et al.
  * 2022, appendix B.4). Returns the sum of the latter. */
-static REAL KERNEL(weigh)(REAL *score, REAL *grad, const REAL *lse, const REAL *delta, const REAL *kept,
+static REAL KERNEL(weigh)(REAL *score, REAL *grad, const REAL *top, const REAL *delta, const REAL *kept,
                           int64_t count, REAL slope) {
     VEC total = {0};
     for (int64_t e = 0; e < count; e += LANES) {
         const VEC v = LOAD(score + e);
-        const VEC alpha = KERNEL(exp)(KERNEL(chosen)(v > 0, v, v * slope) - LOAD(lse + e));
+        const VEC alpha = KERNEL(exp)(KERNEL(chosen)(v > 0, v, v * slope) - LOAD(top + e));
         const VEC weight = kept ? alpha * LOAD(kept + e) : alpha;
-        const VEC g = weight * LOAD(grad + e) - alpha * LOAD(delta + e);
+        const VEC kept_grad = kept ? LOAD(grad + e) * LOAD(kept + e) : LOAD(grad + e);
+        const VEC g = alpha * (kept_grad - LOAD(delta + e)); /* exactly zero where an edge has all the weight */
         const VEC grad_score = KERNEL(chosen)(v > 0, g, g * slope);
         STORE(score + e, weight);
         STORE(grad + e, grad_score);

@@ -113,10 +113,7 @@ def dot_attention(
 @_custom.op(
     "gat_attention(Tensor x, Tensor score_src, Tensor score_dst, Tensor? seed, float p, float negative_slope, "
     "bool keep, str graph, str kernels) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
-    fake=lambda x, score_src, score_dst, seed, p, slope, keep, graph, kernels: (
-        *_outputs(x, graph),
-        *(_custom.like(tensor) if keep else tensor.new_empty(0) for tensor in _wide(x, graph)),
-    ),
+    fake=lambda x, score_src, score_dst, seed, p, slope, keep, graph, kernels: _outputs(x, graph, keep),
 )
 def _gat(
     x: Tensor,
@@ -138,7 +135,7 @@ def _gat(
 
 @_custom.gradient(
     "gat_attention_backward(Tensor grad_out, Tensor x, Tensor score_src, Tensor score_dst, Tensor? seed, "
-    "Tensor out, Tensor lse, Tensor out_positive, Tensor alpha_positive, float p, float negative_slope, "
+    "Tensor out, Tensor stats, Tensor out_positive, Tensor alpha_positive, float p, float negative_slope, "
     "bool keep, str graph, str kernels) -> (Tensor, Tensor, Tensor)",
     fake=lambda grad_out, x, score_src, score_dst, *_: tuple(map(_custom.like, (x, score_src, score_dst))),
 )
@@ -149,7 +146,7 @@ def _gat_backward(
     score_dst: Tensor,
     seed: Tensor | None,
     out: Tensor,
-    lse: Tensor,
+    stats: Tensor,
     out_positive: Tensor,
     alpha_positive: Tensor,
     p: float,
@@ -159,7 +156,7 @@ def _gat_backward(
     kernels: str,
 ) -> tuple[Tensor, ...]:
     on, by = _custom.objects(graph, kernels)
-    kept, dropout = (out, lse, out_positive, alpha_positive), _dropout(p, seed)
+    kept, dropout = (out, stats, out_positive, alpha_positive), _dropout(p, seed)
     return by.gat_attention_backward(on, x, score_src, score_dst, negative_slope, dropout, *kept, grad_out)
 
 
@@ -187,7 +184,7 @@ def _gatv2(
 
 @_custom.gradient(
     "gatv2_attention_backward(Tensor grad_out, Tensor x_src, Tensor x_dst, Tensor att, Tensor? seed, "
-    "Tensor out, Tensor lse, float p, float negative_slope, str graph, str kernels) -> (Tensor, Tensor, Tensor)",
+    "Tensor out, Tensor stats, float p, float negative_slope, str graph, str kernels) -> (Tensor, Tensor, Tensor)",
     fake=lambda grad_out, x_src, x_dst, att, *_: tuple(map(_custom.like, (x_src, x_dst, att))),
 )
 def _gatv2_backward(
@@ -197,7 +194,7 @@ def _gatv2_backward(
     att: Tensor,
     seed: Tensor | None,
     out: Tensor,
-    lse: Tensor,
+    stats: Tensor,
     p: float,
     negative_slope: float,
     graph: str,
@@ -205,7 +202,7 @@ def _gatv2_backward(
 ) -> tuple[Tensor, ...]:
     on, by = _custom.objects(graph, kernels)
     dropout = _dropout(p, seed)
-    return by.gatv2_attention_backward(on, x_src, x_dst, att, negative_slope, dropout, out, lse, grad_out)
+    return by.gatv2_attention_backward(on, x_src, x_dst, att, negative_slope, dropout, out, stats, grad_out)
 
 
 @_custom.op(
@@ -225,7 +222,7 @@ def _dot(
 
 @_custom.gradient(
     "dot_attention_backward(Tensor grad_out, Tensor query, Tensor key, Tensor value, Tensor? seed, Tensor out, "
-    "Tensor lse, float p, str graph, str kernels) -> (Tensor, Tensor, Tensor)",
+    "Tensor stats, float p, str graph, str kernels) -> (Tensor, Tensor, Tensor)",
     fake=lambda grad_out, query, key, value, *_: tuple(map(_custom.like, (query, key, value))),
 )
 def _dot_backward(
@@ -235,13 +232,13 @@ def _dot_backward(
     value: Tensor,
     seed: Tensor | None,
     out: Tensor,
-    lse: Tensor,
+    stats: Tensor,
     p: float,
     graph: str,
     kernels: str,
 ) -> tuple[Tensor, ...]:
     on, by = _custom.objects(graph, kernels)
-    return by.dot_attention_backward(on, query, key, value, _dropout(p, seed), out, lse, grad_out)
+    return by.dot_attention_backward(on, query, key, value, _dropout(p, seed), out, stats, grad_out)
 
 
 def _differentiate(op: OpOverload, backward_op: Callable[..., Any]) -> None:
@@ -282,15 +279,12 @@ def _rounded(value: Tensor, exact: Tensor, *kept: Tensor) -> tuple[Tensor, ...]:
     return out, exact.new_empty(0) if out is exact else exact, *kept
 
 
-def _outputs(value: Tensor, graph: str) -> tuple[Tensor, ...]:
-    """The same, empty, and lse."""
-    return _rounded(value, *_wide(value, graph))
-
-
-def _wide(value: Tensor, graph: str) -> tuple[Tensor, Tensor]:
-    """What kernels return, empty: out and lse."""
-    rows, wide = handles.find(graph).num_rows, torch.promote_types(value.dtype, torch.float32)
-    return value.new_empty(rows, *value.shape[1:], dtype=wide), value.new_empty(rows, value.size(1), dtype=wide)
+def _outputs(value: Tensor, graph: str, keep: bool | None = None) -> tuple[Tensor, ...]:
+    """The same, empty: out, stats and, of the op that takes `keep`, out_positive and alpha_positive."""
+    shape = handles.find(graph).num_rows, *value.shape[1:]
+    out = value.new_empty(shape, dtype=torch.promote_types(value.dtype, torch.float32))
+    positive = [] if keep is None else [out.new_empty(size if keep else 0) for size in (shape, shape[:2])]
+    return _rounded(value, out, out.new_empty(*shape[:2], 2), *positive)
 
 
 def _each(tensor: Tensor) -> tuple[int, int]:

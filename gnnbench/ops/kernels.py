@@ -133,9 +133,8 @@ class Kernels(Layout):
 
     def edge_softmax_backward(self, graph: Graph, alpha: Tensor, grad_alpha: Tensor) -> Tensor:
         """grad_score [E, H] = alpha * (grad_alpha - sum over the row of alpha * grad_alpha)."""
-        weighted = alpha * grad_alpha
-        total = alpha.new_zeros(graph.num_rows, alpha.size(1)).index_add_(0, graph.row, weighted)
-        return weighted - alpha * total[graph.row]
+        total = alpha.new_zeros(graph.num_rows, alpha.size(1)).index_add_(0, graph.row, alpha * grad_alpha)
+        return alpha * (grad_alpha - total[graph.row])
 
     def gat_attention(
         self,
@@ -158,17 +157,21 @@ class Kernels(Layout):
             keep: whether the last two results are wanted, which only the backward needs; otherwise empty.
 
         Returns:
-            out [N, H, C], zero for a row without edges; lse [N, H], the logarithm of the softmax's sum, -inf
-            there; out_positive [N, H, C] and alpha_positive [N, H]: what out and the sum of alpha (without m) owe
-            to the edges with score_dst[i] + score_src[j] > 0. All are of at least float32.
+            out [N, H, C], zero for a row without edges; stats [N, H, 2], the maximum of a row's scores and the
+            sum of exp(score - maximum), -inf and zero there; out_positive [N, H, C] and alpha_positive [N, H]:
+            what out and the sum of alpha (without m) owe to edges with score_dst[i] + score_src[j] > 0. All are of
+            at least float32.
+
+        Stats are two numbers, as in FlashAttention (Dao et al. 2022, algorithm 1): in their log-sum-exp the sum
+        would be rounded off where scores are large, and with it alpha = exp(score - maximum) / sum.
         """
         score = score_dst[graph.row] + score_src[graph.col.long()]
-        alpha, out, lse = self._mixed(graph, F.leaky_relu(score, negative_slope), x, dropout)
+        alpha, out, stats = self._mixed(graph, F.leaky_relu(score, negative_slope), x, dropout)
         if not keep:
-            return out, lse, out.new_empty(0), lse.new_empty(0)
+            return out, stats, out.new_empty(0), stats.new_empty(0)
         alpha = alpha * (score > 0)
-        alpha_positive = torch.zeros_like(lse).index_add_(0, graph.row, alpha.to(lse.dtype))
-        return out, lse, self.spmm(graph, x, _dropped(alpha, dropout), "sum").to(out.dtype), alpha_positive
+        alpha_positive = stats.new_zeros(stats.shape[:2]).index_add_(0, graph.row, alpha.to(stats.dtype))
+        return out, stats, self.spmm(graph, x, _dropped(alpha, dropout), "sum").to(out.dtype), alpha_positive
 
     def gat_attention_backward(
         self,
@@ -179,7 +182,7 @@ class Kernels(Layout):
         negative_slope: float,
         dropout: Dropout | None,
         out: Tensor,
-        lse: Tensor,
+        stats: Tensor,
         out_positive: Tensor,
         alpha_positive: Tensor,
         grad_out: Tensor,
@@ -207,7 +210,7 @@ class Kernels(Layout):
             att: [H, C].
 
         Returns:
-            out [N, H, C] and lse [N, H] as of `gat_attention`.
+            out [N, H, C] and stats [N, H, 2] as of `gat_attention`.
         """
         _, score = _gatv2_scores(graph, x_src, x_dst, att, negative_slope)
         return self._mixed(graph, score, x_src, dropout)[1:]
@@ -221,7 +224,7 @@ class Kernels(Layout):
         negative_slope: float,
         dropout: Dropout | None,
         out: Tensor,
-        lse: Tensor,
+        stats: Tensor,
         grad_out: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """grad_x_src, grad_x_dst and grad_att of `gatv2_attention`, from what it was given and returned."""
@@ -243,7 +246,7 @@ class Kernels(Layout):
             key: [M, H, C].
 
         Returns:
-            out [N, H, D] and lse [N, H] as of `gat_attention`.
+            out [N, H, D] and stats [N, H, 2] as of `gat_attention`.
         """
         return self._mixed(graph, self.sddmm(graph, query, key), value, dropout)[1:]
 
@@ -255,7 +258,7 @@ class Kernels(Layout):
         value: Tensor,
         dropout: Dropout | None,
         out: Tensor,
-        lse: Tensor,
+        stats: Tensor,
         grad_out: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """grad_query, grad_key and grad_value of `dot_attention`, from what it was given and returned."""
@@ -267,13 +270,13 @@ class Kernels(Layout):
     def _mixed(
         self, graph: Graph, score: Tensor, x: Tensor, dropout: Dropout | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """alpha [E, H], out [N, H, C] and lse [N, H] of scores [E, H]."""
+        """alpha [E, H], out [N, H, C] and stats [N, H, 2] of scores [E, H]."""
         alpha = self.edge_softmax(graph, score)
         top = _row_maximum(graph, score)
         total = torch.zeros_like(top).index_add_(0, graph.row, (score - top[graph.row]).exp_())
         wide = torch.promote_types(score.dtype, torch.float32)
         out = self.spmm(graph, x, _dropped(alpha, dropout), "sum").to(wide)
-        return alpha, out, top.to(wide) + total.to(wide).log()
+        return alpha, out, torch.stack([top, total], -1).to(wide)
 
     def _mixed_backward(
         self, graph: Graph, score: Tensor, x: Tensor, dropout: Dropout | None, grad_out: Tensor

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from math import prod
 from typing import Any, NamedTuple
@@ -29,7 +30,7 @@ Tensors = tuple["Tensor | None", ...]
 class Inputs(NamedTuple):
     """What the kernels of every family are given."""
 
-    family: str  # "gat", "gatv2", "dot", or "given": scores in place of keys
+    family: str  # "gat", "gatv2", "dot"; "given" and "slices": scores and stats of slices in place of keys
     query: Tensor | None
     key: Tensor
     value: Tensor
@@ -44,9 +45,12 @@ class Inputs(NamedTuple):
         return self.query, self.key, self.value, self.att, seed
 
     @property
-    def drop(self) -> tuple[int, float]:
-        """Dropout's threshold and scale."""
-        return (0, 1.0) if self.dropout is None else (self.dropout.threshold, self.dropout.scale)
+    def drop(self) -> tuple[int, int]:
+        """Dropout's threshold, and the bits of its scale."""
+        if self.dropout is None:
+            return 0, 0
+        (bits,) = struct.unpack("q", struct.pack("d", self.dropout.scale))
+        return self.dropout.threshold, bits
 
     @property
     def constants(self) -> dict[str, Any]:
@@ -82,8 +86,8 @@ class AttentionKernels(TilingKernels):
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         query, key, value = score_dst.contiguous(), score_src.contiguous(), x.contiguous()
         inputs = Inputs("gat", query, key, value, None, negative_slope, dropout)
-        out, lse, *kept = self._forward("gat_attention", graph, inputs, keep)
-        return out, lse, *(kept if keep else (out.new_empty(0), lse.new_empty(0)))
+        out, stats, *kept = self._forward("gat_attention", graph, inputs, keep)
+        return out, stats, *(kept if keep else (out.new_empty(0), out.new_empty(0)))
 
     def gat_attention_backward(
         self,
@@ -94,7 +98,7 @@ class AttentionKernels(TilingKernels):
         negative_slope: float,
         dropout: Dropout | None,
         out: Tensor,
-        lse: Tensor,
+        stats: Tensor,
         out_positive: Tensor,
         alpha_positive: Tensor,
         grad_out: Tensor,
@@ -103,7 +107,7 @@ class AttentionKernels(TilingKernels):
         inputs = Inputs("gat", query, key, value, None, negative_slope, dropout)
         grad_out, grad_score_dst = grad_out.contiguous(), torch.empty_like(query)
         positive = out_positive, alpha_positive, grad_score_dst
-        node = with_delta(lse, out, grad_out, *positive, negative_slope)
+        node = with_delta(stats, out, grad_out, *positive, negative_slope)
         op, passes = "gat_attention_backward", [graph.transpose]
         terms = node, self._by_edge(op, graph, inputs, passes, node, grad_out), grad_out
         grad_score_src, grad_x = self._grad_key(op, graph, inputs, *terms)
@@ -120,8 +124,8 @@ class AttentionKernels(TilingKernels):
     ) -> tuple[Tensor, Tensor]:
         x_src, x_dst, att = x_src.contiguous(), x_dst.contiguous(), att.contiguous()
         inputs = Inputs("gatv2", x_dst, x_src, x_src, att, negative_slope, dropout)
-        out, lse = self._forward("gatv2_attention", graph, inputs)
-        return out, lse
+        out, stats = self._forward("gatv2_attention", graph, inputs)
+        return out, stats
 
     def gatv2_attention_backward(
         self,
@@ -132,13 +136,13 @@ class AttentionKernels(TilingKernels):
         negative_slope: float,
         dropout: Dropout | None,
         out: Tensor,
-        lse: Tensor,
+        stats: Tensor,
         grad_out: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
         x_src, x_dst, att = x_src.contiguous(), x_dst.contiguous(), att.contiguous()
         inputs = Inputs("gatv2", x_dst, x_src, x_src, att, negative_slope, dropout)
         op, grad_out = "gatv2_attention_backward", grad_out.contiguous()
-        node, passes = with_delta(lse, out, grad_out), [graph, graph.transpose]
+        node, passes = with_delta(stats, out, grad_out), [graph, graph.transpose]
         terms = node, self._by_edge(op, graph, inputs, passes, node, grad_out), grad_out
         grad_dst = self._grad_query(op, graph, inputs, x_dst, *terms)
         att_dst = through_att(x_dst, att, grad_dst)
@@ -151,8 +155,8 @@ class AttentionKernels(TilingKernels):
     ) -> tuple[Tensor, Tensor]:
         query, key, value = query.contiguous(), key.contiguous(), value.contiguous()
         inputs = Inputs("dot", query, key, value, None, 1.0, dropout)
-        out, lse = self._forward("dot_attention", graph, inputs)
-        return out, lse
+        out, stats = self._forward("dot_attention", graph, inputs)
+        return out, stats
 
     def dot_attention_backward(
         self,
@@ -162,29 +166,29 @@ class AttentionKernels(TilingKernels):
         value: Tensor,
         dropout: Dropout | None,
         out: Tensor,
-        lse: Tensor,
+        stats: Tensor,
         grad_out: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
         query, key, value = query.contiguous(), key.contiguous(), value.contiguous()
         inputs = Inputs("dot", query, key, value, None, 1.0, dropout)
         op, grad_out = "dot_attention_backward", grad_out.contiguous()
-        node, passes = with_delta(lse, out, grad_out), [graph, graph.transpose]
+        node, passes = with_delta(stats, out, grad_out), [graph, graph.transpose]
         terms = node, self._by_edge(op, graph, inputs, passes, node, grad_out), grad_out
         grad = self._grad_query(op, graph, inputs, query, *terms)
         return grad, *self._grad_key(op, graph, inputs, *terms)
 
     def _forward(self, op: str, graph: Graph, inputs: Inputs, keep: bool = False) -> tuple[Tensor, ...]:
-        """out and lse, and if `keep` what both owe to positive scores."""
+        """out and stats, and if `keep` what both owe to positive scores."""
         value, how = inputs.value, self._how(op, graph, inputs)
         out = value.new_empty(graph.num_rows, *value.shape[1:], dtype=sums_in(value.dtype))
-        lse = out.new_empty(graph.num_rows, value.size(1))
-        kept = (torch.empty_like(out), torch.empty_like(lse)) if keep else (None, None)
+        stats = out.new_empty(*out.shape[:2], 2)
+        kept = (torch.empty_like(out), out.new_empty(out.shape[:2])) if keep else (None, None)
         if how.by_edge:
-            scores = lse.new_empty(graph.num_edges, value.size(1))
+            scores = out.new_empty(graph.num_edges, value.size(1))
             _over_edges(graph, inputs, how, None, None, scores)
             inputs = inputs._replace(family="given", query=None, key=scores, att=None)
-        _over_rows(attention_kernel, graph, how, inputs, (graph.col, *inputs.given), (out, lse, *kept), _mix)
-        return out, lse, *(tensor for tensor in kept if tensor is not None)
+        _over_rows(attention_kernel, graph, how, inputs, (graph.col, *inputs.given), (out, stats, *kept), _mix)
+        return out, stats, *(tensor for tensor in kept if tensor is not None)
 
     def _by_edge(
         self, op: str, graph: Graph, inputs: Inputs, passes: list[Graph], node: Tensor, grad_out: Tensor
@@ -193,7 +197,7 @@ class AttentionKernels(TilingKernels):
         wanted = [how for how in (self._how(op, on, inputs) for on in passes) if how.by_edge]
         if not wanted:
             return None
-        found = node.new_empty(graph.num_edges, *node.shape[1:])
+        found = node.new_empty(graph.num_edges, node.size(1), 2)
         _over_edges(graph, inputs, wanted[0], node, grad_out, found)
         return found
 
@@ -247,13 +251,13 @@ def _for(segments: Segments, result: Tensor) -> Tensor:
 
 
 def _mix(how: How, slices: Segments, partial: Tensors, results: Tensors) -> None:
-    """Slices are mixed as edges are, by a softmax, whose scores are their lse."""
-    mixed, scores, *mixed_positive = partial
-    out, lse, *kept = results
+    """Slices are mixed as edges are, by a softmax, where each counts as the sum of its own edges' terms."""
+    mixed, sums, *mixed_positive = partial
+    out, stats, *kept = results
     for value, result in zip([mixed, *mixed_positive], [out, *kept], strict=True):
-        if value is not None and scores is not None:
-            inputs = Inputs("given", None, scores, value.view(*scores.shape, -1), None, 1.0, None)
-            _start(attention_kernel, how, inputs, slices, False, None, *inputs.given, result, lse, None, None)
+        if value is not None and sums is not None:
+            inputs = Inputs("slices", None, sums, value.view(*sums.shape[:2], -1), None, 1.0, None)
+            _start(attention_kernel, how, inputs, slices, False, None, *inputs.given, result, stats, None, None)
 
 
 def _add(how: How, slices: Segments, partial: Tensors, results: Tensors) -> None:

@@ -1,6 +1,6 @@
 """Attention backward: a pass over every destination's edges and one over every source's; nothing is kept per edge.
 
-With alpha = exp(score - lse), m dropout's multiplier and delta = <grad_out, out>, an edge's
+With alpha = exp(score - maximum) / sum, m dropout's multiplier and delta = <grad_out, out>, an edge's
 grad_score = alpha * (m * <grad_out[i], value[j]> - delta[i]), as in FlashAttention (Dao et al. 2022).
 """
 
@@ -16,6 +16,7 @@ from gnnbench.backends.cuda.attention_parts import (
     operand,
     pairs,
     score,
+    terms_of,
 )
 
 
@@ -32,7 +33,7 @@ def grad_query_kernel(
     value: tensor,  # [M, H, D]
     att: tensor,  # [H, C] for GATv2
     seed: tensor,  # [1] int64, or None for no dropout
-    terms: tensor,  # [N, H, 2]: lse and delta
+    terms: tensor,  # [N, H, 3]: maximum, inverse of the sum, and delta
     edges: tensor,  # [E, H, 2]: what `edge_kernel` found; None where that is computed here
     grad_out: tensor,  # [N, H, D]
     grad: tensor,  # [R, H, C], R rows, or segments if PARTIAL; of GATv2 short of att
@@ -58,7 +59,7 @@ def grad_query_kernel(
         a = channels(att, head, exists, C, BLOCK_C, ACC)
     if edges is None:
         g = channels(grad_out, pair, exists, D, BLOCK_D, ACC)
-        lse, delta = tl.load(terms + pair * 2, exists, 0.0), tl.load(terms + pair * 2 + 1, exists, 0.0)
+        top, inverse, delta = terms_of(terms, pair, exists)
     acc = tl.zeros((EDGES, UNITS, BLOCK_C), ACC)
     edge = first + tl.arange(0, EDGES)[:, None]
     live = edge < last
@@ -73,10 +74,10 @@ def grad_query_kernel(
             v = k
             if FAMILY == "dot":
                 v = channels(value, of, alive, D, BLOCK_D, ACC)
-            alpha = tl.where(alive, tl.exp(score(q, k, a, FAMILY, SLOPE) - lse), 0.0)
+            alpha = tl.where(alive, tl.exp(score(q, k, a, FAMILY, SLOPE) - top) * inverse, 0.0)
             grad_alpha = tl.sum(g * v, 2)
             if seed is not None:
-                grad_alpha *= multiplier(seed, here, head, threshold, scale)
+                grad_alpha *= multiplier(seed, here, head, threshold, scale, ACC)
             grad_score = alpha * (grad_alpha - delta)
         else:
             grad_score = tl.load(edges + (here * H + head) * 2 + 1, alive, 0.0)
@@ -145,11 +146,11 @@ def grad_key_kernel(
         g = channels(grad_out, of, alive, D, BLOCK_D, ACC)
         q = operand(query, of, alive, FAMILY, C, BLOCK_C, ACC)
         if edges is None:
-            lse, delta = tl.load(terms + of * 2, alive, 0.0), tl.load(terms + of * 2 + 1, alive, 0.0)
-            alpha = tl.where(alive, tl.exp(score(q, k, a, FAMILY, SLOPE) - lse), 0.0)
+            top, inverse, delta = terms_of(terms, of, alive)
+            alpha = tl.where(alive, tl.exp(score(q, k, a, FAMILY, SLOPE) - top) * inverse, 0.0)
             grad_alpha, dropped = tl.sum(g * v, 2), alpha
             if seed is not None:
-                drop = multiplier(seed, tl.load(perm + here, alive, 0), head, threshold, scale)
+                drop = multiplier(seed, tl.load(perm + here, alive, 0), head, threshold, scale, ACC)
                 grad_alpha, dropped = grad_alpha * drop, alpha * drop
             grad_score = alpha * (grad_alpha - delta)
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gnnbench.backends.cuda._triton import constexpr, jit, tensor, tl
-from gnnbench.backends.cuda.attention_parts import channels, ends, multiplier, operand, score
+from gnnbench.backends.cuda.attention_parts import channels, ends, multiplier, operand, score, terms_of
 
 
 @jit
@@ -15,7 +15,7 @@ def edge_kernel(
     value: tensor,  # [M, H, D]
     att: tensor,  # [H, C] for GATv2
     seed: tensor,  # [1] int64, or None for no dropout
-    terms: tensor,  # [N, H, 2]: lse and delta; None in forward
+    terms: tensor,  # [N, H, 3]: maximum, inverse of the sum, and delta; None in forward
     grad_out: tensor,  # [N, H, D]; None in forward
     found: tensor,  # [E, H]: scores; in backward [E, H, 2]: alpha after dropout, and gradients of scores
     count: tensor,  # E
@@ -49,11 +49,11 @@ def edge_kernel(
         v = k
         if FAMILY != "gatv2":
             v = channels(value, of, live, D, BLOCK_D, ACC)
-        lse, delta = tl.load(terms + node * 2, live, 0.0), tl.load(terms + node * 2 + 1, live, 0.0)
-        alpha, grad_alpha = tl.exp(s - lse), tl.sum(channels(grad_out, node, live, D, BLOCK_D, ACC) * v, 2)
-        dropped = alpha
+        top, inverse, delta = terms_of(terms, node, live)
+        alpha = tl.exp(s - top) * inverse
+        grad_alpha, dropped = tl.sum(channels(grad_out, node, live, D, BLOCK_D, ACC) * v, 2), alpha
         if seed is not None:
-            drop = multiplier(seed, edge, head, threshold, scale)
+            drop = multiplier(seed, edge, head, threshold, scale, ACC)
             grad_alpha, dropped = grad_alpha * drop, alpha * drop
         tl.store(found + place * 2, dropped, live)
         tl.store(found + place * 2 + 1, alpha * (grad_alpha - delta), live)

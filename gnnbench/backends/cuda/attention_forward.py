@@ -1,4 +1,4 @@
-"""Attention forward: one pass over the edges with an online softmax, of which only the log-sum-exp is kept."""
+"""Attention forward: one pass over the edges with an online softmax, of which a maximum and a sum are kept."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def attention_kernel(
     longest: tensor,  # edges of a segment, above which it is left out
     col: tensor,  # [E] int32; None where edge e is of node e
     query: tensor,  # [N, H] for GAT, [N, H, C] for GATv2 and dot
-    key: tensor,  # [M, H], [M, H, C]; for "given" the scores, [E, H]
+    key: tensor,  # [M, H], [M, H, C]; "given": scores, [E, H]; "slices": their stats
     value: tensor,  # [M, H, D]
     att: tensor,  # [H, C] for GATv2
     seed: tensor,  # [1] int64, or None for no dropout
-    out: tensor,  # [R, H, D], R rows, or segments if PARTIAL
-    lse: tensor,  # [R, H]
+    out: tensor,  # [R, H, D], R rows; if PARTIAL of segments, and short of the division by the sum
+    stats: tensor,  # [R, H, 2]: the greatest score, and the sum of exp(score - greatest)
     out_positive: tensor,  # [R, H, D], or None
     alpha_positive: tensor,  # [R, H]
     threshold: tensor,
@@ -38,10 +38,10 @@ def attention_kernel(
     EDGES: constexpr,
     PARTIAL: constexpr,
 ) -> tensor:
-    """out and lse of `Kernels.gat_attention`, `gatv2_attention` and `dot_attention`, of every segment."""
+    """out and stats of `Kernels.gat_attention`, `gatv2_attention` and `dot_attention`, of every segment."""
     pair, place, head, first, last, exists = pairs(begin, end, row, count, longest, H, BLOCK_H, UNITS, PARTIAL)
     q, a = head, head
-    if FAMILY != "given":
+    if FAMILY != "given" and FAMILY != "slices":
         q = operand(query, pair, exists, FAMILY, C, BLOCK_C, ACC)
     if FAMILY == "gatv2":
         a = channels(att, head, exists, C, BLOCK_C, ACC)
@@ -59,6 +59,8 @@ def attention_kernel(
         v = channels(value, of, alive, D, BLOCK_D, ACC)
         if FAMILY == "given":
             s = tl.load(key + here * H + head, alive, 0.0).to(ACC)
+        elif FAMILY == "slices":
+            s = tl.load(key + (here * H + head) * 2, alive, 0.0)
         elif FAMILY == "gatv2":
             s = score(q, v, a, FAMILY, SLOPE)
         else:
@@ -71,11 +73,14 @@ def attention_kernel(
         base = tl.where(higher == float("-inf"), 0.0, higher)
         shrink, weight = tl.exp(top - base), tl.exp(s - base)
         top = higher
-        total = total * shrink + weight
+        if FAMILY == "slices":
+            total = total * shrink + weight * tl.load(key + (here * H + head) * 2 + 1, alive, 0.0)
+        else:
+            total = total * shrink + weight
         if out_positive is not None:
             total_positive = total_positive * shrink + tl.where(positive, weight, 0.0)
         if seed is not None:
-            weight *= multiplier(seed, here, head, threshold, scale)
+            weight *= multiplier(seed, here, head, threshold, scale, ACC)
         mixed = mixed * shrink[:, :, None] + weight[:, :, None] * v
         if out_positive is not None:
             weight = tl.where(positive, weight, 0.0)
@@ -84,11 +89,12 @@ def attention_kernel(
     high = tl.max(top, 0)[None, :]
     weight = tl.exp(top - tl.where(high == float("-inf"), 0.0, high))
     sums = tl.sum(total * weight, 0)[None, :]
-    sums = tl.where(sums == 0, 1.0, sums)  # a segment without edges gives zero, and -inf
-    weight /= sums
+    tl.store(stats + place * 2, high, exists)
+    tl.store(stats + place * 2 + 1, sums, exists)
+    if not PARTIAL:
+        weight /= tl.where(last > first, sums, 1.0)  # a row without edges gives zero
     where, wanted = at_channels(place, exists, D, BLOCK_D)
     tl.store(out + where, tl.sum(mixed * weight[:, :, None], 0)[None, :, :], wanted)
-    tl.store(lse + place, high + tl.log(sums), exists)
     if out_positive is not None:
         tl.store(out_positive + where, tl.sum(mixed_positive * weight[:, :, None], 0)[None, :, :], wanted)
         tl.store(alpha_positive + place, tl.sum(total_positive * weight, 0)[None, :], exists)

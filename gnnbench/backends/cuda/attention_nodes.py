@@ -16,11 +16,11 @@ PROGRAMS = 1024  # at most, that share the gradient of `att`
 @jit
 def delta_kernel(
     out: tensor,  # [count, D], a row for each node and head
-    lse: tensor,  # [count]
+    stats: tensor,  # [count, 2]: maximum and sum of the softmax
     grad_out: tensor,  # [count, D]
     out_positive: tensor,  # [count, D] of GAT, else None
     alpha_positive: tensor,  # [count]
-    found: tensor,  # [count, 2]: lse and delta = <grad_out, out>
+    terms: tensor,  # [count, 3]: maximum, inverse of the sum, and delta = <grad_out, out>
     grad_score: tensor,  # [count], of GAT's destinations
     count: tensor,
     SLOPE: constexpr,
@@ -37,8 +37,10 @@ def delta_kernel(
     exists = pair < count
     g = channels(grad_out, pair, exists, D, BLOCK_D, ACC)
     delta = tl.sum(g * channels(out, pair, exists, D, BLOCK_D, ACC), 2)
-    tl.store(found + pair * 2, tl.load(lse + pair, exists), exists)
-    tl.store(found + pair * 2 + 1, delta, exists)
+    total = tl.load(stats + pair * 2 + 1, exists, 1.0)
+    tl.store(terms + pair * 3, tl.load(stats + pair * 2, exists), exists)
+    tl.store(terms + pair * 3 + 1, 1.0 / tl.where(total == 0, 1.0, total), exists)  # 0: no edges
+    tl.store(terms + pair * 3 + 2, delta, exists)
     if out_positive is not None:
         positive = tl.sum(g * channels(out_positive, pair, exists, D, BLOCK_D, ACC), 2)
         grad = positive - delta * tl.load(alpha_positive + pair, exists, 0.0)
@@ -81,7 +83,7 @@ def att_kernel(
 
 
 def with_delta(
-    lse: Tensor,
+    stats: Tensor,
     out: Tensor,
     grad_out: Tensor,
     out_positive: Tensor | None = None,
@@ -89,14 +91,15 @@ def with_delta(
     grad_score: Tensor | None = None,
     slope: float = 1.0,
 ) -> Tensor:
-    """[N, H, 2]: lse and delta; the gradient of GAT's score_dst goes to `grad_score`."""
-    found, width = lse.new_empty(*lse.shape, 2), out.size(2)
+    """[N, H, 3]: what edges read of destinations; the gradient of GAT's score_dst goes to `grad_score`."""
+    terms, width = stats.new_empty(*out.shape[:2], 3), out.size(2)
     block_d = power_of_two(width)
-    block, sums = max(ELEMENTS // block_d, 1), triton_type(lse.dtype)
-    tensors = out, lse, grad_out, out_positive, alpha_positive, found, grad_score
+    block, sums = max(ELEMENTS // block_d, 1), triton_type(stats.dtype)
+    tensors = out, stats, grad_out, out_positive, alpha_positive, terms, grad_score
     sizes = {"D": width, "BLOCK_D": block_d, "BLOCK": block, "num_warps": 4}
-    start(delta_kernel, (-(-lse.numel() // block),), *tensors, lse.numel(), SLOPE=slope, ACC=sums, **sizes)
-    return found
+    count = out.size(0) * out.size(1)
+    start(delta_kernel, (-(-count // block),), *tensors, count, SLOPE=slope, ACC=sums, **sizes)
+    return terms
 
 
 def through_att(x: Tensor, att: Tensor, grad: Tensor, grad_value: Tensor | None = None) -> Tensor:

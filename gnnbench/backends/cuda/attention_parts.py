@@ -74,6 +74,13 @@ def operand(
 
 
 @jit
+def terms_of(terms: tensor, pair: tensor, exists: tensor) -> tensor:
+    """Maximum, inverse of the sum and delta, of terms [., 3]; where there is none exp(score - maximum) is zero."""
+    top, inverse = tl.load(terms + pair * 3, exists, float("inf")), tl.load(terms + pair * 3 + 1, exists, 0.0)
+    return top, inverse, tl.load(terms + pair * 3 + 2, exists, 0.0)
+
+
+@jit
 def leaky(gate: tensor, x: tensor, SLOPE: constexpr) -> tensor:
     """leaky_relu'(gate) * x."""
     return tl.where(gate > 0, x, x * SLOPE)
@@ -106,12 +113,18 @@ def grad_operand(
 
 
 @jit
-def multiplier(seed: tensor, edge: tensor, head: tensor, threshold: tensor, scale: tensor) -> tensor:
-    """What dropout multiplies the weight of an edge by, as `ops.dropout.Dropout.multiplier` has it."""
+def multiplier(
+    seed: tensor, edge: tensor, head: tensor, threshold: tensor, scale: tensor, ACC: constexpr
+) -> tensor:
+    """What dropout multiplies the weight of an edge by, as `ops.dropout.Dropout.multiplier` has it.
+
+    `scale` comes as the bits of a float64: a kernel's arguments are rounded to float32 if they are floats.
+    """
     words = tl.load(seed)
     low, high = words.to(tl.uint32), (words >> 32).to(tl.uint32)
     hashed = _mixed((_mixed(edge.to(tl.uint32) ^ low) + head.to(tl.uint32)) ^ high)
-    return tl.where(hashed.to(tl.int64) >= threshold, scale, 0.0)
+    kept = scale.to(tl.int64).to(tl.float64, bitcast=True).to(ACC)
+    return tl.where(hashed.to(tl.int64) >= threshold, kept, 0.0)
 
 
 @jit

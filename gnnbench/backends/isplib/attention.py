@@ -34,15 +34,15 @@ class AttentionKernels(EdgeChoices):
         keep: bool,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         query, key, value = score_dst.contiguous(), score_src.contiguous(), x.contiguous()
-        out, lse = _outputs(graph, value)
+        out, stats = _outputs(graph, value)
         out_positive, alpha_positive = (
-            (torch.empty_like(out), torch.empty_like(lse)) if keep else (out.new_empty(0), lse.new_empty(0))
+            (torch.empty_like(out), out.new_empty(out.shape[:2])) if keep else (out.new_empty(0), out.new_empty(0))
         )
         call = self._call(_compiled.attention.GAT, query, key, value, None, negative_slope, dropout)
         kept = (out_positive, alpha_positive) if keep else (None, None)
-        where = addresses(graph.rowptr, graph.col, out, lse, *kept)
+        where = addresses(graph.rowptr, graph.col, out, stats, *kept)
         call.forward(*where, graph.num_rows, *self._walk("gat_attention", graph, value))
-        return out, lse, out_positive, alpha_positive
+        return out, stats, out_positive, alpha_positive
 
     def gat_attention_backward(
         self,
@@ -53,19 +53,18 @@ class AttentionKernels(EdgeChoices):
         negative_slope: float,
         dropout: Dropout | None,
         out: Tensor,
-        lse: Tensor,
+        stats: Tensor,
         out_positive: Tensor,
         alpha_positive: Tensor,
         grad_out: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
         query, key, value = score_dst.contiguous(), score_src.contiguous(), x.contiguous()
         call = self._call(_compiled.attention.GAT, query, key, value, None, negative_slope, dropout)
-        delta = (grad_out * out).sum(-1)
-        op = "gat_attention_backward"
-        grad_key, grad_value = self._grad_key(op, call, graph, key, value, lse, delta, dropout, grad_out)
-        # leaky_relu' is slope, and 1 - slope more on positive scores; a row's gradients of scores add up to 0.
-        positive = (grad_out * out_positive).sum(-1)
-        return grad_value, grad_key, (positive - delta * alpha_positive) * (1 - negative_slope)
+        op, grad_query = "gat_attention_backward", torch.empty_like(query)
+        positive = out_positive.contiguous(), alpha_positive.contiguous(), grad_query
+        terms = self._terms(op, call, graph, out, stats, grad_out, *positive)
+        grad_key, grad_value = self._grad_key(op, call, graph, key, value, dropout, *terms)
+        return grad_value, grad_key, grad_query
 
     def gatv2_attention(
         self,
@@ -78,10 +77,10 @@ class AttentionKernels(EdgeChoices):
     ) -> tuple[Tensor, Tensor]:
         x_src, x_dst, att = x_src.contiguous(), x_dst.contiguous(), att.contiguous()
         call = self._call(_compiled.attention.GATV2, x_dst, x_src, x_src, att, negative_slope, dropout)
-        out, lse = _outputs(graph, x_src)
-        where = addresses(graph.rowptr, graph.col, out, lse, None, None)
+        out, stats = _outputs(graph, x_src)
+        where = addresses(graph.rowptr, graph.col, out, stats, None, None)
         call.forward(*where, graph.num_rows, *self._walk("gatv2_attention", graph, x_src))
-        return out, lse
+        return out, stats
 
     def gatv2_attention_backward(
         self,
@@ -92,14 +91,15 @@ class AttentionKernels(EdgeChoices):
         negative_slope: float,
         dropout: Dropout | None,
         out: Tensor,
-        lse: Tensor,
+        stats: Tensor,
         grad_out: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
         x_src, x_dst, att = x_src.contiguous(), x_dst.contiguous(), att.contiguous()
         call = self._call(_compiled.attention.GATV2, x_dst, x_src, x_src, att, negative_slope, dropout)
-        op, delta = "gatv2_attention_backward", (grad_out * out).sum(-1)
-        grad_dst = self._grad_query(op, call, graph, x_dst, lse, delta, grad_out)
-        grad_src, grad_x_src = self._grad_key(op, call, graph, x_src, x_src, lse, delta, dropout, grad_out)
+        op = "gatv2_attention_backward"
+        terms = self._terms(op, call, graph, out, stats, grad_out)
+        grad_dst = self._grad_query(op, call, graph, x_dst, *terms)
+        grad_src, grad_x_src = self._grad_key(op, call, graph, x_src, x_src, dropout, *terms)
         # leaky_relu(u) = leaky_relu'(u) * u, and so att's gradient is found in those of both ends.
         grad_att = (x_src * grad_src).sum(0) + (x_dst * grad_dst).sum(0)
         return grad_x_src.addcmul_(grad_src, att), grad_dst * att, grad_att
@@ -109,10 +109,10 @@ class AttentionKernels(EdgeChoices):
     ) -> tuple[Tensor, Tensor]:
         query, key, value = query.contiguous(), key.contiguous(), value.contiguous()
         call = self._call(_compiled.attention.DOT, query, key, value, None, 1.0, dropout)
-        out, lse = _outputs(graph, value)
-        where = addresses(graph.rowptr, graph.col, out, lse, None, None)
+        out, stats = _outputs(graph, value)
+        where = addresses(graph.rowptr, graph.col, out, stats, None, None)
         call.forward(*where, graph.num_rows, *self._walk("dot_attention", graph, value))
-        return out, lse
+        return out, stats
 
     def dot_attention_backward(
         self,
@@ -122,14 +122,15 @@ class AttentionKernels(EdgeChoices):
         value: Tensor,
         dropout: Dropout | None,
         out: Tensor,
-        lse: Tensor,
+        stats: Tensor,
         grad_out: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
         query, key, value = query.contiguous(), key.contiguous(), value.contiguous()
         call = self._call(_compiled.attention.DOT, query, key, value, None, 1.0, dropout)
-        op, delta = "dot_attention_backward", (grad_out * out).sum(-1)
-        grad_query = self._grad_query(op, call, graph, query, lse, delta, grad_out)
-        return grad_query, *self._grad_key(op, call, graph, key, value, lse, delta, dropout, grad_out)
+        op = "dot_attention_backward"
+        terms = self._terms(op, call, graph, out, stats, grad_out)
+        grad_query = self._grad_query(op, call, graph, query, *terms)
+        return grad_query, *self._grad_key(op, call, graph, key, value, dropout, *terms)
 
     def _call(
         self,
@@ -154,12 +155,32 @@ class AttentionKernels(EdgeChoices):
         choice = self.chosen(op, graph, heads * channels, value.dtype, heads)
         return choice["chunk"], choice["threads"]
 
-    def _grad_query(
-        self, op: str, call: Any, graph: Graph, query: Tensor, lse: Tensor, delta: Tensor, grad_out: Tensor
-    ) -> Tensor:
-        node, grad_out, grad_query = torch.stack([lse, delta], -1), grad_out.contiguous(), torch.empty_like(query)
-        where = addresses(graph.rowptr, graph.col, grad_out, node, grad_query)
-        call.grad_query(*where, graph.num_rows, *self._walk(op, graph, grad_out))
+    def _terms(
+        self,
+        op: str,
+        call: Any,
+        graph: Graph,
+        out: Tensor,
+        stats: Tensor,
+        grad_out: Tensor,
+        out_positive: Tensor | None = None,
+        alpha_positive: Tensor | None = None,
+        grad_query: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """What passes over edges read of destinations: grad_out over the row's sum [N, H, C], and [N, H, 2].
+
+        The gradient of GAT's query goes to `grad_query`.
+        """
+        grad_out, out, stats = grad_out.contiguous(), out.contiguous(), stats.contiguous()
+        grad, node = torch.empty_like(out), torch.empty_like(stats)
+        tensors = grad_out, out, stats, out_positive, alpha_positive, grad_query, grad, node
+        call.terms(*addresses(graph.rowptr, *tensors), graph.num_rows, *self._walk(op, graph, grad))
+        return grad, node
+
+    def _grad_query(self, op: str, call: Any, graph: Graph, query: Tensor, grad: Tensor, node: Tensor) -> Tensor:
+        grad_query = torch.empty_like(query)
+        where = addresses(graph.rowptr, graph.col, grad, node, grad_query)
+        call.grad_query(*where, graph.num_rows, *self._walk(op, graph, grad))
         return grad_query
 
     def _grad_key(
@@ -169,20 +190,18 @@ class AttentionKernels(EdgeChoices):
         graph: Graph,
         key: Tensor,
         value: Tensor,
-        lse: Tensor,
-        delta: Tensor,
         dropout: Dropout | None,
-        grad_out: Tensor,
+        grad: Tensor,
+        node: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        node, grad_out = torch.stack([lse, delta], -1), grad_out.contiguous()
         grad_key, grad_value = torch.empty_like(key), torch.empty_like(value)
         transpose, perm = graph.transpose, None if dropout is None else graph.perm
-        tensors = transpose.rowptr, transpose.col, perm, grad_out, node, grad_key, grad_value
-        call.grad_key(*addresses(*tensors), graph.num_cols, *self._walk(op, transpose, grad_out))
+        tensors = transpose.rowptr, transpose.col, perm, grad, node, grad_key, grad_value
+        call.grad_key(*addresses(*tensors), graph.num_cols, *self._walk(op, transpose, grad))
         return grad_key, grad_value
 
 
 def _outputs(graph: Graph, value: Tensor) -> tuple[Tensor, Tensor]:
-    """out [N, H, C] and lse [N, H], to be written."""
+    """out [N, H, C] and stats [N, H, 2], to be written."""
     out = torch.empty(graph.num_rows, *value.shape[1:], dtype=value.dtype)
-    return out, torch.empty(graph.num_rows, value.size(1), dtype=value.dtype)
+    return out, torch.empty(graph.num_rows, value.size(1), 2, dtype=value.dtype)
