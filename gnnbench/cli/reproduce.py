@@ -13,7 +13,7 @@ from gnnbench.cli.options import DataRoot, Json, Limit, Markdown, Out, Quiet, fi
 
 
 def reproduce(
-    paper: Annotated[str, typer.Argument(metavar="PAPER", help="isplib or io-aware.")],
+    paper: Annotated[str, typer.Argument(metavar="PAPER", help="Such as isplib or io-aware.")],
     scale: Annotated[
         str,
         typer.Option(
@@ -34,7 +34,7 @@ def reproduce(
     csv: Annotated[Path | None, typer.Option("--csv", help="Write every measurement as CSV too.")] = None,
     markdown: Markdown = None,
 ) -> None:
-    """Measure what a paper claims, its own way and fairly."""
+    """Measure a paper's claims under its protocol and a corrected one."""
     from gnnbench import datasets
     from gnnbench import reproduce as reproducing
     from gnnbench.report import live, plots, tables

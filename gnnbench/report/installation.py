@@ -1,4 +1,4 @@
-"""What `gnnbench doctor` found, as a table."""
+"""The findings of `gnnbench doctor` as a table."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 from gnnbench import units
 from gnnbench.report.run import threads
 from gnnbench.report.tables import Cell, Table
+
+OWN = {"isplib": "our own implementation of that paper's ideas, not the iSpLib package"}  # named after others
 
 
 def table(found: dict[str, Any]) -> Table:
@@ -35,7 +37,8 @@ def _facts(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     unused = f"; {units.counted(others, 'file')} of other machines, versions or numbers of threads" * (others > 0)
     yield "tuned graphs", (", ".join(graphs) or "none") + unused
     for name, backend in found["backends"].items():
-        yield f"backend {name}", "available" if backend["available"] else "\n".join(backend["reasons"])
+        state = "available" if backend["available"] else "\n".join(backend["reasons"])
+        yield f"backend {name}", f"{state}; {OWN[name]}" if name in OWN else state
     state = "" if data["root_exists"] else ", which does not exist"
     yield "data root", f"{data['root']}{state}; on disk: {', '.join(data['on_disk']) or 'nothing'}"
     yield "cache", f"{data['cache']}, {units.size(data['cache_bytes'])}"

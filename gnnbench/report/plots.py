@@ -69,6 +69,7 @@ def save(panels: Sequence[Panel | Bars], title: str, *paths: Path) -> None:
         ConfigError: the suffix of a path is unknown.
         GnnbenchError: it cannot be written.
     """
+    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     for path in paths:
@@ -82,8 +83,9 @@ def save(panels: Sequence[Panel | Bars], title: str, *paths: Path) -> None:
         for panel, part in zip(row, parts, strict=True):
             _draw(panel, part)
     for path in paths:
-        picture = io.BytesIO()
-        figure.savefig(picture, format=path.suffix.lower()[1:], dpi=150)
+        picture, kind = io.BytesIO(), path.suffix.lower()[1:]
+        with rc_context({"svg.hashsalt": "gnnbench"}):  # the same figures give the same file
+            figure.savefig(picture, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
         files.save_bytes(picture.getvalue(), path)
 
 

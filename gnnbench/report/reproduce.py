@@ -1,8 +1,8 @@
-"""A reproduction as tables and pictures: every claim beside what was measured, then all measurements."""
+"""A reproduction as tables and pictures: every claim beside our measurement of it, then all measurements."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -16,13 +16,21 @@ if TYPE_CHECKING:
     from gnnbench.reproduce import Claim, Reproduction
     from gnnbench.reproduce._records import Estimate, Finding, Measurement
 
-OURS = "isplib"
+OURS = "isplib"  # the backend that tables and pictures call "ours"
 NOTHING = Cell("–")
+MEANINGS = {  # of verdicts
+    ("exceeded", "reproduced", "not reached"): (
+        "Exceeded: even the low end, or the median itself, is above the published value; reproduced: the high "
+        "end, or the median, reaches 90% of it"
+    ),
+    ("not comparable",): "Not comparable: published on a GPU and measured on a CPU; the ratio is no verdict",
+    ("equal", "different"): "Equal, different: the width that gains most, beside the published one",
+}
 KINDS = {"training": "Epochs", "ops": "Single ops", "tuning": "Gain by tuning over widths"}
 
 
 def tables(found: Reproduction, saved: Path | None = None) -> list[Table]:
-    """The claims, and what was measured in cells of each kind; `saved` is the folder that it is kept in."""
+    """The measurements of each kind of cell, then the claims; `saved` is the folder of the JSON."""
     kind = {cell.key: cell.definition["kind"] for cell in found.cells}
     of_kind = {name: [one for one in found.measurements if kind[one.cell] == name] for name in KINDS}
     measured = [_measured(KINDS[name], of_kind[name]) for name in KINDS if of_kind[name]]
@@ -35,20 +43,18 @@ def title(found: Reproduction) -> str:
 
 
 def claims(found: Reproduction, saved: Path | None = None) -> Table:
-    """One line per claim, with protocols, machines and reasons below."""
-    rows = [
-        [
-            Cell(one.claim.name, f"{one.claim.over}, vs {one.claim.baseline}"),
-            Cell(value(one.claim, one.claim.value), one.claim.kind),
-            _estimate(one.claim, one.published),
-            _estimate(one.claim, one.corrected),
-            Cell(one.verdict, f"{units.ratio(one.corrected.ratio)} published" if one.corrected else ""),
-        ]
-        for one in found.findings
-    ]
-    heading = ("claim", "published", "paper's\nprotocol", "corrected\nprotocol", "verdict")
+    """One line per measured quantity with all that was published of it; protocols, machines and reasons below."""
+    rows = [_claimed(same) for same in _shared(found.findings)]
+    heading = (
+        "claim",
+        "published",
+        "ours, paper's\nprotocol",
+        "ours, corrected\nprotocol",
+        "ours over\npublished",
+        "verdict",
+    )
     where = [f"Results: {saved / 'reproduction.json'}"] if saved else []
-    return Table(heading, rows, title=title(found), notes=[*_notes(found), *where], prose=(0, 4))
+    return Table(heading, rows, title=title(found), notes=[*_notes(found), *where], prose=(0, 5))
 
 
 def value(claim: Claim, number: float) -> str:
@@ -71,6 +77,31 @@ def pictures(found: Reproduction) -> dict[str, list[Panel | Bars]]:
     return {name: panels for name, panels in drawn.items() if panels}
 
 
+def _shared(findings: Sequence[Finding]) -> list[list[Finding]]:
+    """Findings in groups whose claims are compared with the same measurement."""
+    groups: dict[Any, list[Finding]] = {}
+    for one in findings:
+        groups.setdefault(one.claim.measured, []).append(one)
+    return list(groups.values())
+
+
+def _claimed(same: Sequence[Finding]) -> list[Cell]:
+    first = same[0]
+    ratios = [one.corrected.ratio if one.corrected else None for one in same]
+    return [
+        Cell(first.claim.name, f"{first.claim.over}, vs {first.claim.baseline}"),
+        _lines(f"{value(one.claim, one.claim.value)} {one.claim.kind}" for one in same),
+        _estimate(first.claim, first.published),
+        _estimate(first.claim, first.corrected),
+        NOTHING if None in ratios else _lines(units.ratio(ratio) for ratio in ratios if ratio is not None),
+        _lines(one.verdict for one in same),
+    ]
+
+
+def _lines(texts: Iterable[str]) -> Cell:
+    return Cell("\n".join(texts))
+
+
 def _estimate(claim: Claim, found: Estimate | None) -> Cell:
     if found is None:
         return NOTHING
@@ -86,9 +117,10 @@ def _notes(found: Reproduction) -> Iterator[str]:
     yield f"Corrected protocol: {paper.corrected}"
     yield (
         "Ranges: 95% bootstrap interval of the case with the largest ratio; for medians, the lowest and highest "
-        "of all cases. Exceeded: even the low end, or the median itself, is above the published value; "
-        "reproduced: the high end, or the median, reaches 90% of it"
+        "of all cases"
     )
+    verdicts = {one.verdict for one in found.findings}
+    yield from (meaning for names, meaning in MEANINGS.items() if verdicts & {*names})
     yield from paper.notes
     unmeasured = [one for one in found.findings if one.reason]
     yield from dict.fromkeys(f"{one.claim.name}: not run because {one.reason}" for one in unmeasured)
@@ -98,14 +130,15 @@ def _notes(found: Reproduction) -> Iterator[str]:
     made_up = dict.fromkeys(one.graph for one in found.measurements if "synthetic" in one.graph)
     if made_up:
         yield f"Synthetic stand-ins, not the paper's data: {'; '.join(made_up)}"
-    yield f"Published on: {paper.machine}"
+    hardware = dict.fromkeys(one.claim.hardware for one in found.findings if one.claim.hardware)
+    yield f"Published on: {', '.join([*hardware, paper.machine])}"
     yield from machine(found.environment)
     sources = dict.fromkeys(f"{one.claim.kind}: {one.claim.source}" for one in found.findings)
     yield f"Sources: {'; '.join(sources)}"
 
 
 def _measured(heading: str, found: Sequence[Measurement]) -> Table:
-    """One line per case; every implementation with its time, and how much faster ours is below it."""
+    """One line per case; every implementation with its time, and below it the speedup of ours over it."""
     cases: dict[Any, dict[str, Measurement]] = {}
     for one in found:
         cases.setdefault(one.case, {})[one.implementation] = one
@@ -126,19 +159,23 @@ def _measured(heading: str, found: Sequence[Measurement]) -> Table:
         )
     columns = [
         "case",
-        OURS,
-        *(f"{name},\n{OURS} vs it" for name in others),
+        "ours",
+        *(f"{_named(name)},\nours vs it" for name in others),
         "memory\nabove rest",
         "prepare,\npaid in",
     ]
     kept = [place for place in range(len(columns)) if any(row[place] != NOTHING for row in rows)]
-    notes = dict.fromkeys(f"{one.implementation}: {one.reason}" for one in found if one.reason)
+    notes = dict.fromkeys(f"{_named(one.implementation)}: {one.reason}" for one in found if one.reason)
     return Table(
         [columns[place] for place in kept],
         [[row[place] for place in kept] for row in rows],
         title=heading,
         notes=list(notes),
     )
+
+
+def _named(implementation: str) -> str:
+    return implementation.replace(OURS, "ours")
 
 
 def _case(one: Measurement) -> str:
@@ -162,7 +199,7 @@ def _peer(one: Measurement | None, speedup: Any) -> Cell:
 
 
 def _more_memory(case: dict[str, Measurement]) -> Cell:
-    """What ours takes, and how much more the first other takes."""
+    """The memory of ours, and of the first other implementation that was measured."""
     ours = case.get(OURS)
     if ours is None or ours.memory_bytes is None:
         return NOTHING
@@ -181,22 +218,26 @@ def _preparation(one: Measurement) -> Cell:
 def _beside_claims(found: Reproduction, quantity: str) -> list[Panel | Bars]:
     from gnnbench.report.plots import Bars, Series
 
-    shown = [one for one in found.findings if one.claim.quantity == quantity and one.corrected]
+    shown = [same for same in _shared(found.findings) if same[0].claim.quantity == quantity and same[0].corrected]
     if not shown:
         return []
-    published, corrected = ([getattr(one, name) for one in shown] for name in ("published", "corrected"))
+    values = [[one.claim.value for one in same] for same in shown]
+    published, corrected = ([getattr(same[0], name) for same in shown] for name in ("published", "corrected"))
+    apart = any(one.verdict == "not comparable" for same in shown for one in same)
     return [
         Bars(
-            f"{quantity}: beside what was published",
+            f"{quantity}: published and ours" + " (GPU and CPU: not comparable)" * apart,
             "times faster" if quantity == "time" else "times less memory",
-            [_wrapped(one) for one in shown],
+            [_wrapped(same) for same in shown],
             [
-                Series("published", [one.claim.value for one in shown], [None] * len(shown)),
                 Series(
-                    "measured, paper's protocol", [one and one.value for one in published], [None] * len(shown)
+                    "published; whisker: the same claim elsewhere",
+                    [each[0] for each in values],
+                    [(min(each), max(each)) if len(each) > 1 else None for each in values],
                 ),
+                Series("ours, paper's protocol", [one and one.value for one in published], [None] * len(shown)),
                 Series(
-                    "measured, corrected protocol, with range",
+                    "ours, corrected protocol, with range",
                     [one.value for one in corrected],
                     [(one.low, one.high) for one in corrected],
                 ),
@@ -205,10 +246,11 @@ def _beside_claims(found: Reproduction, quantity: str) -> list[Panel | Bars]:
     ]
 
 
-def _wrapped(one: Finding) -> str:
-    claim = one.claim
+def _wrapped(same: Sequence[Finding]) -> str:
+    claim = same[0].claim
     phase = "" if claim.phase == "epoch" else f"\n{claim.phase}"
-    return f"{claim.op}{phase}\n{claim.over} vs {claim.baseline}\n({claim.kind})"
+    kinds = ",\n".join(dict.fromkeys(one.claim.kind for one in same))
+    return f"{claim.op}{phase}\n{claim.over} vs {claim.baseline}\n({kinds})"
 
 
 def _memory(found: Reproduction) -> list[Panel | Bars]:
@@ -231,7 +273,11 @@ def _memory(found: Reproduction) -> list[Panel | Bars]:
     if len(names) < 2:
         return []
     mib = [
-        Series(name, [(sizes.get(name) or 0) / 2**20 or None for sizes in largest.values()], [None] * len(largest))
+        Series(
+            _named(name),
+            [(sizes.get(name) or 0) / 2**20 or None for sizes in largest.values()],
+            [None] * len(largest),
+        )
         for name in names
     ]
     labels = ["\n".join(key).removesuffix("\nepoch") for key in largest]
@@ -254,4 +300,4 @@ def _widths(found: Reproduction) -> Iterator[Panel]:
             points = [(float(width), median(ratios)) for width, ratios in widths.items()]
             best = max(points, key=lambda point: point[1])[0] if baseline == "fallback" else None
             lines.append(Line(op, points, best))
-        yield Panel(f"{OURS} vs {baseline}", "width", "times faster", lines)
+        yield Panel(f"ours vs {_named(baseline)}", "width", "times faster", lines)

@@ -18,7 +18,7 @@ PIPED_WIDTH = 100
 
 
 class Cell(NamedTuple):
-    """A value, and a second line that qualifies it, such as its interval."""
+    """A value, of several lines perhaps, and a last line that qualifies it, such as its interval."""
 
     text: str
     below: str = ""
@@ -126,7 +126,7 @@ def _fitting(table: Table, to: Console) -> Iterator[list[int]]:
 
 
 def _markdown_row(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", "<br>") for cell in cells) + " |"
 
 
 def _flat(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

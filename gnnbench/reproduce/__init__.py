@@ -1,8 +1,8 @@
-"""Papers reproduced: their claims as data, measured under their own protocol and under a fair one.
+"""Papers reproduced: their claims as data, measured under their own protocol and under a corrected one.
 
 A paper is a module of this package with
     `PAPER`: what all tables say about it;
-    `CLAIMS`: every published number, and which measurements stand against it;
+    `CLAIMS`: every published number, what it was published on, and which measurements are compared with it;
     `cells(scale)`: the grid, one `Training`, `Ops` or `Tuning` per cell.
 
     _records     claims, measurements, verdicts
@@ -45,11 +45,11 @@ Execute = Callable[[Work, Callable[[str], None]], Outcome]
 
 @dataclass(frozen=True)
 class Progress:
-    """A cell does something.
+    """An event of a cell.
 
     Attributes:
         cell: its key.
-        what: what it is about to do; empty before it starts.
+        what: the step that it is about to take; empty before it starts.
         done, total: cells finished and all that are planned.
         reproduction: everything known so far.
     """
@@ -76,7 +76,7 @@ def reproduce(
     on_event: Callable[[Progress], None] = lambda _: None,
     execute: Execute | None = None,
 ) -> Reproduction:
-    """Measure every cell of a paper's grid, and hold the paper's claims against them.
+    """Measure every cell of a paper's grid, and compare the paper's claims with the measurements.
 
     Every cell runs in a fresh process and is kept under `out`: one that has ended, well or badly, is never run
     again, and an interrupted comparison goes on where it stopped. Ctrl-C ends the running process and returns
@@ -85,7 +85,7 @@ def reproduce(
     Args:
         out: folder for `reproduction.json` and `cells/`.
         force: forget what an earlier call left in `out`.
-        on_event: told of everything before it starts.
+        on_event: called before each step.
         execute: runs a cell; in a fresh process if None.
 
     Raises:
@@ -117,16 +117,24 @@ def reproduce(
                 on_event(Progress(key, what, done, len(works), record))
 
             if cell.outcome is None:
-                _update(record, module.CLAIMS, works)
+                _update(record, works)
                 files.save_json(record, path)
                 tell("")
                 cell.outcome = (execute or _process.execute)(work, tell)
         record.status = "ok"
     except KeyboardInterrupt:
         record.status = "interrupted"
-    _update(record, module.CLAIMS, works)
+    _update(record, works)
     files.save_json(record, path)
     return record
+
+
+def judge(record: Reproduction) -> None:
+    """Compare the paper's claims, as its module states them now, with the measurements of `record`."""
+    module = registry.find("reproduce", record.paper.name.replace("-", "_"))
+    pending = any(cell.outcome is None for cell in record.cells)
+    record.paper = module.PAPER
+    record.findings = [finding(claim, record.measurements, pending) for claim in module.CLAIMS]
 
 
 def _open(path: Path, record: Reproduction, force: bool) -> None:
@@ -145,15 +153,14 @@ def _open(path: Path, record: Reproduction, force: bool) -> None:
             )
 
 
-def _update(record: Reproduction, claims: Sequence[Claim], works: Sequence[Work]) -> None:
-    """Work out measurements and findings from what lies on disk."""
+def _update(record: Reproduction, works: Sequence[Work]) -> None:
+    """Work out measurements and findings from the files of the cells."""
     record.measurements = [
         measurement
         for work, cell in zip(works, record.cells, strict=True)
         for measurement in _measured(work, cell)
     ]
-    pending = any(cell.outcome is None for cell in record.cells)
-    record.findings = [finding(claim, record.measurements, pending) for claim in claims]
+    judge(record)
 
 
 def _measured(work: Work, cell: CellRecord) -> list[Measurement]:

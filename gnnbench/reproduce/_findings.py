@@ -1,4 +1,4 @@
-"""Claims held against measurements, under both protocols."""
+"""Claims compared with measurements, under both protocols."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NEAR = 0.9  # of the published value still counts as reproduced
 
 
 def finding(claim: Claim, measured: Sequence[Measurement], pending: bool) -> Finding:
-    """What `measured` says about a claim; `pending` where cells have still to run."""
+    """The verdict of `measured` on a claim; `pending` if cells have not run yet."""
     if claim.not_run:
         return Finding(claim=claim, reason=claim.not_run)
     devices = {one.device for one in measured}
@@ -20,15 +20,22 @@ def finding(claim: Claim, measured: Sequence[Measurement], pending: bool) -> Fin
     if claim.quantity == "best width":
         corrected, published = _best_width(claim, measured), None
     else:
-        corrected = _combined(claim, _corrected(claim, measured))
-        published = _combined(claim, _published(claim, measured))
+        comparable = is_comparable(claim, measured)
+        corrected = _combined(claim, _corrected(claim, measured), comparable)
+        published = _combined(claim, _published(claim, measured), comparable)
     if corrected is None:
         return Finding(claim=claim, published=published, reason=_reason(claim, measured, pending))
     return Finding(claim=claim, published=published, corrected=corrected, verdict=corrected.verdict)
 
 
+def is_comparable(claim: Claim, measured: Sequence[Measurement]) -> bool:
+    """Whether ours ran on the kind of hardware that the claim was published on."""
+    ran = [one for one in measured if (one.implementation, one.status) == (claim.ours, "ok")]
+    return bool(claim.hardware) and all(one.device.partition(":")[0] == claim.hardware for one in ran)
+
+
 def judge(value: float, low: float, high: float) -> Verdict:
-    """`exceeded` where even the low end is above the published value, `reproduced` where the high end is near it.
+    """`exceeded` if even the low end is above the published value, `reproduced` if the high end is near it.
 
     Args:
         value: as published.
@@ -75,7 +82,7 @@ def _pairs(
                 yield one, baseline
 
 
-def _combined(claim: Claim, found: Iterable[Found]) -> Estimate | None:
+def _combined(claim: Claim, found: Iterable[Found], comparable: bool) -> Estimate | None:
     """The largest with its interval; or the median, with the lowest and highest of all cases."""
     cases = list(found)
     if not cases:
@@ -87,6 +94,8 @@ def _combined(claim: Claim, found: Iterable[Found]) -> Estimate | None:
         verdict = judge(claim.value, value, value)
     else:
         verdict = judge(claim.value, low, high)
+    if not comparable:
+        verdict = "not comparable"
     return Estimate(value=value, low=low, high=high, where=place, ratio=value / claim.value, verdict=verdict)
 
 
@@ -103,8 +112,7 @@ def _best_width(claim: Claim, measured: Sequence[Measurement]) -> Estimate | Non
     return Estimate(
         value=best.width,
         where=f"{best.graph}, {speedup:.2f}x there",
-        ratio=best.width / claim.value,
-        verdict="reproduced" if best.width == claim.value else "not reached",
+        verdict="equal" if best.width == claim.value else "different",
     )
 
 

@@ -11,11 +11,12 @@ from gnnbench.results.schema import Ratio, Record, Status
 SCHEMA_VERSION: Literal[1] = 1
 Scale = Literal["demo", "small", "paper"]
 SCALES: tuple[str, ...] = get_args(Scale)
-Verdict = Literal["reproduced", "exceeded", "not reached", "not run"]
+Hardware = Literal["CPU", "GPU", ""]
+Verdict = Literal["reproduced", "exceeded", "not reached", "equal", "different", "not comparable", "not run"]
 
 
 class Claim(Record):
-    """One published number, and which of our measurements stand against it."""
+    """One published number, and which of our measurements are compared with it."""
 
     name: str
     value: float
@@ -29,8 +30,15 @@ class Claim(Record):
     ours: str = "isplib"
     baseline: str
     published_op: str = Field("", description="whose cell gives our side under the paper's protocol, if another's")
+    hardware: Hardware = Field("", description="what it was published on; empty where a record does not say")
     machine: str = Field("", description="word in the name of the processors that the claim is about; empty: all")
     not_run: str = Field("", description="why it cannot be measured here at all")
+
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """What claims have in common that are compared with the same measurement."""
+        cases = self.op, self.published_op, self.phase, self.quantity, self.over
+        return *cases, self.ours, self.baseline, self.machine, self.not_run
 
 
 class Paper(Record):
@@ -79,7 +87,7 @@ class Estimate(Record):
     low: float | None = Field(None, description="95% bootstrap interval; for a median the lowest of all cases")
     high: float | None = None
     where: str = Field(description="the case, or how many there were")
-    ratio: float = Field(description="over the published value")
+    ratio: float | None = Field(None, description="over the published value; None for a width")
     verdict: Verdict
 
 
@@ -110,7 +118,7 @@ class CellRecord(Record):
 
 
 class Reproduction(Record):
-    """Everything known about one reproduction; the raw samples are in the folders of its cells."""
+    """One reproduction; the raw samples are in the folders of its cells."""
 
     schema_version: Literal[1] = SCHEMA_VERSION
     status: Literal["running", "ok", "interrupted"] = "running"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -33,7 +34,7 @@ from gnnbench.reproduce import Claim, Paper, Training
 
 PAPER = Paper(name="fake", title="Fake", machine="a server", published="mean", corrected="median")
 CLAIMS = [
-    Claim(name=f"{op} epoch", value=value, source="a log", kind="log", op=op, baseline="pyg")
+    Claim(name=f"{op} epoch", value=value, source="a log", kind="log", op=op, baseline="pyg", hardware="CPU")
     for op, value in (("gcn", 7.9), ("sage", 8.5), ("gin", 100), ("tag", 2))
 ]
 
@@ -126,12 +127,63 @@ def test_verdicts(value: float, low: float, high: float, verdict: str) -> None:
 
 def measurement(**values: Any) -> Measurement:
     known = {"cell": "a", "graph": "g", "op": "gat", "phase": "forward", "width": 64, "status": "ok"}
-    return Measurement(**{**known, **values})
+    return Measurement(**{**known, "device": "CPU: Intel", **values})
 
 
 def claim(**values: Any) -> Claim:
     known = {"name": "c", "value": 2.0, "source": "s", "kind": "paper", "op": "gat", "phase": "forward"}
-    return Claim(**{**known, "baseline": "dgl", **values})
+    return Claim(**{**known, "baseline": "dgl", "hardware": "CPU", **values})
+
+
+@pytest.mark.parametrize(
+    ("hardware", "device", "verdict"),
+    [
+        ("CPU", "CPU: AMD EPYC", "exceeded"),
+        ("GPU", "CPU: AMD EPYC", "not comparable"),
+        ("GPU", "GPU: NVIDIA", "exceeded"),
+        ("", "CPU", "not comparable"),
+    ],
+)
+@pytest.mark.parametrize("quantity", ["time", "memory"])
+def test_a_claim_is_judged_on_its_own_kind_of_hardware_only(
+    hardware: str, device: str, verdict: str, quantity: str
+) -> None:
+    speedup = {"dgl": Ratio(ratio=8, low=7, high=9)}
+    measured = [
+        measurement(implementation="dgl", memory_bytes=800, published_memory_bytes=800, published_time_s=8.0),
+        measurement(
+            implementation="isplib",
+            memory_bytes=100,
+            published_memory_bytes=100,
+            published_time_s=1.0,
+            speedup=speedup,
+            device=device,
+        ),
+    ]
+    for over in ("max", "median"):
+        found = _findings.finding(claim(hardware=hardware, quantity=quantity, over=over), measured, pending=False)
+        assert found.published
+        assert found.corrected
+        assert {found.verdict, found.corrected.verdict, found.published.verdict} == {verdict}
+        assert found.corrected.ratio == found.published.ratio == 4.0  # shown whatever the verdict
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "results" / "reproductions").glob("*.json")), ids=lambda path: path.name
+)
+def test_stored_reproductions_load_and_hold_the_verdicts_of_today(path: Path) -> None:
+    """A record of an earlier version, whose claims say nothing of hardware, loads as well."""
+    stored = files.load(Reproduction, path)
+    fresh = stored.model_copy(deep=True)
+    reproduce.judge(fresh)
+    assert fresh == stored
+    raw = stored.model_dump(mode="json")
+    for one in raw["findings"]:
+        del one["claim"]["hardware"]
+    old = Reproduction.model_validate(raw)
+    assert {one.claim.hardware for one in old.findings} == {""}
+    reproduce.judge(old)
+    assert old == stored
 
 
 def test_medians_and_maxima_are_of_cases_that_both_sides_ran() -> None:
@@ -190,8 +242,10 @@ def test_the_best_width_is_that_of_the_largest_gain() -> None:
     ]
     widths = {"unit": "channels", "quantity": "best width", "op": "spmm", "baseline": "fallback"}
     amd = _findings.finding(claim(value=64, machine="AMD", **widths), measured, pending=False)
-    assert amd.verdict == "reproduced"
-    assert _findings.finding(claim(value=32, **widths), measured, pending=False).verdict == "not reached"
+    assert amd.verdict == "equal"
+    assert amd.corrected
+    assert amd.corrected.ratio is None  # of two widths says nothing
+    assert _findings.finding(claim(value=32, **widths), measured, pending=False).verdict == "different"
     intel = _findings.finding(claim(value=32, machine="Intel", **widths), measured, pending=False)
     assert (intel.verdict, intel.reason) == (
         "not run",
@@ -267,14 +321,46 @@ def test_bad_input_is_one_sentence(tmp_path: Path, paper: str, scale: Any, words
         reproduce.reproduce(paper, scale, out=tmp_path, context=context(tmp_path), execute=Cells())
 
 
-def test_tables_and_pictures_say_what_was_found(fake: str, tmp_path: Path) -> None:
+def test_claims_of_the_same_quantity_share_a_row_and_a_bar() -> None:
+    speedup = {"dgl": Ratio(ratio=3, low=2.5, high=3.5)}
+    measured = [
+        measurement(implementation="dgl", published_time_s=4.0),
+        measurement(implementation="isplib", published_time_s=1.0, speedup=speedup),
+    ]
+    claims = [
+        claim(),
+        claim(value=8.0, kind="blog"),
+        claim(over="median"),
+        claim(value=1.5, hardware="GPU", op="x"),
+    ]
+    found = Reproduction(
+        paper={"name": "p", "title": "P", "machine": "m", "published": "a", "corrected": "b"},
+        scale="small",
+        cells=[],
+        findings=[_findings.finding(one, measured, pending=False) for one in claims],
+        measurements=measured,
+    )
+    text = tables.markdown(report.claims(found))
+    assert (
+        "| c<br>max, vs dgl | 2.00x paper<br>8.00x blog | 4.00x | 3.00x<br>2.50–3.50x | 1.50x<br>0.38x "
+        "| exceeded<br>not reached |"
+    ) in text
+    assert sum(line.startswith("| c<br>") for line in text.splitlines()) == 3
+    bars = report.pictures(found)["speedups"][0]
+    assert isinstance(bars, plots.Bars)
+    assert bars.groups[0] == "gat\nforward\nmax vs dgl\n(paper,\nblog)"
+    assert [re.split("[,;]", series.label)[0] for series in bars.series] == ["published", "ours", "ours"]
+    assert (bars.series[0].values, bars.series[0].ends) == ([2.0, 2.0], [(2.0, 8.0), None])
+
+
+def test_tables_and_pictures_say_what_was_measured(fake: str, tmp_path: Path) -> None:
     found = reproduced(fake, tmp_path, Cells(gin=lambda: Outcome(status="failed", reason="crashed")))
     texts = [tables.markdown(table) for table in report.tables(found, tmp_path)]
     text = "\n".join(texts)
-    assert "| gcn epoch<br>max, vs pyg | 7.90x<br>log | 7.29x | 8.00x | exceeded<br>1.01x published |" in text
+    assert "| gcn epoch<br>max, vs pyg | 7.90x log | 7.29x | 8.00x | 1.01x | exceeded |" in text
     assert "| gcn on zoo" in text
     assert "gin epoch: not run because isplib: crashed" in text
-    assert "Published on: a server" in text
+    assert "Published on: CPU, a server" in text
     for name, panels in report.pictures(found).items():
         plots.save(panels, "title", tmp_path / f"{name}.svg")
         assert "<svg" in (tmp_path / f"{name}.svg").read_text()
@@ -289,6 +375,7 @@ def test_every_grid_is_valid(paper: str, scale: Any) -> None:
     keys = [one.key for one in cells]
     assert len({*keys}) == len(keys)
     assert {claim.op for claim in module.CLAIMS if not claim.not_run} <= {one.op for one in cells}
+    assert all(claim.hardware for claim in module.CLAIMS)
     for one in cells:
         assert one.configs()
         assert not isinstance(one, reproduce.Ops) or one.grid.sizes()
