@@ -46,7 +46,7 @@ lint: $(VENV)/installed
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-# The measured table of the README, from results/*.json.
+# The measured tables and pictures of README.md and docs/, from results/.
 readme: $(VENV)/installed
 	$(BIN)/python tests/readme.py
 

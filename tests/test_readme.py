@@ -1,25 +1,30 @@
-"""The README keeps its word: its commands run, its examples work, its table is what was measured."""
+"""README and docs keep their word: commands run, examples work, tables are what was measured."""
 
 from __future__ import annotations
 
 import functools
+import importlib
 import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
+import torch
+from torch_geometric.nn import TAGConv
 
 import gnnbench.backends
-import gnnbench.datasets
-import gnnbench.models
+from gnnbench import Graph, compare, convs, datasets, reproduce
 from gnnbench import bench as benchmark
-from gnnbench import compare, datasets, reproduce
+from gnnbench.config import BackendConfig
 from gnnbench.measure.rounds import Budget
-from gnnbench.reproduce import _process
-from gnnbench.reproduce._records import Outcome
+from gnnbench.ops.kernels import Kernels
+from gnnbench.reproduce import _process, io_aware, isplib
+from gnnbench.reproduce._records import Outcome, Verdict
 from gnnbench.results import files
 from gnnbench.results.files import save_json
 from gnnbench.tune import search
@@ -27,48 +32,86 @@ from tests.support import readme
 from tests.support.commands import ROOT, run
 from tests.support.compare_runner import Runner, compared
 
-TEXT = readme.README.read_text(encoding="utf-8")
-COMMANDS = [
-    shlex.split(line.removeprefix("$ "), comments=True)
-    for block in re.findall(r"```console\n(.*?)```", TEXT, re.DOTALL)
-    for line in block.splitlines()
-]
-EXAMPLES = re.findall(r"```python\n# gnnbench/(\w+)/(\w+\.py)\n(.*?)```", TEXT, re.DOTALL)
+TEXT = {page.relative_to(ROOT).as_posix(): page.read_text(encoding="utf-8") for page in readme.PAGES}
+ALL = "\n".join(TEXT.values())
+COMMANDS = list(  # in their order, each once
+    dict.fromkeys(
+        tuple(shlex.split(line.removeprefix("$ "), comments=True))
+        for block in re.findall(r"```console\n(.*?)```", ALL, re.DOTALL)
+        for line in block.splitlines()
+    )
+)
+BLOCKS = re.findall(r"```(?:python|yaml|toml)\n(.*?)```", ALL, re.DOTALL)
+FILE = re.compile(r"# ([\w/.]+\.(?:py|yaml|toml))\n(.*)", re.DOTALL)  # whose path the first line names
+EXAMPLES = {match[1]: match[2] for block in BLOCKS if (match := FILE.match(block))}
+PROGRAMS = [block for block in BLOCKS if not FILE.match(block)]
+EXTENDED = ("datasets", "models", "backends", "convs", "ops", "reproduce")
 SHORT = ("--epochs", "2", "--set", "train.repeats=1")
+SMALL = "synthetic:cora:0.05"
 
 
 @pytest.fixture
-def extended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The package with the README's example files in it, and a working folder with `configs`."""
-    for package, name, code in EXAMPLES:
-        (tmp_path / package).mkdir(exist_ok=True)
-        (tmp_path / package / name).write_text(code)
-    for package in (gnnbench.datasets, gnnbench.models, gnnbench.backends):
-        extra = str(tmp_path / package.__name__.split(".")[1])
-        monkeypatch.setattr(package, "__path__", [*package.__path__, extra])
-    (tmp_path / "configs").symlink_to(ROOT / "configs")
+def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder with `configs`, which nothing is written next to."""
+    (tmp_path / "configs").mkdir()
+    for config in (ROOT / "configs").iterdir():
+        (tmp_path / "configs" / config.name).symlink_to(config)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GNNBENCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("GNNBENCH_DATA", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def extended(working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The package with the example files of the docs in it, and their package installed."""
+    known = {*sys.modules}
+    for path, code in EXAMPLES.items():
+        (working_folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (working_folder / path).write_text(code)
+    for name in EXTENDED:
+        package = importlib.import_module(f"gnnbench.{name}")
+        monkeypatch.setattr(package, "__path__", [*package.__path__, str(working_folder / "gnnbench" / name)])
+    project = EXAMPLES["pyproject.toml"]
+    info = working_folder / "gnnbench_dense-0.1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: gnnbench-dense\nVersion: 0.1\n")
+    points = project.partition("[project.entry-points.")[2].replace('"', "")
+    (info / "entry_points.txt").write_text(f"[{points}")
+    monkeypatch.syspath_prepend(working_folder)
+    importlib.invalidate_caches()
+    convs.table.cache_clear()
+    yield
+    convs.table.cache_clear()
+    for name in {*sys.modules} - known:
+        if str(getattr(sys.modules[name], "__file__", None)).startswith(str(working_folder)):
+            del sys.modules[name]
 
 
 def test_there_are_commands_and_examples_of_every_kind() -> None:
-    assert {command[1] for command in COMMANDS if command[0] == "gnnbench"} == {
-        "train",
-        "compare",
-        "bench",
-        "tune",
-        "reproduce",
-        "datasets",
-        "doctor",
-    }
-    assert [package for package, _, _ in EXAMPLES] == ["datasets", "models", "backends"]
+    verbs = {command[1] for command in COMMANDS if command[0] == "gnnbench"}
+    assert verbs == {"train", "compare", "bench", "tune", "reproduce", "datasets", "doctor"}
+    in_readme = re.findall(r"^\$ gnnbench (\w+)", TEXT["README.md"], re.MULTILINE)
+    assert verbs <= {*in_readme}
+    assert {path.split("/")[-2] for path in EXAMPLES if "/" in path} == {*EXTENDED, "configs"}
+
+
+def test_the_readme_is_short_and_pages_link_to_what_exists() -> None:
+    assert len(TEXT["README.md"].splitlines()) < 200
+    for page, text in TEXT.items():
+        prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+        for link, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", prose):
+            target = (ROOT / page).parent / link if link else ROOT / page
+            assert target.exists(), f"{page}: {link}"
+            headings = re.findall(r"^#+ (.*)$", target.read_text() if anchor else "", re.MULTILINE)
+            slugs = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+            assert not anchor or anchor in slugs, f"{page}: {link}#{anchor}"
 
 
 def trained(work: _process.Work, tell: Callable[[str], None]) -> Outcome:
     """Stands in for the processes of a reproduction's cells: comparisons, and products on a small graph."""
     if isinstance(work.cell, reproduce.Ops) and work.cell.op == "spmm":
-        small = {"dataset": datasets.parse("synthetic:cora:0.05"), "widths": [4]}
+        small = {"dataset": datasets.parse(SMALL), "widths": [4]}
         work = work.model_copy(update={"cell": work.cell.model_copy(update=small)})
     elif not isinstance(work.cell, reproduce.Training):
         return Outcome(status="failed", reason="left out")
@@ -90,43 +133,55 @@ def test_make_targets_install_and_run(target: str, recipe: str, tmp_path: Path) 
     assert lines.index("pip install") < lines.index(recipe)
 
 
-@pytest.mark.slow
-def test_every_command_runs(extended: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In their order and with few epochs; processes of comparisons are replaced, and so are graphs that may
-    not be at hand, after their names were looked up."""
+@pytest.fixture
+def without_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes of comparisons are replaced, searches are brief and grids have one graph in one order."""
     monkeypatch.setattr(compare, "compare", functools.partial(compare.compare, execute=Runner()))
     monkeypatch.setattr(_process, "execute", trained)
+    monkeypatch.setitem(isplib.GRAPHS, "small", ["cora"])
+    monkeypatch.setitem(io_aware.GRAPHS, "demo", [SMALL])
+    monkeypatch.setitem(io_aware.ORDERS, "demo", ["none"])
     brief = Budget(rounds=2, least_s=0.0)
     for budget in ("SURVEY", "DUEL"):
         monkeypatch.setattr(search, budget, brief)
     monkeypatch.setitem(benchmark.bench.__kwdefaults__, "budget", brief)
+
+
+@pytest.mark.slow
+def test_every_command_runs(extended: None, without_processes: None) -> None:
+    """In their order and with few epochs, on a small graph after their own one was looked up by its name."""
     for command in COMMANDS:
         match command:
-            case ["make", "demo" | "test"] | ["python3", "-m", "venv", ".venv"]:
+            case ["make", "demo" | "test" | "lint" | "readme" | "sanitize"] | ["python3", "-m", "venv", ".venv"]:
                 continue
             case [".venv/bin/pip", "install", "-c", constraints, "-e", ".[test]"]:
                 assert (ROOT / constraints).exists()
+                continue
+            case [".venv/bin/python", "-m", "pytest", path]:
+                assert (ROOT / path).exists()
                 continue
             case ["gnnbench", "train", "--resume", _]:
                 extra: tuple[str, ...] = ()
             case ["gnnbench", "train" | "compare", *options]:
                 spec = options[options.index("--dataset") + 1] if "--dataset" in options else ""
                 assert not spec or datasets.parse(spec)
-                extra = (*SHORT, *(() if spec.startswith("ring") else ("--dataset", "synthetic:cora:0.05")))
-            case ["gnnbench", "suite", "gpu", *_]:
-                extra = ("--scale", "tiny", "--graphs", "batch", "--ops", "edge_softmax")
+from gnnbench.config import BackendConfig
             case ["gnnbench", "bench", *options]:
                 assert datasets.parse(options[options.index("--graph") + 1])
-                extra = ("--graph", "synthetic:cora:0.05", "--widths", "4")
+                extra = ("--graph", SMALL, "--widths", "4")
             case ["gnnbench", "tune", "--clear"]:
                 extra = ()
             case ["gnnbench", "tune", target, *options]:
                 is_run = target.endswith(".yaml")
                 assert Path(target).exists() if is_run else datasets.parse(target)
-                small = "configs/demo.yaml" if is_run else "synthetic:cora:0.05"
-                command, extra = ["gnnbench", "tune", small, *options], ()
+                command = ("gnnbench", "tune", "configs/demo.yaml" if is_run else SMALL, *options)
+                extra = () if "--widths" in options or is_run else ("--widths", "4")
             case ["gnnbench", "reproduce", paper, *_]:
                 assert paper in reproduce.names()
+                extra = ()
+            case ["gnnbench", "datasets", "info", spec]:
+                assert datasets.parse(spec)
+                command = command if ":" in spec else ("gnnbench", "datasets", "info", SMALL)
                 extra = ()
             case ["gnnbench", *_]:
                 extra = ()
@@ -137,54 +192,101 @@ def test_every_command_runs(extended: None, monkeypatch: pytest.MonkeyPatch) -> 
         assert output.stdout
 
 
-def test_a_model_without_ops_of_ours_is_unsupported(extended: None) -> None:
+@pytest.mark.usefixtures("working_folder", "without_processes")
+def test_every_program_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        for program in PROGRAMS:
+            exec(program, {"__name__": "program"})
+    finally:
+        gnnbench.unpatch_pyg()
+    shown = capsys.readouterr().out
+    assert re.search(r"accelerated: GCNConv, \d+ calls", shown)
+    assert "isplib ok" in shown
+
+
+def test_the_example_conv_backend_and_op_are_right(extended: None) -> None:
+    """The conv beside PyG's on its own kernels and on ours, the op beside its formula."""
+    from gnnbench.ops.ppr import ppr
+
+    torch.manual_seed(0)
+    edge_index, x = torch.randint(40, (2, 200)), torch.randn(40, 6, dtype=torch.float64, requires_grad=True)
+    graph = Graph.from_edge_index(edge_index, 40)
+    dense = importlib.import_module("gnnbench_dense").DenseKernels()
+    conv = TAGConv(6, 3, K=2, normalize=False).double()
+    expected = conv(x, edge_index)
+    for kernels in (dense, Kernels()):
+        found = convs.table()["TAGConv"].forward(conv, kernels, frozenset(), x, graph)
+        torch.testing.assert_close(found, expected)
+    assert "normalize=True" in convs.unsupported(TAGConv(6, 3))[0]
+    ones = torch.ones(200, dtype=torch.float64)
+    share = torch.sparse_coo_tensor(edge_index.flip(0), ones, (40, 40)).to_dense()
+    share /= share.sum(1, keepdim=True).clamp(min=1)
+    once = 0.8 * share @ x + 0.2 * x
+    torch.testing.assert_close(ppr(dense, graph, x, steps=2, alpha=0.2), 0.8 * share @ once + 0.2 * x)
+    assert torch.autograd.gradcheck(lambda x: ppr(dense, graph, x, steps=2), (x,))
+
+
+def test_a_model_without_ops_of_ours_is_unsupported(extended: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(convs.table(), "TAGConv")
     output = run("train", *SHORT, "--dataset", "ring:50", "--set", "model.name=tag", "--backend", "isplib")
     assert output.code == 1
     assert "TAGConv" in output.stderr
 
 
 def test_the_json_names_are_those_of_the_schema() -> None:
-    from gnnbench.bench.records import Bench
+    from gnnbench.bench.records import Bench, Suite
     from gnnbench.compare.record import Comparison
     from gnnbench.results.schema import Result
 
-    named = TEXT[TEXT.index("### Names in the JSON") : TEXT.index("## Single ops")]
-    named += TEXT[TEXT.index("`bench --json`") : TEXT.index("## Tuning")]
-    named += TEXT[TEXT.index("`reproduce --json`") : TEXT.index(readme.marks("reproductions")[0])]
-    kinds = (Result, Comparison, Bench, reproduce.Reproduction)
+    named = TEXT["docs/cli.md"].partition("## Names in the JSON")[2]
+    kinds = (Result, Comparison, Bench, Suite, reproduce.Reproduction)
     known = "".join(str(kind.model_json_schema()) for kind in kinds)
     for name in re.findall(r"`([a-z][\w.|]+)`", named.replace(".BASELINE.", ".pyg.").replace(".PEER.", ".")):
         for part in re.split(r"[.|]", name):
             assert f"'{part}'" in known, name
 
 
+def test_verdicts_are_those_of_the_schema() -> None:
+    explained = re.findall(r"^\| (`.*?`) \|", TEXT["docs/reproductions.md"], re.MULTILINE)
+    assert {name for names in explained for name in re.findall("`(.*?)`", names)} == {*get_args(Verdict)}
+
+
 def test_the_exit_codes_are_those_of_the_help() -> None:
     words = " ".join(run("--help").stdout.split())
-    for code in re.findall(r"^\| (\d+) \|", TEXT, re.MULTILINE):
+    codes = re.findall(r"^\| (\d+) \|", TEXT["docs/cli.md"].partition("## Exit codes")[2], re.MULTILINE)
+    assert len(codes) == 5
+    for code in codes:
         assert f" {code} " in words
 
 
-def test_every_backend_has_its_row() -> None:
-    for name in gnnbench.backends.names():
-        assert f"| `{name}` |" in TEXT
+def test_every_backend_and_option_has_its_row() -> None:
+    for name in [*gnnbench.backends.names(), *(BackendConfig.model_fields.keys() - {"name"})]:
+        assert f"| `{name}` |" in TEXT["docs/cli.md"]
 
 
 def test_files_that_are_named_exist() -> None:
-    for name in re.findall(r"`([\w./]+\.(?:txt|yaml|py)|[\w/]+/)`", TEXT):
-        assert (ROOT / name).exists() or (ROOT / "gnnbench" / name).exists(), name
+    for name in re.findall(r"`([\w./]+\.(?:txt|yaml|py|md)|[\w/]+/)`", ALL):
+        exists = any((ROOT / place / name).exists() for place in (".", "gnnbench", "results"))
+        assert exists or name in ("edges.txt", "runs/"), name
 
 
-def test_the_tables_are_what_was_measured() -> None:
-    assert readme.written(TEXT, readme.RESULTS) == TEXT
+@pytest.mark.parametrize("page", TEXT)
+def test_the_tables_are_what_was_measured(page: str) -> None:
+    assert readme.written(TEXT[page], readme.RESULTS) == TEXT[page]
+
+
+def test_every_table_is_shown() -> None:
+    for name in readme.TABLES:
+        assert ALL.count(readme.marks(name)[0]) == 1, name
 
 
 def test_a_table_is_made_of_the_results(tmp_path: Path) -> None:
     (tmp_path / "dropin").mkdir()
     save_json(compared(tmp_path / "gat", Runner()), tmp_path / "dropin" / "gat.json")
     begin, end = readme.marks("dropin")
-    text = readme.written(TEXT, tmp_path)
+    numbers = TEXT["docs/numbers.md"]
+    text = readme.written(numbers, tmp_path)
     table = text[text.index(begin) : text.index(end)]
     assert "| gat (2 layers, 8 hidden) on zoo | 800 ms | 400 ms | 100 ms | 8.00x<br>8.00–8.00x | 4.00x" in table
     assert "Size: 3 rounds of 4 epochs" in table
-    assert text.split(begin)[0].count("|") < TEXT.split(begin)[0].count("|")  # the others are empty now
-    assert text.endswith(TEXT.split(end)[1][-100:])
+    assert text.split(begin)[0].count("|") < numbers.split(begin)[0].count("|")  # the others are empty now

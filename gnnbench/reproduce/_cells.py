@@ -75,6 +75,7 @@ class Training(Record):
         found = files.load(Comparison, out / "comparison.json")
         rounds = {row.backend: compare.stored(out, row.backend) for row in found.rows if row.status == "ok"}
         green = {name: one.ok is True for name, one in found.parity.backends.items()}
+        width = self.configs()[0].model.hidden
         measurements = []
         for row in found.rows:
             one = Measurement(
@@ -83,7 +84,7 @@ class Training(Record):
                 order=self.dataset.get("reorder", "none"),
                 op=self.op,
                 phase="epoch",
-                width=self.model["hidden"],
+                width=width,
                 implementation=row.backend,
                 device=device(found.environment),
                 status=row.status,

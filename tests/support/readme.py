@@ -1,24 +1,87 @@
-"""The README's tables, written from what was measured under `results/`: `make readme`."""
+"""The tables of README and docs, written from what was measured under `results/`: `make readme`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import io
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
-from gnnbench import units
+from rich.console import Console
+
+from gnnbench import reproduce, units
 from gnnbench.bench.records import Bench
 from gnnbench.compare.record import Comparison, Row
-from gnnbench.report import bench, run, tables
+from gnnbench.report import bench, comparison, plots, run, tables
 from gnnbench.report import reproduce as reproduction
 from gnnbench.report.tables import Cell, Table
 from gnnbench.reproduce import Reproduction
-from gnnbench.results import files, schema
+from gnnbench.reproduce._records import SCALES
+from gnnbench.results import files
 from gnnbench.results.schema import Ratio
 
 ROOT = Path(__file__).parents[2]
-README = ROOT / "README.md"
 RESULTS = ROOT / "results"
+PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
 NOTHING = Cell("–")
+HEADLINES = (  # the last gains little
+    "tolokers_1_gcn.json",
+    "ogbn-arxiv_1_gcn.json",
+    "synthetic_reddit_0.05_5_sage_max.json",
+    "synthetic_reddit_0.05_6_gat.json",
+    "dropin/amazon-computers_4_gat.json",
+    "dropin/cora_1_gcn.json",
+)
+SHOWN = "tolokers_1_gcn.json"  # as the command line prints it
+
+
+def headlines(folder: Path) -> str:
+    """One row per comparison of `HEADLINES`, all on one machine, each with its JSON."""
+    paths = [folder / name for name in HEADLINES if (folder / name).exists()]
+    compared = {path: files.load(Comparison, path) for path in paths}
+    machines = {note for one in compared.values() for note in run.machine(one.environment)}
+    assert len(machines) <= 1, "runs of two machines are not to be read side by side"
+    heading = [
+        "training",
+        "backend",
+        "PyG epoch",
+        "its epoch",
+        "vs PyG",
+        "vs fastest PyG",
+        "peak memory",
+        "JSON",
+    ]
+    rows = [_headline(one, path.relative_to(folder.parent).as_posix()) for path, one in compared.items()]
+    return tables.markdown(Table(heading, rows, notes=sorted(machines), prose=(0, 1, 7)))
+
+
+def _headline(one: Comparison, link: str) -> list[Cell]:
+    assert one.parity.ok, "only a green comparison is shown"
+    pyg, ours = one.rows[0], one.rows[-1]
+    fastest = ours.speedup["fastest_pyg"]
+    size = f"{units.counted(one.rounds, 'round')} of {units.counted(one.epochs, 'epoch')}"
+    return [
+        Cell(run.title(one.config, one.dataset)),
+        Cell(ours.backend),
+        _epoch(pyg),
+        _epoch(ours),
+        _gain(ours.speedup["pyg"]),
+        _gain(fastest if fastest and fastest.baseline != pyg.backend else None),  # where another one ran
+        Cell(f"{units.ratio(ours.memory_ratio)} PyG's") if ours.memory_ratio else NOTHING,
+        Cell(f"[{size}]({link})"),
+    ]
+
+
+def output(folder: Path) -> str:
+    """What `gnnbench compare` printed."""
+    path = folder / SHOWN
+    if not path.exists():
+        return ""
+    stream = io.StringIO()
+    to = Console(file=stream, width=tables.PIPED_WIDTH, highlight=False, markup=False, emoji=False)
+    tables.show(comparison.table(files.load(Comparison, path)), to)
+    lines = "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
+    return f"```text\n{lines}\n```\n"
 
 
 def measured(paths: list[Path]) -> str:
@@ -88,27 +151,59 @@ def _gains(one: Bench, widths: list[int]) -> Iterator[list[Cell]]:
                 yield [Cell(op), Cell(name), Cell(peer), *(_gain(gains.get(width)) for width in widths)]
 
 
-def reproduced(paths: list[Path]) -> str:
-    """The claims of every reproduction, with protocols and conditions."""
-    found = [files.load(Reproduction, path) for path in paths]
-    return "\n".join(tables.markdown(reproduction.claims(one)) for one in found)
+def reproduced(folder: Path, paper: str) -> str:
+    """The claims of a paper at the largest scale that was measured, with protocols and conditions."""
+    found = _largest(folder, paper)
+    return tables.markdown(reproduction.claims(found[1])) if found else ""
 
 
-def written(text: str, results: Path) -> str:
-    """The text of a README with its tables as `results` has them now."""
-    tables_of = {".": measured, "ops": contested, "dropin": measured, "reproductions": reproduced}
-    for folder, table in tables_of.items():
-        begin, end = marks(folder)
-        before, rest = text.split(begin)
-        text = before + begin + table(sorted(schema.glob(f"{folder}/*.json"))) + end + rest.split(end)[1]
+def _largest(folder: Path, paper: str) -> tuple[Path, Reproduction] | None:
+    paths = sorted(folder.glob(f"reproductions/{paper}_*.json"))
+    kept = {path: files.load(Reproduction, path) for path in paths}
+    for one in kept.values():
+        reproduce.judge(one)
+    return max(kept.items(), key=lambda item: SCALES.index(item[1].scale), default=None)
+
+
+def draw(folder: Path) -> None:
+    """The pictures of every paper at the largest scale that was measured."""
+    for paper in reproduce.names():
+        if found := _largest(folder, paper):
+            path, record = found
+            for name, panels in reproduction.pictures(record).items():
+                plots.save(panels, reproduction.title(record), path.with_name(f"{path.stem}_{name}.svg"))
+
+
+def _every(table: Callable[[list[Path]], str], pattern: str, folder: Path) -> str:
+    return table(sorted(folder.glob(pattern)))
+
+
+TABLES: dict[str, Callable[[Path], str]] = {
+    "headlines": headlines,
+    "output": output,
+    "epochs": partial(_every, measured, "*.json"),
+    "dropin": partial(_every, measured, "dropin/*.json"),
+    "ops": partial(_every, contested, "ops/*.json"),
+    **{f"reproduce {paper}": partial(reproduced, paper=paper) for paper in reproduce.names()},
+}
+
+
+def written(text: str, folder: Path) -> str:
+    """The text of a page with its tables as the results in `folder` have them now."""
+    for name, table in TABLES.items():
+        begin, end = marks(name)
+        if begin in text:
+            before, rest = text.split(begin)
+            text = before + begin + table(folder) + end + rest.split(end)[1]
     return text
 
 
-def marks(folder: str) -> tuple[str, str]:
-    """What stands before and after the table of a folder of `results/`."""
-    path = Path("results", folder, "*.json").as_posix()
-    return f"<!-- begin; `make readme` writes this from {path} -->\n", f"<!-- end of {path} -->"
+def marks(name: str) -> tuple[str, str]:
+    """The lines before and after a table."""
+    return f"<!-- begin {name}; `make readme` writes this from results/ -->\n", f"<!-- end {name} -->"
 
 
 if __name__ == "__main__":
-    README.write_text(written(README.read_text(encoding="utf-8"), RESULTS), encoding="utf-8")
+    draw(RESULTS)
+    for page in PAGES:
+        page.write_text(written(page.read_text(encoding="utf-8"), RESULTS), encoding="utf-8")
