@@ -110,7 +110,7 @@ class MeasureConfig(Section):
 
     warmup: Count = Field(2, description="first epochs left out of the figures; one epoch always counts")
     memory_limit: str = Field("90%", description="a size such as 16GiB, or a share of the machine's memory")
-    threads: Count = Field(0, description="threads for all kernels; 0: as many as PyTorch chooses")
+    threads: Count = Field(0, description="threads for all kernels; 0 uses PyTorch's default")
 
     @field_validator("memory_limit")
     @classmethod
@@ -120,14 +120,14 @@ class MeasureConfig(Section):
 
 
 class BackendConfig(Section):
-    """Who executes the convs, and which exact rewrites it may use."""
+    """The backend that executes the convs, and the exact rewrites it may use."""
 
     name: str = "pyg"
     transform_first: bool = Field(True, description="multiply by the weights first where that is narrower")
-    tuned: bool = Field(True, description="take what `gnnbench tune` found for the graph")
+    tuned: bool = Field(True, description="use the choices that `gnnbench tune` kept for the graph")
     fold_norm: bool = Field(True, description="GCN normalisation as two row scalings instead of edge weights")
     precision: Literal["fp32", "bf16"] = Field(
-        "fp32", description="of gathered features; they add up in fp32, and parity is judged less strictly"
+        "fp32", description="of gathered features; they accumulate in fp32, and parity is judged less strictly"
     )
     keep_aggregation: bool = Field(False, description="aggregate features that never change once, not every epoch")
 

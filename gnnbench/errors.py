@@ -45,7 +45,7 @@ class UnsupportedOp(GnnbenchError):
 
 
 class ParityError(GnnbenchError):
-    """A backend computed something else than the baseline, so no speedup may be printed."""
+    """A backend's result differs from the baseline's, so that no speedup may be printed."""
 
     exit_code = 3
 

@@ -165,7 +165,10 @@ def test_every_command_runs(extended: None, without_processes: None) -> None:
             case ["gnnbench", "train" | "compare", *options]:
                 spec = options[options.index("--dataset") + 1] if "--dataset" in options else ""
                 assert not spec or datasets.parse(spec)
-from gnnbench.config import BackendConfig
+                ring = spec.startswith("ring") or "configs/tag_ring.yaml" in options
+                extra = (*SHORT, *(() if ring else ("--dataset", SMALL)))
+            case ["gnnbench", "suite", "gpu", *_]:
+                extra = ("--scale", "tiny", "--graphs", "batch", "--ops", "edge_softmax")
             case ["gnnbench", "bench", *options]:
                 assert datasets.parse(options[options.index("--graph") + 1])
                 extra = ("--graph", SMALL, "--widths", "4")

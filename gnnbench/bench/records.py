@@ -95,7 +95,7 @@ class Bench(Record):
 
     @property
     def exit_code(self) -> int:
-        """0; 1 if nothing ran; 3 if the isplib kernels computed something else."""
+        """0; 1 if nothing ran; 3 if a result of the isplib kernels is wrong."""
         return _exit_code(self.rows, "isplib")
 
 
@@ -116,7 +116,7 @@ class Suite(Record):
 
     @property
     def exit_code(self) -> int:
-        """0; 1 if nothing ran; 3 if the cuda kernels computed something else."""
+        """0; 1 if nothing ran; 3 if a result of the cuda kernels is wrong."""
         return _exit_code(self.rows, "cuda")
 
 

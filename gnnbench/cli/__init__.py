@@ -42,7 +42,7 @@ from gnnbench.errors import ConfigError, GnnbenchError
 
 
 class Verbs(TyperGroup):
-    """Turns the errors meant for the user into one sentence and an exit code."""
+    """Turns errors that are meant for the user into one sentence and an exit code."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -86,7 +86,8 @@ def train(
     backend: Annotated[
         str,
         typer.Option(
-            metavar="NAME[:KEY=VALUE]", help="Who runs the model, such as isplib:fold_norm=false: see `doctor`."
+            metavar="NAME[:KEY=VALUE]",
+            help="Backend, such as isplib:fold_norm=false; `doctor` lists them.",
         ),
     ] = "",
     dataset: Spec = "",
@@ -95,7 +96,7 @@ def train(
     memory_limit: Limit = "",
     out: Out = None,
     resume: Annotated[
-        Path | None, typer.Option(metavar="RUN_DIR", help="Go on with the stopped run in this folder.")
+        Path | None, typer.Option(metavar="RUN_DIR", help="Continue the stopped run in this folder.")
     ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -112,7 +113,7 @@ def train(
 
     if resume:
         if config or overrides or backend or dataset or epochs or memory_limit or out:
-            raise ConfigError("--resume takes the configuration from the run's own folder; give no other one")
+            raise ConfigError("--resume takes the run's own configuration; leave out other options")
         stored = files.load(schema.Result, resume / "results.json")
         loaded = configs.validate(stored.config, str(resume / "results.json"))
     else:
@@ -138,17 +139,19 @@ def compare(
     backends: Annotated[
         str,
         typer.Option(
-            metavar="A,B,C", help="Backends, pyg being the baseline; with options as in isplib:fold_norm=false."
+            metavar="A,B,C", help="Backends, with pyg as the baseline; options as in isplib:fold_norm=false."
         ),
     ] = "pyg,pyg-sparse,isplib",
-    rounds: Annotated[int, typer.Option(min=1, help="Processes per backend, interleaved.")] = 3,
+    rounds: Annotated[int, typer.Option(min=1, help="Fresh processes per backend, interleaved.")] = 3,
     epochs: Epochs = None,
     overrides: Overrides = None,
     dataset: Spec = "",
     data_root: DataRoot = None,
     memory_limit: Limit = "",
     out: Out = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace another comparison in --out.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace a comparison of another configuration in --out.")
+    ] = False,
     as_json: Json = False,
     quiet: Quiet = False,
     csv: Annotated[Path | None, typer.Option("--csv", help="Write the table as CSV too.")] = None,
@@ -177,7 +180,7 @@ def compare(
     if csv:
         files.save_text(tables.to_csv(report.records(found)), csv)
     show(report.table(found, out), found.model_dump_json(indent=1), as_json, quiet, markdown)
-    finish(found, f"the same command with --out {out} goes on")
+    finish(found, f"the same command with --out {out} continues")
 
 
 app.command(epilog=EXIT_CODES)(ops.bench)
@@ -222,7 +225,7 @@ def info(
 
 @app.command(epilog=EXIT_CODES)
 def doctor(data_root: DataRoot = None, as_json: Json = False) -> None:
-    """Show what is installed and what is missing."""
+    """Show what is installed, what is missing, and which backends can run."""
     from gnnbench import datasets
     from gnnbench import doctor as examination
     from gnnbench.report import installation as report

@@ -1,4 +1,4 @@
-"""The verbs that look at single ops."""
+"""The verbs about single ops."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ def bench(
     graph: Annotated[
         str, typer.Option(metavar="SPEC", help="Such as cora, ogbn-arxiv, synthetic:reddit:0.05, graph.mtx.")
     ] = "synthetic:reddit:0.01",
-    widths: Annotated[str, typer.Option(metavar="N,N", help="Channels of all heads together.")] = (
+    widths: Annotated[str, typer.Option(metavar="N,N", help="Widths: the channels of all heads together.")] = (
         "16,32,64,128,256"
     ),
-    heads: Annotated[str, typer.Option(metavar="N,N", help="Heads, for ops that have any.")] = "1",
+    heads: Annotated[str, typer.Option(metavar="N,N", help="Numbers of heads, for ops with heads.")] = "1",
     against: Annotated[
         str, typer.Option(metavar="A,B", help="Peers: torch-csr, torch-scatter, pyg, dgl, reference, isplib-bf16.")
     ] = "torch-csr,torch-scatter,dgl",
     backward: Annotated[bool, typer.Option("--backward", help="Time the gradients too.")] = False,
-    weighted: Annotated[bool, typer.Option("--weighted", help="Give edges of spmm and spmm_max values.")] = False,
+    weighted: Annotated[bool, typer.Option("--weighted", help="Run spmm and spmm_max with edge values.")] = False,
     dgl_python: Annotated[
         str,
-        typer.Option(metavar="PATH", envvar="GNNBENCH_DGL_PYTHON", help="The Python interpreter that has DGL."),
+        typer.Option(metavar="PATH", envvar="GNNBENCH_DGL_PYTHON", help="Python interpreter with DGL installed."),
     ] = "",
-    threads: Annotated[int, typer.Option(min=0, help="Of all kernels; 0: as many as PyTorch chooses.")] = 0,
+    threads: Annotated[int, typer.Option(min=0, help="Threads for all kernels; 0 uses PyTorch's default.")] = 0,
     data_root: DataRoot = None,
     memory_limit: Limit = "90%",
     out: Out = None,
@@ -60,7 +60,7 @@ def bench(
     csv: Annotated[Path | None, typer.Option("--csv", help="Write every row as CSV too.")] = None,
     markdown: Markdown = None,
 ) -> None:
-    """Time ops against their peers and this machine."""
+    """Time an op beside its peers and the limits of this machine."""
     import torch
 
     from gnnbench import bench as benchmark
@@ -95,7 +95,7 @@ def bench(
     if plot:
         plots.save(report.panels(found), report.title(found), plot)
     show(report.table(found, out), found.model_dump_json(indent=1), as_json, quiet, markdown)
-    finish(found, f"what was measured is in {out}")
+    finish(found, f"the measurements so far are in {out}")
 
 
 def tune(
@@ -103,22 +103,23 @@ def tune(
         str,
         typer.Argument(metavar="TARGET", help="A graph such as cora or graph.mtx, or the YAML file of a run."),
     ] = "",
-    widths: Annotated[str, typer.Option(metavar="N,N", help="Widths; those of a run come from its model.")] = "",
+    widths: Annotated[str, typer.Option(metavar="N,N", help="Widths; by default those of the run.")] = "",
     ops: Annotated[
-        str, typer.Option(metavar="A,B", help="Such as spmm,gat_attention_backward; those of a run likewise.")
+        str,
+        typer.Option(metavar="A,B", help="Such as spmm,gat_attention_backward; by default those of the run."),
     ] = "",
-    heads: Annotated[str, typer.Option(metavar="N,N", help="Heads, for ops that have any.")] = "1",
+    heads: Annotated[str, typer.Option(metavar="N,N", help="Numbers of heads, for ops with heads.")] = "1",
     overrides: Overrides = None,
     backend: Annotated[str, typer.Option(metavar="NAME", help="isplib, or cuda where there is a GPU.")] = "isplib",
-    clear: Annotated[bool, typer.Option("--clear", help="Forget everything that was ever tuned.")] = False,
-    threads: Annotated[int, typer.Option(min=0, help="Of all kernels; 0: as many as PyTorch chooses.")] = 0,
+    clear: Annotated[bool, typer.Option("--clear", help="Delete all tuned choices.")] = False,
+    threads: Annotated[int, typer.Option(min=0, help="Threads for all kernels; 0 uses PyTorch's default.")] = 0,
     data_root: DataRoot = None,
     plot: Plot = None,
     as_json: Json = False,
     quiet: Quiet = False,
     markdown: Markdown = None,
 ) -> None:
-    """Find how the kernels run fastest on a graph."""
+    """Find the fastest choices of the kernels on a graph."""
     import torch
 
     from gnnbench import datasets, units

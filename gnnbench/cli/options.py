@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Finished(Protocol):
-    """A record of what a verb measured."""
+    """The record of a verb's measurements."""
 
     status: Any
 
@@ -27,7 +27,7 @@ class Finished(Protocol):
 
 
 EXIT_CODES = (
-    "Exit codes: 0 success, 1 a run failed, 2 bad input, 3 parity red (a backend computed something else), "
+    "Exit codes: 0 success, 1 a run failed, 2 bad input, 3 parity red (a backend's result differs from PyG's), "
     "130 stopped by Ctrl-C."
 )
 DEMO = Path(__file__).parents[1] / "demo.yaml"
@@ -45,18 +45,19 @@ Spec = Annotated[
     typer.Option("--dataset", metavar="SPEC", help="Such as cora, ogbn-arxiv, synthetic:reddit:0.05, graph.mtx."),
 ]
 DataRoot = Annotated[
-    Path | None, typer.Option(help="Where datasets are: else $GNNBENCH_DATA, else the user's cache folder.")
+    Path | None,
+    typer.Option(help="Folder of datasets; default: $GNNBENCH_DATA, then the user's cache folder."),
 ]
 Limit = Annotated[
     str,
     typer.Option(
-        "--memory-limit", metavar="SIZE", help="Such as 16GiB or 80%; beyond it a run stops as out of memory."
+        "--memory-limit", metavar="SIZE", help="Such as 16GiB or 80%; a run that exceeds it ends as out of memory."
     ),
 ]
-Epochs = Annotated[int | None, typer.Option(help="Epochs, instead of the configuration's.")]
-Out = Annotated[Path | None, typer.Option(help="Folder for what is written; without it a new one in runs/.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the result, and it alone, as JSON on standard output.")]
-Plot = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it too, as .png, .svg or .pdf.")]
+Epochs = Annotated[int | None, typer.Option(help="Number of epochs, instead of the configuration's.")]
+Out = Annotated[Path | None, typer.Option(help="Folder for the results; default: a new one in runs/.")]
+Json = Annotated[bool, typer.Option("--json", help="Print only the result, as JSON on standard output.")]
+Plot = Annotated[Path | None, typer.Option(metavar="FILE", help="Write a plot too, as .png, .svg or .pdf.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print neither progress nor tables.")]
 Markdown = Annotated[Path | None, typer.Option("--markdown", help="Write the table as Markdown too.")]
 
@@ -111,7 +112,7 @@ def show(
 
 
 def finish(found: Finished, kept: str) -> NoReturn:
-    """End a verb with the exit code of what it found; `kept` says where Ctrl-C has left the user."""
+    """End a verb with the exit code of its record; `kept` says how to continue after Ctrl-C."""
     if found.status == "interrupted":
         print(f"gnnbench: stopped by Ctrl-C; {kept}", file=sys.stderr)
         raise typer.Exit(130)

@@ -18,17 +18,19 @@ def reproduce(
         str,
         typer.Option(
             metavar="demo|small|paper",
-            help="Built-in synthetic graphs in minutes, real graphs at the data root, or the paper's own.",
+            help="Built-in synthetic graphs (minutes), real graphs at the data root, or the paper's own graphs.",
         ),
     ] = "demo",
     dgl_python: Annotated[
         str,
-        typer.Option(metavar="PATH", envvar="GNNBENCH_DGL_PYTHON", help="The Python interpreter that has DGL."),
+        typer.Option(metavar="PATH", envvar="GNNBENCH_DGL_PYTHON", help="Python interpreter with DGL installed."),
     ] = "",
     data_root: DataRoot = None,
     memory_limit: Limit = "90%",
     out: Out = None,
-    force: Annotated[bool, typer.Option("--force", help="Run cells again that are finished in --out.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Run again the cells that are finished in --out.")
+    ] = False,
     as_json: Json = False,
     quiet: Quiet = False,
     csv: Annotated[Path | None, typer.Option("--csv", help="Write every measurement as CSV too.")] = None,
@@ -56,4 +58,4 @@ def reproduce(
     for name, panels in report.pictures(found).items():
         plots.save(panels, report.title(found), *(out / f"{name}{suffix}" for suffix in (".png", ".svg")))
     show(report.tables(found, out), found.model_dump_json(indent=1), as_json, quiet, markdown)
-    finish(found, f"the same command with --out {out} goes on")
+    finish(found, f"the same command with --out {out} continues")

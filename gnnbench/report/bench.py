@@ -1,4 +1,4 @@
-"""A benchmark of one op as a table: ours, the share of the machine's ceilings it reaches, and every peer."""
+"""A benchmark of one op as a table: ours, its share of the machine's ceilings, and every peer."""
 
 from __future__ import annotations
 
@@ -121,8 +121,8 @@ def _notes(found: Bench) -> Iterator[str]:
         yield f"{name}{where}: {reason}"
     if any(row.implementation == BF16 and row.error is not None for row in found.rows):
         yield (
-            f"{BF16}: features are rounded to bfloat16 when they are gathered, and added up in float32; its error "
-            "is the largest difference from float64, over the entry itself plus the root mean square of all"
+            f"{BF16}: features are rounded to bfloat16 when they are gathered, and accumulated in float32; its "
+            "error is the largest difference from float64, over the entry itself plus the root mean square of all"
         )
     rows = units.count(found.checked_rows or 0)
     sampled = f"{rows} of its rows" if found.checked_rows != found.size.nodes else "all of its rows"

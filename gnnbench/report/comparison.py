@@ -86,7 +86,7 @@ def parity(found: Parity) -> Iterator[str]:
         within += "".join(f", {name} within {units.power(size)} as it states itself" for name, size in own.items())
         yield f"Parity: green, {within}" + (f" (largest relative error: {errors})" if errors else "")
         return
-    yield f"Parity: red against {found.reference}; no speedup is given where a backend computed something else"
+    yield f"Parity: red against {found.reference}; no speedup is given for a backend whose result differs"
     yield from (f"{name}: {one.reason}" for name, one in checked.items() if not one.ok)
 
 

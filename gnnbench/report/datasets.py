@@ -1,4 +1,4 @@
-"""Datasets as tables: what there is and where, and the graph of one of them."""
+"""Datasets as tables: all with their place, and the graph of one of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def listing(offers: Sequence[OfferRecord], where: Roots) -> Table:
         ],
         notes=[
             f"Data root: {where.raw}; cache: {where.cache}",
-            "An undirected edge counts twice. Any other file, OGB or PyG dataset: see `dataset` in the README.",
+            "An undirected edge counts twice. Any other file, OGB or PyG dataset: see docs/data.md.",
         ],
         prose=(0, 1, 4),
     )

@@ -1,4 +1,4 @@
-"""What the tuner found, as a table and as the speedup curve over widths; and what of it a run used."""
+"""Tuned choices as a table and as a speedup curve over widths; and which of them a run used."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def table(found: Tuned, saved: Path | None = None) -> Table:
 
 
 def title(found: Tuned) -> str:
-    """What was tuned."""
+    """The graph and where it was tuned."""
     where = found.machine.get("gpu") or units.counted(int(found.machine["threads"]), "thread")
     return f"Tuned kernels for {found.graph}, {where}"
 
@@ -68,9 +68,9 @@ def used(choices: Sequence[ChoiceRecord], tuning_s: float | None, backend: str =
         return
     changed = [record for record in choices if record.choice != record.default]
     words = "; ".join(f"{_name(record)}: {_words(record.choice)}" for record in changed)
-    cost = f", found earlier in {units.seconds(tuning_s)}" if tuning_s else ""
+    cost = f", measured earlier in {units.seconds(tuning_s)}" if tuning_s else ""
     count = units.counted(len(choices), "tuned choice")
-    yield f"{backend}: {count}{cost}; {words or 'all as the heuristic takes them'}"
+    yield f"{backend}: {count}{cost}; {words or 'all as the heuristic chooses'}"
 
 
 def _name(record: ChoiceRecord) -> str:

@@ -79,7 +79,7 @@ def reproduce(
     """Measure every cell of a paper's grid, and compare the paper's claims with the measurements.
 
     Every cell runs in a fresh process and is kept under `out`: one that has ended, well or badly, is never run
-    again, and an interrupted comparison goes on where it stopped. Ctrl-C ends the running process and returns
+    again, and an interrupted comparison continues where it stopped. Ctrl-C ends the running process and returns
     with status "interrupted".
 
     Args:

@@ -182,7 +182,7 @@ class _Run:
         """How far an interrupted run came, and how to go on."""
         last = self.result.samples[-1] if self.result.samples else None
         where = f"after epoch {last.epoch} of repeat {last.repeat}" if last else "before the first epoch"
-        remedy = f"; go on with: gnnbench train --resume {shlex.quote(str(self.out))}" if self.out else ""
+        remedy = f"; continue with: gnnbench train --resume {shlex.quote(str(self.out))}" if self.out else ""
         return f"stopped by Ctrl-C {where}{remedy}"
 
     def _emit(self, kind: Any, **details: Any) -> None:

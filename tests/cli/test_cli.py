@@ -160,7 +160,7 @@ def stop_after(config: Any, *, epoch: int, real: Any, on_event: Any, **options: 
 def test_resume_takes_no_other_configuration(trained: tuple[Path, Output]) -> None:
     output = run("train", "--resume", trained[0], "--epochs", "9")
     assert output.code == 2
-    assert "--resume takes the configuration from the run's own folder" in output.stderr
+    assert "--resume takes the run's own configuration" in output.stderr
 
 
 def test_a_folder_is_made_for_every_run(folder: Path) -> None:
@@ -265,7 +265,7 @@ def test_ctrl_c_in_a_comparison(processes: Runner) -> None:
     processes.cells = {"isplib": stop}
     output = run("compare", *TINY, *GAT, "--backends", "pyg,isplib", "--out", "out")
     assert output.code == 130
-    assert output.stderr == "gnnbench: stopped by Ctrl-C; the same command with --out out goes on\n"
+    assert output.stderr == "gnnbench: stopped by Ctrl-C; the same command with --out out continues\n"
 
 
 def test_ctrl_c_anywhere_else_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

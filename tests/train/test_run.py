@@ -140,7 +140,7 @@ def test_a_stopped_run_goes_on_to_the_same_numbers(
 
     assert stopped.status == "interrupted"
     assert stopped.reason == (
-        f"stopped by Ctrl-C after epoch {epoch} of repeat {repeat}; go on with: gnnbench train --resume {out}"
+        f"stopped by Ctrl-C after epoch {epoch} of repeat {repeat}; continue with: gnnbench train --resume {out}"
     )
     assert len(stopped.samples) == 6 * repeat + epoch
     assert files.load(Result, out / "results.json") == stopped
@@ -256,7 +256,7 @@ def raising(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
         (UnsupportedOp("GATConv", ["edge_dim"]), "unsupported", "GATConv is not supported: edge_dim"),
         (MemoryError(), "oom", r"the run needs more memory than the .* measure.memory_limit \(90%\)"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "oom", "the run needs more memory"),
-        (KeyboardInterrupt(), "interrupted", "stopped by Ctrl-C before the first epoch; go on with"),
+        (KeyboardInterrupt(), "interrupted", "stopped by Ctrl-C before the first epoch; continue with"),
     ],
     ids=["unsupported", "MemoryError", "allocator", "Ctrl-C"],
 )

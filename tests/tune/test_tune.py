@@ -316,7 +316,7 @@ def test_training_uses_what_was_tuned_and_says_so(cache: Path, quick: None) -> N
     result = json.loads(trained("--json").stdout)
     assert result["choices"] == found["choices"]
     assert result["tuning_s"] == found["tuning_s"]
-    assert "Kernels: 2 tuned choices, found earlier in" in " ".join(trained().stdout.split())
+    assert "Kernels: 2 tuned choices, measured earlier in" in " ".join(trained().stdout.split())
     assert json.loads(trained("--json", "--set", "backend.tuned=false").stdout)["choices"] == []
     assert "(2 choices)" in run("doctor").stdout
     assert "removed 1 file" in run("tune", "--clear").stdout
