@@ -48,7 +48,7 @@ lint: $(VENV)/installed
 
 # The measured tables and pictures of README.md and docs/, from results/.
 readme: $(VENV)/installed
-	$(BIN)/python tests/readme.py
+	$(BIN)/python tests/support/readme.py
 
 # Python sources are used in place, so only a changed kernel, dependency or build setting installs again.
 $(VENV)/installed: pyproject.toml constraints.txt $(wildcard setup.py cython_kernels/*.pyx cython_kernels/*.pxd cython_kernels/*.pxi cython_kernels/*.h)

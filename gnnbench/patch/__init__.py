@@ -21,9 +21,9 @@ import torch_geometric.nn
 from torch.nn import Module
 
 from gnnbench import backends, convs
-from gnnbench.dropin.repeated import repeated
 from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
 from gnnbench.patch import forward, functions
+from gnnbench.patch.repeated import repeated
 from gnnbench.patch.status import TALLY, Status
 
 M = TypeVar("M", bound=Module)

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gnnbench.dropin.repeated import repeated
 from gnnbench.graph import Graph
 from gnnbench.graph.cache import Adjacency, GraphCache, is_sparse, owner, part
 from gnnbench.ops.kernels import Kernels
 from gnnbench.patch import cost
 from gnnbench.patch.call import Declined
 from gnnbench.patch.cost import Patience, Price
+from gnnbench.patch.repeated import repeated
 
 MAX_GRAPH_BYTES = 2 << 30
 RUNS = 2  # of a forward that may be repeated, which share a Graph

@@ -17,12 +17,12 @@ from gnnbench import convs
 from gnnbench.convs import _checks
 from gnnbench.convs._bound import Accelerated
 from gnnbench.convs._graph import is_simple
-from gnnbench.dropin.repeated import draws
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import cache
 from gnnbench.patch import call, cost
 from gnnbench.patch.call import Call, Declined
 from gnnbench.patch.engine import AS_FAST, MAX_GRAPH_BYTES, Engine
+from gnnbench.patch.repeated import draws
 from gnnbench.patch.stand_in import StandIn, replacement
 from gnnbench.patch.status import TALLY
 
