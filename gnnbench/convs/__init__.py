@@ -30,7 +30,7 @@ from torch.nn import Module
 from torch_geometric.nn import MessagePassing
 
 from gnnbench import registry
-from gnnbench.convs import _checks, _graph
+from gnnbench.convs import _checks, _graph, _overrides
 from gnnbench.convs._bound import KEEP, BoundForward
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
@@ -99,7 +99,7 @@ def warm(model: Module, graph: Graph, x: Tensor | None = None) -> None:
 
 def unsupported(conv: Module) -> list[str]:
     """Sentences, each a reason why our functions cannot compute this PyG conv exactly."""
-    module = table().get(_checks.pyg_class(conv).__name__)
+    module = table().get(_overrides.pyg_class(conv).__name__)
     if module is None:
         return [f"there is no accelerated {type(conv).__name__}; available: {', '.join(sorted(table()))}"]
     return [*_checks.bindable(conv), *module.unsupported(conv)]
@@ -116,7 +116,7 @@ def _convs(model: Module) -> Iterator[tuple[str, Any, Any]]:
     known = table()
     for path, conv in model.named_modules():
         if isinstance(conv, MessagePassing):
-            yield path, conv, known.get(_checks.pyg_class(conv).__name__)
+            yield path, conv, known.get(_overrides.pyg_class(conv).__name__)
 
 
 def rewrites(conv: Module, module: ModuleType, **allowed: bool) -> list[str]:

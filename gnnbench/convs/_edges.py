@@ -26,9 +26,14 @@ def single(conv: Any, x: Any) -> Tensor:
 
 def weight(graph: Graph, edge_weight: Tensor) -> Tensor:
     """One weight for each edge, in the order of `graph.col`."""
-    if edge_weight.dim() != 1:
-        raise UnsupportedOp("an aggregation", ["edge_weight is not a vector"])
-    return in_rows(graph, edge_weight)
+    return in_rows(graph, vector(edge_weight))
+
+
+def vector(edge_weight: Tensor) -> Tensor:
+    """Weights [E] of edges, which PyG also takes as a column [E, 1]."""
+    if edge_weight.dim() != 1 and edge_weight.shape[1:] != (1,):
+        raise UnsupportedOp("an aggregation", ["edge_weight is neither a vector nor a column"])
+    return edge_weight.flatten()
 
 
 def in_rows(graph: Graph, value: Tensor) -> Tensor:

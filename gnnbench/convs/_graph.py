@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 from torch.nn import Module
+from torch_geometric.nn import GCNConv
 
 from gnnbench.graph import Graph, handles
 
@@ -16,11 +17,16 @@ def adjacency(conv: Module, graph: Graph) -> Graph:
 
     GCNConv's `improved` asks for loops of weight two, but PyG heeds that only beside given edge weights.
     """
-    if not getattr(conv, "add_self_loops", False):
+    if not adds_self_loops(conv):
         return graph
     if torch.compiler.is_compiling():
         _add_self_loops(graph.handle)
     return graph.with_self_loops
+
+
+def adds_self_loops(conv: Module) -> bool:
+    """Whether PyG adds self-loops, which GCNConv does where it normalises."""
+    return bool(getattr(conv, "add_self_loops", False)) and (not isinstance(conv, GCNConv) or bool(conv.normalize))
 
 
 def edges_as_columns(graph: Graph) -> Graph:

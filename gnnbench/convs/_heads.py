@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
 from gnnbench.convs import _edges
+from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.ops.edge import edge_softmax
 from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.spmm import spmm
+
+
+def wrong_options(conv: MessagePassing) -> list[str]:
+    """Reasons why PyG would refuse the options of attention, at the latest in training."""
+    name, slope = type(conv).__name__, getattr(conv, "negative_slope", 0.0)
+    wrong = [] if isinstance(slope, (int, float)) else [f"{name} has negative_slope={slope}, which is no number"]
+    if not isinstance(conv.dropout, (int, float)) or not 0.0 <= conv.dropout <= 1.0:
+        wrong.append(f"{name} has dropout={conv.dropout}; it has to be a number from 0 to 1")
+    return wrong
+
+
+def apart(conv: MessagePassing, layer: Any, x: Tensor) -> Tensor:
+    """Features x [N, F] transformed by `layer`, as heads [N, H, C]."""
+    if layer is None:
+        raise UnsupportedOp(type(conv).__name__, ["it lacks a linear layer"])
+    out: Tensor = layer(x)
+    if out.shape != (x.size(0), conv.heads * conv.out_channels):
+        raise UnsupportedOp(type(conv).__name__, ["a linear layer was replaced by one of another width"])
+    return out.view(-1, conv.heads, conv.out_channels)
 
 
 def dropout(conv: MessagePassing) -> float:

@@ -15,7 +15,10 @@ CONV = "AGNNConv"
 
 
 def unsupported(conv: AGNNConv) -> list[str]:
-    return _checks.common(conv)
+    reasons = _checks.common(conv)
+    if not isinstance(conv.beta, Tensor) or conv.beta.shape not in ((), (1,)):
+        reasons.append("AGNNConv has a beta that is not a tensor of one number")
+    return reasons
 
 
 def ops(conv: AGNNConv) -> list[str]:

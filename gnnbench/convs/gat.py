@@ -15,7 +15,7 @@ CONV = "GATConv"
 
 
 def unsupported(conv: GATConv) -> list[str]:
-    return _checks.common(conv)
+    return [*_checks.common(conv, node_dim=(0,)), *_heads.wrong_options(conv)]
 
 
 def ops(conv: GATConv) -> list[str]:
@@ -61,9 +61,8 @@ def forward(
 
 def _transformed(conv: GATConv, x_src: Tensor, x_dst: Tensor | None) -> tuple[Tensor, Tensor | None]:
     """Sources and destinations as heads [., H, C]; one product where both are the same and share weights."""
-    shape = -1, conv.heads, conv.out_channels
     lin_src, lin_dst = (conv.lin_src, conv.lin_dst) if conv.lin is None else (conv.lin, conv.lin)
-    h_src = lin_src(x_src).view(shape)
+    h_src = _heads.apart(conv, lin_src, x_src)
     if x_dst is None:
         return h_src, None
-    return h_src, h_src if x_dst is x_src and conv.lin is not None else lin_dst(x_dst).view(shape)
+    return h_src, h_src if x_dst is x_src and conv.lin is not None else _heads.apart(conv, lin_dst, x_dst)

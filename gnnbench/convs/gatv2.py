@@ -16,7 +16,7 @@ CONV = "GATv2Conv"
 
 
 def unsupported(conv: GATv2Conv) -> list[str]:
-    return _checks.common(conv)
+    return [*_checks.common(conv, node_dim=(0,)), *_heads.wrong_options(conv)]
 
 
 def ops(conv: GATv2Conv) -> list[str]:
@@ -38,11 +38,13 @@ def forward(
     are in the order of PyG's `edge_index`, with its loops.
     """
     x_src, x_dst = _edges.pair(x)
+    if getattr(conv.att, "shape", None) != (1, conv.heads, conv.out_channels):
+        raise UnsupportedOp("GATv2Conv", ["its att was replaced by one of another shape"])
     if x_dst is None or (edge_attr is not None and conv.lin_edge is None):
         raise UnsupportedOp("GATv2Conv", ["no features of destinations, or edge features without edge_dim"])
-    shape = -1, conv.heads, conv.out_channels
-    h_src = conv.lin_l(x_src).view(shape)
-    h_dst = h_src if conv.share_weights and x_dst is x_src else conv.lin_r(x_dst).view(shape)
+    h_src = _heads.apart(conv, conv.lin_l, x_src)
+    shared = conv.share_weights and isinstance(x, Tensor)  # of a pair, PyG transforms each by its own
+    h_dst = h_src if shared else _heads.apart(conv, conv.lin_r, x_dst)
     looped = _graph.adjacency(conv, graph)
     if edge_attr is None and not return_attention_weights:
         slope, dropout = conv.negative_slope, _heads.dropout(conv)

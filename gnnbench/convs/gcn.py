@@ -10,7 +10,7 @@ from torch import Tensor
 from torch_geometric.nn import GCNConv
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
-from gnnbench.convs import _checks, _edges, _graph
+from gnnbench.convs import _checks, _edges, _graph, _layers
 from gnnbench.graph import Graph
 from gnnbench.graph.stamp import stamp
 from gnnbench.ops.kernels import Kernels
@@ -20,7 +20,10 @@ CONV = "GCNConv"
 
 
 def unsupported(conv: GCNConv) -> list[str]:
-    return _checks.common(conv)
+    reasons = _checks.common(conv)
+    if not isinstance(getattr(conv.lin, "weight", None), Tensor):
+        reasons.append(f"GCNConv has lin={conv.lin}, which has no weights of its own")
+    return reasons
 
 
 def ops(conv: GCNConv) -> list[str]:
@@ -29,8 +32,8 @@ def ops(conv: GCNConv) -> list[str]:
 
 def rewrites(conv: GCNConv, *, transform_first: bool, fold_norm: bool) -> list[str]:
     """PyG multiplies by the weights first; `aggregate_first` is its opposite, where the input is narrower."""
-    narrower = conv.lin.in_channels < conv.lin.out_channels and _checks.is_plain_linear(conv.lin)
-    return ["aggregate_first"] * (transform_first and narrower) + ["fold_norm"] * (fold_norm and conv.normalize)
+    aggregate_first = transform_first and _commutes(conv) and conv.lin.weight.size(0) > conv.lin.weight.size(1)
+    return ["aggregate_first"] * aggregate_first + ["fold_norm"] * (fold_norm and bool(conv.normalize))
 
 
 def warm(conv: GCNConv, rewrites: frozenset[str], graph: Graph) -> None:
@@ -43,7 +46,12 @@ def warm(conv: GCNConv, rewrites: frozenset[str], graph: Graph) -> None:
 
 
 def unkept(conv: GCNConv) -> list[str]:
-    return [] if _checks.is_plain_linear(conv.lin) else ["GCNConv's linear layer is hooked or was replaced"]
+    return [] if _commutes(conv) else ["GCNConv's linear layer is hooked or was replaced"]
+
+
+def is_cached(conv: GCNConv) -> bool:
+    """Whether PyG keeps the normalisation, or uses what it kept before `cached` was set to False."""
+    return bool(conv.cached) or conv._cached_edge_index is not None or conv._cached_adj_t is not None
 
 
 def recall(conv: GCNConv, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -73,7 +81,7 @@ def forward(
         out = spmm(kernels, graph, conv.lin(x), _edges.in_rows(graph, norm))
         return out if conv.bias is None else out + conv.bias
     if edge_weight is not None:
-        return _weighted(conv, kernels, conv.lin(x), graph, edge_weight)
+        return _weighted(conv, kernels, conv.lin(x), graph, _edges.vector(edge_weight))
     if "aggregate_first" in rewrites:
         return combine(conv, x, aggregate(conv, kernels, rewrites, x, graph))
     return aggregate(conv, kernels, rewrites, conv.lin(x), graph, conv.bias)
@@ -98,11 +106,11 @@ def aggregate(
 
 def _weighted(conv: GCNConv, kernels: Kernels, x: Tensor, graph: Graph, edge_weight: Tensor) -> Tensor:
     """The same with given weights, in which it is differentiable, through the degrees too."""
-    if conv.add_self_loops:
+    if _graph.adds_self_loops(conv):
         weight = _edges.with_remaining_loops(graph, edge_weight, 2.0 if conv.improved else 1.0)
         graph = graph.with_self_loops
     else:
-        weight = _edges.weight(graph, edge_weight)
+        weight = _edges.in_rows(graph, edge_weight)
     if conv.normalize:
         scale = spmm(kernels, graph, x.new_ones(graph.num_cols, 1), weight).pow(-0.5)
         scale = scale.masked_fill(scale == torch.inf, 0.0)
@@ -123,6 +131,11 @@ def _is_plain(graph: Graph, norm: Tensor) -> bool:
         kept = graph.plans[key] = weakref.ref(norm), state, plain and not norm.requires_grad
     found: bool = kept[2]
     return found
+
+
+def _commutes(conv: GCNConv) -> bool:
+    """Whether the weights can be applied after aggregation; a bias would be aggregated, too."""
+    return _layers.is_plain_linear(conv.lin) and conv.lin.bias is None
 
 
 def combine(conv: GCNConv, x: Tensor, aggregated: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import Sequential
 from torch_geometric.nn import GINConv
 
-from gnnbench.convs import _checks, _edges
+from gnnbench.convs import _checks, _edges, _layers
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.spmm import spmm
@@ -18,7 +18,10 @@ CONV = "GINConv"
 
 
 def unsupported(conv: GINConv) -> list[str]:
-    return _checks.common(conv)
+    reasons = _checks.common(conv)
+    if not isinstance(conv.eps, Tensor) or conv.eps.numel() != 1:
+        reasons.append("GINConv has an eps that is not a tensor of one number")
+    return reasons
 
 
 def ops(conv: GINConv) -> list[str]:
@@ -27,9 +30,8 @@ def ops(conv: GINConv) -> list[str]:
 
 def rewrites(conv: GINConv, *, transform_first: bool, fold_norm: bool) -> list[str]:
     """The sum commutes with the weights of the first layer of `nn`, if that is a linear one."""
-    first = conv.nn[0] if _checks.is_untouched(conv.nn, Sequential) and len(conv.nn) else conv.nn
-    narrower = _checks.is_plain_linear(first) and first.weight.size(0) < first.weight.size(1)
-    return ["transform_first"] * (transform_first and narrower)
+    first = conv.nn[0] if _layers.is_untouched(conv.nn, Sequential) and len(conv.nn) else conv.nn
+    return ["transform_first"] * (transform_first and _layers.narrows(first))
 
 
 def unkept(conv: GINConv) -> list[str]:

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import GraphConv
 
-from gnnbench.convs import _checks, _edges
+from gnnbench.convs import _checks, _edges, _layers
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import EXTREMA, REDUCTIONS, Kernels
 from gnnbench.ops.spmm import spmm
@@ -15,18 +15,17 @@ CONV = "GraphConv"
 
 
 def unsupported(conv: GraphConv) -> list[str]:
-    return _checks.common(conv, aggr=("add", *REDUCTIONS))
+    return _checks.common(conv, REDUCTIONS)
 
 
 def ops(conv: GraphConv) -> list[str]:
-    return ["spmm_extremum" if conv.aggr in EXTREMA else "spmm"]
+    return ["spmm_extremum" if _layers.reduction(conv) in EXTREMA else "spmm"]
 
 
 def rewrites(conv: GraphConv, *, transform_first: bool, fold_norm: bool) -> list[str]:
     """As in SAGEConv, multiplying by the weights commutes with sums and means of neighbours."""
-    narrower = conv.lin_rel.out_channels < conv.lin_rel.in_channels
-    commutes = conv.aggr not in EXTREMA and _checks.is_plain_linear(conv.lin_rel)
-    return ["transform_first"] * (transform_first and narrower and commutes)
+    commutes = _layers.reduction(conv) not in EXTREMA
+    return ["transform_first"] * (transform_first and commutes and _layers.narrows(conv.lin_rel))
 
 
 def forward(
@@ -38,7 +37,8 @@ def forward(
     edge_weight: Tensor | None = None,
 ) -> Tensor:
     """Output [N, out_channels] of features x [N, in_channels], or of a pair of sources [M, .] and destinations."""
-    reduce = "sum" if conv.aggr == "add" else conv.aggr
+    reduce = _layers.reduction(conv)
+    assert reduce is not None
     x_src, x_dst = _edges.pair(x)
     weight = None if edge_weight is None else _edges.weight(graph, edge_weight)
     if "transform_first" in rewrites:

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import SAGEConv
 
-from gnnbench.convs import _checks, _edges
+from gnnbench.convs import _checks, _edges, _layers
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import EXTREMA, REDUCTIONS, Kernels
 from gnnbench.ops.spmm import spmm
@@ -16,22 +16,21 @@ CONV = "SAGEConv"
 
 
 def unsupported(conv: SAGEConv) -> list[str]:
-    return _checks.common(conv, aggr=("add", *REDUCTIONS))
+    return _checks.common(conv, REDUCTIONS)
 
 
 def ops(conv: SAGEConv) -> list[str]:
-    return ["spmm_extremum" if conv.aggr in EXTREMA else "spmm"]
+    return ["spmm_extremum" if _layers.reduction(conv) in EXTREMA else "spmm"]
 
 
 def rewrites(conv: SAGEConv, *, transform_first: bool, fold_norm: bool) -> list[str]:
     """Multiplying by the weights commutes with sums and means of neighbours, not with their extrema."""
-    narrower = conv.lin_l.out_channels < conv.lin_l.in_channels
-    commutes = conv.aggr not in EXTREMA and _checks.is_plain_linear(conv.lin_l)
-    return ["transform_first"] * (transform_first and narrower and commutes)
+    commutes = _layers.reduction(conv) not in EXTREMA
+    return ["transform_first"] * (transform_first and commutes and _layers.narrows(conv.lin_l))
 
 
 def unkept(conv: SAGEConv) -> list[str]:
-    return ["SAGEConv aggregates what project=True has it learn"] * bool(conv.project)
+    return ["SAGEConv aggregates what project=True has it learn"] * _projects(conv)
 
 
 def forward(
@@ -70,16 +69,22 @@ def combine(conv: SAGEConv, x: Tensor | None, aggregated: Tensor) -> Tensor:
 
 
 def _source(conv: SAGEConv, x: Tensor) -> Tensor:
-    source: Tensor = conv.lin(x).relu() if conv.project else x
+    source: Tensor = conv.lin(x).relu() if _projects(conv) else x
     return source
 
 
+def _projects(conv: SAGEConv) -> bool:
+    return bool(conv.project) and hasattr(conv, "lin")
+
+
 def _reduce(conv: SAGEConv) -> str:
-    return "sum" if conv.aggr == "add" else conv.aggr
+    reduce = _layers.reduction(conv)
+    assert reduce is not None
+    return reduce
 
 
 def _finish(conv: SAGEConv, x: Tensor | None, out: Tensor) -> Tensor:
     if conv.root_weight and x is not None:
-        plain = _checks.is_plain_linear(conv.lin_r)
+        plain = _layers.is_plain_linear(conv.lin_r) and conv.lin_r.bias is None
         out = torch.addmm(out, x, conv.lin_r.weight.t()) if plain else out + conv.lin_r(x)
     return F.normalize(out, dim=-1) if conv.normalize else out

@@ -18,7 +18,7 @@ CONV = "TransformerConv"
 
 
 def unsupported(conv: TransformerConv) -> list[str]:
-    return _checks.common(conv)
+    return [*_checks.common(conv, node_dim=(0,)), *_heads.wrong_options(conv)]
 
 
 def ops(conv: TransformerConv) -> list[str]:
@@ -44,9 +44,8 @@ def forward(
         raise UnsupportedOp("TransformerConv", ["no features of destinations, or edge features or edge_dim alone"])
     if edge_attr is not None and edge_attr.dim() != 2:
         raise UnsupportedOp("TransformerConv", ["edge features that are no matrix"])
-    shape = (-1, conv.heads, conv.out_channels)
-    query = conv.lin_query(x_dst).view(shape) * conv.out_channels**-0.5  # on nodes, of which there are fewer
-    key, value = conv.lin_key(x_src).view(shape), conv.lin_value(x_src).view(shape)
+    query = _heads.apart(conv, conv.lin_query, x_dst) * conv.out_channels**-0.5  # on nodes: there are fewer
+    key, value = _heads.apart(conv, conv.lin_key, x_src), _heads.apart(conv, conv.lin_value, x_src)
     alpha = None
     if edge_attr is None and return_attention_weights is None:
         out = dot_attention(kernels, graph, query, key, value, _heads.dropout(conv))

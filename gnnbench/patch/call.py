@@ -7,7 +7,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
+from torch.nn import Module, Parameter
+from torch.nn.modules.module import _has_any_global_hook
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._device import DeviceContext
 from torch_geometric import EdgeIndex
 from torch_geometric.nn import GINConv, SAGEConv
 from torch_geometric.typing import SparseTensor
@@ -18,6 +21,7 @@ from gnnbench.graph.cache import Adjacency, is_sparse, num_edges, values
 
 SPARSE = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
 PLAIN = (Tensor, Parameter)
+MODULE_CALL = Module.__call__
 VALUELESS = SAGEConv, GINConv  # which ignore what a SparseTensor holds
 
 
@@ -48,11 +52,11 @@ def reason(error: GnnbenchError) -> str:
 
 
 def named(names: Sequence[str], args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a function of these parameters by name, without those that are None."""
+    """The arguments of a function of these parameters by name."""
     options = dict(zip(names, args, strict=False)) | kwargs
     if len(options) != len(args) + len(kwargs) or not options.keys() <= {*names}:
         raise Declined("its arguments do not fit its signature")
-    return {name: value for name, value in options.items() if value is not None}
+    return options
 
 
 def read(conv: Any, names: Sequence[str], args: Sequence[Any], kwargs: dict[str, Any]) -> Call:
@@ -61,31 +65,43 @@ def read(conv: Any, names: Sequence[str], args: Sequence[Any], kwargs: dict[str,
     Raises:
         Declined: PyG has to run it, or to raise its own error.
     """
-    options = named(names, args, kwargs)
+    options = {name: value for name, value in named(names, args, kwargs).items() if value is not None}
     x, adjacency, size = (options.pop(name, None) for name in ("x", "edge_index", "size"))
     sources, destinations = x if isinstance(x, (tuple, list)) and len(x) == 2 else (x, x)
-    if why := surroundings() or _wrong_features(sources, destinations) or _wrong_adjacency(conv, adjacency):
+    if why := watched() or surroundings():
         raise Declined(why)
-    asked_sizes = [tuple(size)] if size is not None else []
-    sparse = is_sparse(adjacency)
-    if sparse:
-        asked_sizes.append((adjacency.size(1), adjacency.size(0)))
-    elif isinstance(adjacency, EdgeIndex) and adjacency.sparse_size() != (None, None):
-        asked_sizes.append(adjacency.sparse_size())
-    num_cols = sources.size(0)
-    num_rows = num_cols if not asked_sizes else asked_sizes[0][1]
+    if why := _wrong_features(sources, destinations) or _wrong_adjacency(conv, adjacency):
+        raise Declined(why)
+    sparse, num_cols = is_sparse(adjacency), sources.size(0)
+    sizes = _sizes(conv, adjacency, size)
+    num_rows = next((rows for _, rows in sizes if rows is not None), num_cols)
     num_rows = num_rows if destinations is None else destinations.size(0)
-    if any(asked != (num_cols, num_rows) for asked in asked_sizes):
+    if any(cols not in (None, num_cols) or rows not in (None, num_rows) for cols, rows in sizes):
         raise Declined("the sizes of node features and adjacency differ")
     if conv.flow != "source_to_target" and (sparse or destinations is not sources):
         raise Declined("flow='target_to_source' beside a sparse adjacency or a pair of node features")
-    asked = Call(
-        sources if destinations is sources else (sources, destinations), adjacency, num_rows, num_cols, options
-    )
+    pair = isinstance(x, (tuple, list))
+    asked = Call((sources, destinations) if pair else sources, adjacency, num_rows, num_cols, options)
     for name in options.keys() & {"edge_weight", "edge_attr"}:
         if sparse or not _over_edges(options[name], asked):
             raise Declined(f"{name} is not a dense tensor over the entries of edge_index, of the same type as x")
     return asked
+
+
+def _sizes(conv: Any, adjacency: Adjacency, size: Any) -> list[tuple[int | None, int | None]]:
+    """What a call says of the numbers of (sources, destinations), None where it leaves it to the features."""
+    sizes = []
+    if size is not None:
+        if not isinstance(size, (tuple, list)) or len(size) != 2:
+            raise Declined("size is not a pair")
+        if None in size and getattr(conv, "add_self_loops", False):
+            raise Declined("self-loops beside a size that is not known")
+        sizes.append((size[0], size[1]))
+    if is_sparse(adjacency):
+        sizes.append((adjacency.size(1), adjacency.size(0)))
+    elif isinstance(adjacency, EdgeIndex):
+        sizes.append(adjacency.sparse_size())
+    return sizes
 
 
 def is_plain(args: tuple[Any, ...]) -> bool:
@@ -118,6 +134,13 @@ def sparse_weight(conv: Any, adjacency: Adjacency) -> Tensor | None:
     return None if not improved and bool((weight == 1).all()) else weight
 
 
+def watched() -> str | None:
+    """What watches the calls of all modules, some of which ours do without."""
+    if _has_any_global_hook() or Module.__call__ is not MODULE_CALL:
+        return "hooks on the calls of all modules"
+    return None
+
+
 def surroundings() -> str | None:
     """What is going on around the call that our ops could not take part in."""
     if torch.jit.is_tracing():
@@ -128,6 +151,10 @@ def surroundings() -> str | None:
         return "a transform of torch.func is running"
     if torch.autograd.forward_ad._current_level >= 0:
         return "forward-mode differentiation is on"
+    if torch._C._len_torch_function_stack() and not all(
+        isinstance(mode, DeviceContext) for mode in _get_current_function_mode_stack()
+    ):
+        return "a torch function mode is active"
     return "a torch dispatch mode is active" if torch._C._len_torch_dispatch_stack() else None
 
 

@@ -14,7 +14,7 @@ from torch_geometric import nn
 from torch_geometric.nn import GCNConv, GINConv, GraphConv, MessagePassing, SAGEConv
 
 from gnnbench import convs
-from gnnbench.convs import _checks
+from gnnbench.convs import _checks, _layers, _overrides
 from gnnbench.convs._bound import Accelerated
 from gnnbench.convs._graph import is_simple
 from gnnbench.errors import UnsupportedOp
@@ -40,7 +40,7 @@ class Forward(StandIn):
         self.kind, self.name, self.module = kind, kind.__name__, convs.table()[kind.__name__]
         self.sums = kind in (GraphConv, GINConv, SAGEConv)  # of what they are given, which they transform later
         self.rates = cost.GCN if kind is GCNConv else cost.ATTENTION
-        self.original = inspect.unwrap(kind.forward)
+        self.original: Any = inspect.unwrap(kind.forward)
         self.names = tuple(inspect.signature(self.original).parameters)[1:]
         self.takes = inspect.signature(self.module.forward).parameters.keys()
 
@@ -48,7 +48,8 @@ class Forward(StandIn):
         return forward_of, (self.kind,)
 
     def owners(self) -> list[Any]:
-        return [self.kind]
+        replaced = not _overrides.is_from(self.original, "torch_geometric.")
+        return [] if replaced else [self.kind]
 
     def glance(self, engine: Engine, args: tuple[Any, ...]) -> str | None:
         if not call.is_plain(args):
@@ -66,13 +67,15 @@ class Forward(StandIn):
             return cost.SUM[trained and x.requires_grad].price(edges, x.size(1))
         trained = trained or draws(conv)  # as when this forward is repeated
         own = vars(conv)
-        heads = own.get("heads", 1)
-        return self.rates[trained].price(edges, heads * own.get("out_channels", x.size(1)), heads, x.size(0))
+        heads, channels = own.get("heads", 1), own.get("out_channels", x.size(1))
+        if type(heads) is not int or type(channels) is not int:  # nobody reads GCNConv's
+            heads, channels = 1, x.size(1)
+        return self.rates[trained].price(edges, heads * channels, heads, x.size(0))
 
     def accelerated(self, engine: Engine, *args: Any, **kwargs: Any) -> Any:
         conv, *rest = args
-        if _checks.pyg_class(conv) is not self.kind:
-            raise Declined(f"there is no accelerated {_checks.pyg_class(conv).__name__}")
+        if (kind := _overrides.pyg_class(conv)) is not self.kind:
+            raise Declined(f"there is no accelerated {kind.__name__}")
         if reasons := self.module.unsupported(conv):
             raise UnsupportedOp(self.name, reasons)
         asked = call.read(conv, self.names, rest, kwargs)
@@ -83,7 +86,7 @@ class Forward(StandIn):
             self._check_sparse(conv, asked)
         if not call.is_plain(args):
             self._weigh(engine, conv, asked)
-        if getattr(conv, "cached", False) and conv.normalize:
+        if self.kind is GCNConv and conv.normalize and self.module.is_cached(conv):
             asked = self._recalled(conv, asked, sparse)
         kernels, graph = engine.graph(
             asked.sources,
@@ -110,16 +113,18 @@ class Forward(StandIn):
     def _check_sparse(self, conv: Any, asked: Call) -> None:
         if asked.options:
             raise Declined(f"{min(asked.options)} beside a sparse adjacency")
-        if "edge_weight" in self.takes and not conv.fuse:
-            raise Declined("fuse=False beside a sparse adjacency")
+        if bool(conv.fuse) != ("edge_weight" in self.takes):
+            raise Declined(f"fuse={conv.fuse} beside a sparse adjacency")
+        if conv.fuse and ("sum" if conv.aggr == "add" else conv.aggr) != _layers.reduction(conv):
+            raise Declined(f"aggr={conv.aggr!r} beside a sparse adjacency, which is not how edges are aggregated")
 
     def _recalled(self, conv: Any, asked: Call, sparse: bool) -> Call:
         """The call on what GCNConv's `cached=True` keeps of its first call."""
         if sparse or not isinstance(asked.x, torch.Tensor):
             raise Declined("cached=True beside a sparse adjacency or a pair of node features")
         edge_index, norm = self.module.recall(conv, asked.x, asked.adjacency, asked.options.get("edge_weight"))
-        if norm is None or norm.requires_grad or norm.dtype != asked.x.dtype:
-            raise Declined("cached=True keeps weights that need a gradient or are of another type")
+        if norm is None or norm.dim() != 1 or norm.requires_grad or norm.dtype != asked.x.dtype:
+            raise Declined("cached=True keeps weights that need a gradient, or are of another type or shape")
         return asked._replace(adjacency=edge_index, options={"norm": norm})
 
 
@@ -146,4 +151,4 @@ def bind(model: Module, engine: Engine, names: Iterable[str]) -> None:
         if path in own:
             TALLY.declined(own[path], "it overrides forward()")
         else:
-            conv.forward = Accelerated(forward_of(_checks.pyg_class(conv)), engine, conv)
+            conv.forward = Accelerated(forward_of(_overrides.pyg_class(conv)), engine, conv)

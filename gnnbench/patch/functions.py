@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import sys
 from collections.abc import Callable
@@ -10,7 +11,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric import utils
 from torch_geometric.typing import SparseTensor
 
 from gnnbench.convs import _edges, _heads
@@ -41,7 +41,7 @@ class Function(StandIn):
 
     def __init__(self, name: str, compute: Callable[..., Tensor]) -> None:
         self.name = self.attribute = name
-        self.original = getattr(utils, name)
+        self.original = getattr(importlib.import_module(f"torch_geometric.utils._{name}"), name)
         self.names = tuple(inspect.signature(self.original).parameters)
         self.compute = compute
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from gnnbench.convs import _overrides
 from gnnbench.errors import GraphError, UnsupportedOp
 from gnnbench.patch import call
 from gnnbench.patch.call import Declined
@@ -71,4 +72,5 @@ def replacement(original: Any, run: Callable[..., Any]) -> Any:
         return original(*args, **kwargs) if is_compiling() else run(*args, **kwargs)
 
     with_globals = FunctionType(stand_in.__code__, original.__globals__, closure=stand_in.__closure__)
+    _overrides.STAND_INS[with_globals] = original
     return functools.update_wrapper(with_globals, original)

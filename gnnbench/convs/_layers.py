@@ -1,0 +1,57 @@
+"""The modules within a conv, as PyG would call them now: its aggregation, and the layers that it transforms by."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import Any
+
+from torch.nn import Linear, Module, Sequential
+from torch_geometric.nn import Linear as PygLinear
+from torch_geometric.nn import MessagePassing
+from torch_geometric.nn.aggr import MaxAggregation, MeanAggregation, MinAggregation, SumAggregation
+
+from gnnbench.convs._overrides import is_from, pygs_own
+
+REDUCTIONS = {SumAggregation: "sum", MeanAggregation: "mean", MaxAggregation: "max", MinAggregation: "min"}
+
+_aggregate = attrgetter("forward", "reduce", "__call__")
+_AGGREGATE = {kind: tuple(map(pygs_own, _aggregate(kind))) for kind in REDUCTIONS}
+_FORWARD: dict[type, Any] = {
+    kind: kind.forward if is_from(kind.forward, "torch") else None for kind in (Linear, PygLinear, Sequential)
+}
+
+
+def reduction(conv: MessagePassing) -> str | None:
+    """How PyG reduces messages along an `edge_index`: as `aggr_module` does, whatever became of `conv.aggr`."""
+    module: Any = conv._modules.get("aggr_module")
+    kind = type(module)
+    if kind not in REDUCTIONS or _is_hooked(module) or "reduce" in vars(module):
+        return None
+    return REDUCTIONS[kind] if _aggregate(kind) == _AGGREGATE[kind] else None
+
+
+def is_untouched(module: Any, *kinds: type[Module]) -> bool:
+    """Whether `module` is of exactly one of `kinds`, with the forward of its class and without hooks."""
+    kind = type(module)
+    return kind in kinds and not _is_hooked(module) and kind.forward is _FORWARD[kind]
+
+
+def is_plain_linear(layer: Any) -> bool:
+    """Whether `layer` is nothing but `x @ weight.T + bias`, so that it commutes with a sum over edges."""
+    return is_untouched(layer, Linear, PygLinear)
+
+
+def narrows(layer: Any) -> bool:
+    """Whether `layer` is a plain linear one with fewer outputs than inputs."""
+    return is_plain_linear(layer) and layer.weight.size(0) < layer.weight.size(1)
+
+
+def _is_hooked(module: Module) -> bool:
+    """Whether a call of `module` runs more than the forward of its class, or another one."""
+    hooks = (
+        module._forward_hooks,
+        module._forward_pre_hooks,
+        module._backward_hooks,
+        module._backward_pre_hooks,
+    )
+    return any(hooks) or "forward" in vars(module)
