@@ -27,6 +27,7 @@ from typing import Any
 
 from torch import Tensor
 from torch.nn import Module
+from torch_geometric import nn
 from torch_geometric.nn import MessagePassing
 
 from gnnbench import registry
@@ -73,7 +74,7 @@ def bind(
             keeps, declined = False, {KEEP: "; ".join(reasons)}
         names = rewrites(conv, module, transform_first=transform_first and not keeps, fold_norm=fold_norm)
         names += [KEEP] * keeps
-        conv.forward = BoundForward(module, conv, kernels, frozenset(names))
+        conv.forward = BoundForward(module, conv, kernels, frozenset(names), unsupported)
         who = {op: _who(op, kernels) for op in _ops(conv, module, kernels)}
         bindings.append(Binding(module=path, conv=module.CONV, kernels=who, rewrites=names, declined=declined))
     return bindings
@@ -109,6 +110,8 @@ def unsupported(conv: Module) -> list[str]:
 def table() -> dict[str, ModuleType]:
     """PyG class name -> the module of this package that computes it."""
     modules = [registry.find("convs", name) for name in registry.names("convs")]
+    for module in modules:
+        _overrides.remember(getattr(nn, module.CONV))
     return {module.CONV: module for module in modules}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.graph.stamp import stamp
 from gnnbench.ops.kernels import Kernels
@@ -25,20 +27,49 @@ class BoundForward:
     cannot see that, so that a compiled model aggregates in every call.
     """
 
-    def __init__(self, module: ModuleType, conv: Any, kernels: Kernels, rewrites: frozenset[str]) -> None:
+    def __init__(
+        self,
+        module: ModuleType,
+        conv: Any,
+        kernels: Kernels,
+        rewrites: frozenset[str],
+        unsupported: Callable[[Any], list[str]],
+    ) -> None:
         self.conv, self.kernels, self.rewrites = conv, kernels, rewrites
+        self.unsupported = unsupported
+        self.applicable: Any = getattr(module, "rewrites", None)
+        self.unkept: Any = getattr(module, "unkept", None)
+        self.options = _options(conv)
         self.forward = module.forward
         self.aggregate: Any = getattr(module, "aggregate", None)
         self.combine: Any = getattr(module, "combine", None)
         self.kept = _Kept()
 
     def __call__(self, x: Tensor, graph: Graph) -> Tensor:
+        if not torch.compiler.is_compiling():
+            self.check_unchanged()
         keeps = KEEP in self.rewrites and not torch.compiler.is_compiling()
         if keeps and not x.requires_grad and not x.is_inference():
             out: Tensor = self.combine(self.conv, x, self.aggregated(x, graph))
         else:
             out = self.forward(self.conv, self.kernels, self.rewrites, x, graph)
         return out
+
+    def check_unchanged(self) -> None:
+        """Raise UnsupportedOp where the conv can no longer be computed as it was bound."""
+        reasons = self.unsupported(self.conv)
+        if lost := self.rewrites - {KEEP}:
+            lost -= set(self.applicable(self.conv, transform_first=True, fold_norm=True))
+            reasons += [f"its rewrite {name} no longer applies" for name in sorted(lost)]
+        if KEEP in self.rewrites:
+            reasons += self.unkept(self.conv)
+        if reasons:
+            raise UnsupportedOp(
+                "a conv that was changed after it was bound", [*reasons, "prepare the model again"]
+            )
+        if (options := _options(self.conv)) != self.options:
+            self.options = options
+            self.kept.clear()
 
     def aggregated(self, x: Tensor, graph: Graph) -> Tensor:
         """The aggregation of constant features x, computed where it is not there and kept while x lives."""
@@ -52,6 +83,11 @@ class BoundForward:
             self.kept.clear()
             self.kept[x] = state, aggregated
         return aggregated
+
+
+def _options(conv: Any) -> tuple[Any, ...]:
+    """What an aggregation that is kept depends on, beside features and graph."""
+    return conv._modules.get("aggr_module"), *(vars(conv).get(name) for name in ("normalize", "add_self_loops"))
 
 
 class Accelerated(partial[Any]):

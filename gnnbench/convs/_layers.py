@@ -30,6 +30,11 @@ def reduction(conv: MessagePassing) -> str | None:
     return REDUCTIONS[kind] if _aggregate(kind) == _AGGREGATE[kind] else None
 
 
+def reduce_of(conv: MessagePassing) -> str:
+    """The same where there is one, without a look at what torch.compile could not follow."""
+    return REDUCTIONS[type(conv.aggr_module)]
+
+
 def is_untouched(module: Any, *kinds: type[Module]) -> bool:
     """Whether `module` is of exactly one of `kinds`, with the forward of its class and without hooks."""
     kind = type(module)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from operator import attrgetter, itemgetter
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -23,7 +23,7 @@ METHODS = (
 )
 COMPILED = ("propagate", "collect", "edge_updater", "edge_collect")  # by PyG, for every class anew
 SHADOWED = (*METHODS, *COMPILED, "aggr_module")  # by an attribute of the instance
-STAND_INS: dict[Any, Callable[..., Any]] = {}  # ours -> the function of PyG that it computes the same as
+STAND_INS: dict[Any, Any] = {}  # ours -> the function of PyG that it computes the same as
 
 _methods = attrgetter(*METHODS)
 
@@ -40,6 +40,11 @@ def overridden(conv: MessagePassing) -> list[str]:
     for lookups in _lookups(pyg):
         names += lookups.replaced()
     return names
+
+
+def remember(pyg: type) -> None:
+    """Look at a class of PyG before programs had much time to replace anything."""
+    _ = _pygs_methods(pyg), _lookups(pyg)
 
 
 def has_own_forward(conv: Module) -> bool:
@@ -104,8 +109,8 @@ def _pygs_methods(pyg: type) -> tuple[Any, ...]:
 @functools.cache
 def _lookups(pyg: type) -> list[_Lookups]:
     namespace = vars(sys.modules[pyg.__module__])
-    defined = [*vars(pyg).values(), *namespace.values()]
-    readers = [each for each in defined if isinstance(each, FunctionType) and each.__globals__ is namespace]
+    functions = [each for each in (*vars(pyg).values(), *namespace.values()) if isinstance(each, FunctionType)]
+    readers = [STAND_INS.get(each, each) for each in functions if each.__globals__ is namespace]
     return [_Lookups(readers, namespace), _Lookups([Aggregation.reduce], vars(aggregation))]
 
 

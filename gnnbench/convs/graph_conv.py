@@ -37,8 +37,7 @@ def forward(
     edge_weight: Tensor | None = None,
 ) -> Tensor:
     """Output [N, out_channels] of features x [N, in_channels], or of a pair of sources [M, .] and destinations."""
-    reduce = _layers.reduction(conv)
-    assert reduce is not None
+    reduce = _layers.reduce_of(conv)
     x_src, x_dst = _edges.pair(x)
     weight = None if edge_weight is None else _edges.weight(graph, edge_weight)
     if "transform_first" in rewrites:

@@ -49,7 +49,7 @@ def forward(
     weight = None if edge_weight is None else _edges.weight(graph, edge_weight)
     if "transform_first" not in rewrites:
         return combine(conv, x_dst, aggregate(conv, kernels, rewrites, x_src, graph, weight))
-    out = spmm(kernels, graph, F.linear(_source(conv, x_src), conv.lin_l.weight), weight, _reduce(conv))
+    out = spmm(kernels, graph, F.linear(_source(conv, x_src), conv.lin_l.weight), weight, _layers.reduce_of(conv))
     return _finish(conv, x_dst, out if conv.lin_l.bias is None else out + conv.lin_l.bias)
 
 
@@ -61,7 +61,7 @@ def aggregate(
     graph: Graph,
     weight: Tensor | None = None,
 ) -> Tensor:
-    return spmm(kernels, graph, _source(conv, x), weight, _reduce(conv))
+    return spmm(kernels, graph, _source(conv, x), weight, _layers.reduce_of(conv))
 
 
 def combine(conv: SAGEConv, x: Tensor | None, aggregated: Tensor) -> Tensor:
@@ -75,12 +75,6 @@ def _source(conv: SAGEConv, x: Tensor) -> Tensor:
 
 def _projects(conv: SAGEConv) -> bool:
     return bool(conv.project) and hasattr(conv, "lin")
-
-
-def _reduce(conv: SAGEConv) -> str:
-    reduce = _layers.reduction(conv)
-    assert reduce is not None
-    return reduce
 
 
 def _finish(conv: SAGEConv, x: Tensor | None, out: Tensor) -> Tensor:

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import functools
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import torch
 import torch_geometric.nn
 from torch.nn import Module
 
@@ -44,6 +46,7 @@ _untouched = _Setting(frozenset())
 _base = _untouched  # of `patch_pyg`
 _nested: list[_Setting] = []  # of the contexts entered, the innermost last
 _current = _untouched
+_warned: set[str] = set()  # types of device
 _engines: dict[tuple[str, bool], forward.Engine] = {}  # by backend and strictness
 
 
@@ -53,7 +56,7 @@ def patch_pyg(backend: str = "auto", convs: Sequence[str] | None = None, strict:
     So do calls of `torch_geometric.utils.softmax` and `spmm`, by whatever module holds them under these names.
 
     What cannot be computed exactly runs PyG's own code; `patch_status()` says what and why. Called again, the last
-    call's arguments hold.
+    call's arguments hold. Where there are no kernels for a device of this machine, a warning says why, once.
 
     The sorted graph of an `edge_index` is kept until that tensor is edited. torch does not count edits of
     `edge_index.data`, of the array that `edge_index.numpy()` shares, or by other processes. On the CPU they show
@@ -136,6 +139,7 @@ def patch_status() -> Status:
         patched=tuple(sorted(_current.names)),
         accelerated=ran,
         declined=declined,
+        missing=_missing(_current.engine),
         graphs=sum(map(len, graphs)),
         graph_bytes=sum(cache.nbytes for cache in graphs),
         graph_limit_bytes=forward.MAX_GRAPH_BYTES,
@@ -151,8 +155,18 @@ def _setting(backend: str, names: Sequence[str] | None, strict: bool) -> _Settin
             if name not in known:
                 raise ConfigError(f"unknown conv {name!r}{did_you_mean(name, known)}")
         if (backend, strict) not in _engines:
-            _engines[backend, strict] = _engine(backend, strict)
+            engine = _engines[backend, strict] = _engine(backend, strict)
+            for device, why in _missing(engine).items():
+                if device not in _warned:
+                    _warned.add(device)
+                    warnings.warn(f"gnnbench leaves everything on {device} to PyG: {why}", stacklevel=3)
     return _Setting(frozenset(known if names is None else names), _engines[backend, strict])
+
+
+def _missing(engine: forward.Engine | None) -> dict[str, str]:
+    """Why there are no kernels for a type of device that this machine has."""
+    reasons = engine.missing if engine else {}
+    return {device: why for device, why in reasons.items() if device != "cuda" or torch.cuda.is_available()}
 
 
 def _engine(backend: str, strict: bool) -> forward.Engine:

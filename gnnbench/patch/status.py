@@ -18,6 +18,7 @@ class Status:
         patched: names of what is replaced at this moment.
         accelerated: how many calls of each ran on our kernels.
         declined: how many calls of each PyG ran itself, by reason.
+        missing: why no kernels run what is patched, by type of device, where this machine has one.
         graphs: Graphs kept for calls to come.
         graph_bytes: their memory, with everything derived from them.
         graph_limit_bytes: what the Graphs of each device may hold together; the oldest go first.
@@ -27,6 +28,7 @@ class Status:
     patched: tuple[str, ...]
     accelerated: dict[str, int]
     declined: dict[tuple[str, str], int]
+    missing: dict[str, str]
     graphs: int
     graph_bytes: int
     graph_limit_bytes: int
@@ -35,6 +37,7 @@ class Status:
 
     def __str__(self) -> str:
         lines = [f"patched: {', '.join(self.patched) or 'nothing'}"]
+        lines += [f"no kernels on {device}, which is left to PyG: {why}" for device, why in self.missing.items()]
         lines += [f"accelerated: {name}, {count} calls" for name, count in self.accelerated.items()]
         lines += [f"declined: {name}, {count} calls: {why}" for (name, why), count in self.declined.items()]
         held, limit = self.graph_bytes / 2**20, self.graph_limit_bytes / 2**20
