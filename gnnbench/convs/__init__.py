@@ -13,7 +13,7 @@ and, where there is something to say,
     warm(conv, rewrites, graph): compute what it keeps on the graph that it aggregates over.
 
     _bound       the forward that is set on an instance
-    _checks      what a conv must be like
+    _checks _layers _overrides   what a conv must be like: itself, its layers, and what replaced PyG's own
     _graph       the graph that it aggregates over
     _edges _heads   what it is given over edges; what attention shares
 """

@@ -1,6 +1,7 @@
 """Graph: in-edges in compressed rows (row = destination), checked once, with everything derived from it cached.
 
 cache        the Graph of an adjacency that a program passes around
+stamp        whether tensors were edited
 handles      names by which torch's custom ops find Graphs and kernels
 """
 

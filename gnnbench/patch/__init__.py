@@ -3,6 +3,7 @@
 forward      what stands in for the forward of a PyG conv; functions: for softmax and spmm
 stand_in     ours or, where that is not exact, PyG's own
 call         what a program asks of a conv
+repeated     calls that run once more in the backward, as checkpointing does
 engine       kernels and the Graphs they have met
 cost         whether a call gains
 status       what ran where, and why
