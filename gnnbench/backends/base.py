@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
+from gnnbench import convs
+from gnnbench.graph import Graph
 from gnnbench.results.schema import Binding
 
 if TYPE_CHECKING:
     from gnnbench.config import BackendConfig
     from gnnbench.datasets import NodeDataset
     from gnnbench.ops.kernels import Kernels
-    from gnnbench.tune.store import Tuned
 
 
 @dataclass(frozen=True)
@@ -23,8 +24,7 @@ class Prepared:
 
     adj: Any
     bindings: list[Binding]
-    tuned: Tuned | None = None  # choices in force
-    warnings: list[str] = field(default_factory=list)
+    kernels: Kernels | None = None  # who executes the convs, with `adj` a Graph; None where PyG does
 
 
 class Backend(ABC):
@@ -66,3 +66,27 @@ class Backend(ABC):
         Raises:
             UnsupportedOp: the backend cannot run this model exactly.
         """
+
+
+class KernelBackend(Backend):
+    """Untouched PyG models whose convs run on `kernels`."""
+
+    takes_rewrites = True
+    kernels: ClassVar[type[Kernels]]
+
+    def make_kernels(self) -> Kernels:
+        """Kernels as the configuration asks for them."""
+        return self.kernels()
+
+    def prepare(self, model: torch.nn.Module, dataset: NodeDataset) -> Prepared:
+        kernels, rewrites = self.make_kernels(), self.config
+        bindings = convs.bind(
+            model.to(self.device),
+            kernels,
+            transform_first=rewrites.transform_first,
+            fold_norm=rewrites.fold_norm,
+            keep_aggregation=rewrites.keep_aggregation,
+        )
+        graph = Graph.from_edge_index(dataset.edge_index.to(self.device), dataset.num_nodes, layout=kernels)
+        convs.warm(model, graph, dataset.x.to(self.device))
+        return Prepared(graph, bindings, kernels)

@@ -15,16 +15,12 @@ from typing import ClassVar
 
 import torch
 
-from gnnbench import convs
 from gnnbench.backends import base
 from gnnbench.backends.cuda import _triton
 from gnnbench.backends.cuda.attention import AttentionKernels
 from gnnbench.backends.cuda.extremum import ExtremumKernels
 from gnnbench.backends.cuda.sddmm import SddmmKernels
 from gnnbench.backends.cuda.softmax import SoftmaxKernels
-from gnnbench.datasets import NodeDataset
-from gnnbench.graph import Graph
-from gnnbench.tune import store
 
 __all__ = ["Backend", "CudaKernels"]
 
@@ -38,11 +34,10 @@ class CudaKernels(ExtremumKernels, SddmmKernels, SoftmaxKernels, AttentionKernel
     )
 
 
-class Backend(base.Backend):
+class Backend(base.KernelBackend):
     """Untouched PyG models whose convs run on `CudaKernels`."""
 
     name = "cuda"
-    takes_rewrites = True
     kernels = CudaKernels
 
     @property
@@ -64,17 +59,3 @@ class Backend(base.Backend):
         elif not torch.cuda.is_available():
             reasons.append("no CUDA device or driver was found; `nvidia-smi` must list one")
         return reasons
-
-    def prepare(self, model: torch.nn.Module, dataset: NodeDataset) -> base.Prepared:
-        kernels, device = CudaKernels(), self.device
-        bindings = convs.bind(
-            model.to(device),
-            kernels,
-            transform_first=self.config.transform_first,
-            fold_norm=self.config.fold_norm,
-            keep_aggregation=self.config.keep_aggregation,
-        )
-        graph = Graph.from_edge_index(dataset.edge_index.to(device), dataset.num_nodes, layout=kernels)
-        convs.warm(model, graph, dataset.x.to(device))
-        in_force, warnings = store.apply(graph, kernels, model) if self.config.tuned else (None, [])
-        return base.Prepared(graph, bindings, in_force, warnings)

@@ -10,9 +10,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import torch
-
-from gnnbench import convs
 from gnnbench.backends import base
 from gnnbench.backends.isplib import _compiled
 from gnnbench.backends.isplib._compiled import ISA, MISSING, isa_level, report
@@ -21,9 +18,6 @@ from gnnbench.backends.isplib.edge import EdgeKernels
 from gnnbench.backends.isplib.fusedmm import FusedmmKernels
 from gnnbench.backends.isplib.layout import LayoutKernels
 from gnnbench.backends.isplib.spmm import SpmmKernels
-from gnnbench.datasets import NodeDataset
-from gnnbench.graph import Graph
-from gnnbench.tune import store
 
 BF16_TOLERANCE = 2e-2
 
@@ -40,11 +34,10 @@ class IsplibKernels(LayoutKernels, SpmmKernels, EdgeKernels, FusedmmKernels, Att
     )
 
 
-class Backend(base.Backend):
+class Backend(base.KernelBackend):
     """Untouched PyG models whose convs run on `IsplibKernels`."""
 
     name = "isplib"
-    takes_rewrites = True
     kernels = IsplibKernels
     precisions = ("fp32", "bf16")
 
@@ -60,16 +53,5 @@ class Backend(base.Backend):
         remedy = "install a C compiler such as gcc, then run `pip install -e .`"
         return [f"its kernels are not built ({_compiled.MISSING}); {remedy}"]
 
-    def prepare(self, model: torch.nn.Module, dataset: NodeDataset) -> base.Prepared:
-        kernels = IsplibKernels(precision=self.config.precision)
-        bindings = convs.bind(
-            model,
-            kernels,
-            transform_first=self.config.transform_first,
-            fold_norm=self.config.fold_norm,
-            keep_aggregation=self.config.keep_aggregation,
-        )
-        graph = Graph.from_edge_index(dataset.edge_index, dataset.num_nodes, layout=kernels)
-        convs.warm(model, graph, dataset.x)
-        in_force, warnings = store.apply(graph, kernels, model) if self.config.tuned else (None, [])
-        return base.Prepared(graph, bindings, in_force, warnings)
+    def make_kernels(self) -> IsplibKernels:
+        return IsplibKernels(precision=self.config.precision)
