@@ -95,12 +95,13 @@ class Kernels(Layout):
         self, graph: Graph, arg_out: Tensor, grad_out: Tensor, value: Tensor | None
     ) -> Tensor:
         """grad_x [M, F] of `spmm_extremum`: every grad_out entry goes to the source of its edge."""
+        if not graph.num_edges:  # nor anything to index
+            arg_out, grad_out = arg_out[:0], grad_out[:0]
         edge = arg_out.clamp(min=0).long()
         grad = grad_out.masked_fill(arg_out < 0, 0.0)
-        if value is not None and graph.num_edges:
+        if value is not None:
             grad = grad * value[edge]
-        source = graph.col.long()[edge] if graph.num_edges else edge
-        return grad.new_zeros(graph.num_cols, grad.size(1)).scatter_add_(0, source, grad)
+        return grad.new_zeros(graph.num_cols, grad.size(1)).scatter_add_(0, graph.col.long()[edge], grad)
 
     def sddmm(self, graph: Graph, a: Tensor, b: Tensor) -> Tensor:
         """Score edges: out[ij] = <a[i], b[j]> with a [N, F], b [M, F] -> [E], or [., H, C] -> [E, H]."""

@@ -10,7 +10,7 @@ import torch
 
 from gnnbench.backends import isplib
 from gnnbench.backends.isplib import _compiled, choices
-from gnnbench.ops.kernels import EXTREMA, Kernels
+from gnnbench.ops.kernels import EXTREMA, Kernels, choice_key
 from gnnbench.ops.spmm import spmm
 from tests.ops.test_kernels import LEVELS, check, double, normal, over_dtypes
 from tests.support import graphs
@@ -161,6 +161,23 @@ def test_gradients_take_the_same_way() -> None:
     assert all(graphs.relative_error(*pair) < 1e-13 for pair in pairs)
     assert ("blocks", 1) in graph.plans
     assert ("blocks", 1) in graph.transpose.plans
+
+
+@pytest.mark.parametrize("graph_name", ["no edges", "no nodes", "no sources"])
+@pytest.mark.parametrize("level", LEVELS)
+def test_rows_without_edges_are_zero_whatever_was_chosen(level: int, graph_name: str) -> None:
+    kernels = isplib.IsplibKernels(isa=level)
+    graph = graphs.graph(graph_name, kernels)
+    for on, op in itertools.product((graph, graph.transpose), choices.TUNED):
+        on.plans[choice_key(op, 41, torch.float32)] = {"algorithm": "blocked", "shift": 2}
+        x = normal(on.num_cols, 41, dtype=torch.float32)
+        for value in (None, normal(0, dtype=torch.float32)):
+            if op == "spmm":
+                assert not any(kernels.spmm(on, x, value, reduce).count_nonzero() for reduce in ("sum", "mean"))
+                continue
+            out, arg_out = kernels.spmm_extremum(on, x, value, "max")
+            assert not out.count_nonzero()
+            assert (arg_out == -1).all()
 
 
 def test_sparse_rows_are_not_worth_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,7 +89,7 @@ def run_by(on: Graph, family: str, tensors: list[Tensor], choice: Choice) -> Non
         ("no edges", 2, 3, 0.0),
         ("no nodes", 2, 3, 0.5),
         ("one node", 1, 1, 0.0),
-        ("one node alone", 1, 4, 0.5),
+        ("no sources", 1, 4, 0.5),
         ("isolated nodes", 8, 8, 0.5),
         ("self loops", 3, 7, 0.5),
         ("duplicates", 4, 8, 0.75),

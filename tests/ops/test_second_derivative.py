@@ -71,7 +71,7 @@ def used(name: str, graph_name: str) -> tuple[Callable[..., Tensor], list[Tensor
     return seeded, [rand(*shape, seed=seed) for seed, shape in enumerate(shapes)]
 
 
-@pytest.mark.parametrize("graph_name", ["no edges", "isolated nodes", "self loops", "wide"])
+@pytest.mark.parametrize("graph_name", ["no sources", "isolated nodes", "self loops", "wide"])
 @over_uses
 def test_gradgradcheck(name: str, graph_name: str) -> None:
     assert torch.autograd.gradgradcheck(*used(name, graph_name))

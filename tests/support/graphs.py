@@ -39,7 +39,7 @@ def zoo() -> dict[str, tuple[Tensor, int, int]]:
         "no edges": (torch.empty(2, 0, dtype=torch.int64).zero_(), 5, 5),
         "no nodes": (torch.empty(2, 0, dtype=torch.int64).zero_(), 0, 0),
         "one node": (torch.zeros(2, 1, dtype=torch.int64), 1, 1),
-        "one node alone": (torch.empty(2, 0, dtype=torch.int64).zero_(), 1, 1),
+        "no sources": (torch.empty(2, 0, dtype=torch.int64).zero_(), 15, 0),
         "isolated nodes": (_random(2, 7, 7, 12) * 2 + 3, 20, 20),
         "self loops": (torch.cat([loops, _random(3, 9, 9, 14), loops[:, :4]], dim=1), 9, 9),
         "duplicates": (_random(4, 4, 4, 90), 4, 4),

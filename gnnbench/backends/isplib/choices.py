@@ -83,16 +83,17 @@ class ChoosingKernels(BaseKernels):
     def _possible(self, choice: object, graph: Graph) -> TypeGuard[Choice]:
         """Whether a choice that came from elsewhere can be taken; one kept from more threads cannot."""
         match choice:
-            case {"algorithm": "row", "prefetch": int(edges), "threads": int(threads)}:
+            case {"algorithm": "row", "prefetch": int(edges), "threads": int(threads), **others} if not others:
                 return edges in PREFETCH and 1 <= threads <= self.threads
-            case {"algorithm": "blocked", "shift": int(shift)}:  # with a plan no larger than a few graphs
+            case {"algorithm": "blocked", "shift": int(shift), **others} if not others:
+                # With a plan no larger than a few graphs.
                 return 0 <= shift <= 16 and graph.num_rows * blocks(graph, shift) <= 4 * graph.num_edges
         return False
 
 
 def blocks(graph: Graph, shift: int) -> int:
-    """Blocks of 2^shift columns."""
-    return -(-graph.num_cols >> shift)
+    """Blocks of 2^shift columns; at least one, for the last block writes the rows."""
+    return max(1, -(-graph.num_cols >> shift))
 
 
 def worth_blocks(graph: Graph) -> bool:

@@ -51,5 +51,5 @@ def _possible(choice: object, op: str, most_threads: int) -> TypeGuard[Choice]:
     knob, values = KNOBS[op]
     match choice:
         case {"threads": int(threads), **others}:
-            return others.get(knob) in values and 1 <= threads <= most_threads
+            return others in [{knob: value} for value in values] and 1 <= threads <= most_threads
     return False

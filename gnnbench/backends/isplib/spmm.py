@@ -40,7 +40,9 @@ class SpmmKernels(choices.ChoosingKernels):
 
     def plan(self, graph: Graph) -> None:
         shifts = {self._pair_shift(graph)} if choices.worth_blocks(graph) else set()
-        tuned = [choice for key, choice in list(graph.plans.items()) if key[0] == "choice"]
+        # A copy, for another thread may add a choice meanwhile.
+        every = [choice for key, choice in list(graph.plans.items()) if key[0] == "choice"]
+        tuned = [choice for choice in every if self._possible(choice, graph)]
         for shift in shifts | {int(choice["shift"]) for choice in tuned if "shift" in choice}:
             self._blocks(graph, shift)
 
