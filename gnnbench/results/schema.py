@@ -113,9 +113,9 @@ class ChoiceRecord(Record):
 
     adjacency: Literal["graph", "transpose"]
     op: str
-    width: int = Field(description="channels of all heads together")
+    width: int = Field(ge=1, description="channels of all heads together")
     dtype: Literal["float32", "float64"]
-    heads: int = Field(1, description="of an op over heads; 1 for aggregations")
+    heads: int = Field(1, ge=1, description="of an op over heads; 1 for aggregations")
     choice: dict[str, int | str]
     default: dict[str, int | str] = Field(description="what the heuristic takes")
     time_s: float = Field(description="median call with the choice")

@@ -130,22 +130,31 @@ def apply(graph: Graph, kernels: Kernels, model: Module) -> tuple[Tuned | None, 
         machine(graph.device), cache
     ).is_dir():  # nothing was ever tuned, so that the graph need not be read
         return None, []
-    found, warnings = read(path(cache, graph))
+    file = path(cache, graph)
+    found, warnings = read(file)
     if found is None:
         return None, warnings
     widths = _widths(model)
-    in_force = []
+    in_force: list[ChoiceRecord] = []
+    impossible: list[ChoiceRecord] = []
     for record in (record for record in found.choices if record.width in widths):
         dtype = DTYPES[record.dtype]
         for target in _adjacencies(graph, record.adjacency):
             key = choice_key(record.op, record.width, dtype, record.heads)
             target.plans[key] = record.choice
-            if kernels.chosen(record.op, target, record.width, dtype, record.heads) != record.choice:
+            taken = kernels.chosen(record.op, target, record.width, dtype, record.heads) == record.choice
+            if taken:
+                target.layout.plan(target)
+            else:
                 del target.plans[key]
-                continue
-            target.layout.plan(target)
-            if record not in in_force:
-                in_force.append(record)
+            records = in_force if taken else impossible
+            if record not in records:
+                records.append(record)
+    warnings += [
+        f"{file}: {record.op} of width {record.width} cannot run as {record.choice}, which is ignored: "
+        "run `gnnbench tune` again"
+        for record in impossible
+    ]
     return found.model_copy(update={"choices": in_force}), warnings
 
 

@@ -69,6 +69,7 @@ def test_passes_over_edges_compute_the_same_by_every_choice(name: str) -> None:
         {"algorithm": "row", "prefetch": 1 << 40, "threads": 1},
         {"algorithm": "row", "prefetch": 8, "threads": 3},
         {"algorithm": "row", "prefetch": 8, "threads": 0},
+        {"algorithm": "row", "prefetch": 8, "threads": 1, "shift": -1},
         {"algorithm": "blocked", "shift": 17},
         {"algorithm": "blocked", "shift": -1},
         {"algorithm": "blocked", "shift": 0},
@@ -76,9 +77,12 @@ def test_passes_over_edges_compute_the_same_by_every_choice(name: str) -> None:
     ],
 )
 def test_a_choice_that_cannot_run_is_ignored(choice: object) -> None:
-    kernels, graph = isplib.IsplibKernels(threads=2), graphs.power_law(500, 20_000)
-    graph.plans[choice_key("spmm", 4, torch.float32)] = choice
+    kernels, graph, untuned = isplib.IsplibKernels(threads=2), *(graphs.power_law(500, 20_000) for _ in range(2))
+    graph.plans[key := choice_key("spmm", 4, torch.float32)] = choice
     assert kernels.chosen("spmm", graph, 4, torch.float32) == kernels.choices("spmm", graph, 4, torch.float32)[0]
+    kernels.plan(graph)
+    kernels.plan(untuned)
+    assert graph.plans.keys() - {key} == untuned.plans.keys()
 
 
 def test_kernels_without_knobs_have_one_choice() -> None:

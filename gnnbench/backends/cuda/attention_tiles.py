@@ -91,6 +91,6 @@ def _strategies(op: str) -> list[str]:
 def _possible(choice: object, op: str) -> TypeGuard[Choice]:
     """Whether a choice that came from elsewhere can be taken."""
     match choice:
-        case {"strategy": str(strategy), "lane": int(lane), "warps": int(warps)}:
+        case {"strategy": str(strategy), "lane": int(lane), "warps": int(warps), **others} if not others:
             return strategy in _strategies(op) and lane in LANES and warps in WARPS
     return False

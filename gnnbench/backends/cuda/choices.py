@@ -39,9 +39,9 @@ class ChoosingKernels(BaseKernels):
     def _possible(self, choice: object, op: str, dtype: torch.dtype) -> TypeGuard[Choice]:
         """Whether a choice that came from elsewhere can be taken."""
         match choice:
-            case {"algorithm": "row", "channels": channels, "elements": elements, "warps": warps}:
-                return channels in CHANNELS and elements in ELEMENTS and warps in WARPS
-            case {"algorithm": "cusparse"}:  # which adds up in another order every time
+            case {"algorithm": "row", "channels": channels, "elements": elements, "warps": warps, **others}:
+                return not others and channels in CHANNELS and elements in ELEMENTS and warps in WARPS
+            case {"algorithm": "cusparse", **others} if not others:  # which adds up in another order every time
                 exact = dtype in (torch.float32, torch.float64)
                 return op == "spmm" and exact and not torch.are_deterministic_algorithms_enabled()
         return False
