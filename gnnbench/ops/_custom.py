@@ -59,17 +59,22 @@ def gradient(schema: str, fake: Callable[..., Any]) -> Callable[[Callable[..., A
     A backward pass whose result is to be differentiated in turn (`create_graph=True`) runs in grad mode. There
     the plain kernels take over, which autograd follows to any order: they make tensors over edges, [E, H, C] at
     most, and keep them for the next derivative, as PyG's own code does.
+
+    Types are those of the forward, which a backward from within `torch.autocast` keeps.
     """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         overload = op(schema, fake)(function)
+        _under_autocast(overload, partial(_without_autocast, overload))
         names = [argument.name for argument in overload._schema.arguments]
 
         def run(*args: Any) -> Any:
             if not torch.is_grad_enabled():
                 return overload(*args)
             given = zip(names, args, strict=True)
-            return function(*(_PLAIN.handle if name == "kernels" else arg for name, arg in given))
+            return _without_autocast(
+                function, *(_PLAIN.handle if name == "kernels" else arg for name, arg in given)
+            )
 
         return run
 
@@ -81,11 +86,21 @@ def differentiates(op: OpOverload) -> Callable[[F], F]:
 
     def register(function: F) -> F:
         _LIBRARY.impl(op._opname, function.apply, "Autograd")
-        for key in _AUTOCAST:
-            _LIBRARY.impl(op._opname, partial(_in_one_type, op), key)
+        _under_autocast(op, partial(_in_one_type, op))
         return function
 
     return register
+
+
+def _under_autocast(op: OpOverload, call: Callable[..., Any]) -> None:
+    """Run `call` for `op` within `torch.autocast`."""
+    for key in _AUTOCAST:
+        _LIBRARY.impl(op._opname, call, key)
+
+
+def _without_autocast(call: Callable[..., Any], *args: Any) -> Any:
+    with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST_KEYS):
+        return call(*args)
 
 
 def _in_one_type(op: OpOverload, *args: Any) -> Any:
@@ -100,8 +115,7 @@ def _in_one_type(op: OpOverload, *args: Any) -> Any:
     dtype = reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
     if dtype not in kernels.narrow:
         dtype = torch.promote_types(dtype, torch.float32)
-    with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST_KEYS):
-        return op(*(arg.to(dtype) if _is_float(arg) else arg for arg in args))
+    return _without_autocast(op, *(arg.to(dtype) if _is_float(arg) else arg for arg in args))
 
 
 def _is_float(argument: Any) -> bool:

@@ -16,7 +16,7 @@ from gnnbench.graph import Graph
 from gnnbench.ops import edge
 from gnnbench.ops.attention import gat_attention
 from gnnbench.ops.fusedmm import fusedmm
-from gnnbench.ops.kernels import Kernels
+from gnnbench.ops.kernels import Kernels, choice_key
 from gnnbench.ops.spmm import spmm
 from tests.support import graphs
 from tests.support.gpu import DEVICE, MISSING
@@ -113,6 +113,26 @@ def test_the_widest_type_holds(op: str, kernels: str) -> None:
     torch.testing.assert_close(out, OPS[op](by, on, x.float(), value))
     out.sum().backward()
     assert [each.grad.dtype for each in (x, value) if each.grad is not None] != []
+
+
+@over_kernels
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize("op", OPS)
+def test_a_backward_from_within_autocast_computes_the_same(op: str, create_graph: bool, kernels: str) -> None:
+    by = KERNELS[kernels]()
+    on = Graph.from_edge_index(graphs.zoo()["wide"][0].to(DEVICE) % 6, 6, layout=by)
+    on.transpose.plans[choice_key("spmm", 8, torch.float32)] = {"algorithm": "cusparse"}
+    inputs = [torch.randn(size, 2, *rest).to(DEVICE).requires_grad_() for size, *rest in ((6, 4), (on.num_edges,))]
+    out = OPS[op](by, on, *inputs)
+    grad_out = torch.randn_like(out)
+
+    def gradients() -> tuple[Tensor | None, ...]:
+        return torch.autograd.grad(out, inputs, grad_out, True, create_graph, allow_unused=True)
+
+    expected = gradients()
+    with torch.autocast(DEVICE.type, torch.bfloat16):
+        found = gradients()
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
 @over_kernels
