@@ -1,6 +1,7 @@
 """Training one model on one graph.
 
 run          a run from its configuration to its `Result`, with every way it can end
+setup        a model on its backend, ready for steps
 loop         one epoch, evaluation, early stopping; holds no clock
 cuda_graph   the same with the training step recorded in a CUDA graph
 checkpoint   where training stands, on disk

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import torch
 
-from gnnbench import backends, datasets, models
+from gnnbench import backends, datasets
 from gnnbench.backends.base import Backend
 from gnnbench.config import RunConfig
 from gnnbench.errors import (
@@ -27,7 +27,7 @@ from gnnbench.errors import (
 from gnnbench.measure import advice, clock, environment, memory
 from gnnbench.results import files, schema
 from gnnbench.results.schema import Evaluation, Result, Sample, Status
-from gnnbench.train import checkpoint, cuda_graph
+from gnnbench.train import checkpoint, cuda_graph, setup
 from gnnbench.train.loop import Task, Trainer
 
 STOPPING = "stopping after this epoch; press Ctrl-C again to quit at once"
@@ -205,21 +205,21 @@ class _Run:
             reorder_s=None if dataset.node_id is None else reorder_s,
         )
         self._emit("dataset_loaded")
-        model = self._build(seed=self.config.train.seed).to(backend.device)
-        prepared, self.result.prepare_s = recorder.time(lambda: backend.prepare(model, dataset))
-        self.result.bindings = prepared.bindings
-        self.result.warnings += prepared.warnings
-        if prepared.tuned:
-            self.result.choices, self.result.tuning_s = prepared.tuned.choices, prepared.tuned.tuning_s
+        model = self._build().to(backend.device)
+        ready, self.result.prepare_s = recorder.time(
+            lambda: setup.prepare(model, backend, dataset, self.roots.cache)
+        )
+        self.result.bindings = ready.bindings
+        self.result.warnings += ready.warnings
+        if ready.tuned:
+            self.result.choices, self.result.tuning_s = ready.tuned.choices, ready.tuned.tuning_s
         self._emit("prepared")
-        return model, Task.of(dataset, prepared.adj, backend.device)
+        return model, Task.of(dataset, ready.adj, backend.device)
 
-    def _build(self, seed: int) -> torch.nn.Module:
-        """The model with its first weights; leaves the random generators as training finds them."""
-        assert self.result.dataset_facts
-        torch.manual_seed(seed)
+    def _build(self, repeat: int = 0) -> torch.nn.Module:
         facts = self.result.dataset_facts
-        return models.build(self.config.model, facts.features, facts.classes)
+        assert facts
+        return setup.build(self.config, facts.features, facts.classes, repeat)
 
     def _train(
         self,
@@ -231,7 +231,7 @@ class _Run:
     ) -> None:
         for repeat in range(state["repeat"] if state else 0, self.config.train.repeats):
             # The prepared model takes the weights of a new one, so that the graph is prepared only once.
-            model.load_state_dict(self._build(self.config.train.seed + repeat).state_dict())
+            model.load_state_dict(self._build(repeat).state_dict())
             trainer = cuda_graph.trainer(model, task, self.config.train)
             if state:
                 checkpoint.restore(state, trainer)

@@ -15,7 +15,6 @@ from pydantic import Field, ValidationError
 from torch.nn import Module
 
 import gnnbench
-from gnnbench import datasets
 from gnnbench.errors import GnnbenchError
 from gnnbench.graph import Graph
 from gnnbench.measure import environment
@@ -119,16 +118,14 @@ def clear(cache: Path) -> int:
     return len(files)
 
 
-def apply(graph: Graph, kernels: Kernels, model: Module) -> tuple[Tuned | None, list[str]]:
+def apply(graph: Graph, kernels: Kernels, model: Module, cache: Path) -> tuple[Tuned | None, list[str]]:
     """Let `kernels` run `model` on `graph` as was found best, and plan for it; what is in force, and warnings.
 
     The graph with self-loops takes the choices of the one without, where it was made. Only widths that the model's
     layers have count, for a plan costs time and memory.
     """
-    cache = datasets.roots().cache
-    if not _folder_of(
-        machine(graph.device), cache
-    ).is_dir():  # nothing was ever tuned, so that the graph need not be read
+    has_choices = type(kernels).choices is not Kernels.choices
+    if not has_choices or not _folder_of(machine(graph.device), cache).is_dir():  # or nothing was ever tuned
         return None, []
     file = path(cache, graph)
     found, warnings = read(file)

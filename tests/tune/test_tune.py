@@ -184,7 +184,7 @@ def test_a_broken_file_is_ignored_with_a_warning(content: str, cache: Path) -> N
     search.keep(tuned_by(Knobs(0.2, 0.1)), cache, graph)
     file = store.path(cache, graph)
     file.write_text(content)
-    found, (warning,) = store.apply(graph, Kernels(), torch.nn.Linear(4, 4))
+    found, (warning,) = store.apply(graph, Knobs(0.2, 0.1), torch.nn.Linear(4, 4), cache)
     assert found is None
     assert f"{file} is ignored" in warning
     assert "gnnbench tune" in warning
@@ -265,7 +265,7 @@ def test_choices_reach_the_graph_its_loops_and_their_transposes(cache: Path) -> 
     impossible: Choice = {"algorithm": "row", "prefetch": 8, "threads": 1000}
     kept(graph, cache, ("graph", 4, row), ("transpose", 4, blocked), ("graph", 8, impossible), ("graph", 64, row))
     looped, transpose = graph.with_self_loops, graph.transpose
-    found, warnings = store.apply(graph, kernels, torch.nn.Linear(4, 8))
+    found, warnings = store.apply(graph, kernels, torch.nn.Linear(4, 8), cache)
     assert found
     assert [(record.adjacency, record.width) for record in found.choices] == [("graph", 4), ("transpose", 4)]
     (warning,) = warnings
@@ -280,7 +280,7 @@ def test_choices_reach_the_graph_its_loops_and_their_transposes(cache: Path) -> 
 
 def test_an_untouched_cache_costs_nothing(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "fingerprint", pytest.fail)
-    assert store.apply(graphs.graph("hub"), Kernels(), torch.nn.Linear(4, 4)) == (None, [])
+    assert store.apply(graphs.graph("hub"), Knobs(0.2, 0.1), torch.nn.Linear(4, 4), cache) == (None, [])
 
 
 @needs_kernels

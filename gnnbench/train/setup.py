@@ -1,0 +1,45 @@
+"""A model on its backend, put together the same way wherever a step is taken."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn import Module
+
+from gnnbench import models
+from gnnbench.backends.base import Backend
+from gnnbench.config import RunConfig
+from gnnbench.datasets import NodeDataset
+from gnnbench.results.schema import Binding
+from gnnbench.tune import store
+
+
+@dataclass(frozen=True)
+class Ready:
+    """What a model is called with beside its features, how its convs were bound, and the choices in force."""
+
+    adj: Any
+    bindings: list[Binding]
+    tuned: store.Tuned | None = None
+    warnings: list[str] = field(default_factory=list)
+
+
+def build(config: RunConfig[Any, Any], features: int, classes: int, repeat: int = 0) -> Module:
+    """The model with its first weights, on CPU; leaves the random generators as training finds them."""
+    torch.manual_seed(config.train.seed + repeat)
+    return models.build(config.model, features, classes)
+
+
+def prepare(model: Module, backend: Backend, dataset: NodeDataset, cache: Path) -> Ready:
+    """Everything done once per graph and model: `model` bound on its backend, and tuned choices read from `cache`.
+
+    Raises:
+        UnsupportedOp: the backend cannot run this model exactly.
+    """
+    prepared = backend.prepare(model.to(backend.device), dataset)
+    if prepared.kernels is None or not backend.config.tuned:
+        return Ready(prepared.adj, prepared.bindings)
+    return Ready(prepared.adj, prepared.bindings, *store.apply(prepared.adj, prepared.kernels, model, cache))
