@@ -225,7 +225,7 @@ def info(
 
 @app.command(epilog=EXIT_CODES)
 def doctor(data_root: DataRoot = None, as_json: Json = False) -> None:
-    """Show what is installed, what is missing, and which backends can run."""
+    """Show what is installed and what is missing."""
     from gnnbench import datasets
     from gnnbench import doctor as examination
     from gnnbench.report import installation as report
