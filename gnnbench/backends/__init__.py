@@ -44,6 +44,12 @@ def backend_type(name: str) -> type[Backend]:
         raise BackendUnavailable(f"backend {name!r} cannot be loaded from {brought}: {error}") from error
 
 
+def module_of(name: str) -> str:
+    """The module that a backend of another package is in; empty for one of ours, and for an unknown name."""
+    point = None if name in _ours() else _foreign().get(name)
+    return point.module if point else ""
+
+
 def load(config: BackendConfig, train: TrainConfig | None = None) -> Backend:
     """The backend that `config` asks for, ready to prepare models, on the device that `train` asks for.
 

@@ -25,7 +25,7 @@ from gnnbench.bench.records import Bench, Row, Size
 from gnnbench.datasets import NodeDataset
 from gnnbench.errors import ConfigError, did_you_mean
 from gnnbench.graph import Graph
-from gnnbench.measure import environment, memory
+from gnnbench.measure import code, environment, memory
 from gnnbench.measure.rounds import Budget
 from gnnbench.results import files
 
@@ -123,6 +123,7 @@ def bench(
         peers=list(grid.against),
         threads=torch.get_num_threads(),
         environment=environment.describe(),
+        code=code.digest(),
         rows=[
             Row(op=grid.op, graph=dataset.name, width=width, heads=heads, direction=direction, implementation=name)
             for width, heads in grid.sizes()

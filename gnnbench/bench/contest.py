@@ -75,7 +75,16 @@ class Contest:
         self.weigh({name: partial(one.memory, direction, self.meter) for name, one in right.items()}, rows)
         times = self.timed({name: partial(one.time, direction) for name, one in right.items()}, rows, against)
         for name in times:
-            self._conclude(rows[name], case)
+            try:
+                found = ready[name].outputs(direction, truth.grad_out)
+                error = truth.error(direction, found, name == BF16)
+            except Exception as problem:
+                fail(rows[name], problem)
+                error = math.inf
+            if not error <= max(truth.tolerance(name == BF16), 2 * (rows[name].error or 0.0)):
+                refute(rows, name, f"differs from float64 by {error:.2g} after it was timed", against)
+            else:
+                self._conclude(rows[name], case)
 
     def weigh(self, calls: Mapping[str, Callable[[], tuple[int, int] | None]], rows: Mapping[str, Row]) -> None:
         """Memory of a call that is not the first one, which has things to keep for all later ones."""
@@ -108,6 +117,14 @@ class Contest:
             if ceiling.gather_bytes_per_s:
                 bound = max(bound, gathered / ceiling.gather_bytes_per_s)
             row.roofline_fraction = bound / row.time_s.median
+
+
+def refute(rows: Mapping[str, Row], name: str, reason: str, against: Sequence[str]) -> None:
+    """Take back the time of one that computed something else in the end."""
+    if rows[name].status == "ok":
+        rows[name].status, rows[name].reason = "wrong", reason
+    rows[name].time_s = None
+    ratios(rows, against)
 
 
 def fail(row: Row, error: Exception) -> None:

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from gnnbench import backends, config, models
+from gnnbench import backends, config
 from gnnbench.backends.base import Backend
 from gnnbench.bench.peers import taken
-from gnnbench.compare import parity
+from gnnbench.compare.parity import steps
+from gnnbench.compare.parity.judge import Snapshot, judge_trained
 from gnnbench.datasets import NodeDataset
 from gnnbench.measure.memory import Meter
 from gnnbench.measure.rounds import timed
-from gnnbench.train import cuda_graph, run
+from gnnbench.train import cuda_graph, setup
 from gnnbench.train.loop import Task
-
-Tensors = tuple[dict[str, Tensor], list[str]]
 
 
 class Training:
@@ -27,6 +26,7 @@ class Training:
     Args:
         backend: its name, with options of its own.
         dataset: with its tensors where the backend is to run.
+        cache: where tuned choices are.
         now: a clock as `timed` takes it.
 
     Raises:
@@ -35,7 +35,14 @@ class Training:
     """
 
     def __init__(
-        self, model: str, hidden: int, heads: int, backend: str, dataset: NodeDataset, now: Callable[[], Any]
+        self,
+        model: str,
+        hidden: int,
+        heads: int,
+        backend: str,
+        dataset: NodeDataset,
+        cache: Path,
+        now: Callable[[], Any],
     ) -> None:
         section = {"name": model, "hidden": hidden} | ({"heads": heads} if heads > 1 else {})
         chosen, train = config.backend_sections(backend)
@@ -46,19 +53,22 @@ class Training:
             "backend": chosen,
         }
         self.config = config.validate(raw, "the suite")
-        self.dataset, self.now = dataset, now
+        self.dataset, self.cache, self.now = dataset, cache, now
         self._backend = self._placed()
-        torch.manual_seed(self.config.train.seed)
-        built = models.build(self.config.model, dataset.x.size(1), dataset.num_classes)
-        built.to(self._backend.device)
-        prepared = self._backend.prepare(built, dataset)
-        task = Task.of(dataset, prepared.adj, self._backend.device)
+        built = setup.build(self.config, dataset.x.size(1), dataset.num_classes)
+        ready = setup.prepare(built, self._backend, dataset, cache)
+        task = Task.of(dataset, ready.adj, self._backend.device)
         self._trainer = cuda_graph.trainer(built, task, self.config.train)
 
-    def tensors(self, as_reference: bool) -> Tensors:
-        """What the parity gate compares: logits and gradients of one step without dropout."""
-        smooth = config.validate(parity.checked(run.resolved(self.config)), "the suite")
-        return parity.tensors(smooth, self._placed(), self.dataset, as_reference)
+    def computed(self, as_reference: bool) -> Snapshot:
+        """What the parity gate compares: logits and gradients of steps without dropout."""
+        return steps.computed(self.config, self._placed(), self.dataset, as_reference, self.cache)
+
+    def wrong(self, expected: Snapshot, reference: str) -> str:
+        """Where the trained model differs, empty if it does not; it cannot be trained any more."""
+        model, task = self._trainer.model, self._trainer.task
+        found = steps.trained(self.config, self._backend, model, task, self.dataset.num_classes)
+        return judge_trained(found, expected, reference).reason
 
     def begin(self, epochs: int) -> list[float]:
         """The losses of the first epochs."""

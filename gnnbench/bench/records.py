@@ -87,6 +87,7 @@ class Bench(Record):
     threads: int
     ceilings: Ceilings | None = Field(None, description="None where the kernels are not built")
     environment: dict[str, Any] = Field({}, description="see `gnnbench.measure.environment.describe`")
+    code: str = Field("", description="hash of the code that ran, see `gnnbench.measure.code`; empty: not known")
     versions: dict[str, str] = Field({}, description="of peers in another interpreter")
     checked_rows: int | None = Field(
         None, description="destinations whose results were checked, the fewest of all cases"
@@ -110,6 +111,7 @@ class Suite(Record):
     caveat: str = Field("", description="why times mean nothing; empty if they do")
     ceilings: Ceilings | None = None
     environment: dict[str, Any] = Field({}, description="see `gnnbench.measure.environment.describe`")
+    code: str = Field("", description="hash of the code that ran, see `gnnbench.measure.code`; empty: not known")
     spent_s: float = Field(0.0, description="over all calls that added to this record")
     graphs: dict[str, Size] = Field({}, description="those that were needed so far, by their labels")
     rows: list[Row] = Field([], description="in the order in which they are run")

@@ -2,121 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from gnnbench.backends import cuda
 from gnnbench.backends.cuda import _triton
 from gnnbench.bench import ceilings, peers, size_of, workloads
+from gnnbench.bench.cells import DIRECTIONS, OURS, RECORDED, TRAINING, Cell, cells
 from gnnbench.bench.check import Truth
-from gnnbench.bench.contest import Contest, fail
+from gnnbench.bench.contest import Contest, fail, refute
 from gnnbench.bench.epochs import Training
-from gnnbench.bench.ops import OPS, Case, Direction
+from gnnbench.bench.ops import Case
 from gnnbench.bench.records import Row, Suite
-from gnnbench.bench.workloads import GRAPHS, Scale
-from gnnbench.compare.parity import REPLAYED, judge, parting
+from gnnbench.bench.workloads import Scale
+from gnnbench.compare.parity import REPLAYED, parting
+from gnnbench.compare.parity.judge import judge
 from gnnbench.datasets import NodeDataset, Roots
-from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
+from gnnbench.errors import BackendUnavailable, ConfigError
 from gnnbench.graph import Graph
-from gnnbench.measure import environment, memory
+from gnnbench.measure import code, environment, memory
 from gnnbench.measure.rounds import Budget
 from gnnbench.results import files
 
+__all__ = ["Cell", "cells", "run"]
+
 FILE = "suite.json"
-OURS = "cuda"
 CAVEAT = "interpreted on the CPU: the times mean nothing"
-ATTENTION = ("gatv2", "gat", "dot")
-MODELS = ("gatv2", "gat", "transformer", "gcn", "sage", "gin", "agnn")
-WITH_HEADS = ("gatv2", "gat", "transformer")
-TRAINING = "train-"  # before a model's name, which may be that of an op
-REFERENCES = ("pyg", "pyg-sparse")
-RECORDED = ":cuda_graph=true"  # after the name of whose training steps are replayed
-RECORDED_ON = ("cora", "ogbn-arxiv", workloads.BATCH)  # PyG's; elsewhere starting kernels is no part of an epoch
-COMPILED_ON = ("ogbn-arxiv", "cora", workloads.BATCH, "reddit")  # compiling takes longer than all else together
-DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
 ROUNDS: dict[Scale, Budget] = {
     "full": Budget(rounds=3, least_s=0.05, most_s=1.0),
     "tiny": Budget(rounds=1, least_s=0.0),
 }
-NAMES = (*OPS, *(TRAINING + model for model in MODELS))
-
-
-class Cell(NamedTuple):
-    """An op on a graph, or the training of a model, and whom it meets."""
-
-    graph: str
-    op: str
-    width: int
-    heads: int
-    dtype: str
-    against: tuple[str, ...]
-
-    @property
-    def directions(self) -> tuple[str, ...]:
-        return ("epoch",) if self.op.startswith(TRAINING) else DIRECTIONS
-
-    @property
-    def ours(self) -> tuple[str, ...]:
-        return (OURS, OURS + RECORDED) if self.op.startswith(TRAINING) else (OURS,)
-
-
-def cells(graphs: Collection[str] = (), ops: Collection[str] = (), scale: Scale = "full") -> list[Cell]:
-    """What is run, the most important first: every op, all models, bfloat16, compiled PyG, other sizes.
-
-    Args:
-        graphs, ops: only these; all if empty.
-
-    Raises:
-        ConfigError: an unknown name.
-    """
-    problems = [f"unknown graph {name!r}{did_you_mean(name, GRAPHS)}" for name in graphs if name not in GRAPHS]
-    problems += [f"unknown op {name!r}{did_you_mean(name, NAMES)}" for name in ops if name not in NAMES]
-    if problems:
-        raise ConfigError(*problems)
-    found = [cell for cell in _grid() if cell.graph in (graphs or GRAPHS) and cell.op in (ops or NAMES)]
-    return list(dict.fromkeys(_shrunk(cell) for cell in found)) if scale == "tiny" else found
-
-
-def _grid() -> Iterator[Cell]:
-    aggregations = ("spmm", "spmm_max")
-    for graph in GRAPHS:
-        yield from (_cell(graph, op, 128, 8) for op in (*ATTENTION, *aggregations))
-    for graph in GRAPHS:
-        for model in MODELS:
-            heads = 8 if model in WITH_HEADS else 1
-            recorded = [name + RECORDED for name in REFERENCES if graph in RECORDED_ON]
-            yield Cell(graph, TRAINING + model, 128, heads, "float32", (*REFERENCES, *recorded))
-    for graph in GRAPHS:
-        yield from (_cell(graph, op, 128, 8, "bfloat16") for op in (*ATTENTION, "spmm"))
-    for graph in GRAPHS:
-        more = ("pyg-compile",) if graph in COMPILED_ON else ()
-        yield from (_cell(graph, op, 64, 8, more=more) for op in (*ATTENTION, *aggregations))
-    for width, heads in ((256, 4), (32, 1), (512, 8)):
-        for graph in GRAPHS:
-            yield from (_cell(graph, op, width, heads) for op in (*ATTENTION, *aggregations))
-    for heads in (8, 1):
-        for graph in GRAPHS:
-            yield from (_cell(graph, op, heads * 16, heads) for op in ("sddmm", "edge_softmax"))
-
-
-def _cell(graph: str, op: str, width: int, heads: int, dtype: str = "float32", more: tuple[str, ...] = ()) -> Cell:
-    kinds = OPS[op]
-    heads = heads if kinds.has_heads else 1
-    against = ("pyg",) if op in ATTENTION else ("torch-scatter",)
-    sparse = ("torch-csr", "cusparse") if op == "spmm" else ()
-    return Cell(graph, op, width if kinds.has_width else heads, heads, dtype, (*against, *sparse, *more))
-
-
-def _shrunk(cell: Cell) -> Cell:
-    """The same for the interpreter: two heads at most of four channels, and nothing that compiles."""
-    heads = min(cell.heads, 2)
-    against = tuple(name for name in cell.against if name != "pyg-compile")
-    width = 4 * heads if cell.op.startswith(TRAINING) or OPS[cell.op].has_width else heads
-    return cell._replace(width=width, heads=heads, against=against)
 
 
 def run(
@@ -141,7 +60,7 @@ def run(
 
     Raises:
         BackendUnavailable: there is neither a GPU nor an interpreter.
-        ConfigError: full size without a GPU, or `out` holds a suite of another device or scale.
+        ConfigError: full size without a GPU, or `out` holds a suite of another device, scale or code.
         GnnbenchError: `out` cannot be written.
     """
     if reasons := cuda.Backend.unavailable():
@@ -269,8 +188,8 @@ class _Work:
             self.contest.say(f"{cell.op} on {cell.graph}: checking {name}")
             eager = name.removesuffix(RECORDED)
             try:
-                one = Training(model, cell.width, cell.heads, name, dataset, self.instants)
-                found = one.tensors(as_reference=computed is None)
+                one = Training(model, cell.width, cell.heads, name, dataset, self.roots.cache, self.instants)
+                found = one.computed(as_reference=computed is None)
                 losses[name] = one.begin(REPLAYED if eager + RECORDED in rows else 1)
             except Exception as error:
                 fail(rows[name], error)
@@ -278,7 +197,7 @@ class _Work:
             running[name] = one
             if computed is None:
                 reference, computed = name, found
-            elif not (judged := judge(found[0], *computed, reference)).ok:
+            elif not (judged := judge(found, computed, reference)).ok:
                 rows[name].status, rows[name].reason = "wrong", f"against {reference}: {judged.reason}"
             else:
                 rows[name].error = judged.rel_rms
@@ -290,7 +209,16 @@ class _Work:
         self.contest.say(f"{cell.op} on {cell.graph}: timing")
         right = {name: one for name, one in running.items() if rows[name].status == "pending"}
         self.contest.weigh({name: partial(one.memory, self.meter) for name, one in right.items()}, rows)
-        self.contest.timed({name: one.time for name, one in right.items()}, rows, cell.against)
+        timed = self.contest.timed({name: one.time for name, one in right.items()}, rows, cell.against)
+        for name in timed if computed else ():
+            assert computed
+            try:
+                why = "" if name == reference else right[name].wrong(computed, reference)
+            except Exception as error:
+                fail(rows[name], error)
+                why = rows[name].reason
+            if why:
+                refute(rows, name, f"against {reference}, after it was timed: {why}", cell.against)
 
     def _dataset(self, name: str) -> NodeDataset:
         if name not in self._datasets:
@@ -317,12 +245,23 @@ class _Work:
         device = torch.cuda.get_device_name(self.device) if on_gpu else "cpu"
         if not self.path.exists():
             caveat = "" if on_gpu else CAVEAT
-            return Suite(scale=self.scale, device=device, caveat=caveat, environment=environment.describe())
+            return Suite(
+                scale=self.scale,
+                device=device,
+                caveat=caveat,
+                environment=environment.describe(),
+                code=code.digest(),
+            )
         found = files.load(Suite, self.path)
         if (found.scale, found.device) != (self.scale, device):
             raise ConfigError(
                 f"{self.path}: holds a suite of scale {found.scale} on {found.device}, not of {self.scale} on "
                 f"{device}; choose another --out"
+            )
+        if found.code != code.digest():
+            raise ConfigError(
+                f"{self.path}: holds a suite of other code than runs now, and their times must not be mixed; "
+                "choose another --out"
             )
         return found
 

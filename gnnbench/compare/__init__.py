@@ -13,21 +13,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-
 from gnnbench import backends as registered
-from gnnbench.backends.base import Backend
 from gnnbench.compare import parity, process
-from gnnbench.compare.parity import BackendParity
+from gnnbench.compare._config import difference, of_backend, resolved, with_recorded
+from gnnbench.compare.parity import REFERENCES, BackendParity, Parity, RoundParity
+from gnnbench.compare.parity.judge import Snapshot, judge
 from gnnbench.compare.process import Job
 from gnnbench.compare.record import Comparison, Row
 from gnnbench.config import RunConfig, backend_sections, validate
 from gnnbench.datasets import Roots
-from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
+from gnnbench.errors import ConfigError, GnnbenchError, did_you_mean
+from gnnbench.measure import code
 from gnnbench.results import files
 from gnnbench.results.schema import Result
-
-REFERENCES = ("pyg", "pyg-sparse", "reference")
 
 
 @dataclass(frozen=True)
@@ -67,7 +65,8 @@ def compare(
     Every backend runs in a fresh process per round, in an order that rotates. A backend that crashes, runs
     out of memory or is not supported becomes a row with that status and is not tried again. What is done
     is kept under `out`: calling again with the same configuration continues, with more rounds or backends
-    too. Ctrl-C ends the running process and returns with status "interrupted".
+    too. Where a backend's code changed since, its verdict and its rounds are forgotten and made anew. Ctrl-C
+    ends the running process and returns with status "interrupted".
 
     Args:
         config: its backend's options apply to every backend that takes them; repeats and early stopping
@@ -82,7 +81,7 @@ def compare(
 
     Raises:
         ConfigError: unknown backends or options, or `out` holds a comparison of another configuration.
-        GnnbenchError: bad data, or `out` cannot be written.
+        GnnbenchError: bad data, `out` cannot be written, or the code changed while it was compared.
     """
     named = [backend_sections(spec)[0]["name"] for spec in backends]
     if unknown := [name for name in named if name not in registered.names()]:
@@ -91,10 +90,10 @@ def compare(
         )
     if not backends or rounds < 1:
         raise ConfigError(f"a comparison needs a backend and a round, found {list(backends)} and {rounds} rounds")
-    specs = list(dict.fromkeys(_with_recorded(backends) if config.train.cuda_graph else backends))
-    work = _Comparing(_resolved(config, epochs, specs), specs, rounds, out, roots, on_event, execute)
+    specs = list(dict.fromkeys(with_recorded(backends) if config.train.cuda_graph else backends))
+    work = _Comparing(resolved(config, epochs, specs), specs, rounds, out, roots, on_event, execute)
     for spec in specs:
-        validate(work.config_of(spec), f"backend {spec!r}")
+        validate(of_backend(work.config, spec), f"backend {spec!r}")
     work.open(force)
     try:
         work.gate()
@@ -129,37 +128,44 @@ class _Comparing:
     execute: Callable[[Job], Result]
     done: int = 0
     cells: dict[str, list[Result]] = field(default_factory=dict)
+    codes: dict[str, str] = field(default_factory=dict)
+    reference: Job | None = None
 
     def open(self, force: bool) -> None:
         """Begin `comparison.json`, or go on with the one that is there."""
         if force and self._path.exists():
             for name in ("parity", "rounds"):
                 shutil.rmtree(self.out / name, ignore_errors=True)
-        elif self._path.exists() and (key := _difference(files.load(Comparison, self._path).config, self.config)):
+        elif self._path.exists() and (key := difference(files.load(Comparison, self._path).config, self.config)):
             raise ConfigError(
                 f"{self.out} holds a comparison of another configuration ({key} differs); "
                 "choose another --out, or replace it with --force"
             )
         self.cells = {name: [] for name in self.backends}
+        self.codes = {
+            name: code.digest(registered.module_of(backend_sections(name)[0]["name"]))
+            for name in {*self.backends, *REFERENCES}
+        }
+        self._forget_other_code()
         self.record = Comparison(
             config=self.config,
             rounds=self.rounds,
             epochs=self.config["train"]["epochs"],
             rows=[Row(backend=name) for name in self.backends],
         )
+        typed = validate(self.config, "comparison")
+        self.record.parity = Parity(checked=[*parity.checked(typed)], unchecked=[*parity.unchecked(typed)])
         self.save()
 
     def gate(self) -> None:
         """Compare every backend with the first reference that can run."""
         checked = self.record.parity
-        reference = self._reference()
+        self.reference = self._reference()
         for name in self.backends:
             if name not in checked.backends:
-                checked.backends[name] = self._checked(name, reference)
-                self._judge()
-        if reference is not None:
-            reference.tensors_path.unlink(missing_ok=True)
-        self._judge()
+                checked.backends[name] = self._checked(name)
+                self.save()
+        self.save()
 
     def train(self) -> None:
         """Run the rounds; a backend that could not run once is left out from then on."""
@@ -168,10 +174,16 @@ class _Comparing:
                 if self._has_ended(name):
                     self.done += 1
                     continue
-                job = self._job("train", name, self.out / "rounds" / str(round_) / _folder(name))
-                self.cells[name].append(job.finished() or self._run(job, name, "train", round_))
+                job = self._job("train", name, self._round(round_, name))
+                result = job.finished() or self._run(job, name, "train", round_)
+                self.cells[name].append(result)
+                if result.status == "ok" and job.verdict_path.exists():
+                    verdict = RoundParity.model_validate_json(job.verdict_path.read_bytes())
+                    self.record.parity.backends[name].rounds.append(verdict)
                 self.done += 1
                 self.save()
+        if self.reference is not None:
+            self.reference.tensors_path.unlink(missing_ok=True)
 
     def save(self) -> None:
         """Write what is known."""
@@ -186,74 +198,81 @@ class _Comparing:
         found = self.record.parity.backends[name].status
         return found != "ok" or any(result.status != "ok" for result in self.cells[name])
 
+    def _forget_other_code(self) -> None:
+        """Remove what an earlier call left of backends whose code is not the one that runs now."""
+        for name, digest in self.codes.items():
+            for folder in (self._verdict_path(name).parent, *(self.out / "rounds").glob(f"*/{_folder(name)}")):
+                if folder.exists() and _code_of(folder) != digest:
+                    shutil.rmtree(folder, ignore_errors=True)
+
     def _reference(self) -> Job | None:
         """The first backend of `REFERENCES` that can run, with its tensors on disk if they are still needed."""
         checked = self.record.parity.backends
         for name in REFERENCES:
             job = self._job("reference", name, self._verdict_path(name).parent)
             result = job.finished()
-            if result is None or (
-                result.status == "ok" and not job.tensors_path.exists() and self._unchecked(name)
-            ):
+            needed = any(other != name and not self._is_done(other) for other in self.backends)
+            if result is None or (result.status == "ok" and not job.tensors_path.exists() and needed):
                 result = self._run(job, name, "parity")
             if result.status == "ok":
                 self.record.dataset, self.record.parity.reference = result.dataset, name
-                checked[name] = BackendParity(status="ok", ok=True)
+                checked[name] = BackendParity(status="ok", ok=True, code=self.codes[name])
                 return job
             checked[name] = BackendParity(status=result.status, reason=result.reason)
         return None
 
-    def _unchecked(self, reference: str) -> bool:
-        """Whether any backend has still to be compared with `reference`."""
-        return any(name != reference and not self._verdict_path(name).exists() for name in self.backends)
+    def _is_done(self, name: str) -> bool:
+        """Whether nothing of a backend has still to be compared with the reference."""
+        if not self._verdict_path(name).exists():
+            return False
+        if self._stored_verdict(name).status != "ok":
+            return True
+        for round_ in range(1, self.rounds + 1):
+            result = self._job("train", name, self._round(round_, name)).finished()
+            if result is None or result.status != "ok":
+                return result is not None
+        return True
+
+    def _round(self, round_: int, name: str) -> Path:
+        return self.out / "rounds" / str(round_) / _folder(name)
 
     def _verdict_path(self, name: str) -> Path:
         return self.out / "parity" / _folder(name) / "verdict.json"
 
-    def _checked(self, name: str, reference: Job | None) -> BackendParity:
+    def _stored_verdict(self, name: str) -> BackendParity:
+        return BackendParity.model_validate_json(self._verdict_path(name).read_bytes())
+
+    def _checked(self, name: str) -> BackendParity:
         """The verdict on a backend, from disk if it was reached before."""
         path = self._verdict_path(name)
         if path.exists():
-            return BackendParity.model_validate_json(path.read_bytes())
+            return self._stored_verdict(name)
         job = self._job("parity", name, path.parent)
         result = self._run(job, name, "parity")
         if result.status != "ok":
             found = BackendParity(status=result.status, reason=result.reason)
-        elif reference is None:
+        elif self.reference is None:
             found = BackendParity(status="ok", reason="there is nothing to compare it with")
         else:
-            found = parity.check(job.tensors_path, reference.tensors_path, reference.config["backend"]["name"])
+            ours, theirs = (Snapshot.load(path) for path in (job.tensors_path, self.reference.tensors_path))
+            found = judge(ours, theirs, self.reference.config["backend"]["name"])
+        found.code = self.codes[name]
         job.tensors_path.unlink(missing_ok=True)
         files.save_json(found, path)
         return found
 
-    def _judge(self) -> None:
-        """Sum the verdicts up and write them."""
-        found = self.record.parity
-        verdicts = {name: found.backends[name].ok for name in self.backends if name in found.backends}
-        wrong = [name for name, ok in verdicts.items() if ok is False]
-        found.ok = not wrong if found.reference else None
-        if found.reference is None:
-            found.reason = f"parity could not be established: none of {', '.join(REFERENCES)} could run"
-        elif wrong:
-            found.reason = "; ".join(f"{name}: {found.backends[name].reason}" for name in wrong)
-        self.save()
-
-    def config_of(self, name: str) -> dict[str, Any]:
-        """The configuration that a backend runs: its own options before those that all share."""
-        section, train = backend_sections(name)
-        shared = self.config["backend"] if _takes_rewrites(section["name"]) else {}
-        return {
-            **self.config,
-            "train": {**self.config["train"], **train},
-            "backend": {**shared, **section},
-        }
-
     def _job(self, task: Literal["reference", "parity", "train"], name: str, out: Path) -> Job:
-        config = self.config_of(name)
-        if task != "train":
-            config = parity.checked(config)
-        return Job(task=task, config=config, raw=self.roots.raw, cache=self.roots.cache, out=out)
+        job = Job(
+            task=task,
+            config=of_backend(self.config, name),
+            raw=self.roots.raw,
+            cache=self.roots.cache,
+            out=out,
+            code=self.codes[name],
+        )
+        if task == "train" and self.reference is not None and name != self.record.parity.reference:
+            job.reference = self.reference.tensors_path, self.reference.config["backend"]["name"]
+        return job
 
     def _run(self, job: Job, name: str, stage: Literal["parity", "train"], round_: int = 0) -> Result:
         total = len({*self.backends, *REFERENCES[:1]}) + self.rounds * len(self.backends)
@@ -263,62 +282,14 @@ class _Comparing:
         return result
 
 
+def _code_of(folder: Path) -> str:
+    """The code whose result is in a folder; empty if none is, or if an older version left it."""
+    try:
+        return files.load(Result, folder / "results.json").code
+    except GnnbenchError:
+        return ""
+
+
 def _folder(name: str) -> str:
     """The name of a backend, with its options, as every file system takes it."""
     return name.replace(":", ",")
-
-
-def _with_recorded(backends: Sequence[str]) -> list[str]:
-    """Every backend as it is, and beside it a row of its recorded steps."""
-    found = []
-    for spec in backends:
-        found += [spec] if "cuda_graph" in backend_sections(spec)[1] else [spec, f"{spec}:cuda_graph=true"]
-    return found
-
-
-def _resolved(config: RunConfig[Any, Any], epochs: int | None, specs: Sequence[str]) -> dict[str, Any]:
-    """The configuration that every backend runs, whole but for the options that the user left alone.
-
-    Steps are recorded only where a backend's own options say so. PyG runs on the GPU if it is compared with
-    what runs there.
-    """
-    raw = config.model_dump(mode="json", serialize_as_any=True)
-    raw["backend"] = config.backend.model_dump(mode="json", exclude_unset=True)
-    raw["train"] |= {"repeats": 1, "patience": 0, "checkpoint_every": 0, "cuda_graph": False}
-    if raw["train"]["device"] == "auto" and torch.cuda.is_available() and any(map(_needs_gpu, specs)):
-        raw["train"]["device"] = "cuda"
-    if epochs is not None:
-        raw["train"]["epochs"] = epochs
-    validate(raw, "comparison")
-    return raw
-
-
-def _needs_gpu(spec: str) -> bool:
-    section, train = backend_sections(spec)
-    kind = _type(section["name"])
-    if kind is None:
-        return False
-    return bool(train.get("cuda_graph")) or (kind.kernels is not None and kind.kernels.device_type == "cuda")
-
-
-def _takes_rewrites(name: str) -> bool:
-    kind = _type(name)
-    return kind is not None and kind.takes_rewrites
-
-
-def _type(name: str) -> type[Backend] | None:
-    """None if what another package brought cannot be loaded."""
-    try:
-        return registered.backend_type(name)
-    except BackendUnavailable:
-        return None
-
-
-def _difference(old: dict[str, Any], new: dict[str, Any]) -> str:
-    """The first key in which two resolved configurations differ, the backends' names aside."""
-    for section in new:
-        ours, theirs = new[section], old.get(section, {})
-        for key in sorted({*ours, *theirs}):
-            if (section, key) != ("backend", "name") and ours.get(key) != theirs.get(key):
-                return f"{section}.{key}"
-    return ""

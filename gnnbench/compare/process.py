@@ -15,8 +15,13 @@ from gnnbench.results import files
 from gnnbench.results.schema import Record, Result, Status
 
 if TYPE_CHECKING:
+    from torch.nn import Module
+
+    from gnnbench.backends.base import Backend
     from gnnbench.config import RunConfig
     from gnnbench.datasets import Roots
+    from gnnbench.train.loop import Task
+    from gnnbench.train.run import Inspect
 
 BAD_INPUT = 2
 EXHAUSTED = ("bad_alloc", "cannot allocate memory", "can't allocate memory", "out of memory", "memoryerror")
@@ -35,6 +40,8 @@ class Job(Record):
         config: the resolved configuration, backend included.
         raw, cache: see `gnnbench.datasets.Roots`.
         out: the folder that everything of this job goes to.
+        code: hash of the code that is to run, see `gnnbench.measure.code`.
+        reference: of training, the tensors that it is checked against after its last epoch, and whose they are.
     """
 
     task: Literal["reference", "parity", "train"]
@@ -42,6 +49,8 @@ class Job(Record):
     raw: Path
     cache: Path
     out: Path
+    code: str = ""
+    reference: tuple[Path, str] | None = None
 
     @property
     def result_path(self) -> Path:
@@ -50,6 +59,10 @@ class Job(Record):
     @property
     def tensors_path(self) -> Path:
         return self.out / "tensors.pt"
+
+    @property
+    def verdict_path(self) -> Path:
+        return self.out / "verdict.json"
 
     def finished(self) -> Result | None:
         """The result of an earlier process that came to an end of any kind; None if there is none."""
@@ -65,7 +78,7 @@ def execute(job: Job) -> Result:
 
     Raises:
         ConfigError: the process found its input bad, which would be so for every backend.
-        GnnbenchError: `job.out` cannot be written.
+        GnnbenchError: `job.out` cannot be written, or the code changed since `job` was made.
     """
     job.result_path.unlink(missing_ok=True)
     path, log = job.out / "job.json", job.out / "log.txt"
@@ -89,6 +102,10 @@ def execute(job: Job) -> Result:
         status, reason = verdict(code, log.read_text(errors="replace"))
         result = failed(job, status, reason)
         files.save_json(result, job.result_path)
+    if result.code != job.code:
+        raise GnnbenchError(
+            f"the code of backend {result.backend!r} changed while it was compared: run the same command again"
+        )
     return result
 
 
@@ -101,6 +118,7 @@ def failed(job: Job, status: Status, reason: str) -> Result:
         backend=job.config["backend"]["name"],
         dataset=str(source.get("name", source["source"])),
         config=job.config,
+        code=job.code,
     )
 
 
@@ -129,7 +147,7 @@ def perform(job: Job) -> int:
     try:
         run_config = config.validate(job.config, "comparison")
         if job.task == "train":
-            run.run(run_config, roots=roots, out=job.out)
+            run.run(run_config, roots=roots, out=job.out, inspect=_inspection(job, run_config))
         else:
             files.save_json(_snapshot(job, run_config, roots), job.result_path)
     except Exception as error:
@@ -144,10 +162,29 @@ def perform(job: Job) -> int:
 
 
 def _snapshot(job: Job, run_config: RunConfig[Any, Any], roots: Roots) -> Result:
-    from gnnbench.compare import parity
+    from gnnbench import backends
+    from gnnbench.compare.parity import steps
+    from gnnbench.measure import code
 
-    label = parity.snapshot(run_config, roots, job.tensors_path, as_reference=job.task == "reference")
-    return Result(status="ok", backend=run_config.backend.name, dataset=label, config=job.config)
+    digest = code.digest(backends.module_of(run_config.backend.name))
+    label = steps.snapshot(run_config, roots, job.tensors_path, as_reference=job.task == "reference")
+    return Result(status="ok", backend=run_config.backend.name, dataset=label, config=job.config, code=digest)
+
+
+def _inspection(job: Job, run_config: RunConfig[Any, Any]) -> Inspect | None:
+    """What holds a trained model against the reference and writes the verdict."""
+    if job.reference is None:
+        return None
+    path, name = job.reference
+
+    def inspect(backend: Backend, model: Module, task: Task) -> None:
+        from gnnbench.compare.parity import judge, steps
+
+        expected = judge.Snapshot.load(path)
+        found = steps.trained(run_config, backend, model, task, expected.tensors["logits"].size(1))
+        files.save_json(judge.judge_trained(found, expected, name), job.verdict_path)
+
+    return inspect
 
 
 def die_with_parent(parent: int) -> None:

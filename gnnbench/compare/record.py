@@ -12,7 +12,8 @@ from typing import Any, Literal
 from pydantic import Field
 
 from gnnbench import stats
-from gnnbench.compare.parity import BackendParity, Parity, parting
+from gnnbench.compare.parity import BackendParity, Parity, drifting, drops, parting
+from gnnbench.config import validate
 from gnnbench.results import schema
 from gnnbench.results.schema import (
     Binding,
@@ -98,6 +99,8 @@ class Comparison(Record):
             for row in self.rows
         ]
         measured = {row.backend: row for row in self.rows if row.epoch_s is not None}
+        self._compare_losses(rounds)
+        self.parity.conclude([row.backend for row in self.rows])
         parted = dict(_parted({name: rounds[name] for name in measured}))
         green = {name for name in measured if self._is_green(name) and name not in parted}
         fastest = min(green.intersection(BASELINES), key=lambda name: _seconds(measured[name]), default=None)
@@ -109,9 +112,20 @@ class Comparison(Record):
                 _relate(row, measured["pyg"])
         self.warnings = [*_warnings(rounds), *(f"{name}: {why}" for name, why in parted.items())]
 
+    def _compare_losses(self, rounds: Mapping[str, Sequence[Result]]) -> None:
+        """Hold the losses of every backend against the reference's, where nothing is drawn at random."""
+        reference = self.parity.reference
+        if reference is None or not rounds.get(reference) or drops(validate(self.config, "comparison")):
+            return
+        expected = [sample.loss for sample in rounds[reference][0].samples]
+        for name, found in self.parity.backends.items():
+            losses = ([sample.loss for sample in result.samples] for result in rounds.get(name, ()))
+            whys = (drifting(of_round, expected, reference, found.tolerance) for of_round in losses if of_round)
+            found.losses = next(filter(None, whys), "") if expected and name != reference else ""
+
     def _is_green(self, backend: str) -> bool:
         found = self.parity.backends.get(backend)
-        return found is not None and found.ok is True
+        return found is not None and found.green
 
 
 def _row(backend: str, rounds: Sequence[Result], parity: BackendParity | None, wanted: int) -> Row:

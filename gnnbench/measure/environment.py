@@ -47,10 +47,15 @@ def describe() -> dict[str, Any]:
         "cuda": {"version": torch.version.cuda, "driver": _try(_driver)},
         "os": _try(platform.platform),
         "python": platform.python_version(),
-        "packages": {"gnnbench": gnnbench.__version__, **{name: _version(name) for name in PACKAGES}},
+        "packages": packages(),
         "git": _try(_git),
         "load_average": _try(lambda: list(psutil.getloadavg())),
     }
+
+
+def packages() -> dict[str, str | None]:
+    """Versions of this package and of the libraries that a run may use."""
+    return {"gnnbench": gnnbench.__version__, **{name: _version(name) for name in PACKAGES}}
 
 
 def cpu() -> dict[str, Any]:
@@ -61,10 +66,14 @@ def cpu() -> dict[str, Any]:
         "physical_cores": _try(lambda: psutil.cpu_count(logical=False)),
         "logical_cores": _try(psutil.cpu_count),
         "usable_cores": _try(usable_cores),
-        "isa": _try(_isa),
-        "torch_isa": _try(torch.backends.cpu.get_cpu_capability),
+        **isa(),
         "cache_bytes": _try(_caches),
     }
+
+
+def isa() -> dict[str, Any]:
+    """Instruction sets of the processor, and the one that torch's own kernels use."""
+    return {"isa": _try(_isa), "torch_isa": _try(torch.backends.cpu.get_cpu_capability)}
 
 
 def threads() -> dict[str, Any]:

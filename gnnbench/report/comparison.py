@@ -85,9 +85,23 @@ def parity(found: Parity) -> Iterator[str]:
         own = {name: one.tolerance for name, one in checked.items() if one.tolerance != found.tolerance}
         within += "".join(f", {name} within {units.power(size)} as it states itself" for name, size in own.items())
         yield f"Parity: green, {within}" + (f" (largest relative error: {errors})" if errors else "")
+        yield from _scope(found)
         return
     yield f"Parity: red against {found.reference}; no speedup is given for a backend whose result differs"
-    yield from (f"{name}: {one.reason}" for name, one in checked.items() if not one.ok)
+    yield from (f"{name}: {one.red}" for name, one in checked.items() if one.red)
+    yield from _scope(found)
+
+
+def _scope(found: Parity) -> Iterator[str]:
+    """What the verdict is about, and what it is not."""
+    if found.checked:
+        yield f"Checked: {'; '.join(found.checked)}"
+    unchecked = [
+        *found.unchecked,
+        *(f"{name}: {why}" for name, one in found.backends.items() for why in one.unchecked),
+    ]
+    if unchecked:
+        yield f"Not checked: {'; '.join(unchecked)}"
 
 
 def _backend_row(row: Row) -> list[Cell]:

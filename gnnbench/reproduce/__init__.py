@@ -21,7 +21,7 @@ from typing import cast
 
 from gnnbench import registry
 from gnnbench.errors import ConfigError, GnnbenchError, did_you_mean
-from gnnbench.measure import environment
+from gnnbench.measure import code, environment
 from gnnbench.reproduce import _process
 from gnnbench.reproduce._cells import Cell, Context, Ops, Training, Tuning
 from gnnbench.reproduce._findings import finding
@@ -78,9 +78,9 @@ def reproduce(
 ) -> Reproduction:
     """Measure every cell of a paper's grid, and compare the paper's claims with the measurements.
 
-    Every cell runs in a fresh process and is kept under `out`: one that has ended, well or badly, is never run
-    again, and an interrupted comparison continues where it stopped. Ctrl-C ends the running process and returns
-    with status "interrupted".
+    Every cell runs in a fresh process and is kept under `out`: one that has ended, well or badly, is run again
+    only if the code changed, and an interrupted comparison continues where it stopped. Ctrl-C ends the running
+    process and returns with status "interrupted".
 
     Args:
         out: folder for `reproduction.json` and `cells/`.
@@ -97,7 +97,10 @@ def reproduce(
     if scale not in SCALES:
         raise ConfigError(f"unknown scale {scale!r}{did_you_mean(scale, SCALES)}")
     module = registry.find("reproduce", paper.replace("-", "_"))
-    works = [Work(cell=cell, context=context, out=out / "cells" / cell.key) for cell in module.cells(scale)]
+    digest = code.digest()
+    works = [
+        Work(cell=cell, context=context, out=out / "cells" / cell.key, code=digest) for cell in module.cells(scale)
+    ]
     record = Reproduction(
         paper=module.PAPER,
         scale=cast(Scale, scale),

@@ -74,7 +74,7 @@ class Training(Record):
         """One measurement per backend."""
         found = files.load(Comparison, out / "comparison.json")
         rounds = {row.backend: compare.stored(out, row.backend) for row in found.rows if row.status == "ok"}
-        green = {name: one.ok is True for name, one in found.parity.backends.items()}
+        green = {name: one.green for name, one in found.parity.backends.items()}
         width = self.configs()[0].model.hidden
         measurements = []
         for row in found.rows:

@@ -24,17 +24,19 @@ class Work(Record):
     cell: Cell
     context: Context
     out: Path
+    code: str = ""
 
     @property
     def path(self) -> Path:
         return self.out / "outcome.json"
 
     def finished(self) -> Outcome | None:
-        """How an earlier process ended; None if none did."""
+        """How an earlier process ended; None if none did, or if it ran other code."""
         try:
-            return files.load(Outcome, self.path)
+            outcome = files.load(Outcome, self.path)
         except GnnbenchError:
             return None
+        return outcome if outcome.code == self.code else None
 
 
 def execute(work: Work, tell: Callable[[str], None]) -> Outcome:
@@ -70,7 +72,7 @@ def execute(work: Work, tell: Callable[[str], None]) -> Outcome:
     outcome = work.finished()
     if outcome is None:
         status, reason = process.verdict(code, log.read_text(errors="replace"))
-        outcome = Outcome(status=status, reason=reason)
+        outcome = Outcome(status=status, reason=reason, code=work.code)
         files.save_json(outcome, work.path)
     return outcome
 
@@ -86,6 +88,7 @@ def perform(work: Work, tell: Callable[[str], None]) -> None:
         outcome = Outcome(
             status="oom" if memory.is_exhaustion(error) else status, reason=reason.partition("\n")[0]
         )
+    outcome.code = work.code
     files.save_json(outcome, work.path)
 
 

@@ -107,6 +107,7 @@ class Outcome(Record):
     status: Status
     reason: str = ""
     once_s: float | None = Field(None, description="seconds of reordering or tuning, once per graph")
+    code: str = Field("", description="hash of the code that ran, see `gnnbench.measure.code`; empty: not known")
 
 
 class CellRecord(Record):

@@ -134,6 +134,7 @@ class Result(Record):
     dataset_facts: DatasetFacts | None = None
     config: dict[str, Any] = Field(description="the resolved configuration")
     environment: dict[str, Any] = Field({}, description="see `gnnbench.measure.environment.describe`")
+    code: str = Field("", description="hash of the code that ran, see `gnnbench.measure.code`; empty: not known")
     bindings: list[Binding] = []
     choices: list[ChoiceRecord] = Field([], description="tuned choices in force, for all widths that are known")
     tuning_s: float | None = Field(None, description="what finding them had cost, before this run")

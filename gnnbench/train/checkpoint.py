@@ -79,6 +79,15 @@ def restore(state: dict[str, Any], trainer: Trainer) -> None:
         torch.cuda.set_rng_state_all(state["cuda_rng"])
 
 
+def resumed(found: Result, code: str) -> Result:
+    """A result to go on with, which says so if `code` is not the code of its epochs so far."""
+    if found.code != code and found.samples:
+        last = found.samples[-1].epoch
+        found.warnings.append(f"epochs up to {last} ran on other code than those after them: measure them again")
+    found.code = code
+    return found
+
+
 def check_same(found: dict[str, Any], wanted: dict[str, Any], folder: Path) -> None:
     """Refuse to go on with a run of another configuration.
 

@@ -24,7 +24,7 @@ from gnnbench.errors import (
     RunFailed,
     UnsupportedOp,
 )
-from gnnbench.measure import advice, clock, environment, memory
+from gnnbench.measure import advice, clock, code, environment, memory
 from gnnbench.results import files, schema
 from gnnbench.results.schema import Evaluation, Result, Sample, Status
 from gnnbench.train import checkpoint, cuda_graph, setup
@@ -59,6 +59,9 @@ class Event:
     message: str = ""
 
 
+Inspect = Callable[[Backend, torch.nn.Module, Task], None]
+
+
 def run(
     config: RunConfig[Any, Any],
     *,
@@ -66,6 +69,7 @@ def run(
     out: Path | None,
     resume: bool = False,
     on_event: Callable[[Event], None] | None = None,
+    inspect: Inspect | None = None,
 ) -> Result:
     """Train as `config` says and measure it.
 
@@ -79,6 +83,7 @@ def run(
         out: the run's folder, or None to write nothing.
         resume: go on with the run in `out`, to the losses and metrics it would have reached.
         on_event: called after every step, outside the timed region.
+        inspect: called once after the last epoch, before the run counts as ended; it may change the model.
 
     Returns:
         The result; a run that did not reach its end says so in `status` and `reason`.
@@ -94,16 +99,18 @@ def run(
         backend=config.backend.name,
         dataset=config.dataset.source,
         config=resolved(config),
+        code=code.digest(backends.module_of(config.backend.name)),
     )
     state = None
     if resume:
         stored, state = _stored(out, result.config)
         if stored.status == "ok":
             return stored
-        result = state["result"] if state else result
+        if state:
+            result = checkpoint.resumed(state["result"], result.code)
     elif out:
         checkpoint.discard(out)
-    running = _Run(config, roots, out, result, on_event or (lambda _: None))
+    running = _Run(config, roots, out, result, on_event or (lambda _: None), inspect)
     running.save()
     try:
         running.execute(state)
@@ -142,12 +149,14 @@ class _Run:
         out: Path | None,
         result: Result,
         on_event: Callable[[Event], None],
+        inspect: Inspect | None,
     ) -> None:
         self.config = config
         self.roots = roots
         self.out = out
         self.result = result
         self.on_event = on_event
+        self.inspect = inspect
         self.other_programs = clock.OtherPrograms()
 
     def execute(self, state: dict[str, Any] | None) -> None:
@@ -165,6 +174,8 @@ class _Run:
             self.result.resting_memory_bytes = recorder.meter.resting()
             with _stop_signal(lambda: self._emit("message", message=STOPPING)) as stop:
                 self._train(model, task, recorder, stop, state)
+            if self.inspect:
+                self.inspect(backend, model, task)
 
     def save(self) -> None:
         """Write what is known so far."""

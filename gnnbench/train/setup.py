@@ -33,13 +33,13 @@ def build(config: RunConfig[Any, Any], features: int, classes: int, repeat: int 
     return models.build(config.model, features, classes)
 
 
-def prepare(model: Module, backend: Backend, dataset: NodeDataset, cache: Path) -> Ready:
+def prepare(model: Module, backend: Backend, dataset: NodeDataset, cache: Path | None = None) -> Ready:
     """Everything done once per graph and model: `model` bound on its backend, and tuned choices read from `cache`.
 
     Raises:
         UnsupportedOp: the backend cannot run this model exactly.
     """
     prepared = backend.prepare(model.to(backend.device), dataset)
-    if prepared.kernels is None or not backend.config.tuned:
+    if cache is None or prepared.kernels is None or not backend.config.tuned:
         return Ready(prepared.adj, prepared.bindings)
     return Ready(prepared.adj, prepared.bindings, *store.apply(prepared.adj, prepared.kernels, model, cache))

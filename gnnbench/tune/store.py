@@ -17,7 +17,7 @@ from torch.nn import Module
 import gnnbench
 from gnnbench.errors import GnnbenchError
 from gnnbench.graph import Graph
-from gnnbench.measure import environment
+from gnnbench.measure import code, environment
 from gnnbench.ops.kernels import Kernels, choice_key
 from gnnbench.results.schema import ChoiceRecord, Record
 
@@ -49,12 +49,14 @@ class Tuned(Record):
 def machine(device: torch.device = CPU) -> dict[str, Any]:
     """What a choice for kernels on `device` depends on beside the graph."""
     if device.type == "cuda":
-        return {"gpu": torch.cuda.get_device_name(device), "gnnbench": gnnbench.__version__}
+        name = torch.cuda.get_device_name(device)
+        return {"gpu": name, "gnnbench": gnnbench.__version__, "kernels": code.kernels()}
     return {
         "cpu": environment.cpu(),
         "threads": torch.get_num_threads(),
         "isa": os.environ.get("GNNBENCH_ISA", ""),
         "gnnbench": gnnbench.__version__,
+        "kernels": code.kernels(),
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,13 @@ from typing import Any
 import pytest
 import torch
 
-from gnnbench.compare import Progress, order
+from gnnbench import backends
+from gnnbench.compare import Progress, order, stored
 from gnnbench.compare.process import Job
 from gnnbench.compare.record import Comparison
 from gnnbench.config import TrainConfig
 from gnnbench.errors import ConfigError, GnnbenchError
+from gnnbench.measure import code
 from gnnbench.results import files
 from gnnbench.results.schema import Result
 from tests.support.compare_runner import EPOCHS, Runner, cell, compared, row, run_config
@@ -183,6 +186,82 @@ def test_more_rounds_and_backends_reuse_what_is_there(tmp_path: Path) -> None:
     ]
     assert found.rows[0].round_epoch_s == pytest.approx([0.8, 0.8])
     assert not list(tmp_path.rglob("*.pt"))
+
+
+def test_other_code_is_judged_and_timed_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared(tmp_path, Runner(), "pyg", "isplib", rounds=3)
+    monkeypatch.setattr(code, "digest", lambda module="": "rebuilt")
+    doubled = Runner()
+    doubled.wrong = "isplib"
+    found = compared(tmp_path, doubled, "pyg", "isplib", rounds=1)
+    assert doubled.jobs == [("reference", "pyg"), ("parity", "isplib"), ("train", "pyg"), ("train", "isplib")]
+    assert (found.parity.ok, found.exit_code, row(found, "isplib").speedup["pyg"]) == (False, 3, None)
+    assert {one.code for one in found.parity.backends.values()} == {"rebuilt"}
+    assert [len(stored(tmp_path, name)) for name in ("pyg", "isplib")] == [1, 1]  # none of rounds 2 and 3
+    again = Runner()
+    assert compared(tmp_path, again, "pyg", "isplib", rounds=1) == found
+    assert again.jobs == []
+
+
+def test_another_package_that_changed_takes_its_own_backend_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed = ["1"]
+    monkeypatch.setattr(backends, "module_of", lambda name: name if name == "isplib" else "")
+    monkeypatch.setattr(code, "digest", lambda module="": module + changed[0] * bool(module))
+    compared(tmp_path, Runner(), "pyg", "isplib", rounds=1)
+    changed[0] = "2"
+    runner = Runner()
+    compared(tmp_path, runner, "pyg", "isplib", rounds=1)
+    assert runner.jobs == [("reference", "pyg"), ("parity", "isplib"), ("train", "isplib")]
+
+
+def test_what_an_older_version_left_is_measured_anew(tmp_path: Path) -> None:
+    whole = compared(tmp_path, Runner(), "pyg", "isplib", rounds=1)
+    for path in tmp_path.rglob("*.json"):
+        known = json.loads(path.read_text())
+        known.pop("code", None)
+        if path.name == "comparison.json":
+            for new in ("checked", "unchecked"):
+                del known["parity"][new]
+            for one in known["parity"]["backends"].values():
+                for new in ("code", "rounds", "losses", "unchecked"):
+                    del one[new]
+        path.write_text(json.dumps(known))
+    assert files.load(Comparison, tmp_path / "comparison.json").parity.ok is True
+    runner = Runner()
+    assert compared(tmp_path, runner, "pyg", "isplib", rounds=1) == whole
+    assert len(runner.jobs) == 4
+
+
+def test_a_backend_that_goes_wrong_while_it_is_timed_is_red(tmp_path: Path) -> None:
+    runner = Runner()
+    runner.wrong_in_the_end = "isplib"
+    found = compared(tmp_path, runner, rounds=2)
+    assert (found.parity.ok, found.exit_code) == (False, 3)
+    assert found.parity.reason == "isplib: after the last epoch of round 1: logits in evaluation: off by 5e-01"
+    assert [one.ok for one in found.parity.backends["isplib"].rounds] == [False, False]
+    assert row(found, "isplib").speedup["pyg"] is None
+    assert row(found, "pyg-sparse").speedup["pyg"] is not None
+    assert compared(tmp_path, Runner(), rounds=2) == found  # read back, not run again
+
+
+def test_losses_are_compared_where_nothing_is_dropped(tmp_path: Path) -> None:
+    def other(job: Job) -> Result:
+        runner = Runner()
+        runner.losses = [3.0, 2.0, 1.5, 0.5]
+        return runner.good(job)
+
+    drawn = compared(tmp_path / "drawn", Runner(isplib=other), "pyg", "isplib", rounds=1)
+    assert drawn.parity.ok is True
+    settings = run_config()
+    model = settings.model.model_copy(update={"dropout": 0.0, "attention_dropout": 0.0})
+    settings = settings.model_copy(update={"model": model})
+    found = compared(tmp_path / "exact", Runner(isplib=other), "pyg", "isplib", rounds=1, config=settings)
+    assert (found.parity.ok, found.exit_code) == (False, 3)
+    assert found.parity.reason == "isplib: the loss of epoch 3 is 1.5, and 1 with pyg"
+    assert row(found, "isplib").speedup["pyg"] is None
+    assert compared(tmp_path / "right", Runner(), "pyg", "isplib", rounds=1, config=settings).parity.ok is True
 
 
 def test_another_configuration_in_the_same_folder_is_refused_and_force_replaces_it(tmp_path: Path) -> None:

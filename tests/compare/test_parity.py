@@ -5,26 +5,41 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from gnnbench import models
 from gnnbench.backends import isplib, pyg
 from gnnbench.backends.isplib import choices
 from gnnbench.compare import parity
+from gnnbench.compare.parity import TensorError, dropout, steps
+from gnnbench.compare.parity import judge as judging
+from gnnbench.compare.parity.judge import Snapshot, judge, judge_trained
 from gnnbench.config import BackendConfig
 from gnnbench.ops.kernels import Kernels
+from gnnbench.train.loop import Task, Trainer
 from tests.support.wrong_kernels import (
+    CLASSES,
     MODELS,
     WRONG,
+    WRONG_DROPOUT,
     Bound,
+    GradientOfOneNode,
+    LateKernels,
+    OwnGenerator,
     SoftmaxWithoutShift,
+    beside_a_hub,
     dataset,
     reference,
+    reference_beside_a_hub,
     run_config,
+    spmm_of,
     verdict,
+    with_rows,
 )
 
 
@@ -35,7 +50,7 @@ def test_right_kernels_are_green(model: str, kernels: type[Kernels]) -> None:
         pytest.skip(isplib.MISSING)
     found = verdict(model, Bound(kernels()))
     assert found.ok, found.reason
-    assert set(found.tensors) > {"logits", "logits in evaluation"}
+    assert set(found.tensors) > {"logits", "logits in evaluation", "gradient at nodes"}
     assert found.rel_rms is not None
     assert found.rel_rms <= parity.TOLERANCE
 
@@ -67,7 +82,8 @@ def judged(change: Callable[[dict[str, Tensor]], Any]) -> parity.BackendParity:
     }
     found = {name: tensor.clone() for name, tensor in expected.items()}
     change(found)
-    return parity.judge(found, expected, rounding=["gradient of bias"])
+    rounding = {"gradient of bias": torch.tensor(1e-7)}
+    return judge(Snapshot(found), Snapshot(expected, rounding=rounding))
 
 
 def test_one_wrong_row_of_many_is_red_though_its_rms_is_within_tolerance() -> None:
@@ -80,7 +96,7 @@ def test_one_wrong_row_of_many_is_red_though_its_rms_is_within_tolerance() -> No
 
 def test_rows_are_judged_in_blocks_as_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = judged(lambda tensors: tensors["logits"][-1].mul_(1.1))
-    monkeypatch.setattr(parity, "BLOCK_ROWS", 999)
+    monkeypatch.setattr(judging, "BLOCK_ROWS", 999)
     assert judged(lambda tensors: tensors["logits"][-1].mul_(1.1)).worst_tensor == whole.worst_tensor == "logits"
 
 
@@ -108,25 +124,29 @@ def test_tensors_that_cannot_be_compared_are_red(change: Callable[[dict[str, Ten
 
 def test_a_reference_with_nan_makes_nothing_green() -> None:
     expected = {"logits": torch.full((3, 2), torch.nan)}
-    assert "of pyg" in parity.judge(expected, expected, []).reason
+    assert "of pyg" in judge(Snapshot(expected), Snapshot(expected)).reason
 
 
 def test_zero_everywhere_agrees_with_itself_only() -> None:
     zero = {"logits": torch.zeros(3, 2), "gradient of weight": torch.zeros(2)}
-    assert parity.judge(zero, zero, ["gradient of weight"]).ok
-    assert parity.judge(zero | {"logits": torch.full((3, 2), 1e-30)}, zero, []).ok is False
+    assert judge(Snapshot(zero), Snapshot(zero)).ok
+    assert judge(Snapshot(zero | {"logits": torch.full((3, 2), 1e-30)}), Snapshot(zero)).ok is False
 
 
 @pytest.mark.parametrize(("tolerance", "green"), [(1e-4, False), (2e-2, True)])
-def test_files_are_compared_as_tensors_are(tmp_path: Any, tolerance: float, green: bool) -> None:
-    expected, rounding = reference("gcn with batch norm")
-    assert "gradient of convs.0.bias" in rounding
-    for name, tensors in (("ours.pt", expected | {"logits": expected["logits"] * 1.01}), ("theirs.pt", expected)):
-        saved = {"tensors": tensors, "rounding": rounding, "tolerance": tolerance if name == "ours.pt" else 1e-4}
-        torch.save(saved, tmp_path / name)
-    assert parity.check(tmp_path / "theirs.pt", tmp_path / "theirs.pt", "pyg").ok
-    found = parity.check(tmp_path / "ours.pt", tmp_path / "theirs.pt", "pyg")
+def test_files_are_compared_as_tensors_are(tmp_path: Path, tolerance: float, green: bool) -> None:
+    expected = reference("gcn with batch norm")
+    moved = expected.rounding["gradient of convs.0.bias"]
+    assert moved > 0.01 * expected.tensors["gradient of convs.0.bias"].norm()
+    wrong = expected.tensors | {"logits": expected.tensors["logits"] * 1.01}
+    right = TensorError(rel_rms=0.0, worst_row=0.0)
+    Snapshot(wrong, tolerance, dropout={"mean": right}).save(tmp_path / "ours.pt")
+    expected.save(tmp_path / "theirs.pt")
+    ours, theirs = (Snapshot.load(tmp_path / name) for name in ("ours.pt", "theirs.pt"))
+    assert judge(theirs, theirs).ok
+    found = judge(ours, theirs)
     assert (found.ok, found.tolerance, "logits" in found.reason) == (green, tolerance, not green)
+    assert found.tensors["mean"] == right
 
 
 @pytest.mark.parametrize("model", ["gcn", "gcn with batch norm", "sage mean", "gin"])
@@ -134,19 +154,117 @@ def test_bf16_is_green_by_its_own_tolerance_only(model: str, monkeypatch: pytest
     monkeypatch.setattr(choices, "L2_BYTES", 1e-9)
     monkeypatch.setattr(choices, "EDGES_PER_SOURCE", 0)
     own = isplib.Backend(BackendConfig(name="isplib", precision="bf16")).tolerance
-    computed, _ = parity.tensors(
+    computed = steps.computed(
         run_config(model), Bound(isplib.IsplibKernels(precision="bf16")), dataset(), False
-    )
+    ).tensors
     expected = reference(model)
     assert own is not None
-    assert parity.judge(computed, *expected).ok is False
-    assert parity.judge(computed, *expected, tolerance=own).ok, parity.judge(
-        computed, *expected, tolerance=own
-    ).reason
-    assert parity.judge({**computed, "logits": computed["logits"] * 1.1}, *expected, tolerance=own).ok is False
+    assert judge(Snapshot(computed), expected).ok is False
+    assert judge(Snapshot(computed, own), expected).ok, judge(Snapshot(computed, own), expected).reason
+    wrong = {**computed, "logits": computed["logits"] * 1.1}
+    assert judge(Snapshot(wrong, own), expected).ok is False
 
 
 def test_jitter_leaves_the_dataset_alone() -> None:
-    before = dataset().x.clone()
-    parity.tensors(run_config("gcn"), pyg.Backend(BackendConfig()), replace(dataset()), as_reference=True)
-    assert torch.equal(dataset().x, before)
+    before = dataset().x.clone(), dataset().edge_index.clone()
+    steps.computed(run_config("gcn"), pyg.Backend(BackendConfig()), replace(dataset()), as_reference=True)
+    assert all(map(torch.equal, before, (dataset().x, dataset().edge_index)))
+
+
+def judged_beside_a_hub(model: str, kernels: Kernels) -> parity.BackendParity:
+    found = steps.computed(run_config(model), Bound(kernels), beside_a_hub(), False)
+    return judge(found, reference_beside_a_hub(model))
+
+
+@pytest.mark.parametrize("model", ["sage sum", "gin deep"])
+def test_a_hub_is_no_false_alarm(model: str) -> None:
+    """Before batch norms the order of summation alone moves PyG's own gradients by more than the tolerance."""
+    found = judged_beside_a_hub(model, Kernels())
+    assert found.ok, found.reason
+
+
+@pytest.mark.parametrize(
+    ("kernels", "tensor"),
+    [
+        (spmm_of(lambda graph, x, out: with_rows(out, 500, out[500] * 1.04)), "logits"),
+        (GradientOfOneNode, "gradient at nodes"),
+    ],
+)
+def test_an_ordinary_row_off_by_4_percent_is_red_beside_a_hub(kernels: type[Kernels], tensor: str) -> None:
+    found = judged_beside_a_hub("sage sum", kernels())
+    assert found.ok is False
+    error = found.tensors[tensor]
+    assert error.worst_row_index == 500
+    assert 0.01 < (error.worst_row or 0.0) < 0.1
+
+
+@pytest.mark.parametrize("model", ["gat", "gatv2", "transformer"])
+@pytest.mark.parametrize("kernels", [Kernels, isplib.IsplibKernels])
+def test_attention_dropout_is_green_where_it_is_right(model: str, kernels: type[Kernels]) -> None:
+    if kernels is isplib.IsplibKernels and isplib.MISSING:
+        pytest.skip(isplib.MISSING)
+    found, unchecked = dropout.measured(run_config(model, 0.4), Bound(kernels()), dataset())
+    assert unchecked == []
+    assert {error.problem for error in found.values()} == {""}
+    assert len(found) == 4
+
+
+@pytest.mark.parametrize("plant", WRONG_DROPOUT)
+def test_wrong_attention_dropout_is_red(plant: str) -> None:
+    backend, words = WRONG_DROPOUT[plant]
+    found, _ = dropout.measured(run_config("gat", 0.4), backend, dataset())
+    problems = " ".join(f"{name}: {error.problem}" for name, error in found.items() if error.problem)
+    assert re.search(words, problems), problems
+
+
+def test_masks_of_a_generator_of_ones_own_are_said_to_be_unchecked() -> None:
+    found, unchecked = dropout.measured(run_config("gat", 0.4), Bound(OwnGenerator()), dataset())
+    assert {error.problem for error in found.values()} == {""}
+    assert "does not repeat" in unchecked[0]
+
+
+def test_pygs_own_dropout_is_left_alone() -> None:
+    assert dropout.measured(run_config("gat", 0.4), pyg.Backend(BackendConfig()), dataset()) == ({}, [])
+
+
+@pytest.mark.parametrize("kernels", [Kernels, LateKernels])
+def test_a_model_that_was_trained_is_checked_once_more(kernels: type[Kernels]) -> None:
+    """Kernels that go wrong from the third epoch on are right in the gate's two steps."""
+    config = run_config("gcn")
+    assert verdict("gcn", Bound(kernels())).ok
+    torch.manual_seed(0)
+    model = models.build(config.model, dataset().x.size(1), CLASSES)
+    backend = Bound(kernels())
+    trainer = Trainer(
+        model, Task.of(dataset(), backend.prepare(model, dataset()).adj, backend.device), config.train
+    )
+    for _ in range(3):
+        trainer.step()
+    found = steps.trained(config, backend, model, trainer.task, CLASSES)
+    judged = judge_trained(found, reference("gcn"), "pyg")
+    assert judged.ok is (kernels is Kernels)
+    assert judged.ok or "in evaluation" in judged.reason
+
+
+@pytest.mark.parametrize(
+    ("losses", "words"),
+    [
+        ([2.0, 1.9, 1.5, 1.0, 0.6, 0.4, 0.3, 9.0, 0.2], ""),  # a spike that is not the lowest
+        ([2.01, 1.9, 1.5, 1.0, 0.6, 0.4, 0.2], "the first loss is 2.01, and 2 with pyg"),
+        ([2.0, 1.9, 1.5, 1.1, 0.6, 0.4, 0.2], "the loss of epoch 4 is 1.1, and 1 with pyg"),
+        ([2.0, 1.9, 1.5, 1.0, 0.6, 0.4, 0.4, 0.9, 0.9], ""),
+        ([2.0, 1.9, 1.5, 1.0, 0.6, 0.4, 0.4, float("nan"), 0.9], ""),
+        ([2.0, 1.9, 1.5, 1.0, 0.6, 0.4, -0.6, 0.9, 0.9], "the lowest loss is -0.6, and 0.2 with pyg"),
+    ],
+)
+def test_losses_are_held_tightly_first_and_loosely_later(losses: list[float], words: str) -> None:
+    expected = [2.0, 1.9, 1.5, 1.0, 0.6, 0.4, 0.2, 0.2, 0.2]
+    assert parity.drifting(losses, expected[: len(losses)], "pyg", parity.TOLERANCE) == words
+
+
+def test_what_is_checked_is_said() -> None:
+    drawn, exact = run_config("gat", 0.4), run_config("sage max", 0.0, 0.0)
+    assert "attention dropout" in " ".join(parity.checked(drawn))
+    assert "losses" in " ".join(parity.unchecked(drawn))
+    assert "losses" in " ".join(parity.checked(exact))
+    assert "maximum" in " ".join(parity.unchecked(exact))

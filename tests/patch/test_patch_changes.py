@@ -441,7 +441,7 @@ def test_an_option_of_a_bound_conv_counts_in_the_next_call(case: str, name: str)
 
 
 def test_where_nothing_is_compiled_a_warning_says_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(isplib._compiled, "MISSING", "No module named 'gnnbench.backends._isplib_spmm'")
+    monkeypatch.setattr(isplib._compiled, "MISSING", "No module named 'gnnbench.backends.isplib._spmm'")
     monkeypatch.setattr(patch, "_engines", {})
     monkeypatch.setattr(patch, "_warned", set())
     with pytest.warns(UserWarning, match="everything on cpu to PyG: backend 'isplib'") as caught:

@@ -70,7 +70,7 @@ class Cells:
         self.ran.append(work.cell.key)
         tell("working")
         if work.cell.key in self.outcomes:
-            outcome = self.outcomes[work.cell.key]()
+            outcome = self.outcomes[work.cell.key]().model_copy(update={"code": work.code})
             files.save_json(outcome, work.path)
             return outcome
         _process.perform(work, tell)

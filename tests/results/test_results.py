@@ -61,6 +61,7 @@ def complete() -> Result:
     return Result(
         status="interrupted",
         reason="stopped",
+        code="0123abcd",
         backend="isplib",
         dataset="Cora (features synthetic)",
         dataset_facts=DatasetFacts(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,10 +12,12 @@ from torch import Tensor
 
 from gnnbench import config, convs
 from gnnbench.backends import base, pyg
-from gnnbench.compare import parity
+from gnnbench.compare.parity import BackendParity, steps
+from gnnbench.compare.parity.judge import Snapshot, judge
 from gnnbench.config import BackendConfig
 from gnnbench.datasets import NodeDataset
 from gnnbench.graph import Compressed, Graph, rows_of
+from gnnbench.ops.dropout import Dropout
 from gnnbench.ops.kernels import Kernels
 
 NODES, HUB, CLASSES = 900, 17, 5
@@ -25,6 +28,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "sage sum": {"name": "sage", "aggr": "sum"},
     "sage max": {"name": "sage", "aggr": "max"},
     "gin": {"name": "gin"},
+    "gin deep": {"name": "gin", "layers": 3, "norm": "batch"},
     "gat": {"name": "gat", "heads": 2},
     "gatv2": {"name": "gatv2", "heads": 2},
     "transformer": {"name": "transformer", "heads": 2},
@@ -53,15 +57,40 @@ def dataset(loudness: float = 1.0) -> NodeDataset:
     return NodeDataset("zoo", edges, x, y, *masks, CLASSES, "accuracy", lambda *_: 0.0)
 
 
-def run_config(model: str) -> Any:
-    section = {"hidden": 24, "dropout": 0.5, **MODELS[model]}
-    raw = {"dataset": {"source": "synthetic", "preset": "cora"}, "model": section}
-    return config.validate(parity.checked(config.validate(raw, "test").model_dump()), "test")
+@functools.cache
+def beside_a_hub() -> NodeDataset:
+    """Positive features, and a node of 18 000 in-edges among 2000 that have four."""
+    generator = torch.Generator().manual_seed(0)
+    nodes, into_hub = 2000, 18_000
+    edges = torch.randint(nodes, (2, 8000), generator=generator)
+    hub = torch.stack([torch.randint(nodes, (into_hub,), generator=generator), torch.full((into_hub,), HUB)])
+    split = torch.arange(nodes) % 5
+    return replace(
+        dataset(),
+        edge_index=torch.cat([edges, hub], 1),
+        x=torch.rand(nodes, 40, generator=generator),
+        y=torch.randint(CLASSES, (nodes,), generator=generator),
+        train_mask=split < 3,
+        val_mask=split == 3,
+        test_mask=split == 4,
+    )
+
+
+def run_config(model: str, attention_dropout: float = 0.0, dropout: float = 0.5) -> Any:
+    section = {"hidden": 24, "dropout": dropout, **MODELS[model]}
+    if attention_dropout:
+        section["attention_dropout"] = attention_dropout
+    return config.validate({"dataset": {"source": "synthetic", "preset": "cora"}, "model": section}, "test")
 
 
 @functools.cache
-def reference(model: str, loudness: float = 1.0) -> tuple[dict[str, Tensor], list[str]]:
-    return parity.tensors(run_config(model), pyg.Backend(BackendConfig()), dataset(loudness), as_reference=True)
+def reference(model: str, loudness: float = 1.0) -> Snapshot:
+    return steps.computed(run_config(model), pyg.Backend(BackendConfig()), dataset(loudness), as_reference=True)
+
+
+@functools.cache
+def reference_beside_a_hub(model: str) -> Snapshot:
+    return steps.computed(run_config(model), pyg.Backend(BackendConfig()), beside_a_hub(), as_reference=True)
 
 
 class Bound(base.Backend):
@@ -81,9 +110,9 @@ class Bound(base.Backend):
         return base.Prepared(graph, bindings)
 
 
-def verdict(model: str, backend: base.Backend, loudness: float = 1.0) -> parity.BackendParity:
-    found, _ = parity.tensors(run_config(model), backend, dataset(loudness), as_reference=False)
-    return parity.judge(found, *reference(model, loudness))
+def verdict(model: str, backend: base.Backend, loudness: float = 1.0) -> BackendParity:
+    found = steps.computed(run_config(model), backend, dataset(loudness), as_reference=False)
+    return judge(found, reference(model, loudness))
 
 
 class Backward(Kernels):
@@ -117,6 +146,13 @@ class GradientOfLastNodeUnwritten(Backward):
     def wrong(self, graph: Graph, x: Tensor, value: Tensor | None) -> Tensor:
         out = Kernels.spmm(self, graph, x, value, "sum")
         out[-1] = 0
+        return out
+
+
+class GradientOfOneNode(Backward):
+    def wrong(self, graph: Graph, x: Tensor, value: Tensor | None) -> Tensor:
+        out = Kernels.spmm(self, graph, x, value, "sum")
+        out[500] *= 1.04
         return out
 
 
@@ -212,6 +248,16 @@ class StaleResult(Kernels):
         return self.outputs.setdefault(x.shape, super().spmm(graph, x, value, reduce))
 
 
+class LateKernels(Kernels):
+    """Right for the two steps of the gate, and doubled from the third epoch on."""
+
+    calls = 0
+
+    def spmm(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> Tensor:
+        self.calls += 1
+        return super().spmm(graph, x, value, reduce) * (1.0 + (self.calls > 8))
+
+
 class HalfPrecision(Kernels):
     def spmm(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> Tensor:
         return super().spmm(graph, x.half().float(), value, reduce)
@@ -258,6 +304,81 @@ def parameter_gradient(factor: float) -> Callable[[torch.nn.Module], None]:
     return lambda model: list(model.convs[0].parameters())[-1].register_hook(lambda grad: grad * factor) and None
 
 
+class StaleWeights(Kernels):
+    """Keeps what it gathered first, which is right until the weights change."""
+
+    def __init__(self) -> None:
+        self.kept: dict[Any, Tensor] = {}
+
+    def spmm(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> Tensor:
+        if x.requires_grad or graph.num_edges == 0:
+            return super().spmm(graph, x, value, reduce)
+        return super().spmm(graph, self.kept.setdefault((id(graph), x.shape), x.clone()), value, reduce)
+
+
+def without_bias(model: torch.nn.Module) -> None:
+    forward = model.convs[0].forward
+    model.convs[0].forward = lambda x, adj: forward(x, adj) - model.convs[0].bias.detach()
+
+
+class Unscaled(Dropout):
+    scale = 1.0  # type: ignore[assignment]
+
+
+def dropping(
+    forward: Callable[[Dropout], Dropout | None], backward: Callable[[Dropout], Dropout | None] | None = None
+) -> base.Backend:
+    """Kernels of GAT that drop something else."""
+
+    class Dropping(Kernels):
+        def gat_attention(self, *given: Any) -> Any:
+            *tensors, drop, keep = given
+            return super().gat_attention(*tensors, drop and forward(drop), keep)
+
+        def gat_attention_backward(self, *given: Any) -> Any:
+            drop = given[5] and (backward or forward)(given[5])
+            return super().gat_attention_backward(*given[:5], drop, *given[6:])
+
+    return Bound(Dropping())
+
+
+class OwnGenerator(Kernels):
+    """Right, but torch.manual_seed has no part in its masks."""
+
+    def gat_attention(self, *given: Any) -> Any:
+        *tensors, drop, keep = given
+        self.generator = getattr(self, "generator", torch.Generator().manual_seed(0))
+        self.drop = drop and Dropout(drop.p, torch.randint(2**62, (1,), generator=self.generator))
+        return super().gat_attention(*tensors, self.drop, keep)
+
+    def gat_attention_backward(self, *given: Any) -> Any:
+        return super().gat_attention_backward(*given[:5], self.drop, *given[6:])
+
+
+def never_evaluating(model: torch.nn.Module) -> None:
+    for conv in model.convs:
+        conv.train = lambda mode=True, conv=conv: conv
+
+
+def slope_of_the_paper(model: torch.nn.Module) -> None:
+    for conv in model.convs:
+        conv.negative_slope = 0.2
+
+
+WRONG_DROPOUT: dict[str, tuple[base.Backend, str]] = {
+    "unscaled": (dropping(lambda drop: Unscaled(drop.p, drop.seed)), r"mean of .*: 0\.[56].. of what"),
+    "another mask in backward": (
+        dropping(lambda drop: drop, lambda drop: Dropout(drop.p, drop.seed + 1)),
+        "gradient under",
+    ),
+    "no mask in backward": (dropping(lambda drop: drop, lambda drop: None), "gradient under"),
+    "left on in evaluation": (Bound(Kernels(), never_evaluating), "in evaluation: off by"),
+    "left out in training": (dropping(lambda drop: None), "all alike"),
+    "one mask for ever": (dropping(lambda drop: Dropout(drop.p, torch.tensor([7]))), "all alike"),
+    "half the share": (dropping(lambda drop: Dropout(drop.p / 2, drop.seed)), "spread of .* variance"),
+}
+
+
 LAST = NODES - 1
 WRONG: dict[str, tuple[str, base.Backend]] = {
     "last edge missed": ("sage sum", Bound(edges_of(not_last)())),
@@ -293,6 +414,9 @@ WRONG: dict[str, tuple[str, base.Backend]] = {
     "half precision": ("gcn", Bound(HalfPrecision())),
     "edge of the maximum off by one": ("sage max", Bound(WrongArgument())),
     "maximum of negatives zero": ("sage max", Bound(MaxFromZero())),
+    "slope wired in": ("gat", Bound(Kernels(), slope_of_the_paper)),
+    "bias left out": ("gcn", Bound(Kernels(), without_bias)),
+    "weights kept from the first call": ("sage sum", Bound(StaleWeights())),
     "softmax unnormalised": ("gat", Bound(SoftmaxUnnormalised())),
     "softmax gradient without the row's total": ("transformer", Bound(SoftmaxGradientWithoutTotal())),
 }

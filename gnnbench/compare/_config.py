@@ -1,0 +1,76 @@
+"""The configuration that all backends of a comparison share, and what each makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from gnnbench import backends
+from gnnbench.backends.base import Backend
+from gnnbench.config import RunConfig, backend_sections, validate
+from gnnbench.errors import BackendUnavailable
+
+
+def with_recorded(backends: Sequence[str]) -> list[str]:
+    """Every backend as it is, and beside it a row of its recorded steps."""
+    found = []
+    for spec in backends:
+        found += [spec] if "cuda_graph" in backend_sections(spec)[1] else [spec, f"{spec}:cuda_graph=true"]
+    return found
+
+
+def resolved(config: RunConfig[Any, Any], epochs: int | None, specs: Sequence[str]) -> dict[str, Any]:
+    """The configuration that every backend runs, whole but for the options that the user left alone.
+
+    Steps are recorded only where a backend's own options say so. PyG runs on the GPU if it is compared with
+    what runs there.
+    """
+    raw = config.model_dump(mode="json", serialize_as_any=True)
+    raw["backend"] = config.backend.model_dump(mode="json", exclude_unset=True)
+    raw["train"] |= {"repeats": 1, "patience": 0, "checkpoint_every": 0, "cuda_graph": False}
+    if raw["train"]["device"] == "auto" and torch.cuda.is_available() and any(map(_needs_gpu, specs)):
+        raw["train"]["device"] = "cuda"
+    if epochs is not None:
+        raw["train"]["epochs"] = epochs
+    validate(raw, "comparison")
+    return raw
+
+
+def of_backend(config: dict[str, Any], spec: str) -> dict[str, Any]:
+    """The configuration that a backend runs: its own options before those that all share."""
+    section, train = backend_sections(spec)
+    shared = config["backend"] if takes_rewrites(section["name"]) else {}
+    return {**config, "train": {**config["train"], **train}, "backend": {**shared, **section}}
+
+
+def _needs_gpu(spec: str) -> bool:
+    section, train = backend_sections(spec)
+    kind = _type(section["name"])
+    if kind is None:
+        return False
+    return bool(train.get("cuda_graph")) or (kind.kernels is not None and kind.kernels.device_type == "cuda")
+
+
+def takes_rewrites(name: str) -> bool:
+    kind = _type(name)
+    return kind is not None and kind.takes_rewrites
+
+
+def _type(name: str) -> type[Backend] | None:
+    """None if what another package brought cannot be loaded."""
+    try:
+        return backends.backend_type(name)
+    except BackendUnavailable:
+        return None
+
+
+def difference(old: dict[str, Any], new: dict[str, Any]) -> str:
+    """The first key in which two resolved configurations differ, the backends' names aside."""
+    for section in new:
+        ours, theirs = new[section], old.get(section, {})
+        for key in sorted({*ours, *theirs}):
+            if (section, key) != ("backend", "name") and ours.get(key) != theirs.get(key):
+                return f"{section}.{key}"
+    return ""

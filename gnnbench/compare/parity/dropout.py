@@ -1,0 +1,151 @@
+"""What attention dropout does to one layer: random, so that only what it must come to is compared."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gnnbench import backends
+from gnnbench.backends.base import Backend
+from gnnbench.compare.parity import TOLERANCE, TensorError
+from gnnbench.config import BackendConfig, RunConfig
+from gnnbench.datasets import NodeDataset
+from gnnbench.train import setup
+from gnnbench.train.loop import Task
+
+EDGES = 1 << 14  # of the part of a larger graph that is looked at
+PASSES = 16
+SIGMAS = 8.0  # of a mean over `PASSES`, whose tails are heavy: 1 in a million
+STEP = 1e-2  # of the weights, along their gradient
+SLACK = 2e-2  # of a finite difference of that step, in float32
+PYG = ("pyg", "pyg-sparse", "pyg-compile")  # where attention dropout is PyG's own
+
+Measured = tuple[dict[str, TensorError], list[str]]
+
+
+def measured(config: RunConfig[Any, Any], backend: Backend, dataset: NodeDataset) -> Measured:
+    """Errors by what was measured of a layer, and sentences on what could not be.
+
+    A layer is linear in its attention weights: its mean over many passes is what it computes without dropout. In
+    evaluation mode it computes just that. With equal random numbers it draws the same mask, so that the difference
+    between two passes with other weights tells whether the gradient went through the mask of its forward.
+    """
+    if backend.name in PYG:
+        return {}, []
+    part, p = _part(dataset), config.model.attention_dropout
+    without, task = _layer(config, backend, part, 0.0)
+    dropping = _layer(config, backend, part, p)
+    vanilla = backends.load(BackendConfig())
+    vanilla.home = backend.device
+    with torch.no_grad():
+        expected = without(task.x, task.adj).double()
+        ours, theirs = _passes(*dropping, expected), _passes(*_layer(config, vanilla, part, p), expected)
+        found = {
+            "attention dropout in evaluation": _in_evaluation(*dropping, expected),
+            "mean of attention dropout": _mean(ours, p),
+            "spread of attention dropout": _spread(ours, theirs, p),
+        }
+    gradient = _gradient(*dropping, config.train.seed)
+    if gradient is None:
+        return found, ["the gradient under attention dropout, as torch.manual_seed does not repeat what is drawn"]
+    return found | {"gradient under attention dropout": gradient}, []
+
+
+def _layer(
+    config: RunConfig[Any, Any], backend: Backend, dataset: NodeDataset, p: float
+) -> tuple[torch.nn.Module, Task]:
+    """One layer with all heads, in training mode."""
+    heads = {"output_heads": config.model.heads, "attention_dropout": p}
+    section = config.model.model_copy(update={"layers": 1, "dropout": 0.0, **heads})
+    model = setup.build(config.model_copy(update={"model": section}), dataset.x.size(1), dataset.num_classes)
+    ready = setup.prepare(model.train(), backend, dataset)
+    return model, Task.of(dataset, ready.adj, backend.device)
+
+
+def _passes(model: torch.nn.Module, task: Task, expected: Tensor) -> list[tuple[float, float]]:
+    """Of each pass the deviation's part along `expected`, and its square, both over the square of `expected`."""
+    size = float(expected.square().sum()) or 1.0
+    deviations = (model(task.x, task.adj).double() - expected for _ in range(PASSES))
+    return [(float((one * expected).sum()) / size, float(one.square().sum()) / size) for one in deviations]
+
+
+def _in_evaluation(model: torch.nn.Module, task: Task, expected: Tensor) -> TensorError:
+    model.eval()
+    found = max(_off(model(task.x, task.adj), expected) for _ in range(2))
+    problem = f"off by {found:.1e} of its RMS from none at all" if not found <= TOLERANCE else ""
+    return TensorError(rel_rms=found, worst_row=0.0, problem=problem)
+
+
+def _mean(passes: list[tuple[float, float]], p: float) -> TensorError:
+    mean, error = _estimate([along for along, _ in passes])
+    problem = ""
+    if not error > 0:
+        problem = f"{PASSES} passes are all alike, though a share of {p:g} is to be dropped"
+    elif not abs(mean) <= SIGMAS * error + TOLERANCE:
+        problem = f"{1 + mean:.3f} of what it is without dropout, {abs(mean) / error:.0f} standard errors away"
+    return TensorError(rel_rms=0.0, worst_row=0.0, problem=problem)
+
+
+def _spread(ours: list[tuple[float, float]], theirs: list[tuple[float, float]], p: float) -> TensorError:
+    (our_size, our_error), (size, error) = (_estimate([size for _, size in passes]) for passes in (ours, theirs))
+    problem = ""
+    if not abs(our_size - size) <= SIGMAS * (our_error + error) + TOLERANCE * size:
+        problem = f"{our_size / (size or 1.0):.2f} of PyG's variance, so that not a share of {p:g} is dropped"
+    return TensorError(rel_rms=0.0, worst_row=0.0, problem=problem)
+
+
+def _gradient(model: torch.nn.Module, task: Task, seed: int) -> TensorError | None:
+    """None if equal seeds do not draw equal masks."""
+    model.train()
+
+    def passed() -> Tensor:
+        torch.manual_seed(seed)
+        out: Tensor = model(task.x, task.adj)
+        return out.double()
+
+    first = passed()
+    weight = torch.randn(first.shape, generator=torch.Generator().manual_seed(seed)).to(first)
+    with torch.no_grad():
+        if _off(passed(), first) > TOLERANCE:
+            return None
+    (first * weight).sum().backward()
+    rise = 0.0
+    with torch.no_grad():
+        steps = []
+        for parameter in model.parameters():
+            if parameter.dim() > 1 and parameter.grad is not None and parameter.grad.norm() > 0:
+                step = parameter.grad * (STEP * parameter.norm() / parameter.grad.norm())
+                rise += float((step.double() * parameter.grad.double()).sum())
+                steps.append((parameter, step))
+        sides = []
+        for sign in (1, -2):  # ahead, then as far behind
+            for parameter, step in steps:
+                parameter.add_(step, alpha=sign)
+            sides.append(float((passed() * weight).sum()))
+    found = abs((sides[0] - sides[1]) / 2 - rise) / (rise or 1.0)
+    problem = f"promises a rise that its own forward misses by {found:.0%}" if not found <= SLACK else ""
+    return TensorError(rel_rms=0.0, worst_row=0.0, problem=problem)
+
+
+def _estimate(values: list[float]) -> tuple[float, float]:
+    """Mean and its standard error."""
+    found = torch.tensor(values, dtype=torch.float64)
+    return float(found.mean()), float(found.std()) / len(values) ** 0.5
+
+
+def _off(found: Tensor, expected: Tensor) -> float:
+    return float((found.double() - expected).norm() / expected.norm().clamp(min=1e-300))
+
+
+def _part(dataset: NodeDataset) -> NodeDataset:
+    """The graph, or the edges into some of its nodes, a hub's cut off."""
+    edge_index, edges = dataset.edge_index, dataset.edge_index.size(1)
+    if edges <= EDGES:
+        return dataset
+    kept = (edge_index[1] % -(-edges // EDGES) == 0).nonzero().flatten()[:EDGES]
+    nodes, renumbered = edge_index[:, kept].unique(return_inverse=True)
+    masks = {name: getattr(dataset, name)[nodes] for name in ("train_mask", "val_mask", "test_mask")}
+    return replace(dataset, edge_index=renumbered, x=dataset.x[nodes], y=dataset.y[nodes], **masks)
