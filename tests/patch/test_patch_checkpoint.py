@@ -13,6 +13,7 @@ from torch_geometric import nn as pyg
 
 import gnnbench
 from gnnbench.backends import isplib
+from gnnbench.patch import repeated
 from gnnbench.patch.status import TALLY
 
 BACKEND = "reference" if isplib.MISSING else "isplib"
@@ -64,8 +65,13 @@ def test_both_runs_save_the_same_tensors(name: str, edges: int) -> None:
     assert accelerated(name) > 0 or edges == 3000
 
 
+@pytest.mark.parametrize("old_torch", [False, True])
 @pytest.mark.parametrize("name", ["GCNConv", "GATConv", "softmax"])
-def test_a_backward_outside_of_the_context_runs_what_the_forward_ran(name: str) -> None:
+def test_a_backward_outside_of_the_context_runs_what_the_forward_ran(
+    monkeypatch: pytest.MonkeyPatch, name: str, old_torch: bool
+) -> None:
+    if old_torch:
+        monkeypatch.setattr(repeated, "_top_hooks", None)
     conv, x, edge_index = CONVS[name](), features(), graph(20_000)
     with gnnbench.patched(BACKEND):
         out = checkpoint(conv, x, edge_index, use_reentrant=False)
