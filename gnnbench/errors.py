@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import ClassVar, Literal
+
+Ending = Literal["unavailable", "unsupported", "oom", "failed"]  # of a run or a row without figures
 
 
 class GnnbenchError(Exception):
-    """Base of all errors meant for the user; `exit_code` is what the command line exits with."""
+    """Base of all errors meant for the user.
+
+    Attributes:
+        exit_code: what the command line exits with.
+        status: what becomes of a run or a row that ends so; None where the input is at fault, not the run.
+    """
 
     exit_code = 1
+    status: ClassVar[Ending | None] = None
 
 
 class ConfigError(GnnbenchError):
@@ -35,9 +44,13 @@ class GraphError(DatasetError):
 class BackendUnavailable(GnnbenchError):
     """A backend that was asked for cannot run on this machine."""
 
+    status = "unavailable"
+
 
 class UnsupportedOp(GnnbenchError):
     """A backend cannot run this model or tensor exactly; `reasons` says why."""
+
+    status = "unsupported"
 
     def __init__(self, what: str, reasons: Iterable[str]) -> None:
         self.reasons = list(reasons)
@@ -53,9 +66,13 @@ class ParityError(GnnbenchError):
 class OutOfMemory(GnnbenchError):
     """A run needed more memory than its limit or the machine allows."""
 
+    status = "oom"
+
 
 class RunFailed(GnnbenchError):
     """A run that stopped before its end, such as on a loss that is not a number."""
+
+    status = "failed"
 
 
 def did_you_mean(found: str, allowed: Iterable[str]) -> str:

@@ -13,18 +13,11 @@ import torch
 from gnnbench.bench.check import Truth
 from gnnbench.bench.ops import Case, Direction
 from gnnbench.bench.peers import BF16, Implementation
-from gnnbench.bench.records import Ceilings, CellStatus, Row, ratios, time_of
-from gnnbench.errors import BackendUnavailable, OutOfMemory, UnsupportedOp
+from gnnbench.bench.records import Ceilings, Row, ratios, time_of
 from gnnbench.measure import memory
 from gnnbench.measure.rounds import Budget, Timed, interleaved
 
 OURS = ("isplib", BF16, "cuda")
-STATUS: dict[type[Exception], CellStatus] = {
-    UnsupportedOp: "unsupported",
-    NotImplementedError: "unsupported",  # by torch for this type of numbers
-    BackendUnavailable: "unavailable",
-    OutOfMemory: "oom",
-}
 
 
 @dataclass
@@ -129,5 +122,4 @@ def refute(rows: Mapping[str, Row], name: str, reason: str, against: Sequence[st
 
 def fail(row: Row, error: Exception) -> None:
     """Set what became of a row that has no figures."""
-    row.status = "oom" if memory.is_exhaustion(error) else STATUS.get(type(error), "failed")
-    row.reason = str(error).partition("\n")[0] or type(error).__name__
+    row.status, row.reason = memory.ending(error)

@@ -16,9 +16,10 @@ import torch
 from torch import Tensor
 
 from gnnbench.bench.ops import Case, Direction
-from gnnbench.compare.process import EXHAUSTED, verdict
+from gnnbench.compare import launch
 from gnnbench.errors import BackendUnavailable, OutOfMemory, RunFailed
 from gnnbench.graph import Graph
+from gnnbench.measure import memory
 from gnnbench.measure.memory import Meter
 
 CHILD = Path(__file__).with_name("dgl_child.py")
@@ -45,18 +46,13 @@ class Dgl:
         self._log = Path(self._folder.name) / "log.txt"
         threads = torch.get_num_threads()
         try:
-            with self._log.open("wb") as log:
-                # A process group of its own, so that Ctrl-C reaches this process alone, which then ends the child.
-                self._process = subprocess.Popen(
-                    [python or sys.executable, "-c", CHILD.read_text(encoding="utf-8"), self._folder.name],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=log,
-                    text=True,
-                    cwd=self._folder.name,  # where no file is named like a module
-                    start_new_session=True,
-                    env={**os.environ, "OMP_NUM_THREADS": str(threads)},
-                )
+            self._process = launch.start(
+                [python or sys.executable, "-c", CHILD.read_text(encoding="utf-8"), self._folder.name],
+                self._log,
+                stdin=subprocess.PIPE,
+                cwd=self._folder.name,  # where no file is named like a module
+                env={**os.environ, "OMP_NUM_THREADS": str(threads)},
+            )
         except OSError as error:
             self._folder.cleanup()
             raise BackendUnavailable(f"{python} cannot be run ({error.strerror}); {REMEDY}") from None
@@ -87,12 +83,11 @@ class Dgl:
             line = ""
         if not line:
             code = self._process.wait()
-            status, reason = verdict(code, self._log.read_text(errors="replace"))
+            status, reason = launch.verdict(code, self._log.read_text(errors="replace"))
             raise (OutOfMemory if status == "oom" else RunFailed)(reason)
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
-            exhausted = any(sign in answer["error"].lower() for sign in EXHAUSTED)
-            raise (OutOfMemory if exhausted else RunFailed)(answer["error"])
+            raise (OutOfMemory if memory.says_exhausted(answer["error"]) else RunFailed)(answer["error"])
         return answer
 
     def save(self, name: str, tensor: Tensor) -> None:

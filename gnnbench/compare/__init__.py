@@ -1,7 +1,8 @@
 """Backends side by side: the parity gate, then interleaved rounds, each in a fresh process and kept on disk.
 
 parity       the gate: does a backend compute what PyG computes?
-process      one job in a fresh process
+launch       fresh processes; process: one job in one
+_config      what all backends of a comparison share
 record       the table, worked out from the results of all rounds
 """
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 import sys
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from gnnbench.errors import BackendUnavailable, ConfigError, GnnbenchError, OutOfMemory, UnsupportedOp
+from gnnbench.compare import launch
+from gnnbench.errors import ConfigError, GnnbenchError
 from gnnbench.results import files
 from gnnbench.results.schema import Record, Result, Status
 
@@ -24,12 +22,6 @@ if TYPE_CHECKING:
     from gnnbench.train.run import Inspect
 
 BAD_INPUT = 2
-EXHAUSTED = ("bad_alloc", "cannot allocate memory", "can't allocate memory", "out of memory", "memoryerror")
-STATUS: dict[type[BaseException], Status] = {
-    UnsupportedOp: "unsupported",
-    BackendUnavailable: "unavailable",
-    OutOfMemory: "oom",
-}
 
 
 class Job(Record):
@@ -81,26 +73,13 @@ def execute(job: Job) -> Result:
         GnnbenchError: `job.out` cannot be written, or the code changed since `job` was made.
     """
     job.result_path.unlink(missing_ok=True)
-    path, log = job.out / "job.json", job.out / "log.txt"
-    files.save_json(job, path)
-    command = [sys.executable, "-X", "faulthandler", "-m", "gnnbench.compare.process", str(path), str(os.getpid())]
-    with log.open("wb") as output:
-        # A process group of its own, so that Ctrl-C reaches this process alone, which then stops the child.
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
-        )
-        try:
-            code = process.wait()
-        finally:
-            process.kill()  # does nothing to a process that has ended
-            process.wait()
+    code, log = launch.run("gnnbench.compare.process", job, job.out / "job.json")
     result = job.finished()
     if code == BAD_INPUT and result is not None:
         job.result_path.unlink()
         raise ConfigError(result.reason)
     if result is None:
-        status, reason = verdict(code, log.read_text(errors="replace"))
-        result = failed(job, status, reason)
+        result = failed(job, *launch.verdict(code, log))
         files.save_json(result, job.result_path)
     if result.code != job.code:
         raise GnnbenchError(
@@ -122,20 +101,6 @@ def failed(job: Job, status: Status, reason: str) -> Result:
     )
 
 
-def verdict(code: int, log: str) -> tuple[Status, str]:
-    """Status and sentence for a process that ended with `code` (negative: a signal) and wrote no result."""
-    lines = [line.strip() for line in log.splitlines() if line.strip()]
-    exhausted = next((line for line in reversed(lines) if any(sign in line.lower() for sign in EXHAUSTED)), None)
-    if code == -signal.SIGKILL:
-        return "oom", "killed by the system, probably out of memory"
-    if exhausted is not None:
-        return "oom", f"out of memory: {exhausted}"
-    if code < 0:
-        return "failed", f"crashed with {signal.Signals(-code).name}; see its log.txt"
-    last = f": {lines[-1]}" if lines else ""
-    return "failed", f"ended with exit code {code} and no result{last}"
-
-
 def perform(job: Job) -> int:
     """Do the job in this process, whatever happens writing a `Result`; returns the exit code."""
     from gnnbench import config
@@ -151,12 +116,9 @@ def perform(job: Job) -> int:
         else:
             files.save_json(_snapshot(job, run_config, roots), job.result_path)
     except Exception as error:
-        status: Status = "oom" if memory.is_exhaustion(error) else "failed"
-        status = next((found for kind, found in STATUS.items() if isinstance(error, kind)), status)
-        reason = str(error) if isinstance(error, GnnbenchError) else f"{type(error).__name__}: {error}"
         traceback.print_exc()
         if job.finished() is None:
-            files.save_json(failed(job, status, reason.partition("\n")[0]), job.result_path)
+            files.save_json(failed(job, *memory.ending(error)), job.result_path)
         return getattr(error, "exit_code", 1)
     return 0
 
@@ -187,17 +149,6 @@ def _inspection(job: Job, run_config: RunConfig[Any, Any]) -> Inspect | None:
     return inspect
 
 
-def die_with_parent(parent: int) -> None:
-    """Ask Linux to end this process when the comparison that started it dies, even by SIGKILL."""
-    if sys.platform == "linux":
-        import ctypes
-
-        pr_set_pdeathsig = 1
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
-        if os.getppid() != parent:  # it died before it could be asked for
-            sys.exit(1)
-
-
 if __name__ == "__main__":
-    die_with_parent(int(sys.argv[2]))
+    launch.die_with_parent(int(sys.argv[2]))
     sys.exit(perform(Job.model_validate_json(Path(sys.argv[1]).read_bytes())))

@@ -15,7 +15,12 @@ import psutil
 import torch
 
 from gnnbench import config, units
-from gnnbench.errors import ConfigError, OutOfMemory
+from gnnbench.errors import ConfigError, Ending, GnnbenchError, OutOfMemory
+
+EXHAUSTED = (
+    *("can't allocate memory", "cannot allocate memory", "not enough memory"),
+    *("bad_alloc", "out of memory", "memoryerror"),
+)
 
 
 class Meter(Protocol):
@@ -157,9 +162,19 @@ def is_exhaustion(error: BaseException) -> bool:
     """Whether an error says that memory ran out, in any of the ways that PyTorch and NumPy say it."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
-    text = str(error).lower()
-    signs = ("can't allocate memory", "cannot allocate memory", "not enough memory", "bad_alloc", "out of memory")
-    return isinstance(error, RuntimeError | OSError) and any(sign in text for sign in signs)
+    return isinstance(error, RuntimeError | OSError) and says_exhausted(str(error))
+
+
+def says_exhausted(text: str) -> bool:
+    """Whether a message or a line of a log is about memory that ran out."""
+    return any(sign in text.lower() for sign in EXHAUSTED)
+
+
+def ending(error: BaseException) -> tuple[Ending, str]:
+    """Status and one line of text for work that ended with `error`."""
+    status: Ending = getattr(error, "status", None) or ("oom" if is_exhaustion(error) else "failed")
+    text = str(error) if isinstance(error, GnnbenchError) and str(error) else f"{type(error).__name__}: {error}"
+    return status, text.partition("\n")[0]
 
 
 @contextmanager

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from gnnbench.compare import process
+from gnnbench.compare import launch
 from gnnbench.errors import GnnbenchError
 from gnnbench.measure import memory
 from gnnbench.reproduce._cells import Cell, Context
@@ -48,30 +46,10 @@ def execute(work: Work, tell: Callable[[str], None]) -> Outcome:
     Raises:
         GnnbenchError: `work.out` cannot be written.
     """
-    path, log = work.out / "work.json", work.out / "log.txt"
-    files.save_json(work, path)
-    command = [sys.executable, "-X", "faulthandler", "-m", __spec__.name, str(path), str(os.getpid())]
-    with log.open("wb") as errors:
-        # A process group of its own, so that Ctrl-C reaches this process alone, which then ends the other.
-        running = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            start_new_session=True,
-        )
-        try:
-            assert running.stdout
-            for line in running.stdout:
-                tell(line.strip())
-            code = running.wait()
-        finally:
-            running.kill()  # does nothing to a process that has ended
-            running.wait()
+    code, log = launch.run(__spec__.name, work, work.out / "work.json", tell)
     outcome = work.finished()
     if outcome is None:
-        status, reason = process.verdict(code, log.read_text(errors="replace"))
+        status, reason = launch.verdict(code, log)
         outcome = Outcome(status=status, reason=reason, code=work.code)
         files.save_json(outcome, work.path)
     return outcome
@@ -83,15 +61,12 @@ def perform(work: Work, tell: Callable[[str], None]) -> None:
         outcome = Outcome(status="ok", once_s=work.cell.run(work.context, work.out, tell))
     except Exception as error:
         traceback.print_exc()
-        status = next((found for kind, found in process.STATUS.items() if isinstance(error, kind)), "failed")
-        reason = str(error) if isinstance(error, GnnbenchError) else f"{type(error).__name__}: {error}"
-        outcome = Outcome(
-            status="oom" if memory.is_exhaustion(error) else status, reason=reason.partition("\n")[0]
-        )
+        status, reason = memory.ending(error)
+        outcome = Outcome(status=status, reason=reason)
     outcome.code = work.code
     files.save_json(outcome, work.path)
 
 
 if __name__ == "__main__":
-    process.die_with_parent(int(sys.argv[2]))
+    launch.die_with_parent(int(sys.argv[2]))
     perform(Work.model_validate_json(Path(sys.argv[1]).read_bytes()), lambda what: print(what, flush=True))

@@ -20,9 +20,6 @@ from gnnbench.errors import (
     BackendUnavailable,
     ConfigError,
     GnnbenchError,
-    OutOfMemory,
-    RunFailed,
-    UnsupportedOp,
 )
 from gnnbench.measure import advice, clock, code, environment, memory
 from gnnbench.results import files, schema
@@ -32,13 +29,6 @@ from gnnbench.train.loop import Task, Trainer
 
 STOPPING = "stopping after this epoch; press Ctrl-C again to quit at once"
 UNFINISHED = "the run had not ended when this was written"
-ENDINGS: dict[type[BaseException], Status] = {
-    OutOfMemory: "oom",
-    UnsupportedOp: "unsupported",
-    BackendUnavailable: "unavailable",
-    RunFailed: "failed",
-    KeyboardInterrupt: "interrupted",
-}
 
 
 @dataclass(frozen=True)
@@ -116,7 +106,8 @@ def run(
         running.execute(state)
         result.status, result.reason = "ok", ""
     except (Exception, KeyboardInterrupt) as error:
-        status = next((status for kind, status in ENDINGS.items() if isinstance(error, kind)), None)
+        interrupted = isinstance(error, KeyboardInterrupt)
+        status: Status | None = "interrupted" if interrupted else getattr(error, "status", None)
         result.status = status or "failed"
         result.reason = running.interruption() if status == "interrupted" else str(error)
         if status is None:

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from gnnbench import config, datasets
-from gnnbench.compare import compare, process, record
+from gnnbench.compare import compare, launch, process, record
 from gnnbench.compare.process import Job
 from gnnbench.errors import ConfigError
 from tests.support.commands import ROOT, run
@@ -37,7 +37,7 @@ from tests.support.compare_runner import row
 def test_a_process_that_ends_without_result_is_told_by_its_end(
     code: int, log: str, status: str, words: str
 ) -> None:
-    found, reason = process.verdict(code, log)
+    found, reason = launch.verdict(code, log)
     assert found == status
     assert words in reason
 

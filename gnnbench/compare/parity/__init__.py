@@ -1,6 +1,10 @@
 """The parity gate: does a backend compute what PyG computes, before, during and after it is timed?
 
-`steps` runs a backend, `judge` compares what two backends computed, and this module says what is recorded of it.
+This module says what is recorded of it.
+
+    steps        what a backend computes
+    judge        compares what two backends computed
+    dropout      what attention dropout must come to
 """
 
 from __future__ import annotations
