@@ -52,6 +52,18 @@ def test_sum_and_mean(level: int, algorithm: str, graph_name: str, width: int) -
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("level", LEVELS)
+def test_rows_of_thousands(level: int, algorithm: str) -> None:
+    kernels = isplib.IsplibKernels(isa=level, precision="bf16")
+    graph = graphs.crowd(kernels, 7000, 800)
+    x, value = normal(800, 130, dtype=torch.float32) + 1, normal(graph.num_edges, dtype=torch.float32) + 1
+    blocked = {"algorithm": "blocked", "shift": 9}
+    graph.plans[choice_key("spmm", 130, x.dtype)] = blocked if algorithm == "blocked" else ALGORITHMS["row"]
+    found = kernels.spmm(graph, x, value, "mean")
+    assert graphs.relative_error(found, Kernels().spmm(graph, *double(rounded(x), value), "mean")) < 1e-5
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("level", LEVELS)
 def test_rounding_is_to_nearest_even_and_keeps_what_is_no_number(level: int, algorithm: str) -> None:
     bits = torch.arange(1 << 16, dtype=torch.int64) << 16
     near = [(bits + low).to(torch.uint32).view(torch.float32) for low in (0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF)]

@@ -76,6 +76,21 @@ def test_spmm_extremum_with_ties_and_nan(name: str, width: int) -> None:
         check(found, TRUTH.spmm_extremum_backward(on, arg_out, *double(grad_out, value)))
 
 
+def test_infinities_and_nan_pass_through_sums() -> None:
+    """What lanes beyond a row or its channels hold, zeros times infinite weights, does not."""
+    on = graph("hub")
+    x, value = normal(on.num_cols, 5), normal(on.num_edges)
+    x[3, 2], x[7, 0], x[9] = torch.inf, torch.nan, 0.0
+    value[::90], value[1::90] = -torch.inf, torch.nan
+    for weight, reduce in ((None, "sum"), (value, "mean")):
+        torch.testing.assert_close(
+            KERNELS.spmm(on, x, weight, reduce), TRUTH.spmm(on, x, weight, reduce), equal_nan=True
+        )
+    found, truth = (by.spmm_extremum(on, x, value, "max") for by in (KERNELS, TRUTH))
+    torch.testing.assert_close(found, truth, equal_nan=True)
+    torch.testing.assert_close(KERNELS.sddmm(on, x, x), TRUTH.sddmm(on, x, x), equal_nan=True)
+
+
 @over_graphs
 @pytest.mark.parametrize("shape", [(1,), (130,), (3, 7)])
 def test_sddmm(name: str, shape: tuple[int, ...]) -> None:

@@ -83,6 +83,19 @@ def test_one_edge_breaks_symmetry(layout: Layout) -> None:
 
 
 @over_layouts
+@pytest.mark.parametrize("nodes", [3, 20_000])
+def test_equal_degrees_do_not_make_a_graph_symmetric(layout: Layout, nodes: int) -> None:
+    """A directed ring, and the same with the way back."""
+    node = torch.arange(nodes)
+    ring = torch.stack([node, (node + 1) % nodes])
+    graph = Graph.from_edge_index(ring, nodes, layout=layout)
+    assert not graph.is_symmetric
+    assert torch.equal(graph.transpose.col, ring[1].int())
+    assert torch.equal(graph.perm, graph.col.argsort().int())
+    assert Graph.from_edge_index(torch.cat([ring, ring.flip(0)], 1), nodes, layout=layout).is_symmetric
+
+
+@over_layouts
 @pytest.mark.parametrize("graph_name", graphs.SQUARE)
 def test_self_loops_are_those_of_pyg(layout: Layout, graph_name: str) -> None:
     edge_index, nodes, _ = graphs.zoo()[graph_name]

@@ -150,13 +150,16 @@ def test_softmax_of_a_row_that_has_none_is_nan(kernels: Kernels, bad: float | Te
 def test_infinities_and_nan_pass_through_sums(kernels: Kernels) -> None:
     graph = graphs.graph("power law")
     for width in (5, 41):
-        x, a = normal(graph.num_cols, width), normal(graph.num_rows, width)
-        x[3, width - 2], x[7, 0] = torch.inf, torch.nan
-        for found, truth in (
-            (kernels.spmm(graph, x, None, "sum"), TRUTH.spmm(graph, x, None, "sum")),
-            (kernels.sddmm(graph, a, x), TRUTH.sddmm(graph, a, x)),
+        x, a, value = normal(graph.num_cols, width), normal(graph.num_rows, width), normal(graph.num_edges)
+        x[3, width - 2], x[7, 0], x[9] = torch.inf, torch.nan, 0.0
+        value[::90], value[1::90] = -torch.inf, torch.nan
+        for call in (
+            lambda by, x=x: by.spmm(graph, x, None, "sum"),
+            lambda by, x=x, value=value: by.spmm(graph, x, value, "mean"),
+            lambda by, x=x, value=value: by.spmm_extremum(graph, x, value, "max"),
+            lambda by, x=x, a=a: by.sddmm(graph, a, x),
         ):
-            torch.testing.assert_close(found, truth, equal_nan=True)
+            torch.testing.assert_close(call(kernels), call(TRUTH), equal_nan=True)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

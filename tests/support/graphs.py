@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from gnnbench.graph import Graph, Layout
+from gnnbench.ops.kernels import Kernels
 
 
 def _random(seed: int, num_rows: int, num_cols: int, edges: int) -> Tensor:
@@ -64,6 +65,13 @@ def graph(name: str, layout: Layout | None = None) -> Graph:
 def power_law(nodes: int, edges: int, layout: Layout | None = None) -> Graph:
     """A larger graph, for what only shows when the work is split among threads."""
     return Graph.from_edge_index(_power_law(nodes, edges), nodes, layout=layout)
+
+
+def crowd(layout: Kernels, edges: int, sources: int) -> Graph:
+    """A row of so many edges beside empty and short ones, where `layout` computes."""
+    src, dst = _random(10, 1, sources, edges + 71)
+    dst[:edges], dst[edges:-1] = 1, 3
+    return Graph.from_edge_index(torch.stack([src, dst]).to(layout.device_type), 5, sources, layout)
 
 
 def relative_error(found: Tensor, truth: Tensor) -> float:
