@@ -36,7 +36,7 @@ sanitize: $(VENV)/installed
 	    LD_PRELOAD="$$(for name in asan ubsan stdc++; do gcc -print-file-name=lib$$name.so; done | paste -sd ' ')" \
 	    $(abspath $(BIN))/python -m pytest --capture=sys -k 'not torch' $(SANITIZED_TESTS)
 
-$(SANITIZED)/_%.so: cython_kernels/%.c $(wildcard cython_kernels/*.h)
+$(SANITIZED)/_%.so: cython_kernels/%.c $(wildcard cython_kernels/*.h cython_kernels/*.inc)
 	mkdir -p $(@D)
 	gcc $(SANITIZER) -fPIC -fopenmp -shared -o $@ $< \
 	    -I"$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))')"
@@ -51,7 +51,7 @@ readme: $(VENV)/installed
 	$(BIN)/python tests/support/readme.py
 
 # Python sources are used in place, so only a changed kernel, dependency or build setting installs again.
-$(VENV)/installed: pyproject.toml constraints.txt $(wildcard setup.py cython_kernels/*.pyx cython_kernels/*.pxd cython_kernels/*.pxi cython_kernels/*.h)
+$(VENV)/installed: pyproject.toml constraints.txt $(wildcard setup.py cython_kernels/*.pyx cython_kernels/*.pxd cython_kernels/*.pxi cython_kernels/*.h cython_kernels/*.inc)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	touch $@

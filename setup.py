@@ -25,7 +25,7 @@ def kernel(source: Path) -> Extension:
     return Extension(
         f"gnnbench.backends.isplib._{source.stem}",
         [source.as_posix()],
-        depends=sorted(path.as_posix() for kind in ("*.h", "*.pxi") for path in SOURCES.glob(kind)),
+        depends=sorted(path.as_posix() for kind in ("*.h", "*.inc", "*.pxi") for path in SOURCES.glob(kind)),
         extra_compile_args=["-O3", "-g0", "-fopenmp"],  # Python's own -g would double the time
         extra_link_args=["-fopenmp"],
         optional=True,

@@ -53,8 +53,8 @@ struct chunk {
     uint32_t hash[CHUNK]; /* of the edges' numbers, where weights are dropped */
 };
 
-#define TEMPLATE "attention_rows.h"
-#include "isa.h"
+#define TEMPLATE "attention_rows.inc"
+#include "isa.inc"
 static kernel_table forward_kernels[] = {KERNELS(gat_forward), KERNELS(gatv2_forward), KERNELS(dot_forward)};
 static kernel_table grad_key_kernels[] = {KERNELS(gat_grad_key), KERNELS(gatv2_grad_key), KERNELS(dot_grad_key)};
 static kernel_table terms_kernels = KERNELS(terms);

@@ -8,6 +8,6 @@ struct gather {
     int64_t share;       /* edges per thread, a multiple of four */
 };
 
-#define TEMPLATE "gather.h"
-#include "isa.h"
+#define TEMPLATE "gather.inc"
+#include "isa.inc"
 static kernel_table gather_kernels = KERNELS(gather);

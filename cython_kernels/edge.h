@@ -20,11 +20,8 @@ struct softmax {
 };
 #define SOFTMAX_HEADS 256
 
-#define TEMPLATE "sddmm.h"
-#include "isa.h"
+#define TEMPLATE "edge.inc"
+#include "isa.inc"
 static kernel_table sddmm_kernels = KERNELS(sddmm);
-
-#define TEMPLATE "edge_softmax.h"
-#include "isa.h"
 static kernel_table softmax_kernels = KERNELS(softmax);
 static kernel_table softmax_backward_kernels = KERNELS(softmax_backward);

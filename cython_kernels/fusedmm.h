@@ -29,6 +29,6 @@ struct chunk {
     int32_t col[CHUNK];
 };
 
-#define TEMPLATE "fusedmm_rows.h"
-#include "isa.h"
+#define TEMPLATE "fusedmm_rows.inc"
+#include "isa.inc"
 static kernel_table fusedmm_kernels = KERNELS(fusedmm);

@@ -13,16 +13,6 @@ typedef void kernel_fn(const void *task, int64_t begin, int64_t end);
 typedef kernel_fn *kernel_table[3][2][5];
 typedef kernel_fn *longest_table[3][2];
 
-#define PASTE_(name, isa, real, lanes) name##_##isa##_##real##_##lanes
-#define PASTE(name, isa, real, lanes) PASTE_(name, isa, real, lanes)
-#define KERNEL(name) PASTE(name, ISA, REAL, LANES)
-#define WIDEST(name) PASTE(name, ISA, REAL, FULL) /* the same name's copy for the longest vectors */
-#define VEC KERNEL(vec)
-#define VECI KERNEL(veci)
-#define LOAD(from) ((VEC)*(const KERNEL(unaligned) *)(from))
-#define STORE(to, v) (*(KERNEL(unaligned) *)(to) = (v))
-#define INLINE static inline __attribute__((always_inline, unused))
-
 /* Splits `width` columns into even ranges of at most MOST vectors, and runs RANGE(n) on the columns from..to of each:
  * n, the number of its vectors, is a constant, so that they can stay in registers. */
 #define CASE(n)                                                                                                   \
@@ -53,14 +43,16 @@ typedef kernel_fn *longest_table[3][2];
       {name##_baseline_double_1, name##_baseline_double_2}}}
 #endif
 
-/* The copies with the longest vectors, of kernels that need no others. */
+/* The copies with the longest vectors, of kernels that need no others, and of those that know only floats. */
 #ifdef HAVE_X86_LEVELS
 #define LONGEST(name)                                                                                             \
     {{name##_baseline_float_4, name##_baseline_double_2},                                                         \
      {name##_avx2_float_8, name##_avx2_double_4},                                                                 \
      {name##_avx512_float_16, name##_avx512_double_8}}
+#define LONGEST_FLOAT(name) {{name##_baseline_float_4}, {name##_avx2_float_8}, {name##_avx512_float_16}}
 #else
 #define LONGEST(name) {{name##_baseline_float_4, name##_baseline_double_2}}
+#define LONGEST_FLOAT(name) {{name##_baseline_float_4}}
 #endif
 
 /* The highest level this processor runs: 0 baseline (SSE2, NEON), 1 AVX2 with FMA, 2 AVX-512. */

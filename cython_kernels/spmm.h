@@ -33,25 +33,13 @@ struct blocked {
     int lines; /* of 64 bytes at hand per source */
 };
 
-#define TEMPLATE "spmm_sum.h"
-#include "isa.h"
+#define TEMPLATE "spmm.inc"
+#include "isa.inc"
 static kernel_table spmm_sum_kernels = KERNELS(spmm_sum);
-
-#define TEMPLATE "spmm_extremum.h"
-#include "isa.h"
 static kernel_table spmm_extremum_kernels = KERNELS(spmm_extremum);
-
-#define TEMPLATE "spmm_bf16.h"
-#include "isa.h"
-static longest_table bf16_pack_kernels = LONGEST(bf16_pack);
-static longest_table bf16_sum_kernels = LONGEST(bf16_sum);
-
-#define TEMPLATE "spmm_blocked.h"
-#include "isa.h"
+static longest_table bf16_pack_kernels = LONGEST_FLOAT(bf16_pack);
+static longest_table bf16_sum_kernels = LONGEST_FLOAT(bf16_sum);
 static longest_table blocked_order_kernels = LONGEST(blocked_order);
 static longest_table blocked_pack_kernels = LONGEST(blocked_pack);
 static longest_table blocked_sum_kernels = LONGEST(blocked_sum);
-
-#define TEMPLATE "spmm_blocked_extremum.h"
-#include "isa.h"
 static longest_table blocked_extremum_kernels = LONGEST(blocked_extremum);

@@ -17,7 +17,7 @@ from gnnbench.ops.kernels import Choice
 
 
 class Blocks(NamedTuple):
-    """A graph's edges by blocks of 2^shift columns, then by row (see `cython_kernels/spmm_blocked.h`)."""
+    """A graph's edges by blocks of 2^shift columns, then by row (see `cython_kernels/spmm_blocked.inc`)."""
 
     start: Tensor  # [blocks, N + 1] int32
     local: Tensor  # [E] uint16
