@@ -16,18 +16,18 @@ struct attention {
     const void *key;      /* [M, heads, width] */
     const void *value;    /* [M, heads, channels] */
     const void *att;      /* [heads, width], GATV2 only */
+    int64_t heads, width, channels;
+    const void *grad_out; /* [N, heads, channels], in backward */
     void *out;            /* [N, heads, channels] */
     void *stats;          /* [N, heads, 2]: the greatest score, and the sum of exp(score - greatest) */
     void *out_positive;   /* [N, heads, channels], the share of edges with query + key > 0; GAT only, or NULL */
     void *alpha_positive; /* [N, heads], their part of the softmax, before dropout */
-    const void *grad_out; /* [N, heads, channels], in backward */
+    void *grad_query;     /* [N, heads, 1], GAT only, by `terms` */
     /* What `terms` makes of it for the passes over edges: both over the sum, as alpha is, which they then can spare. */
     void *grad;           /* [N, heads, channels], grad_out / sum */
     void *node;           /* [N, heads, 2]: the greatest score, and <grad_out, out> / sum */
-    void *grad_query;     /* [N, heads, width]; GATV2: before it is multiplied by att; GAT: written by `terms` */
-    void *grad_key;       /* [M, heads, width]; GATV2: through the score only, likewise */
+    void *grad_mine;      /* [rows, heads, width], of query or key; GATV2: through the score only, before att */
     void *grad_value;     /* [M, heads, channels] */
-    int64_t heads, width, channels;
     int64_t chunk; /* edges at a time, at most CHUNK */
     double slope; /* of the leaky ReLU */
     double scale; /* of the weights that dropout keeps, 1 / (1 - p) */

@@ -11,23 +11,12 @@ cdef extern from "attention.h":
         DOT_ "DOT"
     struct attention_task "attention":
         const int64_t *rowptr
-        const int32_t *col
-        const int32_t *perm
         const void *query
-        const void *key
-        const void *value
-        const void *att
-        void *out
-        void *stats
-        void *out_positive
-        void *alpha_positive
+        int64_t width, channels
         const void *grad_out
+        void *out
         void *grad
-        void *node
-        void *grad_query
-        void *grad_key
-        void *grad_value
-        int64_t heads, width, channels, chunk
+        int64_t chunk
         double slope, scale
         int drops
         uint32_t low, high, threshold
@@ -44,49 +33,44 @@ cdef class Attention:
     cdef attention_task task
     cdef int family, is_double, isa
 
-    def __init__(self, int family, uintptr_t query, uintptr_t key, uintptr_t value, uintptr_t att, int64_t heads,
-                 int64_t width, int64_t channels, double slope, bint is_double, int isa):
-        self.family, self.is_double, self.isa = family, is_double, isa
-        self.task.query, self.task.key = <const void *>query, <const void *>key
-        self.task.value, self.task.att = <const void *>value, <const void *>att
-        self.task.heads, self.task.width, self.task.channels, self.task.slope = heads, width, channels, slope
+    def __init__(self, int family, *fields):
+        """`query` to `channels`, the slope of the leaky ReLU, whether numbers are doubles, and the instruction set."""
+        self.family = family
+        fill(&self.task.query, 7 * sizeof(int64_t), fields[:7])
+        self.task.slope, self.is_double, self.isa = fields[7:]
 
     def drop(self, uint32_t threshold, double scale, uint32_t low, uint32_t high):
         self.task.drops, self.task.threshold, self.task.scale = 1, threshold, scale
         self.task.low, self.task.high = low, high
 
-    def forward(self, uintptr_t rowptr, uintptr_t col, uintptr_t out, uintptr_t stats, uintptr_t out_positive,
-                uintptr_t alpha_positive, int64_t rows, int64_t chunk, int threads):
-        self.task.out, self.task.stats = <void *>out, <void *>stats
-        self.task.out_positive, self.task.alpha_positive = <void *>out_positive, <void *>alpha_positive
-        self.run(forward_kernels[self.family], rowptr, col, 0, rows, chunk, threads)
+    # Each pass takes the graph, a run of fields of the task, the number of rows, edges at a time and threads.
 
-    def terms(self, uintptr_t rowptr, uintptr_t grad_out, uintptr_t out, uintptr_t stats, uintptr_t out_positive,
-              uintptr_t alpha_positive, uintptr_t grad_query, uintptr_t grad, uintptr_t node, int64_t rows,
-              int64_t chunk, int threads):
-        self.task.grad_out, self.task.out, self.task.stats = <const void *>grad_out, <void *>out, <void *>stats
-        self.task.out_positive, self.task.alpha_positive = <void *>out_positive, <void *>alpha_positive
-        self.task.grad_query, self.task.grad, self.task.node = <void *>grad_query, <void *>grad, <void *>node
-        self.run(terms_kernels, rowptr, 0, 0, rows, chunk, threads)
+    def forward(self, *fields):
+        """The graph, and `out` to `alpha_positive`."""
+        self.run(forward_kernels[self.family], fields, 2, &self.task.out, 4)
 
-    def grad_query(self, uintptr_t rowptr, uintptr_t col, uintptr_t grad, uintptr_t node, uintptr_t grad_query,
-                   int64_t rows, int64_t chunk, int threads):
-        self.task.grad, self.task.node = <void *>grad, <void *>node
-        self.task.grad_query = <void *>grad_query
-        self.run(grad_query_kernels[self.family], rowptr, col, 0, rows, chunk, threads)
+    def terms(self, *fields):
+        """The graph's rows, and `grad_out` to `node`."""
+        self.run(terms_kernels, fields, 1, &self.task.grad_out, 8)
 
-    def grad_key(self, uintptr_t rowptr, uintptr_t col, uintptr_t perm, uintptr_t grad, uintptr_t node,
-                 uintptr_t grad_key, uintptr_t grad_value, int64_t rows, int64_t chunk, int threads):
-        self.task.grad, self.task.node = <void *>grad, <void *>node
-        self.task.grad_key, self.task.grad_value = <void *>grad_key, <void *>grad_value
-        self.run(grad_key_kernels[self.family], rowptr, col, perm, rows, chunk, threads)
+    def grad_query(self, *fields):
+        """The graph, and `grad` to `grad_mine`."""
+        self.run(grad_query_kernels[self.family], fields, 2, &self.task.grad, 3)
 
-    cdef void run(self, kernel_table table, uintptr_t rowptr, uintptr_t col, uintptr_t perm, int64_t rows,
-                  int64_t chunk, int threads):
+    def grad_key(self, *fields):
+        """The transpose and its edges' own numbers, and `grad` to `grad_value`."""
+        self.run(grad_key_kernels[self.family], fields, 3, &self.task.grad, 4)
+
+    cdef run(self, kernel_table table, tuple fields, int graph, void *first, int count):
         cdef attention_task *task = &self.task
         cdef int64_t width = task.channels if self.family == GAT_ else min(task.width, task.channels)
         cdef kernel_fn *kernel = kernel_for(table, self.isa, self.is_double, width)
-        task.rowptr, task.col, task.perm = <const int64_t *>rowptr, <const int32_t *>col, <const int32_t *>perm
-        task.chunk = chunk
+        cdef Py_ssize_t given = len(fields) - 3
+        cdef int64_t rows
+        cdef int threads
+        cdef tuple walk = fields[given:]
+        rows, task.chunk, threads = walk
+        fill(&task.rowptr, 3 * sizeof(int64_t), fields[:graph])
+        fill(first, count * sizeof(int64_t), fields[graph:given])
         with nogil:
             run_team(kernel, task, task.rowptr, rows, threads)

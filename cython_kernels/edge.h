@@ -7,8 +7,8 @@ struct sddmm {
     const void *a;         /* [N, heads * width] */
     const void *b;         /* [M, heads * width] */
     void *out;             /* [E, heads] */
-    int64_t heads, width;
-    int64_t ahead;         /* edges between a prefetch and its use, 0 for none */
+    int64_t rows, heads, width;
+    int64_t ahead; /* edges between a prefetch and its use, 0 for none */
 };
 
 struct softmax {
@@ -16,7 +16,8 @@ struct softmax {
     const void *in;        /* [E, heads]: score, or alpha in backward */
     const void *grad;      /* [E, heads]: grad_alpha, backward only */
     void *out;             /* [E, heads] */
-    int64_t heads;         /* at most SOFTMAX_HEADS */
+    int64_t rows;
+    int64_t heads; /* at most SOFTMAX_HEADS */
 };
 #define SOFTMAX_HEADS 256
 

@@ -9,6 +9,8 @@
 #include <immintrin.h>
 #endif
 
+_Static_assert(sizeof(void *) == sizeof(int64_t), "record.pxi fills structs by fields of 8 bytes");
+
 typedef void kernel_fn(const void *task, int64_t begin, int64_t end);
 typedef kernel_fn *kernel_table[3][2][5];
 typedef kernel_fn *longest_table[3][2];

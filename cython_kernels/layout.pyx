@@ -2,9 +2,10 @@
 """Sorting of edges into rows; `gnnbench.backends.isplib` has checked every index, so addresses are trusted here."""
 
 from cython.parallel cimport prange
-from libc.stdint cimport int32_t, int64_t, uintptr_t
+from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcpy, memset
+
+include "record.pxi"
 
 cdef extern from "kernel.h":
     int isa_highest() noexcept nogil
@@ -21,24 +22,28 @@ cdef extern from *:
 cdef struct Edge:
     int32_t row, col, id
 
-# Edges as they are given: COO (rowptr is NULL), or the CSR matrix whose transpose is wanted (coo_row is NULL).
-cdef struct Source:
+# Edges as they are given, COO (csr_rowptr is NULL) or a CSR matrix whose transpose is wanted, and the rows being built,
+# through buckets of 2^shift neighbouring rows that one thread sorts within its cache.
+cdef struct Sorting:
     const int64_t *coo_row
     const int64_t *coo_col
-    const int64_t *rowptr
-    const int32_t *col
-    int64_t num_rows, edges
-
-# The rows being built, through buckets of 2^shift neighbouring rows that one thread sorts within its cache.
-cdef struct Target:
+    const int64_t *csr_rowptr
+    const int32_t *csr_col
     int64_t *rowptr
     int32_t *col
     int32_t *perm
-    int64_t num_rows, num_cols
-    int shift
+    int64_t num_edges, num_rows, num_cols
+    int64_t shift
     int64_t *bucket  # [buckets + 1], where each bucket's edges begin
     int64_t *cursor  # [num_rows]
     Edge *edges
+
+cdef struct Csr:
+    const int64_t *rowptr
+    const int32_t *col
+    int64_t rows
+    int64_t *out_rowptr
+    int32_t *out_col
 
 
 def highest_isa() -> int:
@@ -51,89 +56,69 @@ def openmp_version() -> int:
     return _OPENMP
 
 
-def csr(uintptr_t row, uintptr_t col, uintptr_t out_rowptr, uintptr_t out_col, uintptr_t out_perm, int64_t edges,
-        int64_t num_rows, int64_t num_cols, int threads):
-    """Sort COO edges (int64) by row, then column, equal edges in their order."""
-    cdef Source source
-    source.coo_row, source.coo_col, source.edges = <const int64_t *>row, <const int64_t *>col, edges
-    source.rowptr, source.col, source.num_rows = NULL, NULL, num_rows
-    build(&source, out_rowptr, out_col, out_perm, num_rows, num_cols, threads)
-
-
-def transpose(uintptr_t rowptr, uintptr_t col, uintptr_t out_rowptr, uintptr_t out_col, uintptr_t out_perm,
-              int64_t rows, int64_t edges, int64_t num_cols, int threads):
-    """The rows of the transposed matrix, equal edges in their order."""
-    cdef Source source
-    source.coo_row, source.coo_col, source.edges = NULL, NULL, edges
-    source.rowptr, source.col, source.num_rows = <const int64_t *>rowptr, <const int32_t *>col, rows
-    build(&source, out_rowptr, out_col, out_perm, num_cols, rows, threads)
-
-
-cdef build(const Source *source, uintptr_t rowptr, uintptr_t col, uintptr_t perm, int64_t num_rows, int64_t num_cols,
-           int threads):
-    cdef Target target
-    cdef int64_t wanted = min(source.edges >> 16, 1 << 10), buckets, b
-    cdef int piece, pieces = threads if source.edges > 1 << 16 else 1
+def sort(int threads, *fields):
+    """Sort COO edges by row, then column, or those of a CSR matrix by column; equal edges in their order."""
+    cdef Sorting s
+    fill(&s, sizeof(s), fields)
+    cdef int64_t wanted = min(s.num_edges >> 16, 1 << 10), buckets, b
+    cdef int piece, pieces = threads if s.num_edges > 1 << 16 else 1
     cdef int64_t *counts
-    target.rowptr, target.col, target.perm = <int64_t *>rowptr, <int32_t *>col, <int32_t *>perm
-    target.num_rows, target.num_cols, target.shift = num_rows, num_cols, 0
-    while num_rows >> target.shift > wanted:
-        target.shift += 1
-    buckets = (num_rows >> target.shift) + 1
+    while s.num_rows >> s.shift > wanted:
+        s.shift += 1
+    buckets = (s.num_rows >> s.shift) + 1
     counts = <int64_t *>calloc(pieces * buckets, sizeof(int64_t))
-    target.bucket = <int64_t *>malloc((buckets + 1) * sizeof(int64_t))
-    target.cursor = <int64_t *>calloc(num_rows + 1, sizeof(int64_t))
-    target.edges = <Edge *>malloc((source.edges + 1) * sizeof(Edge))
+    s.bucket = <int64_t *>malloc((buckets + 1) * sizeof(int64_t))
+    s.cursor = <int64_t *>calloc(s.num_rows + 1, sizeof(int64_t))
+    s.edges = <Edge *>malloc((s.num_edges + 1) * sizeof(Edge))
     try:
-        if not (counts and target.bucket and target.cursor and target.edges):
-            raise MemoryError(f"no memory to sort {source.edges} edges")
+        if not (counts and s.bucket and s.cursor and s.edges):
+            raise MemoryError(f"no memory to sort {s.num_edges} edges")
         with nogil:
             for piece in prange(pieces, num_threads=pieces, schedule="static"):
-                distribute(source, &target, counts + piece * buckets, piece, pieces, True)
-            bucket_starts(&target, counts, pieces, buckets)
+                distribute(&s, counts + piece * buckets, piece, pieces, True)
+            bucket_starts(&s, counts, pieces, buckets)
             for piece in prange(pieces, num_threads=pieces, schedule="static"):
-                distribute(source, &target, counts + piece * buckets, piece, pieces, False)
+                distribute(&s, counts + piece * buckets, piece, pieces, False)
             for b in prange(buckets, num_threads=pieces, schedule="dynamic", chunksize=1):
-                sort_bucket(&target, b, source.coo_row != NULL)
-            target.rowptr[num_rows] = source.edges
+                sort_bucket(&s, b, s.csr_rowptr == NULL)
+            s.rowptr[s.num_rows] = s.num_edges
     finally:
         free(counts)
-        free(target.bucket)
-        free(target.cursor)
-        free(target.edges)
+        free(s.bucket)
+        free(s.cursor)
+        free(s.edges)
 
 
-cdef void distribute(const Source *s, const Target *t, int64_t *counts, int piece, int pieces,
-                     bint count_only) noexcept nogil:
+cdef void distribute(const Sorting *s, int64_t *counts, int piece, int pieces, bint count_only) noexcept nogil:
     # Piece after piece and bucket by bucket, edges keep their order, whatever the number of pieces.
-    cdef int64_t begin = s.edges * piece // pieces, end = s.edges * (piece + 1) // pieces, e, row = 0, low, high
+    cdef int64_t begin = s.num_edges * piece // pieces, end = s.num_edges * (piece + 1) // pieces, e, row = 0, low, high
     cdef Edge *slot
     if count_only:
         for e in range(begin, end):
-            counts[(s.coo_row[e] if s.rowptr == NULL else s.col[e]) >> t.shift] += 1
-    elif s.rowptr == NULL:
+            counts[(s.coo_row[e] if s.csr_rowptr == NULL else s.csr_col[e]) >> s.shift] += 1
+    elif s.csr_rowptr == NULL:
         for e in range(begin, end):
-            slot = t.edges + counts[s.coo_row[e] >> t.shift]
-            counts[s.coo_row[e] >> t.shift] += 1
+            slot = s.edges + counts[s.coo_row[e] >> s.shift]
+            counts[s.coo_row[e] >> s.shift] += 1
             slot.row, slot.col, slot.id = <int32_t>s.coo_row[e], <int32_t>s.coo_col[e], <int32_t>e
     else:
-        low, high = 0, s.num_rows
+        low, high = 0, s.num_cols
         while low < high:  # the row of edge `begin`: the last one that starts at or before it
             row = (low + high) // 2
-            if s.rowptr[row + 1] <= begin:
+            if s.csr_rowptr[row + 1] <= begin:
                 low = row + 1
             else:
                 high = row
         row = low
         for e in range(begin, end):
-            while s.rowptr[row + 1] <= e:
+            while s.csr_rowptr[row + 1] <= e:
                 row += 1
-            slot = t.edges + counts[s.col[e] >> t.shift]
-            counts[s.col[e] >> t.shift] += 1
-            slot.row, slot.col, slot.id = s.col[e], <int32_t>row, <int32_t>e
+            slot = s.edges + counts[s.csr_col[e] >> s.shift]
+            counts[s.csr_col[e] >> s.shift] += 1
+            slot.row, slot.col, slot.id = s.csr_col[e], <int32_t>row, <int32_t>e
 
 
-cdef void bucket_starts(const Target *t, int64_t *counts, int pieces, int64_t buckets) noexcept nogil:
+cdef void bucket_starts(const Sorting *t, int64_t *counts, int pieces, int64_t buckets) noexcept nogil:
     cdef int64_t b, total = 0, count
     cdef int piece
     for b in range(buckets):
@@ -145,7 +130,7 @@ cdef void bucket_starts(const Target *t, int64_t *counts, int pieces, int64_t bu
     t.bucket[buckets] = total
 
 
-cdef void sort_bucket(const Target *t, int64_t b, bint sort_cols) noexcept nogil:
+cdef void sort_bucket(const Sorting *t, int64_t b, bint sort_cols) noexcept nogil:
     cdef int64_t first = b << t.shift, last = min((b + 1) << t.shift, t.num_rows), row, e, start = t.bucket[b], at
     for e in range(t.bucket[b], t.bucket[b + 1]):
         t.cursor[t.edges[e].row] += 1
@@ -207,27 +192,29 @@ cdef void by_digit(const int32_t *col, const int32_t *perm, int32_t *to_col, int
         start[d] += 1
 
 
-def is_symmetric(uintptr_t rowptr_, uintptr_t col_, int64_t rows, int threads) -> bool:
+def is_symmetric(int threads, *fields) -> bool:
     """Whether the rows of a square matrix are also its columns: each row is met in order by its reverse edges."""
-    cdef const int64_t *rowptr = <const int64_t *>rowptr_
-    cdef int64_t *cursor = <int64_t *>malloc((rows + 1) * sizeof(int64_t))
-    cdef int piece, pieces = threads if rowptr[rows] > 1 << 16 else 1, differs = 0
+    cdef Csr s
+    fill(&s, sizeof(s), fields)
+    cdef int64_t *cursor = <int64_t *>malloc((s.rows + 1) * sizeof(int64_t))
+    cdef int piece, pieces = threads if s.rowptr[s.rows] > 1 << 16 else 1, differs = 0
     if not cursor:
-        raise MemoryError(f"no memory to compare {rows} rows with their transpose")
+        raise MemoryError(f"no memory to compare {s.rows} rows with their transpose")
     with nogil:
-        memcpy(cursor, rowptr, rows * sizeof(int64_t))
+        memcpy(cursor, s.rowptr, s.rows * sizeof(int64_t))
         for piece in prange(pieces, num_threads=pieces, schedule="static"):
-            meet(rowptr, <const int32_t *>col_, rows, cursor, split_rows(rowptr, rows, piece, pieces),
-                 split_rows(rowptr, rows, piece + 1, pieces), &differs)
+            meet(&s, cursor, split_rows(s.rowptr, s.rows, piece, pieces),
+                 split_rows(s.rowptr, s.rows, piece + 1, pieces), &differs)
     free(cursor)
     return not differs
 
 
-cdef void meet(const int64_t *rowptr, const int32_t *col, int64_t rows, int64_t *cursor, int64_t begin, int64_t end,
-               int *differs) noexcept nogil:
+cdef void meet(const Csr *s, int64_t *cursor, int64_t begin, int64_t end, int *differs) noexcept nogil:
     # Of every row, the edges to the columns begin..end, which are this thread's rows of the transpose.
+    cdef const int64_t *rowptr = s.rowptr
+    cdef const int32_t *col = s.col
     cdef int64_t row, e, low, high
-    for row in range(rows):
+    for row in range(s.rows):
         low, high = rowptr[row], rowptr[row + 1]
         while begin > 0 and low < high:
             e = (low + high) // 2
@@ -245,32 +232,28 @@ cdef void meet(const int64_t *rowptr, const int32_t *col, int64_t rows, int64_t 
             return
 
 
-def self_loop_rows(uintptr_t rowptr_, uintptr_t col_, uintptr_t out_rowptr, int64_t rows):
-    """Where rows begin once every row has exactly one entry on the diagonal; [rows + 1]."""
-    cdef const int64_t *rowptr = <const int64_t *>rowptr_
-    cdef const int32_t *col = <const int32_t *>col_
-    cdef int64_t *out = <int64_t *>out_rowptr
+def self_loop_rows(*fields):
+    """Where rows begin once every row has exactly one entry on the diagonal."""
+    cdef Csr s
     cdef int64_t row, e, loops
+    fill(&s, sizeof(s), fields)
     with nogil:
-        out[0] = 0
-        for row in range(rows):
+        s.out_rowptr[0] = 0
+        for row in range(s.rows):
             loops = 0
-            for e in range(rowptr[row], rowptr[row + 1]):
-                loops += col[e] == row
-            out[row + 1] = out[row] + rowptr[row + 1] - rowptr[row] - loops + 1
+            for e in range(s.rowptr[row], s.rowptr[row + 1]):
+                loops += s.col[e] == row
+            s.out_rowptr[row + 1] = s.out_rowptr[row] + s.rowptr[row + 1] - s.rowptr[row] - loops + 1
 
 
-def self_loop_cols(uintptr_t rowptr_, uintptr_t col_, uintptr_t out_rowptr, uintptr_t out_col, int64_t rows,
-                   int threads):
+def self_loop_cols(int threads, *fields):
     """The columns that go with `self_loop_rows`."""
-    cdef const int64_t *rowptr = <const int64_t *>rowptr_
-    cdef const int32_t *col = <const int32_t *>col_
-    cdef const int64_t *starts = <const int64_t *>out_rowptr
-    cdef int32_t *out = <int32_t *>out_col
+    cdef Csr s
     cdef int64_t row
+    fill(&s, sizeof(s), fields)
     with nogil:
-        for row in prange(rows, num_threads=threads if rowptr[rows] > 1 << 16 else 1, schedule="static"):
-            copy_with_loop(col, rowptr[row], rowptr[row + 1], <int32_t>row, out + starts[row])
+        for row in prange(s.rows, num_threads=threads if s.rowptr[s.rows] > 1 << 16 else 1, schedule="static"):
+            copy_with_loop(s.col, s.rowptr[row], s.rowptr[row + 1], <int32_t>row, s.out_col + s.out_rowptr[row])
 
 
 cdef void copy_with_loop(const int32_t *col, int64_t begin, int64_t end, int32_t row, int32_t *out) noexcept nogil:

@@ -9,28 +9,28 @@ struct spmm {
     void *packed;          /* [M, 64 bytes per 32 columns], x in bf16 */
     void *out;             /* [N, heads * width] */
     int32_t *arg_out;      /* [N, width], extrema only */
-    int64_t heads, width;
+    int64_t rows, cols, heads, width, mean, min;
     int64_t ahead; /* edges between a prefetch and its use, 0 for none */
-    int mean, min;
 };
 
-/* The plan of a graph: its edges by blocks of 2^shift columns, then by row, and what a product needs beside it. */
+/* The plan of a graph: its edges by blocks of 2^shift columns, then by row; and what a product needs beside it. */
 struct blocked {
     const int64_t *rowptr; /* [N + 1], of the graph itself */
-    const int32_t *start;  /* [blocks, N + 1], where each row's edges to a block begin */
-    const uint16_t *local; /* [E], column within its block */
-    const void *value;     /* [E] in the order of the graph */
-    const void *x;         /* [M, width] */
-    void *ordered;         /* [E], value in the order of the plan, or NULL for ones */
-    void *packed;          /* [M, lines], the columns of x at hand */
-    void *sums;            /* [N, lines], or twice as many in bf16: what earlier blocks came to */
-    void *out;             /* [N, width] */
-    void *from;            /* [N, 64 bytes], edges that `sums` came from, extrema only */
-    int32_t *seen;         /* [N], edges in earlier rows and blocks, extrema only */
-    int32_t *arg_out;      /* [N, width], extrema only */
-    int64_t rows, width, column, blocks;
-    int shift, mean, min, bf16;
-    int lines; /* of 64 bytes at hand per source */
+    const int32_t *col;    /* [E], likewise */
+    int32_t *start;        /* [blocks, N + 1], where each row's edges to a block begin */
+    uint16_t *local;       /* [E], column within its block */
+    int64_t rows, blocks, shift;
+    const void *value; /* [E] in the order of the graph, or NULL for ones */
+    void *ordered;     /* [E], value in the order of the plan */
+    const void *x;     /* [M, width] */
+    void *packed;      /* [M, lines], the columns of x at hand */
+    void *sums;        /* [N, lines], or twice as many in bf16: what earlier blocks came to */
+    void *out;         /* [N, width] */
+    void *from;        /* [N, 64 bytes], edges that `sums` came from, extrema only */
+    int32_t *seen;     /* [N], edges in earlier rows and blocks, extrema only */
+    int32_t *arg_out;  /* [N, width], extrema only */
+    int64_t cols, width, mean, min, bf16;
+    int64_t column, lines; /* the first column at hand, and lines of 64 bytes per source */
 };
 
 #define TEMPLATE "spmm.inc"

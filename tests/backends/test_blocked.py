@@ -106,7 +106,7 @@ def test_weights_are_those_of_the_call_whatever_another_thread_asks_for(
     kernel = "blocked_extremum" if reduce == "max" else "blocked_sum"
     read, others = getattr(_compiled.spmm, kernel), []
 
-    def interrupted(*args: int | bool) -> None:
+    def interrupted(*args: torch.Tensor | int | None) -> None:
         monkeypatch.setattr(_compiled.spmm, kernel, read)
         thread = threading.Thread(target=lambda: others.append(outcome(kernels, theirs)))
         thread.start()

@@ -54,7 +54,7 @@ def report() -> dict[str, str | int]:
 
 
 def addresses(*tensors: Tensor | None) -> list[int]:
-    """Where the elements of contiguous tensors begin, 0 for None: what the compiled functions take."""
+    """Where the elements of contiguous tensors begin, 0 for None: what `attention` may be given for tensors."""
     return [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
 
 

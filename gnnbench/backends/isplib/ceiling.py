@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from gnnbench.backends.isplib import _compiled
-from gnnbench.backends.isplib._compiled import addresses
 
 LINE_FLOATS = 16  # of a cache line
 
@@ -15,5 +14,5 @@ def gather(table: Tensor, line: Tensor) -> Tensor:
     """Add the rows of table [L, 16] float32 that line [T, K] int32 names, on T threads; sums [T, 16]."""
     sums = torch.empty(len(line), LINE_FLOATS)
     threads, share = line.shape
-    _compiled.ceiling.gather(*addresses(table, line, sums), share, _compiled.isa_level(), threads)
+    _compiled.ceiling.gather(_compiled.isa_level(), threads, table, line, sums, share)
     return sums

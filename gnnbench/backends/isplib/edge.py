@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from gnnbench.backends.isplib import _compiled
-from gnnbench.backends.isplib._compiled import addresses
 from gnnbench.backends.isplib.edge_choices import EdgeChoices
 from gnnbench.graph import Graph
 
@@ -28,30 +27,20 @@ class EdgeKernels(EdgeChoices):
         # Nothing is written where there are no channels to sum over.
         new = torch.empty if width else torch.zeros
         out = new(graph.num_edges, *a.shape[1:-1], dtype=a.dtype)
-        _compiled.edge.sddmm(
-            *addresses(graph.rowptr, graph.col, a, b, out),
-            graph.num_rows,
-            heads,
-            width,
-            a.dtype == torch.float64,
-            self.isa,
-            choice["prefetch"],
-            choice["threads"],
-        )
+        how, sizes = (a.dtype == torch.float64, self.isa, choice["threads"]), (graph.num_rows, heads, width)
+        _compiled.edge.sddmm(*how, graph.rowptr, graph.col, a, b, out, *sizes, choice["prefetch"])
         return out
 
     def edge_softmax(self, graph: Graph, score: Tensor) -> Tensor:
         score = score.contiguous()
         alpha = torch.empty_like(score)
-        _compiled.edge.softmax(*addresses(graph.rowptr, score, alpha), *self._softmax_sizes(graph, score))
+        how, sizes = (score.dtype == torch.float64, self.isa, self.threads), (graph.num_rows, score.size(1))
+        _compiled.edge.softmax(*how, graph.rowptr, score, None, alpha, *sizes)
         return alpha
 
     def edge_softmax_backward(self, graph: Graph, alpha: Tensor, grad_alpha: Tensor) -> Tensor:
         alpha, grad_alpha = alpha.contiguous(), grad_alpha.contiguous()
         grad_score = torch.empty_like(alpha)
-        tensors = graph.rowptr, alpha, grad_alpha, grad_score
-        _compiled.edge.softmax_backward(*addresses(*tensors), *self._softmax_sizes(graph, alpha))
+        how, sizes = (alpha.dtype == torch.float64, self.isa, self.threads), (graph.num_rows, alpha.size(1))
+        _compiled.edge.softmax_backward(*how, graph.rowptr, alpha, grad_alpha, grad_score, *sizes)
         return grad_score
-
-    def _softmax_sizes(self, graph: Graph, score: Tensor) -> tuple[int, int, bool, int, int]:
-        return graph.num_rows, score.size(1), score.dtype == torch.float64, self.isa, self.threads

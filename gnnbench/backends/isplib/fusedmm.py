@@ -7,7 +7,6 @@ from torch import Tensor
 
 from gnnbench.backends.isplib import _compiled
 from gnnbench.backends.isplib._base import BaseKernels
-from gnnbench.backends.isplib._compiled import addresses
 from gnnbench.graph import Graph
 from gnnbench.ops.edge_fn import EDGE_FNS
 
@@ -37,14 +36,8 @@ class FusedmmKernels(BaseKernels):
         out = torch.empty_like(mine)
         heads, width = (1, mine.size(1)) if mine.dim() == 2 else mine.shape[1:]
         if out.numel():
-            _compiled.fusedmm.fusedmm(
-                *addresses(graph.rowptr, graph.col, mine, theirs, my_grad, their_grad, out),
-                graph.num_rows,
-                heads,
-                width,
-                list(EDGE_FNS).index(edge_fn),
-                mine.dtype == torch.float64,
-                self.isa,
-                self.threads,
-            )
+            tensors = graph.rowptr, graph.col, mine, theirs, my_grad, their_grad, out
+            sizes = graph.num_rows, heads, width
+            how = mine.dtype == torch.float64, self.isa, self.threads
+            _compiled.fusedmm.fusedmm(*how, *tensors, *sizes, list(EDGE_FNS).index(edge_fn))
         return out

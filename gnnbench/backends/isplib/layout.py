@@ -7,7 +7,6 @@ from torch import Tensor
 
 from gnnbench.backends.isplib import _compiled
 from gnnbench.backends.isplib._base import BaseKernels
-from gnnbench.backends.isplib._compiled import addresses
 from gnnbench.graph import Compressed
 
 
@@ -17,26 +16,26 @@ class LayoutKernels(BaseKernels):
     def csr(self, row: Tensor, col: Tensor, num_rows: int, num_cols: int) -> Compressed:
         row, col = row.contiguous(), col.contiguous()
         out = _compressed(num_rows, row.numel())
-        _compiled.layout.csr(*addresses(row, col, *out), row.numel(), num_rows, num_cols, self.threads)
+        _compiled.layout.sort(self.threads, row, col, None, None, *out, row.numel(), num_rows, num_cols)
         return out
 
     def transpose(self, rowptr: Tensor, col: Tensor, num_cols: int) -> Compressed:
         out = _compressed(num_cols, col.numel())
-        sizes = rowptr.numel() - 1, col.numel(), num_cols
-        _compiled.layout.transpose(*addresses(rowptr, col, *out), *sizes, self.threads)
+        sizes = col.numel(), num_cols, rowptr.numel() - 1
+        _compiled.layout.sort(self.threads, None, None, rowptr, col, *out, *sizes)
         return out
 
     def is_symmetric(self, rowptr: Tensor, col: Tensor) -> bool:
-        symmetric: bool = _compiled.layout.is_symmetric(*addresses(rowptr, col), rowptr.numel() - 1, self.threads)
+        symmetric: bool = _compiled.layout.is_symmetric(self.threads, rowptr, col, rowptr.numel() - 1)
         return symmetric
 
     def with_self_loops(self, rowptr: Tensor, col: Tensor, num_cols: int) -> tuple[Tensor, Tensor]:
         rows, out_rowptr = rowptr.numel() - 1, torch.empty_like(rowptr)
         if rows != num_cols:
             return super().with_self_loops(rowptr, col, num_cols)
-        _compiled.layout.self_loop_rows(*addresses(rowptr, col, out_rowptr), rows)
+        _compiled.layout.self_loop_rows(rowptr, col, rows, out_rowptr)
         out_col = torch.empty(int(out_rowptr[-1]), dtype=torch.int32)
-        _compiled.layout.self_loop_cols(*addresses(rowptr, col, out_rowptr, out_col), rows, self.threads)
+        _compiled.layout.self_loop_cols(self.threads, rowptr, col, rows, out_rowptr, out_col)
         return out_rowptr, out_col
 
 

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from gnnbench.backends.isplib import _compiled, choices
-from gnnbench.backends.isplib._compiled import addresses
 from gnnbench.graph import Graph
 from gnnbench.graph.stamp import Stamp, stamp
 from gnnbench.ops.kernels import Choice
+
+Fields = tuple[Tensor | int | None, ...]  # of a struct in `cython_kernels/spmm.h`
 
 
 class Blocks(NamedTuple):
@@ -50,49 +51,42 @@ class SpmmKernels(choices.ChoosingKernels):
         x, value = x.contiguous(), None if value is None else value.contiguous()
         out = torch.empty(graph.num_rows, *x.shape[1:], dtype=x.dtype)
         heads = 1 if value is None or value.dim() == 1 else value.size(1)
-        width, mean, is_double = prod(x.shape[1:]), reduce == "mean", x.dtype == torch.float64
+        width = prod(x.shape[1:])
+        fields: Fields
         choice = self.chosen("spmm", graph, width, x.dtype)
         bf16 = self.precision == "bf16" and heads == 1 and choices.worth_bf16(graph, x, width)
         if choice["algorithm"] == "blocked" and heads == 1:
             blocks = self._blocks(graph, int(choice["shift"]))
-            packed = _lines(2 * graph.num_cols, x.dtype)
-            sums = _lines(graph.num_rows * (4 if bf16 else 2), x.dtype)
-            ordered = self._ordered(graph, blocks, value)
-            tensors = graph.rowptr, blocks.start, blocks.local, ordered, x, packed, sums, out
-            sizes = graph.num_rows, graph.num_cols, width, len(blocks.start), blocks.shift
-            _compiled.spmm.blocked_sum(*addresses(*tensors), *sizes, mean, bf16, is_double, self.isa, self.threads)
-        elif bf16:
-            packed = _lines(graph.num_cols * -(-width // choices.BF16_TILE), x.dtype)
-            where = addresses(graph.rowptr, graph.col, value, x, packed, out)
-            shape = graph.num_rows, graph.num_cols, width
-            _compiled.spmm.bf16_sum(*where, *shape, mean, self.isa, *self._team(choice))
+            packed, sums = _lines(2 * graph.num_cols, x), _lines(graph.num_rows * (4 if bf16 else 2), x)
+            fields = *_plan(graph, blocks), value, self._ordered(graph, blocks, value), x, packed, sums, out
+            sizes = graph.num_cols, width, reduce == "mean", False, bf16
+            _compiled.spmm.blocked_sum(*self._how(x), self.threads, *fields, None, None, None, *sizes)
         else:
-            where = addresses(graph.rowptr, graph.col, value, x, out)
-            per_head = width // max(heads, 1)
-            _compiled.spmm.sum(
-                *where, graph.num_rows, heads, per_head, mean, is_double, self.isa, *self._team(choice)
-            )
+            kernel, (ahead, threads) = _compiled.spmm.bf16_sum if bf16 else _compiled.spmm.sum, self._team(choice)
+            lines = _lines(graph.num_cols * -(-width // choices.BF16_TILE), x) if bf16 else None
+            fields = graph.rowptr, graph.col, value, x, lines, out, None, graph.num_rows, graph.num_cols
+            kernel(*self._how(x), threads, *fields, heads, width // max(heads, 1), reduce == "mean", False, ahead)
         return out
 
     def spmm_extremum(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> tuple[Tensor, Tensor]:
         x, value = x.contiguous(), None if value is None else value.contiguous()
-        width, how = x.size(1), (reduce == "min", x.dtype == torch.float64, self.isa)
+        width = x.size(1)
+        fields: Fields
         choice = self.chosen("spmm_extremum", graph, width, x.dtype)
         out = torch.empty(graph.num_rows, width, dtype=x.dtype)
         arg_out = torch.empty(graph.num_rows, width, dtype=torch.int32)
         if choice["algorithm"] == "blocked":
             blocks = self._blocks(graph, int(choice["shift"]))
-            packed, best, origin = (_lines(rows, x.dtype) for rows in (graph.num_cols, *[graph.num_rows] * 2))
-            seen, ordered = torch.empty(graph.num_rows, dtype=torch.int32), self._ordered(graph, blocks, value)
-            where = addresses(
-                *(graph.rowptr, blocks.start, blocks.local, ordered, x),
-                *(packed, best, origin, seen, out, arg_out),
-            )
-            sizes = graph.num_rows, graph.num_cols, width, len(blocks.start), blocks.shift
-            _compiled.spmm.blocked_extremum(*where, *sizes, *how, self.threads)
+            packed, best, origin = (_lines(rows, x) for rows in (graph.num_cols, *[graph.num_rows] * 2))
+            seen = torch.empty(graph.num_rows, dtype=torch.int32)
+            fields = *_plan(graph, blocks), value, self._ordered(graph, blocks, value), x, packed, best, out
+            sizes = graph.num_cols, width, False, reduce == "min", False
+            how = *self._how(x), self.threads
+            _compiled.spmm.blocked_extremum(*how, *fields, origin, seen, arg_out, *sizes)
         else:
-            where = addresses(graph.rowptr, graph.col, value, x, out, arg_out)
-            _compiled.spmm.extremum(*where, graph.num_rows, width, *how, *self._team(choice))
+            ahead, threads = self._team(choice)
+            fields = graph.rowptr, graph.col, value, x, None, out, arg_out, graph.num_rows, graph.num_cols
+            _compiled.spmm.extremum(*self._how(x), threads, *fields, 1, width, False, reduce == "min", ahead)
         return out, arg_out
 
     def spmm_extremum_backward(
@@ -100,26 +94,18 @@ class SpmmKernels(choices.ChoosingKernels):
     ) -> Tensor:
         grad_out, value = grad_out.contiguous(), None if value is None else value.contiguous()
         grad_x = torch.zeros(graph.num_cols, grad_out.size(1), dtype=grad_out.dtype)
-        _compiled.spmm.extremum_backward(
-            *addresses(graph.col, value, arg_out, grad_out, grad_x),
-            graph.num_rows,
-            graph.num_cols,
-            grad_out.size(1),
-            grad_out.dtype == torch.float64,
-            self.threads,
-        )
+        tensors, sizes = (graph.col, value, arg_out, grad_out, grad_x), (graph.num_rows, *grad_x.shape)
+        _compiled.spmm.extremum_backward(grad_out.dtype == torch.float64, self.threads, *tensors, *sizes)
         return grad_x
 
     def _blocks(self, graph: Graph, shift: int) -> Blocks:
         """The plan for blocks of 2^shift columns, made once."""
 
         def make() -> Blocks:
-            count = choices.blocks(graph, shift)
-            start = torch.zeros(count, graph.num_rows + 1, dtype=torch.int32)
-            local = torch.empty(graph.num_edges, dtype=torch.uint16)
-            tensors = graph.rowptr, graph.col, start, local
-            _compiled.spmm.plan(*addresses(*tensors), graph.num_rows, count, shift, self.threads)
-            return Blocks(start, local, shift)
+            start = torch.zeros(choices.blocks(graph, shift), graph.num_rows + 1, dtype=torch.int32)
+            blocks = Blocks(start, torch.empty(graph.num_edges, dtype=torch.uint16), shift)
+            _compiled.spmm.plan(self.threads, *_plan(graph, blocks))
+            return blocks
 
         return graph.once(("blocks", shift), make)
 
@@ -132,18 +118,26 @@ class SpmmKernels(choices.ChoosingKernels):
         if kept is not None and kept.source() is value and kept.state == state:
             return kept.value
         ordered = torch.empty_like(value)
-        where = addresses(graph.rowptr, blocks.start, value, ordered)
-        sizes = graph.num_rows, len(blocks.start)
-        _compiled.spmm.order(*where, *sizes, value.dtype == torch.float64, self.isa, self.threads)
+        _compiled.spmm.order(*self._how(value), self.threads, *_plan(graph, blocks), value, ordered)
         if state is not None:
             graph.plans[key] = Ordered(weakref.ref(value), state, ordered)
         return ordered
+
+    def _how(self, x: Tensor) -> tuple[bool, int]:
+        """Whether numbers are doubles, and the instruction set."""
+        return x.dtype == torch.float64, self.isa
 
     def _team(self, choice: Choice) -> tuple[int, int]:
         """Prefetch distance and threads of a row kernel, which also runs where blocks do not serve."""
         return int(choice.get("prefetch", 16)), int(choice.get("threads", self.threads))
 
 
-def _lines(count: int, dtype: torch.dtype) -> Tensor:
-    """Cache lines to work in; torch aligns them."""
-    return torch.empty(count, choices.LINE_BYTES // dtype.itemsize, dtype=dtype)
+def _plan(graph: Graph, blocks: Blocks) -> Fields:
+    """The first of `struct blocked`."""
+    sizes = graph.num_rows, len(blocks.start), blocks.shift
+    return graph.rowptr, graph.col, blocks.start, blocks.local, *sizes
+
+
+def _lines(count: int, x: Tensor) -> Tensor:
+    """Cache lines to work in, of the type of `x`; torch aligns them."""
+    return torch.empty(count, choices.LINE_BYTES // x.itemsize, dtype=x.dtype)
