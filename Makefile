@@ -45,6 +45,7 @@ lint: $(VENV)/installed
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror cython_kernels/*.h cython_kernels/*.inc
 
 # The measured tables and pictures of README.md and docs/, from results/.
 readme: $(VENV)/installed

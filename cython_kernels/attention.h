@@ -11,11 +11,11 @@ enum family { GAT, GATV2, DOT };
 struct attention {
     const int64_t *rowptr;
     const int32_t *col;
-    const int32_t *perm;  /* [E], the edges' own numbers, over the transpose; otherwise NULL */
-    const void *query;    /* [N, heads, width] */
-    const void *key;      /* [M, heads, width] */
-    const void *value;    /* [M, heads, channels] */
-    const void *att;      /* [heads, width], GATV2 only */
+    const int32_t *perm; /* [E], the edges' own numbers, over the transpose; otherwise NULL */
+    const void *query;   /* [N, heads, width] */
+    const void *key;     /* [M, heads, width] */
+    const void *value;   /* [M, heads, channels] */
+    const void *att;     /* [heads, width], GATV2 only */
     int64_t heads, width, channels;
     const void *grad_out; /* [N, heads, channels], in backward */
     void *out;            /* [N, heads, channels] */
@@ -24,13 +24,13 @@ struct attention {
     void *alpha_positive; /* [N, heads], their part of the softmax, before dropout */
     void *grad_query;     /* [N, heads, 1], GAT only, by `terms` */
     /* What `terms` makes of it for the passes over edges: both over the sum, as alpha is, which they then can spare. */
-    void *grad;           /* [N, heads, channels], grad_out / sum */
-    void *node;           /* [N, heads, 2]: the greatest score, and <grad_out, out> / sum */
-    void *grad_mine;      /* [rows, heads, width], of query or key; GATV2: through the score only, before att */
-    void *grad_value;     /* [M, heads, channels] */
-    int64_t chunk; /* edges at a time, at most CHUNK */
-    double slope; /* of the leaky ReLU */
-    double scale; /* of the weights that dropout keeps, 1 / (1 - p) */
+    void *grad;       /* [N, heads, channels], grad_out / sum */
+    void *node;       /* [N, heads, 2]: the greatest score, and <grad_out, out> / sum */
+    void *grad_mine;  /* [rows, heads, width], of query or key; GATV2: through the score only, before att */
+    void *grad_value; /* [M, heads, channels] */
+    int64_t chunk;    /* edges at a time, at most CHUNK */
+    double slope;     /* of the leaky ReLU */
+    double scale;     /* of the weights that dropout keeps, 1 / (1 - p) */
     int drops;
     uint32_t low, high, threshold; /* words of the seed; the hashes below p * 2^32 are dropped */
 };
@@ -42,9 +42,9 @@ static inline __attribute__((always_inline)) uint32_t mixed(uint32_t x) {
     return x ^ (x >> 16);
 }
 
-#define CHUNK 128 /* edges at most, whose rows should fit the L1 cache together */
+#define CHUNK 128                                     /* edges at most, whose rows should fit the L1 cache together */
 #define FILLED(count) (((count) + 15) & ~(int64_t)15) /* whole vectors */
-#define GROUP 8 /* heads that share a walk over a row's edges */
+#define GROUP 8                                       /* heads that share a walk over a row's edges */
 
 /* A piece of a row's edges; the last column is repeated up to a full vector. */
 struct chunk {

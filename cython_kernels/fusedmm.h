@@ -18,7 +18,7 @@ struct fusedmm {
     const void *their_grad; /* [M, heads * width], or NULL */
     void *out;              /* [N, heads * width] */
     int64_t rows, heads, width;
-    int64_t fn;             /* enum edge_fn */
+    int64_t fn; /* enum edge_fn */
 };
 
 #define CHUNK 64 /* edges whose rows are still in the cache when they are summed */

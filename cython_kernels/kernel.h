@@ -17,18 +17,19 @@ typedef kernel_fn *longest_table[3][2];
 
 /* Splits `width` columns into even ranges of at most MOST vectors, and runs RANGE(n) on the columns from..to of each:
  * n, the number of its vectors, is a constant, so that they can stay in registers. */
-#define CASE(n)                                                                                                   \
-    case n:                                                                                                       \
-        if (n <= MOST) { RANGE(n); }                                                                              \
+#define CASE(n)                      \
+    case n:                          \
+        if (n <= MOST) { RANGE(n); } \
         break;
-#define EACH_RANGE(width)                                                                                         \
-    const int64_t vectors = ((width) + LANES - 1) / LANES, ranges = (vectors + MOST - 1) / MOST;                  \
-    for (int64_t range = 0; range < ranges; range++) {                                                            \
-        const int64_t first = vectors * range / ranges, next = vectors * (range + 1) / ranges;                    \
-        const int64_t from = first * LANES, to = next * LANES < (width) ? next * LANES : (width);                 \
-        switch (next - first) { CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) CASE(7) CASE(8) }                 \
+#define EACH_RANGE(width)                                                                         \
+    const int64_t vectors = ((width) + LANES - 1) / LANES, ranges = (vectors + MOST - 1) / MOST;  \
+    for (int64_t range = 0; range < ranges; range++) {                                            \
+        const int64_t first = vectors * range / ranges, next = vectors * (range + 1) / ranges;    \
+        const int64_t from = first * LANES, to = next * LANES < (width) ? next * LANES : (width); \
+        switch (next - first) { CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) CASE(7) CASE(8) } \
     }
 
+/* clang-format off */
 #if defined(__x86_64__) && !defined(GNNBENCH_BASELINE_ONLY)
 #define HAVE_X86_LEVELS 1
 #define KERNELS(name)                                                                                             \
@@ -56,6 +57,7 @@ typedef kernel_fn *longest_table[3][2];
 #define LONGEST(name) {{name##_baseline_float_4, name##_baseline_double_2}}
 #define LONGEST_FLOAT(name) {{name##_baseline_float_4}}
 #endif
+/* clang-format on */
 
 /* The highest level this processor runs: 0 baseline (SSE2, NEON), 1 AVX2 with FMA, 2 AVX-512. */
 static inline int isa_highest(void) {
@@ -63,7 +65,9 @@ static inline int isa_highest(void) {
     __builtin_cpu_init();
     if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return 0;
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") ? 2 : 1;
+                   __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")
+               ? 2
+               : 1;
 #else
     return 0;
 #endif
