@@ -36,7 +36,7 @@ class Row(Record):
     status: CellStatus = "pending"
     reason: str = Field("", description="one sentence where status is not ok, or what is to be known beside it")
     caveat: str = Field("", description="why the times mean nothing; empty if they do")
-    error: float | None = Field(None, description="largest difference from float64 over its root mean square")
+    error: float | None = Field(None, description="largest difference from float64 over the root mean square")
     time_s: Time | None = None
     memory_increase_bytes: int | None = Field(
         None, description="highest memory in one call above that before it; a backward counts with its forward"

@@ -82,6 +82,7 @@ def execute(job: Job) -> Result:
         result = failed(job, *launch.verdict(code, log))
         files.save_json(result, job.result_path)
     if result.code != job.code:
+        job.result_path.unlink()
         raise GnnbenchError(
             f"the code of backend {result.backend!r} changed while it was compared: run the same command again"
         )

@@ -213,6 +213,8 @@ def _between_rounds(backend: str, rounds: Sequence[Result]) -> Iterator[str]:
             f"{backend}: rounds differ by {spread:.0%} (median epoch {min(medians):.3g} to {max(medians):.3g} s); "
             "the machine is noisy: close other programs, or give more --rounds"
         )
+    if any(result.choices != rounds[0].choices for result in rounds):
+        yield f"{backend}: rounds ran with different tuned choices: compare again with --force"
     losses = [[sample.loss for sample in result.samples] for result in rounds]
     for number, found in enumerate(losses[1:], start=2):
         epoch = next((i for i, pair in enumerate(zip(losses[0], found, strict=False)) if pair[0] != pair[1]), None)

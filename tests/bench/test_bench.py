@@ -202,6 +202,38 @@ def test_a_benchmark_has_a_row_for_everybody(dataset: datasets.NodeDataset, tmp_
     assert "spmm backward, width 8: timing" in heard
 
 
+def test_a_row_is_judged_by_its_own_size_beside_a_hub() -> None:
+    sources = torch.cat([torch.arange(1, 300).repeat(60), torch.tensor([5])])
+    targets = torch.cat([torch.zeros(299 * 60, dtype=torch.int64), torch.tensor([7])])
+    case = Case("spmm", benchmark.Graph.from_edge_index(torch.stack([sources, targets]), 300), 8)
+    truth = Truth(case)
+    (out,) = peers.Local(case, peers.reference(case), clock.cpu).outputs("forward", truth.grad_out)
+    assert truth.error("forward", [out]) < 1e-4
+    out[7] *= 1.04
+    assert truth.error("forward", [out]) == pytest.approx(0.04, rel=1.5)
+
+
+@needs_kernels
+def test_an_implementation_that_goes_wrong_while_it_is_timed_has_no_time(
+    dataset: datasets.NodeDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = [0]
+
+    def late(case: Case) -> Any:
+        right = peers.reference(case)
+
+        def call() -> Any:
+            calls[0] += 1
+            return right() * (1.0 + (calls[0] > 3))
+
+        return call
+
+    monkeypatch.setitem(peers.LOCAL, "isplib", late)
+    ours, reference = run(Grid("spmm", (4,), against=("reference",)), dataset, tmp_path).rows
+    assert (ours.status, ours.time_s, ours.ratio, reference.status) == ("wrong", None, {"reference": None}, "ok")
+    assert "after it was timed" in ours.reason
+
+
 @needs_kernels
 def test_a_wrong_implementation_has_no_time(
     dataset: datasets.NodeDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -21,7 +21,7 @@ from gnnbench.bench.check import Truth
 from gnnbench.bench.ops import OPS, Case
 from gnnbench.bench.records import Row, Suite
 from gnnbench.errors import ConfigError, UnsupportedOp
-from gnnbench.measure import clock
+from gnnbench.measure import clock, code
 from gnnbench.report import suite as report
 from gnnbench.report import tables
 from gnnbench.train import cuda_graph
@@ -105,6 +105,14 @@ def test_a_folder_of_another_device_is_refused(tmp_path: Path) -> None:
         executed(tmp_path, cells)
 
 
+def test_a_suite_of_other_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = suites.cells(["batch"], ["sddmm"], "tiny")
+    assert executed(tmp_path, cells, budget_s=0.0).code == code.digest()
+    monkeypatch.setattr(code, "digest", lambda: "rebuilt")
+    with pytest.raises(ConfigError, match="holds a suite of other code"):
+        executed(tmp_path, cells)
+
+
 @pytest.mark.parametrize(("direction", "code"), [("forward", 3), ("backward", 3)])
 def test_wrong_kernels_have_no_time(
     direction: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -130,6 +138,23 @@ def test_a_wrong_model_has_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (ours,) = rows(found, "cuda")
     assert (ours.status, ours.time_s, found.exit_code) == ("wrong", None, 3)
     assert ours.reason.startswith("against pyg: ")
+
+
+def test_a_model_that_goes_wrong_while_it_is_timed_has_no_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right, calls = CudaKernels.spmm, [0]
+
+    def late(*given: Any) -> Tensor:
+        calls[0] += 1
+        return right(*given) * (1.0 + 0.1 * (calls[0] > 20))
+
+    monkeypatch.setattr(CudaKernels, "spmm", late)
+    found = executed(tmp_path, suites.cells(["batch"], ["train-gcn"], "tiny"))
+    (ours,) = rows(found, "cuda")
+    assert (ours.status, ours.time_s, found.exit_code) == ("wrong", None, 3), ours.reason
+    assert "after it was timed" in ours.reason
+    assert ours.ratio == {"pyg": None, "pyg-sparse": None}
 
 
 def test_memory_that_runs_out_is_a_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

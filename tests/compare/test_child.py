@@ -139,6 +139,45 @@ def test_a_wrong_a_dying_and_a_hungry_backend_of_other_packages(
     assert not [line for line in lines if re.search(r"\dx\b(?! pyg)", line)]  # a ratio of memory may be shown
 
 
+LATE = """
+from gnnbench import convs
+from gnnbench.backends import base
+from gnnbench.graph import Graph
+from gnnbench.ops.kernels import Kernels
+
+class Late(Kernels):
+    calls = 0
+
+    def spmm(self, graph, x, value, reduce):
+        self.calls += 1
+        return super().spmm(graph, x, value, reduce) * (1.0 + (self.calls > 8))
+
+class Backend(base.Backend):
+    name = "late"
+
+    def prepare(self, model, dataset):
+        bindings = convs.bind(model, Late(), transform_first=True, fold_norm=True)
+        return base.Prepared(Graph.from_edge_index(dataset.edge_index, dataset.num_nodes), bindings)
+"""
+
+
+@pytest.mark.slow
+def test_changed_code_is_judged_anew_and_what_goes_wrong_in_the_third_epoch_is_red(
+    tmp_path: Path, installed: Callable[[str, str], None]
+) -> None:
+    right = LATE.replace("self.calls > 8", "False")
+    installed("late", right)
+    found = small(tmp_path / "out", "late")
+    assert (found.parity.ok, found.parity.reason) == (True, "")
+    assert found.parity.backends["late"].rounds[0].rel_rms is not None
+    assert row(found, "late").status == "ok"
+    (tmp_path / "site" / "foreign_late.py").write_text(LATE)
+    found = small(tmp_path / "out", "late")
+    assert found.exit_code == 3
+    assert found.parity.backends["late"].ok is True  # the gate's own steps do not reach it
+    assert found.parity.reason.startswith("late: after the last epoch of round 1: ")
+
+
 def test_bad_data_end_the_comparison_instead_of_filling_it_with_cells(
     tmp_path: Path,
 ) -> None:

@@ -445,7 +445,7 @@ def test_a_cell_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
         rounds=1,
     )
     work, told = Work(cell=one, context=context(tmp_path), out=tmp_path / "a"), []
-    assert _process.execute(work, told.append) == Outcome(status="ok")
+    assert _process.execute(work, told.append) == Outcome(status="ok", code=work.code)
     assert told[0] == "pyg, parity"
     measured = one.measured(tmp_path / "a")
     assert [(row.implementation, row.status) for row in measured] == [("reference", "ok")]
