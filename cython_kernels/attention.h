@@ -23,7 +23,7 @@ struct attention {
     void *out_positive;   /* [N, heads, channels], the share of edges with query + key > 0; GAT only, or NULL */
     void *alpha_positive; /* [N, heads], their part of the softmax, before dropout */
     void *grad_query;     /* [N, heads, 1], GAT only, by `terms` */
-    /* What `terms` makes of it for the passes over edges: both over the sum, as alpha is, which they then can spare. */
+    /* What `terms` makes of it, over the sum of exp, which passes over edges then need not read: */
     void *grad;       /* [N, heads, channels], grad_out / sum */
     void *node;       /* [N, heads, 2]: the greatest score, and <grad_out, out> / sum */
     void *grad_mine;  /* [rows, heads, width], of query or key; GATV2: through the score only, before att */

@@ -52,7 +52,8 @@ def compiler(target: GPUTarget) -> Callable[..., None]:
             elif name in constants or value is None:
                 signature[name], fixed[(place,)] = "constexpr", value
             else:
-                signature[name] = "fp32" if isinstance(value, float) else "i32"
+                assert isinstance(value, int), f"{name} is {value}; a float would be rounded to float32"
+                signature[name] = "i32" if value < 2**31 else "i64"
         key = kernel.__name__, repr(signature), repr(fixed), repr(aligned)
         if key in done:
             return
