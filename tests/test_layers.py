@@ -21,7 +21,7 @@ RIGHT: dict[str, set[str]] = {
     "units": set(),
     "config": {"registry", "errors", "units"},
     "graph": {"errors"},
-    "ops": {"graph", "errors"},
+    "ops": {"graph", "registry", "errors"},
     "results": {"stats", "errors"},
     "convs": {"ops", "graph", "results", "registry", "errors"},
     "models": {"config", "registry", "errors"},

@@ -11,16 +11,17 @@ from gnnbench.bench.workloads import GRAPHS, Scale
 from gnnbench.errors import ConfigError, did_you_mean
 
 OURS = "cuda"
-ATTENTION = ("gatv2", "gat", "dot")
+ATTENTION = ("gatv2_attention", "gat_attention", "dot_attention")
 MODELS = ("gatv2", "gat", "transformer", "gcn", "sage", "gin", "agnn")
 WITH_HEADS = ("gatv2", "gat", "transformer")
-TRAINING = "train-"  # before a model's name, which may be that of an op
+TRAINING = "train-"  # before a model's name
 REFERENCES = ("pyg", "pyg-sparse")
 RECORDED = ":cuda_graph=true"  # after the name of whose training steps are replayed
 RECORDED_ON = ("cora", "ogbn-arxiv", workloads.BATCH)  # PyG's; elsewhere starting kernels is no part of an epoch
 COMPILED_ON = ("ogbn-arxiv", "cora", workloads.BATCH, "reddit")  # compiling takes longer than all else together
 DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
-NAMES = (*OPS, *(TRAINING + model for model in MODELS))
+AGGREGATIONS, OVER_EDGES = ("spmm", "spmm_max"), ("sddmm", "edge_softmax")
+NAMES = (*AGGREGATIONS, *OVER_EDGES, *ATTENTION, *(TRAINING + model for model in MODELS))
 
 
 class Cell(NamedTuple):
@@ -60,9 +61,8 @@ def cells(graphs: Collection[str] = (), ops: Collection[str] = (), scale: Scale 
 
 
 def _grid() -> Iterator[Cell]:
-    aggregations = ("spmm", "spmm_max")
     for graph in GRAPHS:
-        yield from (_cell(graph, op, 128, 8) for op in (*ATTENTION, *aggregations))
+        yield from (_cell(graph, op, 128, 8) for op in (*ATTENTION, *AGGREGATIONS))
     for graph in GRAPHS:
         for model in MODELS:
             heads = 8 if model in WITH_HEADS else 1
@@ -72,13 +72,13 @@ def _grid() -> Iterator[Cell]:
         yield from (_cell(graph, op, 128, 8, "bfloat16") for op in (*ATTENTION, "spmm"))
     for graph in GRAPHS:
         more = ("pyg-compile",) if graph in COMPILED_ON else ()
-        yield from (_cell(graph, op, 64, 8, more=more) for op in (*ATTENTION, *aggregations))
+        yield from (_cell(graph, op, 64, 8, more=more) for op in (*ATTENTION, *AGGREGATIONS))
     for width, heads in ((256, 4), (32, 1), (512, 8)):
         for graph in GRAPHS:
-            yield from (_cell(graph, op, width, heads) for op in (*ATTENTION, *aggregations))
+            yield from (_cell(graph, op, width, heads) for op in (*ATTENTION, *AGGREGATIONS))
     for heads in (8, 1):
         for graph in GRAPHS:
-            yield from (_cell(graph, op, heads * 16, heads) for op in ("sddmm", "edge_softmax"))
+            yield from (_cell(graph, op, heads * 16, heads) for op in OVER_EDGES)
 
 
 def _cell(graph: str, op: str, width: int, heads: int, dtype: str = "float32", more: tuple[str, ...] = ()) -> Cell:

@@ -57,17 +57,21 @@ def sddmm(g: Any, a: Tensor, b: Tensor) -> Any:
     return ops.v_dot_u(g, a, b).squeeze(-1)
 
 
-def gat(g: Any, x: Tensor, score_src: Tensor, score_dst: Tensor) -> Any:
-    score = ops.u_add_v(g, score_src.unsqueeze(-1), score_dst.unsqueeze(-1))
-    return softmaxed(g, torch.nn.functional.leaky_relu(score, 0.2), x)
+def fusedmm(g: Any, x: Tensor, y: Tensor) -> Any:
+    return ops.u_mul_e_sum(g, y, ops.v_dot_u(g, x, y))
 
 
-def gatv2(g: Any, x_src: Tensor, x_dst: Tensor, att: Tensor) -> Any:
-    both = torch.nn.functional.leaky_relu(ops.u_add_v(g, x_src, x_dst), 0.2)
-    return softmaxed(g, (both * att).sum(-1, keepdim=True), x_src)
+def gat_attention(g: Any, query: Tensor, key: Tensor, value: Tensor) -> Any:
+    score = ops.u_add_v(g, key.unsqueeze(-1), query.unsqueeze(-1))
+    return softmaxed(g, torch.nn.functional.leaky_relu(score, 0.2), value)
 
 
-def dot(g: Any, query: Tensor, key: Tensor, value: Tensor) -> Any:
+def gatv2_attention(g: Any, query: Tensor, key: Tensor, att: Tensor) -> Any:
+    both = torch.nn.functional.leaky_relu(ops.u_add_v(g, key, query), 0.2)
+    return softmaxed(g, (both * att).sum(-1, keepdim=True), key)
+
+
+def dot_attention(g: Any, query: Tensor, key: Tensor, value: Tensor) -> Any:
     return softmaxed(g, ops.v_dot_u(g, query, key), value)
 
 
@@ -76,9 +80,10 @@ CALLS: dict[str, Callable[..., Any]] = {
     "spmm_max": spmm_max,
     "sddmm": sddmm,
     "edge_softmax": lambda g, score: edge_softmax(g, score),
-    "gat": gat,
-    "gatv2": gatv2,
-    "dot": dot,
+    "fusedmm": fusedmm,
+    "gat_attention": gat_attention,
+    "gatv2_attention": gatv2_attention,
+    "dot_attention": dot_attention,
 }
 
 

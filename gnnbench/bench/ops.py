@@ -10,11 +10,13 @@ import torch
 from torch import Tensor
 
 from gnnbench.graph import Graph
-from gnnbench.ops import attention, edge, spmm
+from gnnbench.ops import attention, edge, fusedmm, spmm
+from gnnbench.ops.families import FAMILIES, Family
 from gnnbench.ops.kernels import Kernels
 
 Direction = Literal["forward", "backward"]
 Over = Literal["sources", "destinations", "edges", "nothing"]  # what the first dimension of a tensor runs over
+SLOPE = 0.2  # of leaky ReLUs
 Shapes = dict[str, tuple[Over, tuple[int, ...]]]
 
 
@@ -28,22 +30,28 @@ class Op:
         gathers: rows of `width` floats that forward and backward must fetch for every edge: one for each
             operand of a pass over the edges that belongs to the other end.
         grads: inputs whose gradients the backward computes.
+        kernel: (kernels, graph, *inputs) -> the results of the kernel by itself, for ops that have choices.
+        backward: (kernels, graph, inputs, the results of `kernel`, grad_out) -> the same of its backward.
         saved: inputs that the backward needs; None for all.
         over: what the output runs over.
         has_heads, has_width: whether it takes heads, and a width other than the number of heads.
+        scaled: whether scores are sums over channels, so that inputs have to be scaled to keep them moderate.
     """
 
     shapes: Callable[[int, int], Shapes]
     call: Callable[..., Tensor]
     gathers: dict[Direction, int]
     grads: tuple[str, ...]
+    kernel: Callable[..., Any] | None = None
+    backward: Callable[..., Any] | None = None
     saved: tuple[str, ...] | None = None
     over: Over = "destinations"
     has_heads: bool = True
     has_width: bool = True
+    scaled: bool = False
 
 
-def _aggregation(reduce: str, backward_gathers: int) -> Op:
+def _aggregation(reduce: str, backward_gathers: int, kernel: Callable[..., Any]) -> Op:
     def call(kernels: Kernels, graph: Graph, x: Tensor, value: Tensor | None = None) -> Tensor:
         return spmm.spmm(kernels, graph, x, value, reduce)
 
@@ -52,22 +60,65 @@ def _aggregation(reduce: str, backward_gathers: int) -> Op:
         call=call,
         gathers={"forward": 1, "backward": backward_gathers},
         grads=("x",),
+        kernel=kernel,
         saved=("value",),
         has_heads=False,
     )
 
 
-OPS = {
-    "spmm": _aggregation("sum", backward_gathers=1),
-    "spmm_max": _aggregation("max", backward_gathers=0),
-    "sddmm": Op(
+def _product(first: str, second: str, **rest: Any) -> Op:
+    """An op on features of destinations and of sources."""
+    return Op(
         shapes=lambda heads, channels: {
-            "a": ("destinations", (heads, channels)),
-            "b": ("sources", (heads, channels)),
+            first: ("destinations", (heads, channels)),
+            second: ("sources", (heads, channels)),
         },
+        grads=(first, second),
+        **rest,
+    )
+
+
+def _attention(family: Family) -> Op:
+    overs: dict[str, Over] = {"N": "destinations", "M": "sources"}
+
+    def shapes(heads: int, channels: int) -> Shapes:
+        sizes = {"H": heads, "C": channels, "D": channels}
+        return {
+            name: (overs.get(dims[0], "nothing"), tuple(sizes[dim] for dim in dims if dim in sizes))
+            for name, dims in family.inputs.items()
+        }
+
+    def call(kernels: Kernels, graph: Graph, **inputs: Tensor) -> Tensor:
+        return attention.attention(kernels, graph, family.name, tuple(inputs.values()))
+
+    def kernel(kernels: Kernels, graph: Graph, *inputs: Tensor) -> tuple[Tensor, ...]:
+        return kernels.attention(graph, family, inputs, SLOPE, None, family.keeps_positive)
+
+    def backward(kernels: Kernels, graph: Graph, *rest: Any) -> tuple[Tensor, ...]:
+        inputs, kept, grad_out = rest
+        return kernels.attention_backward(graph, family, inputs, SLOPE, None, kept, grad_out)
+
+    forward_gathers, backward_gathers = family.gathers
+    return Op(
+        shapes=shapes,
+        call=call,
+        gathers={"forward": forward_gathers, "backward": backward_gathers},
+        grads=tuple(family.inputs),
+        kernel=kernel,
+        backward=backward,
+        scaled="C" in family.inputs["query"],
+    )
+
+
+OPS = {
+    "spmm": _aggregation("sum", 1, lambda kernels, graph, x: kernels.spmm(graph, x, None, "sum")),
+    "spmm_max": _aggregation("max", 0, lambda kernels, graph, x: kernels.spmm_max(graph, x, None, "max")),
+    "sddmm": _product(
+        "a",
+        "b",
         call=edge.sddmm,
         gathers={"forward": 1, "backward": 2},
-        grads=("a", "b"),
+        kernel=lambda kernels, graph, a, b: kernels.sddmm(graph, a, b),
         over="edges",
     ),
     "edge_softmax": Op(
@@ -78,36 +129,8 @@ OPS = {
         over="edges",
         has_width=False,
     ),
-    "gat": Op(
-        shapes=lambda heads, channels: {
-            "x": ("sources", (heads, channels)),
-            "score_src": ("sources", (heads,)),
-            "score_dst": ("destinations", (heads,)),
-        },
-        call=attention.gat_attention,
-        gathers={"forward": 1, "backward": 2},
-        grads=("x", "score_src", "score_dst"),
-    ),
-    "gatv2": Op(
-        shapes=lambda heads, channels: {
-            "x_src": ("sources", (heads, channels)),
-            "x_dst": ("destinations", (heads, channels)),
-            "att": ("nothing", (heads, channels)),
-        },
-        call=attention.gatv2_attention,
-        gathers={"forward": 1, "backward": 3},
-        grads=("x_src", "x_dst", "att"),
-    ),
-    "dot": Op(
-        shapes=lambda heads, channels: {
-            "query": ("destinations", (heads, channels)),
-            "key": ("sources", (heads, channels)),
-            "value": ("sources", (heads, channels)),
-        },
-        call=attention.dot_attention,
-        gathers={"forward": 2, "backward": 4},
-        grads=("query", "key", "value"),
-    ),
+    "fusedmm": _product("x", "y", call=fusedmm.fusedmm, gathers={"forward": 1, "backward": 3}, scaled=True),
+    **{family.op: _attention(family) for family in FAMILIES.values()},
 }
 
 
@@ -139,7 +162,7 @@ class Case:
             del shapes["value"]
         generator = torch.Generator(graph.device).manual_seed(0)
         drawn: dict[str, Any] = {"generator": generator, "device": graph.device}
-        scale = channels**-0.25 if name in ("gatv2", "dot") else 1.0  # so that scores stay moderate
+        scale = channels**-0.25 if self.op.scaled else 1.0
         self.over = {input_: over for input_, (over, _) in shapes.items()}
         self.inputs = {
             input_: torch.randn(*self._size(over), *rest, **drawn).mul_(scale).to(dtype)

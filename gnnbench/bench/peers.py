@@ -14,14 +14,16 @@ from torch_geometric.utils import scatter, softmax
 
 from gnnbench.backends import cuda, isplib
 from gnnbench.backends.isplib import choices
-from gnnbench.bench.ops import Case, Direction
+from gnnbench.bench.ops import SLOPE, Case, Direction
 from gnnbench.errors import BackendUnavailable, UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.measure.memory import Meter
 from gnnbench.measure.rounds import timed
+from gnnbench.ops.families import FAMILIES
 from gnnbench.ops.kernels import Kernels
 
 BF16 = "isplib-bf16"
+ATTENTION = tuple(family.op for family in FAMILIES.values())
 
 
 class Implementation(Protocol):
@@ -175,23 +177,22 @@ def torch_scatter(case: Case) -> Callable[[], Tensor]:
         alpha = softmax(score, row, num_nodes=nodes)
         return scatter(x.index_select(0, col) * alpha.unsqueeze(-1), row, dim_size=nodes)
 
-    def gat() -> Tensor:
-        score = inputs["score_src"].index_select(0, col) + inputs["score_dst"].index_select(0, row)
-        return mix(torch.nn.functional.leaky_relu(score, 0.2), inputs["x"])
+    def fusedmm() -> Tensor:
+        return scatter(inputs["y"].index_select(0, col) * sddmm("x", "y").unsqueeze(-1), row, dim_size=nodes)
 
-    def gatv2() -> Tensor:
-        both = inputs["x_src"].index_select(0, col) + inputs["x_dst"].index_select(0, row)
-        score = (torch.nn.functional.leaky_relu(both, 0.2) * inputs["att"]).sum(-1)
-        return mix(score, inputs["x_src"])
+    def activated() -> Tensor:
+        both = inputs["key"].index_select(0, col) + inputs["query"].index_select(0, row)
+        return torch.nn.functional.leaky_relu(both, SLOPE)
 
     calls: dict[str, Callable[[], Tensor]] = {
         "spmm": spmm,
         "spmm_max": spmm,
         "sddmm": sddmm,
         "edge_softmax": lambda: softmax(inputs["score"], row, num_nodes=nodes),
-        "gat": gat,
-        "gatv2": gatv2,
-        "dot": lambda: mix(sddmm("query", "key"), inputs["value"]),
+        "fusedmm": fusedmm,
+        "gat_attention": lambda: mix(activated(), inputs["value"]),
+        "gatv2_attention": lambda: mix((activated() * inputs["att"]).sum(-1), inputs["key"]),
+        "dot_attention": lambda: mix(sddmm("query", "key"), inputs["value"]),
     }
     return calls[case.name]
 
@@ -202,27 +203,27 @@ def pyg(case: Case) -> Callable[[], Tensor]:
     edge_index = torch.stack([case.graph.col.long(), case.graph.row])
     size = (case.graph.num_cols, case.graph.num_rows)
     made: dict[str, Any] = {"bias": False, "add_self_loops": False}
-    if case.name == "gat":
+    if case.name == "gat_attention":
         conv = torch_geometric.nn.GATConv(channels, channels, heads, **made)
 
         def gat() -> Tensor:
-            scores = inputs["score_src"], inputs["score_dst"]
+            scores = inputs["key"], inputs["query"]
             alpha = conv.edge_updater(edge_index, alpha=scores, edge_attr=None, size=size)
-            return conv.propagate(edge_index, x=(inputs["x"], inputs["x"]), alpha=alpha, size=size)
+            return conv.propagate(edge_index, x=(inputs["value"], inputs["value"]), alpha=alpha, size=size)
 
         return gat
-    if case.name == "gatv2":
+    if case.name == "gatv2_attention":
         conv = torch_geometric.nn.GATv2Conv(channels, channels, heads, **made)
         del conv.att  # the parameter, for the input takes its place
         conv.att = inputs["att"].unsqueeze(0)
 
         def gatv2() -> Tensor:
-            x = inputs["x_src"], inputs["x_dst"]
+            x = inputs["key"], inputs["query"]
             alpha = conv.edge_updater(edge_index, x=x, edge_attr=None, size=size)
             return conv.propagate(edge_index, x=x, alpha=alpha, size=size)
 
         return gatv2
-    if case.name == "dot":
+    if case.name == "dot_attention":
         conv = torch_geometric.nn.TransformerConv(channels, channels, heads, bias=False)
 
         def dot() -> Tensor:
@@ -232,14 +233,14 @@ def pyg(case: Case) -> Callable[[], Tensor]:
             )
 
         return dot
-    raise UnsupportedOp(case.name, ["PyG has a conv of its own for gat, gatv2 and dot only"])
+    raise UnsupportedOp(case.name, [f"PyG has a conv for {', '.join(ATTENTION)} only"])
 
 
 def pyg_compile(case: Case) -> Callable[[], Tensor]:
     """PyG under `torch.compile`: the attention of its convs, else its messages and `scatter`."""
     torch.compiler.reset()  # else the ninth case of one function would run uncompiled
     torch._functorch.config.donated_buffer = False  # so that a backward can be repeated
-    conv = case.name in ("gat", "gatv2", "dot")
+    conv = case.name in ATTENTION
     found: Callable[[], Tensor] = torch.compile(pyg(case) if conv else torch_scatter(case), dynamic=False)
     return found
 

@@ -32,7 +32,11 @@ BARE = ["dataset.random_features=1", "dataset.random_labels=2"]  # where a graph
 
 def bench(
     op: Annotated[
-        str, typer.Argument(metavar="OP", help="spmm, spmm_max, sddmm, edge_softmax, gat, gatv2 or dot.")
+        str,
+        typer.Argument(
+            metavar="OP",
+            help="spmm, spmm_max, sddmm, edge_softmax, fusedmm, gat_attention, gatv2_attention or dot_attention.",
+        ),
     ],
     graph: Annotated[
         str, typer.Option(metavar="SPEC", help="Such as cora, ogbn-arxiv, synthetic:reddit:0.05, graph.mtx.")

@@ -35,15 +35,12 @@ from gnnbench.convs import _checks, _graph, _overrides
 from gnnbench.convs._bound import KEEP, BoundForward
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
+from gnnbench.ops.families import FAMILIES
 from gnnbench.ops.kernels import Kernels
 from gnnbench.results.schema import Binding
 
 # What runs where a backend has no kernel of its own for an op.
-COMPOSED = {
-    "gat_attention": ["edge_softmax", "spmm"],
-    "gatv2_attention": ["edge_softmax", "spmm"],
-    "dot_attention": ["sddmm", "edge_softmax", "spmm"],
-}
+COMPOSED = {family.op: family.parts for family in FAMILIES.values()}
 
 
 def bind(
@@ -129,7 +126,7 @@ def rewrites(conv: Module, module: ModuleType, **allowed: bool) -> list[str]:
 
 def _ops(conv: Module, module: ModuleType, kernels: Kernels) -> list[str]:
     """The ops that run, with those that the others are composed of."""
-    parts = [part for op in module.ops(conv) if op not in kernels.accelerated for part in COMPOSED.get(op, [])]
+    parts = [part for op in module.ops(conv) if op not in kernels.accelerated for part in COMPOSED.get(op, ())]
     return [*module.ops(conv), *parts]
 
 

@@ -8,7 +8,7 @@ from torch_geometric.nn import GATConv
 
 from gnnbench.convs import _checks, _edges, _graph, _heads
 from gnnbench.graph import Graph
-from gnnbench.ops.attention import gat_attention
+from gnnbench.ops.attention import attention
 from gnnbench.ops.kernels import Kernels
 
 CONV = "GATConv"
@@ -47,7 +47,7 @@ def forward(
     has_edges = edge_attr is not None and conv.lin_edge is not None
     if not has_edges and not return_attention_weights:
         slope, dropout = conv.negative_slope, _heads.dropout(conv)
-        out = gat_attention(kernels, looped, h_src, score_src, score_dst, slope, dropout)
+        out = attention(kernels, looped, "gat", (score_dst, score_src, h_src), dropout, slope)
         return _heads.finish(conv, out, x_dst)
     score = score_src.index_select(0, looped.col) + score_dst.index_select(0, looped.row)
     if edge_attr is not None and has_edges:

@@ -9,7 +9,7 @@ from torch_geometric.nn import GATv2Conv
 from gnnbench.convs import _checks, _edges, _graph, _heads
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
-from gnnbench.ops.attention import gatv2_attention
+from gnnbench.ops.attention import attention
 from gnnbench.ops.kernels import Kernels
 
 CONV = "GATv2Conv"
@@ -48,7 +48,7 @@ def forward(
     looped = _graph.adjacency(conv, graph)
     if edge_attr is None and not return_attention_weights:
         slope, dropout = conv.negative_slope, _heads.dropout(conv)
-        out = gatv2_attention(kernels, looped, h_src, h_dst, conv.att[0], slope, dropout)
+        out = attention(kernels, looped, "gatv2", (h_dst, h_src, conv.att[0]), dropout, slope)
         return _heads.finish(conv, out, x_dst)
     both = h_src.index_select(0, looped.col) + h_dst.index_select(0, looped.row)
     if edge_attr is not None:

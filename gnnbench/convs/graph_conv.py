@@ -19,7 +19,7 @@ def unsupported(conv: GraphConv) -> list[str]:
 
 
 def ops(conv: GraphConv) -> list[str]:
-    return ["spmm_extremum" if _layers.reduction(conv) in EXTREMA else "spmm"]
+    return ["spmm_max" if _layers.reduction(conv) in EXTREMA else "spmm"]
 
 
 def rewrites(conv: GraphConv, *, transform_first: bool, fold_norm: bool) -> list[str]:

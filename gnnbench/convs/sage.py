@@ -20,7 +20,7 @@ def unsupported(conv: SAGEConv) -> list[str]:
 
 
 def ops(conv: SAGEConv) -> list[str]:
-    return ["spmm_extremum" if _layers.reduction(conv) in EXTREMA else "spmm"]
+    return ["spmm_max" if _layers.reduction(conv) in EXTREMA else "spmm"]
 
 
 def rewrites(conv: SAGEConv, *, transform_first: bool, fold_norm: bool) -> list[str]:

@@ -9,7 +9,7 @@ from torch_geometric.nn import TransformerConv
 from gnnbench.convs import _checks, _edges, _graph, _heads
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
-from gnnbench.ops.attention import dot_attention
+from gnnbench.ops.attention import attention
 from gnnbench.ops.edge import sddmm
 from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.spmm import spmm
@@ -48,7 +48,7 @@ def forward(
     key, value = _heads.apart(conv, conv.lin_key, x_src), _heads.apart(conv, conv.lin_value, x_src)
     alpha = None
     if edge_attr is None and return_attention_weights is None:
-        out = dot_attention(kernels, graph, query, key, value, _heads.dropout(conv))
+        out = attention(kernels, graph, "dot", (query, key, value), _heads.dropout(conv))
     else:
         score = sddmm(kernels, graph, query, key)
         if edge_attr is None:

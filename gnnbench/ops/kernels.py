@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from gnnbench.graph import Graph, Layout, rows_of
 from gnnbench.ops.dropout import Dropout
 from gnnbench.ops.edge_fn import EDGE_FNS
+from gnnbench.ops.families import Family
 
 EXTREMA = ("min", "max")
 REDUCTIONS = ("sum", "mean", *EXTREMA)
@@ -73,8 +73,8 @@ class Kernels(Layout):
         out = x.new_zeros(graph.num_rows, *x.shape[1:]).index_add_(0, graph.row, _messages(graph, x, value))
         return _rows_scaled(out, graph.degree.clamp(min=1).to(x.dtype).reciprocal()) if reduce == "mean" else out
 
-    def spmm_extremum(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> tuple[Tensor, Tensor]:
-        """The same for "min" and "max" of x [M, F] and value [E].
+    def spmm_max(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> tuple[Tensor, Tensor]:
+        """The greatest message instead, or with reduce="min" the least, of x [M, F] and value [E].
 
         Returns:
             out [N, F], zero for a row without edges, and arg_out [N, F] int32: the edge each entry came from,
@@ -91,10 +91,8 @@ class Kernels(Layout):
         arg_out = arg_out.scatter_reduce(0, index, edge, "amin")
         return out, arg_out.masked_fill_(arg_out == graph.num_edges, -1)
 
-    def spmm_extremum_backward(
-        self, graph: Graph, arg_out: Tensor, grad_out: Tensor, value: Tensor | None
-    ) -> Tensor:
-        """grad_x [M, F] of `spmm_extremum`: every grad_out entry goes to the source of its edge."""
+    def spmm_max_backward(self, graph: Graph, arg_out: Tensor, grad_out: Tensor, value: Tensor | None) -> Tensor:
+        """grad_x [M, F] of `spmm_max`: every grad_out entry goes to the source of its edge."""
         if not graph.num_edges:  # nor anything to index
             arg_out, grad_out = arg_out[:0], grad_out[:0]
         edge = arg_out.clamp(min=0).long()
@@ -137,164 +135,63 @@ class Kernels(Layout):
         total = alpha.new_zeros(graph.num_rows, alpha.size(1)).index_add_(0, graph.row, alpha * grad_alpha)
         return alpha * (grad_alpha - total[graph.row])
 
-    def gat_attention(
+    def attention(
         self,
         graph: Graph,
-        x: Tensor,
-        score_src: Tensor,
-        score_dst: Tensor,
-        negative_slope: float,
+        family: Family,
+        inputs: tuple[Tensor, ...],
+        slope: float,
         dropout: Dropout | None,
         keep: bool,
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Mix sources: out[i] = sum over edges (i, j) of alpha[ij] * m[ij] * x[j] (Veličković et al. 2018).
+    ) -> tuple[Tensor, ...]:
+        """Mix sources: out[i] = sum over edges (i, j) of alpha[ij] * m[ij] * value[j].
 
-        alpha is the softmax over j of leaky_relu(score_dst[i] + score_src[j]), m what dropout multiplies it by.
+        alpha is the softmax over j of the family's scores, m what dropout multiplies it by.
 
         Args:
-            x: [M, H, C].
-            score_src: [M, H].
-            score_dst: [N, H].
-            keep: whether the last two results are wanted, which only the backward needs; otherwise empty.
+            inputs: of the shapes in `family.inputs`, in that order.
+            slope: of the leaky ReLU, in families that have one.
+            keep: whether to return the last two results, which only the backward of a family that
+                `keeps_positive` needs.
 
         Returns:
-            out [N, H, C], zero for a row without edges; stats [N, H, 2], the maximum of a row's scores and the
-            sum of exp(score - maximum), -inf and zero there; out_positive [N, H, C] and alpha_positive [N, H]:
-            what out and the sum of alpha (without m) owe to edges with score_dst[i] + score_src[j] > 0. All are of
-            at least float32.
+            out [N, H, D], zero for a row without edges; stats [N, H, 2], the maximum of a row's scores and the
+            sum of exp(score - maximum), -inf and zero there; and if `keep` out_positive [N, H, D] and
+            alpha_positive [N, H]: the shares of out and of the sum of alpha (without m) that come from edges with
+            query[i] + key[j] > 0. All are of at least float32.
 
         Stats are two numbers, as in FlashAttention (Dao et al. 2022, algorithm 1): in their log-sum-exp the sum
         would be rounded off where scores are large, and with it alpha = exp(score - maximum) / sum.
         """
-        score = score_dst[graph.row] + score_src[graph.col.long()]
-        alpha, out, stats = self._mixed(graph, F.leaky_relu(score, negative_slope), x, dropout)
-        if not keep:
-            return out, stats, out.new_empty(0), stats.new_empty(0)
-        alpha = alpha * (score > 0)
-        alpha_positive = stats.new_zeros(stats.shape[:2]).index_add_(0, graph.row, alpha.to(stats.dtype))
-        return out, stats, self.spmm(graph, x, _dropped(alpha, dropout), "sum").to(out.dtype), alpha_positive
-
-    def gat_attention_backward(
-        self,
-        graph: Graph,
-        x: Tensor,
-        score_src: Tensor,
-        score_dst: Tensor,
-        negative_slope: float,
-        dropout: Dropout | None,
-        out: Tensor,
-        stats: Tensor,
-        out_positive: Tensor,
-        alpha_positive: Tensor,
-        grad_out: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """grad_x, grad_score_src and grad_score_dst of `gat_attention`, from what it was given and returned."""
-        score = score_dst[graph.row] + score_src[graph.col.long()]
-        grad, grad_x = self._mixed_backward(graph, F.leaky_relu(score, negative_slope), x, dropout, grad_out)
-        grad = torch.where(score > 0, grad, grad * negative_slope)
-        grad_score_src = torch.zeros_like(score_src).index_add_(0, graph.col, grad)
-        return grad_x, grad_score_src, torch.zeros_like(score_dst).index_add_(0, graph.row, grad)
-
-    def gatv2_attention(
-        self,
-        graph: Graph,
-        x_src: Tensor,
-        x_dst: Tensor,
-        att: Tensor,
-        negative_slope: float,
-        dropout: Dropout | None,
-    ) -> tuple[Tensor, Tensor]:
-        """The same of x_src [M, H, C] with scores <att, leaky_relu(x_dst[i] + x_src[j])> (Brody et al. 2022).
-
-        Args:
-            x_dst: [N, H, C].
-            att: [H, C].
-
-        Returns:
-            out [N, H, C] and stats [N, H, 2] as of `gat_attention`.
-        """
-        _, score = _gatv2_scores(graph, x_src, x_dst, att, negative_slope)
-        return self._mixed(graph, score, x_src, dropout)[1:]
-
-    def gatv2_attention_backward(
-        self,
-        graph: Graph,
-        x_src: Tensor,
-        x_dst: Tensor,
-        att: Tensor,
-        negative_slope: float,
-        dropout: Dropout | None,
-        out: Tensor,
-        stats: Tensor,
-        grad_out: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """grad_x_src, grad_x_dst and grad_att of `gatv2_attention`, from what it was given and returned."""
-        both, score = _gatv2_scores(graph, x_src, x_dst, att, negative_slope)
-        grad, grad_x_src = self._mixed_backward(graph, score, x_src, dropout, grad_out)
-        grad_att = (grad.unsqueeze(-1) * F.leaky_relu(both, negative_slope)).sum(0)
-        grad_both = grad.unsqueeze(-1) * att
-        grad_both = torch.where(both > 0, grad_both, grad_both * negative_slope)
-        grad_x_dst = torch.zeros_like(x_dst).index_add_(0, graph.row, grad_both)
-        return grad_x_src.index_add_(0, graph.col, grad_both), grad_x_dst, grad_att
-
-    def dot_attention(
-        self, graph: Graph, query: Tensor, key: Tensor, value: Tensor, dropout: Dropout | None
-    ) -> tuple[Tensor, Tensor]:
-        """The same of value [M, H, D] with scores <query[i], key[j]> (Vaswani et al. 2017, unscaled).
-
-        Args:
-            query: [N, H, C].
-            key: [M, H, C].
-
-        Returns:
-            out [N, H, D] and stats [N, H, 2] as of `gat_attention`.
-        """
-        return self._mixed(graph, self.sddmm(graph, query, key), value, dropout)[1:]
-
-    def dot_attention_backward(
-        self,
-        graph: Graph,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        dropout: Dropout | None,
-        out: Tensor,
-        stats: Tensor,
-        grad_out: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """grad_query, grad_key and grad_value of `dot_attention`, from what it was given and returned."""
-        score = self.sddmm(graph, query, key)
-        grad, grad_value = self._mixed_backward(graph, score, value, dropout, grad_out)
-        grad_key = self.spmm(graph.transpose, query, grad[graph.perm], "sum")
-        return self.spmm(graph, key, grad, "sum"), grad_key, grad_value
-
-    def _mixed(
-        self, graph: Graph, score: Tensor, x: Tensor, dropout: Dropout | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """alpha [E, H], out [N, H, C] and stats [N, H, 2] of scores [E, H]."""
-        alpha = self.edge_softmax(graph, score)
-        top = _row_maximum(graph, score)
+        value = family.roles(inputs)[2]
+        score = family.scores(self, graph, inputs, slope)
+        alpha, top = self.edge_softmax(graph, score), _row_maximum(graph, score)
         total = torch.zeros_like(top).index_add_(0, graph.row, (score - top[graph.row]).exp_())
         wide = torch.promote_types(score.dtype, torch.float32)
-        out = self.spmm(graph, x, _dropped(alpha, dropout), "sum").to(wide)
-        return alpha, out, torch.stack([top, total], -1).to(wide)
+        out = self.spmm(graph, value, _dropped(alpha, dropout), "sum").to(wide)
+        stats = torch.stack([top, total], -1).to(wide)
+        if not keep:
+            return out, stats
+        alpha = alpha * family.positive(graph, inputs)
+        alpha_positive = stats.new_zeros(stats.shape[:2]).index_add_(0, graph.row, alpha.to(wide))
+        return out, stats, self.spmm(graph, value, _dropped(alpha, dropout), "sum").to(wide), alpha_positive
 
-    def _mixed_backward(
-        self, graph: Graph, score: Tensor, x: Tensor, dropout: Dropout | None, grad_out: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """grad_score [E, H] and grad_x [M, H, C]."""
-        alpha = self.edge_softmax(graph, score)
-        grad_x = self.spmm(graph.transpose, grad_out, _dropped(alpha, dropout)[graph.perm], "sum")
-        grad_alpha = _dropped(self.sddmm(graph, grad_out, x), dropout)
-        return self.edge_softmax_backward(graph, alpha, grad_alpha), grad_x
-
-
-def _gatv2_scores(
-    graph: Graph, x_src: Tensor, x_dst: Tensor, att: Tensor, negative_slope: float
-) -> tuple[Tensor, Tensor]:
-    """x_dst[i] + x_src[j] of every edge [E, H, C], and the scores [E, H]."""
-    both = x_dst[graph.row] + x_src[graph.col.long()]
-    return both, (F.leaky_relu(both, negative_slope) * att).sum(-1)
+    def attention_backward(
+        self,
+        graph: Graph,
+        family: Family,
+        inputs: tuple[Tensor, ...],
+        slope: float,
+        dropout: Dropout | None,
+        kept: tuple[Tensor, ...],
+        grad_out: Tensor,
+    ) -> tuple[Tensor, ...]:
+        """The gradients of `inputs`, from what `attention` was given and what it returned, `kept`."""
+        alpha = self.edge_softmax(graph, family.scores(self, graph, inputs, slope))
+        grad_value = self.spmm(graph.transpose, grad_out, _dropped(alpha, dropout)[graph.perm], "sum")
+        grad_alpha = _dropped(self.sddmm(graph, grad_out, family.roles(inputs)[2]), dropout)
+        grad_score = self.edge_softmax_backward(graph, alpha, grad_alpha)
+        return family.gradients(self, graph, inputs, slope, grad_score, grad_value)
 
 
 def _dropped(alpha: Tensor, dropout: Dropout | None) -> Tensor:

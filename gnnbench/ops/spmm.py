@@ -30,7 +30,7 @@ def spmm(kernels: Kernels, graph: Graph, x: Tensor, value: Tensor | None = None,
         UnsupportedOp: shapes or types do not fit, or the kernels decline.
     """
     arguments = x, value, graph.handle, kernels.handle, reduce
-    out: Tensor = spmm_extremum(*arguments)[0] if reduce in EXTREMA else spmm_linear(*arguments)
+    out: Tensor = spmm_max(*arguments)[0] if reduce in EXTREMA else spmm_linear(*arguments)
     return out
 
 
@@ -116,30 +116,30 @@ class _Spmm(torch.autograd.Function):
 
 
 @_custom.op(
-    "spmm_extremum(Tensor x, Tensor? value, str graph, str kernels, str reduce) -> (Tensor, Tensor)",
+    "spmm_max(Tensor x, Tensor? value, str graph, str kernels, str reduce) -> (Tensor, Tensor)",
     fake=lambda x, value, graph, kernels, reduce: (
         out := _custom.like(x, handles.find(graph).num_rows, *x.shape[1:]),
         out.new_empty(out.shape, dtype=torch.int32),
     ),
 )
-def spmm_extremum(x: Tensor, value: Tensor | None, graph: str, kernels: str, reduce: str) -> tuple[Tensor, Tensor]:
+def spmm_max(x: Tensor, value: Tensor | None, graph: str, kernels: str, reduce: str) -> tuple[Tensor, Tensor]:
     by, on = _checked(x, value, graph, kernels, reduce)
-    return by.spmm_extremum(on, x, value, reduce)
+    return by.spmm_max(on, x, value, reduce)
 
 
 @_custom.gradient(
-    "spmm_extremum_grad_x(Tensor grad_out, Tensor arg_out, Tensor? value, str graph, str kernels) -> Tensor",
+    "spmm_max_grad_x(Tensor grad_out, Tensor arg_out, Tensor? value, str graph, str kernels) -> Tensor",
     fake=lambda grad_out, arg_out, value, graph, kernels: _custom.like(
         grad_out, handles.find(graph).num_cols, grad_out.size(1)
     ),
 )
 def _extremum_grad_x(grad_out: Tensor, arg_out: Tensor, value: Tensor | None, graph: str, kernels: str) -> Tensor:
     on, by = _custom.objects(graph, kernels)
-    return by.spmm_extremum_backward(on, arg_out, grad_out, value)
+    return by.spmm_max_backward(on, arg_out, grad_out, value)
 
 
 @_custom.gradient(
-    "spmm_extremum_grad_value(Tensor grad_out, Tensor arg_out, Tensor x, Tensor value, str graph) -> Tensor",
+    "spmm_max_grad_value(Tensor grad_out, Tensor arg_out, Tensor x, Tensor value, str graph) -> Tensor",
     fake=lambda grad_out, arg_out, x, value, graph: _custom.like(value),
 )
 def _extremum_grad_value(grad_out: Tensor, arg_out: Tensor, x: Tensor, value: Tensor, graph: str) -> Tensor:
@@ -151,7 +151,7 @@ def _extremum_grad_value(grad_out: Tensor, arg_out: Tensor, x: Tensor, value: Te
     return grad_value
 
 
-@_custom.differentiates(spmm_extremum)
+@_custom.differentiates(spmm_max)
 class _Extremum(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -159,7 +159,7 @@ class _Extremum(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         _custom.keep_alive(ctx, graph, kernels)
         ctx.how = (graph, kernels)
-        out, arg_out = _custom.below_autograd(spmm_extremum, x, value, graph, kernels, reduce)
+        out, arg_out = _custom.below_autograd(spmm_max, x, value, graph, kernels, reduce)
         ctx.save_for_backward(x if value is not None else None, value, arg_out)
         ctx.mark_non_differentiable(arg_out)
         return out, arg_out

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gnnbench import backends, convs, models, stats
 from gnnbench.backends import isplib
-from gnnbench.bench.ops import Case
+from gnnbench.bench.ops import OPS, Case
 from gnnbench.config import BackendConfig, RunConfig
 from gnnbench.datasets import NodeDataset
 from gnnbench.errors import ConfigError, GnnbenchError, did_you_mean
@@ -31,19 +31,11 @@ from gnnbench.tune.store import CPU, DTYPES, Tuned
 SURVEY = Budget(rounds=3, least_s=0.03, most_s=3.0)  # which of all choices could be the best
 DUEL = Budget(rounds=9, least_s=0.3, most_s=20.0)  # whether that one beats the heuristic, on samples of its own
 TOLERANCE = 1e-4  # between choices that add in another order, of the largest entry
-# Op -> what `gnnbench bench` calls it, whose inputs it is given, and the arguments after those.
-CALLS: dict[str, tuple[str, tuple[Any, ...]]] = {
-    "spmm": ("spmm", (None, "sum")),
-    "spmm_extremum": ("spmm_max", (None, "max")),
-    "sddmm": ("sddmm", ()),
-    "gat_attention": ("gat", (0.2, None, True)),
-    "gatv2_attention": ("gatv2", (0.2, None)),
-    "dot_attention": ("dot", (None,)),
-    "gat_attention_backward": ("gat", (0.2, None)),
-    "gatv2_attention_backward": ("gatv2", (0.2, None)),
-    "dot_attention_backward": ("dot", (None,)),
-}
-AGGREGATIONS = ("spmm", "spmm_extremum")  # which have no heads
+TUNABLE_OPS = (
+    *(name for name, op in OPS.items() if op.kernel),
+    *(f"{name}_backward" for name, op in OPS.items() if op.backward),
+)
+AGGREGATIONS = ("spmm", "spmm_max")  # which have no heads
 TUNABLE = ("isplib", "cuda")
 HARMLESS = {"prefetch", "threads"}  # knobs that leave the order of a sum, and so its bits, alone
 DEFAULT, BEST, FALLBACK = "default", "best", "fallback"
@@ -68,7 +60,7 @@ def requests(
         ConfigError: an op that has no choices, a number below one, or a width that heads cannot share.
     """
     ops, widths, heads = list(ops), list(widths), list(heads)
-    problems = [f"op {op!r} cannot be tuned{did_you_mean(op, CALLS)}" for op in ops if op not in CALLS]
+    problems = [f"op {op!r} cannot be tuned{did_you_mean(op, TUNABLE_OPS)}" for op in ops if op not in TUNABLE_OPS]
     problems += [f"{width} is no width" for width in widths if width < 1]
     problems += [f"{count} is no number of heads" for count in heads if count < 1]
     if not problems and not set(ops) <= set(AGGREGATIONS):
@@ -188,13 +180,14 @@ class _Search:
         self.chooses = graph if request.adjacency == "graph" else graph.transpose
         self.asked = request.width, DTYPES[request.dtype], request.heads
         self.key = choice_key(request.op, *self.asked)
-        forward, backward, _ = request.op.partition("_backward")
-        name, how = CALLS[request.op]
+        name, backward, _ = request.op.partition("_backward")
         on = graph if backward else self.chooses
         case = Case(name, on, request.width, request.heads, dtype=self.asked[1])
-        given = on, *(tensor.detach() for tensor in case.inputs.values())
-        kept = (*getattr(kernels, forward)(*given, *CALLS[forward][1]), case.grad_out) if backward else ()
-        self.arguments = *given, *how, *kept
+        inputs = tuple(tensor.detach() for tensor in case.inputs.values())
+        self.kernel: Any = case.op.backward if backward else case.op.kernel
+        self.arguments: tuple[Any, ...] = on, *inputs
+        if backward and case.op.kernel:
+            self.arguments = on, inputs, case.op.kernel(kernels, on, *inputs), case.grad_out
 
     def record(self) -> ChoiceRecord:
         """The best choice, with the figures that made it so."""
@@ -228,7 +221,7 @@ class _Search:
 
     def _call(self, kernels: Kernels, choice: Choice) -> Any:
         self.chooses.plans[self.key] = choice
-        return getattr(kernels, self.request.op)(*self.arguments)
+        return self.kernel(kernels, *self.arguments)
 
     def _timed(self, kernels: Kernels, choice: Choice) -> Timed:
         return partial(timed, partial(self._call, kernels, choice), self.now)
@@ -264,7 +257,7 @@ class _Listening(Kernels):
             dict.fromkeys(
                 Request("graph" if on in forward else "transpose", op, width, names[dtype], heads)
                 for on, op, width, dtype, heads in self._asked
-                if op in CALLS
+                if op in TUNABLE_OPS
             )
         )
 

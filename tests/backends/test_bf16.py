@@ -85,7 +85,7 @@ def test_what_is_not_worth_it_stays_exact(graph_name: str) -> None:
     x = normal(graph.num_cols, 64, dtype=torch.float32)
     assert all(
         itertools.starmap(
-            torch.equal, zip(*(k.spmm_extremum(graph, x, None, "max") for k in (bf16, fp32)), strict=True)
+            torch.equal, zip(*(k.spmm_max(graph, x, None, "max") for k in (bf16, fp32)), strict=True)
         )
     )
 

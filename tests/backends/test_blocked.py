@@ -51,8 +51,8 @@ def test_extrema_with_ties_and_nan(level: int, graph_name: str, width: int, dtyp
     x[1::4, ::3] = torch.nan
     x[2::4, ::3] = -torch.inf
     for value, reduce in itertools.product((None, normal(graph.num_edges, dtype=dtype).round()), EXTREMA):
-        found = kernels.spmm_extremum(graph, x, value, reduce)
-        truth = Kernels().spmm_extremum(graph, x, value, reduce)
+        found = kernels.spmm_max(graph, x, value, reduce)
+        truth = Kernels().spmm_max(graph, x, value, reduce)
         torch.testing.assert_close(found[0], truth[0], rtol=0, atol=0, equal_nan=True)
         assert torch.equal(found[1], truth[1])
     assert ("blocks", 2) in graph.plans
@@ -99,9 +99,7 @@ def test_weights_are_those_of_the_call_whatever_another_thread_asks_for(
     mine, theirs = normal(900), normal(900).flip(0)
 
     def outcome(by: Kernels, value: torch.Tensor) -> torch.Tensor:
-        return (
-            by.spmm_extremum(graph, x, value, reduce)[0] if reduce in EXTREMA else by.spmm(graph, x, value, reduce)
-        )
+        return by.spmm_max(graph, x, value, reduce)[0] if reduce in EXTREMA else by.spmm(graph, x, value, reduce)
 
     kernel = "blocked_extremum" if reduce == "max" else "blocked_sum"
     read, others = getattr(_compiled.spmm, kernel), []
@@ -142,7 +140,7 @@ def test_bit_for_bit_the_same_on_any_number_of_threads(monkeypatch: pytest.Monke
     alone, *others = (
         [
             *(isplib.IsplibKernels(threads=threads).spmm(graph, x, weight, "mean") for weight in (None, value)),
-            *isplib.IsplibKernels(threads=threads).spmm_extremum(graph, x, value, "min"),
+            *isplib.IsplibKernels(threads=threads).spmm_max(graph, x, value, "min"),
             isplib.IsplibKernels(threads=threads, precision="bf16").spmm(graph, x, value, "mean"),
         ]
         for threads in (1, 2, 3, 5)
@@ -175,7 +173,7 @@ def test_rows_without_edges_are_zero_whatever_was_chosen(level: int, graph_name:
             if op == "spmm":
                 assert not any(kernels.spmm(on, x, value, reduce).count_nonzero() for reduce in ("sum", "mean"))
                 continue
-            out, arg_out = kernels.spmm_extremum(on, x, value, "max")
+            out, arg_out = kernels.spmm_max(on, x, value, "max")
             assert not out.count_nonzero()
             assert (arg_out == -1).all()
 

@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 from gnnbench.backends import isplib
-from gnnbench.backends.isplib import choices
+from gnnbench.backends.isplib import choices, edge_choices
 from gnnbench.bench.ops import Case
 from gnnbench.ops.kernels import Kernels, choice_key
 from tests.ops.test_kernels import check, normal
 from tests.support import graphs
 
 
-@pytest.mark.parametrize("op", ["spmm", "spmm_extremum"])
+@pytest.mark.parametrize("op", ["spmm", "spmm_max"])
 def test_every_choice_runs_and_computes_the_same(op: str) -> None:
     kernels, graph = isplib.IsplibKernels(threads=2), graphs.power_law(500, 20_000)
     x = normal(500, 41)
@@ -28,11 +28,11 @@ def test_every_choice_runs_and_computes_the_same(op: str) -> None:
         if op == "spmm":
             check(kernels.spmm(graph, x, None, "mean"), Kernels().spmm(graph, x, None, "mean"))
         else:
-            found, truth = (one.spmm_extremum(graph, x, None, "max") for one in (kernels, Kernels()))
+            found, truth = (one.spmm_max(graph, x, None, "max") for one in (kernels, Kernels()))
             assert all(torch.equal(*pair) for pair in zip(found, truth, strict=True))
 
 
-@pytest.mark.parametrize("name", ["sddmm", "gat", "gatv2", "dot"])
+@pytest.mark.parametrize("name", ["sddmm", *edge_choices.ATTENTION])
 def test_passes_over_edges_compute_the_same_by_every_choice(name: str) -> None:
     kernels, graph = isplib.IsplibKernels(threads=2), graphs.power_law(200, 10_000)  # the longest row has 900
     case = Case(name, graph, 24, heads=2, dtype=torch.float64)
@@ -41,7 +41,7 @@ def test_passes_over_edges_compute_the_same_by_every_choice(name: str) -> None:
         out = case.op.call(by, graph, **case.inputs)
         return [out.detach(), *torch.autograd.grad(out, list(case.inputs.values()), case.grad_out)]
 
-    ops = ["sddmm"] if name == "sddmm" else [f"{name}_attention", f"{name}_attention_backward"]
+    ops = ["sddmm"] if name == "sddmm" else [name, f"{name}_backward"]
     truth, bits = outcome(Kernels()), {}
     choices = kernels.choices(ops[0], graph, 24, torch.float64, 2)
     assert len(choices) == 8
@@ -108,5 +108,5 @@ def test_one_block_serves_sums_sooner_than_extrema(
     kernels, graph = isplib.IsplibKernels(threads=1), graphs.power_law(500, edges)
     x = normal(500, 64, dtype=torch.float32)  # five caches; sums and extrema begin at 2.6 and 13.8, or 1.3 and 3.6
     assert kernels.chosen("spmm", graph, 64, x.dtype) == {"algorithm": "blocked", "shift": shift}
-    by_row = kernels.chosen("spmm_extremum", graph, 64, x.dtype)["algorithm"] == "row"
+    by_row = kernels.chosen("spmm_max", graph, 64, x.dtype)["algorithm"] == "row"
     assert by_row == (edges == 20_000)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from gnnbench.backends.cuda import _tile
 from gnnbench.graph import Graph
+from gnnbench.ops.families import FAMILIES
 from gnnbench.ops.kernels import Kernels
 from tests.support import graphs
 from tests.support.gpu import DEVICE, KERNELS, TOLERANCE, graph, needs_triton
@@ -61,19 +62,19 @@ def test_spmm_of_every_width_and_type(shape: tuple[int, ...], dtype: torch.dtype
 @pytest.mark.parametrize(
     ("name", "width"), [(name, 3) for name in graphs.NAMES] + [("duplicates", 70), ("wide", 70)]
 )
-def test_spmm_extremum_with_ties_and_nan(name: str, width: int) -> None:
+def test_spmm_max_with_ties_and_nan(name: str, width: int) -> None:
     on = graph(name)
     x = normal(on.num_cols, width).round()
     x[1::4, ::3] = torch.nan
     x[2::4, ::3] = -torch.inf
     grad_out = normal(on.num_rows, width)
     for value, reduce in ((None, "max"), (normal(on.num_edges).round(), "min")):
-        out, arg_out = KERNELS.spmm_extremum(on, x, value, reduce)
-        true_out, true_arg_out = TRUTH.spmm_extremum(on, x, value, reduce)
+        out, arg_out = KERNELS.spmm_max(on, x, value, reduce)
+        true_out, true_arg_out = TRUTH.spmm_max(on, x, value, reduce)
         torch.testing.assert_close(out, true_out, rtol=0, atol=0, equal_nan=True)
         assert torch.equal(arg_out, true_arg_out)
-        found = KERNELS.spmm_extremum_backward(on, arg_out, grad_out, value)
-        check(found, TRUTH.spmm_extremum_backward(on, arg_out, *double(grad_out, value)))
+        found = KERNELS.spmm_max_backward(on, arg_out, grad_out, value)
+        check(found, TRUTH.spmm_max_backward(on, arg_out, *double(grad_out, value)))
 
 
 def test_infinities_and_nan_pass_through_sums() -> None:
@@ -86,7 +87,7 @@ def test_infinities_and_nan_pass_through_sums() -> None:
         torch.testing.assert_close(
             KERNELS.spmm(on, x, weight, reduce), TRUTH.spmm(on, x, weight, reduce), equal_nan=True
         )
-    found, truth = (by.spmm_extremum(on, x, value, "max") for by in (KERNELS, TRUTH))
+    found, truth = (by.spmm_max(on, x, value, "max") for by in (KERNELS, TRUTH))
     torch.testing.assert_close(found, truth, equal_nan=True)
     torch.testing.assert_close(KERNELS.sddmm(on, x, x), TRUTH.sddmm(on, x, x), equal_nan=True)
 
@@ -116,10 +117,10 @@ def test_edge_softmax(name: str, heads: int) -> None:
 def test_every_op_in_every_type(dtype: torch.dtype) -> None:
     on = graph("hub")
     x, value = normal(on.num_cols, 9, dtype=dtype), normal(on.num_edges, dtype=dtype)
-    out, arg_out = KERNELS.spmm_extremum(on, x, value, "max")
-    check(out, TRUTH.spmm_extremum(on, *double(x, value), "max")[0])
-    found = KERNELS.spmm_extremum_backward(on, arg_out, x, value)
-    check(found, TRUTH.spmm_extremum_backward(on, arg_out, *double(x, value)))
+    out, arg_out = KERNELS.spmm_max(on, x, value, "max")
+    check(out, TRUTH.spmm_max(on, *double(x, value), "max")[0])
+    found = KERNELS.spmm_max_backward(on, arg_out, x, value)
+    check(found, TRUTH.spmm_max_backward(on, arg_out, *double(x, value)))
     check(KERNELS.sddmm(on, x, x), TRUTH.sddmm(on, *double(x, x)))
     check(KERNELS.spmm(on, x, value, "mean"), TRUTH.spmm(on, *double(x, value), "mean"))
     score = value.unsqueeze(1)
@@ -145,8 +146,9 @@ def test_offsets_beyond_32_bits() -> None:
     x[last] = normal(width).half()
     on = Graph.from_csr(torch.tensor([0, 1]), torch.tensor([last]), last + 1, KERNELS)
     assert torch.equal(KERNELS.spmm(on, x, None, "sum")[0], x[last])
-    assert torch.equal(KERNELS.spmm_extremum(on, x, None, "max")[0][0], x[last])
+    assert torch.equal(KERNELS.spmm_max(on, x, None, "max")[0][0], x[last])
     one = torch.ones(1, width).half()
     check(KERNELS.sddmm(on, one, x), x[last].double().sum().view(1))
-    out, _ = KERNELS.dot_attention(on, one.unsqueeze(1), *[x.unsqueeze(1)] * 2, None)
+    inputs = one.unsqueeze(1), *[x.unsqueeze(1)] * 2
+    out, _ = KERNELS.attention(on, FAMILIES["dot"], inputs, 0.2, None, False)
     assert torch.equal(out[0, 0], x[last])

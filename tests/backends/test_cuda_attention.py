@@ -14,57 +14,36 @@ from gnnbench.backends.cuda import CudaKernels
 from gnnbench.bench.check import Truth
 from gnnbench.bench.ops import Case
 from gnnbench.graph import Graph
-from gnnbench.ops import attention
+from gnnbench.ops.attention import attention
 from gnnbench.ops.dropout import Dropout
+from gnnbench.ops.families import FAMILIES
 from gnnbench.ops.kernels import Choice, Kernels, choice_key
-from tests.ops.test_attention import Largest, assert_as_precise, scaled
 from tests.support import graphs
+from tests.support.attention import Largest, assert_as_precise, inputs, normal, over_families, scaled
 from tests.support.gpu import DEVICE, KERNELS, TOLERANCE, graph, needs_triton
 
-FAMILIES = "gat", "gatv2", "dot"
 BIG: Choice = {"strategy": "sliced", "lane": 32, "warps": 4}  # few programs, for the interpreter's sake
 TRUTH = Kernels()
 SEED = 0x1234567890ABCDEF
 
 pytestmark = needs_triton
-over_families = pytest.mark.parametrize("family", FAMILIES)
-
-
-def normal(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
-    generator = torch.Generator().manual_seed(sum(shape))
-    return torch.randn(*shape, dtype=torch.float64, generator=generator).to(DEVICE, dtype)
-
-
-def inputs(family: str, on: Graph, heads: int, channels: int, dtype: torch.dtype = torch.float64) -> list[Tensor]:
-    """Tensors of an op of `family`, whose scores are of the order of one; dot's values are wider than its keys."""
-    n, m, each = on.num_rows, on.num_cols, (heads, channels)
-    shapes: dict[str, list[tuple[int, ...]]] = {
-        "gat": [(m, *each), (m, heads), (n, heads)],
-        "gatv2": [(m, *each), (n, *each), each],
-        "dot": [(n, *each), (m, *each), (m, heads, channels + 2)],
-    }
-    tensors = [normal(*shape, dtype=dtype) for shape in shapes[family]]
-    if family != "gat":
-        tensors[2 if family == "gatv2" else 0] *= channels**-0.5
-    return tensors
 
 
 def results(
-    kernels: Kernels, family: str, on: Graph, tensors: list[Tensor], p: float, slope: float = 0.2
+    kernels: Kernels, family: str, on: Graph, tensors: tuple[Tensor, ...], p: float, slope: float = 0.2
 ) -> list[Tensor]:
     """out, what is kept for backward, and the gradients."""
-    how = [Dropout(p, torch.tensor([SEED], device=DEVICE)) if p else None]
-    how = how if family == "dot" else [slope, *how]
-    op = f"{family}_attention"
-    kept = getattr(kernels, op)(on, *tensors, *how, *[True] * (family == "gat"))
-    grad_out = normal(*kept[0].shape, dtype=tensors[0].dtype)
-    return [*kept, *getattr(kernels, f"{op}_backward")(on, *tensors, *how, *kept, grad_out)]
+    of, given = FAMILIES[family], tuple(tensor.detach() for tensor in tensors)
+    dropout = Dropout(p, torch.tensor([SEED], device=DEVICE)) if p else None
+    kept = kernels.attention(on, of, given, slope, dropout, of.keeps_positive)
+    grad_out = normal(*kept[0].shape, dtype=tensors[0].dtype, device=DEVICE)
+    return [*kept, *kernels.attention_backward(on, of, given, slope, dropout, kept, grad_out)]
 
 
-def check(family: str, on: Graph, tensors: list[Tensor], p: float = 0.0, slope: float = 0.2) -> None:
+def check(family: str, on: Graph, tensors: tuple[Tensor, ...], p: float = 0.0, slope: float = 0.2) -> None:
     """A softmax's gradients cancel, so an error is measured against at least one per entry."""
     dtype = tensors[0].dtype
-    truths = results(TRUTH, family, on, [tensor.double() for tensor in tensors], p, slope)
+    truths = results(TRUTH, family, on, tuple(tensor.double() for tensor in tensors), p, slope)
     for found, truth in zip(results(KERNELS, family, on, tensors, p, slope), truths, strict=True):
         assert found.shape == truth.shape
         assert found.dtype in (dtype, torch.promote_types(dtype, torch.float32))
@@ -74,9 +53,8 @@ def check(family: str, on: Graph, tensors: list[Tensor], p: float = 0.0, slope: 
         assert difference <= 2 * TOLERANCE[dtype] * (truth[finite].norm() + truth.numel() ** 0.5)
 
 
-def run_by(on: Graph, family: str, tensors: list[Tensor], choice: Choice) -> None:
-    """In both directions, but where it is none."""
-    heads, channels = tensors[-1 if family == "dot" else 0].shape[1:]
+def run_by(on: Graph, family: str, tensors: tuple[Tensor, ...], choice: Choice) -> None:
+    heads, channels = FAMILIES[family].roles(tensors)[2].shape[1:]
     for op in (f"{family}_attention", f"{family}_attention_backward"):
         for adjacency in (on, on.transpose):
             adjacency.plans[choice_key(op, heads * channels, tensors[0].dtype, heads)] = choice
@@ -132,7 +110,7 @@ def test_every_type(family: str, dtype: torch.dtype) -> None:
 @over_families
 def test_gradients_in_bfloat16_are_rounded_once(family: str) -> None:
     """What is left of large terms is not less precise than they are."""
-    case = Case(family, graph("duplicates"), width=8, heads=2, dtype=torch.bfloat16)
+    case = Case(f"{family}_attention", graph("duplicates"), width=8, heads=2, dtype=torch.bfloat16)
     truth = Truth(case)
     inputs = [case.inputs[name] for name in case.op.grads]
     gradients = torch.autograd.grad(
@@ -159,7 +137,7 @@ def test_gradients_are_as_precise_as_plain_torchs_at_any_score(family: str, stra
         tensors = scaled(family, inputs(family, on, 2, 4, torch.float32), size)
         run_by(on, family, tensors, {**BIG, "strategy": strategy})
         ours, theirs = (results(kernels, family, on, tensors, 0.0) for kernels in (KERNELS, TRUTH))
-        exact = results(TRUTH, family, on, [tensor.double() for tensor in tensors], 0.0)
+        exact = results(TRUTH, family, on, tuple(tensor.double() for tensor in tensors), 0.0)
         for place in (0, -3, -2, -1):
             assert_as_precise(ours[place], theirs[place], exact[place])
 
@@ -168,10 +146,10 @@ def test_gradients_are_as_precise_as_plain_torchs_at_any_score(family: str, stra
 def test_nan_stays_in_its_rows() -> None:
     """As does the softmax of nothing but -inf, where -inf among others is no weight, even if it fills a slice."""
     on = graph("hub")
-    x, score_src, score_dst = inputs("gat", on, 2, 5)
+    tensors = query, key, _ = tuple(tensor.detach() for tensor in inputs("gat", on, 2, 5))
     hub, other = on.degree.argsort(descending=True)[:2].tolist()
-    score_dst[hub, 1], score_dst[other, 0], score_src[:5] = torch.nan, -torch.inf, -torch.inf
-    found, truth = (attention.gat_attention(kernels, on, x, score_src, score_dst) for kernels in (KERNELS, TRUTH))
+    query[hub, 1], query[other, 0], key[:5] = torch.nan, -torch.inf, -torch.inf
+    found, truth = (attention(kernels, on, "gat", tensors) for kernels in (KERNELS, TRUTH))
     assert truth[hub, 1].isnan().all()
     assert truth[other, 0].isnan().all()
     assert not truth[hub, 0].isnan().any()
@@ -182,11 +160,9 @@ def test_nan_stays_in_its_rows() -> None:
 def test_gradients_through_autograd_of_strided_tensors(family: str) -> None:
     on = graph("self loops")
     tensors = inputs(family, on, 2, 3)
-    strided = [tensor.mT.contiguous().mT.requires_grad_() for tensor in tensors]
+    strided = tuple(tensor.detach().mT.contiguous().mT.requires_grad_() for tensor in tensors)
     found, truth = (
-        torch.autograd.grad(
-            getattr(attention, f"{family}_attention")(kernels, on, *strided).square().sum(), strided
-        )
+        torch.autograd.grad(attention(kernels, on, family, strided).square().sum(), strided)
         for kernels in (KERNELS, TRUTH)
     )
     torch.testing.assert_close(found, truth)
@@ -219,7 +195,7 @@ def test_convs_compute_what_pygs_do(name: str) -> None:
     convs.bind(bound, KERNELS, transform_first=True, fold_norm=True)
     edge_index = graphs.zoo()["symmetric"][0].to(DEVICE)
     on = Graph.from_edge_index(edge_index, 15, layout=KERNELS)
-    x = normal(15, 6).requires_grad_()
+    x = normal(15, 6, device=DEVICE).requires_grad_()
     ends = (vanilla(x, edge_index), vanilla), (bound(x, on), bound)
     torch.testing.assert_close(ends[1][0], ends[0][0])
     gradients = [torch.autograd.grad(out.square().sum(), [x, *conv.parameters()]) for out, conv in ends]

@@ -78,7 +78,7 @@ def test_slices_cover_the_edges_of_long_rows() -> None:
     assert plan.hubs(on, 1 << 20) is None
 
 
-@pytest.mark.parametrize("op", ["spmm", "spmm_extremum", "sddmm"])
+@pytest.mark.parametrize("op", ["spmm", "spmm_max", "sddmm"])
 def test_every_choice_computes_the_same(op: str) -> None:
     on, x = graph("duplicates"), normal(4, 70)  # of 22 edges a row
     value = normal(on.num_edges)
@@ -97,7 +97,7 @@ def test_every_choice_computes_the_same(op: str) -> None:
                 truth = Kernels().spmm(on, x.double(), None if weights is None else weights.double(), "mean")
                 check(KERNELS.spmm(on, x, weights, "mean"), truth)
             else:
-                found, truths = (each.spmm_extremum(on, x, weights, "max") for each in (KERNELS, Kernels()))
+                found, truths = (each.spmm_max(on, x, weights, "max") for each in (KERNELS, Kernels()))
                 assert all(torch.equal(*pair) for pair in zip(found, truths, strict=True))
 
 

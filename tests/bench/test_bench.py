@@ -161,8 +161,9 @@ def test_compulsory_traffic_counts_every_tensor_once() -> None:
     assert Case("spmm_max", graph, 8).compulsory("backward") == (8 * 61 + 3 * 60 * 8 * 4, 0)
     assert Case("edge_softmax", graph, 4, 4).compulsory("backward") == (8 * 61 + 3 * 900 * 4 * 4, 0)
     nodes, scores = 60 * 8 * 4, 60 * 2 * 4
-    assert Case("gat", graph, 8, 2).compulsory("forward") == (indices + 2 * nodes + 2 * scores, 900 * 8 * 4)
-    assert Case("gat", graph, 8, 2).compulsory("backward") == (
+    gat = Case("gat_attention", graph, 8, 2)
+    assert gat.compulsory("forward") == (indices + 2 * nodes + 2 * scores, 900 * 8 * 4)
+    assert gat.compulsory("backward") == (
         indices + nodes + 2 * (nodes + 2 * scores),
         2 * 900 * 8 * 4,
     )
@@ -297,7 +298,7 @@ def test_ctrl_c_keeps_what_was_measured(dataset: datasets.NodeDataset, tmp_path:
     [
         ({"op": "spm"}, "unknown op 'spm'; did you mean 'spmm'"),
         ({"op": "spmm", "against": ["dlg"]}, "did you mean 'dgl'"),
-        ({"op": "gat", "widths": [16], "heads": [3]}, "a width of 16 cannot be split among 3 heads"),
+        ({"op": "gat_attention", "widths": [16], "heads": [3]}, "a width of 16 cannot be split among 3 heads"),
         ({"op": "spmm", "widths": [0]}, "0 is no width"),
         ({"op": "spmm", "widths": []}, "at least one width"),
     ],
@@ -310,7 +311,7 @@ def test_a_bad_grid_is_refused(arguments: dict[str, Any], words: str) -> None:
 def test_ops_without_heads_or_widths_run_once_each() -> None:
     assert Grid("spmm", (16, 32), (1, 3)).sizes() == [(16, 1), (32, 1)]
     assert Grid("edge_softmax", (16, 32), (1, 3)).sizes() == [(1, 1), (3, 3)]
-    assert Grid("gat", (16, 32), (1, 4)).sizes() == [(16, 1), (32, 1), (16, 4), (32, 4)]
+    assert Grid("gat_attention", (16, 32), (1, 4)).sizes() == [(16, 1), (32, 1), (16, 4), (32, 4)]
 
 
 @needs_kernels
@@ -404,10 +405,10 @@ class LikeDgl:
 
     def ask(self, do: str, **request: Any) -> dict[str, Any]:
         if do == "outputs":
-            out, arg_out = Kernels().spmm_extremum(self.graph, self.files["x"], None, "max")
+            out, arg_out = Kernels().spmm_max(self.graph, self.files["x"], None, "max")
             empty, grad_out = self.graph.degree == 0, self.files["check_grad_out"]
             out[empty] = -torch.inf
-            grad_x = Kernels().spmm_extremum_backward(self.graph, arg_out, grad_out, None)
+            grad_x = Kernels().spmm_max_backward(self.graph, arg_out, grad_out, None)
             grad_x[0] += grad_out[empty].sum(0)
             self.files["output_0"] = out if request["direction"] == "forward" else grad_x
         return {"count": 1}
@@ -489,7 +490,7 @@ def test_dgl_computes_the_same(op: str) -> None:
 
 @needs_kernels
 def test_the_plot_has_a_line_for_everybody(dataset: datasets.NodeDataset, tmp_path: Path) -> None:
-    found = run(Grid("gat", (4, 8), (1, 2), against=("pyg", "dgl"), backward=True), dataset, tmp_path)
+    found = run(Grid("gat_attention", (4, 8), (1, 2), against=("pyg", "dgl"), backward=True), dataset, tmp_path)
     panels = report.panels(found)
     assert [panel.title for panel in panels] == ["forward", "backward", "forward, 2 heads", "backward, 2 heads"]
     assert [(line.label, len(line.points)) for line in panels[0].lines] == [("isplib", 2), ("pyg", 2)]
@@ -501,7 +502,7 @@ def test_the_plot_has_a_line_for_everybody(dataset: datasets.NodeDataset, tmp_pa
 
 
 def test_the_table_is_short_where_peers_have_nothing_to_say(tmp_path: Path, dataset: datasets.NodeDataset) -> None:
-    found = run(Grid("gat", (4,), (2,), against=("torch-csr", "reference")), dataset, tmp_path)
+    found = run(Grid("gat_attention", (4,), (2,), against=("torch-csr", "reference")), dataset, tmp_path)
     table = report.table(found, tmp_path)
     assert list(table.heading) == [
         "width",
@@ -512,7 +513,7 @@ def test_the_table_is_short_where_peers_have_nothing_to_say(tmp_path: Path, data
         "isplib vs\nreference",
     ]
     assert table.rows[0][0].text == "4, 2 heads"
-    assert any("torch-csr: gat is not supported" in note for note in table.notes)
+    assert any("torch-csr: gat_attention is not supported" in note for note in table.notes)
     assert json.loads(found.model_dump_json())["rows"][0]["heads"] == 2
 
 

@@ -221,13 +221,13 @@ def test_the_most_important_comes_first() -> None:
     assert len(set(cells)) == len(cells)
     keys = [(cell.graph, cell.op, cell.width, cell.heads, cell.dtype) for cell in cells]
     assert len(set(keys)) == len(keys)  # each has rows of its own
-    assert cells[0] == ("cora", "gatv2", 128, 8, "float32", ("pyg",))
+    assert cells[0] == ("cora", "gatv2_attention", 128, 8, "float32", ("pyg",))
     assert {cell.graph for cell in cells[:30]} == set(suites.GRAPHS)
     assert {cell.op for cell in cells} == set(suites.NAMES)
-    assert {cell.width for cell in cells if cell.op == "gatv2"} == {32, 64, 128, 256, 512}
+    assert {cell.width for cell in cells if cell.op == "gatv2_attention"} == {32, 64, 128, 256, 512}
     assert all(cell.width % cell.heads == 0 for cell in cells)
     assert {name for cell in cells for name in cell.against} >= {"pyg", "torch-csr", "cusparse", "pyg-compile"}
-    assert [cell.op for cell in suites.cells(["cora"], ["gat"])] == ["gat"] * 6
+    assert [cell.op for cell in suites.cells(["cora"], ["gat_attention"])] == ["gat_attention"] * 6
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def test_cusparse_computes_sums(name: str, weighted: bool) -> None:
     for direction in suites.DIRECTIONS:
         assert truth.error(direction, one.outputs(direction, truth.grad_out)) < 1e-4
     with pytest.raises(UnsupportedOp, match="sum product only"):
-        peers.cusparse(Case("gat", graph, 6))
+        peers.cusparse(Case("gat_attention", graph, 6))
 
 
 @pytest.mark.parametrize("op", OPS)

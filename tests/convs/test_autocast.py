@@ -14,7 +14,7 @@ from gnnbench.backends import isplib
 from gnnbench.backends.cuda import CudaKernels
 from gnnbench.graph import Graph
 from gnnbench.ops import edge
-from gnnbench.ops.attention import gat_attention
+from gnnbench.ops.attention import attention
 from gnnbench.ops.fusedmm import fusedmm
 from gnnbench.ops.kernels import Kernels, choice_key
 from gnnbench.ops.spmm import spmm
@@ -96,7 +96,7 @@ OPS = {
     "sddmm": lambda by, on, x, value: edge.sddmm(by, on, x.float(), x),
     "edge_softmax": lambda by, on, x, value: edge.edge_softmax(by, on, value),
     "fusedmm": lambda by, on, x, value: fusedmm(by, on, x, x.float()),
-    "attention": lambda by, on, x, value: gat_attention(by, on, x, *[x.float().sum(-1)] * 2),
+    "attention": lambda by, on, x, value: attention(by, on, "gat", (*[x.float().sum(-1)] * 2, x)),
 }
 
 

@@ -196,7 +196,7 @@ class Accelerated(Kernels):
     ("case", "expected"),
     [
         ("gcn", {"spmm": "fast"}),
-        ("sage max", {"spmm_extremum": "torch"}),
+        ("sage max", {"spmm_max": "torch"}),
         ("gat", {"gat_attention": "composition", "edge_softmax": "torch", "spmm": "fast"}),
     ],
 )

@@ -31,9 +31,9 @@ class Counting(Kernels):
         self.calls += 1
         return super().spmm(graph, x, value, reduce)
 
-    def spmm_extremum(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> tuple[Tensor, Tensor]:
+    def spmm_max(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> tuple[Tensor, Tensor]:
         self.calls += 1
-        return super().spmm_extremum(graph, x, value, reduce)
+        return super().spmm_max(graph, x, value, reduce)
 
 
 def keeping(conv: nn.Module, *, fold_norm: bool = True) -> Counting:

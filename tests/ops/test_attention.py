@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from gnnbench.backends import isplib
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
-from gnnbench.ops import attention
+from gnnbench.ops.attention import attention
 from gnnbench.ops.dropout import Dropout
+from gnnbench.ops.families import FAMILIES, Family
 from gnnbench.ops.kernels import Kernels
 from tests.support import graphs
+from tests.support.attention import Largest, assert_as_precise, inputs, over_families, scaled
 
 LEVELS = [] if isplib.MISSING else range(isplib.isa_level() + 1)
 KERNELS: dict[str, Kernels] = {"torch": Kernels()}
@@ -27,49 +29,30 @@ SIZES = [(1, 1), (1, 3), (8, 8), (4, 8), (1, 41), (3, 7), (5, 2), (20, 5), (9, 3
 
 over_graphs = pytest.mark.parametrize("graph_name", graphs.NAMES)
 over_kernels = pytest.mark.parametrize("kernels", KERNELS.values(), ids=KERNELS.keys())
-over_families = pytest.mark.parametrize("family", ["gat", "gatv2", "dot"])
 over_dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 
 
-def normal(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
-    return torch.randn(*shape, dtype=dtype, generator=torch.Generator().manual_seed(sum(shape)))
-
-
-def inputs(
-    family: str, graph: Graph, heads: int, channels: int, dtype: torch.dtype = torch.float64
-) -> list[Tensor]:
-    """Tensors of an op of `family`, whose scores are of the order of one."""
-    n, m = graph.num_rows, graph.num_cols
-    shapes: dict[str, list[tuple[int, ...]]] = {
-        "gat": [(m, heads, channels), (m, heads), (n, heads)],
-        "gatv2": [(m, heads, channels), (n, heads, channels), (heads, channels)],
-        "dot": [(n, heads, channels), (m, heads, channels), (m, heads, channels + 2)],
-    }
-    tensors = [normal(*shape, dtype=dtype) for shape in shapes[family]]
-    if family != "gat":
-        tensors[2 if family == "gatv2" else 0] *= channels**-0.5
-    return [tensor.requires_grad_() for tensor in tensors]
-
-
-def op(family: str, kernels: Kernels, graph: Graph, tensors: list[Tensor], p: float, slope: float = 0.2) -> Tensor:
+def op(
+    family: str, kernels: Kernels, graph: Graph, tensors: tuple[Tensor, ...], p: float, slope: float = 0.2
+) -> Tensor:
     """The public op; its dropout is drawn from seed 1."""
     torch.default_generator.manual_seed(1)  # torch.manual_seed queues a call for CUDA each time
-    slopes = [] if family == "dot" else [slope]
-    out: Tensor = getattr(attention, f"{family}_attention")(kernels, graph, *tensors, *slopes, p)
-    return out
+    return attention(kernels, graph, family, tensors, p, slope)
 
 
-def plain(family: str, graph: Graph, tensors: list[Tensor], p: float, slope: float = 0.2) -> Tensor:
+SCORES: dict[str, Callable[..., Tensor]] = {
+    "gat": lambda query, key, _, slope: F.leaky_relu(query + key, slope),
+    "gatv2": lambda query, key, att, slope: (att * F.leaky_relu(query + key, slope)).sum(-1),
+    "dot": lambda query, key, _, slope: (query * key).sum(-1),
+}
+
+
+def plain(family: str, graph: Graph, tensors: tuple[Tensor, ...], p: float, slope: float = 0.2) -> Tensor:
     """The same by torch alone, row by row, with the multipliers that the specification of dropout gives."""
     torch.default_generator.manual_seed(1)  # torch.manual_seed queues a call for CUDA each time
     row, col = graph.row, graph.col.long()
-    a, b, c = tensors
-    if family == "gat":
-        score, value = F.leaky_relu(c[row] + b[col], slope), a
-    elif family == "gatv2":
-        score, value = (c * F.leaky_relu(b[row] + a[col], slope)).sum(-1), a
-    else:
-        score, value = (a[row] * b[col]).sum(-1), c
+    query, key, last = tensors
+    score, value = SCORES[family](query[row], key[col], last, slope), key if family == "gatv2" else last
     rows = [score[start:end].softmax(0) for start, end in itertools.pairwise(graph.rowptr.tolist())]
     alpha = torch.cat(rows) if rows else score
     if p:
@@ -78,7 +61,7 @@ def plain(family: str, graph: Graph, tensors: list[Tensor], p: float, slope: flo
     return out.index_add(0, row, alpha.unsqueeze(-1) * value[col])
 
 
-def gradients(out: Tensor, tensors: list[Tensor]) -> tuple[Tensor, ...]:
+def gradients(out: Tensor, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     weight = torch.randn(out.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     return torch.autograd.grad(out, tensors, weight.to(out.dtype))
 
@@ -98,7 +81,7 @@ def test_outputs_and_gradients(family: str, kernels: Kernels, graph_name: str, d
     tolerance = {torch.float32: 2e-5, torch.float64: 1e-13}[dtype]
     for (heads, channels), p in itertools.product(SIZES if graph.num_edges else SIZES[:5], (0.0, 0.4)):
         tensors = inputs(family, graph, heads, channels, dtype)
-        true = [tensor.detach().double().requires_grad_() for tensor in tensors]
+        true = tuple(tensor.detach().double().requires_grad_() for tensor in tensors)
         found, truth = op(family, kernels, graph, tensors, p), plain(family, graph, true, p)
         assert found.dtype == dtype
         check(found, truth, tolerance)
@@ -130,17 +113,6 @@ def test_any_slope(family: str, kernels: Kernels, slope: float) -> None:
         check(gradient, expected, 1e-13)
 
 
-def scaled(family: str, tensors: list[Tensor], size: float) -> list[Tensor]:
-    """The same with scores of the order of `size`."""
-    place = {"gat": (1, 2), "gatv2": (2,), "dot": (0,)}[family]
-    return [tensor.detach() * (size if at in place else 1) for at, tensor in enumerate(tensors)]
-
-
-def assert_as_precise(found: Tensor, torchs: Tensor, exact: Tensor) -> None:
-    """As plain torch in float32, which may be exact by luck where terms of order one cancel."""
-    assert (found - exact).norm() <= 4 * (torchs - exact).norm() + 4e-7 * exact.norm() + 2e-7
-
-
 def each_twice(kernels: Kernels) -> Graph:
     """Rows of few edges and of several chunks, with every edge twice.
 
@@ -157,8 +129,9 @@ def each_twice(kernels: Kernels) -> Graph:
 def test_gradients_are_as_precise_as_plain_torchs_at_any_score(family: str, kernels: Kernels) -> None:
     graph = each_twice(kernels)
     for size in (1.0, 1e2, 1e4, 1e6):
-        tensors = [t.requires_grad_() for t in scaled(family, inputs(family, graph, 3, 8, torch.float32), size)]
-        true = [tensor.detach().double().requires_grad_() for tensor in tensors]
+        given = inputs(family, graph, 3, 8, torch.float32)
+        tensors = tuple(tensor.requires_grad_() for tensor in scaled(family, given, size))
+        true = tuple(tensor.detach().double().requires_grad_() for tensor in tensors)
         runs = op(family, kernels, graph, tensors, 0.0), plain(family, graph, tensors, 0.0)
         truth = plain(family, graph, true, 0.0)
         ours, theirs = ((out, *gradients(out, tensors)) for out in runs)
@@ -170,10 +143,9 @@ def test_gradients_are_as_precise_as_plain_torchs_at_any_score(family: str, kern
 @over_families
 def test_stats_and_rows_without_edges(family: str, kernels: Kernels) -> None:
     graph = graphs.graph("isolated nodes", kernels)
-    tensors = [tensor.detach() for tensor in inputs(family, graph, 2, 5)]
-    how = {"gat": (0.2, None, True), "gatv2": (0.2, None), "dot": (None,)}[family]
-    found = getattr(kernels, f"{family}_attention")(graph, *tensors, *how)
-    truth = getattr(Kernels(), f"{family}_attention")(graph, *tensors, *how)
+    tensors = tuple(tensor.detach() for tensor in inputs(family, graph, 2, 5))
+    how = FAMILIES[family], tensors, 0.2, None, FAMILIES[family].keeps_positive
+    found, truth = kernels.attention(graph, *how), Kernels().attention(graph, *how)
     for one, other in zip(found, truth, strict=True):
         torch.testing.assert_close(one, other)
     assert (found[0][graph.degree == 0] == 0).all()
@@ -187,7 +159,7 @@ def test_gradcheck(family: str, kernels: Kernels) -> None:
         graph = graphs.graph(name, kernels)
         function = partial(op, family, kernels, graph, p=p)
         tensors = inputs(family, graph, 2, 3)
-        assert torch.autograd.gradcheck(lambda *args, function=function: function([*args]), tensors)
+        assert torch.autograd.gradcheck(lambda *args, function=function: function(args), tensors)
 
 
 @pytest.mark.skipif(bool(isplib.MISSING), reason="the kernels are not built")
@@ -211,25 +183,12 @@ def test_bit_for_bit_the_same_on_any_number_of_threads(family: str, dtype: torch
 def test_strided_tensors_are_understood(family: str, kernels: Kernels) -> None:
     graph = graphs.graph("power law", kernels)
     tensors = inputs(family, graph, 3, 5)
-    strided = [tensor.detach().mT.contiguous().mT.requires_grad_() for tensor in tensors]
+    strided = tuple(tensor.detach().mT.contiguous().mT.requires_grad_() for tensor in tensors)
     assert not any(tensor.is_contiguous() for tensor in strided)
     found, expected = op(family, kernels, graph, strided, 0.0), op(family, kernels, graph, tensors, 0.0)
     torch.testing.assert_close(found, expected)
     for one, other in zip(gradients(found, strided), gradients(expected, tensors), strict=True):
         torch.testing.assert_close(one, other)
-
-
-class Largest(TorchDispatchMode):
-    """Notes the most elements of any floating-point tensor that torch makes."""
-
-    elements = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
-        for tensor in made if isinstance(made, tuple | list) else [made]:
-            if isinstance(tensor, Tensor) and tensor.is_floating_point():
-                self.elements = max(self.elements, tensor.numel())
-        return made
 
 
 @pytest.mark.skipif(bool(isplib.MISSING), reason="the kernels are not built")
@@ -271,7 +230,7 @@ def test_dropout_follows_torchs_generator_and_may_drop_all(family: str, kernels:
     graph = graphs.graph("power law", kernels)
     tensors = inputs(family, graph, 2, 5)
     assert torch.equal(op(family, kernels, graph, tensors, 0.5), op(family, kernels, graph, tensors, 0.5))
-    function = partial(getattr(attention, f"{family}_attention"), kernels, graph, *tensors)
+    function = partial(attention, kernels, graph, family, tensors)
     assert not torch.equal(function(dropout=0.5), function(dropout=0.5))
     assert op(family, kernels, graph, tensors, 1.0).abs().max() == 0
     state = torch.get_rng_state()
@@ -283,9 +242,8 @@ def test_dropout_follows_torchs_generator_and_may_drop_all(family: str, kernels:
 def test_nan_stays_in_its_rows(kernels: Kernels) -> None:
     """As does the softmax of nothing but -inf, where -inf among others is no weight."""
     graph = graphs.graph("power law", kernels)
-    x, score_src, score_dst = (tensor.detach() for tensor in inputs("gat", graph, 2, 5))
-    score_dst[7, 1], score_dst[8, 0], score_src[:5] = torch.nan, -torch.inf, -torch.inf
-    tensors = [x, score_src, score_dst]
+    tensors = query, key, _ = tuple(tensor.detach() for tensor in inputs("gat", graph, 2, 5))
+    query[7, 1], query[8, 0], key[:5] = torch.nan, -torch.inf, -torch.inf
     truth = plain("gat", graph, tensors, 0.0)
     assert truth[7, 1].isnan().all()
     assert truth[8, 0].isnan().all()
@@ -296,23 +254,48 @@ def test_misuse_is_a_clear_error() -> None:
     graph = graphs.graph("power law")
     for kernels in KERNELS.values():
         x, score = torch.ones(60, 2, 4), torch.ones(60, 2)
-        for arguments, match in (
-            ((x[:59], score, score), r"x has shape \[59, 2, 4\], expected \[60, 2, 4\]"),
-            ((x[:, 0], score, score), r"x has shape \[60, 4\], expected \[60, 4, 1\]"),
-            ((x, score, score[:, :1]), r"score_dst has shape \[60, 1\], expected \[60, 2\]"),
-            ((x, score.double(), score), "score_src has type torch.float64; all must be of one"),
-            ((x.long(), score.long(), score.long()), "x has type torch.int64"),
-            ((x, score, score, 0.2, 1.5), "dropout is 1.5, but must be from 0 to 1"),
+        for family, given, p, match in (
+            ("gat", (score, score, x[:59]), 0.0, r"value has shape \[59, 2, 4\], expected \[60, 2, 4\]"),
+            ("gat", (score, score, x[:, 0]), 0.0, r"value has shape \[60, 4\], expected \[60, 2, 1\]"),
+            ("gat", (score, score[:, :1], x), 0.0, r"key has shape \[60, 1\], expected \[60, 2\]"),
+            ("gat", (score, score.double(), x), 0.0, "key has type torch.float64; all must be of one"),
+            ("gat", (score.long(), score.long(), x.long()), 0.0, "query has type torch.int64"),
+            ("gat", (score, score, x), 1.5, "dropout is 1.5, but must be from 0 to 1"),
+            ("gatv2", (x, score, x[0]), 0.0, r"key has shape \[60, 2\], expected \[60, 2, 4\]"),
+            ("gatv2", (x, x, x[0, :1]), 0.0, r"att has shape \[1, 4\], expected \[2, 4\]"),
+            ("dot", (x, x, x[:59]), 0.0, r"value has shape \[59, 2, 4\], expected \[60, 2, 4\]"),
         ):
             with pytest.raises(UnsupportedOp, match=match):
-                attention.gat_attention(kernels, graph, *arguments)
-        with pytest.raises(UnsupportedOp, match=r"x_dst has shape \[60, 2\], expected \[60, 2, 4\]"):
-            attention.gatv2_attention(kernels, graph, x, score, x[0])
-        with pytest.raises(UnsupportedOp, match=r"value has shape \[59, 2, 4\], expected \[60, 2, 4\]"):
-            attention.dot_attention(kernels, graph, x, x, x[:59])
+                attention(kernels, graph, family, given, p)
     if not isplib.MISSING:
         fused = isplib.IsplibKernels()
         with pytest.raises(UnsupportedOp, match="no heads or no channels; isplib needs at least one"):
-            attention.dot_attention(fused, graph, x[:, :, :0], x[:, :, :0], x)
+            attention(fused, graph, "dot", (x[:, :, :0], x[:, :, :0], x))
         with pytest.raises(UnsupportedOp, match="bfloat16; isplib computes in float32"):
-            attention.dot_attention(fused, graph, x.bfloat16(), x.bfloat16(), x.bfloat16())
+            attention(fused, graph, "dot", (x.bfloat16(), x.bfloat16(), x.bfloat16()))
+
+
+class Additive(Family):
+    """A family that no backend has kernels for: the sum of both ends."""
+
+    inputs: ClassVar[dict[str, str]] = {"query": "NH", "key": "MH", "value": "MHC"}
+
+    def scores(self, kernels: Kernels, graph: Graph, inputs: tuple[Tensor, ...], slope: float) -> Tensor:
+        return inputs[0][graph.row] + inputs[1][graph.col.long()]
+
+    def gradients(self, kernels: Kernels, graph: Graph, inputs: Any, slope: float, *grads: Tensor) -> Any:
+        query, key, _ = inputs
+        grad_query = torch.zeros_like(query).index_add_(0, graph.row, grads[0])
+        return grad_query, torch.zeros_like(key).index_add_(0, graph.col, grads[0]), grads[1]
+
+
+@over_kernels
+def test_a_family_without_kernels_is_composed(kernels: Kernels) -> None:
+    graph, family = graphs.graph("power law", kernels), Additive()
+    tensors = tuple(tensor.detach() for tensor in inputs("gat", graph, 2, 5))
+    leaves = tuple(tensor.clone().requires_grad_() for tensor in tensors)
+    out = plain("gat", graph, leaves, 0.0, slope=1.0)
+    kept = kernels.attention(graph, family, tensors, 0.2, None, False)
+    torch.testing.assert_close(kept[0], out)
+    gradients = kernels.attention_backward(graph, family, tensors, 0.2, None, kept, torch.ones_like(kept[0]))
+    torch.testing.assert_close(gradients, torch.autograd.grad(out.sum(), leaves))

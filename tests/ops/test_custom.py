@@ -7,7 +7,7 @@ import gc
 import itertools
 import pickle
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,18 +19,17 @@ from torch.library import opcheck
 from gnnbench.backends import isplib
 from gnnbench.errors import GnnbenchError, UnsupportedOp
 from gnnbench.graph import Graph, handles
-from gnnbench.ops.attention import dot_attention, gat_attention, gatv2_attention
+from gnnbench.ops.attention import attention
 from gnnbench.ops.edge import edge_softmax, sddmm
+from gnnbench.ops.families import FAMILIES
 from gnnbench.ops.fusedmm import fusedmm
 from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.spmm import spmm
 from tests.support import graphs
 
 KERNELS: dict[str, Kernels] = {"torch": Kernels()} | ({} if isplib.MISSING else {"isplib": isplib.IsplibKernels()})
-OPS = (
-    *("spmm", "spmm_extremum", "sddmm", "edge_softmax", "fusedmm"),
-    *("gat_attention", "gatv2_attention", "dot_attention"),
-)
+ATTENTION = {family.op: name for name, family in FAMILIES.items()}
+OPS = ("spmm", "spmm_max", "sddmm", "edge_softmax", "fusedmm", *ATTENTION)
 over_kernels = pytest.mark.parametrize("kernels", KERNELS.values(), ids=KERNELS.keys())
 
 
@@ -39,22 +38,29 @@ def leaf(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
     return torch.randn(*shape, dtype=dtype, generator=generator).requires_grad_()
 
 
+def attended(graph: Graph, family: str) -> tuple[Tensor, ...]:
+    """Inputs of `family`, whose values are wider than its keys where they are no keys."""
+    sizes = {"N": graph.num_rows, "M": graph.num_cols, "H": 2, "C": 3, "D": 4}
+    return tuple(leaf(*(sizes[dim] for dim in dims)) for dims in FAMILIES[family].inputs.values())
+
+
 def samples(graph: Graph) -> dict[str, list[tuple[Any, ...]]]:
     """Op -> arguments before the handles, then what follows those."""
     x, heads, out = leaf(graph.num_cols, 5), leaf(graph.num_cols, 2, 3), leaf(graph.num_rows, 5)
     value, score = leaf(graph.num_edges), leaf(graph.num_edges, 2)
     grad, grad_heads = out.detach(), leaf(graph.num_rows, 2, 3).detach()
     constant = x.detach(), value.detach()
-    to, per_head, seed = leaf(graph.num_rows, 2, 3), leaf(graph.num_cols, 2), torch.tensor([5])
-    gat = heads, per_head, leaf(graph.num_rows, 2)
+    seed = torch.tensor([5])
+    attention = {op: attended(graph, family) for op, family in ATTENTION.items()}
     return {
-        "gat_attention": [(*gat, seed, 0.5, 0.2, True), (*(t.detach() for t in gat), None, 0.0, 0.2, False)],
-        "gatv2_attention": [(heads, to, leaf(2, 3), seed, 0.5, 0.2), (heads, to, leaf(2, 3), None, 0.0, 0.2)],
-        "dot_attention": [(to, heads, heads, seed, 0.5), (to, heads, leaf(graph.num_cols, 2, 4), None, 0.0)],
+        **{
+            op: [(*inputs, seed, 0.5, 0.2, True), (*(t.detach() for t in inputs), None, 0.0, 0.2, False)]
+            for op, inputs in attention.items()
+        },
         "spmm": [(x, None, "sum"), (x, value, "mean"), (heads, score, "sum"), (constant[0], value, "sum")],
         "spmm_grad_x": [(grad, None, "mean"), (grad, constant[1], "sum"), (grad_heads, score.detach(), "sum")],
         "spmm_grad_value": [(grad, *constant, "mean"), (grad_heads, heads.detach(), score.detach(), "sum")],
-        "spmm_extremum": [(x, None, "max"), (x, value, "min")],
+        "spmm_max": [(x, None, "max"), (x, value, "min")],
         "fusedmm": [(out, x, "sigmoid"), (leaf(graph.num_rows, 2, 3), heads, "tanh")],
         "fusedmm_grad_x": [(grad, constant[0], grad, "exp")],
         "fusedmm_grad_y": [(grad, constant[0], grad, "exp")],
@@ -81,29 +87,27 @@ def test_every_op_is_registered_as_torch_wants_it(kernels: Kernels, graph_name: 
         for arguments in cases:
             opcheck(getattr(torch.ops.gnnbench, name).default, called(graph, kernels, arguments))
     x, value = leaf(graph.num_cols, 5).detach(), leaf(graph.num_edges).detach()
-    out, arg_out = torch.ops.gnnbench.spmm_extremum(x, value, graph.handle, kernels.handle, "max")
-    extremum = torch.ops.gnnbench.spmm_extremum_grad_x.default
+    out, arg_out = torch.ops.gnnbench.spmm_max(x, value, graph.handle, kernels.handle, "max")
+    extremum = torch.ops.gnnbench.spmm_max_grad_x.default
     for weights in (None, value):
         opcheck(extremum, (out, arg_out, weights, graph.handle, kernels.handle))
-    opcheck(torch.ops.gnnbench.spmm_extremum_grad_value.default, (out, arg_out, x, value, graph.handle))
-    for family in ("gat", "gatv2", "dot"):
-        forward = getattr(torch.ops.gnnbench, f"{family}_attention").default
-        for arguments in samples(graph)[f"{family}_attention"]:
-            tensors = [tensor.detach() for tensor in arguments[:3]]
-            how = *arguments[4:], graph.handle, kernels.handle
-            out, _, *kept = forward(*tensors, arguments[3], *how)
-            if family != "gat" or arguments[-1]:
-                backward = getattr(torch.ops.gnnbench, f"{family}_attention_backward").default
-                opcheck(backward, (torch.ones_like(out), *tensors, arguments[3], out, *kept, *how))
+    opcheck(torch.ops.gnnbench.spmm_max_grad_value.default, (out, arg_out, x, value, graph.handle))
+    for op in ATTENTION:
+        for arguments in samples(graph)[op]:
+            tensors, keep = [tensor.detach() for tensor in arguments[:3]], op == "gat_attention"
+            how = *arguments[4:-1], keep, graph.handle, kernels.handle
+            out, _, *kept = getattr(torch.ops.gnnbench, op).default(*tensors, arguments[3], *how)
+            backward = getattr(torch.ops.gnnbench, f"{op}_backward").default
+            opcheck(backward, (torch.ones_like(out), *tensors, arguments[3], out, *kept, *how))
 
 
-@pytest.mark.parametrize("family", ["gat", "gatv2", "dot"])
-def test_attention_in_bfloat16_keeps_what_its_fake_says(family: str) -> None:
+@pytest.mark.parametrize("op", ATTENTION)
+def test_attention_in_bfloat16_keeps_what_its_fake_says(op: str) -> None:
     """An output more than in wider types: what `out` was before it was rounded."""
     kernels = KERNELS["torch"]
     graph = graphs.graph("wide", kernels)
-    forward = getattr(torch.ops.gnnbench, f"{family}_attention").default
-    for arguments in samples(graph)[f"{family}_attention"]:
+    forward = getattr(torch.ops.gnnbench, op).default
+    for arguments in samples(graph)[op]:
         narrow = [tensor.detach().bfloat16().requires_grad_() for tensor in arguments[:3]]
         given = called(graph, kernels, (*narrow, *arguments[3:]))
         out, exact, *_ = forward(*given)
@@ -117,29 +121,23 @@ def test_every_op_is_covered_above() -> None:
         for schema in torch._C._jit_get_all_schemas()
         if schema.name.startswith("gnnbench::")
     }
-    checked = {*samples(graphs.graph("hub")), "spmm_extremum_grad_x", "spmm_extremum_grad_value"}
-    checked |= {f"{family}_attention_backward" for family in ("gat", "gatv2", "dot")}
+    checked = {*samples(graphs.graph("hub")), "spmm_max_grad_x", "spmm_max_grad_value"}
+    checked |= {f"{op}_backward" for op in ATTENTION}
     assert registered == checked
 
 
-def uses(kernels: Kernels, graph: Graph) -> dict[str, tuple[Callable[..., Tensor], list[Tensor]]]:
+def uses(kernels: Kernels, graph: Graph) -> dict[str, tuple[Callable[..., Tensor], Sequence[Tensor]]]:
     x, value, score = leaf(graph.num_cols, 5), leaf(graph.num_edges), leaf(graph.num_edges, 2)
-    heads = leaf(graph.num_cols, 2, 3)
     return {
         "spmm": (lambda x, value: spmm(kernels, graph, x, value, "mean"), [x, value]),
-        "spmm_extremum": (lambda x, value: spmm(kernels, graph, x, value, "max"), [x, value]),
+        "spmm_max": (lambda x, value: spmm(kernels, graph, x, value, "max"), [x, value]),
         "fusedmm": (partial(fusedmm, kernels, graph, edge_fn="tanh"), [leaf(graph.num_rows, 5), x]),
         "sddmm": (lambda a, b: sddmm(kernels, graph, a, b), [leaf(graph.num_rows, 5), x]),
         "edge_softmax": (lambda score: edge_softmax(kernels, graph, score), [score]),
-        "dot_attention": (partial(dot_attention, kernels, graph), [leaf(graph.num_rows, 2, 3), heads, heads]),
-        "gatv2_attention": (
-            partial(gatv2_attention, kernels, graph),
-            [heads, leaf(graph.num_rows, 2, 3), leaf(2, 3)],
-        ),
-        "gat_attention": (
-            partial(gat_attention, kernels, graph),
-            [heads, leaf(graph.num_cols, 2), leaf(graph.num_rows, 2)],
-        ),
+        **{
+            op: (lambda *inputs, family=family: attention(kernels, graph, family, inputs), attended(graph, family))
+            for op, family in ATTENTION.items()
+        },
     }
 
 

@@ -86,22 +86,20 @@ def test_sddmm(kernels: Kernels, graph_name: str, width: int, dtype: torch.dtype
 @over_graphs
 @over_kernels
 @pytest.mark.parametrize("width", WIDTHS)
-def test_spmm_extremum_with_ties_and_nan(
-    kernels: Kernels, graph_name: str, width: int, dtype: torch.dtype
-) -> None:
+def test_spmm_max_with_ties_and_nan(kernels: Kernels, graph_name: str, width: int, dtype: torch.dtype) -> None:
     graph = graphs.graph(graph_name)
     x = normal(graph.num_cols, width, dtype=dtype).round()
     x[1::4, ::3] = torch.nan
     x[2::4, ::3] = -torch.inf
     grad_out = normal(graph.num_rows, width, dtype=dtype)
     for value, reduce in itertools.product((None, normal(graph.num_edges, dtype=dtype).round()), EXTREMA):
-        out, arg_out = kernels.spmm_extremum(graph, x, value, reduce)
-        true_out, true_arg_out = TRUTH.spmm_extremum(graph, x, value, reduce)
+        out, arg_out = kernels.spmm_max(graph, x, value, reduce)
+        true_out, true_arg_out = TRUTH.spmm_max(graph, x, value, reduce)
         torch.testing.assert_close(out, true_out, rtol=0, atol=0, equal_nan=True)
         assert torch.equal(arg_out, true_arg_out)
         check(
-            kernels.spmm_extremum_backward(graph, arg_out, grad_out, value),
-            TRUTH.spmm_extremum_backward(graph, arg_out, *double(grad_out, value)),
+            kernels.spmm_max_backward(graph, arg_out, grad_out, value),
+            TRUTH.spmm_max_backward(graph, arg_out, *double(grad_out, value)),
         )
 
 
@@ -156,7 +154,7 @@ def test_infinities_and_nan_pass_through_sums(kernels: Kernels) -> None:
         for call in (
             lambda by, x=x: by.spmm(graph, x, None, "sum"),
             lambda by, x=x, value=value: by.spmm(graph, x, value, "mean"),
-            lambda by, x=x, value=value: by.spmm_extremum(graph, x, value, "max"),
+            lambda by, x=x, value=value: by.spmm_max(graph, x, value, "max"),
             lambda by, x=x, a=a: by.sddmm(graph, a, x),
         ):
             torch.testing.assert_close(call(kernels), call(TRUTH), equal_nan=True)
@@ -171,14 +169,14 @@ def test_bit_for_bit_the_same_on_any_number_of_threads(dtype: torch.dtype) -> No
 
     def everything(threads: int) -> list[Tensor]:
         kernels = isplib.IsplibKernels(threads=threads)
-        out, arg_out = kernels.spmm_extremum(graph, x, value, "max")
+        out, arg_out = kernels.spmm_max(graph, x, value, "max")
         alpha = kernels.edge_softmax(graph, score)
         return [
             kernels.spmm(graph, x, value, "sum"),
             kernels.spmm(graph, x, None, "mean"),
             out,
             arg_out,
-            kernels.spmm_extremum_backward(graph, arg_out, grad_out, value),
+            kernels.spmm_max_backward(graph, arg_out, grad_out, value),
             kernels.sddmm(graph, grad_out, x),
             alpha,
             kernels.edge_softmax_backward(graph, alpha, score),

@@ -15,9 +15,10 @@ from torch_geometric import utils
 import gnnbench
 from gnnbench.backends import isplib
 from gnnbench.graph import Graph
-from gnnbench.ops import attention
+from gnnbench.ops.attention import attention
 from gnnbench.ops.edge import edge_softmax, sddmm
 from gnnbench.ops.edge_fn import EDGE_FNS
+from gnnbench.ops.families import FAMILIES
 from gnnbench.ops.fusedmm import fusedmm
 from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.spmm import spmm
@@ -30,6 +31,10 @@ from tests.support import graphs
 BACKEND = "reference" if isplib.MISSING else "isplib"
 OURS = Kernels() if isplib.MISSING else isplib.IsplibKernels()
 Use = tuple[Callable[..., Tensor], list[tuple[int, ...]]]  # an op and the shapes of its inputs
+
+
+def attended(graph: Graph, family: str, dropout: float, *inputs: Tensor) -> Tensor:
+    return attention(OURS, graph, family, inputs, dropout)
 
 
 def uses(graph: Graph) -> dict[str, Use]:
@@ -49,10 +54,11 @@ def uses(graph: Graph) -> dict[str, Use]:
     for edge_fn in EDGE_FNS:
         given[f"fusedmm {edge_fn}"] = partial(fusedmm, OURS, graph, edge_fn=edge_fn), [(n, 3), x]
     given["fusedmm of heads"] = partial(fusedmm, OURS, graph, edge_fn="sigmoid"), [to, heads]
-    shapes = {"gat": [heads, (m, 2), (n, 2)], "gatv2": [heads, to, (2, 3)], "dot": [to, heads, (m, 2, 4)]}
-    for family, inputs in shapes.items():
-        given[family] = partial(getattr(attention, f"{family}_attention"), OURS, graph), inputs
-        given[f"{family} with dropout"] = partial(given[family][0], dropout=0.4), inputs
+    sizes = {"N": n, "M": m, "H": 2, "C": 3, "D": 4}
+    for name, family in FAMILIES.items():
+        shapes = [tuple(sizes[dim] for dim in dims) for dims in family.inputs.values()]
+        given[name] = partial(attended, graph, name, 0.0), shapes
+        given[f"{name} with dropout"] = partial(attended, graph, name, 0.4), shapes
     return given
 
 
@@ -103,11 +109,11 @@ def test_third_derivative() -> None:
         assert torch.autograd.gradgradcheck(penalty, inputs, fast_mode=True)
 
 
-FAMILIES = ["weighted mean", "weighted max", "sddmm", "edge_softmax", "fusedmm tanh", "gat", "gatv2", "dot"]
+EVERY_OP = ["weighted mean", "weighted max", "sddmm", "edge_softmax", "fusedmm tanh", *FAMILIES]
 
 
 @pytest.mark.parametrize("how", ["eager", "compiled", "create_graph"])
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", EVERY_OP)
 def test_only_with_create_graph_plain_torch_takes_over(name: str, how: str) -> None:
     """Seen by the names that the profiler shows."""
     op, shapes = uses(graphs.graph("hub", OURS))[name]

@@ -27,6 +27,7 @@ from triton.runtime.jit import JITFunction
 from gnnbench.backends.cuda import CudaKernels, _tile
 from gnnbench.graph import Graph
 from gnnbench.ops.dropout import Dropout
+from gnnbench.ops.families import FAMILIES
 from gnnbench.ops.kernels import choice_key
 
 CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
@@ -102,8 +103,8 @@ def aggregations(kernels: CudaKernels, on: Graph, width: int, dtype: torch.dtype
     x, value = torch.ones(on.num_rows, width, dtype=dtype), torch.ones(on.num_edges, dtype=dtype)
     kernels.spmm(on, x, None, "mean")
     kernels.spmm(on, x, value, "sum")
-    out, arg_out = kernels.spmm_extremum(on, x, None, "max")
-    kernels.spmm_extremum_backward(on, arg_out, out, None)
+    out, arg_out = kernels.spmm_max(on, x, None, "max")
+    kernels.spmm_max_backward(on, arg_out, out, None)
     kernels.sddmm(on, x, x)
 
 
@@ -117,20 +118,19 @@ def over_heads(kernels: CudaKernels, on: Graph, heads: int, channels: int, dtype
 
 def fused(kernels: CudaKernels, on: Graph, heads: int, channels: int, dtype: torch.dtype) -> None:
     """What attention runs, with dropout, forward and backward."""
-    x, score = torch.ones(on.num_rows, heads, channels, dtype=dtype), torch.ones(on.num_rows, heads, dtype=dtype)
+    sizes = {"N": on.num_rows, "M": on.num_cols, "H": heads, "C": channels, "D": channels}
     drop = Dropout(0.5, torch.zeros(1, dtype=torch.int64))
-    kept = kernels.gat_attention(on, x, score, score, 0.2, drop, True)
-    kernels.gat_attention_backward(on, x, score, score, 0.2, drop, *kept, x)
-    kept = kernels.gatv2_attention(on, x, x, x[0], 0.2, drop)
-    kernels.gatv2_attention_backward(on, x, x, x[0], 0.2, drop, *kept, x)
-    kept = kernels.dot_attention(on, x, x, x, drop)
-    kernels.dot_attention_backward(on, x, x, x, drop, *kept, x)
+    for family in FAMILIES.values():
+        shapes = ([sizes[dim] for dim in dims] for dims in family.inputs.values())
+        inputs = tuple(torch.ones(shape, dtype=dtype) for shape in shapes)
+        kept = kernels.attention(on, family, inputs, 0.2, drop, family.keeps_positive)
+        kernels.attention_backward(on, family, inputs, 0.2, drop, kept, torch.ones_like(kept[0], dtype=dtype))
 
 
 def by_edge(kernels: CudaKernels, on: Graph, heads: int, channels: int, dtype: torch.dtype) -> None:
     """The same by the strategy "edge"; GAT's forward is sliced."""
-    for family in ("gat", "gatv2", "dot"):
-        for op, lane in ((f"{family}_attention", 16), (f"{family}_attention_backward", 8)):
+    for family in FAMILIES.values():
+        for op, lane in ((family.op, 16), (f"{family.op}_backward", 8)):
             for side in (on, on.transpose):
                 choice = {"strategy": "edge", "lane": lane, "warps": 1}
                 side.plans[choice_key(op, heads * channels, dtype, heads)] = choice

@@ -266,16 +266,16 @@ class HalfPrecision(Kernels):
 class WrongArgument(Kernels):
     """The edge after the largest one gets the gradient."""
 
-    def spmm_extremum(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> tuple[Tensor, Tensor]:
-        out, arg_out = super().spmm_extremum(graph, x, value, reduce)
+    def spmm_max(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> tuple[Tensor, Tensor]:
+        out, arg_out = super().spmm_max(graph, x, value, reduce)
         return out, torch.where(arg_out < 0, arg_out, (arg_out + 1).clamp(max=graph.num_edges - 1))
 
 
 class MaxFromZero(Kernels):
     """Starts from zero instead of minus infinity."""
 
-    def spmm_extremum(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> tuple[Tensor, Tensor]:
-        out, arg_out = super().spmm_extremum(graph, x, value, reduce)
+    def spmm_max(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> tuple[Tensor, Tensor]:
+        out, arg_out = super().spmm_max(graph, x, value, reduce)
         return out.clamp(min=0), arg_out
 
 

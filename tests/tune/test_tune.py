@@ -133,16 +133,16 @@ def test_a_search_leaves_no_choice_behind() -> None:
 
 def test_requests_cover_the_backward_of_asymmetric_graphs() -> None:
     assert search.requests(graphs.graph("symmetric"), ["spmm"], [4]) == [SPMM]
-    assert search.requests(graphs.graph("hub"), ["spmm", "spmm_extremum"], [4]) == [
+    assert search.requests(graphs.graph("hub"), ["spmm", "spmm_max"], [4]) == [
         SPMM,
-        Request("graph", "spmm_extremum", 4),
+        Request("graph", "spmm_max", 4),
         Request("transpose", "spmm", 4),
     ]
-    over_heads = "gat_attention", "gat_attention_backward", "dot_attention_backward", "spmm_extremum"
+    over_heads = "gat_attention", "gat_attention_backward", "dot_attention_backward", "spmm_max"
     assert search.requests(graphs.graph("hub"), over_heads, [8], [2, 4])[::2] == [
         Request("graph", "gat_attention", 8, heads=2),
         Request("graph", "dot_attention_backward", 8, heads=2),
-        Request("graph", "spmm_extremum", 8),
+        Request("graph", "spmm_max", 8),
         Request("transpose", "gat_attention_backward", 8, heads=4),
         Request("transpose", "dot_attention_backward", 8, heads=4),
     ]
@@ -295,7 +295,7 @@ def test_a_run_asks_for_the_widths_of_its_model(model: str, cache: Path) -> None
     if model == "gcn":
         assert set(found) == {Request("graph", "spmm", 8), Request("graph", "spmm", 7)}
     elif model == "sage":
-        assert {request.op for request in found} == {"spmm_extremum"}
+        assert {request.op for request in found} == {"spmm_max"}
     else:
         family = {"transformer": "dot"}.get(model, model)
         of_layers = [(8, run_config.model.heads), (7, 1)]
@@ -372,7 +372,7 @@ def test_a_run_is_tuned_by_its_file(cache: Path, quick: None) -> None:
     assert output.code == 0, output.stderr
     assert "spmm, 16" in output.stdout
     assert "spmm, 7" in output.stdout
-    assert "spmm_extremum" not in output.stdout
+    assert "spmm_max" not in output.stdout
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ import torch
 from gnnbench.backends import base
 from gnnbench.backends.cuda import _triton
 from gnnbench.backends.cuda.attention import AttentionKernels
+from gnnbench.backends.cuda.attention_tiles import ATTENTION
 from gnnbench.backends.cuda.extremum import ExtremumKernels
 from gnnbench.backends.cuda.sddmm import SddmmKernels
 from gnnbench.backends.cuda.softmax import SoftmaxKernels
@@ -29,9 +30,7 @@ class CudaKernels(ExtremumKernels, SddmmKernels, SoftmaxKernels, AttentionKernel
     """Triton kernels for float32, float64, bfloat16 and float16; deterministic."""
 
     name: ClassVar[str] = "cuda"
-    accelerated: ClassVar[frozenset[str]] = frozenset(
-        {"spmm", "spmm_extremum", "sddmm", "edge_softmax", "gat_attention", "gatv2_attention", "dot_attention"}
-    )
+    accelerated: ClassVar[frozenset[str]] = frozenset({"spmm", "spmm_max", "sddmm", "edge_softmax", *ATTENTION})
 
 
 class Backend(base.KernelBackend):

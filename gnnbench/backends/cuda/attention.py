@@ -16,11 +16,12 @@ from gnnbench.backends.cuda.attention_backward import grad_key_kernel, grad_quer
 from gnnbench.backends.cuda.attention_edges import edge_kernel
 from gnnbench.backends.cuda.attention_forward import attention_kernel
 from gnnbench.backends.cuda.attention_nodes import through_att, with_delta
-from gnnbench.backends.cuda.attention_tiles import How, TilingKernels
+from gnnbench.backends.cuda.attention_tiles import ATTENTION, How, TilingKernels
 from gnnbench.backends.cuda.plan import Segments, hubs, rows
 from gnnbench.backends.cuda.spmm import sum_kernel
 from gnnbench.graph import Graph
 from gnnbench.ops.dropout import Dropout
+from gnnbench.ops.families import Family
 
 SUM_CHANNELS = 256  # of a program that adds up slices
 
@@ -30,7 +31,7 @@ Tensors = tuple["Tensor | None", ...]
 class Inputs(NamedTuple):
     """What the kernels of every family are given."""
 
-    family: str  # "gat", "gatv2", "dot"; "given" and "slices": scores and stats of slices in place of keys
+    family: str  # as of `ops.families`; "given" and "slices": scores and stats of slices in place of keys
     query: Tensor | None
     key: Tensor
     value: Tensor
@@ -39,7 +40,7 @@ class Inputs(NamedTuple):
     dropout: Dropout | None
 
     @property
-    def given(self) -> tuple[Tensor | None, ...]:
+    def tensors(self) -> tuple[Tensor | None, ...]:
         """Those of the arguments that are tensors, with dropout's seed."""
         seed = None if self.dropout is None else self.dropout.seed
         return self.query, self.key, self.value, self.att, seed
@@ -66,7 +67,7 @@ Merge = Callable[[How, Segments, Tensors, Tensors], None]  # of slices' results 
 
 
 class AttentionKernels(TilingKernels):
-    """GAT, GATv2 and dot attention, forward and backward."""
+    """Attention of every family that has kernels here, forward and backward."""
 
     def unsupported(self, op: str, graph: Graph, *tensors: Tensor | None) -> list[str]:
         reasons = super().unsupported(op, graph, *tensors)
@@ -74,164 +75,71 @@ class AttentionKernels(TilingKernels):
             reasons.append("a tensor has no heads or no channels; cuda needs at least one of each")
         return reasons
 
-    def gat_attention(
+    def attention(
         self,
         graph: Graph,
-        x: Tensor,
-        score_src: Tensor,
-        score_dst: Tensor,
-        negative_slope: float,
+        family: Family,
+        inputs: tuple[Tensor, ...],
+        slope: float,
         dropout: Dropout | None,
         keep: bool,
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        query, key, value = score_dst.contiguous(), score_src.contiguous(), x.contiguous()
-        inputs = Inputs("gat", query, key, value, None, negative_slope, dropout)
-        out, stats, *kept = self._forward("gat_attention", graph, inputs, keep)
-        return out, stats, *(kept if keep else (out.new_empty(0), out.new_empty(0)))
-
-    def gat_attention_backward(
-        self,
-        graph: Graph,
-        x: Tensor,
-        score_src: Tensor,
-        score_dst: Tensor,
-        negative_slope: float,
-        dropout: Dropout | None,
-        out: Tensor,
-        stats: Tensor,
-        out_positive: Tensor,
-        alpha_positive: Tensor,
-        grad_out: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        query, key, value = score_dst.contiguous(), score_src.contiguous(), x.contiguous()
-        inputs = Inputs("gat", query, key, value, None, negative_slope, dropout)
-        grad_out, grad_score_dst = grad_out.contiguous(), torch.empty_like(query)
-        positive = out_positive, alpha_positive, grad_score_dst
-        node = with_delta(stats, out, grad_out, *positive, negative_slope)
-        op, passes = "gat_attention_backward", [graph.transpose]
-        terms = node, self._by_edge(op, graph, inputs, passes, node, grad_out), grad_out
-        grad_score_src, grad_x = self._grad_key(op, graph, inputs, *terms)
-        return grad_x, grad_score_src, grad_score_dst
-
-    def gatv2_attention(
-        self,
-        graph: Graph,
-        x_src: Tensor,
-        x_dst: Tensor,
-        att: Tensor,
-        negative_slope: float,
-        dropout: Dropout | None,
-    ) -> tuple[Tensor, Tensor]:
-        x_src, x_dst, att = x_src.contiguous(), x_dst.contiguous(), att.contiguous()
-        inputs = Inputs("gatv2", x_dst, x_src, x_src, att, negative_slope, dropout)
-        out, stats = self._forward("gatv2_attention", graph, inputs)
-        return out, stats
-
-    def gatv2_attention_backward(
-        self,
-        graph: Graph,
-        x_src: Tensor,
-        x_dst: Tensor,
-        att: Tensor,
-        negative_slope: float,
-        dropout: Dropout | None,
-        out: Tensor,
-        stats: Tensor,
-        grad_out: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        x_src, x_dst, att = x_src.contiguous(), x_dst.contiguous(), att.contiguous()
-        inputs = Inputs("gatv2", x_dst, x_src, x_src, att, negative_slope, dropout)
-        op, grad_out = "gatv2_attention_backward", grad_out.contiguous()
-        node, passes = with_delta(stats, out, grad_out), [graph, graph.transpose]
-        terms = node, self._by_edge(op, graph, inputs, passes, node, grad_out), grad_out
-        grad_dst = self._grad_query(op, graph, inputs, x_dst, *terms)
-        att_dst = through_att(x_dst, att, grad_dst)
-        grad_src, grad_value = self._grad_key(op, graph, inputs, *terms)
-        att_src = through_att(x_src, att, grad_src, grad_value)
-        return grad_src, grad_dst, (att_dst + att_src).to(att.dtype)
-
-    def dot_attention(
-        self, graph: Graph, query: Tensor, key: Tensor, value: Tensor, dropout: Dropout | None
-    ) -> tuple[Tensor, Tensor]:
-        query, key, value = query.contiguous(), key.contiguous(), value.contiguous()
-        inputs = Inputs("dot", query, key, value, None, 1.0, dropout)
-        out, stats = self._forward("dot_attention", graph, inputs)
-        return out, stats
-
-    def dot_attention_backward(
-        self,
-        graph: Graph,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        dropout: Dropout | None,
-        out: Tensor,
-        stats: Tensor,
-        grad_out: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        query, key, value = query.contiguous(), key.contiguous(), value.contiguous()
-        inputs = Inputs("dot", query, key, value, None, 1.0, dropout)
-        op, grad_out = "dot_attention_backward", grad_out.contiguous()
-        node, passes = with_delta(stats, out, grad_out), [graph, graph.transpose]
-        terms = node, self._by_edge(op, graph, inputs, passes, node, grad_out), grad_out
-        grad = self._grad_query(op, graph, inputs, query, *terms)
-        return grad, *self._grad_key(op, graph, inputs, *terms)
-
-    def _forward(self, op: str, graph: Graph, inputs: Inputs, keep: bool = False) -> tuple[Tensor, ...]:
-        """out and stats, and if `keep` what both owe to positive scores."""
-        value, how = inputs.value, self._how(op, graph, inputs)
+    ) -> tuple[Tensor, ...]:
+        if family.op not in ATTENTION:
+            return super().attention(graph, family, inputs, slope, dropout, keep)
+        roles = family.roles(tuple(tensor.contiguous() for tensor in inputs))
+        given, value = Inputs(family.name, *roles, slope, dropout), roles[2]
+        how = self._how(family.op, graph, given)
         out = value.new_empty(graph.num_rows, *value.shape[1:], dtype=sums_in(value.dtype))
         stats = out.new_empty(*out.shape[:2], 2)
         kept = (torch.empty_like(out), out.new_empty(out.shape[:2])) if keep else (None, None)
         if how.by_edge:
             scores = out.new_empty(graph.num_edges, value.size(1))
-            _over_edges(graph, inputs, how, None, None, scores)
-            inputs = inputs._replace(family="given", query=None, key=scores, att=None)
-        _over_rows(attention_kernel, graph, how, inputs, (graph.col, *inputs.given), (out, stats, *kept), _mix)
+            _over_edges(graph, given, how, None, None, scores)
+            given = given._replace(family="given", query=None, key=scores, att=None)
+        _over_rows(attention_kernel, graph, how, given, (graph.col, *given.tensors), (out, stats, *kept), _mix)
         return out, stats, *(tensor for tensor in kept if tensor is not None)
 
-    def _by_edge(
-        self, op: str, graph: Graph, inputs: Inputs, passes: list[Graph], node: Tensor, grad_out: Tensor
-    ) -> Tensor | None:
-        """[E, H, 2]: alpha after dropout and the gradient of the score, if one of the passes wants them."""
-        wanted = [how for how in (self._how(op, on, inputs) for on in passes) if how.by_edge]
-        if not wanted:
-            return None
-        found = node.new_empty(graph.num_edges, node.size(1), 2)
-        _over_edges(graph, inputs, wanted[0], node, grad_out, found)
-        return found
-
-    def _grad_query(
+    def attention_backward(
         self,
-        op: str,
         graph: Graph,
-        inputs: Inputs,
-        query: Tensor,
-        node: Tensor,
-        edges: Tensor | None,
+        family: Family,
+        inputs: tuple[Tensor, ...],
+        slope: float,
+        dropout: Dropout | None,
+        kept: tuple[Tensor, ...],
         grad_out: Tensor,
-    ) -> Tensor:
-        """The gradient of query, short of GATv2's `att`."""
-        how, grad = self._how(op, graph, inputs), torch.empty_like(query)
-        tensors = graph.col, *inputs.given, node, edges if how.by_edge else None, grad_out
-        _over_rows(grad_query_kernel, graph, how, inputs, tensors, (grad,), _add)
-        return grad
+    ) -> tuple[Tensor, ...]:
+        if family.op not in ATTENTION:
+            return super().attention_backward(graph, family, inputs, slope, dropout, kept, grad_out)
+        query, key, value, att = family.roles(tuple(tensor.contiguous() for tensor in inputs))
+        given, op = Inputs(family.name, query, key, value, att, slope, dropout), f"{family.op}_backward"
+        out, stats, *positive = kept
+        transpose, grad_out, grad_query = graph.transpose, grad_out.contiguous(), torch.empty_like(query)
+        node = with_delta(stats, out, grad_out, positive, grad_query, slope)
+        by_source = self._how(op, transpose, given)
+        by_destination = None if positive else self._how(op, graph, given)
+        edges = None  # [E, H, 2]: alpha after dropout and the gradient of the score
+        if wanted := [how for how in (by_destination, by_source) if how and how.by_edge]:
+            edges = node.new_empty(graph.num_edges, node.size(1), 2)
+            _over_edges(graph, given, wanted[0], node, grad_out, edges)
+        if by_destination:
+            terms = node, edges if by_destination.by_edge else None, grad_out
+            tensors = graph.col, *given.tensors, *terms
+            _over_rows(grad_query_kernel, graph, by_destination, given, tensors, (grad_query,), _add)
+        perm = graph.perm if by_source.by_edge or dropout is not None else None
+        terms = node, edges if by_source.by_edge else None, grad_out
+        grads = torch.empty_like(key), torch.empty_like(value)
+        tensors = transpose.col, perm, *given.tensors, *terms
+        _over_rows(grad_key_kernel, transpose, by_source, given, tensors, grads, _add)
+        if att is None:
+            return grad_query, *grads
+        # What `family.completed` does, in two passes over the nodes.
+        grad_att = through_att(query, att, grad_query) + through_att(key, att, *grads)
+        return grad_query, grads[0], grad_att.to(att.dtype)
 
-    def _grad_key(
-        self, op: str, graph: Graph, inputs: Inputs, node: Tensor, edges: Tensor | None, grad_out: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """The gradients of key and value, for GATv2 short of `att` and of what goes through the key."""
-        transpose = graph.transpose
-        how = self._how(op, transpose, inputs)
-        perm = graph.perm if how.by_edge or inputs.dropout is not None else None
-        grads = torch.empty_like(inputs.key), torch.empty_like(inputs.value)
-        tensors = transpose.col, perm, *inputs.given, node, edges if how.by_edge else None, grad_out
-        _over_rows(grad_key_kernel, transpose, how, inputs, tensors, grads, _add)
-        return grads
-
-    def _how(self, op: str, graph: Graph, inputs: Inputs) -> How:
-        sizes = inputs.constants
-        return self.how(op, graph, sizes["H"], sizes["C"], sizes["D"], inputs.value.dtype)
+    def _how(self, op: str, graph: Graph, given: Inputs) -> How:
+        sizes = given.constants
+        return self.how(op, graph, sizes["H"], sizes["C"], sizes["D"], given.value.dtype)
 
 
 def _over_rows(
@@ -257,7 +165,7 @@ def _mix(how: How, slices: Segments, partial: Tensors, results: Tensors) -> None
     for value, result in zip([mixed, *mixed_positive], [out, *kept], strict=True):
         if value is not None and sums is not None:
             inputs = Inputs("slices", None, sums, value.view(*sums.shape[:2], -1), None, 1.0, None)
-            _start(attention_kernel, how, inputs, slices, False, None, *inputs.given, result, stats, None, None)
+            _start(attention_kernel, how, inputs, slices, False, None, *inputs.tensors, result, stats, None, None)
 
 
 def _add(how: How, slices: Segments, partial: Tensors, results: Tensors) -> None:
@@ -278,7 +186,7 @@ def _over_edges(
     """Start `edge_kernel`; as many edges to a program as of `how`."""
     constants, units = inputs.constants, how.units * how.edges
     grid = (-(-graph.num_edges * constants["BLOCK_H"] // units),)
-    tensors = graph.row, graph.col, *inputs.given, node, grad_out, found, graph.num_edges
+    tensors = graph.row, graph.col, *inputs.tensors, node, grad_out, found, graph.num_edges
     start(edge_kernel, grid, *tensors, *inputs.drop, **constants, UNITS=units, num_warps=how.num_warps)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from torch import Tensor
 
 from gnnbench.backends.cuda._base import start, sums_in, triton_type
@@ -83,22 +86,17 @@ def att_kernel(
 
 
 def with_delta(
-    stats: Tensor,
-    out: Tensor,
-    grad_out: Tensor,
-    out_positive: Tensor | None = None,
-    alpha_positive: Tensor | None = None,
-    grad_score: Tensor | None = None,
-    slope: float = 1.0,
+    stats: Tensor, out: Tensor, grad_out: Tensor, positive: Sequence[Tensor], grad_score: Tensor, slope: float
 ) -> Tensor:
-    """[N, H, 3]: what edges read of destinations; the gradient of GAT's score_dst goes to `grad_score`."""
+    """[N, H, 3]: what edges read of destinations; where `positive` was kept, query's gradient is `grad_score`."""
     terms, width = stats.new_empty(*out.shape[:2], 3), out.size(2)
     block_d = power_of_two(width)
     block, sums = max(ELEMENTS // block_d, 1), triton_type(stats.dtype)
-    tensors = out, stats, grad_out, out_positive, alpha_positive, terms, grad_score
-    sizes = {"D": width, "BLOCK_D": block_d, "BLOCK": block, "num_warps": 4}
+    of_scores = (*positive, terms, grad_score) if positive else (None, None, terms, None)
+    sizes: dict[str, Any] = {"D": width, "BLOCK_D": block_d, "BLOCK": block, "num_warps": 4}
+    sizes["SLOPE"] = slope if positive else 1.0
     count = out.size(0) * out.size(1)
-    start(delta_kernel, (-(-count // block),), *tensors, count, SLOPE=slope, ACC=sums, **sizes)
+    start(delta_kernel, (-(-count // block),), out, stats, grad_out, *of_scores, count, ACC=sums, **sizes)
     return terms
 
 

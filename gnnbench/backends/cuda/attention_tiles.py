@@ -13,7 +13,7 @@ from gnnbench.backends.cuda.plan import longest_row
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import Choice, choice_key
 
-ATTENTION = ("gat_attention", "gatv2_attention", "dot_attention")
+ATTENTION = ("gat_attention", "gatv2_attention", "dot_attention")  # families with kernels of their own
 TUNED = (*ATTENTION, *(f"{op}_backward" for op in ATTENTION))
 ROUNDS = 32  # of a program over a row, from which on it outlasts its neighbours
 LANES, WARPS = (8, 16, 32), (1, 2, 4)  # channels that a lane holds of one gather, and warps of a program

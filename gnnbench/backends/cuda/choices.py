@@ -12,7 +12,7 @@ from gnnbench.graph import Graph
 from gnnbench.ops.kernels import Choice, choice_key
 
 # Elements of a warp; an extremum is held with the edge that it came from.
-TUNED = {"spmm": WARP_ELEMENTS, "spmm_extremum": WARP_ELEMENTS // 2, "sddmm": WARP_ELEMENTS}
+TUNED = {"spmm": WARP_ELEMENTS, "spmm_max": WARP_ELEMENTS // 2, "sddmm": WARP_ELEMENTS}
 CHANNELS, ELEMENTS, WARPS = (32, 64, 128, 256), (256, 512, 1024, 2048), (1, 2, 4)
 CUSPARSE: Choice = {"algorithm": "cusparse"}
 

@@ -114,7 +114,7 @@ def extremum_backward_kernel(
 class ExtremumKernels(SpmmKernels):
     """Minimum and maximum; the backward gathers over the transpose, so that nothing is added up atomically."""
 
-    def spmm_extremum(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> tuple[Tensor, Tensor]:
+    def spmm_max(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> tuple[Tensor, Tensor]:
         x, value = x.contiguous(), None if value is None else value.contiguous()
         sign, best = -1 if reduce == "min" else 1, _room(x, graph.num_rows, x.dtype)
         self._best(graph, rows(graph, self.longest(graph)), sign, graph.col, value, None, x, best)
@@ -124,12 +124,10 @@ class ExtremumKernels(SpmmKernels):
             self._best(graph, cut.rows, sign, None, None, origin, partial, best)
         return best
 
-    def spmm_extremum_backward(
-        self, graph: Graph, arg_out: Tensor, grad_out: Tensor, value: Tensor | None
-    ) -> Tensor:
+    def spmm_max_backward(self, graph: Graph, arg_out: Tensor, grad_out: Tensor, value: Tensor | None) -> Tensor:
         grad_out, value = grad_out.contiguous(), None if value is None else value.contiguous()
         width, sums, transpose = grad_out.size(1), sums_in(grad_out.dtype), graph.transpose
-        tile = fit(transpose, 1, width, TUNED["spmm_extremum"])
+        tile = fit(transpose, 1, width, TUNED["spmm_max"])
         tensors = transpose.col, graph.perm, value, arg_out, grad_out
 
         def run(segments: Segments, out: Tensor) -> None:
@@ -159,7 +157,7 @@ class ExtremumKernels(SpmmKernels):
     ) -> None:
         """The best of `segments`, which are of edges, or of slices of a hub where there is no col."""
         width = x.size(1)
-        tile = tile_of(self.chosen("spmm_extremum", graph, width, x.dtype), graph, 1, width)
+        tile = tile_of(self.chosen("spmm_max", graph, width, x.dtype), graph, 1, width)
         constants = {"C": width, "SIGN": sign, "ACC": triton_type(sums_in(x.dtype)), **tile.blocks("SEC")}
         grid = tile.grid(segments.count, 1, width)
         launch(extremum_kernel, grid, segments, col, value, origin, x, *out, **constants)

@@ -15,6 +15,7 @@ from gnnbench.backends.isplib import _compiled
 from gnnbench.backends.isplib._compiled import ISA, MISSING, isa_level, report
 from gnnbench.backends.isplib.attention import AttentionKernels
 from gnnbench.backends.isplib.edge import EdgeKernels
+from gnnbench.backends.isplib.edge_choices import ATTENTION
 from gnnbench.backends.isplib.fusedmm import FusedmmKernels
 from gnnbench.backends.isplib.layout import LayoutKernels
 from gnnbench.backends.isplib.spmm import SpmmKernels
@@ -29,8 +30,7 @@ class IsplibKernels(LayoutKernels, SpmmKernels, EdgeKernels, FusedmmKernels, Att
 
     name: ClassVar[str] = "isplib"
     accelerated: ClassVar[frozenset[str]] = frozenset(
-        {"spmm", "spmm_extremum", "sddmm", "edge_softmax", "fusedmm"}
-        | {"gat_attention", "gatv2_attention", "dot_attention"}
+        {"spmm", "spmm_max", "sddmm", "edge_softmax", "fusedmm", *ATTENTION}
     )
 
 

@@ -9,13 +9,14 @@ from torch import Tensor
 
 from gnnbench.backends.isplib import _compiled
 from gnnbench.backends.isplib._compiled import addresses
-from gnnbench.backends.isplib.edge_choices import EdgeChoices
+from gnnbench.backends.isplib.edge_choices import ATTENTION, EdgeChoices
 from gnnbench.graph import Graph
 from gnnbench.ops.dropout import Dropout
+from gnnbench.ops.families import Family
 
 
 class AttentionKernels(EdgeChoices):
-    """GAT, GATv2 and dot attention, forward and backward."""
+    """Attention of every family that has kernels here, forward and backward."""
 
     def unsupported(self, op: str, graph: Graph, *tensors: Tensor | None) -> list[str]:
         reasons = super().unsupported(op, graph, *tensors)
@@ -23,128 +24,61 @@ class AttentionKernels(EdgeChoices):
             reasons.append("a tensor has no heads or no channels; isplib needs at least one of each")
         return reasons
 
-    def gat_attention(
+    def attention(
         self,
         graph: Graph,
-        x: Tensor,
-        score_src: Tensor,
-        score_dst: Tensor,
-        negative_slope: float,
-        dropout: Dropout | None,
-        keep: bool,
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        query, key, value = score_dst.contiguous(), score_src.contiguous(), x.contiguous()
-        out, stats = _outputs(graph, value)
-        out_positive, alpha_positive = (
-            (torch.empty_like(out), out.new_empty(out.shape[:2])) if keep else (out.new_empty(0), out.new_empty(0))
-        )
-        call = self._call(_compiled.attention.GAT, query, key, value, None, negative_slope, dropout)
-        kept = (out_positive, alpha_positive) if keep else (None, None)
-        where = addresses(graph.rowptr, graph.col, out, stats, *kept)
-        call.forward(*where, graph.num_rows, *self._walk("gat_attention", graph, value))
-        return out, stats, out_positive, alpha_positive
-
-    def gat_attention_backward(
-        self,
-        graph: Graph,
-        x: Tensor,
-        score_src: Tensor,
-        score_dst: Tensor,
-        negative_slope: float,
-        dropout: Dropout | None,
-        out: Tensor,
-        stats: Tensor,
-        out_positive: Tensor,
-        alpha_positive: Tensor,
-        grad_out: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        query, key, value = score_dst.contiguous(), score_src.contiguous(), x.contiguous()
-        call = self._call(_compiled.attention.GAT, query, key, value, None, negative_slope, dropout)
-        op, grad_query = "gat_attention_backward", torch.empty_like(query)
-        positive = out_positive.contiguous(), alpha_positive.contiguous(), grad_query
-        terms = self._terms(op, call, graph, out, stats, grad_out, *positive)
-        grad_key, grad_value = self._grad_key(op, call, graph, key, value, dropout, *terms)
-        return grad_value, grad_key, grad_query
-
-    def gatv2_attention(
-        self,
-        graph: Graph,
-        x_src: Tensor,
-        x_dst: Tensor,
-        att: Tensor,
-        negative_slope: float,
-        dropout: Dropout | None,
-    ) -> tuple[Tensor, Tensor]:
-        x_src, x_dst, att = x_src.contiguous(), x_dst.contiguous(), att.contiguous()
-        call = self._call(_compiled.attention.GATV2, x_dst, x_src, x_src, att, negative_slope, dropout)
-        out, stats = _outputs(graph, x_src)
-        where = addresses(graph.rowptr, graph.col, out, stats, None, None)
-        call.forward(*where, graph.num_rows, *self._walk("gatv2_attention", graph, x_src))
-        return out, stats
-
-    def gatv2_attention_backward(
-        self,
-        graph: Graph,
-        x_src: Tensor,
-        x_dst: Tensor,
-        att: Tensor,
-        negative_slope: float,
-        dropout: Dropout | None,
-        out: Tensor,
-        stats: Tensor,
-        grad_out: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        x_src, x_dst, att = x_src.contiguous(), x_dst.contiguous(), att.contiguous()
-        call = self._call(_compiled.attention.GATV2, x_dst, x_src, x_src, att, negative_slope, dropout)
-        op = "gatv2_attention_backward"
-        terms = self._terms(op, call, graph, out, stats, grad_out)
-        grad_dst = self._grad_query(op, call, graph, x_dst, *terms)
-        grad_src, grad_x_src = self._grad_key(op, call, graph, x_src, x_src, dropout, *terms)
-        # leaky_relu(u) = leaky_relu'(u) * u, and so att's gradient is found in those of both ends.
-        grad_att = (x_src * grad_src).sum(0) + (x_dst * grad_dst).sum(0)
-        return grad_x_src.addcmul_(grad_src, att), grad_dst * att, grad_att
-
-    def dot_attention(
-        self, graph: Graph, query: Tensor, key: Tensor, value: Tensor, dropout: Dropout | None
-    ) -> tuple[Tensor, Tensor]:
-        query, key, value = query.contiguous(), key.contiguous(), value.contiguous()
-        call = self._call(_compiled.attention.DOT, query, key, value, None, 1.0, dropout)
-        out, stats = _outputs(graph, value)
-        where = addresses(graph.rowptr, graph.col, out, stats, None, None)
-        call.forward(*where, graph.num_rows, *self._walk("dot_attention", graph, value))
-        return out, stats
-
-    def dot_attention_backward(
-        self,
-        graph: Graph,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        dropout: Dropout | None,
-        out: Tensor,
-        stats: Tensor,
-        grad_out: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        query, key, value = query.contiguous(), key.contiguous(), value.contiguous()
-        call = self._call(_compiled.attention.DOT, query, key, value, None, 1.0, dropout)
-        op = "dot_attention_backward"
-        terms = self._terms(op, call, graph, out, stats, grad_out)
-        grad_query = self._grad_query(op, call, graph, query, *terms)
-        return grad_query, *self._grad_key(op, call, graph, key, value, dropout, *terms)
-
-    def _call(
-        self,
-        family: int,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        att: Tensor | None,
+        family: Family,
+        inputs: tuple[Tensor, ...],
         slope: float,
         dropout: Dropout | None,
-    ) -> Any:
+        keep: bool,
+    ) -> tuple[Tensor, ...]:
+        if family.op not in ATTENTION:
+            return super().attention(graph, family, inputs, slope, dropout, keep)
+        inputs = tuple(tensor.contiguous() for tensor in inputs)
+        value, call = family.roles(inputs)[2], self._call(family, inputs, slope, dropout)
+        out = torch.empty(graph.num_rows, *value.shape[1:], dtype=value.dtype)
+        stats = out.new_empty(*out.shape[:2], 2)
+        kept = (torch.empty_like(out), out.new_empty(out.shape[:2])) if keep else ()
+        where = addresses(graph.rowptr, graph.col, out, stats, *(kept or (None, None)))
+        call.forward(*where, graph.num_rows, *self._walk(family.op, graph, value))
+        return out, stats, *kept
+
+    def attention_backward(
+        self,
+        graph: Graph,
+        family: Family,
+        inputs: tuple[Tensor, ...],
+        slope: float,
+        dropout: Dropout | None,
+        kept: tuple[Tensor, ...],
+        grad_out: Tensor,
+    ) -> tuple[Tensor, ...]:
+        if family.op not in ATTENTION:
+            return super().attention_backward(graph, family, inputs, slope, dropout, kept, grad_out)
+        inputs = tuple(tensor.contiguous() for tensor in inputs)
+        out, stats, *positive = (tensor.contiguous() for tensor in kept)
+        query, key, value, _ = family.roles(inputs)
+        call, op, transpose = self._call(family, inputs, slope, dropout), f"{family.op}_backward", graph.transpose
+        grad_out, grad_query = grad_out.contiguous(), torch.empty_like(query)
+        # What passes over edges read of destinations: grad_out over the row's sum [N, H, C], and [N, H, 2].
+        terms = torch.empty_like(out), torch.empty_like(stats)
+        of_scores = (*positive, grad_query) if positive else (None, None, None)
+        walk = graph.num_rows, *self._walk(op, graph, out)
+        call.terms(*addresses(graph.rowptr, grad_out, out, stats, *of_scores, *terms), *walk)
+        if not positive:
+            call.grad_query(*addresses(graph.rowptr, graph.col, *terms, grad_query), *walk)
+        grad_key, grad_value = torch.empty_like(key), torch.empty_like(value)
+        perm = None if dropout is None else graph.perm
+        where = addresses(transpose.rowptr, transpose.col, perm, *terms, grad_key, grad_value)
+        call.grad_key(*where, graph.num_cols, *self._walk(op, transpose, out))
+        return family.completed(inputs, grad_query, grad_key, grad_value)
+
+    def _call(self, family: Family, inputs: tuple[Tensor, ...], slope: float, dropout: Dropout | None) -> Any:
+        query, key, value, att = family.roles(inputs)
         sizes = value.size(1), key.size(2) if key.dim() == 3 else 1, value.size(2)
-        how = slope, value.dtype == torch.float64, self.isa
-        call = _compiled.attention.Attention(family, *addresses(query, key, value, att), *sizes, *how)
+        native, how = getattr(_compiled.attention, family.name.upper()), (value.dtype == torch.float64, self.isa)
+        call = _compiled.attention.Attention(native, *addresses(query, key, value, att), *sizes, slope, *how)
         if dropout is not None:
             call.drop(dropout.threshold, dropout.scale, *dropout.words())
         return call
@@ -154,54 +88,3 @@ class AttentionKernels(EdgeChoices):
         heads, channels = value.shape[1:]
         choice = self.chosen(op, graph, heads * channels, value.dtype, heads)
         return choice["chunk"], choice["threads"]
-
-    def _terms(
-        self,
-        op: str,
-        call: Any,
-        graph: Graph,
-        out: Tensor,
-        stats: Tensor,
-        grad_out: Tensor,
-        out_positive: Tensor | None = None,
-        alpha_positive: Tensor | None = None,
-        grad_query: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """What passes over edges read of destinations: grad_out over the row's sum [N, H, C], and [N, H, 2].
-
-        The gradient of GAT's query goes to `grad_query`.
-        """
-        grad_out, out, stats = grad_out.contiguous(), out.contiguous(), stats.contiguous()
-        grad, node = torch.empty_like(out), torch.empty_like(stats)
-        tensors = grad_out, out, stats, out_positive, alpha_positive, grad_query, grad, node
-        call.terms(*addresses(graph.rowptr, *tensors), graph.num_rows, *self._walk(op, graph, grad))
-        return grad, node
-
-    def _grad_query(self, op: str, call: Any, graph: Graph, query: Tensor, grad: Tensor, node: Tensor) -> Tensor:
-        grad_query = torch.empty_like(query)
-        where = addresses(graph.rowptr, graph.col, grad, node, grad_query)
-        call.grad_query(*where, graph.num_rows, *self._walk(op, graph, grad))
-        return grad_query
-
-    def _grad_key(
-        self,
-        op: str,
-        call: Any,
-        graph: Graph,
-        key: Tensor,
-        value: Tensor,
-        dropout: Dropout | None,
-        grad: Tensor,
-        node: Tensor,
-    ) -> tuple[Tensor, Tensor]:
-        grad_key, grad_value = torch.empty_like(key), torch.empty_like(value)
-        transpose, perm = graph.transpose, None if dropout is None else graph.perm
-        tensors = transpose.rowptr, transpose.col, perm, grad, node, grad_key, grad_value
-        call.grad_key(*addresses(*tensors), graph.num_cols, *self._walk(op, transpose, grad))
-        return grad_key, grad_value
-
-
-def _outputs(graph: Graph, value: Tensor) -> tuple[Tensor, Tensor]:
-    """out [N, H, C] and stats [N, H, 2], to be written."""
-    out = torch.empty(graph.num_rows, *value.shape[1:], dtype=value.dtype)
-    return out, torch.empty(graph.num_rows, value.size(1), 2, dtype=value.dtype)

@@ -34,7 +34,7 @@ PREFETCH = (0, 8, 16, 32)  # edges between a prefetch and its use
 BF16_TILE = 32  # features in a line
 EDGES_PER_SOURCE = 16  # below which converting features to bf16 costs more than gathering them saves
 TEAM_WORK = 1 << 18  # multiplications below which waking other threads costs more than they save
-TUNED = ("spmm", "spmm_extremum")
+TUNED = ("spmm", "spmm_max")
 
 
 class ChoosingKernels(BaseKernels):

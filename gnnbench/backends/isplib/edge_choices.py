@@ -12,7 +12,7 @@ from gnnbench.ops.kernels import Choice, choice_key
 
 # Edges of a row that attention walks at a time, and that sddmm prefetches ahead; the first is what runs untuned.
 CHUNK, AHEAD = (64, 16, 32, 128), (12, 0, 6, 24)
-ATTENTION = ("gat_attention", "gatv2_attention", "dot_attention")
+ATTENTION = ("gat_attention", "gatv2_attention", "dot_attention")  # families with kernels of their own
 KNOBS = {
     "sddmm": ("prefetch", AHEAD),
     **{f"{op}{way}": ("chunk", CHUNK) for op in ATTENTION for way in ("", "_backward")},

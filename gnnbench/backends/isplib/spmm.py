@@ -68,11 +68,11 @@ class SpmmKernels(choices.ChoosingKernels):
             kernel(*self._how(x), threads, *fields, heads, width // max(heads, 1), reduce == "mean", False, ahead)
         return out
 
-    def spmm_extremum(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> tuple[Tensor, Tensor]:
+    def spmm_max(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> tuple[Tensor, Tensor]:
         x, value = x.contiguous(), None if value is None else value.contiguous()
         width = x.size(1)
         fields: Fields
-        choice = self.chosen("spmm_extremum", graph, width, x.dtype)
+        choice = self.chosen("spmm_max", graph, width, x.dtype)
         out = torch.empty(graph.num_rows, width, dtype=x.dtype)
         arg_out = torch.empty(graph.num_rows, width, dtype=torch.int32)
         if choice["algorithm"] == "blocked":
@@ -89,9 +89,7 @@ class SpmmKernels(choices.ChoosingKernels):
             _compiled.spmm.extremum(*self._how(x), threads, *fields, 1, width, False, reduce == "min", ahead)
         return out, arg_out
 
-    def spmm_extremum_backward(
-        self, graph: Graph, arg_out: Tensor, grad_out: Tensor, value: Tensor | None
-    ) -> Tensor:
+    def spmm_max_backward(self, graph: Graph, arg_out: Tensor, grad_out: Tensor, value: Tensor | None) -> Tensor:
         grad_out, value = grad_out.contiguous(), None if value is None else value.contiguous()
         grad_x = torch.zeros(graph.num_cols, grad_out.size(1), dtype=grad_out.dtype)
         tensors, sizes = (graph.col, value, arg_out, grad_out, grad_x), (graph.num_rows, *grad_x.shape)

@@ -1,0 +1,66 @@
+"""What tells one kind of attention from another: how an edge is scored, and the gradients of that."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar
+
+from torch import Tensor
+
+from gnnbench.graph import Graph
+
+if TYPE_CHECKING:
+    from gnnbench.ops.kernels import Kernels
+
+Inputs = tuple[Tensor, ...]
+
+
+class Family(ABC):
+    """A score function, in plain torch.
+
+    Attributes:
+        name: the name of its file.
+        op: name of its op, `<name>_attention`.
+        inputs: name -> dimensions of every tensor: N destinations, M sources, H heads, C and D channels.
+        parts: ops that the plain computation consists of.
+        gathers: rows of channels that forward and backward fetch for every edge.
+        keeps_positive: whether scores are leaky_relu(query[i] + key[j]). What edges with a positive sum contribute
+            to each node, kept by forward, then spares the backward of query its pass over the edges.
+    """
+
+    name: ClassVar[str]
+    op: ClassVar[str]
+    inputs: ClassVar[dict[str, str]]
+    parts: ClassVar[tuple[str, ...]] = ("edge_softmax", "spmm")
+    gathers: ClassVar[tuple[int, int]]
+    keeps_positive: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        cls.name = cls.__module__.rpartition(".")[2]
+        cls.op = f"{cls.name}_attention"
+
+    def roles(self, inputs: Inputs) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """query, of destinations; key and value, of sources; and the parameter that scores are weighed by."""
+        query, key, value = inputs
+        return query, key, value, None
+
+    @abstractmethod
+    def scores(self, kernels: Kernels, graph: Graph, inputs: Inputs, slope: float) -> Tensor:
+        """The score of every edge and head, [E, H]; `slope` is that of a leaky ReLU, where there is one."""
+
+    def positive(self, graph: Graph, inputs: Inputs) -> Tensor:
+        """Which edges have query[i] + key[j] > 0, [E, H] bool, for families that keep it."""
+        raise NotImplementedError(f"{self.name} does not keep which scores are positive")
+
+    @abstractmethod
+    def gradients(
+        self, kernels: Kernels, graph: Graph, inputs: Inputs, slope: float, grad_score: Tensor, grad_value: Tensor
+    ) -> Inputs:
+        """The gradients of the inputs, from those of the scores [E, H] and of the values [M, H, D]."""
+
+    def completed(self, inputs: Inputs, grad_query: Tensor, grad_key: Tensor, grad_value: Tensor) -> Inputs:
+        """The gradients of the inputs, from what a pass over the edges adds up for every node.
+
+        It may write to those that it is given.
+        """
+        return grad_query, grad_key, grad_value
