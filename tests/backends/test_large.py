@@ -13,8 +13,9 @@ from gnnbench.backends import isplib
 from gnnbench.backends.cuda import CudaKernels, _tile
 from gnnbench.backends.isplib import choices
 from gnnbench.graph import Graph
-from gnnbench.ops import attention
+from gnnbench.ops.attention import attention
 from gnnbench.ops.edge import edge_softmax, sddmm
+from gnnbench.ops.families import FAMILIES
 from gnnbench.ops.fusedmm import fusedmm
 from gnnbench.ops.kernels import Kernels, choice_key
 from gnnbench.ops.spmm import spmm
@@ -26,6 +27,16 @@ MANY = 800, 4, 32  # nodes, heads and channels
 LEVELS = [] if isplib.MISSING else range(isplib.isa_level() + 1)
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-12}
 # Inputs by their sizes: n destinations, m sources, e edges, h heads, c channels of each, f channels of all.
+SIZES = {
+    name: [" ".join(dims).lower().replace("d", "c") for dims in family.inputs.values()]
+    for name, family in FAMILIES.items()
+}
+
+
+def attended(family: str, kernels: Kernels, graph: Graph, *inputs: Tensor) -> Tensor:
+    return attention(kernels, graph, family, inputs)
+
+
 OPS: dict[str, tuple[Callable[..., Tensor], list[str]]] = {
     **{reduce: (partial(spmm, reduce=reduce), ["m f"]) for reduce in ("sum", "mean", "min", "max")},
     **{f"weighted {reduce}": (partial(spmm, reduce=reduce), ["m f", "e"]) for reduce in ("sum", "mean", "max")},
@@ -33,9 +44,7 @@ OPS: dict[str, tuple[Callable[..., Tensor], list[str]]] = {
     "sddmm": (sddmm, ["n f", "m f"]),
     "edge_softmax": (edge_softmax, ["e c"]),
     "fusedmm": (partial(fusedmm, edge_fn="tanh"), ["n h c", "m h c"]),
-    "gat": (attention.gat_attention, ["m h c", "m h", "n h"]),
-    "gatv2": (attention.gatv2_attention, ["m h c", "n h c", "h c"]),
-    "dot": (attention.dot_attention, ["n h c", "m h c", "m h c"]),
+    **{name: (partial(attended, name), [*SIZES[name]]) for name in SIZES},
 }
 AGGREGATIONS = [name for name, (_, (first, *_)) in OPS.items() if first == "m f"]
 over_ops = pytest.mark.parametrize("name", OPS)

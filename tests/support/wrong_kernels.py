@@ -328,16 +328,16 @@ class Unscaled(Dropout):
 def dropping(
     forward: Callable[[Dropout], Dropout | None], backward: Callable[[Dropout], Dropout | None] | None = None
 ) -> base.Backend:
-    """Kernels of GAT that drop something else."""
+    """Kernels whose attention drops something else."""
 
     class Dropping(Kernels):
-        def gat_attention(self, *given: Any) -> Any:
+        def attention(self, *given: Any) -> Any:
             *tensors, drop, keep = given
-            return super().gat_attention(*tensors, drop and forward(drop), keep)
+            return super().attention(*tensors, drop and forward(drop), keep)
 
-        def gat_attention_backward(self, *given: Any) -> Any:
-            drop = given[5] and (backward or forward)(given[5])
-            return super().gat_attention_backward(*given[:5], drop, *given[6:])
+        def attention_backward(self, *given: Any) -> Any:
+            drop = given[4] and (backward or forward)(given[4])
+            return super().attention_backward(*given[:4], drop, *given[5:])
 
     return Bound(Dropping())
 
@@ -345,14 +345,14 @@ def dropping(
 class OwnGenerator(Kernels):
     """Right, but torch.manual_seed has no part in its masks."""
 
-    def gat_attention(self, *given: Any) -> Any:
+    def attention(self, *given: Any) -> Any:
         *tensors, drop, keep = given
         self.generator = getattr(self, "generator", torch.Generator().manual_seed(0))
         self.drop = drop and Dropout(drop.p, torch.randint(2**62, (1,), generator=self.generator))
-        return super().gat_attention(*tensors, self.drop, keep)
+        return super().attention(*tensors, self.drop, keep)
 
-    def gat_attention_backward(self, *given: Any) -> Any:
-        return super().gat_attention_backward(*given[:5], self.drop, *given[6:])
+    def attention_backward(self, *given: Any) -> Any:
+        return super().attention_backward(*given[:4], self.drop, *given[5:])
 
 
 def never_evaluating(model: torch.nn.Module) -> None:
