@@ -18,9 +18,10 @@ import torch
 from torch_geometric.nn import TAGConv
 
 import gnnbench.backends
-from gnnbench import Graph, compare, convs, datasets, reproduce
+from gnnbench import Graph, compare, convs, datasets, patch, reproduce
 from gnnbench import bench as benchmark
 from gnnbench.config import BackendConfig
+from gnnbench.convs import _cost
 from gnnbench.measure.rounds import Budget
 from gnnbench.ops.kernels import Kernels
 from gnnbench.reproduce import _process, io_aware, isplib
@@ -80,9 +81,11 @@ def extended(working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     (info / "entry_points.txt").write_text(f"[{points}")
     monkeypatch.syspath_prepend(working_folder)
     importlib.invalidate_caches()
-    convs.table.cache_clear()
+    for cached in (convs.table, patch._targets):
+        cached.cache_clear()
     yield
-    convs.table.cache_clear()
+    for cached in (convs.table, patch._targets):
+        cached.cache_clear()
     for name in {*sys.modules} - known:
         if str(getattr(sys.modules[name], "__file__", None)).startswith(str(working_folder)):
             del sys.modules[name]
@@ -221,6 +224,11 @@ def test_the_example_conv_backend_and_op_are_right(extended: None) -> None:
         found = convs.table()["TAGConv"].forward(conv, kernels, frozenset(), x, graph)
         torch.testing.assert_close(found, expected)
     assert "normalize=True" in convs.unsupported(TAGConv(6, 3))[0]
+    with gnnbench.patched("dense", convs=["TAGConv"], strict=True):
+        torch.testing.assert_close(conv(x, edge_index), expected)
+    stand_in = patch.forward.forward_of(TAGConv)
+    assert stand_in.price(conv, x, 10**5) == _cost.SUM.training.price(10**5, 6)
+    assert stand_in.price(conv, x.detach(), 10**5) == _cost.SUM.inference.price(10**5, 6)
     ones = torch.ones(200, dtype=torch.float64)
     share = torch.sparse_coo_tensor(edge_index.flip(0), ones, (40, 40)).to_dense()
     share /= share.sum(1, keepdim=True).clamp(min=1)

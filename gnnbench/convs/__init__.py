@@ -2,6 +2,7 @@
 
 Each file has
     CONV: the name of the class in `torch_geometric.nn`;
+    COST: what a Graph costs the drop-in and saves it, `_cost.SUM` or measured;
     unsupported(conv): sentences, each a reason why the conv cannot be computed exactly;
     ops(conv): the ops its forward uses, by the names of `Kernels`;
     forward(conv, kernels, rewrites, x, graph): its output, from its own parameters;
@@ -10,8 +11,12 @@ and, where there is something to say,
     aggregate(conv, kernels, rewrites, x, graph), combine(conv, x, aggregated): its forward in two steps, the first
         of which no parameter has a part in, so that the aggregation of constant features can be kept;
     unkept(conv): sentences, each a reason why this conv has no such first step;
-    warm(conv, rewrites, graph): compute what it keeps on the graph that it aggregates over.
+    warm(conv, rewrites, graph): compute what it keeps on the graph that it aggregates over;
+    recall(conv, x, adjacency, **options): the adjacency and options that it keeps of its first call, None for the
+        given ones;
+    DROPS_VALUES: True where PyG ignores the values of a `SparseTensor`.
 
+    _cost        what a Graph costs and saves
     _bound       the forward that is set on an instance
     _checks _layers _overrides   what a conv must be like: itself, its layers, and what replaced PyG's own
     _graph       the graph that it aggregates over

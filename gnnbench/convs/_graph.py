@@ -7,7 +7,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 from torch.nn import Module
-from torch_geometric.nn import GCNConv
 
 from gnnbench.graph import Graph, handles
 
@@ -25,8 +24,8 @@ def adjacency(conv: Module, graph: Graph) -> Graph:
 
 
 def adds_self_loops(conv: Module) -> bool:
-    """Whether PyG adds self-loops, which GCNConv does where it normalises."""
-    return bool(getattr(conv, "add_self_loops", False)) and (not isinstance(conv, GCNConv) or bool(conv.normalize))
+    """Whether PyG adds self-loops, which a conv with an option `normalize` does where it normalises."""
+    return bool(getattr(conv, "add_self_loops", False)) and bool(getattr(conv, "normalize", True))
 
 
 def edges_as_columns(graph: Graph) -> Graph:

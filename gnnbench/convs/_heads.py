@@ -9,11 +9,14 @@ from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
 from gnnbench.convs import _edges
+from gnnbench.convs._cost import Cost, Rates
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.ops.edge import edge_softmax
 from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.spmm import spmm
+
+COST = Cost(Rates(150_000, 45, 50_000, 16, 1.5, -55), Rates(250_000, 70, 70_000, 50, 2.8, -170))
 
 
 def wrong_options(conv: MessagePassing) -> list[str]:

@@ -12,6 +12,7 @@ from gnnbench.ops.attention import attention
 from gnnbench.ops.kernels import Kernels
 
 CONV = "AGNNConv"
+COST = _heads.COST
 
 
 def unsupported(conv: AGNNConv) -> list[str]:

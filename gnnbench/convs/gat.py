@@ -12,6 +12,7 @@ from gnnbench.ops.attention import attention
 from gnnbench.ops.kernels import Kernels
 
 CONV = "GATConv"
+COST = _heads.COST
 
 
 def unsupported(conv: GATConv) -> list[str]:

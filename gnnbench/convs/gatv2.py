@@ -13,6 +13,7 @@ from gnnbench.ops.attention import attention
 from gnnbench.ops.kernels import Kernels
 
 CONV = "GATv2Conv"
+COST = _heads.COST
 
 
 def unsupported(conv: GATv2Conv) -> list[str]:

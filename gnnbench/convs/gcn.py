@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -11,12 +12,16 @@ from torch_geometric.nn import GCNConv
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from gnnbench.convs import _checks, _edges, _graph, _layers
+from gnnbench.convs._cost import Cost, Rates
+from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
+from gnnbench.graph.cache import Adjacency, is_sparse
 from gnnbench.graph.stamp import stamp
 from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.spmm import spmm
 
 CONV = "GCNConv"
+COST = Cost(Rates(250_000, 55, 20_000, 50, 1.6), Rates(380_000, 70, 50_000, 125, 1.25))
 
 
 def unsupported(conv: GCNConv) -> list[str]:
@@ -49,18 +54,24 @@ def unkept(conv: GCNConv) -> list[str]:
     return [] if _commutes(conv) else ["GCNConv's linear layer is hooked or was replaced"]
 
 
-def is_cached(conv: GCNConv) -> bool:
-    """Whether PyG keeps the normalisation, or uses what it kept before `cached` was set to False."""
-    return bool(conv.cached) or conv._cached_edge_index is not None or conv._cached_adj_t is not None
-
-
-def recall(conv: GCNConv, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None) -> tuple[Tensor, Tensor]:
+def recall(
+    conv: GCNConv, x: Any, adjacency: Adjacency, edge_weight: Tensor | None = None
+) -> tuple[Tensor, dict[str, Tensor]] | None:
     """The normalised adjacency that a conv with `cached=True` keeps of its first call, as PyG keeps it."""
+    # PyG goes on using what it kept after `cached` was set to False.
+    kept = bool(conv.cached) or conv._cached_edge_index is not None or conv._cached_adj_t is not None
+    if not conv.normalize or not kept:
+        return None
+    if is_sparse(adjacency) or not isinstance(x, Tensor):
+        raise UnsupportedOp("GCNConv", ["cached=True beside a sparse adjacency or a pair of node features"])
     if conv._cached_edge_index is None:
         how = conv.improved, conv.add_self_loops, conv.flow, x.dtype
-        conv._cached_edge_index = gcn_norm(edge_index, edge_weight, x.size(0), *how)
-    cached: tuple[Tensor, Tensor] = conv._cached_edge_index
-    return cached
+        conv._cached_edge_index = gcn_norm(adjacency, edge_weight, x.size(0), *how)
+    edge_index, norm = conv._cached_edge_index
+    if norm is None or norm.dim() != 1 or norm.requires_grad or norm.dtype != x.dtype:
+        reason = "cached=True keeps weights that need a gradient, or are of another type or shape"
+        raise UnsupportedOp("GCNConv", [reason])
+    return edge_index, {"norm": norm}
 
 
 def forward(

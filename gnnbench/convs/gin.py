@@ -9,12 +9,14 @@ from torch import Tensor
 from torch.nn import Sequential
 from torch_geometric.nn import GINConv
 
-from gnnbench.convs import _checks, _edges, _layers
+from gnnbench.convs import _checks, _cost, _edges, _layers
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.spmm import spmm
 
 CONV = "GINConv"
+COST = _cost.SUM
+DROPS_VALUES = True
 
 
 def unsupported(conv: GINConv) -> list[str]:

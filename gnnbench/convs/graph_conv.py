@@ -6,12 +6,13 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import GraphConv
 
-from gnnbench.convs import _checks, _edges, _layers
+from gnnbench.convs import _checks, _cost, _edges, _layers
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import EXTREMA, REDUCTIONS, Kernels
 from gnnbench.ops.spmm import spmm
 
 CONV = "GraphConv"
+COST = _cost.SUM
 
 
 def unsupported(conv: GraphConv) -> list[str]:

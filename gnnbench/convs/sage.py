@@ -7,12 +7,14 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import SAGEConv
 
-from gnnbench.convs import _checks, _edges, _layers
+from gnnbench.convs import _checks, _cost, _edges, _layers
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import EXTREMA, REDUCTIONS, Kernels
 from gnnbench.ops.spmm import spmm
 
 CONV = "SAGEConv"
+COST = _cost.SUM
+DROPS_VALUES = True
 
 
 def unsupported(conv: SAGEConv) -> list[str]:

@@ -15,6 +15,7 @@ from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.spmm import spmm
 
 CONV = "TransformerConv"
+COST = _heads.COST
 
 
 def unsupported(conv: TransformerConv) -> list[str]:

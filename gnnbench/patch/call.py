@@ -12,7 +12,6 @@ from torch.nn.modules.module import _has_any_global_hook
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 from torch_geometric import EdgeIndex
-from torch_geometric.nn import GINConv, SAGEConv
 from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import add_self_loops, remove_self_loops
 
@@ -22,7 +21,6 @@ from gnnbench.graph.cache import Adjacency, is_sparse, num_edges, values
 SPARSE = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
 PLAIN = (Tensor, Parameter)
 MODULE_CALL = Module.__call__
-VALUELESS = SAGEConv, GINConv  # which ignore what a SparseTensor holds
 
 
 class Declined(GnnbenchError):
@@ -123,8 +121,6 @@ def returned_edges(conv: Any, asked: Call) -> Tensor:
 def sparse_weight(conv: Any, adjacency: Adjacency) -> Tensor | None:
     """The weights in a sparse adjacency; None if all are one, and those of added loops too."""
     weight, improved = values(adjacency), getattr(conv, "improved", False)
-    if isinstance(adjacency, SparseTensor) and isinstance(conv, VALUELESS):
-        return None
     if weight is None:
         return (
             adjacency.storage.col().new_ones(num_edges(adjacency), dtype=conv.lin.weight.dtype)

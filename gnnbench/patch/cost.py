@@ -4,49 +4,20 @@ from __future__ import annotations
 
 import math
 import weakref
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from gnnbench.convs._cost import Price, Rates
 
 FEW = 120_000  # numbers to gather, below which PyG is left alone without a further look; 0: nothing is weighed
 CALLS = 4  # that have to save the price of a Graph, if one does not
 REMEMBERED = 1 << 14  # adjacencies at most, the dead ones with them
 NEVER = (lambda: None), 0.0
-
-
-class Price(NamedTuple):
-    """Nanoseconds: what a Graph costs once, and what each call then saves."""
-
-    build: float
-    saved: float
-
-
-class Rates(NamedTuple):
-    """Nanoseconds on one core: what a Graph costs, and what PyG takes longer than we with it."""
-
-    build: int
-    build_edge: int  # for each edge
-    call: int
-    edge: float  # for each edge and head
-    value: float  # for each channel of all heads of an edge
-    row: int = 0  # for each node and head
-
-    def price(self, edges: int, values: int, heads: int = 1, rows: int = 0) -> Price:
-        """Of a call on `rows` nodes, for each of whose `edges` PyG handles `values` numbers in `heads` heads."""
-        build, build_edge, call, edge, value, row = self
-        saved = call + edges * (heads * edge + values * value) + rows * heads * row
-        return Price(build + edges * build_edge, saved)
-
-
-# Without and with a backward, which wants the transpose. Measured on an Intel Xeon with AVX-512, on which builds
-# take two to three times as long as on an AMD EPYC, on random graphs of 30 to 10,000 edges, few to a node, where
-# we gain least: about the least that 16 and 64 channels saved. Graphs beyond the caches save much more.
-SUM = Rates(110_000, 35, -65_000, 12, 0.45), Rates(220_000, 50, -110_000, 25, 1.0)
-GCN = Rates(250_000, 55, 20_000, 50, 1.6), Rates(380_000, 70, 50_000, 125, 1.25)
-ATTENTION = Rates(150_000, 45, 50_000, 16, 1.5, -55), Rates(250_000, 70, 70_000, 50, 2.8, -170)
-# Softmax over groups, which saves nothing on two values, and over groups given by where they start, which are
-# checked in every call; products with a sparse matrix, which PyG transposes in every backward.
+# Without and with a backward: softmax over groups, which saves nothing on two values, and over groups given by
+# where they start, which are checked in every call; products with a sparse matrix, which PyG transposes in every
+# backward.
 GROUPS = Rates(150_000, 35, -40_000, -18, 9), Rates(230_000, 45, -80_000, -24, 12)
 STARTS = (Rates(0, 0, -150_000, -14, 5),) * 2
 PRODUCT = Rates(0, 0, 0, 0, 0), Rates(220_000, 50, -110_000, 60, 0)

@@ -11,11 +11,13 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 from torch_geometric import nn
-from torch_geometric.nn import GCNConv, GINConv, GraphConv, MessagePassing, SAGEConv
+from torch_geometric.nn import MessagePassing
+from torch_geometric.typing import SparseTensor
 
 from gnnbench import convs
 from gnnbench.convs import _checks, _layers, _overrides
 from gnnbench.convs._bound import Accelerated
+from gnnbench.convs._cost import Cost, Price
 from gnnbench.convs._graph import is_simple
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import cache
@@ -38,8 +40,10 @@ class Forward(StandIn):
 
     def __init__(self, kind: type[MessagePassing]) -> None:
         self.kind, self.name, self.module = kind, kind.__name__, convs.table()[kind.__name__]
-        self.sums = kind in (GraphConv, GINConv, SAGEConv)  # of what they are given, which they transform later
-        self.rates = cost.GCN if kind is GCNConv else cost.ATTENTION
+        priced: Cost = self.module.COST
+        self.rates, self.gathers_input = (priced.inference, priced.training), priced.gathers_input
+        self.drops_values = getattr(self.module, "DROPS_VALUES", False)
+        self.recall: Any = getattr(self.module, "recall", None)
         self.original: Any = inspect.unwrap(kind.forward)
         self.names = tuple(inspect.signature(self.original).parameters)[1:]
         self.takes = inspect.signature(self.module.forward).parameters.keys()
@@ -56,15 +60,15 @@ class Forward(StandIn):
             return None
         conv, x, edge_index = args[:3]
         edges = edge_index.numel() // 2
-        if edges * (x.size(1) if self.sums else CHANNELS) < cost.FEW:
+        if edges * (x.size(1) if self.gathers_input else CHANNELS) < cost.FEW:
             return AS_FAST
         return engine.objection(edge_index, self.price(conv, x, edges), conv)
 
-    def price(self, conv: Any, x: Tensor, edges: int) -> cost.Price:
+    def price(self, conv: Any, x: Tensor, edges: int) -> Price:
         """What the Graph of a call costs and saves."""
         trained = torch.is_grad_enabled()
-        if self.sums:
-            return cost.SUM[trained and x.requires_grad].price(edges, x.size(1))
+        if self.gathers_input:
+            return self.rates[trained and x.requires_grad].price(edges, x.size(1))
         trained = trained or draws(conv)  # as when this forward is repeated
         own = vars(conv)
         heads, channels = own.get("heads", 1), own.get("out_channels", x.size(1))
@@ -86,8 +90,8 @@ class Forward(StandIn):
             self._check_sparse(conv, asked)
         if not call.is_plain(args):
             self._weigh(engine, conv, asked)
-        if self.kind is GCNConv and conv.normalize and self.module.is_cached(conv):
-            asked = self._recalled(conv, asked, sparse)
+        if self.recall is not None and (kept := self.recall(conv, asked.x, asked.adjacency, **asked.options)):
+            asked = asked._replace(adjacency=kept[0], options=kept[1])
         kernels, graph = engine.graph(
             asked.sources,
             asked.adjacency,
@@ -99,14 +103,15 @@ class Forward(StandIn):
         if sparse and getattr(conv, "add_self_loops", False) and not is_simple(graph):
             raise Declined("a sparse adjacency with loops or repeated edges, which PyG merges with those it adds")
         if sparse and "edge_weight" in self.takes:
-            options = {"edge_weight": call.sparse_weight(conv, asked.adjacency)}
+            dropped = self.drops_values and isinstance(asked.adjacency, SparseTensor)
+            options = {"edge_weight": None if dropped else call.sparse_weight(conv, asked.adjacency)}
         rewrites = convs.rewrites(conv, self.module, transform_first=True, fold_norm=True)
         out = self.module.forward(conv, kernels, frozenset(rewrites), asked.x, graph, **options)
         return out if isinstance(out, Tensor) else (out[0], (call.returned_edges(conv, asked), out[1]))
 
     def _weigh(self, engine: Engine, conv: Any, asked: Call) -> None:
         x, edges = asked.sources, cache.num_edges(asked.adjacency)
-        product = self.sums and cache.is_sparse(asked.adjacency) and conv.fuse
+        product = self.gathers_input and cache.is_sparse(asked.adjacency) and conv.fuse
         price = cost.of_product(edges, x) if product else self.price(conv, x, edges)
         engine.weigh(asked.adjacency, price, conv)
 
@@ -117,15 +122,6 @@ class Forward(StandIn):
             raise Declined(f"fuse={conv.fuse} beside a sparse adjacency")
         if conv.fuse and ("sum" if conv.aggr == "add" else conv.aggr) != _layers.reduction(conv):
             raise Declined(f"aggr={conv.aggr!r} beside a sparse adjacency, which is not how edges are aggregated")
-
-    def _recalled(self, conv: Any, asked: Call, sparse: bool) -> Call:
-        """The call on what GCNConv's `cached=True` keeps of its first call."""
-        if sparse or not isinstance(asked.x, torch.Tensor):
-            raise Declined("cached=True beside a sparse adjacency or a pair of node features")
-        edge_index, norm = self.module.recall(conv, asked.x, asked.adjacency, asked.options.get("edge_weight"))
-        if norm is None or norm.dim() != 1 or norm.requires_grad or norm.dtype != asked.x.dtype:
-            raise Declined("cached=True keeps weights that need a gradient, or are of another type or shape")
-        return asked._replace(adjacency=edge_index, options={"norm": norm})
 
 
 @functools.cache

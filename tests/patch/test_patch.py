@@ -18,6 +18,7 @@ from torch_geometric.explain.algorithm.utils import set_masks
 import gnnbench
 from gnnbench import convs, patch
 from gnnbench.backends import isplib
+from gnnbench.convs import gcn
 from gnnbench.errors import BackendUnavailable, ConfigError, UnsupportedOp
 from gnnbench.patch import cost
 from gnnbench.patch.engine import AS_FAST, NEW
@@ -353,7 +354,7 @@ def test_a_large_graph_is_sorted_at_once_and_found_again_by_narrower_convs() -> 
 def test_a_graph_of_middling_size_is_sorted_once_it_comes_again_and_again(view: bool) -> None:
     """But not by the last conv of a batch, however near each call comes to paying for it."""
     nodes, edges, layers = 4000, EDGES[:, :2600].clone(), [conv(seed) for seed in range(3)]
-    x, price = torch.randn(nodes, 32), cost.GCN[1].price(2600, 32)
+    x, price = torch.randn(nodes, 32), gcn.COST.training.price(2600, 32)
     assert price.build / 2 < price.saved < price.build
     built = gnnbench.patch_status().graphs_built
     with gnnbench.patched(BACKEND):
