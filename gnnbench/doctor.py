@@ -20,9 +20,9 @@ COMPILERS = ("cc", "gcc", "clang")
 def examine(where: datasets.Roots) -> dict[str, Any]:
     """Everything that decides what runs here, ready for JSON.
 
-    Keys: `environment` (see `measure.environment.describe`), `backends` (name -> `available` and `reasons`,
-    each with its remedy), `kernels` (see `gnnbench.backends.isplib.report`), `compiler`, `tuned` (graphs with
-    the number of their choices, and files of other machines, versions or numbers of threads), `data` (`root`,
+    Keys: `environment` (see `measure.environment.describe`), `backends` (name -> `available`, `reasons`, each with
+    its remedy, and a `remark`), `kernels` (see `gnnbench.backends.isplib.report`), `compiler`, `tuned` (graphs and
+    the numbers of their choices, and files of other machines, versions or numbers of threads), `data` (`root`,
     `cache`, whether they exist and can be written, specs `on_disk`) and `available_memory_bytes`.
     """
     return {
@@ -51,10 +51,11 @@ def _tuned(where: datasets.Roots) -> dict[str, Any]:
 
 def _backend(name: str) -> dict[str, Any]:
     try:
-        reasons = backends.backend_type(name).unavailable()
+        kind = backends.backend_type(name)
+        reasons, remark = kind.unavailable(), kind.remark
     except BackendUnavailable as error:
-        reasons = [str(error)]
-    return {"available": not reasons, "reasons": reasons}
+        reasons, remark = [str(error)], ""
+    return {"available": not reasons, "reasons": reasons, "remark": remark}
 
 
 def _data(where: datasets.Roots) -> dict[str, Any]:

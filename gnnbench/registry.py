@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import pkgutil
 from types import ModuleType
 
 
 def names(package: str) -> list[str]:
-    """Names of the modules in `gnnbench.<package>`, found without importing any of them."""
-    path = importlib.import_module(f"gnnbench.{package}").__path__
-    return sorted(info.name for info in pkgutil.iter_modules(path) if not info.name.startswith("_"))
+    """Names of the modules in `gnnbench.<package>`, found without importing them or the package."""
+    spec = importlib.util.find_spec(f"gnnbench.{package}")
+    assert spec is not None
+    modules = pkgutil.iter_modules(spec.submodule_search_locations)
+    return sorted(info.name for info in modules if not info.name.startswith("_"))
 
 
 def find(package: str, name: str) -> ModuleType:

@@ -71,8 +71,7 @@ def extended(working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         (working_folder / path).parent.mkdir(parents=True, exist_ok=True)
         (working_folder / path).write_text(code)
     for name in EXTENDED:
-        package = importlib.import_module(f"gnnbench.{name}")
-        monkeypatch.setattr(package, "__path__", [*package.__path__, str(working_folder / "gnnbench" / name)])
+        importlib.import_module(f"gnnbench.{name}").__path__.append(str(working_folder / "gnnbench" / name))
     project = EXAMPLES["pyproject.toml"]
     info = working_folder / "gnnbench_dense-0.1.dist-info"
     info.mkdir()
@@ -86,6 +85,8 @@ def extended(working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     yield
     for cached in (convs.table, patch._targets):
         cached.cache_clear()
+    for name in EXTENDED:
+        importlib.import_module(f"gnnbench.{name}").__path__.pop()
     for name in {*sys.modules} - known:
         if str(getattr(sys.modules[name], "__file__", None)).startswith(str(working_folder)):
             del sys.modules[name]

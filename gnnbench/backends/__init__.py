@@ -5,6 +5,7 @@ base         what a backend is
 
 from __future__ import annotations
 
+from contextlib import suppress
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
 if TYPE_CHECKING:
     import torch
 
-    from gnnbench.backends.base import Backend
+    from gnnbench.backends.base import Backend, KernelBackend
     from gnnbench.config import BackendConfig, TrainConfig
 
 
@@ -48,6 +49,18 @@ def module_of(name: str) -> str:
     """The module that a backend of another package is in; empty for one of ours, and for an unknown name."""
     point = None if name in _ours() else _foreign().get(name)
     return point.module if point else ""
+
+
+def with_kernels() -> dict[str, type[KernelBackend]]:
+    """Those that run convs on kernels, available or not, by name; without those that cannot be loaded."""
+    from gnnbench.backends.base import KernelBackend
+
+    kinds: dict[str, type[KernelBackend]] = {}
+    for name in names():
+        with suppress(BackendUnavailable):
+            if issubclass(kind := backend_type(name), KernelBackend):
+                kinds[name] = kind
+    return kinds
 
 
 def load(config: BackendConfig, train: TrainConfig | None = None) -> Backend:

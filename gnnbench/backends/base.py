@@ -10,12 +10,12 @@ import torch
 
 from gnnbench import convs
 from gnnbench.graph import Graph
+from gnnbench.ops.kernels import Kernels
 from gnnbench.results.schema import Binding
 
 if TYPE_CHECKING:
     from gnnbench.config import BackendConfig
     from gnnbench.datasets import NodeDataset
-    from gnnbench.ops.kernels import Kernels
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,8 @@ class Backend(ABC):
     takes_rewrites: ClassVar[bool] = False
     kernels: ClassVar[type[Kernels] | None] = None  # those that `patch_pyg` runs PyG's convs on
     precisions: ClassVar[tuple[str, ...]] = ("fp32",)
+    automatic_on: ClassVar[str] = ""  # type of device on which `patch_pyg` takes its kernels unasked; empty: none
+    remark: ClassVar[str] = ""  # of `gnnbench doctor`
     anywhere: ClassVar[bool] = False  # whether it runs wherever its `home` is
     home = torch.device("cpu")
 
@@ -74,9 +76,18 @@ class KernelBackend(Backend):
     takes_rewrites = True
     kernels: ClassVar[type[Kernels]]
 
+    @classmethod
+    def can_be_tuned(cls) -> bool:
+        """Whether the kernels declare choices."""
+        return cls.kernels.choices is not Kernels.choices
+
     def make_kernels(self) -> Kernels:
         """Kernels as the configuration asks for them."""
         return self.kernels()
+
+    def exception(self, graph: Graph, x: torch.Tensor, width: int) -> str:
+        """Why a sum over x gathers in another precision than the configuration asks for; empty if it does not."""
+        return ""
 
     def prepare(self, model: torch.nn.Module, dataset: NodeDataset) -> Prepared:
         kernels, rewrites = self.make_kernels(), self.config

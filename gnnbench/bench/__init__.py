@@ -11,26 +11,28 @@ records      what is written
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from gnnbench import backends
+from gnnbench.backends.base import KernelBackend
 from gnnbench.bench import ceilings, peers
 from gnnbench.bench.check import Truth
 from gnnbench.bench.contest import Contest, fail
 from gnnbench.bench.dgl import Dgl, DglCase
 from gnnbench.bench.ops import OPS, Case, Direction
-from gnnbench.bench.records import Bench, Row, Size
+from gnnbench.bench.records import BF16, Bench, Row, Size
+from gnnbench.config import BackendConfig
 from gnnbench.datasets import NodeDataset
-from gnnbench.errors import ConfigError, did_you_mean
+from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
 from gnnbench.graph import Graph
 from gnnbench.measure import code, environment, memory
 from gnnbench.measure.rounds import Budget
 from gnnbench.results import files
-
-OURS = "isplib"
-PEERS = ("torch-csr", "torch-scatter", "pyg", "dgl", "reference", peers.BF16)
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Grid:
     """What to run: every width with every number of heads, in every direction.
 
     Raises:
-        ConfigError: an unknown op or peer, or a width that cannot be split among heads.
+        ConfigError: an unknown op or peer, a backend without kernels, or a width that cannot be split among heads.
     """
 
     op: str
@@ -47,12 +49,16 @@ class Grid:
     against: Sequence[str] = ("torch-csr", "torch-scatter", "dgl")
     backward: bool = False
     weighted: bool = False
+    backend: str = "isplib"
 
     def __post_init__(self) -> None:
         problems = [] if self.op in OPS else [f"unknown op {self.op!r}{did_you_mean(self.op, OPS)}"]
+        known, kinds = peers.names(), backends.with_kernels()
         problems += [
-            f"unknown peer {name!r}{did_you_mean(name, PEERS)}" for name in self.against if name not in PEERS
+            f"unknown peer {name!r}{did_you_mean(name, known)}" for name in self.against if name not in known
         ]
+        if self.backend not in kinds:
+            problems.append(f"backend {self.backend!r} has no kernels; allowed: {', '.join(kinds)}")
         problems += [f"{size} is no width or number of heads" for size in (*self.widths, *self.heads) if size < 1]
         if not problems and OPS[self.op].has_width:
             problems += [
@@ -79,12 +85,26 @@ class Grid:
 
     @property
     def implementations(self) -> list[str]:
-        return list(dict.fromkeys((OURS, *self.against)))
+        return list(dict.fromkeys((self.backend, *self.against)))
 
     @property
     def compared(self) -> list[str]:
         """Whom every row is compared with; ours too, if bfloat16 is to show what it gains."""
-        return self.implementations if peers.BF16 in self.against else list(self.against)
+        return self.implementations if self.backend + BF16 in self.against else list(self.against)
+
+    @property
+    def loaded(self) -> KernelBackend | None:
+        """The backend, or None where this machine cannot run it."""
+        with suppress(BackendUnavailable):
+            found = backends.load(BackendConfig(name=self.backend))
+            assert isinstance(found, KernelBackend)
+            return found
+        return None
+
+    @property
+    def device(self) -> torch.device:
+        """That of the backend; the CPU where it cannot run."""
+        return self.loaded.device if self.loaded else torch.device("cpu")
 
 
 def bench(
@@ -93,7 +113,7 @@ def bench(
     *,
     out: Path,
     cache: Path,
-    now: Callable[[], float],
+    now: Callable[[], Any],
     dgl_python: str = "",
     memory_limit: str = "90%",
     budget: Budget = Budget(),
@@ -106,7 +126,7 @@ def bench(
 
     Args:
         cache: where the ceilings of this machine are kept.
-        now: clock in seconds.
+        now: clock of `grid.device`, as `timed` takes it.
         dgl_python: the interpreter that has DGL; empty for this one.
         memory_limit: of this process and of DGL's, each.
         on_event: hears what is about to start, and all that is known.
@@ -114,9 +134,12 @@ def bench(
     Raises:
         GnnbenchError: `out` cannot be written.
     """
-    graph = Graph.from_edge_index(dataset.edge_index, dataset.num_nodes, layout=peers.layout())
+    backend, device = grid.loaded, grid.device
+    layout = backend.make_kernels() if backend else None
+    graph = Graph.from_edge_index(dataset.edge_index.to(device), dataset.num_nodes, layout=layout)
     record = Bench(
         op=grid.op,
+        backend=grid.backend,
         graph=dataset.name,
         size=size_of(graph),
         weighted=grid.weighted and not OPS[grid.op].has_heads,
@@ -134,9 +157,11 @@ def bench(
     work = _Benching(grid, graph, record, out / "bench.json", now, dgl_python, memory_limit, budget, on_event)
     files.save_json(record, work.path)
     try:
-        with memory.limited(memory_limit, torch.device("cpu")):
+        with memory.limited(memory_limit, device):
             on_event(record, "measuring what this machine can do at best")
-            record.ceilings = work.contest.ceilings = ceilings.find(cache, now)
+            on_cpu = device.type == "cpu"
+            found = ceilings.find(cache, now) if on_cpu else ceilings.copying(device, now)
+            record.ceilings = work.contest.ceilings = found
             for width, heads in grid.sizes():
                 work.case(width, heads)
         record.status = "ok"
@@ -167,7 +192,7 @@ class _Benching:
         graph: Graph,
         record: Bench,
         path: Path,
-        now: Callable[[], float],
+        now: Callable[[], Any],
         dgl_python: str,
         memory_limit: str,
         budget: Budget,
@@ -175,7 +200,7 @@ class _Benching:
     ) -> None:
         self.grid, self.graph, self.record, self.path, self.now = grid, graph, record, path, now
         self.dgl_python, self.memory_bytes = dgl_python, memory.limit_bytes(memory_limit)
-        meter = memory.meter(torch.device("cpu"))
+        meter = memory.meter(graph.device)
         self.contest = Contest(meter, budget, lambda what: on_event(record, what), record.ceilings)
         self.dgl: Dgl | Exception | None = None
 
@@ -204,7 +229,9 @@ class _Benching:
 
     def _implementation(self, name: str, case: Case) -> peers.Implementation:
         if name != "dgl":
-            return peers.Local(case, peers.LOCAL[name](case), self.now, peers.note(name, case))
+            return peers.local(name, case, self.now)
+        if self.graph.device.type != "cpu":
+            raise BackendUnavailable("DGL is measured on the CPU only")
         if self.dgl is None:
             try:
                 self.dgl = Dgl(self.dgl_python, self.graph, self.memory_bytes)

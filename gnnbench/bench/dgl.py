@@ -112,7 +112,7 @@ class DglCase:
     """
 
     def __init__(self, dgl: Dgl, case: Case) -> None:
-        self._dgl, self.note = dgl, ""
+        self._dgl, self.note, self.is_exact = dgl, "", False
         self._unlike = case.graph.degree == 0 if case.name == "spmm_max" else None
         if self._unlike is not None and self._unlike.any():
             self.note = "gives -inf in rows without edges, where the others give 0; these are not checked"

@@ -1,4 +1,4 @@
-"""Implementations that run in this process: ours, the specification, PyTorch's CSR products, and PyG."""
+"""Implementations that run in this process: the kernels of backends, PyTorch's CSR products, and PyG."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.utils import scatter, softmax
 
-from gnnbench.backends import cuda, isplib
-from gnnbench.backends.isplib import choices
+from gnnbench import backends
+from gnnbench.backends.base import KernelBackend
 from gnnbench.bench.ops import SLOPE, Case, Direction
-from gnnbench.errors import BackendUnavailable, UnsupportedOp
+from gnnbench.bench.records import BF16
+from gnnbench.config import BackendConfig
+from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.measure.memory import Meter
 from gnnbench.measure.rounds import timed
 from gnnbench.ops.families import FAMILIES
 from gnnbench.ops.kernels import Kernels
 
-BF16 = "isplib-bf16"
 ATTENTION = tuple(family.op for family in FAMILIES.values())
 
 
@@ -31,9 +32,11 @@ class Implementation(Protocol):
 
     Attributes:
         note: what is to be known beside its figures; empty for nothing.
+        is_exact: whether it accumulates bfloat16 in float32.
     """
 
     note: str
+    is_exact: bool
 
     def outputs(self, direction: Direction, grad_out: Tensor) -> list[Tensor]:
         """The output, or the gradients of `case.op.grads` from `grad_out`."""
@@ -53,8 +56,15 @@ class Local:
         now: a clock as `timed` takes it.
     """
 
-    def __init__(self, case: Case, call: Callable[[], Tensor], now: Callable[[], Any], note: str = "") -> None:
-        self.case, self.call, self.now, self.note = case, call, now, note
+    def __init__(
+        self,
+        case: Case,
+        call: Callable[[], Tensor],
+        now: Callable[[], Any],
+        note: str = "",
+        is_exact: bool = False,
+    ) -> None:
+        self.case, self.call, self.now, self.note, self.is_exact = case, call, now, note, is_exact
 
     def outputs(self, direction: Direction, grad_out: Tensor) -> list[Tensor]:
         if direction == "forward":
@@ -86,37 +96,35 @@ def taken(work: Callable[[], Any], meter: Meter) -> tuple[int, int]:
     return max(0, peak - resting), peak
 
 
-def ours(case: Case, precision: str = "fp32") -> Callable[[], Tensor]:
-    """Our kernels by the differentiable ops that models run."""
-    if reasons := isplib.Backend.unavailable():
-        raise BackendUnavailable("; ".join(reasons))
-    return _by_ops(isplib.IsplibKernels(precision=precision), case)
+def local(name: str, case: Case, now: Callable[[], Any]) -> Local:
+    """One of `PEERS`, or the kernels of a backend, by the differentiable ops that models run.
 
-
-def ours_in_bf16(case: Case) -> Callable[[], Tensor]:
-    """The same with features rounded to bfloat16 before they are gathered, and added up in float32."""
-    if case.name != "spmm":
+    Raises:
+        BackendUnavailable: this machine cannot run the backend.
+        UnsupportedOp: it has no such op.
+    """
+    if name in PEERS:
+        return Local(case, PEERS[name](case), now)
+    rounds = name.endswith(BF16)
+    if rounds and case.name != "spmm":
         raise UnsupportedOp(case.name, ["only sums gather in bfloat16"])
-    return ours(case, "bf16")
+    precision = {"precision": "bf16"} if rounds else {}
+    backend = backends.load(BackendConfig(name=name.removesuffix(BF16), **precision))
+    assert isinstance(backend, KernelBackend)
+    kernels = backend.make_kernels()
+    note = backend.exception(case.graph, case.inputs["x"], case.width) if rounds else ""
+    return Local(case, by_ops(kernels, case), now, note, case.dtype in kernels.narrow)
 
 
-def note(name: str, case: Case) -> str:
-    """What is to be known beside the figures of one of `LOCAL`."""
-    if name == BF16 and not choices.worth_bf16(case.graph, case.inputs["x"], case.width):
-        return "gathers in float32 where bfloat16 would not pay: few channels, few edges or features in the cache"
-    return ""
+def by_ops(kernels: Kernels, case: Case) -> Callable[[], Tensor]:
+    """The op of `case` on any kernels."""
+    return lambda: case.op.call(kernels, case.graph, **case.inputs)
 
 
-def on_gpu(case: Case) -> Callable[[], Tensor]:
-    """The same by our GPU kernels."""
-    if reasons := cuda.Backend.unavailable():
-        raise BackendUnavailable("; ".join(reasons))
-    return _by_ops(cuda.CudaKernels(), case)
-
-
-def reference(case: Case) -> Callable[[], Tensor]:
-    """The specification in plain torch, in float32."""
-    return _by_ops(Kernels(), case)
+def names() -> list[str]:
+    """Whom an op can be compared with."""
+    kinds = backends.with_kernels()
+    return [*PEERS, "dgl", *kinds, *(name + BF16 for name, kind in kinds.items() if "bf16" in kind.precisions)]
 
 
 def torch_csr(case: Case) -> Callable[[], Tensor]:
@@ -245,21 +253,10 @@ def pyg_compile(case: Case) -> Callable[[], Tensor]:
     return found
 
 
-LOCAL: dict[str, Callable[[Case], Callable[[], Tensor]]] = {
-    "isplib": ours,
-    BF16: ours_in_bf16,
-    "reference": reference,
+PEERS: dict[str, Callable[[Case], Callable[[], Tensor]]] = {
     "torch-csr": torch_csr,
     "torch-scatter": torch_scatter,
     "pyg": pyg,
+    "pyg-compile": pyg_compile,
+    "cusparse": cusparse,
 }
-ON_GPU = {**LOCAL, "cuda": on_gpu, "cusparse": cusparse, "pyg-compile": pyg_compile}
-
-
-def layout() -> Kernels | None:
-    """Who sorts the graph's edges: our kernels where they are built."""
-    return None if isplib.MISSING else isplib.IsplibKernels()
-
-
-def _by_ops(kernels: Kernels, case: Case) -> Callable[[], Tensor]:
-    return lambda: case.op.call(kernels, case.graph, **case.inputs)

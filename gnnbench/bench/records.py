@@ -11,7 +11,13 @@ from gnnbench import stats
 from gnnbench.results.schema import Ratio, Record
 
 SCHEMA_VERSION: Literal[1] = 1
+BF16 = "-bf16"  # after the name of a backend that gathers in it
 CellStatus = Literal["pending", "ok", "wrong", "unavailable", "unsupported", "oom", "failed", "not run"]
+
+
+def backend_of(implementation: str) -> str:
+    """An implementation without its options and precision."""
+    return implementation.partition(":")[0].removesuffix(BF16)
 
 
 class Time(Record):
@@ -48,6 +54,16 @@ class Row(Record):
         None, description="time that the machine's ceilings allow over the time; None if unknown, and in bf16"
     )
 
+    @property
+    def backend(self) -> str:
+        """The backend whose kernels ran, or the peer."""
+        return backend_of(self.implementation)
+
+    @property
+    def rounds(self) -> bool:
+        """Whether features were to be rounded to bfloat16 when they were gathered."""
+        return self.implementation.endswith(BF16)
+
 
 class Ceilings(Record):
     """What this machine reaches at best, in bytes per second, with all threads."""
@@ -67,9 +83,8 @@ class Size(Record):
     symmetric: bool
 
 
-def _exit_code(rows: Sequence[Row], ours: str) -> int:
-    """What ours is called begins with `ours`, whatever its options."""
-    if any(row.status == "wrong" for row in rows if row.implementation.startswith(ours)):
+def _exit_code(rows: Sequence[Row], backend: str) -> int:
+    if any(row.status == "wrong" for row in rows if row.backend == backend):
         return 3
     return 0 if any(row.status == "ok" for row in rows) else 1
 
@@ -80,6 +95,7 @@ class Bench(Record):
     schema_version: Literal[1] = SCHEMA_VERSION
     status: Literal["ok", "interrupted"] = "interrupted"
     op: str
+    backend: str = Field("isplib", description="whose kernels are compared with the peers")
     graph: str = Field(description="the dataset's name; that of a synthetic graph says so")
     size: Size
     weighted: bool = Field(description="whether edges have values, in spmm and spmm_max")
@@ -96,8 +112,8 @@ class Bench(Record):
 
     @property
     def exit_code(self) -> int:
-        """0; 1 if nothing ran; 3 if a result of the isplib kernels is wrong."""
-        return _exit_code(self.rows, "isplib")
+        """0; 1 if nothing ran; 3 if a result of the backend's kernels is wrong."""
+        return _exit_code(self.rows, self.backend)
 
 
 class Suite(Record):
@@ -106,6 +122,7 @@ class Suite(Record):
     schema_version: Literal[1] = SCHEMA_VERSION
     status: Literal["ok", "interrupted", "out of budget"] = "interrupted"
     suite: Literal["gpu"] = "gpu"
+    backend: str = Field("cuda", description="whose kernels are compared with the peers")
     scale: Literal["full", "tiny"]
     device: str = Field(description="the GPU's model, or cpu")
     caveat: str = Field("", description="why times mean nothing; empty if they do")
@@ -118,8 +135,8 @@ class Suite(Record):
 
     @property
     def exit_code(self) -> int:
-        """0; 1 if nothing ran; 3 if a result of the cuda kernels is wrong."""
-        return _exit_code(self.rows, "cuda")
+        """0; 1 if nothing ran; 3 if a result of the backend's kernels is wrong."""
+        return _exit_code(self.rows, self.backend)
 
 
 def time_of(samples: Sequence[Sequence[float]]) -> Time:

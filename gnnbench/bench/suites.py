@@ -170,7 +170,7 @@ class _Work:
         ready: dict[str, peers.Implementation] = {}
         for name in (OURS, *cell.against):
             try:
-                ready[name] = peers.Local(case, peers.ON_GPU[name](case), self.instants)
+                ready[name] = peers.local(name, case, self.instants)
             except Exception as error:
                 for direction in cell.directions:
                     fail(self._rows[cell, direction, name], error)

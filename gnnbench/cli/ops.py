@@ -45,8 +45,16 @@ def bench(
         "16,32,64,128,256"
     ),
     heads: Annotated[str, typer.Option(metavar="N,N", help="Numbers of heads, for ops with heads.")] = "1",
+    backend: Annotated[
+        str, typer.Option(metavar="NAME", help="Whose kernels to time, such as isplib or cuda.")
+    ] = "isplib",
     against: Annotated[
-        str, typer.Option(metavar="A,B", help="Peers: torch-csr, torch-scatter, pyg, dgl, reference, isplib-bf16.")
+        str,
+        typer.Option(
+            metavar="A,B",
+            help="Peers: torch-csr, torch-scatter, pyg, pyg-compile, cusparse, dgl, or backends with kernels such "
+            "as reference; isplib-bf16 is isplib in bfloat16.",
+        ),
     ] = "torch-csr,torch-scatter,dgl",
     backward: Annotated[bool, typer.Option("--backward", help="Time the gradients too.")] = False,
     weighted: Annotated[bool, typer.Option("--weighted", help="Run spmm and spmm_max with edge values.")] = False,
@@ -74,7 +82,7 @@ def bench(
     from gnnbench.report import live, plots, tables
     from gnnbench.results import files
 
-    grid = benchmark.Grid(op, numbers(widths), numbers(heads), names(against), backward, weighted)
+    grid = benchmark.Grid(op, numbers(widths), numbers(heads), names(against), backward, weighted, backend)
     if plot:
         plots.check(plot)
     roots = datasets.roots(data_root)
@@ -89,7 +97,7 @@ def bench(
             dataset,
             out=out,
             cache=roots.cache,
-            now=clock.cpu,
+            now=clock.instants(grid.device),
             dgl_python=dgl_python,
             memory_limit=memory_limit,
             on_event=view or (lambda *_: None),
@@ -114,7 +122,9 @@ def tune(
     ] = "",
     heads: Annotated[str, typer.Option(metavar="N,N", help="Numbers of heads, for ops with heads.")] = "1",
     overrides: Overrides = None,
-    backend: Annotated[str, typer.Option(metavar="NAME", help="isplib, or cuda where there is a GPU.")] = "isplib",
+    backend: Annotated[
+        str, typer.Option(metavar="NAME", help="A backend whose kernels have choices, such as isplib or cuda.")
+    ] = "isplib",
     clear: Annotated[bool, typer.Option("--clear", help="Delete all tuned choices.")] = False,
     threads: Annotated[int, typer.Option(min=0, help="Threads for all kernels; 0 uses PyTorch's default.")] = 0,
     data_root: DataRoot = None,
@@ -169,5 +179,5 @@ def tune(
     found = tuning.keep(found, roots.cache, graph)
     if plot:
         plots.save(report.panels(found), report.title(found), plot)
-    where = store.path(roots.cache, graph)
+    where = store.path(roots.cache, graph, kernels.name)
     show(report.table(found, where), found.model_dump_json(indent=1), as_json, quiet, markdown)

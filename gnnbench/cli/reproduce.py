@@ -9,11 +9,18 @@ from typing import Annotated
 
 import typer
 
+from gnnbench import registry
 from gnnbench.cli.options import DataRoot, Json, Limit, Markdown, Out, Quiet, finish, show, watched
+from gnnbench.errors import ConfigError
+
+
+def papers() -> str:
+    """Names of all papers, read from the names of files: importing them would take as long as torch does."""
+    return ", ".join(name.replace("_", "-") for name in registry.names("reproduce"))
 
 
 def reproduce(
-    paper: Annotated[str, typer.Argument(metavar="PAPER", help="Such as isplib or io-aware.")],
+    paper: Annotated[str, typer.Argument(metavar="PAPER", help=f"One of: {papers()}.")] = "",
     scale: Annotated[
         str,
         typer.Option(
@@ -37,6 +44,8 @@ def reproduce(
     markdown: Markdown = None,
 ) -> None:
     """Measure a paper's claims under its protocol and a corrected one."""
+    if not paper:
+        raise ConfigError(f"give a paper: {papers()}")
     from gnnbench import datasets
     from gnnbench import reproduce as reproducing
     from gnnbench.report import live, plots, tables

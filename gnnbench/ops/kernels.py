@@ -59,6 +59,10 @@ class Kernels(Layout):
         """
         return self.choices(op, graph, width, dtype, heads)[0]
 
+    def fallback(self, choice: Choice) -> tuple[Kernels, Choice]:
+        """What the tuner quotes speedups over: kernels for any machine, and how they run beside `choice`."""
+        return Kernels(), choice
+
     def spmm(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> Tensor:
         """Aggregate sources: out[i] = reduce over edges (i, j) of value[ij] * x[j], for sum and mean.
 

@@ -25,13 +25,13 @@ from torch.nn import Module
 
 from gnnbench import backends, convs
 from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
+from gnnbench.ops.kernels import Kernels
 from gnnbench.patch import forward, functions
 from gnnbench.patch.repeated import repeated
 from gnnbench.patch.status import TALLY, Status
 
 M = TypeVar("M", bound=Module)
 WITHIN = "activation checkpointing inside of patched(), which may end before backward; call patch_pyg() instead"
-AUTO = {"cpu": "isplib", "cuda": "cuda"}  # the backend for tensors on each type of device
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +65,7 @@ def patch_pyg(backend: str = "auto", convs: Sequence[str] | None = None, strict:
     Other such edits, and all of them on a GPU, go unnoticed: edit `edge_index` itself.
 
     Args:
-        backend: "auto" (by the device of the tensors), "isplib", or another name with kernels.
+        backend: "auto" (by the device of the tensors), or the name of one with kernels, such as "isplib".
         convs: names of PyG's classes and functions, such as ["GCNConv", "softmax"]; None for all.
         strict: run whatever is exact on our kernels, even where PyG is faster, and raise UnsupportedOp instead of
             running PyG's own code.
@@ -180,16 +180,19 @@ def _engine(backend: str, strict: bool) -> forward.Engine:
                 f"backend {backend!r} runs PyG's own code; patch_pyg takes 'auto' or one with kernels"
             )
         return forward.Engine([kind.kernels()], strict=strict)
-    found, missing = [], {}
-    for device, name in AUTO.items():
-        kind = backends.backend_type(name)
-        if reasons := kind.unavailable():
-            missing[device] = f"backend {name!r} is unavailable: {'; '.join(reasons)}"
-        elif kind.kernels is None or kind.kernels.device_type != device:
-            missing[device] = f"backend {name!r} does not run on {device}"
+    kernels: dict[str, Kernels] = {}
+    missing: dict[str, str] = {}
+    for name, automatic in backends.with_kernels().items():
+        device = automatic.automatic_on
+        if not device or device in kernels:
+            continue
+        if reasons := automatic.unavailable():
+            missing.setdefault(device, f"backend {name!r} is unavailable: {'; '.join(reasons)}")
+        elif automatic.kernels.device_type != device:
+            missing.setdefault(device, f"backend {name!r} does not run on {device}")
         else:
-            found.append(kind.kernels())
-    return forward.Engine(found, missing, strict)
+            kernels[device] = automatic.kernels()
+    return forward.Engine([*kernels.values()], missing, strict)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gnnbench.results.schema import Ratio
 
 NOTHING = Cell("–")
-OURS, BF16 = "isplib", "isplib-bf16"
+BF16 = "-bf16"  # after the name of a backend that gathers in it
 
 
 def table(found: Bench, saved: Path | None = None) -> Table:
@@ -27,13 +27,13 @@ def table(found: Bench, saved: Path | None = None) -> Table:
     """
     absent = ("unsupported", "unavailable")  # everywhere, so that the reason below the table is enough
     ran = {row.implementation for row in found.rows if row.status not in absent}
-    peers = [peer for peer in found.peers if peer != OURS and peer in ran]
+    peers = [peer for peer in found.peers if peer != found.backend and peer in ran]
     heading = [
         "heads" if found.op == "edge_softmax" else "width",
-        OURS,
+        found.backend,
         "gathers",
         "of\nceiling",
-        *(text for peer in peers for text in _heading(peer)),
+        *(text for peer in peers for text in _heading(peer, found.backend)),
     ]
     rows = [
         [
@@ -44,7 +44,7 @@ def table(found: Bench, saved: Path | None = None) -> Table:
             *(cell for peer in peers for cell in _beside(case[peer], ours)),
         ]
         for case in _cases(found)
-        for ours in [case[OURS]]
+        for ours in [case[found.backend]]
     ]
     where = [f"Results: {saved / 'bench.json'}"] if saved else []
     return Table(heading, rows, title=title(found), notes=[*_notes(found), *where])
@@ -89,15 +89,19 @@ def _case(row: Row, op: str) -> str:
     return f"{row.width}{heads}{', backward' if row.direction == 'backward' else ''}"
 
 
-def _heading(peer: str) -> tuple[str, ...]:
-    return (peer, f"{peer}\nvs {OURS}", "error") if peer == BF16 else (peer, f"{OURS} vs\n{peer}")
+def _heading(peer: str, ours: str) -> tuple[str, ...]:
+    return (peer, f"{peer}\nvs {ours}", "error") if peer == ours + BF16 else (peer, f"{ours} vs\n{peer}")
 
 
 def _beside(row: Row, ours: Row) -> tuple[Cell, ...]:
     """A peer's time and what ours gains; of our own bfloat16 what it gains, and its error."""
-    if row.implementation != BF16:
+    if row.backend != ours.backend:
         return _time(row), _ratio(ours.ratio.get(row.implementation))
-    return _time(row), _ratio(row.ratio.get(OURS)), NOTHING if row.error is None else Cell(f"{row.error:.1e}")
+    return (
+        _time(row),
+        _ratio(row.ratio.get(ours.implementation)),
+        NOTHING if row.error is None else Cell(f"{row.error:.1e}"),
+    )
 
 
 def _time(row: Row) -> Cell:
@@ -119,9 +123,9 @@ def _notes(found: Bench) -> Iterator[str]:
         everywhere = len(concerned) == sum(row.implementation == name for row in found.rows)
         where = "" if everywhere else f" ({'; '.join(_case(row, found.op) for row in concerned)})"
         yield f"{name}{where}: {reason}"
-    if any(row.implementation == BF16 and row.error is not None for row in found.rows):
+    for name in dict.fromkeys(row.implementation for row in found.rows if row.rounds and row.error is not None):
         yield (
-            f"{BF16}: features are rounded to bfloat16 when they are gathered, and accumulated in float32; its "
+            f"{name}: features are rounded to bfloat16 when they are gathered, and accumulated in float32; its "
             "error is the largest difference from float64, over the entry itself plus the root mean square of all"
         )
     rows = units.count(found.checked_rows or 0)

@@ -9,8 +9,6 @@ from gnnbench import units
 from gnnbench.report.run import threads
 from gnnbench.report.tables import Cell, Table
 
-OWN = {"isplib": "our own implementation of that paper's ideas, not the iSpLib package"}  # named after others
-
 
 def table(found: dict[str, Any]) -> Table:
     """One line per fact; unavailable backends with what is missing and how to get it."""
@@ -38,7 +36,7 @@ def _facts(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "tuned graphs", (", ".join(graphs) or "none") + unused
     for name, backend in found["backends"].items():
         state = "available" if backend["available"] else "\n".join(backend["reasons"])
-        yield f"backend {name}", f"{state}; {OWN[name]}" if name in OWN else state
+        yield f"backend {name}", "; ".join(filter(None, (state, backend["remark"])))
     state = "" if data["root_exists"] else ", which does not exist"
     yield "data root", f"{data['root']}{state}; on disk: {', '.join(data['on_disk']) or 'nothing'}"
     yield "cache", f"{data['cache']}, {units.size(data['cache_bytes'])}"

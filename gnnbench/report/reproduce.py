@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from gnnbench.reproduce import Claim, Reproduction
     from gnnbench.reproduce._records import Estimate, Finding, Measurement
 
-OURS = "isplib"  # the backend that tables and pictures call "ours"
 NOTHING = Cell("–")
 MEANINGS = {  # of verdicts
     ("exceeded", "reproduced", "not reached"): (
@@ -33,7 +32,7 @@ def tables(found: Reproduction, saved: Path | None = None) -> list[Table]:
     """The measurements of each kind of cell, then the claims; `saved` is the folder of the JSON."""
     kind = {cell.key: cell.definition["kind"] for cell in found.cells}
     of_kind = {name: [one for one in found.measurements if kind[one.cell] == name] for name in KINDS}
-    measured = [_measured(KINDS[name], of_kind[name]) for name in KINDS if of_kind[name]]
+    measured = [_measured(KINDS[name], of_kind[name], found.paper.ours) for name in KINDS if of_kind[name]]
     return [*measured, claims(found, saved)]
 
 
@@ -137,35 +136,35 @@ def _notes(found: Reproduction) -> Iterator[str]:
     yield f"Sources: {'; '.join(sources)}"
 
 
-def _measured(heading: str, found: Sequence[Measurement]) -> Table:
+def _measured(heading: str, found: Sequence[Measurement], backend: str) -> Table:
     """One line per case; every implementation with its time, and below it the speedup of ours over it."""
     cases: dict[Any, dict[str, Measurement]] = {}
     for one in found:
         cases.setdefault(one.case, {})[one.implementation] = one
     names = dict.fromkeys(name for one in found for name in (one.implementation, *one.speedup))
-    others = [name for name in names if name != OURS]
+    others = [name for name in names if name != backend]
     rows = []
     for case in cases.values():
-        ours = case.get(OURS) or next(iter(case.values()))
-        speedups = ours.speedup if OURS in case else {}
+        ours = case.get(backend) or next(iter(case.values()))
+        speedups = ours.speedup if backend in case else {}
         rows.append(
             [
                 Cell(_case(ours), ours.device),
-                _time(case.get(OURS)),
+                _time(case.get(backend)),
                 *(_peer(case.get(name), speedups.get(name)) for name in others),
-                _more_memory(case),
+                _more_memory(case, backend),
                 _preparation(ours),
             ]
         )
     columns = [
         "case",
         "ours",
-        *(f"{_named(name)},\nours vs it" for name in others),
+        *(f"{_named(name, backend)},\nours vs it" for name in others),
         "memory\nabove rest",
         "prepare,\npaid in",
     ]
     kept = [place for place in range(len(columns)) if any(row[place] != NOTHING for row in rows)]
-    notes = dict.fromkeys(f"{_named(one.implementation)}: {one.reason}" for one in found if one.reason)
+    notes = dict.fromkeys(f"{_named(one.implementation, backend)}: {one.reason}" for one in found if one.reason)
     return Table(
         [columns[place] for place in kept],
         [[row[place] for place in kept] for row in rows],
@@ -174,8 +173,8 @@ def _measured(heading: str, found: Sequence[Measurement]) -> Table:
     )
 
 
-def _named(implementation: str) -> str:
-    return implementation.replace(OURS, "ours")
+def _named(implementation: str, backend: str) -> str:
+    return implementation.replace(backend, "ours")
 
 
 def _case(one: Measurement) -> str:
@@ -198,12 +197,12 @@ def _peer(one: Measurement | None, speedup: Any) -> Cell:
     return Cell(_time(one).text, ratio) if one else Cell(ratio, units.ratio(speedup.low, speedup.high))
 
 
-def _more_memory(case: dict[str, Measurement]) -> Cell:
+def _more_memory(case: dict[str, Measurement], backend: str) -> Cell:
     """The memory of ours, and of the first other implementation that was measured."""
-    ours = case.get(OURS)
+    ours = case.get(backend)
     if ours is None or ours.memory_bytes is None:
         return NOTHING
-    others = (one for name, one in case.items() if not name.startswith(OURS))
+    others = (one for name, one in case.items() if not name.startswith(backend))
     more = (f"{one.implementation} {units.size(one.memory_bytes)}" for one in others if one.memory_bytes)
     return Cell(units.size(ours.memory_bytes), next(more, ""))
 
@@ -274,7 +273,7 @@ def _memory(found: Reproduction) -> list[Panel | Bars]:
         return []
     mib = [
         Series(
-            _named(name),
+            _named(name, found.paper.ours),
             [(sizes.get(name) or 0) / 2**20 or None for sizes in largest.values()],
             [None] * len(largest),
         )
@@ -291,7 +290,7 @@ def _widths(found: Reproduction) -> Iterator[Panel]:
     curves: dict[str, dict[str, dict[int, list[float]]]] = {}
     for one in found.measurements:
         for baseline, ratio in one.speedup.items():
-            if ratio and one.implementation == OURS != baseline and one.phase != "epoch":
+            if ratio and one.implementation == found.paper.ours != baseline and one.phase != "epoch":
                 of_op = curves.setdefault(baseline, {}).setdefault(f"{one.op} {one.phase}", {})
                 of_op.setdefault(one.width, []).append(ratio.ratio)
     for baseline, of_baseline in curves.items():
@@ -300,4 +299,4 @@ def _widths(found: Reproduction) -> Iterator[Panel]:
             points = [(float(width), median(ratios)) for width, ratios in widths.items()]
             best = max(points, key=lambda point: point[1])[0] if baseline == "fallback" else None
             lines.append(Line(op, points, best))
-        yield Panel(f"ours vs {_named(baseline)}", "width", "times faster", lines)
+        yield Panel(f"ours vs {_named(baseline, found.paper.ours)}", "width", "times faster", lines)

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from gnnbench.bench.records import Row, Suite
 
 NOTHING = Cell("–")
-OURS = "cuda"
-HEADING = ("graph, op, size", OURS, "of copy\nbandwidth", "fastest\npeer", f"{OURS} vs\nit", "memory of\npeers")
 
 
 def table(found: Suite, saved: Path | None = None) -> Table:
@@ -32,8 +30,10 @@ def table(found: Suite, saved: Path | None = None) -> Table:
         key = row.graph, row.op, row.width, row.heads, row.dtype, row.direction
         cases.setdefault(key, []).append(row)
     ran = [case for case in cases.values() if any(row.status not in ("pending", "not run") for row in case)]
-    rows = [_line(case, ours) for case in ran for ours in case if _is_ours(ours)]
-    return Table(HEADING, rows, title=title(found), notes=[*_notes(found, saved)], prose=(0, 3))
+    rows = [_line(case, ours) for case in ran for ours in case if ours.backend == found.backend]
+    name = found.backend
+    heading = "graph, op, size", name, "of copy\nbandwidth", "fastest\npeer", f"{name} vs\nit", "memory of\npeers"
+    return Table(heading, rows, title=title(found), notes=[*_notes(found, saved)], prose=(0, 3))
 
 
 def title(found: Suite) -> str:
@@ -52,13 +52,9 @@ def records(found: Suite) -> list[dict[str, Any]]:
     return [row.model_dump(exclude_none=True) for row in found.rows]
 
 
-def _is_ours(row: Row) -> bool:
-    return row.implementation.partition(":")[0] == OURS
-
-
 def _line(case: list[Row], ours: Row) -> list[Cell]:
     recorded = ":" in ours.implementation
-    peers = [row for row in case if not _is_ours(row) and (recorded or ":" not in row.implementation)]
+    peers = [row for row in case if row.backend != ours.backend and (recorded or ":" not in row.implementation)]
     timed = [row for row in peers if row.time_s]
     peer = min(timed, key=lambda row: row.time_s.median if row.time_s else 0.0, default=None)
     ratio = ours.ratio.get(peer.implementation) if peer else None

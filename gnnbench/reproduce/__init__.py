@@ -148,8 +148,10 @@ def _open(path: Path, record: Reproduction, force: bool) -> None:
             cell.outcome = None
     elif path.exists():
         old = files.load(Reproduction, path)
-        grids = [[cell.definition for cell in one.cells] for one in (old, record)]
-        if (old.paper.name, old.scale, grids[0]) != (record.paper.name, record.scale, grids[1]):
+        before, now = ([cell.definition for cell in one.cells] for one in (old, record))
+        # Fields that older versions did not have are left out of the comparison.
+        same = len(before) == len(now) and all({**new, **was} == new for was, new in zip(before, now, strict=True))
+        if not same or (old.paper.name, old.scale) != (record.paper.name, record.scale):
             raise ConfigError(
                 f"{path.parent} holds {old.paper.name} at scale {old.scale} with another grid; "
                 "choose another --out, or replace it with --force"
@@ -161,12 +163,12 @@ def _update(record: Reproduction, works: Sequence[Work]) -> None:
     record.measurements = [
         measurement
         for work, cell in zip(works, record.cells, strict=True)
-        for measurement in _measured(work, cell)
+        for measurement in _measured(work, cell, record.paper.ours)
     ]
     judge(record)
 
 
-def _measured(work: Work, cell: CellRecord) -> list[Measurement]:
+def _measured(work: Work, cell: CellRecord, ours: str) -> list[Measurement]:
     """What a cell measured; one row with the reason where it left nothing."""
     if cell.outcome is None:
         return []
@@ -182,7 +184,7 @@ def _measured(work: Work, cell: CellRecord) -> list[Measurement]:
         op=work.cell.op,
         phase="epoch" if isinstance(work.cell, Training) else "forward",
         width=0,
-        implementation="isplib",
+        implementation=ours,
         status=cell.outcome.status,
         reason=cell.outcome.reason,
     )

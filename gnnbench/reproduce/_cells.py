@@ -9,9 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from gnnbench import bench, compare, config, datasets, stats
-from gnnbench.backends import isplib
-from gnnbench.bench.records import Bench
+from gnnbench import backends, bench, compare, config, datasets, stats
+from gnnbench.bench.records import Bench, backend_of
 from gnnbench.bench.records import Row as OpRow
 from gnnbench.compare.record import Comparison
 from gnnbench.config import RunConfig
@@ -86,7 +85,7 @@ class Training(Record):
                 phase="epoch",
                 width=width,
                 implementation=row.backend,
-                device=device(found.environment),
+                device=device(found.environment, self.backends),
                 status=row.status,
                 reason=row.reason,
             )
@@ -119,11 +118,12 @@ class Ops(Record):
     heads: list[int] = Field([1])
     against: list[str]
     backward: bool = True
+    backend: str = "isplib"
 
     @property
     def grid(self) -> bench.Grid:
         """The cases."""
-        return bench.Grid(self.op, self.widths, self.heads, self.against, self.backward)
+        return bench.Grid(self.op, self.widths, self.heads, self.against, self.backward, backend=self.backend)
 
     def configs(self) -> list[RunConfig[Any, Any]]:
         """A run on the graph, of any model."""
@@ -141,7 +141,7 @@ class Ops(Record):
             dataset,
             out=out,
             cache=context.cache,
-            now=clock.cpu,
+            now=clock.instants(self.grid.device),
             dgl_python=context.dgl_python,
             memory_limit=context.memory_limit,
             on_event=lambda _, what: tell(what),
@@ -163,7 +163,7 @@ class Ops(Record):
             width=row.width,
             heads=row.heads,
             implementation=row.implementation,
-            device=device(found.environment),
+            device=device(found.environment, [found.backend]),
             status=row.status,
             reason=row.reason,
             time_s=row.time_s.median if row.time_s else None,
@@ -183,6 +183,7 @@ class Tuning(Record):
     dataset: dict[str, Any]
     models: list[dict[str, Any]]
     widths: list[int]
+    backend: str = "isplib"
 
     def configs(self) -> list[RunConfig[Any, Any]]:
         """A run of every model."""
@@ -190,18 +191,20 @@ class Tuning(Record):
 
     def run(self, context: Context, out: Path, tell: Callable[[str], None]) -> float:
         """Tune, and keep the choices for every later run; the seconds it took."""
-        search.kernels_of("isplib")
+        kind, device = search.kernels_of(self.backend)
+        kernels = kind()
         configs = self.configs()
         dataset = datasets.load(configs[0].dataset, context.roots)
-        graph = Graph.from_edge_index(dataset.edge_index, dataset.num_nodes, layout=isplib.IsplibKernels())
+        graph = Graph.from_edge_index(dataset.edge_index.to(device), dataset.num_nodes, layout=kernels)
         wanted = search.requests(graph, [self.op], self.widths)
         for one in configs:
-            wanted += search.requests_of(one, dataset)
+            wanted += search.requests_of(one, dataset, kind, device)
         found = search.tune(
             graph,
             dataset.label,
             list(dict.fromkeys(wanted)),
-            now=clock.cpu,
+            now=clock.of(device),
+            kernels=kernels,
             on_event=lambda _, request: tell(f"{request.op}, width {request.width}"),
         )
         search.keep(found, context.cache, graph)
@@ -211,6 +214,7 @@ class Tuning(Record):
     def measured(self, out: Path) -> list[Measurement]:
         """One measurement per width of the curve."""
         found = files.load(Tuned, out / "tuned.json")
+        gpu, cpu = found.machine.get("gpu"), found.machine.get("cpu", {}).get("model")
         return [
             Measurement(
                 cell=self.key,
@@ -218,8 +222,8 @@ class Tuning(Record):
                 op=self.op,
                 phase="forward",
                 width=record.width,
-                implementation="isplib",
-                device=f"{CPU_KERNELS}: {found.machine['cpu']['model']}",
+                implementation=self.backend,
+                device=f"GPU: {gpu}" if gpu else f"{CPU_KERNELS}: {cpu}",
                 status="ok",
                 time_s=record.time_s,
                 speedup={"fallback": record.speedup},
@@ -237,8 +241,11 @@ def _config(where: str, **sections: dict[str, Any]) -> RunConfig[Any, Any]:
     return config.validate(sections, where)
 
 
-def device(environment: dict[str, Any]) -> str:
-    """Which kernels ran, and on what."""
+def device(environment: dict[str, Any], ran: list[str]) -> str:
+    """Which kernels of the backends in `ran` ran, and on what; PyG follows them to the GPU."""
+    kinds = backends.with_kernels()
+    if any(kinds[name].kernels.device_type == "cuda" for name in map(backend_of, ran) if name in kinds):
+        return f"GPU: {environment['gpus'][0]['model']}"
     if "cpu" not in environment:
         return CPU_KERNELS
     return f"{CPU_KERNELS}: {environment['cpu']['model'] or environment['cpu']['architecture']}"

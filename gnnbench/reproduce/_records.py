@@ -6,6 +6,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field
 
+from gnnbench.bench.records import backend_of
 from gnnbench.results.schema import Ratio, Record, Status
 
 SCHEMA_VERSION: Literal[1] = 1
@@ -46,6 +47,7 @@ class Paper(Record):
 
     name: str
     title: str
+    ours: str = Field("isplib", description="the backend that tables and pictures call ours")
     machine: str = Field(description="what the published numbers were measured on")
     published: str = Field(description="the paper's protocol, as it is imitated here")
     corrected: str = Field(description="the protocol that leaves out what is unfair in it")
@@ -135,8 +137,7 @@ class Reproduction(Record):
     @property
     def exit_code(self) -> int:
         """3 where something was computed wrong, 1 where nothing was measured, otherwise 0."""
-        if any(
-            found.status == "wrong" for found in self.measurements if found.implementation.startswith("isplib")
-        ):
+        ours = [one for one in self.measurements if backend_of(one.implementation) == self.paper.ours]
+        if any(one.status == "wrong" for one in ours):
             return 3
         return 0 if any(found.status == "ok" for found in self.measurements) else 1

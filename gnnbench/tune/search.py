@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from gnnbench import backends, convs, models, stats
-from gnnbench.backends import isplib
+from gnnbench.backends.base import KernelBackend
 from gnnbench.bench.ops import OPS, Case
 from gnnbench.config import BackendConfig, RunConfig
 from gnnbench.datasets import NodeDataset
@@ -36,7 +36,6 @@ TUNABLE_OPS = (
     *(f"{name}_backward" for name, op in OPS.items() if op.backward),
 )
 AGGREGATIONS = ("spmm", "spmm_max")  # which have no heads
-TUNABLE = ("isplib", "cuda")
 HARMLESS = {"prefetch", "threads"}  # knobs that leave the order of a sum, and so its bits, alone
 DEFAULT, BEST, FALLBACK = "default", "best", "fallback"
 
@@ -88,7 +87,7 @@ def _adjacencies(op: str, graph: Graph) -> tuple[str, ...]:
 def requests_of(
     config: RunConfig[Any, Any],
     dataset: NodeDataset,
-    kind: type[Kernels] = isplib.IsplibKernels,
+    kind: type[Kernels],
     device: torch.device = CPU,
 ) -> list[Request]:
     """What one epoch of the run that `config` describes asks kernels of this kind for.
@@ -112,8 +111,7 @@ def tune(
     wanted: Iterable[Request],
     *,
     now: Callable[[], float],
-    kernels: Kernels | None = None,
-    fallback: Kernels | None = None,
+    kernels: Kernels,
     on_event: Callable[[list[ChoiceRecord], Request], None] = lambda *_: None,
 ) -> Tuned:
     """Find the best choice for every request.
@@ -124,23 +122,20 @@ def tune(
     Args:
         label: the dataset's.
         now: clock in seconds.
-        kernels: whose choices; those of isplib if None.
-        fallback: kernels to compare with; if None isplib's for any processor, run by row without prefetch, or
-            plain torch where `kernels` are others.
+        kernels: whose choices.
         on_event: hears what was found so far, and what comes next.
 
     Raises:
         GnnbenchError: a choice computes something else.
     """
     start = now()
-    kernels = kernels or isplib.IsplibKernels()
-    fallback = fallback or (isplib.IsplibKernels(isa=0) if kernels.name == "isplib" else Kernels())
     found: list[ChoiceRecord] = []
     for request in wanted:
         on_event(found, request)
-        found.append(_Search(kernels, fallback, graph, request, now).record())
+        found.append(_Search(kernels, graph, request, now).record())
     return Tuned(
         machine=store.machine(graph.device),
+        kernels=kernels.name,
         graph=label,
         fingerprint=store.fingerprint(graph),
         tuning_s=now() - start,
@@ -150,7 +145,7 @@ def tune(
 
 def keep(found: Tuned, cache: Path, graph: Graph) -> Tuned:
     """Add to what is known of the graph, and write it; everything known."""
-    file = store.path(cache, graph)
+    file = store.path(cache, graph, found.kernels)
     merged = found.merged(store.read(file)[0])
     files.save_json(merged, file)
     return merged
@@ -163,20 +158,18 @@ def kernels_of(backend: str) -> tuple[type[Kernels], torch.device]:
         ConfigError: the backend's have no choices.
         BackendUnavailable: this machine cannot run them.
     """
-    if backend not in TUNABLE:
-        raise ConfigError(f"backend {backend!r} cannot be tuned; allowed: {', '.join(TUNABLE)}")
     found = backends.load(BackendConfig(name=backend))
-    assert found.kernels is not None
-    return found.kernels, found.device
+    if isinstance(found, KernelBackend) and found.can_be_tuned():
+        return found.kernels, found.device
+    allowed = [name for name, kind in backends.with_kernels().items() if kind.can_be_tuned()]
+    raise ConfigError(f"backend {backend!r} cannot be tuned; allowed: {', '.join(allowed)}")
 
 
 class _Search:
     """One request."""
 
-    def __init__(
-        self, kernels: Kernels, fallback: Kernels, graph: Graph, request: Request, now: Callable[[], float]
-    ) -> None:
-        self.kernels, self.fallback, self.request, self.now = kernels, fallback, request, now
+    def __init__(self, kernels: Kernels, graph: Graph, request: Request, now: Callable[[], float]) -> None:
+        self.kernels, self.request, self.now = kernels, request, now
         self.chooses = graph if request.adjacency == "graph" else graph.transpose
         self.asked = request.width, DTYPES[request.dtype], request.heads
         self.key = choice_key(request.op, *self.asked)
@@ -198,10 +191,9 @@ class _Search:
         contestants = {str(place): self._timed(self.kernels, choice) for place, choice in enumerate(others)}
         surveyed = interleaved(contestants, SURVEY, _raise)
         best = min(surveyed, key=lambda name: stats.median_interval(surveyed[name]).value, default=None)
-        threads = default.get("threads", torch.get_num_threads())
         duellists = {
             DEFAULT: self._timed(self.kernels, default),
-            FALLBACK: self._timed(self.fallback, {"algorithm": "row", "prefetch": 0, "threads": threads}),
+            FALLBACK: self._timed(*self.kernels.fallback(default)),
         }
         if best is not None:
             duellists[BEST] = contestants[best]

@@ -31,6 +31,7 @@ class Tuned(Record):
 
     schema_version: Literal[1] = SCHEMA_VERSION
     machine: dict[str, Any] = Field(description="as `machine()`; elsewhere the file counts for nothing")
+    kernels: str = Field("isplib", description="whose choices, by the name of these kernels")
     graph: str = Field(description="the dataset's label")
     fingerprint: str
     tuning_s: float = Field(description="what the search cost, over all calls that added to this file")
@@ -78,9 +79,9 @@ def folder(cache: Path) -> Path:
     return cache / "tuned"
 
 
-def path(cache: Path, graph: Graph) -> Path:
-    """The file of one graph on this machine."""
-    return _folder_of(machine(graph.device), cache) / f"{fingerprint(graph)}.json"
+def path(cache: Path, graph: Graph, kernels: str) -> Path:
+    """The file of one graph on this machine, for kernels of this name."""
+    return _folder_of(machine(graph.device), cache, kernels) / f"{fingerprint(graph)}.json"
 
 
 def read(file: Path) -> tuple[Tuned | None, list[str]]:
@@ -100,7 +101,7 @@ def read(file: Path) -> tuple[Tuned | None, list[str]]:
 def known(cache: Path) -> Iterator[Tuned]:
     """Everything that was tuned on this machine with this version and number of threads."""
     for here in _machines():
-        for file in sorted(_folder_of(here, cache).glob("*.json")):
+        for file in sorted(_folder_of(here, cache).glob("*/*.json")):
             if (found := read(file)[0]) is not None:
                 yield found
 
@@ -127,9 +128,9 @@ def apply(graph: Graph, kernels: Kernels, model: Module, cache: Path) -> tuple[T
     layers have count, for a plan costs time and memory.
     """
     has_choices = type(kernels).choices is not Kernels.choices
-    if not has_choices or not _folder_of(machine(graph.device), cache).is_dir():  # or nothing was ever tuned
+    if not has_choices or not _folder_of(machine(graph.device), cache, kernels.name).is_dir():  # never tuned
         return None, []
-    file = path(cache, graph)
+    file = path(cache, graph, kernels.name)
     found, warnings = read(file)
     if found is None:
         return None, warnings
@@ -173,9 +174,9 @@ def _widths(model: Module) -> set[Any]:
     return found | {layer.heads * layer.out_channels for layer in attention}
 
 
-def _folder_of(machine: dict[str, Any], cache: Path) -> Path:
+def _folder_of(machine: dict[str, Any], cache: Path, kernels: str = "") -> Path:
     key = hashlib.sha256(json.dumps(machine, sort_keys=True).encode()).hexdigest()
-    return folder(cache) / key[:16]
+    return folder(cache) / key[:16] / kernels
 
 
 def _key(record: ChoiceRecord) -> tuple[str, str, str, int, int]:

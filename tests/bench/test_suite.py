@@ -118,12 +118,12 @@ def test_wrong_kernels_have_no_time(
     direction: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def wrong(case: Case) -> Callable[[], Tensor]:
-        right = peers.on_gpu(case)
+        right = peers.by_ops(CudaKernels(), case)
         x = case.inputs["x"]
         bad = {"forward": lambda: right() + 0.1, "backward": lambda: right() + 0.1 * (x - x.detach()).sum()}
         return bad[direction]
 
-    monkeypatch.setitem(peers.ON_GPU, "cuda", wrong)
+    monkeypatch.setitem(peers.PEERS, "cuda", wrong)
     found = executed(tmp_path, suites.cells(["batch"], ["spmm"], "tiny")[:1])
     assert found.exit_code == code
     assert {row.direction for row in rows(found, "cuda") if row.status == "wrong"} >= {direction}
@@ -161,7 +161,7 @@ def test_memory_that_runs_out_is_a_cell(tmp_path: Path, monkeypatch: pytest.Monk
     def exhausted(case: Case) -> Callable[[], Tensor]:
         raise MemoryError("out of memory")
 
-    monkeypatch.setitem(peers.ON_GPU, "torch-scatter", exhausted)
+    monkeypatch.setitem(peers.PEERS, "torch-scatter", exhausted)
     found = executed(tmp_path, suites.cells(["batch"], ["edge_softmax"], "tiny")[:1])
     assert {row.status for row in rows(found, "torch-scatter")} == {"oom"}
     assert {row.status for row in rows(found, "cuda")} == {"ok"}
@@ -299,7 +299,7 @@ def test_a_peer_that_is_only_imprecise_in_bfloat16_is_timed(
         right = peers.torch_scatter(case)
         return lambda: right() * 1.5
 
-    monkeypatch.setitem(peers.ON_GPU, "torch-scatter", imprecise)
+    monkeypatch.setitem(peers.PEERS, "torch-scatter", imprecise)
     found = executed(tmp_path, suites.cells(["batch"], ["spmm"], "tiny"))
     status = {row.dtype: (row.status, row.reason) for row in rows(found, "torch-scatter")}
     assert status["float32"][0] == "wrong"

@@ -28,7 +28,7 @@ def text(found: dict) -> str:
 def test_every_backend_is_named_with_what_it_lacks(where: datasets.Roots) -> None:
     found = doctor.examine(where)
     assert set(found["backends"]) == set(backends.names())
-    assert found["backends"]["pyg"] == {"available": True, "reasons": []}
+    assert found["backends"]["pyg"] == {"available": True, "reasons": [], "remark": ""}
     assert not found["backends"]["cuda"]["available"]
     assert all(reason in text(found) for reason in found["backends"]["cuda"]["reasons"])
     json.dumps(found)

@@ -260,7 +260,9 @@ def test_an_installation_without_kernels_or_data_says_so() -> None:
         "compiler": None,
         "kernels": {"built": "no", "reason": "no module"},
         "tuned": {"graphs": {}, "other_files": 0},
-        "backends": {"isplib": {"available": False, "reasons": ["install a compiler", "install more"]}},
+        "backends": {
+            "isplib": {"available": False, "reasons": ["install a compiler", "install more"], "remark": ""}
+        },
         "data": {"root": "/nowhere", "root_exists": False, "cache": "/cache", "cache_bytes": 0, "on_disk": []},
     }
     text = shown(installation.table(found), 100)

@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from gnnbench import reproduce, units
-from gnnbench.bench.records import Bench
+from gnnbench.bench.records import BF16, Bench
 from gnnbench.compare.record import Comparison, Row
 from gnnbench.report import bench, comparison, plots, run, tables
 from gnnbench.report import reproduce as reproduction
@@ -141,7 +141,8 @@ def contested(paths: list[Path]) -> str:
 
 def _gains(one: Bench, widths: list[int]) -> Iterator[list[Cell]]:
     assert one.exit_code == 0, "only what was found right is shown"
-    pairs = [(bench.OURS, peer) for peer in one.peers if peer != bench.BF16] + [(bench.BF16, bench.OURS)]
+    ours, rounded = one.backend, one.backend + BF16
+    pairs = [(ours, peer) for peer in one.peers if peer != rounded] + [(rounded, ours)]
     for direction in dict.fromkeys(row.direction for row in one.rows):
         op = bench.title(one) + (", backward" if direction == "backward" else "")
         for name, peer in pairs:

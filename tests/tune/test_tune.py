@@ -40,9 +40,13 @@ class Knobs(Kernels):
         self.seconds, self.noise, self.wrong = seconds, noise, wrong
         self.clock_s = 0.0
         self.random = random.Random(0)
+        self.plain = Plain(self, 0.8)
 
     def now(self) -> float:
         return self.clock_s
+
+    def fallback(self, choice: Choice) -> tuple[Kernels, Choice]:
+        return self.plain, {}
 
     def choices(self, op: str, graph: Graph, width: int, dtype: torch.dtype, heads: int = 1) -> list[Choice]:
         return [{"algorithm": "row", "number": number} for number in range(len(self.seconds))]
@@ -72,8 +76,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def tuned_by(knobs: Knobs, *wanted: Request) -> Tuned:
     graph = graphs.graph("power law")
-    fallback = Plain(knobs, 0.8)
-    return search.tune(graph, "zoo", wanted or [SPMM], now=knobs.now, kernels=knobs, fallback=fallback)
+    return search.tune(graph, "zoo", wanted or [SPMM], now=knobs.now, kernels=knobs)
 
 
 def test_the_fastest_choice_wins() -> None:
@@ -127,7 +130,7 @@ def test_choices_may_add_in_another_order(op: str, monkeypatch: pytest.MonkeyPat
 
 def test_a_search_leaves_no_choice_behind() -> None:
     graph, knobs = graphs.graph("power law"), Knobs(0.2, 0.1)
-    search.tune(graph, "zoo", [SPMM], now=knobs.now, kernels=knobs, fallback=Plain(knobs, 0.8))
+    search.tune(graph, "zoo", [SPMM], now=knobs.now, kernels=knobs)
     assert not [key for key in graph.plans if key[0] == "choice"]
 
 
@@ -173,7 +176,7 @@ def test_what_is_kept_grows_and_is_replaced(cache: Path) -> None:
     assert [(record.width, record.choice["number"]) for record in second.choices] == [(4, 0), (8, 1)]
     assert second.tuning_s > first.tuning_s
     assert list(store.known(cache)) == [second]
-    assert store.read(store.path(cache, graphs.graph("hub"))) == (None, [])
+    assert store.read(store.path(cache, graphs.graph("hub"), "torch")) == (None, [])
     assert store.clear(cache) == 1
     assert (store.clear(cache), list(store.known(cache))) == (0, [])
 
@@ -182,7 +185,7 @@ def test_what_is_kept_grows_and_is_replaced(cache: Path) -> None:
 def test_a_broken_file_is_ignored_with_a_warning(content: str, cache: Path) -> None:
     graph = graphs.graph("power law")
     search.keep(tuned_by(Knobs(0.2, 0.1)), cache, graph)
-    file = store.path(cache, graph)
+    file = store.path(cache, graph, "torch")
     file.write_text(content)
     found, (warning,) = store.apply(graph, Knobs(0.2, 0.1), torch.nn.Linear(4, 4), cache)
     assert found is None
@@ -195,7 +198,7 @@ def test_a_broken_file_is_ignored_with_a_warning(content: str, cache: Path) -> N
 def test_a_foreign_file_is_ignored_with_a_warning(cache: Path) -> None:
     graph = graphs.graph("power law")
     found = search.keep(tuned_by(Knobs(0.2, 0.1)), cache, graph)
-    file = store.path(cache, graph)
+    file = store.path(cache, graph, "torch")
     for changes in ({"machine": {**found.machine, "gnnbench": "0.0.1"}}, {"fingerprint": "0" * 16}):
         save_json(found.model_copy(update=changes), file)
         ignored, (warning,) = store.read(file)
@@ -206,11 +209,11 @@ def test_a_foreign_file_is_ignored_with_a_warning(cache: Path) -> None:
 
 def test_another_number_of_threads_has_choices_of_its_own(cache: Path) -> None:
     graph = graphs.graph("power law")
-    before = store.path(cache, graph)
+    before = store.path(cache, graph, "torch")
     threads = torch.get_num_threads()
     torch.set_num_threads(threads + 1)
     try:
-        assert store.path(cache, graph) != before
+        assert store.path(cache, graph, "torch") != before
     finally:
         torch.set_num_threads(threads)
 
@@ -231,7 +234,7 @@ for number in range(300):
 def test_two_processes_at_once_leave_a_whole_file(cache: Path) -> None:
     graph = graphs.graph("power law")
     found = search.keep(tuned_by(Knobs(0.2, 0.1)), cache, graph)
-    file = store.path(cache, graph)
+    file = store.path(cache, graph, "torch")
     writer = subprocess.Popen([sys.executable, "-c", WRITE, str(file)], stdout=subprocess.PIPE, text=True)
     assert writer.stdout
     assert writer.stdout.readline() == "ready\n"
@@ -253,7 +256,7 @@ def kept(graph: Graph, cache: Path, *records: tuple[str, int, Choice]) -> None:
         for adjacency, width, choice in records
     ]
     tuning = {"machine": store.machine(), "graph": "zoo", "fingerprint": store.fingerprint(graph), "tuning_s": 1.0}
-    search.keep(Tuned(**tuning, choices=choices), cache, graph)
+    search.keep(Tuned(**tuning, kernels="isplib", choices=choices), cache, graph)
 
 
 @needs_kernels
@@ -291,7 +294,9 @@ def test_a_run_asks_for_the_widths_of_its_model(model: str, cache: Path) -> None
     if model == "sage":
         raw["model"]["aggr"] = "max"
     run_config = config.validate(raw, "test")
-    found = search.requests_of(run_config, datasets.load(run_config.dataset, datasets.roots()))
+    found = search.requests_of(
+        run_config, datasets.load(run_config.dataset, datasets.roots()), isplib.IsplibKernels
+    )
     if model == "gcn":
         assert set(found) == {Request("graph", "spmm", 8), Request("graph", "spmm", 7)}
     elif model == "sage":
@@ -394,11 +399,10 @@ def test_bad_options_are_named(arguments: list[str], words: str, cache: Path) ->
 def test_the_best_width_is_marked_and_drawn() -> None:
     knobs = Knobs(0.4, 0.1)
     seconds = {4: 0.8, 8: 1.6, 16: 0.4}
-    fallback = Plain(knobs, 0.0)
-    fallback.spmm = lambda graph, x, value, reduce: _slept(knobs, seconds[x.size(1)], x)  # type: ignore[method-assign]
+    knobs.plain.spmm = lambda graph, x, value, reduce: _slept(knobs, seconds[x.size(1)], x)  # type: ignore[method-assign]
     wanted = [SPMM._replace(width=width) for width in seconds]
     graph = graphs.graph("power law")
-    found = search.tune(graph, "zoo", wanted, now=knobs.now, kernels=knobs, fallback=fallback)
+    found = search.tune(graph, "zoo", wanted, now=knobs.now, kernels=knobs)
     names = [row[0].text for row in report.table(found).rows]
     assert names == ["spmm, 4", "spmm, 8 *", "spmm, 16"]
     (panel,) = report.panels(found)

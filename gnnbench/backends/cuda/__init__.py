@@ -38,6 +38,7 @@ class Backend(base.KernelBackend):
 
     name = "cuda"
     kernels = CudaKernels
+    automatic_on = "cuda"
 
     @property
     def device(self) -> torch.device:

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import torch
+
 from gnnbench.backends import base
-from gnnbench.backends.isplib import _compiled
+from gnnbench.backends.isplib import _compiled, choices
 from gnnbench.backends.isplib._compiled import ISA, MISSING, isa_level, report
 from gnnbench.backends.isplib.attention import AttentionKernels
 from gnnbench.backends.isplib.edge import EdgeKernels
@@ -19,6 +21,7 @@ from gnnbench.backends.isplib.edge_choices import ATTENTION
 from gnnbench.backends.isplib.fusedmm import FusedmmKernels
 from gnnbench.backends.isplib.layout import LayoutKernels
 from gnnbench.backends.isplib.spmm import SpmmKernels
+from gnnbench.graph import Graph
 
 BF16_TOLERANCE = 2e-2
 
@@ -39,6 +42,8 @@ class Backend(base.KernelBackend):
 
     name = "isplib"
     kernels = IsplibKernels
+    automatic_on = "cpu"
+    remark = "our own implementation of that paper's ideas, not the iSpLib package"
     precisions = ("fp32", "bf16")
 
     @property
@@ -55,3 +60,8 @@ class Backend(base.KernelBackend):
 
     def make_kernels(self) -> IsplibKernels:
         return IsplibKernels(precision=self.config.precision)
+
+    def exception(self, graph: Graph, x: torch.Tensor, width: int) -> str:
+        if self.config.precision == "fp32" or choices.worth_bf16(graph, x, width):
+            return ""
+        return "gathers in float32 where bfloat16 would not pay: few channels, few edges or features in the cache"

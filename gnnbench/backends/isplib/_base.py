@@ -7,7 +7,7 @@ from torch import Tensor
 
 from gnnbench.backends.isplib import _compiled
 from gnnbench.graph import Graph
-from gnnbench.ops.kernels import Kernels
+from gnnbench.ops.kernels import Choice, Kernels
 
 
 class BaseKernels(Kernels):
@@ -28,6 +28,11 @@ class BaseKernels(Kernels):
     def threads(self) -> int:
         """Threads of the next call."""
         return self._asked_threads or torch.get_num_threads()
+
+    def fallback(self, choice: Choice) -> tuple[Kernels, Choice]:
+        """Those for any processor, run by row without prefetch."""
+        threads = choice.get("threads", self.threads)
+        return type(self)(isa=0), {"algorithm": "row", "prefetch": 0, "threads": threads}
 
     def unsupported(self, op: str, graph: Graph, *tensors: Tensor | None) -> list[str]:
         reasons = []
