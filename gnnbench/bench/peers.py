@@ -155,13 +155,14 @@ class _Product(torch.autograd.Function):
 
 
 def _values(case: Case) -> Tensor:
+    """The weights of the matrix."""
+    if case.name != "spmm":
+        raise UnsupportedOp(case.name, ["torch's sparse CSR matrices have a sum product only"])
     graph = case.graph
     return case.inputs.get("value", torch.ones(graph.num_edges, dtype=case.dtype, device=graph.device))
 
 
 def _csr(case: Case, graph: Graph, value: Tensor) -> Tensor:
-    if case.name != "spmm":
-        raise UnsupportedOp(case.name, ["torch's sparse CSR matrices have a sum product only"])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that torch's CSR is in beta, and does not check what Graph did
         # MKL as torch is linked with it takes 32-bit indices; others would be converted at every call.
