@@ -35,8 +35,8 @@ def backend_type(name: str) -> type[Backend]:
     if name not in names():
         raise ConfigError(f"unknown backend {name!r}{did_you_mean(name, names())}")
     if name in _ours():
-        found: type[Backend] = registry.find("backends", name.replace("-", "_")).Backend
-        return found
+        result: type[Backend] = registry.find("backends", name.replace("-", "_")).Backend
+        return result
     point = _foreign()[name]
     try:
         return _checked(point.load())
@@ -83,10 +83,10 @@ def load(config: BackendConfig, train: TrainConfig | None = None) -> Backend:
         )
     if reasons := kind.unavailable():
         raise BackendUnavailable(f"backend {config.name!r} is unavailable: {'; '.join(reasons)}")
-    found = kind(config)
+    result = kind(config)
     if train and kind.anywhere:
-        found.home = _home(train)
-    return found
+        result.home = _home(train)
+    return result
 
 
 def _home(train: TrainConfig) -> torch.device:

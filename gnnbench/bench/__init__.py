@@ -96,9 +96,9 @@ class Grid:
     def loaded(self) -> KernelBackend | None:
         """The backend, or None where this machine cannot run it."""
         with suppress(BackendUnavailable):
-            found = backends.load(BackendConfig(name=self.backend))
-            assert isinstance(found, KernelBackend)
-            return found
+            result = backends.load(BackendConfig(name=self.backend))
+            assert isinstance(result, KernelBackend)
+            return result
         return None
 
     @property

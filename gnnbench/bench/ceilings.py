@@ -33,15 +33,17 @@ def find(cache: Path, now: Callable[[], float]) -> Ceilings | None:
     """
     if isplib.MISSING:
         return None
-    found = measure(now)
+    ceilings = measure(now)
     machine = json.dumps([environment.cpu(), torch.get_num_threads(), isplib.ISA[isplib.isa_level()]])
     path = cache / "ceilings" / f"{hashlib.sha256(machine.encode()).hexdigest()[:16]}.json"
     with suppress(OSError, ValueError):  # not there yet, or not ours
         known = Ceilings.model_validate_json(path.read_bytes())
-        found = Ceilings(**{name: max(value, getattr(known, name)) for name, value in found.model_dump().items()})
+        ceilings = Ceilings(
+            **{name: max(value, getattr(known, name)) for name, value in ceilings.model_dump().items()}
+        )
     with suppress(GnnbenchError):  # a cache that cannot be written
-        files.save_json(found, path)
-    return found
+        files.save_json(ceilings, path)
+    return ceilings
 
 
 def measure(now: Callable[[], float]) -> Ceilings:

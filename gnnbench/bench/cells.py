@@ -56,8 +56,8 @@ def cells(graphs: Collection[str] = (), ops: Collection[str] = (), scale: Scale 
     problems += [f"unknown op {name!r}{did_you_mean(name, NAMES)}" for name in ops if name not in NAMES]
     if problems:
         raise ConfigError(*problems)
-    found = [cell for cell in _grid() if cell.graph in (graphs or GRAPHS) and cell.op in (ops or NAMES)]
-    return list(dict.fromkeys(_shrunk(cell) for cell in found)) if scale == "tiny" else found
+    result = [cell for cell in _grid() if cell.graph in (graphs or GRAPHS) and cell.op in (ops or NAMES)]
+    return list(dict.fromkeys(_shrunk(cell) for cell in result)) if scale == "tiny" else result
 
 
 def _grid() -> Iterator[Cell]:

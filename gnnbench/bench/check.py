@@ -50,7 +50,7 @@ class Truth:
         """What `error` may come to."""
         return BF16_TOLERANCE if in_bf16 or self.case.dtype == torch.bfloat16 else TOLERANCE
 
-    def error(self, direction: Direction, found: list[Tensor], in_bf16: bool = False) -> float:
+    def error(self, direction: Direction, tensors: list[Tensor], in_bf16: bool = False) -> float:
         """Largest difference of any entry from the truth, over the truth's root mean square; NaN counts as inf.
 
         Forward, that of a destination's row is its own, unless the row cancels, so that a hub hides no other. In
@@ -64,7 +64,7 @@ class Truth:
             if direction == "forward"
             else [self.case.over[name] for name in self.case.op.grads]
         )
-        parts = [self._part(over, tensor) for over, tensor in zip(overs, found, strict=True)]
+        parts = [self._part(over, tensor) for over, tensor in zip(overs, tensors, strict=True)]
         truths = self._forward if direction == "forward" else self._backward
         rounded = in_bf16 or self.case.dtype == torch.bfloat16
         by_row = direction == "forward" and self.case.op.over == "destinations" and not rounded
@@ -104,8 +104,8 @@ def _sample(graph: Graph, edges: int) -> Tensor:
     return torch.cat([fitting, graph.degree.argmax().view(1)]).unique()
 
 
-def _difference(found: Tensor, truth: Tensor, rounded: bool, by_row: bool) -> float:
-    if found.shape != truth.shape or not bool(found.isfinite().all()):
+def _difference(tensor: Tensor, truth: Tensor, rounded: bool, by_row: bool) -> float:
+    if tensor.shape != truth.shape or not bool(tensor.isfinite().all()):
         return float("inf")
     if not truth.numel():
         return 0.0
@@ -114,4 +114,4 @@ def _difference(found: Tensor, truth: Tensor, rounded: bool, by_row: bool) -> fl
     if by_row:
         rows = truth.square().flatten(1).mean(1).sqrt()
         scale = rows.maximum(ROW_FLOOR * scale).view(-1, *[1] * (truth.dim() - 1))
-    return float(((found - truth).abs() / (scale + truth.abs() if rounded else scale)).max())
+    return float(((tensor - truth).abs() / (scale + truth.abs() if rounded else scale)).max())

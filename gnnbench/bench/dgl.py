@@ -125,10 +125,10 @@ class DglCase:
             grad_out = grad_out.masked_fill(self._unlike.unsqueeze(1), 0.0)
         self._dgl.save("check_grad_out", grad_out)
         count = self._dgl.ask("outputs", direction=direction)["count"]
-        found = [self._dgl.load(f"output_{place}") for place in range(count)]
+        result = [self._dgl.load(f"output_{place}") for place in range(count)]
         if self._unlike is not None and direction == "forward":
-            found[0][self._unlike] = 0.0
-        return found
+            result[0][self._unlike] = 0.0
+        return result
 
     def time(self, direction: Direction, samples: int, calls: int) -> list[float]:
         seconds: list[float] = self._dgl.ask("time", direction=direction, samples=samples, calls=calls)["seconds"]

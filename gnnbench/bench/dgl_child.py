@@ -113,10 +113,10 @@ class Bench:
         return {}
 
     def outputs(self, direction: str) -> dict[str, Any]:
-        found = self._found(direction, tensor("check_grad_out"))
-        for place, each in enumerate(found):
+        tensors = self._found(direction, tensor("check_grad_out"))
+        for place, each in enumerate(tensors):
             np.save(FOLDER / f"output_{place}.npy", each.numpy())
-        return {"count": len(found)}
+        return {"count": len(tensors)}
 
     def memory(self, direction: str) -> dict[str, Any]:
         """As `gnnbench.measure.memory.HighWaterMark`; nothing where there is none."""
@@ -153,13 +153,13 @@ def peak_memory(reset: bool) -> int:
 
 
 def timed(work: Callable[[], Any], samples: int, calls: int) -> list[float]:
-    found = []
+    result = []
     for _ in range(samples):
         start = time.perf_counter()
         for _ in range(calls):
             work()
-        found.append((time.perf_counter() - start) / calls)
-    return found
+        result.append((time.perf_counter() - start) / calls)
+    return result
 
 
 def main() -> None:

@@ -67,8 +67,8 @@ class Training:
     def wrong(self, expected: Snapshot, reference: str) -> str:
         """Where the trained model differs, empty if it does not; it cannot be trained any more."""
         model, task = self._trainer.model, self._trainer.task
-        found = steps.trained(self.config, self._backend, model, task, self.dataset.num_classes)
-        return judge_trained(found, expected, reference).reason
+        result = steps.trained(self.config, self._backend, model, task, self.dataset.num_classes)
+        return judge_trained(result, expected, reference).reason
 
     def begin(self, epochs: int) -> list[float]:
         """The losses of the first epochs."""
@@ -85,6 +85,6 @@ class Training:
         return increase + self._trainer.held_bytes, peak + self._trainer.held_bytes
 
     def _placed(self) -> Backend:
-        found = backends.load(self.config.backend)
-        found.home = self.dataset.x.device
-        return found
+        result = backends.load(self.config.backend)
+        result.home = self.dataset.x.device
+        return result

@@ -250,8 +250,8 @@ def pyg_compile(case: Case) -> Callable[[], Tensor]:
     torch.compiler.reset()  # else the ninth case of one function would run uncompiled
     torch._functorch.config.donated_buffer = False  # so that a backward can be repeated
     conv = case.name in ATTENTION
-    found: Callable[[], Tensor] = torch.compile(pyg(case) if conv else torch_scatter(case), dynamic=False)
-    return found
+    result: Callable[[], Tensor] = torch.compile(pyg(case) if conv else torch_scatter(case), dynamic=False)
+    return result
 
 
 PEERS: dict[str, Callable[[Case], Callable[[], Tensor]]] = {

@@ -188,13 +188,13 @@ class _Work:
             self.contest.say(f"{cell.op} on {cell.graph}: checking {name}")
             eager = name.removesuffix(RECORDED)
             try:
-                one = Training(model, cell.width, cell.heads, name, dataset, self.roots.cache, self.instants)
-                found = one.computed(as_reference=computed is None)
-                losses[name] = one.begin(REPLAYED if eager + RECORDED in rows else 1)
+                training = Training(model, cell.width, cell.heads, name, dataset, self.roots.cache, self.instants)
+                found = training.computed(as_reference=computed is None)
+                losses[name] = training.begin(REPLAYED if eager + RECORDED in rows else 1)
             except Exception as error:
                 fail(rows[name], error)
                 continue
-            running[name] = one
+            running[name] = training
             if computed is None:
                 reference, computed = name, found
             elif not (judged := judge(found, computed, reference)).ok:
@@ -207,9 +207,9 @@ class _Work:
             for name in cell.ours:
                 rows[name].reason = rows[name].reason or "not checked: PyG did not run"
         self.contest.say(f"{cell.op} on {cell.graph}: timing")
-        right = {name: one for name, one in running.items() if rows[name].status == "pending"}
-        self.contest.weigh({name: partial(one.memory, self.meter) for name, one in right.items()}, rows)
-        timed = self.contest.timed({name: one.time for name, one in right.items()}, rows, cell.against)
+        right = {name: training for name, training in running.items() if rows[name].status == "pending"}
+        self.contest.weigh({name: partial(training.memory, self.meter) for name, training in right.items()}, rows)
+        timed = self.contest.timed({name: training.time for name, training in right.items()}, rows, cell.against)
         for name in timed if computed else ():
             assert computed
             try:
@@ -252,18 +252,18 @@ class _Work:
                 environment=environment.describe(),
                 code=code.digest(),
             )
-        found = files.load(Suite, self.path)
-        if (found.scale, found.device) != (self.scale, device):
+        suite = files.load(Suite, self.path)
+        if (suite.scale, suite.device) != (self.scale, device):
             raise ConfigError(
-                f"{self.path}: holds a suite of scale {found.scale} on {found.device}, not of {self.scale} on "
+                f"{self.path}: holds a suite of scale {suite.scale} on {suite.device}, not of {self.scale} on "
                 f"{device}; choose another --out"
             )
-        if found.code != code.digest():
+        if suite.code != code.digest():
             raise ConfigError(
                 f"{self.path}: holds a suite of other code than runs now, and their times must not be mixed; "
                 "choose another --out"
             )
-        return found
+        return suite
 
 
 def _key(row: Row) -> tuple[Any, ...]:

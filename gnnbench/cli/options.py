@@ -111,9 +111,9 @@ def show(
             tables.show(table, tables.console(sys.stdout))
 
 
-def finish(found: Finished, kept: str) -> NoReturn:
+def finish(finished: Finished, kept: str) -> NoReturn:
     """End a verb with the exit code of its record; `kept` says how to continue after Ctrl-C."""
-    if found.status == "interrupted":
+    if finished.status == "interrupted":
         print(f"gnnbench: stopped by Ctrl-C; {kept}", file=sys.stderr)
         raise typer.Exit(130)
-    raise typer.Exit(found.exit_code)
+    raise typer.Exit(finished.exit_code)

@@ -15,10 +15,10 @@ from gnnbench.errors import BackendUnavailable
 
 def with_recorded(backends: Sequence[str]) -> list[str]:
     """Every backend as it is, and beside it a row of its recorded steps."""
-    found = []
+    result = []
     for spec in backends:
-        found += [spec] if "cuda_graph" in backend_sections(spec)[1] else [spec, f"{spec}:cuda_graph=true"]
-    return found
+        result += [spec] if "cuda_graph" in backend_sections(spec)[1] else [spec, f"{spec}:cuda_graph=true"]
+    return result
 
 
 def resolved(config: RunConfig[Any, Any], epochs: int | None, specs: Sequence[str]) -> dict[str, Any]:

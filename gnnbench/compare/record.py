@@ -124,8 +124,8 @@ class Comparison(Record):
             found.losses = next(filter(None, whys), "") if expected and name != reference else ""
 
     def _is_green(self, backend: str) -> bool:
-        found = self.parity.backends.get(backend)
-        return found is not None and found.green
+        result = self.parity.backends.get(backend)
+        return result is not None and result.green
 
 
 def _row(backend: str, rounds: Sequence[Result], parity: BackendParity | None, wanted: int) -> Row:
@@ -239,4 +239,7 @@ def _parted(rounds: Mapping[str, Sequence[Result]]) -> Iterator[tuple[str, str]]
 def _differs(environments: Sequence[dict[str, Any]]) -> bool:
     """Whether processors, libraries or revisions changed between rounds, as when a comparison is continued."""
     kept = ("cpu", "gpus", "packages", "git")
-    return len({json.dumps([found.get(key) for key in kept]) for found in environments if found}) > 1
+    return (
+        len({json.dumps([environment.get(key) for key in kept]) for environment in environments if environment})
+        > 1
+    )

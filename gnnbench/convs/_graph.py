@@ -53,8 +53,8 @@ def once(make: Callable[[Graph, torch.dtype], Tensor], graph: Graph, dtype: torc
     key = make.__name__, dtype
     if torch.compiler.is_compiling() or key not in graph.plans:
         _keep(make, graph.handle, dtype)
-    found: Tensor = graph.plans[key]
-    return found
+    tensor: Tensor = graph.plans[key]
+    return tensor
 
 
 # What torch.compile cannot trace is computed for it when it comes by, and there when it looks for it.

@@ -140,8 +140,8 @@ def _is_plain(graph: Graph, norm: Tensor) -> bool:
         rounding = 8 * torch.finfo(norm.dtype).eps
         plain = torch.allclose(_edges.in_rows(graph, norm), _norm(graph, norm.dtype), rtol=rounding, atol=0.0)
         kept = graph.plans[key] = weakref.ref(norm), state, plain and not norm.requires_grad
-    found: bool = kept[2]
-    return found
+    result: bool = kept[2]
+    return result
 
 
 def _commutes(conv: GCNConv) -> bool:

@@ -111,11 +111,11 @@ def find(known: Known, where: Roots) -> Path | None:
 
 def unlike(dataset: NodeDataset, known: Known) -> str:
     """Half a sentence on counts that are not the published ones (text cut short still loads); else empty."""
-    found, published = (dataset.num_nodes, dataset.edge_index.size(1)), (known.nodes, known.edges)
-    if found == published:
+    result, published = (dataset.num_nodes, dataset.edge_index.size(1)), (known.nodes, known.edges)
+    if result == published:
         return ""
     counts = "{:,} nodes and {:,} edges"
-    return f"has {counts.format(*found)} instead of the published {counts.format(*published)}"
+    return f"has {counts.format(*result)} instead of the published {counts.format(*published)}"
 
 
 def offers(known: Mapping[str, Known], where: Roots) -> list[Offer]:

@@ -46,8 +46,8 @@ def _reverse_cuthill_mckee(edge_index: Tensor, nodes: int) -> Tensor:
     import torch
     from scipy.sparse.csgraph import reverse_cuthill_mckee
 
-    found = reverse_cuthill_mckee(_undirected(edge_index, nodes), symmetric_mode=True)
-    return torch.from_numpy(found.copy()).long()
+    result = reverse_cuthill_mckee(_undirected(edge_index, nodes), symmetric_mode=True)
+    return torch.from_numpy(result.copy()).long()
 
 
 def _by_part(edge_index: Tensor, nodes: int) -> Tensor:

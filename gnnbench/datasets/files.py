@@ -41,10 +41,10 @@ def parse(spec: str) -> dict[str, Any] | None:
 
 def listing(where: Roots) -> list[Offer]:
     """Graph files in the data root and in its folder `edgelists`, but for `.npz`, which may hold anything."""
-    found = [*where.raw.glob("*"), *(where.raw / "edgelists").rglob("*")]
+    result = [*where.raw.glob("*"), *(where.raw / "edgelists").rglob("*")]
     return [
         Offer(str(path.relative_to(where.raw)), None, None, path)
-        for path in sorted(found)
+        for path in sorted(result)
         if path.is_file() and _suffix(path) in SUFFIXES and _suffix(path) != ".npz"
     ]
 

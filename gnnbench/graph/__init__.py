@@ -241,9 +241,9 @@ class Graph(Handled):
         """[E'] int64: each edge of `with_self_loops` by its place in `edge_index`, loops by num_edges + node."""
         looped, inner = self.with_self_loops, self.col != self.row
         edge_id = torch.arange(self.num_edges, device=self.device) if self.edge_id is None else self.edge_id.long()
-        found = self.num_edges + looped.row
-        found[looped.col != looped.row] = edge_id[inner]
-        return found
+        result = self.num_edges + looped.row
+        result[looped.col != looped.row] = edge_id[inner]
+        return result
 
     @kept
     def edge_place(self) -> Tensor | None:

@@ -106,9 +106,9 @@ class GraphCache:
         Raises:
             GraphError: an index out of range, or a wrong shape or type.
         """
-        found = self.find(adjacency, num_rows, num_cols, reverse=reverse)
-        if found is not None:
-            return found
+        result = self.find(adjacency, num_rows, num_cols, reverse=reverse)
+        if result is not None:
+            return result
         state = _state(adjacency)
         graph = self._build(adjacency, num_rows, num_cols, reverse)
         settle(graph.device)

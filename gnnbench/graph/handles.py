@@ -38,10 +38,10 @@ def find(handle: str) -> Any:
     Raises:
         GnnbenchError: it is gone, as when a compiled function outlives the Graph it was compiled for.
     """
-    found = _living.get(handle)
-    if found is None:
+    result = _living.get(handle)
+    if result is None:
         raise GnnbenchError(
             f"the Graph or Kernels with handle {handle} no longer exists; keep the Graph and the model alive "
             "until all of forward and backward has run"
         )
-    return found
+    return result

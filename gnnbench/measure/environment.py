@@ -146,12 +146,12 @@ def _caches() -> dict[str, int] | None:
     if sys.platform == "darwin":
         names = {"L1d": "hw.l1dcachesize", "L2": "hw.l2cachesize"}
         return {level: int(_command("sysctl", "-n", name)) for level, name in names.items()}
-    found = {}
+    result = {}
     for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
         kind, level, size = ((index / name).read_text().strip() for name in ("type", "level", "size"))
         if kind != "Instruction":
-            found[f"L{level}d" if kind == "Data" else f"L{level}"] = int(size.rstrip("K")) * 1024
-    return found or None
+            result[f"L{level}d" if kind == "Data" else f"L{level}"] = int(size.rstrip("K")) * 1024
+    return result or None
 
 
 def _gpus() -> list[dict[str, Any]]:

@@ -46,13 +46,13 @@ def interleaved(
     Contestants have run before, so that one more call tells what they need; the order rotates.
     """
     shares: dict[str, _Share] = {}
-    found: dict[str, list[list[float]]] = {name: [] for name in contestants}
+    result: dict[str, list[list[float]]] = {name: [] for name in contestants}
 
     def attempt(work: Callable[[str], None], name: str) -> None:
         try:
             work(name)
         except Exception as error:
-            del found[name]
+            del result[name]
             failed(name, error)
 
     def plan(name: str) -> None:
@@ -63,16 +63,16 @@ def interleaved(
         share = shares[name]
         if share.warm:
             contestants[name](1, 1)
-        found[name].append(contestants[name](share.samples, share.calls))
+        result[name].append(contestants[name](share.samples, share.calls))
 
     for name in contestants:
         attempt(plan, name)
     for round_ in range(budget.rounds):
-        names = list(found)
+        names = list(result)
         for name in rotated(names, round_):
             if round_ < shares[name].rounds:
                 attempt(measure, name)
-    return found
+    return result
 
 
 def timed(work: Callable[[], Any], now: Callable[[], Any], samples: int, calls: int) -> list[float]:
@@ -81,13 +81,13 @@ def timed(work: Callable[[], Any], now: Callable[[], Any], samples: int, calls: 
     Args:
         now: a clock; the difference of two readings is in seconds.
     """
-    found = []
+    result = []
     for _ in range(samples):
         start = now()
         for _ in range(calls):
             work()
-        found.append((now() - start) / calls)
-    return found
+        result.append((now() - start) / calls)
+    return result
 
 
 def rotated(names: list[str], by: int) -> list[str]:

@@ -19,67 +19,67 @@ NOTHING = Cell("–")
 BF16 = "-bf16"  # after the name of a backend that gathers in it
 
 
-def table(found: Bench, saved: Path | None = None) -> Table:
+def table(bench: Bench, saved: Path | None = None) -> Table:
     """One line per case and direction.
 
     Args:
         saved: the folder that it is kept in.
     """
     absent = ("unsupported", "unavailable")  # everywhere, so that the reason below the table is enough
-    ran = {row.implementation for row in found.rows if row.status not in absent}
-    peers = [peer for peer in found.peers if peer != found.backend and peer in ran]
+    ran = {row.implementation for row in bench.rows if row.status not in absent}
+    peers = [peer for peer in bench.peers if peer != bench.backend and peer in ran]
     heading = [
-        "heads" if found.op == "edge_softmax" else "width",
-        found.backend,
+        "heads" if bench.op == "edge_softmax" else "width",
+        bench.backend,
         "gathers",
         "of\nceiling",
-        *(text for peer in peers for text in _heading(peer, found.backend)),
+        *(text for peer in peers for text in _heading(peer, bench.backend)),
     ]
     rows = [
         [
-            Cell(_case(ours, found.op)),
+            Cell(_case(ours, bench.op)),
             _time(ours),
             Cell(f"{ours.gather_bytes_per_s / 1e9:.1f} GB/s") if ours.gather_bytes_per_s else NOTHING,
             Cell(f"{ours.roofline_fraction:.0%}") if ours.roofline_fraction else NOTHING,
             *(cell for peer in peers for cell in _beside(case[peer], ours)),
         ]
-        for case in _cases(found)
-        for ours in [case[found.backend]]
+        for case in _cases(bench)
+        for ours in [case[bench.backend]]
     ]
     where = [f"Results: {saved / 'bench.json'}"] if saved else []
-    return Table(heading, rows, title=title(found), notes=[*_notes(found), *where])
+    return Table(heading, rows, title=title(bench), notes=[*_notes(bench), *where])
 
 
-def title(found: Bench) -> str:
+def title(bench: Bench) -> str:
     """The op and the graph."""
-    return f"{found.op}{' with edge values' if found.weighted else ''} on {found.graph}"
+    return f"{bench.op}{' with edge values' if bench.weighted else ''} on {bench.graph}"
 
 
-def records(found: Bench) -> list[dict[str, Any]]:
+def records(bench: Bench) -> list[dict[str, Any]]:
     """Every row in numbers, with the names of its JSON."""
-    return [row.model_dump(exclude_none=True) for row in found.rows]
+    return [row.model_dump(exclude_none=True) for row in bench.rows]
 
 
-def panels(found: Bench) -> list[Panel]:
+def panels(bench: Bench) -> list[Panel]:
     """Speed against width, one line per implementation; one panel per direction and number of heads."""
     from gnnbench.report.plots import Line, Panel
 
     lines: dict[str, dict[str, list[tuple[float, float]]]] = {}
-    for row in found.rows:
-        heads = f", {row.heads} heads" if row.heads > 1 and found.op != "edge_softmax" else ""
+    for row in bench.rows:
+        heads = f", {row.heads} heads" if row.heads > 1 and bench.op != "edge_softmax" else ""
         of_panel = lines.setdefault(row.direction + heads, {})
         if row.gather_bytes_per_s:
             of_panel.setdefault(row.implementation, []).append((row.width, row.gather_bytes_per_s / 1e9))
-    across = "heads" if found.op == "edge_softmax" else "width"
+    across = "heads" if bench.op == "edge_softmax" else "width"
     return [
         Panel(name, across, "edges x width x 4 bytes over time, GB/s", [Line(*line) for line in of_panel.items()])
         for name, of_panel in lines.items()
     ]
 
 
-def _cases(found: Bench) -> Iterator[dict[str, Row]]:
+def _cases(bench: Bench) -> Iterator[dict[str, Row]]:
     cases: dict[tuple[int, int, str], dict[str, Row]] = {}
-    for row in found.rows:
+    for row in bench.rows:
         cases.setdefault((row.heads, row.width, row.direction), {})[row.implementation] = row
     yield from cases.values()
 
@@ -110,39 +110,39 @@ def _time(row: Row) -> Cell:
     return Cell(units.seconds(row.time_s.median), units.seconds(row.time_s.low, row.time_s.high))
 
 
-def _ratio(found: Ratio | None) -> Cell:
-    return Cell(units.ratio(found.ratio), units.ratio(found.low, found.high)) if found else NOTHING
+def _ratio(ratio: Ratio | None) -> Cell:
+    return Cell(units.ratio(ratio.ratio), units.ratio(ratio.low, ratio.high)) if ratio else NOTHING
 
 
-def _notes(found: Bench) -> Iterator[str]:
+def _notes(bench: Bench) -> Iterator[str]:
     remarks: dict[tuple[str, str], list[Row]] = {}
-    for row in found.rows:
+    for row in bench.rows:
         if row.reason:
             remarks.setdefault((row.implementation, row.reason), []).append(row)
     for (name, reason), concerned in remarks.items():
-        everywhere = len(concerned) == sum(row.implementation == name for row in found.rows)
-        where = "" if everywhere else f" ({'; '.join(_case(row, found.op) for row in concerned)})"
+        everywhere = len(concerned) == sum(row.implementation == name for row in bench.rows)
+        where = "" if everywhere else f" ({'; '.join(_case(row, bench.op) for row in concerned)})"
         yield f"{name}{where}: {reason}"
-    for name in dict.fromkeys(row.implementation for row in found.rows if row.rounds and row.error is not None):
+    for name in dict.fromkeys(row.implementation for row in bench.rows if row.rounds and row.error is not None):
         yield (
             f"{name}: features are rounded to bfloat16 when they are gathered, and accumulated in float32; its "
             "error is the largest difference from float64, over the entry itself plus the root mean square of all"
         )
-    rows = units.count(found.checked_rows or 0)
-    sampled = f"{rows} of its rows" if found.checked_rows != found.size.nodes else "all of its rows"
+    rows = units.count(bench.checked_rows or 0)
+    sampled = f"{rows} of its rows" if bench.checked_rows != bench.size.nodes else "all of its rows"
     yield f"Checked before timing: every result against float64 on {sampled}"
-    if found.ceilings and found.ceilings.gather_bytes_per_s:
+    if bench.ceilings and bench.ceilings.gather_bytes_per_s:
         yield (
-            f"Ceilings of this machine: {found.ceilings.stream_bytes_per_s / 1e9:.1f} GB/s streamed from memory, "
-            f"{found.ceilings.gather_bytes_per_s / 1e9:.0f} GB/s gathered from the L2 cache. The share is that of "
+            f"Ceilings of this machine: {bench.ceilings.stream_bytes_per_s / 1e9:.1f} GB/s streamed from memory, "
+            f"{bench.ceilings.gather_bytes_per_s / 1e9:.0f} GB/s gathered from the L2 cache. The share is that of "
             "the time which the slower of both allows, every tensor crossing the bus once; it can pass 100% where "
             "tensors stay in the caches"
         )
-    size = found.size
+    size = bench.size
     yield (
         f"Graph: {units.count(size.nodes)} nodes, {units.count(size.edges)} edges, largest in-degree "
         f"{units.count(size.max_degree)}, {'symmetric' if size.symmetric else 'not symmetric'}"
     )
-    yield from machine(found.environment)
-    if found.versions:
-        yield "Peers: " + ", ".join(f"{name} {version}" for name, version in found.versions.items())
+    yield from machine(bench.environment)
+    if bench.versions:
+        yield "Peers: " + ", ".join(f"{name} {version}" for name, version in bench.versions.items())

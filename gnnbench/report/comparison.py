@@ -19,13 +19,13 @@ NOTHING = Cell("–")
 FASTEST = 5  # column of the speedup against the fastest PyG row
 
 
-def table(found: Comparison, saved: Path | None = None) -> Table:
+def table(comparison: Comparison, saved: Path | None = None) -> Table:
     """Backends side by side, with parity, reasons, rewrites, conditions and warnings below.
 
     Args:
         saved: the folder that it is kept in.
     """
-    metric = next((row.metrics.name for row in found.rows if row.metrics), "metric")
+    metric = next((row.metrics.name for row in comparison.rows if row.metrics), "metric")
     heading = [
         "backend",
         "forward",
@@ -36,69 +36,71 @@ def table(found: Comparison, saved: Path | None = None) -> Table:
         "peak\nmemory",
         "prepare,\npaid in",
     ]
-    rows = [_backend_row(row) for row in found.rows]
-    fastest = next((row.speedup["fastest_pyg"].baseline for row in found.rows if row.speedup["fastest_pyg"]), None)
+    rows = [_backend_row(row) for row in comparison.rows]
+    fastest = next(
+        (row.speedup["fastest_pyg"].baseline for row in comparison.rows if row.speedup["fastest_pyg"]), None
+    )
     if fastest == "pyg":  # the column would repeat the one before it
         rows = [[*cells[:FASTEST], *cells[FASTEST + 1 :]] for cells in rows]
         del heading[FASTEST]
     else:
         heading[FASTEST] = f"speedup vs\n{fastest or 'fastest PyG'}"
-    size = f"{units.counted(found.rounds, 'round')} of {units.counted(found.epochs, 'epoch')}"
+    size = f"{units.counted(comparison.rounds, 'round')} of {units.counted(comparison.epochs, 'epoch')}"
     return Table(
         [*heading, f"test\n{metric}"],
         rows,
-        title=f"{title(found.config, found.dataset)}: {size}",
-        notes=[*_notes(found), *([f"Results: {saved / 'comparison.json'}"] if saved else [])],
+        title=f"{title(comparison.config, comparison.dataset)}: {size}",
+        notes=[*_notes(comparison), *([f"Results: {saved / 'comparison.json'}"] if saved else [])],
     )
 
 
-def records(found: Comparison) -> list[dict[str, Any]]:
+def records(comparison: Comparison) -> list[dict[str, Any]]:
     """Every row of a comparison in numbers, with the names of its JSON."""
-    return [{**row.model_dump(exclude_none=True), "dataset": found.dataset} for row in found.rows]
+    return [{**row.model_dump(exclude_none=True), "dataset": comparison.dataset} for row in comparison.rows]
 
 
-def _notes(found: Comparison) -> Iterator[str]:
-    yield from parity(found.parity)
-    for row in found.rows:
+def _notes(comparison: Comparison) -> Iterator[str]:
+    yield from parity(comparison.parity)
+    for row in comparison.rows:
         if row.reason:
             name = row.backend.partition(":")[0]
             yield f"{row.backend}: {row.reason.removeprefix(f'backend {name!r} is unavailable: ')}"
-    for row in found.rows:
+    for row in comparison.rows:
         yield from kernels(row.bindings, row.backend)
         yield from used(row.choices, row.tuning_s, row.backend)
-    yield from graph(found.dataset_facts)
-    yield from machine(found.environment)
-    yield from (f"Warning: {text}" for text in found.warnings)
+    yield from graph(comparison.dataset_facts)
+    yield from machine(comparison.environment)
+    yield from (f"Warning: {text}" for text in comparison.warnings)
 
 
-def parity(found: Parity) -> Iterator[str]:
+def parity(parity: Parity) -> Iterator[str]:
     """Whether all backends compute the same, and how far they are apart."""
-    if found.ok is None:
-        yield f"Parity: not checked{f': {found.reason}' if found.reason else ''}; no speedup is given"
+    if parity.ok is None:
+        yield f"Parity: not checked{f': {parity.reason}' if parity.reason else ''}; no speedup is given"
         return
-    ran = ((name, one) for name, one in found.backends.items() if one.ok is not None)
-    checked = {name: one for name, one in ran if name != found.reference}
+    ran = ((name, one) for name, one in parity.backends.items() if one.ok is not None)
+    checked = {name: one for name, one in ran if name != parity.reference}
     differ = {name: units.power(one.rel_rms) for name, one in checked.items() if one.rel_rms is not None}
     errors = ", ".join(f"{name} {size}" for name, size in differ.items())
-    if found.ok:
-        within = f"logits and every gradient within {units.power(found.tolerance)} of {found.reference}"
-        own = {name: one.tolerance for name, one in checked.items() if one.tolerance != found.tolerance}
+    if parity.ok:
+        within = f"logits and every gradient within {units.power(parity.tolerance)} of {parity.reference}"
+        own = {name: one.tolerance for name, one in checked.items() if one.tolerance != parity.tolerance}
         within += "".join(f", {name} within {units.power(size)} as it states itself" for name, size in own.items())
         yield f"Parity: green, {within}" + (f" (largest relative error: {errors})" if errors else "")
-        yield from _scope(found)
+        yield from _scope(parity)
         return
-    yield f"Parity: red against {found.reference}; no speedup is given for a backend whose result differs"
+    yield f"Parity: red against {parity.reference}; no speedup is given for a backend whose result differs"
     yield from (f"{name}: {one.red}" for name, one in checked.items() if one.red)
-    yield from _scope(found)
+    yield from _scope(parity)
 
 
-def _scope(found: Parity) -> Iterator[str]:
+def _scope(parity: Parity) -> Iterator[str]:
     """What the verdict is about, and what it is not."""
-    if found.checked:
-        yield f"Checked: {'; '.join(found.checked)}"
+    if parity.checked:
+        yield f"Checked: {'; '.join(parity.checked)}"
     unchecked = [
-        *found.unchecked,
-        *(f"{name}: {why}" for name, one in found.backends.items() for why in one.unchecked),
+        *parity.unchecked,
+        *(f"{name}: {why}" for name, one in parity.backends.items() for why in one.unchecked),
     ]
     if unchecked:
         yield f"Not checked: {'; '.join(unchecked)}"
@@ -122,12 +124,12 @@ def _backend_row(row: Row) -> list[Cell]:
     ]
 
 
-def _speedup(found: Speedup | None, backend: str) -> Cell:
-    if found is None:
+def _speedup(speedup: Speedup | None, backend: str) -> Cell:
+    if speedup is None:
         return NOTHING
-    if found.baseline == backend:
+    if speedup.baseline == backend:
         return Cell("1x", "baseline")
-    return Cell(units.ratio(found.ratio), units.ratio(found.low, found.high))
+    return Cell(units.ratio(speedup.ratio), units.ratio(speedup.low, speedup.high))
 
 
 def _peak(row: Row) -> Cell:

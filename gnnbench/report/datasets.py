@@ -31,43 +31,47 @@ def listing(offers: Sequence[OfferRecord], where: Roots) -> Table:
     )
 
 
-def info(found: DatasetInfo) -> Table:
+def info(facts: DatasetInfo) -> Table:
     """One dataset."""
-    made_up = [f"Synthetic, not real data: {', '.join(found.made_up)}"] if found.made_up else []
+    made_up = [f"Synthetic, not real data: {', '.join(facts.made_up)}"] if facts.made_up else []
     return Table(
         ("", "", ""),
-        [[Cell(name), Cell(value), Cell(detail)] for name, value, detail in _facts(found)],
-        title=found.name,
-        notes=[*made_up, *found.notes],
+        [[Cell(name), Cell(value), Cell(detail)] for name, value, detail in _facts(facts)],
+        title=facts.name,
+        notes=[*made_up, *facts.notes],
         prose=(0, 2),
     )
 
 
-def _facts(found: DatasetInfo) -> Iterator[tuple[str, str, str]]:
+def _facts(facts: DatasetInfo) -> Iterator[tuple[str, str, str]]:
     symmetry = (
-        "symmetric: every edge has its reverse" if found.symmetric else "directed: some edges lack their reverse"
+        "symmetric: every edge has its reverse" if facts.symmetric else "directed: some edges lack their reverse"
     )
-    loops = f"{units.count(found.self_loops)} self-loops, {units.count(found.duplicate_edges)} duplicates"
-    yield "nodes", units.count(found.nodes), f"{units.count(found.isolated_nodes)} isolated"
-    yield "edges", units.count(found.edges), f"{symmetry}; {loops}"
-    labels = " (several per node)" if found.multilabel else ""
-    yield "features", units.count(found.features), f"{found.feature_density:.1%} not zero"
-    smallest, largest = min(found.class_counts, default=0), max(found.class_counts, default=0)
+    loops = f"{units.count(facts.self_loops)} self-loops, {units.count(facts.duplicate_edges)} duplicates"
+    yield "nodes", units.count(facts.nodes), f"{units.count(facts.isolated_nodes)} isolated"
+    yield "edges", units.count(facts.edges), f"{symmetry}; {loops}"
+    labels = " (several per node)" if facts.multilabel else ""
+    yield "features", units.count(facts.features), f"{facts.feature_density:.1%} not zero"
+    smallest, largest = min(facts.class_counts, default=0), max(facts.class_counts, default=0)
     sizes = f"{units.count(smallest)} to {units.count(largest)} nodes each{labels}"
-    yield "classes", units.count(found.classes), f"{sizes}, {units.count(found.unlabelled)} nodes unlabelled"
+    yield (
+        "classes",
+        units.count(facts.classes),
+        f"{sizes}, {units.count(facts.unlabelled)} nodes unlabelled",
+    )
     for part in ("train", "val", "test"):
-        nodes = getattr(found, part)
-        yield part, units.count(nodes), f"{nodes / found.nodes:.1%} of the nodes"
-    yield "metric", found.metric, ""
+        nodes = getattr(facts, part)
+        yield part, units.count(nodes), f"{nodes / facts.nodes:.1%} of the nodes"
+    yield "metric", facts.metric, ""
     yield (
         "memory",
-        units.size(found.edge_index_bytes + found.feature_bytes),
-        (f"edge_index {units.size(found.edge_index_bytes)}, features {units.size(found.feature_bytes)}"),
+        units.size(facts.edge_index_bytes + facts.feature_bytes),
+        (f"edge_index {units.size(facts.edge_index_bytes)}, features {units.size(facts.feature_bytes)}"),
     )
-    quantiles = (f"{float(share):.0%} {units.count(value)}" for share, value in found.degree_quantiles.items())
-    yield "in-degree", units.digits(found.degree_mean), f"mean; quantiles: {', '.join(quantiles)}"
-    most = max(bar.nodes for bar in found.degree_histogram)
-    for bar in found.degree_histogram:
+    quantiles = (f"{float(share):.0%} {units.count(value)}" for share, value in facts.degree_quantiles.items())
+    yield "in-degree", units.digits(facts.degree_mean), f"mean; quantiles: {', '.join(quantiles)}"
+    most = max(bar.nodes for bar in facts.degree_histogram)
+    for bar in facts.degree_histogram:
         span = units.count(bar.low) if bar.low == bar.high else f"{units.count(bar.low)}–{units.count(bar.high)}"
         yield f"  {span}", units.count(bar.nodes), "█" * round(BAR * bar.nodes / most)
 

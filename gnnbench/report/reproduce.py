@@ -28,22 +28,25 @@ MEANINGS = {  # of verdicts
 KINDS = {"training": "Epochs", "ops": "Single ops", "tuning": "Gain by tuning over widths"}
 
 
-def tables(found: Reproduction, saved: Path | None = None) -> list[Table]:
+def tables(reproduction: Reproduction, saved: Path | None = None) -> list[Table]:
     """The measurements of each kind of cell, then the claims; `saved` is the folder of the JSON."""
-    kind = {cell.key: cell.definition["kind"] for cell in found.cells}
-    of_kind = {name: [one for one in found.measurements if kind[one.cell] == name] for name in KINDS}
-    measured = [_measured(KINDS[name], of_kind[name], found.paper.ours) for name in KINDS if of_kind[name]]
-    return [*measured, claims(found, saved)]
+    kind = {cell.key: cell.definition["kind"] for cell in reproduction.cells}
+    of_kind = {
+        name: [measurement for measurement in reproduction.measurements if kind[measurement.cell] == name]
+        for name in KINDS
+    }
+    measured = [_measured(KINDS[name], of_kind[name], reproduction.paper.ours) for name in KINDS if of_kind[name]]
+    return [*measured, claims(reproduction, saved)]
 
 
-def title(found: Reproduction) -> str:
+def title(reproduction: Reproduction) -> str:
     """Paper and scale."""
-    return f"{found.paper.title}: scale {found.scale}"
+    return f"{reproduction.paper.title}: scale {reproduction.scale}"
 
 
-def claims(found: Reproduction, saved: Path | None = None) -> Table:
+def claims(reproduction: Reproduction, saved: Path | None = None) -> Table:
     """One line per measured quantity with all that was published of it; protocols, machines and reasons below."""
-    rows = [_claimed(same) for same in _shared(found.findings)]
+    rows = [_claimed(same) for same in _shared(reproduction.findings)]
     heading = (
         "claim",
         "published",
@@ -53,7 +56,7 @@ def claims(found: Reproduction, saved: Path | None = None) -> Table:
         "verdict",
     )
     where = [f"Results: {saved / 'reproduction.json'}"] if saved else []
-    return Table(heading, rows, title=title(found), notes=[*_notes(found), *where], prose=(0, 5))
+    return Table(heading, rows, title=title(reproduction), notes=[*_notes(reproduction), *where], prose=(0, 5))
 
 
 def value(claim: Claim, number: float) -> str:
@@ -61,17 +64,17 @@ def value(claim: Claim, number: float) -> str:
     return units.ratio(number) if claim.unit == "x" else f"{number:g} {claim.unit}"
 
 
-def records(found: Reproduction) -> list[dict[str, Any]]:
+def records(reproduction: Reproduction) -> list[dict[str, Any]]:
     """Every measurement in numbers, with the names of its JSON."""
-    return [one.model_dump(exclude_none=True) for one in found.measurements]
+    return [measurement.model_dump(exclude_none=True) for measurement in reproduction.measurements]
 
 
-def pictures(found: Reproduction) -> dict[str, list[Panel | Bars]]:
+def pictures(reproduction: Reproduction) -> dict[str, list[Panel | Bars]]:
     """By the name of its file: speedups beside what was published, memory, and curves over widths."""
     drawn: dict[str, list[Panel | Bars]] = {
-        "speedups": _beside_claims(found, "time"),
-        "memory": [*_beside_claims(found, "memory"), *_memory(found)],
-        "widths": [*_widths(found)],
+        "speedups": _beside_claims(reproduction, "time"),
+        "memory": [*_beside_claims(reproduction, "memory"), *_memory(reproduction)],
+        "widths": [*_widths(reproduction)],
     }
     return {name: panels for name, panels in drawn.items() if panels}
 
@@ -79,8 +82,8 @@ def pictures(found: Reproduction) -> dict[str, list[Panel | Bars]]:
 def _shared(findings: Sequence[Finding]) -> list[list[Finding]]:
     """Findings in groups whose claims are compared with the same measurement."""
     groups: dict[Any, list[Finding]] = {}
-    for one in findings:
-        groups.setdefault(one.claim.measured, []).append(one)
+    for finding in findings:
+        groups.setdefault(finding.claim.measured, []).append(finding)
     return list(groups.values())
 
 
@@ -101,47 +104,49 @@ def _lines(texts: Iterable[str]) -> Cell:
     return Cell("\n".join(texts))
 
 
-def _estimate(claim: Claim, found: Estimate | None) -> Cell:
-    if found is None:
+def _estimate(claim: Claim, estimate: Estimate | None) -> Cell:
+    if estimate is None:
         return NOTHING
     ends = ""
-    if found.low is not None and found.high is not None and found.low < found.high:
-        ends = units.ratio(found.low, found.high)
-    return Cell(value(claim, found.value), ends)
+    if estimate.low is not None and estimate.high is not None and estimate.low < estimate.high:
+        ends = units.ratio(estimate.low, estimate.high)
+    return Cell(value(claim, estimate.value), ends)
 
 
-def _notes(found: Reproduction) -> Iterator[str]:
-    paper = found.paper
+def _notes(reproduction: Reproduction) -> Iterator[str]:
+    paper = reproduction.paper
     yield f"Paper's protocol: {paper.published}"
     yield f"Corrected protocol: {paper.corrected}"
     yield (
         "Ranges: 95% bootstrap interval of the case with the largest ratio; for medians, the lowest and highest "
         "of all cases"
     )
-    verdicts = {one.verdict for one in found.findings}
+    verdicts = {finding.verdict for finding in reproduction.findings}
     yield from (meaning for names, meaning in MEANINGS.items() if verdicts & {*names})
     yield from paper.notes
-    unmeasured = [one for one in found.findings if one.reason]
+    unmeasured = [finding for finding in reproduction.findings if finding.reason]
     yield from dict.fromkeys(f"{one.claim.name}: not run because {one.reason}" for one in unmeasured)
-    for cell in found.cells:
+    for cell in reproduction.cells:
         if cell.outcome and cell.outcome.status != "ok":
             yield f"Cell {cell.key}: {STATUS.get(cell.outcome.status, cell.outcome.status)}: {cell.outcome.reason}"
-    made_up = dict.fromkeys(one.graph for one in found.measurements if "synthetic" in one.graph)
+    made_up = dict.fromkeys(
+        measurement.graph for measurement in reproduction.measurements if "synthetic" in measurement.graph
+    )
     if made_up:
         yield f"Synthetic stand-ins, not the paper's data: {'; '.join(made_up)}"
-    hardware = dict.fromkeys(one.claim.hardware for one in found.findings if one.claim.hardware)
+    hardware = dict.fromkeys(finding.claim.hardware for finding in reproduction.findings if finding.claim.hardware)
     yield f"Published on: {', '.join([*hardware, paper.machine])}"
-    yield from machine(found.environment)
-    sources = dict.fromkeys(f"{one.claim.kind}: {one.claim.source}" for one in found.findings)
+    yield from machine(reproduction.environment)
+    sources = dict.fromkeys(f"{finding.claim.kind}: {finding.claim.source}" for finding in reproduction.findings)
     yield f"Sources: {'; '.join(sources)}"
 
 
-def _measured(heading: str, found: Sequence[Measurement], backend: str) -> Table:
+def _measured(heading: str, measurements: Sequence[Measurement], backend: str) -> Table:
     """One line per case; every implementation with its time, and below it the speedup of ours over it."""
     cases: dict[Any, dict[str, Measurement]] = {}
-    for one in found:
+    for one in measurements:
         cases.setdefault(one.case, {})[one.implementation] = one
-    names = dict.fromkeys(name for one in found for name in (one.implementation, *one.speedup))
+    names = dict.fromkeys(name for one in measurements for name in (one.implementation, *one.speedup))
     others = [name for name in names if name != backend]
     rows = []
     for case in cases.values():
@@ -164,7 +169,9 @@ def _measured(heading: str, found: Sequence[Measurement], backend: str) -> Table
         "prepare,\npaid in",
     ]
     kept = [place for place in range(len(columns)) if any(row[place] != NOTHING for row in rows)]
-    notes = dict.fromkeys(f"{_named(one.implementation, backend)}: {one.reason}" for one in found if one.reason)
+    notes = dict.fromkeys(
+        f"{_named(one.implementation, backend)}: {one.reason}" for one in measurements if one.reason
+    )
     return Table(
         [columns[place] for place in kept],
         [[row[place] for place in kept] for row in rows],
@@ -177,24 +184,34 @@ def _named(implementation: str, backend: str) -> str:
     return implementation.replace(backend, "ours")
 
 
-def _case(one: Measurement) -> str:
-    parts = [one.op if one.phase == "epoch" else f"{one.op} {one.phase}"]
-    if one.phase != "epoch":
-        parts += [f"width {one.width}"] + [f"{one.heads} heads"] * (one.heads > 1)
-    return f"{', '.join(parts)} on {one.graph}" + f" by {one.order}" * (one.order != "none")
+def _case(measurement: Measurement) -> str:
+    parts = [measurement.op if measurement.phase == "epoch" else f"{measurement.op} {measurement.phase}"]
+    if measurement.phase != "epoch":
+        parts += [f"width {measurement.width}"] + [f"{measurement.heads} heads"] * (measurement.heads > 1)
+    return f"{', '.join(parts)} on {measurement.graph}" + f" by {measurement.order}" * (
+        measurement.order != "none"
+    )
 
 
-def _time(one: Measurement | None) -> Cell:
-    if one is None:
+def _time(measurement: Measurement | None) -> Cell:
+    if measurement is None:
         return NOTHING
-    return Cell(STATUS.get(one.status, one.status) if one.time_s is None else units.seconds(one.time_s))
+    return Cell(
+        STATUS.get(measurement.status, measurement.status)
+        if measurement.time_s is None
+        else units.seconds(measurement.time_s)
+    )
 
 
-def _peer(one: Measurement | None, speedup: Any) -> Cell:
+def _peer(measurement: Measurement | None, speedup: Any) -> Cell:
     if speedup is None:
-        return _time(one)
+        return _time(measurement)
     ratio = units.ratio(speedup.ratio)
-    return Cell(_time(one).text, ratio) if one else Cell(ratio, units.ratio(speedup.low, speedup.high))
+    return (
+        Cell(_time(measurement).text, ratio)
+        if measurement
+        else Cell(ratio, units.ratio(speedup.low, speedup.high))
+    )
 
 
 def _more_memory(case: dict[str, Measurement], backend: str) -> Cell:
@@ -203,21 +220,23 @@ def _more_memory(case: dict[str, Measurement], backend: str) -> Cell:
     if ours is None or ours.memory_bytes is None:
         return NOTHING
     others = (one for name, one in case.items() if not name.startswith(backend))
-    more = (f"{one.implementation} {units.size(one.memory_bytes)}" for one in others if one.memory_bytes)
+    more = (f"{other.implementation} {units.size(other.memory_bytes)}" for other in others if other.memory_bytes)
     return Cell(units.size(ours.memory_bytes), next(more, ""))
 
 
-def _preparation(one: Measurement) -> Cell:
-    if one.prepare_s is None:
+def _preparation(measurement: Measurement) -> Cell:
+    if measurement.prepare_s is None:
         return NOTHING
-    paid = one.break_even_epochs
-    return Cell(units.seconds(one.prepare_s), "" if paid is None else units.counted(paid, "epoch"))
+    paid = measurement.break_even_epochs
+    return Cell(units.seconds(measurement.prepare_s), "" if paid is None else units.counted(paid, "epoch"))
 
 
-def _beside_claims(found: Reproduction, quantity: str) -> list[Panel | Bars]:
+def _beside_claims(reproduction: Reproduction, quantity: str) -> list[Panel | Bars]:
     from gnnbench.report.plots import Bars, Series
 
-    shown = [same for same in _shared(found.findings) if same[0].claim.quantity == quantity and same[0].corrected]
+    shown = [
+        same for same in _shared(reproduction.findings) if same[0].claim.quantity == quantity and same[0].corrected
+    ]
     if not shown:
         return []
     values = [[one.claim.value for one in same] for same in shown]
@@ -252,14 +271,18 @@ def _wrapped(same: Sequence[Finding]) -> str:
     return f"{claim.op}{phase}\n{claim.over} vs {claim.baseline}\n({kinds})"
 
 
-def _memory(found: Reproduction) -> list[Panel | Bars]:
+def _memory(reproduction: Reproduction) -> list[Panel | Bars]:
     """Memory of every implementation at the largest width and number of heads, on the first graph as it came."""
     from gnnbench.report.plots import Bars, Series
 
     groups: dict[tuple[str, str], list[Measurement]] = {}
-    for one in found.measurements:
-        if one.memory_bytes and one.order == "none" and one.graph == found.measurements[0].graph:
-            groups.setdefault((one.op, one.phase), []).append(one)
+    for measurement in reproduction.measurements:
+        if (
+            measurement.memory_bytes
+            and measurement.order == "none"
+            and measurement.graph == reproduction.measurements[0].graph
+        ):
+            groups.setdefault((measurement.op, measurement.phase), []).append(measurement)
     largest = {
         key: {
             one.implementation: one.memory_bytes
@@ -273,7 +296,7 @@ def _memory(found: Reproduction) -> list[Panel | Bars]:
         return []
     mib = [
         Series(
-            _named(name, found.paper.ours),
+            _named(name, reproduction.paper.ours),
             [(sizes.get(name) or 0) / 2**20 or None for sizes in largest.values()],
             [None] * len(largest),
         )
@@ -283,20 +306,24 @@ def _memory(found: Reproduction) -> list[Panel | Bars]:
     return [Bars("memory above rest, largest case", "MiB", labels, mib)]
 
 
-def _widths(found: Reproduction) -> Iterator[Panel]:
+def _widths(reproduction: Reproduction) -> Iterator[Panel]:
     """Speedup over each baseline against width, median over graphs, orders and heads; one panel per baseline."""
     from gnnbench.report.plots import Line, Panel
 
     curves: dict[str, dict[str, dict[int, list[float]]]] = {}
-    for one in found.measurements:
-        for baseline, ratio in one.speedup.items():
-            if ratio and one.implementation == found.paper.ours != baseline and one.phase != "epoch":
-                of_op = curves.setdefault(baseline, {}).setdefault(f"{one.op} {one.phase}", {})
-                of_op.setdefault(one.width, []).append(ratio.ratio)
+    for measurement in reproduction.measurements:
+        for baseline, ratio in measurement.speedup.items():
+            if (
+                ratio
+                and measurement.implementation == reproduction.paper.ours != baseline
+                and measurement.phase != "epoch"
+            ):
+                of_op = curves.setdefault(baseline, {}).setdefault(f"{measurement.op} {measurement.phase}", {})
+                of_op.setdefault(measurement.width, []).append(ratio.ratio)
     for baseline, of_baseline in curves.items():
         lines = []
         for op, widths in of_baseline.items():
             points = [(float(width), median(ratios)) for width, ratios in widths.items()]
             best = max(points, key=lambda point: point[1])[0] if baseline == "fallback" else None
             lines.append(Line(op, points, best))
-        yield Panel(f"ours vs {_named(baseline, found.paper.ours)}", "width", "times faster", lines)
+        yield Panel(f"ours vs {_named(baseline, reproduction.paper.ours)}", "width", "times faster", lines)

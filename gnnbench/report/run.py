@@ -74,7 +74,9 @@ def epoch_row(sample: Sample, evaluation: Evaluation | None) -> list[Cell]:
 def records(result: Result) -> list[dict[str, Any]]:
     """Every epoch of a run in numbers, warm-up too, with its evaluation where there was one."""
     keys = {"train": None, "val": None, "test": None}
-    evaluations = {(found.repeat, found.epoch): found.model_dump() for found in result.evaluations}
+    evaluations = {
+        (evaluation.repeat, evaluation.epoch): evaluation.model_dump() for evaluation in result.evaluations
+    }
     return [
         {**sample.model_dump(), **keys, **evaluations.get((sample.repeat, sample.epoch), {})}
         for sample in result.samples
@@ -137,12 +139,12 @@ def threads(environment: dict[str, Any]) -> str:
 
 def _times(result: Result) -> Iterator[list[Cell]]:
     for phase in ("epoch", "forward", "backward", "optimizer"):
-        found: Summary | None = getattr(result, f"{phase}_s")
-        if found:
-            detail = units.seconds(found.low, found.high)
+        summary: Summary | None = getattr(result, f"{phase}_s")
+        if summary:
+            detail = units.seconds(summary.low, summary.high)
             if phase == "epoch":
-                detail += f", 95% interval of the median of {units.counted(found.count, 'epoch')}"
-            yield [Cell(phase), Cell(units.seconds(found.median)), Cell(detail)]
+                detail += f", 95% interval of the median of {units.counted(summary.count, 'epoch')}"
+            yield [Cell(phase), Cell(units.seconds(summary.median)), Cell(detail)]
     if result.prepare_s is not None:
         yield [Cell("preparation"), Cell(units.seconds(result.prepare_s)), Cell("once per graph, in no epoch")]
 

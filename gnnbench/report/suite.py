@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 NOTHING = Cell("–")
 
 
-def table(found: Suite, saved: Path | None = None) -> Table:
+def table(suite: Suite, saved: Path | None = None) -> Table:
     """One line per case and direction that was run; what ended without figures is counted in the notes.
 
     Epochs with recorded steps have a line of their own, beside all of PyG's; the others are beside its eager ones.
@@ -26,30 +26,30 @@ def table(found: Suite, saved: Path | None = None) -> Table:
         saved: the folder that it is kept in.
     """
     cases: dict[tuple[Any, ...], list[Row]] = {}
-    for row in found.rows:
+    for row in suite.rows:
         key = row.graph, row.op, row.width, row.heads, row.dtype, row.direction
         cases.setdefault(key, []).append(row)
     ran = [case for case in cases.values() if any(row.status not in ("pending", "not run") for row in case)]
-    rows = [_line(case, ours) for case in ran for ours in case if ours.backend == found.backend]
-    name = found.backend
+    rows = [_line(case, ours) for case in ran for ours in case if ours.backend == suite.backend]
+    name = suite.backend
     heading = "graph, op, size", name, "of copy\nbandwidth", "fastest\npeer", f"{name} vs\nit", "memory of\npeers"
-    return Table(heading, rows, title=title(found), notes=[*_notes(found, saved)], prose=(0, 3))
+    return Table(heading, rows, title=title(suite), notes=[*_notes(suite, saved)], prose=(0, 3))
 
 
-def title(found: Suite) -> str:
+def title(suite: Suite) -> str:
     """The suite and the device."""
-    return f"Suite {found.suite} on {found.device}" + (f" ({found.caveat})" if found.caveat else "")
+    return f"Suite {suite.suite} on {suite.device}" + (f" ({suite.caveat})" if suite.caveat else "")
 
 
-def counts(found: Suite) -> Table:
+def counts(suite: Suite) -> Table:
     """How many rows ended how."""
-    ended = Counter(row.status for row in found.rows)
+    ended = Counter(row.status for row in suite.rows)
     return Table(("status", "rows"), [[Cell(status), Cell(units.count(count))] for status, count in ended.items()])
 
 
-def records(found: Suite) -> list[dict[str, Any]]:
+def records(suite: Suite) -> list[dict[str, Any]]:
     """Every row in numbers, with the names of its JSON."""
-    return [row.model_dump(exclude_none=True) for row in found.rows]
+    return [row.model_dump(exclude_none=True) for row in suite.rows]
 
 
 def _line(case: list[Row], ours: Row) -> list[Cell]:
@@ -89,25 +89,25 @@ def _peer(fastest: Row | None, peers: list[Row]) -> Cell:
     return Cell(units.seconds(fastest.time_s.median), fastest.implementation)
 
 
-def _notes(found: Suite, saved: Path | None) -> Iterator[str]:
-    if found.caveat:
-        yield f"All rows: {found.caveat}"
-    reasons = Counter((row.implementation, row.status, row.reason) for row in found.rows if row.reason)
+def _notes(suite: Suite, saved: Path | None) -> Iterator[str]:
+    if suite.caveat:
+        yield f"All rows: {suite.caveat}"
+    reasons = Counter((row.implementation, row.status, row.reason) for row in suite.rows if row.reason)
     for (name, status, reason), count in reasons.items():
         yield f"{name}: {STATUS.get(status, status)} in {units.counted(count, 'row')}: {reason}"
     yield "Checked before timing: ops against float64, epochs against PyG's logits and gradients"
-    if found.ceilings:
+    if suite.ceilings:
         yield (
-            f"Copy bandwidth: {found.ceilings.stream_bytes_per_s / 1e9:.0f} GB/s read and written. The share is "
+            f"Copy bandwidth: {suite.ceilings.stream_bytes_per_s / 1e9:.0f} GB/s read and written. The share is "
             "that of the time in which every tensor crosses the memory bus once"
         )
     yield "Memory: what one call takes on top, of the peers over ours; a backward counts with its forward"
-    for name, size in found.graphs.items():
+    for name, size in suite.graphs.items():
         yield (
             f"{name}: {units.count(size.nodes)} nodes, {units.count(size.edges)} edges, largest in-degree "
             f"{units.count(size.max_degree)}"
         )
-    yield from machine(found.environment)
-    yield f"Took {units.seconds(found.spent_s)}"
+    yield from machine(suite.environment)
+    yield f"Took {units.seconds(suite.spent_s)}"
     if saved:
         yield f"Results: {saved / 'suite.json'}"

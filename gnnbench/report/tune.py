@@ -19,41 +19,41 @@ FALLBACK = "the row kernel as compiled for any processor, without prefetch"
 GPU_FALLBACK = "plain PyTorch"
 
 
-def table(found: Tuned, saved: Path | None = None) -> Table:
+def table(tuned: Tuned, saved: Path | None = None) -> Table:
     """One line per op and width; `saved` is the file that it is kept in."""
     rows = [
         [
-            Cell(_name(record) + (" *" if record in _best(found.choices) else "")),
+            Cell(_name(record) + (" *" if record in _best(tuned.choices) else "")),
             Cell(units.seconds(record.time_s)),
             _ratio(record.speedup),
             _ratio(record.gain) if record.choice != record.default else Cell("1x", "is the heuristic's"),
             Cell(_words(record.choice)),
         ]
-        for record in found.choices
+        for record in tuned.choices
     ]
     notes = [
         "* the width of the largest speedup over the fallback",
-        f"Fallback: {GPU_FALLBACK if 'gpu' in found.machine else FALLBACK}",
+        f"Fallback: {GPU_FALLBACK if 'gpu' in tuned.machine else FALLBACK}",
     ]
-    notes.append(f"Tuning took {units.seconds(found.tuning_s)}; `train` and `compare` use its choices from now on")
+    notes.append(f"Tuning took {units.seconds(tuned.tuning_s)}; `train` and `compare` use its choices from now on")
     heading = ("op, width", "time", "speedup vs\nfallback", "speedup vs\nheuristic", "choice")
     kept = [f"Kept in: {saved}"] if saved else []
-    return Table(heading, rows, title=title(found), notes=[*notes, *kept], prose=(0, 4))
+    return Table(heading, rows, title=title(tuned), notes=[*notes, *kept], prose=(0, 4))
 
 
-def title(found: Tuned) -> str:
+def title(tuned: Tuned) -> str:
     """The graph and where it was tuned."""
-    where = found.machine.get("gpu") or units.counted(int(found.machine["threads"]), "thread")
-    return f"Tuned kernels for {found.graph}, {where}"
+    where = tuned.machine.get("gpu") or units.counted(int(tuned.machine["threads"]), "thread")
+    return f"Tuned kernels for {tuned.graph}, {where}"
 
 
-def panels(found: Tuned) -> list[Panel]:
+def panels(tuned: Tuned) -> list[Panel]:
     """Speedup over the fallback against width, tuned and by the heuristic; the best width of each op marked."""
     from gnnbench.report.plots import Line, Panel
 
     lines = []
-    for best in _best(found.choices):
-        curve = [record for record in _forward(found.choices) if _series(record) == _series(best)]
+    for best in _best(tuned.choices):
+        curve = [record for record in _forward(tuned.choices) if _series(record) == _series(best)]
         heads = f", {best.heads} heads" if best.heads > 1 else ""
         points = [(one.width, one.speedup.ratio) for one in curve]
         lines.append(Line(f"{best.op}{heads}, tuned", points, best.width))
@@ -100,5 +100,5 @@ def _words(choice: Choice) -> str:
     return ", ".join(algorithm + [f"{name} {value}" for name, value in choice.items() if name != "algorithm"])
 
 
-def _ratio(found: Ratio) -> Cell:
-    return Cell(units.ratio(found.ratio), units.ratio(found.low, found.high))
+def _ratio(ratio: Ratio) -> Cell:
+    return Cell(units.ratio(ratio.ratio), units.ratio(ratio.low, ratio.high))

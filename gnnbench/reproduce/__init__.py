@@ -173,11 +173,11 @@ def _measured(work: Work, cell: CellRecord, ours: str) -> list[Measurement]:
     if cell.outcome is None:
         return []
     try:
-        found: list[Measurement] = work.cell.measured(work.out)
+        result: list[Measurement] = work.cell.measured(work.out)
     except GnnbenchError:
-        found = []
-    if found or cell.outcome.status == "ok":
-        return found
+        result = []
+    if result or cell.outcome.status == "ok":
+        return result
     blank = Measurement(
         cell=cell.key,
         graph=str(work.cell.dataset.get("name", work.cell.dataset["source"])),

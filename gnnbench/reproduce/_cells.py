@@ -71,39 +71,42 @@ class Training(Record):
 
     def measured(self, out: Path) -> list[Measurement]:
         """One measurement per backend."""
-        found = files.load(Comparison, out / "comparison.json")
-        rounds = {row.backend: compare.stored(out, row.backend) for row in found.rows if row.status == "ok"}
-        green = {name: one.green for name, one in found.parity.backends.items()}
+        comparison = files.load(Comparison, out / "comparison.json")
+        rounds = {row.backend: compare.stored(out, row.backend) for row in comparison.rows if row.status == "ok"}
+        green = {name: measurement.green for name, measurement in comparison.parity.backends.items()}
         width = self.configs()[0].model.hidden
         measurements = []
-        for row in found.rows:
-            one = Measurement(
+        for row in comparison.rows:
+            measurement = Measurement(
                 cell=self.key,
-                graph=found.dataset,
+                graph=comparison.dataset,
                 order=self.dataset.get("reorder", "none"),
                 op=self.op,
                 phase="epoch",
                 width=width,
                 implementation=row.backend,
-                device=device(found.environment, self.backends),
+                device=device(comparison.environment, self.backends),
                 status=row.status,
                 reason=row.reason,
             )
-            measurements.append(one)
+            measurements.append(measurement)
             if row.backend not in rounds:
                 continue
             if not green.get(row.backend):
-                one.status, one.reason = "wrong", found.parity.reason
+                measurement.status, measurement.reason = "wrong", comparison.parity.reason
                 continue
-            one.time_s = row.epoch_s.median if row.epoch_s else None
-            one.published_time_s = fmean(_mean_epoch(result) for result in rounds[row.backend])
-            one.speedup = {
+            measurement.time_s = row.epoch_s.median if row.epoch_s else None
+            measurement.published_time_s = fmean(_mean_epoch(result) for result in rounds[row.backend])
+            measurement.speedup = {
                 name: _ratio(rounds[name], rounds[row.backend])
                 for name in rounds
                 if name != row.backend and green.get(name)
             }
-            one.memory_bytes, one.published_memory_bytes = row.memory_increase_bytes, row.peak_memory_bytes
-            one.prepare_s, one.break_even_epochs = row.prepare_s, row.break_even_epochs
+            measurement.memory_bytes, measurement.published_memory_bytes = (
+                row.memory_increase_bytes,
+                row.peak_memory_bytes,
+            )
+            measurement.prepare_s, measurement.break_even_epochs = row.prepare_s, row.break_even_epochs
         return measurements
 
 
@@ -150,20 +153,20 @@ class Ops(Record):
 
     def measured(self, out: Path) -> list[Measurement]:
         """One measurement per row of the benchmark."""
-        found = files.load(Bench, out / "bench.json")
-        return [self._measurement(row, found) for row in found.rows]
+        bench = files.load(Bench, out / "bench.json")
+        return [self._measurement(row, bench) for row in bench.rows]
 
-    def _measurement(self, row: OpRow, found: Bench) -> Measurement:
+    def _measurement(self, row: OpRow, bench: Bench) -> Measurement:
         return Measurement(
             cell=self.key,
-            graph=found.graph,
+            graph=bench.graph,
             order=self.dataset.get("reorder", "none"),
             op=row.op,
             phase=row.direction,
             width=row.width,
             heads=row.heads,
             implementation=row.implementation,
-            device=device(found.environment, [found.backend]),
+            device=device(bench.environment, [bench.backend]),
             status=row.status,
             reason=row.reason,
             time_s=row.time_s.median if row.time_s else None,
@@ -197,9 +200,9 @@ class Tuning(Record):
         dataset = datasets.load(configs[0].dataset, context.roots)
         graph = Graph.from_edge_index(dataset.edge_index.to(device), dataset.num_nodes, layout=kernels)
         wanted = search.requests(graph, [self.op], self.widths)
-        for one in configs:
-            wanted += search.requests_of(one, dataset, kind, device)
-        found = search.tune(
+        for config in configs:
+            wanted += search.requests_of(config, dataset, kind, device)
+        result = search.tune(
             graph,
             dataset.label,
             list(dict.fromkeys(wanted)),
@@ -207,18 +210,18 @@ class Tuning(Record):
             kernels=kernels,
             on_event=lambda _, request: tell(f"{request.op}, width {request.width}"),
         )
-        search.keep(found, context.cache, graph)
-        files.save_json(found, out / "tuned.json")
-        return found.tuning_s
+        search.keep(result, context.cache, graph)
+        files.save_json(result, out / "tuned.json")
+        return result.tuning_s
 
     def measured(self, out: Path) -> list[Measurement]:
         """One measurement per width of the curve."""
-        found = files.load(Tuned, out / "tuned.json")
-        gpu, cpu = found.machine.get("gpu"), found.machine.get("cpu", {}).get("model")
+        tuned = files.load(Tuned, out / "tuned.json")
+        gpu, cpu = tuned.machine.get("gpu"), tuned.machine.get("cpu", {}).get("model")
         return [
             Measurement(
                 cell=self.key,
-                graph=found.graph,
+                graph=tuned.graph,
                 op=self.op,
                 phase="forward",
                 width=record.width,
@@ -228,7 +231,7 @@ class Tuning(Record):
                 time_s=record.time_s,
                 speedup={"fallback": record.speedup},
             )
-            for record in found.choices
+            for record in tuned.choices
             if (record.op, record.adjacency, record.dtype) == (self.op, "graph", "float32")
             and record.width in self.widths
         ]
@@ -253,7 +256,7 @@ def device(environment: dict[str, Any], ran: list[str]) -> str:
 
 def _mean_epoch(result: Result) -> float:
     """Mean over all epochs, warm-up and preparation included."""
-    return ((result.prepare_s or 0.0) + sum(one.epoch_s for one in result.samples)) / len(result.samples)
+    return ((result.prepare_s or 0.0) + sum(sample.epoch_s for sample in result.samples)) / len(result.samples)
 
 
 def _ratio(baseline: list[Result], ours: list[Result]) -> Ratio:

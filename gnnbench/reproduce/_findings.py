@@ -82,9 +82,9 @@ def _pairs(
                 yield one, baseline
 
 
-def _combined(claim: Claim, found: Iterable[Found], comparable: bool) -> Estimate | None:
+def _combined(claim: Claim, founds: Iterable[Found], comparable: bool) -> Estimate | None:
     """The largest with its interval; or the median, with the lowest and highest of all cases."""
-    cases = list(found)
+    cases = list(founds)
     if not cases:
         return None
     value, low, high, place = max(cases)
@@ -129,9 +129,9 @@ def _point(value: float, ours: Measurement) -> Found:
     return value, value, value, where(ours)
 
 
-def where(one: Measurement) -> str:
+def where(measurement: Measurement) -> str:
     """The case in words, without its op and phase."""
-    parts = [one.graph, f"by {one.order}" * (one.order != "none")]
-    if one.phase != "epoch":
-        parts += [f"width {one.width}", f"{one.heads} heads" * (one.heads > 1)]
+    parts = [measurement.graph, f"by {measurement.order}" * (measurement.order != "none")]
+    if measurement.phase != "epoch":
+        parts += [f"width {measurement.width}", f"{measurement.heads} heads" * (measurement.heads > 1)]
     return ", ".join(filter(None, parts))

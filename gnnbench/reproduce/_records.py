@@ -137,7 +137,11 @@ class Reproduction(Record):
     @property
     def exit_code(self) -> int:
         """3 where something was computed wrong, 1 where nothing was measured, otherwise 0."""
-        ours = [one for one in self.measurements if backend_of(one.implementation) == self.paper.ours]
-        if any(one.status == "wrong" for one in ours):
+        ours = [
+            measurement
+            for measurement in self.measurements
+            if backend_of(measurement.implementation) == self.paper.ours
+        ]
+        if any(our.status == "wrong" for our in ours):
             return 3
-        return 0 if any(found.status == "ok" for found in self.measurements) else 1
+        return 0 if any(measurement.status == "ok" for measurement in self.measurements) else 1

@@ -103,22 +103,22 @@ PADDED = [41, 48, 602, 608]  # Reddit's classes and features, and the next multi
 
 def cells(scale: Scale) -> list[Cell]:
     """For every graph the tuner, every model on every backend, and one product with and without padding."""
-    found: list[Cell] = []
+    cells: list[Cell] = []
     for spec in GRAPHS[scale]:
         dataset = {**datasets.parse(spec), **EXTRA.get(spec, {})}
         name = spec.replace(":", "-")
         models = {op: {**model, **SHARED} for op, model in MODELS.items()}
-        found.append(Tuning(key=f"{name}-tuning", dataset=dataset, models=list(models.values()), widths=WIDTHS))
+        cells.append(Tuning(key=f"{name}-tuning", dataset=dataset, models=list(models.values()), widths=WIDTHS))
         for op, model in models.items():
             # Compiling takes longer than all else at the smaller scales, and gains as little for the other models.
             compiled = ["pyg-compile"] if scale == "paper" or op == "gcn" else []
-            found.append(_training(f"{name}-{op}", op, dataset, model, ["pyg", *compiled, *SPARSE], scale))
+            cells.append(_training(f"{name}-{op}", op, dataset, model, ["pyg", *compiled, *SPARSE], scale))
         plain = {**UNNORMALISED, **SHARED}
         epochs = max(EPOCHS[scale], QUICK_EPOCHS)
         op = "gcn-unnormalised"
-        found.append(_training(f"{name}-{op}", op, dataset, plain, SPARSE, scale, epochs))
-        found.append(Ops(key=f"{name}-padding", op="spmm", dataset=dataset, widths=PADDED, against=["torch-csr"]))
-    return found
+        cells.append(_training(f"{name}-{op}", op, dataset, plain, SPARSE, scale, epochs))
+        cells.append(Ops(key=f"{name}-padding", op="spmm", dataset=dataset, widths=PADDED, against=["torch-csr"]))
+    return cells
 
 
 def _training(

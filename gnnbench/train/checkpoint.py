@@ -79,13 +79,13 @@ def restore(state: dict[str, Any], trainer: Trainer) -> None:
         torch.cuda.set_rng_state_all(state["cuda_rng"])
 
 
-def resumed(found: Result, code: str) -> Result:
+def resumed(result: Result, code: str) -> Result:
     """A result to go on with, which says so if `code` is not the code of its epochs so far."""
-    if found.code != code and found.samples:
-        last = found.samples[-1].epoch
-        found.warnings.append(f"epochs up to {last} ran on other code than those after them: measure them again")
-    found.code = code
-    return found
+    if result.code != code and result.samples:
+        last = result.samples[-1].epoch
+        result.warnings.append(f"epochs up to {last} ran on other code than those after them: measure them again")
+    result.code = code
+    return result
 
 
 def check_same(found: dict[str, Any], wanted: dict[str, Any], folder: Path) -> None:

@@ -123,11 +123,11 @@ def resolved(config: RunConfig[Any, Any]) -> dict[str, Any]:
 
     Rewrites are left out for a backend that takes none.
     """
-    found = config.model_dump(mode="json", serialize_as_any=True)
+    result = config.model_dump(mode="json", serialize_as_any=True)
     with suppress(BackendUnavailable):
         if not backends.backend_type(config.backend.name).takes_rewrites:
-            found["backend"] = config.backend.model_dump(mode="json", exclude_unset=True)
-    return found
+            result["backend"] = config.backend.model_dump(mode="json", exclude_unset=True)
+    return result
 
 
 class _Run:

@@ -129,24 +129,24 @@ def tune(
         GnnbenchError: a choice computes something else.
     """
     start = now()
-    found: list[ChoiceRecord] = []
+    choice_records: list[ChoiceRecord] = []
     for request in wanted:
-        on_event(found, request)
-        found.append(_Search(kernels, graph, request, now).record())
+        on_event(choice_records, request)
+        choice_records.append(_Search(kernels, graph, request, now).record())
     return Tuned(
         machine=store.machine(graph.device),
         kernels=kernels.name,
         graph=label,
         fingerprint=store.fingerprint(graph),
         tuning_s=now() - start,
-        choices=found,
+        choices=choice_records,
     )
 
 
-def keep(found: Tuned, cache: Path, graph: Graph) -> Tuned:
+def keep(tuned: Tuned, cache: Path, graph: Graph) -> Tuned:
     """Add to what is known of the graph, and write it; everything known."""
-    file = store.path(cache, graph, found.kernels)
-    merged = found.merged(store.read(file)[0])
+    file = store.path(cache, graph, tuned.kernels)
+    merged = tuned.merged(store.read(file)[0])
     files.save_json(merged, file)
     return merged
 
@@ -158,9 +158,9 @@ def kernels_of(backend: str) -> tuple[type[Kernels], torch.device]:
         ConfigError: the backend's have no choices.
         BackendUnavailable: this machine cannot run them.
     """
-    found = backends.load(BackendConfig(name=backend))
-    if isinstance(found, KernelBackend) and found.can_be_tuned():
-        return found.kernels, found.device
+    result = backends.load(BackendConfig(name=backend))
+    if isinstance(result, KernelBackend) and result.can_be_tuned():
+        return result.kernels, result.device
     allowed = [name for name, kind in backends.with_kernels().items() if kind.can_be_tuned()]
     raise ConfigError(f"backend {backend!r} cannot be tuned; allowed: {', '.join(allowed)}")
 
@@ -258,8 +258,8 @@ def _tensors(out: Any) -> tuple[Tensor, ...]:
     return (out,) if isinstance(out, Tensor) else out
 
 
-def _ratio(found: stats.Interval) -> Ratio:
-    return Ratio(ratio=found.value, low=found.low, high=found.high)
+def _ratio(interval: stats.Interval) -> Ratio:
+    return Ratio(ratio=interval.value, low=interval.low, high=interval.high)
 
 
 def _raise(name: str, error: Exception) -> None:

@@ -87,15 +87,15 @@ def path(cache: Path, graph: Graph, kernels: str) -> Path:
 def read(file: Path) -> tuple[Tuned | None, list[str]]:
     """What a file holds, or None and a warning that it is broken or of another machine; nothing if missing."""
     try:
-        found = Tuned.model_validate_json(file.read_bytes())
+        tuned = Tuned.model_validate_json(file.read_bytes())
     except FileNotFoundError:
         return None, []
     except (OSError, ValidationError) as error:
         problem = getattr(error, "strerror", None) or "it is not a file of tuned choices"
         return None, [f"{file} is ignored ({problem}): run `gnnbench tune` again, or `gnnbench tune --clear`"]
-    if found.machine not in _machines() or found.fingerprint != file.stem:
+    if tuned.machine not in _machines() or tuned.fingerprint != file.stem:
         return None, [f"{file} is ignored (it is of another machine, version or graph): run `gnnbench tune` again"]
-    return found, []
+    return tuned, []
 
 
 def known(cache: Path) -> Iterator[Tuned]:
@@ -131,13 +131,13 @@ def apply(graph: Graph, kernels: Kernels, model: Module, cache: Path) -> tuple[T
     if not has_choices or not _folder_of(machine(graph.device), cache, kernels.name).is_dir():  # never tuned
         return None, []
     file = path(cache, graph, kernels.name)
-    found, warnings = read(file)
-    if found is None:
+    result, warnings = read(file)
+    if result is None:
         return None, warnings
     widths = _widths(model)
     in_force: list[ChoiceRecord] = []
     impossible: list[ChoiceRecord] = []
-    for record in (record for record in found.choices if record.width in widths):
+    for record in (record for record in result.choices if record.width in widths):
         dtype = DTYPES[record.dtype]
         for target in _adjacencies(graph, record.adjacency):
             key = choice_key(record.op, record.width, dtype, record.heads)
@@ -155,23 +155,23 @@ def apply(graph: Graph, kernels: Kernels, model: Module, cache: Path) -> tuple[T
         "run `gnnbench tune` again"
         for record in impossible
     ]
-    return found.model_copy(update={"choices": in_force}), warnings
+    return result.model_copy(update={"choices": in_force}), warnings
 
 
 def _adjacencies(graph: Graph, adjacency: str) -> list[Graph]:
     """`graph` and the same with self-loops, or their transposes, as far as they were made."""
-    found = [graph, *([graph.with_self_loops] if "with_self_loops" in vars(graph) else [])]
+    result = [graph, *([graph.with_self_loops] if "with_self_loops" in vars(graph) else [])]
     if adjacency == "graph":
-        return found
-    return [one.transpose for one in found if "transpose" in vars(one) and one.transpose is not one]
+        return result
+    return [one.transpose for one in result if "transpose" in vars(one) and one.transpose is not one]
 
 
 def _widths(model: Module) -> set[Any]:
     """Inputs and outputs of every layer, those of all heads together too."""
     names = ("in_channels", "out_channels", "in_features", "out_features")
-    found = {getattr(layer, name, None) for layer in model.modules() for name in names}
+    result = {getattr(layer, name, None) for layer in model.modules() for name in names}
     attention: list[Any] = [layer for layer in model.modules() if hasattr(layer, "heads")]
-    return found | {layer.heads * layer.out_channels for layer in attention}
+    return result | {layer.heads * layer.out_channels for layer in attention}
 
 
 def _folder_of(machine: dict[str, Any], cache: Path, kernels: str = "") -> Path:

@@ -59,8 +59,8 @@ class ChoosingKernels(BaseKernels):
     def chosen(self, op: str, graph: Graph, width: int, dtype: torch.dtype, heads: int = 1) -> Choice:
         if op not in TUNED:
             return super().chosen(op, graph, width, dtype, heads)
-        found = graph.plans.get(choice_key(op, width, dtype, heads))
-        return found if self._possible(found, graph) else self._heuristic(op, graph, width, dtype)
+        result = graph.plans.get(choice_key(op, width, dtype, heads))
+        return result if self._possible(result, graph) else self._heuristic(op, graph, width, dtype)
 
     def _heuristic(self, op: str, graph: Graph, width: int, dtype: torch.dtype) -> Choice:
         caches = graph.num_cols * width * dtype.itemsize / L2_BYTES

@@ -36,8 +36,8 @@ class EdgeChoices(BaseKernels):
     def chosen(self, op: str, graph: Graph, width: int, dtype: torch.dtype, heads: int = 1) -> Choice:
         if op not in KNOBS:
             return super().chosen(op, graph, width, dtype, heads)
-        found = graph.plans.get(choice_key(op, width, dtype, heads))
-        return found if _possible(found, op, self.threads) else self._untuned(op, graph, width, heads)
+        result = graph.plans.get(choice_key(op, width, dtype, heads))
+        return result if _possible(result, op, self.threads) else self._untuned(op, graph, width, heads)
 
     def _untuned(self, op: str, graph: Graph, width: int, heads: int) -> Choice:
         knob, values = KNOBS[op]

@@ -43,15 +43,15 @@ def measured(config: RunConfig[Any, Any], backend: Backend, dataset: NodeDataset
     with torch.no_grad():
         expected = without(task.x, task.adj).double()
         ours, theirs = _passes(*dropping, expected), _passes(*_layer(config, vanilla, part, p), expected)
-        found = {
+        result = {
             "attention dropout in evaluation": _in_evaluation(*dropping, expected),
             "mean of attention dropout": _mean(ours, p),
             "spread of attention dropout": _spread(ours, theirs, p),
         }
     gradient = _gradient(*dropping, config.train.seed)
     if gradient is None:
-        return found, ["the gradient under attention dropout, as torch.manual_seed does not repeat what is drawn"]
-    return found | {"gradient under attention dropout": gradient}, []
+        return result, ["the gradient under attention dropout, as torch.manual_seed does not repeat what is drawn"]
+    return result | {"gradient under attention dropout": gradient}, []
 
 
 def _layer(
@@ -69,14 +69,17 @@ def _passes(model: torch.nn.Module, task: Task, expected: Tensor) -> list[tuple[
     """Of each pass the deviation's part along `expected`, and its square, both over the square of `expected`."""
     size = float(expected.square().sum()) or 1.0
     deviations = (model(task.x, task.adj).double() - expected for _ in range(PASSES))
-    return [(float((one * expected).sum()) / size, float(one.square().sum()) / size) for one in deviations]
+    return [
+        (float((deviation * expected).sum()) / size, float(deviation.square().sum()) / size)
+        for deviation in deviations
+    ]
 
 
 def _in_evaluation(model: torch.nn.Module, task: Task, expected: Tensor) -> TensorError:
     model.eval()
-    found = max(_off(model(task.x, task.adj), expected) for _ in range(2))
-    problem = f"off by {found:.1e} of its RMS from none at all" if not found <= TOLERANCE else ""
-    return TensorError(rel_rms=found, worst_row=0.0, problem=problem)
+    result = max(_off(model(task.x, task.adj), expected) for _ in range(2))
+    problem = f"off by {result:.1e} of its RMS from none at all" if not result <= TOLERANCE else ""
+    return TensorError(rel_rms=result, worst_row=0.0, problem=problem)
 
 
 def _mean(passes: list[tuple[float, float]], p: float) -> TensorError:
@@ -132,12 +135,12 @@ def _gradient(model: torch.nn.Module, task: Task, seed: int) -> TensorError | No
 
 def _estimate(values: list[float]) -> tuple[float, float]:
     """Mean and its standard error."""
-    found = torch.tensor(values, dtype=torch.float64)
-    return float(found.mean()), float(found.std()) / len(values) ** 0.5
+    result = torch.tensor(values, dtype=torch.float64)
+    return float(result.mean()), float(result.std()) / len(values) ** 0.5
 
 
-def _off(found: Tensor, expected: Tensor) -> float:
-    return float((found.double() - expected).norm() / expected.norm().clamp(min=1e-300))
+def _off(tensor: Tensor, expected: Tensor) -> float:
+    return float((tensor.double() - expected).norm() / expected.norm().clamp(min=1e-300))
 
 
 def _part(dataset: NodeDataset) -> NodeDataset:

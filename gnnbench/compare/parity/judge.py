@@ -65,19 +65,19 @@ class Snapshot:
         return cls(**{**saved, "dropout": dropout})
 
 
-def judge(found: Snapshot, expected: Snapshot, reference: str = "pyg") -> BackendParity:
+def judge(snapshot: Snapshot, expected: Snapshot, reference: str = "pyg") -> BackendParity:
     """Compare tensors of the same names.
 
     A `found.tolerance` that is not the usual one moves that of single rows alike. `reference` is the name of the
     backend of `expected`, for sentences.
     """
     errors = {
-        name: _error(name, found.tensors.get(name), expected, reference, found.tolerance)
+        name: _error(name, snapshot.tensors.get(name), expected, reference, snapshot.tolerance)
         for name in expected.tensors
     }
-    for name in found.tensors.keys() - expected.tensors.keys():
+    for name in snapshot.tensors.keys() - expected.tensors.keys():
         errors[name] = TensorError(problem=f"there, but not in {reference}")
-    errors |= found.dropout
+    errors |= snapshot.dropout
     wrong = [name for name, error in errors.items() if error.problem]
     worst = max(wrong or errors, key=lambda name: _badness(errors[name]))
     reason = f"{worst}: {errors[worst].problem}" if wrong else ""
@@ -86,19 +86,19 @@ def judge(found: Snapshot, expected: Snapshot, reference: str = "pyg") -> Backen
     return BackendParity(
         status="ok",
         ok=not wrong,
-        tolerance=found.tolerance,
+        tolerance=snapshot.tolerance,
         reason=reason,
         worst_tensor=worst,
         rel_rms=errors[worst].rel_rms,
         tensors=errors,
-        unchecked=found.unchecked,
+        unchecked=snapshot.unchecked,
     )
 
 
-def judge_trained(found: Snapshot, expected: Snapshot, reference: str) -> RoundParity:
-    """Compare the step in evaluation mode alone, which is all that `found` holds."""
+def judge_trained(snapshot: Snapshot, expected: Snapshot, reference: str) -> RoundParity:
+    """Compare the step in evaluation mode alone, which is all that `snapshot` holds."""
     tensors = {name: tensor for name, tensor in expected.tensors.items() if name.endswith(EVALUATION)}
-    judged = judge(found, Snapshot(tensors, rounding=expected.rounding), reference)
+    judged = judge(snapshot, Snapshot(tensors, rounding=expected.rounding), reference)
     return RoundParity(
         ok=judged.ok is True, reason=judged.reason, worst_tensor=judged.worst_tensor, rel_rms=judged.rel_rms
     )

@@ -59,15 +59,15 @@ def computed(
     one in evaluation mode from other weights. `as_reference` repeats both with features that differ in their last
     bits and with edges in reverse order to find how far rounding moves, and takes attention dropout for right.
     """
-    found = Snapshot(_steps(config, backend, dataset, cache), backend.tolerance or TOLERANCE)
+    snapshot = Snapshot(_steps(config, backend, dataset, cache), backend.tolerance or TOLERANCE)
     if as_reference:
         noise = torch.rand(dataset.x.shape, generator=torch.Generator().manual_seed(0)).mul_(2).sub_(1)
         x = torch.addcmul(dataset.x, dataset.x, noise.to(dataset.x.device), value=JITTER)
         jittered = replace(dataset, x=x, edge_index=dataset.edge_index.flip(1))
-        found.learn_rounding(_steps(config, backend, jittered, cache))
+        snapshot.learn_rounding(_steps(config, backend, jittered, cache))
     elif "attention_dropout" in drops(config):
-        found.dropout, found.unchecked = dropout.measured(config, backend, dataset)
-    return found
+        snapshot.dropout, snapshot.unchecked = dropout.measured(config, backend, dataset)
+    return snapshot
 
 
 def trained(config: RunConfig[Any, Any], backend: Backend, model: Module, task: Task, classes: int) -> Snapshot:
@@ -80,11 +80,11 @@ def _steps(
     config: RunConfig[Any, Any], backend: Backend, dataset: NodeDataset, cache: Path | None
 ) -> dict[str, Tensor]:
     model, task = _prepared(config, backend, dataset, cache, SLOPE)
-    found = _step(model, task)
+    result = _step(model, task)
     if list(_sloped(model)):  # a backend may keep the slope that it saw first
         del model, task
         model, task = _prepared(config, backend, dataset, cache)
-    return found | _evaluation(config, model, task, dataset.num_classes)
+    return result | _evaluation(config, model, task, dataset.num_classes)
 
 
 def _prepared(
@@ -123,11 +123,11 @@ def _step(model: Module, task: Task) -> dict[str, Tensor]:
     model.zero_grad(set_to_none=True)
     logits = model(task.x, task.adj)
     task.loss(logits).backward()
-    found = {"logits": logits}
+    result = {"logits": logits}
     for name, parameter in model.named_parameters():
         if parameter.grad is not None:
-            found[AT_NODES if name == "activation.probe" else f"gradient of {name}"] = parameter.grad
-    return {name: tensor.detach().cpu().clone() for name, tensor in found.items()}
+            result[AT_NODES if name == "activation.probe" else f"gradient of {name}"] = parameter.grad
+    return {name: tensor.detach().cpu().clone() for name, tensor in result.items()}
 
 
 def _sloped(model: Module) -> Iterator[Any]:
@@ -157,5 +157,5 @@ class _Probed(Module):
         self.register_buffer("projection", projection, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        found: Tensor = self.smooth(x + self.probe @ self.projection)
-        return found
+        tensor: Tensor = self.smooth(x + self.probe @ self.projection)
+        return tensor
