@@ -200,8 +200,8 @@ class Tuning(Record):
         dataset = datasets.load(configs[0].dataset, context.roots)
         graph = Graph.from_edge_index(dataset.edge_index.to(device), dataset.num_nodes, layout=kernels)
         wanted = search.requests(graph, [self.op], self.widths)
-        for config in configs:
-            wanted += search.requests_of(config, dataset, kind, device)
+        for run_config in configs:
+            wanted += search.requests_of(run_config, dataset, kind, device)
         result = search.tune(
             graph,
             dataset.label,
