@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 import pkgutil
+import sys
 from types import ModuleType
 
 
 def names(package: str) -> list[str]:
     """Names of the modules in `gnnbench.<package>`, found without importing them or the package."""
-    spec = importlib.util.find_spec(f"gnnbench.{package}")
+    name = f"gnnbench.{package}"
+    spec = importlib.util.find_spec(name)
     assert spec is not None
-    modules = pkgutil.iter_modules(spec.submodule_search_locations)
+    paths = sys.modules[name].__path__ if name in sys.modules else spec.submodule_search_locations
+    modules = pkgutil.iter_modules(paths)
     return sorted(info.name for info in modules if not info.name.startswith("_"))
 
 

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from gnnbench import convs
-from gnnbench.graph import Graph
-from gnnbench.ops.kernels import Kernels
 from gnnbench.results.schema import Binding
 
 if TYPE_CHECKING:
     from gnnbench.config import BackendConfig
     from gnnbench.datasets import NodeDataset
+    from gnnbench.graph import Graph
+    from gnnbench.ops.kernels import Kernels
 
 
 @dataclass(frozen=True)
@@ -79,6 +78,8 @@ class KernelBackend(Backend):
     @classmethod
     def can_be_tuned(cls) -> bool:
         """Whether the kernels declare choices."""
+        from gnnbench.ops.kernels import Kernels
+
         return cls.kernels.choices is not Kernels.choices
 
     def make_kernels(self) -> Kernels:
@@ -90,6 +91,10 @@ class KernelBackend(Backend):
         return ""
 
     def prepare(self, model: torch.nn.Module, dataset: NodeDataset) -> Prepared:
+        # Imported here, for backends that run PyG untouched load none of this.
+        from gnnbench import convs
+        from gnnbench.graph import Graph
+
         kernels, rewrites = self.make_kernels(), self.config
         bindings = convs.bind(
             model.to(self.device),

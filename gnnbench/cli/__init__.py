@@ -157,10 +157,10 @@ def compare(
     csv: Annotated[Path | None, typer.Option("--csv", help="Write the table as CSV too.")] = None,
     markdown: Markdown = None,
 ) -> None:
-    """Check backends against PyG, then time them in turn, and check each process again after its last epoch.
+    """Check backends against PyG, then time them in turn.
 
-    The notes below the table say what was checked, and what was not. What --out holds is kept, but measured anew
-    where the code changed since.
+    Every process is checked again after its last epoch. The notes below the table say what was checked, and what
+    was not. What --out holds is kept, but measured anew where the code changed since.
     """
     from gnnbench import compare as comparing
     from gnnbench import datasets

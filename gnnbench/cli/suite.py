@@ -32,7 +32,10 @@ def suite(
     csv: Annotated[Path | None, typer.Option("--csv", help="Write every row as CSV too.")] = None,
     markdown: Markdown = None,
 ) -> None:
-    """Check and time all ops and models on a GPU; without one, check them in Triton's interpreter."""
+    """Check and time all ops and models on a GPU.
+
+    Without one, they are checked in Triton's interpreter.
+    """
     if name not in SUITES:
         raise ConfigError(f"unknown suite {name!r}{did_you_mean(name, SUITES)}")
     if scale and scale not in SCALES:

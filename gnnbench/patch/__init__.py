@@ -27,7 +27,7 @@ from gnnbench import backends, convs
 from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
 from gnnbench.ops.kernels import Kernels
 from gnnbench.patch import forward, functions
-from gnnbench.patch.repeated import repeated
+from gnnbench.patch.repeated import repeated as is_repeated
 from gnnbench.patch.status import TALLY, Status
 
 M = TypeVar("M", bound=Module)
@@ -242,7 +242,7 @@ def _replacement(target: forward.StandIn) -> Any:
         setting = _current
         if setting.engine is None or target.name not in setting.names:  # held by who else than its owners
             return target.original(*args, **kwargs)
-        if (setting.engine is not _base.engine or target.name not in _base.names) and repeated(*args[:1]):
+        if (setting.engine is not _base.engine or target.name not in _base.names) and is_repeated(*args[:1]):
             return target.left(setting.engine, WITHIN, *args, **kwargs)
         return target(setting.engine, *args, **kwargs)
 

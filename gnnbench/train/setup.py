@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn import Module
@@ -14,7 +14,9 @@ from gnnbench.backends.base import Backend
 from gnnbench.config import RunConfig
 from gnnbench.datasets import NodeDataset
 from gnnbench.results.schema import Binding
-from gnnbench.tune import store
+
+if TYPE_CHECKING:
+    from gnnbench.tune.store import Tuned
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class Ready:
 
     adj: Any
     bindings: list[Binding]
-    tuned: store.Tuned | None = None
+    tuned: Tuned | None = None
     warnings: list[str] = field(default_factory=list)
 
 
@@ -42,4 +44,6 @@ def prepare(model: Module, backend: Backend, dataset: NodeDataset, cache: Path |
     prepared = backend.prepare(model.to(backend.device), dataset)
     if cache is None or prepared.kernels is None or not backend.config.tuned:
         return Ready(prepared.adj, prepared.bindings)
+    from gnnbench.tune import store  # which imports ops, and PyG's rows are to load none of ours
+
     return Ready(prepared.adj, prepared.bindings, *store.apply(prepared.adj, prepared.kernels, model, cache))

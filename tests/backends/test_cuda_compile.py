@@ -24,7 +24,7 @@ def compiled(tmp_path: Path, target: str, *dtypes: str) -> list[dict[str, Any]]:
     unwanted = ("TRITON_INTERPRET", "COVERAGE_PROCESS_CONFIG", "COVERAGE_PROCESS_START")
     environment = {key: value for key, value in os.environ.items() if key not in unwanted}
     environment |= {"TRITON_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    program = [sys.executable, str(ROOT / "tests" / "aot.py"), target, *dtypes]
+    program = [sys.executable, str(ROOT / "tests" / "support" / "aot.py"), target, *dtypes]
     done = subprocess.run(program, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]

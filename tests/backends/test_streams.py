@@ -46,7 +46,7 @@ def edges() -> Tensor:
 def test_nothing_is_found_before_its_stream_was_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     edge_index, cache, there = edges(), GraphCache(Layout(), 1 << 30), []
     graph = Graph.from_edge_index(edge_index, NODES)
-    for name in ("graph", "adjacency"):
+    for name in ("graph", "graph.cache"):
         monkeypatch.setattr(
             f"gnnbench.{name}.settle",
             lambda _: there.append(("degree" in vars(graph), "plan" in graph.plans, len(cache))),

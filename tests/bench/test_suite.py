@@ -17,6 +17,7 @@ from torch import Tensor
 
 from gnnbench import bench, datasets
 from gnnbench.backends.cuda import CudaKernels, _triton
+from gnnbench.bench import cells as grid
 from gnnbench.bench import check, peers, suites, workloads
 from gnnbench.bench.check import Truth
 from gnnbench.bench.ops import OPS, Case
@@ -211,8 +212,8 @@ def test_the_most_important_comes_first() -> None:
     keys = [(cell.graph, cell.op, cell.width, cell.heads, cell.dtype) for cell in cells]
     assert len(set(keys)) == len(keys)  # each has rows of its own
     assert cells[0] == ("cora", "gatv2_attention", 128, 8, "float32", ("pyg",))
-    assert {cell.graph for cell in cells[:30]} == set(suites.GRAPHS)
-    assert {cell.op for cell in cells} == set(suites.NAMES)
+    assert {cell.graph for cell in cells[:30]} == set(workloads.GRAPHS)
+    assert {cell.op for cell in cells} == set(grid.NAMES)
     assert {cell.width for cell in cells if cell.op == "gatv2_attention"} == {32, 64, 128, 256, 512}
     assert all(cell.width % cell.heads == 0 for cell in cells)
     assert {name for cell in cells for name in cell.against} >= {"pyg", "torch-csr", "cusparse", "pyg-compile"}
@@ -250,7 +251,7 @@ def test_cusparse_computes_sums(name: str, weighted: bool) -> None:
     case = Case("spmm", graph, 6, weighted=weighted)
     truth = Truth(case)
     one = peers.Local(case, peers.cusparse(case), clock.instants(DEVICE))
-    for direction in suites.DIRECTIONS:
+    for direction in grid.DIRECTIONS:
         assert truth.error(direction, one.outputs(direction, truth.grad_out)) < 1e-4
     with pytest.raises(UnsupportedOp, match="sum product only"):
         peers.cusparse(Case("gat_attention", graph, 6))
@@ -264,7 +265,7 @@ def test_compiled_pyg_computes_the_op(op: str, monkeypatch: pytest.MonkeyPatch) 
     graph = bench.Graph.from_edge_index(dataset.edge_index, dataset.num_nodes)
     case = Case(op, graph, 2 if op == "edge_softmax" else 4, 2 if OPS[op].has_heads else 1)
     truth, one = Truth(case), peers.Local(case, peers.pyg_compile(case), clock.cpu)
-    for direction in suites.DIRECTIONS:
+    for direction in grid.DIRECTIONS:
         assert truth.error(direction, one.outputs(direction, truth.grad_out)) < 1e-4
         assert len(one.time(direction, 1, 2)) == 1
 

@@ -317,8 +317,9 @@ class StaleWeights(Kernels):
 
 
 def without_bias(model: torch.nn.Module) -> None:
-    forward = model.convs[0].forward
-    model.convs[0].forward = lambda x, adj: forward(x, adj) - model.convs[0].bias.detach()
+    bound = model.convs[0].forward
+    forward = bound.forward
+    bound.forward = lambda conv, *given: forward(conv, *given) - conv.bias.detach()
 
 
 class Unscaled(Dropout):
