@@ -23,6 +23,7 @@ from gnnbench.ops.kernels import Choice, Kernels, choice_key
 from gnnbench.report import installation
 from gnnbench.report import tune as report
 from gnnbench.results.files import save_json
+from gnnbench.train import setup
 from gnnbench.tune import search, store
 from gnnbench.tune.search import Request
 from gnnbench.tune.store import Tuned
@@ -359,9 +360,8 @@ def test_attention_is_tuned_and_runs_as_was_found(cache: Path, quick: None) -> N
     run_config = config.validate({"dataset": section, "model": model}, "test")
     dataset = datasets.load(run_config.dataset, datasets.roots())
     built = models.build(run_config.model, dataset.x.size(1), dataset.num_classes)
-    adjacency = (
-        isplib.Backend(run_config.backend.model_copy(update={"name": "isplib"})).prepare(built, dataset).adj
-    )
+    backend = isplib.Backend(run_config.backend.model_copy(update={"name": "isplib"}))
+    adjacency = setup.prepare(built, backend, dataset, cache).adj
     kernels = adjacency.layout
     for on in (adjacency, adjacency.with_self_loops):
         assert kernels.chosen("gat_attention", on, 8, torch.float32, 2) == choice
