@@ -36,6 +36,7 @@ ORDER = ("__main__", "cli", "doctor", "reproduce", "tune", "bench", "compare", "
 UP = {"backends/patched.py": {"patch"}}  # a backend that is the drop-in itself; nothing imports it by name
 PURE_PYG = ("backends/pyg.py", "backends/pyg_compile.py", "backends/pyg_sparse.py")
 LIGHT = ("config.py", "errors.py", "registry.py", "cli/", "models/", "datasets/", "results/", "stats.py")
+CONV = re.compile(r"[A-Z]\w+Conv")
 COMPILED = "gnnbench.backends.isplib._(attention|ceiling|edge|fusedmm|layout|spmm)"
 
 
@@ -156,6 +157,17 @@ def test_torch_is_imported_in_functions_only(path: Path) -> None:
 def test_only_these_files_import(package: str, allowed: tuple[str, ...]) -> None:
     users = [name(path) for path in FILES if any(re.match(package, found) for found in imports(path))]
     assert [user for user in users if not user.startswith(allowed)] == []
+
+
+def test_a_conv_is_named_in_files_of_its_own_only() -> None:
+    """Beside PyG's own code as a baseline; a new conv is one file."""
+    allowed = ("convs/", "models/", "backends/pyg_sparse.py", "bench/peers.py")
+    for path in FILES:
+        nodes = [*ast.walk(ast.parse(path.read_text()))]
+        used = {getattr(node, "id", None) or getattr(node, "attr", "") for node in nodes}
+        used |= {text.rpartition(".")[2] for text in imports(path)}
+        convs = [each for each in used if CONV.fullmatch(each)]
+        assert not convs or name(path).startswith(allowed), f"{name(path)} names {convs}"
 
 
 def test_no_file_is_too_long_to_read() -> None:

@@ -13,10 +13,17 @@ import torch
 from torch import Tensor
 
 import gnnbench
-from gnnbench import backends, config, models, registry
+from gnnbench import backends, bench, config, models, patch, registry
 from gnnbench.backends import base, cuda, isplib, pyg_sparse
 from gnnbench.datasets import NodeDataset
 from gnnbench.errors import BackendUnavailable, ConfigError, UnsupportedOp
+from gnnbench.graph import Graph
+from gnnbench.measure import clock
+from gnnbench.measure.rounds import Budget
+from gnnbench.report import bench as report
+from gnnbench.tune import search, store
+
+BRIEF = Budget(rounds=2, least_s=0.0)
 
 RUNNABLE = ("pyg", "pyg-sparse", "reference", "isplib", "patched")
 SPARSE = {"gcn": {}, "sage": {"aggr": "max"}, "gin": {}}
@@ -146,9 +153,26 @@ def test_a_misspelt_backend() -> None:
 
 TINY = """
 from gnnbench.backends import base, reference
+from gnnbench.ops.kernels import Kernels, choice_key
+
+class TinyKernels(Kernels):
+    name = "tiny"
+    device_type = "mps"
+    off = 0.0
+
+    def choices(self, op, graph, width, dtype, heads=1):
+        return [{"way": 0}, {"way": 1}]
+
+    def chosen(self, op, graph, width, dtype, heads=1):
+        return graph.plans.get(choice_key(op, width, dtype, heads), {"way": 0})
+
+    def spmm(self, graph, x, value, reduce):
+        return super().spmm(graph, x, value, reduce) + self.off
 
 class Backend(reference.Backend):
     name = "tiny"
+    kernels = TinyKernels
+    automatic_on = "mps"
     prepared = 0
 
     def prepare(self, model, dataset):
@@ -183,6 +207,37 @@ class TestFromAnotherPackage:
         found, expected = step("tiny", "gcn", dataset()), step("pyg", "gcn", dataset())
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
         assert backends.backend_type("tiny").prepared == 1  # type: ignore[attr-defined]
+
+    def test_its_kernels_are_tuned(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        for budget in ("SURVEY", "DUEL"):
+            monkeypatch.setattr(search, budget, BRIEF)
+        kind, _ = search.kernels_of("tiny")
+        graph, wanted = Graph.from_edge_index(dataset().edge_index, 20), search.Request("graph", "spmm", 4)
+        tuned = search.tune(graph, "random", [wanted], now=clock.cpu, kernels=kind())
+        search.keep(tuned, tmp_path, graph)
+        assert store.apply(graph, kind(), torch.nn.Linear(4, 4), tmp_path) == (tuned, [])
+        if not isplib.MISSING:  # whose choices are others
+            assert store.apply(graph, isplib.IsplibKernels(), torch.nn.Linear(4, 4), tmp_path) == (None, [])
+
+    def test_its_kernels_are_checked_and_timed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(bench.ceilings, "find", lambda *_: None)
+        grid = bench.Grid("spmm", (4,), against=("reference",), backend="tiny")
+        for off, status, code in ((0.0, "ok", 0), (1.0, "wrong", 3)):
+            monkeypatch.setattr(grid.loaded.kernels, "off", off)  # type: ignore[union-attr]
+            found = bench.bench(grid, dataset(), out=tmp_path, cache=tmp_path, now=clock.cpu, budget=BRIEF)
+            assert [(row.implementation, row.status) for row in found.rows] == [
+                ("tiny", status),
+                ("reference", "ok"),
+            ]
+            assert (found.backend, found.exit_code) == ("tiny", code)
+            assert "tiny vs\nreference" in report.table(found).heading
+        with pytest.raises(ConfigError, match=r"backend 'pyg' has no kernels; allowed: .*isplib.*tiny"):
+            bench.Grid("spmm", backend="pyg")
+
+    def test_its_kernels_are_taken_where_there_are_no_others(self) -> None:
+        engine = patch._engine("auto", False)
+        assert engine.by_device["mps"][0].name == "tiny"
+        assert "mps" not in engine.missing
 
     def test_it_cannot_replace_the_baseline(self) -> None:
         assert backends.backend_type("pyg").__module__ == "gnnbench.backends.pyg"
