@@ -37,7 +37,7 @@ UP = {"backends/patched.py": {"patch"}}  # a backend that is the drop-in itself;
 PURE_PYG = ("backends/pyg.py", "backends/pyg_compile.py", "backends/pyg_sparse.py")
 LIGHT = ("config.py", "errors.py", "registry.py", "cli/", "models/", "datasets/", "results/", "stats.py")
 CONV = re.compile(r"[A-Z]\w+Conv")
-COMPILED = "gnnbench.backends.isplib._(attention|ceiling|edge|fusedmm|layout|spmm)"
+COMPILED = "gnnbench.backends.isplib._(?!base|compiled)"
 
 
 def unit(path: Path) -> str:

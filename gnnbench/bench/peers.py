@@ -203,6 +203,8 @@ def torch_scatter(case: Case) -> Callable[[], Tensor]:
         "gatv2_attention": lambda: mix((activated() * inputs["att"]).sum(-1), inputs["key"]),
         "dot_attention": lambda: mix(sddmm("query", "key"), inputs["value"]),
     }
+    if case.name not in calls:
+        raise UnsupportedOp(case.name, ["nobody wrote it with PyG's scatter and softmax yet"])
     return calls[case.name]
 
 
