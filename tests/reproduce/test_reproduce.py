@@ -54,7 +54,9 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A third paper: one more file."""
     (tmp_path / "papers").mkdir()
     (tmp_path / "papers" / "fake.py").write_text(PAPER)
-    monkeypatch.setattr(reproduce, "__path__", [*reproduce.__path__, str(tmp_path / "papers")])
+    path = [*reproduce.__path__, str(tmp_path / "papers")]
+    monkeypatch.setattr(reproduce, "__path__", path)
+    monkeypatch.setattr(reproduce.__spec__, "submodule_search_locations", path)
     monkeypatch.delitem(sys.modules, "gnnbench.reproduce.fake", raising=False)
     return "fake"
 
