@@ -35,7 +35,7 @@ def bench(
         str,
         typer.Argument(
             metavar="OP",
-            help="spmm, spmm_max, sddmm, edge_softmax, fusedmm, gat_attention, gatv2_attention or dot_attention.",
+            help="Such as spmm, sddmm, edge_softmax or gat_attention; an unknown name lists all.",
         ),
     ],
     graph: Annotated[
