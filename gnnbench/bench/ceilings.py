@@ -31,7 +31,7 @@ def find(cache: Path, now: Callable[[], float]) -> Ceilings | None:
     What else runs can only lower a figure, so that the file in `cache` comes closer to the truth with every run.
     None where the kernels are not built.
     """
-    if isplib.MISSING:
+    if isplib.MISSING or ceiling.native is None:
         return None
     ceilings = measure(now)
     machine = json.dumps([environment.cpu(), torch.get_num_threads(), isplib.ISA[isplib.isa_level()]])

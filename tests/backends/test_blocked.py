@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from gnnbench.backends import isplib
-from gnnbench.backends.isplib import _compiled, choices
+from gnnbench.backends.isplib import choices
+from gnnbench.backends.isplib.spmm import native
 from gnnbench.ops.kernels import EXTREMA, Kernels, choice_key
 from gnnbench.ops.spmm import spmm
 from tests.ops.test_kernels import LEVELS, check, double, normal, over_dtypes
@@ -63,8 +64,8 @@ def test_weights_are_ordered_again_only_where_they_changed(monkeypatch: pytest.M
     graph, kernels = graphs.graph("power law"), isplib.IsplibKernels()
     x, value = normal(60, 20), normal(900)
     orders = []
-    order = _compiled.spmm.order
-    monkeypatch.setattr(_compiled.spmm, "order", lambda *args: orders.append(order(*args)))
+    order = native.order
+    monkeypatch.setattr(native, "order", lambda *args: orders.append(order(*args)))
 
     def checked(value: torch.Tensor) -> int:
         check(kernels.spmm(graph, x, value, "sum"), Kernels().spmm(graph, x, value, "sum"))
@@ -102,16 +103,16 @@ def test_weights_are_those_of_the_call_whatever_another_thread_asks_for(
         return by.spmm_max(graph, x, value, reduce)[0] if reduce in EXTREMA else by.spmm(graph, x, value, reduce)
 
     kernel = "blocked_extremum" if reduce == "max" else "blocked_sum"
-    read, others = getattr(_compiled.spmm, kernel), []
+    read, others = getattr(native, kernel), []
 
     def interrupted(*args: torch.Tensor | int | None) -> None:
-        monkeypatch.setattr(_compiled.spmm, kernel, read)
+        monkeypatch.setattr(native, kernel, read)
         thread = threading.Thread(target=lambda: others.append(outcome(kernels, theirs)))
         thread.start()
         thread.join()
         read(*args)
 
-    monkeypatch.setattr(_compiled.spmm, kernel, interrupted)
+    monkeypatch.setattr(native, kernel, interrupted)
     check(outcome(kernels, mine), outcome(Kernels(), mine))
     check(others[0], outcome(Kernels(), theirs))
 

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import os
+from importlib import import_module
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from gnnbench.errors import BackendUnavailable, did_you_mean
 
-try:  # after torch, so that both share one OpenMP runtime
-    import gnnbench.backends.isplib._attention as attention
-    import gnnbench.backends.isplib._ceiling as ceiling
-    import gnnbench.backends.isplib._edge as edge
-    import gnnbench.backends.isplib._fusedmm as fusedmm
-    import gnnbench.backends.isplib._layout as layout
-    import gnnbench.backends.isplib._spmm as spmm
+MISSING = ""  # why a module that was asked for could not be loaded
 
-    MISSING = ""
-except ImportError as error:
-    MISSING = str(error)
+
+def load(name: str) -> Any:
+    """The module compiled from `cython_kernels/NAME.pyx`; where it was not built, None, and `MISSING` says why."""
+    global MISSING
+    try:  # after torch, so that both share one OpenMP runtime
+        return import_module(f"gnnbench.backends.isplib._{name}")
+    except ImportError as error:
+        MISSING = str(error)
+        return None
+
 
 ISA = ("baseline", "avx2", "avx512")
+layout = load("layout")
 
 
 def isa_level() -> int:
@@ -56,18 +60,3 @@ def report() -> dict[str, str | int]:
 def addresses(*tensors: Tensor | None) -> list[int]:
     """Where the elements of contiguous tensors begin, 0 for None: what `attention` may be given for tensors."""
     return [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
-
-
-__all__ = [
-    "ISA",
-    "MISSING",
-    "addresses",
-    "attention",
-    "ceiling",
-    "edge",
-    "fusedmm",
-    "isa_level",
-    "layout",
-    "report",
-    "spmm",
-]

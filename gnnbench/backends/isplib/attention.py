@@ -14,6 +14,8 @@ from gnnbench.graph import Graph
 from gnnbench.ops.dropout import Dropout
 from gnnbench.ops.families import Family
 
+native = _compiled.load("attention")
+
 
 class AttentionKernels(EdgeChoices):
     """Attention of every family that has kernels here, forward and backward."""
@@ -77,8 +79,8 @@ class AttentionKernels(EdgeChoices):
     def _call(self, family: Family, inputs: tuple[Tensor, ...], slope: float, dropout: Dropout | None) -> Any:
         query, key, value, att = family.roles(inputs)
         sizes = value.size(1), key.size(2) if key.dim() == 3 else 1, value.size(2)
-        native, how = getattr(_compiled.attention, family.name.upper()), (value.dtype == torch.float64, self.isa)
-        call = _compiled.attention.Attention(native, *addresses(query, key, value, att), *sizes, slope, *how)
+        known, how = getattr(native, family.name.upper()), (value.dtype == torch.float64, self.isa)
+        call = native.Attention(known, *addresses(query, key, value, att), *sizes, slope, *how)
         if dropout is not None:
             call.drop(dropout.threshold, dropout.scale, *dropout.words())
         return call

@@ -7,6 +7,8 @@ from torch import Tensor
 
 from gnnbench.backends.isplib import _compiled
 
+native = _compiled.load("ceiling")
+
 LINE_FLOATS = 16  # of a cache line
 
 
@@ -14,5 +16,5 @@ def gather(table: Tensor, line: Tensor) -> Tensor:
     """Add the rows of table [L, 16] float32 that line [T, K] int32 names, on T threads; sums [T, 16]."""
     sums = torch.empty(len(line), LINE_FLOATS)
     threads, share = line.shape
-    _compiled.ceiling.gather(_compiled.isa_level(), threads, table, line, sums, share)
+    native.gather(_compiled.isa_level(), threads, table, line, sums, share)
     return sums

@@ -10,6 +10,8 @@ from gnnbench.backends.isplib._base import BaseKernels
 from gnnbench.graph import Graph
 from gnnbench.ops.edge_fn import EDGE_FNS
 
+native = _compiled.load("fusedmm")
+
 
 class FusedmmKernels(BaseKernels):
     """Scores, a function of them and weighted sums, none of which is kept per edge."""
@@ -39,5 +41,5 @@ class FusedmmKernels(BaseKernels):
             tensors = graph.rowptr, graph.col, mine, theirs, my_grad, their_grad, out
             sizes = graph.num_rows, heads, width
             how = mine.dtype == torch.float64, self.isa, self.threads
-            _compiled.fusedmm.fusedmm(*how, *tensors, *sizes, list(EDGE_FNS).index(edge_fn))
+            native.fusedmm(*how, *tensors, *sizes, list(EDGE_FNS).index(edge_fn))
         return out

@@ -14,6 +14,8 @@ from gnnbench.graph import Graph
 from gnnbench.graph.stamp import Stamp, stamp
 from gnnbench.ops.kernels import Choice
 
+native = _compiled.load("spmm")
+
 Fields = tuple[Tensor | int | None, ...]  # of a struct in `cython_kernels/spmm.h`
 
 
@@ -60,9 +62,9 @@ class SpmmKernels(choices.ChoosingKernels):
             packed, sums = _lines(2 * graph.num_cols, x), _lines(graph.num_rows * (4 if bf16 else 2), x)
             fields = *_plan(graph, blocks), value, self._ordered(graph, blocks, value), x, packed, sums, out
             sizes = graph.num_cols, width, reduce == "mean", False, bf16
-            _compiled.spmm.blocked_sum(*self._how(x), self.threads, *fields, None, None, None, *sizes)
+            native.blocked_sum(*self._how(x), self.threads, *fields, None, None, None, *sizes)
         else:
-            kernel, (ahead, threads) = _compiled.spmm.bf16_sum if bf16 else _compiled.spmm.sum, self._team(choice)
+            kernel, (ahead, threads) = native.bf16_sum if bf16 else native.sum, self._team(choice)
             lines = _lines(graph.num_cols * -(-width // choices.BF16_TILE), x) if bf16 else None
             fields = graph.rowptr, graph.col, value, x, lines, out, None, graph.num_rows, graph.num_cols
             kernel(*self._how(x), threads, *fields, heads, width // max(heads, 1), reduce == "mean", False, ahead)
@@ -82,18 +84,18 @@ class SpmmKernels(choices.ChoosingKernels):
             fields = *_plan(graph, blocks), value, self._ordered(graph, blocks, value), x, packed, best, out
             sizes = graph.num_cols, width, False, reduce == "min", False
             how = *self._how(x), self.threads
-            _compiled.spmm.blocked_extremum(*how, *fields, origin, seen, arg_out, *sizes)
+            native.blocked_extremum(*how, *fields, origin, seen, arg_out, *sizes)
         else:
             ahead, threads = self._team(choice)
             fields = graph.rowptr, graph.col, value, x, None, out, arg_out, graph.num_rows, graph.num_cols
-            _compiled.spmm.extremum(*self._how(x), threads, *fields, 1, width, False, reduce == "min", ahead)
+            native.extremum(*self._how(x), threads, *fields, 1, width, False, reduce == "min", ahead)
         return out, arg_out
 
     def spmm_max_backward(self, graph: Graph, arg_out: Tensor, grad_out: Tensor, value: Tensor | None) -> Tensor:
         grad_out, value = grad_out.contiguous(), None if value is None else value.contiguous()
         grad_x = torch.zeros(graph.num_cols, grad_out.size(1), dtype=grad_out.dtype)
         tensors, sizes = (graph.col, value, arg_out, grad_out, grad_x), (graph.num_rows, *grad_x.shape)
-        _compiled.spmm.extremum_backward(grad_out.dtype == torch.float64, self.threads, *tensors, *sizes)
+        native.extremum_backward(grad_out.dtype == torch.float64, self.threads, *tensors, *sizes)
         return grad_x
 
     def _blocks(self, graph: Graph, shift: int) -> Blocks:
@@ -102,7 +104,7 @@ class SpmmKernels(choices.ChoosingKernels):
         def make() -> Blocks:
             start = torch.zeros(choices.blocks(graph, shift), graph.num_rows + 1, dtype=torch.int32)
             blocks = Blocks(start, torch.empty(graph.num_edges, dtype=torch.uint16), shift)
-            _compiled.spmm.plan(self.threads, *_plan(graph, blocks))
+            native.plan(self.threads, *_plan(graph, blocks))
             return blocks
 
         return graph.once(("blocks", shift), make)
@@ -116,7 +118,7 @@ class SpmmKernels(choices.ChoosingKernels):
         if kept is not None and kept.source() is value and kept.state == state:
             return kept.value
         ordered = torch.empty_like(value)
-        _compiled.spmm.order(*self._how(value), self.threads, *_plan(graph, blocks), value, ordered)
+        native.order(*self._how(value), self.threads, *_plan(graph, blocks), value, ordered)
         if state is not None:
             graph.plans[key] = Ordered(weakref.ref(value), state, ordered)
         return ordered

@@ -68,8 +68,8 @@ class Snapshot:
 def judge(snapshot: Snapshot, expected: Snapshot, reference: str = "pyg") -> BackendParity:
     """Compare tensors of the same names.
 
-    A `found.tolerance` that is not the usual one moves that of single rows alike. `reference` is the name of the
-    backend of `expected`, for sentences.
+    A `snapshot.tolerance` that is not the usual one moves that of single rows alike. `reference` is the name of
+    the backend of `expected`, for sentences.
     """
     errors = {
         name: _error(name, snapshot.tensors.get(name), expected, reference, snapshot.tolerance)
