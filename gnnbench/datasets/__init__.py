@@ -7,7 +7,8 @@ A source is a module with
     `listing(roots)`: a list of `Offer`;
     `load(config, roots)`: a `NodeDataset`, with [N, 0] features, labels of -1 and empty masks for what it lacks.
 
-    _nodes       NodeDataset, what every source yields
+    _nodes       NodeDataset, what a source of one graph yields
+    _graphs      GraphsDataset, what a source of many graphs yields
     _prepare     fills in what a source lacks, and checks all of it
     _reorder     other orders of nodes
     _describe    what `gnnbench datasets` says of them
@@ -26,10 +27,22 @@ import platformdirs
 
 from gnnbench import registry
 from gnnbench.config import DatasetConfig
+from gnnbench.datasets._graphs import GraphsDataset
 from gnnbench.datasets._nodes import NodeDataset
 from gnnbench.errors import ConfigError, did_you_mean
 
-__all__ = ["NodeDataset", "Offer", "Roots", "listing", "load", "parse", "read", "reordered", "roots"]
+__all__ = [
+    "GraphsDataset",
+    "NodeDataset",
+    "Offer",
+    "Roots",
+    "listing",
+    "load",
+    "parse",
+    "read",
+    "reordered",
+    "roots",
+]
 
 
 @dataclass(frozen=True)

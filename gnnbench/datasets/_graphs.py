@@ -1,0 +1,73 @@
+"""GraphsDataset: many graphs to train on, as every source of them yields it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Target = Literal["class", "labels", "value"]
+
+
+@dataclass
+class GraphsDataset:
+    """Graphs with features, targets and a split, one after the other.
+
+    Graph g has the nodes `graph_ptr[g]:graph_ptr[g + 1]` and the edges `edge_ptr[g]:edge_ptr[g + 1]`. Targets are of
+    whole graphs, or of nodes where `per_node` is true; then N stands for G below, and a part has all nodes of its
+    graphs.
+
+    Attributes:
+        name: what tables call it; synthetic graphs say so.
+        graph_ptr: [G + 1] int64.
+        edge_ptr: [G + 1] int64.
+        edge_index: [2, E] int32, source and destination, numbered from 0 within each graph, in the source's order.
+        x: [N, F] float32; or [N, K] int64 categories, where `encoder` names what embeds them.
+        y: [G] int64 class, [G, T] float32 of zeros, ones and NaN where a label is missing, or [G, T] float32 values,
+            as `target` says.
+        parts: "train", "val" and "test" -> ids of graphs [M] int64, disjoint; the latter two may be empty.
+        target: "class", "labels" (T yes-or-no questions) or "value" (regression).
+        num_outputs: classes, or T.
+        metric: name of what `score` returns.
+        score: (outputs [M, num_outputs], y [M] or [M, T]) -> float, higher is better; NaN where it is not defined.
+        per_node: whether targets are of nodes.
+        edge_attr: [E, D] float32 or int64 categories; None without.
+        encoder: "ogb" where OGB's AtomEncoder and BondEncoder embed categories; empty otherwise.
+        made_up: what of this dataset is not real: any of "graphs", "features", "labels", "split".
+        notes: sentences that the user should see once.
+    """
+
+    name: str
+    graph_ptr: Tensor
+    edge_ptr: Tensor
+    edge_index: Tensor
+    x: Tensor
+    y: Tensor
+    parts: dict[str, Tensor]
+    target: Target
+    num_outputs: int
+    metric: str
+    score: Callable[[Tensor, Tensor], float]
+    per_node: bool = False
+    edge_attr: Tensor | None = None
+    encoder: str = ""
+    made_up: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def num_graphs(self) -> int:
+        return self.graph_ptr.numel() - 1
+
+    @property
+    def num_nodes(self) -> int:
+        return self.x.size(0)
+
+    @property
+    def label(self) -> str:
+        """The name as every table shows it, with what is made up; those of synthetic graphs say so themselves."""
+        if not self.made_up or "graphs" in self.made_up:
+            return self.name
+        return f"{self.name} ({', '.join(self.made_up)} synthetic)"
