@@ -16,18 +16,17 @@ Target = Literal["class", "labels", "value"]
 class GraphsDataset:
     """Graphs with features, targets and a split, one after the other.
 
-    Graph g has the nodes `graph_ptr[g]:graph_ptr[g + 1]` and the edges `edge_ptr[g]:edge_ptr[g + 1]`. Targets are of
-    whole graphs, or of nodes where `per_node` is true; then N stands for G below, and a part has all nodes of its
-    graphs.
+    Graph g has the nodes `graph_ptr[g]:graph_ptr[g + 1]` and the edges `edge_ptr[g]:edge_ptr[g + 1]`. Targets are
+    of whole graphs, or of nodes where `per_node` is true; `y` then has N rows, and a part all nodes of its graphs.
 
     Attributes:
         name: what tables call it; synthetic graphs say so.
         graph_ptr: [G + 1] int64.
         edge_ptr: [G + 1] int64.
-        edge_index: [2, E] int32, source and destination, numbered from 0 within each graph, in the source's order.
+        edge_index: [2, E] int32, source and destination, numbered from 0 in each graph, in the source's order.
         x: [N, F] float32; or [N, K] int64 categories, where `encoder` names what embeds them.
-        y: [G] int64 class, [G, T] float32 of zeros, ones and NaN where a label is missing, or [G, T] float32 values,
-            as `target` says.
+        y: [G] int64 class; [G, T] float32 of zeros, ones and NaN where a label is missing; or [G, T] float32
+            values; as `target` says.
         parts: "train", "val" and "test" -> ids of graphs [M] int64, disjoint; the latter two may be empty.
         target: "class", "labels" (T yes-or-no questions) or "value" (regression).
         num_outputs: classes, or T.
