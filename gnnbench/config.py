@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -61,6 +61,10 @@ class ModelConfig(Section):
     norm: Literal["none", "batch", "layer"] = "none"
     activation: Literal["relu", "elu", "gelu", "silu", "leaky_relu", "tanh"] = "relu"
     residual: bool = Field(False, description="add each hidden layer's input to its output")
+    readout: Literal["none", "mean", "sum", "max"] = Field(
+        "none", description="how the nodes of a graph become its one output; none: outputs are of nodes"
+    )
+    head_layers: Positive = Field(1, description="linear layers after the readout")
 
 
 class AttentionConfig(ModelConfig):
@@ -105,6 +109,12 @@ class TrainConfig(Section):
         return self
 
 
+class BatchConfig(Section):
+    """What every kind of batches understands; each kind's own `Config` adds its keys."""
+
+    kind: str = "full"
+
+
 class MeasureConfig(Section):
     """How time and memory are taken."""
 
@@ -130,20 +140,26 @@ class BackendConfig(Section):
         "fp32", description="of gathered features; they accumulate in fp32, and parity is judged less strictly"
     )
     keep_aggregation: bool = Field(False, description="aggregate features that never change once, not every epoch")
+    loader: Literal["ours", "pyg"] = Field("ours", description="who makes batches of graphs for PyG's own convs")
 
 
 Dataset = TypeVar("Dataset", bound=DatasetConfig)
 Model = TypeVar("Model", bound=ModelConfig)
+Batch = TypeVar("Batch", bound=BatchConfig)
 
 
-class RunConfig(Section, Generic[Dataset, Model]):
+class RunConfig(Section, Generic[Dataset, Model, Batch]):
     """A complete run."""
 
     dataset: Dataset
     model: Model
+    batch: Batch
     train: TrainConfig = TrainConfig()
     measure: MeasureConfig = MeasureConfig()
     backend: BackendConfig = BackendConfig()
+
+
+Run: TypeAlias = RunConfig[Any, Any, Any]
 
 
 def load(
@@ -152,7 +168,7 @@ def load(
     *,
     dataset: dict[str, Any] | None = None,
     backend: str | None = None,
-) -> RunConfig[Any, Any]:
+) -> Run:
     """Read and validate one YAML file.
 
     Args:
@@ -175,16 +191,20 @@ def load(
     return validate(raw, str(path))
 
 
-def validate(raw: dict[str, Any], where: str) -> RunConfig[Any, Any]:
+def validate(raw: dict[str, Any], where: str) -> Run:
     """The typed configuration in `raw`; `where` names its origin in problems."""
     dataset_type, problems = _section_type(raw, "dataset", "source", "datasets", DatasetConfig)
     model_type, more = _section_type(raw, "model", "name", "models", ModelConfig)
-    problems += more
+    raw = {**raw, "batch": raw.get("batch") or {}}
+    if isinstance(raw["batch"], dict):
+        raw["batch"] = {"kind": "full", **raw["batch"]}
+    batch_type, others = _section_type(raw, "batch", "kind", "train.batching", BatchConfig)
+    problems += more + others
     try:
-        config = RunConfig[dataset_type, model_type].model_validate(raw)  # type: ignore[valid-type]
+        config = RunConfig[dataset_type, model_type, batch_type].model_validate(raw)  # type: ignore[valid-type]
     except ValidationError as error:
         known = {problem.split(":")[0] for problem in problems}
-        sections = {"dataset": dataset_type, "model": model_type}
+        sections = {"dataset": dataset_type, "model": model_type, "batch": batch_type}
         found = (_sentence(problem, sections) for problem in error.errors())
         problems += [problem for problem in found if problem.split(":")[0] not in known]
     if problems:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 
+from gnnbench.errors import UnsupportedOp
 from gnnbench.results.schema import Binding
 
 if TYPE_CHECKING:
     from gnnbench.config import BackendConfig
     from gnnbench.datasets import NodeDataset
-    from gnnbench.graph import Graph
+    from gnnbench.graph import Graph, Layout
+    from gnnbench.graph.union import Union
     from gnnbench.ops.kernels import Kernels
 
 
@@ -24,6 +26,14 @@ class Prepared:
     adj: Any
     bindings: list[Binding]
     kernels: Kernels | None = None  # who executes the convs, with `adj` a Graph; None where PyG does
+
+
+class Collated(NamedTuple):
+    """What a model is called with for a batch of graphs; no segments without a readout."""
+
+    x: torch.Tensor
+    adj: Any
+    segments: Any = None
 
 
 class Backend(ABC):
@@ -68,6 +78,39 @@ class Backend(ABC):
             UnsupportedOp: the backend cannot run this model exactly.
         """
 
+    def bind(self, model: torch.nn.Module) -> list[Binding]:
+        """What `prepare` does once per model, where every step brings another graph, which `collate` makes.
+
+        Raises:
+            UnsupportedOp: the backend cannot run this model exactly, or takes one graph only.
+        """
+        raise UnsupportedOp(f"backend {self.name!r} on batches of graphs", ["it prepares one graph once"])
+
+    def collate(self, union: Union, graphs: torch.Tensor, x: torch.Tensor, *, pooled: bool) -> Collated:
+        """What a bound model is called with for a batch of graphs [B] int64, in this order; may run in a thread.
+
+        Args:
+            union: all graphs, on the backend's device.
+            x: [N, F] of all nodes of the union.
+            pooled: whether the model has a readout.
+        """
+        raise NotImplementedError
+
+    def layout(self) -> Layout | None:
+        """How the edges of many graphs are sorted and put together; None where nothing needs them sorted."""
+        return None
+
+
+class EdgeIndexBackend(Backend):
+    """A backend whose models are called with a plain `edge_index`."""
+
+    def bind(self, model: torch.nn.Module) -> list[Binding]:
+        return []
+
+    def collate(self, union: Union, graphs: torch.Tensor, x: torch.Tensor, *, pooled: bool) -> Collated:
+        segments = (torch.repeat_interleave(union.ptr(graphs).diff()), len(graphs)) if pooled else None
+        return Collated(union.gather(graphs, x), union.edge_index(graphs), segments)
+
 
 class KernelBackend(Backend):
     """Untouched PyG models whose convs run on `kernels`."""
@@ -95,14 +138,26 @@ class KernelBackend(Backend):
         from gnnbench import convs
         from gnnbench.graph import Graph
 
-        kernels, rewrites = self.make_kernels(), self.config
-        bindings = convs.bind(
-            model.to(self.device),
-            kernels,
-            transform_first=rewrites.transform_first,
-            fold_norm=rewrites.fold_norm,
-            keep_aggregation=rewrites.keep_aggregation,
-        )
+        kernels = self.make_kernels()
+        bindings = convs.bind(model.to(self.device), kernels, **self._rewrites())
         graph = Graph.from_edge_index(dataset.edge_index.to(self.device), dataset.num_nodes, layout=kernels)
         convs.warm(model, graph, dataset.x.to(self.device))
         return Prepared(graph, bindings, kernels)
+
+    def bind(self, model: torch.nn.Module) -> list[Binding]:
+        from gnnbench import convs
+
+        rewrites = {**self._rewrites(), "keep_aggregation": False}
+        return convs.bind(model.to(self.device), self.make_kernels(), **rewrites)
+
+    def collate(self, union: Union, graphs: torch.Tensor, x: torch.Tensor, *, pooled: bool) -> Collated:
+        from gnnbench.graph.union import readout
+
+        graph, x, ptr = union.collate(graphs, x)
+        return Collated(x, graph, readout(ptr, union.layout) if pooled else None)
+
+    def layout(self) -> Layout:
+        return self.make_kernels()
+
+    def _rewrites(self) -> dict[str, bool]:
+        return self.config.model_dump(include={"transform_first", "fold_norm", "keep_aggregation"})

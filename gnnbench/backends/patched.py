@@ -9,10 +9,11 @@ from gnnbench.backends import base
 from gnnbench.backends.isplib import Backend as IsplibBackend
 from gnnbench.backends.isplib import IsplibKernels
 from gnnbench.datasets import NodeDataset
+from gnnbench.results.schema import Binding
 from gnnbench.patch import forward
 
 
-class Backend(base.Backend):
+class Backend(base.EdgeIndexBackend):
     """Every call finds its Graph by `edge_index`, or builds it once that pays: in the first epochs."""
 
     name = "patched"
@@ -22,5 +23,8 @@ class Backend(base.Backend):
         return IsplibBackend.unavailable()
 
     def prepare(self, model: torch.nn.Module, dataset: NodeDataset) -> base.Prepared:
+        return base.Prepared(dataset.edge_index, self.bind(model))
+
+    def bind(self, model: torch.nn.Module) -> list[Binding]:
         forward.bind(model, forward.Engine([IsplibKernels()]), convs.table())
-        return base.Prepared(dataset.edge_index, [])
+        return super().bind(model)

@@ -8,7 +8,7 @@ from gnnbench.backends import base
 from gnnbench.datasets import NodeDataset
 
 
-class Backend(base.Backend):
+class Backend(base.EdgeIndexBackend):
     """PyG as its examples use it."""
 
     name = "pyg"

@@ -6,9 +6,10 @@ import torch
 
 from gnnbench.backends import base
 from gnnbench.datasets import NodeDataset
+from gnnbench.results.schema import Binding
 
 
-class Backend(base.Backend):
+class Backend(base.EdgeIndexBackend):
     """PyG as its documentation compiles full-batch training: the first epoch compiles, with static shapes."""
 
     name = "pyg-compile"
@@ -17,3 +18,7 @@ class Backend(base.Backend):
     def prepare(self, model: torch.nn.Module, dataset: NodeDataset) -> base.Prepared:
         model.compile(dynamic=False)
         return base.Prepared(dataset.edge_index.to(self.device), [])
+
+    def bind(self, model: torch.nn.Module) -> list[Binding]:
+        model.compile(dynamic=True)
+        return super().bind(model)

@@ -17,7 +17,6 @@ from gnnbench.datasets import NodeDataset
 from gnnbench.measure.memory import Meter
 from gnnbench.measure.rounds import timed
 from gnnbench.train import cuda_graph, setup
-from gnnbench.train.loop import Task
 
 
 class Training:
@@ -55,10 +54,9 @@ class Training:
         self.config = config.validate(raw, "the suite")
         self.dataset, self.cache, self.now = dataset, cache, now
         self._backend = self._placed()
-        built = setup.build(self.config, dataset.x.size(1), dataset.num_classes)
-        ready = setup.prepare(built, self._backend, dataset, cache)
-        task = Task.of(dataset, ready.adj, self._backend.device)
-        self._trainer = cuda_graph.trainer(built, task, self.config.train)
+        built = setup.build(self.config, setup.Ends.of(dataset))
+        ready = setup.prepare(self.config, built, self._backend, dataset, cache)
+        self._trainer = cuda_graph.trainer(built, ready.batching, self.config.train)
 
     def computed(self, as_reference: bool) -> Snapshot:
         """What the parity gate compares: logits and gradients of steps without dropout."""
@@ -66,22 +64,22 @@ class Training:
 
     def wrong(self, expected: Snapshot, reference: str) -> str:
         """Where the trained model differs, empty if it does not; it cannot be trained any more."""
-        model, task = self._trainer.model, self._trainer.task
-        result = steps.trained(self.config, self._backend, model, task, self.dataset.num_classes)
+        ends = setup.Ends.of(self.dataset)
+        result = steps.trained(self.config, self._backend, self._trainer.model, self._trainer.batching, ends)
         return judge_trained(result, expected, reference).reason
 
     def begin(self, epochs: int) -> list[float]:
         """The losses of the first epochs."""
         torch.manual_seed(self.config.train.seed)
-        return [self._trainer.check(self._trainer.step()) for _ in range(epochs)]
+        return [self._trainer.check(self._trainer.train()) for _ in range(epochs)]
 
     def time(self, samples: int, calls: int) -> list[float]:
         """Mean seconds of `calls` epochs, `samples` times."""
-        return timed(self._trainer.step, self.now, samples, calls)
+        return timed(self._trainer.train, self.now, samples, calls)
 
     def memory(self, meter: Meter) -> tuple[int, int]:
         """Bytes that an epoch takes on top of what is there, and of the whole device."""
-        increase, peak = taken(self._trainer.step, meter)
+        increase, peak = taken(self._trainer.train, meter)
         return increase + self._trainer.held_bytes, peak + self._trainer.held_bytes
 
     def _placed(self) -> Backend:

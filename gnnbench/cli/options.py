@@ -13,7 +13,7 @@ import typer
 from gnnbench.errors import ConfigError
 
 if TYPE_CHECKING:
-    from gnnbench.config import RunConfig
+    from gnnbench.config import Run
     from gnnbench.report.tables import Table
 
 
@@ -69,7 +69,7 @@ def load(
     epochs: int | None = None,
     memory_limit: str = "",
     backend: str = "",
-) -> RunConfig[Any, Any]:
+) -> Run:
     from gnnbench import config, datasets
 
     options = {"train.epochs": epochs, "measure.memory_limit": memory_limit or None}

@@ -21,7 +21,7 @@ from gnnbench.compare.parity import REFERENCES, BackendParity, Parity, RoundPari
 from gnnbench.compare.parity.judge import Snapshot, judge
 from gnnbench.compare.process import Job
 from gnnbench.compare.record import Comparison, Row
-from gnnbench.config import RunConfig, backend_sections, validate
+from gnnbench.config import Run, backend_sections, validate
 from gnnbench.datasets import Roots
 from gnnbench.errors import ConfigError, GnnbenchError, did_you_mean
 from gnnbench.measure import code
@@ -50,7 +50,7 @@ class Progress:
 
 
 def compare(
-    config: RunConfig[Any, Any],
+    config: Run,
     backends: Sequence[str],
     *,
     rounds: int = 3,

@@ -9,7 +9,7 @@ import torch
 
 from gnnbench import backends
 from gnnbench.backends.base import Backend
-from gnnbench.config import RunConfig, backend_sections, validate
+from gnnbench.config import Run, backend_sections, validate
 from gnnbench.errors import BackendUnavailable
 
 
@@ -21,7 +21,7 @@ def with_recorded(backends: Sequence[str]) -> list[str]:
     return result
 
 
-def resolved(config: RunConfig[Any, Any], epochs: int | None, specs: Sequence[str]) -> dict[str, Any]:
+def resolved(config: Run, epochs: int | None, specs: Sequence[str]) -> dict[str, Any]:
     """The configuration that every backend runs, whole but for the options that the user left alone.
 
     Steps are recorded only where a backend's own options say so. PyG runs on the GPU if it is compared with

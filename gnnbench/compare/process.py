@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
     from gnnbench.backends.base import Backend
-    from gnnbench.config import RunConfig
+    from gnnbench.config import Run
     from gnnbench.datasets import Roots
-    from gnnbench.train.loop import Task
+    from gnnbench.train import setup
+    from gnnbench.train.batching._batch import Batching
     from gnnbench.train.run import Inspect
 
 BAD_INPUT = 2
@@ -124,7 +125,7 @@ def perform(job: Job) -> int:
     return 0
 
 
-def _snapshot(job: Job, run_config: RunConfig[Any, Any], roots: Roots) -> Result:
+def _snapshot(job: Job, run_config: Run, roots: Roots) -> Result:
     from gnnbench import backends
     from gnnbench.compare.parity import steps
     from gnnbench.measure import code
@@ -134,17 +135,17 @@ def _snapshot(job: Job, run_config: RunConfig[Any, Any], roots: Roots) -> Result
     return Result(status="ok", backend=run_config.backend.name, dataset=label, config=job.config, code=digest)
 
 
-def _inspection(job: Job, run_config: RunConfig[Any, Any]) -> Inspect | None:
+def _inspection(job: Job, run_config: Run) -> Inspect | None:
     """What holds a trained model against the reference and writes the verdict."""
     if job.reference is None:
         return None
     path, name = job.reference
 
-    def inspect(backend: Backend, model: Module, task: Task) -> None:
+    def inspect(backend: Backend, model: Module, batching: Batching, ends: setup.Ends) -> None:
         from gnnbench.compare.parity import judge, steps
 
         expected = judge.Snapshot.load(path)
-        found = steps.trained(run_config, backend, model, task, expected.tensors["logits"].size(1))
+        found = steps.trained(run_config, backend, model, batching, ends)
         files.save_json(judge.judge_trained(found, expected, name), job.verdict_path)
 
     return inspect

@@ -21,6 +21,7 @@ and, where there is something to say,
     _checks _layers _overrides   what a conv must be like: itself, its layers, and what replaced PyG's own
     _graph       the graph that it aggregates over
     _edges _heads   what it is given over edges; what attention shares
+    _readout     pooling of the nodes of graphs
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from torch_geometric import nn
 from torch_geometric.nn import MessagePassing
 
 from gnnbench import registry
-from gnnbench.convs import _checks, _graph, _overrides
+from gnnbench.convs import _checks, _graph, _overrides, _readout
 from gnnbench.convs._bound import KEEP, BoundForward
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
@@ -79,7 +80,7 @@ def bind(
         conv.forward = BoundForward(module, conv, kernels, frozenset(names), unsupported)
         who = {op: _who(op, kernels) for op in _ops(conv, module, kernels)}
         bindings.append(Binding(module=path, conv=module.CONV, kernels=who, rewrites=names, declined=declined))
-    return bindings
+    return bindings + _readout.bind(model, kernels)
 
 
 def warm(model: Module, graph: Graph, x: Tensor | None = None) -> None:

@@ -15,7 +15,7 @@ from gnnbench.measure import memory
 from gnnbench.results.schema import Sample
 
 T = TypeVar("T")
-PHASES = ("forward", "backward", "optimizer")
+PHASES = ("load", "forward", "backward", "optimizer")
 
 
 cpu: Callable[[], float] = time.perf_counter  # monotonic seconds
@@ -68,6 +68,7 @@ class Recorder:
         self._cold_epochs = 0
         self._seconds: dict[str, float | None] = {}
         self._peak_bytes = 0
+        self._paused_s = 0.0
 
     def begin(self, epochs: int, odd: int = 0) -> None:
         """Call the first epochs of the `epochs` to come warm-up, `odd` at least, but never all of them."""
@@ -77,10 +78,19 @@ class Recorder:
     def epoch(self) -> Iterator[None]:
         """Time one epoch and take its peak memory."""
         self._seconds = dict.fromkeys(PHASES)
+        self._paused_s = 0.0
         self.meter.reset()
         with self.phase("epoch"):
             yield
+        self._seconds["epoch"] = (self._seconds["epoch"] or 0.0) - self._paused_s
         self._peak_bytes = self.meter.peak()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave this block, which is between the phases of an epoch, out of the epoch."""
+        start = self.now()
+        yield
+        self._paused_s += self.now() - start
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -89,7 +99,9 @@ class Recorder:
         yield
         self._seconds[name] = (self._seconds.get(name) or 0.0) + self.now() - start
 
-    def sample(self, repeat: int, epoch: int, loss: float, held_bytes: int = 0) -> Sample:
+    def sample(
+        self, repeat: int, epoch: int, loss: float, held_bytes: int = 0, loading_s: float | None = None
+    ) -> Sample:
         """The epoch that was just recorded; `held_bytes` of its memory escaped the meter."""
         warmup = self._cold_epochs > 0
         self._cold_epochs -= warmup
@@ -99,6 +111,7 @@ class Recorder:
             warmup=warmup,
             peak_memory_bytes=self._peak_bytes + held_bytes,
             loss=loss,
+            loading_s=loading_s,
             **{f"{name}_s": seconds for name, seconds in self._seconds.items()},
         )
 

@@ -1,6 +1,7 @@
 """Models: stacks of untouched PyG convs; one file per conv type with its `Config` and `conv(...)`.
 
 _stack       the one model definition
+_readout     from the nodes of graphs to the graphs
 _heads       how attention models spread their width over heads
 """
 
@@ -16,12 +17,24 @@ if TYPE_CHECKING:
     from gnnbench.config import ModelConfig
 
 
-def build(config: ModelConfig, in_channels: int, out_channels: int) -> torch.nn.Module:
+def build(
+    config: ModelConfig, in_channels: int, out_channels: int, encoder: str = "", batched: bool = False
+) -> torch.nn.Module:
     """The model that `config` describes, on CPU, initialised from torch's global seed.
 
     Its forward is `model(x [N, in_channels], adj) -> logits [N, out_channels]`, where `adj` is what the
-    backend's `prepare` returned; its convs are `model.convs`, first to last.
+    backend's `prepare` returned; its convs are `model.convs`, first to last. With a readout it is
+    `model(x, adj, segments) -> outputs [B, out_channels]` of graphs.
+
+    Args:
+        encoder: what embeds categories x [N, in_channels] int64 before the first conv; empty for features.
+        batched: whether every step brings another graph, so that convs may keep nothing of it.
     """
     from gnnbench.models._stack import Stack
 
-    return Stack(config, registry.find("models", config.name), in_channels, out_channels)
+    model = Stack(config, registry.find("models", config.name), in_channels, out_channels, encoder)
+    if batched:
+        for conv in model.convs:
+            if hasattr(conv, "cached"):
+                conv.cached = False
+    return model

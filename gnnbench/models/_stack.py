@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from types import ModuleType
 from typing import Any
 
@@ -11,6 +12,8 @@ from torch import Tensor
 from torch.nn import BatchNorm1d, Identity, LayerNorm, Linear, Module, ModuleList
 
 from gnnbench.config import ModelConfig
+from gnnbench.errors import ConfigError
+from gnnbench.models._readout import Readout
 
 NORMS: dict[str, Callable[[int], Module]] = {"none": Identity, "batch": BatchNorm1d, "layer": LayerNorm}
 
@@ -19,38 +22,50 @@ class Stack(Module):
     """`config.layers` convs; each but the last is followed by norm, activation and residual connection.
 
     A family with `LINEAR_ENDS` has convs without weights: a linear layer before them sets their width and
-    one after them gives the logits.
+    one after them gives the logits. With a readout, every conv has the width `hidden`, the last one is followed by
+    norm and activation too, and `config.head_layers` linear layers come after the pooling.
     """
 
-    def __init__(self, config: ModelConfig, family: ModuleType, in_channels: int, out_channels: int) -> None:
+    def __init__(
+        self, config: ModelConfig, family: ModuleType, in_channels: int, out_channels: int, encoder: str = ""
+    ) -> None:
         super().__init__()
         self.dropout = config.dropout
         self.activation = getattr(F, config.activation)
         linear_ends = getattr(family, "LINEAR_ENDS", False)
-        hidden = config.hidden
-        first, last = (hidden, hidden) if linear_ends else (in_channels, out_channels)
+        hidden, pooled = config.hidden, config.readout != "none"
+        first = hidden if linear_ends or encoder else in_channels
+        last = hidden if linear_ends or pooled else out_channels
         widths = [first, *[hidden] * (config.layers - 1), last]
-        self.encode = Linear(in_channels, hidden) if linear_ends else None
+        self.encode = Linear(in_channels, hidden) if linear_ends and not encoder else None
+        self.embed = _embedding(encoder, hidden) if encoder else None
         self.convs = ModuleList(
-            family.conv(config, *widths[i : i + 2], last=i == config.layers - 1) for i in range(config.layers)
+            family.conv(config, *widths[i : i + 2], last=i == config.layers - 1 and not pooled)
+            for i in range(config.layers)
         )
-        self.decode = Linear(hidden, out_channels) if linear_ends else None
-        self.norms = ModuleList(NORMS[config.norm](width) for width in widths[1:-1])
+        self.decode = Linear(hidden, out_channels) if linear_ends and not pooled else None
+        followed = widths[1:] if pooled else widths[1:-1]
+        self.norms = ModuleList(NORMS[config.norm](width) for width in followed)
         self.skips = ModuleList(
             Identity() if width == hidden else Linear(width, hidden, bias=False)
-            for width in widths[:-2]
+            for width in widths[: len(followed)]
             if config.residual
         )
+        self.readout = Readout(config.readout) if pooled else None
+        outputs = [hidden] * config.head_layers + [out_channels]
+        self.head = ModuleList(Linear(*ends) for ends in pairwise(outputs)) if pooled else None
 
     @property
     def input_changes(self) -> str:
         """Why the first conv never gets the same features twice in training; empty if it does."""
-        if self.encode is not None:
-            return "a linear layer comes before the first conv"
+        if self.encode is not None or self.embed is not None:
+            return "a layer with weights comes before the first conv"
         return f"model.dropout={self.dropout:g} changes the features in every epoch" if self.dropout else ""
 
-    def forward(self, x: Tensor, adj: Any) -> Tensor:
-        """Logits [N, out_channels] of features x [N, in_channels]."""
+    def forward(self, x: Tensor, adj: Any, segments: Any = None) -> Tensor:
+        """Logits [N, out_channels] of features x [N, in_channels], or [B, out_channels] of `segments` of nodes."""
+        if self.embed is not None:
+            x = self.embed(x)
         if self.encode is not None:
             x = self.activation(self.encode(self._drop(x)))
         for layer, conv in enumerate(self.convs):
@@ -60,7 +75,25 @@ class Stack(Module):
                 if self.skips:
                     out = out + self.skips[layer](x)
             x = out
+        if self.readout is not None and self.head is not None:
+            x = self.readout(x, segments)
+            for layer, linear in enumerate(self.head):
+                x = linear(self._drop(self.activation(x) if layer else x))
         return x if self.decode is None else self.decode(self._drop(x))
 
     def _drop(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.dropout, self.training)
+
+
+def _embedding(encoder: str, width: int) -> Module:
+    """The sum of an embedding for each category.
+
+    Raises:
+        ConfigError: the package that brings it is not installed.
+    """
+    try:
+        from ogb.graphproppred.mol_encoder import AtomEncoder
+    except ImportError:
+        raise ConfigError(f"encoder {encoder!r} of the dataset needs ogb; run `pip install ogb`") from None
+    embedding: Module = AtomEncoder(width)
+    return embedding

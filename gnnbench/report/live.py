@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from gnnbench import units
+from gnnbench.measure import clock
 from gnnbench.report import bench, comparison, reproduce, run, suite, tables
 from gnnbench.report.tables import Cell, Table
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 SHOWN_EPOCHS = 10
 REDRAW_S = 0.1
+STEP_REDRAW_S = 0.5  # within an epoch, whose clock is stopped meanwhile
 
 
 class View:
@@ -58,6 +60,7 @@ class TrainView(View):
         super().__init__(console)
         self._rows: deque[list[Cell]] = deque(maxlen=SHOWN_EPOCHS)
         self._undrawn_s = REDRAW_S
+        self._drawn_at = 0.0
 
     def __enter__(self) -> TrainView:
         self.console.print("loading the dataset")
@@ -72,14 +75,24 @@ class TrainView(View):
             self.console.print(result.dataset, *run.graph(result.dataset_facts), sep="\n")
         elif event.kind == "prepared" and result.prepare_s is not None:
             self.console.print(f"prepared for {result.backend} in {units.seconds(result.prepare_s)}")
+        elif event.kind == "step":
+            if clock.cpu() - self._drawn_at >= STEP_REDRAW_S:
+                self._draw(event, f", step {event.steps} of {event.of}")
         elif event.kind == "epoch" and event.sample:
             self._rows.append(run.epoch_row(event.sample, event.evaluation))
             self._undrawn_s += event.sample.epoch_s
             if self._undrawn_s >= REDRAW_S:
                 self._undrawn_s = 0.0
-                line = _position(result.config["train"], event.sample.repeat, event.sample.epoch)
-                title = run.title(result.config, result.dataset, result.backend)
-                self.draw(f"{title}: {line}", Table(run.EPOCH_HEADING, list(self._rows)))
+                self._draw(event)
+
+    def _draw(self, event: Event, step: str = "") -> None:
+        result = event.result
+        last = result.samples[-1] if result.samples else None
+        line = _position(result.config["train"], last.repeat if last else 0, (last.epoch if last else 0) + bool(step))
+        title = run.title(result.config, result.dataset, result.backend)
+        heading = run.epoch_heading(last) if last else run.EPOCH_HEADING
+        self.draw(f"{title}: {line}{step}", Table(heading, list(self._rows)))
+        self._drawn_at = clock.cpu()
 
 
 class CompareView(View):

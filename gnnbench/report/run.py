@@ -14,18 +14,8 @@ from gnnbench.report.tune import used
 if TYPE_CHECKING:
     from gnnbench.results.schema import Binding, DatasetFacts, Evaluation, Result, Sample, Summary
 
-EPOCH_HEADING = (
-    "epoch",
-    "loss",
-    "train",
-    "val",
-    "test",
-    "forward",
-    "backward",
-    "optimizer",
-    "total",
-    "peak\nmemory",
-)
+EPOCH_HEADING = ("epoch", "loss", "train", "val", "test")
+PHASES = ("load", "forward", "backward", "optimizer")
 REWRITES = {
     "transform_first": "transform before aggregate",
     "aggregate_first": "aggregate before transform",
@@ -58,10 +48,15 @@ def title(config: dict[str, Any], dataset: str, backend: str = "") -> str:
     return f"{name} on {dataset or config['dataset']['source']}" + (f", {backend}" if backend else "")
 
 
+def epoch_heading(sample: Sample) -> list[str]:
+    """What `epoch_row` shows of epochs such as this one."""
+    return [*EPOCH_HEADING, *_phases(sample), "total", "peak\nmemory"]
+
+
 def epoch_row(sample: Sample, evaluation: Evaluation | None) -> list[Cell]:
-    """One epoch, under `EPOCH_HEADING`."""
+    """One epoch, under `epoch_heading`."""
     quality = (evaluation.train, evaluation.val, evaluation.test) if evaluation else (None, None, None)
-    times = (sample.forward_s, sample.backward_s, sample.optimizer_s, sample.epoch_s)
+    times = (*(getattr(sample, f"{phase}_s") for phase in _phases(sample)), sample.epoch_s)
     return [
         Cell(f"{sample.epoch}{' warm-up' if sample.warmup else ''}"),
         Cell(f"{sample.loss:.4f}"),
@@ -121,8 +116,9 @@ def graph(facts: DatasetFacts | None) -> Iterator[str]:
     """Size of the graph and what of it is synthetic; none if the run ended before they were known."""
     if not facts:
         return
-    names = ("nodes", "edges", "features", "classes")
-    yield "Graph: " + ", ".join(f"{units.count(getattr(facts, name))} {name}" for name in names)
+    names = (*["graphs"] * (facts.graphs is not None), "nodes", "edges", "features", "classes")
+    what = "Graph" if facts.graphs is None else "Graphs"
+    yield f"{what}: " + ", ".join(f"{units.count(getattr(facts, name))} {name}" for name in names)
     if facts.reorder_s is not None:
         yield f"Nodes reordered by {facts.reorder} in {units.seconds(facts.reorder_s)}, once per graph"
     if facts.made_up:
@@ -137,14 +133,23 @@ def threads(environment: dict[str, Any]) -> str:
     )
 
 
+def _phases(sample: Sample) -> Sequence[str]:
+    return PHASES if sample.load_s is not None else PHASES[1:]
+
+
 def _times(result: Result) -> Iterator[list[Cell]]:
-    for phase in ("epoch", "forward", "backward", "optimizer"):
+    for phase in ("epoch", *PHASES):
         summary: Summary | None = getattr(result, f"{phase}_s")
         if summary:
             detail = units.seconds(summary.low, summary.high)
             if phase == "epoch":
                 detail += f", 95% interval of the median of {units.counted(summary.count, 'epoch')}"
+            if phase == "load" and result.loading_s:
+                detail = f"waited for batches, which took {units.seconds(result.loading_s.median)} to make"
             yield [Cell(phase), Cell(units.seconds(summary.median)), Cell(detail)]
+    if result.graphs_per_s and result.edges_per_s:
+        rate = f"{units.count(round(result.graphs_per_s))} graphs/s"
+        yield [Cell("throughput"), Cell(rate), Cell(f"{units.count(round(result.edges_per_s))} edges/s")]
     if result.prepare_s is not None:
         yield [Cell("preparation"), Cell(units.seconds(result.prepare_s)), Cell("once per graph, in no epoch")]
 

@@ -13,7 +13,7 @@ from gnnbench import backends, bench, compare, config, datasets, stats
 from gnnbench.bench.records import Bench, backend_of
 from gnnbench.bench.records import Row as OpRow
 from gnnbench.compare.record import Comparison
-from gnnbench.config import RunConfig
+from gnnbench.config import Run
 from gnnbench.graph import Graph
 from gnnbench.measure import clock
 from gnnbench.reproduce._records import Measurement
@@ -50,7 +50,7 @@ class Training(Record):
     backends: list[str]
     rounds: int
 
-    def configs(self, memory_limit: str = "90%") -> list[RunConfig[Any, Any]]:
+    def configs(self, memory_limit: str = "90%") -> list[Run]:
         """The validated run."""
         measured = {"warmup": 1, "memory_limit": memory_limit}
         return [_config(self.key, dataset=self.dataset, model=self.model, train=self.train, measure=measured)]
@@ -128,7 +128,7 @@ class Ops(Record):
         """The cases."""
         return bench.Grid(self.op, self.widths, self.heads, self.against, self.backward, backend=self.backend)
 
-    def configs(self) -> list[RunConfig[Any, Any]]:
+    def configs(self) -> list[Run]:
         """A run on the graph, of any model."""
         return [_config(self.key, dataset=self.dataset, model={"name": "gcn"})]
 
@@ -188,7 +188,7 @@ class Tuning(Record):
     widths: list[int]
     backend: str = "isplib"
 
-    def configs(self) -> list[RunConfig[Any, Any]]:
+    def configs(self) -> list[Run]:
         """A run of every model."""
         return [_config(self.key, dataset=self.dataset, model=model) for model in self.models]
 
@@ -240,7 +240,7 @@ class Tuning(Record):
 Cell = Annotated[Training | Ops | Tuning, Field(discriminator="kind")]
 
 
-def _config(where: str, **sections: dict[str, Any]) -> RunConfig[Any, Any]:
+def _config(where: str, **sections: dict[str, Any]) -> Run:
     return config.validate(sections, where)
 
 

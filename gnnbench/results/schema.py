@@ -16,7 +16,7 @@ from gnnbench import stats
 SCHEMA_VERSION: Literal[1] = 1
 
 Status = Literal["ok", "interrupted", "oom", "unsupported", "unavailable", "failed"]
-Phase = Literal["epoch", "forward", "backward", "optimizer"]
+Phase = Literal["epoch", "load", "loading", "forward", "backward", "optimizer"]
 
 
 class Record(BaseModel):
@@ -31,6 +31,10 @@ class Sample(Record):
     repeat: int = Field(description="from 0; its seed is train.seed + repeat")
     epoch: int = Field(description="from 1")
     warmup: bool = Field(description="measured, kept here, and left out of every summary")
+    load_s: float | None = Field(None, description="waiting for batches; None where there is only one, kept ready")
+    loading_s: float | None = Field(
+        None, description="making batches, in whichever thread: a cost that `load_s` shows as far as it is waited for"
+    )
     forward_s: float | None = Field(None, description="model and loss; None in a CUDA graph, which is one whole")
     backward_s: float | None = Field(None, description="all gradients")
     optimizer_s: float | None = Field(None, description="parameter update")
@@ -38,7 +42,7 @@ class Sample(Record):
     peak_memory_bytes: int = Field(
         description="highest memory of the process (CPU) or device (CUDA) in this epoch"
     )
-    loss: float = Field(description="mean over training nodes, before the update")
+    loss: float = Field(description="mean over training targets, each before the update of its batch")
 
 
 class Evaluation(Record):
@@ -77,10 +81,13 @@ class DatasetFacts(Record):
 
     name: str
     made_up: list[str] = Field(description="what is not real: graph, features, labels, split")
+    graphs: int | None = Field(None, description="how many there are; None for one that is trained on whole")
+    train_graphs: int | None = Field(None, description="of an epoch")
+    train_edges: int | None = Field(None, description="of these graphs, an undirected edge counting twice")
     nodes: int
     edges: int
     features: int
-    classes: int
+    classes: int = Field(description="outputs of the model: classes, labels or values")
     metric: str = Field(description="what evaluations measure, such as accuracy or rocauc; higher is better")
     reorder: str = Field("none", description="the order that nodes were put in")
     reorder_s: float | None = Field(None, description="what that took, once per graph, in no other figure")
@@ -140,6 +147,10 @@ class Result(Record):
     tuning_s: float | None = Field(None, description="what finding them had cost, before this run")
     prepare_s: float | None = Field(None, description="CSR, transpose and plan; once per graph")
     epoch_s: Summary | None = None
+    load_s: Summary | None = None
+    loading_s: Summary | None = None
+    graphs_per_s: float | None = Field(None, description="training graphs over the median epoch")
+    edges_per_s: float | None = Field(None, description="their edges over the median epoch")
     forward_s: Summary | None = None
     backward_s: Summary | None = None
     optimizer_s: Summary | None = None
@@ -158,9 +169,14 @@ class Result(Record):
         if not self.samples:
             return
         self.epoch_s = summarise(self.samples, "epoch")
+        self.load_s = summarise(self.samples, "load")
+        self.loading_s = summarise(self.samples, "loading")
         self.forward_s = summarise(self.samples, "forward")
         self.backward_s = summarise(self.samples, "backward")
         self.optimizer_s = summarise(self.samples, "optimizer")
+        if self.epoch_s and self.dataset_facts and self.dataset_facts.train_graphs:
+            self.graphs_per_s = self.dataset_facts.train_graphs / self.epoch_s.median
+            self.edges_per_s = (self.dataset_facts.train_edges or 0) / self.epoch_s.median
         self.peak_memory_bytes = max(sample.peak_memory_bytes for sample in counted(self.samples))
         if self.resting_memory_bytes is not None:
             self.memory_increase_bytes = self.peak_memory_bytes - self.resting_memory_bytes

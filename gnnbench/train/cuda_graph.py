@@ -11,7 +11,9 @@ from torch import Tensor
 from gnnbench.config import RECORDED_EPOCH, TrainConfig
 from gnnbench.errors import UnsupportedOp
 from gnnbench.measure import memory
-from gnnbench.train.loop import Phase, Task, Trainer
+from gnnbench.train.batching._batch import Batch, Batching
+from gnnbench.train.batching.full import Full
+from gnnbench.train.loop import Phase, Trainer
 
 Work = Callable[[], Tensor]
 
@@ -79,28 +81,31 @@ class RecordingTrainer(Trainer):
 
     odd_epochs = RECORDED_EPOCH
 
-    def __init__(self, model: torch.nn.Module, task: Task, config: TrainConfig) -> None:
-        super().__init__(model, task, config)
-        self._graph = CudaGraph(task.x.device)
+    def __init__(self, model: torch.nn.Module, batching: Full, config: TrainConfig, seed: int = 0) -> None:
+        super().__init__(model, batching, config, seed)
+        self._graph = CudaGraph(batching.batch.x.device)
         self._steps = 0
         self._loss: Tensor | None = None
         for group in self.optimizer.param_groups:
             if "capturable" in group:  # its count of steps is then a tensor of the device
                 group["capturable"] = True
 
-    def step(self, phase: Phase = lambda _: nullcontext()) -> Tensor:
+    def step(self, batch: Batch, phase: Phase) -> Tensor:
         if self._loss is not None:
-            self.epoch += 1
             self.held_bytes = self._graph.held_bytes
             self._graph.replay()
             return self._loss
+
+        def work() -> Tensor:
+            return super(RecordingTrainer, self).step(batch, lambda _: nullcontext())
+
         self._steps += 1
         if self._steps < RECORDED_EPOCH - 1:
-            return self._graph.rehearse(super().step, strict=False)
+            return self._graph.rehearse(work, strict=False)
         try:
             if self._steps < RECORDED_EPOCH:
-                return self._graph.rehearse(super().step, strict=True)
-            self._loss = self._graph.record(super().step)
+                return self._graph.rehearse(work, strict=True)
+            self._loss = self._graph.record(work)
         except RuntimeError as error:
             if memory.is_exhaustion(error):
                 raise
@@ -110,6 +115,15 @@ class RecordingTrainer(Trainer):
         return self._loss
 
 
-def trainer(model: torch.nn.Module, task: Task, config: TrainConfig) -> Trainer:
-    """A Trainer as `config` asks for it."""
-    return RecordingTrainer(model, task, config) if config.cuda_graph else Trainer(model, task, config)
+def trainer(model: torch.nn.Module, batching: Batching, config: TrainConfig, seed: int = 0) -> Trainer:
+    """A Trainer as `config` asks for it.
+
+    Raises:
+        UnsupportedOp: steps that differ are to be recorded, or there is no GPU.
+    """
+    if not config.cuda_graph:
+        return Trainer(model, batching, config, seed)
+    if not isinstance(batching, Full):
+        reason = "steps on different batches cannot be one recording; leave it out, or train on the full batch"
+        raise UnsupportedOp("train.cuda_graph", [reason])
+    return RecordingTrainer(model, batching, config, seed)

@@ -1,78 +1,31 @@
-"""Full-batch training: one epoch, evaluation, early stopping; without a clock, a file or a screen."""
+"""Training: one epoch, evaluation, early stopping; without a clock, a file or a screen."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from gnnbench.errors import RunFailed
 from gnnbench.results import schema
+from gnnbench.train.batching._batch import Batch, Batching
 
 if TYPE_CHECKING:
     from gnnbench.config import TrainConfig
-    from gnnbench.datasets import NodeDataset
 
 Phase = Callable[[str], AbstractContextManager[None]]
 OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
 
 
-@dataclass(frozen=True)
-class Task:
-    """What a model is trained on, with all tensors on its device and without the edges.
-
-    Attributes:
-        x: [N, F] float32.
-        adj: what the backend hands to the model beside `x`.
-        y: [N] int64 class, or [N, T] float32 of zeros and ones (multi-label).
-        nodes: "train", "val" and "test" -> node indices [M] int64; the latter two may be empty.
-        score: (logits, y) of some nodes -> metric, higher is better.
-    """
-
-    x: Tensor
-    adj: Any
-    y: Tensor
-    nodes: dict[str, Tensor]
-    score: Callable[[Tensor, Tensor], float]
-
-    @classmethod
-    def of(cls, dataset: NodeDataset, adj: Any, device: torch.device) -> Task:
-        """The task of a dataset; keeps no reference to its `edge_index`."""
-        masks = {"train": dataset.train_mask, "val": dataset.val_mask, "test": dataset.test_mask}
-        nodes = {name: mask.nonzero().flatten().to(device) for name, mask in masks.items()}
-        return cls(dataset.x.to(device), adj, dataset.y.to(device), nodes, dataset.score)
-
-    def loss(self, logits: Tensor) -> Tensor:
-        """Mean over training nodes of cross-entropy, or of binary cross-entropy over all labels."""
-        if self.y.dim() == 1:  # ignoring the other nodes costs less than selecting these, and its gradient
-            return F.cross_entropy(logits, self.train_y)
-        chosen, y = (tensor.index_select(0, self.nodes["train"]) for tensor in (logits, self.y))
-        return F.binary_cross_entropy_with_logits(chosen, y)
-
-    @cached_property
-    def train_y(self) -> Tensor:
-        """[N] int64: the class of training nodes, elsewhere what `F.cross_entropy` ignores."""
-        train = self.nodes["train"]
-        return torch.full_like(self.y, -100).index_copy_(0, train, self.y[train])
-
-    def metrics(self, logits: Tensor) -> dict[str, float | None]:
-        """The score of each part of the split; None where it is not defined, as for a part without nodes."""
-        scores = {
-            part: self.score(logits[nodes], self.y[nodes]) if len(nodes) else math.nan
-            for part, nodes in self.nodes.items()
-        }
-        return {part: score if math.isfinite(score) else None for part, score in scores.items()}
-
-
 class Trainer:
     """A model, its optimizer and the number of epochs done.
+
+    Args:
+        seed: of the order of batches.
 
     Attributes:
         odd_epochs: how many steps run otherwise than those after them.
@@ -82,19 +35,54 @@ class Trainer:
     odd_epochs = 0
     held_bytes = 0
 
-    def __init__(self, model: torch.nn.Module, task: Task, config: TrainConfig) -> None:
+    def __init__(self, model: torch.nn.Module, batching: Batching, config: TrainConfig, seed: int = 0) -> None:
         self.model = model
-        self.task = task
+        self.batching = batching
         self.config = config
+        self.seed = seed
         self.epoch = 0
         self.optimizer = OPTIMIZERS[config.optimizer](_parameter_groups(model, config), lr=config.lr)
 
-    def step(self, phase: Phase = lambda _: nullcontext()) -> Tensor:
-        """Train one epoch; returns the loss [], detached. `phase(name)` surrounds each part."""
+    def train(self, phase: Phase = lambda _: nullcontext(), tell: Callable[[int], None] = lambda _: None) -> Tensor:
+        """Train one epoch; returns the mean loss [] over its targets, detached.
+
+        Args:
+            phase: `phase(name)` surrounds each part of every step.
+            tell: hears how many steps of the epoch are done.
+        """
         self.model.train()
         self.epoch += 1
+        batches = self.batching.epoch(self.seed, self.epoch)
+        losses, targets = [], []
+        while True:
+            with phase("load") if self.batching.loads else nullcontext():
+                batch = next(batches, None)
+            if batch is None:
+                break
+            losses.append(self.step(batch, phase))
+            targets.append(batch.targets)
+            tell(len(losses))
+        if len(losses) == 1:
+            return losses[0]
+        shares = torch.tensor(targets, dtype=torch.float64) / max(sum(targets), 1)
+        return (torch.stack(losses).double() @ shares.to(losses[0].device)).float()
+
+    def step(self, batch: Batch, phase: Phase) -> Tensor:
+        """One update; returns the loss [], detached.
+
+        Raises:
+            RunFailed: the batch is too small for a batch norm.
+        """
         with phase("forward"):
-            loss = self.task.loss(self.model(self.task.x, self.task.adj))
+            try:
+                loss = batch.loss(batch.outputs(self.model))
+            except ValueError as error:  # of a batch norm, as PyTorch words it
+                if "more than 1 value per channel" not in str(error):
+                    raise
+                raise RunFailed(
+                    f"a batch of epoch {self.epoch} has a single row, which batch norm cannot normalise; "
+                    "choose a batch.size that leaves more graphs to the last batch, or another norm"
+                ) from None
         with phase("backward"):
             loss.backward()
         with phase("optimizer"):
@@ -125,7 +113,7 @@ class Trainer:
     def evaluate(self) -> dict[str, float | None]:
         """Train, validation and test metric of the model as it is, without dropout."""
         self.model.eval()
-        return self.task.metrics(self.model(self.task.x, self.task.adj))
+        return self.batching.metrics(self.model)
 
     def finished(self, evaluations: Sequence[schema.Evaluation]) -> bool:
         """Whether all epochs are done or `patience` is used up, given this repeat's evaluations.

@@ -15,7 +15,7 @@ import torch
 
 from gnnbench import backends, datasets
 from gnnbench.backends.base import Backend
-from gnnbench.config import RunConfig
+from gnnbench.config import Run
 from gnnbench.errors import (
     BackendUnavailable,
     ConfigError,
@@ -25,7 +25,8 @@ from gnnbench.measure import advice, clock, code, environment, memory
 from gnnbench.results import files, schema
 from gnnbench.results.schema import Evaluation, Result, Sample, Status
 from gnnbench.train import checkpoint, cuda_graph, setup
-from gnnbench.train.loop import Task, Trainer
+from gnnbench.train.batching._batch import Batching
+from gnnbench.train.loop import Trainer
 
 STOPPING = "stopping after this epoch; press Ctrl-C again to quit at once"
 UNFINISHED = "the run had not ended when this was written"
@@ -37,23 +38,26 @@ class Event:
 
     Attributes:
         kind: "dataset_loaded" (`result.dataset_facts` is known), "prepared" (`result.prepare_s` and
-            `result.bindings` are), "epoch" (with its `sample`, and its `evaluation` where there was one),
-            "repeat_done", or "message" (one sentence for the user).
+            `result.bindings` are), "step" (`steps` of the epoch at hand are done, of `of`), "epoch" (with its
+            `sample`, and its `evaluation` where there was one), "repeat_done", or "message" (one sentence for the
+            user).
         result: everything known so far; read it, do not change it.
     """
 
-    kind: Literal["dataset_loaded", "prepared", "epoch", "repeat_done", "message"]
+    kind: Literal["dataset_loaded", "prepared", "step", "epoch", "repeat_done", "message"]
     result: Result
     sample: Sample | None = None
     evaluation: Evaluation | None = None
     message: str = ""
+    steps: int = 0
+    of: int = 0
 
 
-Inspect = Callable[[Backend, torch.nn.Module, Task], None]
+Inspect = Callable[[Backend, torch.nn.Module, Batching, setup.Ends], None]
 
 
 def run(
-    config: RunConfig[Any, Any],
+    config: Run,
     *,
     roots: datasets.Roots,
     out: Path | None,
@@ -118,7 +122,7 @@ def run(
     return result
 
 
-def resolved(config: RunConfig[Any, Any]) -> dict[str, Any]:
+def resolved(config: Run) -> dict[str, Any]:
     """The whole configuration with its defaults, as it is stored and as `config.validate` reads it back.
 
     Rewrites are left out for a backend that takes none.
@@ -135,7 +139,7 @@ class _Run:
 
     def __init__(
         self,
-        config: RunConfig[Any, Any],
+        config: Run,
         roots: datasets.Roots,
         out: Path | None,
         result: Result,
@@ -160,13 +164,13 @@ class _Run:
             recorder = clock.Recorder(
                 self.config.measure.warmup, clock.of(backend.device), memory.meter(backend.device)
             )
-            model, task = self._prepare(backend, recorder)
+            model, batching = self._prepare(backend, recorder)
             self.result.environment["threads"] = environment.threads()  # now that the kernels are loaded
             self.result.resting_memory_bytes = recorder.meter.resting()
             with _stop_signal(lambda: self._emit("message", message=STOPPING)) as stop:
-                self._train(model, task, recorder, stop, state)
+                self._train(model, batching, recorder, stop, state)
             if self.inspect:
-                self.inspect(backend, model, task)
+                self.inspect(backend, model, batching, self.ends)
 
     def save(self) -> None:
         """Write what is known so far."""
@@ -190,43 +194,43 @@ class _Run:
     def _emit(self, kind: Any, **details: Any) -> None:
         self.on_event(Event(kind, self.result, **details))
 
-    def _prepare(self, backend: Backend, recorder: clock.Recorder) -> tuple[torch.nn.Module, Task]:
-        """Model and task; the dataset ends here, so that edges which the backend does not need are freed."""
+    def _prepare(self, backend: Backend, recorder: clock.Recorder) -> tuple[torch.nn.Module, Batching]:
+        """Model and batching; the dataset ends here, so that edges which the backend does not need are freed."""
         dataset = datasets.read(self.config.dataset, self.roots)
         dataset, reorder_s = recorder.time(lambda: datasets.reordered(dataset, self.config.dataset))
         self.result.dataset = dataset.label
+        self.ends = setup.Ends.of(dataset)
         self.result.dataset_facts = schema.DatasetFacts(
             name=dataset.name,
             made_up=dataset.made_up,
             nodes=dataset.num_nodes,
             edges=dataset.edge_index.size(1),
-            features=dataset.x.size(1),
-            classes=dataset.num_classes,
+            features=self.ends.features,
+            classes=self.ends.outputs,
             metric=dataset.metric,
+            **_counts(dataset),
             reorder=self.config.dataset.reorder,
-            reorder_s=None if dataset.node_id is None else reorder_s,
+            reorder_s=None if self.config.dataset.reorder == "none" else reorder_s,
         )
         self._emit("dataset_loaded")
         model = self._build().to(backend.device)
         ready, self.result.prepare_s = recorder.time(
-            lambda: setup.prepare(model, backend, dataset, self.roots.cache)
+            lambda: setup.prepare(self.config, model, backend, dataset, self.roots.cache)
         )
         self.result.bindings = ready.bindings
         self.result.warnings += ready.warnings
         if ready.tuned:
             self.result.choices, self.result.tuning_s = ready.tuned.choices, ready.tuned.tuning_s
         self._emit("prepared")
-        return model, Task.of(dataset, ready.adj, backend.device)
+        return model, ready.batching
 
     def _build(self, repeat: int = 0) -> torch.nn.Module:
-        facts = self.result.dataset_facts
-        assert facts
-        return setup.build(self.config, facts.features, facts.classes, repeat)
+        return setup.build(self.config, self.ends, repeat)
 
     def _train(
         self,
         model: torch.nn.Module,
-        task: Task,
+        batching: Batching,
         recorder: clock.Recorder,
         stop: threading.Event,
         state: dict[str, Any] | None,
@@ -234,7 +238,7 @@ class _Run:
         for repeat in range(state["repeat"] if state else 0, self.config.train.repeats):
             # The prepared model takes the weights of a new one, so that the graph is prepared only once.
             model.load_state_dict(self._build(repeat).state_dict())
-            trainer = cuda_graph.trainer(model, task, self.config.train)
+            trainer = cuda_graph.trainer(model, batching, self.config.train, self.config.train.seed + repeat)
             if state:
                 checkpoint.restore(state, trainer)
                 state = None
@@ -244,14 +248,21 @@ class _Run:
     def _repeat(self, trainer: Trainer, repeat: int, recorder: clock.Recorder, stop: threading.Event) -> None:
         evaluations = [found for found in self.result.evaluations if found.repeat == repeat]
         recorder.begin(trainer.config.epochs - trainer.epoch, trainer.odd_epochs)
-        every = trainer.config.checkpoint_every
+        every, batching = trainer.config.checkpoint_every, trainer.batching
+
+        def tell(steps: int) -> None:
+            if batching.steps > 1:
+                with recorder.paused():
+                    self._emit("step", steps=steps, of=batching.steps)
+
         while not trainer.finished(evaluations):
             if stop.is_set():
                 self._checkpoint(trainer, repeat)
                 raise KeyboardInterrupt
             with recorder.epoch():
-                loss = trainer.step(recorder.phase)
-            sample = recorder.sample(repeat, trainer.epoch, trainer.check(loss), trainer.held_bytes)
+                loss = trainer.train(recorder.phase, tell)
+            loading_s = batching.loading_s if batching.loads else None
+            sample = recorder.sample(repeat, trainer.epoch, trainer.check(loss), trainer.held_bytes, loading_s)
             self.result.samples.append(sample)
             evaluation = None
             if trainer.evaluates:
@@ -273,6 +284,15 @@ class _Run:
             text = f"no checkpoint after epoch {trainer.epoch}: {error}"
             self.result.warnings.append(text)
             self._emit("message", message=text)
+
+
+def _counts(dataset: datasets.NodeDataset | datasets.GraphsDataset) -> dict[str, int]:
+    """Graphs, and what an epoch goes over, of many graphs; nothing of one."""
+    if isinstance(dataset, datasets.NodeDataset):
+        return {}
+    train = dataset.parts["train"]
+    edges = int(dataset.edge_ptr.diff()[train].sum())
+    return {"graphs": dataset.num_graphs, "train_graphs": len(train), "train_edges": edges}
 
 
 def _stored(out: Path | None, wanted: dict[str, Any]) -> tuple[Result, dict[str, Any] | None]:

@@ -2,48 +2,48 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import NamedTuple
 
 import torch
 from torch.nn import Module
 
-from gnnbench import models
+from gnnbench import models, registry
 from gnnbench.backends.base import Backend
-from gnnbench.config import RunConfig
-from gnnbench.datasets import NodeDataset
-from gnnbench.results.schema import Binding
-
-if TYPE_CHECKING:
-    from gnnbench.tune.store import Tuned
+from gnnbench.config import Run
+from gnnbench.datasets import GraphsDataset, NodeDataset
+from gnnbench.train.batching._batch import Ready
 
 
-@dataclass(frozen=True)
-class Ready:
-    """What a model is called with beside its features, how its convs were bound, and the choices in force."""
+class Ends(NamedTuple):
+    """What a model takes and gives: widths of features and outputs, and what embeds categories first, if anything."""
 
-    adj: Any
-    bindings: list[Binding]
-    tuned: Tuned | None = None
-    warnings: list[str] = field(default_factory=list)
+    features: int
+    outputs: int
+    encoder: str = ""
+
+    @classmethod
+    def of(cls, dataset: NodeDataset | GraphsDataset) -> Ends:
+        if isinstance(dataset, NodeDataset):
+            return cls(dataset.x.size(1), dataset.num_classes)
+        return cls(dataset.x.size(1), dataset.num_outputs, dataset.encoder)
 
 
-def build(config: RunConfig[Any, Any], features: int, classes: int, repeat: int = 0) -> Module:
+def build(config: Run, ends: Ends, repeat: int = 0) -> Module:
     """The model with its first weights, on CPU; leaves the random generators as training finds them."""
     torch.manual_seed(config.train.seed + repeat)
-    return models.build(config.model, features, classes)
+    return models.build(config.model, *ends, batched=config.batch.kind != "full")
 
 
-def prepare(model: Module, backend: Backend, dataset: NodeDataset, cache: Path | None = None) -> Ready:
-    """Everything done once per graph and model: `model` bound on its backend, and tuned choices read from `cache`.
+def prepare(
+    config: Run, model: Module, backend: Backend, dataset: NodeDataset | GraphsDataset, cache: Path | None = None
+) -> Ready:
+    """Everything done once per dataset and model: `model` bound on its backend, and tuned choices read from `cache`.
 
     Raises:
+        ConfigError: the batches that `config` asks for cannot be made of this dataset.
         UnsupportedOp: the backend cannot run this model exactly.
     """
-    prepared = backend.prepare(model.to(backend.device), dataset)
-    if cache is None or prepared.kernels is None or not backend.config.tuned:
-        return Ready(prepared.adj, prepared.bindings)
-    from gnnbench.tune import store  # which imports ops, and PyG's rows are to load none of ours
-
-    return Ready(prepared.adj, prepared.bindings, *store.apply(prepared.adj, prepared.kernels, model, cache))
+    kind = registry.find("train.batching", config.batch.kind)
+    ready: Ready = kind.prepare(config, model.to(backend.device), backend, dataset, cache)
+    return ready

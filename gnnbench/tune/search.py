@@ -16,7 +16,7 @@ from torch import Tensor
 from gnnbench import backends, convs, models, stats
 from gnnbench.backends.base import KernelBackend
 from gnnbench.bench.ops import OPS, Case
-from gnnbench.config import BackendConfig, RunConfig
+from gnnbench.config import BackendConfig, Run
 from gnnbench.datasets import NodeDataset
 from gnnbench.errors import ConfigError, GnnbenchError, did_you_mean
 from gnnbench.graph import Graph
@@ -24,7 +24,8 @@ from gnnbench.measure.rounds import Budget, Timed, interleaved, timed
 from gnnbench.ops.kernels import Choice, Kernels, choice_key
 from gnnbench.results import files
 from gnnbench.results.schema import ChoiceRecord, Ratio
-from gnnbench.train.loop import Task, Trainer
+from gnnbench.train.batching.full import Full
+from gnnbench.train.loop import Trainer
 from gnnbench.tune import store
 from gnnbench.tune.store import CPU, DTYPES, Tuned
 
@@ -85,7 +86,7 @@ def _adjacencies(op: str, graph: Graph) -> tuple[str, ...]:
 
 
 def requests_of(
-    config: RunConfig[Any, Any],
+    config: Run,
     dataset: NodeDataset,
     kind: type[Kernels],
     device: torch.device = CPU,
@@ -100,7 +101,7 @@ def requests_of(
     rewrites = config.backend
     convs.bind(model, listening, transform_first=rewrites.transform_first, fold_norm=rewrites.fold_norm)
     graph = Graph.from_edge_index(dataset.edge_index.to(device), dataset.num_nodes, layout=listening)
-    Trainer(model, Task.of(dataset, graph, device), config.train).step()
+    Trainer(model, Full(dataset, graph, device), config.train).train()
     asked: list[Request] = listening.asked(graph)
     return asked
 

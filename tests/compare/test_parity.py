@@ -21,7 +21,8 @@ from gnnbench.compare.parity import judge as judging
 from gnnbench.compare.parity.judge import Snapshot, judge, judge_trained
 from gnnbench.config import BackendConfig
 from gnnbench.ops.kernels import Kernels
-from gnnbench.train.loop import Task, Trainer
+from gnnbench.train.batching.full import Full
+from gnnbench.train.loop import Trainer
 from tests.support.wrong_kernels import (
     CLASSES,
     MODELS,
@@ -236,10 +237,10 @@ def test_a_model_that_was_trained_is_checked_once_more(kernels: type[Kernels]) -
     model = models.build(config.model, dataset().x.size(1), CLASSES)
     backend = Bound(kernels())
     trainer = Trainer(
-        model, Task.of(dataset(), backend.prepare(model, dataset()).adj, backend.device), config.train
+        model, Full(dataset(), backend.prepare(model, dataset()).adj, backend.device), config.train
     )
     for _ in range(3):
-        trainer.step()
+        trainer.train()
     found = steps.trained(config, backend, model, trainer.task, CLASSES)
     judged = judge_trained(found, reference("gcn"), "pyg")
     assert judged.ok is (kernels is Kernels)

@@ -104,4 +104,4 @@ def nothing_waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def losses(trainer: Trainer, epochs: int) -> list[float]:
-    return [trainer.check(trainer.step()) for _ in range(epochs)]
+    return [trainer.check(trainer.train()) for _ in range(epochs)]

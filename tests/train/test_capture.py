@@ -15,7 +15,8 @@ from gnnbench.datasets import NodeDataset
 from gnnbench.errors import BackendUnavailable, ConfigError, UnsupportedOp
 from gnnbench.results.schema import Result
 from gnnbench.train import cuda_graph, run
-from gnnbench.train.loop import Task, Trainer
+from gnnbench.train.batching.full import Full
+from gnnbench.train.loop import Trainer
 from tests.support import graphs
 from tests.support.gpu import DEVICE, needs_triton
 from tests.support.tape import Tape, capturable, losses, nothing_waits  # noqa: F401
@@ -59,7 +60,7 @@ def trainer(backend: str, model: str, *, recorded: bool, data: NodeDataset, **tr
     built = models.build(asked.model, data.x.size(1), data.num_classes).to(found.device)
     prepared = found.prepare(built, data)
     torch.manual_seed(1)
-    return cuda_graph.trainer(built, Task.of(data, prepared.adj, found.device), asked.train)
+    return cuda_graph.trainer(built, Full(data, prepared.adj, found.device), asked.train)
 
 
 @pytest.fixture
@@ -100,9 +101,9 @@ def test_no_step_on_cuda_kernels_waits_for_the_gpu(
     stepped = trainer("cuda", model, recorded=False, data=dataset())
     for group in stepped.optimizer.param_groups:
         group["capturable"] = True
-    first = stepped.check(stepped.step())
+    first = stepped.check(stepped.train())
     with nothing_waits(monkeypatch):
-        second = stepped.step()
+        second = stepped.train()
     assert stepped.check(second) != first
 
 
@@ -121,7 +122,7 @@ def test_what_cannot_be_recorded_is_named() -> None:
     losses(recorded, 2)
     sentence = r"train\.cuda_graph is not supported: this step cannot be recorded \(called a sync.*Tensor\); leave"
     with pytest.raises(UnsupportedOp, match=sentence):
-        recorded.step()
+        recorded.train()
 
 
 @pytest.mark.usefixtures("taped")
@@ -133,7 +134,7 @@ def test_memory_that_runs_out_is_no_obstacle_to_recording(monkeypatch: pytest.Mo
     losses(recorded, 3)
     monkeypatch.setattr(Tape, "record", exhausted)
     with pytest.raises(torch.OutOfMemoryError):
-        recorded.step()
+        recorded.train()
 
 
 RUN: dict[str, dict[str, Any]] = {

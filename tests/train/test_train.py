@@ -16,7 +16,8 @@ from gnnbench.config import TrainConfig
 from gnnbench.datasets import NodeDataset
 from gnnbench.errors import RunFailed
 from gnnbench.results.schema import Evaluation
-from gnnbench.train.loop import Task, Trainer
+from gnnbench.train.batching.full import Full
+from gnnbench.train.loop import Trainer
 
 CPU = torch.device("cpu")
 
@@ -53,7 +54,7 @@ def dataset(**changes: Any) -> NodeDataset:
 
 def trainer(data: NodeDataset | None = None, **config: Any) -> Trainer:
     torch.manual_seed(0)
-    return Trainer(Layers(), Task.of(data or dataset(), torch.eye(10), CPU), TrainConfig(**config))
+    return Trainer(Layers(), Full(data or dataset(), torch.eye(10), CPU), TrainConfig(**config))
 
 
 def test_the_loss_is_cross_entropy_over_training_nodes_alone() -> None:
@@ -87,7 +88,7 @@ def test_metrics_of_each_part_and_none_where_undefined() -> None:
 def test_the_task_does_not_keep_the_edges() -> None:
     data = dataset()
     edges = weakref.ref(data.edge_index)
-    task = Task.of(data, None, CPU)
+    task = Full(data, None, CPU)
     del data
     assert task.x.size(0) == 10
     assert edges() is None
@@ -105,7 +106,7 @@ def test_an_epoch_learns_in_three_phases_and_leaves_no_gradients() -> None:
         log.append(f"{name} ends with {gradients} gradients")
 
     before = training.model.convs[0].weight.clone()
-    training.step(phase)
+    training.train(phase)
     assert log == [
         "forward begins",
         "forward ends with 0 gradients",
@@ -115,18 +116,18 @@ def test_an_epoch_learns_in_three_phases_and_leaves_no_gradients() -> None:
         "optimizer ends with 0 gradients",
     ]
     assert not torch.equal(before, training.model.convs[0].weight)
-    losses = [training.check(training.step()) for _ in range(40)]
+    losses = [training.check(training.train()) for _ in range(40)]
     assert losses[-1] < losses[0] / 2
 
 
 def test_evaluation_is_without_dropout_and_changes_nothing() -> None:
     training = trainer()
-    training.step()
+    training.train()
     state, rng = copy.deepcopy(training.model.state_dict()), torch.get_rng_state()
     assert training.evaluate() == training.evaluate()
     assert torch.equal(rng, torch.get_rng_state())
     assert all(torch.equal(tensor, training.model.state_dict()[name]) for name, tensor in state.items())
-    training.step()
+    training.train()
     assert training.model.training
 
 
@@ -155,7 +156,7 @@ def test_where_weight_decay_applies(layers: str, decayed: list[int]) -> None:
 @pytest.mark.parametrize("lr", [1e30, 1e38])
 def test_a_loss_that_is_no_number_stops_with_epoch_and_remedy(lr: float) -> None:
     training = trainer(optimizer="sgd", lr=lr, epochs=20)
-    losses = [training.step() for _ in range(20)]
+    losses = [training.train() for _ in range(20)]
     sentence = r"the loss became (nan|inf) in epoch 20; lower train.lr \(now 1e\+3"
     with pytest.raises(RunFailed, match=sentence):
         training.check(losses[-1])
@@ -165,7 +166,7 @@ def test_evaluations_come_every_few_epochs_and_at_the_last() -> None:
     training = trainer(epochs=7, eval_every=3)
     evaluated = []
     while not training.finished([]):
-        training.step()
+        training.train()
         if training.evaluates:
             evaluated.append(training.epoch)
     assert evaluated == [3, 6, 7]
@@ -199,14 +200,14 @@ def test_early_stopping(
 
 def test_state_continues_to_the_same_losses() -> None:
     straight = trainer(epochs=8)
-    losses = [straight.check(straight.step()) for _ in range(8)]
+    losses = [straight.check(straight.train()) for _ in range(8)]
 
     first = trainer(epochs=8)
     for _ in range(4):
-        first.step()
+        first.train()
     state, rng = first.state_dict(), torch.get_rng_state()
     second = trainer(epochs=8)
     second.load_state_dict(state)
     torch.set_rng_state(rng)
     assert second.epoch == 4
-    assert [second.check(second.step()) for _ in range(4)] == losses[4:]
+    assert [second.check(second.train()) for _ in range(4)] == losses[4:]

@@ -18,7 +18,7 @@ from gnnbench.config import RECORDED_EPOCH
 from gnnbench.results.schema import Record, Status
 
 if TYPE_CHECKING:
-    from gnnbench.config import RunConfig
+    from gnnbench.config import Run
 
 # Measured between two orders of summation in PyG itself (14 models, a hub of 20 000 edges): RMS errors up to
 # 1e-5, worst rows up to 4e-5. One edge missed in 5.7 million (GCN on a graph shaped like Reddit, 12 000 nodes, a
@@ -113,12 +113,12 @@ class Parity(Record):
         self.reason = "; ".join(f"{name}: {self.backends[name].red}" for name in wrong)
 
 
-def drops(config: RunConfig[Any, Any]) -> list[str]:
+def drops(config: Run) -> list[str]:
     """The kinds of dropout that a model trains with, as its configuration names them."""
     return [key for key, value in config.model.model_dump().items() if key.endswith("dropout") and value]
 
 
-def checked(config: RunConfig[Any, Any]) -> Iterator[str]:
+def checked(config: Run) -> Iterator[str]:
     """What the gate compares in a run."""
     yield "logits, every gradient and the gradient at every node, of a step in training"
     yield "the same in evaluation mode from other weights, and once more after the last timed epoch of each round"
@@ -128,7 +128,7 @@ def checked(config: RunConfig[Any, Any]) -> Iterator[str]:
         yield "losses of all epochs"
 
 
-def unchecked(config: RunConfig[Any, Any]) -> Iterator[str]:
+def unchecked(config: Run) -> Iterator[str]:
     """What the gate leaves out in a run."""
     if drops(config):
         yield "losses, as dropout is drawn at random"

@@ -11,10 +11,10 @@ from torch import Tensor
 from gnnbench import backends
 from gnnbench.backends.base import Backend
 from gnnbench.compare.parity import TOLERANCE, TensorError
-from gnnbench.config import BackendConfig, RunConfig
-from gnnbench.datasets import NodeDataset
+from gnnbench.config import BackendConfig, BatchConfig, Run
+from gnnbench.datasets import GraphsDataset, NodeDataset
 from gnnbench.train import setup
-from gnnbench.train.loop import Task
+from gnnbench.train.batching._batch import Batch
 
 EDGES = 1 << 14  # of the part of a larger graph that is looked at
 PASSES = 16
@@ -26,7 +26,7 @@ PYG = ("pyg", "pyg-sparse", "pyg-compile")  # where attention dropout is PyG's o
 Measured = tuple[dict[str, TensorError], list[str]]
 
 
-def measured(config: RunConfig[Any, Any], backend: Backend, dataset: NodeDataset) -> Measured:
+def measured(config: Run, backend: Backend, dataset: NodeDataset | GraphsDataset) -> Measured:
     """Errors by what was measured of a layer, and sentences on what could not be.
 
     A layer is linear in its attention weights: its mean over many passes is what it computes without dropout. In
@@ -35,13 +35,13 @@ def measured(config: RunConfig[Any, Any], backend: Backend, dataset: NodeDataset
     """
     if backend.name in PYG:
         return {}, []
-    part, p = _part(dataset), config.model.attention_dropout
-    without, task = _layer(config, backend, part, 0.0)
+    part, p = _part(dataset if isinstance(dataset, NodeDataset) else _some(dataset)), config.model.attention_dropout
+    without, batch = _layer(config, backend, part, 0.0)
     dropping = _layer(config, backend, part, p)
     vanilla = backends.load(BackendConfig())
     vanilla.home = backend.device
     with torch.no_grad():
-        expected = without(task.x, task.adj).double()
+        expected = batch.outputs(without).double()
         ours, theirs = _passes(*dropping, expected), _passes(*_layer(config, vanilla, part, p), expected)
         result = {
             "attention dropout in evaluation": _in_evaluation(*dropping, expected),
@@ -54,30 +54,29 @@ def measured(config: RunConfig[Any, Any], backend: Backend, dataset: NodeDataset
     return result | {"gradient under attention dropout": gradient}, []
 
 
-def _layer(
-    config: RunConfig[Any, Any], backend: Backend, dataset: NodeDataset, p: float
-) -> tuple[torch.nn.Module, Task]:
-    """One layer with all heads, in training mode."""
+def _layer(config: Run, backend: Backend, dataset: NodeDataset, p: float) -> tuple[torch.nn.Module, Batch]:
+    """One layer with all heads, in training mode, on the whole graph."""
     heads = {"output_heads": config.model.heads, "attention_dropout": p}
-    section = config.model.model_copy(update={"layers": 1, "dropout": 0.0, **heads})
-    model = setup.build(config.model_copy(update={"model": section}), dataset.x.size(1), dataset.num_classes)
-    ready = setup.prepare(model.train(), backend, dataset)
-    return model, Task.of(dataset, ready.adj, backend.device)
+    section = config.model.model_copy(update={"layers": 1, "dropout": 0.0, "readout": "none", **heads})
+    single = config.model_copy(update={"model": section, "batch": BatchConfig()})
+    model = setup.build(single, setup.Ends.of(dataset))
+    (batch,) = setup.prepare(single, model.train(), backend, dataset).batching.samples()
+    return model, batch
 
 
-def _passes(model: torch.nn.Module, task: Task, expected: Tensor) -> list[tuple[float, float]]:
+def _passes(model: torch.nn.Module, batch: Batch, expected: Tensor) -> list[tuple[float, float]]:
     """Of each pass the deviation's part along `expected`, and its square, both over the square of `expected`."""
     size = float(expected.square().sum()) or 1.0
-    deviations = (model(task.x, task.adj).double() - expected for _ in range(PASSES))
+    deviations = (batch.outputs(model).double() - expected for _ in range(PASSES))
     return [
         (float((deviation * expected).sum()) / size, float(deviation.square().sum()) / size)
         for deviation in deviations
     ]
 
 
-def _in_evaluation(model: torch.nn.Module, task: Task, expected: Tensor) -> TensorError:
+def _in_evaluation(model: torch.nn.Module, batch: Batch, expected: Tensor) -> TensorError:
     model.eval()
-    result = max(_off(model(task.x, task.adj), expected) for _ in range(2))
+    result = max(_off(batch.outputs(model), expected) for _ in range(2))
     problem = f"off by {result:.1e} of its RMS from none at all" if not result <= TOLERANCE else ""
     return TensorError(rel_rms=result, worst_row=0.0, problem=problem)
 
@@ -100,13 +99,13 @@ def _spread(ours: list[tuple[float, float]], theirs: list[tuple[float, float]], 
     return TensorError(rel_rms=0.0, worst_row=0.0, problem=problem)
 
 
-def _gradient(model: torch.nn.Module, task: Task, seed: int) -> TensorError | None:
+def _gradient(model: torch.nn.Module, batch: Batch, seed: int) -> TensorError | None:
     """None if equal seeds do not draw equal masks."""
     model.train()
 
     def passed() -> Tensor:
         torch.manual_seed(seed)
-        out: Tensor = model(task.x, task.adj)
+        out: Tensor = batch.outputs(model)
         return out.double()
 
     first = passed()
@@ -141,6 +140,19 @@ def _estimate(values: list[float]) -> tuple[float, float]:
 
 def _off(tensor: Tensor, expected: Tensor) -> float:
     return float((tensor.double() - expected).norm() / expected.norm().clamp(min=1e-300))
+
+
+def _some(dataset: GraphsDataset) -> NodeDataset:
+    """The first graphs as one, up to `EDGES` of edges if the first has no more; seeded features for categories."""
+    graphs = max(1, int((dataset.edge_ptr <= EDGES).sum()) - 1)
+    nodes, edges = int(dataset.graph_ptr[graphs]), int(dataset.edge_ptr[graphs])
+    start = dataset.graph_ptr[:graphs].repeat_interleave(dataset.edge_ptr[: graphs + 1].diff())
+    x = dataset.x[:nodes]
+    if not x.is_floating_point():
+        x = torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
+    every, none = torch.ones(nodes, dtype=torch.bool), torch.zeros(nodes, dtype=torch.bool)
+    y, edge_index = torch.zeros(nodes, dtype=torch.long), dataset.edge_index[:, :edges] + start
+    return NodeDataset(dataset.name, edge_index, x, y, every, none, none, dataset.num_outputs, "", dataset.score)
 
 
 def _part(dataset: NodeDataset) -> NodeDataset:

@@ -16,11 +16,14 @@ from gnnbench import backends, datasets
 from gnnbench.backends.base import Backend
 from gnnbench.compare.parity import TOLERANCE, dropout, drops
 from gnnbench.compare.parity.judge import AT_NODES, EVALUATION, Snapshot
-from gnnbench.config import RunConfig
-from gnnbench.datasets import NodeDataset, Roots
+from gnnbench.config import Run
+from gnnbench.datasets import GraphsDataset, NodeDataset, Roots
 from gnnbench.measure import memory
 from gnnbench.train import setup
-from gnnbench.train.loop import Task
+from gnnbench.train.batching._batch import Batch, Batching
+
+Dataset = NodeDataset | GraphsDataset
+PROBE = "activation.probe"
 
 # At a ReLU's kink rounding alone flips whole gradients: on a graph shaped like Reddit one flip puts PyG's own GIN
 # gradient 1.8e-4 from that in float64.
@@ -31,7 +34,7 @@ JITTER = 1e-6  # of features
 COLUMNS = 8  # that the gradient at nodes is projected to
 
 
-def snapshot(config: RunConfig[Any, Any], roots: Roots, path: Path, *, as_reference: bool) -> str:
+def snapshot(config: Run, roots: Roots, path: Path, *, as_reference: bool) -> str:
     """What a backend computes, written to `path`; returns the dataset's label. See `computed`.
 
     Raises:
@@ -47,9 +50,9 @@ def snapshot(config: RunConfig[Any, Any], roots: Roots, path: Path, *, as_refere
 
 
 def computed(
-    config: RunConfig[Any, Any],
+    config: Run,
     backend: Backend,
-    dataset: NodeDataset,
+    dataset: Dataset,
     as_reference: bool,
     cache: Path | None = None,
 ) -> Snapshot:
@@ -61,52 +64,44 @@ def computed(
     """
     snapshot = Snapshot(_steps(config, backend, dataset, cache), backend.tolerance or TOLERANCE)
     if as_reference:
-        noise = torch.rand(dataset.x.shape, generator=torch.Generator().manual_seed(0)).mul_(2).sub_(1)
-        x = torch.addcmul(dataset.x, dataset.x, noise.to(dataset.x.device), value=JITTER)
-        jittered = replace(dataset, x=x, edge_index=dataset.edge_index.flip(1))
-        snapshot.learn_rounding(_steps(config, backend, jittered, cache))
+        snapshot.learn_rounding(_steps(config, backend, _jittered(dataset), cache))
     elif "attention_dropout" in drops(config):
         snapshot.dropout, snapshot.unchecked = dropout.measured(config, backend, dataset)
     return snapshot
 
 
-def trained(config: RunConfig[Any, Any], backend: Backend, model: Module, task: Task, classes: int) -> Snapshot:
+def trained(config: Run, backend: Backend, model: Module, batching: Batching, ends: setup.Ends) -> Snapshot:
     """What a model that was trained computes from other weights; it is not to be trained any more."""
-    _smooth(model, config, task.x)
-    return Snapshot(_evaluation(config, model, task, classes), backend.tolerance or TOLERANCE)
+    _smooth(model, config, batching)
+    return Snapshot(_evaluation(config, model, batching, ends), backend.tolerance or TOLERANCE)
 
 
-def _steps(
-    config: RunConfig[Any, Any], backend: Backend, dataset: NodeDataset, cache: Path | None
-) -> dict[str, Tensor]:
-    model, task = _prepared(config, backend, dataset, cache, SLOPE)
-    result = _step(model, task)
+def _steps(config: Run, backend: Backend, dataset: Dataset, cache: Path | None) -> dict[str, Tensor]:
+    model, batching = _prepared(config, backend, dataset, cache, SLOPE)
+    result = _all(model, batching)
     if list(_sloped(model)):  # a backend may keep the slope that it saw first
-        del model, task
-        model, task = _prepared(config, backend, dataset, cache)
-    return result | _evaluation(config, model, task, dataset.num_classes)
+        del model, batching
+        model, batching = _prepared(config, backend, dataset, cache)
+    return result | _evaluation(config, model, batching, setup.Ends.of(dataset))
 
 
 def _prepared(
-    config: RunConfig[Any, Any],
-    backend: Backend,
-    dataset: NodeDataset,
-    cache: Path | None,
-    slope: float | None = None,
-) -> tuple[Module, Task]:
-    """The model with its first weights and without dropout, in training mode, and its task."""
+    config: Run, backend: Backend, dataset: Dataset, cache: Path | None, slope: float | None = None
+) -> tuple[Module, Batching]:
+    """The model with its first weights and without dropout, in training mode, and its batches."""
     without = config.model.model_copy(update=dict.fromkeys(drops(config), 0.0))
-    model = setup.build(config.model_copy(update={"model": without}), dataset.x.size(1), dataset.num_classes)
+    model = setup.build(config.model_copy(update={"model": without}), setup.Ends.of(dataset))
     for conv in _sloped(model) if slope else ():
         conv.negative_slope = slope
-    _smooth(model, config, dataset.x)
     model.to(backend.device).train()
-    return model, Task.of(dataset, setup.prepare(model, backend, dataset, cache).adj, backend.device)
+    batching = setup.prepare(config, model, backend, dataset, cache).batching
+    _smooth(model, config, batching)
+    return model, batching
 
 
-def _evaluation(config: RunConfig[Any, Any], model: Module, task: Task, classes: int) -> dict[str, Tensor]:
+def _evaluation(config: Run, model: Module, batching: Batching, ends: setup.Ends) -> dict[str, Tensor]:
     """A step in evaluation mode from other weights; batch norms go on with the statistics of the batch."""
-    other = setup.build(config, task.x.size(1), classes, repeat=1)
+    other = setup.build(config, ends, repeat=1)
     with torch.no_grad():
         for parameter in other.parameters():
             size = float(parameter.square().mean().sqrt()) or 1.0
@@ -116,28 +111,53 @@ def _evaluation(config: RunConfig[Any, Any], model: Module, task: Task, classes:
     for module in model.modules():
         if isinstance(module, torch.nn.BatchNorm1d):
             module.train()
-    return {name + EVALUATION: tensor for name, tensor in _step(model, task).items()}
+    return {name + EVALUATION: tensor for name, tensor in _all(model, batching).items()}
 
 
-def _step(model: Module, task: Task) -> dict[str, Tensor]:
+def _all(model: Module, batching: Batching) -> dict[str, Tensor]:
+    """The tensors of a step on each sample of the batches, by name; from the second on with its number."""
+    result = {}
+    for number, batch in enumerate(batching.samples(), start=1):
+        suffix = f" of batch {number}" if number > 1 else ""
+        result |= {name + suffix: tensor for name, tensor in _step(model, batch).items()}
+    return result
+
+
+def _step(model: Module, batch: Batch) -> dict[str, Tensor]:
     model.zero_grad(set_to_none=True)
-    logits = model(task.x, task.adj)
-    task.loss(logits).backward()
+    logits = batch.outputs(model)
+    batch.loss(logits).backward()
     result = {"logits": logits}
     for name, parameter in model.named_parameters():
-        if parameter.grad is not None:
-            result[AT_NODES if name == "activation.probe" else f"gradient of {name}"] = parameter.grad
+        if parameter.grad is not None and name != PROBE:
+            result[f"gradient of {name}"] = parameter.grad
+        elif parameter.grad is not None:
+            result[AT_NODES] = parameter.grad[: batch.x.size(0)]
     return {name: tensor.detach().cpu().clone() for name, tensor in result.items()}
+
+
+def _jittered(dataset: Dataset) -> Dataset:
+    """The same with features that differ in their last bits, and with the edges of each graph in reverse order."""
+    x = dataset.x
+    if x.is_floating_point():
+        noise = torch.rand(x.shape, generator=torch.Generator().manual_seed(0)).mul_(2).sub_(1)
+        x = torch.addcmul(x, x, noise.to(x.device), value=JITTER)
+    if isinstance(dataset, NodeDataset):
+        return replace(dataset, x=x, edge_index=dataset.edge_index.flip(1))
+    first, last = dataset.edge_ptr[:-1], dataset.edge_ptr[1:] - 1
+    mirror = torch.repeat_interleave(first + last, dataset.edge_ptr.diff())
+    return replace(dataset, x=x, edge_index=dataset.edge_index[:, mirror - torch.arange(len(mirror))])
 
 
 def _sloped(model: Module) -> Iterator[Any]:
     return (module for module in model.modules() if hasattr(module, "negative_slope"))
 
 
-def _smooth(model: Any, config: RunConfig[Any, Any], x: Tensor) -> None:
+def _smooth(model: Any, config: Run, batching: Batching) -> None:
     """Replace every ReLU of the model, those inside convs such as GIN's network too."""
     device = next(model.parameters()).device
-    model.activation = _Probed(model.activation, x.size(0), config.model.hidden).to(device)
+    nodes = max(batch.x.size(0) for batch in batching.samples())
+    model.activation = _Probed(model.activation, nodes, config.model.hidden).to(device)
     for module in list(model.modules()):
         for name, child in module.named_children():
             if isinstance(child, torch.nn.ReLU):
@@ -145,7 +165,10 @@ def _smooth(model: Any, config: RunConfig[Any, Any], x: Tensor) -> None:
 
 
 class _Probed(Module):
-    """A smooth activation of x [N, hidden], and a probe [N, 8] of zeros: its gradient is that of x, projected."""
+    """A smooth activation of x [N, hidden], and a probe of zeros, 8 for each row: their gradient is x's, projected.
+
+    There are as many rows as the largest batch has.
+    """
 
     projection: Tensor
 
@@ -157,5 +180,5 @@ class _Probed(Module):
         self.register_buffer("projection", projection, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        tensor: Tensor = self.smooth(x + self.probe @ self.projection)
+        tensor: Tensor = self.smooth(x + self.probe[: x.size(0)] @ self.projection)
         return tensor

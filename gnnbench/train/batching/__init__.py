@@ -1,0 +1,13 @@
+"""What training sees next: an epoch is a sequence of steps, and a step sees one batch.
+
+A kind of batches is a module with
+    `Config(BatchConfig)`: its keys;
+    `prepare(config, model, backend, dataset, cache)`: a `Ready`, everything done once per dataset and model.
+
+full         one step: the whole graph
+graphs       a step is the disjoint union of some of many small graphs
+_batch       Batch and Batching, what every kind yields
+_loss        what outputs are held against
+_ahead       batches that a thread makes while others are trained on
+_pyg_loader  the batches of `graphs` by PyG's own loader
+"""

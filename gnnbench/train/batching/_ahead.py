@@ -1,0 +1,53 @@
+"""Batches that a thread makes while others are trained on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from queue import Full, Queue
+from typing import TypeVar
+
+T = TypeVar("T")
+WAIT_S = 0.1  # until a thread that nobody takes batches from any more looks whether it is to end
+
+
+def ahead(batches: Iterator[T], depth: int) -> Iterator[T]:
+    """What `batches` yields, in its order, of which a thread has up to `depth` ready; 0: no thread.
+
+    An error of `batches` is raised where its batch would have come. The thread ends with this iterator.
+    """
+    if not depth:
+        yield from batches
+        return
+    ready: Queue[tuple[T | None, BaseException | None]] = Queue(depth)
+    abandoned = threading.Event()
+
+    def put(batch: T | None, error: BaseException | None = None) -> bool:
+        while not abandoned.is_set():
+            try:
+                ready.put((batch, error), timeout=WAIT_S)
+            except Full:
+                continue
+            return True
+        return False
+
+    def work() -> None:
+        try:
+            if all(put(batch) for batch in batches):
+                put(None)
+        except BaseException as error:
+            put(None, error)
+
+    thread = threading.Thread(target=work, name="gnnbench-batches", daemon=True)
+    thread.start()
+    try:
+        while True:
+            batch, error = ready.get()
+            if error is not None:
+                raise error
+            if batch is None:
+                return
+            yield batch
+    finally:
+        abandoned.set()
+        thread.join()

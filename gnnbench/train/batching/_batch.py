@@ -1,0 +1,75 @@
+"""Batch and Batching: what a step of training sees, and who decides that."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.nn import Module
+
+    from gnnbench.results.schema import Binding
+    from gnnbench.tune.store import Tuned
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one step sees, all tensors on its device.
+
+    Attributes:
+        x: [N, F] features, or int64 categories.
+        adj: what the backend hands to the model beside `x`.
+        loss: outputs [M, C] -> mean loss [] over the targets.
+        targets: how many targets the mean is over.
+        segments: what the backend hands to the model's readout; None where outputs are of nodes.
+    """
+
+    x: Tensor
+    adj: Any
+    loss: Callable[[Tensor], Tensor]
+    targets: int
+    segments: Any = None
+
+    def outputs(self, model: Module) -> Tensor:
+        """The model's outputs, [N, C] of nodes or [B, C] of graphs."""
+        out: Tensor = model(self.x, self.adj) if self.segments is None else model(self.x, self.adj, self.segments)
+        return out
+
+
+class Batching(ABC):
+    """Who decides what the next step sees.
+
+    Attributes:
+        steps: of an epoch.
+        loads: whether training may have to wait for a batch.
+        loading_s: seconds that making batches took in the current epoch, in whichever thread.
+    """
+
+    steps = 1
+    loads = True
+    loading_s = 0.0
+
+    @abstractmethod
+    def epoch(self, seed: int, number: int) -> Iterator[Batch]:
+        """The batches of an epoch: the same ones for equal `seed` and `number`, on every backend."""
+
+    @abstractmethod
+    def metrics(self, model: Module) -> dict[str, float | None]:
+        """The score of each part of the split; None where it is not defined, as for an empty part."""
+
+    @abstractmethod
+    def samples(self) -> list[Batch]:
+        """A few batches to compare backends on, the same ones on every backend."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A model on its backend and what it trains on, how its convs were bound, and the tuned choices in force."""
+
+    batching: Batching
+    bindings: list[Binding]
+    tuned: Tuned | None = None
+    warnings: list[str] = field(default_factory=list)
