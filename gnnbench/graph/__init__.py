@@ -1,6 +1,9 @@
 """Graph: in-edges in compressed rows (row = destination), checked once, with everything derived from it cached.
 
 cache        the Graph of an adjacency that a program passes around
+union        many graphs, of which batches are put together without a sort
+concat       what such a batch consists of, in plain torch
+check        what is refused as no graph
 stamp        whether tensors were edited
 handles      names by which torch's custom ops find Graphs and kernels
 """
@@ -15,9 +18,10 @@ import torch
 from torch import Tensor
 
 from gnnbench.errors import GraphError
+from gnnbench.graph.check import check_edge_index, check_range, check_size
+from gnnbench.graph.concat import Concatenation
 from gnnbench.graph.handles import Handled
 
-MAX_INT32 = 2**31 - 1
 T = TypeVar("T")
 
 
@@ -29,8 +33,8 @@ class Compressed(NamedTuple):
     perm: Tensor  # [E] int32
 
 
-class Layout(Handled):
-    """How edges are sorted: plain torch here, overridden by backends that are faster at it."""
+class Layout(Concatenation, Handled):
+    """How edges are sorted and graphs put side by side: plain torch, overridden by backends that are faster at it."""
 
     def plan(self, graph: Graph) -> None:
         """Keep in `graph.plans` what kernels want of a graph before their first call; nothing here."""
@@ -121,14 +125,11 @@ class Graph(Handled):
             GraphError: wrong shape or type, an index out of range, or more than 2^31 - 1 edges or nodes.
         """
         num_cols = num_rows if num_cols is None else num_cols
-        if edge_index.dim() != 2 or edge_index.size(0) != 2:
-            raise GraphError(f"edge_index has shape {list(edge_index.shape)}, but must be [2, E]")
-        if edge_index.is_floating_point() or edge_index.dtype == torch.bool:
-            raise GraphError(f"edge_index has type {edge_index.dtype}, but must hold integers")
-        _check_size(num_rows, num_cols, edge_index.size(1))
+        check_edge_index(edge_index)
+        check_size(num_rows, num_cols, edge_index.size(1))
         src, dst = edge_index.long().contiguous()
-        _check_range("source", src, num_cols)
-        _check_range("destination", dst, num_rows)
+        check_range("source", src, num_cols)
+        check_range("destination", dst, num_rows)
         layout = layout or Layout()
         rowptr, col, edge_id = layout.csr(dst, src, num_rows, num_cols)
         return cls(rowptr, col, num_cols, edge_id, layout)
@@ -147,11 +148,11 @@ class Graph(Handled):
             raise GraphError("rowptr and col must be vectors, rowptr with one entry more than there are rows")
         num_rows = rowptr.numel() - 1
         num_cols = num_rows if num_cols is None else num_cols
-        _check_size(num_rows, num_cols, col.numel())
+        check_size(num_rows, num_cols, col.numel())
         rowptr = rowptr.to(torch.int64, copy=True, memory_format=torch.contiguous_format)
         if rowptr[0] != 0 or rowptr[-1] != col.numel() or bool((rowptr.diff() < 0).any()):
             raise GraphError(f"rowptr must rise from 0 to the number of edges, {col.numel()}, and never fall")
-        _check_range("col", col, num_cols)
+        check_range("col", col, num_cols)
         col = col.to(torch.int32, copy=True, memory_format=torch.contiguous_format)
         falls = col.diff() < 0
         row_starts = rowptr[1:-1][(rowptr[1:-1] > 0) & (rowptr[1:-1] < col.numel())]
@@ -159,6 +160,13 @@ class Graph(Handled):
         if bool(falls.any()):
             raise GraphError(f"col must ascend within each row, but falls after edge {int(falls.nonzero()[0])}")
         return cls(rowptr, col, num_cols, None, layout)
+
+    def known(self, *, is_symmetric: bool, transpose: Graph | None = None) -> Graph:
+        """This graph, told what it would take a sort to find out, by a builder that is certain of it."""
+        self.is_symmetric = is_symmetric
+        if transpose is not None:
+            self._reversed, transpose.is_symmetric = transpose, is_symmetric
+        return self
 
     @property
     def num_rows(self) -> int:
@@ -213,11 +221,13 @@ class Graph(Handled):
     def _transposed(self) -> Compressed:
         return self.layout.transpose(self.rowptr, self.col, self.num_cols)
 
-    @kept
+    @property
     def transpose(self) -> Graph:
         """The reversed graph; a symmetric one shares this graph's tensors and plans."""
-        if self.is_symmetric:
-            return self
+        return self if self.is_symmetric else self._reversed
+
+    @kept
+    def _reversed(self) -> Graph:  # never this graph itself: a circle of references would outlive its batch
         return Graph(self._transposed.rowptr, self._transposed.col, self.num_rows, None, self.layout)
 
     @kept
@@ -233,8 +243,12 @@ class Graph(Handled):
 
         Equals `add_remaining_self_loops` without edge weights: existing loops, repeated ones too, become one.
         """
-        looped = self.layout.with_self_loops(self.rowptr, self.col, self.num_cols)
-        return Graph(*looped, self.num_cols, None, self.layout)
+        rows = self.layout.with_self_loops(self.rowptr, self.col, self.num_cols)
+        looped = Graph(*rows, self.num_cols, None, self.layout)
+        if "is_symmetric" in vars(self):  # which loops do not change
+            transpose = self._reversed.with_self_loops if "_reversed" in vars(self) else None
+            looped.known(is_symmetric=self.is_symmetric, transpose=transpose)
+        return looped
 
     @kept
     def looped_edge_id(self) -> Tensor:
@@ -280,18 +294,6 @@ def _inverse(order: Tensor) -> Tensor:
     inverse = torch.empty_like(order)
     inverse[order.long()] = torch.arange(order.numel(), dtype=order.dtype, device=order.device)
     return inverse
-
-
-def _check_size(num_rows: int, num_cols: int, num_edges: int) -> None:
-    for what, count in (("rows", num_rows), ("columns", num_cols), ("edges", num_edges)):
-        if not 0 <= count <= MAX_INT32:
-            raise GraphError(f"a graph of {count} {what} is outside the range of 0 to {MAX_INT32}")
-
-
-def _check_range(what: str, index: Tensor, size: int) -> None:
-    if index.numel() and (int(index.min()) < 0 or int(index.max()) >= size):
-        wrong = index[(index < 0) | (index >= size)][0]
-        raise GraphError(f"{what} index {int(wrong)} is outside the range of 0 to {size - 1}")
 
 
 def _tensors(value: Any, met: set[int]) -> Iterator[Tensor]:

@@ -163,7 +163,7 @@ def _adjacencies(graph: Graph, adjacency: str) -> list[Graph]:
     result = [graph, *([graph.with_self_loops] if "with_self_loops" in vars(graph) else [])]
     if adjacency == "graph":
         return result
-    return [one.transpose for one in result if "transpose" in vars(one) and one.transpose is not one]
+    return [one.transpose for one in result if "_reversed" in vars(one)]
 
 
 def _widths(model: Module) -> set[Any]:

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from gnnbench.graph import MAX_INT32, Graph
+from gnnbench.graph import Graph
+from gnnbench.graph.check import MAX_INT32
 
 
 @dataclass(frozen=True)

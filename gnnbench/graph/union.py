@@ -1,0 +1,247 @@
+"""Union: many graphs side by side, checked and sorted once, from which batches are put together without a sort."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from gnnbench.errors import GraphError
+from gnnbench.graph import Graph, Layout
+from gnnbench.graph.check import check_edge_index, check_size
+from gnnbench.graph.concat import Members, Picked
+
+
+class Batched(NamedTuple):
+    """A batch of B graphs with n nodes."""
+
+    graph: Graph
+    x: Tensor  # [n, ...]
+    ptr: Tensor  # [B + 1] int64, where the nodes of each graph begin
+
+
+class Union:
+    """G graphs with N nodes and E edges; batches are numbered as by PyG's `Batch.from_data_list`.
+
+    Batches come from any thread, and compiled code puts them together without Python's lock. `ids` [B] are any
+    integers from 0 to G - 1, in any order, repeated or none.
+
+    Attributes:
+        graph_ptr: [G + 1] int64; graph g has the nodes `graph_ptr[g]:graph_ptr[g + 1]`.
+        edge_ptr: [G + 1] int64, the same of edges.
+        layout: who sorts and concatenates; batches have it too.
+    """
+
+    def __init__(
+        self,
+        graph_ptr: Tensor,
+        edge_ptr: Tensor,
+        edge_index: Tensor,
+        layout: Layout,
+        members: Members | None,
+        symmetric: Tensor | None,
+        threads: int,
+    ) -> None:
+        self.graph_ptr, self.edge_ptr, self.layout = graph_ptr, edge_ptr, layout
+        self._edge_index, self._members, self._symmetric = edge_index, members, symmetric
+        self._threads = threads
+
+    @classmethod
+    @torch.inference_mode(False)
+    def of(
+        cls,
+        graph_ptr: Tensor,
+        edge_ptr: Tensor,
+        edge_index: Tensor,
+        layout: Layout | None = None,
+        *,
+        rows: bool = True,
+        threads: int = 1,
+    ) -> Union:
+        """Check graphs and sort their edges by destination.
+
+        Args:
+            graph_ptr: [G + 1], where the nodes of each graph begin, and their number.
+            edge_ptr: [G + 1], the same of edges.
+            edge_index: [2, E] source and destination, numbered from 0 in each graph; kept, so do not change it.
+            rows: False where only `edge_index`, `gather` and `readout` are wanted, which need no sort.
+            threads: of compiled code that puts a batch together; one, as another core trains meanwhile.
+
+        Raises:
+            GraphError: pointers that do not rise from 0 to the number of nodes or edges, an index out of range, or
+                more than 2^31 - 1 nodes or edges.
+        """
+        check_edge_index(edge_index)
+        graph_ptr, edge_ptr = _checked("graph_ptr", graph_ptr), _checked("edge_ptr", edge_ptr)
+        if graph_ptr.numel() != edge_ptr.numel():
+            raise GraphError(
+                f"graph_ptr is of {graph_ptr.numel() - 1} graphs, but edge_ptr of {edge_ptr.numel() - 1}"
+            )
+        num_nodes, num_edges = int(graph_ptr[-1]), edge_index.size(1)
+        check_size(num_nodes, num_nodes, num_edges)
+        if edge_ptr[-1] != num_edges:
+            raise GraphError(f"edge_ptr ends at {int(edge_ptr[-1])}, but edge_index has {num_edges} edges")
+        _check_range(graph_ptr, edge_ptr, edge_index)
+        edge_index = edge_index.to(torch.int32).contiguous()
+        layout = layout or Layout()
+        members, symmetric = _sorted(graph_ptr, edge_ptr, edge_index, layout) if rows else (None, None)
+        return cls(graph_ptr, edge_ptr, edge_index, layout, members, symmetric, threads)
+
+    @property
+    def num_graphs(self) -> int:
+        return self.graph_ptr.numel() - 1
+
+    @property
+    def num_nodes(self) -> int:
+        return int(self.graph_ptr[-1])
+
+    @property
+    def num_edges(self) -> int:
+        return self._edge_index.size(1)
+
+    @torch.inference_mode(False)
+    def collate(self, ids: Tensor, x: Tensor) -> Batched:
+        """The graphs `ids` as one, with their rows of x [N, ...].
+
+        Raises:
+            GraphError: an id that is no graph, more than 2^31 - 1 nodes or edges together, or x of other nodes.
+        """
+        picked = self._picked(ids)
+        return Batched(self._graph(picked), self._nodes(picked, x), picked.ptr)
+
+    @torch.inference_mode(False)
+    def batch(self, ids: Tensor) -> Graph:
+        """The graphs `ids` as one, equal to `Graph.from_edge_index` of `edge_index(ids)`; errors as `collate`."""
+        return self._graph(self._picked(ids))
+
+    @torch.inference_mode(False)
+    def edge_index(self, ids: Tensor) -> Tensor:
+        """What PyG's batch of these graphs has, [2, e] int64; errors as `collate`."""
+        return self.layout.edge_index(self.edge_ptr, self._picked(ids), self._edge_index, self._threads)
+
+    @torch.inference_mode(False)
+    def gather(self, ids: Tensor, x: Tensor) -> Tensor:
+        """The rows of x [N, ...], of any type, that belong to nodes of these graphs; errors as `collate`."""
+        return self._nodes(self._picked(ids), x)
+
+    @torch.inference_mode(False)
+    def gather_edges(self, ids: Tensor, edge_attr: Tensor) -> Tensor:
+        """The rows of edge_attr [E, ...] of these graphs, in the order of `edge_index(ids)`; errors as `collate`."""
+        picked = self._picked(ids)
+        _check_rows("edge_attr", edge_attr, self.num_edges, "edges")
+        slices = self.edge_ptr, picked.ids, picked.edge_ptr, picked.num_edges
+        return self.layout.take(*slices, edge_attr.detach(), self._threads)
+
+    @torch.inference_mode(False)
+    def ptr(self, ids: Tensor) -> Tensor:
+        """Where the nodes of each of these graphs begin, and their number, [B + 1] int64."""
+        return self._picked(ids).ptr
+
+    @torch.inference_mode(False)
+    def readout(self, ids: Tensor) -> Graph:
+        """The graph from nodes to graphs [B x n]: row b holds the nodes of graph `ids[b]`.
+
+        An spmm over it is PyG's `global_add_pool` or `global_mean_pool`, its maximum `global_max_pool`.
+        """
+        return readout(self.ptr(ids), self.layout)
+
+    def _picked(self, ids: Tensor) -> Picked:
+        if ids.dim() != 1 or ids.is_floating_point() or ids.dtype == torch.bool:
+            raise GraphError(f"ids are {ids.dtype} of shape {list(ids.shape)}, but must be a vector of integers")
+        ids = ids.to(self.graph_ptr.device, torch.int64).contiguous()
+        ptr, edge_ptr = self.layout.starts(self.graph_ptr, ids), self.layout.starts(self.edge_ptr, ids)
+        picked = Picked(ids, ptr, edge_ptr, int(ptr[-1]), int(edge_ptr[-1]))
+        check_size(picked.num_nodes, picked.num_nodes, picked.num_edges)
+        return picked
+
+    def _graph(self, picked: Picked) -> Graph:
+        if self._members is None:
+            raise GraphError("these graphs were not sorted; make the Union with rows=True")
+        symmetric = self._symmetric is None or bool(self._symmetric[picked.ids].all())
+        rows = self.layout.rows(self._members, picked, not symmetric, self._threads)
+        graph = Graph(rows.rowptr, rows.col, picked.num_nodes, rows.edge_id, self.layout)
+        if rows.transposed_rowptr is None or rows.transposed_col is None:
+            return graph.known(is_symmetric=True)
+        transpose = Graph(rows.transposed_rowptr, rows.transposed_col, picked.num_nodes, None, self.layout)
+        return graph.known(is_symmetric=False, transpose=transpose)
+
+    def _nodes(self, picked: Picked, x: Tensor) -> Tensor:
+        _check_rows("x", x, self.num_nodes, "nodes")
+        slices = self.graph_ptr, picked.ids, picked.ptr, picked.num_nodes
+        return self.layout.take(*slices, x.detach(), self._threads)
+
+
+@torch.inference_mode(False)
+def readout(ptr: Tensor, layout: Layout) -> Graph:
+    """The graph from the nodes of a batch to its graphs, as `Union.readout`, where `ptr` is known already."""
+    num_graphs, num_nodes = ptr.numel() - 1, int(ptr[-1])
+    node = torch.arange(num_nodes + 1, device=ptr.device)
+    owner = torch.arange(num_graphs, dtype=torch.int32, device=ptr.device)
+    owner = torch.repeat_interleave(owner, ptr.diff(), output_size=num_nodes)
+    graph = Graph(ptr, node[:-1].int(), num_nodes, None, layout)
+    if num_graphs == num_nodes and torch.equal(ptr, node):  # graphs of one node each
+        return graph.known(is_symmetric=True)
+    return graph.known(is_symmetric=False, transpose=Graph(node, owner, num_graphs, None, layout))
+
+
+def _sorted(
+    graph_ptr: Tensor, edge_ptr: Tensor, edge_index: Tensor, layout: Layout
+) -> tuple[Members, Tensor | None]:
+    """All graphs in rows, and which of them are symmetric, [G] bool; None if all are."""
+    num_nodes, counts = int(graph_ptr[-1]), edge_ptr.diff()
+
+    def of_edges(first: Tensor) -> Tensor:
+        return torch.repeat_interleave(first[:-1], counts, output_size=edge_index.size(1))
+
+    first_node = of_edges(graph_ptr)
+    src, dst = edge_index + first_node
+    rowptr, col, edge_id = layout.csr(dst, src, num_nodes, num_nodes)
+    symmetric = None
+    transposed: tuple[Tensor | None, Tensor | None] = None, None
+    if not layout.is_symmetric(rowptr, col):
+        turned_rowptr, turned_col, _ = layout.transpose(rowptr, col, num_nodes)
+        symmetric = torch.ones(graph_ptr.numel() - 1, dtype=torch.bool, device=graph_ptr.device)
+        # Graphs of equal degrees have their rows in the same places, so that columns can be compared by place.
+        for ptr, differs in ((graph_ptr, turned_rowptr.diff() != rowptr.diff()), (edge_ptr, turned_col != col)):
+            symmetric[_owner(ptr, differs.nonzero().flatten())] = False
+        transposed = turned_rowptr, turned_col.sub_(first_node)
+    col.sub_(first_node)
+    edge_id.sub_(of_edges(edge_ptr))
+    return Members(graph_ptr, edge_ptr, rowptr, col, edge_id, *transposed), symmetric
+
+
+def _owner(ptr: Tensor, place: Tensor) -> Tensor:
+    """The graphs that nodes or edges belong to."""
+    return torch.searchsorted(ptr, place, right=True) - 1
+
+
+def _checked(name: str, ptr: Tensor) -> Tensor:
+    """A copy in int64."""
+    if ptr.dim() != 1 or not ptr.numel() or ptr.is_floating_point() or ptr.dtype == torch.bool:
+        raise GraphError(f"{name} is {ptr.dtype} of shape {list(ptr.shape)}, but must be integers [G + 1]")
+    ptr = ptr.to(torch.int64, copy=True).contiguous()
+    if ptr[0] != 0:
+        raise GraphError(f"{name} begins at {int(ptr[0])}, but must begin at 0")
+    if bool((falls := ptr.diff() < 0).any()):
+        graph = int(falls.nonzero()[0])
+        raise GraphError(f"{name} falls from {int(ptr[graph])} to {int(ptr[graph + 1])} at graph {graph}")
+    return ptr
+
+
+def _check_range(graph_ptr: Tensor, edge_ptr: Tensor, edge_index: Tensor) -> None:
+    sizes = graph_ptr.diff()
+    limit = torch.repeat_interleave(sizes.int(), edge_ptr.diff(), output_size=edge_index.size(1))
+    for name, index in zip(("source", "destination"), edge_index, strict=True):
+        if bool((wrong := (index < 0) | (index >= limit)).any()):
+            place = wrong.nonzero()[0]
+            graph = int(_owner(edge_ptr, place))
+            raise GraphError(
+                f"graph {graph} has {int(sizes[graph])} nodes, numbered from 0, but an edge with the {name} "
+                f"{int(index[place])}"
+            )
+
+
+def _check_rows(name: str, values: Tensor, size: int, of: str) -> None:
+    if not values.dim() or values.size(0) != size:
+        raise GraphError(f"{name} has shape {list(values.shape)}, but there are {size} {of}")
