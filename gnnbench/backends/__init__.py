@@ -67,11 +67,11 @@ def load(config: BackendConfig, train: TrainConfig | None = None) -> Backend:
     """The backend that `config` asks for, ready to prepare models, on the device that `train` asks for.
 
     Raises:
-        ConfigError: unknown name, rewrites asked of a backend that runs PyG untouched, or a precision it lacks.
+        ConfigError: unknown name, rewrites asked of a backend that runs PyG untouched, or a precision or loader it lacks.
         BackendUnavailable: this machine cannot run it, or not there.
     """
     kind = backend_type(config.name)
-    asked = config.model_fields_set - {"name"}
+    asked = config.model_fields_set - {"name", "loader"}
     if asked and not kind.takes_rewrites:
         raise ConfigError(
             f"backend.{min(asked)}: backend {config.name!r} takes no rewrites; leave it out of the configuration"
@@ -80,6 +80,11 @@ def load(config: BackendConfig, train: TrainConfig | None = None) -> Backend:
         raise ConfigError(
             f"backend.precision: backend {config.name!r} gathers in {', '.join(kind.precisions)} only, "
             f"found {config.precision!r}"
+        )
+    if config.loader not in kind.loaders:
+        raise ConfigError(
+            f"backend.loader: backend {config.name!r} takes batches by {', '.join(kind.loaders)} only, "
+            f"found {config.loader!r}"
         )
     if reasons := kind.unavailable():
         raise BackendUnavailable(f"backend {config.name!r} is unavailable: {'; '.join(reasons)}")

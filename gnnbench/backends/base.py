@@ -47,6 +47,7 @@ class Backend(ABC):
     takes_rewrites: ClassVar[bool] = False
     kernels: ClassVar[type[Kernels] | None] = None  # those that `patch_pyg` runs PyG's convs on
     precisions: ClassVar[tuple[str, ...]] = ("fp32",)
+    loaders: ClassVar[tuple[str, ...]] = ("ours",)  # who may make its batches of graphs
     automatic_on: ClassVar[str] = ""  # type of device on which `patch_pyg` takes its kernels unasked; empty: none
     remark: ClassVar[str] = ""  # of `gnnbench doctor`
     anywhere: ClassVar[bool] = False  # whether it runs wherever its `home` is
@@ -103,6 +104,8 @@ class Backend(ABC):
 
 class EdgeIndexBackend(Backend):
     """A backend whose models are called with a plain `edge_index`."""
+
+    loaders = ("ours", "pyg")
 
     def bind(self, model: torch.nn.Module) -> list[Binding]:
         return []

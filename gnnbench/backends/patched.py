@@ -9,8 +9,8 @@ from gnnbench.backends import base
 from gnnbench.backends.isplib import Backend as IsplibBackend
 from gnnbench.backends.isplib import IsplibKernels
 from gnnbench.datasets import NodeDataset
-from gnnbench.results.schema import Binding
 from gnnbench.patch import forward
+from gnnbench.results.schema import Binding
 
 
 class Backend(base.EdgeIndexBackend):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def bind(model: Module, kernels: Kernels) -> list[Binding]:
-    """Let the readout of `model`, if it has one, take a Graph whose rows are graphs and whose columns are nodes."""
+    """Let the readout of `model`, if any, take a Graph whose rows are graphs and whose columns are nodes."""
     readout: Any = getattr(model, "readout", None)
     if readout is None:
         return []
@@ -24,7 +24,15 @@ def bind(model: Module, kernels: Kernels) -> list[Binding]:
     def pooled(x: Tensor, segments: Graph) -> Tensor:
         return spmm(kernels, segments, x, reduce=readout.reduce)
 
-    readout.forward = pooled
-    op = "spmm_max" if readout.reduce == "max" else "spmm"
-    who = kernels.name if op in kernels.accelerated else "torch"
-    return [Binding(module="readout", conv="readout", kernels={op: who})]
+    def highest(x: Tensor, segments: Graph) -> Tensor:
+        """Equal nodes share the gradient, as in PyG's pooling; nodes of symmetric places in a molecule are equal."""
+        graph_of_node = segments.transpose.col
+        top = spmm(kernels, segments, x.detach(), reduce="max").index_select(0, graph_of_node)
+        tied = (x == top).to(x.dtype)
+        share = tied / spmm(kernels, segments, tied).index_select(0, graph_of_node)
+        return spmm(kernels, segments, x * share)
+
+    readout.forward = highest if readout.reduce == "max" else pooled
+    ops = ["spmm", "spmm_max"] if readout.reduce == "max" else ["spmm"]
+    who = {op: kernels.name if op in kernels.accelerated else "torch" for op in ops}
+    return [Binding(module="readout", conv="Readout", kernels=who)]

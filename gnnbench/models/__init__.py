@@ -7,7 +7,7 @@ _heads       how attention models spread their width over heads
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gnnbench import registry
 
@@ -33,8 +33,8 @@ def build(
     from gnnbench.models._stack import Stack
 
     model = Stack(config, registry.find("models", config.name), in_channels, out_channels, encoder)
-    if batched:
-        for conv in model.convs:
-            if hasattr(conv, "cached"):
-                conv.cached = False
+    for conv in model.convs if batched else ():
+        if hasattr(conv, "cached"):
+            kept: Any = conv
+            kept.cached = False
     return model

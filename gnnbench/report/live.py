@@ -88,7 +88,9 @@ class TrainView(View):
     def _draw(self, event: Event, step: str = "") -> None:
         result = event.result
         last = result.samples[-1] if result.samples else None
-        line = _position(result.config["train"], last.repeat if last else 0, (last.epoch if last else 0) + bool(step))
+        line = _position(
+            result.config["train"], last.repeat if last else 0, (last.epoch if last else 0) + bool(step)
+        )
         title = run.title(result.config, result.dataset, result.backend)
         heading = run.epoch_heading(last) if last else run.EPOCH_HEADING
         self.draw(f"{title}: {line}{step}", Table(heading, list(self._rows)))

@@ -33,7 +33,8 @@ class Sample(Record):
     warmup: bool = Field(description="measured, kept here, and left out of every summary")
     load_s: float | None = Field(None, description="waiting for batches; None where there is only one, kept ready")
     loading_s: float | None = Field(
-        None, description="making batches, in whichever thread: a cost that `load_s` shows as far as it is waited for"
+        None,
+        description="making batches, in whichever thread: a cost that `load_s` shows as far as it is waited for",
     )
     forward_s: float | None = Field(None, description="model and loss; None in a CUDA graph, which is one whole")
     backward_s: float | None = Field(None, description="all gradients")

@@ -43,7 +43,9 @@ class Trainer:
         self.epoch = 0
         self.optimizer = OPTIMIZERS[config.optimizer](_parameter_groups(model, config), lr=config.lr)
 
-    def train(self, phase: Phase = lambda _: nullcontext(), tell: Callable[[int], None] = lambda _: None) -> Tensor:
+    def train(
+        self, phase: Phase = lambda _: nullcontext(), tell: Callable[[int], None] = lambda _: None
+    ) -> Tensor:
         """Train one epoch; returns the mean loss [] over its targets, detached.
 
         Args:

@@ -16,7 +16,7 @@ from gnnbench.train.batching._batch import Ready
 
 
 class Ends(NamedTuple):
-    """What a model takes and gives: widths of features and outputs, and what embeds categories first, if anything."""
+    """What a model takes and gives: widths of features and outputs; what embeds categories, if anything."""
 
     features: int
     outputs: int
@@ -38,7 +38,7 @@ def build(config: Run, ends: Ends, repeat: int = 0) -> Module:
 def prepare(
     config: Run, model: Module, backend: Backend, dataset: NodeDataset | GraphsDataset, cache: Path | None = None
 ) -> Ready:
-    """Everything done once per dataset and model: `model` bound on its backend, and tuned choices read from `cache`.
+    """Everything done once per dataset and model: it is bound on its backend, tuned choices are read from `cache`.
 
     Raises:
         ConfigError: the batches that `config` asks for cannot be made of this dataset.

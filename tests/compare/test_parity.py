@@ -236,9 +236,7 @@ def test_a_model_that_was_trained_is_checked_once_more(kernels: type[Kernels]) -
     torch.manual_seed(0)
     model = models.build(config.model, dataset().x.size(1), CLASSES)
     backend = Bound(kernels())
-    trainer = Trainer(
-        model, Full(dataset(), backend.prepare(model, dataset()).adj, backend.device), config.train
-    )
+    trainer = Trainer(model, Full(dataset(), backend.prepare(model, dataset()).adj, backend.device), config.train)
     for _ in range(3):
         trainer.train()
     found = steps.trained(config, backend, model, trainer.task, CLASSES)

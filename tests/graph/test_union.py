@@ -190,7 +190,11 @@ def test_without_rows_there_are_edges_only() -> None:
 
 
 def made(graph_ptr: list[int], edge_ptr: list[int], *edges: tuple[int, int]) -> Union:
-    return Union.of(torch.tensor(graph_ptr), torch.tensor(edge_ptr), torch.tensor([*edges], dtype=torch.int64).reshape(-1, 2).t())
+    return Union.of(
+        torch.tensor(graph_ptr),
+        torch.tensor(edge_ptr),
+        torch.tensor([*edges], dtype=torch.int64).reshape(-1, 2).t(),
+    )
 
 
 @pytest.mark.parametrize(

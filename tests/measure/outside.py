@@ -47,6 +47,7 @@ def harness(model: str, dataset: str, epochs: int, out: Path) -> None:
 
     loop.Trainer.step = timed  # type: ignore[method-assign]
     settings = [f"model.name={model}", f"model.hidden={HIDDEN}", "model.dropout=0", "train.eval_every=1000"]
+    settings += ["model.heads=1"] * (model == "gat")
     config = load(None, settings, dataset=dataset, epochs=epochs, backend="pyg")
     samples = run.run(config, roots=datasets.roots(), out=None).samples
     figures = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,7 +34,10 @@ def measured(config: Run, backend: Backend, dataset: NodeDataset | GraphsDataset
     """
     if backend.name in PYG:
         return {}, []
-    part, p = _part(dataset if isinstance(dataset, NodeDataset) else _some(dataset)), config.model.attention_dropout
+    part, p = (
+        _part(dataset if isinstance(dataset, NodeDataset) else _some(dataset)),
+        config.model.attention_dropout,
+    )
     without, batch = _layer(config, backend, part, 0.0)
     dropping = _layer(config, backend, part, p)
     vanilla = backends.load(BackendConfig())

@@ -116,7 +116,7 @@ def _evaluation(config: Run, model: Module, batching: Batching, ends: setup.Ends
 
 def _all(model: Module, batching: Batching) -> dict[str, Tensor]:
     """The tensors of a step on each sample of the batches, by name; from the second on with its number."""
-    result = {}
+    result: dict[str, Tensor] = {}
     for number, batch in enumerate(batching.samples(), start=1):
         suffix = f" of batch {number}" if number > 1 else ""
         result |= {name + suffix: tensor for name, tensor in _step(model, batch).items()}
@@ -165,9 +165,9 @@ def _smooth(model: Any, config: Run, batching: Batching) -> None:
 
 
 class _Probed(Module):
-    """A smooth activation of x [N, hidden], and a probe of zeros, 8 for each row: their gradient is x's, projected.
+    """A smooth activation of x [N, hidden], and a probe [N, 8] of zeros, whose gradient is that of x, projected.
 
-    There are as many rows as the largest batch has.
+    The probe has as many rows as the largest batch has nodes.
     """
 
     projection: Tensor

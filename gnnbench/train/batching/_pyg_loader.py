@@ -35,4 +35,6 @@ class PygLoader(Graphs):
         for data in DataLoader(self._data, batch_sampler=batches):
             data = data.to(device)
             segments = None if self.dataset.per_node else (data.batch, data.num_graphs)
-            yield Batch(data.x, data.edge_index, _loss.function(target, data.y), _loss.count(target, data.y), segments)
+            yield Batch(
+                data.x, data.edge_index, _loss.function(target, data.y), _loss.count(target, data.y), segments
+            )

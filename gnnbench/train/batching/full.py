@@ -86,6 +86,8 @@ def prepare(
             f"{dataset.name} holds {dataset.num_graphs} graphs, and batch.kind=full is of one graph; "
             "train on batches of them with --set batch.kind=graphs"
         )
+    if config.backend.loader != "ours":
+        raise ConfigError(f"backend.loader={config.backend.loader} is of batches of graphs; leave it out")
     prepared = backend.prepare(model, dataset)
     batching = Full(dataset, prepared.adj, backend.device)
     if cache is None or prepared.kernels is None or not backend.config.tuned:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from gnnbench.config import BatchConfig, Count, Positive
-from gnnbench.errors import ConfigError, UnsupportedOp
+from gnnbench.errors import ConfigError
 from gnnbench.train.batching._batch import Batch, Batching, Ready
 
 if TYPE_CHECKING:
@@ -119,11 +119,13 @@ def prepare(
             f"set model.readout to {remedy}"
         )
     bindings, layout = backend.bind(model), backend.layout()
-    if config.backend.loader == "pyg" and layout is not None:
-        reason = f"PyG's loader gives an edge_index, and backend {backend.name!r} sorts edges; leave it out"
-        raise UnsupportedOp("backend.loader=pyg", [reason])
-    graphs = (tensor.to(backend.device) for tensor in (dataset.graph_ptr, dataset.edge_ptr, dataset.edge_index))
-    union = Union.of(*graphs, layout or _fastest(backend.device), rows=layout is not None)
+    union = Union.of(
+        dataset.graph_ptr.to(backend.device),
+        dataset.edge_ptr.to(backend.device),
+        dataset.edge_index.to(backend.device),
+        layout or _fastest(backend.device),
+        rows=layout is not None,
+    )
     if config.backend.loader == "pyg":
         from gnnbench.train.batching._pyg_loader import PygLoader
 
@@ -132,7 +134,7 @@ def prepare(
 
 
 def _fastest(device: torch.device) -> Layout | None:
-    """Who puts an `edge_index` together where PyG runs the convs: compiled code, so that PyG waits for it no longer."""
+    """Who puts an `edge_index` together where PyG runs the convs: compiled code too, where it is built."""
     from gnnbench.backends import isplib
 
     return isplib.IsplibKernels() if device.type == "cpu" and not isplib.MISSING else None
