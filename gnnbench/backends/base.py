@@ -48,6 +48,7 @@ class Backend(ABC):
     kernels: ClassVar[type[Kernels] | None] = None  # those that `patch_pyg` runs PyG's convs on
     precisions: ClassVar[tuple[str, ...]] = ("fp32",)
     loaders: ClassVar[tuple[str, ...]] = ("ours",)  # who may make its batches of graphs
+    sorts: ClassVar[bool] = False  # whether its batches have their edges sorted by destination
     automatic_on: ClassVar[str] = ""  # type of device on which `patch_pyg` takes its kernels unasked; empty: none
     remark: ClassVar[str] = ""  # of `gnnbench doctor`
     anywhere: ClassVar[bool] = False  # whether it runs wherever its `home` is
@@ -98,8 +99,13 @@ class Backend(ABC):
         raise NotImplementedError
 
     def layout(self) -> Layout | None:
-        """How the edges of many graphs are sorted and put together; None where nothing needs them sorted."""
+        """How the edges of many graphs are sorted and put together; None for the fastest there is."""
         return None
+
+
+def owners(ptr: torch.Tensor) -> tuple[torch.Tensor, int]:
+    """What PyG's pooling takes beside nodes: the graph of each [n] int64, and the number of graphs."""
+    return torch.repeat_interleave(ptr.diff()), ptr.numel() - 1
 
 
 class EdgeIndexBackend(Backend):
@@ -111,7 +117,7 @@ class EdgeIndexBackend(Backend):
         return []
 
     def collate(self, union: Union, graphs: torch.Tensor, x: torch.Tensor, *, pooled: bool) -> Collated:
-        segments = (torch.repeat_interleave(union.ptr(graphs).diff()), len(graphs)) if pooled else None
+        segments = owners(union.ptr(graphs)) if pooled else None
         return Collated(union.gather(graphs, x), union.edge_index(graphs), segments)
 
 
@@ -119,6 +125,7 @@ class KernelBackend(Backend):
     """Untouched PyG models whose convs run on `kernels`."""
 
     takes_rewrites = True
+    sorts = True
     kernels: ClassVar[type[Kernels]]
 
     @classmethod

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 import torch
 from torch_geometric.nn import GCNConv, MessagePassing
@@ -11,6 +13,10 @@ from torch_geometric.utils import contains_self_loops, sort_edge_index, to_torch
 from gnnbench.backends import base
 from gnnbench.datasets import NodeDataset
 from gnnbench.errors import UnsupportedOp
+from gnnbench.results.schema import Binding
+
+if TYPE_CHECKING:
+    from gnnbench.graph.union import Union
 
 
 class Backend(base.Backend):
@@ -18,10 +24,11 @@ class Backend(base.Backend):
 
     name = "pyg-sparse"
     anywhere = True
+    sorts = True
 
     def prepare(self, model: torch.nn.Module, dataset: NodeDataset) -> base.Prepared:
-        if reasons := _unsupported(model, dataset.edge_index):
-            raise UnsupportedOp(f"this model on backend {self.name!r}", reasons)
+        self.bind(model)
+        self._check_loops(lambda: contains_self_loops(dataset.edge_index))
         reverse = dataset.edge_index.to(self.device).flip(0)
         edge_index = sort_edge_index(reverse, num_nodes=dataset.num_nodes)
         # Called coalesced though duplicates may remain: PyG would drop them, and so change every sum.
@@ -30,15 +37,30 @@ class Backend(base.Backend):
             adj_t = to_torch_csr_tensor(edge_index, size=dataset.num_nodes, is_coalesced=True)
         return base.Prepared(adj_t, [])
 
+    def bind(self, model: torch.nn.Module) -> list[Binding]:
+        convs = [conv for conv in model.modules() if isinstance(conv, MessagePassing)]
+        reasons = [
+            f"PyG has no sparse product for {type(conv).__name__} and would pass messages over edges, as 'pyg' does"
+            for conv in convs
+            if not conv.fuse
+        ]
+        self._refuse(dict.fromkeys(reasons))
+        self._adds_loops = any(isinstance(conv, GCNConv) and conv.add_self_loops for conv in convs)
+        return []
 
-def _unsupported(model: torch.nn.Module, edge_index: torch.Tensor) -> list[str]:
-    convs = [conv for conv in model.modules() if isinstance(conv, MessagePassing)]
-    reasons = [
-        f"PyG has no sparse product for {type(conv).__name__} and would pass messages over edges, as 'pyg' does"
-        for conv in convs
-        if not conv.fuse
-    ]
-    adds_loops = any(isinstance(conv, GCNConv) and conv.add_self_loops for conv in convs)
-    if adds_loops and contains_self_loops(edge_index):
-        reasons.append("the graph has self-loops, and PyG's GCNConv adds a second one on a sparse adjacency")
-    return list(dict.fromkeys(reasons))
+    def collate(self, union: Union, graphs: torch.Tensor, x: torch.Tensor, *, pooled: bool) -> base.Collated:
+        graph, x, ptr = union.collate(graphs, x)
+        self._check_loops(lambda: bool((graph.row == graph.col).any()))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            size, ones = (graph.num_rows, graph.num_rows), x.new_ones(graph.num_edges, dtype=torch.float32)
+            adj_t = torch.sparse_csr_tensor(graph.rowptr, graph.col.long(), ones, size)
+        return base.Collated(x, adj_t, base.owners(ptr) if pooled else None)
+
+    def _check_loops(self, has_loops: Callable[[], bool]) -> None:
+        if self._adds_loops and has_loops():
+            self._refuse(["the graph has self-loops, and PyG's GCNConv adds a second one on a sparse adjacency"])
+
+    def _refuse(self, reasons: Iterable[str]) -> None:
+        if reasons:
+            raise UnsupportedOp(f"this model on backend {self.name!r}", reasons)

@@ -27,7 +27,8 @@ from gnnbench.results.schema import (
     Summary,
 )
 
-BASELINES = ("pyg", "pyg-sparse")
+LOADER = "pyg:loader=pyg"  # PyG's convs on batches of PyG's own loader: whole epochs as its examples run them
+BASELINES = ("pyg", "pyg-sparse", LOADER)
 FASTEST = "fastest_pyg"  # the faster of the baselines
 NO_SPEEDUP: dict[str, Any] = dict.fromkeys((*BASELINES, FASTEST))
 SPREAD = 0.10  # between the medians of rounds
@@ -47,6 +48,7 @@ class Row(Record):
     status: Literal["ok", "oom", "unsupported", "unavailable", "failed", "pending"] = "pending"
     reason: str = Field("", description="one sentence where status is not ok")
     epoch_s: Summary | None = None
+    load_s: Summary | None = Field(None, description="waiting for batches; None on a full batch")
     forward_s: Summary | None = None
     backward_s: Summary | None = None
     round_epoch_s: list[float] = Field([], description="median epoch of each round")
@@ -142,6 +144,7 @@ def _row(backend: str, rounds: Sequence[Result], parity: BackendParity | None, w
         backend=backend,
         status="ok" if len(rounds) >= wanted else "pending",
         epoch_s=schema.summary(_times(rounds, "epoch")),
+        load_s=schema.summary(_times(rounds, "load")),
         forward_s=schema.summary(_times(rounds, "forward")),
         backward_s=schema.summary(_times(rounds, "backward")),
         round_epoch_s=[median(samples) for samples in _times(rounds)],

@@ -21,7 +21,7 @@ NORMS: dict[str, Callable[[int], Module]] = {"none": Identity, "batch": BatchNor
 class Stack(Module):
     """`config.layers` convs; each but the last is followed by norm, activation and residual connection.
 
-    A family with `LINEAR_ENDS` has convs without weights: a linear layer before them sets their width and
+    A family with `linear_ends` has convs without weights: a linear layer before them sets their width and
     one after them gives the logits. With a readout, every conv has the width `hidden`, the last one is followed by
     norm and activation too, and `config.head_layers` linear layers come after the pooling.
     """
@@ -32,7 +32,7 @@ class Stack(Module):
         super().__init__()
         self.dropout = config.dropout
         self.activation = getattr(F, config.activation)
-        linear_ends = getattr(family, "LINEAR_ENDS", False)
+        linear_ends = getattr(family, "linear_ends", lambda _: False)(config)
         hidden, pooled = config.hidden, config.readout != "none"
         first = hidden if linear_ends or encoder else in_channels
         last = hidden if linear_ends or pooled else out_channels

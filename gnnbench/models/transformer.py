@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pydantic import Field
+
 from gnnbench.config import AttentionConfig
 from gnnbench.models import _heads
 
@@ -12,11 +14,15 @@ if TYPE_CHECKING:
 
 
 class Config(AttentionConfig):
-    """Nothing beyond what every attention model has."""
+    """What a node adds to its attention."""
+
+    root_weight: bool = Field(True, description="add a linear layer of the node itself to what it attends to")
 
 
 def conv(config: Config, in_channels: int, out_channels: int, last: bool) -> Module:
     """A TransformerConv: heads side by side, or averaged in the last layer."""
     from torch_geometric.nn import TransformerConv
 
-    return TransformerConv(in_channels, **_heads.arguments(config, out_channels, last))
+    return TransformerConv(
+        in_channels, root_weight=config.root_weight, **_heads.arguments(config, out_channels, last)
+    )

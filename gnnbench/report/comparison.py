@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from gnnbench.compare.record import Comparison, Row, Speedup
 
 NOTHING = Cell("–")
-FASTEST = 5  # column of the speedup against the fastest PyG row
+FASTEST, LOADER = "fastest_pyg", "pyg:loader=pyg"  # baselines by their keys
+NAMES = {FASTEST: "fastest PyG", LOADER: "pyg with\nits loader"}
 
 
 def table(comparison: Comparison, saved: Path | None = None) -> Table:
@@ -26,25 +27,17 @@ def table(comparison: Comparison, saved: Path | None = None) -> Table:
         saved: the folder that it is kept in.
     """
     metric = next((row.metrics.name for row in comparison.rows if row.metrics), "metric")
+    phases = [phase for phase in ("load", "forward", "backward") if phase != "load" or _loads(comparison)]
+    baselines = list(_baselines(comparison))
     heading = [
         "backend",
-        "forward",
-        "backward",
+        *phases,
         "epoch",
-        "speedup vs\npyg",
-        "",
+        *(f"speedup vs\n{NAMES.get(baseline, baseline)}" for baseline in baselines),
         "peak\nmemory",
         "prepare,\npaid in",
     ]
-    rows = [_backend_row(row) for row in comparison.rows]
-    fastest = next(
-        (row.speedup["fastest_pyg"].baseline for row in comparison.rows if row.speedup["fastest_pyg"]), None
-    )
-    if fastest == "pyg":  # the column would repeat the one before it
-        rows = [[*cells[:FASTEST], *cells[FASTEST + 1 :]] for cells in rows]
-        del heading[FASTEST]
-    else:
-        heading[FASTEST] = f"speedup vs\n{fastest or 'fastest PyG'}"
+    rows = [_backend_row(row, phases, baselines) for row in comparison.rows]
     size = f"{units.counted(comparison.rounds, 'round')} of {units.counted(comparison.epochs, 'epoch')}"
     return Table(
         [*heading, f"test\n{metric}"],
@@ -106,18 +99,33 @@ def _scope(parity: Parity) -> Iterator[str]:
         yield f"Not checked: {'; '.join(unchecked)}"
 
 
-def _backend_row(row: Row) -> list[Cell]:
+def _loads(comparison: Comparison) -> bool:
+    return any(row.load_s for row in comparison.rows)
+
+
+def _baselines(comparison: Comparison) -> Iterator[str]:
+    """Whom every row is compared with: pyg, PyG's own loader where it is a row, and another that is faster."""
+    yield "pyg"
+    if any(row.backend == LOADER for row in comparison.rows):
+        yield LOADER
+    ratios = (row.speedup[FASTEST] for row in comparison.rows)
+    fastest = next((ratio.baseline for ratio in ratios if ratio), None)
+    if fastest not in ("pyg", LOADER):
+        yield FASTEST if fastest is None else fastest
+
+
+def _backend_row(row: Row, phases: Sequence[str], baselines: Sequence[str]) -> list[Cell]:
     name, _, options = row.backend.partition(":")
     who = Cell(name, options.replace(":", " "))
     if row.epoch_s is None:
-        return [who, NOTHING, NOTHING, Cell(STATUS.get(row.status, row.status)), *[NOTHING] * 5]
+        blanks = [NOTHING] * len(phases), [NOTHING] * (len(baselines) + 3)
+        return [who, *blanks[0], Cell(STATUS.get(row.status, row.status)), *blanks[1]]
+    summaries = (getattr(row, f"{phase}_s") for phase in phases)
     return [
         who,
-        Cell(units.seconds(row.forward_s.median)) if row.forward_s else NOTHING,
-        Cell(units.seconds(row.backward_s.median)) if row.backward_s else NOTHING,
+        *(Cell(units.seconds(summary.median)) if summary else NOTHING for summary in summaries),
         Cell(units.seconds(row.epoch_s.median), units.seconds(row.epoch_s.low, row.epoch_s.high)),
-        _speedup(row.speedup["pyg"], row.backend),
-        _speedup(row.speedup["fastest_pyg"], row.backend),
+        *(_speedup(row.speedup.get(baseline), row.backend) for baseline in baselines),
         _peak(row),
         _preparation(row),
         NOTHING if row.metrics is None or row.metrics.test is None else Cell(f"{row.metrics.test:.4f}"),

@@ -21,6 +21,7 @@ from gnnbench.compare.parity import judge as judging
 from gnnbench.compare.parity.judge import Snapshot, judge, judge_trained
 from gnnbench.config import BackendConfig
 from gnnbench.ops.kernels import Kernels
+from gnnbench.train import setup
 from gnnbench.train.batching.full import Full
 from gnnbench.train.loop import Trainer
 from tests.support.wrong_kernels import (
@@ -239,7 +240,7 @@ def test_a_model_that_was_trained_is_checked_once_more(kernels: type[Kernels]) -
     trainer = Trainer(model, Full(dataset(), backend.prepare(model, dataset()).adj, backend.device), config.train)
     for _ in range(3):
         trainer.train()
-    found = steps.trained(config, backend, model, trainer.task, CLASSES)
+    found = steps.trained(config, backend, model, trainer.batching, setup.Ends.of(dataset()))
     judged = judge_trained(found, reference("gcn"), "pyg")
     assert judged.ok is (kernels is Kernels)
     assert judged.ok or "in evaluation" in judged.reason

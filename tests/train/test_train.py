@@ -58,9 +58,9 @@ def trainer(data: NodeDataset | None = None, **config: Any) -> Trainer:
 
 
 def test_the_loss_is_cross_entropy_over_training_nodes_alone() -> None:
-    task = trainer().task
+    batching = trainer().batching
     logits = torch.randn(10, 2, requires_grad=True)
-    loss = task.loss(logits)
+    loss = batching.loss(logits)
     by_hand = -logits[:4].log_softmax(-1)[torch.arange(4), torch.tensor([0, 1, 0, 1])].mean()
     torch.testing.assert_close(loss, by_hand)
     loss.backward()
@@ -70,27 +70,30 @@ def test_the_loss_is_cross_entropy_over_training_nodes_alone() -> None:
 
 def test_several_labels_per_node_use_binary_cross_entropy() -> None:
     y = torch.randint(0, 2, (10, 2)).float()
-    task = trainer(dataset(y=y)).task
+    batching = trainer(dataset(y=y)).batching
     logits = torch.randn(10, 2)
     probability = logits[:4].sigmoid()
     by_hand = -(y[:4] * probability.log() + (1 - y[:4]) * (1 - probability).log()).mean()
-    torch.testing.assert_close(task.loss(logits), by_hand)
+    torch.testing.assert_close(batching.loss(logits), by_hand)
 
 
 def test_metrics_of_each_part_and_none_where_undefined() -> None:
     empty = torch.zeros(10, dtype=torch.bool)
-    logits = torch.tensor([[1.0, 0.0]] * 10)
-    assert trainer(dataset(test_mask=empty)).task.metrics(logits) == {"train": 0.5, "val": 0.5, "test": None}
+
+    def metrics(data: NodeDataset) -> dict[str, float | None]:
+        return trainer(data).batching.metrics(lambda x, adj: torch.tensor([[1.0, 0.0]] * 10))
+
+    assert metrics(dataset(test_mask=empty)) == {"train": 0.5, "val": 0.5, "test": None}
     undefined = dataset(score=lambda logits, y: float("nan"))
-    assert trainer(undefined).task.metrics(logits) == {"train": None, "val": None, "test": None}
+    assert metrics(undefined) == {"train": None, "val": None, "test": None}
 
 
-def test_the_task_does_not_keep_the_edges() -> None:
+def test_a_full_batch_does_not_keep_the_edges() -> None:
     data = dataset()
     edges = weakref.ref(data.edge_index)
-    task = Full(data, None, CPU)
+    batching = Full(data, None, CPU)
     del data
-    assert task.x.size(0) == 10
+    assert batching.batch.x.size(0) == 10
     assert edges() is None
 
 

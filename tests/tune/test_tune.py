@@ -361,7 +361,7 @@ def test_attention_is_tuned_and_runs_as_was_found(cache: Path, quick: None) -> N
     dataset = datasets.load(run_config.dataset, datasets.roots())
     built = models.build(run_config.model, dataset.x.size(1), dataset.num_classes)
     backend = isplib.Backend(run_config.backend.model_copy(update={"name": "isplib"}))
-    adjacency = setup.prepare(built, backend, dataset, cache).adj
+    adjacency = setup.prepare(run_config, built, backend, dataset, cache).batching.batch.adj
     kernels = adjacency.layout
     for on in (adjacency, adjacency.with_self_loops):
         assert kernels.chosen("gat_attention", on, 8, torch.float32, 2) == choice

@@ -118,13 +118,13 @@ def prepare(
             f"{dataset.name} has targets of {targets}, which model.readout={config.model.readout} does not give; "
             f"set model.readout to {remedy}"
         )
-    bindings, layout = backend.bind(model), backend.layout()
+    bindings = backend.bind(model)
     union = Union.of(
         dataset.graph_ptr.to(backend.device),
         dataset.edge_ptr.to(backend.device),
         dataset.edge_index.to(backend.device),
-        layout or _fastest(backend.device),
-        rows=layout is not None,
+        backend.layout() or _fastest(backend.device),
+        rows=backend.sorts,
     )
     if config.backend.loader == "pyg":
         from gnnbench.train.batching._pyg_loader import PygLoader
@@ -134,7 +134,7 @@ def prepare(
 
 
 def _fastest(device: torch.device) -> Layout | None:
-    """Who puts an `edge_index` together where PyG runs the convs: compiled code too, where it is built."""
+    """Who puts graphs together where PyG runs the convs: compiled code, where it is built."""
     from gnnbench.backends import isplib
 
     return isplib.IsplibKernels() if device.type == "cpu" and not isplib.MISSING else None
