@@ -143,6 +143,7 @@ def test_torch_is_imported_in_functions_only(path: Path) -> None:
                 "datasets/",
                 "backends/pyg",
                 "bench/peers.py",
+                "bench/collate.py",
                 "graph/cache.py",
                 "patch/",
                 "measure/environment.py",
