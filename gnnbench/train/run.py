@@ -192,7 +192,7 @@ class _Run:
 
     def _prepare(self, backend: Backend, recorder: clock.Recorder) -> tuple[torch.nn.Module, Task]:
         """Model and task; the dataset ends here, so that edges which the backend does not need are freed."""
-        dataset = datasets.read(self.config.dataset, self.roots)
+        dataset = datasets.single(datasets.read(self.config.dataset, self.roots))
         dataset, reorder_s = recorder.time(lambda: datasets.reordered(dataset, self.config.dataset))
         self.result.dataset = dataset.label
         self.result.dataset_facts = schema.DatasetFacts(

@@ -41,7 +41,7 @@ def snapshot(config: RunConfig[Any, Any], roots: Roots, path: Path, *, as_refere
         torch.set_num_threads(config.measure.threads)
     backend = backends.load(config.backend, config.train)
     with memory.limited(config.measure.memory_limit, backend.device):
-        dataset = datasets.load(config.dataset, roots)
+        dataset = datasets.single(datasets.load(config.dataset, roots))
         computed(config, backend, dataset, as_reference, roots.cache).save(path)
     return dataset.label
 
