@@ -1,20 +1,26 @@
 # They work from a fresh clone with Python 3.10 or newer; a C compiler adds the isplib backend.
 #   make demo       compare backends on a built-in synthetic graph
 #   make test       run the tests
+#   make coverage   run them and say which lines they reach; takes half as long again
 #   make sanitize   run those of kernels under sanitizers; needs gcc
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test sanitize lint readme clean
+.PHONY: demo test coverage sanitize lint readme clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed
 	$(BIN)/gnnbench compare --backends pyg,pyg-sparse,isplib
 
 # One thread each, but a process per core: tests are small, and those about threads ask for their own number.
+TESTS := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal
+
 test: $(VENV)/installed
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal --cov --cov-report=term:skip-covered
+	$(TESTS)
+
+coverage: $(VENV)/installed
+	$(TESTS) --cov --cov-report=term:skip-covered
 
 # The tests of kernels, on a copy of the package whose kernels gcc builds with AddressSanitizer and
 # UndefinedBehaviorSanitizer, less the checks of pointers that are not followed, which would double the build.
