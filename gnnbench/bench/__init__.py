@@ -161,8 +161,8 @@ def bench(
         with memory.limited(memory_limit, device):
             on_event(record, "measuring what this machine can do at best")
             on_cpu = device.type == "cpu"
-            found = ceilings.find(cache, now) if on_cpu else ceilings.copying(device, now)
-            record.ceilings = work.contest.ceilings = found
+            record.ceilings = ceilings.find(cache, now) if on_cpu else ceilings.copying(device, now)
+            work.contest.ceilings = record.ceilings
             for width, heads in grid.sizes():
                 work.case(width, heads)
         record.status = "ok"
@@ -175,7 +175,7 @@ def bench(
 
 
 def size_of(graph: Graph) -> Size:
-    """What a record says of a graph."""
+    """The size of a graph, as in a record."""
     return Size(
         nodes=graph.num_rows,
         edges=graph.num_edges,
@@ -202,7 +202,7 @@ class _Benching:
         self.grid, self.graph, self.record, self.path, self.now = grid, graph, record, path, now
         self.dgl_python, self.memory_bytes = dgl_python, memory.limit_bytes(memory_limit)
         meter = memory.meter(graph.device)
-        self.contest = Contest(meter, budget, lambda what: on_event(record, what), record.ceilings)
+        self.contest = Contest(meter, budget, lambda text: on_event(record, text), record.ceilings)
         self.dgl: Dgl | Exception | None = None
 
     def case(self, width: int, heads: int) -> None:

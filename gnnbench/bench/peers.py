@@ -190,8 +190,8 @@ def torch_scatter(case: Case) -> Callable[[], Tensor]:
         return scatter(inputs["y"].index_select(0, col) * sddmm("x", "y").unsqueeze(-1), row, dim_size=nodes)
 
     def activated() -> Tensor:
-        both = inputs["key"].index_select(0, col) + inputs["query"].index_select(0, row)
-        return torch.nn.functional.leaky_relu(both, SLOPE)
+        summed = inputs["key"].index_select(0, col) + inputs["query"].index_select(0, row)
+        return torch.nn.functional.leaky_relu(summed, SLOPE)
 
     calls: dict[str, Callable[[], Tensor]] = {
         "spmm": spmm,
