@@ -1,4 +1,4 @@
-"""What is installed, what can run here, and how to get the rest; looks, and changes nothing."""
+"""What is installed, what can run here, and how to get the rest. It only looks and changes nothing."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _kernels() -> dict[str, Any]:
 def _tuned(where: datasets.Roots) -> dict[str, Any]:
     known = list(store.known(where.cache))
     files = len(list(store.folder(where.cache).rglob("*.json")))
-    return {"graphs": {one.graph: len(one.choices) for one in known}, "other_files": files - len(known)}
+    return {"graphs": {tuned.graph: len(tuned.choices) for tuned in known}, "other_files": files - len(known)}
 
 
 def _backend(name: str) -> dict[str, Any]:
