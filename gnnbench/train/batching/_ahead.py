@@ -12,7 +12,7 @@ WAIT_S = 0.1  # until a thread that nobody takes batches from any more looks whe
 
 
 def ahead(batches: Iterator[T], depth: int) -> Iterator[T]:
-    """What `batches` yields, in its order, of which a thread has up to `depth` ready; 0: no thread.
+    """The items of `batches`, in order; a thread keeps up to `depth` of them ready, and 0 means no thread.
 
     An error of `batches` is raised where its batch would have come. The thread ends with this iterator.
     """
