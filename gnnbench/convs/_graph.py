@@ -61,11 +61,11 @@ def once(make: Callable[[Graph, torch.dtype], Tensor], graph: Graph, dtype: torc
 
 
 @torch.compiler.assume_constant_result
-def _add_self_loops(graph: str) -> None:
-    _ = handles.find(graph).with_self_loops
+def _add_self_loops(handle: str) -> None:
+    _ = handles.find(handle).with_self_loops
 
 
 @torch.compiler.assume_constant_result
-def _keep(make: Callable[[Graph, torch.dtype], Tensor], graph: str, dtype: torch.dtype) -> None:
-    found: Graph = handles.find(graph)
-    found.once((make.__name__, dtype), lambda: make(found, dtype))
+def _keep(make: Callable[[Graph, torch.dtype], Tensor], handle: str, dtype: torch.dtype) -> None:
+    graph: Graph = handles.find(handle)
+    graph.once((make.__name__, dtype), lambda: make(graph, dtype))

@@ -231,7 +231,7 @@ def _apply() -> None:
 
 @functools.cache
 def _targets() -> dict[str, forward.StandIn]:
-    """What can be replaced, by the names that users give it."""
+    """All stand-ins, by the names that users give."""
     forwards = {name: forward.forward_of(getattr(torch_geometric.nn, name)) for name in convs.table()}
     return {**forwards, **functions.TABLE}
 
