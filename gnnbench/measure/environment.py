@@ -102,7 +102,7 @@ def openmp_runtimes() -> list[str] | None:
 
 
 def _try(read: Callable[[], Any]) -> Any:
-    """What `read` returns, or None: a missing fact must not stop a run."""
+    """The result of `read`, or None: a missing fact must not stop a run."""
     try:
         return read()
     except Exception:
