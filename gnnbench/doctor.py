@@ -39,7 +39,7 @@ def examine(where: datasets.Roots) -> dict[str, Any]:
 def _kernels() -> dict[str, Any]:
     try:
         return isplib.report()
-    except BackendUnavailable as error:  # GNNBENCH_ISA asks for what there is not
+    except BackendUnavailable as error:  # GNNBENCH_ISA asks for more than there is
         return {"built": "yes", "reason": str(error)}
 
 

@@ -25,7 +25,7 @@ class Prepared:
 
     adj: Any
     bindings: list[Binding]
-    kernels: Kernels | None = None  # who executes the convs, with `adj` a Graph; None where PyG does
+    kernels: Kernels | None = None  # they execute the convs, with `adj` a Graph; None where PyG does
 
 
 class Collated(NamedTuple):
@@ -47,7 +47,7 @@ class Backend(ABC):
     takes_rewrites: ClassVar[bool] = False
     kernels: ClassVar[type[Kernels] | None] = None  # those that `patch_pyg` runs PyG's convs on
     precisions: ClassVar[tuple[str, ...]] = ("fp32",)
-    loaders: ClassVar[tuple[str, ...]] = ("ours",)  # who may make its batches of graphs
+    loaders: ClassVar[tuple[str, ...]] = ("ours",)  # the loaders that may make its batches of graphs
     sorts: ClassVar[bool] = False  # whether its batches have their edges sorted by destination
     automatic_on: ClassVar[str] = ""  # type of device on which `patch_pyg` takes its kernels unasked; empty: none
     remark: ClassVar[str] = ""  # of `gnnbench doctor`

@@ -1,6 +1,6 @@
 """Ops against their peers: checked, then timed in interleaved rounds, and held against the machine's ceilings.
 
-ops peers    the ops and who else computes them
+ops peers    the ops and their other implementations
 workloads suites epochs   the graphs and cells of a suite
 contest check             one op on one graph, checked, then timed
 collate      batches of many graphs, likewise
@@ -90,7 +90,7 @@ class Grid:
 
     @property
     def compared(self) -> list[str]:
-        """Whom every row is compared with; ours too, if bfloat16 is to show what it gains."""
+        """The baselines of every row; ours too, if bfloat16 is to show what it gains."""
         return self.implementations if self.backend + BF16 in self.against else list(self.against)
 
     @property
@@ -185,7 +185,7 @@ def size_of(graph: Graph) -> Size:
 
 
 class _Benching:
-    """The cases of one benchmark and what they share; everything found out goes into `record`."""
+    """The cases of one benchmark and what they share; everything they learn goes into `record`."""
 
     def __init__(
         self,
@@ -206,7 +206,7 @@ class _Benching:
         self.dgl: Dgl | Exception | None = None
 
     def case(self, width: int, heads: int) -> None:
-        """Check and time everybody on one case."""
+        """Check and time all implementations of one case."""
         case = Case(self.grid.op, self.graph, width, heads, self.grid.weighted)
         truth = Truth(case)
         self.record.checked_rows = min(truth.rows, self.record.checked_rows or truth.rows)

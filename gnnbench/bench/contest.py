@@ -1,4 +1,4 @@
-"""One case in one direction: everybody is checked, those that are right are timed in turn."""
+"""One case in one direction: every contestant is checked, and those that are right are timed in turn."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def by_ops(kernels: Kernels, case: Case) -> Callable[[], Tensor]:
 
 
 def names() -> list[str]:
-    """Whom an op can be compared with."""
+    """The implementations that an op can be compared with."""
     kinds = backends.with_kernels()
     return [*PEERS, "dgl", *kinds, *(name + BF16 for name, kind in kinds.items() if "bf16" in kind.precisions)]
 

@@ -96,7 +96,7 @@ def run(
 
 
 class _Work:
-    """The cells of a suite and what they share; everything found out goes into `record`."""
+    """The cells of a suite and what they share; everything they learn goes into `record`."""
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ class _Work:
         files.save_json(self.record, self.path)
 
     def cell(self, cell: Cell) -> None:
-        """Check and time everybody on one cell."""
+        """Check and time all implementations of one cell."""
         for row in self._rows_of(cell):
             row.status, row.reason = "pending", ""
         try:

@@ -35,7 +35,7 @@ class Progress:
 
     Attributes:
         stage: what it is for.
-        backend: who runs, as it was asked for.
+        backend: the one that runs, as the user named it.
         round: from 1; 0 in the parity stage.
         done, total: processes finished and all that are planned.
         comparison: everything known so far.

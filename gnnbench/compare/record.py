@@ -42,7 +42,7 @@ class Speedup(Ratio):
 
 
 class Row(Record):
-    """One backend over all rounds; figures are None where it did not come to an end in every round."""
+    """One backend over all rounds; figures are None where it did not finish every round."""
 
     backend: str
     status: Literal["ok", "oom", "unsupported", "unavailable", "failed", "pending"] = "pending"

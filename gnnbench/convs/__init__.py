@@ -58,7 +58,7 @@ def bind(
 
     Args:
         model: any module with PyG convs in it.
-        kernels: who computes the ops.
+        kernels: the kernels that compute the ops.
         transform_first: allow multiplying by the weights before or after aggregation, where that is narrower.
         fold_norm: allow GCN's normalisation as two row scalings.
         keep_aggregation: allow the first conv to aggregate features that need no gradient only once. Where

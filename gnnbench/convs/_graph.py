@@ -57,7 +57,7 @@ def once(make: Callable[[Graph, torch.dtype], Tensor], graph: Graph, dtype: torc
     return tensor
 
 
-# What torch.compile cannot trace is computed for it when it comes by, and there when it looks for it.
+# torch.compile cannot trace these: they run when tracing reaches them, so that the lookup that follows succeeds.
 
 
 @torch.compiler.assume_constant_result

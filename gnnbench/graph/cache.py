@@ -75,7 +75,7 @@ class GraphCache:
     forgotten. Safe to use from several threads.
 
     Args:
-        layout: who sorts the edges.
+        layout: the code that sorts the edges.
         max_bytes: memory that the Graphs kept may hold together, the latest aside.
 
     Attributes:

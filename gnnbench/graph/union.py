@@ -30,7 +30,7 @@ class Union:
     Attributes:
         graph_ptr: [G + 1] int64; graph g has the nodes `graph_ptr[g]:graph_ptr[g + 1]`.
         edge_ptr: [G + 1] int64, the same of edges.
-        layout: who sorts and concatenates; batches have it too.
+        layout: the code that sorts and concatenates edges; batches have it too.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Interleaved rounds: everybody's samples are taken next to each other, never at the same time."""
+"""Interleaved rounds: samples of all contestants are taken next to each other, never at the same time."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def attention(
     """out[i] = sum over edges (i, j) of softmax_j(score[ij]) * value[j], with scores of `family`.
 
     Args:
-        kernels: who computes it.
+        kernels: the kernels that compute it.
         graph: N destinations, M sources.
         family: one of `FAMILIES`: "gat", "gatv2" or "dot".
         inputs: of the shapes in `FAMILIES[family].inputs`, for

@@ -21,7 +21,7 @@ def fusedmm(kernels: Kernels, graph: Graph, x: Tensor, y: Tensor, edge_fn: str =
     Networks", IPDPS 2021.
 
     Args:
-        kernels: who computes it.
+        kernels: the kernels that compute it.
         graph: N destinations, M sources.
         x: [N, F] or [N, H, C]; each head has a score of its own.
         y: [M, F] or [M, H, C], of the same type.

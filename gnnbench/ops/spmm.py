@@ -17,7 +17,7 @@ def spmm(kernels: Kernels, graph: Graph, x: Tensor, value: Tensor | None = None,
     """Aggregate the sources of every destination: out[i] = reduce of value[ij] * x[j] over edges (i, j).
 
     Args:
-        kernels: who computes it.
+        kernels: the kernels that compute it.
         graph: N destinations, M sources, E edges.
         x: [M, F], or [M, H, C] for sum and mean; floating point.
         value: [E], or [E, H] with x [M, H, C]; None for ones. Same type as x.

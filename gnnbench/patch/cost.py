@@ -36,7 +36,7 @@ class Patience:
     """
 
     def __init__(self) -> None:
-        self._missed: dict[Any, tuple[Any, float]] = {}  # by address and part: who was seen there, and ns
+        self._missed: dict[Any, tuple[Any, float]] = {}  # by address and part: the tensor seen there, and ns
 
     def worth(self, owner: Tensor, part: Any, price: Price) -> bool:
         """Whether a call on a part of `owner` is to have its Graph; once it is, so are all calls to come."""

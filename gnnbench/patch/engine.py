@@ -32,7 +32,7 @@ class Engine:
     """Kernels and the Graphs they have met; copies of a model share it.
 
     Args:
-        kernels: who runs convs and functions, at most one for each type of device.
+        kernels: they run convs and functions; at most one for each type of device.
         missing: why there is none for a type of device.
         strict: nothing is left to PyG; what has to be raises UnsupportedOp.
     """

@@ -135,7 +135,7 @@ def resolved(config: Run) -> dict[str, Any]:
 
 
 class _Run:
-    """The steps of one run and what they share; everything found out goes into `result`."""
+    """The steps of one run and what they share; everything they learn goes into `result`."""
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ from queue import Full, Queue
 from typing import TypeVar
 
 T = TypeVar("T")
-WAIT_S = 0.1  # until a thread that nobody takes batches from any more looks whether it is to end
+WAIT_S = 0.1  # until a thread whose batches nobody takes any more checks whether to end
 
 
 def ahead(batches: Iterator[T], depth: int) -> Iterator[T]:

@@ -1,4 +1,4 @@
-"""Batch and Batching: what a step of training sees, and who decides that."""
+"""Batch and Batching: the input of a training step, and where it comes from."""
 
 from __future__ import annotations
 
