@@ -4,7 +4,7 @@ cli          the command line; __main__ starts it
 config       one run as a YAML file
 datasets  models   what is trained
 graph  ops  convs  graphs, what convs are put together from, and PyG's convs by those ops
-backends     who executes the convs: PyG, or kernels for CPUs and GPUs
+backends     what executes the convs: PyG, or kernels for CPUs and GPUs
 patch        the two-line drop-in for other programs
 train  measure  results   one run, its clocks and its JSON
 compare  bench  tune  reproduce   many runs: backends, ops, choices, papers

@@ -28,7 +28,7 @@ class Section(BaseModel):
 
 
 class DatasetConfig(Section):
-    """What every source understands; each source's own `Config` adds its keys."""
+    """The keys of every source; each source's own `Config` adds more."""
 
     source: str
     to_undirected: bool = Field(False, description="add the reverse of every edge")
@@ -52,7 +52,7 @@ class DatasetConfig(Section):
 
 
 class ModelConfig(Section):
-    """What every model understands; each model's own `Config` adds its keys."""
+    """The keys of every model; each model's own `Config` adds more."""
 
     name: str
     layers: Positive = 2
@@ -110,13 +110,13 @@ class TrainConfig(Section):
 
 
 class BatchConfig(Section):
-    """What every kind of batches understands; each kind's own `Config` adds its keys."""
+    """The keys of every kind of batches; each kind's own `Config` adds more."""
 
     kind: str = "full"
 
 
 class MeasureConfig(Section):
-    """How time and memory are taken."""
+    """How time and memory are measured."""
 
     warmup: Count = Field(2, description="first epochs left out of the figures; one epoch always counts")
     memory_limit: str = Field("90%", description="a size such as 16GiB, or a share of the machine's memory")
@@ -205,8 +205,8 @@ def validate(raw: dict[str, Any], where: str) -> Run:
     except ValidationError as error:
         known = {problem.split(":")[0] for problem in problems}
         sections = {"dataset": dataset_type, "model": model_type, "batch": batch_type}
-        found = (_sentence(problem, sections) for problem in error.errors())
-        problems += [problem for problem in found if problem.split(":")[0] not in known]
+        sentences = (_sentence(problem, sections) for problem in error.errors())
+        problems += [problem for problem in sentences if problem.split(":")[0] not in known]
     if problems:
         raise ConfigError(*(f"{where}: {problem}" for problem in problems))
     return config

@@ -1,4 +1,4 @@
-"""What is installed, what can run here, and how to get the rest; looks, and changes nothing."""
+"""What is installed, what can run here, and how to get the rest. It only looks and changes nothing."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def examine(where: datasets.Roots) -> dict[str, Any]:
 def _kernels() -> dict[str, Any]:
     try:
         return isplib.report()
-    except BackendUnavailable as error:  # GNNBENCH_ISA asks for what there is not
+    except BackendUnavailable as error:  # GNNBENCH_ISA asks for more than there is
         return {"built": "yes", "reason": str(error)}
 
 
 def _tuned(where: datasets.Roots) -> dict[str, Any]:
     known = list(store.known(where.cache))
     files = len(list(store.folder(where.cache).rglob("*.json")))
-    return {"graphs": {one.graph: len(one.choices) for one in known}, "other_files": files - len(known)}
+    return {"graphs": {tuned.graph: len(tuned.choices) for tuned in known}, "other_files": files - len(known)}
 
 
 def _backend(name: str) -> dict[str, Any]:

@@ -52,9 +52,9 @@ class UnsupportedOp(GnnbenchError):
 
     status = "unsupported"
 
-    def __init__(self, what: str, reasons: Iterable[str]) -> None:
+    def __init__(self, subject: str, reasons: Iterable[str]) -> None:
         self.reasons = list(reasons)
-        super().__init__(f"{what} is not supported: {'; '.join(self.reasons)}")
+        super().__init__(f"{subject} is not supported: {'; '.join(self.reasons)}")
 
 
 class ParityError(GnnbenchError):
@@ -75,9 +75,9 @@ class RunFailed(GnnbenchError):
     status = "failed"
 
 
-def did_you_mean(found: str, allowed: Iterable[str]) -> str:
+def did_you_mean(name: str, allowed: Iterable[str]) -> str:
     """`"; did you mean 'x'?"` for a near miss, otherwise a list of what is allowed."""
     choices = sorted(allowed)
     lowered = {choice.lower(): choice for choice in choices}
-    close = difflib.get_close_matches(found.lower(), lowered, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)
     return f"; did you mean '{lowered[close[0]]}'?" if close else f"; allowed: {', '.join(choices)}"

@@ -29,7 +29,7 @@ def mad(samples: Sequence[float]) -> float:
 
 
 def median_interval(rounds: Rounds) -> Interval:
-    """Median of all samples; whole rounds are resampled, then samples within them, as noise comes by both."""
+    """Median of all samples; whole rounds are resampled, then samples within them, as both bring noise."""
     rng = np.random.default_rng(0)
     return Interval(_median(rounds), *_ends(_resampled_medians(rounds, _pick(len(rounds), rng), rng)))
 

@@ -110,12 +110,12 @@ def _ours() -> list[str]:
     return [name.replace("_", "-") for name in registry.names("backends") if name != "base"]
 
 
-def _checked(found: object) -> type[Backend]:
+def _checked(candidate: object) -> type[Backend]:
     from gnnbench.backends.base import Backend
 
-    if isinstance(found, type) and issubclass(found, Backend):
-        return found
-    raise TypeError(f"{found!r} is not a subclass of gnnbench.backends.base.Backend")
+    if isinstance(candidate, type) and issubclass(candidate, Backend):
+        return candidate
+    raise TypeError(f"{candidate!r} is not a subclass of gnnbench.backends.base.Backend")
 
 
 def _foreign() -> dict[str, EntryPoint]:

@@ -1,4 +1,4 @@
-"""What a backend is: it prepares a model and an adjacency, and says what it bound and what it cannot do."""
+"""The interface of a backend: it prepares a model and an adjacency, and says what it bound and cannot do."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What the model is called with beside its features, and how its convs were bound."""
+    """The arguments of the model beside its features, and how its convs were bound."""
 
     adj: Any
     bindings: list[Binding]
-    kernels: Kernels | None = None  # who executes the convs, with `adj` a Graph; None where PyG does
+    kernels: Kernels | None = None  # they execute the convs, with `adj` a Graph; None where PyG does
 
 
 class Collated(NamedTuple):
-    """What a model is called with for a batch of graphs; no segments without a readout."""
+    """The arguments of a model for a batch of graphs; no segments without a readout."""
 
     x: torch.Tensor
     adj: Any
@@ -47,7 +47,7 @@ class Backend(ABC):
     takes_rewrites: ClassVar[bool] = False
     kernels: ClassVar[type[Kernels] | None] = None  # those that `patch_pyg` runs PyG's convs on
     precisions: ClassVar[tuple[str, ...]] = ("fp32",)
-    loaders: ClassVar[tuple[str, ...]] = ("ours",)  # who may make its batches of graphs
+    loaders: ClassVar[tuple[str, ...]] = ("ours",)  # the loaders that may make its batches of graphs
     sorts: ClassVar[bool] = False  # whether its batches have their edges sorted by destination
     automatic_on: ClassVar[str] = ""  # type of device on which `patch_pyg` takes its kernels unasked; empty: none
     remark: ClassVar[str] = ""  # of `gnnbench doctor`
@@ -81,7 +81,7 @@ class Backend(ABC):
         """
 
     def bind(self, model: torch.nn.Module) -> list[Binding]:
-        """What `prepare` does once per model, where every step brings another graph, which `collate` makes.
+        """Prepare a model once, as `prepare` does, where every step has another graph, which `collate` makes.
 
         Raises:
             UnsupportedOp: the backend cannot run this model exactly, or takes one graph only.
@@ -89,7 +89,7 @@ class Backend(ABC):
         raise UnsupportedOp(f"backend {self.name!r} on batches of graphs", ["it prepares one graph once"])
 
     def collate(self, union: Union, graphs: torch.Tensor, x: torch.Tensor, *, pooled: bool) -> Collated:
-        """What a bound model is called with for a batch of graphs [B] int64, in this order; may run in a thread.
+        """The arguments of a bound model for a batch of graphs [B] int64, in this order; may run in a thread.
 
         Args:
             union: all graphs, on the backend's device.
@@ -99,12 +99,12 @@ class Backend(ABC):
         raise NotImplementedError
 
     def layout(self) -> Layout | None:
-        """How the edges of many graphs are sorted and put together; None for the fastest there is."""
+        """How the edges of many graphs are sorted and put together; None for the fastest way there is."""
         return None
 
 
 def owners(ptr: torch.Tensor) -> tuple[torch.Tensor, int]:
-    """What PyG's pooling takes beside nodes: the graph of each [n] int64, and the number of graphs."""
+    """The arguments of PyG's pooling beside nodes: the graph of each [n] int64, and the number of graphs."""
     return torch.repeat_interleave(ptr.diff()), ptr.numel() - 1
 
 

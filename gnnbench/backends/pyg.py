@@ -1,4 +1,4 @@
-"""Vanilla PyG on a plain `edge_index`: nobody interferes."""
+"""Vanilla PyG on a plain `edge_index`, with nothing of ours in between."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Ops against their peers: checked, then timed in interleaved rounds, and held against the machine's ceilings.
 
-ops peers    the ops and who else computes them
+ops peers    the ops and their other implementations
 workloads suites epochs   the graphs and cells of a suite
 contest check             one op on one graph, checked, then timed
 collate      batches of many graphs, likewise
@@ -90,7 +90,7 @@ class Grid:
 
     @property
     def compared(self) -> list[str]:
-        """Whom every row is compared with; ours too, if bfloat16 is to show what it gains."""
+        """The baselines of every row; ours too, if bfloat16 is to show what it gains."""
         return self.implementations if self.backend + BF16 in self.against else list(self.against)
 
     @property
@@ -161,8 +161,8 @@ def bench(
         with memory.limited(memory_limit, device):
             on_event(record, "measuring what this machine can do at best")
             on_cpu = device.type == "cpu"
-            found = ceilings.find(cache, now) if on_cpu else ceilings.copying(device, now)
-            record.ceilings = work.contest.ceilings = found
+            record.ceilings = ceilings.find(cache, now) if on_cpu else ceilings.copying(device, now)
+            work.contest.ceilings = record.ceilings
             for width, heads in grid.sizes():
                 work.case(width, heads)
         record.status = "ok"
@@ -175,7 +175,7 @@ def bench(
 
 
 def size_of(graph: Graph) -> Size:
-    """What a record says of a graph."""
+    """The size of a graph, as in a record."""
     return Size(
         nodes=graph.num_rows,
         edges=graph.num_edges,
@@ -185,7 +185,7 @@ def size_of(graph: Graph) -> Size:
 
 
 class _Benching:
-    """The cases of one benchmark and what they share; everything found out goes into `record`."""
+    """The cases of one benchmark and what they share; everything they learn goes into `record`."""
 
     def __init__(
         self,
@@ -202,11 +202,11 @@ class _Benching:
         self.grid, self.graph, self.record, self.path, self.now = grid, graph, record, path, now
         self.dgl_python, self.memory_bytes = dgl_python, memory.limit_bytes(memory_limit)
         meter = memory.meter(graph.device)
-        self.contest = Contest(meter, budget, lambda what: on_event(record, what), record.ceilings)
+        self.contest = Contest(meter, budget, lambda text: on_event(record, text), record.ceilings)
         self.dgl: Dgl | Exception | None = None
 
     def case(self, width: int, heads: int) -> None:
-        """Check and time everybody on one case."""
+        """Check and time all implementations of one case."""
         case = Case(self.grid.op, self.graph, width, heads, self.grid.weighted)
         truth = Truth(case)
         self.record.checked_rows = min(truth.rows, self.record.checked_rows or truth.rows)

@@ -44,7 +44,7 @@ class Cell(NamedTuple):
 
 
 def cells(graphs: Collection[str] = (), ops: Collection[str] = (), scale: Scale = "full") -> list[Cell]:
-    """What is run, the most important first: every op, all models, bfloat16, compiled PyG, other sizes.
+    """The cells to run, the most important first: every op, all models, bfloat16, compiled PyG, other sizes.
 
     Args:
         graphs, ops: only these; all if empty.

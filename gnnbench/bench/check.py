@@ -18,7 +18,7 @@ TRUTH_BYTES = 1 << 29  # of one tensor of all sampled edges in float64
 
 
 class Truth:
-    """What a case must come to.
+    """The correct results of a case, in float64.
 
     Where the graph is large, whole rows of it are sampled. Their results are exact, for a destination needs its
     own edges only; gradients start from these rows alone, with zeros elsewhere.
@@ -47,7 +47,7 @@ class Truth:
             self.grad_out[sampled] = case.grad_out[sampled]
 
     def tolerance(self, in_bf16: bool = False) -> float:
-        """What `error` may come to."""
+        """The largest `error` that is allowed."""
         return BF16_TOLERANCE if in_bf16 or self.case.dtype == torch.bfloat16 else TOLERANCE
 
     def error(self, direction: Direction, tensors: list[Tensor], in_bf16: bool = False) -> float:

@@ -245,11 +245,11 @@ def _race(
     check(batches[-1])
 
 
-def _same(found: Tensor | None, truth: Tensor) -> bool:
+def _same(tensor: Tensor | None, truth: Tensor) -> bool:
     """To the last bit, for labels that are missing are NaN."""
-    if found is None or found.dtype != truth.dtype or found.shape != truth.shape:
+    if tensor is None or tensor.dtype != truth.dtype or tensor.shape != truth.shape:
         return False
-    return torch.equal(found.reshape(-1).view(torch.uint8), truth.reshape(-1).view(torch.uint8))
+    return torch.equal(tensor.reshape(-1).view(torch.uint8), truth.reshape(-1).view(torch.uint8))
 
 
 def _endless(batches: Iterable[T]) -> Iterator[T]:

@@ -1,4 +1,4 @@
-"""One case in one direction: everybody is checked, those that are right are timed in turn."""
+"""One case in one direction: every contestant is checked, and those that are right are timed in turn."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Contest:
     """How contestants are measured.
 
     Attributes:
-        say: hears what is about to start.
+        say: is told what is about to start.
         ceilings: of the machine, once they are known.
     """
 
@@ -46,14 +46,14 @@ class Contest:
         In bfloat16 a peer that adds up in it is timed however imprecise it is, and its row says so.
         """
         size = f"width {case.width}" + f", {case.heads} heads" * (case.heads > 1)
-        what = f"{case.name} {direction}, {size}"
+        label = f"{case.name} {direction}, {size}"
         for name, implementation in ready.items():
-            self.say(f"{what}: checking {name}")
+            self.say(f"{label}: checking {name}")
             row, tolerance = rows[name], truth.tolerance(rows[name].rounds)
             row.reason = implementation.note
             try:
-                found = implementation.outputs(direction, truth.grad_out)
-                row.error = truth.error(direction, found, row.rounds)
+                outputs = implementation.outputs(direction, truth.grad_out)
+                row.error = truth.error(direction, outputs, row.rounds)
             except Exception as problem:
                 fail(row, problem)
                 continue
@@ -61,14 +61,24 @@ class Contest:
                 row.reason = f"differs from float64 by {row.error:.2g}, more than {tolerance:g}"
                 if implementation.is_exact or case.dtype != torch.bfloat16 or not math.isfinite(row.error):
                     row.status = "wrong"
-        self.say(f"{what}: timing")
-        right = {name: one for name, one in ready.items() if rows[name].status == "pending"}
-        self.weigh({name: partial(one.memory, direction, self.meter) for name, one in right.items()}, rows)
-        times = self.timed({name: partial(one.time, direction) for name, one in right.items()}, rows, against)
+        self.say(f"{label}: timing")
+        right = {name: implementation for name, implementation in ready.items() if rows[name].status == "pending"}
+        self.weigh(
+            {
+                name: partial(implementation.memory, direction, self.meter)
+                for name, implementation in right.items()
+            },
+            rows,
+        )
+        times = self.timed(
+            {name: partial(implementation.time, direction) for name, implementation in right.items()},
+            rows,
+            against,
+        )
         for name in times:
             try:
-                found = ready[name].outputs(direction, truth.grad_out)
-                error = truth.error(direction, found, rows[name].rounds)
+                outputs = ready[name].outputs(direction, truth.grad_out)
+                error = truth.error(direction, outputs, rows[name].rounds)
             except Exception as problem:
                 fail(rows[name], problem)
                 error = math.inf
@@ -81,17 +91,17 @@ class Contest:
         """Memory of a call that is not the first one, which has things to keep for all later ones."""
         for name, call in calls.items():
             try:
-                found = call()
+                increase_and_peak = call()
             except Exception as error:
                 fail(rows[name], error)
             else:
-                rows[name].memory_increase_bytes, rows[name].peak_memory_bytes = found or (None, None)
+                rows[name].memory_increase_bytes, rows[name].peak_memory_bytes = increase_and_peak or (None, None)
 
     def timed(
         self, contestants: Mapping[str, Timed], rows: Mapping[str, Row], against: Sequence[str]
     ) -> list[str]:
         """Time those that have not failed; the names of those that came to the end."""
-        running = {name: one for name, one in contestants.items() if rows[name].status == "pending"}
+        running = {name: contestant for name, contestant in contestants.items() if rows[name].status == "pending"}
         times = interleaved(running, self.budget, lambda name, error: fail(rows[name], error))
         for name, samples in times.items():
             rows[name].status, rows[name].time_s = "ok", time_of(samples)

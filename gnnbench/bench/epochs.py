@@ -59,7 +59,7 @@ class Training:
         self._trainer = cuda_graph.trainer(built, ready.batching, self.config.train)
 
     def computed(self, as_reference: bool) -> Snapshot:
-        """What the parity gate compares: logits and gradients of steps without dropout."""
+        """The tensors that the parity gate compares: logits and gradients of steps without dropout."""
         return steps.computed(self.config, self._placed(), self.dataset, as_reference, self.cache)
 
     def wrong(self, expected: Snapshot, reference: str) -> str:

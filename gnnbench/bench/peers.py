@@ -122,7 +122,7 @@ def by_ops(kernels: Kernels, case: Case) -> Callable[[], Tensor]:
 
 
 def names() -> list[str]:
-    """Whom an op can be compared with."""
+    """The implementations that an op can be compared with."""
     kinds = backends.with_kernels()
     return [*PEERS, "dgl", *kinds, *(name + BF16 for name, kind in kinds.items() if "bf16" in kind.precisions)]
 
@@ -190,8 +190,8 @@ def torch_scatter(case: Case) -> Callable[[], Tensor]:
         return scatter(inputs["y"].index_select(0, col) * sddmm("x", "y").unsqueeze(-1), row, dim_size=nodes)
 
     def activated() -> Tensor:
-        both = inputs["key"].index_select(0, col) + inputs["query"].index_select(0, row)
-        return torch.nn.functional.leaky_relu(both, SLOPE)
+        summed = inputs["key"].index_select(0, col) + inputs["query"].index_select(0, row)
+        return torch.nn.functional.leaky_relu(summed, SLOPE)
 
     calls: dict[str, Callable[[], Tensor]] = {
         "spmm": spmm,

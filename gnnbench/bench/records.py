@@ -30,7 +30,7 @@ class Time(Record):
 
 
 class Measured(Protocol):
-    """What the rows of every benchmark have."""
+    """The fields of a row of any benchmark."""
 
     status: CellStatus
     reason: str
@@ -75,7 +75,7 @@ class Row(Record):
 
 
 class Ceilings(Record):
-    """What this machine reaches at best, in bytes per second, with all threads."""
+    """The bandwidth this machine reaches at best, in bytes per second, with all threads."""
 
     stream_bytes_per_s: float = Field(description="reading and writing arrays much larger than the caches")
     gather_bytes_per_s: float | None = Field(

@@ -96,7 +96,7 @@ def run(
 
 
 class _Work:
-    """The cells of a suite and what they share; everything found out goes into `record`."""
+    """The cells of a suite and what they share; everything they learn goes into `record`."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class _Work:
         self.device = torch.device(cuda.CudaKernels.device_type)
         self.record = self._begun()
         self.meter = memory.meter(self.device)
-        self.contest = Contest(self.meter, ROUNDS[scale], lambda what: on_event(self.record, what))
+        self.contest = Contest(self.meter, ROUNDS[scale], lambda text: on_event(self.record, text))
         self._rows: dict[tuple[Cell, str, str], Row] = {}
         self._datasets: dict[str, NodeDataset] = {}
         self._graphs: dict[str, Graph] = {}
@@ -143,7 +143,7 @@ class _Work:
         return any(row.status in ("pending", "not run") for row in self._rows_of(cell))
 
     def leave(self, cell: Cell) -> None:
-        """What the budget does not reach."""
+        """Mark the rows of a cell that the budget does not reach."""
         for row in self._rows_of(cell):
             row.status, row.reason = "not run", f"the budget of {self.budget_s:g} s was spent"
 
@@ -151,7 +151,7 @@ class _Work:
         files.save_json(self.record, self.path)
 
     def cell(self, cell: Cell) -> None:
-        """Check and time everybody on one cell."""
+        """Check and time all implementations of one cell."""
         for row in self._rows_of(cell):
             row.status, row.reason = "pending", ""
         try:
@@ -189,20 +189,20 @@ class _Work:
             eager = name.removesuffix(RECORDED)
             try:
                 training = Training(model, cell.width, cell.heads, name, dataset, self.roots.cache, self.instants)
-                found = training.computed(as_reference=computed is None)
+                snapshot = training.computed(as_reference=computed is None)
                 losses[name] = training.begin(REPLAYED if eager + RECORDED in rows else 1)
             except Exception as error:
                 fail(rows[name], error)
                 continue
             running[name] = training
             if computed is None:
-                reference, computed = name, found
-            elif not (judged := judge(found, computed, reference)).ok:
+                reference, computed = name, snapshot
+            elif not (judged := judge(snapshot, computed, reference)).ok:
                 rows[name].status, rows[name].reason = "wrong", f"against {reference}: {judged.reason}"
             else:
                 rows[name].error = judged.rel_rms
-            if why := parting(losses[name], losses.get(eager, ())):
-                rows[name].status, rows[name].reason = "wrong", why
+            if reason := parting(losses[name], losses.get(eager, ())):
+                rows[name].status, rows[name].reason = "wrong", reason
         if reference.startswith(OURS):
             for name in cell.ours:
                 rows[name].reason = rows[name].reason or "not checked: PyG did not run"
@@ -213,12 +213,12 @@ class _Work:
         for name in timed if computed else ():
             assert computed
             try:
-                why = "" if name == reference else right[name].wrong(computed, reference)
+                reason = "" if name == reference else right[name].wrong(computed, reference)
             except Exception as error:
                 fail(rows[name], error)
-                why = rows[name].reason
-            if why:
-                refute(rows, name, f"against {reference}, after it was timed: {why}", cell.against)
+                reason = rows[name].reason
+            if reason:
+                refute(rows, name, f"against {reference}, after it was timed: {reason}", cell.against)
 
     def _dataset(self, name: str) -> NodeDataset:
         if name not in self._datasets:

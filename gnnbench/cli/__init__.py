@@ -172,7 +172,7 @@ def compare(
     out = out or files.new_folder(f"{(config or DEMO).stem}-compare")
     view = live.CompareView(tables.console(sys.stderr)) if watched(quiet) else None
     with view or nullcontext():
-        found = comparing.compare(
+        comparison = comparing.compare(
             loaded,
             names(backends),
             rounds=rounds,
@@ -182,9 +182,9 @@ def compare(
             on_event=view or (lambda _: None),
         )
     if csv:
-        files.save_text(tables.to_csv(report.records(found)), csv)
-    show(report.table(found, out), found.model_dump_json(indent=1), as_json, quiet, markdown)
-    finish(found, f"the same command with --out {out} continues")
+        files.save_text(tables.to_csv(report.records(comparison)), csv)
+    show(report.table(comparison, out), comparison.model_dump_json(indent=1), as_json, quiet, markdown)
+    finish(comparison, f"the same command with --out {out} continues")
 
 
 app.command(epilog=EXIT_CODES)(ops.bench)
@@ -203,9 +203,9 @@ def datasets(ctx: typer.Context, data_root: DataRoot = None, as_json: Json = Fal
     from gnnbench.report import datasets as report
 
     roots = datasets.roots(data_root)
-    found = describe.offers(roots)
-    text = json.dumps([offer.model_dump(mode="json") for offer in found], indent=1)
-    show(report.listing(found, roots), text, as_json)
+    offers = describe.offers(roots)
+    text = json.dumps([offer.model_dump(mode="json") for offer in offers], indent=1)
+    show(report.listing(offers, roots), text, as_json)
 
 
 @datasets_app.command(epilog=EXIT_CODES)
@@ -223,8 +223,8 @@ def info(
     from gnnbench.report import datasets as report
 
     loaded = load(None, overrides, dataset=name)
-    found = describe.info(datasets.load(loaded.dataset, datasets.roots(data_root)))
-    show(report.info(found), found.model_dump_json(indent=1), as_json)
+    facts = describe.info(datasets.load(loaded.dataset, datasets.roots(data_root)))
+    show(report.info(facts), facts.model_dump_json(indent=1), as_json)
 
 
 @app.command(epilog=EXIT_CODES)
@@ -234,8 +234,8 @@ def doctor(data_root: DataRoot = None, as_json: Json = False) -> None:
     from gnnbench import doctor as examination
     from gnnbench.report import installation as report
 
-    found = examination.examine(datasets.roots(data_root))
-    show(report.table(found), json.dumps(found, indent=1), as_json)
+    findings = examination.examine(datasets.roots(data_root))
+    show(report.table(findings), json.dumps(findings, indent=1), as_json)
 
 
 def main() -> None:

@@ -108,7 +108,7 @@ def bench(
     out = out or files.new_folder(f"{op}-bench")
     view = live.BenchView(tables.console(sys.stderr)) if watched(quiet) else None
     with view or nullcontext():
-        found = benchmark.bench(
+        record = benchmark.bench(
             grid,
             dataset,
             out=out,
@@ -119,11 +119,11 @@ def bench(
             on_event=view or (lambda *_: None),
         )
     if csv:
-        files.save_text(tables.to_csv(report.records(found)), csv)
+        files.save_text(tables.to_csv(report.records(record)), csv)
     if plot:
-        plots.save(report.panels(found), report.title(found), plot)
-    show(report.table(found, out), found.model_dump_json(indent=1), as_json, quiet, markdown)
-    finish(found, f"the measurements so far are in {out}")
+        plots.save(report.panels(record), report.title(record), plot)
+    show(report.table(record, out), record.model_dump_json(indent=1), as_json, quiet, markdown)
+    finish(record, f"the measurements so far are in {out}")
 
 
 def _collate(
@@ -224,7 +224,7 @@ def tune(
         wanted = tuning.requests(graph, asked, numbers(widths or "16,32,64,128,256"), numbers(heads))
     view = live.TuneView(tables.console(sys.stderr)) if watched(quiet) else None
     with view or nullcontext():
-        found = tuning.tune(
+        tuned = tuning.tune(
             graph,
             dataset.name,
             wanted,
@@ -232,8 +232,8 @@ def tune(
             kernels=kernels,
             on_event=view or (lambda *_: None),
         )
-    found = tuning.keep(found, roots.cache, graph)
+    tuned = tuning.keep(tuned, roots.cache, graph)
     if plot:
-        plots.save(report.panels(found), report.title(found), plot)
+        plots.save(report.panels(tuned), report.title(tuned), plot)
     where = store.path(roots.cache, graph, kernels.name)
-    show(report.table(found, where), found.model_dump_json(indent=1), as_json, quiet, markdown)
+    show(report.table(tuned, where), tuned.model_dump_json(indent=1), as_json, quiet, markdown)

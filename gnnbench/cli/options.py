@@ -94,13 +94,13 @@ def watched(quiet: bool) -> bool:
 
 
 def show(
-    found: Table | Sequence[Table], text: str, as_json: bool, quiet: bool = False, markdown: Path | None = None
+    report: Table | Sequence[Table], text: str, as_json: bool, quiet: bool = False, markdown: Path | None = None
 ) -> None:
     """Print `text` or draw the tables."""
     from gnnbench.report import tables
     from gnnbench.results import files
 
-    drawn = found if isinstance(found, Sequence) else [found]
+    drawn = report if isinstance(report, Sequence) else [report]
     if markdown:
         files.save_text("\n".join(map(tables.markdown, drawn)), markdown)
     if as_json:

@@ -59,12 +59,12 @@ def reproduce(
     out = out or files.new_folder(f"{paper}-{scale}")
     view = live.ReproduceView(tables.console(sys.stderr)) if watched(quiet) else None
     with view or nullcontext():
-        found = reproducing.reproduce(
+        reproduction = reproducing.reproduce(
             paper, scale, out=out, context=context, force=force, on_event=view or (lambda _: None)
         )
     if csv:
-        files.save_text(tables.to_csv(report.records(found)), csv)
-    for name, panels in report.pictures(found).items():
-        plots.save(panels, report.title(found), *(out / f"{name}{suffix}" for suffix in (".png", ".svg")))
-    show(report.tables(found, out), found.model_dump_json(indent=1), as_json, quiet, markdown)
-    finish(found, f"the same command with --out {out} continues")
+        files.save_text(tables.to_csv(report.records(reproduction)), csv)
+    for name, panels in report.pictures(reproduction).items():
+        plots.save(panels, report.title(reproduction), *(out / f"{name}{suffix}" for suffix in (".png", ".svg")))
+    show(report.tables(reproduction, out), reproduction.model_dump_json(indent=1), as_json, quiet, markdown)
+    finish(reproduction, f"the same command with --out {out} continues")

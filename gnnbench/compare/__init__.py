@@ -35,7 +35,7 @@ class Progress:
 
     Attributes:
         stage: what it is for.
-        backend: who runs, as it was asked for.
+        backend: the one that runs, as the user named it.
         round: from 1; 0 in the parity stage.
         done, total: processes finished and all that are planned.
         comparison: everything known so far.
@@ -113,7 +113,7 @@ def order(backends: Sequence[str], round_: int) -> list[str]:
 
 
 def stored(out: Path, backend: str) -> list[Result]:
-    """What every round of a comparison in `out` that has ended found for `backend`, in their order."""
+    """The results of `backend` in every finished round of the comparison in `out`, in order."""
     paths = (out / "rounds").glob(f"*/{_folder(backend)}/results.json")
     return [files.load(Result, path) for path in sorted(paths, key=lambda path: int(path.parts[-3]))]
 
@@ -196,8 +196,8 @@ class _Comparing:
         return self.out / "comparison.json"
 
     def _has_ended(self, name: str) -> bool:
-        found = self.record.parity.backends[name].status
-        return found != "ok" or any(result.status != "ok" for result in self.cells[name])
+        status = self.record.parity.backends[name].status
+        return status != "ok" or any(result.status != "ok" for result in self.cells[name])
 
     def _forget_other_code(self) -> None:
         """Remove what an earlier call left of backends whose code is not the one that runs now."""
@@ -251,16 +251,16 @@ class _Comparing:
         job = self._job("parity", name, path.parent)
         result = self._run(job, name, "parity")
         if result.status != "ok":
-            found = BackendParity(status=result.status, reason=result.reason)
+            verdict = BackendParity(status=result.status, reason=result.reason)
         elif self.reference is None:
-            found = BackendParity(status="ok", reason="there is nothing to compare it with")
+            verdict = BackendParity(status="ok", reason="there is nothing to compare it with")
         else:
             ours, theirs = (Snapshot.load(path) for path in (job.tensors_path, self.reference.tensors_path))
-            found = judge(ours, theirs, self.reference.config["backend"]["name"])
-        found.code = self.codes[name]
+            verdict = judge(ours, theirs, self.reference.config["backend"]["name"])
+        verdict.code = self.codes[name]
         job.tensors_path.unlink(missing_ok=True)
-        files.save_json(found, path)
-        return found
+        files.save_json(verdict, path)
+        return verdict
 
     def _job(self, task: Literal["reference", "parity", "train"], name: str, out: Path) -> Job:
         job = Job(

@@ -26,7 +26,7 @@ BAD_INPUT = 2
 
 
 class Job(Record):
-    """What a fresh process is to do.
+    """The task of a fresh process.
 
     Attributes:
         task: "train" one run, "reference" or "parity" one step whose tensors are saved beside the result.
@@ -136,7 +136,7 @@ def _snapshot(job: Job, run_config: Run, roots: Roots) -> Result:
 
 
 def _inspection(job: Job, run_config: Run) -> Inspect | None:
-    """What holds a trained model against the reference and writes the verdict."""
+    """The check of a trained model against the reference, which writes the verdict; None without a reference."""
     if job.reference is None:
         return None
     path, name = job.reference
@@ -145,8 +145,8 @@ def _inspection(job: Job, run_config: Run) -> Inspect | None:
         from gnnbench.compare.parity import judge, steps
 
         expected = judge.Snapshot.load(path)
-        found = steps.trained(run_config, backend, model, batching, ends)
-        files.save_json(judge.judge_trained(found, expected, name), job.verdict_path)
+        snapshot = steps.trained(run_config, backend, model, batching, ends)
+        files.save_json(judge.judge_trained(snapshot, expected, name), job.verdict_path)
 
     return inspect
 

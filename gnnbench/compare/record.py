@@ -42,7 +42,7 @@ class Speedup(Ratio):
 
 
 class Row(Record):
-    """One backend over all rounds; figures are None where it did not come to an end in every round."""
+    """One backend over all rounds; figures are None where it did not finish every round."""
 
     backend: str
     status: Literal["ok", "oom", "unsupported", "unavailable", "failed", "pending"] = "pending"
@@ -120,10 +120,12 @@ class Comparison(Record):
         if reference is None or not rounds.get(reference) or drops(validate(self.config, "comparison")):
             return
         expected = [sample.loss for sample in rounds[reference][0].samples]
-        for name, found in self.parity.backends.items():
+        for name, verdict in self.parity.backends.items():
             losses = ([sample.loss for sample in result.samples] for result in rounds.get(name, ()))
-            whys = (drifting(of_round, expected, reference, found.tolerance) for of_round in losses if of_round)
-            found.losses = next(filter(None, whys), "") if expected and name != reference else ""
+            reasons = (
+                drifting(of_round, expected, reference, verdict.tolerance) for of_round in losses if of_round
+            )
+            verdict.losses = next(filter(None, reasons), "") if expected and name != reference else ""
 
     def _is_green(self, backend: str) -> bool:
         result = self.parity.backends.get(backend)
@@ -167,8 +169,8 @@ def _times(rounds: Sequence[Result], phase: Phase = "epoch") -> list[list[float]
     return [samples for result in rounds for samples in schema.rounds(result.samples, phase)]
 
 
-def _highest(found: Sequence[int | None]) -> int | None:
-    return max((value for value in found if value is not None), default=None)
+def _highest(values: Sequence[int | None]) -> int | None:
+    return max((value for value in values if value is not None), default=None)
 
 
 def _seconds(row: Row) -> float:
@@ -197,9 +199,9 @@ def _warnings(rounds: Mapping[str, Sequence[Result]]) -> Iterator[str]:
     for backend, of_backend in rounds.items():
         for text in (text for result in of_backend for text in result.warnings):
             alike.setdefault(FIGURE.sub("", text), []).append((backend, text))
-    for found in alike.values():
-        others = f" (and {len(found) - 1} more runs)" * (len(found) > 1)
-        yield f"{', '.join(dict.fromkeys(backend for backend, _ in found))}: {found[0][1]}{others}"
+    for warnings in alike.values():
+        others = f" (and {len(warnings) - 1} more runs)" * (len(warnings) > 1)
+        yield f"{', '.join(dict.fromkeys(backend for backend, _ in warnings))}: {warnings[0][1]}{others}"
     for backend, of_backend in rounds.items():
         done = [result for result in of_backend if result.status == "ok"]
         if len(done) > 1:
@@ -219,12 +221,12 @@ def _between_rounds(backend: str, rounds: Sequence[Result]) -> Iterator[str]:
     if any(result.choices != rounds[0].choices for result in rounds):
         yield f"{backend}: rounds ran with different tuned choices: compare again with --force"
     losses = [[sample.loss for sample in result.samples] for result in rounds]
-    for number, found in enumerate(losses[1:], start=2):
-        epoch = next((i for i, pair in enumerate(zip(losses[0], found, strict=False)) if pair[0] != pair[1]), None)
+    for number, later in enumerate(losses[1:], start=2):
+        epoch = next((i for i, pair in enumerate(zip(losses[0], later, strict=False)) if pair[0] != pair[1]), None)
         if epoch is not None:
             yield (
                 f"{backend}: rounds 1 and {number} had the same seed, but their losses part in epoch {epoch + 1} "
-                f"({losses[0][epoch]:.8g} and {found[epoch]:.8g}); its kernels depend on the order of threads"
+                f"({losses[0][epoch]:.8g} and {later[epoch]:.8g}); its kernels depend on the order of threads"
             )
             return
 
@@ -234,9 +236,11 @@ def _parted(rounds: Mapping[str, Sequence[Result]]) -> Iterator[tuple[str, str]]
     for name in rounds:
         eager = ":".join(option for option in name.split(":") if option != "cuda_graph=true")
         if eager != name and eager in rounds:
-            recorded, expected = ([sample.loss for sample in rounds[each][0].samples] for each in (name, eager))
-            if why := parting(recorded, expected):
-                yield name, f"{why}; no speedup is given"
+            recorded, expected = (
+                [sample.loss for sample in rounds[backend][0].samples] for backend in (name, eager)
+            )
+            if reason := parting(recorded, expected):
+                yield name, f"{reason}; no speedup is given"
 
 
 def _differs(environments: Sequence[dict[str, Any]]) -> bool:

@@ -58,7 +58,7 @@ def bind(
 
     Args:
         model: any module with PyG convs in it.
-        kernels: who computes the ops.
+        kernels: the kernels that compute the ops.
         transform_first: allow multiplying by the weights before or after aggregation, where that is narrower.
         fold_norm: allow GCN's normalisation as two row scalings.
         keep_aggregation: allow the first conv to aggregate features that need no gradient only once. Where
@@ -78,8 +78,10 @@ def bind(
         names = rewrites(conv, module, transform_first=transform_first and not keeps, fold_norm=fold_norm)
         names += [KEEP] * keeps
         conv.forward = BoundForward(module, conv, kernels, frozenset(names), unsupported)
-        who = {op: _who(op, kernels) for op in _ops(conv, module, kernels)}
-        bindings.append(Binding(module=path, conv=module.CONV, kernels=who, rewrites=names, declined=declined))
+        providers = {op: _provider(op, kernels) for op in _ops(conv, module, kernels)}
+        bindings.append(
+            Binding(module=path, conv=module.CONV, kernels=providers, rewrites=names, declined=declined)
+        )
     return bindings + _readout.bind(model, kernels)
 
 
@@ -143,7 +145,7 @@ def _unkept(model: Module, conv: Module, module: ModuleType) -> list[str]:
     return [changes] * bool(changes) + module.unkept(conv)
 
 
-def _who(op: str, kernels: Kernels) -> str:
+def _provider(op: str, kernels: Kernels) -> str:
     if op in kernels.accelerated:
         return kernels.name
     return "composition" if op in COMPOSED else "torch"

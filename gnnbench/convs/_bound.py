@@ -86,7 +86,7 @@ class BoundForward:
 
 
 def _options(conv: Any) -> tuple[Any, ...]:
-    """What an aggregation that is kept depends on, beside features and graph."""
+    """The settings that a kept aggregation depends on, beside features and graph."""
     return conv._modules.get("aggr_module"), *(vars(conv).get(name) for name in ("normalize", "add_self_loops"))
 
 

@@ -1,4 +1,4 @@
-"""What a PyG conv instance must be like for its forward to be replaced by ours exactly."""
+"""What must hold of a PyG conv instance for our forward to replace its own exactly."""
 
 from __future__ import annotations
 

@@ -57,15 +57,15 @@ def once(make: Callable[[Graph, torch.dtype], Tensor], graph: Graph, dtype: torc
     return tensor
 
 
-# What torch.compile cannot trace is computed for it when it comes by, and there when it looks for it.
+# torch.compile cannot trace these: they run when tracing reaches them, so that the lookup that follows succeeds.
 
 
 @torch.compiler.assume_constant_result
-def _add_self_loops(graph: str) -> None:
-    _ = handles.find(graph).with_self_loops
+def _add_self_loops(handle: str) -> None:
+    _ = handles.find(handle).with_self_loops
 
 
 @torch.compiler.assume_constant_result
-def _keep(make: Callable[[Graph, torch.dtype], Tensor], graph: str, dtype: torch.dtype) -> None:
-    found: Graph = handles.find(graph)
-    found.once((make.__name__, dtype), lambda: make(found, dtype))
+def _keep(make: Callable[[Graph, torch.dtype], Tensor], handle: str, dtype: torch.dtype) -> None:
+    graph: Graph = handles.find(handle)
+    graph.once((make.__name__, dtype), lambda: make(graph, dtype))

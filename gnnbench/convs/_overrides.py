@@ -1,4 +1,4 @@
-"""What programs put in the place of PyG's own code, by every name that a call of a conv looks up.
+"""Code that programs put in the place of PyG's own, under any name that a call of a conv looks up.
 
 PyG looks them up in the instance, in its class, and in the modules that the class and its aggregation come from.
 """
@@ -70,13 +70,13 @@ def is_from(function: Any, package: str) -> bool:
 
 
 def pygs_own(value: Any) -> Any:
-    """What PyG has where `value` is found; None if a program put that there before anybody looked."""
+    """PyG's own code in the place of `value`; None if a program put that there before we first looked."""
     value = STAND_INS.get(value, value) if isinstance(value, FunctionType) else value
     return value if is_from(value, "torch_geometric.") or isinstance(value, (type, ModuleType, str)) else None
 
 
 class _Lookups:
-    """What `readers` look up by name among the globals of their module."""
+    """The names that `readers` look up among the globals of their module."""
 
     def __init__(self, readers: Iterable[FunctionType], namespace: dict[str, Any]) -> None:
         mentioned = {name for reader in readers for name in _mentioned(reader.__code__)}
@@ -109,8 +109,10 @@ def _pygs_methods(pyg: type) -> tuple[Any, ...]:
 @functools.cache
 def _lookups(pyg: type) -> list[_Lookups]:
     namespace = vars(sys.modules[pyg.__module__])
-    functions = [each for each in (*vars(pyg).values(), *namespace.values()) if isinstance(each, FunctionType)]
-    readers = [STAND_INS.get(each, each) for each in functions if each.__globals__ is namespace]
+    functions = [
+        function for function in (*vars(pyg).values(), *namespace.values()) if isinstance(function, FunctionType)
+    ]
+    readers = [STAND_INS.get(function, function) for function in functions if function.__globals__ is namespace]
     return [_Lookups(readers, namespace), _Lookups([Aggregation.reduce], vars(aggregation))]
 
 

@@ -34,5 +34,5 @@ def bind(model: Module, kernels: Kernels) -> list[Binding]:
 
     readout.forward = highest if readout.reduce == "max" else pooled
     ops = ["spmm", "spmm_max"] if readout.reduce == "max" else ["spmm"]
-    who = {op: kernels.name if op in kernels.accelerated else "torch" for op in ops}
-    return [Binding(module="readout", conv="Readout", kernels=who)]
+    providers = {op: kernels.name if op in kernels.accelerated else "torch" for op in ops}
+    return [Binding(module="readout", conv="Readout", kernels=providers)]

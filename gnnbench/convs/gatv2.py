@@ -51,10 +51,10 @@ def forward(
         slope, dropout = conv.negative_slope, _heads.dropout(conv)
         out = attention(kernels, looped, "gatv2", (h_dst, h_src, conv.att[0]), dropout, slope)
         return _heads.finish(conv, out, x_dst)
-    both = h_src.index_select(0, looped.col) + h_dst.index_select(0, looped.row)
+    summed = h_src.index_select(0, looped.col) + h_dst.index_select(0, looped.row)
     if edge_attr is not None:
-        both = both + _heads.edge_features(conv, graph, edge_attr)
-    score = (F.leaky_relu(both, conv.negative_slope) * conv.att).sum(-1)
+        summed = summed + _heads.edge_features(conv, graph, edge_attr)
+    score = (F.leaky_relu(summed, conv.negative_slope) * conv.att).sum(-1)
     out, _, alpha = _heads.mix(conv, kernels, looped, score, h_src)
     out = _heads.finish(conv, out, x_dst)
     if not return_attention_weights:

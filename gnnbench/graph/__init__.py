@@ -181,7 +181,7 @@ class Graph(Handled):
         return self.col.device
 
     def once(self, key: Any, make: Callable[[], T]) -> T:
-        """What `make()` gives, kept in `plans`; where several threads ask at once, all get the same."""
+        """The result of `make()`, kept in `plans`; where several threads ask at once, all get the same."""
         if key not in self.plans:
             self.plans.setdefault(key, self.computed(make))
         made: T = self.plans[key]

@@ -31,7 +31,7 @@ def num_edges(adjacency: Adjacency) -> int:
 
 
 def values(adjacency: Adjacency) -> Tensor | None:
-    """What a sparse matrix holds at its entries [E]; None for a SparseTensor that has none."""
+    """The values of a sparse matrix [E]; None for a SparseTensor that has none."""
     if isinstance(adjacency, SparseTensor):
         value: Tensor | None = adjacency.storage.value()
         return value
@@ -47,7 +47,7 @@ def owner(adjacency: Adjacency) -> Tensor:
 
 
 def part(adjacency: Adjacency) -> Any:
-    """What tells adjacencies of one owner apart."""
+    """A key that tells adjacencies of one owner apart."""
     if isinstance(adjacency, SparseTensor):
         return WeakIdRef(adjacency.storage.rowptr())
     if is_sparse(adjacency):
@@ -75,7 +75,7 @@ class GraphCache:
     forgotten. Safe to use from several threads.
 
     Args:
-        layout: who sorts the edges.
+        layout: the code that sorts the edges.
         max_bytes: memory that the Graphs kept may hold together, the latest aside.
 
     Attributes:
@@ -172,7 +172,7 @@ class GraphCache:
 
 
 def _state(adjacency: Adjacency) -> State | None:
-    """What an adjacency holds now; None for inference tensors, whose edits go unnoticed."""
+    """A stamp of the contents of an adjacency; None for inference tensors, whose edits go unnoticed."""
     whole = owner(adjacency)
     if whole.is_inference():
         return None

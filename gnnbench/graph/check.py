@@ -1,4 +1,4 @@
-"""What is refused as no graph."""
+"""Checks that refuse tensors which are no graph."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def check_edge_index(edge_index: Tensor) -> None:
 
 def check_size(num_rows: int, num_cols: int, num_edges: int) -> None:
     """Raise GraphError for more than 32 bits can number."""
-    for what, count in (("rows", num_rows), ("columns", num_cols), ("edges", num_edges)):
+    for name, count in (("rows", num_rows), ("columns", num_cols), ("edges", num_edges)):
         if not 0 <= count <= MAX_INT32:
-            raise GraphError(f"a graph of {count} {what} is outside the range of 0 to {MAX_INT32}")
+            raise GraphError(f"a graph of {count} {name} is outside the range of 0 to {MAX_INT32}")
 
 
-def check_range(what: str, index: Tensor, size: int) -> None:
+def check_range(name: str, index: Tensor, size: int) -> None:
     """Raise GraphError for an index that is not in 0 to `size` - 1."""
     if index.numel() and (int(index.min()) < 0 or int(index.max()) >= size):
         wrong = index[(index < 0) | (index >= size)][0]
-        raise GraphError(f"{what} index {int(wrong)} is outside the range of 0 to {size - 1}")
+        raise GraphError(f"{name} index {int(wrong)} is outside the range of 0 to {size - 1}")

@@ -26,7 +26,7 @@ class Stamp(NamedTuple):
 
 
 def stamp(tensor: Tensor) -> Stamp | None:
-    """What `tensor` holds now; None for an inference tensor, of which not even edits by torch would show."""
+    """A stamp of the contents of `tensor`; None for an inference tensor, where no edit by torch would show."""
     if tensor.is_inference():
         return None
     memory = weakref.ref(tensor.untyped_storage())

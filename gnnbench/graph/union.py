@@ -30,7 +30,7 @@ class Union:
     Attributes:
         graph_ptr: [G + 1] int64; graph g has the nodes `graph_ptr[g]:graph_ptr[g + 1]`.
         edge_ptr: [G + 1] int64, the same of edges.
-        layout: who sorts and concatenates; batches have it too.
+        layout: the code that sorts and concatenates edges; batches have it too.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Union:
 
     @torch.inference_mode(False)
     def edge_index(self, ids: Tensor) -> Tensor:
-        """What PyG's batch of these graphs has, [2, e] int64; errors as `collate`."""
+        """The `edge_index` of PyG's batch of these graphs, [2, e] int64; errors as `collate`."""
         return self.layout.edge_index(self.edge_ptr, self._picked(ids), self._edge_index, self._threads)
 
     @torch.inference_mode(False)
@@ -242,6 +242,6 @@ def _check_range(graph_ptr: Tensor, edge_ptr: Tensor, edge_index: Tensor) -> Non
             )
 
 
-def _check_rows(name: str, values: Tensor, size: int, of: str) -> None:
+def _check_rows(name: str, values: Tensor, size: int, unit: str) -> None:
     if not values.dim() or values.size(0) != size:
-        raise GraphError(f"{name} has shape {list(values.shape)}, but there are {size} {of}")
+        raise GraphError(f"{name} has shape {list(values.shape)}, but there are {size} {unit}")

@@ -116,14 +116,14 @@ class Recorder:
         )
 
     def time(self, work: Callable[[], T]) -> tuple[T, float]:
-        """What `work` returns, and the seconds it took."""
+        """The result of `work`, and the seconds it took."""
         start = self.now()
         done = work()
         return done, self.now() - start
 
 
 class OtherPrograms:
-    """How many processor cores everything but this process kept busy since this object was made."""
+    """The number of processor cores that everything but this process kept busy since this object was made."""
 
     def __init__(self) -> None:
         self._start = self._read()

@@ -33,7 +33,7 @@ OPENMP_LIBRARY = re.compile(r"lib(?:gomp|iomp5?|omp)(?:[-.][^/]*)?\.(?:so|dylib)
 
 
 def describe() -> dict[str, Any]:
-    """The environment of this process, ready for JSON; what cannot be found out is None, never an error.
+    """The environment of this process, ready for JSON; an unknown fact is None, never an error.
 
     Keys: `cpu` (model, cores, caches in bytes of one core's instance, instruction sets), `memory_bytes`,
     `threads` (see there), `gpus`, `cuda`, `os`, `python`,
@@ -102,7 +102,7 @@ def openmp_runtimes() -> list[str] | None:
 
 
 def _try(read: Callable[[], Any]) -> Any:
-    """What `read` returns, or None: a missing fact must not stop a run."""
+    """The result of `read`, or None: a missing fact must not stop a run."""
     try:
         return read()
     except Exception:

@@ -94,7 +94,7 @@ class Sampler:
 
 
 class CudaPeak:
-    """What PyTorch's allocator handed out on one CUDA device."""
+    """The memory that PyTorch's allocator handed out on one CUDA device."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -215,7 +215,7 @@ def _give_back() -> None:
 
 
 def _data_bytes() -> int:
-    """What `RLIMIT_DATA` counts of this process now."""
+    """The bytes of this process that `RLIMIT_DATA` counts."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData:")), 0)
 

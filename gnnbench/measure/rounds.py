@@ -1,4 +1,4 @@
-"""Interleaved rounds: everybody's samples are taken next to each other, never at the same time."""
+"""Interleaved rounds: samples of all contestants are taken next to each other, never at the same time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Timed = Callable[[int, int], list[float]]
 
 @dataclass(frozen=True)
 class Budget:
-    """How often to measure.
+    """How many rounds to measure, and for how long.
 
     Attributes:
         rounds: for every contestant, but two for one that is slow.
@@ -90,9 +90,9 @@ def timed(work: Callable[[], Any], now: Callable[[], Any], samples: int, calls: 
     return result
 
 
-def rotated(names: list[str], by: int) -> list[str]:
-    """`names` from the one at `by` on, so that each comes first equally often."""
-    first = by % len(names) if names else 0
+def rotated(names: list[str], start: int) -> list[str]:
+    """`names` from the one at `start` on, so that each comes first equally often."""
+    first = start % len(names) if names else 0
     return [*names[first:], *names[:first]]
 
 

@@ -110,7 +110,9 @@ def _in_one_type(op: OpOverload, *args: Any) -> Any:
     """
     tensors = [arg for arg in args if _is_float(arg)]
     kernels = next(
-        handles.find(arg) for arg, each in zip(args, op._schema.arguments, strict=True) if each.name == "kernels"
+        handles.find(arg)
+        for arg, parameter in zip(args, op._schema.arguments, strict=True)
+        if parameter.name == "kernels"
     )
     dtype = reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
     if dtype not in kernels.narrow:
@@ -129,7 +131,7 @@ def below_autograd(op: OpOverload, *args: Any) -> Any:
 
 
 def objects(graph: str, kernels: str) -> tuple[Graph, Kernels]:
-    """What two handles stand for."""
+    """The graph and the kernels that two handles stand for."""
     return handles.find(graph), handles.find(kernels)
 
 

@@ -27,7 +27,7 @@ def attention(
     """out[i] = sum over edges (i, j) of softmax_j(score[ij]) * value[j], with scores of `family`.
 
     Args:
-        kernels: who computes it.
+        kernels: the kernels that compute it.
         graph: N destinations, M sources.
         family: one of `FAMILIES`: "gat", "gatv2" or "dot".
         inputs: of the shapes in `FAMILIES[family].inputs`, for
@@ -62,9 +62,7 @@ def _registered(family: Family) -> OpOverload:
     positive = ("out_positive", "alpha_positive") if family.keeps_positive else ()
 
     def outputs(exact: Tensor, dtype: torch.dtype, stats: Tensor, *kept: Tensor) -> tuple[Tensor, ...]:
-        out = exact.to(
-            dtype
-        )  # the backward needs more: small gradients are what is left of large products with it
+        out = exact.to(dtype)  # backward needs `exact`: small gradients are what is left of large products with it
         missing = [stats.new_empty(0) for _ in positive[len(kept) :]]
         return out, exact.new_empty(0) if out is exact else exact, stats, *kept, *missing
 
@@ -77,10 +75,10 @@ def _registered(family: Family) -> OpOverload:
 
     @_custom.op(f"{family.op}({tensors}, Tensor? seed, {how}) -> {_results(3 + len(positive))}", fake=fake)
     def op(*arguments: Any) -> tuple[Tensor, ...]:
-        inputs, (seed, p, slope, keep, graph, kernels) = arguments[:count], arguments[count:]
-        on, by = _custom.objects(graph, kernels)
-        _check(family, by, on, p, inputs)
-        exact, *kept = by.attention(on, family, inputs, slope, _dropout(p, seed), keep and bool(positive))
+        inputs, (seed, p, slope, keep, graph_handle, kernels_handle) = arguments[:count], arguments[count:]
+        graph, kernels = _custom.objects(graph_handle, kernels_handle)
+        _check(family, kernels, graph, p, inputs)
+        exact, *kept = kernels.attention(graph, family, inputs, slope, _dropout(p, seed), keep and bool(positive))
         return outputs(exact, family.roles(inputs)[2].dtype, *kept)
 
     kept = _tensors("out", "stats", *positive)
@@ -91,9 +89,9 @@ def _registered(family: Family) -> OpOverload:
     )
     def backward_op(grad_out: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
         inputs, seed = arguments[:count], arguments[count]
-        kept, (p, slope, _, graph, kernels) = arguments[count + 1 : -5], arguments[-5:]
-        on, by = _custom.objects(graph, kernels)
-        return by.attention_backward(on, family, inputs, slope, _dropout(p, seed), kept, grad_out)
+        kept, (p, slope, _, graph_handle, kernels_handle) = arguments[count + 1 : -5], arguments[-5:]
+        graph, kernels = _custom.objects(graph_handle, kernels_handle)
+        return kernels.attention_backward(graph, family, inputs, slope, _dropout(p, seed), kept, grad_out)
 
     @_custom.differentiates(op)
     class Attention(torch.autograd.Function):

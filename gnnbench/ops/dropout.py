@@ -28,7 +28,7 @@ class Dropout(NamedTuple):
 
     @property
     def scale(self) -> float:
-        """What the others are multiplied by; zero where p = 1, which drops all."""
+        """The factor of the weights that stay; zero where p = 1, which drops all."""
         return 1 / (1 - self.p) if self.p < 1 else 0.0
 
     def words(self) -> tuple[int, int]:

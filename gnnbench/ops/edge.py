@@ -30,24 +30,24 @@ def sddmm(kernels: Kernels, graph: Graph, a: Tensor, b: Tensor) -> Tensor:
     "edge_softmax(Tensor score, str graph, str kernels) -> Tensor",
     fake=lambda score, graph, kernels: _custom.like(score),
 )
-def _edge_softmax(score: Tensor, graph: str, kernels: str) -> Tensor:
-    on, by = _custom.objects(graph, kernels)
-    on.check_unchanged()
-    reasons = by.unsupported("edge_softmax", on, score)
-    if score.dim() != 2 or score.size(0) != on.num_edges:
-        reasons.append(f"score has shape {list(score.shape)}, expected [{on.num_edges}, heads]")
+def _edge_softmax(score: Tensor, graph_handle: str, kernels_handle: str) -> Tensor:
+    graph, kernels = _custom.objects(graph_handle, kernels_handle)
+    graph.check_unchanged()
+    reasons = kernels.unsupported("edge_softmax", graph, score)
+    if score.dim() != 2 or score.size(0) != graph.num_edges:
+        reasons.append(f"score has shape {list(score.shape)}, expected [{graph.num_edges}, heads]")
     if reasons:
         raise UnsupportedOp("edge_softmax", reasons)
-    return by.edge_softmax(on, score.contiguous())
+    return kernels.edge_softmax(graph, score.contiguous())
 
 
 @_custom.gradient(
     "edge_softmax_backward(Tensor alpha, Tensor grad_alpha, str graph, str kernels) -> Tensor",
     fake=lambda alpha, grad_alpha, graph, kernels: _custom.like(alpha),
 )
-def _edge_softmax_backward(alpha: Tensor, grad_alpha: Tensor, graph: str, kernels: str) -> Tensor:
-    on, by = _custom.objects(graph, kernels)
-    return by.edge_softmax_backward(on, alpha, grad_alpha)
+def _edge_softmax_backward(alpha: Tensor, grad_alpha: Tensor, graph_handle: str, kernels_handle: str) -> Tensor:
+    graph, kernels = _custom.objects(graph_handle, kernels_handle)
+    return kernels.edge_softmax_backward(graph, alpha, grad_alpha)
 
 
 @_custom.differentiates(_edge_softmax)
@@ -69,17 +69,19 @@ class _EdgeSoftmax(torch.autograd.Function):
     "sddmm(Tensor a, Tensor b, str graph, str kernels) -> Tensor",
     fake=lambda a, b, graph, kernels: _custom.like(a, handles.find(graph).num_edges, *a.shape[1:-1]),
 )
-def _sddmm(a: Tensor, b: Tensor, graph: str, kernels: str) -> Tensor:
-    on, by = _custom.objects(graph, kernels)
-    on.check_unchanged()
-    reasons = by.unsupported("sddmm", on, a, b)
+def _sddmm(a: Tensor, b: Tensor, graph_handle: str, kernels_handle: str) -> Tensor:
+    graph, kernels = _custom.objects(graph_handle, kernels_handle)
+    graph.check_unchanged()
+    reasons = kernels.unsupported("sddmm", graph, a, b)
     if a.dim() not in (2, 3) or a.shape[1:] != b.shape[1:] or a.dtype != b.dtype:
         reasons.append(f"a is {a.dtype} {list(a.shape)}, b is {b.dtype} {list(b.shape)}")
-    elif (a.size(0), b.size(0)) != (on.num_rows, on.num_cols):
-        reasons.append(f"a has {a.size(0)} rows and b {b.size(0)}, the graph is {on.num_rows} x {on.num_cols}")
+    elif (a.size(0), b.size(0)) != (graph.num_rows, graph.num_cols):
+        reasons.append(
+            f"a has {a.size(0)} rows and b {b.size(0)}, the graph is {graph.num_rows} x {graph.num_cols}"
+        )
     if reasons:
         raise UnsupportedOp("sddmm", reasons)
-    return by.sddmm(on, a.contiguous(), b.contiguous())
+    return kernels.sddmm(graph, a.contiguous(), b.contiguous())
 
 
 @_custom.differentiates(_sddmm)

@@ -21,7 +21,7 @@ def fusedmm(kernels: Kernels, graph: Graph, x: Tensor, y: Tensor, edge_fn: str =
     Networks", IPDPS 2021.
 
     Args:
-        kernels: who computes it.
+        kernels: the kernels that compute it.
         graph: N destinations, M sources.
         x: [N, F] or [N, H, C]; each head has a score of its own.
         y: [M, F] or [M, H, C], of the same type.
@@ -41,37 +41,43 @@ def fusedmm(kernels: Kernels, graph: Graph, x: Tensor, y: Tensor, edge_fn: str =
     "fusedmm(Tensor x, Tensor y, str graph, str kernels, str edge_fn) -> Tensor",
     fake=lambda x, y, graph, kernels, edge_fn: _custom.like(x),
 )
-def _fusedmm(x: Tensor, y: Tensor, graph: str, kernels: str, edge_fn: str) -> Tensor:
-    on, by = _custom.objects(graph, kernels)
-    on.check_unchanged()
-    reasons = by.unsupported("fusedmm", on, x, y)
+def _fusedmm(x: Tensor, y: Tensor, graph_handle: str, kernels_handle: str, edge_fn: str) -> Tensor:
+    graph, kernels = _custom.objects(graph_handle, kernels_handle)
+    graph.check_unchanged()
+    reasons = kernels.unsupported("fusedmm", graph, x, y)
     if edge_fn not in EDGE_FNS:
         reasons.append(f"edge_fn is {edge_fn!r}, but must be one of {', '.join(EDGE_FNS)}")
     if x.dim() not in (2, 3) or x.shape[1:] != y.shape[1:] or x.dtype != y.dtype or not x.is_floating_point():
         reasons.append(f"x is {x.dtype} {list(x.shape)}, y is {y.dtype} {list(y.shape)}")
-    elif (x.size(0), y.size(0)) != (on.num_rows, on.num_cols):
-        reasons.append(f"x has {x.size(0)} rows and y {y.size(0)}, the graph is {on.num_rows} x {on.num_cols}")
+    elif (x.size(0), y.size(0)) != (graph.num_rows, graph.num_cols):
+        reasons.append(
+            f"x has {x.size(0)} rows and y {y.size(0)}, the graph is {graph.num_rows} x {graph.num_cols}"
+        )
     if reasons:
         raise UnsupportedOp("fusedmm", reasons)
-    return by.fusedmm(on, x, y, edge_fn)
+    return kernels.fusedmm(graph, x, y, edge_fn)
 
 
 @_custom.gradient(
     "fusedmm_grad_x(Tensor x, Tensor y, Tensor grad_out, str graph, str kernels, str edge_fn) -> Tensor",
     fake=lambda x, y, grad_out, graph, kernels, edge_fn: _custom.like(x),
 )
-def _fusedmm_grad_x(x: Tensor, y: Tensor, grad_out: Tensor, graph: str, kernels: str, edge_fn: str) -> Tensor:
-    on, by = _custom.objects(graph, kernels)
-    return by.fusedmm_grad_x(on, x, y, edge_fn, grad_out)
+def _fusedmm_grad_x(
+    x: Tensor, y: Tensor, grad_out: Tensor, graph_handle: str, kernels_handle: str, edge_fn: str
+) -> Tensor:
+    graph, kernels = _custom.objects(graph_handle, kernels_handle)
+    return kernels.fusedmm_grad_x(graph, x, y, edge_fn, grad_out)
 
 
 @_custom.gradient(
     "fusedmm_grad_y(Tensor x, Tensor y, Tensor grad_out, str graph, str kernels, str edge_fn) -> Tensor",
     fake=lambda x, y, grad_out, graph, kernels, edge_fn: _custom.like(y),
 )
-def _fusedmm_grad_y(x: Tensor, y: Tensor, grad_out: Tensor, graph: str, kernels: str, edge_fn: str) -> Tensor:
-    on, by = _custom.objects(graph, kernels)
-    return by.fusedmm_grad_y(on, x, y, edge_fn, grad_out)
+def _fusedmm_grad_y(
+    x: Tensor, y: Tensor, grad_out: Tensor, graph_handle: str, kernels_handle: str, edge_fn: str
+) -> Tensor:
+    graph, kernels = _custom.objects(graph_handle, kernels_handle)
+    return kernels.fusedmm_grad_y(graph, x, y, edge_fn, grad_out)
 
 
 @_custom.differentiates(_fusedmm)

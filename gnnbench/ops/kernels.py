@@ -51,7 +51,7 @@ class Kernels(Layout):
         return [{}]
 
     def chosen(self, op: str, graph: Graph, width: int, dtype: torch.dtype, heads: int = 1) -> Choice:
-        """How `op` runs next: as somebody put in `graph.plans` at `choice_key(op, width, dtype, heads)`.
+        """The choice that `op` runs by next: the one in `graph.plans` at `choice_key(op, width, dtype, heads)`.
 
         One that these kernels cannot run, such as one kept from another machine, counts as none. A pass over the
         rows of `graph.transpose`, as backward needs, has the choices of that graph, whose plans are its own unless
@@ -60,7 +60,7 @@ class Kernels(Layout):
         return self.choices(op, graph, width, dtype, heads)[0]
 
     def fallback(self, choice: Choice) -> tuple[Kernels, Choice]:
-        """What the tuner quotes speedups over: kernels for any machine, and how they run beside `choice`."""
+        """The baseline of the tuner's speedups: kernels for any machine, and their choice beside `choice`."""
         return Kernels(), choice
 
     def spmm(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> Tensor:

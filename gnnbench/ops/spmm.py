@@ -17,7 +17,7 @@ def spmm(kernels: Kernels, graph: Graph, x: Tensor, value: Tensor | None = None,
     """Aggregate the sources of every destination: out[i] = reduce of value[ij] * x[j] over edges (i, j).
 
     Args:
-        kernels: who computes it.
+        kernels: the kernels that compute it.
         graph: N destinations, M sources, E edges.
         x: [M, F], or [M, H, C] for sum and mean; floating point.
         value: [E], or [E, H] with x [M, H, C]; None for ones. Same type as x.
@@ -34,11 +34,13 @@ def spmm(kernels: Kernels, graph: Graph, x: Tensor, value: Tensor | None = None,
     return out
 
 
-def _checked(x: Tensor, value: Tensor | None, graph: str, kernels: str, reduce: str) -> tuple[Kernels, Graph]:
-    on, by = _custom.objects(graph, kernels)
-    if reasons := _misfits(on, x, value, reduce) or by.unsupported("spmm", on, x, value):
+def _checked(
+    x: Tensor, value: Tensor | None, graph_handle: str, kernels_handle: str, reduce: str
+) -> tuple[Kernels, Graph]:
+    graph, kernels = _custom.objects(graph_handle, kernels_handle)
+    if reasons := _misfits(graph, x, value, reduce) or kernels.unsupported("spmm", graph, x, value):
         raise UnsupportedOp(f"spmm with reduce={reduce!r}", reasons)
-    return by, on
+    return kernels, graph
 
 
 def _misfits(graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> list[str]:
@@ -67,9 +69,9 @@ def _misfits(graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> list
     "spmm(Tensor x, Tensor? value, str graph, str kernels, str reduce) -> Tensor",
     fake=lambda x, value, graph, kernels, reduce: _custom.like(x, handles.find(graph).num_rows, *x.shape[1:]),
 )
-def spmm_linear(x: Tensor, value: Tensor | None, graph: str, kernels: str, reduce: str) -> Tensor:
-    by, on = _checked(x, value, graph, kernels, reduce)
-    return by.spmm(on, x, value, reduce)
+def spmm_linear(x: Tensor, value: Tensor | None, graph_handle: str, kernels_handle: str, reduce: str) -> Tensor:
+    kernels, graph = _checked(x, value, graph_handle, kernels_handle, reduce)
+    return kernels.spmm(graph, x, value, reduce)
 
 
 @_custom.gradient(
@@ -78,23 +80,27 @@ def spmm_linear(x: Tensor, value: Tensor | None, graph: str, kernels: str, reduc
         grad_out, handles.find(graph).num_cols, *grad_out.shape[1:]
     ),
 )
-def spmm_grad_x(grad_out: Tensor, value: Tensor | None, graph: str, kernels: str, reduce: str) -> Tensor:
+def spmm_grad_x(
+    grad_out: Tensor, value: Tensor | None, graph_handle: str, kernels_handle: str, reduce: str
+) -> Tensor:
     """The same kernel on the transpose; `reduce` is that of the forward."""
-    on, by = _custom.objects(graph, kernels)
-    transposed_value = None if value is None else value[on.perm]
-    return by.spmm(on.transpose, _shares(on, grad_out, reduce), transposed_value, "sum")
+    graph, kernels = _custom.objects(graph_handle, kernels_handle)
+    transposed_value = None if value is None else value[graph.perm]
+    return kernels.spmm(graph.transpose, _shares(graph, grad_out, reduce), transposed_value, "sum")
 
 
 @_custom.gradient(
     "spmm_grad_value(Tensor grad_out, Tensor x, Tensor value, str graph, str kernels, str reduce) -> Tensor",
     fake=lambda grad_out, x, value, graph, kernels, reduce: _custom.like(value),
 )
-def _spmm_grad_value(grad_out: Tensor, x: Tensor, value: Tensor, graph: str, kernels: str, reduce: str) -> Tensor:
-    on, by = _custom.objects(graph, kernels)
-    grad_out = _shares(on, grad_out, reduce)
+def _spmm_grad_value(
+    grad_out: Tensor, x: Tensor, value: Tensor, graph_handle: str, kernels_handle: str, reduce: str
+) -> Tensor:
+    graph, kernels = _custom.objects(graph_handle, kernels_handle)
+    grad_out = _shares(graph, grad_out, reduce)
     if value.dim() == 1:
         grad_out, x = grad_out.flatten(1), x.flatten(1)
-    return by.sddmm(on, grad_out, x)
+    return kernels.sddmm(graph, grad_out, x)
 
 
 @_custom.differentiates(spmm_linear)
@@ -122,9 +128,11 @@ class _Spmm(torch.autograd.Function):
         out.new_empty(out.shape, dtype=torch.int32),
     ),
 )
-def spmm_max(x: Tensor, value: Tensor | None, graph: str, kernels: str, reduce: str) -> tuple[Tensor, Tensor]:
-    by, on = _checked(x, value, graph, kernels, reduce)
-    return by.spmm_max(on, x, value, reduce)
+def spmm_max(
+    x: Tensor, value: Tensor | None, graph_handle: str, kernels_handle: str, reduce: str
+) -> tuple[Tensor, Tensor]:
+    kernels, graph = _checked(x, value, graph_handle, kernels_handle, reduce)
+    return kernels.spmm_max(graph, x, value, reduce)
 
 
 @_custom.gradient(
@@ -133,9 +141,11 @@ def spmm_max(x: Tensor, value: Tensor | None, graph: str, kernels: str, reduce: 
         grad_out, handles.find(graph).num_cols, grad_out.size(1)
     ),
 )
-def _extremum_grad_x(grad_out: Tensor, arg_out: Tensor, value: Tensor | None, graph: str, kernels: str) -> Tensor:
-    on, by = _custom.objects(graph, kernels)
-    return by.spmm_max_backward(on, arg_out, grad_out, value)
+def _extremum_grad_x(
+    grad_out: Tensor, arg_out: Tensor, value: Tensor | None, graph_handle: str, kernels_handle: str
+) -> Tensor:
+    graph, kernels = _custom.objects(graph_handle, kernels_handle)
+    return kernels.spmm_max_backward(graph, arg_out, grad_out, value)
 
 
 @_custom.gradient(

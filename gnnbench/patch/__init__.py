@@ -231,7 +231,7 @@ def _apply() -> None:
 
 @functools.cache
 def _targets() -> dict[str, forward.StandIn]:
-    """What can be replaced, by the names that users give it."""
+    """All stand-ins, by the names that users give."""
     forwards = {name: forward.forward_of(getattr(torch_geometric.nn, name)) for name in convs.table()}
     return {**forwards, **functions.TABLE}
 
@@ -240,7 +240,7 @@ def _targets() -> dict[str, forward.StandIn]:
 def _replacement(target: forward.StandIn) -> Any:
     def run(*args: Any, **kwargs: Any) -> Any:
         setting = _current
-        if setting.engine is None or target.name not in setting.names:  # held by who else than its owners
+        if setting.engine is None or target.name not in setting.names:  # held elsewhere than by its owners
             return target.original(*args, **kwargs)
         if (setting.engine is not _base.engine or target.name not in _base.names) and is_repeated(*args[:1]):
             return target.left(setting.engine, WITHIN, *args, **kwargs)

@@ -1,4 +1,4 @@
-"""What a program asks of a PyG conv: its arguments by name, the sizes they imply, and when to leave it to PyG."""
+"""A call of a PyG conv: its arguments by name, the sizes they imply, and when to leave it to PyG."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def read(conv: Any, names: Sequence[str], args: Sequence[Any], kwargs: dict[str,
 
 
 def _sizes(conv: Any, adjacency: Adjacency, size: Any) -> list[tuple[int | None, int | None]]:
-    """What a call says of the numbers of (sources, destinations), None where it leaves it to the features."""
+    """The numbers of (sources, destinations) that a call gives, None where the features decide."""
     sizes = []
     if size is not None:
         if not isinstance(size, (tuple, list)) or len(size) != 2:
@@ -131,14 +131,14 @@ def sparse_weight(conv: Any, adjacency: Adjacency) -> Tensor | None:
 
 
 def watched() -> str | None:
-    """What watches the calls of all modules, some of which ours do without."""
+    """Whatever watches the calls of all modules, some of which our forwards skip; None if nothing does."""
     if _has_any_global_hook() or Module.__call__ is not MODULE_CALL:
         return "hooks on the calls of all modules"
     return None
 
 
 def surroundings() -> str | None:
-    """What is going on around the call that our ops could not take part in."""
+    """The surroundings of the call in which our ops cannot run; None if they can."""
     if torch.jit.is_tracing():
         return "torch.jit is tracing"
     if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
@@ -155,7 +155,7 @@ def surroundings() -> str | None:
 
 
 def wrong_matrix(matrix: Any) -> str | None:
-    """What keeps a sparse matrix from being a Graph with values."""
+    """Why a sparse matrix cannot be a Graph with values; None if it can."""
     if type(matrix) is SparseTensor:
         value = values(matrix)
     elif type(matrix) is not Tensor or matrix.layout not in SPARSE:
@@ -173,11 +173,11 @@ def wrong_matrix(matrix: Any) -> str | None:
 
 
 def _wrong_features(sources: Any, destinations: Any) -> str | None:
-    both = [sources] if destinations is None or destinations is sources else [sources, destinations]
-    if any(type(x) not in PLAIN or x.layout != torch.strided or x.dim() != 2 for x in both):
+    features = [sources] if destinations is None or destinations is sources else [sources, destinations]
+    if any(type(x) not in PLAIN or x.layout != torch.strided or x.dim() != 2 for x in features):
         return "node features are not plain matrices"
     if not sources.is_floating_point() or any(
-        x.dtype != sources.dtype or x.device != sources.device for x in both
+        x.dtype != sources.dtype or x.device != sources.device for x in features
     ):
         return "node features are not of one floating-point type on one device"
     return None

@@ -29,14 +29,14 @@ def of_product(edges: int, x: Tensor) -> Price:
 
 
 class Patience:
-    """What the calls that an adjacency was left to PyG for would have saved, until that repays its Graph well.
+    """Adds up what a Graph would have saved in the calls that were left to PyG, until that repays the Graph.
 
-    It has to come several times as often as would just repay it, so that no batch gets a Graph by the last of the
-    convs that it goes through.
+    It has to be repaid several times over, so that no batch gets a Graph only at the last of the convs that it
+    goes through.
     """
 
     def __init__(self) -> None:
-        self._missed: dict[Any, tuple[Any, float]] = {}  # by address and part: who was seen there, and ns
+        self._missed: dict[Any, tuple[Any, float]] = {}  # by address and part: the tensor seen there, and ns
 
     def worth(self, owner: Tensor, part: Any, price: Price) -> bool:
         """Whether a call on a part of `owner` is to have its Graph; once it is, so are all calls to come."""

@@ -32,7 +32,7 @@ class Engine:
     """Kernels and the Graphs they have met; copies of a model share it.
 
     Args:
-        kernels: who runs convs and functions, at most one for each type of device.
+        kernels: they run convs and functions; at most one for each type of device.
         missing: why there is none for a type of device.
         strict: nothing is left to PyG; what has to be raises UnsupportedOp.
     """
@@ -43,7 +43,7 @@ class Engine:
         self._made_of = kernels, missing, strict
         self.strict = strict
         self.missing = missing or {}
-        self.by_device = {each.device_type: (each, GraphCache(each, MAX_GRAPH_BYTES)) for each in kernels}
+        self.by_device = {kernel.device_type: (kernel, GraphCache(kernel, MAX_GRAPH_BYTES)) for kernel in kernels}
         self.patience = Patience()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -58,14 +58,14 @@ class Engine:
             graphs.clear()
 
     def on(self, x: Tensor) -> tuple[Kernels, GraphCache]:
-        """Who runs a call on x, or Declined where there is nobody."""
+        """The kernels for the device of x and their Graphs; raises Declined where there are none."""
         device = x.device.type
         if device not in self.by_device:
             raise Declined(self.missing.get(device, f"no kernels run on {device}"))
         return self.by_device[device]
 
     def objection(self, adjacency: Adjacency, price: Price, conv: Any = None) -> str | None:
-        """Why to leave a call on `adjacency` to PyG, if it has no Graph yet or never gains.
+        """Why to leave a call on `adjacency` to PyG: it has no Graph yet, or never gains. None if it is worth it.
 
         Calls that came before do not count where the call may be repeated, for they need not come before that too.
         """
@@ -79,13 +79,13 @@ class Engine:
 
     def weigh(self, adjacency: Adjacency, price: Price, conv: Any = None) -> None:
         """Raise Declined with the `objection` to a call, if there is one."""
-        if not self.strict and (why := self.objection(adjacency, price, conv)):
-            raise Declined(why)
+        if not self.strict and (reason := self.objection(adjacency, price, conv)):
+            raise Declined(reason)
 
     def graph(
         self, x: Tensor, adjacency: Adjacency, num_rows: int, num_cols: int, *, reverse: bool = False
     ) -> tuple[Kernels, Graph]:
-        """Who runs a call on x, and its Graph.
+        """The kernels that run a call on x, and its Graph.
 
         Raises:
             Declined: there are no kernels for that device, or no Graph and no way to build one now.

@@ -34,7 +34,7 @@ CHANNELS = 50  # of a conv that transforms features before it gathers them, for 
 
 
 class Forward(StandIn):
-    """What stands in for the `forward` of a PyG conv class, PyG's own function being `original`."""
+    """The stand-in for the `forward` of a PyG conv class; `original` is PyG's own function."""
 
     attribute = "forward"
 
@@ -65,7 +65,7 @@ class Forward(StandIn):
         return engine.objection(edge_index, self.price(conv, x, edges), conv)
 
     def price(self, conv: Any, x: Tensor, edges: int) -> Price:
-        """What the Graph of a call costs and saves."""
+        """What the Graph of a call costs, and what it saves."""
         trained = torch.is_grad_enabled()
         if self.gathers_input:
             return self.rates[trained and x.requires_grad].price(edges, x.size(1))
@@ -137,13 +137,13 @@ def bind(model: Module, engine: Engine, names: Iterable[str]) -> None:
         UnsupportedOp: a conv has a forward of its own, with a strict engine; then none is bound.
     """
     kinds = tuple(getattr(nn, name) for name in names if name in convs.table())
-    found: list[tuple[str, Any]] = [
+    candidates: list[tuple[str, Any]] = [
         (path, conv) for path, conv in model.named_modules() if isinstance(conv, kinds)
     ]
-    own = {path: type(conv).__name__ for path, conv in found if _checks.has_own_forward(conv)}
+    own = {path: type(conv).__name__ for path, conv in candidates if _checks.has_own_forward(conv)}
     if own and engine.strict:
         raise UnsupportedOp("this model", [f"{path}: {name} overrides forward()" for path, name in own.items()])
-    for path, conv in found:
+    for path, conv in candidates:
         if path in own:
             TALLY.declined(own[path], "it overrides forward()")
         else:

@@ -37,7 +37,7 @@ def find_holders() -> None:
 
 
 class Function(StandIn):
-    """What stands in for a function wherever a module holds it by its name; `compute` takes its arguments."""
+    """The stand-in for a function wherever a module holds it by its name; `compute` takes its arguments."""
 
     def __init__(self, name: str, compute: Callable[..., Tensor]) -> None:
         self.name = self.attribute = name
@@ -91,7 +91,7 @@ def _softmax(
 def _grouped(
     engine: Engine, score: Tensor, groups: Tensor, num_nodes: Any, *, starts: bool
 ) -> tuple[Kernels, Graph]:
-    """Who computes it, and a Graph whose rows are the groups and whose edges are each a column of its own."""
+    """The kernels to use, and a Graph whose rows are the groups and where every edge has its own column."""
     edges, width = score.shape
     rates = cost.STARTS if starts else cost.GROUPS
     engine.weigh(groups, rates[score.requires_grad and torch.is_grad_enabled()].price(edges, width))

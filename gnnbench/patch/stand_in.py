@@ -1,4 +1,4 @@
-"""What stands in for a function of PyG: ours, or, where that is not exact, PyG's own."""
+"""Stand-ins for functions of PyG: they call ours or, where that is not exact, PyG's own."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class StandIn:
     original: Any
 
     def owners(self) -> Iterable[Any]:
-        """Who holds it, in its own or in the original's place."""
+        """The objects that hold the stand-in or the original."""
         raise NotImplementedError
 
     def glance(self, engine: Engine, args: tuple[Any, ...]) -> str | None:

@@ -71,29 +71,33 @@ def parity(parity: Parity) -> Iterator[str]:
     if parity.ok is None:
         yield f"Parity: not checked{f': {parity.reason}' if parity.reason else ''}; no speedup is given"
         return
-    ran = ((name, one) for name, one in parity.backends.items() if one.ok is not None)
-    checked = {name: one for name, one in ran if name != parity.reference}
-    differ = {name: units.power(one.rel_rms) for name, one in checked.items() if one.rel_rms is not None}
+    ran = ((name, verdict) for name, verdict in parity.backends.items() if verdict.ok is not None)
+    checked = {name: verdict for name, verdict in ran if name != parity.reference}
+    differ = {
+        name: units.power(verdict.rel_rms) for name, verdict in checked.items() if verdict.rel_rms is not None
+    }
     errors = ", ".join(f"{name} {size}" for name, size in differ.items())
     if parity.ok:
         within = f"logits and every gradient within {units.power(parity.tolerance)} of {parity.reference}"
-        own = {name: one.tolerance for name, one in checked.items() if one.tolerance != parity.tolerance}
+        own = {
+            name: verdict.tolerance for name, verdict in checked.items() if verdict.tolerance != parity.tolerance
+        }
         within += "".join(f", {name} within {units.power(size)} as it states itself" for name, size in own.items())
         yield f"Parity: green, {within}" + (f" (largest relative error: {errors})" if errors else "")
         yield from _scope(parity)
         return
     yield f"Parity: red against {parity.reference}; no speedup is given for a backend whose result differs"
-    yield from (f"{name}: {one.red}" for name, one in checked.items() if one.red)
+    yield from (f"{name}: {verdict.red}" for name, verdict in checked.items() if verdict.red)
     yield from _scope(parity)
 
 
 def _scope(parity: Parity) -> Iterator[str]:
-    """What the verdict is about, and what it is not."""
+    """What the verdict covers, and what it does not."""
     if parity.checked:
         yield f"Checked: {'; '.join(parity.checked)}"
     unchecked = [
         *parity.unchecked,
-        *(f"{name}: {why}" for name, one in parity.backends.items() for why in one.unchecked),
+        *(f"{name}: {sentence}" for name, verdict in parity.backends.items() for sentence in verdict.unchecked),
     ]
     if unchecked:
         yield f"Not checked: {'; '.join(unchecked)}"
@@ -104,7 +108,7 @@ def _loads(comparison: Comparison) -> bool:
 
 
 def _baselines(comparison: Comparison) -> Iterator[str]:
-    """Whom every row is compared with: pyg, PyG's own loader where it is a row, and another that is faster."""
+    """The baselines of every row: pyg, PyG's own loader where it is a row, and another that is faster."""
     yield "pyg"
     if any(row.backend == LOADER for row in comparison.rows):
         yield LOADER
@@ -116,13 +120,13 @@ def _baselines(comparison: Comparison) -> Iterator[str]:
 
 def _backend_row(row: Row, phases: Sequence[str], baselines: Sequence[str]) -> list[Cell]:
     name, _, options = row.backend.partition(":")
-    who = Cell(name, options.replace(":", " "))
+    label = Cell(name, options.replace(":", " "))
     if row.epoch_s is None:
         blanks = [NOTHING] * len(phases), [NOTHING] * (len(baselines) + 3)
-        return [who, *blanks[0], Cell(STATUS.get(row.status, row.status)), *blanks[1]]
+        return [label, *blanks[0], Cell(STATUS.get(row.status, row.status)), *blanks[1]]
     summaries = (getattr(row, f"{phase}_s") for phase in phases)
     return [
-        who,
+        label,
         *(Cell(units.seconds(summary.median)) if summary else NOTHING for summary in summaries),
         Cell(units.seconds(row.epoch_s.median), units.seconds(row.epoch_s.low, row.epoch_s.high)),
         *(_speedup(row.speedup.get(baseline), row.backend) for baseline in baselines),

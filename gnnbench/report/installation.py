@@ -10,13 +10,13 @@ from gnnbench.report.run import threads
 from gnnbench.report.tables import Cell, Table
 
 
-def table(found: dict[str, Any]) -> Table:
+def table(findings: dict[str, Any]) -> Table:
     """One line per fact; unavailable backends with what is missing and how to get it."""
-    return Table(("", ""), [[Cell(name), Cell(value)] for name, value in _facts(found)], prose=(0, 1))
+    return Table(("", ""), [[Cell(name), Cell(value)] for name, value in _facts(findings)], prose=(0, 1))
 
 
-def _facts(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    environment, data = found["environment"], found["data"]
+def _facts(findings: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    environment, data = findings["environment"], findings["data"]
     cpu, variables = environment["cpu"], environment["threads"]["variables"]
     packages = [f"{name} {version}" for name, version in environment["packages"].items() if version]
     yield "versions", ", ".join([f"Python {environment['python']}", *packages])
@@ -25,16 +25,18 @@ def _facts(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     openmp = [f"OpenMP runtime {name}" for name in environment["threads"]["openmp"] or []]
     yield "threads", ", ".join([threads(environment), *settings, *openmp])
     total = f" of {units.size(environment['memory_bytes'])}" if environment["memory_bytes"] else ""
-    yield "free memory", f"{units.size(found['available_memory_bytes'])}{total}"
+    yield "free memory", f"{units.size(findings['available_memory_bytes'])}{total}"
     yield "GPU", ", ".join(gpu["model"] for gpu in environment["gpus"]) or "none"
-    yield "compiler", found["compiler"] or "none; install one such as gcc, then run `pip install -e .`"
-    kernels = found["kernels"]
+    yield "compiler", findings["compiler"] or "none; install one such as gcc, then run `pip install -e .`"
+    kernels = findings["kernels"]
     yield "kernels", f"built, running {kernels['isa']}" if "isa" in kernels else kernels["reason"]
-    graphs = [f"{graph} ({units.counted(count, 'choice')})" for graph, count in found["tuned"]["graphs"].items()]
-    others = found["tuned"]["other_files"]
+    graphs = [
+        f"{graph} ({units.counted(count, 'choice')})" for graph, count in findings["tuned"]["graphs"].items()
+    ]
+    others = findings["tuned"]["other_files"]
     unused = f"; {units.counted(others, 'file')} of other machines, versions or numbers of threads" * (others > 0)
     yield "tuned graphs", (", ".join(graphs) or "none") + unused
-    for name, backend in found["backends"].items():
+    for name, backend in findings["backends"].items():
         state = "available" if backend["available"] else "\n".join(backend["reasons"])
         yield f"backend {name}", "; ".join(filter(None, (state, backend["remark"])))
     state = "" if data["root_exists"] else ", which does not exist"

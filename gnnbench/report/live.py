@@ -102,32 +102,32 @@ class CompareView(View):
 
     def __call__(self, event: Progress) -> None:
         """Show what is about to start."""
-        what = "parity check" if event.stage == "parity" else f"round {event.round} of {event.comparison.rounds}"
+        stage = "parity check" if event.stage == "parity" else f"round {event.round} of {event.comparison.rounds}"
         table = comparison.table(event.comparison)
-        lines = [table.title, *comparison.parity(event.comparison.parity), f"{what}, {event.backend}"]
+        lines = [table.title, *comparison.parity(event.comparison.parity), f"{stage}, {event.backend}"]
         self.draw("\n".join(lines) + f" ({event.done + 1} of {event.total})", table)
 
 
 class BenchView(View):
     """The table as far as it is known, and what runs now."""
 
-    def __call__(self, found: Bench, what: str) -> None:
+    def __call__(self, record: Bench, step: str) -> None:
         """Show what is about to start."""
-        self.draw(f"{bench.title(found)}\n{what}", bench.table(found))
+        self.draw(f"{bench.title(record)}\n{step}", bench.table(record))
 
 
 class SuiteView(View):
-    """How many rows ended how, and what runs now."""
+    """The number of rows by status, and what runs now."""
 
-    def __call__(self, found: Suite, what: str) -> None:
+    def __call__(self, record: Suite, step: str) -> None:
         """Show what is about to start."""
-        self.draw(f"{suite.title(found)}\n{what}", suite.counts(found))
+        self.draw(f"{suite.title(record)}\n{step}", suite.counts(record))
 
 
 class TuneView(View):
     """What is tuned now."""
 
-    def __call__(self, found: Sequence[ChoiceRecord], request: Request) -> None:
+    def __call__(self, choices: Sequence[ChoiceRecord], request: Request) -> None:
         """Show what is about to start."""
         adjacency = " of the transpose" if request.adjacency == "transpose" else ""
         heads = f", {request.heads} heads" if request.heads > 1 else ""
@@ -139,8 +139,8 @@ class ReproduceView(View):
 
     def __call__(self, event: ReproduceProgress) -> None:
         """Show what is about to start."""
-        what = f", {event.what}" if event.what else ""
-        line = f"{event.cell} ({event.done + 1} of {event.total}){what}"
+        step = f", {event.what}" if event.what else ""
+        line = f"{event.cell} ({event.done + 1} of {event.total}){step}"
         self.draw(f"{reproduce.title(event.reproduction)}\n{line}", reproduce.claims(event.reproduction))
 
 

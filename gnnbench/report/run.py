@@ -49,7 +49,7 @@ def title(config: dict[str, Any], dataset: str, backend: str = "") -> str:
 
 
 def epoch_heading(sample: Sample) -> list[str]:
-    """What `epoch_row` shows of epochs such as this one."""
+    """The columns of `epoch_row` for epochs such as this one."""
     return [*EPOCH_HEADING, *_phases(sample), "total", "peak\nmemory"]
 
 
@@ -85,7 +85,7 @@ def kernels(bindings: Sequence[Binding], backend: str = "Kernels") -> Iterator[s
             binding.conv,
             ", ".join(f"{op} by {kernel}" for op, kernel in binding.kernels.items()),
             ", ".join(REWRITES.get(rewrite, rewrite) for rewrite in binding.rewrites),
-            "".join(f"; no {REWRITES.get(name, name)}, as {why}" for name, why in binding.declined.items()),
+            "".join(f"; no {REWRITES.get(name, name)}, as {reason}" for name, reason in binding.declined.items()),
         )
         for binding in bindings
     )
@@ -117,8 +117,8 @@ def graph(facts: DatasetFacts | None) -> Iterator[str]:
     if not facts:
         return
     names = (*["graphs"] * (facts.graphs is not None), "nodes", "edges", "features", "classes")
-    what = "Graph" if facts.graphs is None else "Graphs"
-    yield f"{what}: " + ", ".join(f"{units.count(getattr(facts, name))} {name}" for name in names)
+    label = "Graph" if facts.graphs is None else "Graphs"
+    yield f"{label}: " + ", ".join(f"{units.count(getattr(facts, name))} {name}" for name in names)
     if facts.reorder_s is not None:
         yield f"Nodes reordered by {facts.reorder} in {units.seconds(facts.reorder_s)}, once per graph"
     if facts.made_up:
@@ -165,11 +165,13 @@ def _memory(result: Result) -> Iterator[list[Cell]]:
 
 
 def _quality(result: Result) -> Iterator[list[Cell]]:
-    if not (found := result.metrics):
+    if not (metrics := result.metrics):
         return
-    repeats = len(found.per_repeat)
-    spread = f"± {found.test_std:.4f} over {repeats} repeats" if repeats > 1 and found.test_std is not None else ""
-    chosen = "at the best validation epoch" if found.val is not None else "after the last epoch"
+    repeats = len(metrics.per_repeat)
+    spread = (
+        f"± {metrics.test_std:.4f} over {repeats} repeats" if repeats > 1 and metrics.test_std is not None else ""
+    )
+    chosen = "at the best validation epoch" if metrics.val is not None else "after the last epoch"
     for part, detail in (("train", chosen), ("val", ""), ("test", spread)):
-        if (value := getattr(found, part)) is not None:
-            yield [Cell(f"{part} {found.name}"), Cell(f"{value:.4f}"), Cell(detail)]
+        if (value := getattr(metrics, part)) is not None:
+            yield [Cell(f"{part} {metrics.name}"), Cell(f"{value:.4f}"), Cell(detail)]

@@ -42,7 +42,7 @@ def title(suite: Suite) -> str:
 
 
 def counts(suite: Suite) -> Table:
-    """How many rows ended how."""
+    """The number of rows by status."""
     ended = Counter(row.status for row in suite.rows)
     return Table(("status", "rows"), [[Cell(status), Cell(units.count(count))] for status, count in ended.items()])
 
@@ -60,7 +60,7 @@ def _line(case: list[Row], ours: Row) -> list[Cell]:
     ratio = ours.ratio.get(peer.implementation) if peer else None
     share = ours.roofline_fraction
     weighed = [row.memory_increase_bytes for row in timed if row.memory_increase_bytes]
-    memory = [each / ours.memory_increase_bytes for each in weighed] if ours.memory_increase_bytes else []
+    memory = [increase / ours.memory_increase_bytes for increase in weighed] if ours.memory_increase_bytes else []
     return [
         Cell(f"{ours.graph}, {ours.op}", _size(ours)),
         _time(ours),

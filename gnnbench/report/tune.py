@@ -55,9 +55,9 @@ def panels(tuned: Tuned) -> list[Panel]:
     for best in _best(tuned.choices):
         curve = [record for record in _forward(tuned.choices) if _series(record) == _series(best)]
         heads = f", {best.heads} heads" if best.heads > 1 else ""
-        points = [(one.width, one.speedup.ratio) for one in curve]
+        points = [(record.width, record.speedup.ratio) for record in curve]
         lines.append(Line(f"{best.op}{heads}, tuned", points, best.width))
-        untuned = [(one.width, one.speedup.ratio / one.gain.ratio) for one in curve]
+        untuned = [(record.width, record.speedup.ratio / record.gain.ratio) for record in curve]
         lines.append(Line(f"{best.op}{heads}, heuristic", untuned))
     return [Panel("", "width", "speedup over the fallback", lines)]
 
@@ -84,7 +84,7 @@ def _best(choices: Sequence[ChoiceRecord]) -> list[ChoiceRecord]:
     series: dict[tuple[str, int], list[ChoiceRecord]] = {}
     for record in _forward(choices):
         series.setdefault(_series(record), []).append(record)
-    return [max(curve, key=lambda one: one.speedup.ratio) for curve in series.values()]
+    return [max(curve, key=lambda record: record.speedup.ratio) for curve in series.values()]
 
 
 def _forward(choices: Sequence[ChoiceRecord]) -> list[ChoiceRecord]:

@@ -76,5 +76,5 @@ def load(kind: type[M], path: Path) -> M:
     except OSError as error:
         raise GnnbenchError(f"{path}: cannot be read: {error.strerror}") from None
     except ValueError as error:
-        what, problem = kind.__name__.lower(), str(error).splitlines()[0]
-        raise GnnbenchError(f"{path}: is not a {what} of schema {SCHEMA_VERSION}: {problem}") from None
+        name, problem = kind.__name__.lower(), str(error).splitlines()[0]
+        raise GnnbenchError(f"{path}: is not a {name} of schema {SCHEMA_VERSION}: {problem}") from None

@@ -39,7 +39,7 @@ def save(folder: Path, trainer: Trainer, repeat: int, result: Result) -> None:
 
 
 def load(folder: Path) -> dict[str, Any] | None:
-    """What `save` wrote, on the CPU, or None where nothing was written yet.
+    """The checkpoint in `folder`, on the CPU; None where nothing was written yet.
 
     Raises:
         GnnbenchError: the file is broken.
@@ -88,22 +88,22 @@ def resumed(result: Result, code: str) -> Result:
     return result
 
 
-def check_same(found: dict[str, Any], wanted: dict[str, Any], folder: Path) -> None:
+def check_same(stored: dict[str, Any], wanted: dict[str, Any], folder: Path) -> None:
     """Refuse to go on with a run of another configuration.
 
     Raises:
         ConfigError: naming the keys that differ.
     """
-    if keys := _differences(found, wanted):
+    if keys := _differences(stored, wanted):
         raise ConfigError(
             f"{folder}: holds a run of another configuration, which differs in {', '.join(keys)}; "
             "resume it with its own configuration, or choose another --out"
         )
 
 
-def _differences(found: Any, wanted: Any, key: str = "") -> list[str]:
-    if isinstance(found, dict) and isinstance(wanted, dict):
-        names = sorted(found.keys() | wanted.keys())
-        nested = (_differences(found.get(n), wanted.get(n), f"{key}.{n}" if key else n) for n in names)
+def _differences(stored: Any, wanted: Any, key: str = "") -> list[str]:
+    if isinstance(stored, dict) and isinstance(wanted, dict):
+        names = sorted(stored.keys() | wanted.keys())
+        nested = (_differences(stored.get(n), wanted.get(n), f"{key}.{n}" if key else n) for n in names)
         return [difference for differences in nested for difference in differences]
-    return [] if found == wanted else [f"{key} ({found!r} there, {wanted!r} here)"]
+    return [] if stored == wanted else [f"{key} ({stored!r} there, {wanted!r} here)"]

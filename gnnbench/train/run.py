@@ -135,7 +135,7 @@ def resolved(config: Run) -> dict[str, Any]:
 
 
 class _Run:
-    """The steps of one run and what they share; everything found out goes into `result`."""
+    """The steps of one run and what they share; everything they learn goes into `result`."""
 
     def __init__(
         self,
@@ -246,7 +246,7 @@ class _Run:
             self._emit("repeat_done")
 
     def _repeat(self, trainer: Trainer, repeat: int, recorder: clock.Recorder, stop: threading.Event) -> None:
-        evaluations = [found for found in self.result.evaluations if found.repeat == repeat]
+        evaluations = [evaluation for evaluation in self.result.evaluations if evaluation.repeat == repeat]
         recorder.begin(trainer.config.epochs - trainer.epoch, trainer.odd_epochs)
         every, batching = trainer.config.checkpoint_every, trainer.batching
 

@@ -16,7 +16,7 @@ from gnnbench.train.batching._batch import Ready
 
 
 class Ends(NamedTuple):
-    """What a model takes and gives: widths of features and outputs; what embeds categories, if anything."""
+    """The two ends of a model: widths of features and outputs, and the encoder of categories, if any."""
 
     features: int
     outputs: int

@@ -42,7 +42,7 @@ DEFAULT, BEST, FALLBACK = "default", "best", "fallback"
 
 
 class Request(NamedTuple):
-    """What to tune."""
+    """One choice to tune: that of an op on one adjacency, at one width, dtype and number of heads."""
 
     adjacency: str
     op: str
@@ -79,7 +79,7 @@ def requests(
 
 
 def _adjacencies(op: str, graph: Graph) -> tuple[str, ...]:
-    """Whose rows the passes of an op run over; for spmm those of its backward too."""
+    """The adjacencies whose rows the passes of an op run over; for spmm those of its backward too."""
     if graph.is_symmetric or not (op == "spmm" or op.endswith("_backward")):
         return ("graph",)
     return ("transpose",) if op == "gat_attention_backward" else ("graph", "transpose")
@@ -91,7 +91,7 @@ def requests_of(
     kind: type[Kernels],
     device: torch.device = CPU,
 ) -> list[Request]:
-    """What one epoch of the run that `config` describes asks kernels of this kind for.
+    """The choices that kernels of this kind look up in one epoch of the run that `config` describes.
 
     Raises:
         UnsupportedOp: they cannot run the model.
@@ -175,13 +175,13 @@ class _Search:
         self.asked = request.width, DTYPES[request.dtype], request.heads
         self.key = choice_key(request.op, *self.asked)
         name, backward, _ = request.op.partition("_backward")
-        on = graph if backward else self.chooses
-        case = Case(name, on, request.width, request.heads, dtype=self.asked[1])
+        target = graph if backward else self.chooses
+        case = Case(name, target, request.width, request.heads, dtype=self.asked[1])
         inputs = tuple(tensor.detach() for tensor in case.inputs.values())
         self.kernel: Any = case.op.backward if backward else case.op.kernel
-        self.arguments: tuple[Any, ...] = on, *inputs
+        self.arguments: tuple[Any, ...] = target, *inputs
         if backward and case.op.kernel:
-            self.arguments = on, inputs, case.op.kernel(kernels, on, *inputs), case.grad_out
+            self.arguments = target, inputs, case.op.kernel(kernels, target, *inputs), case.grad_out
 
     def record(self) -> ChoiceRecord:
         """The best choice, with the figures that made it so."""
@@ -201,8 +201,8 @@ class _Search:
         times = interleaved(duellists, DUEL, _raise)
         del self.chooses.plans[self.key]
         choice, winner, gain = default, DEFAULT, stats.Interval(1.0, 1.0, 1.0)
-        if best is not None and (found := stats.ratio_interval(times[DEFAULT], times[BEST])).low > 1.0:
-            choice, winner, gain = others[int(best)], BEST, found
+        if best is not None and (interval := stats.ratio_interval(times[DEFAULT], times[BEST])).low > 1.0:
+            choice, winner, gain = others[int(best)], BEST, interval
         return ChoiceRecord(
             **request._asdict(),
             choice=choice,
@@ -248,8 +248,8 @@ class _Listening(Kernels):
         forward = (graph, vars(graph).get("with_self_loops"))
         return list(
             dict.fromkeys(
-                Request("graph" if on in forward else "transpose", op, width, names[dtype], heads)
-                for on, op, width, dtype, heads in self._asked
+                Request("graph" if target in forward else "transpose", op, width, names[dtype], heads)
+                for target, op, width, dtype, heads in self._asked
                 if op in TUNABLE_OPS
             )
         )

@@ -27,7 +27,7 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
 class Tuned(Record):
-    """What was found for one graph."""
+    """The tuned choices of one graph."""
 
     schema_version: Literal[1] = SCHEMA_VERSION
     machine: dict[str, Any] = Field(description="as `machine()`; elsewhere the file counts for nothing")
@@ -48,7 +48,7 @@ class Tuned(Record):
 
 
 def machine(device: torch.device = CPU) -> dict[str, Any]:
-    """What a choice for kernels on `device` depends on beside the graph."""
+    """The facts beside the graph that a choice for kernels on `device` depends on."""
     if device.type == "cuda":
         name = torch.cuda.get_device_name(device)
         return {"gpu": name, "gnnbench": gnnbench.__version__, "kernels": code.kernels()}
@@ -85,7 +85,7 @@ def path(cache: Path, graph: Graph, kernels: str) -> Path:
 
 
 def read(file: Path) -> tuple[Tuned | None, list[str]]:
-    """What a file holds, or None and a warning that it is broken or of another machine; nothing if missing."""
+    """The contents of a file, or None and a warning that it is broken or of another machine; none if missing."""
     try:
         tuned = Tuned.model_validate_json(file.read_bytes())
     except FileNotFoundError:
@@ -100,10 +100,10 @@ def read(file: Path) -> tuple[Tuned | None, list[str]]:
 
 def known(cache: Path) -> Iterator[Tuned]:
     """Everything that was tuned on this machine with this version and number of threads."""
-    for here in _machines():
-        for file in sorted(_folder_of(here, cache).glob("*/*.json")):
-            if (found := read(file)[0]) is not None:
-                yield found
+    for machine in _machines():
+        for file in sorted(_folder_of(machine, cache).glob("*/*.json")):
+            if (tuned := read(file)[0]) is not None:
+                yield tuned
 
 
 def clear(cache: Path) -> int:
@@ -163,7 +163,7 @@ def _adjacencies(graph: Graph, adjacency: str) -> list[Graph]:
     result = [graph, *([graph.with_self_loops] if "with_self_loops" in vars(graph) else [])]
     if adjacency == "graph":
         return result
-    return [one.transpose for one in result if "_reversed" in vars(one)]
+    return [made.transpose for made in result if "_reversed" in vars(made)]
 
 
 def _widths(model: Module) -> set[Any]:

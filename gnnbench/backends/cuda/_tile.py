@@ -49,7 +49,7 @@ class Tile:
         return -(-count // self.segments), -(-heads // self.heads) * -(-channels // self.channels)
 
     def blocks(self, axes: str = "SEHC") -> dict[str, int]:
-        """What a kernel whose tiles have these axes takes."""
+        """The constants of a kernel whose tiles have these axes."""
         sizes = {"S": self.segments, "E": self.edges, "H": self.heads, "C": self.channels}
         return {**{f"BLOCK_{axis}": sizes[axis] for axis in axes}, "num_warps": self.num_warps}
 

@@ -29,7 +29,7 @@ Tensors = tuple["Tensor | None", ...]
 
 
 class Inputs(NamedTuple):
-    """What the kernels of every family are given."""
+    """The inputs that kernels of every family share."""
 
     family: str  # as of `ops.families`; "given" and "slices": scores and stats of slices in place of keys
     query: Tensor | None
@@ -154,7 +154,7 @@ def _over_rows(
 
 
 def _for(segments: Segments, result: Tensor) -> Tensor:
-    """What `result` is for rows, of segments."""
+    """An empty tensor for segments, where `result` is for rows."""
     return result.new_empty(segments.count, *result.shape[1:], dtype=sums_in(result.dtype))
 
 
@@ -181,12 +181,12 @@ def _add(how: How, slices: Segments, partial: Tensors, results: Tensors) -> None
 
 
 def _over_edges(
-    graph: Graph, inputs: Inputs, how: How, node: Tensor | None, grad_out: Tensor | None, found: Tensor
+    graph: Graph, inputs: Inputs, how: How, node: Tensor | None, grad_out: Tensor | None, edges: Tensor
 ) -> None:
     """Start `edge_kernel`; as many edges to a program as of `how`."""
     constants, units = inputs.constants, how.units * how.edges
     grid = (-(-graph.num_edges * constants["BLOCK_H"] // units),)
-    tensors = graph.row, graph.col, *inputs.tensors, node, grad_out, found, graph.num_edges
+    tensors = graph.row, graph.col, *inputs.tensors, node, grad_out, edges, graph.num_edges
     start(edge_kernel, grid, *tensors, *inputs.drop, **constants, UNITS=units, num_warps=how.num_warps)
 
 

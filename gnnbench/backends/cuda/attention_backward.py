@@ -65,22 +65,22 @@ def grad_query_kernel(
     live = edge < last
     source = ends(col, edge, live)
     for _ in range(0, tl.max(last - first), EDGES):
-        here, of, alive = edge, source * H + head, live
+        this_edge, other_pair, alive = edge, source * H + head, live
         edge += EDGES
         live = edge < last
         source = ends(col, edge, live)  # of the next round: its gathers need not wait for it
-        k = channels(key, of, alive, C, BLOCK_C, ACC)
+        k = channels(key, other_pair, alive, C, BLOCK_C, ACC)
         if edges is None:
             v = k
             if FAMILY == "dot":
-                v = channels(value, of, alive, D, BLOCK_D, ACC)
+                v = channels(value, other_pair, alive, D, BLOCK_D, ACC)
             alpha = tl.where(alive, tl.exp(score(q, k, a, FAMILY, SLOPE) - top) * inverse, 0.0)
             grad_alpha = tl.sum(g * v, 2)
             if seed is not None:
-                grad_alpha *= multiplier(seed, here, head, threshold, scale, ACC)
+                grad_alpha *= multiplier(seed, this_edge, head, threshold, scale, ACC)
             grad_score = alpha * (grad_alpha - delta)
         else:
-            grad_score = tl.load(edges + (here * H + head) * 2 + 1, alive, 0.0)
+            grad_score = tl.load(edges + (this_edge * H + head) * 2 + 1, alive, 0.0)
         acc += grad_operand(grad_score, q, k, k, FAMILY, SLOPE)
 
     where, wanted = at_channels(place, exists, C, BLOCK_C)
@@ -139,22 +139,22 @@ def grad_key_kernel(
     live = edge < last
     node = ends(col, edge, live)
     for _ in range(0, tl.max(last - first), EDGES):
-        here, of, alive = edge, node * H + head, live
+        this_edge, other_pair, alive = edge, node * H + head, live
         edge += EDGES
         live = edge < last
         node = ends(col, edge, live)  # of the next round: its gathers need not wait for it
-        g = channels(grad_out, of, alive, D, BLOCK_D, ACC)
-        q = operand(query, of, alive, FAMILY, C, BLOCK_C, ACC)
+        g = channels(grad_out, other_pair, alive, D, BLOCK_D, ACC)
+        q = operand(query, other_pair, alive, FAMILY, C, BLOCK_C, ACC)
         if edges is None:
-            top, inverse, delta = terms_of(terms, of, alive)
+            top, inverse, delta = terms_of(terms, other_pair, alive)
             alpha = tl.where(alive, tl.exp(score(q, k, a, FAMILY, SLOPE) - top) * inverse, 0.0)
             grad_alpha, dropped = tl.sum(g * v, 2), alpha
             if seed is not None:
-                drop = multiplier(seed, tl.load(perm + here, alive, 0), head, threshold, scale, ACC)
+                drop = multiplier(seed, tl.load(perm + this_edge, alive, 0), head, threshold, scale, ACC)
                 grad_alpha, dropped = grad_alpha * drop, alpha * drop
             grad_score = alpha * (grad_alpha - delta)
         else:
-            known = edges + (ends(perm, here, alive) * H + head) * 2
+            known = edges + (ends(perm, this_edge, alive) * H + head) * 2
             dropped, grad_score = tl.load(known, alive, 0.0), tl.load(known + 1, alive, 0.0)
         acc += grad_operand(grad_score, q, k, q, FAMILY, SLOPE)
         acc_value += dropped[:, :, None] * g

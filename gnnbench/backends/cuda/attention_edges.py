@@ -1,4 +1,4 @@
-"""What attention computes of every edge for itself, where a pass over rows does not as it goes."""
+"""Attention's values of single edges, for tiles whose pass over rows does not compute them as it goes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def edge_kernel(
     seed: tensor,  # [1] int64, or None for no dropout
     terms: tensor,  # [N, H, 3]: maximum, inverse of the sum, and delta; None in forward
     grad_out: tensor,  # [N, H, D]; None in forward
-    found: tensor,  # [E, H]: scores; in backward [E, H, 2]: alpha after dropout, and gradients of scores
+    out: tensor,  # [E, H]: scores; in backward [E, H, 2]: alpha after dropout, and gradients of scores
     count: tensor,  # E
     threshold: tensor,
     scale: tensor,
@@ -36,24 +36,24 @@ def edge_kernel(
     unit = tl.program_id(0).to(tl.int64) * UNITS + tl.arange(0, UNITS)[None, :]
     edge, head = unit // BLOCK_H, unit % BLOCK_H
     live = (edge < count) & (head < H)
-    node, of = tl.load(row + edge, live, 0) * H + head, ends(col, edge, live) * H + head
+    destination, source = tl.load(row + edge, live, 0) * H + head, ends(col, edge, live) * H + head
     a, place = head, edge * H + head
     if FAMILY == "gatv2":
         a = channels(att, head, live, C, BLOCK_C, ACC)
-    q = operand(query, node, live, FAMILY, C, BLOCK_C, ACC)
-    k = operand(key, of, live, FAMILY, C, BLOCK_C, ACC)
+    q = operand(query, destination, live, FAMILY, C, BLOCK_C, ACC)
+    k = operand(key, source, live, FAMILY, C, BLOCK_C, ACC)
     s = score(q, k, a, FAMILY, SLOPE)
     if terms is None:
-        tl.store(found + place, s, live)
+        tl.store(out + place, s, live)
     else:
         v = k
         if FAMILY != "gatv2":
-            v = channels(value, of, live, D, BLOCK_D, ACC)
-        top, inverse, delta = terms_of(terms, node, live)
+            v = channels(value, source, live, D, BLOCK_D, ACC)
+        top, inverse, delta = terms_of(terms, destination, live)
         alpha = tl.exp(s - top) * inverse
-        grad_alpha, dropped = tl.sum(channels(grad_out, node, live, D, BLOCK_D, ACC) * v, 2), alpha
+        grad_alpha, dropped = tl.sum(channels(grad_out, destination, live, D, BLOCK_D, ACC) * v, 2), alpha
         if seed is not None:
             drop = multiplier(seed, edge, head, threshold, scale, ACC)
             grad_alpha, dropped = grad_alpha * drop, alpha * drop
-        tl.store(found + place * 2, dropped, live)
-        tl.store(found + place * 2 + 1, alpha * (grad_alpha - delta), live)
+        tl.store(out + place * 2, dropped, live)
+        tl.store(out + place * 2 + 1, alpha * (grad_alpha - delta), live)

@@ -52,19 +52,19 @@ def attention_kernel(
     live = edge < last
     source = ends(col, edge, live)
     for _ in range(0, tl.max(last - first), EDGES):
-        here, of, alive = edge, source * H + head, live
+        this_edge, other_pair, alive = edge, source * H + head, live
         edge += EDGES
         live = edge < last
         source = ends(col, edge, live)  # of the next round: its gathers need not wait for it
-        v = channels(value, of, alive, D, BLOCK_D, ACC)
+        v = channels(value, other_pair, alive, D, BLOCK_D, ACC)
         if FAMILY == "given":
-            s = tl.load(key + here * H + head, alive, 0.0).to(ACC)
+            s = tl.load(key + this_edge * H + head, alive, 0.0).to(ACC)
         elif FAMILY == "slices":
-            s = tl.load(key + (here * H + head) * 2, alive, 0.0)
+            s = tl.load(key + (this_edge * H + head) * 2, alive, 0.0)
         elif FAMILY == "gatv2":
             s = score(q, v, a, FAMILY, SLOPE)
         else:
-            k = operand(key, of, alive, FAMILY, C, BLOCK_C, ACC)
+            k = operand(key, other_pair, alive, FAMILY, C, BLOCK_C, ACC)
             s = score(q, k, a, FAMILY, SLOPE)
         if out_positive is not None:
             positive = q + k > 0
@@ -74,13 +74,13 @@ def attention_kernel(
         shrink, weight = tl.exp(top - base), tl.exp(s - base)
         top = higher
         if FAMILY == "slices":
-            total = total * shrink + weight * tl.load(key + (here * H + head) * 2 + 1, alive, 0.0)
+            total = total * shrink + weight * tl.load(key + (this_edge * H + head) * 2 + 1, alive, 0.0)
         else:
             total = total * shrink + weight
         if out_positive is not None:
             total_positive = total_positive * shrink + tl.where(positive, weight, 0.0)
         if seed is not None:
-            weight *= multiplier(seed, here, head, threshold, scale, ACC)
+            weight *= multiplier(seed, this_edge, head, threshold, scale, ACC)
         mixed = mixed * shrink[:, :, None] + weight[:, :, None] * v
         if out_positive is not None:
             weight = tl.where(positive, weight, 0.0)

@@ -1,4 +1,4 @@
-"""What attention's backward computes per node, before and after its passes over the edges."""
+"""The work of attention's backward per node, before and after its passes over the edges."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def delta_kernel(
     BLOCK_D: constexpr,
     BLOCK: constexpr,
 ) -> tensor:
-    """What an edge needs to know of its destination, and the gradient of GAT's score_dst.
+    """The terms that an edge needs of its destination, and the gradient of GAT's score_dst.
 
     leaky_relu' is SLOPE, and 1 - SLOPE more on positive scores; a row's gradients of scores add up to 0.
     """
@@ -58,7 +58,7 @@ def att_kernel(
     grad: tensor,  # [count, F]: short of att at first, then with it, and with grad_value
     partial: tensor,  # [programs, F]
     count: tensor,
-    each: tensor,  # rows of a program
+    rows_each: tensor,  # rows of a program
     F: constexpr,
     ACC: constexpr,
     BLOCK_F: constexpr,
@@ -68,12 +68,12 @@ def att_kernel(
 
     leaky_relu(u) = leaky_relu'(u) * u, and so att's gradient is found in those of both ends.
     """
-    begin = tl.program_id(0).to(tl.int64) * each
-    end = tl.minimum(begin + each, count)
+    begin = tl.program_id(0).to(tl.int64) * rows_each
+    end = tl.minimum(begin + rows_each, count)
     f = tl.program_id(1) * BLOCK_F + tl.arange(0, BLOCK_F)
     a = tl.load(att + f, f < F, 0.0).to(ACC)
     acc = tl.zeros((BLOCK_F,), ACC)
-    for first in range(0, each, BLOCK):
+    for first in range(0, rows_each, BLOCK):
         row = begin + first + tl.arange(0, BLOCK)
         at, wanted = row[:, None] * F + f[None, :], (row < end)[:, None] & (f < F)[None, :]
         g = tl.load(grad + at, wanted, 0.0).to(ACC)
@@ -105,10 +105,10 @@ def through_att(x: Tensor, att: Tensor, grad: Tensor, grad_value: Tensor | None 
     count, width = x.size(0), att.numel()
     block_f = min(power_of_two(width), 128)
     block = ELEMENTS // block_f
-    each = max(-(-count // PROGRAMS), block)
-    programs, sums = -(-count // each), sums_in(x.dtype)
+    rows_each = max(-(-count // PROGRAMS), block)
+    programs, sums = -(-count // rows_each), sums_in(x.dtype)
     partial = x.new_empty(programs, *att.shape, dtype=sums)
     sizes = {"F": width, "BLOCK_F": block_f, "BLOCK": block, "num_warps": 4}
     grid = programs, -(-width // block_f)
-    start(att_kernel, grid, x, att, grad_value, grad, partial, count, each, ACC=triton_type(sums), **sizes)
+    start(att_kernel, grid, x, att, grad_value, grad, partial, count, rows_each, ACC=triton_type(sums), **sizes)
     return partial.sum(0)

@@ -1,4 +1,4 @@
-"""What the attention kernels share on the device: what a program works on, gathers, scores and dropout.
+"""Device functions that the attention kernels share: the work of a program, gathers, scores and dropout.
 
 A program holds U pairs of a segment and a head, and E edges of each: values are [E, U], with channels [E, U, C],
 and E is 1 for those of a pair. Every place has its own sums, so that places exchange nothing until the last edge.
@@ -65,12 +65,12 @@ def at_channels(pair: tensor, exists: tensor, C: constexpr, BLOCK_C: constexpr) 
 def operand(
     x: tensor, pair: tensor, exists: tensor, FAMILY: constexpr, C: constexpr, BLOCK_C: constexpr, ACC: constexpr
 ) -> tensor:
-    """What an end of an edge brings to its score: a number for GAT, channels for the others."""
+    """The operand of a score from one end of an edge: a number for GAT, channels for the others."""
     if FAMILY == "gat":
-        found = tl.load(x + pair, exists, 0.0).to(ACC)
+        result = tl.load(x + pair, exists, 0.0).to(ACC)
     else:
-        found = channels(x, pair, exists, C, BLOCK_C, ACC)
-    return found
+        result = channels(x, pair, exists, C, BLOCK_C, ACC)
+    return result
 
 
 @jit
@@ -90,12 +90,12 @@ def leaky(gate: tensor, x: tensor, SLOPE: constexpr) -> tensor:
 def score(query: tensor, key: tensor, att: tensor, FAMILY: constexpr, SLOPE: constexpr) -> tensor:
     """The score of every edge, from its two ends."""
     if FAMILY == "gat":
-        found = leaky(query + key, query + key, SLOPE)
+        result = leaky(query + key, query + key, SLOPE)
     elif FAMILY == "gatv2":
-        found = tl.sum(att * leaky(query + key, query + key, SLOPE), 2)
+        result = tl.sum(att * leaky(query + key, query + key, SLOPE), 2)
     else:
-        found = tl.sum(query * key, 2)
-    return found
+        result = tl.sum(query * key, 2)
+    return result
 
 
 @jit
@@ -104,19 +104,19 @@ def grad_operand(
 ) -> tensor:
     """The gradient of one end, short of GATv2's `att`; `other` is the other end."""
     if FAMILY == "gat":
-        found = leaky(query + key, grad_score, SLOPE)
+        result = leaky(query + key, grad_score, SLOPE)
     elif FAMILY == "gatv2":
-        found = leaky(query + key, grad_score[:, :, None], SLOPE)
+        result = leaky(query + key, grad_score[:, :, None], SLOPE)
     else:
-        found = grad_score[:, :, None] * other
-    return found
+        result = grad_score[:, :, None] * other
+    return result
 
 
 @jit
 def multiplier(
     seed: tensor, edge: tensor, head: tensor, threshold: tensor, scale: tensor, ACC: constexpr
 ) -> tensor:
-    """What dropout multiplies the weight of an edge by, as `ops.dropout.Dropout.multiplier` has it.
+    """The factor that dropout gives the weight of an edge, as in `ops.dropout.Dropout.multiplier`.
 
     `scale` comes as the bits of a float64: a kernel's arguments are rounded to float32 if they are floats.
     """

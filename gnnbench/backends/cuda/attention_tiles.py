@@ -45,8 +45,8 @@ class TilingKernels(BaseKernels):
     def chosen(self, op: str, graph: Graph, width: int, dtype: torch.dtype, heads: int = 1) -> Choice:
         if op not in TUNED:
             return super().chosen(op, graph, width, dtype, heads)
-        found = graph.plans.get(choice_key(op, width, dtype, heads))
-        return found if _possible(found, op) else self._untuned(op, graph, heads, width // heads)
+        choice = graph.plans.get(choice_key(op, width, dtype, heads))
+        return choice if _possible(choice, op) else self._untuned(op, graph, heads, width // heads)
 
     def how(self, op: str, graph: Graph, heads: int, width: int, width_out: int, dtype: torch.dtype) -> How:
         """A tile of the chosen size and strategy."""

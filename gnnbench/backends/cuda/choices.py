@@ -24,17 +24,17 @@ class ChoosingKernels(BaseKernels):
         if op not in TUNED:
             return super().choices(op, graph, width, dtype, heads)
         first = _row(128, TUNED[op], 1)
-        channels = [_row(each, TUNED[op], 1) for each in CHANNELS if each < 2 * power_of_two(width)]
-        elements = [_row(128, each, 1) for each in ELEMENTS]
-        warps = [_row(128, TUNED[op], each) for each in WARPS]
+        channels = [_row(count, TUNED[op], 1) for count in CHANNELS if count < 2 * power_of_two(width)]
+        elements = [_row(128, count, 1) for count in ELEMENTS]
+        warps = [_row(128, TUNED[op], count) for count in WARPS]
         others = [choice for choice in channels + elements + warps if choice != first]
         return [first, *others, *([CUSPARSE] if self._possible(CUSPARSE, op, dtype) else [])]
 
     def chosen(self, op: str, graph: Graph, width: int, dtype: torch.dtype, heads: int = 1) -> Choice:
         if op not in TUNED:
             return super().chosen(op, graph, width, dtype, heads)
-        found = graph.plans.get(choice_key(op, width, dtype, heads))
-        return found if self._possible(found, op, dtype) else _row(128, TUNED[op], 1)
+        choice = graph.plans.get(choice_key(op, width, dtype, heads))
+        return choice if self._possible(choice, op, dtype) else _row(128, TUNED[op], 1)
 
     def _possible(self, choice: object, op: str, dtype: torch.dtype) -> TypeGuard[Choice]:
         """Whether a choice that came from elsewhere can be taken."""

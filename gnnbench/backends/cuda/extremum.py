@@ -38,7 +38,7 @@ def extremum_kernel(
     first, length, row, mine = segments_of(begin, end, row, count, longest, BLOCK_S)
     c = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
     best = tl.full((BLOCK_S, BLOCK_E, BLOCK_C), -float("inf"), ACC)  # of every place of a chunk
-    found = tl.full((BLOCK_S, BLOCK_E, BLOCK_C), -1, tl.int32)
+    best_edge = tl.full((BLOCK_S, BLOCK_E, BLOCK_C), -1, tl.int32)
     for chunk in range(0, tl.max(length, 0), BLOCK_E):
         place = chunk + tl.arange(0, BLOCK_E)
         valid = place[None, :] < length[:, None]
@@ -51,19 +51,19 @@ def extremum_kernel(
         message = tl.load(x + where, wanted, 0.0).to(ACC) * SIGN
         if value is not None:
             message *= tl.load(value + edge, valid, 0.0).to(ACC)[:, :, None]
-        larger = (message > best) | ((message != message) & (best == best)) | (found < 0)
+        larger = (message > best) | ((message != message) & (best == best)) | (best_edge < 0)
         best = tl.where(wanted & larger, message, best)
         came_from = edge[:, :, None].to(tl.int32)
         if origin is not None:
             came_from = tl.load(origin + where, wanted, 0)
-        found = tl.where(wanted & larger, came_from, found)
+        best_edge = tl.where(wanted & larger, came_from, best_edge)
 
     is_nan = best != best
     any_nan = tl.max(is_nan.to(tl.int32), 1) > 0
     top = tl.max(tl.where(is_nan, -float("inf"), best), 1)
-    hit = (found >= 0) & tl.where(any_nan[:, None, :], is_nan, best == top[:, None, :])
+    hit = (best_edge >= 0) & tl.where(any_nan[:, None, :], is_nan, best == top[:, None, :])
     NONE: constexpr = 2147483647
-    arg = tl.min(tl.where(hit, found, NONE), 1)
+    arg = tl.min(tl.where(hit, best_edge, NONE), 1)
     top = tl.where(any_nan, float("nan"), tl.where(arg == NONE, 0.0, top * SIGN))
     where = row[:, None] * C + c[None, :]
     mask = mine[:, None] & (c < C)[None, :]

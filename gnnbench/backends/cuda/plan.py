@@ -61,7 +61,7 @@ def _hubs(graph: Graph, longest: int) -> Hubs | None:
         return None
     counts = (graph.degree[hub] + longest - 1) // longest
     last = counts.cumsum(0)
-    row, begin, end = (each.repeat_interleave(counts) for each in (hub, last - counts, last))
+    row, begin, end = (tensor.repeat_interleave(counts) for tensor in (hub, last - counts, last))
     first_edge = graph.rowptr[row] + (torch.arange(row.numel(), device=row.device) - begin) * longest
     last_edge = torch.minimum(first_edge + longest, graph.rowptr[row + 1])
     return Hubs(Segments(first_edge, last_edge, row), begin, end, Segments(last - counts, last, hub))

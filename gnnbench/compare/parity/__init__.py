@@ -85,8 +85,8 @@ class BackendParity(Record):
         """One sentence if anything differed; empty otherwise."""
         if self.ok is False:
             return self.reason
-        wrong = ((number, found) for number, found in enumerate(self.rounds, start=1) if not found.ok)
-        reasons = (f"after the last epoch of round {number}: {found.reason}" for number, found in wrong)
+        wrong = ((number, verdict) for number, verdict in enumerate(self.rounds, start=1) if not verdict.ok)
+        reasons = (f"after the last epoch of round {number}: {verdict.reason}" for number, verdict in wrong)
         return next(reasons, self.losses)
 
 
@@ -139,26 +139,26 @@ def unchecked(config: Run) -> Iterator[str]:
 
 
 def parting(
-    found: Sequence[float], expected: Sequence[float], other: str = "without cuda_graph", share: float = PARTING
+    losses: Sequence[float], expected: Sequence[float], other: str = "without cuda_graph", share: float = PARTING
 ) -> str:
     """Where the losses of a training part from those of another one; empty if they do not."""
-    for epoch, (ours, theirs) in enumerate(zip(found[:REPLAYED], expected, strict=False), start=1):
+    for epoch, (ours, theirs) in enumerate(zip(losses[:REPLAYED], expected, strict=False), start=1):
         if not abs(ours - theirs) <= share * max(abs(theirs), NOTHING * abs(expected[0])):
             return f"the loss of epoch {epoch} is {ours:.4g}, and {theirs:.4g} {other}"
     return ""
 
 
-def drifting(found: Sequence[float], expected: Sequence[float], reference: str, tolerance: float) -> str:
+def drifting(losses: Sequence[float], expected: Sequence[float], reference: str, tolerance: float) -> str:
     """Where losses part from those of the reference in a training without dropout; empty if they do not.
 
     Rounding grows from epoch to epoch, and faster where a learning rate is high: the first loss is held tightly,
     the next ones loosely, and of all others only the lowest.
     """
-    if not abs(found[0] - expected[0]) <= max(FIRST, tolerance) * abs(expected[0]):
-        return f"the first loss is {found[0]:.6g}, and {expected[0]:.6g} with {reference}"
-    if why := parting(found, expected, f"with {reference}", max(PARTING, 3 * tolerance)):
-        return why
-    lowest, theirs = min(found), min(expected)
+    if not abs(losses[0] - expected[0]) <= max(FIRST, tolerance) * abs(expected[0]):
+        return f"the first loss is {losses[0]:.6g}, and {expected[0]:.6g} with {reference}"
+    if reason := parting(losses, expected, f"with {reference}", max(PARTING, 3 * tolerance)):
+        return reason
+    lowest, theirs = min(losses), min(expected)
     if not abs(lowest - theirs) <= DRIFTING * abs(expected[0]):
         return f"the lowest loss is {lowest:.4g}, and {theirs:.4g} with {reference}"
     return ""

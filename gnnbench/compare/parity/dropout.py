@@ -1,4 +1,4 @@
-"""What attention dropout does to one layer: random, so that only what it must come to is compared."""
+"""Attention dropout in one layer: random, so only its mean, spread and gradient are checked."""
 
 from __future__ import annotations
 
@@ -129,8 +129,8 @@ def _gradient(model: torch.nn.Module, batch: Batch, seed: int) -> TensorError | 
             for parameter, step in steps:
                 parameter.add_(step, alpha=sign)
             sides.append(float((passed() * weight).sum()))
-    found = abs((sides[0] - sides[1]) / 2 - rise) / (rise or 1.0)
-    problem = f"promises a rise that its own forward misses by {found:.0%}" if not found <= SLACK else ""
+    miss = abs((sides[0] - sides[1]) / 2 - rise) / (rise or 1.0)
+    problem = f"promises a rise that its own forward misses by {miss:.0%}" if not miss <= SLACK else ""
     return TensorError(rel_rms=0.0, worst_row=0.0, problem=problem)
 
 

@@ -28,7 +28,7 @@ EVALUATION = " in evaluation"
 
 @dataclass
 class Snapshot:
-    """What a backend computed.
+    """The tensors that a backend computed.
 
     Attributes:
         tensors: by name, on the CPU: "logits" [N, C], "gradient at nodes" [N, 8], and "gradient of PARAMETER" of
@@ -109,21 +109,21 @@ def is_of_nodes(name: str) -> bool:
     return name.startswith(("logits", AT_NODES))
 
 
-def _error(name: str, found: Tensor | None, reference: Snapshot, who: str, tolerance: float) -> TensorError:
+def _error(name: str, computed: Tensor | None, reference: Snapshot, backend: str, tolerance: float) -> TensorError:
     expected = reference.tensors[name]
-    if found is None:
-        return TensorError(problem=f"missing, but {who} has it")
-    if found.shape != expected.shape or found.dtype != expected.dtype:
-        shapes = [f"{tensor.dtype} {list(tensor.shape)}" for tensor in (found, expected)]
-        return TensorError(problem=f"{shapes[0]}, but {shapes[1]} in {who}")
+    if computed is None:
+        return TensorError(problem=f"missing, but {backend} has it")
+    if computed.shape != expected.shape or computed.dtype != expected.dtype:
+        shapes = [f"{tensor.dtype} {list(tensor.shape)}" for tensor in (computed, expected)]
+        return TensorError(problem=f"{shapes[0]}, but {shapes[1]} in {backend}")
     rows = expected.size(0) if expected.dim() else 1
-    ours, theirs = found.reshape(rows, -1), expected.reshape(rows, -1)
+    ours, theirs = computed.reshape(rows, -1), expected.reshape(rows, -1)
     scale = max(_rms(expected), _rounding(name, reference))
     floor = _row_floor(name, reference, theirs, scale)
     squares, worst, worst_index = 0.0, 0.0, 0
     for start in range(0, rows, BLOCK_ROWS):
         block = slice(start, start + BLOCK_ROWS)
-        for tensor, where in ((theirs[block], f" of {who}"), (ours[block], "")):
+        for tensor, where in ((theirs[block], f" of {backend}"), (ours[block], "")):
             if not bool(tensor.isfinite().all()):
                 row = start + int((~tensor.isfinite()).any(dim=1).int().argmax())
                 return TensorError(problem=f"NaN or infinity in row {row}{where}")

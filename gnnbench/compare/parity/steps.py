@@ -35,7 +35,7 @@ COLUMNS = 8  # that the gradient at nodes is projected to
 
 
 def snapshot(config: Run, roots: Roots, path: Path, *, as_reference: bool) -> str:
-    """What a backend computes, written to `path`; returns the dataset's label. See `computed`.
+    """Write what a backend computes to `path`, and return the dataset's label. See `computed`.
 
     Raises:
         GnnbenchError: whatever stops the backend, the dataset or the model.
@@ -71,7 +71,7 @@ def computed(
 
 
 def trained(config: Run, backend: Backend, model: Module, batching: Batching, ends: setup.Ends) -> Snapshot:
-    """What a model that was trained computes from other weights; it is not to be trained any more."""
+    """The evaluation step of a trained model from other weights; it must not be trained any further."""
     _smooth(model, config, batching)
     return Snapshot(_evaluation(config, model, batching, ends), backend.tolerance or TOLERANCE)
 

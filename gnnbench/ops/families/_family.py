@@ -1,4 +1,4 @@
-"""What tells one kind of attention from another: how an edge is scored, and the gradients of that."""
+"""A family of attention: how an edge is scored, and the gradients of the score."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What training sees next: an epoch is a sequence of steps, and a step sees one batch.
+"""The batches that training sees: an epoch is a sequence of steps, and a step sees one batch.
 
 A kind of batches is a module with
     `Config(BatchConfig)`: its keys;

@@ -8,11 +8,11 @@ from queue import Full, Queue
 from typing import TypeVar
 
 T = TypeVar("T")
-WAIT_S = 0.1  # until a thread that nobody takes batches from any more looks whether it is to end
+WAIT_S = 0.1  # until a thread whose batches nobody takes any more checks whether to end
 
 
 def ahead(batches: Iterator[T], depth: int) -> Iterator[T]:
-    """What `batches` yields, in its order, of which a thread has up to `depth` ready; 0: no thread.
+    """The items of `batches`, in order; a thread keeps up to `depth` of them ready, and 0 means no thread.
 
     An error of `batches` is raised where its batch would have come. The thread ends with this iterator.
     """

@@ -1,4 +1,4 @@
-"""Batch and Batching: what a step of training sees, and who decides that."""
+"""Batch and Batching: the input of a training step, and where it comes from."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Batch:
-    """What one step sees, all tensors on its device.
+    """The input of one step, all tensors on its device.
 
     Attributes:
         x: [N, F] features, or int64 categories.
@@ -40,7 +40,7 @@ class Batch:
 
 
 class Batching(ABC):
-    """Who decides what the next step sees.
+    """The source of the batch that the next step sees.
 
     Attributes:
         steps: of an epoch.

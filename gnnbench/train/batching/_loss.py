@@ -1,4 +1,4 @@
-"""What outputs are held against: the loss and the metric of every kind of target."""
+"""The loss and the metric of every kind of target."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def function(target: str, y: Tensor) -> Callable[[Tensor], Tensor]:
-    """What gives the mean loss [] of outputs [M, C]; see `GraphsDataset.y` for `y` and `target`.
+    """The function that gives the mean loss [] of outputs [M, C]; see `GraphsDataset.y` for `y` and `target`.
 
     Cross-entropy of a class; binary cross-entropy over the labels that are there; the L1 distance of values.
     """
@@ -23,7 +23,7 @@ def function(target: str, y: Tensor) -> Callable[[Tensor], Tensor]:
 
 
 def count(target: str, y: Tensor) -> int:
-    """How many targets the mean loss is over."""
+    """The number of targets that the mean loss is over."""
     return int((~y.isnan()).sum()) if target == "labels" else y.numel()
 
 

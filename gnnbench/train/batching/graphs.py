@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Config(BatchConfig):
-    """How graphs are put together."""
+    """How graphs are put into batches."""
 
     kind: str = "graphs"
     size: Positive = Field(64, description="graphs in a batch; the last one of an epoch may have fewer")
@@ -63,7 +63,7 @@ def prepare(
 
 
 def _fastest(device: torch.device) -> Layout | None:
-    """Who puts graphs together where PyG runs the convs: compiled code, where it is built."""
+    """The kernels that put graphs together where PyG runs the convs: compiled code, where it is built."""
     from gnnbench.backends import isplib
 
     return isplib.IsplibKernels() if device.type == "cpu" and not isplib.MISSING else None
