@@ -31,7 +31,9 @@ def load(name: str, scale: Scale, roots: Roots) -> NodeDataset:
     Raises:
         DatasetError: too large for the machine.
     """
-    return _batch(*MEMBERS[scale]) if name == BATCH else datasets.load(_config(name, scale), roots)
+    return (
+        _batch(*MEMBERS[scale]) if name == BATCH else datasets.single(datasets.load(_config(name, scale), roots))
+    )
 
 
 def label(name: str) -> str:

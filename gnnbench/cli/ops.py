@@ -88,7 +88,7 @@ def bench(
     roots = datasets.roots(data_root)
     if threads:
         torch.set_num_threads(threads)
-    dataset = datasets.load(load(None, BARE, graph).dataset, roots)
+    dataset = datasets.single(datasets.load(load(None, BARE, graph).dataset, roots))
     out = out or files.new_folder(f"{op}-bench")
     view = live.BenchView(tables.console(sys.stderr)) if watched(quiet) else None
     with view or nullcontext():
@@ -158,7 +158,7 @@ def tune(
     if threads or config.measure.threads:
         torch.set_num_threads(threads or config.measure.threads)
     kind, device = tuning.kernels_of(backend)
-    dataset = datasets.load(config.dataset, roots)
+    dataset = datasets.single(datasets.load(config.dataset, roots))
     kernels = kind()
     graph = Graph.from_edge_index(dataset.edge_index.to(device), dataset.num_nodes, layout=kernels)
     if is_run and not (widths or ops):

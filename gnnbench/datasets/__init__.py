@@ -5,15 +5,19 @@ A source is a module with
     `SPECS`: short names to suggest after a typing error;
     `parse(spec)`: the keys that a short name stands for, or None where it is not one of this source;
     `listing(roots)`: a list of `Offer`;
-    `load(config, roots)`: a `NodeDataset`, with [N, 0] features, labels of -1 and empty masks for what it lacks.
+    `load(config, roots)`: a `NodeDataset`, with [N, 0] features, labels of -1 and empty masks for what it lacks;
+        or a `GraphsDataset`, with [N, 0] features, classes of -1 and no parts.
 
     _nodes       NodeDataset, what a source of one graph yields
     _graphs      GraphsDataset, what a source of many graphs yields
-    _prepare     fills in what a source lacks, and checks all of it
+    _prepare     fills in what a source of one graph lacks, and checks all of it
+    _prepare_graphs _check_graphs   the same for many graphs
     _reorder     other orders of nodes
-    _describe    what `gnnbench datasets` says of them
+    _describe _describe_graphs      what `gnnbench datasets` says of them
     _raw _cache  files as users have them, and files kept between runs
-    _pyg _tables _blockmodel   shared by the sources of PyG, of tables in text, and of synthetic graphs
+    _pyg _union _ogb _tables        shared by the sources of PyG, of many graphs, of OGB, and of tables in text
+    _graph_files                    a user's own graphs, many in a file or a folder
+    _blockmodel _draw_graphs        generate one synthetic graph, and many
 """
 
 from __future__ import annotations
@@ -29,9 +33,10 @@ from gnnbench import registry
 from gnnbench.config import DatasetConfig
 from gnnbench.datasets._graphs import GraphsDataset
 from gnnbench.datasets._nodes import NodeDataset
-from gnnbench.errors import ConfigError, did_you_mean
+from gnnbench.errors import ConfigError, DatasetError, did_you_mean
 
 __all__ = [
+    "AnyDataset",
     "GraphsDataset",
     "NodeDataset",
     "Offer",
@@ -42,7 +47,10 @@ __all__ = [
     "read",
     "reordered",
     "roots",
+    "single",
 ]
+
+AnyDataset = NodeDataset | GraphsDataset
 
 
 @dataclass(frozen=True)
@@ -55,12 +63,13 @@ class Roots:
 
 @dataclass(frozen=True)
 class Offer:
-    """A dataset that can be asked for; counts are None until it was loaded, `where` until it is on disk."""
+    """A dataset that can be asked for; counts (over its graphs) are None until known, `where` until on disk."""
 
     spec: str
     nodes: int | None
     edges: int | None  # directed: an undirected edge counts twice
     where: Path | None
+    graphs: int | None = 1
 
 
 def roots(data_root: Path | None = None) -> Roots:
@@ -94,7 +103,7 @@ def listing(where: Roots) -> list[tuple[str, Offer]]:
     ]
 
 
-def load(config: DatasetConfig, where: Roots) -> NodeDataset:
+def load(config: DatasetConfig, where: Roots) -> AnyDataset:
     """Read, check and reorder the dataset that `config` describes.
 
     Raises:
@@ -103,15 +112,32 @@ def load(config: DatasetConfig, where: Roots) -> NodeDataset:
     return reordered(read(config, where), config)
 
 
-def read(config: DatasetConfig, where: Roots) -> NodeDataset:
+def read(config: DatasetConfig, where: Roots) -> AnyDataset:
     """The same with its nodes in the order of the source."""
-    from gnnbench.datasets import _prepare
+    from gnnbench.datasets import _prepare, _prepare_graphs
 
-    return _prepare.finish(registry.find("datasets", config.source).load(config, where), config)
+    dataset: AnyDataset = registry.find("datasets", config.source).load(config, where)
+    if isinstance(dataset, GraphsDataset):
+        return _prepare_graphs.finish(dataset, config)
+    return _prepare.finish(dataset, config)
 
 
-def reordered(dataset: NodeDataset, config: DatasetConfig) -> NodeDataset:
+def single(dataset: AnyDataset) -> NodeDataset:
+    """`dataset`, for what works on one graph alone.
+
+    Raises:
+        DatasetError: it is many graphs.
+    """
+    if isinstance(dataset, GraphsDataset):
+        raise DatasetError(
+            f"{dataset.name} holds {dataset.num_graphs:,} graphs, but this command works on one; give it a "
+            f"dataset of one graph, such as cora or synthetic:reddit:0.05"
+        )
+    return dataset
+
+
+def reordered(dataset: AnyDataset, config: DatasetConfig) -> AnyDataset:
     """`dataset` with its nodes in the order that `config.reorder` names; a cost of its own, and so a step."""
     from gnnbench.datasets import _reorder
 
-    return dataset if config.reorder == "none" else _reorder.reordered(dataset, config.reorder)
+    return dataset if config.reorder == "none" else _reorder.reordered(single(dataset), config.reorder)

@@ -1,4 +1,4 @@
-"""What `gnnbench datasets` shows: the datasets on offer, and everything about the graph of one of them."""
+"""What `gnnbench datasets` shows: the datasets on offer, and everything about one of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from gnnbench.results.schema import Record
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from gnnbench.datasets import NodeDataset, Roots
+    from gnnbench.datasets import AnyDataset, NodeDataset, Roots
+    from gnnbench.datasets._describe_graphs import GraphsInfo
 
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 
@@ -23,7 +24,8 @@ class OfferRecord(Record):
 
     spec: str = Field(description="what --dataset takes")
     source: str
-    nodes: int | None
+    graphs: int | None
+    nodes: int | None = Field(description="of all graphs")
     edges: int | None = Field(description="directed: an undirected edge counts twice")
     on_disk: bool
     where: Path | None = Field(description="the folder or file, where on disk")
@@ -73,6 +75,7 @@ def offers(where: Roots) -> list[OfferRecord]:
         OfferRecord(
             spec=offer.spec,
             source=source,
+            graphs=offer.graphs,
             nodes=offer.nodes,
             edges=offer.edges,
             on_disk=offer.where is not None,
@@ -82,8 +85,17 @@ def offers(where: Roots) -> list[OfferRecord]:
     ]
 
 
-def info(dataset: NodeDataset) -> DatasetInfo:
-    """Count everything there is to know about `dataset`; sorts its edges, so large graphs take a while."""
+def info(dataset: AnyDataset) -> DatasetInfo | GraphsInfo:
+    """Count everything there is to know about `dataset`."""
+    from gnnbench.datasets import _describe_graphs
+
+    if isinstance(dataset, datasets.GraphsDataset):
+        return _describe_graphs.info(dataset)
+    return of_graph(dataset)
+
+
+def of_graph(dataset: NodeDataset) -> DatasetInfo:
+    """The same of one graph; sorts its edges, so large ones take a while."""
     import numpy as np
 
     src, dst = dataset.edge_index

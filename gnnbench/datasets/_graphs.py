@@ -6,10 +6,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from pydantic import Field
+
+from gnnbench.config import Count, DatasetConfig
+
 if TYPE_CHECKING:
     from torch import Tensor
 
 Target = Literal["class", "labels", "value"]
+
+
+class GraphsConfig(DatasetConfig):
+    """What every source of many graphs understands; each source's own `Config` adds its keys."""
+
+    degree_features: Count = Field(
+        64, description="columns of one-hot degrees where nodes have no features; 0: random_features instead"
+    )
 
 
 @dataclass

@@ -61,6 +61,18 @@ def micro_f1(logits: Tensor, y: Tensor) -> float:
     return 2 * int((yes & truth).sum()) / total if total else float("nan")
 
 
+def check_memory(name: str, nodes: int, columns: int, key: str) -> None:
+    """Raises DatasetError where the features that `dataset.<key>` asks for do not fit into memory."""
+    import psutil
+
+    need, free = 4 * nodes * columns, psutil.virtual_memory().available
+    if need > free:
+        raise DatasetError(
+            f"{name}: {columns} {key.replace('_', ' ')} for {nodes} nodes need {need / 2**30:.1f} GiB, "
+            f"but {free / 2**30:.1f} GiB are free; lower dataset.{key}"
+        )
+
+
 def _check_graph(dataset: NodeDataset) -> None:
     edges, nodes = dataset.edge_index, dataset.num_nodes
     if edges.dim() != 2 or edges.size(0) != 2:
@@ -78,7 +90,6 @@ def _check_graph(dataset: NodeDataset) -> None:
 
 
 def _fill(dataset: NodeDataset, config: DatasetConfig) -> None:
-    import psutil
     import torch
 
     if not dataset.x.size(1):
@@ -87,14 +98,9 @@ def _fill(dataset: NodeDataset, config: DatasetConfig) -> None:
                 f"{dataset.name} has no node features; add seeded random ones, marked synthetic, with "
                 f"--set dataset.random_features=128"
             )
+        check_memory(dataset.name, dataset.num_nodes, config.random_features, "random_features")
         size = (dataset.num_nodes, config.random_features)
-        need, free = 4 * size[0] * size[1], psutil.virtual_memory().available
-        if need > free:
-            raise DatasetError(
-                f"{dataset.name}: {config.random_features} random features for {dataset.num_nodes} nodes need "
-                f"{need / 2**30:.1f} GiB, but {free / 2**30:.1f} GiB are free; lower dataset.random_features"
-            )
-        dataset.x = torch.randn(size, generator=_generator(config, FEATURES))
+        dataset.x = torch.randn(size, generator=generator(config, FEATURES))
         dataset.made_up.append("features")
     if dataset.y.dim() == 1 and not bool((dataset.y >= 0).any()):
         if dataset.y.numel() and int(dataset.y.min()) < -1:
@@ -104,7 +110,7 @@ def _fill(dataset: NodeDataset, config: DatasetConfig) -> None:
                 f"{dataset.name} has no labels; add seeded random ones, marked synthetic, with "
                 f"--set dataset.random_labels=8"
             )
-        drawn = torch.randint(config.random_labels, (dataset.num_nodes,), generator=_generator(config, LABELS))
+        drawn = torch.randint(config.random_labels, (dataset.num_nodes,), generator=generator(config, LABELS))
         dataset.y, dataset.num_classes = drawn, config.random_labels
         dataset.metric, dataset.score = "accuracy", accuracy
         dataset.made_up.append("labels")
@@ -141,7 +147,7 @@ def _split(dataset: NodeDataset, config: DatasetConfig) -> None:
     labelled = torch.ones(dataset.num_nodes, dtype=torch.bool) if dataset.multilabel else dataset.y >= 0
     if not any(bool(getattr(dataset, part).any()) for part in PARTS):
         nodes = labelled.nonzero().flatten()
-        order = nodes[torch.randperm(len(nodes), generator=_generator(config, SPLIT))]
+        order = nodes[torch.randperm(len(nodes), generator=generator(config, SPLIT))]
         train, val = (round(share * len(nodes)) for share in (config.train_share, config.val_share))
         val = min(val, len(nodes) - train)
         for part, chosen in zip(PARTS, order.split([train, val, len(nodes) - train - val]), strict=True):
@@ -159,7 +165,8 @@ def _split(dataset: NodeDataset, config: DatasetConfig) -> None:
         raise DatasetError(f"{dataset.name}: training nodes are also validation or test nodes; make them disjoint")
 
 
-def _generator(config: DatasetConfig, purpose: int) -> Generator:
+def generator(config: DatasetConfig, purpose: int) -> Generator:
+    """Random numbers of their own for each of FEATURES, LABELS and SPLIT."""
     import torch
 
     return torch.Generator().manual_seed(3 * config.seed + purpose)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,12 +22,13 @@ FOLDERS = {
 
 
 class Known(NamedTuple):
-    """A dataset that has a short name, with its published counts (an undirected edge counts twice)."""
+    """A dataset that has a short name, with published counts over all graphs (an undirected edge counts twice)."""
 
     dataset_class: str
     args: dict[str, Any]
-    nodes: int
-    edges: int
+    nodes: int | None
+    edges: int | None
+    graphs: int = 1
 
 
 class Place(NamedTuple):
@@ -41,6 +42,13 @@ class Place(NamedTuple):
         if self.files:
             return [file for file in self.files if not file.exists()]
         return [] if self.folder.is_dir() and any(self.folder.iterdir()) else [self.folder]
+
+    @property
+    def present(self) -> list[Path]:
+        """All files there, as some classes read more than they name."""
+        if self.files:
+            return sorted({*self.files, *filter(Path.is_file, self.folder.iterdir())})
+        return sorted(self.folder.rglob("*"))
 
 
 def load(
@@ -64,32 +72,54 @@ def load(
     Raises:
         DatasetError: unknown class, refused arguments, raw files missing or corrupt, not one node-level graph.
     """
+    (dataset,) = opened(name, class_name, args, where, stand_in=stand_in, seed=seed)
+    converted = _convert(name, class_name, dataset, split_index)
+    if not dataset.has_download and class_name != "KarateClub":
+        converted.name = f"synthetic {name}"
+        converted.made_up = ["graph", "features", "labels", "split"]
+    return converted
+
+
+def opened(
+    name: str,
+    class_name: str,
+    args: Mapping[str, Any],
+    where: Roots,
+    *,
+    stand_in: str,
+    variants: Sequence[Mapping[str, Any]] = ({},),
+    seed: int = 0,
+) -> list[Any]:
+    """Objects of `torch_geometric.datasets.<class_name>(root, **args, **variant)`, processed once into the cache.
+
+    Args:
+        variants: arguments that choose among files which are processed together, such as `{"split": "val"}`.
+
+    Raises:
+        DatasetError: unknown class, refused arguments, raw files missing or corrupt.
+    """
     import torch_geometric
 
     cls = dataset_class(class_name)
     place = _find(name, cls, args, where, stand_in)
     raw = {"raw_dir": property(lambda self: str(place.folder))} if place else {}
-    files = place.files or sorted(place.folder.rglob("*")) if place else []
-    generated = place is None and class_name != "KarateClub"
+    files = place.present if place else []
     words = (
         class_name,
-        str(seed) if generated else "",
+        "" if place else str(seed),
         json.dumps(dict(args), sort_keys=True, default=str),
         torch_geometric.__version__,
     )
     key = _cache.fingerprint(files, *words)
 
-    def construct(processed: Path) -> Any:
+    def construct(processed: Path, variant: Mapping[str, Any] = variants[0]) -> Any:
+        members = {"processed_dir": property(lambda self: str(processed)), **raw}
         with _seeded(seed):
-            return _construct(cls, args, where.cache, processed_dir=property(lambda self: str(processed)), **raw)
+            return _construct(cls, {**args, **variant}, where.cache, **members)
 
     with _raw.reading(name, files or [where.cache]), _raw.quiet():
-        dataset = construct(_cache.built(where.cache / "pyg" / f"{class_name}-{key}", construct))
-    converted = _convert(name, class_name, dataset, split_index)
-    if generated:
-        converted.name = f"synthetic {name}"
-        converted.made_up = ["graph", "features", "labels", "split"]
-    return converted
+        folder = _cache.built(where.cache / "pyg" / f"{class_name}-{key}", construct)
+        return [construct(folder, variant) for variant in variants]
 
 
 def dataset_class(name: str) -> type:
@@ -120,7 +150,7 @@ def unlike(dataset: NodeDataset, known: Known) -> str:
 
 def offers(known: Mapping[str, Known], where: Roots) -> list[Offer]:
     """What `gnnbench datasets` shows of datasets with short names."""
-    return [Offer(spec, item.nodes, item.edges, find(item, where)) for spec, item in known.items()]
+    return [Offer(spec, item.nodes, item.edges, find(item, where), item.graphs) for spec, item in known.items()]
 
 
 def _near(name: str, allowed: list[str]) -> str:

@@ -53,7 +53,7 @@ def read_npz(path: Path) -> Arrays:
                 f"{path}: holds {', '.join(sorted(keys)) or 'nothing'}; a graph needs edge_index, "
                 f"or row and col, or rowptr and col"
             )
-    return pick | {"edge_index": _edges(path, edges)}
+    return pick | {"edge_index": whole_edges(path, edges)}
 
 
 def read_edge_list(path: Path) -> Arrays:
@@ -64,7 +64,7 @@ def read_edge_list(path: Path) -> Arrays:
     table = _table(path)
     if table.shape[1] < 2:
         raise DatasetError(f"{path}: has {table.shape[1]} column; an edge list needs two, source and destination")
-    return {"edge_index": _edges(path, table[:, :2].T), "weighted": table.shape[1] > 2}
+    return {"edge_index": whole_edges(path, table[:, :2].T), "weighted": table.shape[1] > 2}
 
 
 def read_matrix(path: Path) -> np.ndarray:
@@ -164,10 +164,10 @@ def _from_matrix(path: Path, matrix: Any) -> Arrays:
     entries = matrix.tocoo()
     edges = np.stack([entries.row, entries.col])
     weighted = bool((entries.data != 1).any())
-    return {"edge_index": _edges(path, edges), "num_nodes": rows, "weighted": weighted}
+    return {"edge_index": whole_edges(path, edges), "num_nodes": rows, "weighted": weighted}
 
 
-def _edges(path: Path, edges: np.ndarray) -> np.ndarray:
+def whole_edges(path: Path, edges: np.ndarray) -> np.ndarray:
     """[2, E] int64 from any numbers that are whole."""
     if edges.ndim != 2 or edges.shape[0] != 2:
         raise DatasetError(f"{path}: edges have shape {list(edges.shape)}, but must be [2, E]")

@@ -1,4 +1,4 @@
-"""Your own graph: Matrix Market, `.npz` or an edge list, with features, labels and split from further files."""
+"""Your own graph: Matrix Market, `.npz` or an edge list, with features, labels and split; or many graphs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from gnnbench.config import Count, DatasetConfig
-from gnnbench.datasets import NodeDataset, Offer, Roots
+from gnnbench.config import Count
+from gnnbench.datasets import AnyDataset, NodeDataset, Offer, Roots
+from gnnbench.datasets._graphs import GraphsConfig
 from gnnbench.errors import DatasetError
 
 if TYPE_CHECKING:
@@ -21,11 +22,11 @@ SPECS: list[str] = []
 SPARSEST = 100  # nodes per edge beyond which ids are taken to have gaps
 
 
-class Config(DatasetConfig):
+class Config(GraphsConfig):
     """Where the files are, relative to the working folder or the data root."""
 
     source: str = "files"
-    path: Path = Field(description="the graph")
+    path: Path = Field(description="the graph; or many, in an .npz with graph_ptr or a folder with graphs.csv")
     features: Path | None = Field(None, description="[N, F] numbers; .npy, .npz or text")
     labels: Path | None = Field(None, description="[N] classes from 0, -1 for none, or [N, T] of 0 and 1")
     split: Path | None = Field(None, description="[N] words train, val, test or none; or .npz of three masks")
@@ -35,8 +36,8 @@ class Config(DatasetConfig):
 
 
 def parse(spec: str) -> dict[str, Any] | None:
-    """Anything that ends like a graph file, compressed or not."""
-    return {"path": spec} if _suffix(Path(spec)) in SUFFIXES else None
+    """Anything that ends like a graph file, compressed or not; a folder, written with a slash at its end."""
+    return {"path": spec} if _suffix(Path(spec)) in SUFFIXES or spec.endswith("/") else None
 
 
 def listing(where: Roots) -> list[Offer]:
@@ -49,17 +50,30 @@ def listing(where: Roots) -> list[Offer]:
     ]
 
 
-def load(config: Config, where: Roots) -> NodeDataset:
-    """Read the graph and whatever stands beside it.
+def load(config: Config, where: Roots) -> AnyDataset:
+    """Read the graph and whatever stands beside it; see `_graph_files` for many graphs.
 
     Raises:
         DatasetError: a file is missing, corrupt, of an unknown kind or does not fit the others.
     """
+    from gnnbench.datasets import _graph_files
+
+    path = _locate(config.path, where, folders=True)
+    if path.is_dir() or (_suffix(path) == ".npz" and _graph_files.holds_graphs(path)):
+        if beside := [key for key in ("features", "labels", "split") if getattr(config, key) is not None]:
+            raise DatasetError(
+                f"dataset.{beside[0]}: is for a file of one graph; {path} holds many, with their own"
+            )
+        reader = _graph_files.read_folder if path.is_dir() else _graph_files.read_npz
+        return reader(path, config.classes)
+    return _one_graph(path, config, where)
+
+
+def _one_graph(path: Path, config: Config, where: Roots) -> NodeDataset:
     import torch
 
     from gnnbench.datasets import _prepare, _tables
 
-    path = _locate(config.path, where)
     arrays = _read(path, _reader(path))
     if "x" in arrays and arrays["x"].ndim:  # beside its own features, an edge beyond them is out of range
         arrays.setdefault("num_nodes", len(arrays["x"]))
@@ -95,9 +109,9 @@ def _plain_name(path: Path) -> str:
     return path.name[: path.name.lower().rindex(_suffix(path))]
 
 
-def _locate(path: Path, where: Roots) -> Path:
+def _locate(path: Path, where: Roots, folders: bool = False) -> Path:
     for candidate in (path.expanduser(), where.raw / path):
-        if candidate.is_file():
+        if candidate.is_file() or (candidate.is_dir() and folders):
             return candidate
     raise DatasetError(f"{path}: there is no such file, neither here nor in {where.raw}; check the path")
 

@@ -86,11 +86,9 @@ class Config(DatasetConfig):
 def parse(spec: str) -> dict[str, Any] | None:
     """`synthetic:PRESET[:SCALE]`."""
     source, *rest = spec.split(":")
-    return (
-        dict(zip(("preset", "scale"), rest, strict=False))
-        if source == "synthetic" and 1 <= len(rest) <= 2
-        else None
-    )
+    if source != "synthetic" or not 1 <= len(rest) <= 2 or rest[0] not in PRESETS:
+        return None
+    return dict(zip(("preset", "scale"), rest, strict=False))
 
 
 def listing(where: Roots) -> list[Offer]:

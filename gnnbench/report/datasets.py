@@ -1,4 +1,4 @@
-"""Datasets as tables: all with their place, and the graph of one of them."""
+"""Datasets as tables: all with their place, and the facts of one of them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from gnnbench.report.tables import Cell, Table
 if TYPE_CHECKING:
     from gnnbench.datasets import Roots
     from gnnbench.datasets._describe import DatasetInfo, OfferRecord
+    from gnnbench.datasets._describe_graphs import GraphsInfo, Spread
 
 BAR = 40  # characters of the longest bar
 
@@ -18,25 +19,25 @@ BAR = 40  # characters of the longest bar
 def listing(offers: Sequence[OfferRecord], where: Roots) -> Table:
     """Every dataset on offer."""
     return Table(
-        ("dataset", "source", "nodes", "edges", "on disk"),
-        [
-            [Cell(offer.spec), Cell(offer.source), _count(offer.nodes), _count(offer.edges), _place(offer)]
-            for offer in offers
-        ],
+        ("dataset", "source", "graphs", "nodes", "edges", "on disk"),
+        [_offer(offer) for offer in offers],
         notes=[
             f"Data root: {where.raw}; cache: {where.cache}",
             "An undirected edge counts twice. Any other file, OGB or PyG dataset: see docs/data.md.",
         ],
-        prose=(0, 1, 4),
+        prose=(0, 1, 5),
     )
 
 
-def info(facts: DatasetInfo) -> Table:
+def info(facts: DatasetInfo | GraphsInfo) -> Table:
     """One dataset."""
+    from gnnbench.datasets._describe_graphs import GraphsInfo
+
     made_up = [f"Synthetic, not real data: {', '.join(facts.made_up)}"] if facts.made_up else []
+    rows = _facts_of_graphs(facts) if isinstance(facts, GraphsInfo) else _facts(facts)
     return Table(
         ("", "", ""),
-        [[Cell(name), Cell(value), Cell(detail)] for name, value, detail in _facts(facts)],
+        [[Cell(name), Cell(value), Cell(detail)] for name, value, detail in rows],
         title=facts.name,
         notes=[*made_up, *facts.notes],
         prose=(0, 2),
@@ -76,6 +77,46 @@ def _facts(facts: DatasetInfo) -> Iterator[tuple[str, str, str]]:
         yield f"  {span}", units.count(bar.nodes), "█" * round(BAR * bar.nodes / most)
 
 
+def _facts_of_graphs(facts: GraphsInfo) -> Iterator[tuple[str, str, str]]:
+    yield "graphs", units.count(facts.graphs), f"{units.count(facts.edgeless_graphs)} without edges"
+    yield "nodes", units.count(facts.nodes.total), f"{_per_graph(facts.nodes)} in a graph"
+    yield "edges", units.count(facts.edges.total), f"{_per_graph(facts.edges)} in a graph"
+    yield "in-degree", units.digits(facts.degree_mean), f"mean; at most {units.count(facts.degree_max)}"
+    kind = "categories" if facts.categories else "numbers"
+    edges = f", and {units.count(facts.edge_features)} of an edge" if facts.edge_features else ""
+    yield "features", units.count(facts.features), f"{kind} of a node{edges}"
+    noun = "node" if facts.per_node else "graph"
+    targets = {"class": "classes", "labels": "labels", "value": "values"}[facts.target]
+    counts = facts.class_counts
+    ends = dict.fromkeys(units.count(end(counts)) for end in (min, max)) if counts else {}
+    sizes = f", {' to '.join(ends)} {noun}s each" if ends else ""
+    missing = f"{sizes}, {units.count(facts.missing_targets)} missing"
+    yield (
+        targets,
+        units.count(facts.outputs),
+        f"{'one for' if facts.target == 'class' else 'for'} every {noun}{missing}",
+    )
+    for part in ("train", "val", "test"):
+        graphs = getattr(facts, part)
+        yield part, units.count(graphs), f"{graphs / facts.graphs:.1%} of the graphs"
+    yield "metric", facts.metric, ""
+    yield (
+        "memory",
+        units.size(facts.edge_index_bytes + facts.feature_bytes),
+        f"edge_index {units.size(facts.edge_index_bytes)}, features {units.size(facts.feature_bytes)}",
+    )
+
+
+def _per_graph(spread: Spread) -> str:
+    low, median, high = (units.count(spread.quantiles[share]) for share in ("0", "0.5", "1"))
+    return f"{low} to {high}, median {median}, mean {units.digits(spread.mean)}"
+
+
+def _offer(offer: OfferRecord) -> list[Cell]:
+    counts = [_count(value) for value in (offer.graphs, offer.nodes, offer.edges)]
+    return [Cell(offer.spec), Cell(offer.source), *counts, _place(offer)]
+
+
 def _count(value: int | None) -> Cell:
     return Cell("" if value is None else units.count(value))
 
@@ -83,4 +124,4 @@ def _count(value: int | None) -> Cell:
 def _place(offer: OfferRecord) -> Cell:
     if offer.on_disk:
         return Cell("yes")
-    return Cell("generated when asked for" if offer.source == "synthetic" else "no")
+    return Cell("generated when asked for" if offer.source.startswith("synthetic") else "no")

@@ -135,7 +135,7 @@ class Ops(Record):
     def run(self, context: Context, out: Path, tell: Callable[[str], None]) -> float | None:
         """Measure; the seconds that reordering took."""
         section = self.configs()[0].dataset
-        dataset = datasets.read(section, context.roots)
+        dataset = datasets.single(datasets.read(section, context.roots))
         start = clock.cpu()
         dataset = datasets.reordered(dataset, section)
         reorder_s = clock.cpu() - start
@@ -197,7 +197,7 @@ class Tuning(Record):
         kind, device = search.kernels_of(self.backend)
         kernels = kind()
         configs = self.configs()
-        dataset = datasets.load(configs[0].dataset, context.roots)
+        dataset = datasets.single(datasets.load(configs[0].dataset, context.roots))
         graph = Graph.from_edge_index(dataset.edge_index.to(device), dataset.num_nodes, layout=kernels)
         wanted = search.requests(graph, [self.op], self.widths)
         for run_config in configs:

@@ -241,13 +241,13 @@ def test_ogb_archives_are_downloaded_and_unpacked(where: Roots, monkeypatch: pyt
 
 
 def test_only_files_of_the_dataset_are_unpickled(where: Roots, tmp_path: Path) -> None:
-    from gnnbench.datasets import ogb
+    from gnnbench.datasets import _ogb
 
     inside, outside = where.cache / "in.pt", tmp_path / "out.pt"
     where.cache.mkdir()
     for path in (inside, outside):
         torch.save(Path("an object"), path)
-    with ogb._trusting(where.cache):
+    with _ogb.trusting(where.cache):
         assert torch.load(inside) == Path("an object")
         with pytest.raises(Exception, match="Weights only load failed"):
             torch.load(outside)

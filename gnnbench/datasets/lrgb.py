@@ -1,0 +1,95 @@
+"""The Long Range Graph Benchmark: superpixels to segment and peptides to describe (Dwivedi et al. 2022)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from gnnbench.datasets import GraphsDataset, Offer, Roots, _ogb, _prepare_graphs, _pyg, _union
+from gnnbench.datasets._graphs import GraphsConfig, Target
+from gnnbench.datasets._pyg import Known
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Kind(NamedTuple):
+    """What a set asks for."""
+
+    target: Target
+    outputs: int
+    per_node: bool
+    stand_in: str
+
+
+def _known(name: str, graphs: int) -> Known:
+    return Known("LRGBDataset", {"name": name}, None, None, graphs)
+
+
+KNOWN = {
+    "pascalvoc-sp": _known("PascalVOC-SP", 11_355),
+    "coco-sp": _known("COCO-SP", 123_286),
+    "peptides-func": _known("Peptides-func", 15_535),
+    "peptides-struct": _known("Peptides-struct", 15_535),
+}
+KINDS = {
+    "pascalvoc-sp": Kind("class", 21, True, "synthetic:pascalvoc-sp:0.1"),
+    "coco-sp": Kind("class", 81, True, "synthetic:coco-sp:0.01"),
+    "peptides-func": Kind("labels", 10, False, "synthetic:mnist:0.02"),
+    "peptides-struct": Kind("value", 11, False, "synthetic:mnist:0.02"),
+}
+SPECS = list(KNOWN)
+
+
+class Config(GraphsConfig):
+    """Which set of graphs."""
+
+    source: str = "lrgb"
+    name: Literal["pascalvoc-sp", "coco-sp", "peptides-func", "peptides-struct"]
+
+
+def parse(spec: str) -> dict[str, Any] | None:
+    """`pascalvoc-sp`, `coco-sp`, `peptides-func` and `peptides-struct`, in any case."""
+    return {"name": spec.lower()} if spec.lower() in KNOWN else None
+
+
+def listing(where: Roots) -> list[Offer]:
+    return _pyg.offers(KNOWN, where)
+
+
+def load(config: Config, where: Roots) -> GraphsDataset:
+    """The three splits of `torch_geometric.datasets.LRGBDataset`, joined, with the paper's metrics.
+
+    Those are macro F1 for superpixels, average precision for Peptides-func and the mean absolute error, here
+    negative, for Peptides-struct. Peptides have OGB's categories as features of atoms and bonds.
+
+    Raises:
+        DatasetError: the raw files are missing or corrupt.
+    """
+    item, kind = KNOWN[config.name], KINDS[config.name]
+    name = item.args["name"]
+    splits = [{"split": part} for part in _union.PARTS]
+    datasets = _pyg.opened(name, item.dataset_class, item.args, where, stand_in=kind.stand_in, variants=splits)
+    unions = [_union.of(name, dataset) for dataset in datasets]
+    union, parts = _union.joined(name, dict(zip(_union.PARTS, unions, strict=True)))
+    metric, score = _metric(kind)
+    return GraphsDataset(
+        name,
+        **union.graphs(),
+        y=union.targets.flatten().long() if kind.target == "class" else union.targets.float(),
+        parts=parts,
+        target=kind.target,
+        num_outputs=kind.outputs,
+        metric=metric,
+        score=score,
+        per_node=kind.per_node,
+        encoder="" if union.x.is_floating_point() else "ogb",
+    )
+
+
+def _metric(kind: Kind) -> tuple[str, Callable[[Tensor, Tensor], float]]:
+    if kind.target == "class":
+        return "macro F1", _prepare_graphs.macro_f1
+    if kind.target == "labels":
+        return _ogb.metric_by_label("ap", kind.outputs)
+    return "negative MAE", _prepare_graphs.negative_mae

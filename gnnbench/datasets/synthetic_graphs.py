@@ -1,0 +1,169 @@
+"""Synthetic sets of many graphs in the shapes of well-known ones, with tasks that can be learned."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator
+
+from gnnbench.config import DatasetConfig
+from gnnbench.datasets import GraphsDataset, Offer, Roots
+from gnnbench.errors import DatasetError, did_you_mean
+
+PEAK_BYTES_PER_EDGE = 24  # of generation: what is kept, and what is written
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a set of graphs has; counts are those of the set it is named after.
+
+    Attributes:
+        kind: "pattern" (find the nodes of a planted graph), "cluster" (find communities), "image" (classify
+            superpixels as a whole) or "scene" (classify each superpixel).
+        train, val, test: graphs in each part.
+        nodes, edges: their means over graphs, edges in both directions.
+        features: of a node.
+        classes: of a graph, or of a node for all kinds but "image".
+        fewest, most: nodes of a superpixel graph.
+    """
+
+    kind: Literal["pattern", "cluster", "image", "scene"]
+    train: int
+    val: int
+    test: int
+    nodes: float
+    edges: float
+    features: int
+    classes: int
+    fewest: int = 0
+    most: int = 0
+
+
+PRESETS = {
+    "pattern": Shape("pattern", 10_000, 2_000, 2_000, 118.9, 6_099, 3, 2),
+    "cluster": Shape("cluster", 10_000, 1_000, 1_000, 117.2, 4_304, 7, 6),
+    "mnist": Shape("image", 55_000, 5_000, 10_000, 70.6, 564.5, 3, 10, 40, 75),
+    "cifar10": Shape("image", 45_000, 5_000, 10_000, 117.6, 941.2, 5, 10, 85, 150),
+    "pascalvoc-sp": Shape("scene", 8_498, 1_428, 1_429, 479.4, 2_710, 14, 21, 395, 500),
+    "coco-sp": Shape("scene", 113_286, 5_000, 5_000, 476.9, 2_694, 14, 81, 395, 500),
+}
+SPECS = [f"synthetic:{preset}" for preset in PRESETS]
+PREFIX = "synthetic:"
+
+
+class Config(DatasetConfig):
+    """A preset, and how much of it."""
+
+    source: str = "synthetic_graphs"
+    preset: str
+    scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
+        1.0, description="factor on the number of graphs, which keep their size"
+    )
+
+    @field_validator("preset")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        if value not in PRESETS:
+            raise ValueError(f"unknown preset {value!r}{did_you_mean(value, PRESETS)}")
+        return value
+
+
+def parse(spec: str) -> dict[str, Any] | None:
+    """`synthetic:PRESET[:SCALE]` with one of these presets."""
+    source, *rest = spec.split(":")
+    if source != "synthetic" or not 1 <= len(rest) <= 2 or rest[0] not in PRESETS:
+        return None
+    return dict(zip(("preset", "scale"), rest, strict=False))
+
+
+def listing(where: Roots) -> list[Offer]:
+    """The presets at scale 1; those on disk were generated before."""
+    offers = []
+    for preset, shape in PRESETS.items():
+        parts = _sizes(shape, 1.0)
+        folder = _folder(Config(preset=preset), parts, where)
+        offers.append(Offer(PREFIX + preset, None, None, folder if folder.is_dir() else None, sum(parts)))
+    return offers
+
+
+def load(config: Config, where: Roots) -> GraphsDataset:
+    """Generate the graphs, or map those generated before; equal configurations give equal graphs.
+
+    PATTERN and CLUSTER are drawn as in Dwivedi et al. 2020; superpixels are points that neighbours keep away from
+    each other, with features that depend on the class. The metrics are those of the sets they stand for: macro
+    F1 for scenes, else accuracy.
+
+    Raises:
+        DatasetError: too large for the machine's memory or disk.
+    """
+    import numpy as np
+    import torch
+
+    from gnnbench.datasets import _cache, _draw_graphs, _prepare_graphs
+
+    shape = PRESETS[config.preset]
+    sizes = _sizes(shape, config.scale)
+    _check_fits(config, sizes, where)
+
+    def generate(folder: Path) -> None:
+        _draw_graphs.generate(shape, sum(sizes), config.seed, folder)
+
+    folder = _cache.built(_folder(config, sizes, where), generate)
+    # Mapped copy-on-write: the file cannot change, and writing to a tensor is no crash.
+    arrays: dict[str, Any] = {
+        name: torch.from_numpy(np.load(folder / f"{name}.npy", mmap_mode="c")) for name in _draw_graphs.ARRAYS
+    }
+    metric = _prepare_graphs.plain_metric("class", shape.classes)
+    if shape.kind == "scene":
+        metric = {"metric": "macro F1", "score": _prepare_graphs.macro_f1}
+    return GraphsDataset(
+        _name(config),
+        **arrays,
+        parts=dict(zip(("train", "val", "test"), torch.arange(sum(sizes)).split(sizes), strict=True)),
+        target="class",
+        num_outputs=shape.classes,
+        **metric,
+        per_node=shape.kind != "image",
+        made_up=["graphs", "features", "labels", "split"],
+    )
+
+
+def _sizes(shape: Shape, scale: float) -> list[int]:
+    """Graphs in each part, at least one."""
+    return [max(1, round(getattr(shape, part) * scale)) for part in ("train", "val", "test")]
+
+
+def _name(config: Config) -> str:
+    return f"synthetic {config.preset}" + ("" if config.scale == 1 else f" x{config.scale:g}")
+
+
+def _folder(config: Config, sizes: list[int], where: Roots) -> Path:
+    from gnnbench.datasets import _draw_graphs
+
+    key = repr((_draw_graphs.VERSION, sorted(asdict(PRESETS[config.preset]).items()), sum(sizes), config.seed))
+    digest = hashlib.sha256(key.encode()).hexdigest()[:16]
+    return where.cache / "synthetic" / f"{config.preset}-{digest}"
+
+
+def _check_fits(config: Config, sizes: list[int], where: Roots) -> None:
+    import shutil
+
+    import psutil
+
+    shape = PRESETS[config.preset]
+    nodes, edges = shape.nodes * sum(sizes), shape.edges * sum(sizes)
+    memory = PEAK_BYTES_PER_EDGE * edges + 16 * nodes * (shape.features + 2)
+    disk = 8 * edges + 4 * nodes * (shape.features + 2)
+    folder = next(path for path in (where.cache, *where.cache.parents) if path.exists())
+    for resource, need, free in (
+        ("memory", memory, psutil.virtual_memory().available),
+        ("disk", disk, shutil.disk_usage(folder).free),
+    ):
+        if need > free:
+            raise DatasetError(
+                f"{_name(config)}: generating it needs {need / 2**30:.1f} GiB of {resource}, but "
+                f"{free / 2**30:.1f} GiB are free; use a smaller dataset.scale"
+            )

@@ -1,0 +1,94 @@
+"""TUDataset: graphs to classify, in ten folds (Morris et al. 2020)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from gnnbench.datasets import GraphsDataset, Offer, Roots, _prepare_graphs, _pyg, _union
+from gnnbench.datasets._graphs import GraphsConfig
+from gnnbench.datasets._pyg import Known
+
+FOLDS = 10
+
+
+def _known(name: str, graphs: int, nodes: int, edges: int) -> Known:
+    return Known("TUDataset", {"name": name}, nodes, edges, graphs)
+
+
+KNOWN = {
+    "dd": _known("DD", 1_178, 334_925, 1_686_092),
+    "enzymes": _known("ENZYMES", 600, 19_580, 74_564),
+    "imdb-binary": _known("IMDB-BINARY", 1_000, 19_773, 193_062),
+    "mutag": _known("MUTAG", 188, 3_371, 7_442),
+    "proteins": _known("PROTEINS", 1_113, 43_471, 162_088),
+    "reddit-binary": _known("REDDIT-BINARY", 2_000, 859_254, 1_991_016),
+}
+SPECS = list(KNOWN)
+PREFIX = "TUDataset:"
+
+
+class Config(GraphsConfig):
+    """Which set of graphs, and which fold of it is for testing."""
+
+    source: str = "tudataset"
+    name: str = Field(description="as its files are called, such as PROTEINS")
+    fold: Annotated[int, Field(ge=0, lt=FOLDS)] = Field(
+        0, description="of 10 with equal shares of each class: test; the next one is for validation"
+    )
+    node_attributes: bool = Field(False, description="real-valued attributes before the one-hot labels of nodes")
+
+
+def parse(spec: str) -> dict[str, Any] | None:
+    """`mutag`, `proteins` and the like in any case, or `TUDataset:NAME` for any other."""
+    if item := KNOWN.get(spec.lower()):
+        return dict(item.args)
+    return {"name": spec.removeprefix(PREFIX)} if spec.startswith(PREFIX) else None
+
+
+def listing(where: Roots) -> list[Offer]:
+    return _pyg.offers(KNOWN, where)
+
+
+def load(config: Config, where: Roots) -> GraphsDataset:
+    """The graphs of `torch_geometric.datasets.TUDataset(name=config.name)`, and folds drawn with `config.seed`.
+
+    Ten folds are how the literature uses these sets, which have no split of their own (Xu et al. 2019).
+
+    Raises:
+        DatasetError: the raw files are missing or corrupt.
+    """
+    args = {"name": config.name, "use_node_attr": config.node_attributes}
+    (dataset,) = _pyg.opened(config.name, "TUDataset", args, where, stand_in="synthetic:mnist:0.02")
+    union = _union.of(config.name, dataset)
+    y = union.targets
+    is_class = not y.is_floating_point()
+    if not is_class and y.dim() == 1:
+        y = y.unsqueeze(1)
+    fold = _prepare_graphs.fold_of(y if is_class else y[:, 0] * 0, FOLDS, config.seed)
+    test, val = fold == config.fold, fold == (config.fold + 1) % FOLDS
+    masks = {"train": ~(test | val), "val": val, "test": test}
+    outputs = int(y.max()) + 1 if is_class else y.size(1)
+    return GraphsDataset(
+        f"{config.name} fold {config.fold}",
+        **union.graphs(),
+        y=y,
+        parts={part: mask.nonzero().flatten() for part, mask in masks.items()},
+        target="class" if is_class else "value",
+        num_outputs=outputs,
+        **_prepare_graphs.plain_metric("class" if is_class else "value", outputs),
+        notes=_unlike(config, union),
+    )
+
+
+def _unlike(config: Config, union: _union.Union) -> list[str]:
+    """A note where counts are not the published ones, as text cut short still loads."""
+    known = KNOWN.get(config.name.lower())
+    counts = union.graph_ptr.numel() - 1, union.x.size(0), union.edge_index.size(1)
+    if known is None or counts == (known.graphs, known.nodes, known.edges):
+        return []
+    return [
+        f"{config.name} has {counts[0]:,} graphs, {counts[1]:,} nodes and {counts[2]:,} edges instead of the "
+        f"published {known.graphs:,}, {known.nodes:,} and {known.edges:,}; its files may be altered or truncated"
+    ]
