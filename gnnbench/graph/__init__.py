@@ -34,7 +34,7 @@ class Compressed(NamedTuple):
 
 
 class Layout(Concatenation, Handled):
-    """How edges are sorted and graphs put side by side: plain torch, overridden by backends that are faster at it."""
+    """Sorts edges and puts graphs side by side: plain torch, overridden by backends that are faster at it."""
 
     def plan(self, graph: Graph) -> None:
         """Keep in `graph.plans` what kernels want of a graph before their first call; nothing here."""

@@ -70,7 +70,7 @@ class Concatenation:
         return values[_places(ptr, ids, starts, size)]
 
     def edge_index(self, edge_ptr: Tensor, picked: Picked, edge_index: Tensor, threads: int = 1) -> Tensor:
-        """The edges of a batch by its own numbers of nodes, [2, e] int64, from those of all graphs [2, E] int32."""
+        """A batch's edges by its own numbers of nodes, [2, e] int64, from those of all graphs [2, E] int32."""
         edges = _places(edge_ptr, picked.ids, picked.edge_ptr, picked.num_edges)
         return edge_index[:, edges] + _spread(picked.ptr[:-1], picked.edge_ptr, picked.num_edges)
 
@@ -93,7 +93,8 @@ class Concatenation:
         )
         if not transposed:
             return result
-        assert members.transposed_rowptr is not None and members.transposed_col is not None
+        assert members.transposed_rowptr is not None
+        assert members.transposed_col is not None
         return result._replace(
             transposed_rowptr=rowptr_of(members.transposed_rowptr),
             transposed_col=members.transposed_col[edges] + first_node,

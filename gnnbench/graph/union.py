@@ -127,7 +127,7 @@ class Union:
 
     @torch.inference_mode(False)
     def gather_edges(self, ids: Tensor, edge_attr: Tensor) -> Tensor:
-        """The rows of edge_attr [E, ...] of these graphs, in the order of `edge_index(ids)`; errors as `collate`."""
+        """The rows of edge_attr [E, ...] of these graphs, ordered as `edge_index(ids)`; errors as `collate`."""
         picked = self._picked(ids)
         _check_rows("edge_attr", edge_attr, self.num_edges, "edges")
         slices = self.edge_ptr, picked.ids, picked.edge_ptr, picked.num_edges

@@ -1,9 +1,9 @@
 """CPU kernels: `IsplibKernels` calls the compiled ones, `Backend` prepares graphs and models for them.
 
-layout spmm edge fusedmm attention   the kernels, by `cython_kernels/*.pyx`
-choices edge_choices                 how they can be run, for heuristics and the tuner
-ceiling                              what no kernel over edges can beat
-_base _compiled                      what all share, and the compiled modules
+layout collate spmm edge fusedmm attention   the kernels, by `cython_kernels/*.pyx`
+choices edge_choices                         how they can be run, for heuristics and the tuner
+ceiling                                      what no kernel over edges can beat
+_base _compiled                              what all share, and the compiled modules
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from gnnbench.backends import base
 from gnnbench.backends.isplib import _compiled, choices
 from gnnbench.backends.isplib._compiled import ISA, isa_level, report
 from gnnbench.backends.isplib.attention import AttentionKernels
+from gnnbench.backends.isplib.collate import CollateKernels
 from gnnbench.backends.isplib.edge import EdgeKernels
 from gnnbench.backends.isplib.edge_choices import ATTENTION
 from gnnbench.backends.isplib.fusedmm import FusedmmKernels
@@ -29,7 +30,7 @@ MISSING = _compiled.MISSING  # now that every module was asked for
 __all__ = ["ISA", "MISSING", "Backend", "IsplibKernels", "isa_level", "report"]
 
 
-class IsplibKernels(LayoutKernels, SpmmKernels, EdgeKernels, FusedmmKernels, AttentionKernels):
+class IsplibKernels(LayoutKernels, CollateKernels, SpmmKernels, EdgeKernels, FusedmmKernels, AttentionKernels):
     """Cython kernels for float32 and float64 on CPU; results do not depend on the number of threads."""
 
     name: ClassVar[str] = "isplib"

@@ -1,0 +1,50 @@
+"""Graphs side by side, by `cython_kernels/collate.pyx`."""
+
+from __future__ import annotations
+
+from math import prod
+
+import torch
+from torch import Tensor
+
+from gnnbench.backends.isplib import _compiled
+from gnnbench.backends.isplib._base import BaseKernels
+from gnnbench.graph.concat import Members, Picked, Rows, refuse
+
+native = _compiled.load("collate")
+
+
+class CollateKernels(BaseKernels):
+    """Concatenation of graphs in main memory, without Python's lock."""
+
+    def starts(self, ptr: Tensor, ids: Tensor) -> Tensor:
+        starts, num_graphs = torch.empty(ids.numel() + 1, dtype=torch.int64), ptr.numel() - 1
+        if not native.starts(ptr, ids, starts, ids.numel(), num_graphs):
+            refuse(ids, num_graphs)
+        return starts
+
+    def take(
+        self, ptr: Tensor, ids: Tensor, starts: Tensor, size: int, values: Tensor, threads: int = 1
+    ) -> Tensor:
+        if not values.is_contiguous() or values.device.type != "cpu":
+            return super().take(ptr, ids, starts, size, values, threads)
+        out = torch.empty(size, *values.shape[1:], dtype=values.dtype)
+        row_bytes = prod(values.shape[1:]) * values.itemsize
+        native.take(threads, ptr, ids, starts, values, out, ids.numel(), row_bytes)
+        return out
+
+    def edge_index(self, edge_ptr: Tensor, picked: Picked, edge_index: Tensor, threads: int = 1) -> Tensor:
+        out = torch.empty(2, picked.num_edges, dtype=torch.int64)
+        sizes = picked.ids.numel(), edge_index.size(1), picked.num_edges
+        tensors = edge_ptr, picked.ids, picked.ptr, picked.edge_ptr, edge_index, out
+        native.edge_index(threads, *tensors, *sizes)
+        return out
+
+    def rows(self, members: Members, picked: Picked, transposed: bool, threads: int = 1) -> Rows:
+        copies = 2 if transposed else 1
+        rowptrs = [torch.empty(picked.num_nodes + 1, dtype=torch.int64) for _ in range(copies)]
+        cols = [torch.empty(picked.num_edges, dtype=torch.int32) for _ in range(copies)]
+        edge_id = torch.empty(picked.num_edges, dtype=torch.int32)
+        out = Rows(rowptrs[0], cols[0], edge_id, *rowptrs[1:], *cols[1:])
+        native.rows(threads, *members, picked.ids, picked.ptr, picked.edge_ptr, *out, picked.ids.numel())
+        return out
