@@ -49,6 +49,7 @@ PROGRAMS = [block for block in BLOCKS if not FILE.match(block)]
 EXTENDED = ("datasets", "models", "backends", "convs", "ops", "reproduce")
 SHORT = ("--epochs", "2", "--set", "train.repeats=1")
 SMALL = "synthetic:cora:0.05"
+MANY = "synthetic:pattern:0.001"
 
 
 @pytest.fixture
@@ -170,9 +171,13 @@ def test_every_command_runs(extended: None, without_processes: None) -> None:
                 spec = options[options.index("--dataset") + 1] if "--dataset" in options else ""
                 assert not spec or datasets.parse(spec)
                 ring = spec.startswith("ring") or "configs/tag_ring.yaml" in options
-                extra = (*SHORT, *(() if ring else ("--dataset", SMALL)))
+                graphs = options[0].endswith(".yaml") and "kind: graphs" in Path(options[0]).read_text()
+                extra = (*SHORT, *(() if ring else ("--dataset", MANY if graphs else SMALL)))
             case ["gnnbench", "suite", "gpu", *_]:
                 extra = ("--scale", "tiny", "--graphs", "batch", "--ops", "edge_softmax")
+            case ["gnnbench", "bench", "collate", *options]:
+                assert datasets.parse(options[options.index("--graph") + 1])
+                extra = ("--graph", MANY, "--batches", "3")
             case ["gnnbench", "bench", *options]:
                 assert datasets.parse(options[options.index("--graph") + 1])
                 extra = ("--graph", SMALL, "--widths", "4")
@@ -246,12 +251,13 @@ def test_a_model_without_ops_of_ours_is_unsupported(extended: None, monkeypatch:
 
 
 def test_the_json_names_are_those_of_the_schema() -> None:
+    from gnnbench.bench.collate import CollateBench
     from gnnbench.bench.records import Bench, Suite
     from gnnbench.compare.record import Comparison
     from gnnbench.results.schema import Result
 
     named = TEXT["docs/cli.md"].partition("## Names in the JSON")[2]
-    kinds = (Result, Comparison, Bench, Suite, reproduce.Reproduction)
+    kinds = (Result, Comparison, Bench, CollateBench, Suite, reproduce.Reproduction)
     known = "".join(str(kind.model_json_schema()) for kind in kinds)
     for name in re.findall(r"`([a-z][\w.|]+)`", named.replace(".BASELINE.", ".pyg.").replace(".PEER.", ".")):
         for part in re.split(r"[.|]", name):

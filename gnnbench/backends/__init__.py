@@ -67,7 +67,8 @@ def load(config: BackendConfig, train: TrainConfig | None = None) -> Backend:
     """The backend that `config` asks for, ready to prepare models, on the device that `train` asks for.
 
     Raises:
-        ConfigError: unknown name, rewrites asked of a backend that runs PyG untouched, or a precision or loader it lacks.
+        ConfigError: unknown name, rewrites asked of a backend that runs PyG untouched, or a precision or a loader
+            that it lacks.
         BackendUnavailable: this machine cannot run it, or not there.
     """
     kind = backend_type(config.name)

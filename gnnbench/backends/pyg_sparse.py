@@ -40,7 +40,8 @@ class Backend(base.Backend):
     def bind(self, model: torch.nn.Module) -> list[Binding]:
         convs = [conv for conv in model.modules() if isinstance(conv, MessagePassing)]
         reasons = [
-            f"PyG has no sparse product for {type(conv).__name__} and would pass messages over edges, as 'pyg' does"
+            f"PyG has no sparse product for {type(conv).__name__} and would pass messages over edges, "
+            "as 'pyg' does"
             for conv in convs
             if not conv.fuse
         ]

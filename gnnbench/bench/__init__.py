@@ -3,6 +3,7 @@
 ops peers    the ops and who else computes them
 workloads suites epochs   the graphs and cells of a suite
 contest check             one op on one graph, checked, then timed
+collate      batches of many graphs, likewise
 ceilings     what this machine could do at most
 dgl dgl_child             DGL, in another Python interpreter
 records      what is written

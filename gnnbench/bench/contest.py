@@ -13,7 +13,7 @@ import torch
 from gnnbench.bench.check import Truth
 from gnnbench.bench.ops import Case, Direction
 from gnnbench.bench.peers import Implementation
-from gnnbench.bench.records import Ceilings, Row, ratios, time_of
+from gnnbench.bench.records import Ceilings, Measured, Row, ratios, time_of
 from gnnbench.measure import memory
 from gnnbench.measure.rounds import Budget, Timed, interleaved
 
@@ -118,7 +118,7 @@ def refute(rows: Mapping[str, Row], name: str, reason: str, against: Sequence[st
     ratios(rows, against)
 
 
-def fail(row: Row, error: Exception) -> None:
+def fail(row: Measured, error: Exception) -> None:
     """Set what became of a row that has no figures."""
     row.status, row.reason = memory.ending(error)
     if isinstance(error, NotImplementedError):  # by torch, for this type of numbers

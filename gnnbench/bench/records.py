@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from pydantic import Field
 
@@ -27,6 +27,15 @@ class Time(Record):
     low: float = Field(description="lower end of the 95% bootstrap interval of the median")
     high: float = Field(description="upper end of it")
     samples: list[list[float]] = Field(description="one list per round")
+
+
+class Measured(Protocol):
+    """What the rows of every benchmark have."""
+
+    status: CellStatus
+    reason: str
+    time_s: Time | None
+    ratio: dict[str, Ratio | None]
 
 
 class Row(Record):
@@ -145,13 +154,13 @@ def time_of(samples: Sequence[Sequence[float]]) -> Time:
     return Time(median=median, low=low, high=high, samples=[list(round_) for round_ in samples])
 
 
-def ratios(rows: Mapping[str, Row], peers: Sequence[str]) -> None:
+def ratios(rows: Mapping[str, Measured], peers: Sequence[str]) -> None:
     """Set how every row of one case and direction compares with `peers`."""
     for row in rows.values():
         row.ratio = {peer: _ratio(rows[peer], row) for peer in peers}
 
 
-def _ratio(peer: Row, row: Row) -> Ratio | None:
+def _ratio(peer: Measured, row: Measured) -> Ratio | None:
     if peer.time_s is None or row.time_s is None:
         return None
     if peer is row:

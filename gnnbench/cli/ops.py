@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -29,13 +29,18 @@ from gnnbench.errors import ConfigError
 
 BARE = ["dataset.random_features=1", "dataset.random_labels=2"]  # where a graph has none: ops do not look at them
 
+OF_OPS = ("widths", "heads", "backward", "weighted", "dgl_python", "plot")  # options that collate has not
+OF_COLLATE = ("batches",)  # and that ops have not
+
 
 def bench(
+    ctx: typer.Context,
     op: Annotated[
         str,
         typer.Argument(
             metavar="OP",
-            help="Such as spmm, sddmm, edge_softmax or gat_attention; an unknown name lists all.",
+            help="Such as spmm, sddmm, edge_softmax or gat_attention, or collate, which puts batches of graphs "
+            "together; an unknown name lists all.",
         ),
     ],
     graph: Annotated[
@@ -53,9 +58,11 @@ def bench(
         typer.Option(
             metavar="A,B",
             help="Peers: torch-csr, torch-scatter, pyg, pyg-compile, cusparse, dgl, or backends with kernels such "
-            "as reference; isplib-bf16 is isplib in bfloat16.",
+            "as reference; isplib-bf16 is isplib in bfloat16. For collate: pyg, which is PyG's DataLoader, and "
+            "pyg-list, the same with a list of graphs.",
         ),
     ] = "torch-csr,torch-scatter,dgl",
+    batches: Annotated[str, typer.Option(metavar="N,N", help="Batch sizes, for collate.")] = "64,256,1024",
     backward: Annotated[bool, typer.Option("--backward", help="Time the gradients too.")] = False,
     weighted: Annotated[bool, typer.Option("--weighted", help="Run spmm and spmm_max with edge values.")] = False,
     dgl_python: Annotated[
@@ -73,6 +80,15 @@ def bench(
     markdown: Markdown = None,
 ) -> None:
     """Time an op beside its peers and the limits of this machine."""
+    given = {name for name in ctx.params if getattr(ctx.get_parameter_source(name), "name", "") == "COMMANDLINE"}
+    if wrong := [name for name in (OF_OPS if op == "collate" else OF_COLLATE) if name in given]:
+        raise ConfigError(f"bench {op} has no --{', --'.join(wrong).replace('_', '-')}")
+    if op == "collate":
+        peers = names(against) if "against" in given else ["pyg"]
+        options = {"backend": backend, "against": peers, "sizes": numbers(batches), "memory_limit": memory_limit}
+        _collate(graph, options, threads, data_root, out, as_json, quiet, csv, markdown)
+        return
+
     import torch
 
     from gnnbench import bench as benchmark
@@ -108,6 +124,46 @@ def bench(
         plots.save(report.panels(found), report.title(found), plot)
     show(report.table(found, out), found.model_dump_json(indent=1), as_json, quiet, markdown)
     finish(found, f"the measurements so far are in {out}")
+
+
+def _collate(
+    graph: str,
+    options: dict[str, Any],
+    threads: int,
+    data_root: Path | None,
+    out: Path | None,
+    as_json: bool,
+    quiet: bool,
+    csv: Path | None,
+    markdown: Path | None,
+) -> None:
+    import torch
+
+    from gnnbench import datasets
+    from gnnbench.bench import collate
+    from gnnbench.measure import clock
+    from gnnbench.report import collate as report
+    from gnnbench.report import tables
+    from gnnbench.results import files
+
+    if threads:
+        torch.set_num_threads(threads)
+    dataset: object = datasets.load(load(None, None, graph).dataset, datasets.roots(data_root))
+    if not isinstance(dataset, datasets.GraphsDataset):
+        raise ConfigError(f"{graph} is a single graph; give a dataset of many graphs, such as --graph ogbg-molhiv")
+    out = out or files.new_folder("collate-bench")
+    progress = tables.console(sys.stderr) if watched(quiet) else None
+    result = collate.bench(
+        dataset,
+        out=out,
+        now=clock.cpu,
+        on_event=progress.print if progress else lambda _: None,
+        **options,
+    )
+    if csv:
+        files.save_text(tables.to_csv(report.records(result)), csv)
+    show(report.table(result, out), result.model_dump_json(indent=1), as_json, quiet, markdown)
+    finish(result, f"the measurements so far are in {out}")
 
 
 def tune(

@@ -25,7 +25,7 @@ def bind(model: Module, kernels: Kernels) -> list[Binding]:
         return spmm(kernels, segments, x, reduce=readout.reduce)
 
     def highest(x: Tensor, segments: Graph) -> Tensor:
-        """Equal nodes share the gradient, as in PyG's pooling; nodes of symmetric places in a molecule are equal."""
+        """Equal nodes, as at symmetric places of a molecule, share the gradient like in PyG's pooling."""
         graph_of_node = segments.transpose.col
         top = spmm(kernels, segments, x.detach(), reduce="max").index_select(0, graph_of_node)
         tied = (x == top).to(x.dtype)

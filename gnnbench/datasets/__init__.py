@@ -25,7 +25,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import platformdirs
 
@@ -51,6 +51,7 @@ __all__ = [
 ]
 
 AnyDataset = NodeDataset | GraphsDataset
+Data = TypeVar("Data", bound=AnyDataset)
 
 
 @dataclass(frozen=True)
@@ -136,8 +137,10 @@ def single(dataset: AnyDataset) -> NodeDataset:
     return dataset
 
 
-def reordered(dataset: AnyDataset, config: DatasetConfig) -> AnyDataset:
+def reordered(dataset: Data, config: DatasetConfig) -> Data:
     """`dataset` with its nodes in the order that `config.reorder` names; a cost of its own, and so a step."""
     from gnnbench.datasets import _reorder
 
-    return dataset if config.reorder == "none" else _reorder.reordered(single(dataset), config.reorder)
+    if isinstance(dataset, NodeDataset) and config.reorder != "none":
+        return cast(Data, _reorder.reordered(dataset, config.reorder))
+    return dataset

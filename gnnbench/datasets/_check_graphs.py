@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gnnbench.datasets._graphs import GraphsDataset
+from gnnbench.datasets._graphs import PARTS, GraphsDataset
 from gnnbench.errors import DatasetError
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-PARTS = ("train", "val", "test")
 
 
 def structure(dataset: GraphsDataset) -> None:

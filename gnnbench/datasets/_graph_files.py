@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gnnbench.datasets import GraphsDataset, _prepare_graphs, _raw, _tables
-from gnnbench.datasets._graphs import Target
+from gnnbench.datasets._graphs import PARTS, Target
 from gnnbench.errors import DatasetError
 
 if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
-PARTS = ("train", "val", "test")
 INDEX = "graphs.csv"
 COLUMNS = ["graph", "class", "part"]
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Target = Literal["class", "labels", "value"]
+PARTS = ("train", "val", "test")
 
 
 class GraphsConfig(DatasetConfig):

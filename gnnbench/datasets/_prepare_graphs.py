@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gnnbench.config import DatasetConfig
 from gnnbench.datasets import _check_graphs, _ogb, _prepare
-from gnnbench.datasets._graphs import GraphsConfig, GraphsDataset, Target
+from gnnbench.datasets._graphs import PARTS, GraphsConfig, GraphsDataset, Target
 from gnnbench.errors import DatasetError
 
 if TYPE_CHECKING:
@@ -78,13 +78,6 @@ def fold_of(classes: Tensor, folds: int, seed: int) -> Tensor:
     return fold
 
 
-def owners(ptr: Tensor) -> Tensor:
-    """[N] or [E] int64: the graph that each node or edge belongs to."""
-    import torch
-
-    return torch.arange(ptr.numel() - 1).repeat_interleave(ptr.diff())
-
-
 def _fill(dataset: GraphsDataset, config: DatasetConfig) -> None:
     import torch
 
@@ -140,10 +133,10 @@ def _split(dataset: GraphsDataset, config: DatasetConfig) -> None:
         train, val = (round(share * len(graphs)) for share in (config.train_share, config.val_share))
         val = min(val, len(graphs) - train)
         sizes = [train, val, len(graphs) - train - val]
-        dataset.parts = dict(zip(_check_graphs.PARTS, order.split(sizes), strict=True))
+        dataset.parts = dict(zip(PARTS, order.split(sizes), strict=True))
         dataset.made_up += [] if "split" in dataset.made_up else ["split"]
     else:
-        dataset.parts = {**dict.fromkeys(_check_graphs.PARTS, none), **dataset.parts}
+        dataset.parts = {**dict.fromkeys(PARTS, none), **dataset.parts}
     _check_graphs.split(dataset)
 
 
@@ -159,7 +152,7 @@ def _to_undirected(dataset: GraphsDataset) -> None:
         )
     first = dataset.graph_ptr[:-1].repeat_interleave(dataset.edge_ptr.diff())
     edges = to_undirected(dataset.edge_index.long() + first, num_nodes=dataset.num_nodes)
-    owner = owners(dataset.graph_ptr)[edges[0]]
+    owner = torch.searchsorted(dataset.graph_ptr, edges[0], right=True) - 1
     counts = torch.bincount(owner, minlength=dataset.num_graphs)
     dataset.edge_ptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
     dataset.edge_index = (edges - dataset.graph_ptr[owner]).int()

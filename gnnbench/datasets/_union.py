@@ -11,8 +11,6 @@ from gnnbench.errors import DatasetError
 if TYPE_CHECKING:
     from torch import Tensor
 
-PARTS = ("train", "val", "test")
-
 
 @dataclass
 class Union:

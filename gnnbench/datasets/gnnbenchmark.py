@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from gnnbench.datasets import GraphsDataset, Offer, Roots, _prepare_graphs, _pyg, _union
-from gnnbench.datasets._graphs import GraphsConfig
+from gnnbench.datasets._graphs import PARTS, GraphsConfig
 from gnnbench.datasets._pyg import Known
 
 
@@ -50,11 +50,11 @@ def load(config: Config, where: Roots) -> GraphsDataset:
     """
     item = KNOWN[config.name]
     name = item.args["name"]
-    splits = [{"split": part} for part in _union.PARTS]
+    splits = [{"split": part} for part in PARTS]
     stand_in = f"synthetic:{config.name}:0.1"
     datasets = _pyg.opened(name, item.dataset_class, item.args, where, stand_in=stand_in, variants=splits)
     unions = [_union.of(name, dataset, with_positions=True) for dataset in datasets]
-    union, parts = _union.joined(name, dict(zip(_union.PARTS, unions, strict=True)))
+    union, parts = _union.joined(name, dict(zip(PARTS, unions, strict=True)))
     y = union.targets.flatten().long()
     classes = int(y.max()) + 1
     return GraphsDataset(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from gnnbench.datasets import GraphsDataset, Offer, Roots, _ogb, _prepare_graphs, _pyg, _union
-from gnnbench.datasets._graphs import GraphsConfig, Target
+from gnnbench.datasets._graphs import PARTS, GraphsConfig, Target
 from gnnbench.datasets._pyg import Known
 
 if TYPE_CHECKING:
@@ -68,10 +68,10 @@ def load(config: Config, where: Roots) -> GraphsDataset:
     """
     item, kind = KNOWN[config.name], KINDS[config.name]
     name = item.args["name"]
-    splits = [{"split": part} for part in _union.PARTS]
+    splits = [{"split": part} for part in PARTS]
     datasets = _pyg.opened(name, item.dataset_class, item.args, where, stand_in=kind.stand_in, variants=splits)
     unions = [_union.of(name, dataset) for dataset in datasets]
-    union, parts = _union.joined(name, dict(zip(_union.PARTS, unions, strict=True)))
+    union, parts = _union.joined(name, dict(zip(PARTS, unions, strict=True)))
     metric, score = _metric(kind)
     return GraphsDataset(
         name,

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import field_validator
 
 from gnnbench.datasets import GraphsDataset, Offer, Roots, _ogb, _union
-from gnnbench.datasets._graphs import GraphsConfig, Target
+from gnnbench.datasets._graphs import PARTS, GraphsConfig, Target
 from gnnbench.errors import DatasetError, did_you_mean
 
 # Graphs, nodes and edges, where published; every bond counts twice.
@@ -31,6 +31,7 @@ KNOWN: dict[str, tuple[int | None, int | None, int | None]] = {
 SPECS = list(KNOWN)
 NEEDED = ("raw/edge.csv.gz", "raw/num-node-list.csv.gz", "raw/num-edge-list.csv.gz", "raw/graph-label.csv.gz")
 MOLECULES = ("raw/node-feat.csv.gz", "raw/edge-feat.csv.gz")
+OWN_PARTS = ("train", "valid", "test")
 STAND_IN = "synthetic:mnist:0.02"
 
 
@@ -88,7 +89,7 @@ def load(config: Config, where: Roots) -> GraphsDataset:
         config.name,
         **union.graphs(),
         y=y.flatten().long() if target == "class" else y.float(),
-        parts={part: torch.as_tensor(split[key]) for part, key in zip(_union.PARTS, split, strict=True)},
+        parts={part: torch.as_tensor(split[key]) for part, key in zip(PARTS, OWN_PARTS, strict=True)},
         target=target,
         num_outputs=int(meta["num classes"]) if target == "class" else int(meta["num tasks"]),
         metric=metric,

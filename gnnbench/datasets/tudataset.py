@@ -33,7 +33,7 @@ class Config(GraphsConfig):
     """Which set of graphs, and which fold of it is for testing."""
 
     source: str = "tudataset"
-    name: str = Field(description="as its files are called, such as PROTEINS")
+    name: str = Field(pattern=r"^[\w-]+$", description="as its files are called, such as PROTEINS")
     fold: Annotated[int, Field(ge=0, lt=FOLDS)] = Field(
         0, description="of 10 with equal shares of each class: test; the next one is for validation"
     )

@@ -171,9 +171,11 @@ class Ops(Record):
         section = self.configs()[0].dataset
         source = datasets.read(section, context.roots)
         if self.batch and isinstance(source, datasets.GraphsDataset):
-            source = source.first(self.batch)
+            dataset = source.first(self.batch)
+        else:
+            dataset = datasets.single(source)
         start = clock.cpu()
-        dataset = datasets.single(datasets.reordered(source, section))
+        dataset = datasets.reordered(dataset, section)
         reorder_s = clock.cpu() - start
         bench.bench(
             self.grid,

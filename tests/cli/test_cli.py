@@ -314,6 +314,21 @@ def test_a_dataset_is_described() -> None:
     assert sum(bar["nodes"] for bar in found["degree_histogram"]) == found["nodes"]
 
 
+def test_many_graphs_are_described_and_refused_where_one_is_needed() -> None:
+    output = run("datasets", "info", "synthetic:mnist:0.001")
+    assert output.code == 0
+    for words in ("graphs", "median", "one for every graph", "Synthetic, not real data: graphs"):
+        assert words in output.stdout
+    found = json.loads(run("datasets", "info", "synthetic:mnist:0.001", "--json").stdout)
+    assert found["train"] + found["val"] + found["test"] == found["graphs"] == 70
+    assert sum(found["class_counts"]) == 70
+    refused = "holds 70 graphs, but this command works on one; give it a dataset of one graph"
+    for command in (["bench", "spmm", "--graph"], ["tune"]):
+        output = run(*command, "synthetic:mnist:0.001")
+        assert output.code == 2
+        assert refused in output.stderr
+
+
 def test_doctor() -> None:
     output = run("doctor", "--data-root", "nowhere")
     assert output.code == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import shutil
 import socket
 import stat
@@ -18,6 +17,7 @@ from gnnbench.datasets import NodeDataset, Roots, _raw
 from gnnbench.datasets import _describe as describe
 from gnnbench.errors import DatasetError
 from tests.support.real_data import REAL, load, needs_data, snapshot
+from tests.support.tables import write_csv
 
 
 @pytest.fixture
@@ -133,6 +133,10 @@ def test_a_root_laid_out_by_pyg_itself_is_found_too(where: Roots, folder: str) -
         ("ogbn-products", "raw/edge.csv.gz", "synthetic:ogbn-products"),
         ("tolokers", "tolokers.npz", "synthetic:cora"),
         ("soc-epinions1", "raw", "synthetic:cora"),
+        ("mutag", "MUTAG_A.txt", "synthetic:mnist:0.02"),
+        ("pattern", "PATTERN_v2.pt", "synthetic:pattern:0.1"),
+        ("coco-sp", "train.pickle", "synthetic:coco-sp:0.01"),
+        ("ogbg-molhiv", "raw/graph-label.csv.gz", "synthetic:mnist:0.02"),
     ],
 )
 def test_what_cannot_be_downloaded_is_explained_in_one_sentence(
@@ -169,12 +173,6 @@ def test_a_download_is_kept_whole_or_not_at_all(where: Roots, monkeypatch: pytes
 
 
 PROTEIN_EDGES = np.array([[0, 1], [1, 2], [2, 3], [0, 3], [4, 5]])
-
-
-def write_csv(path: Path, values: np.ndarray) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = "".join(",".join(map(str, np.atleast_1d(row).tolist())) + "\n" for row in values)
-    path.write_bytes(gzip.compress(text.encode()))
 
 
 def proteins(folder: Path) -> np.ndarray:

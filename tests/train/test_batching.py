@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,17 +11,16 @@ from typing import Any
 import pytest
 import torch
 
-from gnnbench import config, datasets
+from gnnbench import backends, config, datasets
 from gnnbench.backends import isplib
 from gnnbench.compare.parity import judge, steps
 from gnnbench.datasets import GraphsDataset
-from gnnbench.errors import BackendUnavailable, ConfigError
-from gnnbench import backends
+from gnnbench.errors import ConfigError
 from gnnbench.results.schema import Result
-from gnnbench.train import run
+from gnnbench.train import run, setup
+from gnnbench.train.batching import _loss
 from gnnbench.train.batching._ahead import ahead
 from tests.support.batches import graphs_dataset
-from tests.support.commands import run as command
 
 BACKENDS = ["pyg:loader=pyg", "reference", "isplib", "patched", "pyg-sparse"]
 MODELS = ["gcn", "sage", "gin", "gat", "gatv2", "transformer", "agnn"]
@@ -66,8 +66,10 @@ def test_every_backend_computes_what_pyg_does(model: str, readout: str) -> None:
 
     expected = computed("pyg", as_reference=True)
     assert "logits of batch 3 in evaluation" in expected.tensors
-    for backend in BACKENDS[:-1]:
+    for backend in BACKENDS:
         needs(backend)
+        if backend == "pyg-sparse" and model not in ("sage", "gin"):  # no sparse product, or self-loops
+            continue
         verdict = judge.judge(computed(backend), expected)
         assert verdict.ok, (backend, verdict.reason)
 
@@ -75,9 +77,9 @@ def test_every_backend_computes_what_pyg_does(model: str, readout: str) -> None:
 def test_losses_metrics_and_figures_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     data = graphs_dataset()
     results = {}
-    for backend in ("pyg", *BACKENDS[:-1]):
+    for backend in ("pyg", *BACKENDS):
         needs(backend)
-        results[backend] = trained(monkeypatch, asked(backend), data)
+        results[backend] = trained(monkeypatch, asked(backend, model={"mlp_norm": False}), data)
     for backend, result in results.items():
         assert result.status == "ok", (backend, result.reason)
         losses, expected = ([sample.loss for sample in r.samples] for r in (result, results["pyg"]))
@@ -97,21 +99,20 @@ def test_losses_metrics_and_figures_of_a_run(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_an_epoch_sees_every_training_graph_once_in_an_order_of_its_own() -> None:
-    from gnnbench.train import setup
-
-    data = graphs_dataset(x=torch.arange(graphs_dataset().num_nodes).float().view(-1, 1))
+    nodes = graphs_dataset().num_nodes
+    data = graphs_dataset(x=torch.arange(nodes).float().view(-1, 1))
     wanted = asked("pyg", batch={"size": 5})
     model = setup.build(wanted, setup.Ends.of(data))
     batching = setup.prepare(wanted, model, backends.load(wanted.backend), data).batching
-    epochs = [
-        [batch.x.flatten().tolist() for batch in batching.epoch(seed, number)]
-        for seed, number in ((0, 1), (0, 2), (1, 1), (0, 1))
-    ]
-    assert [len(epoch) for epoch in epochs] == [batching.steps] * 4 == [3] * 4
-    for epoch in epochs:
-        assert sorted(sum(epoch, [])) == list(range(int(data.graph_ptr[14])))
-    assert epochs[0] == epochs[3]
-    assert epochs[0] != epochs[1] != epochs[2] != epochs[0]
+    orders = []
+    for seed, number in ((0, 1), (0, 2), (1, 1), (0, 1)):
+        batches = [batch.x.flatten() for batch in batching.epoch(seed, number)]
+        assert len(batches) == batching.steps == 3
+        order = torch.cat(batches).tolist()
+        assert sorted(order) == list(range(int(data.graph_ptr[14])))
+        orders.append(order)
+    assert orders[0] == orders[3]
+    assert orders[0] != orders[1] != orders[2] != orders[0]
 
 
 def test_a_resumed_run_reaches_the_same_losses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,14 +122,11 @@ def test_a_resumed_run_reaches_the_same_losses(tmp_path: Path, monkeypatch: pyte
     )
     whole = trained(monkeypatch, wanted, data)
 
-    class Stop(Exception):
-        pass
-
     def stop(event: run.Event) -> None:
-        if event.kind == "step" and event.sample is None and len(event.result.samples) == 3 and event.steps == 2:
-            raise Stop
+        if event.kind == "step" and len(event.result.samples) == 3 and event.steps == 2:
+            raise ZeroDivisionError
 
-    with pytest.raises(Stop):
+    with pytest.raises(ZeroDivisionError):
         trained(monkeypatch, wanted, data, tmp_path, on_event=stop)
     resumed = trained(monkeypatch, wanted, data, tmp_path, resume=True)
     assert [sample.loss for sample in resumed.samples] == [sample.loss for sample in whole.samples]
@@ -147,8 +145,6 @@ def test_a_resumed_run_reaches_the_same_losses(tmp_path: Path, monkeypatch: pyte
     ],
 )
 def test_missing_labels_and_values(target: str, y: list[list[float]], by_hand: Any) -> None:
-    from gnnbench.train.batching import _loss
-
     outputs, truth = torch.randn(2, 2), torch.tensor(y)
     expected = by_hand(outputs.sigmoid()) if by_hand else (outputs - truth).abs().mean()
     torch.testing.assert_close(_loss.function(target, truth)(outputs), expected)
@@ -169,12 +165,8 @@ def test_a_thread_makes_batches_ahead_and_ends_with_its_user() -> None:
     assert len(made) <= 3 + 2 + 2
     assert list(ahead(iter(range(5)), 0)) == list(ahead(iter(range(5)), 3)) == list(range(5))
 
-    def broken() -> Any:
-        yield 1
-        raise ValueError("no batch")
-
-    with pytest.raises(ValueError, match="no batch"):
-        list(ahead(broken(), 1))
+    with pytest.raises(ZeroDivisionError):
+        list(ahead((1 // number for number in (1, 0)), 1))
 
 
 def test_a_batch_of_one_row_under_batch_norm_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,22 +196,15 @@ def test_what_does_not_fit_is_refused(
     batch: dict[str, Any], model: dict[str, Any], backend: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needs(backend.partition(":")[0])
-    if batch.get("kind") == "full":
-        batch = {"kind": "full"}
-
-    def attempt() -> None:
-        base = {"kind": "graphs", "size": 4} if "kind" not in batch else {}
-        name, _, loader = backend.partition(":loader=")
-        raw = {
-            "dataset": {"source": "synthetic", "preset": "cora"},
-            "model": {"name": "gin", "readout": "sum", **model},
-            "batch": {**base, **batch},
-            "backend": {"name": name, **({"loader": loader} if loader else {})},
-        }
+    name, _, loader = backend.partition(":loader=")
+    raw = {
+        "dataset": {"source": "synthetic", "preset": "cora"},
+        "model": {"name": "gin", "readout": "sum", **model},
+        "batch": {"kind": "graphs", **batch},
+        "backend": {"name": name, **({"loader": loader} if loader else {})},
+    }
+    with pytest.raises(ConfigError, match=re.escape(words)):
         trained(monkeypatch, config.validate(raw, "test"), graphs_dataset())
-
-    with pytest.raises(ConfigError, match=words.replace("?", r"\?")):
-        attempt()
 
 
 def test_recorded_steps_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,5 +9,5 @@ graphs       a step is the disjoint union of some of many small graphs
 _batch       Batch and Batching, what every kind yields
 _loss        what outputs are held against
 _ahead       batches that a thread makes while others are trained on
-_pyg_loader  the batches of `graphs` by PyG's own loader
+_graphs _pyg_loader   the batches of `graphs`, by our collation or by PyG's own loader
 """

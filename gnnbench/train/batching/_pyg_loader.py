@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 from torch_geometric.data import Data
@@ -13,7 +14,10 @@ from gnnbench.datasets import GraphsDataset
 from gnnbench.graph.union import Union
 from gnnbench.train.batching import _loss
 from gnnbench.train.batching._batch import Batch
-from gnnbench.train.batching.graphs import Config, Graphs
+from gnnbench.train.batching._graphs import Graphs
+
+if TYPE_CHECKING:
+    from gnnbench.train.batching.graphs import Config
 
 
 class PygLoader(Graphs):

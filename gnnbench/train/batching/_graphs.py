@@ -1,0 +1,85 @@
+"""Batches of the training graphs, put together by our own collation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+
+from gnnbench.backends.base import Backend
+from gnnbench.datasets import GraphsDataset
+from gnnbench.graph.union import Union
+from gnnbench.measure import clock
+from gnnbench.train.batching import _loss
+from gnnbench.train.batching._ahead import ahead
+from gnnbench.train.batching._batch import Batch, Batching
+
+if TYPE_CHECKING:
+    from gnnbench.train.batching.graphs import Config
+
+SAMPLES = 3  # batches that backends are compared on
+
+
+class Graphs(Batching):
+    """Batches of the training graphs, each graph once per epoch.
+
+    The order of an epoch depends on seed and number alone, so that it is the same on every backend, and in a run
+    that is resumed.
+    """
+
+    def __init__(self, config: Config, dataset: GraphsDataset, union: Union, backend: Backend) -> None:
+        self.config = config
+        self.dataset = dataset
+        self.union = union
+        self.backend = backend
+        self.x, self.y = (tensor.to(backend.device) for tensor in (dataset.x, dataset.y))
+        self.train = dataset.parts["train"]
+        self.steps = -(-len(self.train) // config.size)
+
+    def epoch(self, seed: int, number: int) -> Iterator[Batch]:
+        self.loading_s = 0.0
+        order = self.train[_permutation(len(self.train), seed, number)] if self.config.shuffle else self.train
+        return ahead(self._timed(self._batches(order)), self.config.prefetch)
+
+    def metrics(self, model: Module) -> dict[str, float | None]:
+        return {
+            part: _loss.score(self.dataset.score, self._outputs(model, graphs), self._targets(graphs).cpu())
+            for part, graphs in self.dataset.parts.items()
+        }
+
+    def samples(self) -> list[Batch]:
+        order = self.train[_permutation(len(self.train), 0, 0)]
+        return [self._batch(graphs) for graphs in order.split(self.config.size)[:SAMPLES]]
+
+    def _batches(self, order: Tensor) -> Iterator[Batch]:
+        return (self._batch(graphs) for graphs in order.split(self.config.size))
+
+    def _batch(self, graphs: Tensor) -> Batch:
+        y, target = self._targets(graphs), self.dataset.target
+        x, adj, segments = self.backend.collate(self.union, graphs, self.x, pooled=not self.dataset.per_node)
+        return Batch(x, adj, _loss.function(target, y), _loss.count(target, y), segments)
+
+    def _timed(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        while True:
+            start = clock.cpu()
+            batch = next(batches, None)
+            self.loading_s += clock.cpu() - start
+            if batch is None:
+                return
+            yield batch
+
+    def _targets(self, graphs: Tensor) -> Tensor:
+        return self.union.gather(graphs, self.y) if self.dataset.per_node else self.y[graphs]
+
+    def _outputs(self, model: Module, graphs: Tensor) -> Tensor:
+        outputs = [batch.outputs(model).cpu() for batch in self._batches(graphs)]
+        return torch.cat(outputs) if outputs else torch.empty(0)
+
+
+def _permutation(count: int, seed: int, number: int) -> Tensor:
+    """An order of `count` graphs that depends on seed and epoch alone."""
+    generator = torch.Generator().manual_seed((seed * 1_000_003 + number) % 2**63)
+    return torch.randperm(count, generator=generator)
