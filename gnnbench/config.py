@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Sequence
@@ -201,7 +202,7 @@ def validate(raw: dict[str, Any], where: str) -> Run:
     batch_type, others = _section_type(raw, "batch", "kind", "train.batching", BatchConfig)
     problems += more + others
     try:
-        config = RunConfig[dataset_type, model_type, batch_type].model_validate(raw)  # type: ignore[valid-type]
+        config = _run_type(dataset_type, model_type, batch_type).model_validate(raw)
     except ValidationError as error:
         known = {problem.split(":")[0] for problem in problems}
         sections = {"dataset": dataset_type, "model": model_type, "batch": batch_type}
@@ -287,6 +288,12 @@ def _section_type(
     if name not in (allowed := registry.names(package)):
         return base, [f"{section}.{key}: unknown {key} {name!r}{did_you_mean(str(name), allowed)}"]
     return registry.find(package, name).Config, []
+
+
+@functools.cache
+def _run_type(dataset: type[DatasetConfig], model: type[ModelConfig], batch: type[BatchConfig]) -> type[Run]:
+    """Kept, as pydantic takes a while to make it."""
+    return RunConfig[dataset, model, batch]  # type: ignore[valid-type]
 
 
 def _sentence(error: Any, sections: dict[str, type[Section]]) -> str:

@@ -48,7 +48,7 @@ def reproduce(
         raise ConfigError(f"give a paper: {papers()}")
     from gnnbench import datasets
     from gnnbench import reproduce as reproducing
-    from gnnbench.report import live, plots, tables
+    from gnnbench.report import live, plots, reproduce_plots, tables
     from gnnbench.report import reproduce as report
     from gnnbench.results import files
 
@@ -64,7 +64,7 @@ def reproduce(
         )
     if csv:
         files.save_text(tables.to_csv(report.records(reproduction)), csv)
-    for name, panels in report.pictures(reproduction).items():
+    for name, panels in reproduce_plots.pictures(reproduction).items():
         plots.save(panels, report.title(reproduction), *(out / f"{name}{suffix}" for suffix in (".png", ".svg")))
     show(report.tables(reproduction, out), reproduction.model_dump_json(indent=1), as_json, quiet, markdown)
     finish(reproduction, f"the same command with --out {out} continues")

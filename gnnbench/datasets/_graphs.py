@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from gnnbench.config import Count, DatasetConfig
+from gnnbench.datasets._nodes import NodeDataset
+from gnnbench.errors import DatasetError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -83,3 +85,36 @@ class GraphsDataset:
         if not self.made_up or "graphs" in self.made_up:
             return self.name
         return f"{self.name} ({', '.join(self.made_up)} synthetic)"
+
+    def first(self, graphs: int) -> NodeDataset:
+        """The first `graphs` graphs as one; all its nodes are of class 0 and for training.
+
+        Categories are replaced by seeded features.
+
+        Raises:
+            DatasetError: there are fewer.
+        """
+        import torch
+
+        if graphs > self.num_graphs:
+            raise DatasetError(
+                f"{self.name} holds {self.num_graphs:,} graphs, fewer than the {graphs:,} asked for"
+            )
+        nodes, edges = int(self.graph_ptr[graphs]), int(self.edge_ptr[graphs])
+        start = self.graph_ptr[:graphs].repeat_interleave(self.edge_ptr[: graphs + 1].diff())
+        x = self.x[:nodes]
+        if not x.is_floating_point():
+            x = torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
+        every, none = torch.ones(nodes, dtype=torch.bool), torch.zeros(nodes, dtype=torch.bool)
+        return NodeDataset(
+            name=f"{self.label}, {graphs:,} graphs",
+            edge_index=self.edge_index[:, :edges] + start,
+            x=x,
+            y=torch.zeros(nodes, dtype=torch.long),
+            train_mask=every,
+            val_mask=none,
+            test_mask=none,
+            num_classes=self.num_outputs,
+            metric=self.metric,
+            score=self.score,
+        )

@@ -4,4 +4,5 @@ tables       a table for the terminal, Markdown and CSV
 plots        curves and bars for PNG, SVG and PDF
 live         progress while something runs
 run comparison bench collate suite tune reproduce datasets installation   the tables themselves
+reproduce_plots   the pictures of a reproduction
 """

@@ -48,12 +48,13 @@ class Series(NamedTuple):
 
 
 class Bars(NamedTuple):
-    """Bars side by side in groups, on a logarithmic axis, each with its value above it."""
+    """Bars in groups, each with its value above it: side by side on a logarithmic axis, or stacked."""
 
     title: str
     y_label: str
     groups: Sequence[str]
     series: Sequence[Series]
+    stacked: bool = False
 
 
 def check(path: Path) -> None:
@@ -96,7 +97,9 @@ def _inches(panel: Panel | Bars) -> float:
 def _draw(panel: Panel | Bars, part: SubFigure) -> None:
     axes = part.subplots()
     if isinstance(panel, Bars):
-        _bars(panel, axes)
+        (_stacks if panel.stacked else _bars)(panel, axes)
+        axes.set_xticks(range(len(panel.groups)), panel.groups)
+        axes.grid(alpha=0.3, axis="y")
     else:
         _curves(panel, axes)
     axes.set(title=panel.title, ylabel=panel.y_label)
@@ -145,8 +148,17 @@ def _bars(panel: Bars, axes: Axes) -> None:
         axes.bar_label(bars, labels, fontsize=7, padding=2, rotation=90 if len(panel.series) > CROWDED else 0)
     _logarithmic(axes)
     axes.set_ylim(min(values) / 2, max(values) * 4)
-    axes.set_xticks(range(len(panel.groups)), panel.groups)
-    axes.grid(alpha=0.3, axis="y")
+
+
+def _stacks(panel: Bars, axes: Axes) -> None:
+    tops = [0.0] * len(panel.groups)
+    for one in panel.series:
+        heights = [value or 0.0 for value in one.values]
+        axes.bar(range(len(tops)), heights, 0.7, tops, label=one.label)
+        tops = [top + height for top, height in zip(tops, heights, strict=True)]
+    for place, top in enumerate(tops):
+        axes.text(place, top, f"{top:.3g}", ha="center", va="bottom", fontsize=7)
+    axes.set_ylim(0, 1.1 * max(tops))
 
 
 def _logarithmic(axes: Axes) -> None:

@@ -1,10 +1,9 @@
-"""A reproduction as tables and pictures: every claim beside our measurement of it, then all measurements."""
+"""A reproduction as tables: every claim beside our measurement of it, then all measurements."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from gnnbench import units
@@ -12,15 +11,14 @@ from gnnbench.report.run import STATUS, machine
 from gnnbench.report.tables import Cell, Table
 
 if TYPE_CHECKING:
-    from gnnbench.report.plots import Bars, Panel
     from gnnbench.reproduce import Claim, Reproduction
     from gnnbench.reproduce._records import Estimate, Finding, Measurement
 
 NOTHING = Cell("–")
 MEANINGS = {  # of verdicts
     ("exceeded", "reproduced", "not reached"): (
-        "Exceeded: even the low end, or the median itself, is above the published value; reproduced: the high "
-        "end, or the median, reaches 90% of it"
+        "Exceeded: even the low end, or the median or mean itself, is above the published value; reproduced: the "
+        "high end, or the median or mean, reaches 90% of it"
     ),
     ("not comparable",): "Not comparable: published on a GPU and measured on a CPU; the ratio is no verdict",
     ("equal", "different"): "Equal, different: the width that gains most, beside the published one",
@@ -46,7 +44,7 @@ def title(reproduction: Reproduction) -> str:
 
 def claims(reproduction: Reproduction, saved: Path | None = None) -> Table:
     """One line per measured quantity with all that was published of it; protocols, machines and reasons below."""
-    rows = [_claimed(same) for same in _shared(reproduction.findings)]
+    rows = [_claimed(same) for same in shared(reproduction.findings)]
     heading = (
         "claim",
         "published",
@@ -69,17 +67,7 @@ def records(reproduction: Reproduction) -> list[dict[str, Any]]:
     return [measurement.model_dump(exclude_none=True) for measurement in reproduction.measurements]
 
 
-def pictures(reproduction: Reproduction) -> dict[str, list[Panel | Bars]]:
-    """By the name of its file: speedups beside what was published, memory, and curves over widths."""
-    drawn: dict[str, list[Panel | Bars]] = {
-        "speedups": _beside_claims(reproduction, "time"),
-        "memory": [*_beside_claims(reproduction, "memory"), *_memory(reproduction)],
-        "widths": [*_widths(reproduction)],
-    }
-    return {name: panels for name, panels in drawn.items() if panels}
-
-
-def _shared(findings: Sequence[Finding]) -> list[list[Finding]]:
+def shared(findings: Sequence[Finding]) -> list[list[Finding]]:
     """Findings in groups whose claims are compared with the same measurement."""
     groups: dict[Any, list[Finding]] = {}
     for finding in findings:
@@ -118,8 +106,8 @@ def _notes(reproduction: Reproduction) -> Iterator[str]:
     yield f"Paper's protocol: {paper.published}"
     yield f"Corrected protocol: {paper.corrected}"
     yield (
-        "Ranges: 95% bootstrap interval of the case with the largest ratio; for medians, the lowest and highest "
-        "of all cases"
+        "Ranges: 95% bootstrap interval of the case with the largest ratio; for medians and means, the lowest and "
+        "highest of all cases"
     )
     verdicts = {finding.verdict for finding in reproduction.findings}
     yield from (meaning for names, meaning in MEANINGS.items() if verdicts & {*names})
@@ -164,13 +152,13 @@ def _measured(heading: str, measurements: Sequence[Measurement], backend: str) -
     columns = [
         "case",
         "ours",
-        *(f"{_named(name, backend)},\nours vs it" for name in others),
+        *(f"{named(name, backend)},\nours vs it" for name in others),
         "memory\nabove rest",
         "prepare,\npaid in",
     ]
     kept = [place for place in range(len(columns)) if any(row[place] != NOTHING for row in rows)]
     notes = dict.fromkeys(
-        f"{_named(one.implementation, backend)}: {one.reason}" for one in measurements if one.reason
+        f"{named(one.implementation, backend)}: {one.reason}" for one in measurements if one.reason
     )
     return Table(
         [columns[place] for place in kept],
@@ -180,7 +168,8 @@ def _measured(heading: str, measurements: Sequence[Measurement], backend: str) -
     )
 
 
-def _named(implementation: str, backend: str) -> str:
+def named(implementation: str, backend: str) -> str:
+    """What tables and pictures call it."""
     return implementation.replace(backend, "ours")
 
 
@@ -229,101 +218,3 @@ def _preparation(measurement: Measurement) -> Cell:
         return NOTHING
     paid = measurement.break_even_epochs
     return Cell(units.seconds(measurement.prepare_s), "" if paid is None else units.counted(paid, "epoch"))
-
-
-def _beside_claims(reproduction: Reproduction, quantity: str) -> list[Panel | Bars]:
-    from gnnbench.report.plots import Bars, Series
-
-    shown = [
-        same for same in _shared(reproduction.findings) if same[0].claim.quantity == quantity and same[0].corrected
-    ]
-    if not shown:
-        return []
-    values = [[one.claim.value for one in same] for same in shown]
-    published, corrected = ([getattr(same[0], name) for same in shown] for name in ("published", "corrected"))
-    apart = any(one.verdict == "not comparable" for same in shown for one in same)
-    return [
-        Bars(
-            f"{quantity}: published and ours" + " (GPU and CPU: not comparable)" * apart,
-            "times faster" if quantity == "time" else "times less memory",
-            [_wrapped(same) for same in shown],
-            [
-                Series(
-                    "published; whisker: the same claim elsewhere",
-                    [each[0] for each in values],
-                    [(min(each), max(each)) if len(each) > 1 else None for each in values],
-                ),
-                Series("ours, paper's protocol", [one and one.value for one in published], [None] * len(shown)),
-                Series(
-                    "ours, corrected protocol, with range",
-                    [one.value for one in corrected],
-                    [(one.low, one.high) for one in corrected],
-                ),
-            ],
-        )
-    ]
-
-
-def _wrapped(same: Sequence[Finding]) -> str:
-    claim = same[0].claim
-    phase = "" if claim.phase == "epoch" else f"\n{claim.phase}"
-    kinds = ",\n".join(dict.fromkeys(one.claim.kind for one in same))
-    return f"{claim.op}{phase}\n{claim.over} vs {claim.baseline}\n({kinds})"
-
-
-def _memory(reproduction: Reproduction) -> list[Panel | Bars]:
-    """Memory of every implementation at the largest width and number of heads, on the first graph as it came."""
-    from gnnbench.report.plots import Bars, Series
-
-    groups: dict[tuple[str, str], list[Measurement]] = {}
-    for measurement in reproduction.measurements:
-        if (
-            measurement.memory_bytes
-            and measurement.order == "none"
-            and measurement.graph == reproduction.measurements[0].graph
-        ):
-            groups.setdefault((measurement.op, measurement.phase), []).append(measurement)
-    largest = {
-        key: {
-            one.implementation: one.memory_bytes
-            for one in group
-            if (one.width, one.heads) == max((other.width, other.heads) for other in group)
-        }
-        for key, group in groups.items()
-    }
-    names = dict.fromkeys(name for sizes in largest.values() for name in sizes)
-    if len(names) < 2:
-        return []
-    mib = [
-        Series(
-            _named(name, reproduction.paper.ours),
-            [(sizes.get(name) or 0) / 2**20 or None for sizes in largest.values()],
-            [None] * len(largest),
-        )
-        for name in names
-    ]
-    labels = ["\n".join(key).removesuffix("\nepoch") for key in largest]
-    return [Bars("memory above rest, largest case", "MiB", labels, mib)]
-
-
-def _widths(reproduction: Reproduction) -> Iterator[Panel]:
-    """Speedup over each baseline against width, median over graphs, orders and heads; one panel per baseline."""
-    from gnnbench.report.plots import Line, Panel
-
-    curves: dict[str, dict[str, dict[int, list[float]]]] = {}
-    for measurement in reproduction.measurements:
-        for baseline, ratio in measurement.speedup.items():
-            if (
-                ratio
-                and measurement.implementation == reproduction.paper.ours != baseline
-                and measurement.phase != "epoch"
-            ):
-                of_op = curves.setdefault(baseline, {}).setdefault(f"{measurement.op} {measurement.phase}", {})
-                of_op.setdefault(measurement.width, []).append(ratio.ratio)
-    for baseline, of_baseline in curves.items():
-        lines = []
-        for op, widths in of_baseline.items():
-            points = [(float(width), median(ratios)) for width, ratios in widths.items()]
-            best = max(points, key=lambda point: point[1])[0] if baseline == "fallback" else None
-            lines.append(Line(op, points, best))
-        yield Panel(f"ours vs {_named(baseline, reproduction.paper.ours)}", "width", "times faster", lines)

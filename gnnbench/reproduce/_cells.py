@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from gnnbench import backends, bench, compare, config, datasets, stats
-from gnnbench.bench.records import Bench, backend_of
+from gnnbench.bench.records import Bench, Time, backend_of
 from gnnbench.bench.records import Row as OpRow
-from gnnbench.compare.record import Comparison
+from gnnbench.compare.record import LOADER, Comparison, Row
 from gnnbench.config import Run
 from gnnbench.graph import Graph
 from gnnbench.measure import clock
 from gnnbench.reproduce._records import Measurement
 from gnnbench.results import files, schema
-from gnnbench.results.schema import Ratio, Record, Result
+from gnnbench.results.schema import Phase, Ratio, Record, Result
 from gnnbench.tune import search
 from gnnbench.tune.store import Tuned
 
 CPU_KERNELS = "CPU"
+EpochPhase = Literal["epoch", "forward"]
+PARTS: tuple[Phase, ...] = ("load", "forward", "backward", "optimizer")
 
 
 class Context(Record):
@@ -46,14 +49,22 @@ class Training(Record):
     op: str = Field(description="what claims call it")
     dataset: dict[str, Any]
     model: dict[str, Any]
+    batch: dict[str, Any] = Field({})
     train: dict[str, Any]
     backends: list[str]
     rounds: int
+    phases: list[EpochPhase] = Field(["epoch"], description="what claims are made of")
+    protocol: Literal["all", "collected"] = Field(
+        "all",
+        description="the paper's mean: over all epochs, with what is prepared once; or over all but the first, "
+        "for which PyG's loader has made the batches beforehand",
+    )
 
     def configs(self, memory_limit: str = "90%") -> list[Run]:
         """The validated run."""
         measured = {"warmup": 1, "memory_limit": memory_limit}
-        return [_config(self.key, dataset=self.dataset, model=self.model, train=self.train, measure=measured)]
+        sections = {"dataset": self.dataset, "model": self.model, "batch": self.batch, "train": self.train}
+        return [_config(self.key, **sections, measure=measured)]
 
     def run(self, context: Context, out: Path, tell: Callable[[str], None]) -> None:
         """Go on where an earlier call in `out` ended."""
@@ -70,44 +81,65 @@ class Training(Record):
         )
 
     def measured(self, out: Path) -> list[Measurement]:
-        """One measurement per backend."""
+        """One measurement per backend and phase."""
         comparison = files.load(Comparison, out / "comparison.json")
         rounds = {row.backend: compare.stored(out, row.backend) for row in comparison.rows if row.status == "ok"}
-        green = {name: measurement.green for name, measurement in comparison.parity.backends.items()}
-        width = self.configs()[0].model.hidden
-        measurements = []
-        for row in comparison.rows:
-            measurement = Measurement(
-                cell=self.key,
-                graph=comparison.dataset,
-                order=self.dataset.get("reorder", "none"),
-                op=self.op,
-                phase="epoch",
-                width=width,
-                implementation=row.backend,
-                device=device(comparison.environment, self.backends),
-                status=row.status,
-                reason=row.reason,
+        [section] = self.configs()
+        batch = section.batch.size if self.batch else 0
+        case = {
+            "cell": self.key,
+            "graph": comparison.dataset + f", batches of {batch}" * (batch > 0),
+            "order": self.dataset.get("reorder", "none"),
+            "op": self.op,
+            "width": section.model.hidden,
+            "batch": batch,
+            "device": device(comparison.environment, self.backends),
+        }
+        return [
+            self._measurement(row, phase, case, comparison, rounds)
+            for row in comparison.rows
+            for phase in self.phases
+        ]
+
+    def _measurement(
+        self,
+        row: Row,
+        phase: EpochPhase,
+        case: dict[str, Any],
+        comparison: Comparison,
+        rounds: dict[str, list[Result]],
+    ) -> Measurement:
+        ended = {"implementation": row.backend, "status": row.status, "reason": row.reason}
+        result = Measurement(**case, **ended, phase=phase)
+        green = {name for name, parity in comparison.parity.backends.items() if parity.green}
+        if row.backend not in rounds:
+            return result
+        if row.backend not in green:
+            result.status, result.reason = "wrong", comparison.parity.reason
+            return result
+        ours = rounds[row.backend]
+        summary = row.epoch_s if phase == "epoch" else row.forward_s
+        result.time_s = summary.median if summary else None
+        result.published_time_s = fmean(self._published(each, row.backend, phase) for each in ours)
+        result.speedup = {
+            name: _ratio(rounds[name], ours, phase) for name in rounds if name != row.backend and name in green
+        }
+        if phase == "epoch":
+            result.parts_s = {part: median(seconds) for part in PARTS if (seconds := _seconds(ours, part))}
+            result.memory_bytes, result.published_memory_bytes = row.memory_increase_bytes, row.peak_memory_bytes
+            result.prepare_s, result.break_even_epochs = row.prepare_s, row.break_even_epochs
+        return result
+
+    def _published(self, result: Result, backend: str, phase: EpochPhase) -> float:
+        """Mean seconds of a round as the paper takes them."""
+        if self.protocol == "all":
+            return ((result.prepare_s or 0.0) + sum(sample.epoch_s for sample in result.samples)) / len(
+                result.samples
             )
-            measurements.append(measurement)
-            if row.backend not in rounds:
-                continue
-            if not green.get(row.backend):
-                measurement.status, measurement.reason = "wrong", comparison.parity.reason
-                continue
-            measurement.time_s = row.epoch_s.median if row.epoch_s else None
-            measurement.published_time_s = fmean(_mean_epoch(result) for result in rounds[row.backend])
-            measurement.speedup = {
-                name: _ratio(rounds[name], rounds[row.backend])
-                for name in rounds
-                if name != row.backend and green.get(name)
-            }
-            measurement.memory_bytes, measurement.published_memory_bytes = (
-                row.memory_increase_bytes,
-                row.peak_memory_bytes,
-            )
-            measurement.prepare_s, measurement.break_even_epochs = row.prepare_s, row.break_even_epochs
-        return measurements
+        later = result.samples[1:] or result.samples
+        if phase == "forward":
+            return fmean(sample.forward_s or 0.0 for sample in later)
+        return fmean(sample.epoch_s - (sample.load_s or 0.0) * (backend == LOADER) for sample in later)
 
 
 class Ops(Record):
@@ -117,11 +149,13 @@ class Ops(Record):
     key: str
     op: str
     dataset: dict[str, Any]
+    batch: int = Field(0, description="graphs of the dataset that are put together; 0: it is a single graph")
     widths: list[int]
     heads: list[int] = Field([1])
     against: list[str]
     backward: bool = True
     backend: str = "isplib"
+    protocol: Literal["first", "mean"] = Field("first", description="which sample the paper takes, or all of them")
 
     @property
     def grid(self) -> bench.Grid:
@@ -135,7 +169,11 @@ class Ops(Record):
     def run(self, context: Context, out: Path, tell: Callable[[str], None]) -> float | None:
         """Measure; the seconds that reordering took."""
         section = self.configs()[0].dataset
-        dataset = datasets.single(datasets.read(section, context.roots))
+        source = datasets.read(section, context.roots)
+        if self.batch and isinstance(source, datasets.GraphsDataset):
+            dataset = source.first(self.batch)
+        else:
+            dataset = datasets.single(source)
         start = clock.cpu()
         dataset = datasets.reordered(dataset, section)
         reorder_s = clock.cpu() - start
@@ -165,16 +203,20 @@ class Ops(Record):
             phase=row.direction,
             width=row.width,
             heads=row.heads,
+            batch=self.batch,
             implementation=row.implementation,
             device=device(bench.environment, [bench.backend]),
             status=row.status,
             reason=row.reason,
             time_s=row.time_s.median if row.time_s else None,
-            published_time_s=row.time_s.samples[0][0] if row.time_s else None,
+            published_time_s=self._published(row.time_s) if row.time_s else None,
             speedup=row.ratio,
             memory_bytes=row.memory_increase_bytes,
             published_memory_bytes=row.peak_memory_bytes,
         )
+
+    def _published(self, time: Time) -> float:
+        return time.samples[0][0] if self.protocol == "first" else fmean(chain.from_iterable(time.samples))
 
 
 class Tuning(Record):
@@ -254,15 +296,16 @@ def device(environment: dict[str, Any], ran: list[str]) -> str:
     return f"{CPU_KERNELS}: {environment['cpu']['model'] or environment['cpu']['architecture']}"
 
 
-def _mean_epoch(result: Result) -> float:
-    """Mean over all epochs, warm-up and preparation included."""
-    return ((result.prepare_s or 0.0) + sum(sample.epoch_s for sample in result.samples)) / len(result.samples)
-
-
-def _ratio(baseline: list[Result], ours: list[Result]) -> Ratio:
-    value, low, high = stats.ratio_interval(_epochs(baseline), _epochs(ours))
+def _ratio(baseline: list[Result], ours: list[Result], phase: Phase) -> Ratio | None:
+    both = [
+        [samples for each in side for samples in schema.rounds(each.samples, phase)] for side in (baseline, ours)
+    ]
+    if not all(both):
+        return None
+    value, low, high = stats.ratio_interval(*both)
     return Ratio(ratio=value, low=low, high=high)
 
 
-def _epochs(rounds: list[Result]) -> list[list[float]]:
-    return [epochs for result in rounds for epochs in schema.rounds(result.samples, "epoch")]
+def _seconds(rounds: list[Result], phase: Phase) -> list[float]:
+    """All samples without warm-up."""
+    return [seconds for each in rounds for samples in schema.rounds(each.samples, phase) for seconds in samples]

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from statistics import median
+from collections.abc import Callable, Iterable, Sequence
+from statistics import geometric_mean, median
 
 from gnnbench.reproduce._records import Claim, Estimate, Finding, Measurement, Verdict
 
 NEAR = 0.9  # of the published value still counts as reproduced
+OVER: dict[str, Callable[[list[float]], float]] = {"median": median, "mean": geometric_mean}
 
 
 def finding(claim: Claim, measured: Sequence[Measurement], pending: bool) -> Finding:
     """The verdict of `measured` on a claim; `pending` if cells have not run yet."""
     if claim.not_run:
         return Finding(claim=claim, reason=claim.not_run)
+    measured = [one for one in measured if one.cell.startswith(claim.cells)]
     devices = {one.device for one in measured}
     if claim.machine and devices and not any(claim.machine in name for name in devices):
         return Finding(claim=claim, reason=f"it is about {claim.machine}, and this machine has another processor")
@@ -70,27 +72,26 @@ def _pairs(
     claim: Claim, measured: Sequence[Measurement], our_op: str
 ) -> Iterable[tuple[Measurement, Measurement]]:
     """Ours and the baseline on the same case, `our_op` standing for the claim's op on our side."""
+    right = [one for one in measured if (one.phase, one.status) == (claim.phase, "ok")]
     baselines = {
-        (one.graph, one.order, one.width, one.heads): one
-        for one in measured
-        if (one.op, one.phase, one.implementation, one.status) == (claim.op, claim.phase, claim.baseline, "ok")
+        one.case: one for one in right if one.implementation == claim.baseline and one.op == (claim.op or one.op)
     }
-    for one in measured:
-        if (one.op, one.phase, one.implementation, one.status) == (our_op, claim.phase, claim.ours, "ok"):
-            baseline = baselines.get((one.graph, one.order, one.width, one.heads))
-            if baseline is not None:
-                yield one, baseline
+    for one in right:
+        if one.implementation == claim.ours and one.op == (our_op or one.op):
+            case = one.model_copy(update={"op": claim.op or one.op}).case
+            if case in baselines:
+                yield one, baselines[case]
 
 
 def _combined(claim: Claim, founds: Iterable[Found], comparable: bool) -> Estimate | None:
-    """The largest with its interval; or the median, with the lowest and highest of all cases."""
+    """The largest with its interval; or the median or mean, with the lowest and highest of all cases."""
     cases = list(founds)
     if not cases:
         return None
     value, low, high, place = max(cases)
-    if claim.over == "median":
+    if claim.over in OVER:
         values = [case[0] for case in cases]
-        value, low, high, place = median(values), min(values), max(values), f"{len(cases)} cases"
+        value, low, high, place = OVER[claim.over](values), min(values), max(values), f"{len(cases)} cases"
         verdict = judge(claim.value, value, value)
     else:
         verdict = judge(claim.value, low, high)
@@ -117,7 +118,7 @@ def _best_width(claim: Claim, measured: Sequence[Measurement]) -> Estimate | Non
 
 
 def _reason(claim: Claim, measured: Sequence[Measurement], pending: bool) -> str:
-    of_op = [one for one in measured if one.op == claim.op]
+    of_op = [one for one in measured if one.op == (claim.op or one.op)]
     for name in (claim.baseline, claim.ours):
         for one in of_op:
             if one.implementation == name and one.reason:

@@ -25,8 +25,11 @@ class Claim(Record):
     source: str = Field(description="where it was published")
     kind: Literal["paper", "README", "blog", "log"]
     quantity: Literal["time", "memory", "best width"] = "time"
-    over: Literal["max", "median"] = Field("max", description="of all graphs, widths and heads")
-    op: str = Field(description="model, or op, that is measured")
+    over: Literal["max", "median", "mean"] = Field(
+        "max", description="of all graphs, widths and heads; a mean is the geometric one"
+    )
+    op: str = Field("", description="model, or op, that is measured; empty: all of the cells")
+    cells: str = Field("", description="how the keys of the cells begin that measure it; empty: all")
     phase: Literal["epoch", "forward", "backward"] = "epoch"
     ours: str = "isplib"
     baseline: str
@@ -38,7 +41,7 @@ class Claim(Record):
     @property
     def measured(self) -> tuple[str, ...]:
         """What claims have in common that are compared with the same measurement."""
-        cases = self.op, self.published_op, self.phase, self.quantity, self.over
+        cases = self.op, self.cells, self.published_op, self.phase, self.quantity, self.over
         return *cases, self.ours, self.baseline, self.machine, self.not_run
 
 
@@ -64,6 +67,7 @@ class Measurement(Record):
     phase: Literal["epoch", "forward", "backward"]
     width: int = Field(description="hidden width of a model; channels of all heads together of an op")
     heads: int = 1
+    batch: int = Field(0, description="graphs in a batch; 0 on a single graph")
     implementation: str
     device: str = Field("", description="which kernels and what they ran on")
     status: str
@@ -71,22 +75,23 @@ class Measurement(Record):
     time_s: float | None = Field(None, description="by the corrected protocol")
     published_time_s: float | None = Field(None, description="by the paper's protocol")
     speedup: dict[str, Ratio | None] = Field({}, description="by baseline; corrected protocol")
+    parts_s: dict[str, float] = Field({}, description="medians of the phases of an epoch")
     memory_bytes: int | None = Field(None, description="above what was held before: corrected protocol")
     published_memory_bytes: int | None = Field(None, description="of the whole process: the paper's protocol")
     prepare_s: float | None = Field(None, description="once per graph")
     break_even_epochs: int | None = Field(None, description="epochs that pay preparation back against pyg")
 
     @property
-    def case(self) -> tuple[str, str, str, str, int, int]:
+    def case(self) -> tuple[str, str, str, str, int, int, int]:
         """What all implementations have in common that are compared with each other."""
-        return self.graph, self.order, self.op, self.phase, self.width, self.heads
+        return self.graph, self.order, self.op, self.phase, self.width, self.heads, self.batch
 
 
 class Estimate(Record):
     """What was measured for a claim under one protocol."""
 
     value: float
-    low: float | None = Field(None, description="95% bootstrap interval; for a median the lowest of all cases")
+    low: float | None = Field(None, description="95% bootstrap interval; of many cases the lowest of all")
     high: float | None = None
     where: str = Field(description="the case, or how many there were")
     ratio: float | None = Field(None, description="over the published value; None for a width")

@@ -12,7 +12,7 @@ from rich.console import Console
 from gnnbench import reproduce, units
 from gnnbench.bench.records import BF16, Bench
 from gnnbench.compare.record import Comparison, Row
-from gnnbench.report import bench, comparison, plots, run, tables
+from gnnbench.report import bench, comparison, plots, reproduce_plots, run, tables
 from gnnbench.report import reproduce as reproduction
 from gnnbench.report.tables import Cell, Table
 from gnnbench.reproduce import Reproduction
@@ -171,7 +171,7 @@ def draw(folder: Path) -> None:
     for paper in reproduce.names():
         if found := _largest(folder, paper):
             path, record = found
-            for name, panels in reproduction.pictures(record).items():
+            for name, panels in reproduce_plots.pictures(record).items():
                 plots.save(panels, reproduction.title(record), path.with_name(f"{path.stem}_{name}.svg"))
 
 

@@ -34,10 +34,7 @@ def measured(config: Run, backend: Backend, dataset: NodeDataset | GraphsDataset
     """
     if backend.name in PYG:
         return {}, []
-    part, p = (
-        _part(dataset if isinstance(dataset, NodeDataset) else _some(dataset)),
-        config.model.attention_dropout,
-    )
+    part, p = _part(dataset), config.model.attention_dropout
     without, batch = _layer(config, backend, part, 0.0)
     dropping = _layer(config, backend, part, p)
     vanilla = backends.load(BackendConfig())
@@ -144,21 +141,10 @@ def _off(tensor: Tensor, expected: Tensor) -> float:
     return float((tensor.double() - expected).norm() / expected.norm().clamp(min=1e-300))
 
 
-def _some(dataset: GraphsDataset) -> NodeDataset:
-    """The first graphs as one, up to `EDGES` of edges if the first has no more; seeded features for categories."""
-    graphs = max(1, int((dataset.edge_ptr <= EDGES).sum()) - 1)
-    nodes, edges = int(dataset.graph_ptr[graphs]), int(dataset.edge_ptr[graphs])
-    start = dataset.graph_ptr[:graphs].repeat_interleave(dataset.edge_ptr[: graphs + 1].diff())
-    x = dataset.x[:nodes]
-    if not x.is_floating_point():
-        x = torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
-    every, none = torch.ones(nodes, dtype=torch.bool), torch.zeros(nodes, dtype=torch.bool)
-    y, edge_index = torch.zeros(nodes, dtype=torch.long), dataset.edge_index[:, :edges] + start
-    return NodeDataset(dataset.name, edge_index, x, y, every, none, none, dataset.num_outputs, "", dataset.score)
-
-
-def _part(dataset: NodeDataset) -> NodeDataset:
-    """The graph, or the edges into some of its nodes, a hub's cut off."""
+def _part(dataset: NodeDataset | GraphsDataset) -> NodeDataset:
+    """The graph, or the first ones as one; or the edges into some of its nodes, a hub's cut off."""
+    if isinstance(dataset, GraphsDataset):
+        dataset = dataset.first(max(1, int((dataset.edge_ptr <= EDGES).sum()) - 1))
     edge_index, edges = dataset.edge_index, dataset.edge_index.size(1)
     if edges <= EDGES:
         return dataset
