@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from gnnbench.backends.cuda._triton import constexpr, jit, tensor, tl
-from gnnbench.backends.cuda.attention_parts import channels, ends, multiplier, operand, score, terms_of
+from gnnbench.backends.cuda.attention_parts import channels, ends, multiplier, operand, terms_of
 
 
 @jit
 def edge_kernel(
     row: tensor,  # [E] int64
     col: tensor,  # [E] int32
-    query: tensor,  # [N, H] for GAT, [N, H, C] for GATv2 and dot
-    key: tensor,  # [M, H], [M, H, C]
+    query: tensor,  # [N, H, C], or [N, H] if NUMBER
+    key: tensor,  # [M, H, C], [M, H]
     value: tensor,  # [M, H, D]
-    att: tensor,  # [H, C] for GATv2
+    att: tensor,  # [H, C], [H], or None
     seed: tensor,  # [1] int64, or None for no dropout
     terms: tensor,  # [N, H, 3]: maximum, inverse of the sum, and delta; None in forward
     grad_out: tensor,  # [N, H, D]; None in forward
@@ -21,7 +21,9 @@ def edge_kernel(
     count: tensor,  # E
     threshold: tensor,
     scale: tensor,
-    FAMILY: constexpr,
+    SCORE: constexpr,  # of `DeviceFamily`
+    NUMBER: constexpr,  # whether an end brings a number to a score, not channels
+    SHARED: constexpr,  # whether key is value
     SLOPE: constexpr,
     H: constexpr,
     C: constexpr,
@@ -38,16 +40,16 @@ def edge_kernel(
     live = (edge < count) & (head < H)
     node, of = tl.load(row + edge, live, 0) * H + head, ends(col, edge, live) * H + head
     a, place = head, edge * H + head
-    if FAMILY == "gatv2":
-        a = channels(att, head, live, C, BLOCK_C, ACC)
-    q = operand(query, node, live, FAMILY, C, BLOCK_C, ACC)
-    k = operand(key, of, live, FAMILY, C, BLOCK_C, ACC)
-    s = score(q, k, a, FAMILY, SLOPE)
+    if att is not None:
+        a = operand(att, head, live, NUMBER, C, BLOCK_C, ACC)
+    q = operand(query, node, live, NUMBER, C, BLOCK_C, ACC)
+    k = operand(key, of, live, NUMBER, C, BLOCK_C, ACC)
+    s = SCORE(q, k, a, SLOPE)
     if terms is None:
         tl.store(found + place, s, live)
     else:
         v = k
-        if FAMILY != "gatv2":
+        if not SHARED:
             v = channels(value, of, live, D, BLOCK_D, ACC)
         top, inverse, delta = terms_of(terms, node, live)
         alpha = tl.exp(s - top) * inverse
