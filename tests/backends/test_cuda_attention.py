@@ -10,7 +10,8 @@ from torch import Tensor
 from torch_geometric import nn as pyg
 
 from gnnbench import convs
-from gnnbench.backends.cuda import CudaKernels
+from gnnbench.backends.cuda import CudaKernels, attention_tiles
+from gnnbench.backends.cuda.families import ON_DEVICE
 from gnnbench.bench.check import Truth
 from gnnbench.bench.ops import Case
 from gnnbench.graph import Graph
@@ -18,7 +19,7 @@ from gnnbench.ops.attention import attention
 from gnnbench.ops.dropout import Dropout
 from gnnbench.ops.families import FAMILIES
 from gnnbench.ops.kernels import Choice, Kernels, choice_key
-from tests.support import graphs
+from tests.support import distance, graphs
 from tests.support.attention import Largest, assert_as_precise, inputs, normal, over_families, scaled
 from tests.support.gpu import DEVICE, KERNELS, TOLERANCE, graph, needs_triton
 
@@ -97,6 +98,19 @@ def test_every_way_to_run(family: str) -> None:
     for choice in [choice for place, choice in enumerate(choices) if choice not in choices[:place]]:
         run_by(on, family, tensors, choice)
         check(family, on, tensors, 0.4)  # 1 / 0.6 is no float32
+
+
+@pytest.mark.parametrize("strategy", ["fused", "sliced", "edge"])
+def test_a_family_needs_its_score_and_gradient_only(strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that differs in kind: of numbers, with a pass over the edges for the gradient of query."""
+    monkeypatch.setitem(FAMILIES, "distance", distance.FAMILY)
+    monkeypatch.setitem(ON_DEVICE, "distance", distance.ON_DEVICE)
+    ops = "distance_attention", "distance_attention_backward"
+    monkeypatch.setattr(attention_tiles, "TUNED", (*attention_tiles.TUNED, *ops))
+    on = graph("hub")
+    tensors = inputs("distance", on, 2, 3)
+    run_by(on, "distance", tensors, {**BIG, "strategy": strategy})
+    check("distance", on, tensors, 0.5)
 
 
 @over_families

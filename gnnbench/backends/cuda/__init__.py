@@ -3,6 +3,7 @@
 spmm extremum sddmm softmax   one file for each op
 attention             fused attention for the host; on the device
     attention_forward attention_backward attention_nodes attention_edges attention_parts
+families/             what tells one kind of attention from another, a file for each
 plan                  segments of edges
 choices attention_tiles   how a kernel can be run, for heuristics and the tuner
 _tile _base _triton   what a program holds, how a kernel is started, and Triton itself

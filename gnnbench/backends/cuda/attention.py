@@ -15,8 +15,9 @@ from gnnbench.backends.cuda._tile import power_of_two
 from gnnbench.backends.cuda.attention_backward import grad_key_kernel, grad_query_kernel
 from gnnbench.backends.cuda.attention_edges import edge_kernel
 from gnnbench.backends.cuda.attention_forward import attention_kernel
-from gnnbench.backends.cuda.attention_nodes import through_att, with_delta
-from gnnbench.backends.cuda.attention_tiles import ATTENTION, How, TilingKernels
+from gnnbench.backends.cuda.attention_nodes import with_delta
+from gnnbench.backends.cuda.attention_tiles import How, TilingKernels
+from gnnbench.backends.cuda.families import ON_DEVICE
 from gnnbench.backends.cuda.plan import Segments, hubs, rows
 from gnnbench.backends.cuda.spmm import sum_kernel
 from gnnbench.graph import Graph
@@ -31,7 +32,7 @@ Tensors = tuple["Tensor | None", ...]
 class Inputs(NamedTuple):
     """The inputs that kernels of every family share."""
 
-    family: str  # as of `ops.families`; "given" and "slices": scores and stats of slices in place of keys
+    family: Family | None  # None where keys are scores, or stats of slices
     query: Tensor | None
     key: Tensor
     value: Tensor
@@ -55,12 +56,17 @@ class Inputs(NamedTuple):
 
     @property
     def constants(self) -> dict[str, Any]:
-        """Sizes; a number for GAT counts as one channel."""
-        width = self.key.size(2) if self.key.dim() == 3 else 1
+        """Scores and sizes; a number counts as one channel."""
+        number = self.key.dim() == 2
+        width = 1 if number else self.key.size(2)
         sizes = {"H": self.value.size(1), "C": width, "D": self.value.size(2)}
         blocks = {f"BLOCK_{name}": power_of_two(size) for name, size in sizes.items()}
         sums = triton_type(sums_in(self.value.dtype))
-        return {"FAMILY": self.family, "SLOPE": self.slope, "ACC": sums, **sizes, **blocks}
+        score, shared = None, False
+        if self.family is not None:
+            score, shared = ON_DEVICE[self.family.name].score, "value" not in self.family.inputs
+        scores = {"SCORE": score, "NUMBER": number, "SHARED": shared, "SLOPE": self.slope}
+        return {**scores, "ACC": sums, **sizes, **blocks}
 
 
 Merge = Callable[[How, Segments, Tensors, Tensors], None]  # of slices' results into rows'
@@ -84,10 +90,10 @@ class AttentionKernels(TilingKernels):
         dropout: Dropout | None,
         keep: bool,
     ) -> tuple[Tensor, ...]:
-        if family.op not in ATTENTION:
+        if family.name not in ON_DEVICE:
             return super().attention(graph, family, inputs, slope, dropout, keep)
         roles = family.roles(tuple(tensor.contiguous() for tensor in inputs))
-        given, value = Inputs(family.name, *roles, slope, dropout), roles[2]
+        given, value = Inputs(family, *roles, slope, dropout), roles[2]
         how = self._how(family.op, graph, given)
         out = value.new_empty(graph.num_rows, *value.shape[1:], dtype=sums_in(value.dtype))
         stats = out.new_empty(*out.shape[:2], 2)
@@ -95,8 +101,9 @@ class AttentionKernels(TilingKernels):
         if how.by_edge:
             scores = out.new_empty(graph.num_edges, value.size(1))
             _over_edges(graph, given, how, None, None, scores)
-            given = given._replace(family="given", query=None, key=scores, att=None)
-        _over_rows(attention_kernel, graph, how, given, (graph.col, *given.tensors), (out, stats, *kept), _mix)
+            given = given._replace(family=None, query=None, key=scores, att=None)
+        tensors, results = (graph.col, *given.tensors), (out, stats, *kept)
+        _over_rows(attention_kernel, graph, how, given, tensors, results, _mix, SLICES=False)
         return out, stats, *(tensor for tensor in kept if tensor is not None)
 
     def attention_backward(
@@ -109,10 +116,12 @@ class AttentionKernels(TilingKernels):
         kept: tuple[Tensor, ...],
         grad_out: Tensor,
     ) -> tuple[Tensor, ...]:
-        if family.op not in ATTENTION:
+        if family.name not in ON_DEVICE:
             return super().attention_backward(graph, family, inputs, slope, dropout, kept, grad_out)
-        query, key, value, att = family.roles(tuple(tensor.contiguous() for tensor in inputs))
-        given, op = Inputs(family.name, query, key, value, att, slope, dropout), f"{family.op}_backward"
+        inputs = tuple(tensor.contiguous() for tensor in inputs)
+        _, gradient, completed = ON_DEVICE[family.name]
+        query, key, value, att = family.roles(inputs)
+        given, op = Inputs(family, query, key, value, att, slope, dropout), f"{family.op}_backward"
         out, stats, *positive = kept
         transpose, grad_out, grad_query = graph.transpose, grad_out.contiguous(), torch.empty_like(query)
         node = with_delta(stats, out, grad_out, positive, grad_query, slope)
@@ -125,17 +134,14 @@ class AttentionKernels(TilingKernels):
         if by_destination:
             terms = node, edges if by_destination.by_edge else None, grad_out
             tensors = graph.col, *given.tensors, *terms
-            _over_rows(grad_query_kernel, graph, by_destination, given, tensors, (grad_query,), _add)
+            sums = (grad_query,)
+            _over_rows(grad_query_kernel, graph, by_destination, given, tensors, sums, _add, GRADIENT=gradient)
         perm = graph.perm if by_source.by_edge or dropout is not None else None
         terms = node, edges if by_source.by_edge else None, grad_out
         grads = torch.empty_like(key), torch.empty_like(value)
         tensors = transpose.col, perm, *given.tensors, *terms
-        _over_rows(grad_key_kernel, transpose, by_source, given, tensors, grads, _add)
-        if att is None:
-            return grad_query, *grads
-        # What `family.completed` does, in two passes over the nodes.
-        grad_att = through_att(query, att, grad_query) + through_att(key, att, *grads)
-        return grad_query, grads[0], grad_att.to(att.dtype)
+        _over_rows(grad_key_kernel, transpose, by_source, given, tensors, grads, _add, GRADIENT=gradient)
+        return (completed or family.completed)(inputs, grad_query, *grads)
 
     def _how(self, op: str, graph: Graph, given: Inputs) -> How:
         sizes = given.constants
@@ -143,13 +149,23 @@ class AttentionKernels(TilingKernels):
 
 
 def _over_rows(
-    kernel: Any, graph: Graph, how: How, inputs: Inputs, tensors: Tensors, results: Tensors, merge: Merge
+    kernel: Any,
+    graph: Graph,
+    how: How,
+    inputs: Inputs,
+    tensors: Tensors,
+    results: Tensors,
+    merge: Merge,
+    **own: Any,
 ) -> None:
-    """Start `kernel` on every row, but on the slices of those that are too long, which `merge` puts together."""
-    _start(kernel, how, inputs, rows(graph, how.longest), False, *tensors, *results)
+    """Start `kernel` on every row, but on the slices of those that are too long, which `merge` puts together.
+
+    It has constants of its `own`.
+    """
+    _start(kernel, how, inputs, rows(graph, how.longest), False, *tensors, *results, **own)
     if cut := hubs(graph, how.longest):
         partial = tuple(tensor if tensor is None else _for(cut.slices, tensor) for tensor in results)
-        _start(kernel, how, inputs, cut.slices, True, *tensors, *partial)
+        _start(kernel, how, inputs, cut.slices, True, *tensors, *partial, **own)
         merge(how, cut.rows, partial, results)
 
 
@@ -164,8 +180,9 @@ def _mix(how: How, slices: Segments, partial: Tensors, results: Tensors) -> None
     out, stats, *kept = results
     for value, result in zip([mixed, *mixed_positive], [out, *kept], strict=True):
         if value is not None and sums is not None:
-            inputs = Inputs("slices", None, sums, value.view(*sums.shape[:2], -1), None, 1.0, None)
-            _start(attention_kernel, how, inputs, slices, False, None, *inputs.tensors, result, stats, None, None)
+            inputs = Inputs(None, None, sums, value.view(*sums.shape[:2], -1), None, 1.0, None)
+            tensors = None, *inputs.tensors, result, stats, None, None
+            _start(attention_kernel, how, inputs, slices, False, *tensors, SLICES=True)
 
 
 def _add(how: How, slices: Segments, partial: Tensors, results: Tensors) -> None:
@@ -191,10 +208,10 @@ def _over_edges(
 
 
 def _start(
-    kernel: Any, how: How, inputs: Inputs, segments: Segments, partial: bool, *tensors: Tensor | None
+    kernel: Any, how: How, inputs: Inputs, segments: Segments, partial: bool, *tensors: Tensor | None, **own: Any
 ) -> None:
     """Start one of the kernels over edges, whose results are of segments if `partial`, else of rows."""
     constants = inputs.constants
     grid = (-(-segments.count * constants["BLOCK_H"] // how.units),)
     blocks = {"UNITS": how.units, "EDGES": how.edges, "PARTIAL": partial, "num_warps": how.num_warps}
-    launch(kernel, grid, segments, *tensors, *inputs.drop, **constants, **blocks)
+    launch(kernel, grid, segments, *tensors, *inputs.drop, **constants, **blocks, **own)

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from gnnbench.backends.cuda._triton import constexpr, jit, tensor, tl
 from gnnbench.backends.cuda.attention_parts import (
-    at_channels,
     channels,
     ends,
-    grad_operand,
     multiplier,
+    no_gradient,
     operand,
     pairs,
-    score,
+    store_gradient,
     terms_of,
 )
 
@@ -28,18 +27,21 @@ def grad_query_kernel(
     count: tensor,
     longest: tensor,  # edges of a segment, above which it is left out
     col: tensor,  # [E] int32
-    query: tensor,  # [N, H, C]
-    key: tensor,  # [M, H, C]
+    query: tensor,  # [N, H, C], or [N, H] if NUMBER
+    key: tensor,  # [M, H, C], [M, H]
     value: tensor,  # [M, H, D]
-    att: tensor,  # [H, C] for GATv2
+    att: tensor,  # [H, C], [H], or None
     seed: tensor,  # [1] int64, or None for no dropout
     terms: tensor,  # [N, H, 3]: maximum, inverse of the sum, and delta
     edges: tensor,  # [E, H, 2]: what `edge_kernel` found; None where that is computed here
     grad_out: tensor,  # [N, H, D]
-    grad: tensor,  # [R, H, C], R rows, or segments if PARTIAL; of GATv2 short of att
+    grad: tensor,  # [R, H, C], [R, H]; R rows, or segments if PARTIAL
     threshold: tensor,
     scale: tensor,
-    FAMILY: constexpr,
+    SCORE: constexpr,  # of `DeviceFamily`
+    GRADIENT: constexpr,
+    NUMBER: constexpr,  # whether an end brings a number to a score, not channels
+    SHARED: constexpr,  # whether key is value
     SLOPE: constexpr,
     H: constexpr,
     C: constexpr,
@@ -52,39 +54,38 @@ def grad_query_kernel(
     EDGES: constexpr,
     PARTIAL: constexpr,
 ) -> tensor:
-    """The gradient of query, of GATv2 and dot."""
+    """The gradient of query, short of what `completed` adds."""
     pair, place, head, first, last, exists = pairs(begin, end, row, count, longest, H, BLOCK_H, UNITS, PARTIAL)
-    q, a = channels(query, pair, exists, C, BLOCK_C, ACC), head
-    if FAMILY == "gatv2":
-        a = channels(att, head, exists, C, BLOCK_C, ACC)
+    q, a = operand(query, pair, exists, NUMBER, C, BLOCK_C, ACC), head
+    if att is not None:
+        a = operand(att, head, exists, NUMBER, C, BLOCK_C, ACC)
     if edges is None:
         g = channels(grad_out, pair, exists, D, BLOCK_D, ACC)
         top, inverse, delta = terms_of(terms, pair, exists)
-    acc = tl.zeros((EDGES, UNITS, BLOCK_C), ACC)
+    acc = no_gradient(EDGES, UNITS, NUMBER, BLOCK_C, ACC)
     edge = first + tl.arange(0, EDGES)[:, None]
     live = edge < last
     source = ends(col, edge, live)
     for _ in range(0, tl.max(last - first), EDGES):
-        this_edge, other_pair, alive = edge, source * H + head, live
+        here, of, alive = edge, source * H + head, live
         edge += EDGES
         live = edge < last
         source = ends(col, edge, live)  # of the next round: its gathers need not wait for it
-        k = channels(key, other_pair, alive, C, BLOCK_C, ACC)
+        k = operand(key, of, alive, NUMBER, C, BLOCK_C, ACC)
         if edges is None:
             v = k
-            if FAMILY == "dot":
-                v = channels(value, other_pair, alive, D, BLOCK_D, ACC)
-            alpha = tl.where(alive, tl.exp(score(q, k, a, FAMILY, SLOPE) - top) * inverse, 0.0)
+            if not SHARED:
+                v = channels(value, of, alive, D, BLOCK_D, ACC)
+            alpha = tl.where(alive, tl.exp(SCORE(q, k, a, SLOPE) - top) * inverse, 0.0)
             grad_alpha = tl.sum(g * v, 2)
             if seed is not None:
-                grad_alpha *= multiplier(seed, this_edge, head, threshold, scale, ACC)
+                grad_alpha *= multiplier(seed, here, head, threshold, scale, ACC)
             grad_score = alpha * (grad_alpha - delta)
         else:
-            grad_score = tl.load(edges + (this_edge * H + head) * 2 + 1, alive, 0.0)
-        acc += grad_operand(grad_score, q, k, k, FAMILY, SLOPE)
+            grad_score = tl.load(edges + (here * H + head) * 2 + 1, alive, 0.0)
+        acc += GRADIENT(grad_score, q, k, k, SLOPE)
 
-    where, wanted = at_channels(place, exists, C, BLOCK_C)
-    tl.store(grad + where, tl.sum(acc, 0)[None, :, :], wanted)
+    store_gradient(grad, place, exists, acc, NUMBER, C, BLOCK_C)
 
 
 @jit
@@ -96,19 +97,22 @@ def grad_key_kernel(
     longest: tensor,  # edges of a segment, above which it is left out
     col: tensor,
     perm: tensor,  # [E] int32, the edge of the graph, with dropout or `edges`
-    query: tensor,  # [N, H] for GAT, [N, H, C] for GATv2 and dot
-    key: tensor,  # [M, H], [M, H, C]
-    value: tensor,
+    query: tensor,  # [N, H, C], or [N, H] if NUMBER
+    key: tensor,  # [M, H, C], [M, H]
+    value: tensor,  # [M, H, D]
     att: tensor,
     seed: tensor,
     terms: tensor,
     edges: tensor,
     grad_out: tensor,
-    grad: tensor,  # [R, H], [R, H, C], of GATv2 short of att
-    grad_value: tensor,  # [R, H, D]; of GATv2 short of what goes through the key
+    grad: tensor,  # [R, H, C], [R, H]
+    grad_value: tensor,  # [R, H, D]; if SHARED short of what goes through the key
     threshold: tensor,
     scale: tensor,
-    FAMILY: constexpr,
+    SCORE: constexpr,  # of `DeviceFamily`
+    GRADIENT: constexpr,
+    NUMBER: constexpr,  # whether an end brings a number to a score, not channels
+    SHARED: constexpr,  # whether key is value
     SLOPE: constexpr,
     H: constexpr,
     C: constexpr,
@@ -121,48 +125,39 @@ def grad_key_kernel(
     EDGES: constexpr,
     PARTIAL: constexpr,
 ) -> tensor:
-    """The gradients of key and value."""
+    """The gradients of key and value, short of what `completed` adds."""
     pair, place, head, first, last, exists = pairs(begin, end, row, count, longest, H, BLOCK_H, UNITS, PARTIAL)
-    k, a = operand(key, pair, exists, FAMILY, C, BLOCK_C, ACC), head
+    k, a = operand(key, pair, exists, NUMBER, C, BLOCK_C, ACC), head
     v = k
-    if FAMILY == "gatv2":
-        a = channels(att, head, exists, C, BLOCK_C, ACC)
-    else:
+    if att is not None:
+        a = operand(att, head, exists, NUMBER, C, BLOCK_C, ACC)
+    if not SHARED:
         v = channels(value, pair, exists, D, BLOCK_D, ACC)
     acc_value = tl.zeros((EDGES, UNITS, BLOCK_D), ACC)
-    acc = acc_value
-    if FAMILY == "gat":
-        acc = tl.zeros((EDGES, UNITS), ACC)
-    elif FAMILY == "dot":
-        acc = tl.zeros((EDGES, UNITS, BLOCK_C), ACC)
+    acc = no_gradient(EDGES, UNITS, NUMBER, BLOCK_C, ACC)
     edge = first + tl.arange(0, EDGES)[:, None]
     live = edge < last
     node = ends(col, edge, live)
     for _ in range(0, tl.max(last - first), EDGES):
-        this_edge, other_pair, alive = edge, node * H + head, live
+        here, of, alive = edge, node * H + head, live
         edge += EDGES
         live = edge < last
         node = ends(col, edge, live)  # of the next round: its gathers need not wait for it
-        g = channels(grad_out, other_pair, alive, D, BLOCK_D, ACC)
-        q = operand(query, other_pair, alive, FAMILY, C, BLOCK_C, ACC)
+        g = channels(grad_out, of, alive, D, BLOCK_D, ACC)
+        q = operand(query, of, alive, NUMBER, C, BLOCK_C, ACC)
         if edges is None:
-            top, inverse, delta = terms_of(terms, other_pair, alive)
-            alpha = tl.where(alive, tl.exp(score(q, k, a, FAMILY, SLOPE) - top) * inverse, 0.0)
+            top, inverse, delta = terms_of(terms, of, alive)
+            alpha = tl.where(alive, tl.exp(SCORE(q, k, a, SLOPE) - top) * inverse, 0.0)
             grad_alpha, dropped = tl.sum(g * v, 2), alpha
             if seed is not None:
-                drop = multiplier(seed, tl.load(perm + this_edge, alive, 0), head, threshold, scale, ACC)
+                drop = multiplier(seed, tl.load(perm + here, alive, 0), head, threshold, scale, ACC)
                 grad_alpha, dropped = grad_alpha * drop, alpha * drop
             grad_score = alpha * (grad_alpha - delta)
         else:
-            known = edges + (ends(perm, this_edge, alive) * H + head) * 2
+            known = edges + (ends(perm, here, alive) * H + head) * 2
             dropped, grad_score = tl.load(known, alive, 0.0), tl.load(known + 1, alive, 0.0)
-        acc += grad_operand(grad_score, q, k, q, FAMILY, SLOPE)
+        acc += GRADIENT(grad_score, q, k, q, SLOPE)
         acc_value += dropped[:, :, None] * g
 
-    if FAMILY == "gat":
-        tl.store(grad + place, tl.sum(acc, 0)[None, :], exists)
-    else:
-        where, wanted = at_channels(place, exists, C, BLOCK_C)
-        tl.store(grad + where, tl.sum(acc, 0)[None, :, :], wanted)
-    where, wanted = at_channels(place, exists, D, BLOCK_D)
-    tl.store(grad_value + where, tl.sum(acc_value, 0)[None, :, :], wanted)
+    store_gradient(grad, place, exists, acc, NUMBER, C, BLOCK_C)
+    store_gradient(grad_value, place, exists, acc_value, False, D, BLOCK_D)

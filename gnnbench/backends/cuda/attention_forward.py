@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gnnbench.backends.cuda._triton import constexpr, jit, tensor, tl
-from gnnbench.backends.cuda.attention_parts import at_channels, channels, ends, multiplier, operand, pairs, score
+from gnnbench.backends.cuda.attention_parts import at_channels, channels, ends, multiplier, operand, pairs
 
 
 @jit
@@ -14,10 +14,10 @@ def attention_kernel(
     count: tensor,
     longest: tensor,  # edges of a segment, above which it is left out
     col: tensor,  # [E] int32; None where edge e is of node e
-    query: tensor,  # [N, H] for GAT, [N, H, C] for GATv2 and dot
-    key: tensor,  # [M, H], [M, H, C]; "given": scores, [E, H]; "slices": their stats
+    query: tensor,  # [N, H, C], or [N, H] if NUMBER
+    key: tensor,  # [M, H, C], [M, H]; without SCORE: scores, [E, H], or stats of slices, [E, H, 2]
     value: tensor,  # [M, H, D]
-    att: tensor,  # [H, C] for GATv2
+    att: tensor,  # [H, C], [H], or None
     seed: tensor,  # [1] int64, or None for no dropout
     out: tensor,  # [R, H, D], R rows; if PARTIAL of segments, and short of the division by the sum
     stats: tensor,  # [R, H, 2]: the greatest score, and the sum of exp(score - greatest)
@@ -25,7 +25,10 @@ def attention_kernel(
     alpha_positive: tensor,  # [R, H]
     threshold: tensor,
     scale: tensor,
-    FAMILY: constexpr,
+    SCORE: constexpr,  # of `DeviceFamily`; None where scores are given
+    NUMBER: constexpr,  # whether an end brings a number to a score, not channels
+    SHARED: constexpr,  # whether key is value
+    SLICES: constexpr,  # whether what is given is slices' stats
     SLOPE: constexpr,
     H: constexpr,
     C: constexpr,
@@ -38,13 +41,13 @@ def attention_kernel(
     EDGES: constexpr,
     PARTIAL: constexpr,
 ) -> tensor:
-    """out and stats of `Kernels.gat_attention`, `gatv2_attention` and `dot_attention`, of every segment."""
+    """out and stats of `Kernels.attention`, of every segment."""
     pair, place, head, first, last, exists = pairs(begin, end, row, count, longest, H, BLOCK_H, UNITS, PARTIAL)
     q, a = head, head
-    if FAMILY != "given" and FAMILY != "slices":
-        q = operand(query, pair, exists, FAMILY, C, BLOCK_C, ACC)
-    if FAMILY == "gatv2":
-        a = channels(att, head, exists, C, BLOCK_C, ACC)
+    if query is not None:
+        q = operand(query, pair, exists, NUMBER, C, BLOCK_C, ACC)
+    if att is not None:
+        a = operand(att, head, exists, NUMBER, C, BLOCK_C, ACC)
     top = tl.full((EDGES, UNITS), float("-inf"), ACC)
     total, mixed = tl.zeros((EDGES, UNITS), ACC), tl.zeros((EDGES, UNITS, BLOCK_D), ACC)
     total_positive, mixed_positive = total, mixed
@@ -52,20 +55,20 @@ def attention_kernel(
     live = edge < last
     source = ends(col, edge, live)
     for _ in range(0, tl.max(last - first), EDGES):
-        this_edge, other_pair, alive = edge, source * H + head, live
+        here, of, alive = edge, source * H + head, live
         edge += EDGES
         live = edge < last
         source = ends(col, edge, live)  # of the next round: its gathers need not wait for it
-        v = channels(value, other_pair, alive, D, BLOCK_D, ACC)
-        if FAMILY == "given":
-            s = tl.load(key + this_edge * H + head, alive, 0.0).to(ACC)
-        elif FAMILY == "slices":
-            s = tl.load(key + (this_edge * H + head) * 2, alive, 0.0)
-        elif FAMILY == "gatv2":
-            s = score(q, v, a, FAMILY, SLOPE)
+        v = channels(value, of, alive, D, BLOCK_D, ACC)
+        if SLICES:
+            s = tl.load(key + (here * H + head) * 2, alive, 0.0)
+        elif SCORE is None:
+            s = tl.load(key + here * H + head, alive, 0.0).to(ACC)
+        elif SHARED:
+            s = SCORE(q, v, a, SLOPE)
         else:
-            k = operand(key, other_pair, alive, FAMILY, C, BLOCK_C, ACC)
-            s = score(q, k, a, FAMILY, SLOPE)
+            k = operand(key, of, alive, NUMBER, C, BLOCK_C, ACC)
+            s = SCORE(q, k, a, SLOPE)
         if out_positive is not None:
             positive = q + k > 0
         s = tl.where(alive, s, float("-inf"))
@@ -73,14 +76,14 @@ def attention_kernel(
         base = tl.where(higher == float("-inf"), 0.0, higher)
         shrink, weight = tl.exp(top - base), tl.exp(s - base)
         top = higher
-        if FAMILY == "slices":
-            total = total * shrink + weight * tl.load(key + (this_edge * H + head) * 2 + 1, alive, 0.0)
+        if SLICES:
+            total = total * shrink + weight * tl.load(key + (here * H + head) * 2 + 1, alive, 0.0)
         else:
             total = total * shrink + weight
         if out_positive is not None:
             total_positive = total_positive * shrink + tl.where(positive, weight, 0.0)
         if seed is not None:
-            weight *= multiplier(seed, this_edge, head, threshold, scale, ACC)
+            weight *= multiplier(seed, here, head, threshold, scale, ACC)
         mixed = mixed * shrink[:, :, None] + weight[:, :, None] * v
         if out_positive is not None:
             weight = tl.where(positive, weight, 0.0)

@@ -1,4 +1,4 @@
-"""The work of attention's backward per node, before and after its passes over the edges."""
+"""What attention's backward computes per node, before its passes over the edges."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from typing import Any
 
 from torch import Tensor
 
-from gnnbench.backends.cuda._base import start, sums_in, triton_type
+from gnnbench.backends.cuda._base import start, triton_type
 from gnnbench.backends.cuda._tile import power_of_two
 from gnnbench.backends.cuda._triton import constexpr, jit, tensor, tl
 from gnnbench.backends.cuda.attention_parts import channels
 
 ELEMENTS = 2048  # a program holds at a time
-PROGRAMS = 1024  # at most, that share the gradient of `att`
 
 
 @jit
@@ -21,10 +20,10 @@ def delta_kernel(
     out: tensor,  # [count, D], a row for each node and head
     stats: tensor,  # [count, 2]: maximum and sum of the softmax
     grad_out: tensor,  # [count, D]
-    out_positive: tensor,  # [count, D] of GAT, else None
+    out_positive: tensor,  # [count, D] where it was kept, else None
     alpha_positive: tensor,  # [count]
     terms: tensor,  # [count, 3]: maximum, inverse of the sum, and delta = <grad_out, out>
-    grad_score: tensor,  # [count], of GAT's destinations
+    grad_score: tensor,  # [count], of destinations
     count: tensor,
     SLOPE: constexpr,
     D: constexpr,
@@ -32,7 +31,7 @@ def delta_kernel(
     BLOCK_D: constexpr,
     BLOCK: constexpr,
 ) -> tensor:
-    """The terms that an edge needs of its destination, and the gradient of GAT's score_dst.
+    """What an edge needs to know of its destination, and, where `out_positive` was kept, the gradient of query.
 
     leaky_relu' is SLOPE, and 1 - SLOPE more on positive scores; a row's gradients of scores add up to 0.
     """
@@ -50,41 +49,6 @@ def delta_kernel(
         tl.store(grad_score + pair, grad - grad * SLOPE, exists)
 
 
-@jit
-def att_kernel(
-    x: tensor,  # [count, F]
-    att: tensor,  # [F]
-    grad_value: tensor,  # [count, F], or None
-    grad: tensor,  # [count, F]: short of att at first, then with it, and with grad_value
-    partial: tensor,  # [programs, F]
-    count: tensor,
-    rows_each: tensor,  # rows of a program
-    F: constexpr,
-    ACC: constexpr,
-    BLOCK_F: constexpr,
-    BLOCK: constexpr,
-) -> tensor:
-    """GATv2's gradient at one end, and that end's share in att's.
-
-    leaky_relu(u) = leaky_relu'(u) * u, and so att's gradient is found in those of both ends.
-    """
-    begin = tl.program_id(0).to(tl.int64) * rows_each
-    end = tl.minimum(begin + rows_each, count)
-    f = tl.program_id(1) * BLOCK_F + tl.arange(0, BLOCK_F)
-    a = tl.load(att + f, f < F, 0.0).to(ACC)
-    acc = tl.zeros((BLOCK_F,), ACC)
-    for first in range(0, rows_each, BLOCK):
-        row = begin + first + tl.arange(0, BLOCK)
-        at, wanted = row[:, None] * F + f[None, :], (row < end)[:, None] & (f < F)[None, :]
-        g = tl.load(grad + at, wanted, 0.0).to(ACC)
-        acc += tl.sum(g * tl.load(x + at, wanted, 0.0).to(ACC), 0)
-        g *= a[None, :]
-        if grad_value is not None:
-            g += tl.load(grad_value + at, wanted, 0.0).to(ACC)
-        tl.store(grad + at, g, wanted)
-    tl.store(partial + tl.program_id(0) * F + f, acc, f < F)
-
-
 def with_delta(
     stats: Tensor, out: Tensor, grad_out: Tensor, positive: Sequence[Tensor], grad_score: Tensor, slope: float
 ) -> Tensor:
@@ -98,17 +62,3 @@ def with_delta(
     count = out.size(0) * out.size(1)
     start(delta_kernel, (-(-count // block),), out, stats, grad_out, *of_scores, count, ACC=sums, **sizes)
     return terms
-
-
-def through_att(x: Tensor, att: Tensor, grad: Tensor, grad_value: Tensor | None = None) -> Tensor:
-    """The share of the gradient of `att` that is found at the end x, whose own gradient is completed in place."""
-    count, width = x.size(0), att.numel()
-    block_f = min(power_of_two(width), 128)
-    block = ELEMENTS // block_f
-    rows_each = max(-(-count // PROGRAMS), block)
-    programs, sums = -(-count // rows_each), sums_in(x.dtype)
-    partial = x.new_empty(programs, *att.shape, dtype=sums)
-    sizes = {"F": width, "BLOCK_F": block_f, "BLOCK": block, "num_warps": 4}
-    grid = programs, -(-width // block_f)
-    start(att_kernel, grid, x, att, grad_value, grad, partial, count, rows_each, ACC=triton_type(sums), **sizes)
-    return partial.sum(0)

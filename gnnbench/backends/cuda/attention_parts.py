@@ -1,4 +1,4 @@
-"""Device functions that the attention kernels share: the work of a program, gathers, scores and dropout.
+"""What the attention kernels share on the device: what a program works on, gathers, and dropout.
 
 A program holds U pairs of a segment and a head, and E edges of each: values are [E, U], with channels [E, U, C],
 and E is 1 for those of a pair. Every place has its own sums, so that places exchange nothing until the last edge.
@@ -63,14 +63,30 @@ def at_channels(pair: tensor, exists: tensor, C: constexpr, BLOCK_C: constexpr) 
 
 @jit
 def operand(
-    x: tensor, pair: tensor, exists: tensor, FAMILY: constexpr, C: constexpr, BLOCK_C: constexpr, ACC: constexpr
+    x: tensor, pair: tensor, exists: tensor, NUMBER: constexpr, C: constexpr, BLOCK_C: constexpr, ACC: constexpr
 ) -> tensor:
-    """The operand of a score from one end of an edge: a number for GAT, channels for the others."""
-    if FAMILY == "gat":
-        result = tl.load(x + pair, exists, 0.0).to(ACC)
+    """What an end of an edge brings to its score: a number, or channels."""
+    return tl.load(x + pair, exists, 0.0).to(ACC) if NUMBER else channels(x, pair, exists, C, BLOCK_C, ACC)
+
+
+@jit
+def no_gradient(
+    EDGES: constexpr, UNITS: constexpr, NUMBER: constexpr, BLOCK_C: constexpr, ACC: constexpr
+) -> tensor:
+    """Zeros, to which the gradients of an operand are added."""
+    return tl.zeros((EDGES, UNITS), ACC) if NUMBER else tl.zeros((EDGES, UNITS, BLOCK_C), ACC)
+
+
+@jit
+def store_gradient(
+    x: tensor, pair: tensor, exists: tensor, grad: tensor, NUMBER: constexpr, C: constexpr, BLOCK_C: constexpr
+) -> tensor:
+    """x[pair] = the sum of `grad` over its edges."""
+    if NUMBER:
+        tl.store(x + pair, tl.sum(grad, 0)[None, :], exists)
     else:
-        result = channels(x, pair, exists, C, BLOCK_C, ACC)
-    return result
+        where, wanted = at_channels(pair, exists, C, BLOCK_C)
+        tl.store(x + where, tl.sum(grad, 0)[None, :, :], wanted)
 
 
 @jit
@@ -81,42 +97,10 @@ def terms_of(terms: tensor, pair: tensor, exists: tensor) -> tensor:
 
 
 @jit
-def leaky(gate: tensor, x: tensor, SLOPE: constexpr) -> tensor:
-    """leaky_relu'(gate) * x."""
-    return tl.where(gate > 0, x, x * SLOPE)
-
-
-@jit
-def score(query: tensor, key: tensor, att: tensor, FAMILY: constexpr, SLOPE: constexpr) -> tensor:
-    """The score of every edge, from its two ends."""
-    if FAMILY == "gat":
-        result = leaky(query + key, query + key, SLOPE)
-    elif FAMILY == "gatv2":
-        result = tl.sum(att * leaky(query + key, query + key, SLOPE), 2)
-    else:
-        result = tl.sum(query * key, 2)
-    return result
-
-
-@jit
-def grad_operand(
-    grad_score: tensor, query: tensor, key: tensor, other: tensor, FAMILY: constexpr, SLOPE: constexpr
-) -> tensor:
-    """The gradient of one end, short of GATv2's `att`; `other` is the other end."""
-    if FAMILY == "gat":
-        result = leaky(query + key, grad_score, SLOPE)
-    elif FAMILY == "gatv2":
-        result = leaky(query + key, grad_score[:, :, None], SLOPE)
-    else:
-        result = grad_score[:, :, None] * other
-    return result
-
-
-@jit
 def multiplier(
     seed: tensor, edge: tensor, head: tensor, threshold: tensor, scale: tensor, ACC: constexpr
 ) -> tensor:
-    """The factor that dropout gives the weight of an edge, as in `ops.dropout.Dropout.multiplier`.
+    """What dropout multiplies the weight of an edge by, as `ops.dropout.Dropout.multiplier` has it.
 
     `scale` comes as the bits of a float64: a kernel's arguments are rounded to float32 if they are floats.
     """

@@ -9,11 +9,14 @@ import torch
 from gnnbench.backends.cuda import _tile
 from gnnbench.backends.cuda._base import BaseKernels
 from gnnbench.backends.cuda._tile import power_of_two
+from gnnbench.backends.cuda.families import ON_DEVICE
 from gnnbench.backends.cuda.plan import longest_row
 from gnnbench.graph import Graph
+from gnnbench.ops.families import FAMILIES
 from gnnbench.ops.kernels import Choice, choice_key
 
-ATTENTION = ("gat_attention", "gatv2_attention", "dot_attention")  # families with kernels of their own
+ATTENTION = tuple(FAMILIES[name].op for name in ON_DEVICE)  # that have kernels of their own
+CHEAP = {family.op for family in FAMILIES.values() if "C" not in family.inputs["query"]}  # scores, of two numbers
 TUNED = (*ATTENTION, *(f"{op}_backward" for op in ATTENTION))
 ROUNDS = 32  # of a program over a row, from which on it outlasts its neighbours
 LANES, WARPS = (8, 16, 32), (1, 2, 4)  # channels that a lane holds of one gather, and warps of a program
@@ -84,8 +87,8 @@ class TilingKernels(BaseKernels):
 
 
 def _strategies(op: str) -> list[str]:
-    """GAT's scores are sums of two numbers: too cheap to be worth a pass of their own."""
-    return ["fused", "sliced", *(["edge"] if op != "gat_attention" else [])]
+    """Scores of two numbers are too cheap to be worth a pass of their own; their gradients take channels."""
+    return ["fused", "sliced", *(["edge"] if op not in CHEAP else [])]
 
 
 def _possible(choice: object, op: str) -> TypeGuard[Choice]:

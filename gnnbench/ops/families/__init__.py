@@ -1,7 +1,6 @@
-"""Attention families: one file per score function, all of which share one op and the kernels of every backend.
+"""Attention families: a file for each score function, all of which share one op and the kernels of every backend.
 
-_family      what a family says of itself
-gat gatv2 dot   the families; each file has FAMILY
+_family   what such a file says, in its FAMILY
 """
 
 from __future__ import annotations
