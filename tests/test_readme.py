@@ -171,7 +171,8 @@ def test_every_command_runs(extended: None, without_processes: None) -> None:
                 spec = options[options.index("--dataset") + 1] if "--dataset" in options else ""
                 assert not spec or datasets.parse(spec)
                 ring = spec.startswith("ring") or "configs/tag_ring.yaml" in options
-                graphs = options[0].endswith(".yaml") and "kind: graphs" in Path(options[0]).read_text()
+                configs = (Path(option).read_text() for option in options if option.endswith(".yaml"))
+                graphs = any("kind: graphs" in text for text in configs)
                 extra = (*SHORT, *(() if ring else ("--dataset", MANY if graphs else SMALL)))
             case ["gnnbench", "suite", "gpu", *_]:
                 extra = ("--scale", "tiny", "--graphs", "batch", "--ops", "edge_softmax")
