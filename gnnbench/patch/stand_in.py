@@ -71,6 +71,7 @@ def replacement(original: Any, run: Callable[..., Any]) -> Any:
     def stand_in(*args: Any, **kwargs: Any) -> Any:
         return original(*args, **kwargs) if is_compiling() else run(*args, **kwargs)
 
-    with_globals = FunctionType(stand_in.__code__, original.__globals__, closure=stand_in.__closure__)
+    code = stand_in.__code__.replace()  # of its own: torch.compile counts compilations by code, up to a limit
+    with_globals = FunctionType(code, original.__globals__, closure=stand_in.__closure__)
     _overrides.STAND_INS[with_globals] = original
     return functools.update_wrapper(with_globals, original)
