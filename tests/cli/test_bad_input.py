@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import os
@@ -13,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 
-from gnnbench.compare import process
 from gnnbench.train import run as running
 from tests.support.commands import ROOT, TINY, Output, run
+from tests.support.compare_runner import jobs_of
 
 CONFIG = """
 dataset: {source: synthetic, preset: cora, scale: 0.05}
@@ -232,12 +230,9 @@ def test_a_killed_child_process_is_a_cell_and_the_others_go_on(folder: Path) -> 
     done = threading.Event()
 
     def kill() -> None:
-        while not done.wait(0.01):
-            for child in psutil.Process().children():
-                with contextlib.suppress(psutil.Error):  # git may be asked for the commit, and end, meanwhile
-                    if process.__name__ in child.cmdline():
-                        child.kill()
-                        return
+        while not (jobs := jobs_of(os.getpid())) and not done.wait(0.01):
+            pass
+        jobs[0].kill()
 
     killer = threading.Thread(target=kill)
     killer.start()

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from gnnbench import config, datasets
@@ -21,7 +20,7 @@ from gnnbench.compare import compare, launch, process, record
 from gnnbench.compare.process import Job
 from gnnbench.errors import ConfigError
 from tests.support.commands import ROOT, run
-from tests.support.compare_runner import row
+from tests.support.compare_runner import jobs_of, row
 
 
 @pytest.mark.parametrize(
@@ -207,7 +206,7 @@ def test_no_process_outlives_the_comparison(
     )
     job = tmp_path / "out" / "parity" / "pyg" / "job.json"
     deadline = time.monotonic() + 60
-    while not (running := psutil.Process(parent.pid).children()) and time.monotonic() < deadline:
+    while not (running := jobs_of(parent.pid)) and time.monotonic() < deadline:
         time.sleep(0.05)
     parent.send_signal(signal_)
     output, _ = parent.communicate(timeout=30)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 
 from gnnbench import config, datasets
@@ -106,3 +108,12 @@ def compared(out: Path, runner: Runner, *names: str, rounds: int = 3, **options:
 
 def row(found: record.Comparison, name: str) -> record.Row:
     return next(row for row in found.rows if row.backend == name)
+
+
+def jobs_of(pid: int) -> list[psutil.Process]:
+    """The processes that a comparison runs its jobs in, without others that live briefly, such as git."""
+    jobs = []
+    for child in psutil.Process(pid).children():
+        with contextlib.suppress(psutil.Error):  # it has ended meanwhile
+            jobs += [child] if process.__name__ in child.cmdline() else []
+    return jobs
