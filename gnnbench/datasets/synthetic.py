@@ -11,8 +11,8 @@ from typing import Annotated, Any
 from pydantic import Field, field_validator
 
 from gnnbench.config import DatasetConfig, Fraction, Positive
-from gnnbench.datasets import NodeDataset, Offer, Roots
-from gnnbench.errors import DatasetError, did_you_mean
+from gnnbench.datasets import NodeDataset, Offer, Roots, _presets
+from gnnbench.errors import DatasetError
 
 PEAK_BYTES_PER_EDGE = 28  # measured with `reddit`
 
@@ -78,17 +78,12 @@ class Config(DatasetConfig):
     @field_validator("preset")
     @classmethod
     def _known(cls, value: str) -> str:
-        if value not in PRESETS:
-            raise ValueError(f"unknown preset {value!r}{did_you_mean(value, PRESETS)}")
-        return value
+        return _presets.known(value, PRESETS)
 
 
 def parse(spec: str) -> dict[str, Any] | None:
     """`synthetic:PRESET[:SCALE]`."""
-    source, *rest = spec.split(":")
-    if source != "synthetic" or not 1 <= len(rest) <= 2 or rest[0] not in PRESETS:
-        return None
-    return dict(zip(("preset", "scale"), rest, strict=False))
+    return _presets.parse(spec, PRESETS)
 
 
 def listing(where: Roots) -> list[Offer]:

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from gnnbench.config import DatasetConfig
-from gnnbench.datasets import GraphsDataset, Offer, Roots
-from gnnbench.errors import DatasetError, did_you_mean
+from gnnbench.datasets import GraphsDataset, Offer, Roots, _presets
+from gnnbench.errors import DatasetError
 
 PEAK_BYTES_PER_EDGE = 24  # of generation: what is kept, and what is written
 
@@ -66,17 +66,12 @@ class Config(DatasetConfig):
     @field_validator("preset")
     @classmethod
     def _known(cls, value: str) -> str:
-        if value not in PRESETS:
-            raise ValueError(f"unknown preset {value!r}{did_you_mean(value, PRESETS)}")
-        return value
+        return _presets.known(value, PRESETS)
 
 
 def parse(spec: str) -> dict[str, Any] | None:
     """`synthetic:PRESET[:SCALE]` with one of these presets."""
-    source, *rest = spec.split(":")
-    if source != "synthetic" or not 1 <= len(rest) <= 2 or rest[0] not in PRESETS:
-        return None
-    return dict(zip(("preset", "scale"), rest, strict=False))
+    return _presets.parse(spec, PRESETS)
 
 
 def listing(where: Roots) -> list[Offer]:
