@@ -39,6 +39,7 @@ from gnnbench.cli.options import (
     watched,
 )
 from gnnbench.errors import ConfigError, GnnbenchError
+from gnnbench.measure import waiting
 
 
 class Verbs(TyperGroup):
@@ -240,4 +241,5 @@ def doctor(data_root: DataRoot = None, as_json: Json = False) -> None:
 
 def main() -> None:
     """The console script."""
+    waiting.spin_briefly()
     app(prog_name="gnnbench")

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from gnnbench.measure import memory
+from gnnbench.measure import memory, waiting
 from gnnbench.results import files
 from gnnbench.results.schema import Status
 
@@ -35,6 +35,7 @@ def run(module: str, task: BaseModel, path: Path, tell: Callable[[str], None] = 
         GnnbenchError: `path` cannot be written.
     """
     files.save_json(task, path)
+    waiting.spin_briefly()
     log = path.with_name("log.txt")
     command = [sys.executable, "-X", "faulthandler", "-m", module, str(path), str(os.getpid())]
     process = start(command, log, stdin=subprocess.DEVNULL)

@@ -16,7 +16,7 @@ import psutil
 import torch
 
 import gnnbench
-from gnnbench.measure import memory
+from gnnbench.measure import memory, waiting
 
 PACKAGES = ("torch", "torch_geometric", "numpy", "scipy", "ogb", "torch_sparse", "pyg_lib", "triton")
 ISA_FLAGS = ("sse4_2", "avx2", "fma", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "sve", "asimddp", "bf16")
@@ -28,6 +28,7 @@ THREAD_VARIABLES = (
     "OMP_PLACES",
     "GOMP_CPU_AFFINITY",
     "KMP_AFFINITY",
+    *waiting.CHOSEN,
 )
 OPENMP_LIBRARY = re.compile(r"lib(?:gomp|iomp5?|omp)(?:[-.][^/]*)?\.(?:so|dylib)[^/]*$")
 
