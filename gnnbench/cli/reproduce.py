@@ -28,6 +28,13 @@ def reproduce(
             help="Built-in synthetic graphs (minutes), real graphs at the data root, or the paper's own graphs.",
         ),
     ] = "demo",
+    backend: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="The backend with kernels that claims are held against, such as cuda; by default the CPU's.",
+        ),
+    ] = "",
     dgl_python: Annotated[
         str,
         typer.Option(metavar="PATH", envvar="GNNBENCH_DGL_PYTHON", help="Python interpreter with DGL installed."),
@@ -56,11 +63,17 @@ def reproduce(
     context = reproducing.Context(
         raw=roots.raw, cache=roots.cache, dgl_python=dgl_python, memory_limit=memory_limit
     )
-    out = out or files.new_folder(f"{paper}-{scale}")
+    out = out or files.new_folder("-".join(filter(None, (paper, scale, backend))))
     view = live.ReproduceView(tables.console(sys.stderr)) if watched(quiet) else None
     with view or nullcontext():
         reproduction = reproducing.reproduce(
-            paper, scale, out=out, context=context, force=force, on_event=view or (lambda _: None)
+            paper,
+            scale,
+            out=out,
+            context=context,
+            backend=backend,
+            force=force,
+            on_event=view or (lambda _: None),
         )
     if csv:
         files.save_text(tables.to_csv(report.records(reproduction)), csv)

@@ -17,9 +17,10 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import cast
 
-from gnnbench import registry
+from gnnbench import backends, registry
 from gnnbench.errors import ConfigError, GnnbenchError, did_you_mean
 from gnnbench.measure import code, environment
 from gnnbench.reproduce import _process
@@ -72,6 +73,7 @@ def reproduce(
     *,
     out: Path,
     context: Context,
+    backend: str = "",
     force: bool = False,
     on_event: Callable[[Progress], None] = lambda _: None,
     execute: Execute | None = None,
@@ -84,12 +86,14 @@ def reproduce(
 
     Args:
         out: folder for `reproduction.json` and `cells/`.
+        backend: the one that claims are about, with kernels of its own; empty for the one that the paper's module
+            names.
         force: forget what an earlier call left in `out`.
         on_event: called before each step.
         execute: runs a cell; in a fresh process if None.
 
     Raises:
-        ConfigError: an unknown paper or scale, or `out` holds a reproduction of something else.
+        ConfigError: an unknown paper, scale or backend, or `out` holds a reproduction of something else.
         GnnbenchError: `out` cannot be written.
     """
     if paper not in names():
@@ -97,12 +101,16 @@ def reproduce(
     if scale not in SCALES:
         raise ConfigError(f"unknown scale {scale!r}{did_you_mean(scale, SCALES)}")
     module = registry.find("reproduce", paper.replace("-", "_"))
+    ours = backend or module.PAPER.ours
+    if ours not in (known := backends.with_kernels()):
+        raise ConfigError(f"backend {ours!r} has no kernels of its own{did_you_mean(ours, known)}")
     digest = code.digest()
     works = [
-        Work(cell=cell, context=context, out=out / "cells" / cell.key, code=digest) for cell in module.cells(scale)
+        Work(cell=cell, context=context, out=out / "cells" / cell.key, code=digest)
+        for cell in (each.with_backend(ours, module.PAPER.ours) for each in module.cells(scale))
     ]
     record = Reproduction(
-        paper=module.PAPER,
+        paper=_stated(module, ours)[0],
         scale=cast(Scale, scale),
         environment=environment.describe(),
         cells=[
@@ -136,8 +144,21 @@ def judge(record: Reproduction) -> None:
     """Compare the paper's claims, as its module states them now, with the measurements of `record`."""
     module = registry.find("reproduce", record.paper.name.replace("-", "_"))
     pending = any(cell.outcome is None for cell in record.cells)
-    record.paper = module.PAPER
-    record.findings = [finding(claim, record.measurements, pending) for claim in module.CLAIMS]
+    record.paper, claims = _stated(module, record.paper.ours)
+    record.findings = [finding(claim, record.measurements, pending) for claim in claims]
+
+
+def _stated(module: ModuleType, ours: str) -> tuple[Paper, list[Claim]]:
+    """A paper and its claims, about the backend `ours` instead of the one that its module names."""
+    paper: Paper = module.PAPER
+    if ours == paper.ours:
+        return paper, module.CLAIMS
+    notes = [note for note in paper.notes if not note.startswith("Ours: ")]
+    changed = {"ours": ours, "notes": [f"Ours: backend `{ours}` instead of `{paper.ours}`", *notes]}
+    claims = [
+        claim.model_copy(update={"ours": ours}) if claim.ours == paper.ours else claim for claim in module.CLAIMS
+    ]
+    return paper.model_copy(update=changed), claims
 
 
 def _open(path: Path, record: Reproduction, force: bool) -> None:
@@ -148,7 +169,7 @@ def _open(path: Path, record: Reproduction, force: bool) -> None:
             cell.outcome = None
     elif path.exists():
         old = files.load(Reproduction, path)
-        before, now = ([cell.definition for cell in one.cells] for one in (old, record))
+        before, now = ([cell.definition for cell in each.cells] for each in (old, record))
         # Fields that older versions did not have are left out of the comparison.
         same = len(before) == len(now) and all({**new, **was} == new for was, new in zip(before, now, strict=True))
         if not same or (old.paper.name, old.scale) != (record.paper.name, record.scale):

@@ -60,6 +60,11 @@ class Training(Record):
         "for which PyG's loader has made the batches beforehand",
     )
 
+    def with_backend(self, name: str, former: str) -> Training:
+        """The same with another backend in place of `former`, which keeps its options."""
+        renamed = {spec: name + spec.removeprefix(former) for spec in self.backends if backend_of(spec) == former}
+        return self.model_copy(update={"backends": [renamed.get(spec, spec) for spec in self.backends]})
+
     def configs(self, memory_limit: str = "90%") -> list[Run]:
         """The validated run."""
         measured = {"warmup": 1, "memory_limit": memory_limit}
@@ -157,6 +162,10 @@ class Ops(Record):
     backend: str = "isplib"
     protocol: Literal["first", "mean"] = Field("first", description="which sample the paper takes, or all of them")
 
+    def with_backend(self, name: str, former: str) -> Ops:
+        """The same on another backend, if it is on `former`."""
+        return self.model_copy(update={"backend": name}) if self.backend == former else self
+
     @property
     def grid(self) -> bench.Grid:
         """The cases."""
@@ -229,6 +238,10 @@ class Tuning(Record):
     models: list[dict[str, Any]]
     widths: list[int]
     backend: str = "isplib"
+
+    def with_backend(self, name: str, former: str) -> Tuning:
+        """The same on another backend, if it is on `former`."""
+        return self.model_copy(update={"backend": name}) if self.backend == former else self
 
     def configs(self) -> list[Run]:
         """A run of every model."""

@@ -305,6 +305,17 @@ def test_a_wrong_backend_gets_no_speedup(fake: str, tmp_path: Path, without_proc
     assert "differs" in found.findings[0].reason or found.findings[0].reason.startswith("isplib: ")
 
 
+def test_claims_are_held_against_any_backend_with_kernels(fake: str, tmp_path: Path) -> None:
+    found = reproduced(fake, tmp_path, Cells(), backend="reference")
+    assert [one.verdict for one in found.findings] == ["not reached"] * 3 + ["not run"]  # slower than pyg here
+    assert found.paper.ours == "reference"
+    assert "Ours: backend `reference` instead of `isplib`" in found.paper.notes
+    with pytest.raises(ConfigError, match="grid"):
+        reproduced(fake, tmp_path, Cells())
+    with pytest.raises(ConfigError, match="'refrence' has no kernels of its own; did you mean 'reference'"):
+        reproduced(fake, tmp_path, Cells(), backend="refrence")
+
+
 def test_ctrl_c_keeps_everything_and_the_same_call_goes_on(fake: str, tmp_path: Path) -> None:
     def stop() -> Outcome:
         raise KeyboardInterrupt
