@@ -74,6 +74,7 @@ class AttentionConfig(ModelConfig):
     heads: Positive = 8
     output_heads: Positive = Field(1, description="heads of the last layer, averaged")
     attention_dropout: Fraction = 0.0
+    edge_features: bool = Field(False, description="attend to the features of edges too, embedded in `hidden`")
 
     @model_validator(mode="after")
     def _heads_divide(self) -> AttentionConfig:

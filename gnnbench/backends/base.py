@@ -34,6 +34,7 @@ class Collated(NamedTuple):
     x: torch.Tensor
     adj: Any
     segments: Any = None
+    edge_attr: torch.Tensor | None = None
 
 
 class Backend(ABC):
@@ -88,12 +89,15 @@ class Backend(ABC):
         """
         raise UnsupportedOp(f"backend {self.name!r} on batches of graphs", ["it prepares one graph once"])
 
-    def collate(self, union: Union, graphs: torch.Tensor, x: torch.Tensor, *, pooled: bool) -> Collated:
+    def collate(
+        self, union: Union, graphs: torch.Tensor, x: torch.Tensor, edge_attr: torch.Tensor | None, *, pooled: bool
+    ) -> Collated:
         """The arguments of a bound model for a batch of graphs [B] int64, in this order; may run in a thread.
 
         Args:
             union: all graphs, on the backend's device.
             x: [N, F] of all nodes of the union.
+            edge_attr: [E, D] of all edges, None where the model takes none.
             pooled: whether the model has a readout.
         """
         raise NotImplementedError
@@ -116,9 +120,12 @@ class EdgeIndexBackend(Backend):
     def bind(self, model: torch.nn.Module) -> list[Binding]:
         return []
 
-    def collate(self, union: Union, graphs: torch.Tensor, x: torch.Tensor, *, pooled: bool) -> Collated:
+    def collate(
+        self, union: Union, graphs: torch.Tensor, x: torch.Tensor, edge_attr: torch.Tensor | None, *, pooled: bool
+    ) -> Collated:
         segments = owners(union.ptr(graphs)) if pooled else None
-        return Collated(union.gather(graphs, x), union.edge_index(graphs), segments)
+        edges = None if edge_attr is None else union.gather_edges(graphs, edge_attr)
+        return Collated(union.gather(graphs, x), union.edge_index(graphs), segments, edges)
 
 
 class KernelBackend(Backend):
@@ -160,11 +167,13 @@ class KernelBackend(Backend):
         rewrites = {**self._rewrites(), "keep_aggregation": False}
         return convs.bind(model.to(self.device), self.make_kernels(), **rewrites)
 
-    def collate(self, union: Union, graphs: torch.Tensor, x: torch.Tensor, *, pooled: bool) -> Collated:
+    def collate(
+        self, union: Union, graphs: torch.Tensor, x: torch.Tensor, edge_attr: torch.Tensor | None, *, pooled: bool
+    ) -> Collated:
         from gnnbench.graph.union import readout
 
-        graph, x, ptr = union.collate(graphs, x)
-        return Collated(x, graph, readout(ptr, union.layout) if pooled else None)
+        graph, x, ptr, edges = union.collate(graphs, x, edge_attr)
+        return Collated(x, graph, readout(ptr, union.layout) if pooled else None, edges)
 
     def layout(self) -> Layout:
         return self.make_kernels()

@@ -49,8 +49,10 @@ class Backend(base.Backend):
         self._adds_loops = any(isinstance(conv, GCNConv) and conv.add_self_loops for conv in convs)
         return []
 
-    def collate(self, union: Union, graphs: torch.Tensor, x: torch.Tensor, *, pooled: bool) -> base.Collated:
-        graph, x, ptr = union.collate(graphs, x)
+    def collate(
+        self, union: Union, graphs: torch.Tensor, x: torch.Tensor, edge_attr: torch.Tensor | None, *, pooled: bool
+    ) -> base.Collated:
+        graph, x, ptr, _ = union.collate(graphs, x)
         self._check_loops(lambda: bool((graph.row == graph.col).any()))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -157,7 +157,8 @@ class Ours:
     def batch(self, ids: Tensor) -> Loaded:
         y = self.dataset.y
         targets = self.union.gather(ids, y) if self.dataset.per_node else y[ids]
-        return Loaded(*self.union.collate(ids, self.dataset.x), targets)
+        graph, x, ptr, _ = self.union.collate(ids, self.dataset.x)
+        return Loaded(graph, x, ptr, targets)
 
     def stream(self, batches: Sequence[Tensor]) -> Next:
         """Of the same graphs again and again."""

@@ -45,14 +45,15 @@ class BoundForward:
         self.combine: Any = getattr(module, "combine", None)
         self.kept = _Kept()
 
-    def __call__(self, x: Tensor, graph: Graph) -> Tensor:
+    def __call__(self, x: Tensor, graph: Graph, edge_attr: Tensor | None = None) -> Tensor:
         if not torch.compiler.is_compiling():
             self.check_unchanged()
         keeps = KEEP in self.rewrites and not torch.compiler.is_compiling()
         if keeps and not x.requires_grad and not x.is_inference():
             out: Tensor = self.combine(self.conv, x, self.aggregated(x, graph))
         else:
-            out = self.forward(self.conv, self.kernels, self.rewrites, x, graph)
+            edges = () if edge_attr is None else (edge_attr,)
+            out = self.forward(self.conv, self.kernels, self.rewrites, x, graph, *edges)
         return out
 
     def check_unchanged(self) -> None:

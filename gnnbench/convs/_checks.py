@@ -26,8 +26,6 @@ def bindable(conv: MessagePassing) -> list[str]:
         reasons.append(f"{name} has flow={conv.flow!r}; only 'source_to_target' is supported")
     if isinstance(getattr(conv, "in_channels", 0), tuple):
         reasons.append(f"{name} was built for pairs of node features (in_channels={conv.in_channels})")
-    if getattr(conv, "edge_dim", None) is not None:
-        reasons.append(f"{name} has edge_dim={conv.edge_dim}; edge features are not supported")
     return reasons
 
 

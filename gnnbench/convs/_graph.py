@@ -38,6 +38,18 @@ def edges_as_columns(graph: Graph) -> Graph:
     return graph.once("edges", make)
 
 
+def sources_of_edges(graph: Graph) -> Graph:
+    """A row for each edge, which holds its source: a sum over it gathers sources; kept on the graph."""
+
+    def make() -> Graph:
+        rowptr = torch.arange(graph.num_edges + 1, device=graph.device)
+        edges = Graph(rowptr, graph.col, graph.num_cols, None, graph.layout)
+        transpose = Graph(graph.transpose.rowptr, graph.perm, graph.num_edges, None, graph.layout)
+        return edges.known(is_symmetric=False, transpose=transpose)
+
+    return graph.once("sources", make)
+
+
 def is_simple(graph: Graph) -> bool:
     """Whether no edge is a loop or comes twice; kept on the graph."""
 

@@ -28,6 +28,11 @@ def wrong_options(conv: MessagePassing) -> list[str]:
     return wrong
 
 
+def ops(conv: MessagePassing, fused: str, *parts: str) -> list[str]:
+    """`fused`, or what takes its place where a conv attends to edges too: `parts`, a softmax and a sum."""
+    return [fused] if conv.lin_edge is None else [*parts, "edge_softmax", "spmm"]
+
+
 def apart(conv: MessagePassing, layer: Any, x: Tensor) -> Tensor:
     """Features x [N, F] transformed by `layer`, as heads [N, H, C]."""
     if layer is None:

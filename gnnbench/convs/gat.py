@@ -20,7 +20,7 @@ def unsupported(conv: GATConv) -> list[str]:
 
 
 def ops(conv: GATConv) -> list[str]:
-    return ["gat_attention"]
+    return _heads.ops(conv, "gat_attention")
 
 
 def forward(

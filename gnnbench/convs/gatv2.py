@@ -21,7 +21,7 @@ def unsupported(conv: GATv2Conv) -> list[str]:
 
 
 def ops(conv: GATv2Conv) -> list[str]:
-    return ["gatv2_attention"]
+    return _heads.ops(conv, "gatv2_attention")
 
 
 def forward(

@@ -23,7 +23,7 @@ def unsupported(conv: TransformerConv) -> list[str]:
 
 
 def ops(conv: TransformerConv) -> list[str]:
-    return ["dot_attention"]
+    return _heads.ops(conv, "dot_attention", "sddmm")
 
 
 def forward(

@@ -19,6 +19,7 @@ class Batched(NamedTuple):
     graph: Graph
     x: Tensor  # [n, ...]
     ptr: Tensor  # [B + 1] int64, where the nodes of each graph begin
+    edge_attr: Tensor | None = None  # [e, ...], in the order of `graph.col`
 
 
 class Union:
@@ -101,14 +102,20 @@ class Union:
         return self._edge_index.size(1)
 
     @torch.inference_mode(False)
-    def collate(self, ids: Tensor, x: Tensor) -> Batched:
-        """The graphs `ids` as one, with their rows of x [N, ...].
+    def collate(self, ids: Tensor, x: Tensor, edge_attr: Tensor | None = None) -> Batched:
+        """The graphs `ids` as one, with their rows of x [N, ...] and edge_attr [E, ...].
+
+        With `edge_attr`, the graph counts edges in the order of its rows, as those of the result are.
 
         Raises:
-            GraphError: an id that is no graph, more than 2^31 - 1 nodes or edges together, or x of other nodes.
+            GraphError: an id that is no graph, more than 2^31 - 1 nodes or edges together, or x or edge_attr of
+                others.
         """
         picked = self._picked(ids)
-        return Batched(self._graph(picked), self._nodes(picked, x), picked.ptr)
+        graph, x = self._graph(picked), self._nodes(picked, x)
+        if edge_attr is not None and graph.edge_id is not None:
+            edge_attr, graph.edge_id = self._edges(picked, edge_attr).index_select(0, graph.edge_id), None
+        return Batched(graph, x, picked.ptr, edge_attr)
 
     @torch.inference_mode(False)
     def batch(self, ids: Tensor) -> Graph:
@@ -128,10 +135,7 @@ class Union:
     @torch.inference_mode(False)
     def gather_edges(self, ids: Tensor, edge_attr: Tensor) -> Tensor:
         """The rows of edge_attr [E, ...] of these graphs, ordered as `edge_index(ids)`; errors as `collate`."""
-        picked = self._picked(ids)
-        _check_rows("edge_attr", edge_attr, self.num_edges, "edges")
-        slices = self.edge_ptr, picked.ids, picked.edge_ptr, picked.num_edges
-        return self.layout.take(*slices, edge_attr.detach(), self._threads)
+        return self._edges(self._picked(ids), edge_attr)
 
     @torch.inference_mode(False)
     def ptr(self, ids: Tensor) -> Tensor:
@@ -165,6 +169,11 @@ class Union:
             return graph.known(is_symmetric=True)
         transpose = Graph(rows.transposed_rowptr, rows.transposed_col, picked.num_nodes, None, self.layout)
         return graph.known(is_symmetric=False, transpose=transpose)
+
+    def _edges(self, picked: Picked, edge_attr: Tensor) -> Tensor:
+        _check_rows("edge_attr", edge_attr, self.num_edges, "edges")
+        slices = self.edge_ptr, picked.ids, picked.edge_ptr, picked.num_edges
+        return self.layout.take(*slices, edge_attr.detach(), self._threads)
 
     def _nodes(self, picked: Picked, x: Tensor) -> Tensor:
         _check_rows("x", x, self.num_nodes, "nodes")

@@ -18,21 +18,32 @@ if TYPE_CHECKING:
 
 
 def build(
-    config: ModelConfig, in_channels: int, out_channels: int, encoder: str = "", batched: bool = False
+    config: ModelConfig,
+    in_channels: int,
+    out_channels: int,
+    encoder: str = "",
+    edge_channels: int = 0,
+    batched: bool = False,
 ) -> torch.nn.Module:
     """The model that `config` describes, on CPU, initialised from torch's global seed.
 
     Its forward is `model(x [N, in_channels], adj) -> logits [N, out_channels]`, where `adj` is what the
     backend's `prepare` returned; its convs are `model.convs`, first to last. With a readout it is
-    `model(x, adj, segments) -> outputs [B, out_channels]` of graphs.
+    `model(x, adj, segments) -> outputs [B, out_channels]` of graphs. Convs that take features of edges are given
+    `edge_attr` [E, edge_channels] of the forward.
 
     Args:
-        encoder: what embeds categories x [N, in_channels] int64 before the first conv; empty for features.
+        encoder: what embeds categories x [N, in_channels] int64 before the first conv, and those of edges; empty
+            for features.
+        edge_channels: width of the features of edges, 0 where there are none.
         batched: whether every step brings another graph, so that convs may keep nothing of it.
+
+    Raises:
+        ConfigError: the convs take features of edges, and there are none.
     """
     from gnnbench.models._stack import Stack
 
-    model = Stack(config, registry.find("models", config.name), in_channels, out_channels, encoder)
+    model = Stack(config, registry.find("models", config.name), in_channels, out_channels, encoder, edge_channels)
     for conv in model.convs if batched else ():
         if hasattr(conv, "cached"):
             kept: Any = conv

@@ -13,4 +13,10 @@ def arguments(config: AttentionConfig, out_channels: int, last: bool) -> dict[st
         heads = {"out_channels": out_channels, "heads": config.output_heads, "concat": False}
     else:
         heads = {"out_channels": out_channels // config.heads, "heads": config.heads}
-    return {**heads, "dropout": config.attention_dropout}
+    edge_dim = config.hidden if takes_edges(config) else None
+    return {**heads, "dropout": config.attention_dropout, "edge_dim": edge_dim}
+
+
+def takes_edges(config: AttentionConfig) -> bool:
+    """Whether every conv is given features of edges [E, hidden]."""
+    return config.edge_features

@@ -27,7 +27,13 @@ class Stack(Module):
     """
 
     def __init__(
-        self, config: ModelConfig, family: ModuleType, in_channels: int, out_channels: int, encoder: str = ""
+        self,
+        config: ModelConfig,
+        family: ModuleType,
+        in_channels: int,
+        out_channels: int,
+        encoder: str = "",
+        edge_channels: int = 0,
     ) -> None:
         super().__init__()
         self.dropout = config.dropout
@@ -38,7 +44,10 @@ class Stack(Module):
         last = hidden if linear_ends or pooled else out_channels
         widths = [first, *[hidden] * (config.layers - 1), last]
         self.encode = Linear(in_channels, hidden) if linear_ends and not encoder else None
-        self.embed = _embedding(encoder, hidden) if encoder else None
+        self.embed = _encoder("AtomEncoder", hidden) if encoder else None
+        self.embed_edges: Module | None = None
+        if _takes_edges(config, family, edge_channels):
+            self.embed_edges = _encoder("BondEncoder", hidden) if encoder else Linear(edge_channels, hidden)
         self.convs = ModuleList(
             family.conv(config, *widths[i : i + 2], last=i == config.layers - 1 and not pooled)
             for i in range(config.layers)
@@ -62,14 +71,18 @@ class Stack(Module):
             return "a layer with weights comes before the first conv"
         return f"model.dropout={self.dropout:g} changes the features in every epoch" if self.dropout else ""
 
-    def forward(self, x: Tensor, adj: Any, segments: Any = None) -> Tensor:
-        """Logits [N, out_channels] of features x [N, in_channels], or [B, out_channels] of `segments` of nodes."""
+    def forward(self, x: Tensor, adj: Any, segments: Any = None, edge_attr: Tensor | None = None) -> Tensor:
+        """Logits [N, out_channels] of features x [N, in_channels], or [B, out_channels] of `segments` of nodes.
+
+        A model with `embed_edges` needs `edge_attr` [E, edge_channels].
+        """
+        edges = () if self.embed_edges is None else (self.embed_edges(edge_attr),)
         if self.embed is not None:
             x = self.embed(x)
         if self.encode is not None:
             x = self.activation(self.encode(self._drop(x)))
         for layer, conv in enumerate(self.convs):
-            out = conv(self._drop(x), adj)
+            out = conv(self._drop(x), adj, *edges)
             if layer < len(self.norms):
                 out = self.activation(self.norms[layer](out))
                 if self.skips:
@@ -85,15 +98,31 @@ class Stack(Module):
         return F.dropout(x, self.dropout, self.training)
 
 
-def _embedding(encoder: str, width: int) -> Module:
-    """The sum of an embedding for each category.
+def _takes_edges(config: ModelConfig, family: ModuleType, edge_channels: int) -> bool:
+    """Whether the convs are given features of edges.
+
+    Raises:
+        ConfigError: they are, and the dataset has none.
+    """
+    if not getattr(family, "takes_edges", lambda _: False)(config):
+        return False
+    if not edge_channels:
+        raise ConfigError(
+            f"model {config.name} takes features of edges, which the dataset lacks; choose a dataset that has "
+            "them, such as ogbg-molhiv, or a model that needs none, such as gin"
+        )
+    return True
+
+
+def _encoder(name: str, width: int) -> Module:
+    """OGB's sum of an embedding for each category.
 
     Raises:
         ConfigError: the package that brings it is not installed.
     """
     try:
-        from ogb.graphproppred.mol_encoder import AtomEncoder
+        from ogb.graphproppred import mol_encoder
     except ImportError:
-        raise ConfigError(f"encoder {encoder!r} of the dataset needs ogb; run `pip install ogb`") from None
-    embedding: Module = AtomEncoder(width)
-    return embedding
+        raise ConfigError(f"the categories of this dataset need OGB's {name}; run `pip install ogb`") from None
+    encoder: Module = getattr(mol_encoder, name)(width)
+    return encoder

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
 
+takes_edges = _heads.takes_edges
+
+
 class Config(AttentionConfig):
     """Nothing beyond what every attention model has."""
 

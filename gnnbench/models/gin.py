@@ -23,12 +23,18 @@ class Config(ModelConfig):
 
 def conv(config: Config, in_channels: int, out_channels: int, last: bool) -> Module:
     """A GINConv around `mlp_layers` linear layers with ReLU between them."""
-    from torch.nn import BatchNorm1d, Linear, ReLU, Sequential
     from torch_geometric.nn import GINConv
+
+    return GINConv(network(config, in_channels, out_channels), train_eps=config.train_eps)
+
+
+def network(config: Config, in_channels: int, out_channels: int) -> Module:
+    """`mlp_layers` linear layers with batch norm, if `mlp_norm`, and ReLU between them."""
+    from torch.nn import BatchNorm1d, Linear, ReLU, Sequential
 
     widths = [in_channels, *[config.hidden] * (config.mlp_layers - 1), out_channels]
     layers: list[Module] = [Linear(widths[0], widths[1])]
     for width, following in pairwise(widths[1:]):
         layers += [BatchNorm1d(width)] if config.mlp_norm else []
         layers += [ReLU(), Linear(width, following)]
-    return GINConv(Sequential(*layers), train_eps=config.train_eps)
+    return Sequential(*layers)

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
 
+takes_edges = _heads.takes_edges
+
+
 class Config(AttentionConfig):
     """What a node adds to its attention."""
 

@@ -16,17 +16,19 @@ from gnnbench.train.batching._batch import Ready
 
 
 class Ends(NamedTuple):
-    """The two ends of a model: widths of features and outputs, and the encoder of categories, if any."""
+    """What a model connects: widths of features and outputs, the encoder of categories, the width over edges."""
 
     features: int
     outputs: int
     encoder: str = ""
+    edges: int = 0
 
     @classmethod
     def of(cls, dataset: NodeDataset | GraphsDataset) -> Ends:
         if isinstance(dataset, NodeDataset):
             return cls(dataset.x.size(1), dataset.num_classes)
-        return cls(dataset.x.size(1), dataset.num_outputs, dataset.encoder)
+        edges = 0 if dataset.edge_attr is None else dataset.edge_attr.size(1)
+        return cls(dataset.x.size(1), dataset.num_outputs, dataset.encoder, edges)
 
 
 def build(config: Run, ends: Ends, repeat: int = 0) -> Module:

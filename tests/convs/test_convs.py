@@ -268,8 +268,6 @@ def explained() -> pyg.MessagePassing:
         (lambda: pyg.SAGEConv((3, 4), 2), "pairs of node features"),
         (lambda: pyg.SAGEConv(3, 2, decomposed_layers=3), "decomposed_layers=3"),
         (lambda: pyg.GINConv(nn.Linear(3, 2), node_dim=1), "node_dim=1"),
-        (lambda: pyg.GATConv(3, 2, edge_dim=5), "edge_dim=5"),
-        (lambda: pyg.TransformerConv(3, 2, edge_dim=5), "edge_dim=5"),
         (lambda: pyg.GCNConv(-1, 2), "without a size yet"),
         (lambda: pyg.ChebConv(3, 2, K=2), "no accelerated ChebConv; available: AGNNConv, GATConv"),
     ],

@@ -96,6 +96,10 @@ def test_a_batch_is_that_of_pyg(kernels: Kernels, threads: int, ids: list[int]) 
     assert same(found.graph.edge_id, sorted_batch.edge_id)
     assert_same_graph(graphs.batch(of).with_self_loops, sorted_batch.with_self_loops)
     assert_same_graph(found.graph.with_self_loops, sorted_batch.with_self_loops)  # its transpose was asked for
+    in_rows = graphs.collate(of, x, edge_attr)
+    assert_same_graph(in_rows.graph, sorted_batch)
+    assert in_rows.graph.edge_id is None
+    assert same(in_rows.edge_attr, truth.edge_attr[sorted_batch.edge_id])
 
 
 @over_ids
@@ -103,7 +107,7 @@ def test_a_batch_is_that_of_pyg(kernels: Kernels, threads: int, ids: list[int]) 
 def test_a_readout_is_pygs_pooling(kernels: Kernels, threads: int, ids: list[int]) -> None:
     graphs, of = union(kernels, threads), torch.tensor(ids, dtype=torch.int64)
     x = torch.randn(int(NODES.sum()), 5, generator=torch.Generator().manual_seed(1))
-    pooled, (_, x, ptr) = graphs.readout(of), graphs.collate(of, x)
+    pooled, (_, x, ptr, _) = graphs.readout(of), graphs.collate(of, x)
     owner = torch.repeat_interleave(torch.arange(len(ids)), ptr.diff())
     for reduce, pool in (("sum", global_add_pool), ("mean", global_mean_pool)):
         torch.testing.assert_close(kernels.spmm(pooled, x, None, reduce), pool(x, owner, len(ids)))

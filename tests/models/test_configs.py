@@ -19,6 +19,7 @@ PROMISED = {
     *product(("gcn", "sage_mean", "gat"), ("ogbn_arxiv", "ogbn_products", "ogbn_proteins")),
     ("gcn", "synthetic"),
     *product(("gin", "gcn"), ("ogbg_molhiv", "proteins", "mutag")),
+    ("gine", "ogbg_molhiv"),
     *product(("transformer", "agnn", "gat"), ("pattern", "cluster")),
 }
 
@@ -40,6 +41,7 @@ def test_each_is_valid_and_complete(path: Path) -> None:
             "readout",
             "head_layers",
             "root_weight",
+            "edge_features",
         }  # of one model alone, so that --set model.name=... stays valid
         assert set(raw[section]) >= set(type(getattr(found, section)).model_fields) - optional
     assert set(raw["train"]) >= set(config.TrainConfig.model_fields) - {"checkpoint_every", "device", "cuda_graph"}
@@ -62,7 +64,7 @@ def test_each_builds_its_model(path: Path) -> None:
     from gnnbench import models
 
     found = config.load(path)
-    model = models.build(found.model, 10, 3)
+    model = models.build(found.model, 10, 3, edge_channels=3)
     assert len(model.get_submodule("convs")._modules) == found.model.layers
 
 

@@ -17,6 +17,7 @@ CLASSES = {
     "gcn": pyg.GCNConv,
     "sage": pyg.SAGEConv,
     "gin": pyg.GINConv,
+    "gine": pyg.GINEConv,
     "gat": pyg.GATConv,
     "gatv2": pyg.GATv2Conv,
     "transformer": pyg.TransformerConv,
@@ -32,7 +33,7 @@ def configured(name: str, **keys: Any) -> ModelConfig:
 
 def built(name: str, **keys: Any) -> torch.nn.Module:
     torch.manual_seed(0)
-    return models.build(configured(name, **keys), in_channels=6, out_channels=3)
+    return models.build(configured(name, **keys), in_channels=6, out_channels=3, edge_channels=2)
 
 
 def test_every_model_is_covered_here() -> None:
@@ -46,7 +47,8 @@ def test_the_stack_has_the_configured_convs_and_gives_logits(name: str, layers: 
     convs = list(model.get_submodule("convs").children())
     assert [type(conv) for conv in convs] == [CLASSES[name]] * layers
     assert all("forward" not in vars(conv) for conv in convs)
-    assert model(torch.randn(5, 6), EDGES).shape == (5, 3)
+    edge_attr = {"edge_attr": torch.randn(EDGES.size(1), 2)} if name == "gine" else {}
+    assert model(torch.randn(5, 6), EDGES, **edge_attr).shape == (5, 3)
 
 
 @pytest.mark.parametrize("norm", ["none", "batch", "layer"])
@@ -62,10 +64,10 @@ def test_every_option_trains_every_parameter(norm: str, residual: bool, activati
 def test_the_last_layer_is_plain(name: str) -> None:
     """No activation, so logits below zero occur; no norm, so they are the last module's own output."""
     model = built(name, layers=2, hidden=8, norm="batch", activation="relu").eval()
-    last = model.get_submodule("decode" if name == "agnn" else "convs.1")
+    last = model.get_submodule("decode" if name in ("agnn", "gine") else "convs.1")
     outputs = []
     last.register_forward_hook(lambda module, inputs, out: outputs.append(out))
-    logits = model(torch.randn(5, 6), EDGES)
+    logits = model(torch.randn(5, 6), EDGES, edge_attr=torch.randn(EDGES.size(1), 2))
     assert logits is outputs[0]
 
 

@@ -133,6 +133,7 @@ EDGE_CONVS: dict[str, Make] = {
     "gatv2 without loops": lambda: pyg.GATv2Conv(WIDE, NARROW, heads=2, edge_dim=5, add_self_loops=False),
     "transformer": lambda: pyg.TransformerConv(WIDE, NARROW, heads=3, edge_dim=5),
     "transformer beta": lambda: pyg.TransformerConv(WIDE, NARROW, heads=2, edge_dim=5, beta=True, concat=False),
+    "gine": lambda: pyg.GINEConv(mlp(WIDE, NARROW), train_eps=True, edge_dim=5),
 }
 
 
@@ -143,12 +144,22 @@ def test_edge_features(case: str, graph: str, flow: str) -> None:
     edge_index, nodes, _ = graphs.zoo()[graph]
 
     def make() -> pyg.MessagePassing:
-        conv = EDGE_CONVS[case]()
+        conv = EDGE_CONVS[case]().train(nodes > 1)
         conv.flow = flow
         return conv
 
     x, edge_attr = rand(nodes, WIDE), rand(edge_index.size(1), 5, seed=2)
     check(make, {"x": x, "edge_index": edge_index, "edge_attr": edge_attr})
+
+
+@pytest.mark.parametrize("flow", ["source_to_target", "target_to_source"])
+def test_edge_features_as_wide_as_nodes(flow: str) -> None:
+    edge_index, nodes, _ = graphs.zoo()["duplicates"]
+    x, edge_attr = rand(nodes, WIDE), rand(edge_index.size(1), WIDE, seed=2)
+    arguments = {"x": x, "edge_index": edge_index, "edge_attr": edge_attr}
+    check(lambda: pyg.GINEConv(mlp(WIDE, NARROW), eps=0.3, flow=flow), arguments)
+    for wrong in ({"edge_attr": None}, {"edge_attr": edge_attr[:, :1]}):  # which PyG raises itself
+        check(lambda: pyg.GINEConv(mlp(WIDE, NARROW)), arguments | wrong, accelerated=None)
 
 
 @pytest.mark.parametrize("layer", [pyg.GATConv, pyg.GATv2Conv, pyg.TransformerConv])

@@ -57,8 +57,21 @@ def needs(backend: str) -> None:
 @pytest.mark.parametrize("model", MODELS)
 def test_every_backend_computes_what_pyg_does(model: str, readout: str) -> None:
     """Outputs and gradients on three batches, in training, and in evaluation from other weights."""
-    data = graphs_dataset(per_node=readout == "none")
-    section = {"name": model, "readout": readout, "head_layers": 2, "norm": "layer", "residual": True}
+    compare_to_pyg(graphs_dataset(per_node=readout == "none"), {"name": model, "readout": readout})
+
+
+@pytest.mark.parametrize("model", ["gine", "gat", "gatv2", "transformer"])
+def test_features_of_edges(model: str) -> None:
+    data = graphs_dataset()
+    data.edge_attr = torch.randn(data.edge_index.size(1), 3, generator=torch.Generator().manual_seed(1))
+    attends = {} if model == "gine" else {"edge_features": True}
+    compare_to_pyg(data, {"name": model, "readout": "sum", **attends})
+    with pytest.raises(ConfigError, match=f"model {model} takes features of edges, which the dataset lacks"):
+        setup.build(asked(model={"name": model, **attends}), setup.Ends.of(graphs_dataset()))
+
+
+def compare_to_pyg(data: GraphsDataset, model: dict[str, Any]) -> None:
+    section = {"head_layers": 2, "norm": "layer", "residual": True, **model}
 
     def computed(backend: str, as_reference: bool = False) -> judge.Snapshot:
         wanted = asked(backend, model=section)
@@ -68,7 +81,7 @@ def test_every_backend_computes_what_pyg_does(model: str, readout: str) -> None:
     assert "logits of batch 3 in evaluation" in expected.tensors
     for backend in BACKENDS:
         needs(backend)
-        if backend == "pyg-sparse" and model not in ("sage", "gin"):  # no sparse product, or self-loops
+        if backend == "pyg-sparse" and model["name"] not in ("sage", "gin"):  # no sparse product, or self-loops
             continue
         verdict = judge.judge(computed(backend), expected)
         assert verdict.ok, (backend, verdict.reason)

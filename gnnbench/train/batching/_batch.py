@@ -25,6 +25,7 @@ class Batch:
         loss: outputs [M, C] -> mean loss [] over the targets.
         targets: how many targets the mean is over.
         segments: what the backend hands to the model's readout; None where outputs are of nodes.
+        edge_attr: [E, D] features of edges, in the order of `adj`; None where the model takes none.
     """
 
     x: Tensor
@@ -32,10 +33,12 @@ class Batch:
     loss: Callable[[Tensor], Tensor]
     targets: int
     segments: Any = None
+    edge_attr: Tensor | None = None
 
     def outputs(self, model: Module) -> Tensor:
         """The model's outputs, [N, C] of nodes or [B, C] of graphs."""
-        out: Tensor = model(self.x, self.adj) if self.segments is None else model(self.x, self.adj, self.segments)
+        more = {"segments": self.segments, "edge_attr": self.edge_attr}
+        out: Tensor = model(self.x, self.adj, **{key: value for key, value in more.items() if value is not None})
         return out
 
 

@@ -30,12 +30,15 @@ class Graphs(Batching):
     that is resumed.
     """
 
-    def __init__(self, config: Config, dataset: GraphsDataset, union: Union, backend: Backend) -> None:
+    def __init__(
+        self, config: Config, dataset: GraphsDataset, union: Union, backend: Backend, edge_attr: Tensor | None
+    ) -> None:
         self.config = config
         self.dataset = dataset
         self.union = union
         self.backend = backend
         self.x, self.y = (tensor.to(backend.device) for tensor in (dataset.x, dataset.y))
+        self.edge_attr = None if edge_attr is None else edge_attr.to(backend.device)
         self.train = dataset.parts["train"]
         self.steps = -(-len(self.train) // config.size)
 
@@ -59,8 +62,9 @@ class Graphs(Batching):
 
     def _batch(self, graphs: Tensor) -> Batch:
         y, target = self._targets(graphs), self.dataset.target
-        x, adj, segments = self.backend.collate(self.union, graphs, self.x, pooled=not self.dataset.per_node)
-        return Batch(x, adj, _loss.function(target, y), _loss.count(target, y), segments)
+        pooled = not self.dataset.per_node
+        x, adj, *more = self.backend.collate(self.union, graphs, self.x, self.edge_attr, pooled=pooled)
+        return Batch(x, adj, _loss.function(target, y), _loss.count(target, y), *more)
 
     def _timed(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         while True:

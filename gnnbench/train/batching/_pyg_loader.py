@@ -23,15 +23,19 @@ if TYPE_CHECKING:
 class PygLoader(Graphs):
     """The same graphs in the same order, collated by `torch_geometric.loader.DataLoader`."""
 
-    def __init__(self, config: Config, dataset: GraphsDataset, union: Union, backend: Backend) -> None:
-        super().__init__(config.model_copy(update={"prefetch": 0}), dataset, union, backend)
+    def __init__(
+        self, config: Config, dataset: GraphsDataset, union: Union, backend: Backend, edge_attr: Tensor | None
+    ) -> None:
+        super().__init__(config.model_copy(update={"prefetch": 0}), dataset, union, backend, edge_attr)
         nodes, edges = dataset.graph_ptr.diff().tolist(), dataset.edge_ptr.diff().tolist()
-        columns = (
-            dataset.x.split(nodes),
-            dataset.edge_index.long().split(edges, dim=1),
-            dataset.y.split(nodes if dataset.per_node else 1),
-        )
-        self._data = [Data(x=x, edge_index=edge_index, y=y) for x, edge_index, y in zip(*columns, strict=True)]
+        columns = {
+            "x": dataset.x.split(nodes),
+            "edge_index": dataset.edge_index.long().split(edges, dim=1),
+            "y": dataset.y.split(nodes if dataset.per_node else 1),
+        }
+        if edge_attr is not None:
+            columns["edge_attr"] = edge_attr.split(edges)
+        self._data = [Data(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
 
     def _batches(self, order: Tensor) -> Iterator[Batch]:
         device, target = self.backend.device, self.dataset.target
@@ -39,6 +43,5 @@ class PygLoader(Graphs):
         for data in DataLoader(self._data, batch_sampler=batches):
             data = data.to(device)
             segments = None if self.dataset.per_node else (data.batch, data.num_graphs)
-            yield Batch(
-                data.x, data.edge_index, _loss.function(target, data.y), _loss.count(target, data.y), segments
-            )
+            loss, targets = _loss.function(target, data.y), _loss.count(target, data.y)
+            yield Batch(data.x, data.edge_index, loss, targets, segments, data.edge_attr)

@@ -59,7 +59,8 @@ def prepare(
     batches = Graphs
     if config.backend.loader == "pyg":
         from gnnbench.train.batching._pyg_loader import PygLoader as batches
-    return Ready(batches(config.batch, dataset, union, backend), bindings)
+    edge_attr = None if getattr(model, "embed_edges", None) is None else dataset.edge_attr
+    return Ready(batches(config.batch, dataset, union, backend, edge_attr), bindings)
 
 
 def _fastest(device: torch.device) -> Layout | None:
