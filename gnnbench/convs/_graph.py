@@ -38,16 +38,13 @@ def edges_as_columns(graph: Graph) -> Graph:
     return graph.once("edges", make)
 
 
-def sources_of_edges(graph: Graph) -> Graph:
-    """A row for each edge, which holds its source: a sum over it gathers sources; kept on the graph."""
+def edges_by_source(graph: Graph) -> Graph:
+    """Sources over their edges, each a column of its own; kept on the graph."""
 
     def make() -> Graph:
-        rowptr = torch.arange(graph.num_edges + 1, device=graph.device)
-        edges = Graph(rowptr, graph.col, graph.num_cols, None, graph.layout)
-        transpose = Graph(graph.transpose.rowptr, graph.perm, graph.num_edges, None, graph.layout)
-        return edges.known(is_symmetric=False, transpose=transpose)
+        return Graph(graph.transpose.rowptr, graph.perm, graph.num_edges, None, graph.layout)
 
-    return graph.once("sources", make)
+    return graph.once("edges by source", make)
 
 
 def is_simple(graph: Graph) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from gnnbench.measure import environment
+from gnnbench.measure import environment, waiting
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's /proc and /sys")
 
@@ -102,3 +102,14 @@ def test_the_revision_is_of_our_checkout_alone(monkeypatch: pytest.MonkeyPatch, 
     assert environment._git() == {"revision": "0123abc", "dirty": False}
     answers["--show-toplevel"] = str(tmp_path)  # installed into an environment inside someone's project
     assert environment._git() is None
+
+
+def test_threads_spin_briefly_unless_the_user_chose(monkeypatch: pytest.MonkeyPatch) -> None:
+    variables = {name: value for name, value in os.environ.items() if name not in waiting.CHOSEN}
+    monkeypatch.setattr(os, "environ", {**variables, "OMP_WAIT_POLICY": "ACTIVE"})
+    waiting.spin_briefly()
+    assert "GOMP_SPINCOUNT" not in os.environ
+    monkeypatch.setattr(os, "environ", variables)
+    waiting.spin_briefly()
+    assert os.environ["GOMP_SPINCOUNT"] == str(waiting.SPINS)
+    assert environment.describe()["threads"]["variables"]["GOMP_SPINCOUNT"] == str(waiting.SPINS)
