@@ -5,6 +5,7 @@ config       one run as a YAML file
 datasets  models   what is trained
 graph  ops  convs  graphs, what convs are put together from, and PyG's convs by those ops
 backends     what executes the convs: PyG, or kernels for CPUs and GPUs
+sample       sampled neighbourhoods for PyG's loaders
 patch        the two-line drop-in for other programs
 train  measure  results   one run, its clocks and its JSON
 compare  bench  tune  reproduce   many runs: backends, ops, choices, papers
@@ -26,10 +27,11 @@ if TYPE_CHECKING:
     from gnnbench.patch import patched as patched
     from gnnbench.patch import unpatch_pyg as unpatch_pyg
     from gnnbench.patch import unpatched as unpatched
+    from gnnbench.sample import NeighborSampler as NeighborSampler
 
 __version__ = "0.1.0"
 
-_LAZY = {"Graph": "graph"} | dict.fromkeys(
+_LAZY = {"Graph": "graph", "NeighborSampler": "sample"} | dict.fromkeys(
     ("accelerate", "accelerated", "patch_pyg", "patch_status", "patched", "unpatch_pyg", "unpatched"), "patch"
 )
 

@@ -29,7 +29,8 @@ RIGHT: dict[str, set[str]] = {
     "measure": {"config", "results", "stats", "units", "errors"},
     "store": {"measure", "ops", "graph", "results", "errors"},
     "backends": {"convs", "ops", "graph", "datasets", "config", "results", "registry", "errors"},
-    "patch": {"backends", "convs", "ops", "graph", "errors"},
+    "sample": {"backends", "graph", "errors"},
+    "patch": {"sample", "backends", "convs", "ops", "graph", "errors"},
 }
 # The rooms that orchestrate them: each may import those after it, and all of the above.
 ORDER = ("__main__", "cli", "doctor", "reproduce", "tune", "bench", "compare", "report", "train", "__init__")
@@ -146,6 +147,7 @@ def test_torch_is_imported_in_functions_only(path: Path) -> None:
                 "bench/collate.py",
                 "graph/cache.py",
                 "patch/",
+                "sample/",
                 "measure/environment.py",
                 "train/batching/_pyg_loader.py",
             ),

@@ -231,7 +231,7 @@ def test_the_example_conv_backend_and_op_are_right(extended: None) -> None:
         found = convs.table()["TAGConv"].forward(conv, kernels, frozenset(), x, graph)
         torch.testing.assert_close(found, expected)
     assert "normalize=True" in convs.unsupported(TAGConv(6, 3))[0]
-    with gnnbench.patched("dense", convs=["TAGConv"], strict=True):
+    with gnnbench.patched("dense", names=["TAGConv"], strict=True):
         torch.testing.assert_close(conv(x, edge_index), expected)
     stand_in = patch.forward.forward_of(TAGConv)
     assert stand_in.price(conv, x, 10**5) == _cost.SUM.training.price(10**5, 6)

@@ -1,6 +1,6 @@
 """The two-line drop-in: unmodified PyG programs run on our kernels wherever those are exact.
 
-forward      what stands in for the forward of a PyG conv; functions: for softmax and spmm
+forward      what stands in for the forward of a PyG conv; functions: for softmax and spmm; sampler: for sampling
 stand_in     ours or, where that is not exact, PyG's own
 call         what a program asks of a conv
 repeated     calls that run once more in the backward, as checkpointing does
@@ -26,7 +26,7 @@ from torch.nn import Module
 from gnnbench import backends, convs
 from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
 from gnnbench.ops.kernels import Kernels
-from gnnbench.patch import forward, functions
+from gnnbench.patch import forward, functions, sampler
 from gnnbench.patch.repeated import repeated as is_repeated
 from gnnbench.patch.status import TALLY, Status
 
@@ -51,10 +51,11 @@ _warned: set[str] = set()  # types of device
 _engines: dict[tuple[str, bool], forward.Engine] = {}  # by backend and strictness
 
 
-def patch_pyg(backend: str = "auto", convs: Sequence[str] | None = None, strict: bool = False) -> None:
+def patch_pyg(backend: str = "auto", names: Sequence[str] | None = None, strict: bool = False) -> None:
     """Run the convs of all PyG models of this process on our kernels, until `unpatch_pyg()`.
 
-    So do calls of `torch_geometric.utils.softmax` and `spmm`, by whatever module holds them under these names.
+    So do calls of `torch_geometric.utils.softmax` and `spmm`, by whatever module holds them under these names, and
+    the sampling of `NeighborLoader` and `LinkNeighborLoader` where neither pyg-lib nor torch-sparse is installed.
 
     What cannot be computed exactly runs PyG's own code; `patch_status()` says what and why. Called again, the last
     call's arguments hold. Where there are no kernels for a device of this machine, a warning says why, once.
@@ -66,15 +67,16 @@ def patch_pyg(backend: str = "auto", convs: Sequence[str] | None = None, strict:
 
     Args:
         backend: "auto" (by the device of the tensors), or the name of one with kernels, such as "isplib".
-        convs: names of PyG's classes and functions, such as ["GCNConv", "softmax"]; None for all.
+        names: of PyG's classes and functions, such as ["GCNConv", "softmax"], and "sampler"; None for all, but for
+            the sampler where PyG has its own.
         strict: run whatever is exact on our kernels, even where PyG is faster, and raise UnsupportedOp instead of
             running PyG's own code.
 
     Raises:
-        ConfigError: an unknown backend or conv.
+        ConfigError: an unknown backend or name.
         BackendUnavailable: this machine cannot run it.
     """
-    _enter(_setting(backend, convs, strict), base=True)
+    _enter(_setting(backend, names, strict), base=True)
 
 
 def unpatch_pyg() -> None:
@@ -85,9 +87,9 @@ def unpatch_pyg() -> None:
 
 
 @contextmanager
-def patched(backend: str = "auto", convs: Sequence[str] | None = None, strict: bool = False) -> Iterator[None]:
+def patched(backend: str = "auto", names: Sequence[str] | None = None, strict: bool = False) -> Iterator[None]:
     """`patch_pyg` for the length of a `with`; for all threads, as classes are shared. May be nested."""
-    with _within(_setting(backend, convs, strict)):
+    with _within(_setting(backend, names, strict)):
         yield
 
 
@@ -102,11 +104,11 @@ def accelerated(
     function: Callable[..., Any] | None = None,
     *,
     backend: str = "auto",
-    convs: Sequence[str] | None = None,
+    names: Sequence[str] | None = None,
     strict: bool = False,
 ) -> Callable[..., Any]:
     """Decorator, with or without arguments: the function runs under `patched`."""
-    options: dict[str, Any] = {"backend": backend, "convs": convs, "strict": strict}
+    options: dict[str, Any] = {"backend": backend, "names": names, "strict": strict}
     if function is None:
         return functools.partial(accelerated, **options)
     target = function
@@ -119,14 +121,14 @@ def accelerated(
     return run
 
 
-def accelerate(model: M, backend: str = "auto", convs: Sequence[str] | None = None, strict: bool = False) -> M:
+def accelerate(model: M, backend: str = "auto", names: Sequence[str] | None = None, strict: bool = False) -> M:
     """Run the convs of one model on our kernels; the model itself, whose copies and pickles stay so.
 
     Raises:
         ConfigError, BackendUnavailable: as `patch_pyg`.
         UnsupportedOp: a conv overrides `forward`, with `strict`.
     """
-    setting = _setting(backend, convs, strict)
+    setting = _setting(backend, names, strict)
     assert setting.engine is not None
     forward.bind(model, setting.engine, setting.names)
     return model
@@ -151,7 +153,7 @@ def patch_status() -> Status:
 
 def _setting(backend: str, names: Sequence[str] | None, strict: bool) -> _Setting:
     with _lock:
-        known = _targets()
+        known = {target.name: target.unasked() for target in _targets()}
         for name in names or ():
             if name not in known:
                 raise ConfigError(f"unknown conv {name!r}{did_you_mean(name, known)}")
@@ -161,7 +163,8 @@ def _setting(backend: str, names: Sequence[str] | None, strict: bool) -> _Settin
                 if device not in _warned:
                     _warned.add(device)
                     warnings.warn(f"gnnbench leaves everything on {device} to PyG: {why}", stacklevel=3)
-    return _Setting(frozenset(known if names is None else names), _engines[backend, strict])
+    unasked = [name for name, is_unasked in known.items() if is_unasked]
+    return _Setting(frozenset(unasked if names is None else names), _engines[backend, strict])
 
 
 def _missing(engine: forward.Engine | None) -> dict[str, str]:
@@ -221,19 +224,19 @@ def _apply() -> None:
     """Let classes and modules be as the innermost setting says."""
     global _current
     _current = _nested[-1] if _nested else _base
-    for name, target in _targets().items():
+    for target in _targets():
         ours, pygs = _replacement(target), target.original
-        wanted, other = (ours, pygs) if name in _current.names else (pygs, ours)
+        wanted, other = (ours, pygs) if target.name in _current.names else (pygs, ours)
         for owner in target.owners():
             if vars(owner).get(target.attribute) is other:
                 setattr(owner, target.attribute, wanted)
 
 
 @functools.cache
-def _targets() -> dict[str, forward.StandIn]:
-    """All stand-ins, by the names that users give."""
-    forwards = {name: forward.forward_of(getattr(torch_geometric.nn, name)) for name in convs.table()}
-    return {**forwards, **functions.TABLE}
+def _targets() -> list[forward.StandIn]:
+    """All stand-ins; those for parts of one class share its name."""
+    forwards = [forward.forward_of(getattr(torch_geometric.nn, name)) for name in convs.table()]
+    return [*forwards, *functions.TABLE.values(), *sampler.PARTS]
 
 
 @functools.cache

@@ -28,6 +28,10 @@ class StandIn:
     attribute: str
     original: Any
 
+    def unasked(self) -> bool:
+        """Whether it stands in where no names are given."""
+        return True
+
     def owners(self) -> Iterable[Any]:
         """The objects that hold the stand-in or the original."""
         raise NotImplementedError

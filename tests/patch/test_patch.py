@@ -80,7 +80,7 @@ def test_contexts_nest_in_any_order_with_the_functions() -> None:
     with gnnbench.patched(BACKEND):
         with gnnbench.unpatched():
             assert not patched_now()
-            with gnnbench.patched(BACKEND, convs=["GCNConv"]):
+            with gnnbench.patched(BACKEND, names=["GCNConv"]):
                 assert [kind for kind in CLASSES if kind.forward is not ORIGINAL[kind]] == [pyg.GCNConv]
             gnnbench.patch_pyg(BACKEND)
             assert not patched_now()
@@ -149,7 +149,7 @@ def test_strict_raises_instead() -> None:
 @pytest.mark.usefixtures("no_gpu")
 def test_wrong_names_and_missing_backends_say_so() -> None:
     with pytest.raises(ConfigError, match="unknown conv 'GCN'; did you mean 'GCNConv'"):
-        gnnbench.patch_pyg(convs=["GCN"])
+        gnnbench.patch_pyg(names=["GCN"])
     with pytest.raises(ConfigError, match="unknown backend 'isplip'"):
         gnnbench.patch_pyg("isplip")
     with pytest.raises(ConfigError, match="backend 'pyg' runs PyG's own code"):

@@ -265,7 +265,7 @@ def test_every_module_that_holds_a_function_is_patched_and_restored(monkeypatch:
     assert early.spmm is torch.relu
     late.softmax = utils.softmax
     monkeypatch.setitem(sys.modules, "late", late)
-    with gnnbench.patched(BACKEND, convs=["GCNConv"]):
+    with gnnbench.patched(BACKEND, names=["GCNConv"]):
         assert early.softmax is late.softmax is SOFTMAX
     assert early.softmax is late.softmax is ours
     gnnbench.unpatch_pyg()

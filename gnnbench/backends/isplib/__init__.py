@@ -1,6 +1,7 @@
 """CPU kernels: `IsplibKernels` calls the compiled ones, `Backend` prepares graphs and models for them.
 
 layout collate spmm edge fusedmm attention   the kernels, by `cython_kernels/*.pyx`
+sample                                       sampled neighbourhoods, likewise
 choices edge_choices                         how they can be run, for heuristics and the tuner
 ceiling                                      what no kernel over edges can beat
 _base _compiled                              what all share, and the compiled modules
@@ -21,13 +22,14 @@ from gnnbench.backends.isplib.edge import EdgeKernels
 from gnnbench.backends.isplib.edge_choices import ATTENTION
 from gnnbench.backends.isplib.fusedmm import FusedmmKernels
 from gnnbench.backends.isplib.layout import LayoutKernels
+from gnnbench.backends.isplib.sample import Neighbors
 from gnnbench.backends.isplib.spmm import SpmmKernels
 from gnnbench.graph import Graph
 
 BF16_TOLERANCE = 2e-2
 MISSING = _compiled.MISSING  # now that every module was asked for
 
-__all__ = ["ISA", "MISSING", "Backend", "IsplibKernels", "isa_level", "report"]
+__all__ = ["ISA", "MISSING", "Backend", "IsplibKernels", "Neighbors", "isa_level", "report"]
 
 
 class IsplibKernels(LayoutKernels, CollateKernels, SpmmKernels, EdgeKernels, FusedmmKernels, AttentionKernels):

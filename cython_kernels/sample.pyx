@@ -1,0 +1,202 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+"""Uniform sampling of neighbourhoods, hop by hop; `gnnbench.backends.isplib.sample` makes room for the results.
+
+Rows are checked as they are read, for they may be shared with other processes or mapped from a file.
+"""
+
+from cython.parallel cimport prange, threadid
+from libc.stdint cimport int32_t, int64_t, uint64_t
+
+include "record.pxi"
+
+cdef extern from "random.h":
+    uint64_t mix(uint64_t x) noexcept nogil
+    uint64_t draw_below(uint64_t *stream, uint64_t n) noexcept nogil
+
+cdef extern from *:
+    void prefetch "__builtin_prefetch"(const void *address) noexcept nogil
+
+cdef enum:
+    PIECE = 128  # rows: few enough for the cache lines that they fetch ahead
+    AHEAD = 16
+
+# A node stands at `position - base` in the batch; where its position is less than `base`, it is not there yet.
+cdef struct Seeds:
+    const int64_t *seeds
+    int32_t *position  # [num_nodes]
+    int32_t *node
+    int64_t count, num_nodes, base
+
+cdef struct Count:
+    const int64_t *rowptr
+    const int32_t *node  # [count], those whose rows are sampled
+    int64_t *begin  # [count], of their rows
+    int64_t *degree  # [count]
+    int64_t *offset  # [count + 1], where their sampled edges begin; offset[0] is given
+    int64_t count, num_edges, fanout, replace
+
+cdef struct Draw:
+    const int32_t *col  # one of both; the other is NULL
+    const int64_t *wide_col
+    const int32_t *edge_id  # NULL where edges are named by their places
+    const int64_t *begin
+    const int64_t *degree
+    const int64_t *offset
+    uint64_t *seen  # [threads, words], all zero: a bit for each edge of a row
+    int64_t *row  # [edges]: nodes of the graph, which `relabel` turns into places
+    int64_t *out_col  # [edges]
+    int64_t *edge  # [edges]
+    int64_t first, count, num_nodes, fanout, replace, words, key
+
+cdef struct Relabel:
+    int64_t *row
+    int32_t *position
+    int32_t *node  # with room for one more than can be new
+    int64_t begin, end, count, base
+
+
+def start(*fields) -> bool:
+    """Put the seeds first, repeated ones too; False where one of them is no node."""
+    cdef Seeds s
+    cdef int64_t i, node
+    cdef bint known = True
+    fill(&s, sizeof(s), fields)
+    with nogil:
+        for i in range(s.count):
+            node = s.seeds[i]
+            if node < 0 or node >= s.num_nodes:
+                known = False
+                break
+            if s.position[node] < s.base:
+                s.position[node] = <int32_t>(s.base + i)
+            s.node[i] = <int32_t>node
+    return known
+
+
+def count(*fields) -> int:
+    """How many edges each row will have; the longest row that is drawn from without replacement, -1 for a wrong one."""
+    cdef Count s
+    cdef int64_t i, begin, end, degree, size, longest = 0
+    fill(&s, sizeof(s), fields)
+    with nogil:
+        for i in range(s.count):
+            if i + AHEAD < s.count:
+                prefetch(s.rowptr + s.node[i + AHEAD])
+            begin = s.rowptr[s.node[i]]
+            end = s.rowptr[s.node[i] + 1]
+            if begin < 0 or end < begin or end > s.num_edges:
+                longest = -1
+                break
+            degree = size = end - begin
+            if s.fanout >= 0 and degree and (s.replace or degree > s.fanout):
+                size = s.fanout
+                if not s.replace and degree > longest:
+                    longest = degree
+            s.begin[i] = begin
+            s.degree[i] = degree
+            s.offset[i + 1] = s.offset[i] + size
+    return longest
+
+
+def draw(int threads, *fields) -> bool:
+    """Sample the rows that were counted; False where one of them holds what is no node."""
+    cdef Draw s
+    cdef int64_t wrong
+    fill(&s, sizeof(s), fields)
+    with nogil:
+        # Without a team for one thread, which the workers of a DataLoader, as forked processes, must not ask for.
+        wrong = draw_rows(&s, 0, s.seen) if threads == 1 else draw_team(&s, threads)
+    return not wrong
+
+
+cdef int64_t draw_team(const Draw *s, int threads) noexcept nogil:
+    cdef int64_t begin, wrong = 0
+    for begin in prange(0, s.count, PIECE, num_threads=threads, schedule="dynamic", chunksize=1):
+        wrong += draw_piece(s, begin, s.seen + threadid() * s.words)
+    return wrong
+
+
+cdef int64_t draw_rows(const Draw *s, int64_t begin, uint64_t *seen) noexcept nogil:
+    cdef int64_t wrong = 0
+    while begin < s.count:
+        wrong += draw_piece(s, begin, seen)
+        begin += PIECE
+    return wrong
+
+
+cdef int64_t draw_piece(const Draw *s, int64_t begin, uint64_t *seen) noexcept nogil:
+    cdef int64_t end = begin + PIECE if begin + PIECE < s.count else s.count, i, e, node, place, wrong = 0
+    for i in range(begin, end):
+        draw_row(s, i, seen)
+    for e in range(s.offset[begin], s.offset[end]):
+        place = s.edge[e]
+        node = s.col[place] if s.col else s.wide_col[place]
+        wrong += node < 0 or node >= s.num_nodes
+        s.row[e] = node
+        if s.edge_id:
+            s.edge[e] = s.edge_id[place]
+    return wrong
+
+
+cdef void draw_row(const Draw *s, int64_t i, uint64_t *seen) noexcept nogil:
+    """Choose edges, by Floyd's method where none may be chosen twice (Bentley and Floyd 1987)."""
+    cdef int64_t begin = s.begin[i], degree = s.degree[i], size = s.offset[i + 1] - s.offset[i], k, limit
+    cdef int64_t *edge = s.edge + s.offset[i]
+    cdef int64_t *out_col = s.out_col + s.offset[i]
+    cdef uint64_t stream = mix(<uint64_t>s.key + <uint64_t>(s.first + i)), pick, bit
+    for k in range(size):
+        out_col[k] = s.first + i
+    if s.fanout < 0 or (size == degree and not s.replace):
+        for k in range(size):
+            edge[k] = begin + k
+        return
+    if s.replace:
+        for k in range(size):
+            edge[k] = begin + <int64_t>draw_below(&stream, degree)
+            fetch(s, edge[k])
+        return
+    for k in range(size):
+        limit = degree - size + k
+        pick = draw_below(&stream, limit + 1)
+        bit = <uint64_t>1 << (pick & 63)
+        if seen[pick >> 6] & bit:
+            pick = limit
+            bit = <uint64_t>1 << (pick & 63)
+        seen[pick >> 6] |= bit
+        edge[k] = begin + <int64_t>pick
+        fetch(s, edge[k])
+    for k in range(size):
+        seen[(edge[k] - begin) >> 6] = 0
+
+
+cdef inline void fetch(const Draw *s, int64_t place) noexcept nogil:
+    if s.col:
+        prefetch(s.col + place)
+    else:
+        prefetch(s.wide_col + place)
+    if s.edge_id:
+        prefetch(s.edge_id + place)
+
+
+def relabel(*fields) -> int:
+    """Give sources their places in the batch, new ones in the order of edges; the number of nodes that it has then."""
+    cdef Relabel s
+    cdef int64_t e, node, place, base, count
+    cdef int64_t *row
+    cdef int32_t *position
+    cdef bint new
+    fill(&s, sizeof(s), fields)
+    row, position, base, count = s.row, s.position, s.base, s.count  # which stay in registers
+    with nogil:
+        for e in range(s.begin, s.end):
+            if e + AHEAD < s.end:
+                prefetch(position + row[e + AHEAD])
+            node = row[e]
+            place = position[node] - base
+            new = place < 0
+            place = count if new else place  # written in any case: half of the branches would be guessed wrong
+            position[node] = <int32_t>(base + place)
+            s.node[count] = <int32_t>node
+            count += new
+            row[e] = place
+    return count

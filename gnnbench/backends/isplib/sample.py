@@ -1,0 +1,134 @@
+"""Sampled neighbourhoods of seed nodes, by `cython_kernels/sample.pyx`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from gnnbench.backends.isplib import _compiled
+from gnnbench.errors import ConfigError, GraphError
+from gnnbench.graph.check import MAX_INT32, check_size
+
+native = _compiled.load("sample")
+
+
+class Sample(NamedTuple):
+    """n nodes and e edges, hop by hop; edge i runs from `node[row[i]]` to `node[col[i]]`."""
+
+    node: Tensor  # [n] int64, the seeds first
+    row: Tensor  # [e] int64
+    col: Tensor  # [e] int64, ascending
+    edge: Tensor  # [e] int64, by `edge_id`, or by their places in the rows where there is none
+    num_nodes: list[int]  # seeds, then those that each hop added
+    num_edges: list[int]  # of each hop
+
+
+class _Positions:
+    """Where nodes stand in a batch, counted from `base`, which rises so that nothing has to be cleared."""
+
+    def __init__(self, num_nodes: int) -> None:
+        self.position = torch.zeros(num_nodes, dtype=torch.int32)
+        self.base = 1
+
+    def make_room(self, size: int) -> None:
+        """For a batch of at most `size` nodes."""
+        if self.base + size > MAX_INT32:
+            self.position.zero_()
+            self.base = 1
+
+
+class Neighbors:
+    """The in-edges of N nodes in rows, to be sampled from by any number of threads at once.
+
+    Args:
+        rowptr: [N + 1] int64, where rows begin.
+        col: [E] int32 or int64, the sources of their edges in any order.
+        edge_id: [E] int32, the names of edges; None for their places in `col`.
+
+    Raises:
+        GraphError: other types, shapes or devices, or more than 2^31 - 1 nodes.
+    """
+
+    def __init__(self, rowptr: Tensor, col: Tensor, edge_id: Tensor | None = None) -> None:
+        _check("rowptr", rowptr, torch.int64)
+        _check("col", col, torch.int32, torch.int64)
+        if edge_id is not None:
+            _check("edge_id", edge_id, torch.int32)
+        if not rowptr.numel() or (edge_id is not None and edge_id.numel() != col.numel()):
+            raise GraphError("rowptr must have an entry more than there are nodes, and edge_id as many as col")
+        self.rowptr, self.col, self.edge_id = rowptr, col, edge_id
+        self.num_nodes = rowptr.numel() - 1
+        check_size(self.num_nodes, self.num_nodes, 0)
+        self._positions: list[_Positions] = []  # that no thread uses at the moment
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Neighbors, (self.rowptr, self.col, self.edge_id)
+
+    @torch.inference_mode(False)
+    def sample(
+        self, seeds: Tensor, fanouts: Sequence[int], key: int, replace: bool = False, threads: int = 1
+    ) -> Sample:
+        """A batch; the same for the same arguments, whatever `threads` is.
+
+        Args:
+            seeds: [n] int64, repeated ones are nodes of their own with the edges from them at the first.
+            fanouts: in-edges to sample of each node that the hop before added, -1 for all.
+            key: 64 bits, the source of all random numbers.
+            replace: whether an edge can be drawn more than once.
+
+        Raises:
+            ConfigError: a seed that is no node.
+            GraphError: rows that reach out of `col`, or name what is no node.
+        """
+        seeds = seeds.to(torch.int64).contiguous()
+        count = seeds.numel()
+        if self.num_nodes + count > MAX_INT32:
+            raise GraphError(f"{self.num_nodes} nodes and {count} seeds are more than 2^31 - 1 together")
+        positions = self._positions.pop() if self._positions else _Positions(self.num_nodes)
+        positions.make_room(self.num_nodes + count)
+        position, base = positions.position, positions.base
+        node = torch.empty(count, dtype=torch.int32)
+        if not native.start(seeds, position, node, count, self.num_nodes, base):
+            wrong = seeds[(seeds < 0) | (seeds >= self.num_nodes)][0]
+            raise ConfigError(f"there is no node {int(wrong)}; the {self.num_nodes} nodes are numbered from 0")
+        row = col = edge = seeds.new_empty(0)
+        first, end, num_nodes, num_edges = 0, 0, [count], list[int]()
+        narrow, wide = (self.col, None) if self.col.dtype == torch.int32 else (None, self.col)
+        for fanout in fanouts:
+            rows, done = count - first, end
+            begin, degree, offset = (seeds.new_empty(size) for size in (rows, rows, rows + 1))
+            offset[0] = done
+            counted = begin, degree, offset
+            longest = native.count(self.rowptr, node[first:], *counted, rows, self.col.numel(), fanout, replace)
+            if longest < 0:
+                raise GraphError(f"rowptr does not rise from 0 to the number of edges, {self.col.numel()}")
+            end, words = int(offset[-1]), (longest + 63) // 64
+            row, col, edge = (_grown(values, end) for values in (row, col, edge))
+            node = _grown(node[:count], count + end - done + 1)
+            seen = torch.zeros(threads * words, dtype=torch.int64)
+            task = narrow, wide, self.edge_id, *counted, seen, row, col, edge
+            if not native.draw(threads, *task, first, rows, self.num_nodes, fanout, replace, words, key):
+                raise GraphError(f"col has an index outside the range of 0 to {self.num_nodes - 1}")
+            first, count = count, native.relabel(row, position, node, done, end, count, base)
+            num_nodes.append(count - first)
+            num_edges.append(end - done)
+        positions.base += count
+        self._positions.append(positions)
+        return Sample(node[:count].long(), row, col, edge, num_nodes, num_edges)
+
+
+def _grown(values: Tensor, size: int) -> Tensor:
+    out = values.new_empty(size)
+    out[: values.numel()] = values
+    return out
+
+
+def _check(name: str, values: Tensor, *dtypes: torch.dtype) -> None:
+    if values.dim() != 1 or values.dtype not in dtypes or not values.is_cpu or not values.is_contiguous():
+        raise GraphError(
+            f"{name} is {values.dtype} of shape {list(values.shape)} on {values.device}, but must be a contiguous "
+            f"vector of {' or '.join(map(str, dtypes))} in main memory"
+        )
