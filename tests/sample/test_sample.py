@@ -185,7 +185,8 @@ def test_memory_does_not_grow_with_batches() -> None:
         for key in range(500):
             rows.sample(seeds, [10, 5], key)
         sizes.append(psutil.Process().memory_info().rss)
-    assert sizes[-1] - sizes[0] < 8 << 20
+    assert sizes[-1] - sizes[0] < 64 << 20  # of 88 MiB, the size of 1,500 batches; sanitizers keep some
+    assert len(rows._positions) == 1
 
 
 def wrong(rowptr: list[int], col: list[int]) -> Neighbors:
