@@ -87,7 +87,10 @@ class Neighbors:
         count = seeds.numel()
         if self.num_nodes + count > MAX_INT32:
             raise GraphError(f"{self.num_nodes} nodes and {count} seeds are more than 2^31 - 1 together")
-        positions = self._positions.pop() if self._positions else _Positions(self.num_nodes)
+        try:  # rather than ask first, as another thread may take the last
+            positions = self._positions.pop()
+        except IndexError:
+            positions = _Positions(self.num_nodes)
         positions.make_room(self.num_nodes + count)
         position, base = positions.position, positions.base
         node = torch.empty(count, dtype=torch.int32)
