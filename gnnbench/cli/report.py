@@ -15,7 +15,7 @@ def report(
     runs: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="RUN...",
+            metavar="RUNS",
             help="Folders of train, compare, bench, suite or reproduce, or JSON files of these and of tune.",
         ),
     ] = None,
@@ -24,7 +24,10 @@ def report(
     latex: Latex = None,
     markdown: Markdown = None,
 ) -> None:
-    """Write results as one page that opens without a network, and as tables."""
+    """Show results as one page.
+
+    It opens without a network and without JavaScript.
+    """
     if not runs:
         raise ConfigError("give one or more results, such as runs/demo-compare-1 or results.json")
     from gnnbench import stored, units

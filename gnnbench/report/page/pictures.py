@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 WIDTH = 4.5  # inches: on a phone the letters can still be read
 DOTS = 300  # of a row, and half of the points of a curve: beyond that none can be told from its neighbours
 LETTERS = 28  # of a name beside an axis
-NARROW = 5  # groups of bars, beyond which a picture takes the whole width
+NARROW = 3  # groups of bars, beyond which a picture takes the whole width
 Points = Sequence[tuple[float, float]]
 
 

@@ -47,8 +47,12 @@ def section(record: Reproduction) -> Section:
         ],
         tone="bad" if record.exit_code == 3 else "plain",
         tiles=[Tile(verdict, str(count), "claims") for verdict, count in verdicts.most_common()],
-        grids=[Grid(replace(claims, notes=())), *map(Grid, measured)],
+        grids=[Grid(replace(claims, notes=()))],
         pictures=[*_pictures(record)],
+        details=[
+            Grid(replace(each, title=f"{each.title}: {units.counted(len(each.rows), 'case')}"))
+            for each in measured
+        ],
         conditions=claims.notes,
         environment=record.environment,
         command=shlex.join(["gnnbench", "reproduce", record.paper.name, "--scale", record.scale]),
