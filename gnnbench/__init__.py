@@ -9,7 +9,7 @@ sample       sampled neighbourhoods for PyG's loaders
 patch        the two-line drop-in for other programs
 train  measure  results   one run, its clocks and its JSON
 compare  bench  tune  reproduce   many runs: backends, ops, choices, papers
-report       tables and pictures
+report       tables, pictures and pages; stored: results read back
 doctor  errors  registry  stats  units
 """
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 
 TIMES = {"s": 1.0, "ms": 1e-3, "µs": 1e-6}
 SIZES = {"TiB": 1024**4, "GiB": 1024**3, "MiB": 1024**2, "KiB": 1024, "B": 1}
+QUANTITY = re.compile(r"(-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?) ?(\w*)")
 
 
 def seconds(*values: float) -> str:
@@ -45,6 +47,19 @@ def digits(value: float) -> str:
         return "0"
     decimals = max(0, 2 - math.floor(math.log10(abs(float(f"{value:.3g}")))))
     return f"{value:.{decimals}f}"
+
+
+def scale(largest: float) -> tuple[str, float]:
+    """The unit in which `seconds` writes a time, and how many seconds it has."""
+    return next(((unit, size) for unit, size in TIMES.items() if largest >= size), ("µs", 1e-6))
+
+
+def value(text: str) -> float | None:
+    """The first number of a text of this module in base units: 0.0123 of `"12.3 ms"`; None where it has none."""
+    match = QUANTITY.match(text)
+    if match is None:
+        return None
+    return float(match[1].replace(",", "")) * {**TIMES, **SIZES}.get(match[2], 1.0)
 
 
 def _scaled(values: tuple[float, ...], units: Mapping[str, float]) -> str:

@@ -33,7 +33,19 @@ RIGHT: dict[str, set[str]] = {
     "patch": {"sample", "backends", "convs", "ops", "graph", "errors"},
 }
 # The rooms that orchestrate them: each may import those after it, and all of the above.
-ORDER = ("__main__", "cli", "doctor", "reproduce", "tune", "bench", "compare", "report", "train", "__init__")
+ORDER = (
+    "__main__",
+    "cli",
+    "doctor",
+    "stored",
+    "reproduce",
+    "tune",
+    "bench",
+    "compare",
+    "report",
+    "train",
+    "__init__",
+)
 UP = {"backends/patched.py": {"patch"}}  # a backend that is the drop-in itself; nothing imports it by name
 PURE_PYG = ("backends/pyg.py", "backends/pyg_compile.py", "backends/pyg_sparse.py")
 LIGHT = ("config.py", "errors.py", "registry.py", "cli/", "models/", "datasets/", "results/", "stats.py")

@@ -95,7 +95,7 @@ def extended(working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
 def test_there_are_commands_and_examples_of_every_kind() -> None:
     verbs = {command[1] for command in COMMANDS if command[0] == "gnnbench"}
-    assert verbs == {"train", "compare", "bench", "suite", "tune", "reproduce", "datasets", "doctor"}
+    assert verbs == {"train", "compare", "bench", "suite", "tune", "reproduce", "report", "datasets", "doctor"}
     in_readme = re.findall(r"^\$ gnnbench (\w+)", TEXT["README.md"], re.MULTILINE)
     assert verbs <= {*in_readme}
     assert {path.split("/")[-2] for path in EXAMPLES if "/" in path} == {*EXTENDED, "configs"}

@@ -4,6 +4,7 @@ __init__     the app: train, compare, datasets, doctor
 ops          bench and tune: single ops
 suite        all ops and models on a GPU
 reproduce    papers
+report       results as a page
 options      options that several verbs share
 """
 
@@ -19,6 +20,7 @@ import typer
 from typer.core import TyperGroup
 
 from gnnbench.cli import ops, reproduce, suite
+from gnnbench.cli import report as reporting
 from gnnbench.cli.options import (
     DEMO,
     EXIT_CODES,
@@ -26,6 +28,7 @@ from gnnbench.cli.options import (
     DataRoot,
     Epochs,
     Json,
+    Latex,
     Limit,
     Markdown,
     Out,
@@ -103,6 +106,7 @@ def train(
     quiet: Quiet = False,
     csv: Annotated[Path | None, typer.Option("--csv", help="Write every epoch as CSV too.")] = None,
     markdown: Markdown = None,
+    latex: Latex = None,
 ) -> None:
     """Train one model on one graph and measure every epoch."""
     from gnnbench import config as configs
@@ -128,7 +132,9 @@ def train(
     if csv:
         files.save_text(tables.to_csv(report.records(result)), csv)
     nothing_ran = not result.samples
-    show(report.table(result, out), result.model_dump_json(indent=1), as_json, quiet or nothing_ran, markdown)
+    show(
+        report.table(result, out), result.model_dump_json(indent=1), as_json, quiet or nothing_ran, markdown, latex
+    )
     if result.status != "ok":
         print(f"gnnbench: {result.reason}", file=sys.stderr)
         raise typer.Exit(130 if result.status == "interrupted" else 1)
@@ -157,6 +163,10 @@ def compare(
     quiet: Quiet = False,
     csv: Annotated[Path | None, typer.Option("--csv", help="Write the table as CSV too.")] = None,
     markdown: Markdown = None,
+    latex: Latex = None,
+    page: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE", help="Write the page of `gnnbench report` too.")
+    ] = None,
 ) -> None:
     """Check backends against PyG, then time them in turn.
 
@@ -184,7 +194,12 @@ def compare(
         )
     if csv:
         files.save_text(tables.to_csv(report.records(comparison)), csv)
-    show(report.table(comparison, out), comparison.model_dump_json(indent=1), as_json, quiet, markdown)
+    if page:
+        from gnnbench import stored
+        from gnnbench.report import page as pages
+
+        files.save_text(pages.html([stored.of_comparison(comparison, out / "comparison.json")]), page)
+    show(report.table(comparison, out), comparison.model_dump_json(indent=1), as_json, quiet, markdown, latex)
     finish(comparison, f"the same command with --out {out} continues")
 
 
@@ -192,6 +207,7 @@ app.command(epilog=EXIT_CODES)(ops.bench)
 app.command(epilog=EXIT_CODES)(ops.tune)
 app.command(epilog=EXIT_CODES)(suite.suite)
 app.command(epilog=EXIT_CODES)(reproduce.reproduce)
+app.command(epilog=EXIT_CODES)(reporting.report)
 
 
 @datasets_app.callback(invoke_without_command=True)

@@ -12,6 +12,7 @@ import typer
 from gnnbench.cli.options import (
     DataRoot,
     Json,
+    Latex,
     Limit,
     Markdown,
     Out,
@@ -78,6 +79,7 @@ def bench(
     quiet: Quiet = False,
     csv: Annotated[Path | None, typer.Option("--csv", help="Write every row as CSV too.")] = None,
     markdown: Markdown = None,
+    latex: Latex = None,
 ) -> None:
     """Time an op beside its peers and the limits of this machine."""
     given = {name for name in ctx.params if getattr(ctx.get_parameter_source(name), "name", "") == "COMMANDLINE"}
@@ -86,7 +88,7 @@ def bench(
     if op == "collate":
         peers = names(against) if "against" in given else ["pyg"]
         options = {"backend": backend, "against": peers, "sizes": numbers(batches), "memory_limit": memory_limit}
-        _collate(graph, options, threads, data_root, out, as_json, quiet, csv, markdown)
+        _collate(graph, options, threads, data_root, out, as_json, quiet, csv, markdown, latex)
         return
 
     import torch
@@ -122,7 +124,7 @@ def bench(
         files.save_text(tables.to_csv(report.records(record)), csv)
     if plot:
         plots.save(report.panels(record), report.title(record), plot)
-    show(report.table(record, out), record.model_dump_json(indent=1), as_json, quiet, markdown)
+    show(report.table(record, out), record.model_dump_json(indent=1), as_json, quiet, markdown, latex)
     finish(record, f"the measurements so far are in {out}")
 
 
@@ -136,6 +138,7 @@ def _collate(
     quiet: bool,
     csv: Path | None,
     markdown: Path | None,
+    latex: Path | None,
 ) -> None:
     import torch
 
@@ -162,7 +165,7 @@ def _collate(
     )
     if csv:
         files.save_text(tables.to_csv(report.records(result)), csv)
-    show(report.table(result, out), result.model_dump_json(indent=1), as_json, quiet, markdown)
+    show(report.table(result, out), result.model_dump_json(indent=1), as_json, quiet, markdown, latex)
     finish(result, f"the measurements so far are in {out}")
 
 
@@ -188,6 +191,7 @@ def tune(
     as_json: Json = False,
     quiet: Quiet = False,
     markdown: Markdown = None,
+    latex: Latex = None,
 ) -> None:
     """Find the fastest choices of the kernels on a graph."""
     import torch
@@ -236,4 +240,4 @@ def tune(
     if plot:
         plots.save(report.panels(tuned), report.title(tuned), plot)
     where = store.path(roots.cache, graph, kernels.name)
-    show(report.table(tuned, where), tuned.model_dump_json(indent=1), as_json, quiet, markdown)
+    show(report.table(tuned, where), tuned.model_dump_json(indent=1), as_json, quiet, markdown, latex)

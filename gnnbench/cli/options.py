@@ -60,6 +60,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print only the result, as JS
 Plot = Annotated[Path | None, typer.Option(metavar="FILE", help="Write a plot too, as .png, .svg or .pdf.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print neither progress nor tables.")]
 Markdown = Annotated[Path | None, typer.Option("--markdown", help="Write the table as Markdown too.")]
+Latex = Annotated[Path | None, typer.Option("--latex", help="Write the table as LaTeX too, for booktabs.")]
 
 
 def load(
@@ -94,15 +95,23 @@ def watched(quiet: bool) -> bool:
 
 
 def show(
-    report: Table | Sequence[Table], text: str, as_json: bool, quiet: bool = False, markdown: Path | None = None
+    report: Table | Sequence[Table],
+    text: str,
+    as_json: bool,
+    quiet: bool = False,
+    markdown: Path | None = None,
+    latex: Path | None = None,
 ) -> None:
     """Print `text` or draw the tables."""
+    from gnnbench.report import latex as tex
     from gnnbench.report import tables
     from gnnbench.results import files
 
     drawn = report if isinstance(report, Sequence) else [report]
     if markdown:
         files.save_text("\n".join(map(tables.markdown, drawn)), markdown)
+    if latex:
+        files.save_text(tex.document(drawn), latex)
     if as_json:
         print(text)
     elif not quiet:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from gnnbench import registry
-from gnnbench.cli.options import DataRoot, Json, Limit, Markdown, Out, Quiet, finish, show, watched
+from gnnbench.cli.options import DataRoot, Json, Latex, Limit, Markdown, Out, Quiet, finish, show, watched
 from gnnbench.errors import ConfigError
 
 
@@ -49,6 +49,7 @@ def reproduce(
     quiet: Quiet = False,
     csv: Annotated[Path | None, typer.Option("--csv", help="Write every measurement as CSV too.")] = None,
     markdown: Markdown = None,
+    latex: Latex = None,
 ) -> None:
     """Measure a paper's claims under its protocol and a corrected one."""
     if not paper:
@@ -79,5 +80,5 @@ def reproduce(
         files.save_text(tables.to_csv(report.records(reproduction)), csv)
     for name, panels in reproduce_plots.pictures(reproduction).items():
         plots.save(panels, report.title(reproduction), *(out / f"{name}{suffix}" for suffix in (".png", ".svg")))
-    show(report.tables(reproduction, out), reproduction.model_dump_json(indent=1), as_json, quiet, markdown)
+    show(report.tables(reproduction, out), reproduction.model_dump_json(indent=1), as_json, quiet, markdown, latex)
     finish(reproduction, f"the same command with --out {out} continues")

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from gnnbench.cli.options import DataRoot, Json, Markdown, Out, Quiet, finish, names, show, watched
+from gnnbench.cli.options import DataRoot, Json, Latex, Markdown, Out, Quiet, finish, names, show, watched
 from gnnbench.errors import ConfigError, did_you_mean
 
 SUITES = ("gpu",)
@@ -31,6 +31,7 @@ def suite(
     quiet: Quiet = False,
     csv: Annotated[Path | None, typer.Option("--csv", help="Write every row as CSV too.")] = None,
     markdown: Markdown = None,
+    latex: Latex = None,
 ) -> None:
     """Check and time all ops and models on a GPU.
 
@@ -69,5 +70,5 @@ def suite(
         )
     if csv:
         files.save_text(tables.to_csv(report.records(result)), csv)
-    show(report.table(result, out), result.model_dump_json(indent=1), as_json, quiet, markdown)
+    show(report.table(result, out), result.model_dump_json(indent=1), as_json, quiet, markdown, latex)
     finish(result, f"the same command with --out {out} goes on")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gnnbench.results.schema import Ratio
 
 
-def table(bench: CollateBench, saved: Path) -> Table:
+def table(bench: CollateBench, saved: Path | None = None) -> Table:
     """One line per batch size.
 
     Args:
@@ -36,8 +36,8 @@ def table(bench: CollateBench, saved: Path) -> Table:
     ]
     heading = ["graphs in\na batch", f"{ours}\nper graph"]
     heading += [text for peer in peers for text in (f"{peer}\nper graph", f"{ours} vs\n{peer}")]
-    where = f"Results: {saved / 'bench.json'}"
-    return Table(heading, rows, title=f"Batches of {bench.graph}", notes=[*_notes(bench), where])
+    where = [f"Results: {saved / 'bench.json'}"] if saved else []
+    return Table(heading, rows, title=f"Batches of {bench.graph}", notes=[*_notes(bench), *where])
 
 
 def records(bench: CollateBench) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from gnnbench.results import files
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import SubFigure
+    from matplotlib.figure import FigureBase
 
 FORMATS = (".png", ".svg", ".pdf")
 LETTERS_PER_INCH = 10  # of a title
@@ -82,7 +82,7 @@ def save(panels: Sequence[Panel | Bars], title: str, *paths: Path) -> None:
     for row, line in zip(rows, figure.subfigures(len(rows), 1, squeeze=False)[:, 0], strict=True):
         parts = line.subfigures(1, len(row), squeeze=False, width_ratios=[*map(_inches, row)])[0]
         for panel, part in zip(row, parts, strict=True):
-            _draw(panel, part)
+            draw(panel, part)
     for path in paths:
         picture, kind = io.BytesIO(), path.suffix.lower()[1:]
         with rc_context({"svg.hashsalt": "gnnbench"}):  # the same figures give the same file
@@ -94,7 +94,8 @@ def _inches(panel: Panel | Bars) -> float:
     return max(6.4, 1.3 * len(panel.groups)) if isinstance(panel, Bars) else 6.4
 
 
-def _draw(panel: Panel | Bars, part: SubFigure) -> None:
+def draw(panel: Panel | Bars, part: FigureBase) -> None:
+    """Put one panel on a figure or a part of it, whose layout is constrained."""
     axes = part.subplots()
     if isinstance(panel, Bars):
         (_stacks if panel.stacked else _bars)(panel, axes)

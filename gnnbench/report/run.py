@@ -25,17 +25,18 @@ REWRITES = {
 STATUS = {"oom": "out of memory", "pending": "not run"}
 
 
-def table(result: Result, saved: Path) -> Table:
-    """One run, kept in the folder `saved`: its figures, with conditions and warnings below."""
+def table(result: Result, saved: Path | None = None) -> Table:
+    """One run: its figures, with conditions and warnings below; `saved` is the folder that it is kept in."""
     tuned = used(result.choices, result.tuning_s)
     notes = [*kernels(result.bindings), *tuned, *graph(result.dataset_facts), *machine(result.environment)]
+    where = [f"Results: {saved / 'results.json'}"] if saved else []
     if result.status != "ok":
         notes.insert(0, f"Status: {STATUS.get(result.status, result.status)}: {result.reason}")
     return Table(
         ("", "", ""),
         [*_times(result), *_memory(result), *_quality(result)],
         title=title(result.config, result.dataset, result.backend),
-        notes=[*notes, *(f"Warning: {text}" for text in result.warnings), f"Results: {saved / 'results.json'}"],
+        notes=[*notes, *(f"Warning: {text}" for text in result.warnings), *where],
         prose=(0, 2),
     )
 

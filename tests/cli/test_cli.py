@@ -19,7 +19,7 @@ from gnnbench.train import run as running
 from tests.support.commands import ROOT, TINY, Output, fresh, run
 from tests.support.compare_runner import Runner, cell
 
-VERBS = (["train"], ["compare"], ["bench"], ["tune"], ["datasets"], ["datasets", "info"], ["doctor"])
+VERBS = (["train"], ["compare"], ["bench"], ["tune"], ["report"], ["datasets"], ["datasets", "info"], ["doctor"])
 GAT = ("--set", "model.name=gat", "--set", "model.hidden=8", "--set", "model.heads=2")
 
 
@@ -77,7 +77,7 @@ def test_help_documents_the_exit_codes(verb: list[str]) -> None:
     words = " ".join(output.stdout.split())
     assert output.code == 0
     assert "Exit codes: 0 success, 1 a run failed, 2 bad input, 3 parity red" in words
-    assert "..." not in words.replace("[ARGS]...", "")
+    assert "..." not in words.replace("[ARGS]...", "").replace("[RUNS]...", "")  # nothing is cut off
 
 
 def test_the_version() -> None:
@@ -231,10 +231,13 @@ def test_compare_json_has_stable_names(processes: Runner, folder: Path) -> None:
 
 
 def test_compare_prints_a_table_and_goes_on_with_more_rounds(processes: Runner) -> None:
-    first = run("compare", *TINY, *GAT, "--out", "out", "--rounds", "1", "--markdown", "table.md")
+    exports = ("--markdown", "table.md", "--latex", "table.tex", "--report", "page.html")
+    first = run("compare", *TINY, *GAT, "--out", "out", "--rounds", "1", *exports)
     assert first.code == 0
     assert "8.00x" in first.stdout
     assert "| isplib | 25.0 ms |" in Path("table.md").read_text()
+    assert "isplib & 25.0 ms &" in Path("table.tex").read_text()
+    assert "isplib trains 8.00x as fast as pyg" in Path("page.html").read_text()
     jobs = len(processes.jobs)
     assert run("compare", *TINY, *GAT, "--out", "out", "--rounds", "2", "--quiet") == Output(0, "", "")
     assert len(processes.jobs) - jobs == 4  # one for what trained models are compared with

@@ -1,0 +1,101 @@
+"""Results as one page that needs nothing else: verdict, tables, pictures, machine and configuration.
+
+section      what a page says about one result
+comparison run ops reproduction    that of each kind
+pictures     drawings, thinned to what can be seen; svg: what becomes of them in a page
+facts        the machine and the configuration as rows and text
+
+`page.html.jinja`, `page.css` and `page.js` are the page itself.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from gnnbench import __version__, units
+from gnnbench.report.page import comparison, ops, reproduction, run
+from gnnbench.report.page.facts import sheet, yaml_of
+from gnnbench.report.page.section import Section
+from gnnbench.report.page.svg import ILLEGAL
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from gnnbench.results.schema import Result
+
+FOLDER = Path(__file__).parent
+ATTACHED = 100_000  # bytes of a compressed JSON, beyond which a page does not carry it
+
+
+class Stored(NamedTuple):
+    """A result, where it lies, and the results of a comparison's rounds by backend."""
+
+    kind: str
+    record: Any
+    path: Path
+    rounds: Mapping[str, Sequence[Result]] = {}
+
+
+SECTIONS: dict[str, Callable[[Stored], Section]] = {
+    "comparison": lambda stored: comparison.section(stored.record, stored.rounds),
+    "run": lambda stored: run.section(stored.record),
+    "bench": lambda stored: ops.bench(stored.record),
+    "collate": lambda stored: ops.collate(stored.record),
+    "suite": lambda stored: ops.suite(stored.record),
+    "tuning": lambda stored: ops.tuning(stored.record),
+    "reproduction": lambda stored: reproduction.section(stored.record),
+}
+
+
+def section(stored: Stored) -> Section:
+    """What a page says about a result."""
+    made = SECTIONS[stored.kind](stored)
+    status = getattr(stored.record, "status", "ok")
+    if status == "ok" or stored.kind == "run":
+        return made
+    return replace(made, verdict=[*made.verdict, f"Not finished when this was written: {status}."])
+
+
+def html(results: Sequence[Stored]) -> str:
+    """A page about `results`, in their order; it asks for nothing outside itself, and works without JavaScript."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(FOLDER),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+    environment.filters |= {"key": _key, "sheet": sheet, "yaml": yaml_of}
+    script = (FOLDER / "page.js").read_text(encoding="utf-8")
+    page = environment.get_template("page.html.jinja").render(
+        sections=[*map(section, results)],
+        results=results,
+        attached=[_attached(stored.record) for stored in results],
+        style=(FOLDER / "page.css").read_text(encoding="utf-8"),
+        script=script,
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        version=__version__,
+    )
+    return ILLEGAL.sub("\ufffd", page)
+
+
+def _key(text: str) -> str:
+    """What a cell is sorted by: its number in base units, or nothing where it has none."""
+    number = units.value(text)
+    return "" if number is None else repr(number)
+
+
+def _attached(record: BaseModel) -> str:
+    """The JSON, compressed, as the address of a link; nothing where it would be too long."""
+    compressed = gzip.compress(record.model_dump_json(indent=1).encode(), mtime=0)
+    if len(compressed) > ATTACHED:
+        return ""
+    return f"data:application/gzip;base64,{base64.b64encode(compressed).decode()}"

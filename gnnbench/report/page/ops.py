@@ -1,0 +1,212 @@
+"""Benchmarks of ops, of batches and of a whole device, and tuned choices, on a page."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from gnnbench import units
+from gnnbench.report import bench as bench_report
+from gnnbench.report import collate as collate_report
+from gnnbench.report import suite as suite_report
+from gnnbench.report import tune as tune_report
+from gnnbench.report.page.pictures import Picture, of_panel
+from gnnbench.report.page.section import Grid, Section, Tile, Tone
+
+if TYPE_CHECKING:
+    from gnnbench.bench.collate import CollateBench, LoaderRow
+    from gnnbench.bench.records import Bench, Row, Suite
+    from gnnbench.tune.store import Tuned
+
+Rows = TypeVar("Rows", "Bench", "Suite", "CollateBench")
+OF_GRAPH = "GRAPH stands for the dataset, whose name on the command line the result does not keep"
+
+
+def bench(record: Bench) -> Section:
+    """A benchmark of one op."""
+    record = guarded(record)
+    ours = [row for row in record.rows if row.implementation == record.backend]
+    tone, verdict = _verdict(ours, record.backend, [row for row in record.rows if row.status == "wrong"])
+    words = ["gnnbench", "bench", record.op, "--graph", "GRAPH", "--widths", _list(row.width for row in ours)]
+    words += ["--heads", _list(row.heads for row in ours), "--backend", record.backend]
+    words += ["--against", ",".join(peer for peer in record.peers if peer != record.backend)]
+    words += ["--backward"] * any(row.direction == "backward" for row in ours) + ["--weighted"] * record.weighted
+    table = bench_report.table(record)
+    return Section(
+        kind="Op",
+        title=bench_report.title(record),
+        question=f"Is {record.op} on {record.backend} right, and how fast is it beside its peers?",
+        verdict=verdict,
+        tone=tone,
+        tiles=[*_tiles(ours, record.backend)],
+        grids=[Grid(replace(table, notes=()))],
+        pictures=[*_panels(record)],
+        conditions=[INTERVALS, *table.notes],
+        environment=record.environment,
+        command=shlex.join([*words, "--threads", str(record.threads)]),
+        remark=OF_GRAPH,
+    )
+
+
+def collate(record: CollateBench) -> Section:
+    """A benchmark of batches."""
+    record = guarded(record)
+    ours = [row for row in record.rows if row.implementation == record.backend]
+    tone, verdict = _verdict(ours, record.backend, [row for row in record.rows if row.status == "wrong"])
+    words = ["gnnbench", "bench", "collate", "--graph", "GRAPH", "--backend", record.backend]
+    words += ["--against", ",".join(peer for peer in record.peers if peer != record.backend)]
+    table = collate_report.table(record)
+    return Section(
+        kind="Batches",
+        title=table.title,
+        question="How long does it take to put graphs together into a batch, per graph?",
+        verdict=verdict,
+        tone=tone,
+        tiles=[*_tiles(ours, record.backend)],
+        grids=[Grid(replace(table, notes=()))],
+        conditions=[INTERVALS, *table.notes],
+        environment=record.environment,
+        command=shlex.join([*words, "--batches", _list(row.batch_size for row in ours)]),
+        remark=OF_GRAPH,
+    )
+
+
+def suite(record: Suite) -> Section:
+    """A suite of ops and models on one device."""
+    record = guarded(record)
+    ours = [row for row in record.rows if row.backend == record.backend]
+    tone, verdict = _verdict(ours, record.backend, [row for row in record.rows if row.status == "wrong"])
+    if record.caveat:
+        tone, verdict = "bad", [f"These times mean nothing: {record.caveat}.", *verdict]
+    table = suite_report.table(record)
+    return Section(
+        kind="Suite",
+        title=suite_report.title(record),
+        question=f"Is everything on {record.backend} right, and how fast is it beside its fastest peers?",
+        verdict=verdict,
+        tone=tone,
+        tiles=[] if record.caveat else [*_tiles(ours, record.backend)],
+        grids=[Grid(replace(table, notes=())), Grid(replace(suite_report.counts(record), title="Rows by status"))],
+        conditions=[INTERVALS, *table.notes],
+        environment=record.environment,
+        command=shlex.join(["gnnbench", "suite", record.suite, "--scale", record.scale]),
+    )
+
+
+def tuning(record: Tuned) -> Section:
+    """Tuned choices of one graph."""
+    changed = [choice for choice in record.choices if choice.choice != choice.default]
+    best = max(record.choices, key=lambda choice: choice.gain.ratio, default=None)
+    verdict = [
+        f"{units.counted(len(changed), 'choice')} of {len(record.choices)} "
+        "differ from the heuristic's; the others are what it takes anyway."
+    ]
+    tiles = [Tile("choices", str(len(record.choices)), f"{len(changed)} not the heuristic's")]
+    if best and best in changed:
+        interval = units.ratio(best.gain.low, best.gain.high)
+        tiles.append(Tile(f"{best.op}, width {best.width}", units.ratio(best.gain.ratio), f"95%: {interval}"))
+        verdict.append(
+            f"The largest gain over the heuristic is {tiles[-1].value} ({tiles[-1].label}; {interval})."
+        )
+    table = tune_report.table(record)
+    requests = [choice for choice in record.choices if choice.adjacency == "graph"]
+    words = ["gnnbench", "tune", "GRAPH", "--ops", ",".join(dict.fromkeys(choice.op for choice in requests))]
+    words += [
+        "--widths",
+        _list(choice.width for choice in requests),
+        "--heads",
+        _list(one.heads for one in requests),
+    ]
+    return Section(
+        kind="Tuning",
+        title=tune_report.title(record),
+        question="Which choices of the kernels are fastest on this graph?",
+        verdict=verdict,
+        tiles=tiles,
+        grids=[Grid(replace(table, notes=()))],
+        pictures=[
+            of_panel(panel, "Speedup by width", TUNED) for panel in tune_report.panels(record) if panel.lines
+        ],
+        conditions=[INTERVALS, *table.notes],
+        environment=record.machine,
+        command=shlex.join([*words, "--backend", record.kernels]),
+        remark=OF_GRAPH,
+    )
+
+
+INTERVALS = "Times are medians over interleaved rounds; ranges are 95% bootstrap intervals"
+TUNED = "Times faster than the fallback, tuned and by the heuristic; dotted: the width of the largest gain."
+
+
+def guarded(record: Rows) -> Rows:
+    """The record without ratios of, or over, what is wrong or has not run."""
+    record = record.model_copy(deep=True)
+    rows: Sequence[Any] = record.rows
+    right: dict[tuple[Any, ...], set[str]] = {}
+    for row in rows:
+        if row.status == "ok":
+            right.setdefault(_case(row), set()).add(row.implementation)
+    for row in rows:
+        proven = right.get(_case(row), set())
+        row.ratio = {
+            peer: ratio if {peer, row.implementation} <= proven else None for peer, ratio in row.ratio.items()
+        }
+    return record
+
+
+def _case(row: Any) -> tuple[Any, ...]:
+    names = ("graph", "op", "width", "heads", "dtype", "direction", "batch_size")
+    return tuple(getattr(row, name, None) for name in names)
+
+
+def _verdict(ours: Sequence[Row | LoaderRow], backend: str, wrong: Sequence[Any]) -> tuple[Tone, list[str]]:
+    """How often ours is beyond doubt faster and slower than each peer; no figure is drawn from several."""
+    sentences = [
+        f"{row.implementation} is wrong in {units.counted(count, 'case')} and gets no time there."
+        for row, count in ((rows[0], len(rows)) for rows in _by_name(wrong))
+    ]
+    bad = any(getattr(row, "backend", row.implementation) == backend for row in wrong)
+    beyond: Counter[str] = Counter()
+    for peer in dict.fromkeys(peer for row in ours for peer in row.ratio):
+        gains = [ratio for row in ours if (ratio := row.ratio.get(peer)) and peer != row.implementation]
+        if not gains:
+            continue
+        faster, slower = sum(gain.low > 1 for gain in gains), sum(gain.high < 1 for gain in gains)
+        beyond.update(faster=faster, slower=slower, cases=len(gains))
+        sentences.append(
+            f"{backend} is faster than {peer} in {faster} of {units.counted(len(gains), 'case')}"
+            + (f", slower in {slower}." if slower else ".")
+        )
+    if not beyond:
+        return "bad" if bad else "plain", sentences or ["Nothing was timed beside it."]
+    good: Tone = "good" if beyond["faster"] == beyond["cases"] else "plain"
+    return "bad" if bad else good, sentences
+
+
+def _by_name(rows: Sequence[Any]) -> Iterator[list[Any]]:
+    names: dict[str, list[Any]] = {}
+    for row in rows:
+        names.setdefault(row.implementation, []).append(row)
+    yield from names.values()
+
+
+def _tiles(ours: Sequence[Row | LoaderRow], backend: str) -> Iterator[Tile]:
+    """The range of what ours gains over each peer."""
+    for peer in dict.fromkeys(peer for row in ours for peer in row.ratio):
+        gains = [ratio.ratio for row in ours if (ratio := row.ratio.get(peer)) and peer != row.implementation]
+        if gains:
+            ends = dict.fromkeys((min(gains), max(gains)))
+            yield Tile(f"{backend} vs {peer}", units.ratio(*ends), units.counted(len(gains), "case"))
+
+
+def _panels(record: Bench) -> Iterator[Picture]:
+    for panel in bench_report.panels(record):
+        if panel.lines:
+            yield of_panel(panel, f"{record.op} by {panel.x_label}", "Higher is faster; a point is the median.")
+
+
+def _list(values: Any) -> str:
+    return ",".join(map(str, dict.fromkeys(values)))

@@ -1,0 +1,82 @@
+"""What a page says about one result, whatever kind it is of."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Protocol
+
+from gnnbench.report.page.pictures import Picture
+from gnnbench.report.tables import Table
+
+Tone = Literal["good", "bad", "plain"]  # of a verdict: proven, refused or wrong, and everything else
+
+
+class Tile(NamedTuple):
+    """A figure to read from afar, and the line below it that qualifies it."""
+
+    label: str
+    value: str
+    detail: str = ""
+
+
+class Grid(NamedTuple):
+    """A table of a page; rows in `marked` are the best ones."""
+
+    table: Table
+    sortable: bool = True
+    marked: Collection[int] = ()
+
+
+@dataclass(frozen=True)
+class Section:
+    """One result in the order in which it is read.
+
+    Attributes:
+        kind: such as "Comparison".
+        title: what was measured, and on what.
+        question: what the result answers, in a sentence.
+        verdict: the answer in a sentence, then what limits it.
+        advice: doubts about the figures, each with its remedy.
+        grids: tables, the one of the verdict first.
+        details: tables that are folded away.
+        conditions: how it was measured, a sentence each.
+        environment: the machine, as in the JSON.
+        config: the configuration that ran; empty where there is none.
+        command: what repeats it, if the configuration is saved as `run.yaml`.
+        remark: what the command leaves open.
+    """
+
+    kind: str
+    title: str
+    question: str
+    verdict: Sequence[str]
+    tone: Tone = "plain"
+    tiles: Sequence[Tile] = ()
+    advice: Sequence[str] = ()
+    grids: Sequence[Grid] = ()
+    pictures: Sequence[Picture] = ()
+    details: Sequence[Grid] = ()
+    conditions: Sequence[str] = ()
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
+    command: str = ""
+    remark: str = ""
+
+    @property
+    def tables(self) -> list[Table]:
+        """For LaTeX and Markdown: the tables that are not folded away, the first with the conditions below it."""
+        first, *others = (grid.table for grid in self.grids)
+        notes = [*self.verdict, *first.notes, *(f"Warning: {text}" for text in self.advice), *self.conditions]
+        return [Table(first.heading, first.rows, first.title, notes, first.prose), *others]
+
+
+class Gain(Protocol):
+    """A ratio with its 95% interval."""
+
+    @property
+    def ratio(self) -> float: ...
+    @property
+    def low(self) -> float: ...
+    @property
+    def high(self) -> float: ...

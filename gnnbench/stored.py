@@ -1,0 +1,93 @@
+"""Results of every kind, read back from disk: they are told apart by the names in their JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from gnnbench import __version__, compare
+from gnnbench.bench.collate import CollateBench
+from gnnbench.bench.records import Bench, Suite
+from gnnbench.compare.record import Comparison
+from gnnbench.errors import ConfigError
+from gnnbench.report.page import Stored
+from gnnbench.reproduce import Reproduction
+from gnnbench.results.schema import SCHEMA_VERSION, Result
+from gnnbench.tune.store import Tuned
+
+NAMES = ("comparison.json", "results.json", "bench.json", "suite.json", "reproduction.json")  # in folders
+KINDS: dict[str, tuple[str, type[BaseModel]]] = {  # by a name that every file of a kind has, and no other kind
+    "parity": ("comparison", Comparison),
+    "findings": ("reproduction", Reproduction),
+    "suite": ("suite", Suite),
+    "fingerprint": ("tuning", Tuned),
+    "samples": ("run", Result),
+    "weighted": ("bench", Bench),
+    "peers": ("collate", CollateBench),
+}
+
+
+def load(path: Path) -> Stored:
+    """What a verb wrote: the folder of its results or the JSON itself; with the epochs of every round.
+
+    Raises:
+        ConfigError: there is no such file, it is not a result, or it is one of another schema.
+    """
+    file = _file(path)
+    try:
+        raw = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{file}: is not JSON: {error}") from None
+    name = next((name for name in KINDS if isinstance(raw, dict) and name in raw), None)
+    if name is None:
+        raise ConfigError(
+            f"{file}: is not a result of train, compare, bench, suite, tune or reproduce; give the folder or the "
+            "JSON that one of them wrote"
+        )
+    kind, schema = KINDS[name]
+    if (version := raw.get("schema_version", SCHEMA_VERSION)) != SCHEMA_VERSION:
+        raise ConfigError(
+            f"{file}: has schema {version!r}, and gnnbench {__version__} reads schema {SCHEMA_VERSION}; "
+            f"{_remedy(raw)}"
+        )
+    try:
+        record = schema.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"])) or kind
+        raise ConfigError(f"{file}: {key}: {first['msg'].lower()}; {_remedy(raw)}") from None
+    if isinstance(record, Comparison):
+        return of_comparison(record, file)
+    return Stored(kind, record, file)
+
+
+def of_comparison(record: Comparison, path: Path) -> Stored:
+    """A comparison with the results of its rounds, as far as they lie beside it.
+
+    Args:
+        path: its JSON.
+    """
+    names = [row.backend for row in record.rows if row.epoch_s and not {"/", "\\"} & {*row.backend}]
+    rounds = {name: compare.stored(path.parent, name)[: record.rounds] for name in names}
+    return Stored("comparison", record, path, {name: results for name, results in rounds.items() if results})
+
+
+def _file(path: Path) -> Path:
+    if not path.is_dir():
+        return path
+    if present := [path / name for name in NAMES if (path / name).exists()]:
+        return present[0]
+    raise ConfigError(f"{path}: holds none of {', '.join(NAMES)}; give the folder of a run or its JSON")
+
+
+def _remedy(raw: dict[str, Any]) -> str:
+    """Where a file of another schema can be opened."""
+    environment = raw.get("environment")
+    packages = environment.get("packages") if isinstance(environment, dict) else None
+    wrote = packages.get("gnnbench") if isinstance(packages, dict) else None
+    return f"open it with gnnbench {wrote or 'of the version that wrote it'}, or measure again"

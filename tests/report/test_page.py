@@ -1,0 +1,335 @@
+"""The page of a result: its answer, its tables and pictures, and that nothing in it is taken for markup."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gnnbench import config, stored
+from gnnbench.bench.records import Bench
+from gnnbench.compare.record import Comparison, Speedup
+from gnnbench.report import comparison, page, tables
+from gnnbench.report.page import facts, ops, pictures
+from gnnbench.report.page.section import Section
+from gnnbench.results import files, schema
+from gnnbench.results.schema import ChoiceRecord, Ratio, Result
+from gnnbench.tune.store import Tuned
+from tests.support.commands import ROOT, run
+from tests.support.compare_runner import Runner, compared, row, run_config
+from tests.support.page import Element, parsed
+
+HOSTILE = (
+    "<script>alert(1)</script>\"'&$x^2$ </title><img src=http://example.com/x onerror=alert(2)>\x01--> {{ 7*7 }}"
+)
+FIVE = ("pyg", "pyg-sparse", "isplib", "reference", "isplib:fold_norm=false")
+MACHINE = files.load(Comparison, ROOT / "results" / "tolokers_1_gcn.json").environment
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A comparison of five backends."""
+    out = tmp_path_factory.mktemp("comparison")
+    record = compared(out, Runner(), *FIVE)
+    record.environment = MACHINE
+    files.save_json(record, out / "comparison.json")
+    return out
+
+
+@pytest.fixture(scope="module")
+def text(folder: Path) -> str:
+    return page.html([stored.load(folder)])
+
+
+@pytest.fixture(scope="module")
+def root(text: str) -> Element:
+    return parsed(text)
+
+
+def section(record: Any, kind: str = "comparison") -> Section:
+    return page.section(page.Stored(kind, record, Path("x.json")))
+
+
+def long_run(epochs: int) -> Result:
+    samples = [
+        schema.Sample(
+            repeat=0,
+            epoch=epoch,
+            warmup=epoch < 3,
+            forward_s=0.01,
+            backward_s=0.02,
+            optimizer_s=0.001,
+            epoch_s=0.031 + (epoch % 97) * 1e-5,
+            peak_memory_bytes=10**9 + epoch,
+            loss=1 / epoch,
+        )
+        for epoch in range(1, epochs + 1)
+    ]
+    raw = run_config().model_dump(mode="json", serialize_as_any=True)
+    result = Result(status="ok", backend="isplib", dataset="zoo", config=raw, samples=samples, environment=MACHINE)
+    result.evaluations = [
+        schema.Evaluation(repeat=0, epoch=each.epoch, train=0.9, val=0.8, test=None) for each in samples
+    ]
+    result.epoch_s = schema.Summary(median=0.0314, low=0.031, high=0.032, mad=0.0, count=epochs)
+    result.metrics = schema.metrics(result.evaluations, "accuracy")
+    return result
+
+
+def tuned() -> Tuned:
+    choices = [
+        ChoiceRecord(
+            adjacency="graph",
+            op="spmm",
+            width=width,
+            dtype="float32",
+            choice={"algorithm": "row", "unroll": unroll},
+            default={"algorithm": "row", "unroll": 1},
+            time_s=0.01,
+            gain=Ratio(ratio=unroll, low=unroll - 0.1, high=unroll + 0.1),
+            speedup=Ratio(ratio=4.0, low=3.5, high=4.5),
+        )
+        for width, unroll in ((16, 1), (32, 2))
+    ]
+    machine = {"threads": 2, "cpu": {"model": "a processor"}}
+    return Tuned(machine=machine, graph="zoo", fingerprint="0", tuning_s=3.0, choices=choices)
+
+
+def test_five_backends_make_a_small_page_and_the_same_each_time(folder: Path) -> None:
+    rounds = {name: [long_run(200)] * 3 for name in FIVE}
+    result = stored.load(folder)._replace(rounds=rounds)
+    text = page.html([result])
+    assert len(text.encode()) < 300_000
+    assert page.html([result]) == text
+
+
+def test_ids_are_unique_and_lead_somewhere(root: Element) -> None:
+    ids = [element.attributes["id"] for element in root.all() if "id" in element.attributes]
+    assert len(ids) == len({*ids})
+    for element in root.all():
+        for name in ("aria-labelledby", "href", "clip-path", "style"):
+            value = element.attributes.get(name) or ""
+            targets = value.split() if name == "aria-labelledby" else re.findall(r"#(result-[\w-]+)", value)
+            assert {*targets} <= {*ids}
+
+
+def test_nothing_outside_the_page_is_asked_for(text: str, root: Element) -> None:
+    for element in root.all():
+        assert not {"src", "srcset", "xlink:href"} & {*element.attributes}
+        assert not [name for name in element.attributes if name.startswith("on")]
+        assert re.match("#|data:|$", element.attributes.get("href") or "")
+    assert not re.search(r"url\((?!#)|@import", text)
+    (policy,) = root.all("meta", http_equiv="Content-Security-Policy")
+    (script,) = root.all("script")
+    digest = base64.b64encode(hashlib.sha256(script.text.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in (policy.attributes["content"] or "")
+    assert "default-src 'none'" in (policy.attributes["content"] or "")
+    assert len(script.text.splitlines()) < 80
+
+
+def test_everything_has_a_name_for_screen_readers(root: Element) -> None:
+    assert root.all("html")[0].attributes["lang"] == "en"
+    assert len(root.all("h1")) == 1
+    for picture in root.all("svg"):
+        assert picture.attributes["role"] == "img"
+        title, desc = (picture.all(tag)[0] for tag in ("title", "desc"))
+        assert picture.attributes["aria-labelledby"] == f"{title.attributes['id']} {desc.attributes['id']}"
+        assert title.text
+        assert "isplib" in desc.text
+    for table in root.all("table"):
+        assert table.all("caption")[0].text
+        headings = table.all("th", scope="col")
+        assert all(
+            each.attributes["aria-sort"] == "none" and each.all("button", type="button") for each in headings
+        )
+        assert len(table.all("th", scope="row")) == len(table.all("tbody")[0].all("tr"))
+    for scroller in root.all("div", class_="scroll"):
+        assert scroller.attributes["tabindex"] == "0"
+        assert scroller.attributes["role"] == "region"
+
+
+def test_a_comparison_opens_with_its_answer(root: Element, folder: Path) -> None:
+    (answer,) = root.all("p", class_="answer")
+    assert answer.text.startswith("isplib trains 8.00x as fast as pyg (95% interval 8.00–8.00x).")
+    (best,) = root.all("tr", class_="best")
+    assert best.text.split()[:2] == ["isplib", "fastest"]
+    assert {"isplib vs pyg", "isplib vs pyg-sparse", "parity"} <= {each.text for each in root.all("dt")}
+    titles = [each.all("title")[0].text for each in root.all("svg")]
+    assert titles[:3] == ["Every epoch of every backend", "What an epoch is made of", "Peak memory"]
+    assert titles[-1] == "Training loss over epochs"
+    (command, _) = root.all("code")[0], root.all("code")[1]
+    assert command.text == f"gnnbench compare run.yaml --backends {','.join(FIVE)} --rounds 3"
+    assert "Intel(R) Xeon(R) Processor" in root.all("dl", class_="sheet")[0].text
+    tables_ = section(stored.load(folder).record).tables
+    assert "Parity: green" in " ".join(tables_[0].notes)
+
+
+def test_cells_carry_what_they_are_sorted_by(root: Element) -> None:
+    cells = [each for each in root.all("td") if each.text == "800 ms800–800 ms"]
+    assert [float(cell.attributes["data-key"] or "") for cell in cells] == [0.8]
+
+
+def test_the_json_is_in_the_page(root: Element, folder: Path) -> None:
+    (link,) = (each for each in root.all("a") if "download" in each.attributes)
+    content = base64.b64decode((link.attributes["href"] or "").partition("base64,")[2])
+    assert Comparison.model_validate_json(gzip.decompress(content)) == stored.load(folder).record
+
+
+def test_the_configuration_of_the_page_is_the_one_that_ran(root: Element, tmp_path: Path, folder: Path) -> None:
+    (text,) = (each.text for each in root.all("code") if each.text.startswith("dataset:"))
+    (tmp_path / "run.yaml").write_text(text)
+    record = stored.load(folder).record
+    assert config.load(tmp_path / "run.yaml") == config.validate(record.config, "stored")
+
+
+def test_names_are_no_markup(folder: Path) -> None:
+    record = stored.load(folder).record.model_copy(deep=True)
+    record.dataset, record.warnings = HOSTILE, [HOSTILE]
+    record.environment = {HOSTILE: {HOSTILE: HOSTILE}}
+    record.config["dataset"][HOSTILE] = HOSTILE
+    record.rows[1].backend = record.rows[2].reason = HOSTILE
+    verdict = record.parity.backends["isplib"]
+    verdict.tensors[HOSTILE] = next(iter(verdict.tensors.values()))
+    text = page.html([page.Stored("comparison", record, Path(HOSTILE))])
+    root = parsed(text)
+    assert len(root.all("script")) == 1
+    assert root.all("img") == []
+    assert len(root.all("title")) == 1 + len(root.all("svg"))
+    shown = HOSTILE.replace("\x01", "\ufffd")
+    assert root.all("h1")[0].text.endswith(shown)
+    assert shown in root.all("svg")[0].text
+    assert "\x01" not in text
+
+
+def test_what_is_wrong_has_no_speedup(tmp_path: Path) -> None:
+    runner = Runner()
+    runner.wrong = "isplib"
+    record = compared(tmp_path, runner, "pyg", "isplib", rounds=1)
+    row(record, "isplib").speedup["pyg"] = Speedup(
+        baseline="pyg", ratio=8, low=7, high=9
+    )  # as an older one had it
+    row(record, "isplib").break_even_epochs = 1
+    made = section(record)
+    assert made.tone == "bad"
+    assert made.verdict[0].startswith("isplib gets no speedup: logits")
+    assert "8.00x" not in page.html([page.Stored("comparison", record, Path("x.json"))])
+    assert [tile.value for tile in made.tiles] == ["red"]
+    assert made.grids[0].marked == []
+    record.parity.ok, record.parity.reason = None, "no reference could run"
+    made = section(record)
+    assert made.verdict == ["Parity was not checked, so no speedup is given: no reference could run."]
+    assert [tile.value for tile in made.tiles] == ["not checked"]
+
+
+def test_a_peer_that_is_wrong_is_no_peer() -> None:
+    path = ROOT / "results" / "ops" / "2_spmm_synthetic_reddit.json"
+    record = files.load(Bench, path)
+    assert section(record, "bench").tone in ("good", "plain")
+    ours = [each for each in record.rows if each.implementation == record.backend]
+    for each in ours:
+        each.status = "wrong"
+    made = section(record, "bench")
+    assert made.tone == "bad"
+    assert made.tiles == []
+    assert f"{record.backend} is wrong in" in made.verdict[0]
+    assert not any(ratio for each in ops.guarded(record).rows for ratio in each.ratio.values() if each in ours)
+
+
+def test_of_a_file_alone_rounds_are_shown() -> None:
+    result = stored.load(ROOT / "results" / "tolokers_1_gcn.json")
+    root = parsed(page.html([result]))
+    assert root.all("svg")[0].all("title")[0].text == "The median epoch of every round"
+    assert "51.7x" in root.all("p", class_="answer")[0].text
+
+
+@pytest.mark.parametrize(
+    "name", ["collate/ogbg-molhiv", "ops/4_spmm_tolokers", "reproductions/isplib_small", "ogbn-arxiv_3_gin"]
+)
+def test_every_kind_has_its_page(name: str) -> None:
+    result = stored.load(ROOT / "results" / f"{name}.json")
+    text = page.html([result])
+    root = parsed(text)
+    assert len(text.encode()) < 600_000
+    assert root.all("table")
+    assert len(root.all("svg")) > 0 or result.kind == "collate"
+    assert root.all("dl", class_="sheet")
+
+
+def test_tuned_choices_have_theirs() -> None:
+    made = section(tuned(), "tuning")
+    assert made.verdict[0] == "1 choice of 2 differ from the heuristic's; the others are what it takes anyway."
+    assert made.tiles[1].value == "2.00x"
+    assert "gnnbench tune GRAPH --ops spmm --widths 16,32 --heads 1 --backend isplib" in made.command
+    assert parsed(page.html([page.Stored("tuning", tuned(), Path("x.json"))])).all("svg")
+
+
+def test_ten_thousand_epochs_are_thinned_and_not_carried() -> None:
+    result = long_run(10_000)
+    text = page.html([page.Stored("run", result, Path("results.json"))])
+    root = parsed(text)
+    assert len(text.encode()) < 300_000
+    assert "too long to be carried" in text
+    assert "no speedup is given" in text
+    assert len(root.all("svg")) == 5
+    assert "An epoch on isplib takes" in root.all("p", class_="answer")[0].text
+
+
+def test_a_run_that_failed_says_so() -> None:
+    result = long_run(3)
+    result.status, result.reason = "oom", "needs more than 16GiB"
+    made = section(result, "run")
+    assert made.verdict[0] == "The run ended as out of memory: needs more than 16GiB."
+    empty = Result(status="failed", reason="x", backend="pyg", dataset="", config=result.config)
+    assert section(empty, "run").pictures == []
+    assert parsed(page.html([page.Stored("run", empty, Path("x"))])).all("h1")
+
+
+def test_extremes_survive_the_thinning() -> None:
+    values = sorted(number**1.5 for number in range(10_001))
+    kept = pictures.thinned(values)
+    assert (len(kept), kept[0], kept[-1]) == (pictures.DOTS, values[0], values[-1])
+    line = [(float(x), 100.0 if x == 4321 else (x % 7) / 7) for x in range(10_000)]
+    short = pictures.thinned_line(line)
+    assert len(short) <= 2 * pictures.DOTS + 2
+    assert {line[0], line[-1], line[4321]} <= {*short}
+    assert short == sorted(short)
+
+
+def test_facts_of_any_shape_are_shown() -> None:
+    environment = {
+        "memory_bytes": 2**30,
+        "cpu": {"cache_bytes": {"L2": 2**20}, "isa": ["avx2"], "model": None},
+        "x": [1.5],
+    }
+    assert dict(facts.sheet(environment)) == {
+        "memory": "1.00 GiB",
+        "cpu: cache": "L2 1.00 MiB",
+        "cpu: isa": "avx2",
+        "cpu: model": "–",
+        "x": "1.50",
+    }
+
+
+def test_the_command_writes_one_page_of_several_results(folder: Path, tmp_path: Path) -> None:
+    out, run_ = tmp_path / "deep" / "report.html", folder / "rounds" / "1" / "pyg"
+    output = run(
+        "report", folder, run_, "--out", out, "--latex", tmp_path / "t.tex", "--markdown", tmp_path / "t.md"
+    )
+    assert output.code == 0, output.stderr
+    assert output.stdout.startswith(f"{out}: 2 results, ")
+    root = parsed(out.read_text(encoding="utf-8"))
+    assert len(root.all("article")) == len(root.all("nav")[0].all("li")) == 2
+    assert (tmp_path / "t.tex").read_text().count(r"\begin{table}") == 2
+    assert "| isplib | 25.0 ms |" in (tmp_path / "t.md").read_text()
+    assert [path.name for path in out.parent.iterdir()] == ["report.html"]
+
+
+def test_numbers_are_those_of_the_terminal(folder: Path) -> None:
+    result = stored.load(folder)
+    expected = comparison.table(result.record)
+    assert section(result.record).grids[0].table.rows == expected.rows
+    assert tables.markdown(expected).splitlines()[2] in tables.markdown(section(result.record).tables[0])

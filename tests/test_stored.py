@@ -1,0 +1,75 @@
+"""Results are read back whatever kind they are of; what cannot be read says why in a sentence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gnnbench import stored
+from gnnbench.errors import ConfigError
+from tests.support.commands import ROOT, run
+from tests.support.compare_runner import Runner, compared
+
+RESULTS = sorted((ROOT / "results").rglob("*.json"))
+
+
+@pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)
+def test_everything_that_was_measured_opens(path: Path) -> None:
+    kinds = {"collate": "collate", "ops": "bench", "reproductions": "reproduction"}
+    assert stored.load(path).kind == kinds.get(path.parent.name, "comparison")
+
+
+def test_a_folder_is_as_good_as_its_file(tmp_path: Path) -> None:
+    record = compared(tmp_path, Runner(), "pyg", "isplib")
+    found = stored.load(tmp_path)
+    assert (found.kind, found.record, found.path) == ("comparison", record, tmp_path / "comparison.json")
+    assert {name: len(rounds) for name, rounds in found.rounds.items()} == {"pyg": 3, "isplib": 3}
+    assert stored.load(tmp_path / "rounds" / "1" / "pyg").kind == "run"
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"schema_version": 2}, "has schema 2, and gnnbench"),
+        ({"schema_version": "x"}, "open it with gnnbench 9.9, or measure again"),
+        ({"later": 1}, "later: extra inputs are not permitted; open it with gnnbench 9.9"),
+        ({"rows": 3}, "rows: input should be a valid list"),
+        ({"environment": []}, "open it with gnnbench of the version that wrote it"),
+    ],
+)
+def test_another_schema_is_refused_in_a_sentence(change: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+    record = {"parity": {}, "config": {}, "rounds": 1, "epochs": 1, "rows": []}
+    environment = {"packages": {"gnnbench": "9.9"}}
+    path = tmp_path / "comparison.json"
+    path.write_text(json.dumps({**record, "environment": environment, **change}))
+    with pytest.raises(ConfigError) as error:
+        stored.load(tmp_path)
+    assert str(error.value).startswith(f"{path}: ")
+    assert sentence in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("{", "is not JSON"),
+        ("[1]", "is not a result"),
+        ('"parity"', "is not a result"),
+        ("[" * 10**5, "is not JSON"),
+    ],
+)
+def test_another_file_is_refused(content: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text(content)
+    output = run("report", tmp_path / "x.json", "--out", tmp_path / "report.html")
+    assert (output.code, output.stdout) == (2, "")
+    assert words in output.stderr
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_nothing_and_nowhere_are_refused(tmp_path: Path) -> None:
+    assert "holds none of comparison.json" in run("report", tmp_path).stderr
+    assert "cannot be read" in run("report", tmp_path / "nowhere").stderr
+    assert run("report").code == 2
