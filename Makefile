@@ -6,6 +6,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+TEMPLATES := $(wildcard cython_kernels/*.h cython_kernels/*.inc cython_kernels/families/*.inc)
 
 .PHONY: demo test coverage sanitize lint readme clean
 .DELETE_ON_ERROR:
@@ -42,7 +43,7 @@ sanitize: $(VENV)/installed
 	    LD_PRELOAD="$$(for name in asan ubsan stdc++; do gcc -print-file-name=lib$$name.so; done | paste -sd ' ')" \
 	    $(abspath $(BIN))/python -m pytest --capture=sys -k 'not torch' $(SANITIZED_TESTS)
 
-$(SANITIZED)/_%.so: cython_kernels/%.c $(wildcard cython_kernels/*.h cython_kernels/*.inc)
+$(SANITIZED)/_%.so: cython_kernels/%.c $(TEMPLATES)
 	mkdir -p $(@D)
 	gcc $(SANITIZER) -fPIC -fopenmp -shared -o $@ $< \
 	    -I"$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))')"
@@ -51,17 +52,17 @@ lint: $(VENV)/installed
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/clang-format --dry-run --Werror cython_kernels/*.h cython_kernels/*.inc
+	$(BIN)/clang-format --dry-run --Werror $(TEMPLATES)
 
 # The measured tables and pictures of README.md and docs/, from results/.
 readme: $(VENV)/installed
 	$(BIN)/python tests/support/readme.py
 
 # Python sources are used in place, so only a changed kernel, dependency or build setting installs again.
-$(VENV)/installed: pyproject.toml constraints.txt $(wildcard setup.py cython_kernels/*.pyx cython_kernels/*.pxd cython_kernels/*.pxi cython_kernels/*.h cython_kernels/*.inc)
+$(VENV)/installed: pyproject.toml constraints.txt $(wildcard setup.py cython_kernels/*.pyx cython_kernels/*.pxd cython_kernels/*.pxi) $(TEMPLATES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	touch $@
 
 clean:
-	rm -rf $(VENV) build *.egg-info gnnbench/backends/isplib/*.so cython_kernels/*.c
+	rm -rf $(VENV) build *.egg-info gnnbench/backends/isplib/*.so cython_kernels/*.c cython_kernels/families.inc

@@ -1,13 +1,8 @@
 /* Fused attention; the kernels are compiled per instruction set from the templates. */
 #include <stdint.h>
 
-/* N destinations, M sources; the score of an edge (i, j) per head is
- *   GAT:   leaky_relu(query[i] + key[j]), one number per node and head, width 1;
- *   GATV2: <att, leaky_relu(query[i] + key[j])>, where key is value;
- *   DOT:   <query[i], key[j]>.
+/* N destinations, M sources; a file in families/ says how edges are scored, per head, by vectors or numbers, of width 1.
  * Rows are destinations, or sources in the passes over the transpose. */
-enum family { GAT, GATV2, DOT };
-
 struct attention {
     const int64_t *rowptr;
     const int32_t *col;
@@ -15,18 +10,18 @@ struct attention {
     const void *query;   /* [N, heads, width] */
     const void *key;     /* [M, heads, width] */
     const void *value;   /* [M, heads, channels] */
-    const void *att;     /* [heads, width], GATV2 only */
+    const void *att;     /* [heads, width], or NULL */
     int64_t heads, width, channels;
     const void *grad_out; /* [N, heads, channels], in backward */
     void *out;            /* [N, heads, channels] */
     void *stats;          /* [N, heads, 2]: the greatest score, and the sum of exp(score - greatest) */
-    void *out_positive;   /* [N, heads, channels], the share of edges with query + key > 0; GAT only, or NULL */
+    void *out_positive;   /* [N, heads, channels], the share of edges with query + key > 0; or NULL */
     void *alpha_positive; /* [N, heads], their part of the softmax, before dropout */
-    void *grad_query;     /* [N, heads, 1], GAT only, by `terms` */
+    void *grad_query;     /* [N, heads, 1], by `terms` of the two above */
     /* What `terms` makes of it, over the sum of exp, which passes over edges then need not read: */
     void *grad;       /* [N, heads, channels], grad_out / sum */
     void *node;       /* [N, heads, 2]: the greatest score, and <grad_out, out> / sum */
-    void *grad_mine;  /* [rows, heads, width], of query or key; GATV2: through the score only, before att */
+    void *grad_mine;  /* [rows, heads, width], of query or key: what `gradient` adds up */
     void *grad_value; /* [M, heads, channels] */
     int64_t chunk;    /* edges at a time, at most CHUNK */
     double slope;     /* of the leaky ReLU */
@@ -55,8 +50,11 @@ struct chunk {
 
 #define TEMPLATE "attention_rows.inc"
 #include "isa.inc"
-static kernel_table forward_kernels[] = {KERNELS(gat_forward), KERNELS(gatv2_forward), KERNELS(dot_forward)};
-static kernel_table grad_key_kernels[] = {KERNELS(gat_grad_key), KERNELS(gatv2_grad_key), KERNELS(dot_grad_key)};
 static kernel_table terms_kernels = KERNELS(terms);
-/* GAT needs no such pass. */
-static kernel_table grad_query_kernels[] = {{{{NULL}}}, KERNELS(gatv2_grad_query), KERNELS(dot_grad_query)};
+
+#define PASSES(name) {#name, KERNELS(name##_forward), KERNELS(name##_grad_query), KERNELS(name##_grad_key)},
+static struct passes {
+    const char *family;
+    kernel_table forward, grad_query, grad_key;
+} families[] = {FAMILIES(PASSES)};
+static const int family_count = sizeof(families) / sizeof(families[0]);

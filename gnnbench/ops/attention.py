@@ -29,7 +29,7 @@ def attention(
     Args:
         kernels: the kernels that compute it.
         graph: N destinations, M sources.
-        family: one of `FAMILIES`: "gat", "gatv2" or "dot".
+        family: a name in `FAMILIES`, such as "gat", "gatv2" or "dot".
         inputs: of the shapes in `FAMILIES[family].inputs`, for
             "gat": query [N, H], key [M, H] and value [M, H, C], with scores leaky_relu(query[i] + key[j]);
             "gatv2": query [N, H, C], key [M, H, C], which is value too, and att [H, C], with scores

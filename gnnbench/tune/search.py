@@ -21,6 +21,7 @@ from gnnbench.datasets import NodeDataset
 from gnnbench.errors import ConfigError, GnnbenchError, did_you_mean
 from gnnbench.graph import Graph
 from gnnbench.measure.rounds import Budget, Timed, interleaved, timed
+from gnnbench.ops.families import FAMILIES
 from gnnbench.ops.kernels import Choice, Kernels, choice_key
 from gnnbench.results import files
 from gnnbench.results.schema import ChoiceRecord, Ratio
@@ -37,6 +38,8 @@ TUNABLE_OPS = (
     *(f"{name}_backward" for name, op in OPS.items() if op.backward),
 )
 AGGREGATIONS = ("spmm", "spmm_max")  # which have no heads
+# Whose pass over destinations forward has spared them.
+OVER_SOURCES = [f"{family.op}_backward" for family in FAMILIES.values() if family.keeps_positive]
 HARMLESS = {"prefetch", "threads"}  # knobs that leave the order of a sum, and so its bits, alone
 DEFAULT, BEST, FALLBACK = "default", "best", "fallback"
 
@@ -82,7 +85,7 @@ def _adjacencies(op: str, graph: Graph) -> tuple[str, ...]:
     """The adjacencies whose rows the passes of an op run over; for spmm those of its backward too."""
     if graph.is_symmetric or not (op == "spmm" or op.endswith("_backward")):
         return ("graph",)
-    return ("transpose",) if op == "gat_attention_backward" else ("graph", "transpose")
+    return ("transpose",) if op in OVER_SOURCES else ("graph", "transpose")
 
 
 def requests_of(

@@ -153,6 +153,17 @@ def test_stats_and_rows_without_edges(family: str, kernels: Kernels) -> None:
 
 
 @over_kernels
+def test_gradients_need_nothing_that_forward_may_keep(kernels: Kernels) -> None:
+    graph = graphs.graph("power law", kernels)
+    how = FAMILIES["gat"], tuple(tensor.detach() for tensor in inputs("gat", graph, 2, 5)), 0.2, None
+    kept = kernels.attention(graph, *how, True)
+    found, expected = (
+        kernels.attention_backward(graph, *how, each, torch.ones_like(kept[0])) for each in (kept[:2], kept)
+    )
+    torch.testing.assert_close(found, expected)
+
+
+@over_kernels
 @over_families
 def test_gradcheck(family: str, kernels: Kernels) -> None:
     for name, p in itertools.product(["isolated nodes", "duplicates", "wide", "tall"], (0.0, 0.5)):

@@ -78,9 +78,10 @@ class AttentionKernels(EdgeChoices):
 
     def _call(self, family: Family, inputs: tuple[Tensor, ...], slope: float, dropout: Dropout | None) -> Any:
         query, key, value, att = family.roles(inputs)
-        sizes = value.size(1), key.size(2) if key.dim() == 3 else 1, value.size(2)
-        known, how = getattr(native, family.name.upper()), (value.dtype == torch.float64, self.isa)
-        call = native.Attention(known, *addresses(query, key, value, att), *sizes, slope, *how)
+        width, channels = key.size(2) if key.dim() == 3 else 1, value.size(2)
+        shortest = min(width, channels) if key.dim() == 3 else channels  # numbers are read one by one
+        sizes, how = (value.size(1), width, channels), (slope, shortest, value.dtype == torch.float64, self.isa)
+        call = native.Attention(family.name, *addresses(query, key, value, att), *sizes, *how)
         if dropout is not None:
             call.drop(dropout.threshold, dropout.scale, *dropout.words())
         return call

@@ -6,13 +6,15 @@ from typing import TypeGuard
 
 import torch
 
+from gnnbench.backends.isplib import _compiled
 from gnnbench.backends.isplib._base import BaseKernels
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import Choice, choice_key
 
 # Edges of a row that attention walks at a time, and that sddmm prefetches ahead; the first is what runs untuned.
 CHUNK, AHEAD = (64, 16, 32, 128), (12, 0, 6, 24)
-ATTENTION = ("gat_attention", "gatv2_attention", "dot_attention")  # families with kernels of their own
+_attention = _compiled.load("attention")
+ATTENTION = tuple(f"{name}_attention" for name in (_attention.FAMILIES if _attention else ()))
 KNOBS = {
     "sddmm": ("prefetch", AHEAD),
     **{f"{op}{way}": ("chunk", CHUNK) for op in ATTENTION for way in ("", "_backward")},
