@@ -1,6 +1,6 @@
 """The accuracy of a configuration over ten folds, by two protocols.
 
-    python tests/measure/folds.py CONFIG --out FILE [--backend NAME] [--epochs N]
+    python tests/measure/folds.py CONFIG --out FILE [--backend NAME] [--epochs N] [--set KEY=VALUE ...]
 
 `best epoch` is that of Xu et al. 2019: the one epoch whose mean accuracy over the held-out folds is highest.
 `validation` takes from each fold the epoch that its own validation graphs choose. Deviations are over folds.
@@ -26,10 +26,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--backend", default="isplib")
     parser.add_argument("--epochs", type=int, default=100)
+    parser.add_argument("--set", action="append", default=[])
     options = parser.parse_args()
     curves, chosen = [], []
     for fold in range(FOLDS):
-        settings = [f"dataset.fold={fold}", f"train.epochs={options.epochs}", "train.eval_every=1"]
+        settings = [*options.set, f"dataset.fold={fold}", f"train.epochs={options.epochs}", "train.eval_every=1"]
         asked = config.load(options.config, settings, backend=options.backend)
         result = run.run(asked, roots=datasets.roots(), out=None)
         if result.status != "ok":
