@@ -101,7 +101,7 @@ def test_edge_softmax(kernels: Kernels, graph_name: str, heads: int, dtype: torc
     (found,) = torch.autograd.grad(alpha, score, grad_alpha)
     (expected,) = torch.autograd.grad(truth, true, grad_alpha.double())
     # Gradients of a softmax cancel, so their error is measured against what they are made of.
-    assert (found - expected).norm() <= TOLERANCE[dtype] * (truth * grad_alpha).norm()
+    assert (found - expected).norm() <= graphs.TOLERANCE[dtype] * (truth * grad_alpha).norm()
 
 
 @over_kernels
