@@ -57,12 +57,6 @@ class UnsupportedOp(GnnbenchError):
         super().__init__(f"{subject} is not supported: {'; '.join(self.reasons)}")
 
 
-class ParityError(GnnbenchError):
-    """A backend's result differs from the baseline's, so that no speedup may be printed."""
-
-    exit_code = 3
-
-
 class OutOfMemory(GnnbenchError):
     """A run needed more memory than its limit or the machine allows."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
@@ -75,10 +76,14 @@ def within(modules: dict[str, Path], imported: str) -> str | None:
     return imported if imported != "gnnbench" else None
 
 
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def imports(path: Path, *, everywhere: bool = True, types: bool = False) -> Iterator[str]:
     """Dotted names that a file imports; at module level only if not `everywhere`."""
-    tree = ast.parse(path.read_text())
-    todo: list[ast.AST] = [*tree.body]
+    todo: list[ast.AST] = [*parsed(path).body]
     while todo:
         node = todo.pop()
         if isinstance(node, ast.Import):
@@ -179,7 +184,7 @@ def test_a_conv_is_named_in_files_of_its_own_only() -> None:
     """Beside PyG's own code as a baseline; a new conv is one file."""
     allowed = ("convs/", "models/", "backends/pyg_sparse.py", "bench/peers.py")
     for path in FILES:
-        nodes = [*ast.walk(ast.parse(path.read_text()))]
+        nodes = [*ast.walk(parsed(path))]
         used = {getattr(node, "id", None) or getattr(node, "attr", "") for node in nodes}
         used |= {text.rpartition(".")[2] for text in imports(path)}
         convs = [each for each in used if CONV.fullmatch(each)]

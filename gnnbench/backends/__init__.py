@@ -5,6 +5,8 @@ base         what a backend is
 
 from __future__ import annotations
 
+import functools
+import sys
 from contextlib import suppress
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
@@ -119,4 +121,10 @@ def _checked(candidate: object) -> type[Backend]:
 
 
 def _foreign() -> dict[str, EntryPoint]:
+    return _entry_points(tuple(sys.path))
+
+
+@functools.cache
+def _entry_points(path: tuple[str, ...]) -> dict[str, EntryPoint]:
+    """Those of the packages on `path`, which take 14 ms to look through."""
     return {point.name: point for point in entry_points(group="gnnbench.backends")}

@@ -14,7 +14,7 @@ A source is a module with
     _prepare_graphs _check_graphs   the same for many graphs
     _reorder     other orders of nodes
     _describe _describe_graphs      what `gnnbench datasets` says of them
-    _presets     names of synthetic data
+    _names       names in configurations, and what the sources of synthetic data share
     _raw _cache  files as users have them, and files kept between runs
     _pyg _union _ogb _tables        shared by the sources of PyG, of many graphs, of OGB, and of tables in text
     _graph_files                    a user's own graphs, many in a file or a folder

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from functools import partial
+from typing import Literal
 
-from gnnbench.datasets import GraphsDataset, Offer, Roots, _prepare_graphs, _pyg, _union
+from gnnbench.datasets import GraphsDataset, Roots, _names, _prepare_graphs, _pyg, _union
 from gnnbench.datasets._graphs import PARTS, GraphsConfig
 from gnnbench.datasets._pyg import Known
 
@@ -30,13 +31,8 @@ class Config(GraphsConfig):
     name: Literal["pattern", "cluster", "mnist", "cifar10"]
 
 
-def parse(spec: str) -> dict[str, Any] | None:
-    """`pattern`, `cluster`, `mnist` and `cifar10`, in any case."""
-    return {"name": spec.lower()} if spec.lower() in KNOWN else None
-
-
-def listing(where: Roots) -> list[Offer]:
-    return _pyg.offers(KNOWN, where)
+parse = partial(_names.lowered, KNOWN)
+listing = partial(_pyg.offers, KNOWN)
 
 
 def load(config: Config, where: Roots) -> GraphsDataset:

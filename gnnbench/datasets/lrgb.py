@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from gnnbench.datasets import GraphsDataset, Offer, Roots, _ogb, _prepare_graphs, _pyg, _union
+from gnnbench.datasets import GraphsDataset, Roots, _names, _ogb, _prepare_graphs, _pyg, _union
 from gnnbench.datasets._graphs import PARTS, GraphsConfig, Target
 from gnnbench.datasets._pyg import Known
 
@@ -48,13 +49,8 @@ class Config(GraphsConfig):
     name: Literal["pascalvoc-sp", "coco-sp", "peptides-func", "peptides-struct"]
 
 
-def parse(spec: str) -> dict[str, Any] | None:
-    """`pascalvoc-sp`, `coco-sp`, `peptides-func` and `peptides-struct`, in any case."""
-    return {"name": spec.lower()} if spec.lower() in KNOWN else None
-
-
-def listing(where: Roots) -> list[Offer]:
-    return _pyg.offers(KNOWN, where)
+parse = partial(_names.lowered, KNOWN)
+listing = partial(_pyg.offers, KNOWN)
 
 
 def load(config: Config, where: Roots) -> GraphsDataset:

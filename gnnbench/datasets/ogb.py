@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from pydantic import field_validator
+from typing import Annotated, Any
 
 from gnnbench.config import DatasetConfig
-from gnnbench.datasets import NodeDataset, Offer, Roots, _ogb, _prepare
-from gnnbench.errors import DatasetError, did_you_mean
+from gnnbench.datasets import NodeDataset, Offer, Roots, _names, _ogb, _prepare
+from gnnbench.errors import DatasetError
 
 # Nodes and edges as ogb's loader gives them (products and proteins in both directions, arxiv in one).
 KNOWN = {
@@ -34,14 +32,7 @@ class Config(DatasetConfig):
     """Which dataset."""
 
     source: str = "ogb"
-    name: str
-
-    @field_validator("name")
-    @classmethod
-    def _known(cls, value: str) -> str:
-        if value not in KNOWN:
-            raise ValueError(f"unknown dataset {value!r}{did_you_mean(value, KNOWN)}")
-        return value
+    name: Annotated[str, _names.one_of("dataset", KNOWN)]
 
 
 def parse(spec: str) -> dict[str, Any] | None:

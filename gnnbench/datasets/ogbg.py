@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import field_validator
-
-from gnnbench.datasets import GraphsDataset, Offer, Roots, _ogb, _union
+from gnnbench.datasets import GraphsDataset, Offer, Roots, _names, _ogb, _union
 from gnnbench.datasets._graphs import PARTS, GraphsConfig, Target
-from gnnbench.errors import DatasetError, did_you_mean
+from gnnbench.errors import DatasetError
 
 # Graphs, nodes and edges, where published; every bond counts twice.
 KNOWN: dict[str, tuple[int | None, int | None, int | None]] = {
@@ -39,14 +37,7 @@ class Config(GraphsConfig):
     """Which dataset."""
 
     source: str = "ogbg"
-    name: str
-
-    @field_validator("name")
-    @classmethod
-    def _known(cls, value: str) -> str:
-        if value not in KNOWN:
-            raise ValueError(f"unknown dataset {value!r}{did_you_mean(value, KNOWN)}")
-        return value
+    name: Annotated[str, _names.one_of("dataset", KNOWN)]
 
 
 def parse(spec: str) -> dict[str, Any] | None:

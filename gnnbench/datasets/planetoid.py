@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from functools import partial
+from typing import Literal
 
 from gnnbench.config import DatasetConfig
-from gnnbench.datasets import NodeDataset, Offer, Roots, _pyg
+from gnnbench.datasets import NodeDataset, Roots, _names, _pyg
 from gnnbench.errors import DatasetError
 
 KNOWN = {
@@ -25,13 +26,8 @@ class Config(DatasetConfig):
     split: Literal["public", "full"] = "public"
 
 
-def parse(spec: str) -> dict[str, Any] | None:
-    """`cora`, `citeseer`, `pubmed`, in any case."""
-    return {"name": spec.lower()} if spec.lower() in KNOWN else None
-
-
-def listing(where: Roots) -> list[Offer]:
-    return _pyg.offers(KNOWN, where)
+parse = partial(_names.lowered, KNOWN)
+listing = partial(_pyg.offers, KNOWN)
 
 
 def load(config: Config, where: Roots) -> NodeDataset:

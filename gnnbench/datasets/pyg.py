@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any
 
 from pydantic import Field, field_validator
 
 from gnnbench.config import Count, DatasetConfig
-from gnnbench.datasets import NodeDataset, Offer, Roots, _pyg
+from gnnbench.datasets import NodeDataset, Roots, _pyg
 from gnnbench.datasets._pyg import Known
 
 KNOWN = {
@@ -68,8 +69,7 @@ def parse(spec: str) -> dict[str, Any] | None:
     return {"dataset_class": name, "args": args}
 
 
-def listing(where: Roots) -> list[Offer]:
-    return _pyg.offers(KNOWN, where)
+listing = partial(_pyg.offers, KNOWN)
 
 
 def load(config: Config, where: Roots) -> NodeDataset:

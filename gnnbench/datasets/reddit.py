@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from functools import partial
+from typing import Literal
 
 from gnnbench.config import DatasetConfig
-from gnnbench.datasets import NodeDataset, Offer, Roots, _pyg
+from gnnbench.datasets import NodeDataset, Roots, _names, _pyg
 
 KNOWN = {
     "reddit": _pyg.Known("Reddit", {}, 232_965, 114_615_892),
@@ -21,13 +22,8 @@ class Config(DatasetConfig):
     name: Literal["reddit", "reddit2"] = "reddit"
 
 
-def parse(spec: str) -> dict[str, Any] | None:
-    """`reddit`, `reddit2`, in any case."""
-    return {"name": spec.lower()} if spec.lower() in KNOWN else None
-
-
-def listing(where: Roots) -> list[Offer]:
-    return _pyg.offers(KNOWN, where)
+parse = partial(_names.lowered, KNOWN)
+listing = partial(_pyg.offers, KNOWN)
 
 
 def load(config: Config, where: Roots) -> NodeDataset:

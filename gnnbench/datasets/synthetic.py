@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from gnnbench.config import DatasetConfig, Fraction, Positive
-from gnnbench.datasets import NodeDataset, Offer, Roots, _presets
+from gnnbench.datasets import NodeDataset, Offer, Roots, _names
 from gnnbench.errors import DatasetError
 
 PEAK_BYTES_PER_EDGE = 28  # measured with `reddit`
@@ -65,7 +64,7 @@ class Config(DatasetConfig):
     """A preset, scaled; the keys below `scale` replace its counts and are not scaled."""
 
     source: str = "synthetic"
-    preset: str
+    preset: Annotated[str, _names.one_of("preset", PRESETS)]
     scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
         1.0, description="factor on nodes and edges; the mean degree stays, the maximum grows as its root"
     )
@@ -75,15 +74,10 @@ class Config(DatasetConfig):
     classes: Positive | None = None
     homophily: Fraction | None = Field(None, description="share of edges drawn inside a community")
 
-    @field_validator("preset")
-    @classmethod
-    def _known(cls, value: str) -> str:
-        return _presets.known(value, PRESETS)
-
 
 def parse(spec: str) -> dict[str, Any] | None:
     """`synthetic:PRESET[:SCALE]`."""
-    return _presets.parse(spec, PRESETS)
+    return _names.parse(spec, PRESETS)
 
 
 def listing(where: Roots) -> list[Offer]:
@@ -162,16 +156,10 @@ def _name(config: Config) -> str:
 def _folder(config: Config, shape: Shape, where: Roots) -> Path:
     from gnnbench.datasets import _blockmodel
 
-    key = repr((_blockmodel.VERSION, sorted(asdict(shape).items()), config.seed))
-    digest = hashlib.sha256(key.encode()).hexdigest()[:16]
-    return where.cache / "synthetic" / f"{config.preset}-{digest}"
+    return _names.folder(where, config.preset, _blockmodel.VERSION, sorted(asdict(shape).items()), config.seed)
 
 
 def _check_fits(config: Config, shape: Shape, where: Roots) -> None:
-    import shutil
-
-    import psutil
-
     needed = 3 if shape.multilabel else 3 * shape.classes
     if shape.nodes < needed:
         classes = "a split" if shape.multilabel else f"{shape.classes} classes"
@@ -181,13 +169,4 @@ def _check_fits(config: Config, shape: Shape, where: Roots) -> None:
         )
     memory = PEAK_BYTES_PER_EDGE * shape.edges + 100 * shape.nodes
     disk = 16 * shape.edges + 4 * shape.nodes * (shape.features + shape.classes * shape.multilabel)
-    folder = next(path for path in (where.cache, *where.cache.parents) if path.exists())
-    for what, need, free in (
-        ("memory", memory, psutil.virtual_memory().available),
-        ("disk", disk, shutil.disk_usage(folder).free),
-    ):
-        if need > free:
-            raise DatasetError(
-                f"{_name(config)}: generating it needs {need / 2**30:.1f} GiB of {what}, but "
-                f"{free / 2**30:.1f} GiB are free; use a smaller dataset.scale"
-            )
+    _names.check_fits(_name(config), memory, disk, where)

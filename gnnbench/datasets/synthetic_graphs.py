@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from gnnbench.config import DatasetConfig
-from gnnbench.datasets import GraphsDataset, Offer, Roots, _presets
-from gnnbench.errors import DatasetError
+from gnnbench.datasets import GraphsDataset, Offer, Roots, _names
 
 PEAK_BYTES_PER_EDGE = 24  # of generation: what is kept, and what is written
 
@@ -58,20 +56,15 @@ class Config(DatasetConfig):
     """A preset, and how much of it."""
 
     source: str = "synthetic_graphs"
-    preset: str
+    preset: Annotated[str, _names.one_of("preset", PRESETS)]
     scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
         1.0, description="factor on the number of graphs, which keep their size"
     )
 
-    @field_validator("preset")
-    @classmethod
-    def _known(cls, value: str) -> str:
-        return _presets.known(value, PRESETS)
-
 
 def parse(spec: str) -> dict[str, Any] | None:
     """`synthetic:PRESET[:SCALE]` with one of these presets."""
-    return _presets.parse(spec, PRESETS)
+    return _names.parse(spec, PRESETS)
 
 
 def listing(where: Roots) -> list[Offer]:
@@ -138,27 +131,13 @@ def _name(config: Config) -> str:
 def _folder(config: Config, sizes: list[int], where: Roots) -> Path:
     from gnnbench.datasets import _draw_graphs
 
-    key = repr((_draw_graphs.VERSION, sorted(asdict(PRESETS[config.preset]).items()), sum(sizes), config.seed))
-    digest = hashlib.sha256(key.encode()).hexdigest()[:16]
-    return where.cache / "synthetic" / f"{config.preset}-{digest}"
+    shape = sorted(asdict(PRESETS[config.preset]).items())
+    return _names.folder(where, config.preset, _draw_graphs.VERSION, shape, sum(sizes), config.seed)
 
 
 def _check_fits(config: Config, sizes: list[int], where: Roots) -> None:
-    import shutil
-
-    import psutil
-
     shape = PRESETS[config.preset]
     nodes, edges = shape.nodes * sum(sizes), shape.edges * sum(sizes)
     memory = PEAK_BYTES_PER_EDGE * edges + 16 * nodes * (shape.features + 2)
     disk = 8 * edges + 4 * nodes * (shape.features + 2)
-    folder = next(path for path in (where.cache, *where.cache.parents) if path.exists())
-    for resource, need, free in (
-        ("memory", memory, psutil.virtual_memory().available),
-        ("disk", disk, shutil.disk_usage(folder).free),
-    ):
-        if need > free:
-            raise DatasetError(
-                f"{_name(config)}: generating it needs {need / 2**30:.1f} GiB of {resource}, but "
-                f"{free / 2**30:.1f} GiB are free; use a smaller dataset.scale"
-            )
+    _names.check_fits(_name(config), memory, disk, where)

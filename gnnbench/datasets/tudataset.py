@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from gnnbench.datasets import GraphsDataset, Offer, Roots, _prepare_graphs, _pyg, _union
+from gnnbench.datasets import GraphsDataset, Roots, _prepare_graphs, _pyg, _union
 from gnnbench.datasets._graphs import GraphsConfig
 from gnnbench.datasets._pyg import Known
 
@@ -47,8 +48,7 @@ def parse(spec: str) -> dict[str, Any] | None:
     return {"name": spec.removeprefix(PREFIX)} if spec.startswith(PREFIX) else None
 
 
-def listing(where: Roots) -> list[Offer]:
-    return _pyg.offers(KNOWN, where)
+listing = partial(_pyg.offers, KNOWN)
 
 
 def load(config: Config, where: Roots) -> GraphsDataset:

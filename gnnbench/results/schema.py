@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -169,12 +169,8 @@ class Result(Record):
             self.metrics = metrics(self.evaluations, self.dataset_facts.metric)
         if not self.samples:
             return
-        self.epoch_s = summarise(self.samples, "epoch")
-        self.load_s = summarise(self.samples, "load")
-        self.loading_s = summarise(self.samples, "loading")
-        self.forward_s = summarise(self.samples, "forward")
-        self.backward_s = summarise(self.samples, "backward")
-        self.optimizer_s = summarise(self.samples, "optimizer")
+        for phase in get_args(Phase):
+            setattr(self, f"{phase}_s", summarise(self.samples, phase))
         if self.epoch_s and self.dataset_facts and self.dataset_facts.train_graphs:
             self.graphs_per_s = self.dataset_facts.train_graphs / self.epoch_s.median
             self.edges_per_s = (self.dataset_facts.train_edges or 0) / self.epoch_s.median

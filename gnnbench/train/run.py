@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,11 +16,7 @@ import torch
 from gnnbench import backends, datasets
 from gnnbench.backends.base import Backend
 from gnnbench.config import Run
-from gnnbench.errors import (
-    BackendUnavailable,
-    ConfigError,
-    GnnbenchError,
-)
+from gnnbench.errors import BackendUnavailable, ConfigError, GnnbenchError
 from gnnbench.measure import advice, clock, code, environment, memory
 from gnnbench.results import files, schema
 from gnnbench.results.schema import Evaluation, Result, Sample, Status
@@ -134,25 +130,17 @@ def resolved(config: Run) -> dict[str, Any]:
     return result
 
 
+@dataclass
 class _Run:
     """The steps of one run and what they share; everything they learn goes into `result`."""
 
-    def __init__(
-        self,
-        config: Run,
-        roots: datasets.Roots,
-        out: Path | None,
-        result: Result,
-        on_event: Callable[[Event], None],
-        inspect: Inspect | None,
-    ) -> None:
-        self.config = config
-        self.roots = roots
-        self.out = out
-        self.result = result
-        self.on_event = on_event
-        self.inspect = inspect
-        self.other_programs = clock.OtherPrograms()
+    config: Run
+    roots: datasets.Roots
+    out: Path | None
+    result: Result
+    on_event: Callable[[Event], None]
+    inspect: Inspect | None
+    other_programs: clock.OtherPrograms = field(default_factory=clock.OtherPrograms)
 
     def execute(self, state: dict[str, Any] | None) -> None:
         """Load, prepare and train; `state` is a checkpoint to go on from."""

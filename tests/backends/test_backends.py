@@ -22,10 +22,11 @@ from gnnbench.measure import clock
 from gnnbench.measure.rounds import Budget
 from gnnbench.report import bench as report
 from gnnbench.tune import search, store
+from tests.support import gpu
 
 BRIEF = Budget(rounds=2, least_s=0.0)
 
-RUNNABLE = ("pyg", "pyg-sparse", "reference", "isplib", "patched")
+RUNNABLE = ("pyg", "pyg-sparse", "reference", "isplib", "patched", "cuda")
 SPARSE = {"gcn": {}, "sage": {"aggr": "max"}, "gin": {}}
 DENSE = {"gat": {}, "gatv2": {}, "transformer": {}, "agnn": {}}
 
@@ -48,18 +49,23 @@ def asked(name: str, **keys: bool) -> base.Backend:
 
 def step(name: str, model_name: str, data: NodeDataset, repeats: int = 1, **keys: object) -> dict[str, Tensor]:
     """Logits and all gradients of the last of so many forward and backward passes without dropout."""
+    if name == "cuda" and gpu.MISSING:
+        pytest.skip(gpu.MISSING)
     torch.manual_seed(0)
     chosen = registry.find("models", model_name).Config(
         name=model_name, dropout=0.0, hidden=16, **{"norm": "batch", **keys}
     )
     model = models.build(chosen, data.x.size(1), data.num_classes)
-    prepared = asked(name).prepare(model, data)
+    backend = asked(name)
+    prepared = backend.prepare(model.to(backend.device), data)
     for _ in range(repeats):
         model.zero_grad()
-        logits = model(data.x, prepared.adj)
-        torch.nn.functional.cross_entropy(logits, data.y).backward()
+        logits = model(data.x.to(backend.device), prepared.adj)
+        torch.nn.functional.cross_entropy(logits, data.y.to(backend.device)).backward()
     gradients = {key: parameter.grad for key, parameter in model.named_parameters()}
-    return {"logits": logits.detach(), **{key: grad for key, grad in gradients.items() if grad is not None}}
+    return {
+        key: found.detach().cpu() for key, found in {"logits": logits, **gradients}.items() if found is not None
+    }
 
 
 def test_the_names() -> None:
@@ -71,8 +77,8 @@ def test_the_names() -> None:
 @pytest.mark.parametrize(
     ("model", "backend"),
     [
-        *product(SPARSE, ["pyg-sparse", "reference", "isplib"]),
-        *product(DENSE, ["reference", "isplib"]),
+        *product(SPARSE, ["pyg-sparse", "reference", "isplib", "cuda"]),
+        *product(DENSE, ["reference", "isplib", "cuda"]),
     ],
 )
 def test_every_backend_computes_what_pyg_computes(model: str, backend: str) -> None:
@@ -207,6 +213,7 @@ class TestFromAnotherPackage:
         found, expected = step("tiny", "gcn", dataset()), step("pyg", "gcn", dataset())
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
         assert backends.backend_type("tiny").prepared == 1  # type: ignore[attr-defined]
+        assert backends.module_of("tiny") == "tiny_backend"
 
     def test_its_kernels_are_tuned(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         for budget in ("SURVEY", "DUEL"):

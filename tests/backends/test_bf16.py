@@ -13,8 +13,8 @@ from gnnbench.backends.isplib import choices
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import Kernels, choice_key
 from gnnbench.ops.spmm import spmm
-from tests.ops.test_kernels import LEVELS, check, double, normal
 from tests.support import graphs
+from tests.support.kernels import check, double, normal, over_levels
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +39,7 @@ ALGORITHMS = {
     "graph_name", ["self loops", "duplicates", "symmetric", "hub", "wide", "tall", "power law"]
 )
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-@pytest.mark.parametrize("level", LEVELS)
+@over_levels
 def test_sum_and_mean(level: int, algorithm: str, graph_name: str, width: int) -> None:
     graph, kernels = graphs.graph(graph_name), isplib.IsplibKernels(isa=level, precision="bf16")
     x = normal(graph.num_cols, width, dtype=torch.float32)
@@ -51,7 +51,7 @@ def test_sum_and_mean(level: int, algorithm: str, graph_name: str, width: int) -
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-@pytest.mark.parametrize("level", LEVELS)
+@over_levels
 def test_rows_of_thousands(level: int, algorithm: str) -> None:
     kernels = isplib.IsplibKernels(isa=level, precision="bf16")
     graph = graphs.crowd(kernels, 7000, 800)
@@ -63,7 +63,7 @@ def test_rows_of_thousands(level: int, algorithm: str) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-@pytest.mark.parametrize("level", LEVELS)
+@over_levels
 def test_rounding_is_to_nearest_even_and_keeps_what_is_no_number(level: int, algorithm: str) -> None:
     bits = torch.arange(1 << 16, dtype=torch.int64) << 16
     near = [(bits + low).to(torch.uint32).view(torch.float32) for low in (0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF)]

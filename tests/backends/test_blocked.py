@@ -13,8 +13,8 @@ from gnnbench.backends.isplib import choices
 from gnnbench.backends.isplib.spmm import native
 from gnnbench.ops.kernels import EXTREMA, Kernels, choice_key
 from gnnbench.ops.spmm import spmm
-from tests.ops.test_kernels import LEVELS, check, double, normal, over_dtypes
 from tests.support import graphs
+from tests.support.kernels import check, double, normal, over_dtypes, over_levels
 
 CROWDED = ["self loops", "duplicates", "symmetric", "hub", "wide", "tall", "power law"]
 
@@ -31,7 +31,7 @@ def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("small_cache")
 @pytest.mark.parametrize("width", [5, 17, 32, 41, 63, 128, 602])
 @pytest.mark.parametrize("graph_name", CROWDED)
-@pytest.mark.parametrize("level", LEVELS)
+@over_levels
 def test_sum_and_mean(level: int, graph_name: str, width: int, dtype: torch.dtype) -> None:
     graph, kernels = graphs.graph(graph_name), isplib.IsplibKernels(isa=level)
     x = normal(graph.num_cols, width, dtype=dtype)
@@ -45,7 +45,7 @@ def test_sum_and_mean(level: int, graph_name: str, width: int, dtype: torch.dtyp
 @pytest.mark.usefixtures("small_cache")
 @pytest.mark.parametrize("width", [1, 17, 41, 128])
 @pytest.mark.parametrize("graph_name", CROWDED)
-@pytest.mark.parametrize("level", LEVELS)
+@over_levels
 def test_extrema_with_ties_and_nan(level: int, graph_name: str, width: int, dtype: torch.dtype) -> None:
     graph, kernels = graphs.graph(graph_name), isplib.IsplibKernels(isa=level)
     x = normal(graph.num_cols, width, dtype=dtype).round()
@@ -163,7 +163,7 @@ def test_gradients_take_the_same_way() -> None:
 
 
 @pytest.mark.parametrize("graph_name", ["no edges", "no nodes", "no sources"])
-@pytest.mark.parametrize("level", LEVELS)
+@over_levels
 def test_rows_without_edges_are_zero_whatever_was_chosen(level: int, graph_name: str) -> None:
     kernels = isplib.IsplibKernels(isa=level)
     graph = graphs.graph(graph_name, kernels)

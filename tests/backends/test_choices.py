@@ -10,8 +10,8 @@ from gnnbench.backends import isplib
 from gnnbench.backends.isplib import choices, edge_choices
 from gnnbench.bench.ops import Case
 from gnnbench.ops.kernels import Kernels, choice_key
-from tests.ops.test_kernels import check, normal
 from tests.support import graphs
+from tests.support.kernels import check, normal
 
 
 @pytest.mark.parametrize("op", ["spmm", "spmm_max"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -11,8 +13,9 @@ from gnnbench.backends.cuda import _tile
 from gnnbench.graph import Graph
 from gnnbench.ops.families import FAMILIES
 from gnnbench.ops.kernels import Kernels
-from tests.support import graphs
+from tests.support import graphs, kernels
 from tests.support.gpu import DEVICE, KERNELS, TOLERANCE, graph, needs_triton
+from tests.support.kernels import double
 
 TRUTH = Kernels()
 DTYPES = list(TOLERANCE)
@@ -26,15 +29,7 @@ def several_rows_to_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 over_graphs = pytest.mark.parametrize("name", graphs.NAMES)
-
-
-def normal(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    generator = torch.Generator().manual_seed(sum(shape))
-    return torch.randn(*shape, dtype=torch.float64, generator=generator).to(DEVICE, dtype)
-
-
-def double(*tensors: Tensor | None) -> list[Tensor | None]:
-    return [None if tensor is None else tensor.double() for tensor in tensors]
+normal = partial(kernels.normal, dtype=torch.float32, device=DEVICE)
 
 
 def check(found: Tensor, truth: Tensor) -> None:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 import torch
 from torch import Tensor
-from torch_geometric import nn as pyg
 
-from gnnbench import convs
 from gnnbench.backends.cuda import CudaKernels, attention_tiles
 from gnnbench.backends.cuda.families import ON_DEVICE
 from gnnbench.bench.check import Truth
@@ -20,8 +16,9 @@ from gnnbench.ops.dropout import Dropout
 from gnnbench.ops.families import FAMILIES
 from gnnbench.ops.kernels import Choice, Kernels, choice_key
 from tests.support import distance, graphs
-from tests.support.attention import Largest, assert_as_precise, inputs, normal, over_families, scaled
+from tests.support.attention import Largest, assert_as_precise, inputs, over_families, scaled
 from tests.support.gpu import DEVICE, KERNELS, TOLERANCE, graph, needs_triton
+from tests.support.kernels import normal
 
 BIG: Choice = {"strategy": "sliced", "lane": 32, "warps": 4}  # few programs, for the interpreter's sake
 TRUTH = Kernels()
@@ -191,29 +188,6 @@ def test_nothing_is_kept_per_edge(family: str) -> None:
     with Largest() as largest:
         results(CudaKernels(), family, on, tensors, 0.5)
     assert 50 * 4 * 8 <= largest.elements <= 50 * 4 * 10
-
-
-CONVS = {
-    "gat": lambda: pyg.GATConv(6, 4, heads=3),
-    "gatv2": lambda: pyg.GATv2Conv(6, 4, heads=2, share_weights=True),
-    "transformer": lambda: pyg.TransformerConv(6, 4, heads=2, beta=True),
-    "agnn": lambda: pyg.AGNNConv(),
-}
-
-
-@pytest.mark.parametrize("name", CONVS)
-def test_convs_compute_what_pygs_do(name: str) -> None:
-    torch.default_generator.manual_seed(1)
-    vanilla = CONVS[name]().to(DEVICE, torch.float64)
-    bound = copy.deepcopy(vanilla)
-    convs.bind(bound, KERNELS, transform_first=True, fold_norm=True)
-    edge_index = graphs.zoo()["symmetric"][0].to(DEVICE)
-    on = Graph.from_edge_index(edge_index, 15, layout=KERNELS)
-    x = normal(15, 6, device=DEVICE).requires_grad_()
-    ends = (vanilla(x, edge_index), vanilla), (bound(x, on), bound)
-    torch.testing.assert_close(ends[1][0], ends[0][0])
-    gradients = [torch.autograd.grad(out.square().sum(), [x, *conv.parameters()]) for out, conv in ends]
-    torch.testing.assert_close(*gradients)
 
 
 def test_choices_from_elsewhere_are_ignored_where_they_cannot_run() -> None:

@@ -21,10 +21,10 @@ from gnnbench.ops.kernels import Kernels, choice_key
 from gnnbench.ops.spmm import spmm
 from tests.support import graphs
 from tests.support.gpu import needs_triton
+from tests.support.kernels import over_dtypes, over_levels
 
 LONG = 7000  # edges of a row
 MANY = 800, 4, 32  # nodes, heads and channels
-LEVELS = [] if isplib.MISSING else range(isplib.isa_level() + 1)
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-12}
 # Inputs by their sizes: n destinations, m sources, e edges, h heads, c channels of each, f channels of all.
 SIZES = {
@@ -48,8 +48,6 @@ OPS: dict[str, tuple[Callable[..., Tensor], list[str]]] = {
 }
 AGGREGATIONS = [name for name, (_, (first, *_)) in OPS.items() if first == "m f"]
 over_ops = pytest.mark.parametrize("name", OPS)
-over_levels = pytest.mark.parametrize("level", LEVELS)
-over_dtypes = pytest.mark.parametrize("dtype", TOLERANCE, ids=["float32", "float64"])
 
 
 def check(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -13,10 +13,11 @@ from torch_geometric import utils
 import gnnbench
 from gnnbench.graph import Compressed, Graph, Layout
 from gnnbench.graph.cache import GraphCache
-from gnnbench.patch import cost, engine, functions
+from gnnbench.patch import engine, functions
 from gnnbench.patch.engine import CAPTURED
-from gnnbench.patch.status import TALLY
+from tests.support.dropin import always, untouched  # noqa: F401
 
+pytestmark = pytest.mark.usefixtures("always")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU with streams")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 NODES, CYCLES = 1000, 200_000_000  # a tenth of a second
@@ -29,14 +30,6 @@ class Slow(Layout):
         sorted_edges = super().csr(row, col, num_rows, num_cols)
         torch.cuda._sleep(CYCLES)
         return Compressed(*(tensor.clone() for tensor in sorted_edges))
-
-
-@pytest.fixture(autouse=True)
-def untouched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(cost, "FEW", 0)
-    TALLY.clear()
-    yield
-    gnnbench.unpatch_pyg()
 
 
 def edges() -> Tensor:

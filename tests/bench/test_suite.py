@@ -99,20 +99,17 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
     assert {row.status for row in executed(tmp_path, cells).rows} == {"ok"}
 
 
-def test_a_folder_of_another_device_is_refused(tmp_path: Path) -> None:
+def test_a_suite_of_another_device_or_of_other_code_is_refused(tmp_path: Path) -> None:
     cells = suites.cells(["batch"], ["sddmm"], "tiny")
     found = executed(tmp_path, cells, budget_s=0.0)
-    (tmp_path / "suite.json").write_text(found.model_copy(update={"device": "another"}).model_dump_json())
-    with pytest.raises(ConfigError, match="holds a suite of scale tiny on another"):
-        executed(tmp_path, cells)
-
-
-def test_a_suite_of_other_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cells = suites.cells(["batch"], ["sddmm"], "tiny")
-    assert executed(tmp_path, cells, budget_s=0.0).code == code.digest()
-    monkeypatch.setattr(code, "digest", lambda: "rebuilt")
-    with pytest.raises(ConfigError, match="holds a suite of other code"):
-        executed(tmp_path, cells)
+    assert found.code == code.digest()
+    for key, words in (
+        ("device", "holds a suite of scale tiny on another"),
+        ("code", "holds a suite of other code"),
+    ):
+        (tmp_path / "suite.json").write_text(found.model_copy(update={key: "another"}).model_dump_json())
+        with pytest.raises(ConfigError, match=words):
+            executed(tmp_path, cells)
 
 
 @pytest.mark.parametrize(("direction", "code"), [("forward", 3), ("backward", 3)])

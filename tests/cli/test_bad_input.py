@@ -118,46 +118,15 @@ def test_all_problems_of_a_file_are_listed_at_once(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"edge_index": np.empty((2, 0), dtype=np.int64)}, ["no edges"]),
-        ({name: value[:1] for name, value in GRAPH.items() if name != "edge_index"}, ["node"]),
         ({"edge_index": np.array([[0, 9], [1, 0]])}, ["9", "range"]),
-        ({"edge_index": np.array([[0, -1], [1, 0]])}, ["-1", "range"]),
-        ({"edge_index": np.array([[0.5, 1], [1, 0]])}, ["0.5", "whole numbers"]),
         ({"x": np.full((6, 3), np.nan, dtype=np.float32)}, ["NaN"]),
-        ({"x": np.ones((4, 3), dtype=np.float32)}, ["4", "6"]),
-        ({"y": np.array([0, 1, 0, 1, 0, -7])}, ["-7"]),
-        ({"y": np.array([0, 1, 0])}, ["3", "6"]),
-        ({"train_mask": np.zeros(6, dtype=bool)}, ["training split is empty"]),
-        ({"val_mask": np.ones(6, dtype=bool)}, ["disjoint"]),
     ],
-    ids=[
-        "no edges",
-        "one node",
-        "edge beyond the nodes",
-        "negative edge",
-        "fractional edge",
-        "NaN features",
-        "too few features",
-        "label below the classes",
-        "too few labels",
-        "empty train split",
-        "overlapping splits",
-    ],
+    ids=["edge beyond the nodes", "NaN features"],
 )
 @pytest.mark.parametrize("backend", ["pyg", "isplib"])
 def test_graphs(folder: Path, change: dict[str, Any], words: list[str], backend: str) -> None:
-    arrays = {**GRAPH, **change}
-    if len(arrays["x"]) == 1:
-        arrays["edge_index"] = np.array([[0], [0]])
-    np.savez(folder / "graph.npz", **arrays)
+    np.savez(folder / "graph.npz", **GRAPH | change)
     refused(run("train", "run.yaml", "--dataset", "graph.npz", "--backend", backend), 2, "graph", *words)
-
-
-def test_labels_beyond_the_classes(folder: Path) -> None:
-    np.savez(folder / "graph.npz", **GRAPH)
-    (folder / "run.yaml").write_text(CONFIG.replace("{source: synthetic, preset: cora, scale: 0.05}", "{}"))
-    arguments = ("--set", "dataset.source=files", "--set", "dataset.path=graph.npz", "--set", "dataset.classes=1")
-    refused(run("train", "run.yaml", *arguments), 2, "label 1", "outside the range")
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut short", b"\x00\xff" * 50])

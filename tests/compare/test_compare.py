@@ -124,15 +124,6 @@ def test_recorded_steps_that_learn_something_else_have_no_speedup(tmp_path: Path
     ]
 
 
-def test_every_wrong_option_of_a_backend_is_refused_before_anything_runs(tmp_path: Path) -> None:
-    runner = Runner()
-    with pytest.raises(ConfigError, match=r"backend\.fold_norn: unknown key; did you mean 'fold_norm'"):
-        compared(tmp_path, runner, "pyg", "isplib:fold_norn=false")
-    with pytest.raises(ConfigError, match="backend 'isplib:fold_norm': write it as NAME:key=value"):
-        compared(tmp_path, runner, "pyg", "isplib:fold_norm")
-    assert runner.jobs == []
-
-
 @pytest.mark.parametrize("kill_after", range(9))
 def test_a_kill_at_any_moment_loses_no_finished_cell(tmp_path: Path, kill_after: int) -> None:
     class Killed(BaseException):
@@ -283,6 +274,8 @@ def test_a_folder_with_another_file_of_that_name_is_refused(tmp_path: Path) -> N
     ("names", "options", "words"),
     [
         (("pyg", "isplb"), {}, "did you mean 'isplib'"),
+        (("pyg", "isplib:fold_norn=false"), {}, r"backend\.fold_norn: unknown key; did you mean 'fold_norm'"),
+        (("pyg", "isplib:fold_norm"), {}, "backend 'isplib:fold_norm': write it as NAME:key=value"),
         (("pyg",), {"rounds": 0}, "0 rounds"),
         (("pyg",), {"epochs": -1}, r"train\.epochs"),
     ],

@@ -36,8 +36,8 @@ from tests.support.wrong_kernels import (
     SoftmaxWithoutShift,
     beside_a_hub,
     dataset,
+    loud,
     reference,
-    reference_beside_a_hub,
     run_config,
     spmm_of,
     verdict,
@@ -58,7 +58,7 @@ def test_right_kernels_are_green(model: str, kernels: type[Kernels]) -> None:
 
 
 def test_scores_too_large_for_exp_are_green_with_a_stable_softmax() -> None:
-    assert verdict("gat", Bound(Kernels()), loudness=1000.0).ok
+    assert verdict("gat", Bound(Kernels()), loud).ok
 
 
 @pytest.mark.parametrize("plant", WRONG)
@@ -71,7 +71,7 @@ def test_wrong_kernels_are_red(plant: str) -> None:
 
 
 def test_softmax_that_overflows_is_red() -> None:
-    found = verdict("gat", Bound(SoftmaxWithoutShift()), loudness=1000.0)
+    found = verdict("gat", Bound(SoftmaxWithoutShift()), loud)
     assert found.ok is False
     assert "NaN or infinity" in found.reason
 
@@ -173,15 +173,10 @@ def test_jitter_leaves_the_dataset_alone() -> None:
     assert all(map(torch.equal, before, (dataset().x, dataset().edge_index)))
 
 
-def judged_beside_a_hub(model: str, kernels: Kernels) -> parity.BackendParity:
-    found = steps.computed(run_config(model), Bound(kernels), beside_a_hub(), False)
-    return judge(found, reference_beside_a_hub(model))
-
-
 @pytest.mark.parametrize("model", ["sage sum", "gin deep"])
 def test_a_hub_is_no_false_alarm(model: str) -> None:
     """Before batch norms the order of summation alone moves PyG's own gradients by more than the tolerance."""
-    found = judged_beside_a_hub(model, Kernels())
+    found = verdict(model, Bound(Kernels()), beside_a_hub)
     assert found.ok, found.reason
 
 
@@ -193,7 +188,7 @@ def test_a_hub_is_no_false_alarm(model: str) -> None:
     ],
 )
 def test_an_ordinary_row_off_by_4_percent_is_red_beside_a_hub(kernels: type[Kernels], tensor: str) -> None:
-    found = judged_beside_a_hub("sage sum", kernels())
+    found = verdict("sage sum", Bound(kernels()), beside_a_hub)
     assert found.ok is False
     error = found.tensors[tensor]
     assert error.worst_row_index == 500

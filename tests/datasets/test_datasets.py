@@ -14,17 +14,6 @@ from gnnbench.datasets import _describe as describe
 from gnnbench.errors import ConfigError, DatasetError
 from tests.support.real_data import REAL, load, needs_data, snapshot
 
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture
-def where(tmp_path: Path) -> Roots:
-    return Roots(tmp_path / "data", tmp_path / "cache")
-
-
 # What the README of the data says, and how many split sizes are published.
 COUNTS = {
     "cora": (2_708, 10_556, 1_433, 7, [140, 500, 1_000]),

@@ -19,11 +19,6 @@ from tests.support.real_data import REAL, needs_data
 EDGES = np.array([[0, 0, 1, 3, 4], [1, 2, 3, 0, 4]])  # node 4 has a loop alone
 
 
-@pytest.fixture
-def where(tmp_path: Path) -> Roots:
-    return Roots(tmp_path / "data", tmp_path / "cache")
-
-
 def load(where: Roots, path: Path, **keys: object) -> NodeDataset:
     return datasets.load(files.Config(path=path, **keys), where)
 

@@ -23,11 +23,6 @@ ARRAYS: dict[str, Any] = {
 }
 
 
-@pytest.fixture
-def where(tmp_path: Path) -> Roots:
-    return Roots(tmp_path / "data", tmp_path / "cache")
-
-
 def load(where: Roots, path: Path, **keys: object) -> GraphsDataset:
     return datasets.load(files.Config(path=path, **keys), where)
 

@@ -23,16 +23,6 @@ from tests.support.real_data import REAL, load, needs_data, snapshot
 from tests.support.tables import write_csv
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture
-def where(tmp_path: Path) -> Roots:
-    return Roots(tmp_path / "data", tmp_path / "cache")
-
-
 def graph(dataset: GraphsDataset, number: int) -> Data:
     """One graph, cut out of its set."""
     nodes = slice(*dataset.graph_ptr[number : number + 2].tolist())

@@ -21,11 +21,6 @@ from tests.support.tables import write_csv
 
 
 @pytest.fixture
-def where(tmp_path: Path) -> Roots:
-    return Roots(tmp_path / "data", tmp_path / "cache")
-
-
-@pytest.fixture
 def offline(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise OSError("network is unreachable")

@@ -19,11 +19,6 @@ from gnnbench.datasets import _describe as describe
 from gnnbench.errors import DatasetError
 
 
-@pytest.fixture
-def where(tmp_path: Path) -> Roots:
-    return Roots(tmp_path / "data", tmp_path / "cache")
-
-
 def load(where: Roots, **keys: object) -> datasets.NodeDataset:
     return datasets.load(synthetic.Config(**keys), where)
 

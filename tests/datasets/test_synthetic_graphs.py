@@ -26,9 +26,8 @@ SCALES = {
 
 
 @pytest.fixture(scope="module")
-def where(tmp_path_factory: pytest.TempPathFactory) -> Roots:
-    root = tmp_path_factory.mktemp("synthetic")
-    return Roots(root / "data", root / "cache")
+def where(cache: Path) -> Roots:
+    return Roots(cache / "data", cache / "cache")
 
 
 def nodes_of(dataset: GraphsDataset) -> tuple[torch.Tensor, torch.Tensor]:

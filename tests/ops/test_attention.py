@@ -21,15 +21,9 @@ from gnnbench.ops.families import FAMILIES, Family
 from gnnbench.ops.kernels import Kernels
 from tests.support import graphs
 from tests.support.attention import Largest, assert_as_precise, inputs, over_families, scaled
+from tests.support.kernels import KERNELS, over_dtypes, over_graphs, over_kernels
 
-LEVELS = [] if isplib.MISSING else range(isplib.isa_level() + 1)
-KERNELS: dict[str, Kernels] = {"torch": Kernels()}
-KERNELS |= {f"isplib {isplib.ISA[level]}": isplib.IsplibKernels(isa=level) for level in LEVELS}
 SIZES = [(1, 1), (1, 3), (8, 8), (4, 8), (1, 41), (3, 7), (5, 2), (20, 5), (9, 33), (1, 70), (2, 150), (1, 300)]
-
-over_graphs = pytest.mark.parametrize("graph_name", graphs.NAMES)
-over_kernels = pytest.mark.parametrize("kernels", KERNELS.values(), ids=KERNELS.keys())
-over_dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 
 
 def op(

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from gnnbench import convs, models, registry
-from gnnbench.backends import isplib
 from gnnbench.errors import GnnbenchError
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import Kernels
 from tests.support import gpu, graphs
+from tests.support.kernels import OURS
 
 MODELS = {
     "gcn": {},
@@ -26,9 +26,8 @@ MODELS = {
     "transformer": {"heads": 2},
     "agnn": {},
 }
-KERNELS: dict[str, Kernels] = {"torch": Kernels()} | ({} if isplib.MISSING else {"isplib": isplib.IsplibKernels()})
 ON_GPU: dict[str, Kernels] = {} if gpu.MISSING else {"cuda": gpu.KERNELS}  # or in Triton's interpreter
-RUN = [[*KERNELS.values()][-1], *ON_GPU.values()]
+RUN = [OURS, *ON_GPU.values()]
 
 
 @pytest.fixture(autouse=True)
@@ -74,8 +73,7 @@ def test_every_model_is_one_graph(name: str, kernels: Kernels) -> None:
 
 @pytest.mark.parametrize("name", ["gcn", "gat", "transformer"])
 def test_autocast_is_compiled_too(name: str) -> None:
-    kernels = [*KERNELS.values()][-1]
-    model, graph = bound(name, kernels), graphs.graph("hub", kernels)
+    model, graph = bound(name, OURS), graphs.graph("hub", OURS)
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
     with torch.autocast("cpu", torch.bfloat16):
         found, expected = (
@@ -86,8 +84,7 @@ def test_autocast_is_compiled_too(name: str) -> None:
 
 
 def test_inductor() -> None:
-    kernels = [*KERNELS.values()][-1]
-    model, graph = bound("gcn", kernels), graphs.graph("power law", kernels)
+    model, graph = bound("gcn", OURS), graphs.graph("power law", OURS)
     compiled = torch.compile(model, fullgraph=True)
     for _ in range(2):  # what a kernel or an op keeps must survive the buffers' reuse
         found = outcome(compiled, model, features(graph), graph)

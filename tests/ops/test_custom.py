@@ -26,22 +26,11 @@ from gnnbench.ops.fusedmm import fusedmm
 from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.spmm import spmm
 from tests.support import graphs
+from tests.support.attention import inputs as attended
+from tests.support.kernels import KERNELS, OURS, leaf, over_kernels
 
-KERNELS: dict[str, Kernels] = {"torch": Kernels()} | ({} if isplib.MISSING else {"isplib": isplib.IsplibKernels()})
 ATTENTION = {family.op: name for name, family in FAMILIES.items()}
 OPS = ("spmm", "spmm_max", "sddmm", "edge_softmax", "fusedmm", *ATTENTION)
-over_kernels = pytest.mark.parametrize("kernels", KERNELS.values(), ids=KERNELS.keys())
-
-
-def leaf(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
-    generator = torch.Generator().manual_seed(sum(shape))
-    return torch.randn(*shape, dtype=dtype, generator=generator).requires_grad_()
-
-
-def attended(graph: Graph, family: str) -> tuple[Tensor, ...]:
-    """Inputs of `family`, whose values are wider than its keys where they are no keys."""
-    sizes = {"N": graph.num_rows, "M": graph.num_cols, "H": 2, "C": 3, "D": 4}
-    return tuple(leaf(*(sizes[dim] for dim in dims)) for dims in FAMILIES[family].inputs.values())
 
 
 def samples(graph: Graph) -> dict[str, list[tuple[Any, ...]]]:
@@ -51,7 +40,7 @@ def samples(graph: Graph) -> dict[str, list[tuple[Any, ...]]]:
     grad, grad_heads = out.detach(), leaf(graph.num_rows, 2, 3).detach()
     constant = x.detach(), value.detach()
     seed = torch.tensor([5])
-    attention = {op: attended(graph, family) for op, family in ATTENTION.items()}
+    attention = {op: attended(family, graph, 2, 3) for op, family in ATTENTION.items()}
     return {
         **{
             op: [(*inputs, seed, 0.5, 0.2, True), (*(t.detach() for t in inputs), None, 0.0, 0.2, False)]
@@ -78,7 +67,7 @@ def called(graph: Graph, kernels: Kernels, arguments: tuple[Any, ...]) -> tuple[
 
 @pytest.mark.parametrize(
     ("kernels", "graph_name"),
-    [*itertools.product([[*KERNELS.values()][-1]], ["wide", "symmetric", "no edges"]), (KERNELS["torch"], "wide")],
+    [*itertools.product([OURS], ["wide", "symmetric", "no edges"]), (KERNELS["torch"], "wide")],
 )
 def test_every_op_is_registered_as_torch_wants_it(kernels: Kernels, graph_name: str) -> None:
     """Schema, fake function, autograd and AOT dispatch, the latter for sizes that are known and unknown."""
@@ -135,7 +124,10 @@ def uses(kernels: Kernels, graph: Graph) -> dict[str, tuple[Callable[..., Tensor
         "sddmm": (lambda a, b: sddmm(kernels, graph, a, b), [leaf(graph.num_rows, 5), x]),
         "edge_softmax": (lambda score: edge_softmax(kernels, graph, score), [score]),
         **{
-            op: (lambda *inputs, family=family: attention(kernels, graph, family, inputs), attended(graph, family))
+            op: (
+                lambda *inputs, family=family: attention(kernels, graph, family, inputs),
+                attended(family, graph, 2, 3),
+            )
             for op, family in ATTENTION.items()
         },
     }

@@ -15,72 +15,18 @@ from gnnbench.errors import BackendUnavailable, GraphError, UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.ops.edge import edge_softmax, sddmm
 from gnnbench.ops.families import FAMILIES
+from gnnbench.ops.fusedmm import fusedmm
 from gnnbench.ops.kernels import EXTREMA, Kernels
 from gnnbench.ops.spmm import spmm
 from tests.support import graphs
+from tests.support.kernels import LEVELS, WIDTHS, check, double, normal, over_dtypes, over_graphs, over_kernels
 
-WIDTHS = [1, 3, 16, 41, 63, 128, 602]
-DTYPES = [torch.float32, torch.float64]
-LEVELS = [] if isplib.MISSING else range(isplib.isa_level() + 1)
-KERNELS: dict[str, Kernels] = {"torch": Kernels()}
-KERNELS |= {f"isplib {isplib.ISA[level]}": isplib.IsplibKernels(isa=level) for level in LEVELS}
 TRUTH = Kernels()
 NAN_WITH_PAYLOAD = torch.tensor(0x7FF8_0000_0000_0001).view(torch.float64)
-
-over_graphs = pytest.mark.parametrize("graph_name", graphs.NAMES)
-over_kernels = pytest.mark.parametrize("kernels", KERNELS.values(), ids=KERNELS.keys())
-over_dtypes = pytest.mark.parametrize("dtype", DTYPES, ids=["float32", "float64"])
-
-
-def normal(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
-    return torch.randn(*shape, dtype=dtype, generator=torch.Generator().manual_seed(sum(shape)))
-
-
-def check(found: Tensor, truth: Tensor) -> None:
-    assert graphs.relative_error(found, truth) < graphs.TOLERANCE[found.dtype]
-
-
-def double(*tensors: Tensor | None) -> list[Tensor | None]:
-    return [None if tensor is None else tensor.double() for tensor in tensors]
 
 
 def test_the_kernels_are_built() -> None:
     assert not isplib.MISSING
-
-
-@over_dtypes
-@over_graphs
-@over_kernels
-@pytest.mark.parametrize("width", WIDTHS)
-def test_spmm(kernels: Kernels, graph_name: str, width: int, dtype: torch.dtype) -> None:
-    graph = graphs.graph(graph_name)
-    x = normal(graph.num_cols, width, dtype=dtype)
-    for value, reduce in itertools.product((None, normal(graph.num_edges, dtype=dtype)), ("sum", "mean")):
-        check(kernels.spmm(graph, x, value, reduce), TRUTH.spmm(graph, *double(x, value), reduce))
-
-
-@over_dtypes
-@over_graphs
-@over_kernels
-@pytest.mark.parametrize(("heads", "channels"), [(1, 1), (2, 3), (3, 8), (8, 5), (4, 41)])
-def test_many_heads(kernels: Kernels, graph_name: str, heads: int, channels: int, dtype: torch.dtype) -> None:
-    graph = graphs.graph(graph_name)
-    a = normal(graph.num_rows, heads, channels, dtype=dtype)
-    b = normal(graph.num_cols, heads, channels, dtype=dtype)
-    for value in (None, normal(graph.num_edges, dtype=dtype), normal(graph.num_edges, heads, dtype=dtype)):
-        check(kernels.spmm(graph, b, value, "mean"), TRUTH.spmm(graph, *double(b, value), "mean"))
-    check(kernels.sddmm(graph, a, b), TRUTH.sddmm(graph, *double(a, b)))
-
-
-@over_dtypes
-@over_graphs
-@over_kernels
-@pytest.mark.parametrize("width", WIDTHS)
-def test_sddmm(kernels: Kernels, graph_name: str, width: int, dtype: torch.dtype) -> None:
-    graph = graphs.graph(graph_name)
-    a = normal(graph.num_rows, width, dtype=dtype)
-    b = normal(graph.num_cols, width, dtype=dtype)
-    check(kernels.sddmm(graph, a, b), TRUTH.sddmm(graph, *double(a, b)))
 
 
 @over_dtypes
@@ -102,23 +48,6 @@ def test_spmm_max_with_ties_and_nan(kernels: Kernels, graph_name: str, width: in
             kernels.spmm_max_backward(graph, arg_out, grad_out, value),
             TRUTH.spmm_max_backward(graph, arg_out, *double(grad_out, value)),
         )
-
-
-@over_dtypes
-@over_graphs
-@over_kernels
-@pytest.mark.parametrize("heads", [1, 2, 3, 8, 13, 48])
-def test_edge_softmax(kernels: Kernels, graph_name: str, heads: int, dtype: torch.dtype) -> None:
-    graph = graphs.graph(graph_name)
-    score = 10 * normal(graph.num_edges, heads, dtype=dtype) + 300
-    alpha, true_alpha = kernels.edge_softmax(graph, score), TRUTH.edge_softmax(graph, score.double())
-    check(alpha, true_alpha)
-    grad_alpha = normal(graph.num_edges, heads, dtype=dtype)
-    true_grad = TRUTH.edge_softmax_backward(graph, *double(alpha, grad_alpha))
-    found = kernels.edge_softmax_backward(graph, alpha, grad_alpha)
-    # Gradients of a softmax cancel, so their error is measured against what they are made of.
-    scale = (alpha * grad_alpha).double().norm().clamp(min=1e-300)
-    assert (found - true_grad).norm() / scale < graphs.TOLERANCE[dtype]
 
 
 @over_kernels
@@ -161,7 +90,7 @@ def test_infinities_and_nan_pass_through_sums(kernels: Kernels) -> None:
             torch.testing.assert_close(call(kernels), call(TRUTH), equal_nan=True)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@over_dtypes
 def test_bit_for_bit_the_same_on_any_number_of_threads(dtype: torch.dtype) -> None:
     graph = graphs.power_law(500, 20_000)
     x, value = normal(500, 67, dtype=dtype), normal(20_000, dtype=dtype)
@@ -262,5 +191,7 @@ def test_misuse_over_edges_is_a_clear_error() -> None:
 def test_an_edited_graph_is_refused() -> None:
     graph = graphs.graph("power law")
     graph.col[0] = 59
-    with pytest.raises(GraphError, match="edited in place"):
-        spmm(isplib.IsplibKernels(), graph, torch.ones(60, 4))
+    kernels, x = isplib.IsplibKernels(), torch.ones(60, 4)
+    for call in (lambda: spmm(kernels, graph, x), lambda: fusedmm(kernels, graph, x, x)):
+        with pytest.raises(GraphError, match="edited in place"):
+            call()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,23 +13,19 @@ from torch import Tensor, nn
 from torch_geometric import utils
 
 import gnnbench
-from gnnbench.backends import isplib
 from gnnbench.graph import Graph
 from gnnbench.ops.attention import attention
 from gnnbench.ops.edge import edge_softmax, sddmm
 from gnnbench.ops.edge_fn import EDGE_FNS
 from gnnbench.ops.families import FAMILIES
 from gnnbench.ops.fusedmm import fusedmm
-from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.spmm import spmm
-from gnnbench.patch import cost
-from gnnbench.patch.status import TALLY
 from tests.convs.test_convs import CONVS
 from tests.patch.test_patch_convs import EDGE_CONVS, WEIGHTED, rand, weights, width
 from tests.support import graphs
+from tests.support.dropin import BACKEND, always, untouched  # noqa: F401
+from tests.support.kernels import OURS
 
-BACKEND = "reference" if isplib.MISSING else "isplib"
-OURS = Kernels() if isplib.MISSING else isplib.IsplibKernels()
 Use = tuple[Callable[..., Tensor], list[tuple[int, ...]]]  # an op and the shapes of its inputs
 
 
@@ -125,15 +121,6 @@ def test_only_with_create_graph_plain_torch_takes_over(name: str, how: str) -> N
     shown = {event.key for event in profile.key_averages() if event.key.startswith("gnnbench::")}
     ours = {key for key in shown if "_grad_" in key or key.endswith("_backward")}
     assert bool(ours) == (how != "create_graph"), shown
-
-
-@pytest.fixture
-def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Every call is worth its Graph."""
-    monkeypatch.setattr(cost, "FEW", 0)
-    TALLY.clear()
-    yield
-    gnnbench.unpatch_pyg()
 
 
 def penalised(function: Callable[[], Tensor], wanted: list[Tensor]) -> list[Tensor]:

@@ -23,8 +23,9 @@ from gnnbench.errors import BackendUnavailable, ConfigError, UnsupportedOp
 from gnnbench.patch import cost
 from gnnbench.patch.engine import AS_FAST, NEW
 from gnnbench.patch.status import TALLY
+from tests.convs.test_convs import Doubling
+from tests.support.dropin import BACKEND
 
-BACKEND = "reference" if isplib.MISSING else "isplib"
 CLASSES = [getattr(pyg, name) for name in convs.table()]
 ORIGINAL = {kind: kind.forward for kind in CLASSES}
 NODES = 200
@@ -167,11 +168,6 @@ def test_other_devices_are_left_to_pyg(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ("SAGEConv", "no kernels run on meta") in gnnbench.patch_status().declined
 
 
-class Doubling(pyg.GCNConv):
-    def message(self, x_j: Tensor, edge_weight: Tensor) -> Tensor:
-        return 2 * super().message(x_j, edge_weight)
-
-
 class Wrapping(pyg.GCNConv):
     """Has a forward of its own, which calls PyG's."""
 
@@ -210,43 +206,9 @@ def test_what_is_done_to_an_instance_counts_at_once(change: Callable[[pyg.GCNCon
     assert sum(gnnbench.patch_status().declined.values()) == 1
 
 
-def test_module_hooks_run() -> None:
-    layer, seen = conv(), []
-    layer.register_forward_hook(lambda module, inputs, out: seen.append(out.shape))
-    with gnnbench.patched(BACKEND):
-        layer(features(), EDGES)
-    assert seen == [(NODES, 32)]
-    assert gnnbench.patch_status().accelerated == {"GCNConv": 1}
-
-
 def _autocast(layer: Any, x: Tensor) -> Tensor:
     with torch.autocast("cpu", torch.bfloat16):
         return layer(x, EDGES)
-
-
-def _vmap(layer: Any, x: Tensor) -> Tensor:
-    return torch.func.jvp(lambda x: layer(x, EDGES), (x,), (x,))[1]
-
-
-def _grad(layer: Any, x: Tensor) -> Tensor:
-    return torch.func.grad(lambda x: layer(x, EDGES).square().sum())(x)
-
-
-def _traced(layer: Any, x: Tensor) -> Tensor:
-    return torch.jit.trace(layer, (x, EDGES), check_trace=False)(x, EDGES)
-
-
-def _scripted(layer: Any, x: Tensor) -> Tensor:
-    return torch.jit.script(layer)(x, EDGES)
-
-
-def _compiled(layer: Any, x: Tensor) -> Tensor:
-    torch._dynamo.reset()
-    return torch.compile(layer, backend="eager", fullgraph=True)(x, EDGES)
-
-
-def _exported(layer: Any, x: Tensor) -> Tensor:
-    return torch.export.export(layer, (x, EDGES)).module()(x, EDGES)
 
 
 def _forward_mode(layer: Any, x: Tensor) -> Tensor:
@@ -256,16 +218,26 @@ def _forward_mode(layer: Any, x: Tensor) -> Tensor:
         ).tangent
 
 
+RUNS: dict[str, Callable[[Any, Tensor], Tensor]] = {
+    "autocast": _autocast,
+    "jvp": lambda layer, x: torch.func.jvp(lambda x: layer(x, EDGES), (x,), (x,))[1],
+    "grad": lambda layer, x: torch.func.grad(lambda x: layer(x, EDGES).square().sum())(x),
+    "forward mode": _forward_mode,
+    "traced": lambda layer, x: torch.jit.trace(layer, (x, EDGES), check_trace=False)(x, EDGES),
+    "scripted": lambda layer, x: torch.jit.script(layer)(x, EDGES),
+    "compiled": lambda layer, x: torch.compile(layer, backend="eager", fullgraph=True)(x, EDGES),
+    "exported": lambda layer, x: torch.export.export(layer, (x, EDGES)).module()(x, EDGES),
+}
+
+
 @pytest.mark.filterwarnings("ignore:.*:DeprecationWarning", "ignore:.*:torch.jit.TracerWarning")
-@pytest.mark.parametrize(
-    "run",
-    [_autocast, _vmap, _grad, _traced, _scripted, _compiled, _exported, _forward_mode],
-    ids=lambda f: f.__name__,
-)
+@pytest.mark.parametrize("run", RUNS.values(), ids=RUNS.keys())
 def test_transforms_and_compilers_see_pygs_own_code(run: Callable[[Any, Tensor], Tensor]) -> None:
+    torch._dynamo.reset()
     layer, x = conv(), features()
     expected = run(layer, x)
     with gnnbench.patched(BACKEND):
+        torch._dynamo.reset()
         found = run(layer, x)
     assert torch.equal(found, expected)
     assert gnnbench.patch_status().accelerated == {}

@@ -31,10 +31,11 @@ from gnnbench.backends import isplib
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import Kernels
-from gnnbench.patch import cost
 from gnnbench.patch.status import TALLY
-from tests.patch.test_patch_convs import BACKEND, Arguments, outcome, rand, weights
+from tests.patch.test_patch_convs import Arguments, outcome, rand, weights
+from tests.support.dropin import BACKEND
 
+pytestmark = pytest.mark.usefixtures("always")
 WIDE, NARROW, NODES = 6, 4, 12
 EDGES = torch.randint(NODES - 2, (2, 50), generator=torch.Generator().manual_seed(5))
 EDGES = remove_self_loops(coalesce(EDGES))[0]
@@ -58,14 +59,6 @@ CONVS: dict[str, Callable[[], Any]] = {
     "transformer edges": lambda: pyg.TransformerConv(WIDE, NARROW, heads=2, edge_dim=3, beta=True),
     "agnn": lambda: pyg.AGNNConv(),
 }
-
-
-@pytest.fixture(autouse=True)
-def every_graph_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(cost, "FEW", 0)
-    TALLY.clear()
-    yield
-    gnnbench.unpatch_pyg()
 
 
 def built(case: str) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 
 import pytest
@@ -12,11 +12,9 @@ from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 from torch_geometric import nn as pyg
 
 import gnnbench
-from gnnbench.backends import isplib
 from gnnbench.patch import repeated
-from gnnbench.patch.status import TALLY
+from tests.support.dropin import BACKEND
 
-BACKEND = "reference" if isplib.MISSING else "isplib"
 NODES = 1000
 CONVS: dict[str, Callable[[], nn.Module]] = {
     "GCNConv": lambda: pyg.GCNConv(32, 32),
@@ -27,13 +25,6 @@ CONVS: dict[str, Callable[[], nn.Module]] = {
     "softmax": lambda: pyg.GeneralConv(32, 32, attention=True, heads=8),  # which has no kernel itself
 }
 TIMES = {3000: 40, 4000: 20, 20_000: 1}  # that graphs of so many edges come, until they are surely worth sorting
-
-
-@pytest.fixture(autouse=True)
-def untouched() -> Iterator[None]:
-    TALLY.clear()
-    yield
-    gnnbench.unpatch_pyg()
 
 
 def graph(edges: int) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,23 +15,13 @@ from torch_geometric.utils import coalesce, remove_self_loops
 
 import gnnbench
 from gnnbench import convs
-from gnnbench.backends import isplib
-from gnnbench.patch import cost
-from gnnbench.patch.status import TALLY
 from tests.convs.test_convs import CONVS, NARROW, WIDE, mlp
 from tests.support import graphs
+from tests.support.dropin import BACKEND
 
-BACKEND = "reference" if isplib.MISSING else "isplib"
+pytestmark = pytest.mark.usefixtures("always")
 Make = Callable[[], pyg.MessagePassing]
 Arguments = dict[str, Any]
-
-
-@pytest.fixture(autouse=True)
-def every_graph_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(cost, "FEW", 0)
-    TALLY.clear()
-    yield
-    gnnbench.unpatch_pyg()
 
 
 def outcome(conv: pyg.MessagePassing, arguments: Arguments) -> Any:
@@ -90,6 +80,15 @@ def width(conv: pyg.MessagePassing, default: int = WIDE) -> int:
     return next((p.size(1) for p in conv.parameters() if p.dim() == 2), default)
 
 
+def flowing(make: Make, flow: str, nodes: int) -> Make:
+    def made() -> pyg.MessagePassing:
+        conv = make().train(nodes > 1)  # batch norm cannot train on one node
+        conv.flow = flow
+        return conv
+
+    return made
+
+
 GRAPHS = ["isolated nodes", "self loops", "duplicates", "hub", "one node", "no edges"]
 over_graphs = pytest.mark.parametrize("graph", GRAPHS)
 
@@ -99,12 +98,7 @@ over_graphs = pytest.mark.parametrize("graph", GRAPHS)
 @pytest.mark.parametrize("case", CONVS)
 def test_options(case: str, graph: str, flow: str) -> None:
     edge_index, nodes, _ = graphs.zoo()[graph]
-
-    def make() -> pyg.MessagePassing:
-        conv = CONVS[case]().train(nodes > 1)
-        conv.flow = flow
-        return conv
-
+    make = flowing(CONVS[case], flow, nodes)
     check(make, {"x": rand(nodes, width(make())), "edge_index": edge_index})
 
 
@@ -142,14 +136,8 @@ EDGE_CONVS: dict[str, Make] = {
 @pytest.mark.parametrize("case", EDGE_CONVS)
 def test_edge_features(case: str, graph: str, flow: str) -> None:
     edge_index, nodes, _ = graphs.zoo()[graph]
-
-    def make() -> pyg.MessagePassing:
-        conv = EDGE_CONVS[case]().train(nodes > 1)
-        conv.flow = flow
-        return conv
-
     x, edge_attr = rand(nodes, WIDE), rand(edge_index.size(1), 5, seed=2)
-    check(make, {"x": x, "edge_index": edge_index, "edge_attr": edge_attr})
+    check(flowing(EDGE_CONVS[case], flow, nodes), {"x": x, "edge_index": edge_index, "edge_attr": edge_attr})
 
 
 @pytest.mark.parametrize("flow", ["source_to_target", "target_to_source"])
@@ -188,12 +176,7 @@ WEIGHTED: dict[str, Make] = {
 @pytest.mark.parametrize("case", WEIGHTED)
 def test_edge_weights(case: str, flow: str, given: bool, graph: str) -> None:
     edge_index, nodes, _ = graphs.zoo()[graph]
-
-    def make() -> pyg.MessagePassing:
-        conv = WEIGHTED[case]()
-        conv.flow = flow
-        return conv
-
+    make = flowing(WEIGHTED[case], flow, nodes)
     edge_weight = {"edge_weight": weights(edge_index.size(1))} if given else {}
     check(make, {"x": rand(nodes, width(make())), "edge_index": edge_index} | edge_weight)
 

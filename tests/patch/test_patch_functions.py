@@ -16,20 +16,12 @@ from torch_geometric import utils
 from torch_geometric.nn.aggr import AttentionalAggregation, SoftmaxAggregation
 
 import gnnbench
-from gnnbench.backends import isplib
 from gnnbench.errors import UnsupportedOp
-from gnnbench.patch import cost
 from gnnbench.patch.status import TALLY
 from tests.support import graphs
+from tests.support.dropin import BACKEND
 
-BACKEND = "reference" if isplib.MISSING else "isplib"
 SOFTMAX, SPMM = utils.softmax, utils.spmm
-
-
-@pytest.fixture
-def always(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every call is worth its Graph."""
-    monkeypatch.setattr(cost, "FEW", 0)
 
 
 @pytest.fixture(autouse=True)

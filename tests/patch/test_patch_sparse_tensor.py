@@ -13,26 +13,13 @@ import gnnbench
 from gnnbench.graph import Graph, Layout
 from gnnbench.graph.cache import GraphCache
 from tests.convs.test_convs import CONVS
-from tests.patch.test_patch_convs import (
-    BACKEND,
-    WEIGHTED,
-    check,
-    every_graph_is_worth_it,
-    outcome,
-    rand,
-    simple,
-    width,
-)
-from tests.patch.test_patch_functions import always
+from tests.patch.test_patch_convs import WEIGHTED, check, outcome, rand, simple, width
 from tests.patch.test_patch_functions import check as check_function
 from tests.support import graphs
+from tests.support.dropin import BACKEND
 
 torch_sparse = pytest.importorskip("torch_sparse", reason="torch_sparse is not installed")
-pytestmark = [
-    pytest.mark.usefixtures(every_graph_is_worth_it.__name__),
-    pytest.mark.filterwarnings("ignore:Sparse"),
-]
-__all__ = ["always", "every_graph_is_worth_it"]
+pytestmark = [pytest.mark.usefixtures("always"), pytest.mark.filterwarnings("ignore:Sparse")]
 
 
 def matrix(graph: str, *, valued: bool, distinct: bool = True) -> Any:
@@ -76,7 +63,6 @@ def test_pairs(case: str, graph: str) -> None:
     check(CONVS[case], {"x": x, "edge_index": adj_t})
 
 
-@pytest.mark.usefixtures("always")
 @pytest.mark.parametrize("reduce", ["sum", "mean", "min", "max"])
 @pytest.mark.parametrize("valued", [False, True])
 @pytest.mark.parametrize("graph", ["isolated nodes", "wide", "tall"])
@@ -86,7 +72,6 @@ def test_spmm(graph: str, valued: bool, reduce: str) -> None:
     check_function(lambda: utils.spmm(src, x, reduce), x, ran="spmm")
 
 
-@pytest.mark.usefixtures("always")
 def test_values_with_a_gradient_are_pygs() -> None:
     src, x = matrix("hub", valued=True), rand(30, 5)
     value = src.storage.value().requires_grad_()

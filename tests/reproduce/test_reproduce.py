@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
+import multiprocessing
 import random
 import re
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -138,6 +138,13 @@ def claim(**values: Any) -> Claim:
     return Claim(**{**known, "baseline": "dgl", "hardware": "CPU", **values})
 
 
+def beside(ours: dict[str, Any], theirs: dict[str, Any], *speedup: float, **case: Any) -> list[Measurement]:
+    """DGL and ours on one case; `speedup` is a ratio and the ends of its interval, or nothing."""
+    found = Ratio(ratio=speedup[0], low=speedup[1], high=speedup[2]) if speedup else None
+    dgl = measurement(**case | theirs, implementation="dgl")
+    return [dgl, measurement(**case | ours, implementation="isplib", speedup={"dgl": found})]
+
+
 @pytest.mark.parametrize(
     ("hardware", "device", "verdict"),
     [
@@ -151,18 +158,8 @@ def claim(**values: Any) -> Claim:
 def test_a_claim_is_judged_on_its_own_kind_of_hardware_only(
     hardware: str, device: str, verdict: str, quantity: str
 ) -> None:
-    speedup = {"dgl": Ratio(ratio=8, low=7, high=9)}
-    measured = [
-        measurement(implementation="dgl", memory_bytes=800, published_memory_bytes=800, published_time_s=8.0),
-        measurement(
-            implementation="isplib",
-            memory_bytes=100,
-            published_memory_bytes=100,
-            published_time_s=1.0,
-            speedup=speedup,
-            device=device,
-        ),
-    ]
+    figures = ("memory_bytes", "published_memory_bytes", "published_time_s")
+    measured = beside({**dict.fromkeys(figures, 100), "device": device}, dict.fromkeys(figures, 800), 8, 7, 9)
     for over in ("max", "median"):
         found = _findings.finding(claim(hardware=hardware, quantity=quantity, over=over), measured, pending=False)
         assert found.published
@@ -192,12 +189,9 @@ def test_stored_reproductions_load_and_hold_the_verdicts_of_today(path: Path) ->
 def test_medians_and_maxima_are_of_cases_that_both_sides_ran() -> None:
     measured = []
     for width, ours, theirs in ((16, 1.0, 5.0), (32, 1.0, 3.0), (64, 2.0, 2.0), (128, 1.0, None)):
-        status = "ok" if theirs else "oom"
-        speedup = {"dgl": Ratio(ratio=theirs / ours, low=1.5, high=6.0) if theirs else None}
-        measured += [
-            measurement(width=width, implementation="dgl", status=status, published_time_s=theirs),
-            measurement(width=width, implementation="isplib", published_time_s=ours, speedup=speedup),
-        ]
+        dgl = {"status": "ok" if theirs else "oom", "published_time_s": theirs}
+        speedup = (theirs / ours, 1.5, 6.0) if theirs else ()
+        measured += beside({"published_time_s": ours}, dgl, *speedup, width=width)
     middle = _findings.finding(claim(over="median"), measured, pending=False)
     assert middle.corrected
     assert (middle.corrected.value, middle.corrected.low, middle.corrected.high) == (3.0, 1.0, 5.0)
@@ -211,12 +205,8 @@ def test_medians_and_maxima_are_of_cases_that_both_sides_ran() -> None:
 def test_a_claim_may_be_about_some_cells_and_all_their_ops() -> None:
     measured = []
     for cell_, op, ratio in (("small-a", "gat", 2.0), ("small-b", "dot", 8.0), ("large-a", "gat", 100.0)):
-        case = {"cell": cell_, "op": op, "graph": cell_}
-        speedup = {"dgl": Ratio(ratio=ratio, low=ratio, high=ratio)}
-        measured += [
-            measurement(**case, implementation="dgl", published_time_s=ratio),
-            measurement(**case, implementation="isplib", published_time_s=1.0, speedup=speedup),
-        ]
+        dgl = {"published_time_s": ratio}
+        measured += beside({"published_time_s": 1.0}, dgl, ratio, ratio, ratio, cell=cell_, op=op, graph=cell_)
     average = _findings.finding(claim(op="", cells="small-", over="mean"), measured, pending=False)
     assert average.corrected
     assert average.published
@@ -227,10 +217,8 @@ def test_a_claim_may_be_about_some_cells_and_all_their_ops() -> None:
 
 
 def test_memory_is_absolute_in_the_papers_protocol_and_incremental_in_ours() -> None:
-    measured = [
-        measurement(implementation="dgl", memory_bytes=800, published_memory_bytes=1000),
-        measurement(implementation="isplib", memory_bytes=100, published_memory_bytes=500),
-    ]
+    dgl = {"memory_bytes": 800, "published_memory_bytes": 1000}
+    measured = beside({"memory_bytes": 100, "published_memory_bytes": 500}, dgl)
     found = _findings.finding(claim(quantity="memory"), measured, pending=False)
     assert found.corrected
     assert found.published
@@ -238,11 +226,8 @@ def test_memory_is_absolute_in_the_papers_protocol_and_incremental_in_ours() -> 
 
 
 def test_our_side_comes_from_another_cell_where_the_paper_compares_unequal_models() -> None:
-    measured = [
-        measurement(implementation="dgl", published_time_s=8.0),
-        measurement(implementation="isplib", published_time_s=2.0, speedup={"dgl": Ratio(ratio=4, low=4, high=4)}),
-        measurement(implementation="isplib", op="plain", published_time_s=1.0),
-    ]
+    measured = beside({"published_time_s": 2.0}, {"published_time_s": 8.0}, 4, 4, 4)
+    measured.append(measurement(implementation="isplib", op="plain", published_time_s=1.0))
     found = _findings.finding(claim(published_op="plain"), measured, pending=False)
     assert found.published
     assert found.corrected
@@ -353,25 +338,19 @@ def test_bad_input_is_one_sentence(tmp_path: Path, paper: str, scale: Any, words
         reproduce.reproduce(paper, scale, out=tmp_path, context=context(tmp_path), execute=Cells())
 
 
+ABOUT = dict.fromkeys(("name", "title", "machine", "published", "corrected"), "p")
+
+
 def test_claims_of_the_same_quantity_share_a_row_and_a_bar() -> None:
-    speedup = {"dgl": Ratio(ratio=3, low=2.5, high=3.5)}
-    measured = [
-        measurement(implementation="dgl", published_time_s=4.0),
-        measurement(implementation="isplib", published_time_s=1.0, speedup=speedup),
-    ]
+    measured = beside({"published_time_s": 1.0}, {"published_time_s": 4.0}, 3, 2.5, 3.5)
     claims = [
         claim(),
         claim(value=8.0, kind="blog"),
         claim(over="median"),
         claim(value=1.5, hardware="GPU", op="x"),
     ]
-    found = Reproduction(
-        paper={"name": "p", "title": "P", "machine": "m", "published": "a", "corrected": "b"},
-        scale="small",
-        cells=[],
-        findings=[_findings.finding(one, measured, pending=False) for one in claims],
-        measurements=measured,
-    )
+    findings = [_findings.finding(one, measured, pending=False) for one in claims]
+    found = Reproduction(paper=ABOUT, scale="small", cells=[], findings=findings, measurements=measured)
     text = tables.markdown(report.claims(found))
     assert (
         "| c<br>max, vs dgl | 2.00x paper<br>8.00x blog | 4.00x | 3.00x<br>2.50–3.50x | 1.50x<br>0.38x "
@@ -416,12 +395,8 @@ def test_an_op_runs_on_a_batch_of_graphs(tmp_path: Path) -> None:
     ours, pyg = small.measured(tmp_path)
     assert (ours.status, pyg.status, ours.batch) == ("ok", "ok", 6)
     assert ours.graph == "synthetic mnist x0.0002, 6 graphs"
-    samples = [
-        seconds
-        for round_ in files.load(Bench, tmp_path / "bench.json").rows[0].time_s.samples
-        for seconds in round_
-    ]
-    assert ours.published_time_s == pytest.approx(sum(samples) / len(samples))
+    samples = [*chain.from_iterable(files.load(Bench, tmp_path / "bench.json").rows[0].time_s.samples)]
+    assert ours.published_time_s == pytest.approx(fmean(samples))
     with pytest.raises(DatasetError, match="fewer than the 1,000 asked for"):
         small.model_copy(update={"batch": 1000}).run(context(tmp_path), tmp_path, lambda _: None)
 
@@ -484,13 +459,9 @@ def test_pictures_show_what_speedups_and_epochs_depend_on() -> None:
         for name, seconds in (("pyg", 2.0), ("isplib", 1.0))
     ]
     definitions = [{"key": one.key, "definition": one.model_dump(mode="json")} for one in cells]
-    found = Reproduction(
-        paper={"name": "p", "title": "P", "machine": "m", "published": "a", "corrected": "b"},
-        scale="demo",
-        cells=[*definitions, {"key": "e", "definition": {"kind": "training", "dataset": {}}}],
-        findings=[],
-        measurements=[*measured, *training],
-    )
+    definitions.append({"key": "e", "definition": {"kind": "training", "dataset": {}}})
+    rows = [*measured, *training]
+    found = Reproduction(paper=ABOUT, scale="demo", cells=definitions, findings=[], measurements=rows)
     drawn = reproduce_plots.pictures(found)
     assert [[line.points for line in panel.lines] for panel in drawn["widths"]] == [[[(16.0, 3.0), (32.0, 1.0)]]]
     assert [[line.points for line in panel.lines] for panel in drawn["batches"]] == [[[(64.0, 1.0), (256.0, 4.0)]]]
@@ -518,51 +489,26 @@ def test_every_grid_is_valid(paper: str, scale: Any) -> None:
         assert not isinstance(one, reproduce.Ops) or one.grid.sizes()
 
 
-KILLED = """
-import sys, time
-from pathlib import Path
-import tests.reproduce.test_reproduce as t
-from gnnbench import compare, reproduce
-
-reproduce.__path__.append(sys.argv[1])
-original, runner = compare.compare, t.Runner()
-def slow(job):
-    time.sleep(0.01)
-    return runner(job)
-compare.compare = lambda *a, **k: original(*a, **k, execute=slow)
-cells = t.Cells()
-def logged(work, tell):
-    with open(sys.argv[3], "a") as log:
-        log.write(work.cell.key + "\\n")
-    return cells(work, tell)
-t.reproduced("fake", Path(sys.argv[2]), logged)
-"""
-
-
-@pytest.mark.slow
 def test_sigkill_at_random_moments_ends_with_the_same_table(fake: str, tmp_path: Path) -> None:
     """Processes are killed until one comes to its end; a finished cell is never run again."""
-    log, rng, kills = tmp_path / "log", random.Random(0), 0
-    command = [sys.executable, "-c", KILLED, str(tmp_path / "papers"), str(tmp_path), str(log)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    finished: dict[str, int] = {}
+
+    def slowly(work: Work, tell: Callable[[str], None]) -> Outcome:
+        return Cells()(work, lambda _: time.sleep(0.01))
+
+    rng, kills, finished = random.Random(0), 0, {}
     while True:
-        process = subprocess.Popen(command, env=environment)
-        while not log.exists() and process.poll() is None:  # while Python imports there is nothing to kill
-            time.sleep(0.01)
-        try:
-            process.wait(timeout=rng.uniform(0.0, 0.6) if kills < 4 else None)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-            kills += 1
-            for path in (tmp_path / "out" / "cells").glob("*/outcome.json"):
-                assert finished.setdefault(path.parent.name, path.stat().st_mtime_ns) == path.stat().st_mtime_ns
-            log.unlink(missing_ok=True)
-            continue
-        assert process.returncode == 0
-        break
-    assert kills
+        arguments = fake, tmp_path, slowly
+        process = multiprocessing.get_context("fork").Process(target=reproduced, args=arguments)
+        process.start()
+        process.join(rng.uniform(0.0, 0.6) if kills < 4 else None)
+        if process.exitcode is not None:
+            break
+        process.kill()
+        process.join()
+        kills += 1
+        for path in (tmp_path / "out" / "cells").glob("*/outcome.json"):
+            assert finished.setdefault(path.parent.name, path.stat().st_mtime_ns) == path.stat().st_mtime_ns
+    assert (process.exitcode, kills > 0) == (0, True)
     found = files.load(Reproduction, tmp_path / "out" / "reproduction.json")
     whole = reproduced(fake, tmp_path, Cells(), out=tmp_path / "whole")
     assert found.findings == whole.findings
@@ -578,14 +524,14 @@ def test_a_cell_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
         dataset=datasets.parse("synthetic:cora:0.05"),
         model={"name": "gcn", "hidden": 8},
         train={"epochs": 2},
-        backends=["reference"],
+        backends=["pyg"],
         rounds=1,
     )
     work, told = Work(cell=one, context=context(tmp_path), out=tmp_path / "a"), []
     assert _process.execute(work, told.append) == Outcome(status="ok", code=work.code)
     assert told[0] == "pyg, parity"
     measured = one.measured(tmp_path / "a")
-    assert [(row.implementation, row.status) for row in measured] == [("reference", "ok")]
+    assert [(row.implementation, row.status) for row in measured] == [("pyg", "ok")]
     broken = one.model_copy(update={"dataset": {"source": "planetoid", "name": "nothing"}})
     outcome = _process.execute(Work(cell=broken, context=context(tmp_path), out=tmp_path / "b"), told.append)
     assert outcome.status == "failed"

@@ -13,16 +13,7 @@ from pydantic import BaseModel
 
 from gnnbench.errors import GnnbenchError
 from gnnbench.results import files, schema
-from gnnbench.results.schema import (
-    Binding,
-    DatasetFacts,
-    Evaluation,
-    Metrics,
-    Result,
-    Sample,
-    Status,
-    Summary,
-)
+from gnnbench.results.schema import Binding, DatasetFacts, Evaluation, Metrics, Result, Sample, Status, Summary
 
 EVALUATIONS = [
     Evaluation(repeat=0, epoch=1, train=0.5, val=0.25, test=0.125),
@@ -127,35 +118,6 @@ def test_every_field_is_read_back(tmp_path: Path) -> None:
     assert set(raw) == set(Result.model_fields)
     assert set(differing_from_default(result)) == set(Result.model_fields) - {"schema_version"}
     assert raw["schema_version"] == schema.SCHEMA_VERSION == 1
-
-
-@pytest.mark.parametrize(
-    "key",
-    [
-        "status",
-        "reason",
-        "backend",
-        "dataset",
-        "epoch_s.median",
-        "epoch_s.low",
-        "epoch_s.high",
-        "forward_s.median",
-        "backward_s.median",
-        "optimizer_s.median",
-        "peak_memory_bytes",
-        "memory_increase_bytes",
-        "prepare_s",
-        "metrics.train",
-        "metrics.val",
-        "metrics.test",
-        "metrics.test_std",
-    ],
-)
-def test_names_that_scripts_rely_on(key: str) -> None:
-    value: Any = json.loads(complete().model_dump_json())
-    for name in key.split("."):
-        value = value[name]
-    assert value is not None
 
 
 def test_the_schema_describes_what_a_name_does_not_say() -> None:

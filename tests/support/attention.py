@@ -11,13 +11,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from gnnbench.graph import Graph
 from gnnbench.ops.families import FAMILIES
+from tests.support.kernels import normal
 
 over_families = pytest.mark.parametrize("family", FAMILIES)
-
-
-def normal(*shape: int, dtype: torch.dtype = torch.float64, device: torch.device | str = "cpu") -> Tensor:
-    generator = torch.Generator().manual_seed(sum(shape))
-    return torch.randn(*shape, dtype=torch.float64, generator=generator).to(device, dtype)
 
 
 def inputs(

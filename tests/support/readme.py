@@ -41,16 +41,7 @@ def headlines(folder: Path) -> str:
     compared = {path: files.load(Comparison, path) for path in paths}
     machines = {note for one in compared.values() for note in run.machine(one.environment)}
     assert len(machines) <= 1, "runs of two machines are not to be read side by side"
-    heading = [
-        "training",
-        "backend",
-        "PyG epoch",
-        "its epoch",
-        "vs PyG",
-        "vs fastest PyG",
-        "peak memory",
-        "JSON",
-    ]
+    heading = ["training", "backend", "PyG epoch", "its epoch", "vs PyG", "vs fastest PyG", "peak memory", "JSON"]
     rows = [_headline(one, path.relative_to(folder.parent).as_posix()) for path, one in compared.items()]
     return tables.markdown(Table(heading, rows, notes=sorted(machines), prose=(0, 1, 7)))
 

@@ -339,8 +339,8 @@ def test_attention_is_tuned_and_runs_as_was_found(cache: Path, quick: None) -> N
     path = cache.parent / "gat.yaml"
     section = {"source": "synthetic", "preset": "cora", "scale": 0.05}
     model = {"name": "gat", "hidden": 8, "heads": 2}
-    path.write_text(json.dumps({"dataset": section, "model": model, "train": {"epochs": 2}}))
-    output = run("tune", path, "--json")
+    path.write_text(json.dumps({"dataset": section, "model": model | {"heads": 1}, "train": {"epochs": 2}}))
+    output = run("tune", path, "--set", "model.heads=2", "--json")
     assert output.code == 0, output.stderr
     found = Tuned.model_validate_json(output.stdout)
     asked = [(record.op, record.width, record.heads) for record in found.choices]
@@ -349,7 +349,7 @@ def test_attention_is_tuned_and_runs_as_was_found(cache: Path, quick: None) -> N
     ]
     known = store.read(next((cache / "tuned").rglob("*.json")))[0]
     assert known == found
-    result = json.loads(run("train", path, "--backend", "isplib", "--json").stdout)
+    result = json.loads(run("train", path, "--set", "model.heads=2", "--backend", "isplib", "--json").stdout)
     assert result["choices"] == json.loads(output.stdout)["choices"]
 
     choice: Choice = {"chunk": 16, "threads": 1}
@@ -366,18 +366,6 @@ def test_attention_is_tuned_and_runs_as_was_found(cache: Path, quick: None) -> N
     for on in (adjacency, adjacency.with_self_loops):
         assert kernels.chosen("gat_attention", on, 8, torch.float32, 2) == choice
         assert kernels.chosen("gat_attention_backward", on, 7, torch.float32, 1) == choice
-
-
-@needs_kernels
-def test_a_run_is_tuned_by_its_file(cache: Path, quick: None) -> None:
-    path = cache.parent / "run.yaml"
-    section = {"source": "synthetic", "preset": "cora", "scale": 0.05}
-    path.write_text(json.dumps({"dataset": section, "model": {"name": "gcn", "hidden": 8}}))
-    output = run("tune", path, "--set", "model.hidden=16")
-    assert output.code == 0, output.stderr
-    assert "spmm, 16" in output.stdout
-    assert "spmm, 7" in output.stdout
-    assert "spmm_max" not in output.stdout
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,62 @@
+"""Names in configurations, and what presets of synthetic data share: where they are kept, whether they fit."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import AfterValidator
+
+from gnnbench.errors import DatasetError, did_you_mean
+
+if TYPE_CHECKING:
+    from gnnbench.datasets import Roots
+
+
+def one_of(noun: str, names: Collection[str]) -> AfterValidator:
+    """The check of a key of a configuration that holds one of `names`."""
+
+    def check(value: str) -> str:
+        if value not in names:
+            raise ValueError(f"unknown {noun} {value!r}{did_you_mean(value, names)}")
+        return value
+
+    return AfterValidator(check)
+
+
+def lowered(names: Collection[str], spec: str) -> dict[str, Any] | None:
+    """The keys of a source that knows `names`, which are written in any case; None for another name."""
+    return {"name": spec.lower()} if spec.lower() in names else None
+
+
+def parse(spec: str, presets: Collection[str]) -> dict[str, Any] | None:
+    """The keys that `synthetic:PRESET[:SCALE]` stands for; None for another name or preset."""
+    source, *rest = spec.split(":")
+    if source != "synthetic" or not 1 <= len(rest) <= 2 or rest[0] not in presets:
+        return None
+    return dict(zip(("preset", "scale"), rest, strict=False))
+
+
+def folder(where: Roots, preset: str, *facts: Any) -> Path:
+    """Where data of `preset` are kept that depend on `facts` alone."""
+    digest = hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
+    return where.cache / "synthetic" / f"{preset}-{digest}"
+
+
+def check_fits(name: str, memory: float, disk: float, where: Roots) -> None:
+    """Raises DatasetError where generating `name` needs more bytes of memory or disk than are free."""
+    import psutil
+
+    existing = next(path for path in (where.cache, *where.cache.parents) if path.exists())
+    for resource, need, free in (
+        ("memory", memory, psutil.virtual_memory().available),
+        ("disk", disk, shutil.disk_usage(existing).free),
+    ):
+        if need > free:
+            raise DatasetError(
+                f"{name}: generating it needs {need / 2**30:.1f} GiB of {resource}, but "
+                f"{free / 2**30:.1f} GiB are free; use a smaller dataset.scale"
+            )
