@@ -102,6 +102,15 @@ class Backend(ABC):
         """
         raise NotImplementedError
 
+    def adjacency(self, edge_index: torch.Tensor, num_nodes: int, layout: Layout | None) -> Any:
+        """What a bound model takes beside features, for any graph; may run in a thread.
+
+        Args:
+            edge_index: [2, E] int64, on the backend's device.
+            layout: what `layout()` returned.
+        """
+        raise UnsupportedOp(f"backend {self.name!r} on sampled batches", ["it prepares one graph once"])
+
     def layout(self) -> Layout | None:
         """How the edges of many graphs are sorted and put together; None for the fastest way there is."""
         return None
@@ -126,6 +135,9 @@ class EdgeIndexBackend(Backend):
         segments = owners(union.ptr(graphs)) if pooled else None
         edges = None if edge_attr is None else union.gather_edges(graphs, edge_attr)
         return Collated(union.gather(graphs, x), union.edge_index(graphs), segments, edges)
+
+    def adjacency(self, edge_index: torch.Tensor, num_nodes: int, layout: Layout | None) -> torch.Tensor:
+        return edge_index
 
 
 class KernelBackend(Backend):
@@ -174,6 +186,11 @@ class KernelBackend(Backend):
 
         graph, x, ptr, edges = union.collate(graphs, x, edge_attr)
         return Collated(x, graph, readout(ptr, union.layout) if pooled else None, edges)
+
+    def adjacency(self, edge_index: torch.Tensor, num_nodes: int, layout: Layout | None) -> Graph:
+        from gnnbench.graph import Graph
+
+        return Graph.from_edge_index(edge_index, num_nodes, layout=layout)
 
     def layout(self) -> Layout:
         return self.make_kernels()

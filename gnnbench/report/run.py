@@ -148,9 +148,9 @@ def _times(result: Result) -> Iterator[list[Cell]]:
             if phase == "load" and result.loading_s:
                 detail = f"waited for batches, which took {units.seconds(result.loading_s.median)} to make"
             yield [Cell(phase), Cell(units.seconds(summary.median)), Cell(detail)]
-    if result.graphs_per_s and result.edges_per_s:
-        rate = f"{units.count(round(result.graphs_per_s))} graphs/s"
-        yield [Cell("throughput"), Cell(rate), Cell(f"{units.count(round(result.edges_per_s))} edges/s")]
+    rates = {"graphs": result.graphs_per_s, "edges": result.edges_per_s}
+    if shown := [f"{units.count(round(rate))} {what}/s" for what, rate in rates.items() if rate]:
+        yield [Cell("throughput"), *map(Cell, shown), *[Cell("")] * (2 - len(shown))]
     if result.prepare_s is not None:
         yield [Cell("preparation"), Cell(units.seconds(result.prepare_s)), Cell("once per graph, in no epoch")]
 

@@ -36,6 +36,7 @@ class Sample(Record):
         None,
         description="making batches, in whichever thread: a cost that `load_s` shows as far as it is waited for",
     )
+    edges: int | None = Field(None, description="of all batches, where they are sampled")
     forward_s: float | None = Field(None, description="model and loss; None in a CUDA graph, which is one whole")
     backward_s: float | None = Field(None, description="all gradients")
     optimizer_s: float | None = Field(None, description="parameter update")
@@ -151,7 +152,7 @@ class Result(Record):
     load_s: Summary | None = None
     loading_s: Summary | None = None
     graphs_per_s: float | None = Field(None, description="training graphs over the median epoch")
-    edges_per_s: float | None = Field(None, description="their edges over the median epoch")
+    edges_per_s: float | None = Field(None, description="their edges, or those of all sampled batches")
     forward_s: Summary | None = None
     backward_s: Summary | None = None
     optimizer_s: Summary | None = None
@@ -171,6 +172,8 @@ class Result(Record):
             return
         for phase in get_args(Phase):
             setattr(self, f"{phase}_s", summarise(self.samples, phase))
+        if drawn := [sample.edges / sample.epoch_s for sample in counted(self.samples) if sample.edges]:
+            self.edges_per_s = statistics.median(drawn)
         if self.epoch_s and self.dataset_facts and self.dataset_facts.train_graphs:
             self.graphs_per_s = self.dataset_facts.train_graphs / self.epoch_s.median
             self.edges_per_s = (self.dataset_facts.train_edges or 0) / self.epoch_s.median

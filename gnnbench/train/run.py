@@ -251,6 +251,7 @@ class _Run:
                 loss = trainer.train(recorder.phase, tell)
             loading_s = batching.loading_s if batching.loads else None
             sample = recorder.sample(repeat, trainer.epoch, trainer.check(loss), trainer.held_bytes, loading_s)
+            sample.edges = batching.edges
             self.result.samples.append(sample)
             evaluation = None
             if trainer.evaluates:

@@ -17,6 +17,7 @@ PROMISED = {
     *product(("gcn", "sage_mean", "sage_sum", "sage_max", "gin", "gat", "gatv2", "transformer"), CITATION),
     *product(("gcn", "sage_mean", "sage_sum", "gin", "gat", "gatv2"), ("reddit",)),
     *product(("gcn", "sage_mean", "gat"), ("ogbn_arxiv", "ogbn_products", "ogbn_proteins")),
+    *product(("gcn", "sage_mean", "gat"), ("ogbn_arxiv_sampled", "ogbn_products_sampled", "reddit_sampled")),
     ("gcn", "synthetic"),
     *product(("gin", "gcn"), ("ogbg_molhiv", "proteins", "mutag")),
     ("gine", "ogbg_molhiv"),
@@ -56,7 +57,7 @@ def test_each_is_what_its_name_says(path: Path) -> None:
     found = config.load(path)
     name = found.model.name + (f"_{found.model.aggr}" if found.model.name == "sage" else "")
     dataset = getattr(found.dataset, "name", found.dataset.source).replace("-", "_").lower()
-    assert path.stem == f"{name}_{dataset}"
+    assert path.stem == f"{name}_{dataset}" + "_sampled" * (found.batch.kind == "neighbors")
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

@@ -6,8 +6,10 @@ A kind of batches is a module with
 
 full         one step: the whole graph
 graphs       a step is the disjoint union of some of many small graphs
+neighbors    a step is a sampled neighbourhood of some training nodes
 _batch       Batch and Batching, what every kind yields
 _loss        what outputs are held against
 _ahead       batches that a thread makes while others are trained on
 _graphs _pyg_loader   the batches of `graphs`, by our collation or by PyG's own loader
+_neighbors   the batches of `neighbors`
 """

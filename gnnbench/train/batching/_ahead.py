@@ -7,6 +7,12 @@ from collections.abc import Iterator
 from queue import Full, Queue
 from typing import TypeVar
 
+import torch
+from torch import Tensor
+
+from gnnbench.measure import clock
+from gnnbench.train.batching._batch import Batch, Batching
+
 T = TypeVar("T")
 WAIT_S = 0.1  # until a thread whose batches nobody takes any more checks whether to end
 
@@ -51,3 +57,27 @@ def ahead(batches: Iterator[T], depth: int) -> Iterator[T]:
     finally:
         abandoned.set()
         thread.join()
+
+
+class Loader(Batching):
+    """Batching that makes batches anew in every epoch, and times what that takes."""
+
+    def ahead(self, batches: Iterator[Batch], depth: int) -> Iterator[Batch]:
+        """`batches` with `depth` of them made ahead; `loading_s` is then of this epoch."""
+        self.loading_s = 0.0
+        return ahead(self._timed(batches), depth)
+
+    def _timed(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        while True:
+            start = clock.cpu()
+            batch = next(batches, None)
+            self.loading_s += clock.cpu() - start
+            if batch is None:
+                return
+            yield batch
+
+
+def permutation(count: int, seed: int, number: int) -> Tensor:
+    """An order of `count` things that depends on seed and epoch alone."""
+    generator = torch.Generator().manual_seed((seed * 1_000_003 + number) % 2**63)
+    return torch.randperm(count, generator=generator)

@@ -49,11 +49,13 @@ class Batching(ABC):
         steps: of an epoch.
         loads: whether training may have to wait for a batch.
         loading_s: seconds that making batches took in the current epoch, in whichever thread.
+        edges: of all batches of the current epoch, where they are drawn; otherwise None.
     """
 
     steps = 1
     loads = True
     loading_s = 0.0
+    edges: int | None = None
 
     @abstractmethod
     def epoch(self, seed: int, number: int) -> Iterator[Batch]:

@@ -12,10 +12,9 @@ from torch.nn import Module
 from gnnbench.backends.base import Backend
 from gnnbench.datasets import GraphsDataset
 from gnnbench.graph.union import Union
-from gnnbench.measure import clock
 from gnnbench.train.batching import _loss
-from gnnbench.train.batching._ahead import ahead
-from gnnbench.train.batching._batch import Batch, Batching
+from gnnbench.train.batching._ahead import Loader, permutation
+from gnnbench.train.batching._batch import Batch
 
 if TYPE_CHECKING:
     from gnnbench.train.batching.graphs import Config
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 SAMPLES = 3  # batches that backends are compared on
 
 
-class Graphs(Batching):
+class Graphs(Loader):
     """Batches of the training graphs, each graph once per epoch.
 
     The order of an epoch depends on seed and number alone, so that it is the same on every backend, and in a run
@@ -43,9 +42,8 @@ class Graphs(Batching):
         self.steps = -(-len(self.train) // config.size)
 
     def epoch(self, seed: int, number: int) -> Iterator[Batch]:
-        self.loading_s = 0.0
-        order = self.train[_permutation(len(self.train), seed, number)] if self.config.shuffle else self.train
-        return ahead(self._timed(self._batches(order)), self.config.prefetch)
+        order = self.train[permutation(len(self.train), seed, number)] if self.config.shuffle else self.train
+        return self.ahead(self._batches(order), self.config.prefetch)
 
     def metrics(self, model: Module) -> dict[str, float | None]:
         return {
@@ -54,7 +52,7 @@ class Graphs(Batching):
         }
 
     def samples(self) -> list[Batch]:
-        order = self.train[_permutation(len(self.train), 0, 0)]
+        order = self.train[permutation(len(self.train), 0, 0)]
         return [self._batch(graphs) for graphs in order.split(self.config.size)[:SAMPLES]]
 
     def _batches(self, order: Tensor) -> Iterator[Batch]:
@@ -66,24 +64,9 @@ class Graphs(Batching):
         x, adj, *more = self.backend.collate(self.union, graphs, self.x, self.edge_attr, pooled=pooled)
         return Batch(x, adj, _loss.function(target, y), _loss.count(target, y), *more)
 
-    def _timed(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        while True:
-            start = clock.cpu()
-            batch = next(batches, None)
-            self.loading_s += clock.cpu() - start
-            if batch is None:
-                return
-            yield batch
-
     def _targets(self, graphs: Tensor) -> Tensor:
         return self.union.gather(graphs, self.y) if self.dataset.per_node else self.y[graphs]
 
     def _outputs(self, model: Module, graphs: Tensor) -> Tensor:
         outputs = [batch.outputs(model).cpu() for batch in self._batches(graphs)]
         return torch.cat(outputs) if outputs else torch.empty(0)
-
-
-def _permutation(count: int, seed: int, number: int) -> Tensor:
-    """An order of `count` graphs that depends on seed and epoch alone."""
-    generator = torch.Generator().manual_seed((seed * 1_000_003 + number) % 2**63)
-    return torch.randperm(count, generator=generator)

@@ -1,0 +1,135 @@
+"""Batches of sampled neighbourhoods: every step, on every backend, is what PyG computes on the same batch."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from gnnbench import backends, config, datasets
+from gnnbench.backends import isplib
+from gnnbench.compare.parity import judge, steps
+from gnnbench.errors import ConfigError
+from gnnbench.results.schema import Result
+from gnnbench.train import run, setup
+
+pytestmark = pytest.mark.skipif(bool(isplib.MISSING), reason="the kernels are not built")
+ROOTS = datasets.Roots(Path("raw"), Path("cache"))
+
+
+def asked(
+    backend: str = "isplib", *, batch: dict[str, Any] | None = None, **sections: dict[str, Any]
+) -> config.Run:
+    raw: dict[str, Any] = {
+        "dataset": {"source": "synthetic", "preset": "cora", "scale": 0.2},
+        "model": {"name": "sage", "hidden": 16, "dropout": 0.0, **sections.get("model", {})},
+        "batch": {"kind": "neighbors", "size": 10, "fanouts": [5, 3], **(batch or {})},
+        "train": {"epochs": 4, "eval_every": 4, **sections.get("train", {})},
+        "measure": {"warmup": 1},
+        "backend": {"name": backend},
+    }
+    return config.validate(raw, "test")
+
+
+def trained(wanted: config.Run, out: Path | None = None, **how: Any) -> Result:
+    return run.run(wanted, roots=ROOTS, out=out, **how)
+
+
+@pytest.mark.parametrize("model", ["gcn", "sage", "gin", "gat", "transformer"])
+def test_every_backend_computes_what_pyg_does(model: str) -> None:
+    """Outputs and gradients on three batches, in training, and in evaluation from other weights."""
+    data = datasets.load(asked().dataset, ROOTS)
+
+    def computed(backend: str, as_reference: bool = False) -> judge.Snapshot:
+        wanted = asked(backend, model={"name": model})
+        return steps.computed(wanted, backends.load(wanted.backend, wanted.train), data, as_reference)
+
+    expected = computed("pyg", as_reference=True)
+    assert "logits of batch 3 in evaluation" in expected.tensors
+    for backend in ("reference", "isplib", "patched"):
+        verdict = judge.judge(computed(backend), expected)
+        assert verdict.ok, (backend, verdict.reason)
+
+
+def test_losses_metrics_and_figures_of_a_run(tmp_path: Path) -> None:
+    """The same on every backend and in a run that is resumed; evaluation is that of the whole graph."""
+    results = {backend: trained(asked(backend)) for backend in ("pyg", "isplib")}
+
+    def stop(event: run.Event) -> None:
+        if event.kind == "step" and len(event.result.samples) == 2 and event.steps == 2:
+            raise ZeroDivisionError
+
+    often = asked(train={"checkpoint_every": 1})
+    with pytest.raises(ZeroDivisionError):
+        trained(often, tmp_path, on_event=stop)
+    resumed = trained(often, tmp_path, resume=True)
+    assert [sample.loss for sample in resumed.samples] == [sample.loss for sample in results["isplib"].samples]
+    for backend, result in results.items():
+        assert result.status == "ok", (backend, result.reason)
+        losses, expected = ([sample.loss for sample in r.samples] for r in (result, results["pyg"]))
+        assert losses == pytest.approx(expected, rel=1e-4), backend
+        assert result.metrics == results["pyg"].metrics
+        assert [sample.edges for sample in result.samples] == [s.edges for s in results["pyg"].samples]
+        assert result.edges_per_s
+        for sample in result.samples:
+            phases = (sample.load_s, sample.forward_s, sample.backward_s, sample.optimizer_s)
+            assert sum(filter(None, phases)) <= sample.epoch_s
+            assert sample.loading_s
+
+
+def test_an_epoch_has_every_training_node_once_and_draws_anew() -> None:
+    wanted = asked("pyg")
+    data = datasets.load(wanted.dataset, ROOTS)
+    assert isinstance(data, datasets.NodeDataset)
+    data.x = torch.arange(data.num_nodes).float().view(-1, 1)
+    model = setup.build(wanted, setup.Ends.of(data))
+    batching = setup.prepare(wanted, model, backends.load(wanted.backend), data).batching
+    drawn = []
+    for seed, number in ((0, 1), (0, 2), (0, 1)):
+        batches = [*batching.epoch(seed, number)]
+        assert len(batches) == batching.steps
+        seeds = torch.cat([batch.x[: batch.targets, 0] for batch in batches]).long()
+        assert torch.equal(seeds.sort().values, data.train_mask.nonzero().flatten())
+        edges = torch.cat([batch.x[batch.adj].flatten() for batch in batches])
+        assert batching.edges == edges.numel() // 2
+        drawn.append(edges)
+    assert torch.equal(drawn[0], drawn[2])
+    assert not torch.equal(drawn[0].sort().values, drawn[1].sort().values)
+
+
+def test_all_neighbours_are_a_full_batch() -> None:
+    """In one batch of all training nodes, whose neighbourhoods are whole."""
+    data = datasets.load(asked().dataset, ROOTS)
+    assert isinstance(data, datasets.NodeDataset)
+    batch = {"size": int(data.train_mask.sum()), "fanouts": [-1, -1], "shuffle": False}
+    whole = trained(asked(batch=batch))
+    full = config.validate({**asked().model_dump(serialize_as_any=True), "batch": {"kind": "full"}}, "test")
+    expected = [sample.loss for sample in trained(full).samples]
+    assert [sample.loss for sample in whole.samples] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("batch", "backend", "words"),
+    [
+        (
+            {"fanouts": [5]},
+            "isplib",
+            "batch.fanouts is [5], but the model has 2 layers; give one number for each",
+        ),
+        ({"fanouts": [5, -2]}, "isplib", "batch.fanouts.1: must be greater than or equal to -1, found -2"),
+        ({"size": 10**6}, "isplib", "batch.size is 1000000, but synthetic cora x0.2 has"),
+        ({"size": 0}, "isplib", "batch.size: must be greater than 0, found 0"),
+    ],
+)
+def test_what_does_not_fit_is_refused(batch: dict[str, Any], backend: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        trained(asked(backend, batch=batch))
+
+
+def test_a_backend_that_prepares_one_graph_is_unsupported() -> None:
+    result = trained(asked("pyg-sparse"))
+    assert result.status == "unsupported"
+    assert "sampled batches" in result.reason
