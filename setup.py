@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from Cython.Build import cythonize
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
@@ -19,6 +18,8 @@ class BuildKernels(build_ext):
     """A C compiler per processor, after Cython, which does not run in threads."""
 
     def build_extensions(self) -> None:
+        from Cython.Build import cythonize  # which only a build has
+
         list_families()
         for extension, translated in zip(self.extensions, cythonize(self.extensions), strict=True):
             extension.sources = translated.sources
