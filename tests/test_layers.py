@@ -162,6 +162,7 @@ def test_torch_is_imported_in_functions_only(path: Path) -> None:
                 "backends/pyg",
                 "bench/peers.py",
                 "bench/collate.py",
+                "bench/sample.py",
                 "graph/cache.py",
                 "patch/",
                 "sample/",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import itertools
 import json
 import os
 import sys
@@ -111,6 +112,22 @@ class Bench:
         self.call = lambda: CALLS[op](self.g, **self.inputs)
         self.grad_out = tensor("grad_out")
         return {}
+
+    def sampling(self, fanouts: list[int], part: str) -> dict[str, Any]:
+        """Have batches of `seeds` sampled, their features gathered, or both; the mean number of their edges."""
+        from dgl.dataloading import NeighborSampler
+
+        batches, x = tensor("seeds"), tensor("x")
+        sampler = NeighborSampler(fanouts[::-1])
+        drawn = [sampler.sample_blocks(self.g, seeds) for seeds in batches]
+        edges = sum(block.num_edges() for _, _, blocks in drawn for block in blocks) / len(drawn)
+        seeds, nodes = itertools.cycle(batches), itertools.cycle([found.long() for found, _, _ in drawn])
+        self.call = {
+            "sample": lambda: sampler.sample_blocks(self.g, next(seeds)),
+            "gather": lambda: x.index_select(0, next(nodes)),
+            "both": lambda: x.index_select(0, sampler.sample_blocks(self.g, next(seeds))[0]),
+        }[part]
+        return {"edges": edges}
 
     def outputs(self, direction: str) -> dict[str, Any]:
         tensors = self._found(direction, tensor("check_grad_out"))

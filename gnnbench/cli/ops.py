@@ -30,8 +30,13 @@ from gnnbench.errors import ConfigError
 
 BARE = ["dataset.random_features=1", "dataset.random_labels=2"]  # where a graph has none: ops do not look at them
 
-OF_OPS = ("widths", "heads", "backward", "weighted", "dgl_python", "plot")  # options that collate has not
-OF_COLLATE = ("batches",)  # and that ops have not
+# Options that some have and others have not.
+OF_OPS = ("widths", "heads", "backward", "weighted", "plot")
+NOT_OF: dict[str, tuple[str, ...]] = {
+    "collate": (*OF_OPS, "dgl_python", "fanouts"),
+    "sample": (*OF_OPS, "backend"),
+}
+NOT_OF_OPS = ("batches", "fanouts")
 
 
 def bench(
@@ -40,8 +45,8 @@ def bench(
         str,
         typer.Argument(
             metavar="OP",
-            help="Such as spmm, sddmm, edge_softmax or gat_attention, or collate, which puts batches of graphs "
-            "together; an unknown name lists all.",
+            help="Such as spmm, sddmm, edge_softmax or gat_attention; collate, which puts batches of graphs "
+            "together; or sample, which draws neighbourhoods; an unknown name lists all ops.",
         ),
     ],
     graph: Annotated[
@@ -60,10 +65,15 @@ def bench(
             metavar="A,B",
             help="Peers: torch-csr, torch-scatter, pyg, pyg-compile, cusparse, dgl, or backends with kernels such "
             "as reference; isplib-bf16 is isplib in bfloat16. For collate: pyg, which is PyG's DataLoader, and "
-            "pyg-list, the same with a list of graphs.",
+            "pyg-list, the same with a list of graphs. For sample: dgl and pyg-lib.",
         ),
     ] = "torch-csr,torch-scatter,dgl",
-    batches: Annotated[str, typer.Option(metavar="N,N", help="Batch sizes, for collate.")] = "64,256,1024",
+    batches: Annotated[
+        str, typer.Option(metavar="N,N", help="Batch sizes, for collate and sample.")
+    ] = "64,256,1024",
+    fanouts: Annotated[
+        str, typer.Option(metavar="N,N", help="In-edges of a node by hop, for sample.")
+    ] = "15,10,5",
     backward: Annotated[bool, typer.Option("--backward", help="Time the gradients too.")] = False,
     weighted: Annotated[bool, typer.Option("--weighted", help="Run spmm and spmm_max with edge values.")] = False,
     dgl_python: Annotated[
@@ -83,12 +93,17 @@ def bench(
 ) -> None:
     """Time an op beside its peers and the limits of this machine."""
     given = {name for name in ctx.params if getattr(ctx.get_parameter_source(name), "name", "") == "COMMANDLINE"}
-    if wrong := [name for name in (OF_OPS if op == "collate" else OF_COLLATE) if name in given]:
+    if wrong := [name for name in NOT_OF.get(op, NOT_OF_OPS) if name in given]:
         raise ConfigError(f"bench {op} has no --{', --'.join(wrong).replace('_', '-')}")
-    if op == "collate":
-        peers = names(against) if "against" in given else ["pyg"]
-        options = {"backend": backend, "against": peers, "sizes": numbers(batches), "memory_limit": memory_limit}
-        _collate(graph, options, threads, data_root, out, as_json, quiet, csv, markdown, latex)
+    if op in NOT_OF:
+        options: dict[str, Any] = {"sizes": numbers(batches), "memory_limit": memory_limit}
+        if "against" in given:
+            options["against"] = names(against)
+        if op == "sample":
+            options |= {"fanouts": numbers(fanouts), "dgl_python": dgl_python}
+        else:
+            options["backend"] = backend
+        _batches(op, graph, options, threads, data_root, out, as_json, quiet, csv, markdown, latex)
         return
 
     import torch
@@ -128,7 +143,8 @@ def bench(
     finish(record, f"the measurements so far are in {out}")
 
 
-def _collate(
+def _batches(
+    op: str,
     graph: str,
     options: dict[str, Any],
     threads: int,
@@ -143,20 +159,28 @@ def _collate(
     import torch
 
     from gnnbench import datasets
-    from gnnbench.bench import collate
+    from gnnbench.bench import collate, sample
     from gnnbench.measure import clock
-    from gnnbench.report import collate as report
+    from gnnbench.report import collate as collate_report
+    from gnnbench.report import sample as sample_report
     from gnnbench.report import tables
     from gnnbench.results import files
 
     if threads:
         torch.set_num_threads(threads)
-    dataset: object = datasets.load(load(None, None, graph).dataset, datasets.roots(data_root))
-    if not isinstance(dataset, datasets.GraphsDataset):
+    dataset: Any = datasets.load(
+        load(None, BARE if op == "sample" else None, graph).dataset, datasets.roots(data_root)
+    )
+    if op == "sample":
+        dataset = datasets.single(dataset)
+    elif not isinstance(dataset, datasets.GraphsDataset):
         raise ConfigError(f"{graph} is a single graph; give a dataset of many graphs, such as --graph ogbg-molhiv")
-    out = out or files.new_folder("collate-bench")
+    benchmark: Any
+    report: Any
+    benchmark, report = (sample, sample_report) if op == "sample" else (collate, collate_report)
+    out = out or files.new_folder(f"{op}-bench")
     progress = tables.console(sys.stderr) if watched(quiet) else None
-    result = collate.bench(
+    result = benchmark.bench(
         dataset,
         out=out,
         now=clock.cpu,

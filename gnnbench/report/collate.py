@@ -30,7 +30,11 @@ def table(bench: CollateBench, saved: Path | None = None) -> Table:
         [
             Cell(units.count(size)),
             _time(by_name[ours]),
-            *(cell for peer in peers for cell in (_time(by_name[peer]), _ratio(by_name[ours].ratio.get(peer)))),
+            *(
+                cell
+                for peer in peers
+                for cell in (_time(by_name[peer]), ratio_cell(by_name[ours].ratio.get(peer)))
+            ),
         ]
         for size, by_name in sizes.items()
     ]
@@ -51,7 +55,8 @@ def _time(row: LoaderRow) -> Cell:
     return Cell(units.seconds(row.time_s.median), units.seconds(row.time_s.low, row.time_s.high))
 
 
-def _ratio(ratio: Ratio | None) -> Cell:
+def ratio_cell(ratio: Ratio | None) -> Cell:
+    """How many times faster, above its interval."""
     return Cell(units.ratio(ratio.ratio), units.ratio(ratio.low, ratio.high)) if ratio else Cell("–")
 
 

@@ -1,0 +1,58 @@
+"""A benchmark of sampling as a table: milliseconds of a batch, edges per second, and how peers compare."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gnnbench import units
+from gnnbench.report.collate import ratio_cell
+from gnnbench.report.run import STATUS, machine
+from gnnbench.report.tables import Cell, Table
+
+if TYPE_CHECKING:
+    from gnnbench.bench.sample import SampleBench, SampleRow
+
+
+def table(bench: SampleBench, saved: Path | None = None) -> Table:
+    """One line per batch size, part and sampler.
+
+    Args:
+        saved: the folder that it is kept in.
+    """
+    rows = [
+        [
+            Cell(units.count(row.batch_size)),
+            Cell(row.part),
+            Cell(row.implementation),
+            *_figures(row),
+            *(ratio_cell(row.ratio.get(peer)) for peer in bench.peers),
+        ]
+        for row in bench.rows
+    ]
+    heading = ["seeds in\na batch", "part", "sampler", "time of\na batch", "edges\na second"]
+    heading += [f"speedup\nvs {peer}" for peer in bench.peers]
+    named = {f"{row.implementation}: {row.reason}": None for row in bench.rows if row.reason}
+    notes = [
+        *named,
+        "Checked before: every edge of ours is one of the graph, and none comes twice. Speedups are of the time "
+        "for an edge, as DGL samples nodes again that were sampled before",
+        f"Fanouts {', '.join(map(str, bench.fanouts))}; {units.counted(bench.threads, 'thread')}; "
+        f"{units.count(bench.nodes)} nodes, {units.count(bench.edges)} edges, {bench.features} features",
+        *machine(bench.environment),
+        *([f"Results: {saved / 'bench.json'}"] if saved else []),
+    ]
+    return Table(heading, rows, title=f"Sampled neighbourhoods of {bench.graph}", notes=notes)
+
+
+def records(bench: SampleBench) -> list[dict[str, Any]]:
+    """Every row in numbers, with the names of its JSON."""
+    return [row.model_dump(exclude_none=True) for row in bench.rows]
+
+
+def _figures(row: SampleRow) -> list[Cell]:
+    if row.time_s is None or row.edges is None:
+        return [Cell(STATUS.get(row.status, row.status)), Cell("–")]
+    time, edges = row.time_s, row.edges
+    interval = units.seconds(time.low * edges, time.high * edges)
+    return [Cell(units.seconds(time.median * edges), interval), Cell(f"{1e-6 / time.median:.3g} M")]
