@@ -171,14 +171,18 @@ def test_every_command_runs(extended: None, without_processes: None) -> None:
                 spec = options[options.index("--dataset") + 1] if "--dataset" in options else ""
                 assert not spec or datasets.parse(spec)
                 ring = spec.startswith("ring") or "configs/tag_ring.yaml" in options
-                configs = (Path(option).read_text() for option in options if option.endswith(".yaml"))
-                graphs = any("kind: graphs" in text for text in configs)
-                extra = (*SHORT, *(() if ring else ("--dataset", MANY if graphs else SMALL)))
+                configs = " ".join(Path(option).read_text() for option in options if option.endswith(".yaml"))
+                fits = ("--set", "batch.size=2") if "kind: neighbors" in configs else ()
+                graphs = MANY if "kind: graphs" in configs else SMALL
+                extra = (*SHORT, *fits, *(() if ring else ("--dataset", graphs)))
             case ["gnnbench", "suite", "gpu", *_]:
                 extra = ("--scale", "tiny", "--graphs", "batch", "--ops", "edge_softmax")
             case ["gnnbench", "bench", "collate", *options]:
                 assert datasets.parse(options[options.index("--graph") + 1])
                 extra = ("--graph", MANY, "--batches", "3")
+            case ["gnnbench", "bench", "sample", *options]:
+                assert datasets.parse(options[options.index("--graph") + 1])
+                extra = ("--graph", SMALL, "--batches", "3")
             case ["gnnbench", "bench", *options]:
                 assert datasets.parse(options[options.index("--graph") + 1])
                 extra = ("--graph", SMALL, "--widths", "4")
