@@ -38,6 +38,7 @@ def ahead(batches: Iterator[T], depth: int) -> Iterator[T]:
         return False
 
     def work() -> None:
+        torch.set_num_threads(1)  # of this thread: with a team of its own, OpenMP has more threads than cores
         try:
             if all(put(batch) for batch in batches):
                 put(None)
