@@ -181,6 +181,13 @@ def test_a_thread_makes_batches_ahead_and_ends_with_its_user() -> None:
     with pytest.raises(ZeroDivisionError):
         list(ahead((1 // number for number in (1, 0)), 1))
 
+    threads = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        assert [*ahead((torch.get_num_threads() for _ in range(1)), 1), torch.get_num_threads()] == [1, 3]
+    finally:
+        torch.set_num_threads(threads)
+
 
 def test_a_batch_of_one_row_under_batch_norm_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     single = replace(
