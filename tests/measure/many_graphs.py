@@ -45,7 +45,9 @@ CASES: dict[str, tuple[str, str, list[str]]] = {
 MEMORY = "attention-memory"
 BACKENDS = [LOADER, "pyg", "isplib"]  # of which the first is left out on large graphs, where loading is no cost
 CHILD = Path(__file__).with_name("dgl_batches.py")
-DIFFERENCE = 1e-3  # relative, of outputs and gradients in float32
+DIFFERENCE = (
+    1e-2  # relative, of outputs and gradients in float32, where rounding alone moves ReLUs over their kinks
+)
 
 
 def run_config(name: str, epochs: int) -> Run:
@@ -139,7 +141,7 @@ def epochs(name: str, options: argparse.Namespace, out: Path) -> dict[str, Any]:
             ),
         }
         if peer["largest_difference"] > DIFFERENCE:
-            sys.exit(f"{name}: DGL's model is another one, it differs by {peer['largest_difference']:.1e}")
+            sys.exit(f"{name}: DGL's model is another one: {rounds[0]['difference']}")
     return {"comparison": record.model_dump(mode="json"), "dgl": peer}
 
 
@@ -153,7 +155,7 @@ def attention_memory(options: argparse.Namespace, out: Path) -> dict[str, Any]:
     folder = out / "raw" / MEMORY
     cell.run(Context(raw=roots.raw, cache=roots.cache), folder, lambda what: print(what, file=sys.stderr))
     bench = json.loads((folder / "bench.json").read_text())
-    inputs = 3 * bench["nodes"] * 128 * 4  # query, key and value
+    inputs = 3 * bench["size"]["nodes"] * 128 * 4  # query, key and value
     increase = {
         f"{row['implementation']} {row['direction']}": row["memory_increase_bytes"] for row in bench["rows"]
     }
