@@ -4,7 +4,7 @@
 
 Each model is one comparison as `gnnbench compare` makes it, parity first; DGL trains on the same batches, from the
 same weights, in a process of its own before every round. Its outputs and gradients on the first batch have to be
-ours. Writes DIR/NAME.json for each, and prints the rows of a table.
+ours. Writes DIR/NAME.json for each, DGL's times to DIR/dgl, and prints the rows of a table.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def attention_memory(options: argparse.Namespace, out: Path) -> dict[str, Any]:
         f"{row['implementation']} {row['direction']}": row["memory_increase_bytes"] for row in bench["rows"]
     }
     ratios = {name: value and value / inputs for name, value in increase.items()}
-    return {"bench": bench, "input_bytes": inputs, "increase_over_inputs": ratios}
+    return {"bench": bench, "increase_over_inputs": ratios}
 
 
 def line(name: str, result: dict[str, Any]) -> str:
@@ -192,10 +192,14 @@ def main() -> None:
         if name == MEMORY:
             result = attention_memory(options, options.out)
             print(json.dumps(result["increase_over_inputs"]))
+            written = {"": result["bench"]}
         else:
             result = epochs(name, options, options.out)
             print(line(name, result), flush=True)
-        files.save_text(json.dumps(result, indent=1) + "\n", options.out / f"{name}.json")
+            written = {"": result["comparison"], "dgl": result["dgl"]}
+        for folder, record in written.items():
+            if record:
+                files.save_text(json.dumps(record, indent=1) + "\n", options.out / folder / f"{name}.json")
 
 
 if __name__ == "__main__":
