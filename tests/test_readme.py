@@ -258,11 +258,12 @@ def test_a_model_without_ops_of_ours_is_unsupported(extended: None, monkeypatch:
 def test_the_json_names_are_those_of_the_schema() -> None:
     from gnnbench.bench.collate import CollateBench
     from gnnbench.bench.records import Bench, Suite
+    from gnnbench.bench.sample import SampleBench
     from gnnbench.compare.record import Comparison
     from gnnbench.results.schema import Result
 
     named = TEXT["docs/cli.md"].partition("## Names in the JSON")[2]
-    kinds = (Result, Comparison, Bench, CollateBench, Suite, reproduce.Reproduction)
+    kinds = (Result, Comparison, Bench, CollateBench, SampleBench, Suite, reproduce.Reproduction)
     known = "".join(str(kind.model_json_schema()) for kind in kinds)
     for name in re.findall(r"`([a-z][\w.|]+)`", named.replace(".BASELINE.", ".pyg.").replace(".PEER.", ".")):
         for part in re.split(r"[.|]", name):
