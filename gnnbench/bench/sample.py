@@ -43,8 +43,8 @@ class SampleRow(Record):
     status: CellStatus = "pending"
     reason: str = Field("", description="one sentence where status is not ok")
     edges: float | None = Field(None, description="of a batch, mean; DGL samples old nodes again in every hop")
-    time_s: Time | None = Field(None, description="of one edge: that of a batch over its edges")
-    ratio: dict[str, Ratio | None] = Field({}, description="by peer; its time for an edge over this one's")
+    time_s: Time | None = Field(None, description="of one edge; of a batch where features alone are gathered")
+    ratio: dict[str, Ratio | None] = Field({}, description="by peer; its time over this one's")
 
 
 class SampleBench(Record):
@@ -256,10 +256,11 @@ def _race(
             elif reasons[name]:
                 row.status, row.reason = "wrong", reasons[name]
             else:
-                contestants[name], row.edges = samplers[name].timed(part, batches, now)
+                contestants[name], edges = samplers[name].timed(part, batches, now)
+                row.edges = None if part == "gather" else edges
         done = interleaved(contestants, budget, lambda name, error: fail(of_part[name], error))  # noqa: B023
         for name, samples in done.items():
-            edges = max(of_part[name].edges or 0.0, 1.0)
+            edges = max(of_part[name].edges or 1.0, 1.0)
             of_part[name].time_s = time_of([[seconds / edges for seconds in round_] for round_ in samples])
             of_part[name].status = "ok"
 

@@ -35,8 +35,8 @@ def table(bench: SampleBench, saved: Path | None = None) -> Table:
     named = {f"{row.implementation}: {row.reason}": None for row in bench.rows if row.reason}
     notes = [
         *named,
-        "Checked before: every edge of ours is one of the graph, and none comes twice. Speedups are of the time "
-        "for an edge, as DGL samples nodes again that were sampled before",
+        "Checked before: every edge of ours is one of the graph, and none comes twice. Speedups of sampling are "
+        "of the time for an edge, as DGL samples nodes again that were sampled before",
         f"Fanouts {', '.join(map(str, bench.fanouts))}; {units.counted(bench.threads, 'thread')}; "
         f"{units.count(bench.nodes)} nodes, {units.count(bench.edges)} edges, {bench.features} features",
         *machine(bench.environment),
@@ -51,8 +51,9 @@ def records(bench: SampleBench) -> list[dict[str, Any]]:
 
 
 def _figures(row: SampleRow) -> list[Cell]:
-    if row.time_s is None or row.edges is None:
+    if row.time_s is None:
         return [Cell(STATUS.get(row.status, row.status)), Cell("–")]
-    time, edges = row.time_s, row.edges
+    time, edges = row.time_s, row.edges or 1.0
     interval = units.seconds(time.low * edges, time.high * edges)
-    return [Cell(units.seconds(time.median * edges), interval), Cell(f"{1e-6 / time.median:.3g} M")]
+    rate = f"{1e-6 / time.median:.3g} M" if row.edges else "–"
+    return [Cell(units.seconds(time.median * edges), interval), Cell(rate)]
