@@ -111,6 +111,15 @@ def test_losses_metrics_and_figures_of_a_run(monkeypatch: pytest.MonkeyPatch) ->
             assert sample.loading_s > 0
 
 
+def test_dropout_is_the_same_whoever_makes_the_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = graphs_dataset()
+    losses = [
+        [sample.loss for sample in trained(monkeypatch, asked(backend, model={"dropout": 0.5}), data).samples]
+        for backend in ("pyg", "pyg:loader=pyg")
+    ]
+    assert losses[0] == losses[1]
+
+
 def test_an_epoch_sees_every_training_graph_once_in_an_order_of_its_own() -> None:
     nodes = graphs_dataset().num_nodes
     data = graphs_dataset(x=torch.arange(nodes).float().view(-1, 1))

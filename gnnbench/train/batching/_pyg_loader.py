@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
@@ -40,7 +41,9 @@ class PygLoader(Graphs):
     def _batches(self, order: Tensor) -> Iterator[Batch]:
         device, target = self.backend.device, self.dataset.target
         batches = [graphs.tolist() for graphs in order.split(self.config.size)]
-        for data in DataLoader(self._data, batch_sampler=batches):
+        # Of its own, or the loader takes a number from torch's generator, and dropout draws other masks.
+        generator = torch.Generator()
+        for data in DataLoader(self._data, batch_sampler=batches, generator=generator):
             data = data.to(device)
             segments = None if self.dataset.per_node else (data.batch, data.num_graphs)
             loss, targets = _loss.function(target, data.y), _loss.count(target, data.y)
