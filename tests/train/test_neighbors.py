@@ -17,7 +17,6 @@ from gnnbench.results.schema import Result
 from gnnbench.train import run, setup
 
 pytestmark = pytest.mark.skipif(bool(isplib.MISSING), reason="the kernels are not built")
-ROOTS = datasets.Roots(Path("raw"), Path("cache"))
 
 
 def asked(
@@ -35,13 +34,13 @@ def asked(
 
 
 def trained(wanted: config.Run, out: Path | None = None, **how: Any) -> Result:
-    return run.run(wanted, roots=ROOTS, out=out, **how)
+    return run.run(wanted, roots=datasets.roots(), out=out, **how)
 
 
 @pytest.mark.parametrize("model", ["gcn", "sage", "gin", "gat", "transformer"])
 def test_every_backend_computes_what_pyg_does(model: str) -> None:
     """Outputs and gradients on three batches, in training, and in evaluation from other weights."""
-    data = datasets.load(asked().dataset, ROOTS)
+    data = datasets.load(asked().dataset, datasets.roots())
 
     def computed(backend: str, as_reference: bool = False) -> judge.Snapshot:
         wanted = asked(backend, model={"name": model})
@@ -82,7 +81,7 @@ def test_losses_metrics_and_figures_of_a_run(tmp_path: Path) -> None:
 
 def test_an_epoch_has_every_training_node_once_and_draws_anew() -> None:
     wanted = asked("pyg")
-    data = datasets.load(wanted.dataset, ROOTS)
+    data = datasets.load(wanted.dataset, datasets.roots())
     assert isinstance(data, datasets.NodeDataset)
     data.x = torch.arange(data.num_nodes).float().view(-1, 1)
     model = setup.build(wanted, setup.Ends.of(data))
@@ -102,7 +101,7 @@ def test_an_epoch_has_every_training_node_once_and_draws_anew() -> None:
 
 def test_all_neighbours_are_a_full_batch() -> None:
     """In one batch of all training nodes, whose neighbourhoods are whole."""
-    data = datasets.load(asked().dataset, ROOTS)
+    data = datasets.load(asked().dataset, datasets.roots())
     assert isinstance(data, datasets.NodeDataset)
     batch = {"size": int(data.train_mask.sum()), "fanouts": [-1, -1], "shuffle": False}
     whole = trained(asked(batch=batch))
