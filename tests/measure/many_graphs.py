@@ -29,7 +29,6 @@ from gnnbench.reproduce import Context, Ops
 from gnnbench.results import files
 from gnnbench.results.schema import rounds as timed
 from gnnbench.train import setup
-from gnnbench.train.batching._ahead import permutation
 from gnnbench.train.batching._graphs import Graphs
 
 ROOT = Path(__file__).parents[2]
@@ -69,8 +68,7 @@ def dgl_input(run: Run, folder: Path) -> None:
 
     ready = setup.prepare(run, model, backends.load(run.backend), data)
     assert isinstance(ready.batching, Graphs)
-    train = ready.batching.train
-    orders = torch.stack([train[permutation(len(train), 0, epoch)] for epoch in range(1, run.train.epochs + 1)])
+    orders = torch.stack([ready.batching.order(0, epoch) for epoch in range(1, run.train.epochs + 1)])
     batch = next(ready.batching.epoch(0, 1))
     logits = batch.outputs(model)
     batch.loss(logits).backward()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from queue import Full, Queue
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from gnnbench.measure import clock
 from gnnbench.train.batching._batch import Batch, Batching
 
 T = TypeVar("T")
+SAMPLES = 3  # batches that backends are compared on
 WAIT_S = 0.1  # until a thread whose batches nobody takes any more checks whether to end
 
 
@@ -61,7 +62,25 @@ def ahead(batches: Iterator[T], depth: int) -> Iterator[T]:
 
 
 class Loader(Batching):
-    """Batching that makes batches anew in every epoch, and times what that takes."""
+    """Batching that makes batches anew in every epoch, and times what that takes.
+
+    Args:
+        config: of a kind with `size` and `shuffle`.
+        train: [M] ids of what is trained on, each once per epoch.
+    """
+
+    def __init__(self, config: Any, train: Tensor) -> None:
+        self.config, self.train = config, train
+        self.steps = -(-len(train) // config.size)
+
+    def order(self, seed: int, number: int) -> Tensor:
+        """`train` as epoch `number` goes through it."""
+        return self.shuffled(seed, number) if self.config.shuffle else self.train
+
+    def shuffled(self, seed: int, number: int) -> Tensor:
+        """`train` in an order that depends on seed and epoch alone."""
+        generator = torch.Generator().manual_seed((seed * 1_000_003 + number) % 2**63)
+        return self.train[torch.randperm(len(self.train), generator=generator)]
 
     def ahead(self, batches: Iterator[Batch], depth: int) -> Iterator[Batch]:
         """`batches` with `depth` of them made ahead; `loading_s` is then of this epoch."""
@@ -76,9 +95,3 @@ class Loader(Batching):
             if batch is None:
                 return
             yield batch
-
-
-def permutation(count: int, seed: int, number: int) -> Tensor:
-    """An order of `count` things that depends on seed and epoch alone."""
-    generator = torch.Generator().manual_seed((seed * 1_000_003 + number) % 2**63)
-    return torch.randperm(count, generator=generator)

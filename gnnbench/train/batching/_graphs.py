@@ -13,13 +13,11 @@ from gnnbench.backends.base import Backend
 from gnnbench.datasets import GraphsDataset
 from gnnbench.graph.union import Union
 from gnnbench.train.batching import _loss
-from gnnbench.train.batching._ahead import Loader, permutation
+from gnnbench.train.batching._ahead import SAMPLES, Loader
 from gnnbench.train.batching._batch import Batch
 
 if TYPE_CHECKING:
     from gnnbench.train.batching.graphs import Config
-
-SAMPLES = 3  # batches that backends are compared on
 
 
 class Graphs(Loader):
@@ -32,18 +30,15 @@ class Graphs(Loader):
     def __init__(
         self, config: Config, dataset: GraphsDataset, union: Union, backend: Backend, edge_attr: Tensor | None
     ) -> None:
-        self.config = config
+        super().__init__(config, dataset.parts["train"])
         self.dataset = dataset
         self.union = union
         self.backend = backend
         self.x, self.y = (tensor.to(backend.device) for tensor in (dataset.x, dataset.y))
         self.edge_attr = None if edge_attr is None else edge_attr.to(backend.device)
-        self.train = dataset.parts["train"]
-        self.steps = -(-len(self.train) // config.size)
 
     def epoch(self, seed: int, number: int) -> Iterator[Batch]:
-        order = self.train[permutation(len(self.train), seed, number)] if self.config.shuffle else self.train
-        return self.ahead(self._batches(order), self.config.prefetch)
+        return self.ahead(self._batches(self.order(seed, number)), self.config.prefetch)
 
     def metrics(self, model: Module) -> dict[str, float | None]:
         return {
@@ -52,8 +47,7 @@ class Graphs(Loader):
         }
 
     def samples(self) -> list[Batch]:
-        order = self.train[permutation(len(self.train), 0, 0)]
-        return [self._batch(graphs) for graphs in order.split(self.config.size)[:SAMPLES]]
+        return [self._batch(graphs) for graphs in self.shuffled(0, 0).split(self.config.size)[:SAMPLES]]
 
     def _batches(self, order: Tensor) -> Iterator[Batch]:
         return (self._batch(graphs) for graphs in order.split(self.config.size))

@@ -16,14 +16,12 @@ from gnnbench.backends.base import Backend
 from gnnbench.datasets import NodeDataset
 from gnnbench.graph import Graph
 from gnnbench.train.batching import _loss
-from gnnbench.train.batching._ahead import Loader, permutation
+from gnnbench.train.batching._ahead import SAMPLES, Loader
 from gnnbench.train.batching._batch import Batch
 from gnnbench.train.batching.full import Full
 
 if TYPE_CHECKING:
     from gnnbench.train.batching.neighbors import Config
-
-SAMPLES = 3  # batches that backends are compared on
 
 
 class Neighborhoods(Loader):
@@ -34,27 +32,24 @@ class Neighborhoods(Loader):
     """
 
     def __init__(self, config: Config, dataset: NodeDataset, backend: Backend) -> None:
-        self.config, self.backend, self.layout = config, backend, backend.layout()
+        super().__init__(config, dataset.train_mask.nonzero().flatten())
+        self.backend, self.layout = backend, backend.layout()
         self.dataset = dataset
         self.target = "class" if dataset.y.dim() == 1 else "labels"
         rows = Graph.from_edge_index(dataset.edge_index, dataset.num_nodes, layout=isplib.IsplibKernels())
         self.neighbors = isplib.Neighbors(rows.rowptr, rows.col)
         self.x, self.y = dataset.x, dataset.y
-        self.train = dataset.train_mask.nonzero().flatten()
-        self.steps = -(-len(self.train) // config.size)
         self.edges = 0
 
     def epoch(self, seed: int, number: int) -> Iterator[Batch]:
         self.edges = 0
-        order = self.train[permutation(len(self.train), seed, number)] if self.config.shuffle else self.train
-        return self.ahead(self._batches(order, seed, number), self.config.prefetch)
+        return self.ahead(self._batches(self.order(seed, number), seed, number), self.config.prefetch)
 
     def metrics(self, model: Module) -> dict[str, float | None]:
         return self._whole.metrics(model)
 
     def samples(self) -> list[Batch]:
-        order = self.train[permutation(len(self.train), 0, 0)][: SAMPLES * self.config.size]
-        return [*self._batches(order, 0, 0)]
+        return [*self._batches(self.shuffled(0, 0)[: SAMPLES * self.config.size], 0, 0)]
 
     @cached_property
     def _whole(self) -> Full:
