@@ -1,6 +1,8 @@
 /* Fused attention; the kernels are compiled per instruction set from the templates. */
 #include <stdint.h>
 
+#include "random.h"
+
 /* N destinations, M sources; a file in families/ says how edges are scored, per head, by vectors or numbers, of width 1.
  * Rows are destinations, or sources in the passes over the transpose. */
 struct attention {
@@ -29,13 +31,6 @@ struct attention {
     int drops;
     uint32_t low, high, threshold; /* words of the seed; the hashes below p * 2^32 are dropped */
 };
-
-/* Wellons' finaliser `lowbias32`. */
-static inline __attribute__((always_inline)) uint32_t mixed(uint32_t x) {
-    x = (x ^ (x >> 16)) * 0x7feb352du;
-    x = (x ^ (x >> 15)) * 0x846ca68bu;
-    return x ^ (x >> 16);
-}
 
 #define CHUNK 128                                     /* edges at most, whose rows should fit the L1 cache together */
 #define FILLED(count) (((count) + 15) & ~(int64_t)15) /* whole vectors */

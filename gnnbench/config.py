@@ -142,6 +142,8 @@ class BackendConfig(Section):
         "fp32", description="of gathered features; they accumulate in fp32, and parity is judged less strictly"
     )
     keep_aggregation: bool = Field(False, description="aggregate features that never change once, not every epoch")
+    sparse_features: bool = Field(True, description="multiply features that are mostly zero without their zeros")
+    dropout: bool = Field(True, description="draw the numbers of dropout by a hash, others than torch's")
     loader: Literal["ours", "pyg"] = Field("ours", description="who makes batches of graphs for PyG's own convs")
 
 

@@ -26,6 +26,7 @@ class Prepared:
     adj: Any
     bindings: list[Binding]
     kernels: Kernels | None = None  # they execute the convs, with `adj` a Graph; None where PyG does
+    x: Any = None  # what takes the place of the features; None for themselves
 
 
 class Collated(NamedTuple):
@@ -166,12 +167,16 @@ class KernelBackend(Backend):
         # Imported here, for backends that run PyG untouched load none of this.
         from gnnbench import convs
         from gnnbench.graph import Graph
+        from gnnbench.ops import features
 
-        kernels = self.make_kernels()
-        bindings = convs.bind(model.to(self.device), kernels, **self._rewrites())
+        kernels, x = self.make_kernels(), dataset.x.to(self.device)
+        sparse = self.config.sparse_features and "spmm" in kernels.accelerated and features.mostly_zero(x)
+        rewrites = {**self._rewrites(), convs.SPARSE: sparse}
+        bindings = convs.bind(model.to(self.device), kernels, **rewrites)
         graph = Graph.from_edge_index(dataset.edge_index.to(self.device), dataset.num_nodes, layout=kernels)
-        convs.warm(model, graph, dataset.x.to(self.device))
-        return Prepared(graph, bindings, kernels)
+        convs.warm(model, graph, x)
+        sparse = any(convs.SPARSE in binding.rewrites for binding in bindings)
+        return Prepared(graph, bindings, kernels, features.Features.of(kernels, x) if sparse else None)
 
     def bind(self, model: torch.nn.Module) -> list[Binding]:
         from gnnbench import convs
@@ -196,4 +201,4 @@ class KernelBackend(Backend):
         return self.make_kernels()
 
     def _rewrites(self) -> dict[str, bool]:
-        return self.config.model_dump(include={"transform_first", "fold_norm", "keep_aggregation"})
+        return self.config.model_dump(include={"transform_first", "fold_norm", "keep_aggregation", "dropout"})

@@ -12,6 +12,7 @@ and, where there is something to say,
         of which no parameter has a part in, so that the aggregation of constant features can be kept;
     unkept(conv): sentences, each a reason why this conv has no such first step;
     warm(conv, rewrites, graph): compute what it keeps on the graph that it aggregates over;
+    multiplies_first(conv, rewrites): whether its forward multiplies features by weights before all else;
     recall(conv, x, adjacency, **options): the adjacency and options that it keeps of its first call, None for the
         given ones;
     DROPS_VALUES: True where PyG ignores the values of a `SparseTensor`.
@@ -22,6 +23,7 @@ and, where there is something to say,
     _graph       the graph that it aggregates over
     _edges _heads   what it is given over edges; what attention shares
     _readout     pooling of the nodes of graphs
+    _dropout     dropout layers
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from torch_geometric import nn
 from torch_geometric.nn import MessagePassing
 
 from gnnbench import registry
-from gnnbench.convs import _checks, _graph, _overrides, _readout
+from gnnbench.convs import _checks, _dropout, _graph, _overrides, _readout
 from gnnbench.convs._bound import KEEP, BoundForward
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
@@ -45,12 +47,20 @@ from gnnbench.ops.families import FAMILIES
 from gnnbench.ops.kernels import Kernels
 from gnnbench.results.schema import Binding
 
+SPARSE = "sparse_features"
 # What runs where a backend has no kernel of its own for an op.
 COMPOSED = {family.op: family.parts for family in FAMILIES.values()}
 
 
 def bind(
-    model: Module, kernels: Kernels, *, transform_first: bool, fold_norm: bool, keep_aggregation: bool = False
+    model: Module,
+    kernels: Kernels,
+    *,
+    transform_first: bool,
+    fold_norm: bool,
+    keep_aggregation: bool = False,
+    sparse_features: bool = False,
+    dropout: bool = False,
 ) -> list[Binding]:
     """Let `kernels` execute every conv of `model`, which is then called with a Graph as adjacency.
 
@@ -63,6 +73,9 @@ def bind(
         fold_norm: allow GCN's normalisation as two row scalings.
         keep_aggregation: allow the first conv to aggregate features that need no gradient only once. Where
             `model.input_changes` is a sentence it says why that conv never gets the same features twice.
+        sparse_features: allow features to be `Features`; the first binding then says so, where all that the model
+            does to them is dropout and products with weights.
+        dropout: allow the model's dropout layers to draw other random numbers than torch's.
 
     Raises:
         UnsupportedOp: with the reasons of all convs that cannot be computed exactly; then nothing is bound.
@@ -78,11 +91,13 @@ def bind(
         names = rewrites(conv, module, transform_first=transform_first and not keeps, fold_norm=fold_norm)
         names += [KEEP] * keeps
         conv.forward = BoundForward(module, conv, kernels, frozenset(names), unsupported)
+        if sparse_features and not bindings and not keeps and _multiplies_first(model, conv, module, names):
+            names = [*names, SPARSE]
         providers = {op: _provider(op, kernels) for op in _ops(conv, module, kernels)}
         bindings.append(
             Binding(module=path, conv=module.CONV, kernels=providers, rewrites=names, declined=declined)
         )
-    return bindings + _readout.bind(model, kernels)
+    return bindings + _readout.bind(model, kernels) + (_dropout.bind(model, kernels) if dropout else [])
 
 
 def warm(model: Module, graph: Graph, x: Tensor | None = None) -> None:
@@ -143,6 +158,12 @@ def _unkept(model: Module, conv: Module, module: ModuleType) -> list[str]:
         return [f"how {module.CONV} aggregates depends on its weights"]
     changes = getattr(model, "input_changes", "")
     return [changes] * bool(changes) + module.unkept(conv)
+
+
+def _multiplies_first(model: Module, conv: Module, module: ModuleType, names: list[str]) -> bool:
+    """Whether features meet nothing but dropout and products with weights."""
+    first: bool = hasattr(module, "multiplies_first") and module.multiplies_first(conv, frozenset(names))
+    return first and getattr(model, "multiplies_features", False)
 
 
 def _provider(op: str, kernels: Kernels) -> str:

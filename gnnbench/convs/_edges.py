@@ -14,14 +14,15 @@ from gnnbench.graph import Graph
 
 def pair(x: Tensor | tuple[Tensor, Tensor | None]) -> tuple[Tensor, Tensor | None]:
     """(features of sources, features of destinations); the latter may be absent from a pair."""
-    return (x, x) if isinstance(x, Tensor) else (x[0], x[1])
+    return (x[0], x[1]) if isinstance(x, (tuple, list)) else (x, x)
 
 
 def single(conv: Any, x: Any) -> Tensor:
     """x itself, where only one matrix of features makes sense."""
-    if isinstance(x, Tensor):
-        return x
-    raise UnsupportedOp(type(conv).__name__, ["it takes no pairs of node features"])
+    if isinstance(x, (tuple, list)):
+        raise UnsupportedOp(type(conv).__name__, ["it takes no pairs of node features"])
+    matrix: Tensor = x
+    return matrix
 
 
 def weight(graph: Graph, edge_weight: Tensor) -> Tensor:

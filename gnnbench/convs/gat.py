@@ -23,6 +23,10 @@ def ops(conv: GATConv) -> list[str]:
     return _heads.ops(conv, "gat_attention")
 
 
+def multiplies_first(conv: GATConv, rewrites: frozenset[str]) -> bool:
+    return True
+
+
 def forward(
     conv: GATConv,
     kernels: Kernels,

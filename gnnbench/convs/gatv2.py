@@ -24,6 +24,10 @@ def ops(conv: GATv2Conv) -> list[str]:
     return _heads.ops(conv, "gatv2_attention")
 
 
+def multiplies_first(conv: GATv2Conv, rewrites: frozenset[str]) -> bool:
+    return True
+
+
 def forward(
     conv: GATv2Conv,
     kernels: Kernels,

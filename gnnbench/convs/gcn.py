@@ -54,6 +54,10 @@ def unkept(conv: GCNConv) -> list[str]:
     return [] if _commutes(conv) else ["GCNConv's linear layer is hooked or was replaced"]
 
 
+def multiplies_first(conv: GCNConv, rewrites: frozenset[str]) -> bool:
+    return "aggregate_first" not in rewrites
+
+
 def recall(
     conv: GCNConv, x: Any, adjacency: Adjacency, edge_weight: Tensor | None = None
 ) -> tuple[Tensor, dict[str, Tensor]] | None:

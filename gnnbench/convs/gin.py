@@ -40,6 +40,10 @@ def unkept(conv: GINConv) -> list[str]:
     return []
 
 
+def multiplies_first(conv: GINConv, rewrites: frozenset[str]) -> bool:
+    return "transform_first" in rewrites
+
+
 def forward(
     conv: GINConv,
     kernels: Kernels,

@@ -35,6 +35,10 @@ def unkept(conv: SAGEConv) -> list[str]:
     return ["SAGEConv aggregates what project=True has it learn"] * _projects(conv)
 
 
+def multiplies_first(conv: SAGEConv, rewrites: frozenset[str]) -> bool:
+    return "transform_first" in rewrites and not _projects(conv)
+
+
 def forward(
     conv: SAGEConv,
     kernels: Kernels,

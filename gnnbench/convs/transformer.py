@@ -26,6 +26,10 @@ def ops(conv: TransformerConv) -> list[str]:
     return _heads.ops(conv, "dot_attention", "sddmm")
 
 
+def multiplies_first(conv: TransformerConv, rewrites: frozenset[str]) -> bool:
+    return True
+
+
 def forward(
     conv: TransformerConv,
     kernels: Kernels,

@@ -3,6 +3,7 @@
 clock        the only reader of clocks: seconds of every phase of every epoch
 memory       peak memory of every epoch, limits, and running out of it
 code         which code ran, as a hash
+allocator    what becomes of freed memory
 waiting      how long threads spin
 environment  processor, GPU, threads, versions, revision
 rounds       repeated calls of several candidates, interleaved

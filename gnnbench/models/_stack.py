@@ -9,7 +9,7 @@ from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn import BatchNorm1d, Identity, LayerNorm, Linear, Module, ModuleList
+from torch.nn import BatchNorm1d, Dropout, Identity, LayerNorm, Linear, Module, ModuleList
 
 from gnnbench.config import ModelConfig
 from gnnbench.errors import ConfigError
@@ -36,7 +36,7 @@ class Stack(Module):
         edge_channels: int = 0,
     ) -> None:
         super().__init__()
-        self.dropout = config.dropout
+        self.drop = Dropout(config.dropout)
         self.activation = getattr(F, config.activation)
         linear_ends = getattr(family, "linear_ends", lambda _: False)(config)
         hidden, pooled = config.hidden, config.readout != "none"
@@ -69,7 +69,12 @@ class Stack(Module):
         """Why the first conv never gets the same features twice in training; empty if it does."""
         if self.encode is not None or self.embed is not None:
             return "a layer with weights comes before the first conv"
-        return f"model.dropout={self.dropout:g} changes the features in every epoch" if self.dropout else ""
+        return f"model.dropout={self.drop.p:g} changes the features in every epoch" if self.drop.p else ""
+
+    @property
+    def multiplies_features(self) -> bool:
+        """Whether features meet nothing but dropout before the first conv, and nothing beside it."""
+        return self.encode is None and self.embed is None and not self.skips
 
     def forward(self, x: Tensor, adj: Any, segments: Any = None, edge_attr: Tensor | None = None) -> Tensor:
         """Logits [N, out_channels] of features x [N, in_channels], or [B, out_channels] of `segments` of nodes.
@@ -80,9 +85,9 @@ class Stack(Module):
         if self.embed is not None:
             x = self.embed(x)
         if self.encode is not None:
-            x = self.activation(self.encode(self._drop(x)))
+            x = self.activation(self.encode(self.drop(x)))
         for layer, conv in enumerate(self.convs):
-            out = conv(self._drop(x), adj, *edges)
+            out = conv(self.drop(x), adj, *edges)
             if layer < len(self.norms):
                 out = self.activation(self.norms[layer](out))
                 if self.skips:
@@ -91,11 +96,8 @@ class Stack(Module):
         if self.readout is not None and self.head is not None:
             x = self.readout(x, segments)
             for layer, linear in enumerate(self.head):
-                x = linear(self._drop(self.activation(x) if layer else x))
-        return x if self.decode is None else self.decode(self._drop(x))
-
-    def _drop(self, x: Tensor) -> Tensor:
-        return F.dropout(x, self.dropout, self.training)
+                x = linear(self.drop(self.activation(x) if layer else x))
+        return x if self.decode is None else self.decode(self.drop(x))
 
 
 def _takes_edges(config: ModelConfig, family: ModuleType, edge_channels: int) -> bool:

@@ -3,6 +3,8 @@
 kernels      the op set as an executable specification in plain PyTorch, which backends override
 spmm edge attention fusedmm   one autograd Function for each op, written once for all backends
 families     attention's score functions, one file each
-edge_fn dropout               functions on edges for FusedMM; dropout whose mask is drawn again, not kept
+edge_fn      functions on edges for FusedMM
+dropout      random numbers by a hash: what is dropped is drawn again, not kept
+features     dropout of features, and products with those that are mostly zero
 _custom      ops as `torch.library` operators, so that torch.compile takes them
 """

@@ -135,10 +135,10 @@ def objects(graph: str, kernels: str) -> tuple[Graph, Kernels]:
     return handles.find(graph), handles.find(kernels)
 
 
-def keep_alive(ctx: Any, graph: str, kernels: str) -> None:
-    """Let `ctx` hold both until backward; not that of a traced call, which torch.compile never lets go of."""
+def keep_alive(ctx: Any, *held: str) -> None:
+    """Let `ctx` hold them until backward; not that of a traced call, which torch.compile never lets go of."""
     if torch._guards.TracingContext.try_get() is None:
-        ctx.alive = objects(graph, kernels)
+        ctx.alive = [handles.find(handle) for handle in held]
 
 
 def like(tensor: Tensor, *shape: int) -> Tensor:

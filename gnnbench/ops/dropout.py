@@ -1,4 +1,4 @@
-"""Dropout of attention weights by a hash, so that a backward pass draws again what no one has kept."""
+"""Dropout by a hash, so that a backward pass draws again what no one has kept."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import torch
 from torch import Tensor
 
 WORD = 2**32 - 1
+PIECE = 4096  # numbers whose places share what the seed makes of them, as in `cython_kernels/dropout.h`
+GOLDEN = 0x9E3779B9  # 2^32 over the golden ratio
 
 
 class Dropout(NamedTuple):
-    """Which weights to drop; every backend drops the same ones.
+    """Which numbers to drop; every backend drops the same ones.
 
     Attributes:
         p: the dropped share, from 0 to 1.
@@ -23,12 +25,12 @@ class Dropout(NamedTuple):
 
     @property
     def threshold(self) -> int:
-        """Weights whose hash is smaller are dropped."""
+        """Numbers whose hash is smaller are dropped."""
         return min(int(self.p * 2**32), WORD)
 
     @property
     def scale(self) -> float:
-        """The factor of the weights that stay; zero where p = 1, which drops all."""
+        """The factor of the numbers that stay; zero where p = 1, which drops all."""
         return 1 / (1 - self.p) if self.p < 1 else 0.0
 
     def words(self) -> tuple[int, int]:
@@ -37,12 +39,24 @@ class Dropout(NamedTuple):
         return seed & WORD, seed >> 32 & WORD
 
     def multiplier(self, num_edges: int, heads: int) -> Tensor:
-        """[E, H] float64: zero for what is dropped, `scale` for the rest; edges in the order of `graph.col`."""
+        """[E, H] float64 of attention weights: zero for what is dropped, `scale` for the rest.
+
+        Edges are in the order of `graph.col`.
+        """
         low, high = self.words()
         edge = torch.arange(num_edges, device=self.seed.device).unsqueeze(1)
         head = torch.arange(heads, device=self.seed.device)
-        hashed = _mixed(((_mixed(edge ^ low) + head) & WORD) ^ high)
-        return (hashed >= self.threshold).double() * self.scale
+        return self._multiplier(((_mixed(edge ^ low) + head) & WORD) ^ high)
+
+    def multiplier_of(self, x: Tensor) -> Tensor:
+        """The same of any tensor, in its shape, by where its numbers are."""
+        low, high = self.words()
+        place = torch.arange(x.numel(), device=self.seed.device).view(x.shape)
+        piece = _mixed(place // PIECE ^ low)
+        return self._multiplier((place % PIECE * GOLDEN + piece & WORD) ^ _mixed(piece ^ high))
+
+    def _multiplier(self, word: Tensor) -> Tensor:
+        return (_mixed(word) >= self.threshold).double() * self.scale
 
 
 def _mixed(x: Tensor) -> Tensor:

@@ -197,6 +197,10 @@ class Kernels(Layout):
         grad_score = self.edge_softmax_backward(graph, alpha, grad_alpha)
         return family.gradients(self, graph, inputs, slope, grad_score, grad_value)
 
+    def dropout(self, x: Tensor, dropout: Dropout) -> Tensor:
+        """x, contiguous and of any shape, times zero where a number is dropped and `dropout.scale` elsewhere."""
+        return x * dropout.multiplier_of(x).to(x)
+
 
 def _dropped(alpha: Tensor, dropout: Dropout | None) -> Tensor:
     return alpha if dropout is None else alpha * dropout.multiplier(*alpha.shape).to(alpha)

@@ -20,6 +20,8 @@ REWRITES = {
     "transform_first": "transform before aggregate",
     "aggregate_first": "aggregate before transform",
     "fold_norm": "normalisation as row scalings",
+    "sparse_features": "products with features without their zeros",
+    "dropout": "dropout by a hash",
     "keep_aggregation": "kept aggregation of constant features",
 }
 STATUS = {"oom": "out of memory", "pending": "not run"}

@@ -123,9 +123,11 @@ def test_pyg_sparse_declines_gcn_on_self_loops_because_it_would_differ(monkeypat
 
 @pytest.mark.parametrize("backend", ["reference", "isplib"])
 def test_rewrites_can_be_switched_off(backend: str) -> None:
-    model = models.build(registry.find("models", "gcn").Config(name="gcn"), 9, 3)
+    model_config = registry.find("models", "gcn").Config(name="gcn")
+    model = models.build(model_config, 9, 3)
     on = asked(backend).prepare(model, dataset()).bindings
-    off = asked(backend, transform_first=False, fold_norm=False).prepare(model, dataset()).bindings
+    model = models.build(model_config, 9, 3)
+    off = asked(backend, transform_first=False, fold_norm=False, dropout=False).prepare(model, dataset()).bindings
     assert on[0].rewrites == ["aggregate_first", "fold_norm"]
     assert [binding.rewrites for binding in off] == [[], []]
 

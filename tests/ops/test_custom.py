@@ -31,6 +31,7 @@ from tests.support.kernels import KERNELS, OURS, leaf, over_kernels
 
 ATTENTION = {family.op: name for name, family in FAMILIES.items()}
 OPS = ("spmm", "spmm_max", "sddmm", "edge_softmax", "fusedmm", *ATTENTION)
+WITHOUT_GRAPH = ("dropout", "dropout_backward")
 
 
 def samples(graph: Graph) -> dict[str, list[tuple[Any, ...]]]:
@@ -81,6 +82,8 @@ def test_every_op_is_registered_as_torch_wants_it(kernels: Kernels, graph_name: 
     for weights in (None, value):
         opcheck(extremum, (out, arg_out, weights, graph.handle, kernels.handle))
     opcheck(torch.ops.gnnbench.spmm_max_grad_value.default, (out, arg_out, x, value, graph.handle))
+    for name, tensor in zip(WITHOUT_GRAPH, (leaf(7, 3), x), strict=True):
+        opcheck(getattr(torch.ops.gnnbench, name).default, (tensor, torch.tensor([5]), 0.4, kernels.handle))
     for op in ATTENTION:
         for arguments in samples(graph)[op]:
             tensors, keep = [tensor.detach() for tensor in arguments[:3]], op == "gat_attention"
@@ -110,7 +113,7 @@ def test_every_op_is_covered_above() -> None:
         for schema in torch._C._jit_get_all_schemas()
         if schema.name.startswith("gnnbench::")
     }
-    checked = {*samples(graphs.graph("hub")), "spmm_max_grad_x", "spmm_max_grad_value"}
+    checked = {*samples(graphs.graph("hub")), "spmm_max_grad_x", "spmm_max_grad_value", *WITHOUT_GRAPH}
     checked |= {f"{op}_backward" for op in ATTENTION}
     assert registered == checked
 

@@ -1,6 +1,6 @@
 """CPU kernels: `IsplibKernels` calls the compiled ones, `Backend` prepares graphs and models for them.
 
-layout collate spmm edge fusedmm attention   the kernels, by `cython_kernels/*.pyx`
+layout collate spmm edge fusedmm attention dropout   the kernels, by `cython_kernels/*.pyx`
 sample                                       sampled neighbourhoods, likewise
 choices edge_choices                         how they can be run, for heuristics and the tuner
 ceiling                                      what no kernel over edges can beat
@@ -18,6 +18,7 @@ from gnnbench.backends.isplib import _compiled, choices
 from gnnbench.backends.isplib._compiled import ISA, isa_level, report
 from gnnbench.backends.isplib.attention import AttentionKernels
 from gnnbench.backends.isplib.collate import CollateKernels
+from gnnbench.backends.isplib.dropout import DropoutKernels
 from gnnbench.backends.isplib.edge import EdgeKernels
 from gnnbench.backends.isplib.edge_choices import ATTENTION
 from gnnbench.backends.isplib.fusedmm import FusedmmKernels
@@ -32,12 +33,14 @@ MISSING = _compiled.MISSING  # now that every module was asked for
 __all__ = ["ISA", "MISSING", "Backend", "IsplibKernels", "Neighbors", "isa_level", "report"]
 
 
-class IsplibKernels(LayoutKernels, CollateKernels, SpmmKernels, EdgeKernels, FusedmmKernels, AttentionKernels):
+class IsplibKernels(
+    LayoutKernels, CollateKernels, SpmmKernels, EdgeKernels, FusedmmKernels, AttentionKernels, DropoutKernels
+):
     """Cython kernels for float32 and float64 on CPU; results do not depend on the number of threads."""
 
     name: ClassVar[str] = "isplib"
     accelerated: ClassVar[frozenset[str]] = frozenset(
-        {"spmm", "spmm_max", "sddmm", "edge_softmax", "fusedmm", *ATTENTION}
+        {"spmm", "spmm_max", "sddmm", "edge_softmax", "fusedmm", "dropout", *ATTENTION}
     )
 
 

@@ -4,7 +4,7 @@ This module says what is recorded of it.
 
     steps        what a backend computes
     judge        compares what two backends computed
-    dropout      what attention dropout must come to
+    dropout      what dropout must come to
 """
 
 from __future__ import annotations
@@ -124,6 +124,8 @@ def checked(config: Run) -> Iterator[str]:
     yield "the same in evaluation mode from other weights, and once more after the last timed epoch of each round"
     if "attention_dropout" in drops(config):
         yield "attention dropout: none in evaluation, its mean and spread, and the gradient through its own mask"
+    if "dropout" in drops(config):
+        yield "dropout of features where it is not torch's: its share and scale, and the gradient through its mask"
     if not drops(config):
         yield "losses of all epochs"
 

@@ -1,8 +1,9 @@
-"""Attention dropout in one layer: random, so only its mean, spread and gradient are checked."""
+"""Dropout, which is random: of attention in one layer its mean, spread and gradient, of features its mask."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ PASSES = 16
 SIGMAS = 8.0  # of a mean over `PASSES`, whose tails are heavy: 1 in a million
 STEP = 1e-2  # of the weights, along their gradient
 SLACK = 2e-2  # of a finite difference of that step, in float32
+SHAPE = (512, 256)  # of the features that are dropped
 PYG = ("pyg", "pyg-sparse", "pyg-compile")  # where attention dropout is PyG's own
 
 Measured = tuple[dict[str, TensorError], list[str]]
@@ -51,6 +53,39 @@ def measured(config: Run, backend: Backend, dataset: NodeDataset | GraphsDataset
     if gradient is None:
         return result, ["the gradient under attention dropout, as torch.manual_seed does not repeat what is drawn"]
     return result | {"gradient under attention dropout": gradient}, []
+
+
+def of_features(config: Run, backend: Backend, dataset: NodeDataset | GraphsDataset) -> dict[str, TensorError]:
+    """Errors of the dropout layers by name; none where they are torch's own."""
+    part = _part(dataset)
+    section = config.model.model_copy(update={"readout": "none"})
+    single = config.model_copy(update={"model": section, "batch": BatchConfig()})
+    model: Any = setup.build(single, setup.Ends.of(part))
+    setup.prepare(single, model, backend, part)
+    if "forward" not in vars(model.drop):
+        return {}
+    return {"dropout of features": TensorError(rel_rms=0.0, worst_row=0.0, problem=_mask(model.drop, backend))}
+
+
+def _mask(layer: torch.nn.Dropout, backend: Backend) -> str:
+    """What is wrong with the mask that a layer draws; empty if it is right."""
+    x = torch.ones(SHAPE, device=backend.device, requires_grad=True)
+    if not torch.equal(layer.eval()(x), x):
+        return "drops in evaluation"
+    first, second = layer.train()(x), layer(x)
+    (gradient,) = torch.autograd.grad(first.sum(), x)
+    kept = first.detach().double() * (1 - layer.p)
+    if not torch.isclose(kept, kept.round().clamp(0, 1)).all():
+        return f"scales what stays by {float(first.detach().max()):.4g}, not by {1 / (1 - layer.p):.4g}"
+    if not torch.equal(gradient, first):
+        return "its gradient goes through another mask than its forward"
+    if torch.equal(first, second):
+        return "two passes drop the same"
+    for mean in (kept.mean(), kept.mean(0), kept.mean(1)):
+        sigma = (layer.p * (1 - layer.p) * mean.numel() / kept.numel()) ** 0.5
+        if (worst := float((mean - (1 - layer.p)).abs().max())) > SIGMAS * sigma:
+            return f"keeps a share that is {worst:.2g} off {1 - layer.p:g}, {worst / sigma:.0f} standard errors"
+    return ""
 
 
 def _layer(config: Run, backend: Backend, dataset: NodeDataset, p: float) -> tuple[torch.nn.Module, Batch]:

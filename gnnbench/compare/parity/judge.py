@@ -36,7 +36,7 @@ class Snapshot:
         tolerance: relative error that the backend is allowed.
         rounding: of the reference, how far rounding moves each tensor: norms of rows [N] of what has a row for
             every node, otherwise the RMS [].
-        dropout: what was measured of attention dropout, by name.
+        dropout: what was measured of dropout, by name.
         unchecked: sentences, what could not be checked.
     """
 

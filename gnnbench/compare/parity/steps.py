@@ -56,17 +56,20 @@ def computed(
     as_reference: bool,
     cache: Path | None = None,
 ) -> Snapshot:
-    """Logits and gradients of two steps, and what attention dropout does.
+    """Logits and gradients of two steps, and what dropout does.
 
     One step is in training mode from the configured seed, where attention has a `SLOPE` that is not the default;
     one in evaluation mode from other weights. `as_reference` repeats both with features that differ in their last
-    bits and with edges in reverse order to find how far rounding moves, and takes attention dropout for right.
+    bits and with edges in reverse order to find how far rounding moves, and takes dropout for right.
     """
     snapshot = Snapshot(_steps(config, backend, dataset, cache), backend.tolerance or TOLERANCE)
     if as_reference:
         snapshot.learn_rounding(_steps(config, backend, _jittered(dataset), cache))
-    elif "attention_dropout" in drops(config):
+        return snapshot
+    if "attention_dropout" in drops(config):
         snapshot.dropout, snapshot.unchecked = dropout.measured(config, backend, dataset)
+    if "dropout" in drops(config):
+        snapshot.dropout |= dropout.of_features(config, backend, dataset)
     return snapshot
 
 

@@ -20,7 +20,7 @@ class Batch:
     """The input of one step, all tensors on its device.
 
     Attributes:
-        x: [N, F] features, or int64 categories.
+        x: [N, F] features, or int64 categories; or what a backend puts in their place.
         adj: what the backend hands to the model beside `x`.
         loss: outputs [M, C] -> mean loss [] over the targets.
         targets: how many targets the mean is over.

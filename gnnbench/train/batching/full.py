@@ -34,16 +34,18 @@ class Full(Batching):
     Args:
         dataset: whose `edge_index` is not kept.
         adj: what the backend hands to the model beside `x`.
+        x: what takes the place of the features; None for themselves.
     """
 
     loads = False
 
-    def __init__(self, dataset: NodeDataset, adj: Any, device: torch.device) -> None:
+    def __init__(self, dataset: NodeDataset, adj: Any, device: torch.device, x: Any = None) -> None:
         masks = {"train": dataset.train_mask, "val": dataset.val_mask, "test": dataset.test_mask}
         self.nodes = {name: mask.nonzero().flatten().to(device) for name, mask in masks.items()}
         self.y = dataset.y.to(device)
         self.score = dataset.score
-        self.batch = Batch(dataset.x.to(device), adj, self.loss, len(self.nodes["train"]))
+        x = dataset.x.to(device) if x is None else x
+        self.batch = Batch(x, adj, self.loss, len(self.nodes["train"]))
 
     def epoch(self, seed: int, number: int) -> Iterator[Batch]:
         yield self.batch
@@ -89,7 +91,7 @@ def prepare(
     if config.backend.loader != "ours":
         raise ConfigError(f"backend.loader={config.backend.loader} is of batches of graphs; leave it out")
     prepared = backend.prepare(model, dataset)
-    batching = Full(dataset, prepared.adj, backend.device)
+    batching = Full(dataset, prepared.adj, backend.device, prepared.x)
     if cache is None or prepared.kernels is None or not backend.config.tuned:
         return Ready(batching, prepared.bindings)
     from gnnbench.tune import store  # which imports ops, and PyG's rows are to load none of ours

@@ -1,0 +1,29 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""Dropout: addresses in, nothing out; `gnnbench.backends.isplib` has checked every argument."""
+
+from cython.parallel cimport prange
+
+include "record.pxi"
+
+cdef extern from "dropout.h":
+    ctypedef void kernel_fn(const void *task, int64_t begin, int64_t end) noexcept nogil
+    struct dropout_task "dropout":
+        int64_t count
+        double scale
+    kernel_fn *dropout_kernels[3][2]
+    const int PIECE
+
+
+def dropout(bint is_double, int isa, int threads, double scale, *fields):
+    cdef dropout_task task
+    cdef int64_t pieces, part
+    cdef kernel_fn *kernel = dropout_kernels[isa][is_double]
+    fill(&task, sizeof(task), fields)
+    task.scale = scale
+    pieces = (task.count + PIECE - 1) // PIECE
+    with nogil:
+        if threads == 1 or pieces < 8:  # small work is not worth a team
+            kernel(&task, 0, pieces)
+        else:
+            for part in prange(8 * threads, num_threads=threads, schedule="dynamic", chunksize=1):
+                kernel(&task, pieces * part // (8 * threads), pieces * (part + 1) // (8 * threads))

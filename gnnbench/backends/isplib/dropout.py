@@ -1,0 +1,23 @@
+"""Dropout of features, by `cython_kernels/dropout.pyx`."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from gnnbench.backends.isplib import _compiled
+from gnnbench.backends.isplib._base import BaseKernels
+from gnnbench.ops.dropout import Dropout
+
+native = _compiled.load("dropout")
+
+
+class DropoutKernels(BaseKernels):
+    """Dropout, of which nothing is kept."""
+
+    def dropout(self, x: Tensor, dropout: Dropout) -> Tensor:
+        if x.dtype not in (torch.float32, torch.float64) or x.device.type != "cpu":
+            return super().dropout(x, dropout)
+        out, how = torch.empty_like(x), (x.dtype == torch.float64, self.isa, self.threads)
+        native.dropout(*how, dropout.scale, x, out, x.numel(), *dropout.words(), dropout.threshold)
+        return out
