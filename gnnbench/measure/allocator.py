@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import ctypes
 import os
-import sys
 
 # Of mallopt(3).
-TRIM_THRESHOLD, MMAP_THRESHOLD, MMAP_MAX = -1, -3, -4
-CHOSEN = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES", "LD_PRELOAD")
+TRIM_THRESHOLD, MMAP_MAX = -1, -4
+CHOSEN = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_MMAP_MAX_", "GLIBC_TUNABLES", "LD_PRELOAD")
 
 
 def keep_freed() -> bool:
-    """Let glibc's malloc keep freed memory for the next allocation, from now on; whether it does.
+    """Let glibc's malloc keep what is freed from now on.
 
-    By default every large tensor is mapped anew and each of its pages is faulted in and zeroed again, which can
-    take longer than the work on it. Left as it is under another allocator and where the user has chosen.
+    Returns:
+        Whether it does: not under another allocator, nor where the user has chosen.
+
+    By default it maps every large tensor anew, and each page of it is faulted in and zeroed again, which can take
+    longer than the work on it. In return memory may lie idle between tensors of different sizes.
     """
-    if sys.platform != "linux" or any(os.environ.get(name) for name in CHOSEN):
+    if any(os.environ.get(name) for name in CHOSEN):
         return False
     try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except AttributeError:  # another C library
+        libc = ctypes.CDLL(None)
+        return bool(libc.mallopt(MMAP_MAX, 0) and libc.mallopt(TRIM_THRESHOLD, 2**31 - 1))
+    except (OSError, TypeError, AttributeError):  # another C library
         return False
-    largest = 2**31 - 1
-    return bool(mallopt(MMAP_MAX, 0) and mallopt(TRIM_THRESHOLD, largest))

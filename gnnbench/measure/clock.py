@@ -59,20 +59,25 @@ class Recorder:
     Use: `begin` before the first epoch of a repeat, then around each epoch `with recorder.epoch()`,
     with `recorder.phase(name)` around its parts, then `sample`. Nothing but the epoch itself lies
     between its two clock readings: memory is read outside of them.
+
+    Attributes:
+        cold_epochs: how many of the next epochs are warm-up.
+        keeps_freed: whether malloc has begun to keep what is freed.
     """
 
     def __init__(self, warmup: int, now: Callable[[], float], meter: memory.Meter) -> None:
         self.now = now
         self.meter = meter
         self._warmup = warmup
-        self._cold_epochs = 0
+        self.cold_epochs = 0
+        self.keeps_freed = False
         self._seconds: dict[str, float | None] = {}
         self._peak_bytes = 0
         self._paused_s = 0.0
 
     def begin(self, epochs: int, odd: int = 0) -> None:
         """Call the first epochs of the `epochs` to come warm-up, `odd` at least, but never all of them."""
-        self._cold_epochs = min(max(self._warmup, odd), epochs - 1)
+        self.cold_epochs = min(max(self._warmup, odd), epochs - 1)
 
     @contextmanager
     def epoch(self) -> Iterator[None]:
@@ -103,12 +108,13 @@ class Recorder:
         self, repeat: int, epoch: int, loss: float, held_bytes: int = 0, loading_s: float | None = None
     ) -> Sample:
         """The epoch that was just recorded; `held_bytes` of its memory escaped the meter."""
-        warmup = self._cold_epochs > 0
-        self._cold_epochs -= warmup
+        warmup = self.cold_epochs > 0
+        self.cold_epochs -= warmup
         return Sample(
             repeat=repeat,
             epoch=epoch,
             warmup=warmup,
+            keeps_freed=self.keeps_freed,
             peak_memory_bytes=self._peak_bytes + held_bytes,
             loss=loss,
             loading_s=loading_s,

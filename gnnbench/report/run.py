@@ -107,6 +107,7 @@ def machine(environment: dict[str, Any]) -> Iterator[str]:
         cpu["model"] or cpu["architecture"],
         *isa,
         threads(environment),
+        *["warm allocator"] * (environment.get("allocator") == "warm"),
         *(gpu["model"] for gpu in environment["gpus"]),
         f"torch {packages['torch']}",
         f"PyG {packages['torch_geometric']}",

@@ -44,6 +44,7 @@ class Sample(Record):
     peak_memory_bytes: int = Field(
         description="highest memory of the process (CPU) or device (CUDA) in this epoch"
     )
+    keeps_freed: bool = Field(False, description="malloc keeps what is freed, so that memory may lie idle")
     loss: float = Field(description="mean over training targets, each before the update of its batch")
 
 
@@ -157,7 +158,9 @@ class Result(Record):
     backward_s: Summary | None = None
     optimizer_s: Summary | None = None
     resting_memory_bytes: int | None = Field(None, description="before the first epoch, data and model loaded")
-    peak_memory_bytes: int | None = Field(None, description="highest epoch that is not warm-up")
+    peak_memory_bytes: int | None = Field(
+        None, description="highest epoch before malloc keeps what is freed, or if there is none, after warm-up"
+    )
     memory_increase_bytes: int | None = Field(None, description="peak above the resting level")
     metrics: Metrics | None = None
     samples: list[Sample] = []
@@ -177,7 +180,8 @@ class Result(Record):
         if self.epoch_s and self.dataset_facts and self.dataset_facts.train_graphs:
             self.graphs_per_s = self.dataset_facts.train_graphs / self.epoch_s.median
             self.edges_per_s = (self.dataset_facts.train_edges or 0) / self.epoch_s.median
-        self.peak_memory_bytes = max(sample.peak_memory_bytes for sample in counted(self.samples))
+        needed = counted([sample for sample in self.samples if not sample.keeps_freed]) or counted(self.samples)
+        self.peak_memory_bytes = max(sample.peak_memory_bytes for sample in needed)
         if self.resting_memory_bytes is not None:
             self.memory_increase_bytes = self.peak_memory_bytes - self.resting_memory_bytes
 

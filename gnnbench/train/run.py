@@ -17,7 +17,7 @@ from gnnbench import backends, datasets
 from gnnbench.backends.base import Backend
 from gnnbench.config import Run
 from gnnbench.errors import BackendUnavailable, ConfigError, GnnbenchError
-from gnnbench.measure import advice, clock, code, environment, memory
+from gnnbench.measure import advice, allocator, clock, code, environment, memory
 from gnnbench.results import files, schema
 from gnnbench.results.schema import Evaluation, Result, Sample, Status
 from gnnbench.train import checkpoint, cuda_graph, setup
@@ -247,6 +247,10 @@ class _Run:
             if stop.is_set():
                 self._checkpoint(trainer, repeat)
                 raise KeyboardInterrupt
+            # One epoch shows what memory it needs; the next one faults in what those after it find.
+            if self.config.measure.allocator == "warm" and self.result.samples and recorder.cold_epochs <= 1:
+                recorder.keeps_freed = recorder.keeps_freed or allocator.keep_freed()
+                self.result.environment["allocator"] = "warm" if recorder.keeps_freed else "system"
             with recorder.epoch():
                 loss = trainer.train(recorder.phase, tell)
             loading_s = batching.loading_s if batching.loads else None

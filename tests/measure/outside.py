@@ -46,7 +46,13 @@ def harness(model: str, dataset: str, epochs: int, out: Path) -> None:
         return loss
 
     loop.Trainer.step = timed  # type: ignore[method-assign]
-    settings = [f"model.name={model}", f"model.hidden={HIDDEN}", "model.dropout=0", "train.eval_every=1000"]
+    settings = [
+        f"model.name={model}",
+        f"model.hidden={HIDDEN}",
+        "model.dropout=0",
+        "train.eval_every=1000",
+        "measure.allocator=system",
+    ]
     settings += ["model.heads=1"] * (model == "gat")
     config = load(None, settings, dataset=dataset, epochs=epochs, backend="pyg")
     samples = run.run(config, roots=datasets.roots(), out=None).samples
