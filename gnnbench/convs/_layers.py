@@ -46,6 +46,11 @@ def is_plain_linear(layer: Any) -> bool:
     return is_untouched(layer, Linear, PygLinear)
 
 
+def are_plain_linear(*layers: Any) -> bool:
+    """The same of all layers that are there."""
+    return all(layer is None or is_plain_linear(layer) for layer in layers)
+
+
 def narrows(layer: Any) -> bool:
     """Whether `layer` is a plain linear one with fewer outputs than inputs."""
     return is_plain_linear(layer) and layer.weight.size(0) < layer.weight.size(1)

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import GATConv
 
-from gnnbench.convs import _checks, _edges, _graph, _heads
+from gnnbench.convs import _checks, _edges, _graph, _heads, _layers
 from gnnbench.graph import Graph
 from gnnbench.ops.attention import attention
 from gnnbench.ops.kernels import Kernels
@@ -24,7 +24,7 @@ def ops(conv: GATConv) -> list[str]:
 
 
 def multiplies_first(conv: GATConv, rewrites: frozenset[str]) -> bool:
-    return True
+    return _layers.are_plain_linear(conv.lin, conv.lin_src, conv.lin_dst, conv.res)
 
 
 def forward(

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import GATv2Conv
 
-from gnnbench.convs import _checks, _edges, _graph, _heads
+from gnnbench.convs import _checks, _edges, _graph, _heads, _layers
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.ops.attention import attention
@@ -25,7 +25,7 @@ def ops(conv: GATv2Conv) -> list[str]:
 
 
 def multiplies_first(conv: GATv2Conv, rewrites: frozenset[str]) -> bool:
-    return True
+    return _layers.are_plain_linear(conv.lin_l, conv.lin_r, conv.res)
 
 
 def forward(

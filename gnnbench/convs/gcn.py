@@ -55,7 +55,7 @@ def unkept(conv: GCNConv) -> list[str]:
 
 
 def multiplies_first(conv: GCNConv, rewrites: frozenset[str]) -> bool:
-    return "aggregate_first" not in rewrites
+    return "aggregate_first" not in rewrites and _layers.is_plain_linear(conv.lin)
 
 
 def recall(

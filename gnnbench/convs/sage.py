@@ -36,7 +36,8 @@ def unkept(conv: SAGEConv) -> list[str]:
 
 
 def multiplies_first(conv: SAGEConv, rewrites: frozenset[str]) -> bool:
-    return "transform_first" in rewrites and not _projects(conv)
+    root = not conv.root_weight or _layers.is_plain_linear(conv.lin_r)
+    return "transform_first" in rewrites and root and not _projects(conv)
 
 
 def forward(

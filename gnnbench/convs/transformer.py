@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import TransformerConv
 
-from gnnbench.convs import _checks, _edges, _graph, _heads
+from gnnbench.convs import _checks, _edges, _graph, _heads, _layers
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.ops.attention import attention
@@ -27,7 +27,7 @@ def ops(conv: TransformerConv) -> list[str]:
 
 
 def multiplies_first(conv: TransformerConv, rewrites: frozenset[str]) -> bool:
-    return True
+    return _layers.are_plain_linear(conv.lin_query, conv.lin_key, conv.lin_value, conv.lin_skip)
 
 
 def forward(

@@ -5,6 +5,7 @@ stand_in     ours or, where that is not exact, PyG's own
 call         what a program asks of a conv
 repeated     calls that run once more in the backward, as checkpointing does
 engine       kernels and the Graphs they have met
+features     features that come again, without their zeros
 cost         whether a call gains
 status       what ran where, and why
 """

@@ -14,6 +14,7 @@ from gnnbench.ops.kernels import Kernels
 from gnnbench.patch import cost
 from gnnbench.patch.call import Declined
 from gnnbench.patch.cost import Patience, Price
+from gnnbench.patch.features import KnownFeatures
 from gnnbench.patch.repeated import repeated
 
 MAX_GRAPH_BYTES = 2 << 30
@@ -45,6 +46,7 @@ class Engine:
         self.missing = missing or {}
         self.by_device = {kernel.device_type: (kernel, GraphCache(kernel, MAX_GRAPH_BYTES)) for kernel in kernels}
         self.patience = Patience()
+        self.features = KnownFeatures()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Engine, self._made_of
@@ -53,7 +55,8 @@ class Engine:
         return self
 
     def clear(self) -> None:
-        """Forget every Graph."""
+        """Forget every Graph and all features."""
+        self.features.clear()
         for _, graphs in self.by_device.values():
             graphs.clear()
 

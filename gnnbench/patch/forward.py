@@ -24,6 +24,7 @@ from gnnbench.graph import cache
 from gnnbench.patch import call, cost
 from gnnbench.patch.call import Call, Declined
 from gnnbench.patch.engine import AS_FAST, MAX_GRAPH_BYTES, Engine
+from gnnbench.patch.features import many
 from gnnbench.patch.repeated import draws
 from gnnbench.patch.stand_in import StandIn, replacement
 from gnnbench.patch.status import TALLY
@@ -44,6 +45,7 @@ class Forward(StandIn):
         self.rates, self.gathers_input = (priced.inference, priced.training), priced.gathers_input
         self.drops_values = getattr(self.module, "DROPS_VALUES", False)
         self.recall: Any = getattr(self.module, "recall", None)
+        self.multiplies_first: Any = getattr(self.module, "multiplies_first", None)
         self.original: Any = inspect.unwrap(kind.forward)
         self.names = tuple(inspect.signature(self.original).parameters)[1:]
         self.takes = inspect.signature(self.module.forward).parameters.keys()
@@ -105,8 +107,11 @@ class Forward(StandIn):
         if sparse and "edge_weight" in self.takes:
             dropped = self.drops_values and isinstance(asked.adjacency, SparseTensor)
             options = {"edge_weight": None if dropped else call.sparse_weight(conv, asked.adjacency)}
-        rewrites = convs.rewrites(conv, self.module, transform_first=True, fold_norm=True)
-        out = self.module.forward(conv, kernels, frozenset(rewrites), asked.x, graph, **options)
+        rewrites = frozenset(convs.rewrites(conv, self.module, transform_first=True, fold_norm=True))
+        x: Any = asked.x
+        if self.multiplies_first is not None and many(x) and self.multiplies_first(conv, rewrites):
+            x = engine.features.without_zeros(kernels, x)
+        out = self.module.forward(conv, kernels, rewrites, x, graph, **options)
         return out if isinstance(out, Tensor) else (out[0], (call.returned_edges(conv, asked), out[1]))
 
     def _weigh(self, engine: Engine, conv: Any, asked: Call) -> None:
