@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import weakref
 
 import pytest
 import torch
@@ -11,6 +12,8 @@ import torch
 from gnnbench.backends import isplib
 from gnnbench.backends.isplib import choices
 from gnnbench.backends.isplib.spmm import native
+from gnnbench.backends.isplib.workspace import workspace
+from gnnbench.graph import Graph
 from gnnbench.ops.kernels import EXTREMA, Kernels, choice_key
 from gnnbench.ops.spmm import spmm
 from tests.support import graphs
@@ -187,3 +190,28 @@ def test_sparse_rows_are_not_worth_a_plan(monkeypatch: pytest.MonkeyPatch) -> No
         kernels.plan(graph)
         crowded = graph.num_edges >= choices.EDGES_PER_BLOCK * graph.num_rows * -(-graph.num_cols // 4) > 0
         assert (("blocks", kernels._pair_shift(graph)) in graph.plans) == crowded
+
+
+@pytest.mark.usefixtures("small_cache")
+def test_a_workspace_is_kept_with_its_graph_and_goes_with_it() -> None:
+    kernels = isplib.IsplibKernels()
+    graph = graphs.graph("power law")
+    x, before = normal(graph.num_cols, 20), graph.nbytes
+
+    def kept(graph: Graph) -> torch.Tensor:
+        kernels.spmm(graph, x, None, "sum")
+        kernels.spmm_max(graph, x, None, "max")
+        (whole,) = graph.plans["workspace"]
+        return whole
+
+    first = kept(graph)
+    assert kept(graph) is first
+    assert graph.nbytes >= before + first.nbytes
+    with workspace(graph, 3) as (one,), workspace(graph, 3, 5) as (two, three):  # as two threads have them
+        spans = sorted((part.data_ptr(), part.data_ptr() + part.nbytes) for part in (one, two, three))
+        assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(spans))
+        assert not graph.plans["workspace"]
+    assert len(graph.plans["workspace"]) == 1
+    storage = weakref.ref(kept(graph).untyped_storage())
+    del first, one, two, three, graph
+    assert storage() is None

@@ -4,7 +4,7 @@ layout collate spmm edge fusedmm attention dropout   the kernels, by `cython_ker
 sample                                       sampled neighbourhoods, likewise
 choices edge_choices                         how they can be run, for heuristics and the tuner
 ceiling                                      what no kernel over edges can beat
-_base _compiled                              what all share, and the compiled modules
+_base _compiled workspace                    what all share, the compiled modules, and memory to work in
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from gnnbench.backends.isplib import _compiled, choices
+from gnnbench.backends.isplib.workspace import workspace
 from gnnbench.graph import Graph
 from gnnbench.graph.stamp import Stamp, stamp
 from gnnbench.ops.kernels import Choice
@@ -59,15 +60,20 @@ class SpmmKernels(choices.ChoosingKernels):
         bf16 = self.precision == "bf16" and heads == 1 and choices.worth_bf16(graph, x, width)
         if choice["algorithm"] == "blocked" and heads == 1:
             blocks = self._blocks(graph, int(choice["shift"]))
-            packed, sums = _lines(2 * graph.num_cols, x), _lines(graph.num_rows * (4 if bf16 else 2), x)
-            fields = *_plan(graph, blocks), value, self._ordered(graph, blocks, value), x, packed, sums, out
-            sizes = graph.num_cols, width, reduce == "mean", False, bf16
-            native.blocked_sum(*self._how(x), self.threads, *fields, None, None, None, *sizes)
+            lines = 2 * graph.num_cols, graph.num_rows * (4 if bf16 else 2)
+            with workspace(graph, *lines) as (packed, sums):
+                fields = *_plan(graph, blocks), value, self._ordered(graph, blocks, value), x, packed, sums, out
+                last = graph.num_cols, width, reduce == "mean", False, bf16
+                native.blocked_sum(*self._how(x), self.threads, *fields, None, None, None, *last)
         else:
-            kernel, (ahead, threads) = native.bf16_sum if bf16 else native.sum, self._team(choice)
-            lines = _lines(graph.num_cols * -(-width // choices.BF16_TILE), x) if bf16 else None
-            fields = graph.rowptr, graph.col, value, x, lines, out, None, graph.num_rows, graph.num_cols
-            kernel(*self._how(x), threads, *fields, heads, width // max(heads, 1), reduce == "mean", False, ahead)
+            ahead, threads = self._team(choice)
+            sizes = graph.num_rows, graph.num_cols, heads, width // max(heads, 1), reduce == "mean", False, ahead
+            how, fields = (*self._how(x), threads), (graph.rowptr, graph.col, value, x)
+            if bf16:
+                with workspace(graph, graph.num_cols * -(-width // choices.BF16_TILE)) as (packed,):
+                    native.bf16_sum(*how, *fields, packed, out, None, *sizes)
+            else:
+                native.sum(*how, *fields, None, out, None, *sizes)
         return out
 
     def spmm_max(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> tuple[Tensor, Tensor]:
@@ -79,12 +85,11 @@ class SpmmKernels(choices.ChoosingKernels):
         arg_out = torch.empty(graph.num_rows, width, dtype=torch.int32)
         if choice["algorithm"] == "blocked":
             blocks = self._blocks(graph, int(choice["shift"]))
-            packed, best, origin = (_lines(rows, x) for rows in (graph.num_cols, *[graph.num_rows] * 2))
-            seen = torch.empty(graph.num_rows, dtype=torch.int32)
-            fields = *_plan(graph, blocks), value, self._ordered(graph, blocks, value), x, packed, best, out
-            sizes = graph.num_cols, width, False, reduce == "min", False
-            how = *self._how(x), self.threads
-            native.blocked_extremum(*how, *fields, origin, seen, arg_out, *sizes)
+            how, sizes = (*self._how(x), self.threads), (graph.num_cols, width, False, reduce == "min", False)
+            lines = graph.num_cols, graph.num_rows, graph.num_rows, -(-graph.num_rows // 16)
+            with workspace(graph, *lines) as (packed, best, origin, seen):
+                fields = *_plan(graph, blocks), value, self._ordered(graph, blocks, value), x, packed, best, out
+                native.blocked_extremum(*how, *fields, origin, seen, arg_out, *sizes)
         else:
             ahead, threads = self._team(choice)
             fields = graph.rowptr, graph.col, value, x, None, out, arg_out, graph.num_rows, graph.num_cols
@@ -136,8 +141,3 @@ def _plan(graph: Graph, blocks: Blocks) -> Fields:
     """The first of `struct blocked`."""
     sizes = graph.num_rows, len(blocks.start), blocks.shift
     return graph.rowptr, graph.col, blocks.start, blocks.local, *sizes
-
-
-def _lines(count: int, x: Tensor) -> Tensor:
-    """Cache lines to work in, of the type of `x`; torch aligns them."""
-    return torch.empty(count, choices.LINE_BYTES // x.itemsize, dtype=x.dtype)
