@@ -54,6 +54,17 @@ cdef struct Relabel:
     int32_t *node  # with room for one more than can be new
     int64_t begin, end, count, base
 
+cdef struct Compress:
+    const int64_t *row  # [edges], places of sources
+    const int64_t *place  # [edges], of destinations; ascending
+    int64_t *rowptr  # [nodes + 1]
+    int32_t *col  # [edges]
+    int64_t *turned_rowptr  # [nodes + 1]
+    int32_t *turned_col  # [edges]
+    int32_t *perm  # [edges]: edge e of the transpose is edge perm[e] here
+    int64_t *cursor  # [nodes]
+    int64_t nodes, edges
+
 
 def start(*fields) -> bool:
     """Put the seeds first, repeated ones too; False where one of them is no node."""
@@ -200,3 +211,42 @@ def relabel(*fields) -> int:
             count += new
             row[e] = place
     return count
+
+
+def compress(*fields) -> bool:
+    """The edges of a batch in rows, and in those of the transpose; False where one of them is out of place.
+
+    Edges come in rows already, so that counting puts the transpose in order, and then the columns of its transpose,
+    which are the sorted rows: nothing is compared.
+    """
+    cdef Compress s
+    cdef int64_t e, node, at, before = 0
+    cdef bint right = True
+    fill(&s, sizeof(s), fields)
+    with nogil:
+        memset(s.rowptr, 0, (s.nodes + 1) * sizeof(int64_t))
+        memset(s.turned_rowptr, 0, (s.nodes + 1) * sizeof(int64_t))
+        for e in range(s.edges):
+            if s.row[e] < 0 or s.row[e] >= s.nodes or s.place[e] < before or s.place[e] >= s.nodes:
+                right = False
+                break
+            before = s.place[e]
+            s.rowptr[s.place[e] + 1] += 1
+            s.turned_rowptr[s.row[e] + 1] += 1
+        if right:
+            for node in range(s.nodes):
+                s.rowptr[node + 1] += s.rowptr[node]
+                s.turned_rowptr[node + 1] += s.turned_rowptr[node]
+            memcpy(s.cursor, s.turned_rowptr, s.nodes * sizeof(int64_t))
+            for e in range(s.edges):
+                at = s.cursor[s.row[e]]
+                s.cursor[s.row[e]] += 1
+                s.turned_col[at] = <int32_t>s.place[e]
+            memcpy(s.cursor, s.rowptr, s.nodes * sizeof(int64_t))
+            for node in range(s.nodes):
+                for e in range(s.turned_rowptr[node], s.turned_rowptr[node + 1]):
+                    at = s.cursor[s.turned_col[e]]
+                    s.cursor[s.turned_col[e]] += 1
+                    s.col[at] = <int32_t>node
+                    s.perm[e] = <int32_t>at
+    return right

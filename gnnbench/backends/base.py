@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import torch
 
@@ -36,6 +36,17 @@ class Collated(NamedTuple):
     adj: Any
     segments: Any = None
     edge_attr: torch.Tensor | None = None
+
+
+class Edges(Protocol):
+    """The edges of a graph, as they are or in rows: of a dataset, or of a sampled batch."""
+
+    @property
+    def edge_index(self) -> torch.Tensor:
+        """[2, E] int64, source and destination, in main memory."""
+
+    def graph(self, device: torch.device, layout: Layout | None = None) -> Graph:
+        """In rows on `device`."""
 
 
 class Backend(ABC):
@@ -103,11 +114,10 @@ class Backend(ABC):
         """
         raise NotImplementedError
 
-    def adjacency(self, edge_index: torch.Tensor, num_nodes: int, layout: Layout | None) -> Any:
+    def adjacency(self, edges: Edges, layout: Layout | None) -> Any:
         """What a bound model takes beside features, for any graph; may run in a thread.
 
         Args:
-            edge_index: [2, E] int64, on the backend's device.
             layout: what `layout()` returned.
         """
         raise UnsupportedOp(f"backend {self.name!r} on sampled batches", ["it prepares one graph once"])
@@ -137,8 +147,8 @@ class EdgeIndexBackend(Backend):
         edges = None if edge_attr is None else union.gather_edges(graphs, edge_attr)
         return Collated(union.gather(graphs, x), union.edge_index(graphs), segments, edges)
 
-    def adjacency(self, edge_index: torch.Tensor, num_nodes: int, layout: Layout | None) -> torch.Tensor:
-        return edge_index
+    def adjacency(self, edges: Edges, layout: Layout | None) -> torch.Tensor:
+        return edges.edge_index.to(self.device)
 
 
 class KernelBackend(Backend):
@@ -166,14 +176,13 @@ class KernelBackend(Backend):
     def prepare(self, model: torch.nn.Module, dataset: NodeDataset) -> Prepared:
         # Imported here, for backends that run PyG untouched load none of this.
         from gnnbench import convs
-        from gnnbench.graph import Graph
         from gnnbench.ops import features
 
         kernels, x = self.make_kernels(), dataset.x.to(self.device)
         sparse = self.config.sparse_features and "spmm" in kernels.accelerated and features.mostly_zero(x)
         rewrites = {**self._rewrites(), convs.SPARSE: sparse}
         bindings = convs.bind(model.to(self.device), kernels, **rewrites)
-        graph = Graph.from_edge_index(dataset.edge_index.to(self.device), dataset.num_nodes, layout=kernels)
+        graph = dataset.graph(self.device, kernels)
         convs.warm(model, graph, x)
         sparse = any(convs.SPARSE in binding.rewrites for binding in bindings)
         return Prepared(graph, bindings, kernels, features.Features.of(kernels, x) if sparse else None)
@@ -192,10 +201,8 @@ class KernelBackend(Backend):
         graph, x, ptr, edges = union.collate(graphs, x, edge_attr)
         return Collated(x, graph, readout(ptr, union.layout) if pooled else None, edges)
 
-    def adjacency(self, edge_index: torch.Tensor, num_nodes: int, layout: Layout | None) -> Graph:
-        from gnnbench.graph import Graph
-
-        return Graph.from_edge_index(edge_index, num_nodes, layout=layout)
+    def adjacency(self, edges: Edges, layout: Layout | None) -> Graph:
+        return edges.graph(self.device, layout)
 
     def layout(self) -> Layout:
         return self.make_kernels()

@@ -137,7 +137,7 @@ def bench(
     """
     backend, device = grid.loaded, grid.device
     layout = backend.make_kernels() if backend else None
-    graph = Graph.from_edge_index(dataset.edge_index.to(device), dataset.num_nodes, layout=layout)
+    graph = dataset.graph(device, layout)
     record = Bench(
         op=grid.op,
         backend=grid.backend,

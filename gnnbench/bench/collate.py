@@ -109,7 +109,7 @@ def bench(
         graph=dataset.label,
         graphs=dataset.num_graphs,
         nodes=dataset.num_nodes,
-        edges=dataset.edge_index.size(1),
+        edges=dataset.num_edges,
         features=dataset.x.size(1),
         dtype=str(dataset.x.dtype).removeprefix("torch."),
         peers=list(against),

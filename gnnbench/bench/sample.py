@@ -20,7 +20,6 @@ from gnnbench.bench.dgl import Dgl
 from gnnbench.bench.records import CellStatus, Time, ratios, time_of
 from gnnbench.datasets import NodeDataset
 from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
-from gnnbench.graph import Graph
 from gnnbench.measure import code, environment, memory
 from gnnbench.measure.rounds import Budget, Timed, interleaved, timed
 from gnnbench.results import files
@@ -103,7 +102,7 @@ def bench(
     record = SampleBench(
         graph=dataset.label,
         nodes=dataset.num_nodes,
-        edges=dataset.edge_index.size(1),
+        edges=dataset.num_edges,
         features=dataset.x.size(1),
         fanouts=list(fanouts),
         threads=torch.get_num_threads(),
@@ -139,7 +138,7 @@ class Ours:
     """Batches of seeds by our sampler."""
 
     def __init__(self, dataset: NodeDataset, fanouts: list[int]) -> None:
-        graph = Graph.from_edge_index(dataset.edge_index, dataset.num_nodes, layout=isplib.IsplibKernels())
+        graph = dataset.graph(CPU, isplib.IsplibKernels())
         self.neighbors = isplib.Neighbors(graph.rowptr, graph.col)
         self.x, self.fanouts, self.threads = dataset.x, fanouts, torch.get_num_threads()
 
@@ -191,7 +190,7 @@ class OfDgl:
     """The same in DGL's own process, with int32 ids."""
 
     def __init__(self, dataset: NodeDataset, fanouts: list[int], python: str) -> None:
-        self.dgl = Dgl(python, Graph.from_edge_index(dataset.edge_index, dataset.num_nodes))
+        self.dgl = Dgl(python, dataset.graph(CPU))
         self.dgl.save("x", dataset.x)
         self.fanouts = fanouts
 

@@ -6,7 +6,6 @@ import multiprocessing
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -54,7 +53,7 @@ def moved(dataset: NodeDataset, device: torch.device) -> NodeDataset:
     tensors: dict[str, Any] = {
         name: value.to(device) for name, value in vars(dataset).items() if isinstance(value, Tensor)
     }
-    return replace(dataset, **tensors)
+    return dataset.changed(**tensors)
 
 
 def _generate(name: str, roots: Roots) -> None:

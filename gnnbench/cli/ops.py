@@ -221,7 +221,6 @@ def tune(
     import torch
 
     from gnnbench import datasets, units
-    from gnnbench.graph import Graph
     from gnnbench.measure import clock
     from gnnbench.report import live, plots, tables
     from gnnbench.report import tune as report
@@ -244,7 +243,7 @@ def tune(
     kind, device = tuning.kernels_of(backend)
     dataset = datasets.single(datasets.load(config.dataset, roots))
     kernels = kind()
-    graph = Graph.from_edge_index(dataset.edge_index.to(device), dataset.num_nodes, layout=kernels)
+    graph = dataset.graph(device, kernels)
     if is_run and not (widths or ops):
         wanted = tuning.requests_of(config, dataset, kind, device)
     else:

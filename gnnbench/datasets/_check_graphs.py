@@ -48,10 +48,9 @@ def values(dataset: GraphsDataset) -> None:
     """Features are finite or categories that the encoder knows; targets are those that `target` promises."""
     _features(dataset, dataset.x, dataset.graph_ptr, "features of node", "node features")
     if dataset.edge_attr is not None:
-        if dataset.edge_attr.size(0) != dataset.edge_index.size(1):
+        if dataset.edge_attr.size(0) != dataset.num_edges:
             raise DatasetError(
-                f"{dataset.name} has features of {dataset.edge_attr.size(0)} edges, "
-                f"but {dataset.edge_index.size(1)} edges"
+                f"{dataset.name} has features of {dataset.edge_attr.size(0)} edges, but {dataset.num_edges} edges"
             )
         _features(dataset, dataset.edge_attr, dataset.edge_ptr, "features of edge", "edge features")
     _targets(dataset)

@@ -71,7 +71,7 @@ def info(dataset: GraphsDataset) -> GraphsInfo:
         nodes=_spread(dataset.graph_ptr),
         edges=_spread(dataset.edge_ptr),
         edgeless_graphs=int((dataset.edge_ptr.diff() == 0).sum()),
-        degree_mean=dataset.edge_index.size(1) / dataset.num_nodes,
+        degree_mean=dataset.num_edges / dataset.num_nodes,
         degree_max=int(degree.max()),
         features=dataset.x.size(1),
         categories=bool(dataset.encoder),

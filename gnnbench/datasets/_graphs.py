@@ -80,6 +80,10 @@ class GraphsDataset:
         return self.x.size(0)
 
     @property
+    def num_edges(self) -> int:
+        return self.edge_index.size(1)
+
+    @property
     def label(self) -> str:
         """The name as every table shows it, with what is made up; those of synthetic graphs say so themselves."""
         if not self.made_up or "graphs" in self.made_up:

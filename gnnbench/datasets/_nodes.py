@@ -1,13 +1,17 @@
-"""NodeDataset: one graph to train on, as every source yields it."""
+"""NodeDataset: one graph to train on, as every source yields it; MappedDataset: one that stays in its files."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
+
+    from gnnbench.graph import Graph, Layout
 
 
 @dataclass
@@ -47,6 +51,10 @@ class NodeDataset:
         return self.x.size(0)
 
     @property
+    def num_edges(self) -> int:
+        return self.edge_index.size(1)
+
+    @property
     def multilabel(self) -> bool:
         return self.y.dim() == 2
 
@@ -56,3 +64,47 @@ class NodeDataset:
         if not self.made_up or "graph" in self.made_up:
             return self.name
         return f"{self.name} ({', '.join(self.made_up)} synthetic)"
+
+    def graph(self, device: torch.device, layout: Layout | None = None) -> Graph:
+        """The edges in rows on `device`, sorted there by `layout`; raises as `Graph.from_edge_index`."""
+        from gnnbench.graph import Graph
+
+        return Graph.from_edge_index(self.edge_index.to(device), self.num_nodes, layout=layout)
+
+    def changed(self, **values: Any) -> NodeDataset:
+        """The same in memory, with other values of some attributes."""
+        names = {each.name for each in fields(NodeDataset)} - values.keys()
+        return NodeDataset(**{name: getattr(self, name) for name in names}, **values)
+
+
+class MappedDataset(NodeDataset):
+    """A graph whose arrays are read-only memory maps: what nobody touches is never read.
+
+    Args:
+        rowptr: [N + 1] int64, where the in-edges of each node begin.
+        col: [E] int32, their sources, ascending for each node.
+        others: the attributes of `NodeDataset` but `edge_index`.
+    """
+
+    def __init__(self, rowptr: Tensor, col: Tensor, **others: Any) -> None:
+        self.rowptr, self.col = rowptr, col
+        vars(self).update(others, node_id=None)
+
+    @property
+    def num_edges(self) -> int:
+        return self.col.numel()
+
+    @cached_property
+    def edge_index(self) -> Tensor:  # type: ignore[override]
+        """[2, E] int64, by destination; in memory, and only where it is asked for."""
+        import torch
+
+        from gnnbench.graph import rows_of
+
+        return torch.stack([self.col.long(), rows_of(self.rowptr, self.num_edges)])
+
+    def graph(self, device: torch.device, layout: Layout | None = None) -> Graph:
+        """The rows as they are, which were checked when the dataset was opened."""
+        from gnnbench.graph import Graph
+
+        return Graph(self.rowptr.to(device), self.col.to(device), self.num_nodes, None, layout)

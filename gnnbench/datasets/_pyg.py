@@ -141,7 +141,7 @@ def find(known: Known, where: Roots) -> Path | None:
 
 def unlike(dataset: NodeDataset, known: Known) -> str:
     """Half a sentence on counts that are not the published ones (text cut short still loads); else empty."""
-    result, published = (dataset.num_nodes, dataset.edge_index.size(1)), (known.nodes, known.edges)
+    result, published = (dataset.num_nodes, dataset.num_edges), (known.nodes, known.edges)
     if result == published:
         return ""
     counts = "{:,} nodes and {:,} edges"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gnnbench.datasets._nodes import NodeDataset
@@ -39,7 +38,7 @@ def reordered(dataset: NodeDataset, how: str) -> NodeDataset:
     position[order] = torch.arange(nodes)
     node_id = order if dataset.node_id is None else dataset.node_id[order]
     parts = {name: getattr(dataset, name)[order] for name in ("x", "y", "train_mask", "val_mask", "test_mask")}
-    return replace(dataset, edge_index=position[edge_index], node_id=node_id, **parts)
+    return dataset.changed(edge_index=position[edge_index], node_id=node_id, **parts)
 
 
 def _reverse_cuthill_mckee(edge_index: Tensor, nodes: int) -> Tensor:

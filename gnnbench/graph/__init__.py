@@ -161,9 +161,18 @@ class Graph(Handled):
             raise GraphError(f"col must ascend within each row, but falls after edge {int(falls.nonzero()[0])}")
         return cls(rowptr, col, num_cols, None, layout)
 
-    def known(self, *, is_symmetric: bool, transpose: Graph | None = None) -> Graph:
-        """This graph, told what it would take a sort to find out, by a builder that is certain of it."""
+    def known(
+        self, *, is_symmetric: bool, transpose: Graph | None = None, transposed: Compressed | None = None
+    ) -> Graph:
+        """This graph, told what it would take a sort to find out, by a builder that is certain of it.
+
+        Args:
+            transposed: the transpose with `perm`, instead of `transpose`.
+        """
         self.is_symmetric = is_symmetric
+        if transposed is not None:
+            self._transposed = transposed
+            transpose = Graph(transposed.rowptr, transposed.col, self.num_rows, None, self.layout)
         if transpose is not None:
             self._reversed, transpose.is_symmetric = transpose, is_symmetric
         return self
@@ -233,7 +242,7 @@ class Graph(Handled):
     @kept
     def perm(self) -> Tensor:
         """[E] int32: edge i of the transpose is edge `perm[i]` here."""
-        if self.is_symmetric:  # not through `_transposed`, which would keep a second copy of rowptr and col
+        if self.is_symmetric and "_transposed" not in vars(self):  # which would keep a second rowptr and col
             return self.layout.transpose(self.rowptr, self.col, self.num_cols).perm
         return self._transposed.perm
 

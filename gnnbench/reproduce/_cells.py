@@ -15,7 +15,6 @@ from gnnbench.bench.records import Bench, Time, backend_of
 from gnnbench.bench.records import Row as OpRow
 from gnnbench.compare.record import LOADER, Comparison, Row
 from gnnbench.config import Run
-from gnnbench.graph import Graph
 from gnnbench.measure import clock
 from gnnbench.reproduce._records import Measurement
 from gnnbench.results import files, schema
@@ -253,7 +252,7 @@ class Tuning(Record):
         kernels = kind()
         configs = self.configs()
         dataset = datasets.single(datasets.load(configs[0].dataset, context.roots))
-        graph = Graph.from_edge_index(dataset.edge_index.to(device), dataset.num_nodes, layout=kernels)
+        graph = dataset.graph(device, kernels)
         wanted = search.requests(graph, [self.op], self.widths)
         for run_config in configs:
             wanted += search.requests_of(run_config, dataset, kind, device)

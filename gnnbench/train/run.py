@@ -192,7 +192,7 @@ class _Run:
             name=dataset.name,
             made_up=dataset.made_up,
             nodes=dataset.num_nodes,
-            edges=dataset.edge_index.size(1),
+            edges=dataset.num_edges,
             features=self.ends.features,
             classes=self.ends.outputs,
             metric=dataset.metric,

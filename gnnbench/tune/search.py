@@ -103,7 +103,7 @@ def requests_of(
     model = models.build(config.model, dataset.x.size(1), dataset.num_classes).to(device)
     rewrites = config.backend
     convs.bind(model, listening, transform_first=rewrites.transform_first, fold_norm=rewrites.fold_norm)
-    graph = Graph.from_edge_index(dataset.edge_index.to(device), dataset.num_nodes, layout=listening)
+    graph = dataset.graph(device, listening)
     Trainer(model, Full(dataset, graph, device), config.train).train()
     asked: list[Request] = listening.asked(graph)
     return asked

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import psutil
@@ -18,6 +19,7 @@ from torch import Tensor
 from gnnbench.backends import isplib
 from gnnbench.backends.isplib.sample import Neighbors, Sample
 from gnnbench.errors import ConfigError, GraphError
+from gnnbench.graph import Graph, Layout
 from gnnbench.graph.check import MAX_INT32
 from tests.support import graphs
 
@@ -139,6 +141,43 @@ def test_a_batch_is_a_part_of_the_graph(case: tuple[Tensor, int, Tensor, list[in
     batch = neighbors(edge_index, nodes).sample(seeds, fanouts, key, replace)
     check(batch, *case)
     same(batch, neighbors(edge_index, nodes, wide=True).sample(seeds, fanouts, key, replace, threads=2))
+
+
+@settings(deadline=None, max_examples=100)
+@given(cases())
+def test_rows_of_a_batch_are_those_of_a_sort(case: tuple[Tensor, int, Tensor, list[int], bool]) -> None:
+    """And so are their transpose and the order of its edges; none of it is computed from a layout."""
+    edge_index, nodes, seeds, fanouts, replace = case
+    batch = neighbors(edge_index, nodes).sample(seeds, fanouts, 1, replace)
+    graph, truth = batch.graph(layout=Unused()), Graph.from_edge_index(batch.edge_index, len(batch.node))
+    assert graph.is_symmetric == truth.is_symmetric
+    pairs = {
+        "rowptr": (graph.rowptr, truth.rowptr),
+        "col": (graph.col, truth.col),
+        "perm": (graph.perm, truth.perm),
+        "the transpose's rowptr": (graph.transpose.rowptr, truth.transpose.rowptr),
+        "the transpose's col": (graph.transpose.col, truth.transpose.col),
+    }
+    for name, (ours, theirs) in pairs.items():
+        assert ours.dtype == theirs.dtype, name
+        assert torch.equal(ours, theirs), name
+
+
+@pytest.mark.parametrize("wrong", [{"col": [1, 0]}, {"col": [0, 2]}, {"row": [0, 2]}, {"row": [-1, 0]}])
+def test_edges_that_are_no_batch_are_no_graph(wrong: dict[str, list[int]]) -> None:
+    edges = torch.tensor([0, 1])
+    batch = Sample(edges, edges, edges, edges, [2], [2])._replace(**{k: torch.tensor(v) for k, v in wrong.items()})
+    with pytest.raises(GraphError, match="must come by destination, and join nodes 0 to 1"):
+        batch.graph()
+
+
+class Unused(Layout):
+    """Sorts nothing."""
+
+    def csr(self, *_: Any) -> Any:
+        raise AssertionError("sorted")
+
+    transpose = is_symmetric = csr
 
 
 @pytest.mark.parametrize("replace", [False, True], ids=["without", "with replacement"])

@@ -10,9 +10,11 @@ from torch import Tensor
 
 from gnnbench.backends.isplib import _compiled
 from gnnbench.errors import ConfigError, GraphError
+from gnnbench.graph import Compressed, Graph, Layout
 from gnnbench.graph.check import MAX_INT32, check_size
 
 native = _compiled.load("sample")
+CPU = torch.device("cpu")
 
 
 class Sample(NamedTuple):
@@ -24,6 +26,30 @@ class Sample(NamedTuple):
     edge: Tensor  # [e] int64, by `edge_id`, or by their places in the rows where there is none
     num_nodes: list[int]  # seeds, then those that each hop added
     num_edges: list[int]  # of each hop
+
+    @property
+    def edge_index(self) -> Tensor:
+        """[2, e] int64."""
+        return torch.stack([self.row, self.col])
+
+    @torch.inference_mode(False)
+    def graph(self, device: torch.device = CPU, layout: Layout | None = None) -> Graph:
+        """The batch in rows on `device`, with its transpose: counted, never sorted.
+
+        Raises:
+            GraphError: edges that do not come by destination or name no node, or more than 2^31 - 1 of them.
+        """
+        nodes, edges = self.node.numel(), self.row.numel()
+        check_size(nodes, nodes, edges)
+        rowptr, turned_rowptr, cursor = (self.node.new_empty(nodes + 1) for _ in range(3))
+        col, turned_col, perm = (torch.empty(edges, dtype=torch.int32) for _ in range(3))
+        out = rowptr, col, turned_rowptr, turned_col, perm
+        if not native.compress(self.row.contiguous(), self.col.contiguous(), *out, cursor, nodes, edges):
+            raise GraphError(f"the edges of a batch must come by destination, and join nodes 0 to {nodes - 1}")
+        symmetric = torch.equal(rowptr, turned_rowptr) and torch.equal(col, turned_col)
+        rowptr, col, *turned = (values.to(device) for values in out)
+        graph = Graph(rowptr, col, nodes, None, layout)
+        return graph.known(is_symmetric=symmetric, transposed=Compressed(*turned))
 
 
 class _Positions:

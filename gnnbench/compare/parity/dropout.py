@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -186,4 +185,4 @@ def _part(dataset: NodeDataset | GraphsDataset) -> NodeDataset:
     kept = (edge_index[1] % -(-edges // EDGES) == 0).nonzero().flatten()[:EDGES]
     nodes, renumbered = edge_index[:, kept].unique(return_inverse=True)
     masks = {name: getattr(dataset, name)[nodes] for name in ("train_mask", "val_mask", "test_mask")}
-    return replace(dataset, edge_index=renumbered, x=dataset.x[nodes], y=dataset.y[nodes], **masks)
+    return dataset.changed(edge_index=renumbered, x=dataset.x[nodes], y=dataset.y[nodes], **masks)

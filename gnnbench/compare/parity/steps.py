@@ -23,6 +23,7 @@ from gnnbench.train import setup
 from gnnbench.train.batching._batch import Batch, Batching
 
 Dataset = NodeDataset | GraphsDataset
+Change = Callable[[Batch], Batch]
 PROBE = "activation.probe"
 
 # At a ReLU's kink rounding alone flips whole gradients: on a graph shaped like Reddit one flip puts PyG's own GIN
@@ -63,7 +64,9 @@ def computed(
     bits and with edges in reverse order to find how far rounding moves, and takes dropout for right.
     """
     snapshot = Snapshot(_steps(config, backend, dataset, cache), backend.tolerance or TOLERANCE)
-    if as_reference:
+    if as_reference and config.batch.kind == "neighbors":  # of a dataset that may be too large to be copied
+        snapshot.learn_rounding(_steps(config, backend, dataset, cache, _jittered_batch))
+    elif as_reference:
         snapshot.learn_rounding(_steps(config, backend, _jittered(dataset), cache))
         return snapshot
     if "attention_dropout" in drops(config):
@@ -79,13 +82,15 @@ def trained(config: Run, backend: Backend, model: Module, batching: Batching, en
     return Snapshot(_evaluation(config, model, batching, ends), backend.tolerance or TOLERANCE)
 
 
-def _steps(config: Run, backend: Backend, dataset: Dataset, cache: Path | None) -> dict[str, Tensor]:
+def _steps(
+    config: Run, backend: Backend, dataset: Dataset, cache: Path | None, change: Change = lambda batch: batch
+) -> dict[str, Tensor]:
     model, batching = _prepared(config, backend, dataset, cache, SLOPE)
-    result = _all(model, batching)
+    result = _all(model, batching, change)
     if list(_sloped(model)):  # a backend may keep the slope that it saw first
         del model, batching
         model, batching = _prepared(config, backend, dataset, cache)
-    return result | _evaluation(config, model, batching, setup.Ends.of(dataset))
+    return result | _evaluation(config, model, batching, setup.Ends.of(dataset), change)
 
 
 def _prepared(
@@ -102,7 +107,9 @@ def _prepared(
     return model, batching
 
 
-def _evaluation(config: Run, model: Module, batching: Batching, ends: setup.Ends) -> dict[str, Tensor]:
+def _evaluation(
+    config: Run, model: Module, batching: Batching, ends: setup.Ends, change: Change = lambda batch: batch
+) -> dict[str, Tensor]:
     """A step in evaluation mode from other weights; batch norms go on with the statistics of the batch."""
     other = setup.build(config, ends, repeat=1)
     with torch.no_grad():
@@ -114,15 +121,15 @@ def _evaluation(config: Run, model: Module, batching: Batching, ends: setup.Ends
     for module in model.modules():
         if isinstance(module, torch.nn.BatchNorm1d):
             module.train()
-    return {name + EVALUATION: tensor for name, tensor in _all(model, batching).items()}
+    return {name + EVALUATION: tensor for name, tensor in _all(model, batching, change).items()}
 
 
-def _all(model: Module, batching: Batching) -> dict[str, Tensor]:
+def _all(model: Module, batching: Batching, change: Change) -> dict[str, Tensor]:
     """The tensors of a step on each sample of the batches, by name; from the second on with its number."""
     result: dict[str, Tensor] = {}
     for number, batch in enumerate(batching.samples(), start=1):
         suffix = f" of batch {number}" if number > 1 else ""
-        result |= {name + suffix: tensor for name, tensor in _step(model, batch).items()}
+        result |= {name + suffix: tensor for name, tensor in _step(model, change(batch)).items()}
     return result
 
 
@@ -141,15 +148,26 @@ def _step(model: Module, batch: Batch) -> dict[str, Tensor]:
 
 def _jittered(dataset: Dataset) -> Dataset:
     """The same with features that differ in their last bits, and with the edges of each graph in reverse order."""
-    x = dataset.x
-    if x.is_floating_point():
-        noise = torch.rand(x.shape, generator=torch.Generator().manual_seed(0)).mul_(2).sub_(1)
-        x = torch.addcmul(x, x, noise.to(x.device), value=JITTER)
+    x = _jittered_x(dataset.x)
     if isinstance(dataset, NodeDataset):
-        return replace(dataset, x=x, edge_index=dataset.edge_index.flip(1))
+        return dataset.changed(x=x, edge_index=dataset.edge_index.flip(1))
     first, last = dataset.edge_ptr[:-1], dataset.edge_ptr[1:] - 1
     mirror = torch.repeat_interleave(first + last, dataset.edge_ptr.diff())
     return replace(dataset, x=x, edge_index=dataset.edge_index[:, mirror - torch.arange(len(mirror))])
+
+
+def _jittered_batch(batch: Batch) -> Batch:
+    """The same of one batch, whose edges PyG takes in any order."""
+    return replace(
+        batch, x=_jittered_x(batch.x), adj=batch.adj.flip(1) if isinstance(batch.adj, Tensor) else batch.adj
+    )
+
+
+def _jittered_x(x: Tensor) -> Tensor:
+    if not x.is_floating_point():
+        return x
+    noise = torch.rand(x.shape, generator=torch.Generator().manual_seed(0)).mul_(2).sub_(1)
+    return torch.addcmul(x, x, noise.to(x.device), value=JITTER)
 
 
 def _sloped(model: Module) -> Iterator[Any]:

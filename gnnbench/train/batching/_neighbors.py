@@ -14,7 +14,8 @@ from torch.nn import Module
 from gnnbench.backends import isplib
 from gnnbench.backends.base import Backend
 from gnnbench.datasets import NodeDataset
-from gnnbench.graph import Graph
+from gnnbench.errors import OutOfMemory
+from gnnbench.measure import memory
 from gnnbench.train.batching import _loss
 from gnnbench.train.batching._ahead import SAMPLES, Loader
 from gnnbench.train.batching._batch import Batch
@@ -23,12 +24,16 @@ from gnnbench.train.batching.full import Full
 if TYPE_CHECKING:
     from gnnbench.train.batching.neighbors import Config
 
+CPU = torch.device("cpu")
+EVALUATION = 2**64 - 1  # a seed that no training has
+
 
 class Neighborhoods(Loader):
     """Batches of training nodes, each once per epoch, with edges drawn anew.
 
     What is drawn depends on seed, epoch and the batch's number alone, so that it is the same on every backend, and
-    in a run that is resumed. Evaluation is exact, on the whole graph.
+    in a run that is resumed. Evaluation is exact, on the whole graph, or an estimate from neighbourhoods that are
+    always the same.
     """
 
     def __init__(self, config: Config, dataset: NodeDataset, backend: Backend) -> None:
@@ -36,7 +41,7 @@ class Neighborhoods(Loader):
         self.backend, self.layout = backend, backend.layout()
         self.dataset = dataset
         self.target = "class" if dataset.y.dim() == 1 else "labels"
-        rows = Graph.from_edge_index(dataset.edge_index, dataset.num_nodes, layout=isplib.IsplibKernels())
+        rows = dataset.graph(CPU, isplib.IsplibKernels())
         self.neighbors = isplib.Neighbors(rows.rowptr, rows.col)
         self.x, self.y = dataset.x, dataset.y
         self.edges = 0
@@ -46,16 +51,44 @@ class Neighborhoods(Loader):
         return self.ahead(self._batches(self.order(seed, number), seed, number), self.config.prefetch)
 
     def metrics(self, model: Module) -> dict[str, float | None]:
-        return self._whole.metrics(model)
+        if self.config.evaluation == "sampled":
+            return self._estimates(model)
+        try:
+            return self._whole.metrics(model)
+        except Exception as error:
+            if not memory.is_exhaustion(error):
+                raise
+            raise OutOfMemory(
+                "evaluation on the whole graph needs more memory than measure.memory_limit leaves, though "
+                "training does not; raise it, or set batch.evaluation to sampled"
+            ) from None
 
     def samples(self) -> list[Batch]:
         return [*self._batches(self.shuffled(0, 0)[: SAMPLES * self.config.size], 0, 0)]
 
     @cached_property
     def _whole(self) -> Full:
-        device, layout = self.backend.device, self.layout
-        adj = self.backend.adjacency(self.dataset.edge_index.to(device), self.dataset.num_nodes, layout)
-        return Full(self.dataset, adj, device)
+        return Full(self.dataset, self.backend.adjacency(self.dataset, self.layout), self.backend.device)
+
+    def _estimates(self, model: Module) -> dict[str, float | None]:
+        """Of each part of the split, the metric of outputs on sampled neighbourhoods."""
+        masks = {"train": self.dataset.train_mask, "val": self.dataset.val_mask, "test": self.dataset.test_mask}
+        return {
+            part: self._estimate(model, mask.nonzero().flatten(), number)
+            for number, (part, mask) in enumerate(masks.items())
+        }
+
+    def _estimate(self, model: Module, nodes: Tensor, number: int) -> float | None:
+        if not len(nodes):
+            return None
+        outputs, done = torch.empty(0), 0
+        for batch in self._batches(nodes, EVALUATION, number):
+            own = batch.outputs(model)[: batch.targets].cpu()
+            if not done:
+                outputs = own.new_empty(len(nodes), own.size(1))
+            outputs[done : done + len(own)] = own
+            done += len(own)
+        return _loss.score(self.dataset.score, outputs, self.y.index_select(0, nodes))
 
     def _batches(self, order: Tensor, seed: int, number: int) -> Iterator[Batch]:
         for step, seeds in enumerate(order.split(self.config.size)):
@@ -66,8 +99,7 @@ class Neighborhoods(Loader):
         sample = self.neighbors.sample(seeds, self.config.fanouts, key, self.config.replace)
         self.edges = (self.edges or 0) + sample.row.numel()
         device = self.backend.device
-        edge_index = torch.stack([sample.row, sample.col]).to(device)
-        adj = self.backend.adjacency(edge_index, sample.node.numel(), self.layout)
+        adj = self.backend.adjacency(sample, self.layout)
         loss = _loss.function(self.target, self.y.index_select(0, seeds).to(device))
         x = self.x.index_select(0, sample.node).to(device)
         return Batch(x, adj, lambda outputs: loss(outputs[: seeds.numel()]), seeds.numel())

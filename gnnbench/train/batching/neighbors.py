@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gnnbench.datasets import GraphsDataset, NodeDataset
 
 Fanout = Annotated[int, Field(ge=-1)]
+ESTIMATED = "metrics are estimates: evaluation is on sampled neighbourhoods, not on the whole graph"
 
 
 class Config(BatchConfig):
@@ -32,6 +33,10 @@ class Config(BatchConfig):
     replace: bool = Field(False, description="whether an edge may be drawn more than once")
     shuffle: bool = Field(True, description="draw another order in every epoch")
     prefetch: Count = Field(1, description="batches that a thread makes ahead; 0: none, and no thread")
+    evaluation: Literal["full", "sampled"] = Field(
+        "full",
+        description="exact, on the whole graph; or an estimate on neighbourhoods that are drawn as in training",
+    )
 
 
 def prepare(
@@ -61,4 +66,5 @@ def prepare(
         )
     if reasons := isplib.Backend.unavailable():
         raise BackendUnavailable(f"batch.kind=neighbors needs the sampler of backend isplib: {'; '.join(reasons)}")
-    return Ready(Neighborhoods(config.batch, dataset, backend), backend.bind(model))
+    estimated = [ESTIMATED] * (config.batch.evaluation == "sampled")
+    return Ready(Neighborhoods(config.batch, dataset, backend), backend.bind(model), warnings=estimated)
