@@ -244,6 +244,26 @@ def info(
     show(report.info(facts), facts.model_dump_json(indent=1), as_json)
 
 
+@datasets_app.command(epilog=EXIT_CODES)
+def convert(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Such as ogbn-products, or synthetic:reddit:0.05.")],
+    out: Annotated[Path, typer.Option(help="Folder for the arrays, which is then a dataset by its path.")],
+    overrides: Overrides = None,
+    data_root: DataRoot = None,
+    as_json: Json = False,
+) -> None:
+    """Write a graph as arrays that are mapped into memory: training on samples then reads only what it samples."""
+    from gnnbench import datasets
+    from gnnbench.backends import isplib
+    from gnnbench.datasets import _maps as maps
+    from gnnbench.report import datasets as report
+
+    config = load(None, overrides, dataset=name).dataset
+    dataset = datasets.single(datasets.load(config, datasets.roots(data_root)))
+    header = maps.write(dataset, out, None if isplib.MISSING else isplib.IsplibKernels())
+    show(report.arrays(header, out), header.model_dump_json(indent=1), as_json)
+
+
 @app.command(epilog=EXIT_CODES)
 def doctor(data_root: DataRoot = None, as_json: Json = False) -> None:
     """Show what is installed and what is missing."""

@@ -8,7 +8,7 @@ A source is a module with
     `load(config, roots)`: a `NodeDataset`, with [N, 0] features, labels of -1 and empty masks for what it lacks;
         or a `GraphsDataset`, with [N, 0] features, classes of -1 and no parts.
 
-    _nodes       NodeDataset, what a source of one graph yields
+    _nodes       NodeDataset, what a source of one graph yields, and MappedDataset, which stays on disk
     _graphs      GraphsDataset, what a source of many graphs yields
     _prepare     fills in what a source of one graph lacks, and checks all of it
     _prepare_graphs _check_graphs   the same for many graphs
@@ -18,6 +18,7 @@ A source is a module with
     _raw _cache  files as users have them, and files kept between runs
     _pyg _union _ogb _tables        shared by the sources of PyG, of many graphs, of OGB, and of tables in text
     _graph_files                    a user's own graphs, many in a file or a folder
+    _maps        a graph as a folder of arrays that can be mapped
     _blockmodel _draw_graphs        generate one synthetic graph, and many
 """
 
@@ -33,12 +34,13 @@ import platformdirs
 from gnnbench import registry
 from gnnbench.config import DatasetConfig
 from gnnbench.datasets._graphs import GraphsDataset
-from gnnbench.datasets._nodes import NodeDataset
+from gnnbench.datasets._nodes import MappedDataset, NodeDataset
 from gnnbench.errors import ConfigError, DatasetError, did_you_mean
 
 __all__ = [
     "AnyDataset",
     "GraphsDataset",
+    "MappedDataset",
     "NodeDataset",
     "Offer",
     "Roots",
@@ -119,6 +121,8 @@ def read(config: DatasetConfig, where: Roots) -> AnyDataset:
     from gnnbench.datasets import _prepare, _prepare_graphs
 
     dataset: AnyDataset = registry.find("datasets", config.source).load(config, where)
+    if isinstance(dataset, MappedDataset):
+        return dataset  # fit for training when it was written; to look at all of it again would read all of it
     if isinstance(dataset, GraphsDataset):
         return _prepare_graphs.finish(dataset, config)
     return _prepare.finish(dataset, config)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from gnnbench.config import DatasetConfig
 from gnnbench.datasets._nodes import NodeDataset
@@ -40,6 +40,25 @@ def plain_metric(multilabel: bool) -> dict[str, Any]:
     if multilabel:
         return {"metric": "micro-F1", "score": micro_f1}
     return {"metric": "accuracy", "score": accuracy}
+
+
+def metric_named(name: str, outputs: int) -> dict[str, Any]:
+    """The same for a metric that is known by its name, such as that of a dataset which was written to disk.
+
+    Raises:
+        DatasetError: there is none of this name.
+    """
+    if name in ("rocauc", "ap"):
+        from gnnbench.datasets import _ogb
+
+        metric, score = _ogb.metric_by_label(cast(Literal["rocauc", "ap"], name), outputs)
+        return {"metric": metric, "score": score}
+    for multilabel in (False, True):
+        if (fields := plain_metric(multilabel))["metric"] == name:
+            return fields
+    raise DatasetError(
+        f"the metric {name!r} is not one of accuracy, micro-F1, rocauc and ap, and cannot be stored"
+    )
 
 
 def mask_of(nodes: int, chosen: Tensor) -> Tensor:

@@ -37,7 +37,10 @@ class Config(GraphsConfig):
 
 def parse(spec: str) -> dict[str, Any] | None:
     """Anything that ends like a graph file, compressed or not; a folder, written with a slash at its end."""
-    return {"path": spec} if _suffix(Path(spec)) in SUFFIXES or spec.endswith("/") else None
+    from gnnbench.datasets import mapped
+
+    is_folder = spec.endswith("/") and mapped.parse(spec) is None
+    return {"path": spec} if _suffix(Path(spec)) in SUFFIXES or is_folder else None
 
 
 def listing(where: Roots) -> list[Offer]:

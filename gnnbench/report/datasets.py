@@ -9,9 +9,12 @@ from gnnbench import units
 from gnnbench.report.tables import Cell, Table
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from gnnbench.datasets import Roots
     from gnnbench.datasets._describe import DatasetInfo, OfferRecord
     from gnnbench.datasets._describe_graphs import GraphsInfo, Spread
+    from gnnbench.datasets._maps import Header
 
 BAR = 40  # characters of the longest bar
 
@@ -41,6 +44,21 @@ def info(facts: DatasetInfo | GraphsInfo) -> Table:
         title=facts.name,
         notes=[*made_up, *facts.notes],
         prose=(0, 2),
+    )
+
+
+def arrays(header: Header, folder: Path) -> Table:
+    """The files of a graph that was written as arrays."""
+    sizes = header.arrays.items()
+    return Table(
+        ("array", "type", "shape", "size"),
+        [
+            [Cell(name), Cell(array.dtype), Cell(str(array.shape)), Cell(units.size(array.bytes))]
+            for name, array in sizes
+        ],
+        title=header.name,
+        notes=[f"{folder} is a dataset now, of {units.size(sum(array.bytes for _, array in sizes))}"],
+        prose=(0, 1, 2),
     )
 
 

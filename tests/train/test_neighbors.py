@@ -12,9 +12,12 @@ import torch
 from gnnbench import backends, config, datasets
 from gnnbench.backends import isplib
 from gnnbench.compare.parity import judge, steps
+from gnnbench.datasets import _maps
 from gnnbench.errors import ConfigError
 from gnnbench.results.schema import Result
 from gnnbench.train import run, setup
+from gnnbench.train.batching import neighbors
+from gnnbench.train.batching.full import Full
 
 pytestmark = pytest.mark.skipif(bool(isplib.MISSING), reason="the kernels are not built")
 
@@ -108,6 +111,43 @@ def test_all_neighbours_are_a_full_batch() -> None:
     full = config.validate({**asked().model_dump(serialize_as_any=True), "batch": {"kind": "full"}}, "test")
     expected = [sample.loss for sample in trained(full).samples]
     assert [sample.loss for sample in whole.samples] == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_mapped_graph_trains_to_the_same_losses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the last bit, on neighbourhoods as in evaluation; its edges are never put into memory for our kernels."""
+    data = datasets.load(asked().dataset, datasets.roots())
+    assert isinstance(data, datasets.NodeDataset)
+    _maps.write(data, tmp_path / "maps")
+    section = {"source": "mapped", "path": str(tmp_path / "maps")}
+
+    def mapped(backend: str, **batch: Any) -> Result:
+        raw = {**asked(backend, batch=batch).model_dump(serialize_as_any=True), "dataset": section}
+        return trained(config.validate({**raw, "backend": {"name": backend}}, "test"))
+
+    for backend in ("pyg", "isplib"):
+        with monkeypatch.context() as patched:
+            if backend == "isplib":
+                patched.setattr(datasets.MappedDataset, "edge_index", None)
+            result, expected = mapped(backend), trained(asked(backend))
+        assert [sample.loss for sample in result.samples] == [sample.loss for sample in expected.samples]
+        assert result.metrics == expected.metrics
+
+    estimated = mapped("isplib", evaluation="sampled", fanouts=[-1, -1])
+    exact = mapped("isplib", fanouts=[-1, -1])
+    assert estimated.metrics == exact.metrics  # where samples leave nothing out
+    assert neighbors.ESTIMATED in estimated.warnings
+    assert neighbors.ESTIMATED not in exact.warnings
+
+
+def test_evaluation_beyond_the_limit_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    def exhausted(*_: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(Full, "metrics", exhausted)
+    result = trained(asked())
+    assert result.status == "oom"
+    assert "set batch.evaluation to sampled" in result.reason
+    assert trained(asked(batch={"evaluation": "sampled"})).status == "ok"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,197 @@
+"""A graph as a folder of `.npy` files, which can be mapped into memory, and what tells whether they are whole.
+
+graph.json    name, metric, and the type and shape of every array; written last
+rowptr.npy    [N + 1] int64, where the in-edges of each node begin
+col.npy       [E] int32, their sources, ascending for each node
+x.npy         [N, F] float32
+y.npy         [N] int64, or [N, T] float32
+train_mask.npy, val_mask.npy, test_mask.npy    [N] bool
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from pydantic import Field, ValidationError
+
+from gnnbench import __version__
+from gnnbench.datasets import NodeDataset, _prepare
+from gnnbench.errors import DatasetError
+from gnnbench.results.schema import Record
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from gnnbench.graph import Layout
+
+HEADER = "graph.json"
+DTYPES = {"rowptr": ("int64",), "col": ("int32",), "x": ("float32",), "y": ("int64", "float32")}
+DTYPES |= dict.fromkeys(_prepare.PARTS, ("bool",))
+CHUNK = 1 << 22  # numbers that are read or written at once
+AGAIN = "write the folder anew with `gnnbench datasets convert`"
+
+
+class Array(Record):
+    """One file, which holds `bytes` of numbers behind its header."""
+
+    dtype: str
+    shape: list[int]
+    bytes: int
+
+
+class Header(Record):
+    """What a folder holds."""
+
+    schema_version: Literal[1] = 1
+    gnnbench: str = Field(description="version that wrote it")
+    name: str
+    made_up: list[str]
+    notes: list[str]
+    num_classes: int
+    metric: str
+    arrays: dict[str, Array]
+
+
+def write(dataset: NodeDataset, folder: Path, layout: Layout | None = None) -> Header:
+    """Write a dataset that is fit for training, its edges sorted by `layout`, into a folder: whole or not at all.
+
+    Arrays that are memory maps already, such as features of synthetic graphs, are copied piece by piece.
+
+    Raises:
+        DatasetError: the folder exists and is not empty, cannot be written, or its disk is full; or the metric of
+            `dataset` cannot be told from its name.
+    """
+    import torch
+
+    folder = folder.absolute()
+    _prepare.metric_named(dataset.metric, dataset.num_classes)  # which is read back by its name
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise DatasetError(f"{folder}: exists and is not an empty folder; give another --out")
+    graph = dataset.graph(torch.device("cpu"), layout)
+    arrays = {"rowptr": graph.rowptr, "col": graph.col}
+    arrays |= {name: getattr(dataset, name) for name in DTYPES if name not in arrays}
+    header = Header(
+        gnnbench=__version__,
+        name=dataset.name,
+        made_up=dataset.made_up,
+        notes=dataset.notes,
+        num_classes=dataset.num_classes,
+        metric=dataset.metric,
+        arrays={
+            name: Array(dtype=str(value.numpy().dtype), shape=[*value.shape], bytes=value.nbytes)
+            for name, value in arrays.items()
+        },
+    )
+    temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
+    try:
+        temporary.mkdir(parents=True)
+        for name, value in arrays.items():
+            _save(temporary / f"{name}.npy", value)
+        (temporary / HEADER).write_text(header.model_dump_json(indent=1), encoding="utf-8")
+        temporary.replace(folder)
+    except OSError as error:
+        raise DatasetError(f"{folder}: cannot be written: {error.strerror}; give another --out") from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return header
+
+
+def read_header(folder: Path) -> Header:
+    """Raises DatasetError where it is missing or of another version."""
+    path = folder / HEADER
+    try:
+        return Header.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise DatasetError(f"{path}: cannot be read: {error.strerror}; {AGAIN}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise DatasetError(f"{path}: {where + ': ' if where else ''}{first['msg'].lower()}; {AGAIN}") from None
+
+
+def open_arrays(folder: Path, header: Header) -> dict[str, Tensor]:
+    """The arrays as read-only memory maps, with types, shapes and sizes as the header says.
+
+    Raises:
+        DatasetError: a file is missing, truncated or another one.
+    """
+    import torch
+
+    maps: dict[str, Tensor] = {}
+    for name, dtypes in DTYPES.items():
+        path, array = folder / f"{name}.npy", header.arrays.get(name)
+        if array is None or array.dtype not in dtypes:
+            held = "not named" if array is None else f"{array.dtype}, but must be {' or '.join(dtypes)}"
+            raise DatasetError(f"{folder / HEADER}: {name} is {held}; {AGAIN}")
+        try:
+            mapped = np.load(path, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError) as error:  # a ValueError where the file is shorter than its own header says
+            reason = getattr(error, "strerror", None) or f"truncated or no array ({error})"
+            raise DatasetError(f"{path}: cannot be mapped: {reason}; {AGAIN}") from None
+        if (str(mapped.dtype), [*mapped.shape], mapped.nbytes) != (array.dtype, array.shape, array.bytes):
+            raise DatasetError(
+                f"{path}: holds {mapped.dtype} of shape {[*mapped.shape]}, but {HEADER} says {array.dtype} of "
+                f"shape {array.shape}; {AGAIN}"
+            )
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*not writable")  # as it is meant to be
+            maps[name] = torch.from_numpy(mapped)
+    return maps
+
+
+def check_rows(folder: Path, rowptr: Tensor, col: Tensor) -> None:
+    """Read both once, in order, and piece by piece.
+
+    Raises:
+        DatasetError: rows that fall or end elsewhere than `col`, or an edge that is out of range or out of order.
+    """
+    starts, values = rowptr.numpy(), col.numpy()
+    num_nodes, edges = len(starts) - 1, len(values)
+    if starts[0] != 0 or starts[-1] != edges:
+        raise DatasetError(
+            f"{folder / 'rowptr.npy'}: runs from {starts[0]} to {starts[-1]}, but must run from 0 to {edges}, the "
+            f"number of edges; {AGAIN}"
+        )
+    for begin, end in _pieces(num_nodes):
+        if (falls := starts[begin + 1 : end + 1] < starts[begin:end]).any():
+            raise DatasetError(f"{folder / 'rowptr.npy'}: falls at node {begin + falls.argmax()}; {AGAIN}")
+    for begin, end in _pieces(edges):
+        piece = values[begin : end + 1]
+        if (wrong := (piece < 0) | (piece >= num_nodes)).any():
+            place = wrong.argmax()
+            raise DatasetError(
+                f"{folder / 'col.npy'}: edge {begin + place} comes from node {piece[place]}, but there are nodes "
+                f"0 to {num_nodes - 1}; {AGAIN}"
+            )
+        falls = piece[1:] < piece[:-1]
+        first, last = np.searchsorted(starts, [begin + 1, end])
+        inner = starts[first : last + 1]  # a row may start lower than the one before it ended
+        inner = inner[(inner > begin) & (inner < begin + len(piece))]
+        falls[inner - begin - 1] = False
+        if falls.any():
+            raise DatasetError(
+                f"{folder / 'col.npy'}: falls after edge {begin + falls.argmax()}, within a row; {AGAIN}"
+            )
+
+
+def _pieces(size: int) -> Iterator[tuple[int, int]]:
+    return ((begin, min(begin + CHUNK, size)) for begin in range(0, size, CHUNK))
+
+
+def _save(path: Path, values: Tensor) -> None:
+    """Write an array piece by piece; a full disk is an OSError here, but a crash through a memory map."""
+    array = values.numpy()
+    rows = max(1, CHUNK // max(1, array[:1].size))
+    header = {"descr": np.lib.format.dtype_to_descr(array.dtype), "fortran_order": False, "shape": array.shape}
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        for begin in range(0, len(array), rows):
+            file.write(np.ascontiguousarray(array[begin : begin + rows]).data)
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,96 @@
+"""A graph that stays on disk: the folder that `gnnbench datasets convert` wrote, as read-only memory maps."""
+
+from __future__ import annotations
+
+import os.path
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from gnnbench.config import DatasetConfig
+from gnnbench.datasets import MappedDataset, Offer, Roots, _cache
+from gnnbench.errors import ConfigError, DatasetError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+SPECS: list[str] = []
+BEFORE = ("to_undirected", "reorder", "normalize_features")  # what would copy whole arrays
+
+
+class Config(DatasetConfig):
+    """Where the folder is, relative to the working folder or the data root."""
+
+    source: str = "mapped"
+    path: Path = Field(description="a folder that `gnnbench datasets convert` wrote")
+
+
+def parse(spec: str) -> dict[str, Any] | None:
+    """A folder that holds such arrays."""
+    from gnnbench.datasets import _maps
+
+    return {"path": spec} if os.path.isfile(os.path.join(spec, _maps.HEADER)) else None
+
+
+def listing(where: Roots) -> list[Offer]:
+    """Those in the data root."""
+    from gnnbench.datasets import _maps
+
+    offers = []
+    for path in sorted(where.raw.glob(f"*/{_maps.HEADER}")):
+        arrays = _maps.read_header(path.parent).arrays
+        nodes, edges = (arrays[name].shape[0] if name in arrays else None for name in ("x", "col"))
+        offers.append(Offer(str(path.parent), nodes, edges, path.parent))
+    return offers
+
+
+def load(config: Config, where: Roots) -> MappedDataset:
+    """Map the arrays; `rowptr` and `col` are read once to check them, and not again until they change.
+
+    Raises:
+        ConfigError: an option that has to be given to the conversion.
+        DatasetError: a file is missing, truncated or no part of a graph.
+    """
+    from gnnbench.datasets import _maps, _prepare
+
+    for name in BEFORE:
+        if getattr(config, name) != DatasetConfig.model_fields[name].default:
+            raise ConfigError(
+                f"dataset.{name}: {config.path} is mapped as it is; give the option to `gnnbench datasets convert`"
+            )
+    folder = next((path for path in (config.path.expanduser(), where.raw / config.path) if path.is_dir()), None)
+    if folder is None:
+        raise DatasetError(
+            f"{config.path}: there is no such folder, neither here nor in {where.raw}; check the path"
+        )
+    header = _maps.read_header(folder)
+    maps = _maps.open_arrays(folder, header)
+    _check_shapes(folder, maps)
+    rowptr, col = maps.pop("rowptr"), maps.pop("col")
+    key = _cache.fingerprint([folder / "rowptr.npy", folder / "col.npy"])
+    _cache.built(where.cache / "mapped" / key, lambda _: _maps.check_rows(folder, rowptr, col))
+    return MappedDataset(
+        rowptr,
+        col,
+        name=header.name,
+        **maps,
+        num_classes=header.num_classes,
+        **_prepare.metric_named(header.metric, header.num_classes),
+        made_up=header.made_up,
+        notes=header.notes,
+    )
+
+
+def _check_shapes(folder: Path, maps: dict[str, Tensor]) -> None:
+    from gnnbench.datasets import _maps
+
+    nodes = len(maps["x"])
+    for name, values in maps.items():
+        dims = {"x": (2,), "y": (1, 2)}.get(name, (1,))
+        size = {"rowptr": nodes + 1, "col": len(maps["col"])}.get(name, nodes)
+        if values.dim() not in dims or len(values) != size:
+            raise DatasetError(
+                f"{folder / name}.npy: has shape {[*values.shape]}, which does not go with x of shape "
+                f"{[*maps['x'].shape]}; {_maps.AGAIN}"
+            )
