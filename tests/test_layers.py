@@ -167,7 +167,7 @@ def test_torch_is_imported_in_functions_only(path: Path) -> None:
                 "patch/",
                 "sample/",
                 "measure/environment.py",
-                "train/batching/_pyg_loader.py",
+                "train/batching/_pyg",
             ),
         ),
         ("triton", ("backends/cuda/_triton.py",)),

@@ -60,7 +60,7 @@ class Backend(ABC):
     takes_rewrites: ClassVar[bool] = False
     kernels: ClassVar[type[Kernels] | None] = None  # those that `patch_pyg` runs PyG's convs on
     precisions: ClassVar[tuple[str, ...]] = ("fp32",)
-    loaders: ClassVar[tuple[str, ...]] = ("ours",)  # the loaders that may make its batches of graphs
+    loaders: ClassVar[tuple[str, ...]] = ("ours",)  # the loaders that may make its batches
     sorts: ClassVar[bool] = False  # whether its batches have their edges sorted by destination
     automatic_on: ClassVar[str] = ""  # type of device on which `patch_pyg` takes its kernels unasked; empty: none
     remark: ClassVar[str] = ""  # of `gnnbench doctor`

@@ -2,9 +2,9 @@
 
     python tests/measure/mapped.py --folder DIR [--dataset SPEC] [--share 0.9] [--epochs N]
 
-Converts SPEC into DIR, unless it is there, and trains GraphSAGE on samples of it under a memory limit of a share of its
-arrays: with sampled evaluation, which must end well, and on the whole graph, which must say that it cannot. Prints the
-highest memory of either process, of its own and of files, which the system takes back when it needs it.
+Converts SPEC into DIR, unless it is there, and trains GraphSAGE on samples of it under a memory limit of a share
+of its arrays: with sampled evaluation, which must end well, and on the whole graph, which must say that it cannot.
+Prints the highest memory of either process, of its own and of files, which the system takes back when it needs it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "configs" / "sage_mean_ogbn_products_sampled.yaml"
+SMALL = ("model.layers=2", "model.hidden=128", "batch.fanouts=[10,5]")  # whose batches are small beside the graph
 PARTS = {"RssAnon": "own memory", "RssFile": "of files", "VmData": "limited"}
 
 
@@ -28,6 +29,7 @@ def trained(folder: Path, limit: int, evaluation: str, epochs: int) -> tuple[dic
     command = [sys.executable, "-m", "gnnbench", "train", str(CONFIG), "--dataset", str(folder)]
     command += ["--backend", "isplib", "--memory-limit", f"{limit}B", "--epochs", str(epochs), "--json"]
     command += ["--set", f"batch.evaluation={evaluation}", "--set", f"train.eval_every={epochs}"]
+    command += [word for setting in SMALL for word in ("--set", setting)]
     highest = dict.fromkeys(PARTS, 0)
     with tempfile.TemporaryDirectory() as out, tempfile.TemporaryFile() as output:
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}

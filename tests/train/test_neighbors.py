@@ -8,13 +8,18 @@ from typing import Any
 
 import pytest
 import torch
+import torch_geometric.typing
+from torch_geometric.sampler import NeighborSampler, SamplerOutput
 
+import gnnbench
 from gnnbench import backends, config, datasets
 from gnnbench.backends import isplib
-from gnnbench.compare.parity import judge, steps
+from gnnbench.compare.parity import BackendParity, judge, steps
+from gnnbench.compare.record import OWN_DRAWS, Comparison
 from gnnbench.datasets import _maps
 from gnnbench.errors import ConfigError
 from gnnbench.results.schema import Result
+from gnnbench.sample import as_output
 from gnnbench.train import run, setup
 from gnnbench.train.batching import neighbors
 from gnnbench.train.batching.full import Full
@@ -172,3 +177,54 @@ def test_a_backend_that_prepares_one_graph_is_unsupported() -> None:
     result = trained(asked("pyg-sparse"))
     assert result.status == "unsupported"
     assert "sampled batches" in result.reason
+
+
+def test_pygs_own_loader_is_unavailable_without_its_sampler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And where ours would serve it."""
+    for package in ("PYG_LIB", "TORCH_SPARSE"):
+        monkeypatch.setattr(torch_geometric.typing, f"WITH_{package}", False)
+    wanted = of_pyg()
+    with gnnbench.patched():
+        result = trained(wanted)
+    assert result.status == "unavailable"
+    assert "needs pyg-lib or torch-sparse, and neither is installed" in result.reason
+    monkeypatch.setattr(torch_geometric.typing, "WITH_PYG_LIB", True)
+    with gnnbench.patched(names=["sampler"]):
+        result = trained(wanted)
+    assert result.status == "unavailable"
+    assert "call gnnbench.unpatch_pyg() first" in result.reason
+
+
+def test_pygs_own_loader_trains_on_draws_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same in every run, whatever else is random; pyg-lib is played by our sampler, with torch's numbers."""
+
+    def sampled(self: NeighborSampler, seeds: torch.Tensor, *_: Any, **__: Any) -> SamplerOutput:
+        key = int(torch.randint(2**62, ()))
+        rows = isplib.Neighbors(self.colptr, self.row)
+        return as_output(rows.sample(seeds, self.num_neighbors.get_mapped_values(), key))
+
+    monkeypatch.setattr(torch_geometric.typing, "WITH_PYG_LIB", True)
+    monkeypatch.setattr(NeighborSampler, "_sample", sampled)
+    first, again = (trained(of_pyg(dropout=0.5)) for _ in range(2))
+    assert (first.status, first.reason) == ("ok", "")
+    assert [each.loss for each in first.samples] == [each.loss for each in again.samples]
+    edges = [each.edges for each in first.samples]
+    assert len({*edges}) > 1
+    assert edges != [each.edges for each in trained(asked("pyg")).samples]
+    assert first.metrics
+    assert first.metrics.test
+
+    record = Comparison(
+        config=of_pyg().model_dump(mode="json", serialize_as_any=True), rounds=1, epochs=4, rows=[]
+    )
+    record.parity.reference = "pyg"
+    record.parity.backends = {name: BackendParity(status="ok", ok=True) for name in ("pyg", "pyg:loader=pyg")}
+    for _ in range(2):
+        record.update({"pyg": [trained(asked("pyg"))], "pyg:loader=pyg": [first]})
+    verdict = record.parity.backends["pyg:loader=pyg"]
+    assert (verdict.losses, verdict.unchecked) == ("", [OWN_DRAWS])
+
+
+def of_pyg(**model: Any) -> config.Run:
+    raw = asked("pyg", model=model).model_dump(serialize_as_any=True)
+    return config.validate({**raw, "backend": {"name": "pyg", "loader": "pyg"}}, "test")

@@ -11,5 +11,5 @@ _batch       Batch and Batching, what every kind yields
 _loss        what outputs are held against
 _ahead       batches that a thread makes while others are trained on
 _graphs _pyg_loader   the batches of `graphs`, by our collation or by PyG's own loader
-_neighbors   the batches of `neighbors`
+_neighbors _pyg_neighbors   the batches of `neighbors`, likewise
 """

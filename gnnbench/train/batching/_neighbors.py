@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -98,8 +98,10 @@ class Neighborhoods(Loader):
     def _batch(self, seeds: Tensor, key: int) -> Batch:
         sample = self.neighbors.sample(seeds, self.config.fanouts, key, self.config.replace)
         self.edges = (self.edges or 0) + sample.row.numel()
-        device = self.backend.device
-        adj = self.backend.adjacency(sample, self.layout)
-        loss = _loss.function(self.target, self.y.index_select(0, seeds).to(device))
-        x = self.x.index_select(0, sample.node).to(device)
-        return Batch(x, adj, lambda outputs: loss(outputs[: seeds.numel()]), seeds.numel())
+        x, y = self.x.index_select(0, sample.node), self.y.index_select(0, seeds)
+        return self._of(x.to(self.backend.device), self.backend.adjacency(sample, self.layout), y)
+
+    def _of(self, x: Tensor, adj: Any, y: Tensor) -> Batch:
+        """A batch whose first nodes are its seeds, with their targets y."""
+        loss, size = _loss.function(self.target, y.to(self.backend.device)), len(y)
+        return Batch(x, adj, lambda outputs: loss(outputs[:size]), size)

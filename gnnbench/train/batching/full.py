@@ -89,7 +89,7 @@ def prepare(
             "train on batches of them with --set batch.kind=graphs"
         )
     if config.backend.loader != "ours":
-        raise ConfigError(f"backend.loader={config.backend.loader} is of batches of graphs; leave it out")
+        raise ConfigError(f"backend.loader={config.backend.loader} is of batches; leave it out")
     prepared = backend.prepare(model, dataset)
     batching = Full(dataset, prepared.adj, backend.device, prepared.x)
     if cache is None or prepared.kernels is None or not backend.config.tuned:

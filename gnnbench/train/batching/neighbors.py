@@ -52,8 +52,6 @@ def prepare(
             f"{dataset.name} holds {dataset.num_graphs} graphs, and batch.kind=neighbors samples from one; "
             "train on batches of them with --set batch.kind=graphs"
         )
-    if config.backend.loader != "ours":
-        raise ConfigError(f"backend.loader={config.backend.loader} is of batches of graphs; leave it out")
     fanouts, nodes = list(config.batch.fanouts), int(dataset.train_mask.sum())
     if len(fanouts) != config.model.layers:
         raise ConfigError(
@@ -66,5 +64,8 @@ def prepare(
         )
     if reasons := isplib.Backend.unavailable():
         raise BackendUnavailable(f"batch.kind=neighbors needs the sampler of backend isplib: {'; '.join(reasons)}")
+    batches = Neighborhoods
+    if config.backend.loader == "pyg":
+        from gnnbench.train.batching._pyg_neighbors import PygNeighborhoods as batches
     estimated = [ESTIMATED] * (config.batch.evaluation == "sampled")
-    return Ready(Neighborhoods(config.batch, dataset, backend), backend.bind(model), warnings=estimated)
+    return Ready(batches(config.batch, dataset, backend), backend.bind(model), warnings=estimated)
