@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 from gnnbench import __version__, compare
 from gnnbench.bench.collate import CollateBench
 from gnnbench.bench.records import Bench, Suite
+from gnnbench.bench.sample import SampleBench
 from gnnbench.compare.record import Comparison
 from gnnbench.errors import ConfigError
 from gnnbench.report.page import Stored
@@ -26,6 +27,7 @@ KINDS: dict[str, tuple[str, type[BaseModel]]] = {  # by a name that every file o
     "fingerprint": ("tuning", Tuned),
     "samples": ("run", Result),
     "weighted": ("bench", Bench),
+    "fanouts": ("sample", SampleBench),
     "peers": ("collate", CollateBench),
 }
 

@@ -3,7 +3,7 @@
 ops peers    the ops and their other implementations
 workloads suites epochs   the graphs and cells of a suite
 contest check             one op on one graph, checked, then timed
-collate sample            batches of many graphs, and of sampled neighbourhoods, likewise
+collate sample batches    batches of many graphs, and of sampled neighbourhoods, likewise; what both share
 ceilings     what this machine could do at most
 dgl dgl_child             DGL, in another Python interpreter
 records      what is written

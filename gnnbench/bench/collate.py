@@ -16,63 +16,41 @@ from torch_geometric.loader import DataLoader
 
 from gnnbench import backends
 from gnnbench.backends.base import KernelBackend
+from gnnbench.bench import batches
+from gnnbench.bench.batches import BatchBench, BatchRow
 from gnnbench.bench.contest import fail
-from gnnbench.bench.records import CellStatus, Time, ratios, time_of
+from gnnbench.bench.records import Time, ratios, time_of
 from gnnbench.config import BackendConfig
 from gnnbench.datasets import GraphsDataset
 from gnnbench.errors import ConfigError, did_you_mean
 from gnnbench.graph import Graph
 from gnnbench.graph.union import Union
-from gnnbench.measure import code, environment, memory
 from gnnbench.measure.rounds import Budget, interleaved, timed
-from gnnbench.results import files
-from gnnbench.results.schema import Ratio, Record
 
 LOADERS = ("pyg", "pyg-list")
 SIZES = (64, 256, 1024)
 CHECKED = 3  # batches of every size before they are timed, and one after
-CPU = torch.device("cpu")
 T = TypeVar("T")
 Next = Callable[[], Any]  # the next batch of an endless stream
 
 
-class LoaderRow(Record):
+class LoaderRow(BatchRow):
     """One implementation at one batch size; figures are None where status is not ok."""
 
     batch_size: int = Field(description="graphs in a batch")
     implementation: str = Field(
         description="a backend, or a PyG DataLoader: pyg of an InMemoryDataset, pyg-list of a list"
     )
-    status: CellStatus = "pending"
-    reason: str = Field("", description="one sentence where status is not ok")
     time_s: Time | None = Field(None, description="of one graph: that of a batch over its size")
-    ratio: dict[str, Ratio | None] = Field({}, description="by peer; its time over this one's")
 
 
-class CollateBench(Record):
+class CollateBench(BatchBench):
     """Everything known about one benchmark of collation."""
 
-    schema_version: Literal[1] = 1
-    status: Literal["ok", "interrupted"] = "interrupted"
     op: Literal["collate"] = "collate"
-    backend: str = Field(description="whose kernels are compared with the peers")
-    graph: str = Field(description="the dataset's label; that of synthetic graphs says so")
     graphs: int
-    nodes: int = Field(description="of all graphs")
-    edges: int = Field(description="of all graphs; an undirected edge counts twice")
-    features: int
     dtype: str = Field(description="of features")
-    peers: list[str]
-    environment: dict[str, Any] = Field({}, description="see `gnnbench.measure.environment.describe`")
-    code: str = Field("", description="hash of the code that ran, see `gnnbench.measure.code`; empty: not known")
     rows: list[LoaderRow]
-
-    @property
-    def exit_code(self) -> int:
-        """0; 1 if nothing ran; 3 if a batch of the backend is wrong."""
-        if any(row.status == "wrong" for row in self.rows if row.implementation == self.backend):
-            return 3
-        return 0 if any(row.status == "ok" for row in self.rows) else 1
 
 
 def bench(
@@ -105,34 +83,26 @@ def bench(
     names = list(dict.fromkeys((backend, *against)))
     _check(backend, names, sizes)
     record = CollateBench(
+        **batches.facts(dataset),
         backend=backend,
-        graph=dataset.label,
         graphs=dataset.num_graphs,
-        nodes=dataset.num_nodes,
-        edges=dataset.num_edges,
-        features=dataset.x.size(1),
         dtype=str(dataset.x.dtype).removeprefix("torch."),
         peers=list(against),
-        environment=environment.describe(),
-        code=code.digest(),
         rows=[LoaderRow(batch_size=size, implementation=name) for size in sizes for name in names],
     )
-    try:
-        with memory.limited(memory_limit, CPU):
-            on_event("sorting the graphs")
-            of_pyg = OfPyg(dataset)
-            ours = {name: Ours(name, dataset) for name in names if name not in LOADERS}
-            for size in sizes:
-                on_event(f"batches of {size}: checking, then timing")
-                rows = {row.implementation: row for row in record.rows if row.batch_size == size}
-                _race(rows, size, ours, of_pyg, now, budget)
-                ratios(rows, against)
-                files.save_json(record, out / "bench.json")
-        record.status = "ok"
-    except KeyboardInterrupt:
-        pass
-    files.save_json(record, out / "bench.json")
-    return record
+
+    def prepare() -> batches.Race:
+        of_pyg = OfPyg(dataset)
+        ours = {name: Ours(name, dataset) for name in names if name not in LOADERS}
+
+        def race(rows: list[LoaderRow], size: int) -> None:
+            by_name = {row.implementation: row for row in rows}
+            _race(by_name, size, ours, of_pyg, now, budget)
+            ratios(by_name, against)
+
+        return race
+
+    return batches.measured(record, sizes, prepare, out=out, memory_limit=memory_limit, on_event=on_event)
 
 
 class Loaded(NamedTuple):

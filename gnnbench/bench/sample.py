@@ -15,61 +15,39 @@ from torch_geometric.data import Data
 from torch_geometric.sampler import NeighborSampler, NodeSamplerInput
 
 from gnnbench.backends import isplib
+from gnnbench.bench import batches
+from gnnbench.bench.batches import CPU, BatchBench, BatchRow
 from gnnbench.bench.contest import fail
 from gnnbench.bench.dgl import Dgl
-from gnnbench.bench.records import CellStatus, Time, ratios, time_of
+from gnnbench.bench.records import Time, ratios, time_of
 from gnnbench.datasets import NodeDataset
 from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
-from gnnbench.measure import code, environment, memory
 from gnnbench.measure.rounds import Budget, Timed, interleaved, timed
-from gnnbench.results import files
-from gnnbench.results.schema import Ratio, Record
 
 OURS = "isplib"
 PEERS = ("dgl", "pyg-lib")
 PARTS = ("sample", "gather", "both")
 BATCHES = 16  # of different seeds, which come again and again
-CPU = torch.device("cpu")
 Part = Literal["sample", "gather", "both"]
 
 
-class SampleRow(Record):
+class SampleRow(BatchRow):
     """One sampler at one batch size; figures are None where status is not ok."""
 
     batch_size: int = Field(description="seeds in a batch")
     part: Part = Field(description="sampling, gathering the features of its nodes, or one after the other")
-    implementation: str
-    status: CellStatus = "pending"
-    reason: str = Field("", description="one sentence where status is not ok")
     edges: float | None = Field(None, description="of a batch, mean; DGL samples old nodes again in every hop")
     time_s: Time | None = Field(None, description="of one edge; of a batch where features alone are gathered")
-    ratio: dict[str, Ratio | None] = Field({}, description="by peer; its time over this one's")
 
 
-class SampleBench(Record):
+class SampleBench(BatchBench):
     """Everything known about one benchmark of sampling."""
 
-    schema_version: Literal[1] = 1
-    status: Literal["ok", "interrupted"] = "interrupted"
     op: Literal["sample"] = "sample"
     backend: str = OURS
-    graph: str = Field(description="the dataset's label, with what is synthetic")
-    nodes: int
-    edges: int
-    features: int
     fanouts: list[int]
     threads: int
-    peers: list[str]
-    environment: dict[str, Any] = Field({}, description="see `gnnbench.measure.environment.describe`")
-    code: str = Field("", description="hash of the code that ran, see `gnnbench.measure.code`; empty: not known")
     rows: list[SampleRow]
-
-    @property
-    def exit_code(self) -> int:
-        """0; 1 if nothing ran; 3 if a batch of ours is wrong."""
-        if any(row.status == "wrong" for row in self.rows):
-            return 3
-        return 0 if any(row.status == "ok" for row in self.rows) else 1
 
 
 def bench(
@@ -100,15 +78,10 @@ def bench(
     _check(dataset, against, fanouts, sizes)
     names = [OURS, *against]
     record = SampleBench(
-        graph=dataset.label,
-        nodes=dataset.num_nodes,
-        edges=dataset.num_edges,
-        features=dataset.x.size(1),
+        **batches.facts(dataset),
         fanouts=list(fanouts),
         threads=torch.get_num_threads(),
         peers=list(against),
-        environment=environment.describe(),
-        code=code.digest(),
         rows=[
             SampleRow(batch_size=size, part=part, implementation=name)
             for size in sizes
@@ -116,22 +89,18 @@ def bench(
             for name in names
         ],
     )
-    try:
-        with memory.limited(memory_limit, CPU):
-            on_event("sorting the graph")
-            samplers, missing = _samplers(dataset, names, list(fanouts), dgl_python)
-            for size in sizes:
-                on_event(f"batches of {size}: checking, then timing")
-                rows = [row for row in record.rows if row.batch_size == size]
-                _race(rows, samplers, missing, size, now, budget)
-                for part in PARTS:
-                    ratios({row.implementation: row for row in rows if row.part == part}, against)
-                files.save_json(record, out / "bench.json")
-        record.status = "ok"
-    except KeyboardInterrupt:
-        pass
-    files.save_json(record, out / "bench.json")
-    return record
+
+    def prepare() -> batches.Race:
+        samplers, missing = _samplers(dataset, names, list(fanouts), dgl_python)
+
+        def race(rows: list[SampleRow], size: int) -> None:
+            _race(rows, samplers, missing, size, now, budget)
+            for part in PARTS:
+                ratios({row.implementation: row for row in rows if row.part == part}, against)
+
+        return race
+
+    return batches.measured(record, sizes, prepare, out=out, memory_limit=memory_limit, on_event=on_event)
 
 
 class Ours:

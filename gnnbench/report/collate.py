@@ -11,6 +11,7 @@ from gnnbench.report.run import STATUS, machine
 from gnnbench.report.tables import Cell, Table
 
 if TYPE_CHECKING:
+    from gnnbench.bench.batches import BatchBench
     from gnnbench.bench.collate import CollateBench, LoaderRow
     from gnnbench.results.schema import Ratio
 
@@ -44,7 +45,7 @@ def table(bench: CollateBench, saved: Path | None = None) -> Table:
     return Table(heading, rows, title=f"Batches of {bench.graph}", notes=[*_notes(bench), *where])
 
 
-def records(bench: CollateBench) -> list[dict[str, Any]]:
+def records(bench: BatchBench) -> list[dict[str, Any]]:
     """Every row in numbers, with the names of its JSON."""
     return [row.model_dump(exclude_none=True) for row in bench.rows]
 

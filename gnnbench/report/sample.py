@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gnnbench import units
 from gnnbench.report.collate import ratio_cell
@@ -43,11 +43,6 @@ def table(bench: SampleBench, saved: Path | None = None) -> Table:
         *([f"Results: {saved / 'bench.json'}"] if saved else []),
     ]
     return Table(heading, rows, title=f"Sampled neighbourhoods of {bench.graph}", notes=notes)
-
-
-def records(bench: SampleBench) -> list[dict[str, Any]]:
-    """Every row in numbers, with the names of its JSON."""
-    return [row.model_dump(exclude_none=True) for row in bench.rows]
 
 
 def _figures(row: SampleRow) -> list[Cell]:

@@ -9,14 +9,17 @@ from typing import Any
 import pytest
 import torch
 
-from gnnbench import datasets
+from gnnbench import datasets, stored
 from gnnbench.backends import isplib
 from gnnbench.bench import sample
+from gnnbench.bench.records import Time
 from gnnbench.bench.sample import SampleBench
 from gnnbench.errors import ConfigError
 from gnnbench.measure import clock
 from gnnbench.measure.rounds import Budget
+from gnnbench.report import page
 from gnnbench.results import files
+from gnnbench.results.schema import Ratio
 from tests.support import commands, graphs
 
 pytestmark = pytest.mark.skipif(bool(isplib.MISSING), reason="the kernels are not built")
@@ -49,6 +52,22 @@ def test_batches_are_timed_by_part_and_edge(tmp_path: Path) -> None:
     assert all(row.reason for row in others if row.status == "unavailable")
     assert (result.exit_code, result.status) == (0, "ok")
     assert files.load(SampleBench, tmp_path / "bench.json") == result
+
+
+def test_it_is_read_back_and_shown_as_a_page(tmp_path: Path) -> None:
+    """With the gains of every part apart."""
+    result = run(tmp_path, sizes=(4,), against=("pyg-lib",))
+    stored_result = stored.load(tmp_path)
+    assert (stored_result.kind, stored_result.record) == ("sample", result)
+    for row in result.rows:
+        row.status, row.time_s = "ok", Time(median=1.0, low=1.0, high=1.0, samples=[[1.0]])
+        row.ratio = {"pyg-lib": Ratio(ratio=2.0, low=1.5, high=2.5)} if row.implementation == "isplib" else {}
+    result.rows[1].status = "failed"  # pyg-lib in sampling, against which there is then no ratio
+    section = page.section(page.Stored("sample", result, tmp_path))
+    assert section.verdict == ["isplib is faster than pyg-lib in 2 of 2 cases."]
+    assert [tile.value for tile in section.tiles] == ["2.00x"]
+    assert "--fanouts 3,-1 --against pyg-lib" in section.command
+    assert "Sampled neighbourhoods of zoo" in page.html([stored_result])
 
 
 @pytest.mark.parametrize("wrong", ["row", "edge"])

@@ -47,6 +47,7 @@ SECTIONS: dict[str, Callable[[Stored], Section]] = {
     "run": lambda stored: run.section(stored.record),
     "bench": lambda stored: ops.bench(stored.record),
     "collate": lambda stored: ops.collate(stored.record),
+    "sample": lambda stored: ops.sample(stored.record),
     "suite": lambda stored: ops.suite(stored.record),
     "tuning": lambda stored: ops.tuning(stored.record),
     "reproduction": lambda stored: reproduction.section(stored.record),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from gnnbench import units
 from gnnbench.report import bench as bench_report
 from gnnbench.report import collate as collate_report
+from gnnbench.report import sample as sample_report
 from gnnbench.report import suite as suite_report
 from gnnbench.report import tune as tune_report
 from gnnbench.report.page.pictures import Picture, of_panel
@@ -19,9 +20,10 @@ from gnnbench.report.page.section import Grid, Section, Tile, Tone
 if TYPE_CHECKING:
     from gnnbench.bench.collate import CollateBench, LoaderRow
     from gnnbench.bench.records import Bench, Row, Suite
+    from gnnbench.bench.sample import SampleBench, SampleRow
     from gnnbench.tune.store import Tuned
 
-Rows = TypeVar("Rows", "Bench", "Suite", "CollateBench")
+Rows = TypeVar("Rows", "Bench", "Suite", "CollateBench", "SampleBench")
 OF_GRAPH = "GRAPH stands for the dataset, whose name on the command line the result does not keep"
 
 
@@ -63,6 +65,29 @@ def collate(record: CollateBench) -> Section:
         kind="Batches",
         title=table.title,
         question="How long does it take to put graphs together into a batch, per graph?",
+        verdict=verdict,
+        tone=tone,
+        tiles=[*_tiles(ours, record.backend)],
+        grids=[Grid(replace(table, notes=()))],
+        conditions=[INTERVALS, *table.notes],
+        environment=record.environment,
+        command=shlex.join([*words, "--batches", _list(row.batch_size for row in ours)]),
+        remark=OF_GRAPH,
+    )
+
+
+def sample(record: SampleBench) -> Section:
+    """A benchmark of sampled neighbourhoods."""
+    record = guarded(record)
+    ours = [row for row in record.rows if row.implementation == record.backend]
+    tone, verdict = _verdict(ours, record.backend, [row for row in record.rows if row.status == "wrong"])
+    words = ["gnnbench", "bench", "sample", "--graph", "GRAPH", "--fanouts", ",".join(map(str, record.fanouts))]
+    words += ["--against", ",".join(record.peers), "--threads", str(record.threads)]
+    table = sample_report.table(record)
+    return Section(
+        kind="Samples",
+        title=table.title,
+        question="How long does it take to draw a neighbourhood and to gather its features?",
         verdict=verdict,
         tone=tone,
         tiles=[*_tiles(ours, record.backend)],
@@ -158,11 +183,13 @@ def guarded(record: Rows) -> Rows:
 
 
 def _case(row: Any) -> tuple[Any, ...]:
-    names = ("graph", "op", "width", "heads", "dtype", "direction", "batch_size")
+    names = ("graph", "op", "width", "heads", "dtype", "direction", "batch_size", "part")
     return tuple(getattr(row, name, None) for name in names)
 
 
-def _verdict(ours: Sequence[Row | LoaderRow], backend: str, wrong: Sequence[Any]) -> tuple[Tone, list[str]]:
+def _verdict(
+    ours: Sequence[Row | LoaderRow | SampleRow], backend: str, wrong: Sequence[Any]
+) -> tuple[Tone, list[str]]:
     """How often ours is beyond doubt faster and slower than each peer; no figure is drawn from several."""
     sentences = [
         f"{row.implementation} is wrong in {units.counted(count, 'case')} and gets no time there."
@@ -193,7 +220,7 @@ def _by_name(rows: Sequence[Any]) -> Iterator[list[Any]]:
     yield from names.values()
 
 
-def _tiles(ours: Sequence[Row | LoaderRow], backend: str) -> Iterator[Tile]:
+def _tiles(ours: Sequence[Row | LoaderRow | SampleRow], backend: str) -> Iterator[Tile]:
     """The range of what ours gains over each peer."""
     for peer in dict.fromkeys(peer for row in ours for peer in row.ratio):
         gains = [ratio.ratio for row in ours if (ratio := row.ratio.get(peer)) and peer != row.implementation]
