@@ -20,12 +20,17 @@ cdef enum:
     PIECE = 128  # rows: few enough for the cache lines that they fetch ahead
     AHEAD = 16
 
-# A node stands at `position - base` in the batch; where its position is less than `base`, it is not there yet.
+# A node stands at `position - base` in the batch; where its position is less than `base`, it is not there yet. Positions
+# are found by node, or through a hash table, of which at most half is taken: a slot of an earlier batch is free.
+cdef struct Slot:
+    int32_t node, position
+
 cdef struct Seeds:
     const int64_t *seeds
-    int32_t *position  # [num_nodes]
+    int32_t *position  # [num_nodes]; one of both, the other is NULL
+    Slot *table  # [mask + 1], a power of two
     int32_t *node
-    int64_t count, num_nodes, base
+    int64_t count, num_nodes, base, mask
 
 cdef struct Count:
     const int64_t *rowptr
@@ -51,8 +56,9 @@ cdef struct Draw:
 cdef struct Relabel:
     int64_t *row
     int32_t *position
+    Slot *table
     int32_t *node  # with room for one more than can be new
-    int64_t begin, end, count, base
+    int64_t begin, end, count, base, mask
 
 cdef struct Compress:
     const int64_t *row  # [edges], places of sources
@@ -66,9 +72,18 @@ cdef struct Compress:
     int64_t nodes, edges
 
 
+cdef inline Slot *find(Slot *table, int64_t mask, int64_t node, int64_t base) noexcept nogil:
+    """The slot of a node, or the free one that is to be its."""
+    cdef int64_t at = <int64_t>mix(<uint64_t>node) & mask
+    while table[at].position >= base and table[at].node != node:
+        at = (at + 1) & mask
+    return table + at
+
+
 def start(*fields) -> bool:
     """Put the seeds first, repeated ones too; False where one of them is no node."""
     cdef Seeds s
+    cdef Slot *at
     cdef int64_t i, node
     cdef bint known = True
     fill(&s, sizeof(s), fields)
@@ -78,7 +93,11 @@ def start(*fields) -> bool:
             if node < 0 or node >= s.num_nodes:
                 known = False
                 break
-            if s.position[node] < s.base:
+            if s.table:
+                at = find(s.table, s.mask, node, s.base)
+                if at.position < s.base:
+                    at.node, at.position = <int32_t>node, <int32_t>(s.base + i)
+            elif s.position[node] < s.base:
                 s.position[node] = <int32_t>(s.base + i)
             s.node[i] = <int32_t>node
     return known
@@ -192,24 +211,44 @@ cdef inline void fetch(const Draw *s, int64_t place) noexcept nogil:
 def relabel(*fields) -> int:
     """Give sources their places in the batch, new ones in the order of edges; the number of nodes that it has then."""
     cdef Relabel s
-    cdef int64_t e, node, place, base, count
-    cdef int64_t *row
-    cdef int32_t *position
-    cdef bint new
+    cdef int64_t count
     fill(&s, sizeof(s), fields)
-    row, position, base, count = s.row, s.position, s.base, s.count  # which stay in registers
     with nogil:
-        for e in range(s.begin, s.end):
-            if e + AHEAD < s.end:
-                prefetch(position + row[e + AHEAD])
-            node = row[e]
-            place = position[node] - base
-            new = place < 0
-            place = count if new else place  # written in any case: half of the branches would be guessed wrong
-            position[node] = <int32_t>(base + place)
-            s.node[count] = <int32_t>node
-            count += new
-            row[e] = place
+        count = relabel_by_table(&s) if s.table else relabel_by_node(&s)
+    return count
+
+
+cdef int64_t relabel_by_node(const Relabel *s) noexcept nogil:
+    cdef int64_t *row = s.row
+    cdef int32_t *position = s.position  # these stay in registers
+    cdef int64_t e, node, place, base = s.base, count = s.count
+    cdef bint new
+    for e in range(s.begin, s.end):
+        if e + AHEAD < s.end:
+            prefetch(position + row[e + AHEAD])
+        node = row[e]
+        place = position[node] - base
+        new = place < 0
+        place = count if new else place  # written in any case: half of the branches would be guessed wrong
+        position[node] = <int32_t>(base + place)
+        s.node[count] = <int32_t>node
+        count += new
+        row[e] = place
+    return count
+
+
+cdef int64_t relabel_by_table(const Relabel *s) noexcept nogil:
+    cdef int64_t e, count = s.count
+    cdef Slot *at
+    for e in range(s.begin, s.end):
+        if e + AHEAD < s.end:
+            prefetch(s.table + (<int64_t>mix(<uint64_t>s.row[e + AHEAD]) & s.mask))
+        at = find(s.table, s.mask, s.row[e], s.base)
+        if at.position < s.base:
+            at.node, at.position = <int32_t>s.row[e], <int32_t>(s.base + count)
+            s.node[count] = at.node
+            count += 1
+        s.row[e] = at.position - s.base
     return count
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "configs" / "sage_mean_ogbn_products_sampled.yaml"
-SMALL = ("model.layers=2", "model.hidden=128", "batch.fanouts=[10,5]")  # whose batches are small beside the graph
+SMALL = ("model.layers=2", "model.hidden=64", "batch.fanouts=[10,5]")  # whose batches are small beside the graph
 PARTS = {"RssAnon": "own memory", "RssFile": "of files", "VmData": "limited"}
 
 

@@ -17,7 +17,7 @@ from scipy import stats
 from torch import Tensor
 
 from gnnbench.backends import isplib
-from gnnbench.backends.isplib.sample import Neighbors, Sample
+from gnnbench.backends.isplib.sample import BY_NODE, Neighbors, Sample
 from gnnbench.errors import ConfigError, GraphError
 from gnnbench.graph import Graph, Layout
 from gnnbench.graph.check import MAX_INT32
@@ -203,7 +203,9 @@ def same(batch: Sample, truth: Sample) -> None:
         assert torch.equal(ours, theirs)
 
 
-def test_positions_start_anew_before_they_overflow() -> None:
+@pytest.mark.parametrize("by_node", [0, BY_NODE], ids=["by table", "by node"])
+def test_positions_start_anew_before_they_overflow(by_node: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isplib.sample, "BY_NODE", by_node)
     edge_index, nodes, _ = graphs.zoo()["power law"]
     rows, seeds = neighbors(edge_index, nodes), torch.arange(9)
     truth = rows.sample(seeds, [3, 3], key=1)
@@ -214,6 +216,34 @@ def test_positions_start_anew_before_they_overflow() -> None:
     same(rows.sample(seeds, [3, 3], key=1), truth)
     assert rows._positions == [kept]
     assert kept.base == 1 + len(truth.node)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(cases(), min_size=1, max_size=4), st.integers(0, 2**63 - 1))
+def test_a_hash_table_gives_the_same_batches(
+    many: list[tuple[Tensor, int, Tensor, list[int], bool]], key: int
+) -> None:
+    """Of one graph after each other, so that a table holds what earlier batches left."""
+    edge_index, nodes, *_ = many[0]
+    by_node = neighbors(edge_index, nodes)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(isplib.sample, "BY_NODE", 0)
+        by_table = neighbors(edge_index, nodes)
+        for *_, seeds, fanouts, replace in many:
+            within = seeds % nodes
+            same(by_table.sample(within, fanouts, key, replace), by_node.sample(within, fanouts, key, replace))
+        with pytest.raises(ConfigError, match="there is no node"):
+            by_table.sample(torch.tensor([nodes]), [1], key)
+
+
+def test_the_memory_of_a_hash_table_follows_the_batch() -> None:
+    """And not the graph, whose nodes would need 80 MB here for each thread."""
+    nodes = 20_000_000
+    rows = Neighbors(torch.arange(nodes + 1), (torch.arange(nodes, dtype=torch.int32) + 1) % nodes)
+    batch = rows.sample(torch.tensor([nodes - 2, 5, 5]), [1] * 4, key=1)
+    assert batch.node.tolist() == [nodes - 2, 5, 5, nodes - 1, 6, 0, 7, 1, 8, 2, 9]
+    assert rows._positions[0].table is not None
+    assert rows._positions[0].table.numel() < 200
 
 
 def test_memory_does_not_grow_with_batches() -> None:

@@ -15,6 +15,7 @@ from gnnbench.graph.check import MAX_INT32, check_size
 
 native = _compiled.load("sample")
 CPU = torch.device("cpu")
+BY_NODE = 1 << 22  # nodes of a graph, beyond which positions are in a hash table
 
 
 class Sample(NamedTuple):
@@ -53,17 +54,53 @@ class Sample(NamedTuple):
 
 
 class _Positions:
-    """Where nodes stand in a batch, counted from `base`, which rises so that nothing has to be cleared."""
+    """Where nodes stand in a batch, counted from `base`, which rises so that nothing has to be cleared.
+
+    A number for each node of the graph, or, of a large graph, a hash table that grows with the largest batch.
+    """
 
     def __init__(self, num_nodes: int) -> None:
-        self.position = torch.zeros(num_nodes, dtype=torch.int32)
-        self.base = 1
+        self.position = torch.zeros(num_nodes, dtype=torch.int32) if num_nodes <= BY_NODE else None
+        self.table = torch.zeros(0, 2, dtype=torch.int32) if self.position is None else None
+        self.num_nodes, self.base = num_nodes, 1
 
-    def make_room(self, size: int) -> None:
-        """For a batch of at most `size` nodes."""
+    def start_batch(self, size: int) -> None:
+        """Of at most `size` nodes."""
         if self.base + size > MAX_INT32:
-            self.position.zero_()
+            for kept in self._where:
+                if kept is not None:
+                    kept.zero_()
             self.base = 1
+
+    def put(self, seeds: Tensor, node: Tensor) -> bool:
+        """Give seeds [n] int64 the first places, and write them to node [n]; False where one is no node."""
+        self._make_room(node[:0], len(seeds))
+        return self._put(seeds, node)
+
+    def relabel(self, row: Tensor, begin: int, end: int, node: Tensor, count: int) -> int:
+        """Places for the nodes in `row[begin:end]`, of which new ones are added to node[:count]; the new count."""
+        self._make_room(node[:count], count + end - begin)
+        places: int = native.relabel(row, *self._where, node, begin, end, count, self.base, self._mask)
+        return places
+
+    @property
+    def _where(self) -> tuple[Tensor | None, Tensor | None]:
+        return self.position, self.table
+
+    @property
+    def _mask(self) -> int:
+        return 0 if self.table is None else len(self.table) - 1
+
+    def _put(self, seeds: Tensor, node: Tensor) -> bool:
+        sizes = len(seeds), self.num_nodes, self.base, self._mask
+        known: bool = native.start(seeds, *self._where, node, *sizes)
+        return known
+
+    def _make_room(self, node: Tensor, size: int) -> None:
+        """In the table, for `size` nodes, of which `node` are there."""
+        if self.table is not None and len(self.table) < 2 * size:
+            self.table = torch.zeros(1 << (2 * size - 1).bit_length(), 2, dtype=torch.int32)
+            self._put(node.long(), node)
 
 
 class Neighbors:
@@ -117,10 +154,9 @@ class Neighbors:
             positions = self._positions.pop()
         except IndexError:
             positions = _Positions(self.num_nodes)
-        positions.make_room(self.num_nodes + count)
-        position, base = positions.position, positions.base
+        positions.start_batch(self.num_nodes + count)
         node = torch.empty(count, dtype=torch.int32)
-        if not native.start(seeds, position, node, count, self.num_nodes, base):
+        if not positions.put(seeds, node):
             wrong = seeds[(seeds < 0) | (seeds >= self.num_nodes)][0]
             raise ConfigError(f"there is no node {int(wrong)}; the {self.num_nodes} nodes are numbered from 0")
         row = col = edge = seeds.new_empty(0)
@@ -141,7 +177,7 @@ class Neighbors:
             task = narrow, wide, self.edge_id, *counted, seen, row, col, edge
             if not native.draw(threads, *task, first, rows, self.num_nodes, fanout, replace, words, key):
                 raise GraphError(f"col has an index outside the range of 0 to {self.num_nodes - 1}")
-            first, count = count, native.relabel(row, position, node, done, end, count, base)
+            first, count = count, positions.relabel(row, done, end, node, count)
             num_nodes.append(count - first)
             num_edges.append(end - done)
         positions.base += count
