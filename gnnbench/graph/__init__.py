@@ -57,11 +57,19 @@ class Layout(Concatenation, Handled):
 
     def with_self_loops(self, rowptr: Tensor, col: Tensor, num_cols: int) -> tuple[Tensor, Tensor]:
         """`rowptr` and `col` of a matrix with exactly one entry at every place of its diagonal."""
-        num_rows = rowptr.numel() - 1
-        row, loops = rows_of(rowptr, col.numel()), torch.arange(min(num_rows, num_cols), device=col.device)
-        inner = col != row
-        rows, cols = torch.cat([row[inner], loops]), torch.cat([col[inner].long(), loops])
-        return self.csr(rows, cols, num_rows, num_cols)[:2]
+        num_rows, row = rowptr.numel() - 1, rows_of(rowptr, col.numel())
+        loops, inner = torch.arange(min(num_rows, num_cols), device=col.device), col != row
+        row, col = row[inner], col[inner]
+        # Edges keep their order: each moves on by the loops before it, which are then what is left.
+        before = row.clamp(max=len(loops)) + ((col > row) & (row < len(loops)))
+        place = torch.arange(len(row), device=col.device) + before
+        is_loop = torch.ones(len(row) + len(loops), dtype=torch.bool, device=col.device)
+        is_loop[place] = False
+        out = torch.empty_like(is_loop, dtype=torch.int32)
+        out[place], out[is_loop] = col, loops.int()
+        out_rowptr = torch.zeros_like(rowptr)
+        torch.cumsum(torch.bincount(torch.cat([row, loops]), minlength=num_rows), 0, out=out_rowptr[1:])
+        return out_rowptr, out
 
 
 def rows_of(rowptr: Tensor, num_edges: int) -> Tensor:
