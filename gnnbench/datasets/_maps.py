@@ -1,6 +1,6 @@
 """A graph as a folder of `.npy` files, which can be mapped into memory, and what tells whether they are whole.
 
-graph.json    name, metric, and the type and shape of every array; written last
+gnnbench.json name, metric, and the type and shape of every array; written last
 rowptr.npy    [N + 1] int64, where the in-edges of each node begin
 col.npy       [E] int32, their sources, ascending for each node
 x.npy         [N, F] float32
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from gnnbench.graph import Layout
 
-HEADER = "graph.json"
+HEADER = "gnnbench.json"
 DTYPES = {"rowptr": ("int64",), "col": ("int32",), "x": ("float32",), "y": ("int64", "float32")}
 DTYPES |= dict.fromkeys(_prepare.PARTS, ("bool",))
 CHUNK = 1 << 22  # numbers that are read or written at once

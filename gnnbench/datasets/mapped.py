@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os.path
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,9 +40,10 @@ def listing(where: Roots) -> list[Offer]:
 
     offers = []
     for path in sorted(where.raw.glob(f"*/{_maps.HEADER}")):
-        arrays = _maps.read_header(path.parent).arrays
-        nodes, edges = (arrays[name].shape[0] if name in arrays else None for name in ("x", "col"))
-        offers.append(Offer(str(path.parent), nodes, edges, path.parent))
+        with suppress(DatasetError):  # of one that is broken, or another program's
+            arrays = _maps.read_header(path.parent).arrays
+            nodes, edges = (arrays[name].shape[0] if name in arrays else None for name in ("x", "col"))
+            offers.append(Offer(str(path.parent), nodes, edges, path.parent))
     return offers
 
 

@@ -124,9 +124,9 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
     "shorter": (altered("y", lambda y: y[:-1]), "y.npy: holds int64 of shape"),
     "wider": (altered("col", lambda col: col.astype("int64")), "col.npy: holds int64 of shape"),
     "missing": (lambda folder: (folder / "x.npy").unlink(), "x.npy: cannot be mapped: No such file"),
-    "no header": (lambda folder: (folder / _maps.HEADER).write_text("{"), "graph.json: invalid json"),
-    "another schema": (headed(schema_version=2), "graph.json: schema_version: input should be 1"),
-    "no arrays": (headed(arrays={}), "graph.json: rowptr is not named"),
+    "no header": (lambda folder: (folder / _maps.HEADER).write_text("{"), "gnnbench.json: invalid json"),
+    "another schema": (headed(schema_version=2), "gnnbench.json: schema_version: input should be 1"),
+    "no arrays": (headed(arrays={}), "gnnbench.json: rowptr is not named"),
 }
 
 
@@ -193,6 +193,12 @@ def test_the_command(tmp_path: Path) -> None:
         assert datasets.parse(spec) == {"source": "mapped", "path": spec}
         facts = run("datasets", "info", spec, "--json")
         assert json.loads(facts.stdout)["nodes"] == 135
+    (tmp_path / "new" / "other").mkdir()
+    (tmp_path / "new" / "other" / _maps.HEADER).write_text("{}")
+    offers = json.loads(run("datasets", "--data-root", tmp_path / "new", "--json").stdout)
+    assert [(offer["nodes"], offer["where"]) for offer in offers if offer["source"] == "mapped"] == [
+        (135, str(folder))
+    ]
     refused = run(*convert, folder)
     assert (refused.code, refused.stdout) == (2, "")
     assert "exists and is not an empty folder; give another --out" in refused.stderr

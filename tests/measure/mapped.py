@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=0.9)
     parser.add_argument("--epochs", type=int, default=1)
     options = parser.parse_args()
-    header = options.folder / "graph.json"
+    header = options.folder / "gnnbench.json"
     if not header.exists():
         command = [sys.executable, "-m", "gnnbench", "datasets", "convert", options.dataset]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,40 @@ def test_a_mapped_graph_trains_to_the_same_losses(tmp_path: Path, monkeypatch: p
     assert estimated.metrics == exact.metrics  # where samples leave nothing out
     assert neighbors.ESTIMATED in estimated.warnings
     assert neighbors.ESTIMATED not in exact.warnings
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="maps are described by Linux")
+def test_training_reads_the_features_that_it_samples_and_no_others(tmp_path: Path) -> None:
+    """Of a ring of nodes with 32 MB of them: the pages around what three nodes reach."""
+    nodes = 1 << 17
+    src = torch.arange(nodes)
+    train, none = torch.zeros(2, nodes, dtype=torch.bool)
+    train[[5, 6, nodes // 2]] = True
+    ring = datasets.NodeDataset(
+        "ring",
+        torch.stack([src, src.roll(-1)]),
+        torch.randn(nodes, 64),
+        src % 3,
+        train,
+        none,
+        none,
+        3,
+        "accuracy",
+        max,
+    )
+    _maps.write(ring, tmp_path / "maps")
+    wanted = asked(batch={"size": 2})
+    section = {"source": "mapped", "path": str(tmp_path / "maps")}
+    wanted = config.validate({**wanted.model_dump(serialize_as_any=True), "dataset": section}, "test")
+    data = datasets.load(wanted.dataset, datasets.roots())
+    model = setup.build(wanted, setup.Ends.of(data))
+    batching = setup.prepare(wanted, model, backends.load(wanted.backend), data).batching
+    for number in range(3):
+        for batch in batching.epoch(0, number):
+            batch.loss(batch.outputs(model)).backward()
+    described = Path("/proc/self/smaps").read_text().partition(str(tmp_path / "maps" / "x.npy"))[2]
+    resident = next(line for line in described.splitlines() if line.startswith("Rss:"))
+    assert 0 < int(resident.split()[1]) << 10 < data.x.nbytes / 4  # where the system maps 2 MB at a time
 
 
 def test_evaluation_beyond_the_limit_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
