@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import cast
 
-from gnnbench import backends, registry
+from gnnbench import backends, launch, registry
 from gnnbench.errors import ConfigError, GnnbenchError, did_you_mean
 from gnnbench.measure import code, environment
 from gnnbench.reproduce import _process
@@ -135,6 +135,8 @@ def reproduce(
         record.status = "ok"
     except KeyboardInterrupt:
         record.status = "interrupted"
+    finally:
+        launch.end()
     _update(record, works)
     files.save_json(record, path)
     return record
