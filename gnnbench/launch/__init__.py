@@ -1,7 +1,8 @@
 """Jobs, each in a fresh process of its own: how they are run and waited for, and what their end says.
 
 __init__     every way to start a process, and the choice between them
-_fork        jobs forked from a server, which imports PyTorch and PyG once; _server: that process
+_fork        jobs forked from a server, which imports PyTorch and PyG once
+_server      that process; _pages: what a fork leaves out
 """
 
 from __future__ import annotations

@@ -21,7 +21,9 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import NoReturn
 
-from gnnbench.launch import _fork
+import numpy as np
+
+from gnnbench.launch import _fork, _pages
 
 # What every job imports, whatever its backend: where PyG runs untouched, nothing of ours that computes is loaded.
 PRELOADED = (
@@ -55,6 +57,7 @@ def serve(connection: socket.socket) -> None:
     imports = json.dumps({"code": digest, "set": changed}).encode()
     gc.collect()
     gc.freeze()  # or collections in a child would copy every page with an object in it
+    pages = _pages.mapped()
     connection.send(imports)
     running: list[tuple[socket.socket, BaseProcess | None]] = [(connection, None)]  # each but the last waits
     while running:
@@ -68,13 +71,13 @@ def serve(connection: socket.socket) -> None:
             request = b""
         if request:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            ours.send(imports)
             with theirs:
                 others = [ours, *(each for each, _ in running)]
-                job = CONTEXT.Process(target=_job, args=(request, descriptors, theirs, others, os.getpid()))
+                job = CONTEXT.Process(target=_job, args=(request, descriptors, theirs, others, pages, os.getpid()))
                 job.start()
             for descriptor in descriptors:
                 os.close(descriptor)
-            ours.send(imports)
             running.append((ours, job))
             continue
         asker.close()
@@ -86,7 +89,12 @@ def serve(connection: socket.socket) -> None:
 
 
 def _job(
-    request: bytes, descriptors: list[int], connection: socket.socket, others: list[socket.socket], server: int
+    request: bytes,
+    descriptors: list[int],
+    connection: socket.socket,
+    others: list[socket.socket],
+    pages: list[tuple[int, int]],
+    server: int,
 ) -> NoReturn:
     """Do a job in this process, which was just forked."""
     os.setsid()  # out of the reach of Ctrl-C
@@ -97,8 +105,7 @@ def _job(
     for number, descriptor in enumerate((stdin, *descriptors)):
         os.dup2(descriptor, number)
         os.close(descriptor)
-    import numpy as np
-
+    _pages.map_in(pages)
     np.random.seed()  # noqa: NPY002  Python's own generator does so at a fork, and PyTorch's has a fixed seed
     _fork.inherit(connection)
     module, path = json.loads(request)
