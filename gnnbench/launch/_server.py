@@ -2,7 +2,8 @@
 
 It neither starts a pool of threads nor touches a GPU. A child has none of its parent's threads, so that libgomp
 would wait for its own forever; and CUDA cannot be used in a child of a process that initialised it, which even
-`torch.cuda.is_available()` does. Importing PyTorch and PyG does neither.
+`torch.cuda.is_available()` does. Importing PyTorch and PyG does neither; OpenBLAS, whose threads NumPy starts,
+ends them itself before a fork.
 """
 
 from __future__ import annotations
