@@ -98,13 +98,12 @@ def compare(
         validate(of_backend(work.config, spec), f"backend {spec!r}")
     work.open(force)
     try:
-        work.gate()
-        work.train()
+        with launch.kept():
+            work.gate()
+            work.train()
         work.record.status = "ok"
     except KeyboardInterrupt:
         work.record.status = "interrupted"
-    finally:
-        launch.end()
     work.save()
     return work.record
 

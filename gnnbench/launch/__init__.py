@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +54,9 @@ def run(module: str, task: BaseModel, path: Path, tell: Callable[[str], None] = 
     return code, log.read_text(errors="replace")
 
 
-def end() -> None:
-    """End what is kept for the next job, if anything is."""
-    _fork.end()
+def kept() -> AbstractContextManager[None]:
+    """Keep what is prepared for all jobs of a block, such as of many comparisons; the outermost block ends it."""
+    return _fork.kept()
 
 
 def start(command: Sequence[str], log: Path, **options: Any) -> subprocess.Popen[str]:

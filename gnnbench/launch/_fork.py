@@ -15,8 +15,8 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,19 @@ def end() -> None:
     if current := getattr(_here, "server", None):
         _here.server = None
         current.close()
+
+
+@contextmanager
+def kept() -> Iterator[None]:
+    """Keep the server of this thread for all jobs of this block; the outermost block ends it."""
+    outer = getattr(_here, "kept", False)
+    _here.kept = True
+    try:
+        yield
+    finally:
+        _here.kept = outer
+        if not outer:
+            end()
 
 
 def inherit(connection: socket.socket) -> None:

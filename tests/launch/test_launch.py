@@ -17,6 +17,7 @@ import pytest
 from gnnbench import config, datasets, launch
 from gnnbench.compare import process
 from gnnbench.compare.process import Job
+from gnnbench.launch import _server
 from gnnbench.train.run import resolved
 from tests.support import jobs
 from tests.support.commands import ROOT
@@ -33,8 +34,9 @@ def two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def nothing_left() -> Iterator[None]:
-    yield
-    launch.end()
+    with launch.kept():
+        yield
+    assert not [child for child in psutil.Process().children() if _server.__name__ in child.cmdline()]
 
 
 def told(do: str, folder: Path) -> list[int]:
