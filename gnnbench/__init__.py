@@ -8,6 +8,7 @@ backends     what executes the convs: PyG, or kernels for CPUs and GPUs
 sample       sampled neighbourhoods for PyG's loaders
 patch        the two-line drop-in for other programs
 train  measure  results   one run, its clocks and its JSON
+launch       jobs in fresh processes
 compare  bench  tune  reproduce   many runs: backends, ops, choices, papers
 report       tables, pictures and pages; stored: results read back
 doctor  errors  registry  stats  units

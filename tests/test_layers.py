@@ -28,6 +28,7 @@ RIGHT: dict[str, set[str]] = {
     "models": {"config", "registry", "errors"},
     "datasets": {"graph", "config", "results", "registry", "errors", "units"},
     "measure": {"config", "results", "stats", "units", "errors"},
+    "launch": {"measure", "results", "errors"},
     "store": {"measure", "ops", "graph", "results", "errors"},
     "backends": {"convs", "ops", "graph", "datasets", "config", "results", "registry", "errors"},
     "sample": {"backends", "graph", "errors"},
@@ -49,7 +50,17 @@ ORDER = (
 )
 UP = {"backends/patched.py": {"patch"}}  # a backend that is the drop-in itself; nothing imports it by name
 PURE_PYG = ("backends/pyg.py", "backends/pyg_compile.py", "backends/pyg_sparse.py")
-LIGHT = ("config.py", "errors.py", "registry.py", "cli/", "models/", "datasets/", "results/", "stats.py")
+LIGHT = (
+    "config.py",
+    "errors.py",
+    "registry.py",
+    "cli/",
+    "launch/",
+    "models/",
+    "datasets/",
+    "results/",
+    "stats.py",
+)
 CONV = re.compile(r"[A-Z]\w+Conv")
 COMPILED = "gnnbench.backends.isplib._(?!base|compiled)"
 

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gnnbench import launch
 from gnnbench.bench.ops import Case, Direction
-from gnnbench.compare import launch
 from gnnbench.errors import BackendUnavailable, OutOfMemory, RunFailed
 from gnnbench.graph import Graph
 from gnnbench.measure import memory

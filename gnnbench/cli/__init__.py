@@ -173,13 +173,16 @@ def compare(
     Every process is checked again after its last epoch. The notes below the table say what was checked, and what
     was not. What --out holds is kept, but measured anew where the code changed since.
     """
+    from gnnbench import launch
+
+    loaded = load(config, overrides, dataset, epochs, memory_limit)
+    launch.prepare()  # while PyTorch is imported here
     from gnnbench import compare as comparing
     from gnnbench import datasets
     from gnnbench.report import comparison as report
     from gnnbench.report import live, tables
     from gnnbench.results import files
 
-    loaded = load(config, overrides, dataset, epochs, memory_limit)
     out = out or files.new_folder(f"{(config or DEMO).stem}-compare")
     view = live.CompareView(tables.console(sys.stderr)) if watched(quiet) else None
     with view or nullcontext():

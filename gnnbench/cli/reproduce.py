@@ -54,6 +54,9 @@ def reproduce(
     """Measure a paper's claims under its protocol and a corrected one."""
     if not paper:
         raise ConfigError(f"give a paper: {papers()}")
+    from gnnbench import launch
+
+    launch.prepare()  # while PyTorch is imported here
     from gnnbench import datasets
     from gnnbench import reproduce as reproducing
     from gnnbench.report import live, plots, reproduce_plots, tables

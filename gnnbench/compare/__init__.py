@@ -1,7 +1,7 @@
 """Backends side by side: the parity gate, then interleaved rounds, each in a fresh process and kept on disk.
 
 parity       the gate: does a backend compute what PyG computes?
-launch       fresh processes; process: one job in one
+process      one job in a fresh process
 _config      what all backends of a comparison share
 record       the table, worked out from the results of all rounds
 """
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gnnbench import backends as registered
+from gnnbench import launch
 from gnnbench.compare import parity, process
 from gnnbench.compare._config import difference, of_backend, resolved, with_recorded
 from gnnbench.compare.parity import REFERENCES, BackendParity, Parity, RoundParity
@@ -97,8 +98,9 @@ def compare(
         validate(of_backend(work.config, spec), f"backend {spec!r}")
     work.open(force)
     try:
-        work.gate()
-        work.train()
+        with launch.kept():
+            work.gate()
+            work.train()
         work.record.status = "ok"
     except KeyboardInterrupt:
         work.record.status = "interrupted"

@@ -7,7 +7,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from gnnbench.compare import launch
+from gnnbench import launch
 from gnnbench.errors import ConfigError, GnnbenchError
 from gnnbench.results import files
 from gnnbench.results.schema import Record, Result, Status
@@ -151,6 +151,10 @@ def _inspection(job: Job, run_config: Run) -> Inspect | None:
     return inspect
 
 
+def main(path: Path) -> int:
+    """Do the job in the file `path`; the exit code."""
+    return perform(Job.model_validate_json(path.read_bytes()))
+
+
 if __name__ == "__main__":
-    launch.die_with_parent(int(sys.argv[2]))
-    sys.exit(perform(Job.model_validate_json(Path(sys.argv[1]).read_bytes())))
+    sys.exit(main(Path(sys.argv[1])))

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import cast
 
-from gnnbench import backends, registry
+from gnnbench import backends, launch, registry
 from gnnbench.errors import ConfigError, GnnbenchError, did_you_mean
 from gnnbench.measure import code, environment
 from gnnbench.reproduce import _process
@@ -122,16 +122,17 @@ def reproduce(
     path = out / "reproduction.json"
     _open(path, record, force)
     try:
-        for done, (work, cell) in enumerate(zip(works, record.cells, strict=True)):
+        with launch.kept():
+            for done, (work, cell) in enumerate(zip(works, record.cells, strict=True)):
 
-            def tell(what: str, key: str = cell.key, done: int = done) -> None:
-                on_event(Progress(key, what, done, len(works), record))
+                def tell(what: str, key: str = cell.key, done: int = done) -> None:
+                    on_event(Progress(key, what, done, len(works), record))
 
-            if cell.outcome is None:
-                _update(record, works)
-                files.save_json(record, path)
-                tell("")
-                cell.outcome = (execute or _process.execute)(work, tell)
+                if cell.outcome is None:
+                    _update(record, works)
+                    files.save_json(record, path)
+                    tell("")
+                    cell.outcome = (execute or _process.execute)(work, tell)
         record.status = "ok"
     except KeyboardInterrupt:
         record.status = "interrupted"

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from gnnbench.compare import launch
+from gnnbench import launch
 from gnnbench.errors import GnnbenchError
 from gnnbench.measure import memory
 from gnnbench.reproduce._cells import Cell, Context
@@ -46,7 +46,7 @@ def execute(work: Work, tell: Callable[[str], None]) -> Outcome:
     Raises:
         GnnbenchError: `work.out` cannot be written.
     """
-    code, log = launch.run(__spec__.name, work, work.out / "work.json", tell)
+    code, log = launch.run("gnnbench.reproduce._process", work, work.out / "work.json", tell)
     outcome = work.finished()
     if outcome is None:
         status, reason = launch.verdict(code, log)
@@ -67,6 +67,11 @@ def perform(work: Work, tell: Callable[[str], None]) -> None:
     files.save_json(outcome, work.path)
 
 
+def main(path: Path) -> int:
+    """Run the cell in the file `path`, and print what it is about to do; the exit code."""
+    perform(Work.model_validate_json(path.read_bytes()), lambda what: print(what, flush=True))
+    return 0
+
+
 if __name__ == "__main__":
-    launch.die_with_parent(int(sys.argv[2]))
-    perform(Work.model_validate_json(Path(sys.argv[1]).read_bytes()), lambda what: print(what, flush=True))
+    sys.exit(main(Path(sys.argv[1])))

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from gnnbench import config, datasets
-from gnnbench.compare import compare, launch, process, record
+from gnnbench import config, datasets, launch
+from gnnbench.compare import compare, process, record
 from gnnbench.compare.process import Job
 from gnnbench.errors import ConfigError
 from tests.support.commands import ROOT, run
@@ -161,8 +161,11 @@ def test_no_process_outlives_the_comparison(
     deadline = time.monotonic() + 60
     while not (running := jobs_of(parent.pid)) and time.monotonic() < deadline:
         time.sleep(0.05)
+    processes = running[0], running[0].parent()
     parent.send_signal(signal_)
     output, _ = parent.communicate(timeout=30)
-    running[0].wait(timeout=30)
+    for each in processes:
+        assert each
+        each.wait(timeout=30)
     assert not job.with_name("results.json").exists()
     assert output.strip() == ("interrupted" if signal_ == signal.SIGINT else "")

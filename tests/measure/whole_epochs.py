@@ -13,7 +13,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from gnnbench import compare, config, datasets
+from gnnbench import compare, config, datasets, launch
 from gnnbench.compare.record import Comparison
 from gnnbench.results import files
 
@@ -74,4 +74,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with launch.kept():
+        main()

@@ -15,6 +15,7 @@ from gnnbench.compare import compare, process, record
 from gnnbench.compare.parity import RoundParity
 from gnnbench.compare.parity.judge import Snapshot
 from gnnbench.compare.process import Job
+from gnnbench.launch import _server
 from gnnbench.results import files, schema
 from gnnbench.results.schema import Result, Sample
 
@@ -111,9 +112,9 @@ def row(found: record.Comparison, name: str) -> record.Row:
 
 
 def jobs_of(pid: int) -> list[psutil.Process]:
-    """The processes that a comparison runs its jobs in, without others that live briefly, such as git."""
+    """The processes that a comparison runs its jobs in: children of the one that forks them."""
     jobs = []
     for child in psutil.Process(pid).children():
         with contextlib.suppress(psutil.Error):  # it has ended meanwhile
-            jobs += [child] if process.__name__ in child.cmdline() else []
+            jobs += child.children() if _server.__name__ in child.cmdline() else []
     return jobs

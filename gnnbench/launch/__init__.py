@@ -1,0 +1,97 @@
+"""Jobs, each in a fresh process of its own: how they are run and waited for, and what their end says.
+
+__init__     every way to start a process, and the choice between them
+_fork        jobs forked from a server, which imports PyTorch and PyG once
+_server      that process; _pages: what a fork leaves out
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from gnnbench.launch import _fork
+from gnnbench.measure import waiting
+from gnnbench.results import files
+from gnnbench.results.schema import Status
+
+FORKS = sys.platform == "linux"  # which ends a process with its parent; macOS does not, nor does it fork safely
+
+
+def prepare() -> None:
+    """Begin to import what jobs need, in another process, so that the first of them starts sooner."""
+    waiting.spin_briefly()
+    if FORKS:
+        _fork.server()
+
+
+def run(module: str, task: BaseModel, path: Path, tell: Callable[[str], None] = lambda _: None) -> tuple[int, str]:
+    """Write `task` to `path`, and run `main(path)` of `module` in a fresh process to its end.
+
+    The process dies with this one. An exception here, such as by Ctrl-C, ends it too.
+
+    Args:
+        module: imported in that process; it also runs as `python -m module path`.
+        tell: hears every line that the process prints.
+
+    Returns:
+        Its exit code, negative for a signal, and its log.
+
+    Raises:
+        GnnbenchError: `path` cannot be written.
+    """
+    files.save_json(task, path)
+    waiting.spin_briefly()
+    log = path.with_name("log.txt")
+    code = (_fork.run if FORKS else _run)(module, path, log, tell)
+    return code, log.read_text(errors="replace")
+
+
+def kept() -> AbstractContextManager[None]:
+    """Keep what is prepared for all jobs of a block, such as of many comparisons; the outermost block ends it."""
+    return _fork.kept()
+
+
+def start(command: Sequence[str], log: Path, **options: Any) -> subprocess.Popen[str]:
+    """A process in a group of its own, so that Ctrl-C reaches this process alone, which then ends the other."""
+    with log.open("wb") as errors:
+        return subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True, **options
+        )
+
+
+def verdict(code: int, log: str) -> tuple[Status, str]:
+    """Status and sentence for a process that ended with `code` (negative: a signal) and wrote no result."""
+    from gnnbench.measure import memory  # which imports PyTorch
+
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    exhausted = next((line for line in reversed(lines) if memory.says_exhausted(line)), None)
+    if code == -signal.SIGKILL:
+        return "oom", "killed by the system, probably out of memory"
+    if exhausted is not None:
+        return "oom", f"out of memory: {exhausted}"
+    if code < 0:
+        return "failed", f"crashed with {signal.Signals(-code).name}; see its log.txt"
+    last = f": {lines[-1]}" if lines else ""
+    return "failed", f"ended with exit code {code} and no result{last}"
+
+
+def _run(module: str, path: Path, log: Path, tell: Callable[[str], None]) -> int:
+    """Run a job in a fresh interpreter."""
+    command = [sys.executable, "-X", "faulthandler", "-m", module, str(path)]
+    process = start(command, log, stdin=subprocess.DEVNULL)
+    try:
+        assert process.stdout
+        for line in process.stdout:
+            tell(line.strip())
+        return process.wait()
+    finally:
+        process.kill()  # does nothing to a process that has ended
+        process.communicate()

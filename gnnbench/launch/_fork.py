@@ -1,0 +1,161 @@
+"""Jobs forked from a server, which is asked for one at a time.
+
+The server of `multiprocessing` serves the user's own processes too: it may run before this package can say what to
+import, its environment is that of its first use, and its children import the user's script anew, which ends in an
+error where the script has no `if __name__ == "__main__"`.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+LONGEST = 1 << 16  # bytes of a message
+_here = threading.local()  # as Linux ends a server with the thread that started it
+
+
+def run(module: str, path: Path, log: Path, tell: Callable[[str], None]) -> int:
+    """Run `main(path)` of `module` in a child of the server; see `launch.run`."""
+    return server().run(module, path, log, tell)
+
+
+def server() -> Server:
+    """The server of this thread; a new one unless what there is imported this code in these surroundings."""
+    current: Server | None = getattr(_here, "server", None)
+    if current is None or not current.fits():
+        end()
+        current = _here.server = _started()
+    return current
+
+
+def end() -> None:
+    """End the server of this thread."""
+    if current := getattr(_here, "server", None):
+        _here.server = None
+        current.close()
+
+
+@contextmanager
+def kept() -> Iterator[None]:
+    """Keep the server of this thread for all jobs of this block; the outermost block ends it."""
+    outer = getattr(_here, "kept", False)
+    _here.kept = True
+    try:
+        yield
+    finally:
+        _here.kept = outer
+        if not outer:
+            end()
+
+
+def inherit(connection: socket.socket) -> None:
+    """Let the jobs of this process, itself a job, be forked from the server that it was forked from."""
+    _here.server = Server(connection)
+
+
+class Server:
+    """A server as its client sees it.
+
+    Args:
+        connection: carries first what it says about its imports, then requests to it, each with the descriptors of
+            stdout and log, and the exit code of every job. Closing it ends the job at hand.
+        process: the server itself, if this process started it.
+    """
+
+    def __init__(self, connection: socket.socket, process: subprocess.Popen[bytes] | None = None) -> None:
+        self._connection, self._process = connection, process
+        self._surroundings, self._environment = _surroundings(), dict(os.environ)
+
+    @functools.cached_property
+    def imports(self) -> dict[str, Any]:
+        """After its imports, the hash of their `code` and the variables that they `set`; empty if it died."""
+        return json.loads(self._receive() or "{}")
+
+    def fits(self) -> bool:
+        """Whether its children would be what a process started here and now would be."""
+        from gnnbench.measure import code  # which imports PyTorch
+
+        if self._connection.fileno() < 0 or (self._process and self._process.poll() is not None):
+            return False
+        if not self.imports or self._surroundings != _surroundings() or self.imports["code"] != code.digest():
+            return False
+        by_imports = self.imports["set"]  # which may have set them here too
+        return {**self._environment, **by_imports} == {**os.environ, **by_imports}
+
+    def run(self, module: str, path: Path, log: Path, tell: Callable[[str], None]) -> int:
+        """The exit code of a job, after its end."""
+        read, write = os.pipe()
+        with open(read, errors="replace") as lines:
+            try:
+                with open(write, "wb") as output, log.open("wb") as errors:
+                    self._ask([module, str(path)], [output.fileno(), errors.fileno()])
+                for line in lines:
+                    tell(line.strip())
+                answer = self._receive()
+            except BaseException:
+                self.close()
+                lines.read()  # until the job is gone
+                raise
+        return int(answer) if answer else self._died(log)
+
+    def close(self) -> None:
+        """End the server if this process started it, and the job at hand in any case."""
+        self._connection.close()
+        if self._process:
+            assert self._process.stderr
+            self._process.kill()  # and Linux its child
+            self._process.wait()
+            self._process.stderr.close()
+
+    def _ask(self, request: list[str], descriptors: list[int]) -> None:
+        if self.imports:
+            with suppress(ConnectionError):  # it died just now
+                socket.send_fds(self._connection, [json.dumps(request).encode()], descriptors)
+
+    def _receive(self) -> bytes:
+        """The next message; empty if the server died."""
+        try:
+            return self._connection.recv(LONGEST)
+        except ConnectionError:
+            return b""
+
+    def _died(self, log: Path) -> int:
+        """The exit code of the server, whose last words go to the log of the job."""
+        if self._process is None:
+            return -signal.SIGKILL
+        assert self._process.stderr
+        with log.open("ab") as errors:
+            errors.write(self._process.stderr.read())
+        return self._process.wait()
+
+
+def _started() -> Server:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-X", "faulthandler", "-m", "gnnbench.launch._server"),
+                *(str(theirs.fileno()), str(os.getpid())),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,
+        )
+    return Server(ours, process)
+
+
+def _surroundings() -> tuple[int, str]:
+    """What a server has from the process that starts it, beside the environment."""
+    return os.getpid(), os.getcwd()

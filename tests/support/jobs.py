@@ -1,0 +1,79 @@
+"""Jobs for the tests of what runs jobs; what they find out, they print."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import torch
+from pydantic import BaseModel
+
+from gnnbench import launch
+from gnnbench.measure import memory
+
+
+class Task(BaseModel):
+    do: str
+
+
+def main(path: Path) -> int:
+    task = Task.model_validate_json(path.read_bytes())
+    job: Callable[[Path], int] = globals()[task.do]
+    return job(path)
+
+
+def one_environment() -> None:
+    """Drop the variable that pytest changes in every test; another environment is another server."""
+    os.environ.pop("PYTEST_CURRENT_TEST", None)
+
+
+def run(do: str, folder: Path, tell: Callable[[str], None] = lambda _: None) -> tuple[int, str]:
+    folder.mkdir(exist_ok=True)
+    one_environment()
+    return launch.run(__name__, Task(do=do), folder / "job.json", tell)
+
+
+def surroundings(path: Path) -> int:
+    """Environment, threads, session, and the threads of the parent."""
+    total = torch.ones(1 << 20).sum()  # by all threads
+    own = os.getpid(), os.getsid(0), psutil.Process().parent().num_threads()  # type: ignore[union-attr]
+    print(os.environ["OMP_NUM_THREADS"], torch.get_num_threads(), int(total), *own)
+    return 0
+
+
+def little(path: Path, size: int = 1 << 20) -> int:
+    """Bytes of the peak above those at rest."""
+    meter = memory.HighWaterMark()
+    rest = meter.resting()
+    torch.ones(size, dtype=torch.uint8)
+    print(meter.peak() - rest)
+    return 0
+
+
+def much(path: Path) -> int:
+    return little(path, 1 << 29)
+
+
+def killed(path: Path) -> int:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return 0
+
+
+def failed(path: Path) -> int:
+    raise KeyError("here")
+
+
+def hung(path: Path) -> int:
+    print(os.getpid(), flush=True)
+    threading.Event().wait()
+    return 0
+
+
+def nested(path: Path) -> int:
+    """A job that waits for a job of its own, and tells both their processes."""
+    run("hung", path.parent / "inner", lambda line: print(os.getpid(), os.getppid(), line, flush=True))
+    return 0
