@@ -187,7 +187,7 @@ def test_the_command(tmp_path: Path) -> None:
     convert = ("datasets", "convert", "synthetic:cora:0.05", "--out")
     output = run(*convert, folder, "--set", "dataset.to_undirected=true")
     assert output.code == 0, output.stderr
-    assert "is a dataset now" in output.stdout
+    assert "is a dataset now" in " ".join(output.stdout.split())
     assert [*folder.parent.iterdir()] == [folder]
     for spec in (str(folder), f"{folder}/"):
         assert datasets.parse(spec) == {"source": "mapped", "path": spec}
