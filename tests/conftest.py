@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,12 @@ from torch import Tensor
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read when kernels are defined, which then run on CPU tensors
+    for absent in (
+        torch.cuda,
+        torch.xpu,
+        torch.mtia,
+    ):  # would keep a seed and a traceback of every torch.manual_seed
+        absent.manual_seed_all = lambda _: None
 
 
 def _poisoned(new: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -41,6 +49,15 @@ def _poisoned_array(new: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]
     return poisoned_new
 
 
+@pytest.fixture(scope="session", autouse=True)
+def frozen() -> Iterator[None]:
+    """Garbage, which many tests have collected, is not looked for in all that imports and collection have made."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture(autouse=True)
 def poisoned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """An output that a kernel forgot to write shows as NaN instead of passing by luck."""
@@ -48,6 +65,29 @@ def poisoned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(owner, name, _poisoned(getattr(owner, name)))
     for name in ("empty", "empty_like"):
         monkeypatch.setattr(np, name, _poisoned_array(getattr(np, name)))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working folder, with a cache of its own and without data."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GNNBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("GNNBENCH_DATA", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Benchmarks and searches of a round or two, beside ceilings that are measured in no time."""
+    from gnnbench.bench import bench, ceilings  # once the variable is set that kernels are defined by
+    from gnnbench.measure.rounds import Budget
+    from gnnbench.tune import search
+
+    for name, value in (("STREAM_BYTES", 1 << 16), ("LINES", 1 << 10), ("LEAST_S", 1e-4)):
+        monkeypatch.setattr(ceilings, name, value)
+    monkeypatch.setattr(search, "SURVEY", Budget(rounds=1, least_s=0.0))
+    for owner, name in ((vars(search), "DUEL"), (bench.__kwdefaults__, "budget")):
+        monkeypatch.setitem(owner, name, Budget(rounds=2, least_s=0.0))
 
 
 @pytest.fixture

@@ -19,16 +19,14 @@ from torch_geometric.nn import TAGConv
 
 import gnnbench.backends
 from gnnbench import Graph, compare, convs, datasets, patch, reproduce
-from gnnbench import bench as benchmark
+from gnnbench.backends import cuda
 from gnnbench.config import BackendConfig
 from gnnbench.convs import _cost
-from gnnbench.measure.rounds import Budget
 from gnnbench.ops.kernels import Kernels
 from gnnbench.reproduce import _process, io_aware, isplib
 from gnnbench.reproduce._records import Outcome, Verdict
 from gnnbench.results import files
 from gnnbench.results.files import save_json
-from gnnbench.tune import search
 from tests.support import readme
 from tests.support.commands import ROOT, run
 from tests.support.compare_runner import Runner, compared
@@ -53,15 +51,12 @@ MANY = "synthetic:pattern:0.001"
 
 
 @pytest.fixture
-def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def working_folder(folder: Path) -> Path:
     """An empty folder with `configs`, which nothing is written next to."""
-    (tmp_path / "configs").mkdir()
+    (folder / "configs").mkdir()
     for config in (ROOT / "configs").iterdir():
-        (tmp_path / "configs" / config.name).symlink_to(config)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GNNBENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("GNNBENCH_DATA", raising=False)
-    return tmp_path
+        (folder / "configs" / config.name).symlink_to(config)
+    return folder
 
 
 @pytest.fixture
@@ -139,17 +134,14 @@ def test_make_targets_install_and_run(target: str, recipe: str, tmp_path: Path) 
 
 
 @pytest.fixture
-def without_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes of comparisons are replaced, searches are brief and grids have one graph in one order."""
+def without_processes(monkeypatch: pytest.MonkeyPatch, brief: None) -> None:
+    """Processes of comparisons are replaced, as are interpreted kernels; grids have one graph in one order."""
     monkeypatch.setattr(compare, "compare", functools.partial(compare.compare, execute=Runner()))
     monkeypatch.setattr(_process, "execute", trained)
     monkeypatch.setitem(isplib.GRAPHS, "small", ["cora"])
     monkeypatch.setitem(io_aware.GRAPHS, "demo", [SMALL])
     monkeypatch.setitem(io_aware.ORDERS, "demo", ["none"])
-    brief = Budget(rounds=2, least_s=0.0)
-    for budget in ("SURVEY", "DUEL"):
-        monkeypatch.setattr(search, budget, brief)
-    monkeypatch.setitem(benchmark.bench.__kwdefaults__, "budget", brief)
+    monkeypatch.setattr(cuda.Backend, "kernels", Kernels)
 
 
 @pytest.mark.slow

@@ -19,12 +19,9 @@ from gnnbench.datasets import NodeDataset
 from gnnbench.errors import BackendUnavailable, ConfigError, UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.measure import clock
-from gnnbench.measure.rounds import Budget
 from gnnbench.report import bench as report
 from gnnbench.tune import search, store
 from tests.support import gpu
-
-BRIEF = Budget(rounds=2, least_s=0.0)
 
 RUNNABLE = ("pyg", "pyg-sparse", "reference", "isplib", "patched", "cuda")
 SPARSE = {"gcn": {}, "sage": {"aggr": "max"}, "gin": {}}
@@ -208,7 +205,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     sys.modules.pop("tiny_backend", None)
 
 
-@pytest.mark.usefixtures("tiny")
+@pytest.mark.usefixtures("tiny", "brief")
 class TestFromAnotherPackage:
     def test_it_runs(self) -> None:
         assert "tiny" in backends.names()
@@ -217,9 +214,7 @@ class TestFromAnotherPackage:
         assert backends.backend_type("tiny").prepared == 1  # type: ignore[attr-defined]
         assert backends.module_of("tiny") == "tiny_backend"
 
-    def test_its_kernels_are_tuned(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        for budget in ("SURVEY", "DUEL"):
-            monkeypatch.setattr(search, budget, BRIEF)
+    def test_its_kernels_are_tuned(self, tmp_path: Path) -> None:
         kind, _ = search.kernels_of("tiny")
         graph, wanted = Graph.from_edge_index(dataset().edge_index, 20), search.Request("graph", "spmm", 4)
         tuned = search.tune(graph, "random", [wanted], now=clock.cpu, kernels=kind())
@@ -229,11 +224,10 @@ class TestFromAnotherPackage:
             assert store.apply(graph, isplib.IsplibKernels(), torch.nn.Linear(4, 4), tmp_path) == (None, [])
 
     def test_its_kernels_are_checked_and_timed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(bench.ceilings, "find", lambda *_: None)
         grid = bench.Grid("spmm", (4,), against=("reference",), backend="tiny")
         for off, status, code in ((0.0, "ok", 0), (1.0, "wrong", 3)):
             monkeypatch.setattr(grid.loaded.kernels, "off", off)  # type: ignore[union-attr]
-            found = bench.bench(grid, dataset(), out=tmp_path, cache=tmp_path, now=clock.cpu, budget=BRIEF)
+            found = bench.bench(grid, dataset(), out=tmp_path, cache=tmp_path, now=clock.cpu)
             assert [(row.implementation, row.status) for row in found.rows] == [
                 ("tiny", status),
                 ("reference", "ok"),

@@ -33,15 +33,8 @@ from gnnbench.results import files
 from tests.support import commands, graphs
 from tests.support.real_data import needs_data
 
-BRIEF = Budget(rounds=2, least_s=0.0)
+pytestmark = pytest.mark.usefixtures("brief")
 needs_kernels = pytest.mark.skipif(bool(isplib.MISSING), reason="the kernels are not built")
-
-
-@pytest.fixture(autouse=True)
-def small_ceilings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ceilings, "STREAM_BYTES", 1 << 16)
-    monkeypatch.setattr(ceilings, "LINES", 1 << 10)
-    monkeypatch.setattr(ceilings, "LEAST_S", 1e-4)
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +46,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> datasets.NodeDataset:
 
 
 def run(grid: Grid, dataset: datasets.NodeDataset, out: Path, **options: Any) -> Bench:
-    options = {"budget": BRIEF, "now": clock.cpu, "cache": out / "cache", **options}
+    options = {"now": clock.cpu, "cache": out / "cache", **options}
     return benchmark.bench(grid, dataset, out=out, **options)
 
 
@@ -474,7 +467,8 @@ def test_dgl_computes_the_same(op: str) -> None:
 
 @needs_kernels
 def test_the_plot_has_a_line_for_everybody(dataset: datasets.NodeDataset, tmp_path: Path) -> None:
-    found = run(Grid("gat_attention", (4, 8), (1, 2), against=("pyg", "dgl"), backward=True), dataset, tmp_path)
+    grid = Grid("gat_attention", (4, 8), (1, 2), against=("pyg", "dgl"), backward=True)
+    found = run(grid, dataset, tmp_path, dgl_python="/no/such/python")
     panels = report.panels(found)
     assert [panel.title for panel in panels] == ["forward", "backward", "forward, 2 heads", "backward, 2 heads"]
     assert [(line.label, len(line.points)) for line in panels[0].lines] == [("isplib", 2), ("pyg", 2)]

@@ -18,7 +18,6 @@ from gnnbench.backends.isplib import choices
 from gnnbench.errors import ConfigError, GnnbenchError
 from gnnbench.graph import Graph
 from gnnbench.measure import clock
-from gnnbench.measure.rounds import Budget
 from gnnbench.ops.kernels import Choice, Kernels, choice_key
 from gnnbench.report import installation
 from gnnbench.report import tune as report
@@ -69,12 +68,6 @@ class Plain(Kernels):
         return super().spmm(graph, x, value, reduce)
 
 
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "SURVEY", Budget(rounds=1, least_s=0.0))
-    monkeypatch.setattr(search, "DUEL", Budget(rounds=2, least_s=0.0))
-
-
 def tuned_by(knobs: Knobs, *wanted: Request) -> Tuned:
     graph = graphs.graph("power law")
     return search.tune(graph, "zoo", wanted or [SPMM], now=knobs.now, kernels=knobs)
@@ -117,7 +110,7 @@ def test_a_choice_that_computes_something_else_is_an_error() -> None:
 
 @needs_kernels
 @pytest.mark.parametrize("op", search.AGGREGATIONS)
-def test_choices_may_add_in_another_order(op: str, monkeypatch: pytest.MonkeyPatch, quick: None) -> None:
+def test_choices_may_add_in_another_order(op: str, monkeypatch: pytest.MonkeyPatch, brief: None) -> None:
     """Blocks of different sizes do, on either side of the heuristic's; their sums differ in rounding."""
     monkeypatch.setattr(choices, "L2_BYTES", 1 << 12)
     monkeypatch.setattr(choices, "SHIFT", 7)
@@ -163,10 +156,8 @@ def test_requests_cover_the_backward_of_asymmetric_graphs() -> None:
 
 
 @pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("GNNBENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path / "cache"
+def cache(folder: Path) -> Path:
+    return folder / "cache"
 
 
 def test_what_is_kept_grows_and_is_replaced(cache: Path) -> None:
@@ -314,7 +305,7 @@ def trained(*options: str) -> Output:
 
 
 @needs_kernels
-def test_training_uses_what_was_tuned_and_says_so(cache: Path, quick: None) -> None:
+def test_training_uses_what_was_tuned_and_says_so(cache: Path, brief: None) -> None:
     command = ("tune", "synthetic:cora:0.05", "--widths", "7,8", "--ops", "spmm", "--plot", "curve.png")
     output = run(*command, "--json")
     assert output.code == 0, output.stderr
@@ -335,7 +326,7 @@ def test_training_uses_what_was_tuned_and_says_so(cache: Path, quick: None) -> N
 
 
 @needs_kernels
-def test_attention_is_tuned_and_runs_as_was_found(cache: Path, quick: None) -> None:
+def test_attention_is_tuned_and_runs_as_was_found(cache: Path, brief: None) -> None:
     path = cache.parent / "gat.yaml"
     section = {"source": "synthetic", "preset": "cora", "scale": 0.05}
     model = {"name": "gat", "hidden": 8, "heads": 2}
