@@ -13,8 +13,9 @@ from gnnbench.backends.isplib import choices
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import Kernels, choice_key
 from gnnbench.ops.spmm import spmm
+from tests.backends.test_blocked import CROWDED
 from tests.support import graphs
-from tests.support.kernels import check, double, normal, over_levels
+from tests.support.kernels import LEVELS, check, double, normal, over_levels, over_pairs
 
 
 @pytest.fixture(autouse=True)
@@ -28,20 +29,17 @@ def rounded(x: Tensor) -> Tensor:
     return x.bfloat16().float()
 
 
+BF16 = {isplib.ISA[level]: isplib.IsplibKernels(isa=level, precision="bf16") for level in LEVELS}
 ALGORITHMS = {
     "row": {"algorithm": "row", "prefetch": 8, "threads": 1},
     "blocked": {"algorithm": "blocked", "shift": 1},
 }
 
 
-@pytest.mark.parametrize("width", [17, 32, 41, 63, 64, 97, 128, 130, 602])
-@pytest.mark.parametrize(
-    "graph_name", ["self loops", "duplicates", "symmetric", "hub", "wide", "tall", "power law"]
-)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-@over_levels
-def test_sum_and_mean(level: int, algorithm: str, graph_name: str, width: int) -> None:
-    graph, kernels = graphs.graph(graph_name), isplib.IsplibKernels(isa=level, precision="bf16")
+@over_pairs("width", [17, 32, 41, 63, 64, 97, 128, 130, 602], BF16, CROWDED)
+def test_sum_and_mean(kernels: Kernels, graph_name: str, width: int, algorithm: str) -> None:
+    graph = graphs.graph(graph_name)
     x = normal(graph.num_cols, width, dtype=torch.float32)
     graph.plans[choice_key("spmm", width, x.dtype)] = ALGORITHMS[algorithm]
     for value, reduce in itertools.product((None, normal(graph.num_edges, dtype=torch.float32)), ("sum", "mean")):

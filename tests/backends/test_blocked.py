@@ -17,7 +17,7 @@ from gnnbench.graph import Graph
 from gnnbench.ops.kernels import EXTREMA, Kernels, choice_key
 from gnnbench.ops.spmm import spmm
 from tests.support import graphs
-from tests.support.kernels import check, double, normal, over_dtypes, over_levels
+from tests.support.kernels import ISPLIB, check, double, normal, over_dtypes, over_levels, over_pairs
 
 CROWDED = ["self loops", "duplicates", "symmetric", "hub", "wide", "tall", "power law"]
 
@@ -32,11 +32,9 @@ def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @over_dtypes
 @pytest.mark.usefixtures("small_cache")
-@pytest.mark.parametrize("width", [5, 17, 32, 41, 63, 128, 602])
-@pytest.mark.parametrize("graph_name", CROWDED)
-@over_levels
-def test_sum_and_mean(level: int, graph_name: str, width: int, dtype: torch.dtype) -> None:
-    graph, kernels = graphs.graph(graph_name), isplib.IsplibKernels(isa=level)
+@over_pairs("width", [5, 17, 32, 41, 63, 128, 602], ISPLIB, CROWDED)
+def test_sum_and_mean(kernels: isplib.IsplibKernels, graph_name: str, width: int, dtype: torch.dtype) -> None:
+    graph = graphs.graph(graph_name)
     x = normal(graph.num_cols, width, dtype=dtype)
     for value, reduce in itertools.product((None, normal(graph.num_edges, dtype=dtype)), ("sum", "mean")):
         check(kernels.spmm(graph, x, value, reduce), Kernels().spmm(graph, *double(x, value), reduce))
@@ -46,11 +44,9 @@ def test_sum_and_mean(level: int, graph_name: str, width: int, dtype: torch.dtyp
 
 @over_dtypes
 @pytest.mark.usefixtures("small_cache")
-@pytest.mark.parametrize("width", [1, 17, 41, 128])
-@pytest.mark.parametrize("graph_name", CROWDED)
-@over_levels
-def test_extrema_with_ties_and_nan(level: int, graph_name: str, width: int, dtype: torch.dtype) -> None:
-    graph, kernels = graphs.graph(graph_name), isplib.IsplibKernels(isa=level)
+@over_pairs("width", [1, 17, 41, 128], ISPLIB, CROWDED)
+def test_extrema_with_ties_and_nan(kernels: Kernels, graph_name: str, width: int, dtype: torch.dtype) -> None:
+    graph = graphs.graph(graph_name)
     x = normal(graph.num_cols, width, dtype=dtype).round()
     x[1::4, ::3] = torch.nan
     x[2::4, ::3] = -torch.inf

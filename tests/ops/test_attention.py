@@ -21,7 +21,7 @@ from gnnbench.ops.families import FAMILIES, Family
 from gnnbench.ops.kernels import Kernels
 from tests.support import graphs
 from tests.support.attention import Largest, assert_as_precise, inputs, over_families, scaled
-from tests.support.kernels import KERNELS, over_dtypes, over_graphs, over_kernels
+from tests.support.kernels import KERNELS, OURS, over_dtypes, over_graphs, over_kernels
 
 SIZES = [(1, 1), (1, 3), (8, 8), (4, 8), (1, 41), (3, 7), (5, 2), (20, 5), (9, 33), (1, 70), (2, 150), (1, 300)]
 
@@ -30,7 +30,7 @@ def op(
     family: str, kernels: Kernels, graph: Graph, tensors: tuple[Tensor, ...], p: float, slope: float = 0.2
 ) -> Tensor:
     """The public op; its dropout is drawn from seed 1."""
-    torch.default_generator.manual_seed(1)  # torch.manual_seed queues a call for CUDA each time
+    torch.manual_seed(1)
     return attention(kernels, graph, family, tensors, p, slope)
 
 
@@ -43,7 +43,7 @@ SCORES: dict[str, Callable[..., Tensor]] = {
 
 def plain(family: str, graph: Graph, tensors: tuple[Tensor, ...], p: float, slope: float = 0.2) -> Tensor:
     """The same by torch alone, row by row, with the multipliers that the specification of dropout gives."""
-    torch.default_generator.manual_seed(1)  # torch.manual_seed queues a call for CUDA each time
+    torch.manual_seed(1)
     row, col = graph.row, graph.col.long()
     query, key, last = tensors
     score, value = SCORES[family](query[row], key[col], last, slope), key if family == "gatv2" else last
@@ -72,8 +72,9 @@ def check(found: Tensor, truth: Tensor, tolerance: float) -> None:
 @over_families
 def test_outputs_and_gradients(family: str, kernels: Kernels, graph_name: str, dtype: torch.dtype) -> None:
     graph = graphs.graph(graph_name, kernels)
+    thorough = (kernels is OURS and graph.num_edges) or graph_name == "power law"
     tolerance = {torch.float32: 2e-5, torch.float64: 1e-13}[dtype]
-    for (heads, channels), p in itertools.product(SIZES if graph.num_edges else SIZES[:5], (0.0, 0.4)):
+    for (heads, channels), p in itertools.product(SIZES if thorough else SIZES[:3], (0.0, 0.4)):
         tensors = inputs(family, graph, heads, channels, dtype)
         true = tuple(tensor.detach().double().requires_grad_() for tensor in tensors)
         found, truth = op(family, kernels, graph, tensors, p), plain(family, graph, true, p)
@@ -85,14 +86,14 @@ def test_outputs_and_gradients(family: str, kernels: Kernels, graph_name: str, d
 
 @over_kernels
 @over_families
-@pytest.mark.parametrize("channels", range(1, 71))
-def test_every_width(family: str, kernels: Kernels, channels: int) -> None:
+def test_every_width(family: str, kernels: Kernels) -> None:
     graph = graphs.graph("wide", kernels)
-    tensors = inputs(family, graph, 2, channels)
-    found, truth = op(family, kernels, graph, tensors, 0.0), plain(family, graph, tensors, 0.0)
-    check(found, truth, 1e-13)
-    for gradient, expected in zip(gradients(found, tensors), gradients(truth, tensors), strict=True):
-        check(gradient, expected, 1e-13)
+    for channels in range(1, 71):
+        tensors = inputs(family, graph, 2, channels)
+        found, truth = op(family, kernels, graph, tensors, 0.0), plain(family, graph, tensors, 0.0)
+        check(found, truth, 1e-13)
+        for gradient, expected in zip(gradients(found, tensors), gradients(truth, tensors), strict=True):
+            check(gradient, expected, 1e-13)
 
 
 @over_kernels
@@ -160,11 +161,10 @@ def test_gradients_need_nothing_that_forward_may_keep(kernels: Kernels) -> None:
 @over_kernels
 @over_families
 def test_gradcheck(family: str, kernels: Kernels) -> None:
-    for name, p in itertools.product(["isolated nodes", "duplicates", "wide", "tall"], (0.0, 0.5)):
-        graph = graphs.graph(name, kernels)
-        function = partial(op, family, kernels, graph, p=p)
-        tensors = inputs(family, graph, 2, 3)
-        assert torch.autograd.gradcheck(lambda *args, function=function: function(args), tensors)
+    graph = graphs.graph("knot", kernels)
+    tensors = inputs(family, graph, 2, 3)
+    for p in (0.0, 0.5):
+        assert torch.autograd.gradcheck(lambda *args, p=p: op(family, kernels, graph, args, p), tensors)
 
 
 @pytest.mark.skipif(bool(isplib.MISSING), reason="the kernels are not built")

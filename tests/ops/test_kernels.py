@@ -19,7 +19,7 @@ from gnnbench.ops.fusedmm import fusedmm
 from gnnbench.ops.kernels import EXTREMA, Kernels
 from gnnbench.ops.spmm import spmm
 from tests.support import graphs
-from tests.support.kernels import LEVELS, WIDTHS, check, double, normal, over_dtypes, over_graphs, over_kernels
+from tests.support.kernels import LEVELS, WIDTHS, check, double, normal, over_dtypes, over_kernels, over_pairs
 
 TRUTH = Kernels()
 NAN_WITH_PAYLOAD = torch.tensor(0x7FF8_0000_0000_0001).view(torch.float64)
@@ -30,9 +30,7 @@ def test_the_kernels_are_built() -> None:
 
 
 @over_dtypes
-@over_graphs
-@over_kernels
-@pytest.mark.parametrize("width", WIDTHS)
+@over_pairs("width", WIDTHS)
 def test_spmm_max_with_ties_and_nan(kernels: Kernels, graph_name: str, width: int, dtype: torch.dtype) -> None:
     graph = graphs.graph(graph_name)
     x = normal(graph.num_cols, width, dtype=dtype).round()
