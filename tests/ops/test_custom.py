@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import gc
-import itertools
 import pickle
 import threading
 from collections.abc import Callable, Sequence
@@ -66,31 +65,41 @@ def called(graph: Graph, kernels: Kernels, arguments: tuple[Any, ...]) -> tuple[
     return *arguments[:split], graph.handle, kernels.handle, *arguments[split:]
 
 
+RESULTS = ("test_schema", "test_faketensor")
+
+
 @pytest.mark.parametrize(
-    ("kernels", "graph_name"),
-    [*itertools.product([OURS], ["wide", "symmetric", "no edges"]), (KERNELS["torch"], "wide")],
+    ("kernels", "graph_name", "tests"),
+    [
+        (OURS, "wide", (*RESULTS, "test_autograd_registration", "test_aot_dispatch_dynamic")),
+        (OURS, "no edges", RESULTS),
+        (KERNELS["torch"], "wide", RESULTS),
+    ],
 )
-def test_every_op_is_registered_as_torch_wants_it(kernels: Kernels, graph_name: str) -> None:
-    """Schema, fake function, autograd and AOT dispatch, the latter for sizes that are known and unknown."""
+def test_every_op_is_registered_as_torch_wants_it(
+    kernels: Kernels, graph_name: str, tests: tuple[str, ...]
+) -> None:
+    """Schema and fake function; once also autograd and AOT dispatch, in which kernels and graphs have no part."""
+    check = partial(opcheck, test_utils=tests)
     graph = graphs.graph(graph_name, kernels)
     for name, cases in samples(graph).items():
         for arguments in cases:
-            opcheck(getattr(torch.ops.gnnbench, name).default, called(graph, kernels, arguments))
+            check(getattr(torch.ops.gnnbench, name).default, called(graph, kernels, arguments))
     x, value = leaf(graph.num_cols, 5).detach(), leaf(graph.num_edges).detach()
     out, arg_out = torch.ops.gnnbench.spmm_max(x, value, graph.handle, kernels.handle, "max")
     extremum = torch.ops.gnnbench.spmm_max_grad_x.default
     for weights in (None, value):
-        opcheck(extremum, (out, arg_out, weights, graph.handle, kernels.handle))
-    opcheck(torch.ops.gnnbench.spmm_max_grad_value.default, (out, arg_out, x, value, graph.handle))
+        check(extremum, (out, arg_out, weights, graph.handle, kernels.handle))
+    check(torch.ops.gnnbench.spmm_max_grad_value.default, (out, arg_out, x, value, graph.handle))
     for name, tensor in zip(WITHOUT_GRAPH, (leaf(7, 3), x), strict=True):
-        opcheck(getattr(torch.ops.gnnbench, name).default, (tensor, torch.tensor([5]), 0.4, kernels.handle))
+        check(getattr(torch.ops.gnnbench, name).default, (tensor, torch.tensor([5]), 0.4, kernels.handle))
     for op in ATTENTION:
         for arguments in samples(graph)[op]:
             tensors, keep = [tensor.detach() for tensor in arguments[:3]], op == "gat_attention"
             how = *arguments[4:-1], keep, graph.handle, kernels.handle
             out, _, *kept = getattr(torch.ops.gnnbench, op).default(*tensors, arguments[3], *how)
             backward = getattr(torch.ops.gnnbench, f"{op}_backward").default
-            opcheck(backward, (torch.ones_like(out), *tensors, arguments[3], out, *kept, *how))
+            check(backward, (torch.ones_like(out), *tensors, arguments[3], out, *kept, *how))
 
 
 @pytest.mark.parametrize("op", ATTENTION)
