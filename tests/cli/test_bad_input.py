@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,6 @@ import pytest
 
 from gnnbench.train import run as running
 from tests.support.commands import ROOT, TINY, Output, run
-from tests.support.compare_runner import jobs_of
 
 CONFIG = """
 dataset: {source: synthetic, preset: cora, scale: 0.05}
@@ -34,12 +31,9 @@ GRAPH: dict[str, Any] = {
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GNNBENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("GNNBENCH_DATA", raising=False)
-    (tmp_path / "run.yaml").write_text(CONFIG)
-    return tmp_path
+def folder(folder: Path) -> Path:
+    (folder / "run.yaml").write_text(CONFIG)
+    return folder
 
 
 def refused(output: Output, code: int, *words: str) -> None:
@@ -191,30 +185,6 @@ def test_results_that_do_not_fit_on_the_disk(folder: Path) -> None:
 def test_a_loss_that_is_not_a_number() -> None:
     output = run("train", *TINY, "--set", "train.lr=1.0e+38", "--set", "train.optimizer=sgd", "--out", "out", "-q")
     refused(output, 1, "the loss became", "train.lr")
-
-
-def test_a_killed_child_process_is_a_cell_and_the_others_go_on(folder: Path) -> None:
-    """The first process, which is to compute the reference, is killed as soon as it lives."""
-
-    done = threading.Event()
-
-    def kill() -> None:
-        while not (jobs := jobs_of(os.getpid())) and not done.wait(0.01):
-            pass
-        jobs[0].kill()
-
-    killer = threading.Thread(target=kill)
-    killer.start()
-    output = run("compare", *TINY, "--backends", "pyg,pyg-sparse", "--rounds", "1", "--out", "out", "--json")
-    done.set()
-    killer.join()
-    assert output.code == 0, output.stderr
-    found = json.loads(output.stdout)
-    assert found["parity"]["reference"] == "pyg-sparse"
-    killed, alive = found["rows"]
-    assert killed["status"] == "oom"
-    assert "killed" in killed["reason"]
-    assert alive["status"] == "ok"
 
 
 def test_a_programming_error_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:

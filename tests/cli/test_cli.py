@@ -16,19 +16,12 @@ import gnnbench
 from gnnbench import compare, reproduce
 from gnnbench.compare import process
 from gnnbench.train import run as running
-from tests.support.commands import ROOT, TINY, Output, fresh, run
+from tests.support.commands import ROOT, TINY, Output, run
 from tests.support.compare_runner import Runner, cell
 
 VERBS = (["train"], ["compare"], ["bench"], ["tune"], ["report"], ["datasets"], ["datasets", "info"], ["doctor"])
 GAT = ("--set", "model.name=gat", "--set", "model.hidden=8", "--set", "model.heads=2")
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GNNBENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("GNNBENCH_DATA", raising=False)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 @pytest.fixture
@@ -286,15 +279,6 @@ def test_ctrl_c_anywhere_else_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -
     assert run("train", *TINY, "--out", "out") == Output(130, "", "gnnbench: stopped by Ctrl-C\n")
 
 
-def test_a_comparison_in_real_processes(folder: Path) -> None:
-    output = fresh("compare", *TINY, "--backends", "pyg", "--rounds", "1", "--out", "out", "--json")
-    assert output.code == 0, output.stderr
-    found = json.loads(output.stdout)
-    assert found["parity"]["ok"] is True
-    assert [row["status"] for row in found["rows"]] == ["ok"]
-    assert output.stderr == ""
-
-
 def test_datasets_are_listed(folder: Path) -> None:
     (folder / "graphs").mkdir()
     (folder / "graphs" / "own.csv").write_text("0,1\n1,2\n")
@@ -355,6 +339,7 @@ def test_a_reader_that_leaves_is_no_error() -> None:
     assert process.wait() in (0, 1)
 
 
+@pytest.mark.usefixtures("brief")
 def test_bench_prints_its_rows(folder: Path) -> None:
     command = ("bench", "spmm", "--graph", "synthetic:cora:0.05", "--widths", "4,8", "--against", "reference")
     output = run(*command, "--json", "--plot", "speed.svg", "--csv", "rows.csv", "--out", "out")

@@ -17,7 +17,7 @@ import pytest
 
 from gnnbench import compare, datasets, reproduce
 from gnnbench.bench.records import Bench
-from gnnbench.errors import ConfigError, DatasetError
+from gnnbench.errors import ConfigError
 from gnnbench.report import plots, reproduce_plots, tables
 from gnnbench.report import reproduce as report
 from gnnbench.reproduce import _findings, _process
@@ -379,8 +379,8 @@ def test_tables_and_pictures_say_what_was_measured(fake: str, tmp_path: Path) ->
     assert {"speedups", "memory"} <= reproduce_plots.pictures(found).keys()
 
 
-def test_an_op_runs_on_a_batch_of_graphs(tmp_path: Path) -> None:
-    """On the first graphs of a set, put together as one; too few are refused."""
+def test_an_op_runs_on_a_batch_of_graphs_in_a_process_of_its_own(tmp_path: Path) -> None:
+    """On the first graphs of a set, put together as one; too few are an outcome."""
     small = Ops(
         key="a",
         op="dot_attention",
@@ -392,14 +392,19 @@ def test_an_op_runs_on_a_batch_of_graphs(tmp_path: Path) -> None:
         backward=False,
         protocol="mean",
     )
-    small.run(context(tmp_path), tmp_path, lambda _: None)
-    ours, pyg = small.measured(tmp_path)
+    work, told = Work(cell=small, context=context(tmp_path), out=tmp_path / "a"), []
+    assert _process.execute(work, told.append) == Outcome(status="ok", code=work.code)
+    assert "dot_attention forward, width 4: timing" in told
+    ours, pyg = small.measured(work.out)
     assert (ours.status, pyg.status, ours.batch) == ("ok", "ok", 6)
     assert ours.graph == "synthetic mnist x0.0002, 6 graphs"
-    samples = [*chain.from_iterable(files.load(Bench, tmp_path / "bench.json").rows[0].time_s.samples)]
+    samples = [*chain.from_iterable(files.load(Bench, work.out / "bench.json").rows[0].time_s.samples)]
     assert ours.published_time_s == pytest.approx(fmean(samples))
-    with pytest.raises(DatasetError, match="fewer than the 1,000 asked for"):
-        small.model_copy(update={"batch": 1000}).run(context(tmp_path), tmp_path, lambda _: None)
+    large = Work(cell=small.model_copy(update={"batch": 1000}), context=context(tmp_path), out=tmp_path / "b")
+    _process.perform(large, told.append)
+    outcome = large.finished()
+    assert outcome
+    assert (outcome.status, "fewer than the 1,000 asked for" in outcome.reason) == ("failed", True)
 
 
 def test_epochs_of_batches_are_told_apart_by_phase(tmp_path: Path, without_processes: Runner) -> None:
@@ -514,29 +519,6 @@ def test_sigkill_at_random_moments_ends_with_the_same_table(fake: str, tmp_path:
     whole = reproduced(fake, tmp_path, Cells(), out=tmp_path / "whole")
     assert found.findings == whole.findings
     assert found.measurements == whole.measurements
-
-
-@pytest.mark.slow
-def test_a_cell_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
-    """Trained for real; and a process that ends without a word has an outcome too."""
-    one = Training(
-        key="a",
-        op="gcn",
-        dataset=datasets.parse("synthetic:cora:0.05"),
-        model={"name": "gcn", "hidden": 8},
-        train={"epochs": 2},
-        backends=["pyg"],
-        rounds=1,
-    )
-    work, told = Work(cell=one, context=context(tmp_path), out=tmp_path / "a"), []
-    assert _process.execute(work, told.append) == Outcome(status="ok", code=work.code)
-    assert told[0] == "pyg, parity"
-    measured = one.measured(tmp_path / "a")
-    assert [(row.implementation, row.status) for row in measured] == [("pyg", "ok")]
-    broken = one.model_copy(update={"dataset": {"source": "planetoid", "name": "nothing"}})
-    outcome = _process.execute(Work(cell=broken, context=context(tmp_path), out=tmp_path / "b"), told.append)
-    assert outcome.status == "failed"
-    assert "dataset.name" in outcome.reason
 
 
 def test_the_command_line(fake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

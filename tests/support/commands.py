@@ -1,10 +1,7 @@
-"""Runs the command line in this process or in a fresh one."""
+"""Runs the command line in this process."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,16 +25,3 @@ def run(*arguments: str | Path) -> Output:
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return Output(result.exit_code, result.stdout, result.stderr)
-
-
-def fresh(*arguments: str | Path, **environment: str) -> Output:
-    """In a process of its own."""
-    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    done = subprocess.run(
-        [sys.executable, "-m", "gnnbench", *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": paths, **environment},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    return Output(done.returncode, done.stdout, done.stderr)
