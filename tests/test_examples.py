@@ -72,10 +72,11 @@ def test_two_lines_leave_the_accuracy_as_it_is(conv: str, tmp_path: Path) -> Non
     shutil.copytree(REAL / "Planetoid/Cora/raw", tmp_path / "Cora/raw")
     program = PROGRAM.replace("{first}", MODELS[conv][0]).replace("{second}", MODELS[conv][1])
 
+    # Dropout of attention draws other random numbers than PyG's, and takes longer to come to the same.
+    epochs, lr = (40, 0.01) if conv == "GATConv" else (8, 0.05)
+
     def accuracy(source: str) -> float:
-        # Dropout of attention draws other random numbers than PyG's, and takes longer to come to the same.
-        pace = {"epochs": 40, "lr": 0.01} if conv == "GATConv" else {"epochs": 20, "lr": 0.02}
-        names = {"root": str(tmp_path), "__name__": "example", **pace}
+        names = {"root": str(tmp_path), "__name__": "example", "epochs": epochs, "lr": lr}
         exec(source, names)
         return float(names["accuracy"])
 
@@ -88,4 +89,4 @@ def test_two_lines_leave_the_accuracy_as_it_is(conv: str, tmp_path: Path) -> Non
         gnnbench.unpatch_pyg()
     assert expected > 0.5
     assert abs(found - expected) < 0.03  # of 1,000 nodes
-    assert isplib.MISSING or status.accelerated[conv] > 35, status
+    assert isplib.MISSING or status.accelerated[conv] > 2 * epochs - 5, status  # by two convs

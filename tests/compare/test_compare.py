@@ -124,8 +124,13 @@ def test_recorded_steps_that_learn_something_else_have_no_speedup(tmp_path: Path
     ]
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+    return compared(tmp_path_factory.mktemp("whole"), Runner(), rounds=2)
+
+
 @pytest.mark.parametrize("kill_after", range(9))
-def test_a_kill_at_any_moment_loses_no_finished_cell(tmp_path: Path, kill_after: int) -> None:
+def test_a_kill_at_any_moment_loses_no_finished_cell(tmp_path: Path, kill_after: int, whole: Comparison) -> None:
     class Killed(BaseException):
         """Not caught by anything, as a kill is not."""
 
@@ -142,7 +147,6 @@ def test_a_kill_at_any_moment_loses_no_finished_cell(tmp_path: Path, kill_after:
     assert stored.status == "running"
     second = Runner()
     found = compared(tmp_path, second, rounds=2)
-    whole = compared(tmp_path / "whole", Runner(), rounds=2)
     assert found == whole
     repeated = set(first.jobs) & {job for job in second.jobs if job[0] == "parity"}
     assert not repeated

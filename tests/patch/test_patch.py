@@ -6,7 +6,7 @@ import copy
 import math
 import pickle
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -22,7 +22,6 @@ from gnnbench.convs import gcn
 from gnnbench.errors import BackendUnavailable, ConfigError, UnsupportedOp
 from gnnbench.patch import cost
 from gnnbench.patch.engine import AS_FAST, NEW
-from gnnbench.patch.status import TALLY
 from tests.convs.test_convs import Doubling
 from tests.support.dropin import BACKEND
 
@@ -30,14 +29,6 @@ CLASSES = [getattr(pyg, name) for name in convs.table()]
 ORIGINAL = {kind: kind.forward for kind in CLASSES}
 NODES = 200
 EDGES = torch.randint(NODES, (2, 20_000), generator=torch.Generator().manual_seed(3))
-
-
-@pytest.fixture(autouse=True)
-def untouched() -> Iterator[None]:
-    TALLY.clear()
-    yield
-    gnnbench.unpatch_pyg()
-    assert {kind: kind.forward for kind in CLASSES} == ORIGINAL
 
 
 def conv(seed: int = 0) -> pyg.GCNConv:

@@ -148,9 +148,10 @@ def attributes(conv: Any) -> Iterator[str]:
     ("case", "name"), [(case, name) for case in CONVS for name in attributes(built(case)) if name != "inspector"]
 )
 def test_attributes(case: str, name: str) -> None:
+    original = built(case).eval()
     for arguments in forms(case):
-        for value in alternatives(name, getattr(built(case), name)):
-            twins = built(case).eval(), built(case).eval()
+        for value in alternatives(name, getattr(original, name)):
+            twins = copy.deepcopy(original), copy.deepcopy(original)
             for conv in twins:
                 if case == "gcn cached":
                     conv(rand(NODES, WIDE), EDGES)
@@ -258,12 +259,13 @@ def test_a_forward_of_pygs_class_that_a_program_replaced_runs_in_a_bound_model(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     conv, (arguments, *_) = built("gcn"), forms("gcn")
-    monkeypatch.setattr(pyg.GCNConv, "forward", twice(pyg.GCNConv.forward))
-    expected = outcome(conv, arguments)
-    same(outcome(gnnbench.accelerate(conv, BACKEND), arguments), expected)
-    assert not ran()
-    with pytest.raises(UnsupportedOp, match=r"overrides forward\(\)"):
-        convs.bind(conv, Kernels(), transform_first=True, fold_norm=True)
+    with monkeypatch.context() as patched:
+        patched.setattr(pyg.GCNConv, "forward", twice(pyg.GCNConv.forward))
+        expected = outcome(conv, arguments)
+        same(outcome(gnnbench.accelerate(conv, BACKEND), arguments), expected)
+        assert not ran()
+        with pytest.raises(UnsupportedOp, match=r"overrides forward\(\)"):
+            convs.bind(conv, Kernels(), transform_first=True, fold_norm=True)
 
 
 EARLY = """

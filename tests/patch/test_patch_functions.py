@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,24 +17,11 @@ from torch_geometric.nn.aggr import AttentionalAggregation, SoftmaxAggregation
 
 import gnnbench
 from gnnbench.errors import UnsupportedOp
-from gnnbench.patch.status import TALLY
+from tests.patch.test_patch_convs import rand
 from tests.support import graphs
 from tests.support.dropin import BACKEND
 
-SOFTMAX, SPMM = utils.softmax, utils.spmm
-
-
-@pytest.fixture(autouse=True)
-def untouched() -> Iterator[None]:
-    TALLY.clear()
-    yield
-    gnnbench.unpatch_pyg()
-    assert (utils.softmax, utils.spmm) == (SOFTMAX, SPMM)
-    assert (holder.softmax, pyg.conv.appnp.spmm) == (SOFTMAX, SPMM)
-
-
-def rand(*shape: int, seed: int = 1) -> Tensor:
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).requires_grad_()
+SOFTMAX = utils.softmax
 
 
 def outcome(run: Callable[[], Tensor], *inputs: Tensor) -> list[Tensor] | type[Exception]:

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from torch_geometric import nn as pyg
+from torch_geometric import utils
 
 import gnnbench
+from gnnbench import convs
 from gnnbench.backends import isplib
 from gnnbench.patch import cost
 from gnnbench.patch.status import TALLY
 
 BACKEND = "reference" if isplib.MISSING else "isplib"
+
+
+def functions() -> list[Any]:
+    """What the patch replaces: forwards of convs, and two functions where they are defined and imported."""
+    forwards = [getattr(pyg, name).forward for name in convs.table()]
+    return [*forwards, utils.softmax, utils.spmm, pyg.conv.supergat_conv.softmax, pyg.conv.appnp.spmm]
+
+
+ORIGINAL = functions()
 
 
 @pytest.fixture(autouse=True)
@@ -20,6 +33,7 @@ def untouched() -> Iterator[None]:
     TALLY.clear()
     yield
     gnnbench.unpatch_pyg()
+    assert functions() == ORIGINAL
 
 
 @pytest.fixture
