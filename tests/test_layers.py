@@ -41,6 +41,8 @@ ORDER = (
     "doctor",
     "stored",
     "reproduce",
+    "sweep",
+    "cells",
     "tune",
     "bench",
     "compare",

@@ -4,6 +4,7 @@ __init__     the app: train, compare, datasets, doctor
 ops          bench and tune: single ops
 suite        all ops and models on a GPU
 reproduce    papers
+sweep        a run over a grid of its keys
 report       results as a page
 options      options that several verbs share
 """
@@ -19,7 +20,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from gnnbench.cli import ops, reproduce, suite
+from gnnbench.cli import ops, reproduce, suite, sweep
 from gnnbench.cli import report as reporting
 from gnnbench.cli.options import (
     DEMO,
@@ -210,6 +211,7 @@ app.command(epilog=EXIT_CODES)(ops.bench)
 app.command(epilog=EXIT_CODES)(ops.tune)
 app.command(epilog=EXIT_CODES)(suite.suite)
 app.command(epilog=EXIT_CODES)(reproduce.reproduce)
+app.command(epilog=EXIT_CODES)(sweep.sweep)
 app.command(epilog=EXIT_CODES)(reporting.report)
 
 

@@ -215,7 +215,7 @@ def _warnings(rounds: Mapping[str, Sequence[Result]]) -> Iterator[str]:
         done = [result for result in of_backend if result.status == "ok"]
         if len(done) > 1:
             yield from _between_rounds(backend, done)
-    if _differs([result.environment for of_backend in rounds.values() for result in of_backend]):
+    if differs([result.environment for of_backend in rounds.values() for result in of_backend]):
         yield "rounds ran on different software or hardware: compare again with --force"
 
 
@@ -252,7 +252,7 @@ def _parted(rounds: Mapping[str, Sequence[Result]]) -> Iterator[tuple[str, str]]
                 yield name, f"{reason}; no speedup is given"
 
 
-def _differs(environments: Sequence[dict[str, Any]]) -> bool:
+def differs(environments: Sequence[dict[str, Any]]) -> bool:
     """Whether processors, libraries or revisions changed between rounds, as when a comparison is continued."""
     kept = ("cpu", "gpus", "packages", "git")
     return (

@@ -19,7 +19,17 @@ from gnnbench.train import run as running
 from tests.support.commands import ROOT, TINY, Output, fresh, run
 from tests.support.compare_runner import Runner, cell
 
-VERBS = (["train"], ["compare"], ["bench"], ["tune"], ["report"], ["datasets"], ["datasets", "info"], ["doctor"])
+VERBS = (
+    ["train"],
+    ["compare"],
+    ["bench"],
+    ["tune"],
+    ["sweep"],
+    ["report"],
+    ["datasets"],
+    ["datasets", "info"],
+    ["doctor"],
+)
 GAT = ("--set", "model.name=gat", "--set", "model.hidden=8", "--set", "model.heads=2")
 
 

@@ -15,15 +15,17 @@ from typing import Any
 
 import pytest
 
+from gnnbench import cells as mechanism
 from gnnbench import compare, datasets, reproduce
 from gnnbench.bench.records import Bench
+from gnnbench.cells import Outcome
 from gnnbench.errors import ConfigError, DatasetError
 from gnnbench.report import plots, reproduce_plots, tables
 from gnnbench.report import reproduce as report
-from gnnbench.reproduce import _findings, _process
+from gnnbench.reproduce import _findings
 from gnnbench.reproduce._cells import Ops, Training
 from gnnbench.reproduce._process import Work
-from gnnbench.reproduce._records import Claim, Measurement, Outcome, Reproduction
+from gnnbench.reproduce._records import Claim, Measurement, Reproduction
 from gnnbench.results import files
 from gnnbench.results.schema import Ratio
 from tests.support.commands import ROOT, run
@@ -76,7 +78,7 @@ class Cells:
             outcome = self.outcomes[work.cell.key]().model_copy(update={"code": work.code})
             files.save_json(outcome, work.path)
             return outcome
-        _process.perform(work, tell)
+        mechanism.perform(work, tell)
         done = work.finished()
         assert done
         return done
@@ -529,18 +531,20 @@ def test_a_cell_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
         rounds=1,
     )
     work, told = Work(cell=one, context=context(tmp_path), out=tmp_path / "a"), []
-    assert _process.execute(work, told.append) == Outcome(status="ok", code=work.code)
+    outcome = mechanism.execute(work, told.append)
+    assert outcome == Outcome(status="ok", code=work.code, wall_s=outcome.wall_s)
+    assert outcome.wall_s
     assert told[0] == "pyg, parity"
     measured = one.measured(tmp_path / "a")
     assert [(row.implementation, row.status) for row in measured] == [("pyg", "ok")]
     broken = one.model_copy(update={"dataset": {"source": "planetoid", "name": "nothing"}})
-    outcome = _process.execute(Work(cell=broken, context=context(tmp_path), out=tmp_path / "b"), told.append)
+    outcome = mechanism.execute(Work(cell=broken, context=context(tmp_path), out=tmp_path / "b"), told.append)
     assert outcome.status == "failed"
     assert "dataset.name" in outcome.reason
 
 
 def test_the_command_line(fake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_process, "execute", Cells())
+    monkeypatch.setattr(mechanism, "execute", Cells())
     output = run("reproduce", "fake", "--out", tmp_path / "out", "--csv", tmp_path / "rows.csv")
     assert output.code == 0
     assert "exceeded" in output.stdout
