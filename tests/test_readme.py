@@ -16,6 +16,7 @@ from typing import get_args
 
 import pytest
 import torch
+import yaml
 from torch_geometric.nn import TAGConv
 
 import gnnbench.backends
@@ -24,6 +25,7 @@ from gnnbench import bench as benchmark
 from gnnbench.cells import Outcome, Work
 from gnnbench.config import BackendConfig
 from gnnbench.convs import _cost
+from gnnbench.measure import environment
 from gnnbench.measure.rounds import Budget
 from gnnbench.ops.kernels import Kernels
 from gnnbench.reproduce import io_aware, isplib
@@ -112,7 +114,15 @@ def test_there_are_commands_and_examples_of_every_kind() -> None:
     }
     in_readme = re.findall(r"^\$ gnnbench (\w+)", TEXT["README.md"], re.MULTILINE)
     assert verbs <= {*in_readme}
-    assert {path.split("/")[-2] for path in EXAMPLES if "/" in path} == {*EXTENDED, "configs"}
+    assert {path.split("/")[-2] for path in EXAMPLES if "/" in path} == {*EXTENDED, "configs", "workflows"}
+
+
+def test_the_commands_of_the_workflow_are_those_that_run() -> None:
+    (job,) = yaml.safe_load(EXAMPLES[".github/workflows/speed.yaml"])["jobs"].values()
+    steps = [shlex.split(step["run"].partition(" --markdown")[0]) for step in job["steps"] if "run" in step]
+    commands = [("gnnbench", *words[1:]) for words in steps if words[0].endswith("gnnbench")]
+    assert len(commands) == 2
+    assert {*commands} <= {*COMMANDS}
 
 
 def test_the_readme_is_short_and_pages_link_to_what_exists() -> None:
@@ -156,7 +166,9 @@ def test_make_targets_install_and_run(target: str, recipe: str, tmp_path: Path) 
 @pytest.fixture
 def without_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes of comparisons are replaced, searches are brief and grids have one graph in one order."""
-    monkeypatch.setattr(compare, "compare", functools.partial(compare.compare, execute=Runner()))
+    runner = Runner()
+    runner.environment = environment.describe()
+    monkeypatch.setattr(compare, "compare", functools.partial(compare.compare, execute=runner))
     monkeypatch.setattr(cells, "execute", trained)
     monkeypatch.setitem(isplib.GRAPHS, "small", ["cora"])
     monkeypatch.setitem(io_aware.GRAPHS, "demo", [SMALL])
@@ -295,7 +307,7 @@ def test_verdicts_are_those_of_the_schema() -> None:
 def test_the_exit_codes_are_those_of_the_help() -> None:
     words = " ".join(run("--help").stdout.split())
     codes = re.findall(r"^\| (\d+) \|", TEXT["docs/cli.md"].partition("## Exit codes")[2], re.MULTILINE)
-    assert len(codes) == 5
+    assert len(codes) == 6
     for code in codes:
         assert f" {code} " in words
 

@@ -168,6 +168,15 @@ def compare(
     page: Annotated[
         Path | None, typer.Option("--report", metavar="FILE", help="Write the page of `gnnbench report` too.")
     ] = None,
+    save_baseline: Annotated[
+        str, typer.Option("--save-baseline", metavar="NAME", help="Keep the epochs for later comparisons.")
+    ] = "",
+    baseline: Annotated[
+        str, typer.Option(metavar="NAME", help="Hold against kept epochs; exit code 4 if slower beyond doubt.")
+    ] = "",
+    fail_above: Annotated[
+        str, typer.Option("--fail-above", metavar="PERCENT", help="Slowdown that --baseline tolerates.")
+    ] = "5%",
 ) -> None:
     """Check backends against PyG, then time them in turn.
 
@@ -180,10 +189,18 @@ def compare(
     launch.prepare()  # while PyTorch is imported here
     from gnnbench import compare as comparing
     from gnnbench import datasets
+    from gnnbench.compare import baseline as baselines
     from gnnbench.report import comparison as report
     from gnnbench.report import live, tables
     from gnnbench.results import files
 
+    roots = datasets.roots(data_root)
+    limit, kept = baselines.share(fail_above), None
+    if save_baseline:
+        baselines.path(roots.cache, save_baseline)
+    if baseline:
+        kept = baselines.load(roots.cache, baseline)
+        baselines.check(kept, baseline, loaded, names(backends), rounds)
     out = out or files.new_folder(f"{(config or DEMO).stem}-compare")
     view = live.CompareView(tables.console(sys.stderr)) if watched(quiet) else None
     with view or nullcontext():
@@ -192,10 +209,18 @@ def compare(
             names(backends),
             rounds=rounds,
             out=out,
-            roots=datasets.roots(data_root),
+            roots=roots,
             force=force,
             on_event=view or (lambda _: None),
         )
+    if comparison.status == "ok" and (kept or save_baseline):
+        seconds = comparing.epochs(comparison, out)
+        if kept:
+            specs = [row.backend for row in comparison.rows]
+            comparison.against = baselines.judge(kept, baseline, specs, seconds, limit)
+            files.save_json(comparison, out / "comparison.json")
+        if save_baseline and comparison.exit_code == 0:
+            baselines.save(comparison.config, comparison.environment, seconds, roots.cache, save_baseline)
     if csv:
         files.save_text(tables.to_csv(report.records(comparison)), csv)
     if page:

@@ -28,7 +28,7 @@ class Finished(Protocol):
 
 EXIT_CODES = (
     "Exit codes: 0 success, 1 a run failed, 2 bad input, 3 parity red (a backend's result differs from PyG's), "
-    "130 stopped by Ctrl-C."
+    "4 slower than the baseline, 130 stopped by Ctrl-C."
 )
 DEMO = Path(__file__).parents[1] / "demo.yaml"
 

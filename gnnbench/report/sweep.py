@@ -96,8 +96,9 @@ def records(sweep: Sweep) -> list[dict[str, Any]]:
     found = []
     for cell in sweep.cells:
         outcome = cell.outcome.model_dump(include={"status", "reason"}) if cell.outcome else {"status": "pending"}
-        figures = cell.model_dump(exclude={"key", "definition", "outcome", "warnings"})
-        found.append({**cell.definition["values"], "seed": cell.definition["seed"], **outcome, **figures})
+        figures = cell.model_dump(exclude={"key", "definition", "outcome", "warnings", "dataset"})
+        of_trial = {"seed": cell.definition["seed"], **outcome, "graph": cell.dataset}
+        found.append({**cell.definition["values"], **of_trial, **figures})
     return found
 
 

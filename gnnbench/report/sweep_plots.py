@@ -16,8 +16,8 @@ Slice = Mapping[Any, "Point"]
 
 
 def pictures(sweep: Sweep) -> dict[str, list[Panel | Bars]]:
-    """By the last word of the axis; only those that there are figures for, at two values at least."""
-    drawn = {short(axis): [*_panels(sweep, axis)] for axis in sweep.axes if axis != "dataset"}
+    """By the axis; only those that there are figures for, at two values at least."""
+    drawn = {axis: [*_panels(sweep, axis)] for axis in sweep.axes if axis != "dataset"}
     return {name: panels for name, panels in drawn.items() if panels}
 
 

@@ -49,7 +49,7 @@ class Trial(Record):
 
 
 def label(values: Mapping[str, Any]) -> str:
-    """Values of axes in words."""
-    return ", ".join(
-        f"{key.rpartition('.')[2]} {value}" if "." in key else str(value) for key, value in values.items()
-    )
+    """Values of axes in words; keys are cut to their last part where that tells them apart."""
+    short = {key: key.rpartition(".")[2] for key in values}
+    names = {key: last if [*short.values()].count(last) == 1 else key for key, last in short.items()}
+    return ", ".join(f"{names[key]} {value}" if "." in key else str(value) for key, value in values.items())

@@ -241,7 +241,7 @@ def test_tables_pictures_and_the_page_say_what_was_measured(plan: sweep.Plan, tm
     assert "| hidden 32, isplib | – | – | – | – | 0 of 2<br>out of memory |" in text
     assert "- hidden 32, isplib: out of memory: out of memory: too wide" in text
     drawn = sweep_plots.pictures(found)
-    hidden, times = drawn["hidden"]
+    hidden, times = drawn["model.hidden"]
     assert isinstance(hidden, plots.Panel)
     assert isinstance(times, plots.Panel)
     assert [x for x, _ in hidden.lines[0].points] == [8, 16, 32]
@@ -272,9 +272,9 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert (output.code, output.stderr) == (0, "")
     assert "Best on cora: hidden 16; validation" in " ".join(output.stdout.split())
     header, *rows = (tmp_path / "rows.csv").read_text().splitlines()
-    assert header.startswith("model.hidden,seed,status,reason,dataset,metric,val,test,epoch_s.median")
+    assert header.startswith("model.hidden,seed,status,reason,graph,metric,val,test,epoch_s.median")
     assert len(rows) == 6
-    assert (tmp_path / "runs" / "grid-sweep" / "hidden.svg").exists()
+    assert (tmp_path / "runs" / "grid-sweep" / "model.hidden.svg").exists()
     assert "Best on cora" in (tmp_path / "page.html").read_text()
     as_json = run("sweep", path, "--json")
     assert Sweep.model_validate_json(as_json.stdout).status == "ok"

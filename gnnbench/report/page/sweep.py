@@ -54,4 +54,6 @@ def _tiles(record: Sweep) -> Iterator[Tile]:
 def _pictures(record: Sweep) -> Iterator[Picture]:
     for axis, panels in sweep_plots.pictures(record).items():
         for panel in panels:
-            yield of_panel(panel, f"{panel.y_label.partition(',')[0].capitalize()} over {axis}", CAPTION)
+            yield of_panel(
+                panel, f"{panel.y_label.partition(',')[0].capitalize()} over {report.short(axis)}", CAPTION
+            )

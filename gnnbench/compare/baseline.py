@@ -1,0 +1,207 @@
+"""Epochs of an earlier comparison as a baseline: what is slower now beyond doubt, on the same machine."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal
+
+from pydantic import Field
+
+from gnnbench import stats
+from gnnbench.compare._config import difference, resolved, with_recorded
+from gnnbench.config import Run
+from gnnbench.errors import ConfigError, did_you_mean
+from gnnbench.measure import environment
+from gnnbench.results import files
+from gnnbench.results.schema import Ratio, Record
+
+LEVEL = 0.05  # of false alarms, of all backends together
+YARDSTICK = "pyg"  # whose code is not ours: where it is slower too, it is the machine
+Rounds = Mapping[str, Sequence[Sequence[float]]]  # seconds of epochs without warm-up, by backend and round
+NAME = re.compile(r"[\w.-]+")
+
+
+class Baseline(Record):
+    """A comparison kept for later ones."""
+
+    schema_version: Literal[1] = 1
+    config: dict[str, Any] = Field(description="the resolved configuration")
+    environment: dict[str, Any]
+    rounds: dict[str, list[list[float]]] = Field(description="seconds of epochs, by backend and round")
+
+
+class Change(Record):
+    """A backend beside its baseline."""
+
+    backend: str
+    slowdown: Ratio | None = Field(
+        description="its epoch over the baseline's, above 1 is slower; None: it did not run"
+    )
+    p: float | None = Field(description="one-sided rank test of rounds, that it is slower by more than the limit")
+    beside_pyg: Ratio | None = Field(None, description="the same of epochs over those of pyg in the same round")
+    beside_pyg_p: float | None = None
+    regressed: bool = Field(description="slower by more than the limit, by every interval and rank test")
+
+
+class Against(Record):
+    """A comparison beside a baseline."""
+
+    name: str
+    revision: str = Field("", description="of the code that the baseline ran; empty where it is not known")
+    limit: float = Field(description="slowdown that is tolerated, such as 0.05")
+    changes: list[Change]
+
+    @property
+    def regressed(self) -> bool:
+        """Whether any backend is slower beyond doubt, or does not run any more."""
+        return any(change.regressed for change in self.changes)
+
+
+def path(cache: Path, name: str) -> Path:
+    """Where a baseline is kept.
+
+    Raises:
+        ConfigError: it cannot be the name of a file.
+    """
+    if not NAME.fullmatch(name):
+        raise ConfigError(f"baseline {name!r}: a name has letters, digits, dots and dashes only")
+    return cache / "baselines" / f"{name}.json"
+
+
+def save(
+    config: dict[str, Any],
+    environment: dict[str, Any],
+    rounds: dict[str, list[list[float]]],
+    cache: Path,
+    name: str,
+) -> None:
+    """Keep the epochs of a comparison under a name, in place of what it named before.
+
+    Raises:
+        ConfigError: no backend ran to its end.
+        GnnbenchError: the cache cannot be written.
+    """
+    if not rounds:
+        raise ConfigError(f"baseline {name!r} is not saved: no backend ran to its end")
+    files.save_json(Baseline(config=config, environment=environment, rounds=rounds), path(cache, name))
+
+
+def load(cache: Path, name: str) -> Baseline:
+    """A baseline that was saved.
+
+    Raises:
+        ConfigError: there is none of this name.
+    """
+    file = path(cache, name)
+    if not file.exists():
+        known = sorted(each.stem for each in file.parent.glob("*.json"))
+        hint = did_you_mean(name, known) if known else "; there are none yet"
+        raise ConfigError(f"unknown baseline {name!r}{hint}, and --save-baseline {name} saves it")
+    return files.load(Baseline, file)
+
+
+def check(baseline: Baseline, name: str, config: Run, backends: Sequence[str], rounds: int) -> None:
+    """Refuse a comparison that says nothing beside a baseline, before it is measured.
+
+    Raises:
+        ConfigError: another machine, another configuration, no backend in common, or too few rounds to tell.
+    """
+    specs = with_recorded(backends) if config.train.cuda_graph else backends
+    for part, now in (("cpu", environment.cpu()), ("gpus", environment.gpus())):
+        if (then := baseline.environment.get(part)) != now:
+            raise ConfigError(
+                f"baseline {name!r} is of another machine ({part} {_model(then)} there, {_model(now)} here), "
+                "which says nothing about code; save one on this machine"
+            )
+    threads = config.measure.threads or environment.threads()["torch"]
+    if (before := baseline.environment.get("threads", {}).get("torch")) != threads:
+        raise ConfigError(
+            f"baseline {name!r} ran with {before} threads, and this would with {threads}: use as many"
+        )
+    if key := difference(baseline.config, resolved(config, None, specs)):
+        raise ConfigError(f"baseline {name!r} is of another configuration ({key} differs); save one of this")
+    judged = _judged(baseline.rounds, specs)
+    if not judged:
+        raise ConfigError(f"baseline {name!r} has {', '.join(baseline.rounds)}, and none of {', '.join(specs)}")
+    fewest = min(len(baseline.rounds[backend]) for backend in judged)
+    if 1 / math.comb(rounds + fewest, rounds) > LEVEL / len(judged):
+        enough = next(n for n in range(2, 100) if 1 / math.comb(2 * n, n) <= LEVEL / len(judged))
+        raise ConfigError(
+            f"{rounds} rounds beside {fewest} of baseline {name!r} cannot tell a slowdown from chance: "
+            f"give --rounds {enough} to both"
+        )
+
+
+def judge(baseline: Baseline, name: str, backends: Sequence[str], rounds: Rounds, limit: float) -> Against:
+    """Hold the epochs of a comparison against a baseline that `check` let pass.
+
+    A backend is slower only if all say so: the 95% interval of the ratio of median epochs, and a one-sided rank
+    test of the medians of rounds, both beyond `limit`; of seconds, and, where pyg ran on both sides, of seconds
+    over those of pyg in the same round, as a machine that is slower today slows pyg too. All backends share the
+    level of the test.
+
+    Args:
+        backends: all of the comparison.
+        rounds: of those that ran to their end.
+    """
+    judged = _judged(baseline.rounds, backends)
+    changes = [_change(baseline.rounds, rounds, backend, limit, LEVEL / len(judged)) for backend in judged]
+    git = baseline.environment.get("git") or {}
+    return Against(name=name, revision=str(git.get("revision", ""))[:12], limit=limit, changes=changes)
+
+
+def share(text: str) -> float:
+    """0.05 of `"5%"`.
+
+    Raises:
+        ConfigError: it is not a percentage.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)%", text.strip())
+    if match is None:
+        raise ConfigError(f"--fail-above {text}: must be a percentage such as 5%")
+    return float(match[1]) / 100
+
+
+def _judged(then: Rounds, backends: Sequence[str]) -> list[str]:
+    common = [backend for backend in backends if backend in then]
+    return [backend for backend in common if backend != YARDSTICK] or common
+
+
+def _change(then: Rounds, now: Rounds, backend: str, limit: float, level: float) -> Change:
+    if not now.get(backend):
+        return Change(backend=backend, slowdown=None, p=None, regressed=True)
+    slowdown, p = _slower(then[backend], now[backend], limit)
+    change = Change(backend=backend, slowdown=slowdown, p=p, regressed=slowdown.low > 1 + limit and p <= level)
+    if backend != YARDSTICK and then.get(YARDSTICK) and now.get(YARDSTICK):
+        beside, beside_p = _slower(_over_pyg(then, backend), _over_pyg(now, backend), limit)
+        change.beside_pyg, change.beside_pyg_p = beside, beside_p
+        change.regressed &= beside.low > 1 + limit and beside_p <= level
+    return change
+
+
+def _slower(then: Sequence[Sequence[float]], now: Sequence[Sequence[float]], limit: float) -> tuple[Ratio, float]:
+    """Now over then with its interval, and the chance of such ranks of rounds if now is not above the limit."""
+    from scipy.stats import mannwhitneyu
+
+    ratio, low, high = stats.ratio_interval(now, then, paired=False)
+    medians = [median(samples) / (1 + limit) for samples in now], [median(samples) for samples in then]
+    p = float(mannwhitneyu(*medians, alternative="greater", method="exact").pvalue)
+    return Ratio(ratio=ratio, low=low, high=high), p
+
+
+def _over_pyg(rounds: Rounds, backend: str) -> list[list[float]]:
+    """Epochs over the median epoch of pyg in the same round."""
+    return [
+        [seconds / median(pyg) for seconds in samples]
+        for samples, pyg in zip(rounds[backend], rounds[YARDSTICK], strict=False)
+    ]
+
+
+def _model(fact: Any) -> str:
+    """What a processor or GPUs are called."""
+    parts = [fact] if isinstance(fact, dict) else fact or []
+    return ", ".join(str(part.get("model")) for part in parts) or "none"
