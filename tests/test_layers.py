@@ -39,6 +39,7 @@ ORDER = (
     "__main__",
     "cli",
     "doctor",
+    "history",
     "stored",
     "reproduce",
     "sweep",

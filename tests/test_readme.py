@@ -108,6 +108,7 @@ def test_there_are_commands_and_examples_of_every_kind() -> None:
         "tune",
         "reproduce",
         "sweep",
+        "history",
         "report",
         "datasets",
         "doctor",

@@ -5,7 +5,7 @@ ops          bench and tune: single ops
 suite        all ops and models on a GPU
 reproduce    papers
 sweep        a run over a grid of its keys
-report       results as a page
+report       results as a page; history: a list of them over time
 options      options that several verbs share
 """
 
@@ -20,7 +20,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from gnnbench.cli import ops, reproduce, suite, sweep
+from gnnbench.cli import history, ops, reproduce, suite, sweep
 from gnnbench.cli import report as reporting
 from gnnbench.cli.options import (
     DEMO,
@@ -39,6 +39,7 @@ from gnnbench.cli.options import (
     finish,
     load,
     names,
+    remember,
     show,
     watched,
 )
@@ -130,6 +131,8 @@ def train(
         result = run.run(
             loaded, roots=datasets.roots(data_root), out=out, resume=resume is not None, on_event=view
         )
+    if result.status == "ok":
+        remember("run", result, out / "results.json")
     if csv:
         files.save_text(tables.to_csv(report.records(result)), csv)
     nothing_ran = not result.samples
@@ -221,6 +224,8 @@ def compare(
             files.save_json(comparison, out / "comparison.json")
         if save_baseline and comparison.exit_code == 0:
             baselines.save(comparison.config, comparison.environment, seconds, roots.cache, save_baseline)
+    if comparison.status == "ok":
+        remember("comparison", comparison, out / "comparison.json")
     if csv:
         files.save_text(tables.to_csv(report.records(comparison)), csv)
     if page:
@@ -238,6 +243,7 @@ app.command(epilog=EXIT_CODES)(suite.suite)
 app.command(epilog=EXIT_CODES)(reproduce.reproduce)
 app.command(epilog=EXIT_CODES)(sweep.sweep)
 app.command(epilog=EXIT_CODES)(reporting.report)
+app.command(epilog=EXIT_CODES)(history.history)
 
 
 @datasets_app.callback(invoke_without_command=True)

@@ -20,6 +20,7 @@ from gnnbench.results import files
 from gnnbench.results.schema import Ratio, Record
 
 LEVEL = 0.05  # of false alarms, of all backends together
+DEVIATIONS = 4  # of rounds from each other, median ones, that a slowdown must exceed: machines drift
 YARDSTICK = "pyg"  # whose code is not ours: where it is slower too, it is the machine
 Rounds = Mapping[str, Sequence[Sequence[float]]]  # seconds of epochs without warm-up, by backend and round
 NAME = re.compile(r"[\w.-]+")
@@ -34,17 +35,26 @@ class Baseline(Record):
     rounds: dict[str, list[list[float]]] = Field(description="seconds of epochs, by backend and round")
 
 
+class Slowdown(Ratio):
+    """Epochs over those of a baseline; above 1 is slower."""
+
+    p: float = Field(description="one-sided rank test of rounds, that it is above the limit")
+    spread: float = Field(
+        description="of the medians of rounds: four median absolute deviations over their median, of either side"
+    )
+
+    def beyond(self, limit: float, level: float) -> bool:
+        """Whether interval, rank test and spread all say that it is above the limit."""
+        return self.low > 1 + limit and self.p <= level and self.ratio > 1 + self.spread
+
+
 class Change(Record):
     """A backend beside its baseline."""
 
     backend: str
-    slowdown: Ratio | None = Field(
-        description="its epoch over the baseline's, above 1 is slower; None: it did not run"
-    )
-    p: float | None = Field(description="one-sided rank test of rounds, that it is slower by more than the limit")
-    beside_pyg: Ratio | None = Field(None, description="the same of epochs over those of pyg in the same round")
-    beside_pyg_p: float | None = None
-    regressed: bool = Field(description="slower by more than the limit, by every interval and rank test")
+    slowdown: Slowdown | None = Field(description="of its epochs in seconds; None: it did not run")
+    beside_pyg: Slowdown | None = Field(None, description="of its epochs over those of pyg in the same round")
+    regressed: bool = Field(description="slower than the limit allows, beyond doubt")
 
 
 class Against(Record):
@@ -139,10 +149,10 @@ def check(baseline: Baseline, name: str, config: Run, backends: Sequence[str], r
 def judge(baseline: Baseline, name: str, backends: Sequence[str], rounds: Rounds, limit: float) -> Against:
     """Hold the epochs of a comparison against a baseline that `check` let pass.
 
-    A backend is slower only if all say so: the 95% interval of the ratio of median epochs, and a one-sided rank
-    test of the medians of rounds, both beyond `limit`; of seconds, and, where pyg ran on both sides, of seconds
-    over those of pyg in the same round, as a machine that is slower today slows pyg too. All backends share the
-    level of the test.
+    A backend is slower only if all say so: the 95% interval of the ratio of median epochs and a one-sided rank
+    test of the medians of rounds, both beyond `limit`, and the spread of rounds, which must be less than the
+    slowdown; of seconds, and, where pyg ran on both sides, of seconds over those of pyg in the same round, as a
+    machine that is slower today slows pyg too. All backends share the level of the test.
 
     Args:
         backends: all of the comparison.
@@ -173,24 +183,25 @@ def _judged(then: Rounds, backends: Sequence[str]) -> list[str]:
 
 def _change(then: Rounds, now: Rounds, backend: str, limit: float, level: float) -> Change:
     if not now.get(backend):
-        return Change(backend=backend, slowdown=None, p=None, regressed=True)
-    slowdown, p = _slower(then[backend], now[backend], limit)
-    change = Change(backend=backend, slowdown=slowdown, p=p, regressed=slowdown.low > 1 + limit and p <= level)
+        return Change(backend=backend, slowdown=None, regressed=True)
+    slowdown = _slower(then[backend], now[backend], limit)
+    change = Change(backend=backend, slowdown=slowdown, regressed=slowdown.beyond(limit, level))
     if backend != YARDSTICK and then.get(YARDSTICK) and now.get(YARDSTICK):
-        beside, beside_p = _slower(_over_pyg(then, backend), _over_pyg(now, backend), limit)
-        change.beside_pyg, change.beside_pyg_p = beside, beside_p
-        change.regressed &= beside.low > 1 + limit and beside_p <= level
+        change.beside_pyg = _slower(_over_pyg(then, backend), _over_pyg(now, backend), limit)
+        change.regressed &= change.beside_pyg.beyond(limit, level)
     return change
 
 
-def _slower(then: Sequence[Sequence[float]], now: Sequence[Sequence[float]], limit: float) -> tuple[Ratio, float]:
-    """Now over then with its interval, and the chance of such ranks of rounds if now is not above the limit."""
+def _slower(then: Sequence[Sequence[float]], now: Sequence[Sequence[float]], limit: float) -> Slowdown:
+    """Now over then."""
     from scipy.stats import mannwhitneyu
 
     ratio, low, high = stats.ratio_interval(now, then, paired=False)
-    medians = [median(samples) / (1 + limit) for samples in now], [median(samples) for samples in then]
-    p = float(mannwhitneyu(*medians, alternative="greater", method="exact").pvalue)
-    return Ratio(ratio=ratio, low=low, high=high), p
+    late, early = ([median(samples) for samples in rounds] for rounds in (now, then))
+    tolerated = [seconds / (1 + limit) for seconds in late]
+    p = float(mannwhitneyu(tolerated, early, alternative="greater", method="exact").pvalue)
+    spread = max(DEVIATIONS * stats.mad(medians) / median(medians) for medians in (late, early))
+    return Slowdown(ratio=ratio, low=low, high=high, p=p, spread=spread)
 
 
 def _over_pyg(rounds: Rounds, backend: str) -> list[list[float]]:

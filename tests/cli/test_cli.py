@@ -25,6 +25,7 @@ VERBS = (
     ["bench"],
     ["tune"],
     ["sweep"],
+    ["history"],
     ["report"],
     ["datasets"],
     ["datasets", "info"],

@@ -74,6 +74,19 @@ def test_equal_code_is_flagged_at_most_five_times_of_a_hundred(quick: None) -> N
     assert flagged(1.0, 0.7, times=20) <= 1
 
 
+def test_a_busy_machine_that_drifts_is_called_slower_at_most_five_times_of_a_hundred(quick: None) -> None:
+    """One real series of equal code, every four rounds of it beside every other four in a row."""
+    series = json.loads((ROOT / "tests" / "compare" / "series.json").read_text())["rounds"]
+    flags = []
+    for one in range(13):
+        for other in (place for place in range(13) if abs(place - one) >= 4):
+            then, now = ({name: rounds[at : at + 4] for name, rounds in series.items()} for at in (one, other))
+            baseline = Baseline(config={}, environment={}, rounds=then)
+            flags.append(baselines.judge(baseline, "main", [*series], now, 0.05).regressed)
+    assert len(flags) == 90
+    assert sum(flags) <= 4
+
+
 def test_slower_code_is_flagged_however_the_machine_is(quick: None) -> None:
     assert flagged(1.6, 1.0, times=10) >= 8
     assert flagged(1.6, 1.2, times=10) >= 8
