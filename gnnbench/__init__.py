@@ -9,8 +9,8 @@ sample       sampled neighbourhoods for PyG's loaders
 patch        the two-line drop-in for other programs
 train  measure  results   one run, its clocks and its JSON
 launch       jobs in fresh processes
-compare  bench  tune  reproduce   many runs: backends, ops, choices, papers
-report       tables, pictures and pages; stored: results read back
+compare  bench  tune  reproduce  sweep   many runs: backends, ops, choices, papers, grids; cells: theirs, kept
+report       tables, pictures and pages; stored: results read back; history: their index
 doctor  errors  registry  stats  units
 """
 

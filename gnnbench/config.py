@@ -187,14 +187,14 @@ def load(
     Raises:
         ConfigError: with every problem of the file, one sentence each.
     """
-    raw = _read(path)
+    raw = mapping(path, RunConfig)
     if dataset is not None:
         raw["dataset"] = dict(dataset)
     if backend is not None:
         raw["backend"], own = backend_sections(backend)
         overrides = [*(f"train.{key}={json.dumps(value)}" for key, value in own.items()), *overrides]
     for override in overrides:
-        _apply(raw, override)
+        apply(raw, override)
     return validate(raw, str(path))
 
 
@@ -212,7 +212,7 @@ def validate(raw: dict[str, Any], where: str) -> Run:
     except ValidationError as error:
         known = {problem.split(":")[0] for problem in problems}
         sections = {"dataset": dataset_type, "model": model_type, "batch": batch_type}
-        sentences = (_sentence(problem, sections) for problem in error.errors())
+        sentences = (sentence(problem, _holder(problem["loc"], sections)) for problem in error.errors())
         problems += [problem for problem in sentences if problem.split(":")[0] not in known]
     if problems:
         raise ConfigError(*(f"{where}: {problem}" for problem in problems))
@@ -248,7 +248,12 @@ def size_bytes(text: str, total_bytes: int) -> int:
     return int(float(match[1]) * base ** "BKMGT".index(unit[0]))
 
 
-def _read(path: Path) -> dict[str, Any]:
+def mapping(path: Path, kind: type[Section]) -> dict[str, Any]:
+    """The keys of a YAML file and their values; `kind` says which there may be.
+
+    Raises:
+        ConfigError: it cannot be read, is not YAML, or has no keys.
+    """
     try:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -261,11 +266,12 @@ def _read(path: Path) -> dict[str, Any]:
         problem = getattr(error, "problem", None) or "unreadable"
         raise ConfigError(f"{path}{line}: is not valid YAML: {problem}") from None
     if not isinstance(raw, dict):
-        raise ConfigError(f"{path}: holds no sections; allowed: {', '.join(RunConfig.model_fields)}")
+        raise ConfigError(f"{path}: holds no sections; allowed: {', '.join(kind.model_fields)}")
     return raw
 
 
-def _apply(raw: dict[str, Any], override: str) -> None:
+def apply(raw: dict[str, Any], override: str) -> None:
+    """Put an override, as `load` takes it, into the sections of a file."""
     key, equals, text = override.partition("=")
     section, dot, name = key.strip().partition(".")
     if not (equals and dot and name):
@@ -302,16 +308,21 @@ def _run_type(dataset: type[DatasetConfig], model: type[ModelConfig], batch: typ
     return RunConfig[dataset, model, batch]  # type: ignore[valid-type]
 
 
-def _sentence(error: Any, sections: dict[str, type[Section]]) -> str:
-    *parents, last = key = [str(part) for part in error["loc"]]
+def sentence(error: Any, holder: Any) -> str:
+    """One of the `errors()` of pydantic; `holder` is the section whose key is at fault."""
+    key = [str(part) for part in error["loc"]]
     if error["type"] == "extra_forbidden":
-        holder: Any = RunConfig
-        if parents:
-            holder = sections.get(parents[0]) or RunConfig.model_fields[parents[0]].annotation
-        return f"{'.'.join(key)}: unknown key{did_you_mean(last, holder.model_fields)}"
+        return f"{'.'.join(key)}: unknown key{did_you_mean(key[-1], holder.model_fields)}"
     if error["type"] == "missing":
         return f"{'.'.join(key)}: is required and was not given"
     if error["type"] == "value_error":
         return f"{'.'.join(key)}: {error['ctx']['error']}"
     message = error["msg"].replace("Input should be", "must be")
     return f"{'.'.join(key)}: {message}, found {error['input']!r}"
+
+
+def _holder(key: Sequence[Any], sections: dict[str, type[Section]]) -> Any:
+    """The section that a key belongs to, or the whole run."""
+    if len(key) < 2:
+        return RunConfig
+    return sections.get(key[0]) or RunConfig.model_fields[key[0]].annotation

@@ -34,17 +34,17 @@ def median_interval(rounds: Rounds) -> Interval:
     return Interval(_median(rounds), *_ends(_resampled_medians(rounds, _pick(len(rounds), rng), rng)))
 
 
-def ratio_interval(baseline: Rounds, candidate: Rounds) -> Interval:
+def ratio_interval(baseline: Rounds, candidate: Rounds, *, paired: bool = True) -> Interval:
     """How many times faster the candidate is: ratio of medians, with its 95% bootstrap interval.
 
-    Where both sides have as many rounds, round i of both ran next to each other, so both are resampled
-    by the same draw of rounds and slow drift of the machine cancels.
+    Where both sides have as many rounds and are `paired`, round i of both ran next to each other, so both are
+    resampled by the same draw of rounds and slow drift of the machine cancels.
     """
     rng = np.random.default_rng(0)
     picks = _pick(len(baseline), rng)
     top = _resampled_medians(baseline, picks, rng)
-    paired = len(candidate) == len(baseline)
-    bottom = _resampled_medians(candidate, picks if paired else _pick(len(candidate), rng), rng)
+    same = paired and len(candidate) == len(baseline)
+    bottom = _resampled_medians(candidate, picks if same else _pick(len(candidate), rng), rng)
     return Interval(_median(baseline) / _median(candidate), *_ends(top / bottom))
 
 

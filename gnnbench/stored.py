@@ -17,13 +17,22 @@ from gnnbench.errors import ConfigError
 from gnnbench.report.page import Stored
 from gnnbench.reproduce import Reproduction
 from gnnbench.results.schema import SCHEMA_VERSION, Result
+from gnnbench.sweep import Sweep
 from gnnbench.tune.store import Tuned
 
-NAMES = ("comparison.json", "results.json", "bench.json", "suite.json", "reproduction.json")  # in folders
+NAMES = (  # in folders
+    "comparison.json",
+    "results.json",
+    "bench.json",
+    "suite.json",
+    "reproduction.json",
+    "sweep.json",
+)
 KINDS: dict[str, tuple[str, type[BaseModel]]] = {  # by a name that every file of a kind has, and no other kind
     "parity": ("comparison", Comparison),
     "findings": ("reproduction", Reproduction),
     "suite": ("suite", Suite),
+    "axes": ("sweep", Sweep),
     "fingerprint": ("tuning", Tuned),
     "samples": ("run", Result),
     "weighted": ("bench", Bench),
@@ -48,8 +57,8 @@ def load(path: Path) -> Stored:
     name = next((name for name in KINDS if isinstance(raw, dict) and name in raw), None)
     if name is None:
         raise ConfigError(
-            f"{file}: is not a result of train, compare, bench, suite, tune or reproduce; give the folder or the "
-            "JSON that one of them wrote"
+            f"{file}: is not a result of train, compare, bench, suite, tune, reproduce or sweep; give the folder "
+            "or the JSON that one of them wrote"
         )
     kind, schema = KINDS[name]
     if (version := raw.get("schema_version", SCHEMA_VERSION)) != SCHEMA_VERSION:

@@ -9,22 +9,26 @@ import shlex
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import get_args
 
 import pytest
 import torch
+import yaml
 from torch_geometric.nn import TAGConv
 
 import gnnbench.backends
-from gnnbench import Graph, compare, convs, datasets, patch, reproduce
+from gnnbench import Graph, cells, compare, convs, datasets, patch, reproduce, sweep
 from gnnbench.backends import cuda
+from gnnbench.cells import Outcome, Work
 from gnnbench.config import BackendConfig
 from gnnbench.convs import _cost
+from gnnbench.measure import environment
 from gnnbench.ops.kernels import Kernels
-from gnnbench.reproduce import _process, io_aware, isplib
-from gnnbench.reproduce._records import Outcome, Verdict
+from gnnbench.reproduce import io_aware, isplib
+from gnnbench.reproduce._records import Verdict
 from gnnbench.results import files
 from gnnbench.results.files import save_json
 from tests.support import readme
@@ -48,6 +52,7 @@ EXTENDED = ("datasets", "models", "backends", "convs", "ops", "reproduce")
 SHORT = ("--epochs", "2", "--set", "train.repeats=1")
 SMALL = "synthetic:cora:0.05"
 MANY = "synthetic:pattern:0.001"
+ONE_AT_A_TIME = threading.Lock()  # of trials side by side, which have a process each otherwise
 
 
 @pytest.fixture
@@ -90,10 +95,30 @@ def extended(working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
 def test_there_are_commands_and_examples_of_every_kind() -> None:
     verbs = {command[1] for command in COMMANDS if command[0] == "gnnbench"}
-    assert verbs == {"train", "compare", "bench", "suite", "tune", "reproduce", "report", "datasets", "doctor"}
+    assert verbs == {
+        "train",
+        "compare",
+        "bench",
+        "suite",
+        "tune",
+        "reproduce",
+        "sweep",
+        "history",
+        "report",
+        "datasets",
+        "doctor",
+    }
     in_readme = re.findall(r"^\$ gnnbench (\w+)", TEXT["README.md"], re.MULTILINE)
     assert verbs <= {*in_readme}
-    assert {path.split("/")[-2] for path in EXAMPLES if "/" in path} == {*EXTENDED, "configs"}
+    assert {path.split("/")[-2] for path in EXAMPLES if "/" in path} == {*EXTENDED, "configs", "workflows"}
+
+
+def test_the_commands_of_the_workflow_are_those_that_run() -> None:
+    (job,) = yaml.safe_load(EXAMPLES[".github/workflows/speed.yaml"])["jobs"].values()
+    steps = [shlex.split(step["run"].partition(" --markdown")[0]) for step in job["steps"] if "run" in step]
+    commands = [("gnnbench", *words[1:]) for words in steps if words[0].endswith("gnnbench")]
+    assert len(commands) == 2
+    assert {*commands} <= {*COMMANDS}
 
 
 def test_the_readme_is_short_and_pages_link_to_what_exists() -> None:
@@ -108,14 +133,15 @@ def test_the_readme_is_short_and_pages_link_to_what_exists() -> None:
             assert not anchor or anchor in slugs, f"{page}: {link}#{anchor}"
 
 
-def trained(work: _process.Work, tell: Callable[[str], None]) -> Outcome:
-    """Stands in for the processes of a reproduction's cells: comparisons, and products on a small graph."""
+def trained(work: Work, tell: Callable[[str], None], **_: object) -> Outcome:
+    """Stands in for the processes of cells: trials, comparisons, and products on a small graph."""
     if isinstance(work.cell, reproduce.Ops) and work.cell.op == "spmm":
         small = {"dataset": datasets.parse(SMALL), "widths": [4]}
         work = work.model_copy(update={"cell": work.cell.model_copy(update=small)})
-    elif not isinstance(work.cell, reproduce.Training):
+    elif not isinstance(work.cell, (reproduce.Training, sweep.Trial)):
         return Outcome(status="failed", reason="left out")
-    _process.perform(work, tell)
+    with ONE_AT_A_TIME:
+        cells.perform(work, tell)
     return files.load(Outcome, work.path)
 
 
@@ -136,8 +162,10 @@ def test_make_targets_install_and_run(target: str, recipe: str, tmp_path: Path) 
 @pytest.fixture
 def without_processes(monkeypatch: pytest.MonkeyPatch, brief: None) -> None:
     """Processes of comparisons are replaced, as are interpreted kernels; grids have one graph in one order."""
-    monkeypatch.setattr(compare, "compare", functools.partial(compare.compare, execute=Runner()))
-    monkeypatch.setattr(_process, "execute", trained)
+    runner = Runner()
+    runner.environment = environment.describe()
+    monkeypatch.setattr(compare, "compare", functools.partial(compare.compare, execute=runner))
+    monkeypatch.setattr(cells, "execute", trained)
     monkeypatch.setitem(isplib.GRAPHS, "small", ["cora"])
     monkeypatch.setitem(io_aware.GRAPHS, "demo", [SMALL])
     monkeypatch.setitem(io_aware.ORDERS, "demo", ["none"])
@@ -188,6 +216,8 @@ def test_every_command_runs(extended: None, without_processes: None) -> None:
             case ["gnnbench", "reproduce", paper, *_]:
                 assert paper in reproduce.names()
                 extra = ()
+            case ["gnnbench", "sweep", *_]:
+                extra = ("--set", "train.epochs=2")
             case ["gnnbench", "datasets", "info", spec]:
                 assert datasets.parse(spec)
                 command = command if ":" in spec else ("gnnbench", "datasets", "info", SMALL)
@@ -255,7 +285,7 @@ def test_the_json_names_are_those_of_the_schema() -> None:
     from gnnbench.results.schema import Result
 
     named = TEXT["docs/cli.md"].partition("## Names in the JSON")[2]
-    kinds = (Result, Comparison, Bench, CollateBench, SampleBench, Suite, reproduce.Reproduction)
+    kinds = (Result, Comparison, Bench, CollateBench, SampleBench, Suite, reproduce.Reproduction, sweep.Sweep)
     known = "".join(str(kind.model_json_schema()) for kind in kinds)
     for name in re.findall(r"`([a-z][\w.|]+)`", named.replace(".BASELINE.", ".pyg.").replace(".PEER.", ".")):
         for part in re.split(r"[.|]", name):
@@ -270,7 +300,7 @@ def test_verdicts_are_those_of_the_schema() -> None:
 def test_the_exit_codes_are_those_of_the_help() -> None:
     words = " ".join(run("--help").stdout.split())
     codes = re.findall(r"^\| (\d+) \|", TEXT["docs/cli.md"].partition("## Exit codes")[2], re.MULTILINE)
-    assert len(codes) == 5
+    assert len(codes) == 6
     for code in codes:
         assert f" {code} " in words
 
@@ -283,7 +313,7 @@ def test_every_backend_and_option_has_its_row() -> None:
 def test_files_that_are_named_exist() -> None:
     for name in re.findall(r"`([\w./]+\.(?:txt|yaml|py|md)|[\w/]+/)`", ALL):
         exists = any((ROOT / place / name).exists() for place in (".", "gnnbench", "results"))
-        assert exists or name in ("edges.txt", "runs/"), name
+        assert exists or name in ("edges.txt", "runs/", *EXAMPLES), name
 
 
 @pytest.mark.parametrize("page", TEXT)

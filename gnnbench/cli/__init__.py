@@ -4,7 +4,8 @@ __init__     the app: train, compare, datasets, doctor
 ops          bench and tune: single ops
 suite        all ops and models on a GPU
 reproduce    papers
-report       results as a page
+sweep        a run over a grid of its keys
+report       results as a page; history: a list of them over time
 options      options that several verbs share
 """
 
@@ -19,7 +20,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from gnnbench.cli import ops, reproduce, suite
+from gnnbench.cli import history, ops, reproduce, suite, sweep
 from gnnbench.cli import report as reporting
 from gnnbench.cli.options import (
     DEMO,
@@ -38,6 +39,7 @@ from gnnbench.cli.options import (
     finish,
     load,
     names,
+    remember,
     show,
     watched,
 )
@@ -129,6 +131,8 @@ def train(
         result = run.run(
             loaded, roots=datasets.roots(data_root), out=out, resume=resume is not None, on_event=view
         )
+    if result.status == "ok":
+        remember("run", result, out / "results.json")
     if csv:
         files.save_text(tables.to_csv(report.records(result)), csv)
     nothing_ran = not result.samples
@@ -167,6 +171,15 @@ def compare(
     page: Annotated[
         Path | None, typer.Option("--report", metavar="FILE", help="Write the page of `gnnbench report` too.")
     ] = None,
+    save_baseline: Annotated[
+        str, typer.Option("--save-baseline", metavar="NAME", help="Keep the epochs for later comparisons.")
+    ] = "",
+    baseline: Annotated[
+        str, typer.Option(metavar="NAME", help="Hold against kept epochs; exit code 4 if slower beyond doubt.")
+    ] = "",
+    fail_above: Annotated[
+        str, typer.Option("--fail-above", metavar="PERCENT", help="Slowdown that --baseline tolerates.")
+    ] = "5%",
 ) -> None:
     """Check backends against PyG, then time them in turn.
 
@@ -179,10 +192,18 @@ def compare(
     launch.prepare()  # while PyTorch is imported here
     from gnnbench import compare as comparing
     from gnnbench import datasets
+    from gnnbench.compare import baseline as baselines
     from gnnbench.report import comparison as report
     from gnnbench.report import live, tables
     from gnnbench.results import files
 
+    roots = datasets.roots(data_root)
+    limit, kept = baselines.share(fail_above), None
+    if save_baseline:
+        baselines.path(roots.cache, save_baseline)
+    if baseline:
+        kept = baselines.load(roots.cache, baseline)
+        baselines.check(kept, baseline, loaded, names(backends), rounds)
     out = out or files.new_folder(f"{(config or DEMO).stem}-compare")
     view = live.CompareView(tables.console(sys.stderr)) if watched(quiet) else None
     with view or nullcontext():
@@ -191,10 +212,20 @@ def compare(
             names(backends),
             rounds=rounds,
             out=out,
-            roots=datasets.roots(data_root),
+            roots=roots,
             force=force,
             on_event=view or (lambda _: None),
         )
+    if comparison.status == "ok" and (kept or save_baseline):
+        seconds = comparing.epochs(comparison, out)
+        if kept:
+            specs = [row.backend for row in comparison.rows]
+            comparison.against = baselines.judge(kept, baseline, specs, seconds, limit)
+            files.save_json(comparison, out / "comparison.json")
+        if save_baseline and comparison.exit_code == 0:
+            baselines.save(comparison.config, comparison.environment, seconds, roots.cache, save_baseline)
+    if comparison.status == "ok":
+        remember("comparison", comparison, out / "comparison.json")
     if csv:
         files.save_text(tables.to_csv(report.records(comparison)), csv)
     if page:
@@ -210,7 +241,9 @@ app.command(epilog=EXIT_CODES)(ops.bench)
 app.command(epilog=EXIT_CODES)(ops.tune)
 app.command(epilog=EXIT_CODES)(suite.suite)
 app.command(epilog=EXIT_CODES)(reproduce.reproduce)
+app.command(epilog=EXIT_CODES)(sweep.sweep)
 app.command(epilog=EXIT_CODES)(reporting.report)
+app.command(epilog=EXIT_CODES)(history.history)
 
 
 @datasets_app.callback(invoke_without_command=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Protocol
 
 import typer
 
-from gnnbench.errors import ConfigError
+from gnnbench.errors import ConfigError, GnnbenchError
 
 if TYPE_CHECKING:
     from gnnbench.config import Run
@@ -28,7 +28,7 @@ class Finished(Protocol):
 
 EXIT_CODES = (
     "Exit codes: 0 success, 1 a run failed, 2 bad input, 3 parity red (a backend's result differs from PyG's), "
-    "130 stopped by Ctrl-C."
+    "4 slower than the baseline, 130 stopped by Ctrl-C."
 )
 DEMO = Path(__file__).parents[1] / "demo.yaml"
 
@@ -118,6 +118,17 @@ def show(
         for place, table in enumerate(drawn):
             print("\n" * bool(place), end="")
             tables.show(table, tables.console(sys.stdout))
+
+
+def remember(kind: str, record: Any, path: Path) -> None:
+    """Put a result that was just written into the index of `gnnbench history`; a verb does not fail by that."""
+    from gnnbench import datasets, history
+    from gnnbench.report.page import Stored
+
+    try:
+        history.add(datasets.roots().cache, Stored(kind, record, path))
+    except GnnbenchError as error:
+        print(f"gnnbench: {error}", file=sys.stderr)
 
 
 def finish(finished: Finished, kept: str) -> NoReturn:

@@ -16,7 +16,7 @@ def report(
         list[Path] | None,
         typer.Argument(
             metavar="RUNS",
-            help="Folders of train, compare, bench, suite or reproduce, or JSON files of these and of tune.",
+            help="Folders of train, compare, bench, suite, reproduce or sweep, or JSON files, those of tune too.",
         ),
     ] = None,
     out: Annotated[Path, typer.Option(metavar="FILE", help="The page.")] = Path("report.html"),

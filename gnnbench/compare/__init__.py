@@ -4,6 +4,7 @@ parity       the gate: does a backend compute what PyG computes?
 process      one job in a fresh process
 _config      what all backends of a comparison share
 record       the table, worked out from the results of all rounds
+baseline     an earlier comparison, and what is slower now beyond doubt
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from gnnbench.config import Run, backend_sections, validate
 from gnnbench.datasets import Roots
 from gnnbench.errors import ConfigError, GnnbenchError, did_you_mean
 from gnnbench.measure import code
-from gnnbench.results import files
+from gnnbench.results import files, schema
 from gnnbench.results.schema import Result
 
 
@@ -118,6 +119,19 @@ def stored(out: Path, backend: str) -> list[Result]:
     """The results of `backend` in every finished round of the comparison in `out`, in order."""
     paths = (out / "rounds").glob(f"*/{_folder(backend)}/results.json")
     return [files.load(Result, path) for path in sorted(paths, key=lambda path: int(path.parts[-3]))]
+
+
+def epochs(comparison: Comparison, out: Path) -> dict[str, list[list[float]]]:
+    """Seconds of epochs without warm-up, by backend and round, of the backends that ran every round in `out`."""
+    done = [row.backend for row in comparison.rows if row.status == "ok"]
+    return {
+        name: [
+            samples
+            for result in stored(out, name)[: comparison.rounds]
+            for samples in schema.rounds(result.samples, "epoch")
+        ]
+        for name in done
+    }
 
 
 @dataclass

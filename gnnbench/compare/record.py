@@ -12,6 +12,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from gnnbench import stats
+from gnnbench.compare.baseline import Against
 from gnnbench.compare.parity import BackendParity, Parity, drifting, drops, parting
 from gnnbench.config import backend_sections, validate
 from gnnbench.results import schema
@@ -83,13 +84,16 @@ class Comparison(Record):
     parity: Parity = Parity()
     rows: list[Row]
     warnings: list[str] = Field([], description="doubts about the figures, with evidence and remedy")
+    against: Against | None = Field(None, description="the baseline that it was held against")
 
     @property
     def exit_code(self) -> int:
-        """3 where parity is red, 1 where nothing ran to its end or the user stopped it, otherwise 0."""
+        """3 where parity is red, 1 where nothing ran or it was stopped, 4 of a regression, otherwise 0."""
         if self.parity.ok is False:
             return 3
-        return 0 if self.status == "ok" and any(row.status == "ok" for row in self.rows) else 1
+        if self.status != "ok" or not any(row.status == "ok" for row in self.rows):
+            return 1
+        return 4 if self.against and self.against.regressed else 0
 
     def update(self, rounds: Mapping[str, Sequence[Result]]) -> None:
         """Work out rows and warnings from the results so far, `rounds[backend]` in the order of rounds."""
@@ -215,7 +219,7 @@ def _warnings(rounds: Mapping[str, Sequence[Result]]) -> Iterator[str]:
         done = [result for result in of_backend if result.status == "ok"]
         if len(done) > 1:
             yield from _between_rounds(backend, done)
-    if _differs([result.environment for of_backend in rounds.values() for result in of_backend]):
+    if differs([result.environment for of_backend in rounds.values() for result in of_backend]):
         yield "rounds ran on different software or hardware: compare again with --force"
 
 
@@ -252,7 +256,7 @@ def _parted(rounds: Mapping[str, Sequence[Result]]) -> Iterator[tuple[str, str]]
                 yield name, f"{reason}; no speedup is given"
 
 
-def _differs(environments: Sequence[dict[str, Any]]) -> bool:
+def differs(environments: Sequence[dict[str, Any]]) -> bool:
     """Whether processors, libraries or revisions changed between rounds, as when a comparison is continued."""
     kept = ("cpu", "gpus", "packages", "git")
     return (

@@ -10,6 +10,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -32,7 +33,36 @@ def prepare() -> None:
         _fork.server()
 
 
-def run(module: str, task: BaseModel, path: Path, tell: Callable[[str], None] = lambda _: None) -> tuple[int, str]:
+class Group:
+    """Jobs that threads wait for, so that another thread can end them all."""
+
+    def __init__(self) -> None:
+        self.ended = False
+        self._lock = threading.Lock()
+        self._ends: list[Callable[[], None]] = []
+
+    def add(self, end: Callable[[], None]) -> None:
+        """A job that is about to start, or has just; if all were ended meanwhile, so is this one."""
+        with self._lock:
+            self._ends.append(end)
+            if self.ended:
+                end()
+
+    def end(self) -> None:
+        """End those that run, and those that are still to come."""
+        with self._lock:
+            self.ended = True
+            for end in self._ends:
+                end()
+
+
+def run(
+    module: str,
+    task: BaseModel,
+    path: Path,
+    tell: Callable[[str], None] = lambda _: None,
+    group: Group | None = None,
+) -> tuple[int, str]:
     """Write `task` to `path`, and run `main(path)` of `module` in a fresh process to its end.
 
     The process dies with this one. An exception here, such as by Ctrl-C, ends it too.
@@ -40,6 +70,7 @@ def run(module: str, task: BaseModel, path: Path, tell: Callable[[str], None] = 
     Args:
         module: imported in that process; it also runs as `python -m module path`.
         tell: hears every line that the process prints.
+        group: ends the process from another thread; this then raises KeyboardInterrupt.
 
     Returns:
         Its exit code, negative for a signal, and its log.
@@ -50,7 +81,14 @@ def run(module: str, task: BaseModel, path: Path, tell: Callable[[str], None] = 
     files.save_json(task, path)
     waiting.spin_briefly()
     log = path.with_name("log.txt")
-    code = (_fork.run if FORKS else _run)(module, path, log, tell)
+    try:
+        code = (_fork.run if FORKS else _run)(module, path, log, tell, group.add if group else lambda _: None)
+    except OSError:
+        if group and group.ended:
+            raise KeyboardInterrupt from None
+        raise
+    if group and group.ended:
+        raise KeyboardInterrupt
     return code, log.read_text(errors="replace")
 
 
@@ -83,11 +121,18 @@ def verdict(code: int, log: str) -> tuple[Status, str]:
     return "failed", f"ended with exit code {code} and no result{last}"
 
 
-def _run(module: str, path: Path, log: Path, tell: Callable[[str], None]) -> int:
+def _run(
+    module: str,
+    path: Path,
+    log: Path,
+    tell: Callable[[str], None],
+    on_start: Callable[[Callable[[], None]], None],
+) -> int:
     """Run a job in a fresh interpreter."""
     command = [sys.executable, "-X", "faulthandler", "-m", module, str(path)]
     process = start(command, log, stdin=subprocess.DEVNULL)
     try:
+        on_start(process.kill)
         assert process.stdout
         for line in process.stdout:
             tell(line.strip())

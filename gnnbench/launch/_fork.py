@@ -24,9 +24,21 @@ LONGEST = 1 << 16  # bytes of a message
 _here = threading.local()  # as Linux ends a server with the thread that started it
 
 
-def run(module: str, path: Path, log: Path, tell: Callable[[str], None]) -> int:
-    """Run `main(path)` of `module` in a child of the server; see `launch.run`."""
-    return server().run(module, path, log, tell)
+def run(
+    module: str,
+    path: Path,
+    log: Path,
+    tell: Callable[[str], None],
+    on_start: Callable[[Callable[[], None]], None],
+) -> int:
+    """Run `main(path)` of `module` in a child of the server; see `launch.run`.
+
+    Args:
+        on_start: told how to end the server, and with it the job.
+    """
+    current = server()
+    on_start(current.close)
+    return current.run(module, path, log, tell)
 
 
 def server() -> Server:

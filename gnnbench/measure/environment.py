@@ -44,7 +44,7 @@ def describe() -> dict[str, Any]:
         "cpu": cpu(),
         "memory_bytes": _try(memory.total_bytes),
         "threads": threads(),
-        "gpus": _try(_gpus) or [],
+        "gpus": gpus(),
         "cuda": {"version": torch.version.cuda, "driver": _try(_driver)},
         "os": _try(platform.platform),
         "python": platform.python_version(),
@@ -70,6 +70,11 @@ def cpu() -> dict[str, Any]:
         **isa(),
         "cache_bytes": _try(_caches),
     }
+
+
+def gpus() -> list[dict[str, Any]]:
+    """Every GPU: model, memory in bytes, compute capability."""
+    return _try(_gpus) or []
 
 
 def isa() -> dict[str, Any]:

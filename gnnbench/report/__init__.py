@@ -3,8 +3,8 @@
 tables       a table for the terminal, Markdown and CSV
 plots        curves and bars for PNG, SVG and PDF
 live         progress while something runs
-run comparison bench collate sample suite tune reproduce datasets installation   the tables themselves
+run comparison bench collate sample suite tune reproduce sweep history datasets installation   tables
 latex        the same tables for papers
-reproduce_plots   the pictures of a reproduction
+reproduce_plots sweep_plots   the pictures of a reproduction and of a sweep
 page         results as one page, for a browser
 """

@@ -52,8 +52,28 @@ def records(comparison: Comparison) -> list[dict[str, Any]]:
     return [{**row.model_dump(exclude_none=True), "dataset": comparison.dataset} for row in comparison.rows]
 
 
+def held(comparison: Comparison) -> Iterator[str]:
+    """Every backend beside the baseline, if the comparison was held against one."""
+    if (against := comparison.against) is None:
+        return
+    of = f"baseline {against.name}" + f" ({against.revision})" * bool(against.revision)
+    for change in against.changes:
+        if change.slowdown is None:
+            yield f"Regression: {change.backend} did not run to its end, as it did in {of}"
+            continue
+        ends = [f"95% interval {units.ratio(change.slowdown.low, change.slowdown.high)}"]
+        if change.beside_pyg:
+            low, high = change.beside_pyg.low, change.beside_pyg.high
+            ends.append(f"over pyg {units.ratio(change.beside_pyg.ratio)}, {units.ratio(low, high)}")
+        slower = "slower" if change.regressed else "not slower"
+        verdict = f"{slower} by more than {100 * against.limit:.3g}% beyond doubt"
+        start = "Regression: " * change.regressed + f"{change.backend}: an epoch takes"
+        yield f"{start} {units.ratio(change.slowdown.ratio)} that of {of} ({'; '.join(ends)}): {verdict}"
+
+
 def _notes(comparison: Comparison) -> Iterator[str]:
     yield from parity(comparison.parity)
+    yield from held(comparison)
     for row in comparison.rows:
         if row.reason:
             name = row.backend.partition(":")[0]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gnnbench import units
 from gnnbench.measure import clock
-from gnnbench.report import bench, comparison, reproduce, run, suite, tables
+from gnnbench.report import bench, comparison, reproduce, run, suite, sweep, tables
 from gnnbench.report.tables import Cell, Table
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gnnbench.compare import Progress
     from gnnbench.reproduce import Progress as ReproduceProgress
     from gnnbench.results.schema import ChoiceRecord
+    from gnnbench.sweep import Progress as SweepProgress
     from gnnbench.train.run import Event
     from gnnbench.tune.search import Request
 
@@ -142,6 +143,15 @@ class ReproduceView(View):
         step = f", {event.what}" if event.what else ""
         line = f"{event.cell} ({event.done + 1} of {event.total}){step}"
         self.draw(f"{reproduce.title(event.reproduction)}\n{line}", reproduce.claims(event.reproduction))
+
+
+class SweepView(View):
+    """The configurations as far as they are known, and the trial that runs now."""
+
+    def __call__(self, event: SweepProgress) -> None:
+        """Show what has just started or ended."""
+        line = f"{event.trial} ({event.done} of {event.total} done)"
+        self.draw(f"{sweep.title(event.sweep)}\n{line}", sweep.table(event.sweep))
 
 
 def _position(train: dict[str, Any], repeat: int, epoch: int) -> str:

@@ -48,13 +48,14 @@ class Series(NamedTuple):
 
 
 class Bars(NamedTuple):
-    """Bars in groups, each with its value above it: side by side on a logarithmic axis, or stacked."""
+    """Bars in groups, each with its value above it: side by side, logarithmic or from zero, or stacked."""
 
     title: str
     y_label: str
     groups: Sequence[str]
     series: Sequence[Series]
     stacked: bool = False
+    logarithmic: bool = True
 
 
 def check(path: Path) -> None:
@@ -147,8 +148,11 @@ def _bars(panel: Bars, axes: Axes) -> None:
         bars = axes.bar(x, heights, width * 0.92, yerr=yerr, label=one.label, capsize=3, error_kw={"linewidth": 1})
         labels = [f"{value:,.0f}" if value >= 100 else f"{value:.3g}" for value in heights]
         axes.bar_label(bars, labels, fontsize=7, padding=2, rotation=90 if len(panel.series) > CROWDED else 0)
-    _logarithmic(axes)
-    axes.set_ylim(min(values) / 2, max(values) * 4)
+    if panel.logarithmic:
+        _logarithmic(axes)
+        axes.set_ylim(min(values) / 2, max(values) * 4)
+    else:
+        axes.set_ylim(0, 1.15 * max(values))
 
 
 def _stacks(panel: Bars, axes: Axes) -> None:

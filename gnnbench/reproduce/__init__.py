@@ -8,7 +8,7 @@ A paper is a module of this package with
     _records     claims, measurements, verdicts
     _cells       cells of a grid
     _findings    claims held against measurements
-    _process     one cell in a fresh process
+    _process     one cell in a fresh process, as `gnnbench.cells` runs it
 """
 
 from __future__ import annotations
@@ -16,23 +16,22 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import cast
 
-from gnnbench import backends, launch, registry
+from gnnbench import backends, cells, registry
+from gnnbench.cells import CellRecord, Outcome
 from gnnbench.errors import ConfigError, GnnbenchError, did_you_mean
 from gnnbench.measure import code, environment
-from gnnbench.reproduce import _process
 from gnnbench.reproduce._cells import Cell, Context, Ops, Training, Tuning
 from gnnbench.reproduce._findings import finding
 from gnnbench.reproduce._process import Work
 from gnnbench.reproduce._records import (
     SCALES,
-    CellRecord,
     Claim,
     Measurement,
-    Outcome,
     Paper,
     Reproduction,
     Scale,
@@ -121,23 +120,20 @@ def reproduce(
     )
     path = out / "reproduction.json"
     _open(path, record, force)
-    try:
-        with launch.kept():
-            for done, (work, cell) in enumerate(zip(works, record.cells, strict=True)):
 
-                def tell(what: str, key: str = cell.key, done: int = done) -> None:
-                    on_event(Progress(key, what, done, len(works), record))
+    def save() -> None:
+        _update(record, works)
+        files.save_json(record, path)
 
-                if cell.outcome is None:
-                    _update(record, works)
-                    files.save_json(record, path)
-                    tell("")
-                    cell.outcome = (execute or _process.execute)(work, tell)
-        record.status = "ok"
-    except KeyboardInterrupt:
-        record.status = "interrupted"
-    _update(record, works)
-    files.save_json(record, path)
+    def tell(work: cells.Work, step: str) -> None:
+        if not step:
+            save()
+        done = sum(cell.outcome is not None for cell in record.cells)
+        on_event(Progress(work.cell.key, step, done, len(works), record))
+
+    runner = partial(cells.one_by_one, on_step=tell, by=execute)
+    record.status = cells.run(works, record.cells, runner, on_end=lambda _: None)
+    save()
     return record
 
 

@@ -10,9 +10,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from gnnbench import backends, bench, compare, config, datasets, stats
+from gnnbench import backends, bench, cells, compare, config, datasets, stats
 from gnnbench.bench.records import Bench, Time, backend_of
 from gnnbench.bench.records import Row as OpRow
+from gnnbench.cells import Outcome
 from gnnbench.compare.record import LOADER, Comparison, Row
 from gnnbench.config import Run
 from gnnbench.measure import clock
@@ -27,17 +28,11 @@ EpochPhase = Literal["epoch", "forward"]
 PARTS: tuple[Phase, ...] = ("load", "forward", "backward", "optimizer")
 
 
-class Context(Record):
+class Context(cells.Context):
     """What all cells of a reproduction share: folders, limits, and where DGL is."""
 
-    raw: Path
-    cache: Path
     dgl_python: str = ""
     memory_limit: str = "90%"
-
-    @property
-    def roots(self) -> datasets.Roots:
-        return datasets.Roots(self.raw, self.cache)
 
 
 class Training(Record):
@@ -70,7 +65,7 @@ class Training(Record):
         sections = {"dataset": self.dataset, "model": self.model, "batch": self.batch, "train": self.train}
         return [_config(self.key, **sections, measure=measured)]
 
-    def run(self, context: Context, out: Path, tell: Callable[[str], None]) -> None:
+    def run(self, context: Context, out: Path, tell: Callable[[str], None]) -> Outcome:
         """Go on where an earlier call in `out` ended."""
         [run_config] = self.configs(context.memory_limit)
         compare.compare(
@@ -83,6 +78,7 @@ class Training(Record):
                 f"{event.backend}, {event.stage}" + f" round {event.round} of {self.rounds}" * (event.round > 0)
             ),
         )
+        return Outcome(status="ok")
 
     def measured(self, out: Path) -> list[Measurement]:
         """One measurement per backend and phase."""
@@ -174,8 +170,8 @@ class Ops(Record):
         """A run on the graph, of any model."""
         return [_config(self.key, dataset=self.dataset, model={"name": "gcn"})]
 
-    def run(self, context: Context, out: Path, tell: Callable[[str], None]) -> float | None:
-        """Measure; the seconds that reordering took."""
+    def run(self, context: Context, out: Path, tell: Callable[[str], None]) -> Outcome:
+        """Measure; what it takes once is reordering."""
         section = self.configs()[0].dataset
         source = datasets.read(section, context.roots)
         if self.batch and isinstance(source, datasets.GraphsDataset):
@@ -195,7 +191,7 @@ class Ops(Record):
             memory_limit=context.memory_limit,
             on_event=lambda _, what: tell(what),
         )
-        return None if dataset.node_id is None else reorder_s
+        return Outcome(status="ok", once_s=None if dataset.node_id is None else reorder_s)
 
     def measured(self, out: Path) -> list[Measurement]:
         """One measurement per row of the benchmark."""
@@ -246,8 +242,8 @@ class Tuning(Record):
         """A run of every model."""
         return [_config(self.key, dataset=self.dataset, model=model) for model in self.models]
 
-    def run(self, context: Context, out: Path, tell: Callable[[str], None]) -> float:
-        """Tune, and keep the choices for every later run; the seconds it took."""
+    def run(self, context: Context, out: Path, tell: Callable[[str], None]) -> Outcome:
+        """Tune, and keep the choices for every later run."""
         kind, device = search.kernels_of(self.backend)
         kernels = kind()
         configs = self.configs()
@@ -266,7 +262,7 @@ class Tuning(Record):
         )
         search.keep(result, context.cache, graph)
         files.save_json(result, out / "tuned.json")
-        return result.tuning_s
+        return Outcome(status="ok", once_s=result.tuning_s)
 
     def measured(self, out: Path) -> list[Measurement]:
         """One measurement per width of the curve."""

@@ -7,7 +7,8 @@ from typing import Any, Literal, get_args
 from pydantic import Field
 
 from gnnbench.bench.records import backend_of
-from gnnbench.results.schema import Ratio, Record, Status
+from gnnbench.cells import CellRecord
+from gnnbench.results.schema import Ratio, Record
 
 SCHEMA_VERSION: Literal[1] = 1
 Scale = Literal["demo", "small", "paper"]
@@ -106,23 +107,6 @@ class Finding(Record):
     corrected: Estimate | None = Field(None, description="under the corrected protocol")
     verdict: Verdict = Field("not run", description="under the corrected protocol")
     reason: str = Field("", description="why it was not run")
-
-
-class Outcome(Record):
-    """How a cell ended."""
-
-    status: Status
-    reason: str = ""
-    once_s: float | None = Field(None, description="seconds of reordering or tuning, once per graph")
-    code: str = Field("", description="hash of the code that ran, see `gnnbench.measure.code`; empty: not known")
-
-
-class CellRecord(Record):
-    """A cell of the grid and how it ended; None before."""
-
-    key: str
-    definition: dict[str, Any]
-    outcome: Outcome | None = None
 
 
 class Reproduction(Record):

@@ -19,7 +19,18 @@ from gnnbench.train import run as running
 from tests.support.commands import ROOT, TINY, Output, run
 from tests.support.compare_runner import Runner, cell
 
-VERBS = (["train"], ["compare"], ["bench"], ["tune"], ["report"], ["datasets"], ["datasets", "info"], ["doctor"])
+VERBS = (
+    ["train"],
+    ["compare"],
+    ["bench"],
+    ["tune"],
+    ["sweep"],
+    ["history"],
+    ["report"],
+    ["datasets"],
+    ["datasets", "info"],
+    ["doctor"],
+)
 GAT = ("--set", "model.name=gat", "--set", "model.hidden=8", "--set", "model.heads=2")
 pytestmark = pytest.mark.usefixtures("folder")
 

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from gnnbench import stored
+from gnnbench import stored, sweep
 from gnnbench.report import page
 from gnnbench.results import files
 from tests.support import browser
 from tests.support.commands import ROOT
 from tests.support.compare_runner import Runner, compared
+from tests.support.trials import swept, written
 
 pytestmark = pytest.mark.skipif(browser.CHROMIUM is None, reason="chromium is not installed")
 WIDER = """
@@ -28,13 +29,14 @@ WIDER = """
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A comparison, one of the results that were measured, and an op."""
+    """A comparison, one of the results that were measured, an op, and a sweep."""
     folder = tmp_path_factory.mktemp("report")
     compared(
         folder / "long-name-" / "x", Runner(), "pyg", "pyg-sparse", "isplib", "reference", "isplib:fold_norm=false"
     )
     measured = [ROOT / "results" / name for name in ("tolokers_1_gcn.json", "ops/4_spmm_tolokers.json")]
-    results = [stored.load(path) for path in (folder / "long-name-" / "x", *measured)]
+    swept(sweep.load(written(folder)), folder / "sweep")
+    results = [stored.load(path) for path in (folder / "long-name-" / "x", *measured, folder / "sweep")]
     files.save_text(page.html(results), folder / "report.html")
     return folder / "report.html"
 

@@ -15,15 +15,17 @@ from typing import Any
 
 import pytest
 
+from gnnbench import cells as mechanism
 from gnnbench import compare, datasets, reproduce
 from gnnbench.bench.records import Bench
+from gnnbench.cells import Outcome
 from gnnbench.errors import ConfigError
 from gnnbench.report import plots, reproduce_plots, tables
 from gnnbench.report import reproduce as report
-from gnnbench.reproduce import _findings, _process
+from gnnbench.reproduce import _findings
 from gnnbench.reproduce._cells import Ops, Training
 from gnnbench.reproduce._process import Work
-from gnnbench.reproduce._records import Claim, Measurement, Outcome, Reproduction
+from gnnbench.reproduce._records import Claim, Measurement, Reproduction
 from gnnbench.results import files
 from gnnbench.results.schema import Ratio
 from tests.support.commands import ROOT, run
@@ -76,7 +78,7 @@ class Cells:
             outcome = self.outcomes[work.cell.key]().model_copy(update={"code": work.code})
             files.save_json(outcome, work.path)
             return outcome
-        _process.perform(work, tell)
+        mechanism.perform(work, tell)
         done = work.finished()
         assert done
         return done
@@ -393,7 +395,8 @@ def test_an_op_runs_on_a_batch_of_graphs_in_a_process_of_its_own(tmp_path: Path)
         protocol="mean",
     )
     work, told = Work(cell=small, context=context(tmp_path), out=tmp_path / "a"), []
-    assert _process.execute(work, told.append) == Outcome(status="ok", code=work.code)
+    outcome = mechanism.execute(work, told.append)
+    assert outcome == Outcome(status="ok", code=work.code, wall_s=outcome.wall_s)
     assert "dot_attention forward, width 4: timing" in told
     ours, pyg = small.measured(work.out)
     assert (ours.status, pyg.status, ours.batch) == ("ok", "ok", 6)
@@ -401,7 +404,7 @@ def test_an_op_runs_on_a_batch_of_graphs_in_a_process_of_its_own(tmp_path: Path)
     samples = [*chain.from_iterable(files.load(Bench, work.out / "bench.json").rows[0].time_s.samples)]
     assert ours.published_time_s == pytest.approx(fmean(samples))
     large = Work(cell=small.model_copy(update={"batch": 1000}), context=context(tmp_path), out=tmp_path / "b")
-    _process.perform(large, told.append)
+    mechanism.perform(large, told.append)
     outcome = large.finished()
     assert outcome
     assert (outcome.status, "fewer than the 1,000 asked for" in outcome.reason) == ("failed", True)
@@ -522,7 +525,7 @@ def test_sigkill_at_random_moments_ends_with_the_same_table(fake: str, tmp_path:
 
 
 def test_the_command_line(fake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_process, "execute", Cells())
+    monkeypatch.setattr(mechanism, "execute", Cells())
     output = run("reproduce", "fake", "--out", tmp_path / "out", "--csv", tmp_path / "rows.csv")
     assert output.code == 0
     assert "exceeded" in output.stdout

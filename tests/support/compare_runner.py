@@ -46,6 +46,7 @@ class Runner:
         self.losses = [3.0, 2.0, 1.0, 0.5]
         self.warnings: list[str] = []
         self.wrong = self.wrong_in_the_end = ""
+        self.environment: dict[str, Any] = {"packages": {"torch": "1"}}
 
     def __call__(self, job: Job) -> Result:
         name = job.config["backend"]["name"]
@@ -85,7 +86,7 @@ class Runner:
             status="ok", backend=name, dataset="zoo", config=job.config, samples=samples, code=job.code
         )
         result.prepare_s, result.resting_memory_bytes = seconds * 10 * (name != "pyg"), 50
-        result.environment = {"packages": {"torch": "1"}}
+        result.environment = self.environment
         result.evaluations = [schema.Evaluation(repeat=0, epoch=1, train=0.9, val=0.8, test=0.7)]
         result.warnings = list(self.warnings)
         result.dataset_facts = FACTS

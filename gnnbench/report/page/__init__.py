@@ -1,7 +1,7 @@
 """Results as one page that needs nothing else: verdict, tables, pictures, machine and configuration.
 
 section      what a page says about one result
-comparison run ops reproduction    that of each kind
+comparison run ops reproduction sweep    that of each kind
 pictures     drawings, thinned to what can be seen; svg: what becomes of them in a page
 facts        the machine and the configuration as rows and text
 
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gnnbench import __version__, units
-from gnnbench.report.page import comparison, ops, reproduction, run
+from gnnbench.report.page import comparison, ops, reproduction, run, sweep
 from gnnbench.report.page.facts import sheet, yaml_of
 from gnnbench.report.page.section import Section
 from gnnbench.report.page.svg import ILLEGAL
@@ -51,6 +51,7 @@ SECTIONS: dict[str, Callable[[Stored], Section]] = {
     "suite": lambda stored: ops.suite(stored.record),
     "tuning": lambda stored: ops.tuning(stored.record),
     "reproduction": lambda stored: reproduction.section(stored.record),
+    "sweep": lambda stored: sweep.section(stored.record),
 }
 
 

@@ -29,6 +29,9 @@ def section(record: Comparison, rounds: Rounds) -> Section:
     winner, fastest = _fastest(record, besides="pyg"), _fastest(record)
     table = report.table(record)
     tone, verdict = _verdict(record, winner)
+    if record.against and record.against.regressed:
+        tone = "bad"
+        verdict = [*(f"{line}." for line in report.held(record) if line.startswith("Regression")), *verdict]
     names = [row.backend for row in record.rows]
     return Section(
         kind="Comparison",
@@ -143,6 +146,7 @@ def _conditions(record: Comparison) -> Iterator[str]:
         f"are medians over all rounds{without}; ranges are 95% bootstrap intervals. Evaluation is never timed"
     )
     yield from list(report.parity(record.parity))[bool(record.parity.ok) :]  # whose first is part of the verdict
+    yield from report.held(record)
     for row in record.rows:
         yield from run.kernels(row.bindings, row.backend)
         yield from used(row.choices, row.tuning_s, row.backend)

@@ -21,11 +21,12 @@ class Tile(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """A table of a page; rows in `marked` are the best ones."""
+    """A table of a page; rows in `marked` are the best ones, and are called `mark`."""
 
     table: Table
     sortable: bool = True
     marked: Collection[int] = ()
+    mark: str = "fastest"
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,52 @@
+"""The verb that lists results over time."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gnnbench.cli.options import Json, Markdown, Plot, Quiet, show
+
+
+def history(
+    words: Annotated[
+        str, typer.Argument(metavar="WORDS", help="Only results with these in their title, backend or path.")
+    ] = "",
+    rebuild: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="PATH", help="Make the index anew from the results below these; repeatable."),
+    ] = None,
+    all_machines: Annotated[bool, typer.Option("--all-machines", help="Those of other machines too.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="The newest results.")] = 50,
+    plot: Plot = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    csv: Annotated[Path | None, typer.Option("--csv", help="Write the list as CSV too.")] = None,
+    markdown: Markdown = None,
+) -> None:
+    """List runs and comparisons over time.
+
+    Their index in the cache folder can be made anew from their JSON files at any time.
+    """
+    from gnnbench import datasets, units
+    from gnnbench import history as index
+    from gnnbench.report import history as report
+    from gnnbench.report import plots, tables
+    from gnnbench.results import files
+
+    if plot:
+        plots.check(plot)
+    cache = datasets.roots().cache
+    if rebuild:
+        number, refused = index.rebuild(cache, rebuild)
+        print(f"gnnbench: {units.counted(number, 'result')} indexed", *refused, sep="\n", file=sys.stderr)
+    entries = index.entries(cache, words, all_machines=all_machines, limit=limit)
+    if csv:
+        files.save_text(tables.to_csv(report.records(entries)), csv)
+    if plot and entries:
+        plots.save([report.panel(entries)], f"results {words}".strip(), plot)
+    show(report.table(entries), json.dumps(report.records(entries), indent=1), as_json, quiet, markdown)

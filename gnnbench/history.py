@@ -1,0 +1,165 @@
+"""Runs and comparisons over time: an index in SQLite, which can be made anew from their JSON at any time."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from gnnbench.errors import ConfigError, GnnbenchError
+from gnnbench.measure import environment
+from gnnbench.report import run
+from gnnbench.results.schema import Result
+
+if TYPE_CHECKING:
+    from gnnbench.compare.record import Row
+    from gnnbench.report.page import Stored
+
+KINDS = {"comparison.json": "comparison", "results.json": "run"}  # whose rows have epochs
+PARTS = {"rounds", "parity", "cells"}  # folders of results that are parts of others
+VERSION = 1  # of the table; another one is dropped, as --rebuild makes it anew
+
+
+class Entry(NamedTuple):
+    """A backend's row of a comparison, or a run."""
+
+    path: str
+    backend: str
+    kind: str
+    written: str  # when its JSON was, as in 2025-11-22 12:00:00
+    title: str  # model and dataset
+    machine: str
+    revision: str  # of the code, empty where it is not known
+    configuration: str  # hash of the resolved configuration, backends aside
+    epoch_s: float | None  # median with its 95% interval
+    low: float | None
+    high: float | None
+    metric: str
+    test: float | None
+
+
+COLUMNS = ", ".join(Entry._fields)
+
+
+def add(cache: Path, result: Stored) -> None:
+    """Index a run or a comparison whose JSON was written; what was known of this file is replaced.
+
+    Raises:
+        GnnbenchError: the index cannot be written.
+    """
+    with _index(cache) as index:
+        _put(index, result)
+
+
+def rebuild(cache: Path, paths: Iterable[Path]) -> tuple[int, list[str]]:
+    """Make the index anew from the runs and comparisons below `paths`: their number, and why others were left out.
+
+    Raises:
+        ConfigError: a path does not exist.
+        GnnbenchError: the index cannot be written.
+    """
+    from gnnbench import stored
+
+    given = [*paths]
+    results, refused = [], []
+    for file in [*_files(given)]:
+        try:
+            result = stored.load(file)
+        except ConfigError as error:
+            refused += [str(error)] if file.name in KINDS or file in given else []
+        else:
+            results += [result] if result.kind in KINDS.values() else []
+    with _index(cache) as index:
+        index.execute("DELETE FROM results")
+        for result in results:
+            _put(index, result)
+    return len(results), refused
+
+
+def entries(cache: Path, words: str = "", *, all_machines: bool = False, limit: int = 50) -> list[Entry]:
+    """The newest entries whose title, backend or path has `words`, the oldest of them first; of this machine.
+
+    Raises:
+        GnnbenchError: the index cannot be read.
+    """
+    here = "" if all_machines else machine(environment.describe())
+    with _index(cache) as index:
+        rows = index.execute(
+            f"SELECT {COLUMNS} FROM results WHERE instr(title || ' ' || backend || ' ' || path, ?) "
+            "AND (? = '' OR machine = ?) ORDER BY written DESC, path, backend LIMIT ?",
+            (words, here, here, limit),
+        ).fetchall()
+    return [Entry(*row) for row in reversed(rows)]
+
+
+def machine(facts: dict[str, Any]) -> str:
+    """Processor, usable cores and GPUs in words; empty where a run ended before they were known."""
+    if not (cpu := facts.get("cpu")):
+        return ""
+    parts = [cpu.get("model") or cpu.get("architecture"), f"{cpu.get('usable_cores')} cores"]
+    return ", ".join([*map(str, parts), *(gpu["model"] for gpu in facts.get("gpus") or [])])
+
+
+def _files(paths: Iterable[Path]) -> Iterator[Path]:
+    for path in paths:
+        if not path.exists():
+            raise ConfigError(f"{path}: does not exist; give folders of results or their JSON files")
+        below = sorted(path.rglob("*.json")) if path.is_dir() else [path]
+        yield from (each for each in below if not PARTS & {*each.relative_to(path).parts})
+
+
+def _put(index: sqlite3.Connection, result: Stored) -> None:
+    path = str(result.path.resolve())
+    index.execute("DELETE FROM results WHERE path = ?", (path,))
+    if result.kind not in KINDS.values():
+        return
+    record = result.record
+    rows = [record] if isinstance(record, Result) else record.rows
+    settings = {name: section for name, section in record.config.items() if name != "backend"}
+    git = record.environment.get("git") or {}
+    shared: dict[str, Any] = {
+        "path": path,
+        "kind": result.kind,
+        "written": datetime.fromtimestamp(result.path.stat().st_mtime).isoformat(" ", "seconds"),
+        "title": run.title(record.config, record.dataset),
+        "machine": machine(record.environment),
+        "revision": str(git.get("revision", ""))[:12] + "+" * bool(git.get("dirty")),
+        "configuration": hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12],
+    }
+    marks = ", ".join("?" * len(Entry._fields))
+    for entry in (Entry(**shared, **_figures(row)) for row in rows if row.epoch_s):
+        index.execute(f"INSERT INTO results ({COLUMNS}) VALUES ({marks})", entry)
+
+
+def _figures(row: Row | Result) -> dict[str, Any]:
+    assert row.epoch_s
+    quality = row.metrics
+    return {
+        "backend": row.backend,
+        "epoch_s": row.epoch_s.median,
+        "low": row.epoch_s.low,
+        "high": row.epoch_s.high,
+        "metric": quality.name if quality else "",
+        "test": quality.test if quality else None,
+    }
+
+
+@contextmanager
+def _index(cache: Path) -> Iterator[sqlite3.Connection]:
+    """The table, in a transaction."""
+    path = cache / "history.sqlite"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with closing(sqlite3.connect(path, timeout=30)) as index, index:
+            if index.execute("PRAGMA user_version").fetchone()[0] != VERSION:
+                index.execute("DROP TABLE IF EXISTS results")
+                index.execute(f"PRAGMA user_version = {VERSION}")
+            index.execute(f"CREATE TABLE IF NOT EXISTS results ({COLUMNS})")
+            yield index
+    except (OSError, sqlite3.Error) as error:
+        raise GnnbenchError(f"{path}: the index of results cannot be used: {error}") from None

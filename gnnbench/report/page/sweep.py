@@ -1,0 +1,59 @@
+"""A sweep on a page: which configuration is best by validation, and how it does on the test set."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gnnbench import units
+from gnnbench.report import sweep as report
+from gnnbench.report import sweep_plots
+from gnnbench.report.page.pictures import Picture, of_panel
+from gnnbench.report.page.section import Grid, Section, Tile
+
+if TYPE_CHECKING:
+    from gnnbench.sweep import Sweep
+
+CAPTION = "All else as in the best configuration of each dataset."
+
+
+def section(record: Sweep) -> Section:
+    """A sweep."""
+    best = [place for place, point in enumerate(record.points) if point.best]
+    grid = {"run": "run.yaml", "grid": record.axes, "repeats": record.repeats}
+    return Section(
+        kind="Sweep",
+        title=report.title(record),
+        question="Which configuration is best by validation, and how does it do on the test set?",
+        verdict=[*report.verdicts(record)]
+        or ["No configuration has a validation metric, so that none is the best."],
+        tiles=[*_tiles(record)],
+        advice=[*report.doubts(record)],
+        grids=[Grid(replace(report.table(record, named=False), notes=()), marked=best, mark="best")],
+        pictures=[*_pictures(record)],
+        conditions=[*report.conditions(record)],
+        environment=record.environment,
+        config=record.config,
+        command=shlex.join(["gnnbench", "sweep", "grid.yaml"]),
+        remark=f"where grid.yaml, beside run.yaml, holds: {json.dumps(grid)}",
+    )
+
+
+def _tiles(record: Sweep) -> Iterator[Tile]:
+    for point in record.points:
+        if point.best and point.test is not None:
+            spread = f"± {point.test_std:.4f}, {point.name}"
+            yield Tile(f"test {point.metric}, {point.dataset}", f"{point.test:.4f}", spread)
+    done = sum(point.seeds for point in record.points)
+    yield Tile("trials", units.count(done), f"of {units.count(len(record.cells))} ended well")
+
+
+def _pictures(record: Sweep) -> Iterator[Picture]:
+    for axis, panels in sweep_plots.pictures(record).items():
+        for panel in panels:
+            yield of_panel(
+                panel, f"{panel.y_label.partition(',')[0].capitalize()} over {report.short(axis)}", CAPTION
+            )

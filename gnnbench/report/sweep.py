@@ -1,0 +1,157 @@
+"""A sweep as a table: every configuration with its quality over seeds, its time and its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gnnbench import units
+from gnnbench.report import run
+from gnnbench.report.run import STATUS
+from gnnbench.report.tables import Cell, Table
+
+if TYPE_CHECKING:
+    from gnnbench.sweep import Planned as PlannedTrial
+    from gnnbench.sweep import Point, Sweep
+
+NOTHING = Cell("–")
+
+
+def table(sweep: Sweep, saved: Path | None = None, *, named: bool = True) -> Table:
+    """One row per configuration, the best ones `named` so; `saved` is the folder of the JSON."""
+    metrics = dict.fromkeys(point.metric for point in sweep.points if point.metric)
+    metric = "/".join(metrics) or "metric"
+    heading = ["configuration", f"validation\n{metric}", f"test\n{metric}", "epoch", "peak\nmemory", "seeds"]
+    rows = [
+        [
+            Cell(point.name, f"best of {point.dataset}" if point.best and named else ""),
+            _quality(point.val, point.val_std, point.seeds),
+            _quality(point.test, point.test_std, point.seeds),
+            _epoch(point),
+            Cell(units.size(point.peak_memory_bytes)) if point.peak_memory_bytes else NOTHING,
+            _seeds(point, sweep.repeats),
+        ]
+        for point in sweep.points
+    ]
+    kept = [place for place in range(len(heading)) if place != 3 or sweep.timed]
+    where = [f"Results: {saved / 'sweep.json'}"] if saved else []
+    return Table(
+        [heading[place] for place in kept],
+        [[row[place] for place in kept] for row in rows],
+        title=title(sweep),
+        notes=[*verdicts(sweep), *conditions(sweep), *(f"Warning: {text}" for text in doubts(sweep)), *where],
+    )
+
+
+def title(sweep: Sweep) -> str:
+    """Model, axes and size."""
+    model = sweep.config["model"]["name"]
+    size = f"{units.counted(len(sweep.points), 'configuration')}, {units.counted(sweep.repeats, 'seed')} each"
+    return f"{model} over {', '.join(map(short, sweep.axes))}: {size}"
+
+
+def verdicts(sweep: Sweep) -> Iterator[str]:
+    """The best configuration of every dataset, in a sentence each."""
+    for point in sweep.points:
+        if point.best and point.val is not None:
+            found = f"Best on {point.dataset}: {point.name}; validation {point.metric} {_spread(point)}"
+            if point.test is not None:
+                found += f", test {point.test:.4f} ± {point.test_std:.4f}"
+            yield f"{found} over {units.counted(point.seeds, 'seed')}."
+
+
+def conditions(sweep: Sweep) -> Iterator[str]:
+    """How it was measured, and what did not end well."""
+    yield (
+        "Quality is that of each seed at its best validation epoch; ± is the standard deviation over seeds. "
+        "Best is the highest mean validation metric; the test metric has no part in the choice"
+    )
+    if sweep.timed:
+        yield (
+            "Every trial ran alone, in a fresh process; times are medians over the epochs of all seeds without "
+            "warm-up, ranges 95% bootstrap intervals. What backends compute is checked by `gnnbench compare`, "
+            "not here"
+        )
+    else:
+        yield "Trials ran side by side, so that no times are given"
+    for point in sweep.points:
+        if point.reason:
+            yield f"{point.name}: {STATUS.get(point.status, point.status)}: {point.reason}"
+    yield from run.machine(sweep.environment)
+
+
+def doubts(sweep: Sweep) -> Iterator[str]:
+    """What makes the figures doubtful."""
+    yield from sweep.warnings
+    if sweep.timed and (doubtful := sum(bool(cell.warnings) for cell in sweep.cells)):
+        yield (
+            f"{units.counted(doubtful, 'trial')} of {len(sweep.cells)} warned, such as of a noisy machine: see "
+            "`warnings` of the cells in the JSON"
+        )
+
+
+def records(sweep: Sweep) -> list[dict[str, Any]]:
+    """Every trial in numbers, with the values of its axes."""
+    found = []
+    for cell in sweep.cells:
+        outcome = cell.outcome.model_dump(include={"status", "reason"}) if cell.outcome else {"status": "pending"}
+        figures = cell.model_dump(exclude={"key", "definition", "outcome", "warnings", "dataset"})
+        of_trial = {"seed": cell.definition["seed"], **outcome, "graph": cell.dataset}
+        found.append({**cell.definition["values"], **of_trial, **figures})
+    return found
+
+
+def plan(name: str, trials: Sequence[PlannedTrial]) -> Table:
+    """What a sweep would run, what is finished, and how long the rest may take."""
+    rows = [
+        [
+            Cell(each.trial.name),
+            Cell(str(each.trial.seed)),
+            Cell(STATUS.get(each.outcome.status, each.outcome.status) if each.outcome else "to run"),
+            Cell("" if each.outcome else _estimate(each.estimate_s)),
+        ]
+        for each in trials
+    ]
+    todo = [each.estimate_s for each in trials if not each.outcome]
+    known = [seconds for seconds in todo if seconds is not None]
+    total = f"about {units.seconds(sum(known))}" if known else "an unknown time"
+    without = f" without {units.counted(len(todo) - len(known), 'trial')} of unknown length" if known else ""
+    notes = [f"{len(trials) - len(todo)} of {units.counted(len(trials), 'trial')} finished"]
+    if todo:
+        notes[0] += f"; the others take {total}" + without * (len(known) < len(todo))
+        notes.append(
+            "Estimates are medians of finished trials of the same configuration, or else of the same kind"
+        )
+    heading = ("configuration", "seed", "state", "estimate")
+    return Table(heading, rows, title=f"{name}: {units.counted(len(trials), 'trial')}", notes=notes, prose=(0, 2))
+
+
+def short(key: str) -> str:
+    """An axis in a word: `"hidden"` for `"model.hidden"`."""
+    return key.rpartition(".")[2]
+
+
+def _quality(mean: float | None, deviation: float | None, seeds: int) -> Cell:
+    if mean is None:
+        return NOTHING
+    return Cell(f"{mean:.4f}", f"± {deviation:.4f}" if seeds > 1 and deviation is not None else "")
+
+
+def _spread(point: Point) -> str:
+    return f"{point.val:.4f} ± {point.val_std:.4f}"
+
+
+def _epoch(point: Point) -> Cell:
+    if point.epoch_s is None:
+        return NOTHING
+    return Cell(units.seconds(point.epoch_s.median), units.seconds(point.epoch_s.low, point.epoch_s.high))
+
+
+def _seeds(point: Point, repeats: int) -> Cell:
+    failed = "" if point.status in ("ok", "pending") else STATUS.get(point.status, point.status)
+    return Cell(f"{point.seeds} of {repeats}", failed)
+
+
+def _estimate(seconds: float | None) -> str:
+    return "unknown" if seconds is None else units.seconds(seconds)

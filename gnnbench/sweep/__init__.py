@@ -1,0 +1,236 @@
+"""Sweeps: a run varied along axes, with several seeds; each trial in a fresh process and kept on disk.
+
+_plan        the YAML file, and the trials that it asks for
+_trial       one configuration with one seed; _process: in a fresh process
+_record      what the trials come to
+_slurm       trials as jobs of a cluster
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+from gnnbench import backends, cells
+from gnnbench.cells import Context, Execute, Outcome, Runner
+from gnnbench.compare.record import differs
+from gnnbench.errors import ConfigError
+from gnnbench.measure import code
+from gnnbench.results import files, schema
+from gnnbench.sweep import _slurm
+from gnnbench.sweep._plan import Plan, load
+from gnnbench.sweep._process import Work
+from gnnbench.sweep._record import Point, Sweep, TrialRecord
+from gnnbench.sweep._slurm import Queue
+from gnnbench.sweep._trial import Trial
+
+__all__ = ["Context", "Plan", "Point", "Progress", "Queue", "Sweep", "Trial", "load", "planned", "sweep"]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A trial is about to start, or has ended.
+
+    Attributes:
+        trial: the configuration and seed in words.
+        done, total: trials finished and all that are planned.
+        sweep: everything known so far.
+    """
+
+    trial: str
+    done: int
+    total: int
+    sweep: Sweep
+
+
+class Planned(NamedTuple):
+    """A trial, how it ended if it has, and the seconds that it may take, if any like it has ended."""
+
+    trial: Trial
+    outcome: Outcome | None
+    estimate_s: float | None
+
+    def as_json(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        status = self.outcome.status if self.outcome else "pending"
+        figures = {"status": status, "estimate_s": self.estimate_s}
+        return {"key": self.trial.key, "values": self.trial.values, "seed": self.trial.seed, **figures}
+
+
+def sweep(
+    plan: Plan,
+    *,
+    out: Path,
+    context: Context,
+    force: bool = False,
+    jobs: int = 1,
+    queue: Queue | None = None,
+    on_event: Callable[[Progress], None] = lambda _: None,
+    execute: Execute | None = None,
+) -> Sweep:
+    """Run the trials of a plan that have not ended yet.
+
+    A trial that has ended, well or badly, is kept under `out` and run again only if the code changed; another plan
+    in the same folder shares the trials that are the same. Ctrl-C ends the running processes and returns with
+    status "interrupted".
+
+    Args:
+        out: folder for `sweep.json` and `cells/`.
+        force: forget all trials that an earlier call left in `out`.
+        jobs: trials that run side by side, which share the cores.
+        queue: of a cluster that runs the trials; None for this machine.
+        on_event: called as trials start and end.
+        execute: runs a trial; in a fresh process if None.
+
+    Raises:
+        ConfigError: trials are to be timed while others run beside them.
+        GnnbenchError: `out` cannot be written.
+    """
+    works = _works(plan, out, context)
+    if force:
+        shutil.rmtree(out / "cells", ignore_errors=True)
+    record = Sweep(
+        name=plan.name,
+        config=plan.config,
+        axes=plan.axes,
+        repeats=plan.repeats,
+        timed=plan.timed,
+        cells=[
+            TrialRecord(key=work.cell.key, definition=_definition(work.cell), outcome=work.finished())
+            for work in works
+        ],
+        points=[
+            Point(name=trial.name, values=trial.values)
+            for trial in plan.trials[: len(plan.trials) // plan.repeats]
+        ],
+    )
+    sweeping = _Sweeping(works, record, out / "sweep.json", on_event)
+    runner = sweeping.runner(jobs, queue, execute)
+    sweeping.take_finished()
+    status = cells.run(works, record.cells, runner, sweeping.ended)
+    lost = sum(cell.outcome is None for cell in record.cells)
+    record.status = "incomplete" if status == "ok" and lost else status
+    if record.status == "incomplete":
+        record.warnings.append(f"the cluster lost {lost} trials: the same command runs them again")
+    sweeping.save()
+    return record
+
+
+def planned(plan: Plan, *, out: Path, context: Context) -> list[Planned]:
+    """The trials of a plan, and how long each takes as far as finished ones of the same kind tell."""
+    works = _works(plan, out, context)
+    seconds: dict[Any, list[float]] = {}
+    for work in works:
+        outcome = work.latest()
+        if outcome and outcome.status == "ok" and outcome.wall_s is not None:
+            for kind in _kinds(work.cell):
+                seconds.setdefault(kind, []).append(outcome.wall_s)
+    estimates = (
+        next((median(seconds[kind]) for kind in _kinds(work.cell) if kind in seconds), None) for work in works
+    )
+    return [Planned(work.cell, work.finished(), estimate) for work, estimate in zip(works, estimates, strict=True)]
+
+
+@dataclass
+class _Sweeping:
+    """A sweep under way, and the epochs behind its figures."""
+
+    works: Sequence[Work]
+    record: Sweep
+    path: Path
+    on_event: Callable[[Progress], None]
+
+    def __post_init__(self) -> None:
+        self._numbers = {work.cell.key: number for number, work in enumerate(self.works)}
+        self._rounds: dict[int, list[list[float]]] = {}
+        self._environments: list[dict[str, Any]] = []
+
+    def runner(self, jobs: int, queue: Queue | None, execute: Execute | None) -> Runner:
+        """How trials are run."""
+        if self.record.timed and (jobs > 1 or (queue and not queue.exclusive)):
+            raise ConfigError(
+                "trials that run side by side disturb each other's times: leave times out with --no-timing, "
+                + ("or give every trial a node of its own with --exclusive" if queue else "or use --jobs 1")
+            )
+        if queue:
+            return partial(_slurm.submitted, queue=queue, folder=self.path.parent / "slurm")
+        if jobs > 1:
+            return partial(cells.abreast, jobs=jobs, by=execute)
+        return partial(cells.one_by_one, on_step=self._starts, by=execute)
+
+    def take_finished(self) -> None:
+        """Take the figures that earlier calls left, and write all."""
+        places = {
+            self._take(work) for work, cell in zip(self.works, self.record.cells, strict=True) if cell.outcome
+        }
+        for place in places:
+            self.record.refresh(place, self._rounds.get(place, []))
+        self.save()
+
+    def ended(self, work: cells.Work) -> None:
+        """Take the figures of a trial that has just ended, and write all."""
+        place = self._take(work)
+        self.record.refresh(place, self._rounds.get(place, []))
+        self.save()
+        self._tell(work)
+
+    def _take(self, work: cells.Work) -> int:
+        """Take the figures of a trial that has ended; the place of its configuration."""
+        number = self._numbers[work.cell.key]
+        cell, place = self.record.cells[number], number % len(self.record.points)
+        if cell.outcome and cell.outcome.status == "ok":
+            result = work.cell.result(work.out)
+            cell.take(result, self.record.timed)
+            self._environments.append(result.environment)
+            if self.record.timed:
+                self._rounds.setdefault(place, []).extend(schema.rounds(result.samples, "epoch"))
+        return place
+
+    def save(self) -> None:
+        """Write what is known."""
+        self.record.environment = self._environments[0] if self._environments else {}
+        text = "trials ran on different hardware or software: their times are not to be compared"
+        if differs(self._environments) and text not in self.record.warnings:
+            self.record.warnings.append(text)
+        files.save_json(self.record, self.path)
+
+    def _starts(self, work: cells.Work, step: str) -> None:
+        if not step:
+            self._tell(work)
+
+    def _tell(self, work: cells.Work) -> None:
+        done = sum(cell.outcome is not None for cell in self.record.cells)
+        name = f"{work.cell.name}, seed {work.cell.seed}"
+        self.on_event(Progress(name, done, len(self.works), self.record))
+
+
+def _works(plan: Plan, out: Path, context: Context) -> list[Work]:
+    digests = {
+        name: code.digest(backends.module_of(name))
+        for name in {trial.config["backend"]["name"] for trial in plan.trials}
+    }
+    return [
+        Work(
+            cell=trial,
+            context=context,
+            out=out / "cells" / trial.key,
+            code=digests[trial.config["backend"]["name"]],
+        )
+        for trial in plan.trials
+    ]
+
+
+def _definition(trial: Trial) -> dict[str, Any]:
+    return {"values": trial.values, "seed": trial.seed}
+
+
+def _kinds(trial: Trial) -> list[str]:
+    """What trials share that take about as long, the closest first: configuration; graph, model, backend."""
+    sections = trial.config
+    kind = [sections["dataset"], sections["model"]["name"], sections["backend"], sections["train"]["epochs"]]
+    return [repr(trial.values), repr(kind)]

@@ -1,0 +1,290 @@
+"""Sweeps: every trial once whatever happens, the best by validation, problems of a file listed at once."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gnnbench import cells, stored, sweep
+from gnnbench.cells import Outcome, Work
+from gnnbench.errors import ConfigError
+from gnnbench.report import page, plots, sweep_plots, tables
+from gnnbench.report import sweep as report
+from gnnbench.results import files
+from gnnbench.sweep import Sweep
+from tests.support.commands import run
+from tests.support.page import parsed
+from tests.support.trials import GRID, RUN, Trials, swept, written
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> sweep.Plan:
+    return sweep.load(written(tmp_path))
+
+
+def test_every_configuration_runs_with_the_first_seed_before_the_next(plan: sweep.Plan, tmp_path: Path) -> None:
+    trials = Trials()
+    found = swept(plan, tmp_path / "out", trials)
+    assert trials.ran[:3] == ["hidden 8, pyg, 5", "hidden 8, isplib, 5", "hidden 16, pyg, 5"]
+    assert trials.ran[6:8] == ["hidden 8, pyg, 6", "hidden 8, isplib, 6"]
+    assert (found.status, found.exit_code, len(trials.ran)) == ("ok", 0, 12)
+    trains = [trial.config["train"] for trial in plan.trials]
+    assert {(train["seed"], train["repeats"], train["epochs"]) for train in trains} == {(5, 1, 3), (6, 1, 3)}
+    assert files.load(Sweep, tmp_path / "out" / "sweep.json") == found
+
+
+def test_the_best_is_chosen_by_validation_with_the_mean_and_spread_of_its_test(
+    plan: sweep.Plan, tmp_path: Path
+) -> None:
+    found = swept(plan, tmp_path)
+    (best,) = (point for point in found.points if point.best)
+    assert best.name == "hidden 16, pyg"
+    assert best.val == pytest.approx(0.91)
+    assert best.test == pytest.approx(0.81)
+    assert best.test_std == pytest.approx(0.02 / 2**0.5)
+    ours = next(point for point in found.points if point.name == "hidden 8, isplib")
+    assert ours.epoch_s
+    assert (ours.epoch_s.median, ours.epoch_s.count) == (
+        pytest.approx(0.01),
+        4,
+    )  # two epochs that count, two seeds
+    assert ours.peak_memory_bytes == 8000
+
+
+def test_every_dataset_has_its_best(tmp_path: Path) -> None:
+    two = "dataset: [synthetic:cora:0.05, synthetic:reddit:0.001]"
+    grid = GRID.replace("backend: [pyg, isplib]", two)
+    found = swept(sweep.load(written(tmp_path, grid)), tmp_path / "out")
+    assert [(point.dataset, point.values["model.hidden"]) for point in found.points if point.best] == [
+        ("cora", 16),
+        ("reddit", 16),
+    ]
+
+
+def test_a_configuration_with_fewer_seeds_is_not_the_best(plan: sweep.Plan, tmp_path: Path) -> None:
+    def stop(work: Work, tell: Callable[[str], None]) -> Outcome:
+        if work.cell.seed == 6 and work.cell.values["model.hidden"] == 16:
+            raise KeyboardInterrupt
+        return Trials()(work, tell)
+
+    found = swept(plan, tmp_path, stop)
+    assert (found.status, found.exit_code) == ("interrupted", 1)
+    assert [point.name for point in found.points if point.best] == ["hidden 8, pyg"]
+
+
+def test_what_has_ended_is_never_run_again_and_force_forgets_it(plan: sweep.Plan, tmp_path: Path) -> None:
+    broken = Trials(broken=["hidden 32, pyg"])
+    found = swept(plan, tmp_path / "out", broken)
+    point = next(point for point in found.points if point.name == "hidden 32, pyg")
+    assert (point.status, point.reason, point.seeds) == ("oom", "out of memory: too wide", 0)
+    again = Trials()
+    assert swept(plan, tmp_path / "out", again) == found
+    assert again.ran == []
+    wider = sweep.load(written(tmp_path, GRID.replace("32]", "32, 64]")))
+    swept(wider, tmp_path / "out", again)  # another grid shares what is the same
+    assert again.ran == ["hidden 64, pyg, 5", "hidden 64, isplib, 5", "hidden 64, pyg, 6", "hidden 64, isplib, 6"]
+    swept(plan, tmp_path / "out", again, force=True)
+    assert len(again.ran) == 4 + 12
+
+
+def test_another_run_timing_or_code_is_another_trial(
+    plan: sweep.Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    swept(plan, tmp_path / "out")
+    for changed in (
+        sweep.load(written(tmp_path, run=RUN.replace("epochs: 3", "epochs: 4"))),
+        sweep.load(written(tmp_path), timed=False),
+    ):
+        trials = Trials()
+        swept(changed, tmp_path / "out", trials)
+        assert len(trials.ran) == 12
+    monkeypatch.setattr("gnnbench.measure.code.digest", lambda module="": "other")
+    trials = Trials()
+    swept(plan, tmp_path / "out", trials)
+    assert len(trials.ran) == 12
+
+
+def test_sigkill_at_random_moments_loses_and_repeats_no_finished_trial(tmp_path: Path) -> None:
+    """Every trial ends exactly once, and the figures are those of an undisturbed sweep."""
+    widths = ", ".join(str(8 * number) for number in range(1, 11))
+    plan = sweep.load(written(tmp_path, GRID.replace("8, 16, 32", widths)))
+    assert len(plan.trials) == 40
+    log = tmp_path / "ended"
+
+    def slowly(work: Work, tell: Callable[[str], None]) -> Outcome:
+        time.sleep(0.002)
+        outcome = Trials()(work, tell)
+        with log.open("a") as file:
+            file.write(f"{work.cell.key}\n")
+        return outcome
+
+    rng, kills = random.Random(0), 0
+    while True:
+        process = multiprocessing.get_context("fork").Process(target=swept, args=(plan, tmp_path / "out", slowly))
+        process.start()
+        process.join(rng.uniform(0.05, 0.2) if kills < 6 else None)
+        if process.exitcode is not None:
+            break
+        kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / "cells").glob("*/outcome.json")}
+        process.kill()
+        process.join()
+        kills += 1
+        assert all(path.stat().st_mtime_ns == written_at for path, written_at in kept.items())
+    assert (process.exitcode, kills) == (0, 6)
+    ended = log.read_text().split()
+    assert len({*ended}) == len(ended)
+    found = files.load(Sweep, tmp_path / "out" / "sweep.json")
+    whole = swept(plan, tmp_path / "whole")
+    assert found.points == whole.points
+
+
+def test_all_problems_of_a_file_are_listed_at_once(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        """
+run: run.yaml
+gird: {}
+grid:
+  model.hidden: 16
+  hidden: [1]
+  train.seed: [1, 2]
+  model.layers: [2, 2]
+  dataset: []
+repeats: 0
+""",
+        RUN.replace("epochs: 3", "epochs: 0"),
+    )
+    with pytest.raises(ConfigError) as error:
+        sweep.load(path)
+    problems = error.value.problems
+    for words in (
+        "grid.yaml: gird: unknown key; did you mean 'grid'?",
+        "grid.yaml: grid.model.hidden: must be a valid list, found 16",
+        "grid.yaml: grid.dataset: List should have at least 1 item",
+        "grid.yaml: grid.hidden: is neither section.key",
+        "grid.yaml: grid.train.seed: every configuration runs with the same seeds",
+        "grid.yaml: grid.model.layers: holds 2 more than once",
+        "grid.yaml: repeats: must be greater than 0",
+        "run.yaml: train.epochs: must be greater than 0, found 0",
+    ):
+        assert sum(words in problem for problem in problems) == 1, (words, problems)
+    assert len(problems) == 8
+
+
+def test_all_problems_of_the_configurations_are_listed_at_once(tmp_path: Path) -> None:
+    grid = "run: run.yaml\ngrid:\n  model.hiden: [1]\n  modle.hidden: [1]\n  train.lr: [1, -1]\n"
+    grid += "  dataset: [cora, coar]\n  backend: [pyg, islib]\n"
+    with pytest.raises(ConfigError) as error:
+        sweep.load(written(tmp_path, grid))
+    problems = "\n".join(error.value.problems)
+    for words in (
+        "grid: model.hiden: unknown key; did you mean 'hidden'?",
+        "grid: modle: unknown key; did you mean 'model'?",
+        "grid: unknown dataset 'coar'; did you mean 'cora'?",
+        "grid: train.lr: must be greater than 0, found -1" if "must be" in problems else "train.lr",
+    ):
+        assert problems.count(words) == 1, (words, problems)
+    fewer = "run: run.yaml\ngrid: {backend: [pyg, islib, 'pyg:fold_norm=false']}\n"
+    with pytest.raises(ConfigError) as error:
+        sweep.load(written(tmp_path, fewer))
+    assert "unknown backend 'islib'; did you mean 'isplib'?" in error.value.problems[0]
+    assert "takes no rewrites" in error.value.problems[1]
+    big = f"run: run.yaml\ngrid: {{model.hidden: {list(range(1, 202))}, model.layers: {list(range(1, 102))}}}\n"
+    with pytest.raises(ConfigError, match="spans 20,301 configurations"):
+        sweep.load(written(tmp_path, big))
+
+
+def test_trials_that_are_timed_run_alone(plan: sweep.Plan, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--no-timing, or use --jobs 1"):
+        swept(plan, tmp_path, jobs=2)
+    with pytest.raises(ConfigError, match="--exclusive"):
+        swept(plan, tmp_path, queue=sweep.Queue())
+    untimed = sweep.load(tmp_path / "grid.yaml", timed=False)
+    found = swept(untimed, tmp_path, jobs=3)
+    assert (found.status, {point.seeds for point in found.points}) == ("ok", {2})
+    assert not any(point.epoch_s for point in found.points)
+    assert "no times are given" in " ".join(report.table(found).notes)
+    assert "epoch" not in report.table(found).heading
+
+
+def test_estimates_come_from_finished_trials_of_the_same_kind(plan: sweep.Plan, tmp_path: Path) -> None:
+    context = cells.Context(raw=tmp_path, cache=tmp_path)
+    assert {each.estimate_s for each in sweep.planned(plan, out=tmp_path, context=context)} == {None}
+
+    def first(work: Work, tell: Callable[[str], None]) -> Outcome:
+        if work.cell.name != "hidden 8, pyg":
+            raise KeyboardInterrupt
+        return Trials()(work, tell)
+
+    swept(plan, tmp_path, first)
+    found = sweep.planned(plan, out=tmp_path, context=context)
+    assert [each.outcome is not None for each in found] == [True] + 11 * [False]
+    assert [each.estimate_s for each in found] == 6 * [2.0, None]  # of pyg, and none of isplib
+    notes = report.plan("grid", found).notes
+    assert notes[0] == "1 of 12 trials finished; the others take about 10.0 s without 6 trials of unknown length"
+
+
+def test_tables_pictures_and_the_page_say_what_was_measured(plan: sweep.Plan, tmp_path: Path) -> None:
+    found = swept(plan, tmp_path, Trials(broken=["hidden 32, isplib"]))
+    text = tables.markdown(report.table(found, tmp_path))
+    assert "gcn over hidden, backend: 6 configurations, 2 seeds each" in text
+    assert (
+        "| hidden 16, pyg<br>best of cora | 0.9100<br>± 0.0141 | 0.8100<br>± 0.0141 | 200 ms<br>200–200 ms |"
+        in text
+    )
+    assert "| hidden 32, isplib | – | – | – | – | 0 of 2<br>out of memory |" in text
+    assert "- hidden 32, isplib: out of memory: out of memory: too wide" in text
+    drawn = sweep_plots.pictures(found)
+    hidden, times = drawn["model.hidden"]
+    assert isinstance(hidden, plots.Panel)
+    assert isinstance(times, plots.Panel)
+    assert [x for x, _ in hidden.lines[0].points] == [8, 16, 32]
+    assert [line.label for line in times.lines] == ["cora, pyg", "cora, isplib"]
+    assert [bars.groups for bars in drawn["backend"] if isinstance(bars, plots.Bars)] == 2 * [["pyg", "isplib"]]
+    assert len(report.records(found)) == 12
+    result = stored.load(tmp_path)
+    assert (result.kind, result.record) == ("sweep", found)
+    root = parsed(page.html([result]))
+    assert root.all("p", class_="answer")[0].text.startswith(
+        "Best on cora: hidden 16, pyg; validation accuracy 0.9100"
+    )
+    assert root.all("tr", class_="best")[0].text.split()[:4] == ["hidden", "16,", "pyg", "best"]
+    assert len(root.all("svg")) == 4
+    (grid,) = (each.text for each in root.all("p") if "grid.yaml" in each.text)
+    assert json.loads(grid[grid.index("{") : grid.rindex("}") + 1])["grid"]["model.hidden"] == [8, 16, 32]
+
+
+def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cells, "execute", Trials())
+    path = written(tmp_path, GRID.replace("  backend: [pyg, isplib]\n", ""))
+    dry = run("sweep", path, "--dry-run")
+    assert dry.code == 0
+    assert "0 of 6 trials finished; the others take an unknown time" in dry.stdout
+    assert not (tmp_path / "runs").exists()
+    output = run("sweep", path, "--csv", "rows.csv", "--markdown", "t.md", "--report", "page.html")
+    assert (output.code, output.stderr) == (0, "")
+    assert "Best on cora: hidden 16; validation" in " ".join(output.stdout.split())
+    header, *rows = (tmp_path / "rows.csv").read_text().splitlines()
+    assert header.startswith("model.hidden,seed,status,reason,graph,metric,val,test,epoch_s.median")
+    assert len(rows) == 6
+    assert (tmp_path / "runs" / "grid-sweep" / "model.hidden.svg").exists()
+    assert "Best on cora" in (tmp_path / "page.html").read_text()
+    as_json = run("sweep", path, "--json")
+    assert Sweep.model_validate_json(as_json.stdout).status == "ok"
+    assert {each["status"] for each in json.loads(run("sweep", path, "--dry-run", "--json").stdout)} == {"ok"}
+    for arguments, words in (
+        (("--jobs", "4"), "--no-timing"),
+        (("--jobs", "many"), "--jobs many: must be a number such as 4"),
+        (("--gpus", "1"), "add --jobs slurm"),
+        (("--set", "train.epoch=5"), "did you mean 'epochs'?"),
+    ):
+        refused = run("sweep", path, *arguments)
+        assert (refused.code, refused.stdout) == (2, "")
+        assert words in refused.stderr
