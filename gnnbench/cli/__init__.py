@@ -288,7 +288,7 @@ def convert(
     data_root: DataRoot = None,
     as_json: Json = False,
 ) -> None:
-    """Write a graph as arrays on disk, of which training reads what it samples."""
+    """Write a graph as arrays, of which training reads what it samples."""
     from gnnbench import datasets
     from gnnbench.backends import isplib
     from gnnbench.datasets import _maps as maps
