@@ -13,6 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from gnnbench.measure import allocator
+
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read when kernels are defined, which then run on CPU tensors
     for absent in (
@@ -47,6 +49,14 @@ def _poisoned_array(new: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]
         return array
 
     return poisoned_new
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cold() -> Iterator[None]:
+    """Runs leave malloc as it is, for other tests measure memory in the same process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(allocator, "keep_freed", lambda: True)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

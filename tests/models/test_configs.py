@@ -37,6 +37,7 @@ def test_each_is_valid_and_complete(path: Path) -> None:
     assert list(raw) == [name for name in config.RunConfig.model_fields if name in raw or name != "batch"]
     for section in ("model", "measure"):
         optional = {
+            "allocator",
             "threads",
             "normalize",
             "readout",

@@ -174,6 +174,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "headlines": headlines,
     "output": output,
     "epochs": partial(_every, measured, "*.json"),
+    "whole": partial(_every, measured, "whole/*.json"),
     "dropin": partial(_every, measured, "dropin/*.json"),
     "ops": partial(_every, contested, "ops/*.json"),
     **{f"reproduce {paper}": partial(reproduced, paper=paper) for paper in reproduce.names()},
