@@ -25,6 +25,7 @@ from gnnbench.train.batching._batch import Batching
 from gnnbench.train.loop import Trainer
 
 STOPPING = "stopping after this epoch; press Ctrl-C again to quit at once"
+ROOM = 3  # peaks of an epoch; with memory that lies idle, epochs of GCN in PyG took 1.7
 UNFINISHED = "the run had not ended when this was written"
 
 
@@ -248,7 +249,7 @@ class _Run:
                 self._checkpoint(trainer, repeat)
                 raise KeyboardInterrupt
             # One epoch shows what memory it needs; the next one faults in what those after it find.
-            if self.config.measure.allocator == "warm" and self.result.samples and recorder.cold_epochs <= 1:
+            if self.result.samples and recorder.cold_epochs <= 1 and self._has_room():
                 recorder.keeps_freed = recorder.keeps_freed or allocator.keep_freed()
                 self.result.environment["allocator"] = "warm" if recorder.keeps_freed else "system"
             with recorder.epoch():
@@ -265,6 +266,12 @@ class _Run:
             self._emit("epoch", sample=sample, evaluation=evaluation)
             if every and (trainer.epoch % every == 0 or trainer.finished(evaluations)):
                 self._checkpoint(trainer, repeat)
+
+    def _has_room(self) -> bool:
+        """Whether malloc is to keep what is freed, and memory may lie idle in it without reaching the limit."""
+        limit = memory.limit_bytes(self.config.measure.memory_limit, memory.total_bytes())
+        fits = ROOM * self.result.samples[-1].peak_memory_bytes <= limit
+        return self.config.measure.allocator == "warm" and fits
 
     def _checkpoint(self, trainer: Trainer, repeat: int) -> None:
         """Save where training stands; a full disk must not end it, so that is told and training goes on."""

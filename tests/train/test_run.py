@@ -25,6 +25,7 @@ from gnnbench.errors import ConfigError, DatasetError, GnnbenchError, Unsupporte
 from gnnbench.results import files
 from gnnbench.results.schema import Result
 from gnnbench.train import checkpoint
+from gnnbench.train import run as run_module
 from gnnbench.train.run import Event, resolved, run
 
 SECTIONS: dict[str, dict[str, Any]] = {
@@ -60,6 +61,18 @@ def press_ctrl_c_after(epoch: int, repeat: int = 0) -> Callable[[Event], None]:
     return on_event
 
 
+@pytest.mark.parametrize("reason", ["asked", "room"])
+def test_malloc_is_left_alone_where_asked_and_where_memory_is_scarce(
+    reason: str, roots: datasets.Roots, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if reason == "room":
+        monkeypatch.setattr(run_module, "ROOM", 1e6)
+    measure = {"allocator": "system" if reason == "asked" else "warm"}
+    result = run(configuration(measure=measure), roots=roots, out=None)
+    assert "allocator" not in result.environment
+    assert not any(sample.keeps_freed for sample in result.samples)
+
+
 def test_everything_about_a_run_is_in_its_result(roots: datasets.Roots, tmp_path: Path) -> None:
     result = run(configuration(train={"repeats": 2}, measure={"warmup": 2}), roots=roots, out=tmp_path)
     assert (result.status, result.reason, result.backend) == ("ok", "", "pyg")
@@ -71,14 +84,14 @@ def test_everything_about_a_run_is_in_its_result(roots: datasets.Roots, tmp_path
     ]
     assert [sample.warmup for sample in result.samples] == 2 * [True, True, False, False, False, False]
     assert len(result.evaluations) == 12
+    assert result.environment["allocator"] == "warm"
     assert result.epoch_s is not None
     assert result.epoch_s.count == 8
     for sample in result.samples:
         assert min(sample.forward_s, sample.backward_s, sample.optimizer_s) > 0
         assert sample.forward_s + sample.backward_s + sample.optimizer_s <= sample.epoch_s
-    if result.environment["allocator"] == "warm":
-        assert [sample.keeps_freed for sample in result.samples] == [False] + [True] * 11
-        assert result.peak_memory_bytes == result.samples[0].peak_memory_bytes
+    assert [sample.keeps_freed for sample in result.samples] == [False] + [True] * 11
+    assert result.peak_memory_bytes == result.samples[0].peak_memory_bytes
     assert result.resting_memory_bytes is not None
     assert result.memory_increase_bytes == result.peak_memory_bytes - result.resting_memory_bytes
     assert result.prepare_s is not None
