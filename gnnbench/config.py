@@ -123,7 +123,8 @@ class MeasureConfig(Section):
     warmup: Count = Field(2, description="first epochs left out of the figures; one epoch always counts")
     memory_limit: str = Field("90%", description="a size such as 16GiB, or a share of the machine's memory")
     allocator: Literal["warm", "system"] = Field(
-        "warm", description="warm: epochs find the memory that earlier ones freed; system: as the C library has it"
+        "system",
+        description="warm: epochs find the memory that earlier ones freed; system: as the C library has it",
     )
     threads: Count = Field(0, description="threads for all kernels; 0 uses PyTorch's default")
 

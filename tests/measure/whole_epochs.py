@@ -40,7 +40,7 @@ def measured(dataset: str, model: str, options: argparse.Namespace) -> Compariso
     own = ROOT / "configs" / f"{model}_{dataset}.yaml"
     run = config.load(
         own if own.exists() else ROOT / "configs" / f"{model}_cora.yaml",
-        ["train.eval_every=1000", "train.patience=0", f"train.epochs={options.epochs}"],
+        ["train.eval_every=1000", "train.patience=0", "measure.allocator=warm", f"train.epochs={options.epochs}"],
         dataset=None if own.exists() else datasets.parse(dataset),
     )
     roots, raw = datasets.roots(), options.out / "raw" / f"{dataset}_{model}"

@@ -74,7 +74,9 @@ def test_malloc_is_left_alone_where_asked_and_where_memory_is_scarce(
 
 
 def test_everything_about_a_run_is_in_its_result(roots: datasets.Roots, tmp_path: Path) -> None:
-    result = run(configuration(train={"repeats": 2}, measure={"warmup": 2}), roots=roots, out=tmp_path)
+    result = run(
+        configuration(train={"repeats": 2}, measure={"warmup": 2, "allocator": "warm"}), roots=roots, out=tmp_path
+    )
     assert (result.status, result.reason, result.backend) == ("ok", "", "pyg")
     assert "synthetic" in result.dataset
     assert result.dataset_facts is not None
