@@ -33,22 +33,20 @@ def dropout(kernels: Kernels, x: Tensor | Features, p: float = 0.5, training: bo
     return x if seed is None else _dropout(x, seed, p, kernels.handle)
 
 
-@_custom.op(
-    "dropout(Tensor x, Tensor seed, float p, str kernels) -> Tensor",
-    fake=lambda x, seed, p, kernels: _custom.like(x),
-)
-def _dropout(x: Tensor, seed: Tensor, p: float, kernels: str) -> Tensor:
+def _multiplied(x: Tensor, seed: Tensor, p: float, kernels: str) -> Tensor:
+    """x, or a gradient, times the mask of a seed."""
     out: Tensor = handles.find(kernels).dropout(x.contiguous(), Dropout(p, seed))
     return out
 
 
-@_custom.gradient(
+_dropout = _custom.op(
+    "dropout(Tensor x, Tensor seed, float p, str kernels) -> Tensor",
+    fake=lambda x, seed, p, kernels: _custom.like(x),
+)(_multiplied)
+_dropout_backward = _custom.gradient(
     "dropout_backward(Tensor grad_out, Tensor seed, float p, str kernels) -> Tensor",
     fake=lambda grad_out, seed, p, kernels: _custom.like(grad_out),
-)
-def _dropout_backward(grad_out: Tensor, seed: Tensor, p: float, kernels: str) -> Tensor:
-    grad_x: Tensor = handles.find(kernels).dropout(grad_out.contiguous(), Dropout(p, seed))
-    return grad_x
+)(_multiplied)
 
 
 @_custom.differentiates(_dropout)

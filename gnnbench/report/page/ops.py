@@ -18,9 +18,11 @@ from gnnbench.report.page.pictures import Picture, of_panel
 from gnnbench.report.page.section import Grid, Section, Tile, Tone
 
 if TYPE_CHECKING:
+    from gnnbench.bench.batches import BatchBench
     from gnnbench.bench.collate import CollateBench, LoaderRow
     from gnnbench.bench.records import Bench, Row, Suite
     from gnnbench.bench.sample import SampleBench, SampleRow
+    from gnnbench.report.tables import Table
     from gnnbench.tune.store import Tuned
 
 Rows = TypeVar("Rows", "Bench", "Suite", "CollateBench", "SampleBench")
@@ -56,45 +58,41 @@ def bench(record: Bench) -> Section:
 def collate(record: CollateBench) -> Section:
     """A benchmark of batches."""
     record = guarded(record)
-    ours = [row for row in record.rows if row.implementation == record.backend]
-    tone, verdict = _verdict(ours, record.backend, [row for row in record.rows if row.status == "wrong"])
-    words = ["gnnbench", "bench", "collate", "--graph", "GRAPH", "--backend", record.backend]
+    words = ["--backend", record.backend]
     words += ["--against", ",".join(peer for peer in record.peers if peer != record.backend)]
-    table = collate_report.table(record)
-    return Section(
-        kind="Batches",
-        title=table.title,
-        question="How long does it take to put graphs together into a batch, per graph?",
-        verdict=verdict,
-        tone=tone,
-        tiles=[*_tiles(ours, record.backend)],
-        grids=[Grid(replace(table, notes=()))],
-        conditions=[INTERVALS, *table.notes],
-        environment=record.environment,
-        command=shlex.join([*words, "--batches", _list(row.batch_size for row in ours)]),
-        remark=OF_GRAPH,
+    question = "How long does it take to put graphs together into a batch, per graph?"
+    return _batches(
+        record, "Batches", question, collate_report.table(record), ["collate", "--graph", "GRAPH", *words]
     )
 
 
 def sample(record: SampleBench) -> Section:
     """A benchmark of sampled neighbourhoods."""
     record = guarded(record)
+    words = ["--fanouts", ",".join(map(str, record.fanouts))]
+    words += ["--against", ",".join(record.peers), "--threads", str(record.threads)]
+    question = "How long does it take to draw a neighbourhood and to gather its features?"
+    return _batches(
+        record, "Samples", question, sample_report.table(record), ["sample", "--graph", "GRAPH", *words]
+    )
+
+
+def _batches(record: BatchBench, kind: str, question: str, table: Table, words: list[str]) -> Section:
+    """A benchmark of batches that `gnnbench bench` and `words` measure again."""
     ours = [row for row in record.rows if row.implementation == record.backend]
     tone, verdict = _verdict(ours, record.backend, [row for row in record.rows if row.status == "wrong"])
-    words = ["gnnbench", "bench", "sample", "--graph", "GRAPH", "--fanouts", ",".join(map(str, record.fanouts))]
-    words += ["--against", ",".join(record.peers), "--threads", str(record.threads)]
-    table = sample_report.table(record)
+    sizes = _list(row.batch_size for row in ours)
     return Section(
-        kind="Samples",
+        kind=kind,
         title=table.title,
-        question="How long does it take to draw a neighbourhood and to gather its features?",
+        question=question,
         verdict=verdict,
         tone=tone,
         tiles=[*_tiles(ours, record.backend)],
         grids=[Grid(replace(table, notes=()))],
         conditions=[INTERVALS, *table.notes],
         environment=record.environment,
-        command=shlex.join([*words, "--batches", _list(row.batch_size for row in ours)]),
+        command=shlex.join(["gnnbench", "bench", *words, "--batches", sizes]),
         remark=OF_GRAPH,
     )
 
