@@ -7,9 +7,9 @@ graph  ops  convs  graphs, what convs are put together from, and PyG's convs by 
 backends     what executes the convs: PyG, or kernels for CPUs and GPUs
 sample       sampled neighbourhoods for PyG's loaders
 patch        the two-line drop-in for other programs
-train  measure  results   one run, its clocks and its JSON
+training  measure  results   one run, its clocks and its JSON
 launch       jobs in fresh processes
-compare  bench  tune  reproduce  sweep   many runs: backends, ops, choices, papers, grids; cells: theirs, kept
+comparison  benchmarks  tune  reproduce  sweep   many runs: backends, ops, choices, papers, grids; cells: kept
 report       tables, pictures and pages; stored: results read back; history: their index
 doctor  errors  registry  stats  units
 """

@@ -206,7 +206,7 @@ def validate(raw: dict[str, Any], where: str) -> Run:
     raw = {**raw, "batch": raw.get("batch") or {}}
     if isinstance(raw["batch"], dict):
         raw["batch"] = {"kind": "full", **raw["batch"]}
-    batch_type, others = _section_type(raw, "batch", "kind", "train.batching", BatchConfig)
+    batch_type, others = _section_type(raw, "batch", "kind", "training.batching", BatchConfig)
     problems += more + others
     try:
         config = _run_type(dataset_type, model_type, batch_type).model_validate(raw)

@@ -17,7 +17,7 @@ from gnnbench.report import run
 from gnnbench.results.schema import Result
 
 if TYPE_CHECKING:
-    from gnnbench.compare.record import Row
+    from gnnbench.comparison.record import Row
     from gnnbench.report.page import Stored
 
 KINDS = {"comparison.json": "comparison", "results.json": "run"}  # whose rows have epochs

@@ -8,11 +8,11 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from gnnbench import __version__, compare
-from gnnbench.bench.collate import CollateBench
-from gnnbench.bench.records import Bench, Suite
-from gnnbench.bench.sample import SampleBench
-from gnnbench.compare.record import Comparison
+from gnnbench import __version__, comparison
+from gnnbench.benchmarks.collate import CollateBench
+from gnnbench.benchmarks.records import Bench, Suite
+from gnnbench.benchmarks.sample import SampleBench
+from gnnbench.comparison.record import Comparison
 from gnnbench.errors import ConfigError
 from gnnbench.report.page import Stored
 from gnnbench.reproduce import Reproduction
@@ -84,7 +84,7 @@ def of_comparison(record: Comparison, path: Path) -> Stored:
         path: its JSON.
     """
     names = [row.backend for row in record.rows if row.epoch_s and not {"/", "\\"} & {*row.backend}]
-    rounds = {name: compare.stored(path.parent, name)[: record.rounds] for name in names}
+    rounds = {name: comparison.stored(path.parent, name)[: record.rounds] for name in names}
     return Stored("comparison", record, path, {name: results for name, results in rounds.items() if results})
 
 

@@ -89,7 +89,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """Benchmarks and searches of a round or two, beside ceilings that are measured in no time."""
-    from gnnbench.bench import bench, ceilings  # once the variable is set that kernels are defined by
+    from gnnbench.benchmarks import bench, ceilings  # once the variable is set that kernels are defined by
     from gnnbench.measure.rounds import Budget
     from gnnbench.tune import search
 

@@ -45,10 +45,10 @@ ORDER = (
     "sweep",
     "cells",
     "tune",
-    "bench",
-    "compare",
+    "benchmarks",
+    "comparison",
     "report",
-    "train",
+    "training",
     "__init__",
 )
 UP = {"backends/patched.py": {"patch"}}  # a backend that is the drop-in itself; nothing imports it by name
@@ -174,18 +174,18 @@ def test_torch_is_imported_in_functions_only(path: Path) -> None:
                 "models/",
                 "datasets/",
                 "backends/pyg",
-                "bench/peers.py",
-                "bench/collate.py",
-                "bench/sample.py",
+                "benchmarks/peers.py",
+                "benchmarks/collate.py",
+                "benchmarks/sample.py",
                 "graph/cache.py",
                 "patch/",
                 "sample/",
                 "measure/environment.py",
-                "train/batching/_pyg",
+                "training/batching/_pyg",
             ),
         ),
         ("triton", ("backends/cuda/_triton.py",)),
-        ("time", ("measure/clock.py", "bench/dgl_child.py")),  # which another interpreter runs
+        ("time", ("measure/clock.py", "benchmarks/dgl_child.py")),  # which another interpreter runs
         (COMPILED, ()),  # but `_compiled.load`, by name
         ("gnnbench.cli", ("__main__.py", "cli/")),
     ],
@@ -197,7 +197,7 @@ def test_only_these_files_import(package: str, allowed: tuple[str, ...]) -> None
 
 def test_a_conv_is_named_in_files_of_its_own_only() -> None:
     """Beside PyG's own code as a baseline; a new conv is one file."""
-    allowed = ("convs/", "models/", "backends/pyg_sparse.py", "bench/peers.py")
+    allowed = ("convs/", "models/", "backends/pyg_sparse.py", "benchmarks/peers.py")
     for path in FILES:
         nodes = [*ast.walk(parsed(path))]
         used = {getattr(node, "id", None) or getattr(node, "attr", "") for node in nodes}

@@ -20,7 +20,7 @@ import yaml
 from torch_geometric.nn import TAGConv
 
 import gnnbench.backends
-from gnnbench import Graph, cells, compare, convs, datasets, patch, reproduce, sweep
+from gnnbench import Graph, cells, comparison, convs, datasets, patch, reproduce, sweep
 from gnnbench.backends import cuda
 from gnnbench.cells import Outcome, Work
 from gnnbench.config import BackendConfig
@@ -164,7 +164,7 @@ def without_processes(monkeypatch: pytest.MonkeyPatch, brief: None) -> None:
     """Processes of comparisons are replaced, as are interpreted kernels; grids have one graph in one order."""
     runner = Runner()
     runner.environment = environment.describe()
-    monkeypatch.setattr(compare, "compare", functools.partial(compare.compare, execute=runner))
+    monkeypatch.setattr(comparison, "compare", functools.partial(comparison.compare, execute=runner))
     monkeypatch.setattr(cells, "execute", trained)
     monkeypatch.setitem(isplib.GRAPHS, "small", ["cora"])
     monkeypatch.setitem(io_aware.GRAPHS, "demo", [SMALL])
@@ -278,10 +278,10 @@ def test_a_model_without_ops_of_ours_is_unsupported(extended: None, monkeypatch:
 
 
 def test_the_json_names_are_those_of_the_schema() -> None:
-    from gnnbench.bench.collate import CollateBench
-    from gnnbench.bench.records import Bench, Suite
-    from gnnbench.bench.sample import SampleBench
-    from gnnbench.compare.record import Comparison
+    from gnnbench.benchmarks.collate import CollateBench
+    from gnnbench.benchmarks.records import Bench, Suite
+    from gnnbench.benchmarks.sample import SampleBench
+    from gnnbench.comparison.record import Comparison
     from gnnbench.results.schema import Result
 
     named = TEXT["docs/cli.md"].partition("## Names in the JSON")[2]

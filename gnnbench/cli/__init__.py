@@ -116,7 +116,7 @@ def train(
     from gnnbench.report import live, tables
     from gnnbench.report import run as report
     from gnnbench.results import files, schema
-    from gnnbench.train import run
+    from gnnbench.training import run
 
     if resume:
         if config or overrides or backend or dataset or epochs or memory_limit or out:
@@ -190,9 +190,8 @@ def compare(
 
     loaded = load(config, overrides, dataset, epochs, memory_limit)
     launch.prepare()  # while PyTorch is imported here
-    from gnnbench import compare as comparing
-    from gnnbench import datasets
-    from gnnbench.compare import baseline as baselines
+    from gnnbench import comparison, datasets
+    from gnnbench.comparison import baseline as baselines
     from gnnbench.report import comparison as report
     from gnnbench.report import live, tables
     from gnnbench.results import files
@@ -207,7 +206,7 @@ def compare(
     out = out or files.new_folder(f"{(config or DEMO).stem}-compare")
     view = live.CompareView(tables.console(sys.stderr)) if watched(quiet) else None
     with view or nullcontext():
-        comparison = comparing.compare(
+        record = comparison.compare(
             loaded,
             names(backends),
             rounds=rounds,
@@ -216,25 +215,25 @@ def compare(
             force=force,
             on_event=view or (lambda _: None),
         )
-    if comparison.status == "ok" and (kept or save_baseline):
-        seconds = comparing.epochs(comparison, out)
+    if record.status == "ok" and (kept or save_baseline):
+        seconds = comparison.epochs(record, out)
         if kept:
-            specs = [row.backend for row in comparison.rows]
-            comparison.against = baselines.judge(kept, baseline, specs, seconds, limit)
-            files.save_json(comparison, out / "comparison.json")
-        if save_baseline and comparison.exit_code == 0:
-            baselines.save(comparison.config, comparison.environment, seconds, roots.cache, save_baseline)
-    if comparison.status == "ok":
-        remember("comparison", comparison, out / "comparison.json")
+            specs = [row.backend for row in record.rows]
+            record.against = baselines.judge(kept, baseline, specs, seconds, limit)
+            files.save_json(record, out / "comparison.json")
+        if save_baseline and record.exit_code == 0:
+            baselines.save(record.config, record.environment, seconds, roots.cache, save_baseline)
+    if record.status == "ok":
+        remember("comparison", record, out / "comparison.json")
     if csv:
-        files.save_text(tables.to_csv(report.records(comparison)), csv)
+        files.save_text(tables.to_csv(report.records(record)), csv)
     if page:
         from gnnbench import stored
         from gnnbench.report import page as pages
 
-        files.save_text(pages.html([stored.of_comparison(comparison, out / "comparison.json")]), page)
-    show(report.table(comparison, out), comparison.model_dump_json(indent=1), as_json, quiet, markdown, latex)
-    finish(comparison, f"the same command with --out {out} continues")
+        files.save_text(pages.html([stored.of_comparison(record, out / "comparison.json")]), page)
+    show(report.table(record, out), record.model_dump_json(indent=1), as_json, quiet, markdown, latex)
+    finish(record, f"the same command with --out {out} continues")
 
 
 app.command(epilog=EXIT_CODES)(ops.bench)

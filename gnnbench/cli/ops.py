@@ -108,14 +108,13 @@ def bench(
 
     import torch
 
-    from gnnbench import bench as benchmark
-    from gnnbench import datasets
+    from gnnbench import benchmarks, datasets
     from gnnbench.measure import clock
     from gnnbench.report import bench as report
     from gnnbench.report import live, plots, tables
     from gnnbench.results import files
 
-    grid = benchmark.Grid(op, numbers(widths), numbers(heads), names(against), backward, weighted, backend)
+    grid = benchmarks.Grid(op, numbers(widths), numbers(heads), names(against), backward, weighted, backend)
     if plot:
         plots.check(plot)
     roots = datasets.roots(data_root)
@@ -125,7 +124,7 @@ def bench(
     out = out or files.new_folder(f"{op}-bench")
     view = live.BenchView(tables.console(sys.stderr)) if watched(quiet) else None
     with view or nullcontext():
-        record = benchmark.bench(
+        record = benchmarks.bench(
             grid,
             dataset,
             out=out,
@@ -159,7 +158,7 @@ def _batches(
     import torch
 
     from gnnbench import datasets
-    from gnnbench.bench import collate, sample
+    from gnnbench.benchmarks import collate, sample
     from gnnbench.measure import clock
     from gnnbench.report import collate as collate_report
     from gnnbench.report import sample as sample_report

@@ -47,7 +47,7 @@ def suite(
         os.environ["TRITON_INTERPRET"] = "1"  # before kernels are defined
     from gnnbench import datasets
     from gnnbench.backends.cuda import CudaKernels
-    from gnnbench.bench import suites
+    from gnnbench.benchmarks import suites
     from gnnbench.measure import clock
     from gnnbench.report import live, tables
     from gnnbench.report import suite as report

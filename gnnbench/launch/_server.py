@@ -30,9 +30,9 @@ from gnnbench.launch import _fork, _pages
 PRELOADED = (
     "torch_geometric.nn",
     "gnnbench.models._stack",
-    "gnnbench.train.run",
-    "gnnbench.compare.parity.steps",
-    "gnnbench.compare.process",
+    "gnnbench.training.run",
+    "gnnbench.comparison.parity.steps",
+    "gnnbench.comparison.process",
 )
 CONTEXT = multiprocessing.get_context("fork")  # whose processes skip the second that tearing down PyTorch takes
 

@@ -11,7 +11,7 @@ from gnnbench.report.run import STATUS, machine
 from gnnbench.report.tables import Cell, Table
 
 if TYPE_CHECKING:
-    from gnnbench.bench.records import Bench, Row
+    from gnnbench.benchmarks.records import Bench, Row
     from gnnbench.report.plots import Panel
     from gnnbench.results.schema import Ratio
 

@@ -11,8 +11,8 @@ from gnnbench.report.run import STATUS, machine
 from gnnbench.report.tables import Cell, Table
 
 if TYPE_CHECKING:
-    from gnnbench.bench.batches import BatchBench
-    from gnnbench.bench.collate import CollateBench, LoaderRow
+    from gnnbench.benchmarks.batches import BatchBench
+    from gnnbench.benchmarks.collate import CollateBench, LoaderRow
     from gnnbench.results.schema import Ratio
 
 

@@ -12,8 +12,8 @@ from gnnbench.report.tables import Cell, Table
 from gnnbench.report.tune import used
 
 if TYPE_CHECKING:
-    from gnnbench.compare.parity import Parity
-    from gnnbench.compare.record import Comparison, Row, Speedup
+    from gnnbench.comparison.parity import Parity
+    from gnnbench.comparison.record import Comparison, Row, Speedup
 
 NOTHING = Cell("–")
 FASTEST, LOADER = "fastest_pyg", "pyg:loader=pyg"  # baselines by their keys

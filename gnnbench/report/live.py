@@ -14,12 +14,12 @@ from gnnbench.report.tables import Cell, Table
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from gnnbench.bench.records import Bench, Suite
-    from gnnbench.compare import Progress
+    from gnnbench.benchmarks.records import Bench, Suite
+    from gnnbench.comparison import Progress
     from gnnbench.reproduce import Progress as ReproduceProgress
     from gnnbench.results.schema import ChoiceRecord
     from gnnbench.sweep import Progress as SweepProgress
-    from gnnbench.train.run import Event
+    from gnnbench.training.run import Event
     from gnnbench.tune.search import Request
 
 SHOWN_EPOCHS = 10

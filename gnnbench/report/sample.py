@@ -11,7 +11,7 @@ from gnnbench.report.run import STATUS, machine
 from gnnbench.report.tables import Cell, Table
 
 if TYPE_CHECKING:
-    from gnnbench.bench.sample import SampleBench, SampleRow
+    from gnnbench.benchmarks.sample import SampleBench, SampleRow
 
 
 def table(bench: SampleBench, saved: Path | None = None) -> Table:

@@ -12,7 +12,7 @@ from gnnbench.report.run import STATUS, machine
 from gnnbench.report.tables import Cell, Table
 
 if TYPE_CHECKING:
-    from gnnbench.bench.records import Row, Suite
+    from gnnbench.benchmarks.records import Row, Suite
 
 NOTHING = Cell("–")
 

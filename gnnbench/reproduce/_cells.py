@@ -10,11 +10,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from gnnbench import backends, bench, cells, compare, config, datasets, stats
-from gnnbench.bench.records import Bench, Time, backend_of
-from gnnbench.bench.records import Row as OpRow
+from gnnbench import backends, benchmarks, cells, comparison, config, datasets, stats
+from gnnbench.benchmarks.records import Bench, Time, backend_of
+from gnnbench.benchmarks.records import Row as OpRow
 from gnnbench.cells import Outcome
-from gnnbench.compare.record import LOADER, Comparison, Row
+from gnnbench.comparison.record import LOADER, Comparison, Row
 from gnnbench.config import Run
 from gnnbench.measure import clock
 from gnnbench.reproduce._records import Measurement
@@ -68,7 +68,7 @@ class Training(Record):
     def run(self, context: Context, out: Path, tell: Callable[[str], None]) -> Outcome:
         """Go on where an earlier call in `out` ended."""
         [run_config] = self.configs(context.memory_limit)
-        compare.compare(
+        comparison.compare(
             run_config,
             self.backends,
             rounds=self.rounds,
@@ -82,23 +82,21 @@ class Training(Record):
 
     def measured(self, out: Path) -> list[Measurement]:
         """One measurement per backend and phase."""
-        comparison = files.load(Comparison, out / "comparison.json")
-        rounds = {row.backend: compare.stored(out, row.backend) for row in comparison.rows if row.status == "ok"}
+        record = files.load(Comparison, out / "comparison.json")
+        rounds = {row.backend: comparison.stored(out, row.backend) for row in record.rows if row.status == "ok"}
         [section] = self.configs()
         batch = section.batch.size if self.batch else 0
         case = {
             "cell": self.key,
-            "graph": comparison.dataset + f", batches of {batch}" * (batch > 0),
+            "graph": record.dataset + f", batches of {batch}" * (batch > 0),
             "order": self.dataset.get("reorder", "none"),
             "op": self.op,
             "width": section.model.hidden,
             "batch": batch,
-            "device": device(comparison.environment, self.backends),
+            "device": device(record.environment, self.backends),
         }
         return [
-            self._measurement(row, phase, case, comparison, rounds)
-            for row in comparison.rows
-            for phase in self.phases
+            self._measurement(row, phase, case, record, rounds) for row in record.rows for phase in self.phases
         ]
 
     def _measurement(
@@ -106,16 +104,16 @@ class Training(Record):
         row: Row,
         phase: EpochPhase,
         case: dict[str, Any],
-        comparison: Comparison,
+        record: Comparison,
         rounds: dict[str, list[Result]],
     ) -> Measurement:
         ended = {"implementation": row.backend, "status": row.status, "reason": row.reason}
         result = Measurement(**case, **ended, phase=phase)
-        green = {name for name, parity in comparison.parity.backends.items() if parity.green}
+        green = {name for name, parity in record.parity.backends.items() if parity.green}
         if row.backend not in rounds:
             return result
         if row.backend not in green:
-            result.status, result.reason = "wrong", comparison.parity.reason
+            result.status, result.reason = "wrong", record.parity.reason
             return result
         ours = rounds[row.backend]
         summary = row.epoch_s if phase == "epoch" else row.forward_s
@@ -162,9 +160,9 @@ class Ops(Record):
         return self.model_copy(update={"backend": name}) if self.backend == former else self
 
     @property
-    def grid(self) -> bench.Grid:
+    def grid(self) -> benchmarks.Grid:
         """The cases."""
-        return bench.Grid(self.op, self.widths, self.heads, self.against, self.backward, backend=self.backend)
+        return benchmarks.Grid(self.op, self.widths, self.heads, self.against, self.backward, backend=self.backend)
 
     def configs(self) -> list[Run]:
         """A run on the graph, of any model."""
@@ -181,7 +179,7 @@ class Ops(Record):
         start = clock.cpu()
         dataset = datasets.reordered(dataset, section)
         reorder_s = clock.cpu() - start
-        bench.bench(
+        benchmarks.bench(
             self.grid,
             dataset,
             out=out,

@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field
 
-from gnnbench.bench.records import backend_of
+from gnnbench.benchmarks.records import backend_of
 from gnnbench.cells import CellRecord
 from gnnbench.results.schema import Ratio, Record
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gnnbench import datasets
-from gnnbench.compare.record import LOADER
+from gnnbench.comparison.record import LOADER
 from gnnbench.reproduce._cells import Cell, Ops, Training
 from gnnbench.reproduce._records import Claim, Paper, Scale
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from gnnbench import backends, cells
 from gnnbench.cells import Context, Execute, Outcome, Runner
-from gnnbench.compare.record import differs
+from gnnbench.comparison.record import differs
 from gnnbench.errors import ConfigError
 from gnnbench.measure import code
 from gnnbench.results import files, schema

@@ -19,7 +19,7 @@ from gnnbench import backends, config, datasets
 from gnnbench.config import BackendConfig, Positive, Run, RunConfig, Section
 from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
 from gnnbench.sweep._trial import Trial, label
-from gnnbench.train import run
+from gnnbench.training import run
 
 WHOLE = ("dataset", "backend")  # axes whose values replace a section, written as on the command line
 OF_SWEEP = ("train.seed", "train.repeats")

@@ -10,7 +10,7 @@ from gnnbench import config
 from gnnbench.cells import Context, Outcome
 from gnnbench.results import files
 from gnnbench.results.schema import Record, Result
-from gnnbench.train import run
+from gnnbench.training import run
 
 
 class Trial(Record):

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gnnbench import backends, convs, models, stats
 from gnnbench.backends.base import KernelBackend
-from gnnbench.bench.ops import OPS, Case
+from gnnbench.benchmarks.ops import OPS, Case
 from gnnbench.config import BackendConfig, Run
 from gnnbench.datasets import NodeDataset
 from gnnbench.errors import ConfigError, GnnbenchError, did_you_mean
@@ -25,8 +25,8 @@ from gnnbench.ops.families import FAMILIES
 from gnnbench.ops.kernels import Choice, Kernels, choice_key
 from gnnbench.results import files
 from gnnbench.results.schema import ChoiceRecord, Ratio
-from gnnbench.train.batching.full import Full
-from gnnbench.train.loop import Trainer
+from gnnbench.training.batching.full import Full
+from gnnbench.training.loop import Trainer
 from gnnbench.tune import store
 from gnnbench.tune.store import CPU, DTYPES, Tuned
 

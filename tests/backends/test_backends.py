@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import gnnbench
-from gnnbench import backends, bench, config, models, patch, registry
+from gnnbench import backends, benchmarks, config, models, patch, registry
 from gnnbench.backends import base, cuda, isplib, pyg_sparse
 from gnnbench.datasets import NodeDataset
 from gnnbench.errors import BackendUnavailable, ConfigError, UnsupportedOp
@@ -224,10 +224,10 @@ class TestFromAnotherPackage:
             assert store.apply(graph, isplib.IsplibKernels(), torch.nn.Linear(4, 4), tmp_path) == (None, [])
 
     def test_its_kernels_are_checked_and_timed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        grid = bench.Grid("spmm", (4,), against=("reference",), backend="tiny")
+        grid = benchmarks.Grid("spmm", (4,), against=("reference",), backend="tiny")
         for off, status, code in ((0.0, "ok", 0), (1.0, "wrong", 3)):
             monkeypatch.setattr(grid.loaded.kernels, "off", off)  # type: ignore[union-attr]
-            found = bench.bench(grid, dataset(), out=tmp_path, cache=tmp_path, now=clock.cpu)
+            found = benchmarks.bench(grid, dataset(), out=tmp_path, cache=tmp_path, now=clock.cpu)
             assert [(row.implementation, row.status) for row in found.rows] == [
                 ("tiny", status),
                 ("reference", "ok"),
@@ -235,7 +235,7 @@ class TestFromAnotherPackage:
             assert (found.backend, found.exit_code) == ("tiny", code)
             assert "tiny vs\nreference" in report.table(found).heading
         with pytest.raises(ConfigError, match=r"backend 'pyg' has no kernels; allowed: .*isplib.*tiny"):
-            bench.Grid("spmm", backend="pyg")
+            benchmarks.Grid("spmm", backend="pyg")
 
     def test_its_kernels_are_taken_where_there_are_no_others(self) -> None:
         engine = patch._engine("auto", False)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from gnnbench.backends import isplib
 from gnnbench.backends.isplib import choices, edge_choices
-from gnnbench.bench.ops import Case
+from gnnbench.benchmarks.ops import Case
 from gnnbench.ops.kernels import Kernels, choice_key
 from tests.support import graphs
 from tests.support.kernels import check, normal

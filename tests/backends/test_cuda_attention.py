@@ -8,8 +8,8 @@ from torch import Tensor
 
 from gnnbench.backends.cuda import CudaKernels, attention_tiles
 from gnnbench.backends.cuda.families import ON_DEVICE
-from gnnbench.bench.check import Truth
-from gnnbench.bench.ops import Case
+from gnnbench.benchmarks.check import Truth
+from gnnbench.benchmarks.ops import Case
 from gnnbench.graph import Graph
 from gnnbench.ops.attention import attention
 from gnnbench.ops.dropout import Dropout

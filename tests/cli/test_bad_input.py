@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gnnbench.train import run as running
+from gnnbench.training import run as running
 from tests.support.commands import ROOT, TINY, Output, run
 
 CONFIG = """

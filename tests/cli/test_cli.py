@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 import gnnbench
-from gnnbench import compare, reproduce
-from gnnbench.compare import process
-from gnnbench.train import run as running
+from gnnbench import comparison, reproduce
+from gnnbench.comparison import process
+from gnnbench.training import run as running
 from tests.support.commands import ROOT, TINY, Output, run
 from tests.support.compare_runner import Runner, cell
 
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.usefixtures("folder")
 def processes(monkeypatch: pytest.MonkeyPatch) -> Runner:
     """Comparisons without processes."""
     runner = Runner()
-    monkeypatch.setattr(compare, "compare", functools.partial(compare.compare, execute=runner))
+    monkeypatch.setattr(comparison, "compare", functools.partial(comparison.compare, execute=runner))
     return runner
 
 

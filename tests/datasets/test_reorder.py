@@ -13,7 +13,7 @@ from gnnbench import datasets
 from gnnbench.config import validate
 from gnnbench.datasets import NodeDataset, _reorder, synthetic
 from gnnbench.errors import DatasetError
-from gnnbench.train import run as running
+from gnnbench.training import run as running
 
 ORDERS = ("degree", "rcm", "metis")
 

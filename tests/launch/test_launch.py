@@ -15,10 +15,10 @@ import psutil
 import pytest
 
 from gnnbench import config, datasets, launch
-from gnnbench.compare import process
-from gnnbench.compare.process import Job
+from gnnbench.comparison import process
+from gnnbench.comparison.process import Job
 from gnnbench.launch import _server
-from gnnbench.train.run import resolved
+from gnnbench.training.run import resolved
 from tests.support import jobs
 from tests.support.commands import ROOT
 

@@ -17,7 +17,7 @@ from statistics import fmean, pstdev
 from gnnbench import config, datasets
 from gnnbench.datasets.tudataset import FOLDS
 from gnnbench.results import files, schema
-from gnnbench.train import run
+from gnnbench.training import run
 
 
 def main() -> None:

@@ -22,14 +22,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from gnnbench import compare, config, datasets, stats
-from gnnbench.compare.record import LOADER
+from gnnbench import comparison, config, datasets, stats
+from gnnbench.comparison.record import LOADER
 from gnnbench.config import Run
 from gnnbench.reproduce import Context, Ops
 from gnnbench.results import files
 from gnnbench.results.schema import rounds as timed
-from gnnbench.train import setup
-from gnnbench.train.batching._graphs import Graphs
+from gnnbench.training import setup
+from gnnbench.training.batching._graphs import Graphs
 
 ROOT = Path(__file__).parents[2]
 PATTERN = "synthetic:pattern:0.1"
@@ -108,12 +108,12 @@ def epochs(name: str, options: argparse.Namespace, out: Path) -> dict[str, Any]:
         if with_dgl:
             dgl_input(run, folder)
 
-        def on_event(event: compare.Progress) -> None:
+        def on_event(event: comparison.Progress) -> None:
             print(f"{name}: {event.stage} {event.backend} {event.round}", file=sys.stderr)
             if with_dgl and event.stage == "train" and len(rounds) < event.round:
                 rounds.append(dgl(options.dgl_python, folder))
 
-        record = compare.compare(
+        record = comparison.compare(
             run,
             backends_of(name),
             rounds=options.rounds,
@@ -121,7 +121,7 @@ def epochs(name: str, options: argparse.Namespace, out: Path) -> dict[str, Any]:
             roots=datasets.roots(),
             on_event=on_event,
         )
-    ours = [s for r in compare.stored(out / "raw" / name, "isplib") for s in timed(r.samples, "epoch")]
+    ours = [s for r in comparison.stored(out / "raw" / name, "isplib") for s in timed(r.samples, "epoch")]
     peer: dict[str, Any] = {}
     if rounds:
         whole = [each["epoch_s"] for each in rounds]

@@ -35,7 +35,7 @@ def harness(model: str, dataset: str, epochs: int, out: Path) -> None:
     """Train by the harness, with another clock around every step; writes what both say."""
     from gnnbench import datasets
     from gnnbench.cli.options import load
-    from gnnbench.train import loop, run
+    from gnnbench.training import loop, run
 
     steps, step = [], loop.Trainer.step
 

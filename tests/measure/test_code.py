@@ -26,8 +26,8 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         ("backends/isplib/_spmm.cpython-311-x86_64-linux-gnu.so", True),
         ("ops/spmm.py", True),
-        ("compare/parity/judge.py", True),
-        ("train/loop.py", True),
+        ("comparison/parity/judge.py", True),
+        ("training/loop.py", True),
         ("report/tables.py", False),
         ("cli/options.py", False),
         ("demo.yaml", False),

@@ -13,8 +13,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from gnnbench import compare, config, datasets, launch
-from gnnbench.compare.record import Comparison
+from gnnbench import comparison, config, datasets, launch
+from gnnbench.comparison.record import Comparison
 from gnnbench.results import files
 
 ROOT = Path(__file__).parents[2]
@@ -44,7 +44,7 @@ def measured(dataset: str, model: str, options: argparse.Namespace) -> Compariso
         dataset=None if own.exists() else datasets.parse(dataset),
     )
     roots, raw = datasets.roots(), options.out / "raw" / f"{dataset}_{model}"
-    record = compare.compare(run, list(BACKENDS), rounds=options.rounds, out=raw, roots=roots)
+    record = comparison.compare(run, list(BACKENDS), rounds=options.rounds, out=raw, roots=roots)
     files.save_json(record, path)
     return record
 

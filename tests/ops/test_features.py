@@ -15,7 +15,7 @@ from gnnbench.config import BackendConfig
 from gnnbench.ops.dropout import Dropout
 from gnnbench.ops.features import Features, dropout, mostly_zero
 from gnnbench.ops.kernels import Kernels
-from gnnbench.train import setup
+from gnnbench.training import setup
 from tests.support.kernels import KERNELS, OURS, check, double, leaf, normal, over_dtypes, over_kernels
 from tests.support.wrong_kernels import dataset, run_config
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from gnnbench import config, stored
-from gnnbench.bench.records import Bench
-from gnnbench.compare.record import Comparison, Speedup
+from gnnbench.benchmarks.records import Bench
+from gnnbench.comparison.record import Comparison, Speedup
 from gnnbench.report import comparison, page, tables
 from gnnbench.report.page import facts, ops, pictures
 from gnnbench.report.page.section import Section

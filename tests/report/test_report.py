@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from gnnbench import units
-from gnnbench.compare.record import Comparison
+from gnnbench.comparison.record import Comparison
 from gnnbench.report import comparison, installation, live, run, tables
 from gnnbench.report.tables import Cell, Table
 from gnnbench.results.schema import Binding, Result
@@ -212,7 +212,7 @@ def terminal(width: int = 100) -> tuple[io.StringIO, Console]:
 
 
 def test_the_training_view_shows_epochs_and_redraws_by_their_time(result: Result) -> None:
-    from gnnbench.train.run import Event
+    from gnnbench.training.run import Event
 
     out, console = terminal()
     with live.TrainView(console) as view:

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from gnnbench import cells as mechanism
-from gnnbench import compare, datasets, reproduce
-from gnnbench.bench.records import Bench
+from gnnbench import comparison, datasets, reproduce
+from gnnbench.benchmarks.records import Bench
 from gnnbench.cells import Outcome
 from gnnbench.errors import ConfigError
 from gnnbench.report import plots, reproduce_plots, tables
@@ -87,8 +87,8 @@ class Cells:
 @pytest.fixture(autouse=True)
 def without_processes(monkeypatch: pytest.MonkeyPatch) -> Runner:
     runner = Runner()
-    original = compare.compare
-    monkeypatch.setattr(compare, "compare", lambda *a, **k: original(*a, **k, execute=runner))
+    original = comparison.compare
+    monkeypatch.setattr(comparison, "compare", lambda *a, **k: original(*a, **k, execute=runner))
     return runner
 
 

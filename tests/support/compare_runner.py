@@ -11,10 +11,10 @@ import psutil
 import torch
 
 from gnnbench import config, datasets
-from gnnbench.compare import compare, process, record
-from gnnbench.compare.parity import RoundParity
-from gnnbench.compare.parity.judge import Snapshot
-from gnnbench.compare.process import Job
+from gnnbench.comparison import compare, process, record
+from gnnbench.comparison.parity import RoundParity
+from gnnbench.comparison.parity.judge import Snapshot
+from gnnbench.comparison.process import Job
 from gnnbench.launch import _server
 from gnnbench.results import files, schema
 from gnnbench.results.schema import Result, Sample

@@ -10,8 +10,8 @@ from pathlib import Path
 from rich.console import Console
 
 from gnnbench import reproduce, units
-from gnnbench.bench.records import BF16, Bench
-from gnnbench.compare.record import Comparison, Row
+from gnnbench.benchmarks.records import BF16, Bench
+from gnnbench.comparison.record import Comparison, Row
 from gnnbench.report import bench, comparison, plots, reproduce_plots, run, tables
 from gnnbench.report import reproduce as reproduction
 from gnnbench.report.tables import Cell, Table

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from gnnbench.train.loop import Trainer
+from gnnbench.training.loop import Trainer
 
 aten = torch.ops.aten
 WAITING = {

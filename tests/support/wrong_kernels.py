@@ -12,8 +12,8 @@ from torch import Tensor
 
 from gnnbench import config, convs
 from gnnbench.backends import base, pyg
-from gnnbench.compare.parity import BackendParity, steps
-from gnnbench.compare.parity.judge import Snapshot, judge
+from gnnbench.comparison.parity import BackendParity, steps
+from gnnbench.comparison.parity.judge import Snapshot, judge
 from gnnbench.config import BackendConfig
 from gnnbench.datasets import NodeDataset
 from gnnbench.graph import Compressed, Graph, rows_of

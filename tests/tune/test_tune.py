@@ -22,7 +22,7 @@ from gnnbench.ops.kernels import Choice, Kernels, choice_key
 from gnnbench.report import installation
 from gnnbench.report import tune as report
 from gnnbench.results.files import save_json
-from gnnbench.train import setup
+from gnnbench.training import setup
 from gnnbench.tune import search, store
 from gnnbench.tune.search import Request
 from gnnbench.tune.store import Tuned

@@ -16,7 +16,7 @@ from gnnbench.report.tables import Cell, Table
 from gnnbench.report.tune import used
 
 if TYPE_CHECKING:
-    from gnnbench.compare.record import Comparison, Row
+    from gnnbench.comparison.record import Comparison, Row
     from gnnbench.results.schema import Result
 
 Rounds = Mapping[str, Sequence["Result"]]

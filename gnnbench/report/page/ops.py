@@ -18,10 +18,10 @@ from gnnbench.report.page.pictures import Picture, of_panel
 from gnnbench.report.page.section import Grid, Section, Tile, Tone
 
 if TYPE_CHECKING:
-    from gnnbench.bench.batches import BatchBench
-    from gnnbench.bench.collate import CollateBench, LoaderRow
-    from gnnbench.bench.records import Bench, Row, Suite
-    from gnnbench.bench.sample import SampleBench, SampleRow
+    from gnnbench.benchmarks.batches import BatchBench
+    from gnnbench.benchmarks.collate import CollateBench, LoaderRow
+    from gnnbench.benchmarks.records import Bench, Row, Suite
+    from gnnbench.benchmarks.sample import SampleBench, SampleRow
     from gnnbench.report.tables import Table
     from gnnbench.tune.store import Tuned
 

@@ -1,0 +1,250 @@
+"""Ops against their peers: checked, then timed in interleaved rounds, and held against the machine's ceilings.
+
+ops peers    the ops and their other implementations
+workloads suites epochs   the graphs and cells of a suite
+contest check             one op on one graph, checked, then timed
+collate sample batches    batches of many graphs, and of sampled neighbourhoods, likewise; what both share
+ceilings     what this machine could do at most
+dgl dgl_child             DGL, in another Python interpreter
+records      what is written
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gnnbench import backends
+from gnnbench.backends.base import KernelBackend
+from gnnbench.benchmarks import ceilings, peers
+from gnnbench.benchmarks.check import Truth
+from gnnbench.benchmarks.contest import Contest, fail
+from gnnbench.benchmarks.dgl import Dgl, DglCase
+from gnnbench.benchmarks.ops import OPS, Case, Direction
+from gnnbench.benchmarks.records import BF16, Bench, Row, Size
+from gnnbench.config import BackendConfig
+from gnnbench.datasets import NodeDataset
+from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
+from gnnbench.graph import Graph
+from gnnbench.measure import code, environment, memory
+from gnnbench.measure.rounds import Budget
+from gnnbench.results import files
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What to run: every width with every number of heads, in every direction.
+
+    Raises:
+        ConfigError: an unknown op or peer, a backend without kernels, or a width that cannot be split among heads.
+    """
+
+    op: str
+    widths: Sequence[int] = (16, 32, 64, 128, 256)
+    heads: Sequence[int] = (1,)
+    against: Sequence[str] = ("torch-csr", "torch-scatter", "dgl")
+    backward: bool = False
+    weighted: bool = False
+    backend: str = "isplib"
+
+    def __post_init__(self) -> None:
+        problems = [] if self.op in OPS else [f"unknown op {self.op!r}{did_you_mean(self.op, OPS)}"]
+        known, kinds = peers.names(), backends.with_kernels()
+        problems += [
+            f"unknown peer {name!r}{did_you_mean(name, known)}" for name in self.against if name not in known
+        ]
+        if self.backend not in kinds:
+            problems.append(f"backend {self.backend!r} has no kernels; allowed: {', '.join(kinds)}")
+        problems += [f"{size} is no width or number of heads" for size in (*self.widths, *self.heads) if size < 1]
+        if not problems and OPS[self.op].has_width:
+            problems += [
+                f"a width of {width} cannot be split among {heads} heads"
+                for width in self.widths
+                for heads in self.heads
+                if OPS[self.op].has_heads and width % heads
+            ]
+        if not self.widths or not self.heads:
+            problems.append("give at least one width and one number of heads")
+        if problems:
+            raise ConfigError(*problems)
+
+    def sizes(self) -> list[tuple[int, int]]:
+        """(width, heads) of every case."""
+        op = OPS[self.op]
+        if not op.has_width:
+            return [(heads, heads) for heads in self.heads]
+        return [(width, heads) for heads in (self.heads if op.has_heads else (1,)) for width in self.widths]
+
+    @property
+    def directions(self) -> tuple[Direction, ...]:
+        return ("forward", "backward") if self.backward else ("forward",)
+
+    @property
+    def implementations(self) -> list[str]:
+        return list(dict.fromkeys((self.backend, *self.against)))
+
+    @property
+    def compared(self) -> list[str]:
+        """The baselines of every row; ours too, if bfloat16 is to show what it gains."""
+        return self.implementations if self.backend + BF16 in self.against else list(self.against)
+
+    @property
+    def loaded(self) -> KernelBackend | None:
+        """The backend, or None where this machine cannot run it."""
+        with suppress(BackendUnavailable):
+            result = backends.load(BackendConfig(name=self.backend))
+            assert isinstance(result, KernelBackend)
+            return result
+        return None
+
+    @property
+    def device(self) -> torch.device:
+        """That of the backend; the CPU where it cannot run."""
+        return self.loaded.device if self.loaded else torch.device("cpu")
+
+
+def bench(
+    grid: Grid,
+    dataset: NodeDataset,
+    *,
+    out: Path,
+    cache: Path,
+    now: Callable[[], Any],
+    dgl_python: str = "",
+    memory_limit: str = "90%",
+    budget: Budget = Budget(),
+    on_event: Callable[[Bench, str], None] = lambda *_: None,
+) -> Bench:
+    """Check and time everything in `grid` on one graph.
+
+    What fails becomes a row with its status and reason. `out/bench.json` is written after every case. Ctrl-C ends
+    the benchmark and keeps what was measured.
+
+    Args:
+        cache: where the ceilings of this machine are kept.
+        now: clock of `grid.device`, as `timed` takes it.
+        dgl_python: the interpreter that has DGL; empty for this one.
+        memory_limit: of this process and of DGL's, each.
+        on_event: hears what is about to start, and all that is known.
+
+    Raises:
+        GnnbenchError: `out` cannot be written.
+    """
+    backend, device = grid.loaded, grid.device
+    layout = backend.make_kernels() if backend else None
+    graph = dataset.graph(device, layout)
+    record = Bench(
+        op=grid.op,
+        backend=grid.backend,
+        graph=dataset.name,
+        size=size_of(graph),
+        weighted=grid.weighted and not OPS[grid.op].has_heads,
+        peers=list(grid.against),
+        threads=torch.get_num_threads(),
+        environment=environment.describe(),
+        code=code.digest(),
+        rows=[
+            Row(op=grid.op, graph=dataset.name, width=width, heads=heads, direction=direction, implementation=name)
+            for width, heads in grid.sizes()
+            for direction in grid.directions
+            for name in grid.implementations
+        ],
+    )
+    work = _Benching(grid, graph, record, out / "bench.json", now, dgl_python, memory_limit, budget, on_event)
+    files.save_json(record, work.path)
+    try:
+        with memory.limited(memory_limit, device):
+            on_event(record, "measuring what this machine can do at best")
+            on_cpu = device.type == "cpu"
+            record.ceilings = ceilings.find(cache, now) if on_cpu else ceilings.copying(device, now)
+            work.contest.ceilings = record.ceilings
+            for width, heads in grid.sizes():
+                work.case(width, heads)
+        record.status = "ok"
+    except KeyboardInterrupt:
+        pass
+    finally:
+        work.close()
+    files.save_json(record, work.path)
+    return record
+
+
+def size_of(graph: Graph) -> Size:
+    """The size of a graph, as in a record."""
+    return Size(
+        nodes=graph.num_rows,
+        edges=graph.num_edges,
+        max_degree=int(graph.degree.max()),
+        symmetric=graph.is_symmetric,
+    )
+
+
+class _Benching:
+    """The cases of one benchmark and what they share; everything they learn goes into `record`."""
+
+    def __init__(
+        self,
+        grid: Grid,
+        graph: Graph,
+        record: Bench,
+        path: Path,
+        now: Callable[[], Any],
+        dgl_python: str,
+        memory_limit: str,
+        budget: Budget,
+        on_event: Callable[[Bench, str], None],
+    ) -> None:
+        self.grid, self.graph, self.record, self.path, self.now = grid, graph, record, path, now
+        self.dgl_python, self.memory_bytes = dgl_python, memory.limit_bytes(memory_limit)
+        meter = memory.meter(graph.device)
+        self.contest = Contest(meter, budget, lambda text: on_event(record, text), record.ceilings)
+        self.dgl: Dgl | Exception | None = None
+
+    def case(self, width: int, heads: int) -> None:
+        """Check and time all implementations of one case."""
+        case = Case(self.grid.op, self.graph, width, heads, self.grid.weighted)
+        truth = Truth(case)
+        self.record.checked_rows = min(truth.rows, self.record.checked_rows or truth.rows)
+        ready: dict[str, peers.Implementation] = {}
+        for name in self.grid.implementations:
+            rows = [self._row(case, direction, name) for direction in self.grid.directions]
+            try:
+                ready[name] = self._implementation(name, case)
+            except Exception as error:
+                for row in rows:
+                    fail(row, error)
+        for direction in self.grid.directions:
+            racing = {name: self._row(case, direction, name) for name in self.grid.implementations}
+            self.contest.direction(case, truth, direction, ready, racing, self.grid.compared)
+            files.save_json(self.record, self.path)
+
+    def close(self) -> None:
+        """End DGL's process."""
+        if isinstance(self.dgl, Dgl):
+            self.dgl.close()
+
+    def _implementation(self, name: str, case: Case) -> peers.Implementation:
+        if name != "dgl":
+            return peers.local(name, case, self.now)
+        if self.graph.device.type != "cpu":
+            raise BackendUnavailable("DGL is measured on the CPU only")
+        if self.dgl is None:
+            try:
+                self.dgl = Dgl(self.dgl_python, self.graph, self.memory_bytes)
+                self.record.versions["dgl"] = self.dgl.version
+            except Exception as error:
+                self.dgl = error
+        if isinstance(self.dgl, Exception):
+            raise self.dgl
+        return DglCase(self.dgl, case)
+
+    def _row(self, case: Case, direction: Direction, name: str) -> Row:
+        key = case.width, case.heads, direction, name
+        return next(
+            row for row in self.record.rows if (row.width, row.heads, row.direction, row.implementation) == key
+        )

@@ -1,0 +1,239 @@
+"""Batches of graphs beside PyG's DataLoader: the same to the last bit, then timed per graph in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import cycle
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch_geometric.data import Batch, Data, InMemoryDataset
+from torch_geometric.loader import DataLoader
+
+from gnnbench import backends
+from gnnbench.backends.base import KernelBackend
+from gnnbench.benchmarks import batches
+from gnnbench.benchmarks.batches import BatchBench, BatchRow
+from gnnbench.benchmarks.contest import fail
+from gnnbench.benchmarks.records import Time, ratios, time_of
+from gnnbench.config import BackendConfig
+from gnnbench.datasets import GraphsDataset
+from gnnbench.errors import ConfigError, did_you_mean
+from gnnbench.graph import Graph
+from gnnbench.graph.union import Union
+from gnnbench.measure.rounds import Budget, interleaved, timed
+
+LOADERS = ("pyg", "pyg-list")
+SIZES = (64, 256, 1024)
+CHECKED = 3  # batches of every size before they are timed, and one after
+T = TypeVar("T")
+Next = Callable[[], Any]  # the next batch of an endless stream
+
+
+class LoaderRow(BatchRow):
+    """One implementation at one batch size; figures are None where status is not ok."""
+
+    batch_size: int = Field(description="graphs in a batch")
+    implementation: str = Field(
+        description="a backend, or a PyG DataLoader: pyg of an InMemoryDataset, pyg-list of a list"
+    )
+    time_s: Time | None = Field(None, description="of one graph: that of a batch over its size")
+
+
+class CollateBench(BatchBench):
+    """Everything known about one benchmark of collation."""
+
+    op: Literal["collate"] = "collate"
+    graphs: int
+    dtype: str = Field(description="of features")
+    rows: list[LoaderRow]
+
+
+def bench(
+    dataset: GraphsDataset,
+    *,
+    out: Path,
+    now: Callable[[], Any],
+    backend: str = "isplib",
+    against: Sequence[str] = ("pyg",),
+    sizes: Sequence[int] = SIZES,
+    memory_limit: str = "90%",
+    budget: Budget = Budget(),
+    on_event: Callable[[str], None] = lambda _: None,
+) -> CollateBench:
+    """Check and time batches of all graphs in shuffled order; `out/bench.json` is written after every batch size.
+
+    A batch of ours has a Graph in rows with its transpose, x, ptr and y, put together by one thread; one of PyG
+    has edge_index, x, ptr, batch and y. Edge features are left out on both sides. PyG's datasets have handed out
+    every graph before, and kept it.
+
+    Args:
+        now: a clock as `timed` takes it.
+        against: of `LOADERS` and backends with kernels for the CPU.
+        on_event: hears what is about to start.
+
+    Raises:
+        ConfigError: an unknown name, or no positive batch size.
+        GnnbenchError: a backend cannot run, memory is exceeded, or `out` cannot be written.
+    """
+    names = list(dict.fromkeys((backend, *against)))
+    _check(backend, names, sizes)
+    record = CollateBench(
+        **batches.facts(dataset),
+        backend=backend,
+        graphs=dataset.num_graphs,
+        dtype=str(dataset.x.dtype).removeprefix("torch."),
+        peers=list(against),
+        rows=[LoaderRow(batch_size=size, implementation=name) for size in sizes for name in names],
+    )
+
+    def prepare() -> batches.Race:
+        of_pyg = OfPyg(dataset)
+        ours = {name: Ours(name, dataset) for name in names if name not in LOADERS}
+
+        def race(rows: list[LoaderRow], size: int) -> None:
+            by_name = {row.implementation: row for row in rows}
+            _race(by_name, size, ours, of_pyg, now, budget)
+            ratios(by_name, against)
+
+        return race
+
+    return batches.measured(record, sizes, prepare, out=out, memory_limit=memory_limit, on_event=on_event)
+
+
+class Loaded(NamedTuple):
+    """A batch with what training needs of it."""
+
+    graph: Graph
+    x: Tensor
+    ptr: Tensor
+    y: Tensor
+
+
+class Ours:
+    """Batches by the kernels of a backend."""
+
+    def __init__(self, name: str, dataset: GraphsDataset) -> None:
+        backend = backends.load(BackendConfig(name=name))
+        assert isinstance(backend, KernelBackend)
+        layout = backend.make_kernels()
+        self.dataset = dataset
+        self.union = Union.of(dataset.graph_ptr, dataset.edge_ptr, dataset.edge_index, layout)
+
+    def batch(self, ids: Tensor) -> Loaded:
+        y = self.dataset.y
+        targets = self.union.gather(ids, y) if self.dataset.per_node else y[ids]
+        graph, x, ptr, _ = self.union.collate(ids, self.dataset.x)
+        return Loaded(graph, x, ptr, targets)
+
+    def stream(self, batches: Sequence[Tensor]) -> Next:
+        """Of the same graphs again and again."""
+        ids = cycle(batches)
+        return lambda: self.batch(next(ids))
+
+    def differs(self, ids: Tensor, truth: Batch) -> str:
+        """Where a batch is not that of PyG, to the last bit; empty if it is."""
+        graph, x, ptr, y = self.batch(ids)
+        rows = Graph.from_edge_index(truth.edge_index, truth.num_nodes)
+        pairs = {
+            "x": (x, truth.x),
+            "edge_index": (self.union.edge_index(ids), truth.edge_index),
+            "ptr": (ptr, truth.ptr),
+            "y": (y, truth.y),
+            "rowptr": (graph.rowptr, rows.rowptr),
+            "col": (graph.col, rows.col),
+            "edge_id": (graph.edge_id, rows.edge_id),
+            "the transpose's rowptr": (graph.transpose.rowptr, rows.transpose.rowptr),
+            "the transpose's col": (graph.transpose.col, rows.transpose.col),
+        }
+        wrong = [name for name, pair in pairs.items() if not _same(*pair)]
+        return f"{', '.join(wrong)} of a batch differ from PyG's" if wrong else ""
+
+
+class OfPyg:
+    """Batches by PyG's DataLoader."""
+
+    def __init__(self, dataset: GraphsDataset) -> None:
+        stored = _Stored(dataset)
+        self.graphs: list[Data] = list(stored)
+        self._sources = {"pyg": stored, "pyg-list": self.graphs}
+
+    def batch(self, ids: Tensor) -> Batch:
+        return Batch.from_data_list([self.graphs[graph] for graph in ids.tolist()])
+
+    def stream(self, name: str, batches: Sequence[Tensor]) -> Next:
+        loader = DataLoader(self._sources[name], batch_sampler=[ids.tolist() for ids in batches])
+        return partial(next, _endless(loader))
+
+
+class _Stored(InMemoryDataset):
+    """The graphs as PyG's own datasets keep them."""
+
+    def __init__(self, dataset: GraphsDataset) -> None:
+        super().__init__()
+        of_y = dataset.graph_ptr if dataset.per_node else torch.arange(dataset.num_graphs + 1)
+        self.data = Data(x=dataset.x, edge_index=dataset.edge_index.long(), y=dataset.y)
+        self.slices = {"x": dataset.graph_ptr, "edge_index": dataset.edge_ptr, "y": of_y}
+
+
+def _race(
+    rows: Mapping[str, LoaderRow],
+    size: int,
+    ours: Mapping[str, Ours],
+    of_pyg: OfPyg,
+    now: Callable[[], Any],
+    budget: Budget,
+) -> None:
+    """Check and time batches of one size."""
+    num_graphs = len(of_pyg.graphs)
+    if size > num_graphs:
+        for row in rows.values():
+            row.status, row.reason = "unsupported", f"the dataset has {num_graphs} graphs only"
+        return
+    order = torch.randperm(num_graphs, generator=torch.Generator().manual_seed(0))
+    batches = order[: num_graphs // size * size].split(size)
+
+    def check(ids: Tensor) -> None:
+        truth = of_pyg.batch(ids)
+        for name, loader in ours.items():
+            if reason := loader.differs(ids, truth):
+                rows[name].status, rows[name].reason, rows[name].time_s = "wrong", reason, None
+
+    for ids in batches[:CHECKED]:
+        check(ids)
+    contestants = {
+        name: partial(timed, ours[name].stream(batches) if name in ours else of_pyg.stream(name, batches), now)
+        for name, row in rows.items()
+        if row.status == "pending"
+    }
+    for name, samples in interleaved(contestants, budget, lambda name, error: fail(rows[name], error)).items():
+        rows[name].time_s = time_of([[seconds / size for seconds in round_] for round_ in samples])
+        rows[name].status = "ok"
+    check(batches[-1])
+
+
+def _same(tensor: Tensor | None, truth: Tensor) -> bool:
+    """To the last bit, for labels that are missing are NaN."""
+    if tensor is None or tensor.dtype != truth.dtype or tensor.shape != truth.shape:
+        return False
+    return torch.equal(tensor.reshape(-1).view(torch.uint8), truth.reshape(-1).view(torch.uint8))
+
+
+def _endless(batches: Iterable[T]) -> Iterator[T]:
+    while True:
+        yield from batches
+
+
+def _check(backend: str, names: Sequence[str], sizes: Sequence[int]) -> None:
+    kinds = [name for name, kind in backends.with_kernels().items() if kind.kernels.device_type == "cpu"]
+    allowed = [*LOADERS, *kinds]
+    problems = [f"unknown loader {name!r}{did_you_mean(name, allowed)}" for name in names if name not in allowed]
+    if backend in LOADERS:
+        problems.append(f"backend {backend!r} has no kernels; allowed: {', '.join(kinds)}")
+    problems += [f"a batch of {size} graphs is none; give 1 or more" for size in sizes if size < 1]
+    if problems or not sizes:
+        raise ConfigError(*(problems or ["give at least one batch size"]))

@@ -1,0 +1,265 @@
+"""Implementations that run in this process: the kernels of backends, PyTorch's CSR products, and PyG."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+import torch
+import torch_geometric.nn
+from torch import Tensor
+from torch_geometric.utils import scatter, softmax
+
+from gnnbench import backends
+from gnnbench.backends.base import KernelBackend
+from gnnbench.benchmarks.ops import SLOPE, Case, Direction
+from gnnbench.benchmarks.records import BF16
+from gnnbench.config import BackendConfig
+from gnnbench.errors import UnsupportedOp
+from gnnbench.graph import Graph
+from gnnbench.measure.memory import Meter
+from gnnbench.measure.rounds import timed
+from gnnbench.ops.families import FAMILIES
+from gnnbench.ops.kernels import Kernels
+
+ATTENTION = tuple(family.op for family in FAMILIES.values())
+
+
+class Implementation(Protocol):
+    """One implementation of one case.
+
+    Attributes:
+        note: what is to be known beside its figures; empty for nothing.
+        is_exact: whether it accumulates bfloat16 in float32.
+    """
+
+    note: str
+    is_exact: bool
+
+    def outputs(self, direction: Direction, grad_out: Tensor) -> list[Tensor]:
+        """The output, or the gradients of `case.op.grads` from `grad_out`."""
+
+    def time(self, direction: Direction, samples: int, calls: int) -> list[float]:
+        """Mean seconds of `calls` calls after each other, `samples` times; a backward excludes its forward."""
+
+    def memory(self, direction: Direction, meter: Meter) -> tuple[int, int] | None:
+        """Bytes that one call takes on top, and of the whole process; a backward with its forward."""
+
+
+class Local:
+    """A differentiable function in this process.
+
+    Args:
+        call: of no arguments, on the inputs of `case`.
+        now: a clock as `timed` takes it.
+    """
+
+    def __init__(
+        self,
+        case: Case,
+        call: Callable[[], Tensor],
+        now: Callable[[], Any],
+        note: str = "",
+        is_exact: bool = False,
+    ) -> None:
+        self.case, self.call, self.now, self.note, self.is_exact = case, call, now, note, is_exact
+
+    def outputs(self, direction: Direction, grad_out: Tensor) -> list[Tensor]:
+        if direction == "forward":
+            with torch.no_grad():
+                return [self.call()]
+        return list(torch.autograd.grad(self.call(), self._leaves(), grad_out))
+
+    def time(self, direction: Direction, samples: int, calls: int) -> list[float]:
+        if direction == "forward":
+            with torch.no_grad():
+                return timed(self.call, self.now, samples, calls)
+        out, leaves, grad_out = self.call(), self._leaves(), self.case.grad_out
+        work = partial(torch.autograd.grad, out, leaves, grad_out, retain_graph=True)
+        return timed(work, self.now, samples, calls)
+
+    def memory(self, direction: Direction, meter: Meter) -> tuple[int, int] | None:
+        return taken(partial(self.outputs, direction, self.case.grad_out), meter)
+
+    def _leaves(self) -> list[Tensor]:
+        return [self.case.inputs[name] for name in self.case.op.grads]
+
+
+def taken(work: Callable[[], Any], meter: Meter) -> tuple[int, int]:
+    """Bytes that one call of `work` takes on top of what is there, and of the whole process or device."""
+    resting = meter.resting()
+    meter.reset()
+    _ = work()
+    peak = meter.peak()
+    return max(0, peak - resting), peak
+
+
+def local(name: str, case: Case, now: Callable[[], Any]) -> Local:
+    """One of `PEERS`, or the kernels of a backend, by the differentiable ops that models run.
+
+    Raises:
+        BackendUnavailable: this machine cannot run the backend.
+        UnsupportedOp: it has no such op.
+    """
+    if name in PEERS:
+        return Local(case, PEERS[name](case), now)
+    rounds = name.endswith(BF16)
+    if rounds and case.name != "spmm":
+        raise UnsupportedOp(case.name, ["only sums gather in bfloat16"])
+    precision = {"precision": "bf16"} if rounds else {}
+    backend = backends.load(BackendConfig(name=name.removesuffix(BF16), **precision))
+    assert isinstance(backend, KernelBackend)
+    kernels = backend.make_kernels()
+    note = backend.exception(case.graph, case.inputs["x"], case.width) if rounds else ""
+    return Local(case, by_ops(kernels, case), now, note, case.dtype in kernels.narrow)
+
+
+def by_ops(kernels: Kernels, case: Case) -> Callable[[], Tensor]:
+    """The op of `case` on any kernels."""
+    return lambda: case.op.call(kernels, case.graph, **case.inputs)
+
+
+def names() -> list[str]:
+    """The implementations that an op can be compared with."""
+    kinds = backends.with_kernels()
+    return [*PEERS, "dgl", *kinds, *(name + BF16 for name, kind in kinds.items() if "bf16" in kind.precisions)]
+
+
+def torch_csr(case: Case) -> Callable[[], Tensor]:
+    """PyTorch's product with a sparse CSR matrix: MKL's on Intel's and AMD's processors, cuSPARSE's on GPUs."""
+    matrix = _csr(case, case.graph, _values(case))
+    return lambda: matrix @ case.inputs["x"]
+
+
+def cusparse(case: Case) -> Callable[[], Tensor]:
+    """The same with the transposed matrix kept for the backward, which torch else makes anew every time."""
+    graph, value = case.graph, _values(case)
+    transposed = value if "value" not in case.inputs else value[graph.perm.long()]
+    matrices = _csr(case, graph, value), _csr(case, graph.transpose, transposed)
+    return lambda: _Product.apply(case.inputs["x"], *matrices)
+
+
+class _Product(torch.autograd.Function):
+    """A matrix times x, differentiable in x by the product with its transpose."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, matrix: Tensor, transposed: Tensor) -> Tensor:
+        ctx.transposed = transposed
+        return matrix @ x
+
+    @staticmethod
+    def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor, None, None]:
+        return ctx.transposed @ grad_out, None, None
+
+
+def _values(case: Case) -> Tensor:
+    """The weights of the matrix."""
+    if case.name != "spmm":
+        raise UnsupportedOp(case.name, ["torch's sparse CSR matrices have a sum product only"])
+    graph = case.graph
+    return case.inputs.get("value", torch.ones(graph.num_edges, dtype=case.dtype, device=graph.device))
+
+
+def _csr(case: Case, graph: Graph, value: Tensor) -> Tensor:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that torch's CSR is in beta, and does not check what Graph did
+        # MKL as torch is linked with it takes 32-bit indices; others would be converted at every call.
+        return torch.sparse_csr_tensor(graph.rowptr.int(), graph.col, value, (graph.num_rows, graph.num_cols))
+
+
+def torch_scatter(case: Case) -> Callable[[], Tensor]:
+    """What PyG does without its convs: messages of all edges in memory, then `scatter` and `softmax` of PyG."""
+    row, col, inputs, nodes = case.graph.row, case.graph.col.long(), case.inputs, case.graph.num_rows
+
+    def spmm() -> Tensor:
+        message = inputs["x"].index_select(0, col)
+        if "value" in inputs:
+            message = message * inputs["value"].unsqueeze(-1)
+        return scatter(message, row, dim_size=nodes, reduce="max" if case.name == "spmm_max" else "sum")
+
+    def sddmm(a: str = "a", b: str = "b") -> Tensor:
+        return (inputs[a].index_select(0, row) * inputs[b].index_select(0, col)).sum(-1)
+
+    def mix(score: Tensor, x: Tensor) -> Tensor:
+        alpha = softmax(score, row, num_nodes=nodes)
+        return scatter(x.index_select(0, col) * alpha.unsqueeze(-1), row, dim_size=nodes)
+
+    def fusedmm() -> Tensor:
+        return scatter(inputs["y"].index_select(0, col) * sddmm("x", "y").unsqueeze(-1), row, dim_size=nodes)
+
+    def activated() -> Tensor:
+        summed = inputs["key"].index_select(0, col) + inputs["query"].index_select(0, row)
+        return torch.nn.functional.leaky_relu(summed, SLOPE)
+
+    calls: dict[str, Callable[[], Tensor]] = {
+        "spmm": spmm,
+        "spmm_max": spmm,
+        "sddmm": sddmm,
+        "edge_softmax": lambda: softmax(inputs["score"], row, num_nodes=nodes),
+        "fusedmm": fusedmm,
+        "gat_attention": lambda: mix(activated(), inputs["value"]),
+        "gatv2_attention": lambda: mix((activated() * inputs["att"]).sum(-1), inputs["key"]),
+        "dot_attention": lambda: mix(sddmm("query", "key"), inputs["value"]),
+    }
+    if case.name not in calls:
+        raise UnsupportedOp(case.name, ["nobody wrote it with PyG's scatter and softmax yet"])
+    return calls[case.name]
+
+
+def pyg(case: Case) -> Callable[[], Tensor]:
+    """The attention of PyG's own convs, without their linear layers."""
+    inputs, heads, channels = case.inputs, case.heads, case.width // case.heads
+    edge_index = torch.stack([case.graph.col.long(), case.graph.row])
+    size = (case.graph.num_cols, case.graph.num_rows)
+    made: dict[str, Any] = {"bias": False, "add_self_loops": False}
+    if case.name == "gat_attention":
+        conv = torch_geometric.nn.GATConv(channels, channels, heads, **made)
+
+        def gat() -> Tensor:
+            scores = inputs["key"], inputs["query"]
+            alpha = conv.edge_updater(edge_index, alpha=scores, edge_attr=None, size=size)
+            return conv.propagate(edge_index, x=(inputs["value"], inputs["value"]), alpha=alpha, size=size)
+
+        return gat
+    if case.name == "gatv2_attention":
+        conv = torch_geometric.nn.GATv2Conv(channels, channels, heads, **made)
+        del conv.att  # the parameter, for the input takes its place
+        conv.att = inputs["att"].unsqueeze(0)
+
+        def gatv2() -> Tensor:
+            x = inputs["key"], inputs["query"]
+            alpha = conv.edge_updater(edge_index, x=x, edge_attr=None, size=size)
+            return conv.propagate(edge_index, x=x, alpha=alpha, size=size)
+
+        return gatv2
+    if case.name == "dot_attention":
+        conv = torch_geometric.nn.TransformerConv(channels, channels, heads, bias=False)
+
+        def dot() -> Tensor:
+            query = inputs["query"] * channels**0.5  # which the conv divides by
+            return conv.propagate(
+                edge_index, query=query, key=inputs["key"], value=inputs["value"], edge_attr=None, size=size
+            )
+
+        return dot
+    raise UnsupportedOp(case.name, [f"PyG has a conv for {', '.join(ATTENTION)} only"])
+
+
+def pyg_compile(case: Case) -> Callable[[], Tensor]:
+    """PyG under `torch.compile`: the attention of its convs, else its messages and `scatter`."""
+    torch.compiler.reset()  # else the ninth case of one function would run uncompiled
+    torch._functorch.config.donated_buffer = False  # so that a backward can be repeated
+    conv = case.name in ATTENTION
+    result: Callable[[], Tensor] = torch.compile(pyg(case) if conv else torch_scatter(case), dynamic=False)
+    return result
+
+
+PEERS: dict[str, Callable[[Case], Callable[[], Tensor]]] = {
+    "torch-csr": torch_csr,
+    "torch-scatter": torch_scatter,
+    "pyg": pyg,
+    "pyg-compile": pyg_compile,
+    "cusparse": cusparse,
+}

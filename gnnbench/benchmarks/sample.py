@@ -1,0 +1,251 @@
+"""Sampled neighbourhoods beside the samplers of DGL and pyg-lib: checked against the graph, then timed in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import cycle
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.sampler import NeighborSampler, NodeSamplerInput
+
+from gnnbench.backends import isplib
+from gnnbench.benchmarks import batches
+from gnnbench.benchmarks.batches import CPU, BatchBench, BatchRow
+from gnnbench.benchmarks.contest import fail
+from gnnbench.benchmarks.dgl import Dgl
+from gnnbench.benchmarks.records import Time, ratios, time_of
+from gnnbench.datasets import NodeDataset
+from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
+from gnnbench.measure.rounds import Budget, Timed, interleaved, timed
+
+OURS = "isplib"
+PEERS = ("dgl", "pyg-lib")
+PARTS = ("sample", "gather", "both")
+BATCHES = 16  # of different seeds, which come again and again
+Part = Literal["sample", "gather", "both"]
+
+
+class SampleRow(BatchRow):
+    """One sampler at one batch size; figures are None where status is not ok."""
+
+    batch_size: int = Field(description="seeds in a batch")
+    part: Part = Field(description="sampling, gathering the features of its nodes, or one after the other")
+    edges: float | None = Field(None, description="of a batch, mean; DGL samples old nodes again in every hop")
+    time_s: Time | None = Field(None, description="of one edge; of a batch where features alone are gathered")
+
+
+class SampleBench(BatchBench):
+    """Everything known about one benchmark of sampling."""
+
+    op: Literal["sample"] = "sample"
+    backend: str = OURS
+    fanouts: list[int]
+    threads: int
+    rows: list[SampleRow]
+
+
+def bench(
+    dataset: NodeDataset,
+    *,
+    out: Path,
+    now: Callable[[], Any],
+    against: Sequence[str] = PEERS,
+    fanouts: Sequence[int] = (15, 10, 5),
+    sizes: Sequence[int] = (1024,),
+    dgl_python: str = "",
+    memory_limit: str = "90%",
+    budget: Budget = Budget(),
+    on_event: Callable[[str], None] = lambda _: None,
+) -> SampleBench:
+    """Check and time batches of random seeds; `out/bench.json` is written after every batch size.
+
+    Args:
+        now: a clock as `timed` takes it.
+        against: of `PEERS`.
+        on_event: hears what is about to start.
+
+    Raises:
+        BackendUnavailable: our kernels are not built.
+        ConfigError: an unknown peer, a fanout below -1, or a batch size that the graph has not.
+        GnnbenchError: memory is exceeded, or `out` cannot be written.
+    """
+    _check(dataset, against, fanouts, sizes)
+    names = [OURS, *against]
+    record = SampleBench(
+        **batches.facts(dataset),
+        fanouts=list(fanouts),
+        threads=torch.get_num_threads(),
+        peers=list(against),
+        rows=[
+            SampleRow(batch_size=size, part=part, implementation=name)
+            for size in sizes
+            for part in PARTS
+            for name in names
+        ],
+    )
+
+    def prepare() -> batches.Race:
+        samplers, missing = _samplers(dataset, names, list(fanouts), dgl_python)
+
+        def race(rows: list[SampleRow], size: int) -> None:
+            _race(rows, samplers, missing, size, now, budget)
+            for part in PARTS:
+                ratios({row.implementation: row for row in rows if row.part == part}, against)
+
+        return race
+
+    return batches.measured(record, sizes, prepare, out=out, memory_limit=memory_limit, on_event=on_event)
+
+
+class Ours:
+    """Batches of seeds by our sampler."""
+
+    def __init__(self, dataset: NodeDataset, fanouts: list[int]) -> None:
+        graph = dataset.graph(CPU, isplib.IsplibKernels())
+        self.neighbors = isplib.Neighbors(graph.rowptr, graph.col)
+        self.x, self.fanouts, self.threads = dataset.x, fanouts, torch.get_num_threads()
+
+    def sample(self, seeds: Tensor) -> tuple[Tensor, int]:
+        """The nodes of a batch, and the number of its edges."""
+        sample = self.neighbors.sample(seeds, self.fanouts, int(seeds[0]), threads=self.threads)
+        return sample.node, sample.row.numel()
+
+    def wrong(self, seeds: Tensor) -> str:
+        """How a batch is not a sample of the graph; empty if it is one."""
+        node, row, col, edge, _, _ = self.neighbors.sample(seeds, self.fanouts, 0, threads=self.threads)
+        begin, end = (self.neighbors.rowptr[node[col] + more] for more in (0, 1))
+        if bool((edge < begin).any() or (edge >= end).any() or (self.neighbors.col[edge] != node[row]).any()):
+            return "a batch has an edge that the graph has not"
+        return "a batch has an edge twice" if edge.unique().numel() < edge.numel() else ""
+
+    def timed(self, part: str, batches: Sequence[Tensor], now: Callable[[], Any]) -> tuple[Timed, float]:
+        """What can be timed, and the mean number of edges."""
+        drawn = [self.sample(seeds) for seeds in batches]
+        seeds, nodes = cycle(batches), cycle([node for node, _ in drawn])
+        works: dict[str, Callable[[], Any]] = {
+            "sample": lambda: self.sample(next(seeds)),
+            "gather": lambda: self.x.index_select(0, next(nodes)),
+            "both": lambda: self.x.index_select(0, self.sample(next(seeds))[0]),
+        }
+        return partial(timed, works[part], now), sum(edges for _, edges in drawn) / len(drawn)
+
+
+class OfPyg(Ours):
+    """The same by PyG's sampler on pyg-lib."""
+
+    def __init__(self, dataset: NodeDataset, fanouts: list[int]) -> None:
+        import torch_geometric.typing
+
+        if not torch_geometric.typing.WITH_PYG_LIB:
+            raise BackendUnavailable("pyg-lib is not installed; see PyG's page on installing it")
+        data = Data(edge_index=dataset.edge_index, num_nodes=dataset.num_nodes)
+        self.x, self.sampler = dataset.x, NeighborSampler(data, num_neighbors=fanouts)
+
+    def sample(self, seeds: Tensor) -> tuple[Tensor, int]:
+        out = self.sampler.sample_from_nodes(NodeSamplerInput(None, seeds))
+        return out.node, out.row.numel()
+
+    def wrong(self, seeds: Tensor) -> str:
+        return ""
+
+
+class OfDgl:
+    """The same in DGL's own process, with int32 ids."""
+
+    def __init__(self, dataset: NodeDataset, fanouts: list[int], python: str) -> None:
+        self.dgl = Dgl(python, dataset.graph(CPU))
+        self.dgl.save("x", dataset.x)
+        self.fanouts = fanouts
+
+    def wrong(self, seeds: Tensor) -> str:
+        return ""
+
+    def timed(self, part: str, batches: Sequence[Tensor], now: Callable[[], Any]) -> tuple[Timed, float]:
+        """As `Ours.timed`; DGL reads its own clock."""
+        self.dgl.save("seeds", torch.stack([*batches]).int())
+        edges: float = self.dgl.ask("sampling", fanouts=self.fanouts, part=part)["edges"]
+
+        def measure(samples: int, calls: int) -> list[float]:
+            answer = self.dgl.ask("time", direction="forward", samples=samples, calls=calls)
+            seconds: list[float] = answer["seconds"]
+            return seconds
+
+        return measure, edges
+
+
+Sampler = Ours | OfDgl
+
+
+def _samplers(
+    dataset: NodeDataset, names: Sequence[str], fanouts: list[int], dgl_python: str
+) -> tuple[dict[str, Sampler], dict[str, str]]:
+    """Those that can run, and the reasons of the others."""
+    makers: dict[str, Callable[[], Sampler]] = {
+        OURS: lambda: Ours(dataset, fanouts),
+        "pyg-lib": lambda: OfPyg(dataset, fanouts),
+        "dgl": lambda: OfDgl(dataset, fanouts, dgl_python),
+    }
+    made: dict[str, Sampler] = {}
+    missing = {}
+    for name in names:
+        try:
+            made[name] = makers[name]()
+        except BackendUnavailable as error:
+            missing[name] = str(error)
+    return made, missing
+
+
+def _race(
+    rows: Sequence[SampleRow],
+    samplers: Mapping[str, Sampler],
+    missing: Mapping[str, str],
+    size: int,
+    now: Callable[[], Any],
+    budget: Budget,
+) -> None:
+    """Check and time batches of one size."""
+    ours = samplers[OURS]
+    assert isinstance(ours, Ours)
+    generator = torch.Generator().manual_seed(0)
+    batches = [torch.randperm(ours.neighbors.num_nodes, generator=generator)[:size] for _ in range(BATCHES)]
+    reasons = {name: next(filter(None, map(sampler.wrong, batches)), "") for name, sampler in samplers.items()}
+    for part in PARTS:
+        of_part = {row.implementation: row for row in rows if row.part == part}
+        contestants: dict[str, Timed] = {}
+        for name, row in of_part.items():
+            if name in missing:
+                row.status, row.reason = "unavailable", missing[name]
+            elif reasons[name]:
+                row.status, row.reason = "wrong", reasons[name]
+            else:
+                contestants[name], edges = samplers[name].timed(part, batches, now)
+                row.edges = None if part == "gather" else edges
+        done = interleaved(contestants, budget, lambda name, error: fail(of_part[name], error))  # noqa: B023
+        for name, samples in done.items():
+            edges = max(of_part[name].edges or 1.0, 1.0)
+            of_part[name].time_s = time_of([[seconds / edges for seconds in round_] for round_ in samples])
+            of_part[name].status = "ok"
+
+
+def _check(dataset: NodeDataset, against: Sequence[str], fanouts: Sequence[int], sizes: Sequence[int]) -> None:
+    if reasons := isplib.Backend.unavailable():
+        raise BackendUnavailable(f"sampling needs backend isplib: {'; '.join(reasons)}")
+    problems = [f"unknown sampler {name!r}{did_you_mean(name, PEERS)}" for name in against if name not in PEERS]
+    problems += [
+        f"a fanout is {fanout}; give numbers from 0 up, or -1 for all" for fanout in fanouts if fanout < -1
+    ]
+    problems += [
+        f"a batch of {size} seeds is none of {dataset.label}; give 1 to {dataset.num_nodes}"
+        for size in sizes
+        if not 1 <= size <= dataset.num_nodes
+    ]
+    if not fanouts or not sizes:
+        problems.append("give at least one fanout and one batch size")
+    if problems:
+        raise ConfigError(*problems)

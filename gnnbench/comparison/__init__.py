@@ -1,0 +1,312 @@
+"""Backends side by side: the parity gate, then interleaved rounds, each in a fresh process and kept on disk.
+
+parity       the gate: does a backend compute what PyG computes?
+process      one job in a fresh process
+_config      what all backends of a comparison share
+record       the table, worked out from the results of all rounds
+baseline     an earlier comparison, and what is slower now beyond doubt
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from gnnbench import backends as registered
+from gnnbench import launch
+from gnnbench.comparison import parity, process
+from gnnbench.comparison._config import difference, of_backend, resolved, with_recorded
+from gnnbench.comparison.parity import REFERENCES, BackendParity, Parity, RoundParity
+from gnnbench.comparison.parity.judge import Snapshot, judge
+from gnnbench.comparison.process import Job
+from gnnbench.comparison.record import Comparison, Row
+from gnnbench.config import Run, backend_sections, validate
+from gnnbench.datasets import Roots
+from gnnbench.errors import ConfigError, GnnbenchError, did_you_mean
+from gnnbench.measure import code
+from gnnbench.results import files, schema
+from gnnbench.results.schema import Result
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A process is about to start.
+
+    Attributes:
+        stage: what it is for.
+        backend: the one that runs, as the user named it.
+        round: from 1; 0 in the parity stage.
+        done, total: processes finished and all that are planned.
+        comparison: everything known so far.
+    """
+
+    stage: Literal["parity", "train"]
+    backend: str
+    round: int
+    done: int
+    total: int
+    comparison: Comparison
+
+
+def compare(
+    config: Run,
+    backends: Sequence[str],
+    *,
+    rounds: int = 3,
+    epochs: int | None = None,
+    out: Path,
+    roots: Roots,
+    force: bool = False,
+    on_event: Callable[[Progress], None] = lambda _: None,
+    execute: Callable[[Job], Result] = process.execute,
+) -> Comparison:
+    """Check and time `backends` on the run that `config` describes.
+
+    Every backend runs in a fresh process per round, in an order that rotates. A backend that crashes, runs
+    out of memory or is not supported becomes a row with that status and is not tried again. What is done
+    is kept under `out`: calling again with the same configuration continues, with more rounds or backends
+    too. Where a backend's code changed since, its verdict and its rounds are forgotten and made anew. Ctrl-C
+    ends the running process and returns with status "interrupted".
+
+    Args:
+        config: its backend's options apply to every backend that takes them; repeats and early stopping
+            do not apply, as rounds repeat and all backends run the same epochs.
+        backends: `"NAME[:key=value]..."` each, with options of its own before those of `config`. Where its
+            `train.cuda_graph` is true, each runs without and with it.
+        epochs: replaces `config.train.epochs`.
+        out: folder for `comparison.json`, `parity/` and `rounds/`.
+        force: forget what an earlier comparison left in `out`.
+        on_event: told of every process before it starts.
+        execute: runs a job in a fresh process.
+
+    Raises:
+        ConfigError: unknown backends or options, or `out` holds a comparison of another configuration.
+        GnnbenchError: bad data, `out` cannot be written, or the code changed while it was compared.
+    """
+    named = [backend_sections(spec)[0]["name"] for spec in backends]
+    if unknown := [name for name in named if name not in registered.names()]:
+        raise ConfigError(
+            *(f"unknown backend {name!r}{did_you_mean(name, registered.names())}" for name in unknown)
+        )
+    if not backends or rounds < 1:
+        raise ConfigError(f"a comparison needs a backend and a round, found {list(backends)} and {rounds} rounds")
+    specs = list(dict.fromkeys(with_recorded(backends) if config.train.cuda_graph else backends))
+    work = _Comparing(resolved(config, epochs, specs), specs, rounds, out, roots, on_event, execute)
+    for spec in specs:
+        validate(of_backend(work.config, spec), f"backend {spec!r}")
+    work.open(force)
+    try:
+        with launch.kept():
+            work.gate()
+            work.train()
+        work.record.status = "ok"
+    except KeyboardInterrupt:
+        work.record.status = "interrupted"
+    work.save()
+    return work.record
+
+
+def order(backends: Sequence[str], round_: int) -> list[str]:
+    """The backends as round `round_` (from 1) runs them: rotated, so that each comes first equally often."""
+    first = (round_ - 1) % len(backends)
+    return [*backends[first:], *backends[:first]]
+
+
+def stored(out: Path, backend: str) -> list[Result]:
+    """The results of `backend` in every finished round of the comparison in `out`, in order."""
+    paths = (out / "rounds").glob(f"*/{_folder(backend)}/results.json")
+    return [files.load(Result, path) for path in sorted(paths, key=lambda path: int(path.parts[-3]))]
+
+
+def epochs(comparison: Comparison, out: Path) -> dict[str, list[list[float]]]:
+    """Seconds of epochs without warm-up, by backend and round, of the backends that ran every round in `out`."""
+    done = [row.backend for row in comparison.rows if row.status == "ok"]
+    return {
+        name: [
+            samples
+            for result in stored(out, name)[: comparison.rounds]
+            for samples in schema.rounds(result.samples, "epoch")
+        ]
+        for name in done
+    }
+
+
+@dataclass
+class _Comparing:
+    config: dict[str, Any]
+    backends: list[str]
+    rounds: int
+    out: Path
+    roots: Roots
+    on_event: Callable[[Progress], None]
+    execute: Callable[[Job], Result]
+    done: int = 0
+    cells: dict[str, list[Result]] = field(default_factory=dict)
+    codes: dict[str, str] = field(default_factory=dict)
+    reference: Job | None = None
+
+    def open(self, force: bool) -> None:
+        """Begin `comparison.json`, or go on with the one that is there."""
+        if force and self._path.exists():
+            for name in ("parity", "rounds"):
+                shutil.rmtree(self.out / name, ignore_errors=True)
+        elif self._path.exists() and (key := difference(files.load(Comparison, self._path).config, self.config)):
+            raise ConfigError(
+                f"{self.out} holds a comparison of another configuration ({key} differs); "
+                "choose another --out, or replace it with --force"
+            )
+        self.cells = {name: [] for name in self.backends}
+        self.codes = {
+            name: code.digest(registered.module_of(backend_sections(name)[0]["name"]))
+            for name in {*self.backends, *REFERENCES}
+        }
+        self._forget_other_code()
+        self.record = Comparison(
+            config=self.config,
+            rounds=self.rounds,
+            epochs=self.config["train"]["epochs"],
+            rows=[Row(backend=name) for name in self.backends],
+        )
+        typed = validate(self.config, "comparison")
+        self.record.parity = Parity(checked=[*parity.checked(typed)], unchecked=[*parity.unchecked(typed)])
+        self.save()
+
+    def gate(self) -> None:
+        """Compare every backend with the first reference that can run."""
+        checked = self.record.parity
+        self.reference = self._reference()
+        for name in self.backends:
+            if name not in checked.backends:
+                checked.backends[name] = self._checked(name)
+                self.save()
+        self.save()
+
+    def train(self) -> None:
+        """Run the rounds; a backend that could not run once is left out from then on."""
+        for round_ in range(1, self.rounds + 1):
+            for name in order(self.backends, round_):
+                if self._has_ended(name):
+                    self.done += 1
+                    continue
+                job = self._job("train", name, self._round(round_, name))
+                result = job.finished() or self._run(job, name, "train", round_)
+                self.cells[name].append(result)
+                if result.status == "ok" and job.verdict_path.exists():
+                    verdict = RoundParity.model_validate_json(job.verdict_path.read_bytes())
+                    self.record.parity.backends[name].rounds.append(verdict)
+                self.done += 1
+                self.save()
+        if self.reference is not None:
+            self.reference.tensors_path.unlink(missing_ok=True)
+
+    def save(self) -> None:
+        """Write what is known."""
+        self.record.update(self.cells)
+        files.save_json(self.record, self._path)
+
+    @property
+    def _path(self) -> Path:
+        return self.out / "comparison.json"
+
+    def _has_ended(self, name: str) -> bool:
+        status = self.record.parity.backends[name].status
+        return status != "ok" or any(result.status != "ok" for result in self.cells[name])
+
+    def _forget_other_code(self) -> None:
+        """Remove what an earlier call left of backends whose code is not the one that runs now."""
+        for name, digest in self.codes.items():
+            for folder in (self._verdict_path(name).parent, *(self.out / "rounds").glob(f"*/{_folder(name)}")):
+                if folder.exists() and _code_of(folder) != digest:
+                    shutil.rmtree(folder, ignore_errors=True)
+
+    def _reference(self) -> Job | None:
+        """The first backend of `REFERENCES` that can run, with its tensors on disk if they are still needed."""
+        checked = self.record.parity.backends
+        for name in REFERENCES:
+            job = self._job("reference", name, self._verdict_path(name).parent)
+            result = job.finished()
+            needed = any(other != name and not self._is_done(other) for other in self.backends)
+            if result is None or (result.status == "ok" and not job.tensors_path.exists() and needed):
+                result = self._run(job, name, "parity")
+            if result.status == "ok":
+                self.record.dataset, self.record.parity.reference = result.dataset, name
+                checked[name] = BackendParity(status="ok", ok=True, code=self.codes[name])
+                return job
+            checked[name] = BackendParity(status=result.status, reason=result.reason)
+        return None
+
+    def _is_done(self, name: str) -> bool:
+        """Whether nothing of a backend has still to be compared with the reference."""
+        if not self._verdict_path(name).exists():
+            return False
+        if self._stored_verdict(name).status != "ok":
+            return True
+        for round_ in range(1, self.rounds + 1):
+            result = self._job("train", name, self._round(round_, name)).finished()
+            if result is None or result.status != "ok":
+                return result is not None
+        return True
+
+    def _round(self, round_: int, name: str) -> Path:
+        return self.out / "rounds" / str(round_) / _folder(name)
+
+    def _verdict_path(self, name: str) -> Path:
+        return self.out / "parity" / _folder(name) / "verdict.json"
+
+    def _stored_verdict(self, name: str) -> BackendParity:
+        return BackendParity.model_validate_json(self._verdict_path(name).read_bytes())
+
+    def _checked(self, name: str) -> BackendParity:
+        """The verdict on a backend, from disk if it was reached before."""
+        path = self._verdict_path(name)
+        if path.exists():
+            return self._stored_verdict(name)
+        job = self._job("parity", name, path.parent)
+        result = self._run(job, name, "parity")
+        if result.status != "ok":
+            verdict = BackendParity(status=result.status, reason=result.reason)
+        elif self.reference is None:
+            verdict = BackendParity(status="ok", reason="there is nothing to compare it with")
+        else:
+            ours, theirs = (Snapshot.load(path) for path in (job.tensors_path, self.reference.tensors_path))
+            verdict = judge(ours, theirs, self.reference.config["backend"]["name"])
+        verdict.code = self.codes[name]
+        job.tensors_path.unlink(missing_ok=True)
+        files.save_json(verdict, path)
+        return verdict
+
+    def _job(self, task: Literal["reference", "parity", "train"], name: str, out: Path) -> Job:
+        job = Job(
+            task=task,
+            config=of_backend(self.config, name),
+            raw=self.roots.raw,
+            cache=self.roots.cache,
+            out=out,
+            code=self.codes[name],
+        )
+        if task == "train" and self.reference is not None and name != self.record.parity.reference:
+            job.reference = self.reference.tensors_path, self.reference.config["backend"]["name"]
+        return job
+
+    def _run(self, job: Job, name: str, stage: Literal["parity", "train"], round_: int = 0) -> Result:
+        total = len({*self.backends, *REFERENCES[:1]}) + self.rounds * len(self.backends)
+        self.on_event(Progress(stage, name, round_, self.done, total, self.record))
+        result = self.execute(job)
+        self.done += stage == "parity"
+        return result
+
+
+def _code_of(folder: Path) -> str:
+    """The code whose result is in a folder; empty if none is, or if an older version left it."""
+    try:
+        return files.load(Result, folder / "results.json").code
+    except GnnbenchError:
+        return ""
+
+
+def _folder(name: str) -> str:
+    """The name of a backend, with its options, as every file system takes it."""
+    return name.replace(":", ",")

@@ -1,0 +1,188 @@
+"""Dropout, which is random: of attention in one layer its mean, spread and gradient, of features its mask."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gnnbench import backends
+from gnnbench.backends.base import Backend
+from gnnbench.comparison.parity import TOLERANCE, TensorError
+from gnnbench.config import BackendConfig, BatchConfig, Run
+from gnnbench.datasets import GraphsDataset, NodeDataset
+from gnnbench.training import setup
+from gnnbench.training.batching._batch import Batch
+
+EDGES = 1 << 14  # of the part of a larger graph that is looked at
+PASSES = 16
+SIGMAS = 8.0  # of a mean over `PASSES`, whose tails are heavy: 1 in a million
+STEP = 1e-2  # of the weights, along their gradient
+SLACK = 2e-2  # of a finite difference of that step, in float32
+SHAPE = (512, 256)  # of the features that are dropped
+PYG = ("pyg", "pyg-sparse", "pyg-compile")  # where attention dropout is PyG's own
+
+Measured = tuple[dict[str, TensorError], list[str]]
+
+
+def measured(config: Run, backend: Backend, dataset: NodeDataset | GraphsDataset) -> Measured:
+    """Errors by what was measured of a layer, and sentences on what could not be.
+
+    A layer is linear in its attention weights: its mean over many passes is what it computes without dropout. In
+    evaluation mode it computes just that. With equal random numbers it draws the same mask, so that the difference
+    between two passes with other weights tells whether the gradient went through the mask of its forward.
+    """
+    if backend.name in PYG:
+        return {}, []
+    part, p = _part(dataset), config.model.attention_dropout
+    without, batch = _layer(config, backend, part, 0.0)
+    dropping = _layer(config, backend, part, p)
+    vanilla = backends.load(BackendConfig())
+    vanilla.home = backend.device
+    with torch.no_grad():
+        expected = batch.outputs(without).double()
+        ours, theirs = _passes(*dropping, expected), _passes(*_layer(config, vanilla, part, p), expected)
+        result = {
+            "attention dropout in evaluation": _in_evaluation(*dropping, expected),
+            "mean of attention dropout": _mean(ours, p),
+            "spread of attention dropout": _spread(ours, theirs, p),
+        }
+    gradient = _gradient(*dropping, config.train.seed)
+    if gradient is None:
+        return result, ["the gradient under attention dropout, as torch.manual_seed does not repeat what is drawn"]
+    return result | {"gradient under attention dropout": gradient}, []
+
+
+def of_features(config: Run, backend: Backend, dataset: NodeDataset | GraphsDataset) -> dict[str, TensorError]:
+    """Errors of the dropout layers by name; none where they are torch's own."""
+    part = _part(dataset)
+    section = config.model.model_copy(update={"readout": "none"})
+    single = config.model_copy(update={"model": section, "batch": BatchConfig()})
+    model: Any = setup.build(single, setup.Ends.of(part))
+    setup.prepare(single, model, backend, part)
+    if "forward" not in vars(model.drop):
+        return {}
+    return {"dropout of features": TensorError(rel_rms=0.0, worst_row=0.0, problem=_mask(model.drop, backend))}
+
+
+def _mask(layer: torch.nn.Dropout, backend: Backend) -> str:
+    """What is wrong with the mask that a layer draws; empty if it is right."""
+    x = torch.ones(SHAPE, device=backend.device, requires_grad=True)
+    if not torch.equal(layer.eval()(x), x):
+        return "drops in evaluation"
+    first, second = layer.train()(x), layer(x)
+    (gradient,) = torch.autograd.grad(first.sum(), x)
+    kept = first.detach().double() * (1 - layer.p)
+    if not torch.isclose(kept, kept.round().clamp(0, 1)).all():
+        return f"scales what stays by {float(first.detach().max()):.4g}, not by {1 / (1 - layer.p):.4g}"
+    if not torch.equal(gradient, first):
+        return "its gradient goes through another mask than its forward"
+    if torch.equal(first, second):
+        return "two passes drop the same"
+    for mean in (kept.mean(), kept.mean(0), kept.mean(1)):
+        sigma = (layer.p * (1 - layer.p) * mean.numel() / kept.numel()) ** 0.5
+        if (worst := float((mean - (1 - layer.p)).abs().max())) > SIGMAS * sigma:
+            return f"keeps a share that is {worst:.2g} off {1 - layer.p:g}, {worst / sigma:.0f} standard errors"
+    return ""
+
+
+def _layer(config: Run, backend: Backend, dataset: NodeDataset, p: float) -> tuple[torch.nn.Module, Batch]:
+    """One layer with all heads, in training mode, on the whole graph."""
+    heads = {"output_heads": config.model.heads, "attention_dropout": p}
+    section = config.model.model_copy(update={"layers": 1, "dropout": 0.0, "readout": "none", **heads})
+    single = config.model_copy(update={"model": section, "batch": BatchConfig()})
+    model = setup.build(single, setup.Ends.of(dataset))
+    (batch,) = setup.prepare(single, model.train(), backend, dataset).batching.samples()
+    return model, batch
+
+
+def _passes(model: torch.nn.Module, batch: Batch, expected: Tensor) -> list[tuple[float, float]]:
+    """Of each pass the deviation's part along `expected`, and its square, both over the square of `expected`."""
+    size = float(expected.square().sum()) or 1.0
+    deviations = (batch.outputs(model).double() - expected for _ in range(PASSES))
+    return [
+        (float((deviation * expected).sum()) / size, float(deviation.square().sum()) / size)
+        for deviation in deviations
+    ]
+
+
+def _in_evaluation(model: torch.nn.Module, batch: Batch, expected: Tensor) -> TensorError:
+    model.eval()
+    result = max(_off(batch.outputs(model), expected) for _ in range(2))
+    problem = f"off by {result:.1e} of its RMS from none at all" if not result <= TOLERANCE else ""
+    return TensorError(rel_rms=result, worst_row=0.0, problem=problem)
+
+
+def _mean(passes: list[tuple[float, float]], p: float) -> TensorError:
+    mean, error = _estimate([along for along, _ in passes])
+    problem = ""
+    if not error > 0:
+        problem = f"{PASSES} passes are all alike, though a share of {p:g} is to be dropped"
+    elif not abs(mean) <= SIGMAS * error + TOLERANCE:
+        problem = f"{1 + mean:.3f} of what it is without dropout, {abs(mean) / error:.0f} standard errors away"
+    return TensorError(rel_rms=0.0, worst_row=0.0, problem=problem)
+
+
+def _spread(ours: list[tuple[float, float]], theirs: list[tuple[float, float]], p: float) -> TensorError:
+    (our_size, our_error), (size, error) = (_estimate([size for _, size in passes]) for passes in (ours, theirs))
+    problem = ""
+    if not abs(our_size - size) <= SIGMAS * (our_error + error) + TOLERANCE * size:
+        problem = f"{our_size / (size or 1.0):.2f} of PyG's variance, so that not a share of {p:g} is dropped"
+    return TensorError(rel_rms=0.0, worst_row=0.0, problem=problem)
+
+
+def _gradient(model: torch.nn.Module, batch: Batch, seed: int) -> TensorError | None:
+    """None if equal seeds do not draw equal masks."""
+    model.train()
+
+    def passed() -> Tensor:
+        torch.manual_seed(seed)
+        out: Tensor = batch.outputs(model)
+        return out.double()
+
+    first = passed()
+    weight = torch.randn(first.shape, generator=torch.Generator().manual_seed(seed)).to(first)
+    with torch.no_grad():
+        if _off(passed(), first) > TOLERANCE:
+            return None
+    (first * weight).sum().backward()
+    rise = 0.0
+    with torch.no_grad():
+        steps = []
+        for parameter in model.parameters():
+            if parameter.dim() > 1 and parameter.grad is not None and parameter.grad.norm() > 0:
+                step = parameter.grad * (STEP * parameter.norm() / parameter.grad.norm())
+                rise += float((step.double() * parameter.grad.double()).sum())
+                steps.append((parameter, step))
+        sides = []
+        for sign in (1, -2):  # ahead, then as far behind
+            for parameter, step in steps:
+                parameter.add_(step, alpha=sign)
+            sides.append(float((passed() * weight).sum()))
+    miss = abs((sides[0] - sides[1]) / 2 - rise) / (rise or 1.0)
+    problem = f"promises a rise that its own forward misses by {miss:.0%}" if not miss <= SLACK else ""
+    return TensorError(rel_rms=0.0, worst_row=0.0, problem=problem)
+
+
+def _estimate(values: list[float]) -> tuple[float, float]:
+    """Mean and its standard error."""
+    result = torch.tensor(values, dtype=torch.float64)
+    return float(result.mean()), float(result.std()) / len(values) ** 0.5
+
+
+def _off(tensor: Tensor, expected: Tensor) -> float:
+    return float((tensor.double() - expected).norm() / expected.norm().clamp(min=1e-300))
+
+
+def _part(dataset: NodeDataset | GraphsDataset) -> NodeDataset:
+    """The graph, or the first ones as one; or the edges into some of its nodes, a hub's cut off."""
+    if isinstance(dataset, GraphsDataset):
+        dataset = dataset.first(max(1, int((dataset.edge_ptr <= EDGES).sum()) - 1))
+    edge_index, edges = dataset.edge_index, dataset.edge_index.size(1)
+    if edges <= EDGES:
+        return dataset
+    kept = (edge_index[1] % -(-edges // EDGES) == 0).nonzero().flatten()[:EDGES]
+    nodes, renumbered = edge_index[:, kept].unique(return_inverse=True)
+    masks = {name: getattr(dataset, name)[nodes] for name in ("train_mask", "val_mask", "test_mask")}
+    return dataset.changed(edge_index=renumbered, x=dataset.x[nodes], y=dataset.y[nodes], **masks)

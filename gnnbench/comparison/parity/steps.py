@@ -1,0 +1,205 @@
+"""The steps that the gate compares: from equal weights, without dropout, on smooth activations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn import Module
+
+from gnnbench import backends, datasets
+from gnnbench.backends.base import Backend
+from gnnbench.comparison.parity import TOLERANCE, dropout, drops
+from gnnbench.comparison.parity.judge import AT_NODES, EVALUATION, Snapshot
+from gnnbench.config import Run
+from gnnbench.datasets import GraphsDataset, NodeDataset, Roots
+from gnnbench.measure import memory
+from gnnbench.training import setup
+from gnnbench.training.batching._batch import Batch, Batching
+
+Dataset = NodeDataset | GraphsDataset
+Change = Callable[[Batch], Batch]
+PROBE = "activation.probe"
+
+# At a ReLU's kink rounding alone flips whole gradients: on a graph shaped like Reddit one flip puts PyG's own GIN
+# gradient 1.8e-4 from that in float64.
+SMOOTH: dict[Any, Callable[[Tensor], Tensor]] = {F.relu: F.silu, F.leaky_relu: F.silu}
+SLOPE = 0.35  # of a leaky ReLU inside attention; none of PyG's defaults
+MOVED = 0.1  # by which share other weights are moved away from where training starts, such as zero biases
+JITTER = 1e-6  # of features
+COLUMNS = 8  # that the gradient at nodes is projected to
+
+
+def snapshot(config: Run, roots: Roots, path: Path, *, as_reference: bool) -> str:
+    """Write what a backend computes to `path`, and return the dataset's label. See `computed`.
+
+    Raises:
+        GnnbenchError: whatever stops the backend, the dataset or the model.
+    """
+    if config.measure.threads:
+        torch.set_num_threads(config.measure.threads)
+    backend = backends.load(config.backend, config.train)
+    with memory.limited(config.measure.memory_limit, backend.device):
+        dataset = datasets.load(config.dataset, roots)
+        computed(config, backend, dataset, as_reference, roots.cache).save(path)
+    return dataset.label
+
+
+def computed(
+    config: Run,
+    backend: Backend,
+    dataset: Dataset,
+    as_reference: bool,
+    cache: Path | None = None,
+) -> Snapshot:
+    """Logits and gradients of two steps, and what dropout does.
+
+    One step is in training mode from the configured seed, where attention has a `SLOPE` that is not the default;
+    one in evaluation mode from other weights. `as_reference` repeats both with features that differ in their last
+    bits and with edges in reverse order to find how far rounding moves, and takes dropout for right.
+    """
+    snapshot = Snapshot(_steps(config, backend, dataset, cache), backend.tolerance or TOLERANCE)
+    if as_reference and config.batch.kind == "neighbors":  # of a dataset that may be too large to be copied
+        snapshot.learn_rounding(_steps(config, backend, dataset, cache, _jittered_batch))
+    elif as_reference:
+        snapshot.learn_rounding(_steps(config, backend, _jittered(dataset), cache))
+        return snapshot
+    if "attention_dropout" in drops(config):
+        snapshot.dropout, snapshot.unchecked = dropout.measured(config, backend, dataset)
+    if "dropout" in drops(config):
+        snapshot.dropout |= dropout.of_features(config, backend, dataset)
+    return snapshot
+
+
+def trained(config: Run, backend: Backend, model: Module, batching: Batching, ends: setup.Ends) -> Snapshot:
+    """The evaluation step of a trained model from other weights; it must not be trained any further."""
+    _smooth(model, config, batching)
+    return Snapshot(_evaluation(config, model, batching, ends), backend.tolerance or TOLERANCE)
+
+
+def _steps(
+    config: Run, backend: Backend, dataset: Dataset, cache: Path | None, change: Change = lambda batch: batch
+) -> dict[str, Tensor]:
+    model, batching = _prepared(config, backend, dataset, cache, SLOPE)
+    result = _all(model, batching, change)
+    if list(_sloped(model)):  # a backend may keep the slope that it saw first
+        del model, batching
+        model, batching = _prepared(config, backend, dataset, cache)
+    return result | _evaluation(config, model, batching, setup.Ends.of(dataset), change)
+
+
+def _prepared(
+    config: Run, backend: Backend, dataset: Dataset, cache: Path | None, slope: float | None = None
+) -> tuple[Module, Batching]:
+    """The model with its first weights and without dropout, in training mode, and its batches."""
+    without = config.model.model_copy(update=dict.fromkeys(drops(config), 0.0))
+    model = setup.build(config.model_copy(update={"model": without}), setup.Ends.of(dataset))
+    for conv in _sloped(model) if slope else ():
+        conv.negative_slope = slope
+    model.to(backend.device).train()
+    batching = setup.prepare(config, model, backend, dataset, cache).batching
+    _smooth(model, config, batching)
+    return model, batching
+
+
+def _evaluation(
+    config: Run, model: Module, batching: Batching, ends: setup.Ends, change: Change = lambda batch: batch
+) -> dict[str, Tensor]:
+    """A step in evaluation mode from other weights; batch norms go on with the statistics of the batch."""
+    other = setup.build(config, ends, repeat=1)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            size = float(parameter.square().mean().sqrt()) or 1.0
+            parameter.add_(torch.randn_like(parameter), alpha=MOVED * size)
+    model.load_state_dict(other.state_dict(), strict=False)  # all but the probe
+    model.eval()
+    for module in model.modules():
+        if isinstance(module, torch.nn.BatchNorm1d):
+            module.train()
+    return {name + EVALUATION: tensor for name, tensor in _all(model, batching, change).items()}
+
+
+def _all(model: Module, batching: Batching, change: Change) -> dict[str, Tensor]:
+    """The tensors of a step on each sample of the batches, by name; from the second on with its number."""
+    result: dict[str, Tensor] = {}
+    for number, batch in enumerate(batching.samples(), start=1):
+        suffix = f" of batch {number}" if number > 1 else ""
+        result |= {name + suffix: tensor for name, tensor in _step(model, change(batch)).items()}
+    return result
+
+
+def _step(model: Module, batch: Batch) -> dict[str, Tensor]:
+    model.zero_grad(set_to_none=True)
+    logits = batch.outputs(model)
+    batch.loss(logits).backward()
+    result = {"logits": logits}
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None and name != PROBE:
+            result[f"gradient of {name}"] = parameter.grad
+        elif parameter.grad is not None:
+            result[AT_NODES] = parameter.grad[: batch.x.size(0)]
+    return {name: tensor.detach().cpu().clone() for name, tensor in result.items()}
+
+
+def _jittered(dataset: Dataset) -> Dataset:
+    """The same with features that differ in their last bits, and with the edges of each graph in reverse order."""
+    x = _jittered_x(dataset.x)
+    if isinstance(dataset, NodeDataset):
+        return dataset.changed(x=x, edge_index=dataset.edge_index.flip(1))
+    first, last = dataset.edge_ptr[:-1], dataset.edge_ptr[1:] - 1
+    mirror = torch.repeat_interleave(first + last, dataset.edge_ptr.diff())
+    return replace(dataset, x=x, edge_index=dataset.edge_index[:, mirror - torch.arange(len(mirror))])
+
+
+def _jittered_batch(batch: Batch) -> Batch:
+    """The same of one batch, whose edges PyG takes in any order."""
+    return replace(
+        batch, x=_jittered_x(batch.x), adj=batch.adj.flip(1) if isinstance(batch.adj, Tensor) else batch.adj
+    )
+
+
+def _jittered_x(x: Tensor) -> Tensor:
+    if not x.is_floating_point():
+        return x
+    noise = torch.rand(x.shape, generator=torch.Generator().manual_seed(0)).mul_(2).sub_(1)
+    return torch.addcmul(x, x, noise.to(x.device), value=JITTER)
+
+
+def _sloped(model: Module) -> Iterator[Any]:
+    return (module for module in model.modules() if hasattr(module, "negative_slope"))
+
+
+def _smooth(model: Any, config: Run, batching: Batching) -> None:
+    """Replace every ReLU of the model, those inside convs such as GIN's network too."""
+    device = next(model.parameters()).device
+    nodes = max(batch.x.size(0) for batch in batching.samples())
+    model.activation = _Probed(model.activation, nodes, config.model.hidden).to(device)
+    for module in list(model.modules()):
+        for name, child in module.named_children():
+            if isinstance(child, torch.nn.ReLU):
+                setattr(module, name, torch.nn.SiLU())
+
+
+class _Probed(Module):
+    """A smooth activation of x [N, hidden], and a probe [N, 8] of zeros, whose gradient is that of x, projected.
+
+    The probe has as many rows as the largest batch has nodes.
+    """
+
+    projection: Tensor
+
+    def __init__(self, activation: Any, nodes: int, width: int) -> None:
+        super().__init__()
+        self.smooth = SMOOTH.get(activation, activation)
+        self.probe = torch.nn.Parameter(torch.zeros(nodes, COLUMNS))
+        projection = torch.randn(COLUMNS, width, generator=torch.Generator().manual_seed(0))
+        self.register_buffer("projection", projection, persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tensor: Tensor = self.smooth(x + self.probe[: x.size(0)] @ self.projection)
+        return tensor

@@ -1,0 +1,160 @@
+"""One job in a fresh process: what becomes of it is a `Result` on disk, even if the process is killed."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from gnnbench import launch
+from gnnbench.errors import ConfigError, GnnbenchError
+from gnnbench.results import files
+from gnnbench.results.schema import Record, Result, Status
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+    from gnnbench.backends.base import Backend
+    from gnnbench.config import Run
+    from gnnbench.datasets import Roots
+    from gnnbench.training import setup
+    from gnnbench.training.batching._batch import Batching
+    from gnnbench.training.run import Inspect
+
+BAD_INPUT = 2
+
+
+class Job(Record):
+    """The task of a fresh process.
+
+    Attributes:
+        task: "train" one run, "reference" or "parity" one step whose tensors are saved beside the result.
+        config: the resolved configuration, backend included.
+        raw, cache: see `gnnbench.datasets.Roots`.
+        out: the folder that everything of this job goes to.
+        code: hash of the code that is to run, see `gnnbench.measure.code`.
+        reference: of training, the tensors that it is checked against after its last epoch, and whose they are.
+    """
+
+    task: Literal["reference", "parity", "train"]
+    config: dict[str, Any]
+    raw: Path
+    cache: Path
+    out: Path
+    code: str = ""
+    reference: tuple[Path, str] | None = None
+
+    @property
+    def result_path(self) -> Path:
+        return self.out / "results.json"
+
+    @property
+    def tensors_path(self) -> Path:
+        return self.out / "tensors.pt"
+
+    @property
+    def verdict_path(self) -> Path:
+        return self.out / "verdict.json"
+
+    def finished(self) -> Result | None:
+        """The result of an earlier process that came to an end of any kind; None if there is none."""
+        try:
+            result = files.load(Result, self.result_path)
+        except GnnbenchError:
+            return None
+        return None if result.status == "interrupted" else result
+
+
+def execute(job: Job) -> Result:
+    """Run a job in a fresh process and wait; a process that is stopped or dies becomes a `Result` too.
+
+    Raises:
+        ConfigError: the process found its input bad, which would be so for every backend.
+        GnnbenchError: `job.out` cannot be written, or the code changed since `job` was made.
+    """
+    job.result_path.unlink(missing_ok=True)
+    code, log = launch.run("gnnbench.comparison.process", job, job.out / "job.json")
+    result = job.finished()
+    if code == BAD_INPUT and result is not None:
+        job.result_path.unlink()
+        raise ConfigError(result.reason)
+    if result is None:
+        result = failed(job, *launch.verdict(code, log))
+        files.save_json(result, job.result_path)
+    if result.code != job.code:
+        job.result_path.unlink()
+        raise GnnbenchError(
+            f"the code of backend {result.backend!r} changed while it was compared: run the same command again"
+        )
+    return result
+
+
+def failed(job: Job, status: Status, reason: str) -> Result:
+    """The result of a job that never wrote one."""
+    source = job.config["dataset"]
+    return Result(
+        status=status,
+        reason=reason,
+        backend=job.config["backend"]["name"],
+        dataset=str(source.get("name", source["source"])),
+        config=job.config,
+        code=job.code,
+    )
+
+
+def perform(job: Job) -> int:
+    """Do the job in this process, whatever happens writing a `Result`; returns the exit code."""
+    from gnnbench import config
+    from gnnbench.datasets import Roots
+    from gnnbench.measure import memory
+    from gnnbench.training import run
+
+    roots = Roots(job.raw, job.cache)
+    try:
+        run_config = config.validate(job.config, "comparison")
+        if job.task == "train":
+            run.run(run_config, roots=roots, out=job.out, inspect=_inspection(job, run_config))
+        else:
+            files.save_json(_snapshot(job, run_config, roots), job.result_path)
+    except Exception as error:
+        traceback.print_exc()
+        if job.finished() is None:
+            files.save_json(failed(job, *memory.ending(error)), job.result_path)
+        return getattr(error, "exit_code", 1)
+    return 0
+
+
+def _snapshot(job: Job, run_config: Run, roots: Roots) -> Result:
+    from gnnbench import backends
+    from gnnbench.comparison.parity import steps
+    from gnnbench.measure import code
+
+    digest = code.digest(backends.module_of(run_config.backend.name))
+    label = steps.snapshot(run_config, roots, job.tensors_path, as_reference=job.task == "reference")
+    return Result(status="ok", backend=run_config.backend.name, dataset=label, config=job.config, code=digest)
+
+
+def _inspection(job: Job, run_config: Run) -> Inspect | None:
+    """The check of a trained model against the reference, which writes the verdict; None without a reference."""
+    if job.reference is None:
+        return None
+    path, name = job.reference
+
+    def inspect(backend: Backend, model: Module, batching: Batching, ends: setup.Ends) -> None:
+        from gnnbench.comparison.parity import judge, steps
+
+        expected = judge.Snapshot.load(path)
+        snapshot = steps.trained(run_config, backend, model, batching, ends)
+        files.save_json(judge.judge_trained(snapshot, expected, name), job.verdict_path)
+
+    return inspect
+
+
+def main(path: Path) -> int:
+    """Do the job in the file `path`; the exit code."""
+    return perform(Job.model_validate_json(path.read_bytes()))
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,0 +1,265 @@
+"""The record of a comparison: rows of a table, worked out from the results of all rounds."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
+from typing import Any, Literal
+
+from pydantic import Field
+
+from gnnbench import stats
+from gnnbench.comparison.baseline import Against
+from gnnbench.comparison.parity import BackendParity, Parity, drifting, drops, parting
+from gnnbench.config import backend_sections, validate
+from gnnbench.results import schema
+from gnnbench.results.schema import (
+    Binding,
+    ChoiceRecord,
+    DatasetFacts,
+    Metrics,
+    Phase,
+    Ratio,
+    Record,
+    Result,
+    Summary,
+)
+
+LOADER = "pyg:loader=pyg"  # PyG's convs on batches of PyG's own loader: whole epochs as its examples run them
+OWN_DRAWS = "its losses, as PyG's own loader draws other neighbourhoods"
+BASELINES = ("pyg", "pyg-sparse", LOADER)
+FASTEST = "fastest_pyg"  # the faster of the baselines
+NO_SPEEDUP: dict[str, Any] = dict.fromkeys((*BASELINES, FASTEST))
+SPREAD = 0.10  # between the medians of rounds
+FIGURE = re.compile(r"\d[\d.e+-]*")
+
+
+class Speedup(Ratio):
+    """How many times faster than the baseline."""
+
+    baseline: str = Field(description="the backend it is compared with")
+
+
+class Row(Record):
+    """One backend over all rounds; figures are None where it did not finish every round."""
+
+    backend: str
+    status: Literal["ok", "oom", "unsupported", "unavailable", "failed", "pending"] = "pending"
+    reason: str = Field("", description="one sentence where status is not ok")
+    epoch_s: Summary | None = None
+    load_s: Summary | None = Field(None, description="waiting for batches; None on a full batch")
+    forward_s: Summary | None = None
+    backward_s: Summary | None = None
+    round_epoch_s: list[float] = Field([], description="median epoch of each round")
+    speedup: dict[str, Speedup | None] = Field(
+        NO_SPEEDUP, description="by baseline; None where a side did not run or parity is not green"
+    )
+    peak_memory_bytes: int | None = Field(None, description="highest over rounds")
+    memory_increase_bytes: int | None = Field(None, description="highest over rounds")
+    memory_ratio: float | None = Field(None, description="peak memory over that of pyg; below 1 is less")
+    prepare_s: float | None = Field(None, description="median over rounds")
+    break_even_epochs: int | None = Field(
+        None, description="epochs after which preparation is paid back against pyg; None: never, or not known"
+    )
+    metrics: Metrics | None = Field(None, description="quality at the end of the last round")
+    bindings: list[Binding] = Field([], description="which conv ran on which kernels")
+    choices: list[ChoiceRecord] = Field([], description="tuned choices in force in the last round")
+    tuning_s: float | None = Field(None, description="what finding them had cost, before the comparison")
+
+
+class Comparison(Record):
+    """Everything a comparison found; the raw samples are in the results of its rounds."""
+
+    schema_version: int = schema.SCHEMA_VERSION
+    status: Literal["running", "ok", "interrupted"] = "running"
+    dataset: str = Field("", description="the dataset's label, with what is synthetic")
+    dataset_facts: DatasetFacts | None = None
+    config: dict[str, Any] = Field(description="the resolved configuration that all backends ran")
+    environment: dict[str, Any] = Field({}, description="of the latest round")
+    rounds: int
+    epochs: int
+    parity: Parity = Parity()
+    rows: list[Row]
+    warnings: list[str] = Field([], description="doubts about the figures, with evidence and remedy")
+    against: Against | None = Field(None, description="the baseline that it was held against")
+
+    @property
+    def exit_code(self) -> int:
+        """3 where parity is red, 1 where nothing ran or it was stopped, 4 of a regression, otherwise 0."""
+        if self.parity.ok is False:
+            return 3
+        if self.status != "ok" or not any(row.status == "ok" for row in self.rows):
+            return 1
+        return 4 if self.against and self.against.regressed else 0
+
+    def update(self, rounds: Mapping[str, Sequence[Result]]) -> None:
+        """Work out rows and warnings from the results so far, `rounds[backend]` in the order of rounds."""
+        done = [result for results_ in rounds.values() for result in results_ if result.status == "ok"]
+        if done:
+            self.dataset, self.environment = done[-1].dataset, done[-1].environment
+            self.dataset_facts = done[-1].dataset_facts
+        self.rows = [
+            _row(row.backend, rounds.get(row.backend, []), self.parity.backends.get(row.backend), self.rounds)
+            for row in self.rows
+        ]
+        measured = {row.backend: row for row in self.rows if row.epoch_s is not None}
+        self._compare_losses(rounds)
+        self.parity.conclude([row.backend for row in self.rows])
+        parted = dict(_parted({name: rounds[name] for name in measured}))
+        green = {name for name in measured if self._is_green(name) and name not in parted}
+        fastest = min(green.intersection(BASELINES), key=lambda name: _seconds(measured[name]), default=None)
+        for name, row in measured.items():
+            for place, baseline in (*zip(BASELINES, BASELINES, strict=True), (FASTEST, fastest)):
+                if baseline in green and name in green:
+                    row.speedup[place] = _speedup(baseline, name, rounds)
+            if "pyg" in measured:
+                _relate(row, measured["pyg"])
+        self.warnings = [*_warnings(rounds), *(f"{name}: {why}" for name, why in parted.items())]
+
+    def _compare_losses(self, rounds: Mapping[str, Sequence[Result]]) -> None:
+        """Hold the losses of every backend against the reference's, where nothing is drawn at random."""
+        reference = self.parity.reference
+        if reference is None or not rounds.get(reference) or drops(validate(self.config, "comparison")):
+            return
+        expected = [sample.loss for sample in rounds[reference][0].samples]
+        for name, verdict in self.parity.backends.items():
+            if self._draws_its_own(name):
+                verdict.unchecked = [*dict.fromkeys([*verdict.unchecked, OWN_DRAWS])]
+                continue
+            losses = ([sample.loss for sample in result.samples] for result in rounds.get(name, ()))
+            reasons = (
+                drifting(of_round, expected, reference, verdict.tolerance) for of_round in losses if of_round
+            )
+            verdict.losses = next(filter(None, reasons), "") if expected and name != reference else ""
+
+    def _draws_its_own(self, backend: str) -> bool:
+        """Whether it trains on other batches than the rest: those that PyG's own loader samples."""
+        sampled = self.config.get("batch", {}).get("kind") == "neighbors"
+        return sampled and backend_sections(backend)[0].get("loader") == "pyg"
+
+    def _is_green(self, backend: str) -> bool:
+        result = self.parity.backends.get(backend)
+        return result is not None and result.green
+
+
+def _row(backend: str, rounds: Sequence[Result], parity: BackendParity | None, wanted: int) -> Row:
+    if parity is not None and parity.status != "ok":
+        return Row(backend=backend, status=_cell(parity.status), reason=parity.reason)
+    for number, result in enumerate(rounds, start=1):
+        if result.status != "ok":
+            where = f" (round {number})" if number > 1 else ""
+            return Row(backend=backend, status=_cell(result.status), reason=result.reason + where)
+    if not rounds:
+        return Row(backend=backend)
+    last = rounds[-1]
+    return Row(
+        backend=backend,
+        status="ok" if len(rounds) >= wanted else "pending",
+        epoch_s=schema.summary(_times(rounds, "epoch")),
+        load_s=schema.summary(_times(rounds, "load")),
+        forward_s=schema.summary(_times(rounds, "forward")),
+        backward_s=schema.summary(_times(rounds, "backward")),
+        round_epoch_s=[median(samples) for samples in _times(rounds)],
+        peak_memory_bytes=_highest([result.peak_memory_bytes for result in rounds]),
+        memory_increase_bytes=_highest([result.memory_increase_bytes for result in rounds]),
+        prepare_s=median([result.prepare_s or 0.0 for result in rounds]),
+        metrics=last.metrics,
+        bindings=last.bindings,
+        choices=last.choices,
+        tuning_s=last.tuning_s,
+    )
+
+
+def _cell(status: schema.Status) -> Any:
+    return "failed" if status == "interrupted" else status
+
+
+def _times(rounds: Sequence[Result], phase: Phase = "epoch") -> list[list[float]]:
+    """Seconds, one list per round, without warm-up."""
+    return [samples for result in rounds for samples in schema.rounds(result.samples, phase)]
+
+
+def _highest(values: Sequence[int | None]) -> int | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _seconds(row: Row) -> float:
+    return row.epoch_s.median if row.epoch_s else math.inf
+
+
+def _speedup(baseline: str, name: str, rounds: Mapping[str, Sequence[Result]]) -> Speedup:
+    if baseline == name:
+        return Speedup(baseline=baseline, ratio=1.0, low=1.0, high=1.0)
+    ratio = stats.ratio_interval(_times(rounds[baseline]), _times(rounds[name]))
+    return Speedup(baseline=baseline, ratio=ratio.value, low=ratio.low, high=ratio.high)
+
+
+def _relate(row: Row, pyg: Row) -> None:
+    """Set what is measured against pyg and needs no parity: memory. And break-even, where parity is green."""
+    if row.peak_memory_bytes and pyg.peak_memory_bytes:
+        row.memory_ratio = row.peak_memory_bytes / pyg.peak_memory_bytes
+    gain = _seconds(pyg) - _seconds(row)
+    if row.speedup["pyg"] is not None and gain > 0:
+        row.break_even_epochs = math.ceil(max((row.prepare_s or 0.0) - (pyg.prepare_s or 0.0), 0.0) / gain)
+
+
+def _warnings(rounds: Mapping[str, Sequence[Result]]) -> Iterator[str]:
+    """Doubts of single runs, one for all that differ in figures only, then doubts between rounds."""
+    alike: dict[str, list[tuple[str, str]]] = {}
+    for backend, of_backend in rounds.items():
+        for text in (text for result in of_backend for text in result.warnings):
+            alike.setdefault(FIGURE.sub("", text), []).append((backend, text))
+    for warnings in alike.values():
+        others = f" (and {len(warnings) - 1} more runs)" * (len(warnings) > 1)
+        yield f"{', '.join(dict.fromkeys(backend for backend, _ in warnings))}: {warnings[0][1]}{others}"
+    for backend, of_backend in rounds.items():
+        done = [result for result in of_backend if result.status == "ok"]
+        if len(done) > 1:
+            yield from _between_rounds(backend, done)
+    if differs([result.environment for of_backend in rounds.values() for result in of_backend]):
+        yield "rounds ran on different software or hardware: compare again with --force"
+
+
+def _between_rounds(backend: str, rounds: Sequence[Result]) -> Iterator[str]:
+    medians = [median(samples) for samples in _times(rounds)]
+    spread = max(medians) / min(medians) - 1
+    if spread > SPREAD:
+        yield (
+            f"{backend}: rounds differ by {spread:.0%} (median epoch {min(medians):.3g} to {max(medians):.3g} s); "
+            "the machine is noisy: close other programs, or give more --rounds"
+        )
+    if any(result.choices != rounds[0].choices for result in rounds):
+        yield f"{backend}: rounds ran with different tuned choices: compare again with --force"
+    losses = [[sample.loss for sample in result.samples] for result in rounds]
+    for number, later in enumerate(losses[1:], start=2):
+        epoch = next((i for i, pair in enumerate(zip(losses[0], later, strict=False)) if pair[0] != pair[1]), None)
+        if epoch is not None:
+            yield (
+                f"{backend}: rounds 1 and {number} had the same seed, but their losses part in epoch {epoch + 1} "
+                f"({losses[0][epoch]:.8g} and {later[epoch]:.8g}); its kernels depend on the order of threads"
+            )
+            return
+
+
+def _parted(rounds: Mapping[str, Sequence[Result]]) -> Iterator[tuple[str, str]]:
+    """Backends whose recorded steps do not learn what their eager ones learn, and where that shows."""
+    for name in rounds:
+        eager = ":".join(option for option in name.split(":") if option != "cuda_graph=true")
+        if eager != name and eager in rounds:
+            recorded, expected = (
+                [sample.loss for sample in rounds[backend][0].samples] for backend in (name, eager)
+            )
+            if reason := parting(recorded, expected):
+                yield name, f"{reason}; no speedup is given"
+
+
+def differs(environments: Sequence[dict[str, Any]]) -> bool:
+    """Whether processors, libraries or revisions changed between rounds, as when a comparison is continued."""
+    kept = ("cpu", "gpus", "packages", "git")
+    return (
+        len({json.dumps([environment.get(key) for key in kept]) for environment in environments if environment})
+        > 1
+    )

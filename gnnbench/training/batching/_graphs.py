@@ -1,0 +1,66 @@
+"""Batches of the training graphs, put together by our own collation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+
+from gnnbench.backends.base import Backend
+from gnnbench.datasets import GraphsDataset
+from gnnbench.graph.union import Union
+from gnnbench.training.batching import _loss
+from gnnbench.training.batching._ahead import SAMPLES, Loader
+from gnnbench.training.batching._batch import Batch
+
+if TYPE_CHECKING:
+    from gnnbench.training.batching.graphs import Config
+
+
+class Graphs(Loader):
+    """Batches of the training graphs, each graph once per epoch.
+
+    The order of an epoch depends on seed and number alone, so that it is the same on every backend, and in a run
+    that is resumed.
+    """
+
+    def __init__(
+        self, config: Config, dataset: GraphsDataset, union: Union, backend: Backend, edge_attr: Tensor | None
+    ) -> None:
+        super().__init__(config, dataset.parts["train"])
+        self.dataset = dataset
+        self.union = union
+        self.backend = backend
+        self.x, self.y = (tensor.to(backend.device) for tensor in (dataset.x, dataset.y))
+        self.edge_attr = None if edge_attr is None else edge_attr.to(backend.device)
+
+    def epoch(self, seed: int, number: int) -> Iterator[Batch]:
+        return self.ahead(self._batches(self.order(seed, number)), self.config.prefetch)
+
+    def metrics(self, model: Module) -> dict[str, float | None]:
+        return {
+            part: _loss.score(self.dataset.score, self._outputs(model, graphs), self._targets(graphs).cpu())
+            for part, graphs in self.dataset.parts.items()
+        }
+
+    def samples(self) -> list[Batch]:
+        return [self._batch(graphs) for graphs in self.shuffled(0, 0).split(self.config.size)[:SAMPLES]]
+
+    def _batches(self, order: Tensor) -> Iterator[Batch]:
+        return (self._batch(graphs) for graphs in order.split(self.config.size))
+
+    def _batch(self, graphs: Tensor) -> Batch:
+        y, target = self._targets(graphs), self.dataset.target
+        pooled = not self.dataset.per_node
+        x, adj, *more = self.backend.collate(self.union, graphs, self.x, self.edge_attr, pooled=pooled)
+        return Batch(x, adj, _loss.function(target, y), _loss.count(target, y), *more)
+
+    def _targets(self, graphs: Tensor) -> Tensor:
+        return self.union.gather(graphs, self.y) if self.dataset.per_node else self.y[graphs]
+
+    def _outputs(self, model: Module, graphs: Tensor) -> Tensor:
+        outputs = [batch.outputs(model).cpu() for batch in self._batches(graphs)]
+        return torch.cat(outputs) if outputs else torch.empty(0)

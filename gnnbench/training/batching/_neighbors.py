@@ -1,0 +1,107 @@
+"""Batches of sampled neighbourhoods, the same ones on every backend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import Module
+
+from gnnbench.backends import isplib
+from gnnbench.backends.base import Backend
+from gnnbench.datasets import NodeDataset
+from gnnbench.errors import OutOfMemory
+from gnnbench.measure import memory
+from gnnbench.training.batching import _loss
+from gnnbench.training.batching._ahead import SAMPLES, Loader
+from gnnbench.training.batching._batch import Batch
+from gnnbench.training.batching.full import Full
+
+if TYPE_CHECKING:
+    from gnnbench.training.batching.neighbors import Config
+
+CPU = torch.device("cpu")
+EVALUATION = 2**64 - 1  # a seed that no training has
+
+
+class Neighborhoods(Loader):
+    """Batches of training nodes, each once per epoch, with edges drawn anew.
+
+    What is drawn depends on seed, epoch and the batch's number alone, so that it is the same on every backend, and
+    in a run that is resumed. Evaluation is exact, on the whole graph, or an estimate from neighbourhoods that are
+    always the same.
+    """
+
+    def __init__(self, config: Config, dataset: NodeDataset, backend: Backend) -> None:
+        super().__init__(config, dataset.train_mask.nonzero().flatten())
+        self.backend, self.layout = backend, backend.layout()
+        self.dataset = dataset
+        self.target = "class" if dataset.y.dim() == 1 else "labels"
+        rows = dataset.graph(CPU, isplib.IsplibKernels())
+        self.neighbors = isplib.Neighbors(rows.rowptr, rows.col)
+        self.x, self.y = dataset.x, dataset.y
+        self.edges = 0
+
+    def epoch(self, seed: int, number: int) -> Iterator[Batch]:
+        self.edges = 0
+        return self.ahead(self._batches(self.order(seed, number), seed, number), self.config.prefetch)
+
+    def metrics(self, model: Module) -> dict[str, float | None]:
+        if self.config.evaluation == "sampled":
+            return self._estimates(model)
+        try:
+            return self._whole.metrics(model)
+        except Exception as error:
+            if not memory.is_exhaustion(error):
+                raise
+            raise OutOfMemory(
+                "evaluation on the whole graph needs more memory than measure.memory_limit leaves, though "
+                "training does not; raise it, or set batch.evaluation to sampled"
+            ) from None
+
+    def samples(self) -> list[Batch]:
+        return [*self._batches(self.shuffled(0, 0)[: SAMPLES * self.config.size], 0, 0)]
+
+    @cached_property
+    def _whole(self) -> Full:
+        return Full(self.dataset, self.backend.adjacency(self.dataset, self.layout), self.backend.device)
+
+    def _estimates(self, model: Module) -> dict[str, float | None]:
+        """Of each part of the split, the metric of outputs on sampled neighbourhoods."""
+        masks = {"train": self.dataset.train_mask, "val": self.dataset.val_mask, "test": self.dataset.test_mask}
+        return {
+            part: self._estimate(model, mask.nonzero().flatten(), number)
+            for number, (part, mask) in enumerate(masks.items())
+        }
+
+    def _estimate(self, model: Module, nodes: Tensor, number: int) -> float | None:
+        if not len(nodes):
+            return None
+        outputs, done = torch.empty(0), 0
+        for batch in self._batches(nodes, EVALUATION, number):
+            own = batch.outputs(model)[: batch.targets].cpu()
+            if not done:
+                outputs = own.new_empty(len(nodes), own.size(1))
+            outputs[done : done + len(own)] = own
+            done += len(own)
+        return _loss.score(self.dataset.score, outputs, self.y.index_select(0, nodes))
+
+    def _batches(self, order: Tensor, seed: int, number: int) -> Iterator[Batch]:
+        for step, seeds in enumerate(order.split(self.config.size)):
+            state = np.random.SeedSequence((seed, number, step)).generate_state(1, np.uint64)
+            yield self._batch(seeds, int(state.view(np.int64)[0]))
+
+    def _batch(self, seeds: Tensor, key: int) -> Batch:
+        sample = self.neighbors.sample(seeds, self.config.fanouts, key, self.config.replace)
+        self.edges = (self.edges or 0) + sample.row.numel()
+        x, y = self.x.index_select(0, sample.node), self.y.index_select(0, seeds)
+        return self._of(x.to(self.backend.device), self.backend.adjacency(sample, self.layout), y)
+
+    def _of(self, x: Tensor, adj: Any, y: Tensor) -> Batch:
+        """A batch whose first nodes are its seeds, with their targets y."""
+        loss, size = _loss.function(self.target, y.to(self.backend.device)), len(y)
+        return Batch(x, adj, lambda outputs: loss(outputs[:size]), size)

@@ -1,0 +1,50 @@
+"""The batches of `graphs` by PyG's own loader, as its examples make them: in the thread that trains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.loader import DataLoader
+
+from gnnbench.backends.base import Backend
+from gnnbench.datasets import GraphsDataset
+from gnnbench.graph.union import Union
+from gnnbench.training.batching import _loss
+from gnnbench.training.batching._batch import Batch
+from gnnbench.training.batching._graphs import Graphs
+
+if TYPE_CHECKING:
+    from gnnbench.training.batching.graphs import Config
+
+
+class PygLoader(Graphs):
+    """The same graphs in the same order, collated by `torch_geometric.loader.DataLoader`."""
+
+    def __init__(
+        self, config: Config, dataset: GraphsDataset, union: Union, backend: Backend, edge_attr: Tensor | None
+    ) -> None:
+        super().__init__(config.model_copy(update={"prefetch": 0}), dataset, union, backend, edge_attr)
+        nodes, edges = dataset.graph_ptr.diff().tolist(), dataset.edge_ptr.diff().tolist()
+        columns = {
+            "x": dataset.x.split(nodes),
+            "edge_index": dataset.edge_index.long().split(edges, dim=1),
+            "y": dataset.y.split(nodes if dataset.per_node else 1),
+        }
+        if edge_attr is not None:
+            columns["edge_attr"] = edge_attr.split(edges)
+        self._data = [Data(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
+
+    def _batches(self, order: Tensor) -> Iterator[Batch]:
+        device, target = self.backend.device, self.dataset.target
+        batches = [graphs.tolist() for graphs in order.split(self.config.size)]
+        # Of its own, or the loader takes a number from torch's generator, and dropout draws other masks.
+        generator = torch.Generator()
+        for data in DataLoader(self._data, batch_sampler=batches, generator=generator):
+            data = data.to(device)
+            segments = None if self.dataset.per_node else (data.batch, data.num_graphs)
+            loss, targets = _loss.function(target, data.y), _loss.count(target, data.y)
+            yield Batch(data.x, data.edge_index, loss, targets, segments, data.edge_attr)

@@ -1,0 +1,99 @@
+"""An epoch of one step: the whole graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from gnnbench.config import BatchConfig
+from gnnbench.errors import ConfigError
+from gnnbench.training.batching._batch import Batch, Batching, Ready
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import torch
+    from torch import Tensor
+    from torch.nn import Module
+
+    from gnnbench.backends.base import Backend
+    from gnnbench.config import Run
+    from gnnbench.datasets import GraphsDataset, NodeDataset
+
+
+class Config(BatchConfig):
+    """Nothing to choose."""
+
+    kind: str = "full"
+
+
+class Full(Batching):
+    """One graph, with all tensors on their device and without the edges.
+
+    Args:
+        dataset: whose `edge_index` is not kept.
+        adj: what the backend hands to the model beside `x`.
+        x: what takes the place of the features; None for themselves.
+    """
+
+    loads = False
+
+    def __init__(self, dataset: NodeDataset, adj: Any, device: torch.device, x: Any = None) -> None:
+        masks = {"train": dataset.train_mask, "val": dataset.val_mask, "test": dataset.test_mask}
+        self.nodes = {name: mask.nonzero().flatten().to(device) for name, mask in masks.items()}
+        self.y = dataset.y.to(device)
+        self.score = dataset.score
+        x = dataset.x.to(device) if x is None else x
+        self.batch = Batch(x, adj, self.loss, len(self.nodes["train"]))
+
+    def epoch(self, seed: int, number: int) -> Iterator[Batch]:
+        yield self.batch
+
+    def samples(self) -> list[Batch]:
+        return [self.batch]
+
+    def loss(self, logits: Tensor) -> Tensor:
+        """Mean over training nodes of cross-entropy, or of binary cross-entropy over all labels."""
+        import torch.nn.functional as F
+
+        if self.y.dim() == 1:  # ignoring the other nodes costs less than selecting these, and its gradient
+            return F.cross_entropy(logits, self.train_y)
+        chosen, y = (tensor.index_select(0, self.nodes["train"]) for tensor in (logits, self.y))
+        return F.binary_cross_entropy_with_logits(chosen, y)
+
+    @cached_property
+    def train_y(self) -> Tensor:
+        """[N] int64: the class of training nodes, elsewhere what `F.cross_entropy` ignores."""
+        import torch
+
+        train = self.nodes["train"]
+        return torch.full_like(self.y, -100).index_copy_(0, train, self.y[train])
+
+    def metrics(self, model: Module) -> dict[str, float | None]:
+        from gnnbench.training.batching import _loss
+
+        logits = self.batch.outputs(model)
+        return {part: _loss.score(self.score, logits[nodes], self.y[nodes]) for part, nodes in self.nodes.items()}
+
+
+def prepare(
+    config: Run, model: Module, backend: Backend, dataset: NodeDataset | GraphsDataset, cache: Path | None
+) -> Ready:
+    """Raises ConfigError where there are many graphs, UnsupportedOp where the backend cannot run this model."""
+    from gnnbench.datasets import NodeDataset
+
+    if not isinstance(dataset, NodeDataset):
+        raise ConfigError(
+            f"{dataset.name} holds {dataset.num_graphs} graphs, and batch.kind=full is of one graph; "
+            "train on batches of them with --set batch.kind=graphs"
+        )
+    if config.backend.loader != "ours":
+        raise ConfigError(f"backend.loader={config.backend.loader} is of batches; leave it out")
+    prepared = backend.prepare(model, dataset)
+    batching = Full(dataset, prepared.adj, backend.device, prepared.x)
+    if cache is None or prepared.kernels is None or not backend.config.tuned:
+        return Ready(batching, prepared.bindings)
+    from gnnbench.tune import store  # which imports ops, and PyG's rows are to load none of ours
+
+    return Ready(batching, prepared.bindings, *store.apply(prepared.adj, prepared.kernels, model, cache))

@@ -1,0 +1,71 @@
+"""A step is a sampled neighbourhood of some training nodes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
+
+from gnnbench.config import BatchConfig, Count, Positive
+from gnnbench.errors import BackendUnavailable, ConfigError
+from gnnbench.training.batching._batch import Ready
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+    from gnnbench.backends.base import Backend
+    from gnnbench.config import Run
+    from gnnbench.datasets import GraphsDataset, NodeDataset
+
+Fanout = Annotated[int, Field(ge=-1)]
+ESTIMATED = "metrics are estimates: evaluation is on sampled neighbourhoods, not on the whole graph"
+
+
+class Config(BatchConfig):
+    """Which neighbourhoods are drawn (Hamilton, Ying & Leskovec 2017)."""
+
+    kind: str = "neighbors"
+    size: Positive = Field(1024, description="training nodes in a batch; the last one of an epoch may have fewer")
+    fanouts: tuple[Fanout, ...] = Field(
+        (10, 10), min_length=1, description="in-edges drawn of each node, for each layer from the last; -1: all"
+    )
+    replace: bool = Field(False, description="whether an edge may be drawn more than once")
+    shuffle: bool = Field(True, description="draw another order in every epoch")
+    prefetch: Count = Field(1, description="batches that a thread makes ahead; 0: none, and no thread")
+    evaluation: Literal["full", "sampled"] = Field(
+        "full",
+        description="exact, on the whole graph; or an estimate on neighbourhoods that are drawn as in training",
+    )
+
+
+def prepare(
+    config: Run, model: Module, backend: Backend, dataset: NodeDataset | GraphsDataset, cache: Path | None
+) -> Ready:
+    """Raises ConfigError where batches do not fit graph or model, BackendUnavailable without compiled kernels."""
+    from gnnbench.backends import isplib
+    from gnnbench.datasets import NodeDataset
+    from gnnbench.training.batching._neighbors import Neighborhoods
+
+    if not isinstance(dataset, NodeDataset):
+        raise ConfigError(
+            f"{dataset.name} holds {dataset.num_graphs} graphs, and batch.kind=neighbors samples from one; "
+            "train on batches of them with --set batch.kind=graphs"
+        )
+    fanouts, nodes = list(config.batch.fanouts), int(dataset.train_mask.sum())
+    if len(fanouts) != config.model.layers:
+        raise ConfigError(
+            f"batch.fanouts is {fanouts}, but the model has {config.model.layers} layers; give one number for each"
+        )
+    if not 0 < config.batch.size <= nodes:
+        raise ConfigError(
+            f"batch.size is {config.batch.size}, but {dataset.name} has {nodes} training nodes; "
+            "give at most as many"
+        )
+    if reasons := isplib.Backend.unavailable():
+        raise BackendUnavailable(f"batch.kind=neighbors needs the sampler of backend isplib: {'; '.join(reasons)}")
+    batches = Neighborhoods
+    if config.backend.loader == "pyg":
+        from gnnbench.training.batching._pyg_neighbors import PygNeighborhoods as batches
+    estimated = [ESTIMATED] * (config.batch.evaluation == "sampled")
+    return Ready(batches(config.batch, dataset, backend), backend.bind(model), warnings=estimated)

@@ -1,0 +1,148 @@
+"""Training: one epoch, evaluation, early stopping; without a clock, a file or a screen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from gnnbench.errors import RunFailed
+from gnnbench.results import schema
+from gnnbench.training.batching._batch import Batch, Batching
+
+if TYPE_CHECKING:
+    from gnnbench.config import TrainConfig
+
+Phase = Callable[[str], AbstractContextManager[None]]
+OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
+
+
+class Trainer:
+    """A model, its optimizer and the number of epochs done.
+
+    Args:
+        seed: of the order of batches.
+
+    Attributes:
+        odd_epochs: how many steps run otherwise than those after them.
+        held_bytes: memory of the latest step that its device's allocator does not call allocated.
+    """
+
+    odd_epochs = 0
+    held_bytes = 0
+
+    def __init__(self, model: torch.nn.Module, batching: Batching, config: TrainConfig, seed: int = 0) -> None:
+        self.model = model
+        self.batching = batching
+        self.config = config
+        self.seed = seed
+        self.epoch = 0
+        self.optimizer = OPTIMIZERS[config.optimizer](_parameter_groups(model, config), lr=config.lr)
+
+    def train(
+        self, phase: Phase = lambda _: nullcontext(), tell: Callable[[int], None] = lambda _: None
+    ) -> Tensor:
+        """Train one epoch; returns the mean loss [] over its targets, detached.
+
+        Args:
+            phase: `phase(name)` surrounds each part of every step.
+            tell: hears how many steps of the epoch are done.
+        """
+        self.model.train()
+        self.epoch += 1
+        batches = self.batching.epoch(self.seed, self.epoch)
+        losses, targets = [], []
+        while True:
+            with phase("load") if self.batching.loads else nullcontext():
+                batch = next(batches, None)
+            if batch is None:
+                break
+            losses.append(self.step(batch, phase))
+            targets.append(batch.targets)
+            tell(len(losses))
+        if len(losses) == 1:
+            return losses[0]
+        shares = torch.tensor(targets, dtype=torch.float64) / max(sum(targets), 1)
+        return (torch.stack(losses).double() @ shares.to(losses[0].device)).float()
+
+    def step(self, batch: Batch, phase: Phase) -> Tensor:
+        """One update; returns the loss [], detached.
+
+        Raises:
+            RunFailed: the batch is too small for a batch norm.
+        """
+        with phase("forward"):
+            try:
+                loss = batch.loss(batch.outputs(self.model))
+            except ValueError as error:  # of a batch norm, as PyTorch words it
+                if "more than 1 value per channel" not in str(error):
+                    raise
+                raise RunFailed(
+                    f"a batch of epoch {self.epoch} has a single row, which batch norm cannot normalise; "
+                    "choose a batch.size that leaves more graphs to the last batch, or another norm"
+                ) from None
+        with phase("backward"):
+            loss.backward()
+        with phase("optimizer"):
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+        return loss.detach()
+
+    def check(self, loss: Tensor) -> float:
+        """The loss as a number.
+
+        Raises:
+            RunFailed: it is infinite or not a number.
+        """
+        value = loss.item()
+        if not math.isfinite(value):
+            raise RunFailed(
+                f"the loss became {value} in epoch {self.epoch}; "
+                f"lower train.lr (now {self.config.lr:g}), or check the features for extreme values"
+            )
+        return value
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether the epoch just done is one to evaluate after; the last one always is."""
+        return self.epoch % self.config.eval_every == 0 or self.epoch == self.config.epochs
+
+    @torch.no_grad()
+    def evaluate(self) -> dict[str, float | None]:
+        """Train, validation and test metric of the model as it is, without dropout."""
+        self.model.eval()
+        return self.batching.metrics(self.model)
+
+    def finished(self, evaluations: Sequence[schema.Evaluation]) -> bool:
+        """Whether all epochs are done or `patience` is used up, given this repeat's evaluations.
+
+        Patience can end training only right after an evaluation, so that the last epoch is evaluated.
+        """
+        if self.epoch >= self.config.epochs:
+            return True
+        if not self.config.patience or not evaluations or evaluations[-1].epoch < self.epoch:
+            return False
+        return self.epoch - schema.best(evaluations).epoch >= self.config.patience
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"epoch": self.epoch, "model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.epoch = state["epoch"]
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+
+
+def _parameter_groups(model: torch.nn.Module, config: TrainConfig) -> list[dict[str, Any]]:
+    """All parameters, with weight decay where `decayed_layers` says (Kipf & Welling: the first conv only)."""
+    decayed = list(model.parameters())
+    if config.decayed_layers == "first":
+        decayed = list(model.get_submodule("convs.0").parameters())
+    chosen = {id(parameter) for parameter in decayed}
+    others = [parameter for parameter in model.parameters() if id(parameter) not in chosen]
+    groups = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    return [group for group in groups if group["params"]]

@@ -1,0 +1,324 @@
+"""One run from its configuration to its Result, with every way it can end."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from gnnbench import backends, datasets
+from gnnbench.backends.base import Backend
+from gnnbench.config import Run
+from gnnbench.errors import BackendUnavailable, ConfigError, GnnbenchError
+from gnnbench.measure import advice, allocator, clock, code, environment, memory
+from gnnbench.results import files, schema
+from gnnbench.results.schema import Evaluation, Result, Sample, Status
+from gnnbench.training import checkpoint, cuda_graph, setup
+from gnnbench.training.batching._batch import Batching
+from gnnbench.training.loop import Trainer
+
+STOPPING = "stopping after this epoch; press Ctrl-C again to quit at once"
+ROOM = 10  # peaks of an epoch: glibc may leave seven freed tensors of a size idle before it reuses one
+UNFINISHED = "the run had not ended when this was written"
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that just happened in a run.
+
+    Attributes:
+        kind: "dataset_loaded" (`result.dataset_facts` is known), "prepared" (`result.prepare_s` and
+            `result.bindings` are), "step" (`steps` of the epoch at hand are done, of `of`), "epoch" (with its
+            `sample`, and its `evaluation` where there was one), "repeat_done", or "message" (one sentence for the
+            user).
+        result: everything known so far; read it, do not change it.
+    """
+
+    kind: Literal["dataset_loaded", "prepared", "step", "epoch", "repeat_done", "message"]
+    result: Result
+    sample: Sample | None = None
+    evaluation: Evaluation | None = None
+    message: str = ""
+    steps: int = 0
+    of: int = 0
+
+
+Inspect = Callable[[Backend, torch.nn.Module, Batching, setup.Ends], None]
+
+
+def run(
+    config: Run,
+    *,
+    roots: datasets.Roots,
+    out: Path | None,
+    resume: bool = False,
+    on_event: Callable[[Event], None] | None = None,
+    inspect: Inspect | None = None,
+) -> Result:
+    """Train as `config` says and measure it.
+
+    The graph is prepared once. Repeat r starts from the weights and random numbers of seed `train.seed + r`.
+    `out/results.json` is written before anything else, at every checkpoint and at the end, so that nothing
+    measured is lost. Ctrl-C stops after the epoch at hand; a second one kills the process.
+
+    Args:
+        config: the complete configuration.
+        roots: where datasets are.
+        out: the run's folder, or None to write nothing.
+        resume: go on with the run in `out`, to the losses and metrics it would have reached.
+        on_event: called after every step, outside the timed region.
+        inspect: called once after the last epoch, before the run counts as ended; it may change the model.
+
+    Returns:
+        The result; a run that did not reach its end says so in `status` and `reason`.
+
+    Raises:
+        ConfigError: a bad value, or `out` holds no run, or one of another configuration, to resume.
+        DatasetError: the data are missing, broken or cannot be trained on.
+        GnnbenchError: `out` cannot be written.
+    """
+    result = Result(
+        status="interrupted",
+        reason=UNFINISHED,
+        backend=config.backend.name,
+        dataset=config.dataset.source,
+        config=resolved(config),
+        code=code.digest(backends.module_of(config.backend.name)),
+    )
+    state = None
+    if resume:
+        stored, state = _stored(out, result.config)
+        if stored.status == "ok":
+            return stored
+        if state:
+            result = checkpoint.resumed(state["result"], result.code)
+    elif out:
+        checkpoint.discard(out)
+    running = _Run(config, roots, out, result, on_event or (lambda _: None), inspect)
+    running.save()
+    try:
+        running.execute(state)
+        result.status, result.reason = "ok", ""
+    except (Exception, KeyboardInterrupt) as error:
+        interrupted = isinstance(error, KeyboardInterrupt)
+        status: Status | None = "interrupted" if interrupted else getattr(error, "status", None)
+        result.status = status or "failed"
+        result.reason = running.interruption() if status == "interrupted" else str(error)
+        if status is None:
+            with suppress(GnnbenchError):  # the first error says more
+                running.conclude()
+            raise
+    running.conclude()
+    return result
+
+
+def resolved(config: Run) -> dict[str, Any]:
+    """The whole configuration with its defaults, as it is stored and as `config.validate` reads it back.
+
+    Rewrites are left out for a backend that takes none.
+    """
+    result = config.model_dump(mode="json", serialize_as_any=True)
+    with suppress(BackendUnavailable):
+        if not backends.backend_type(config.backend.name).takes_rewrites:
+            result["backend"] = config.backend.model_dump(mode="json", exclude_unset=True)
+    return result
+
+
+@dataclass
+class _Run:
+    """The steps of one run and what they share; everything they learn goes into `result`."""
+
+    config: Run
+    roots: datasets.Roots
+    out: Path | None
+    result: Result
+    on_event: Callable[[Event], None]
+    inspect: Inspect | None
+    other_programs: clock.OtherPrograms = field(default_factory=clock.OtherPrograms)
+
+    def execute(self, state: dict[str, Any] | None) -> None:
+        """Load, prepare and train; `state` is a checkpoint to go on from."""
+        if self.config.measure.threads:
+            torch.set_num_threads(self.config.measure.threads)
+        backend = backends.load(self.config.backend, self.config.train)
+        self.result.environment = environment.describe()
+        with memory.limited(self.config.measure.memory_limit, backend.device):
+            recorder = clock.Recorder(
+                self.config.measure.warmup, clock.of(backend.device), memory.meter(backend.device)
+            )
+            model, batching = self._prepare(backend, recorder)
+            self.result.environment["threads"] = environment.threads()  # now that the kernels are loaded
+            self.result.resting_memory_bytes = recorder.meter.resting()
+            with _stop_signal(lambda: self._emit("message", message=STOPPING)) as stop:
+                self._train(model, batching, recorder, stop, state)
+            if self.inspect:
+                self.inspect(backend, model, batching, self.ends)
+
+    def save(self) -> None:
+        """Write what is known so far."""
+        if self.out:
+            files.save_json(self.result, self.out / checkpoint.RESULTS)
+
+    def conclude(self) -> None:
+        """Draw the figures and the doubts about them from the samples, and write all."""
+        self.result.environment["other_programs_busy_cores"] = self.other_programs.busy_cores()
+        self.result.refresh()
+        self.result.warnings += advice.warnings(self.result)
+        self.save()
+
+    def interruption(self) -> str:
+        """How far an interrupted run came, and how to go on."""
+        last = self.result.samples[-1] if self.result.samples else None
+        where = f"after epoch {last.epoch} of repeat {last.repeat}" if last else "before the first epoch"
+        remedy = f"; continue with: gnnbench train --resume {shlex.quote(str(self.out))}" if self.out else ""
+        return f"stopped by Ctrl-C {where}{remedy}"
+
+    def _emit(self, kind: Any, **details: Any) -> None:
+        self.on_event(Event(kind, self.result, **details))
+
+    def _prepare(self, backend: Backend, recorder: clock.Recorder) -> tuple[torch.nn.Module, Batching]:
+        """Model and batching; the dataset ends here, so that edges which the backend does not need are freed."""
+        dataset = datasets.read(self.config.dataset, self.roots)
+        dataset, reorder_s = recorder.time(lambda: datasets.reordered(dataset, self.config.dataset))
+        self.result.dataset = dataset.label
+        self.ends = setup.Ends.of(dataset)
+        self.result.dataset_facts = schema.DatasetFacts(
+            name=dataset.name,
+            made_up=dataset.made_up,
+            nodes=dataset.num_nodes,
+            edges=dataset.num_edges,
+            features=self.ends.features,
+            classes=self.ends.outputs,
+            metric=dataset.metric,
+            **_counts(dataset),
+            reorder=self.config.dataset.reorder,
+            reorder_s=None if self.config.dataset.reorder == "none" else reorder_s,
+        )
+        self._emit("dataset_loaded")
+        model = self._build().to(backend.device)
+        ready, self.result.prepare_s = recorder.time(
+            lambda: setup.prepare(self.config, model, backend, dataset, self.roots.cache)
+        )
+        self.result.bindings = ready.bindings
+        self.result.warnings += ready.warnings
+        if ready.tuned:
+            self.result.choices, self.result.tuning_s = ready.tuned.choices, ready.tuned.tuning_s
+        self._emit("prepared")
+        return model, ready.batching
+
+    def _build(self, repeat: int = 0) -> torch.nn.Module:
+        return setup.build(self.config, self.ends, repeat)
+
+    def _train(
+        self,
+        model: torch.nn.Module,
+        batching: Batching,
+        recorder: clock.Recorder,
+        stop: threading.Event,
+        state: dict[str, Any] | None,
+    ) -> None:
+        for repeat in range(state["repeat"] if state else 0, self.config.train.repeats):
+            # The prepared model takes the weights of a new one, so that the graph is prepared only once.
+            model.load_state_dict(self._build(repeat).state_dict())
+            trainer = cuda_graph.trainer(model, batching, self.config.train, self.config.train.seed + repeat)
+            if state:
+                checkpoint.restore(state, trainer)
+                state = None
+            self._repeat(trainer, repeat, recorder, stop)
+            self._emit("repeat_done")
+
+    def _repeat(self, trainer: Trainer, repeat: int, recorder: clock.Recorder, stop: threading.Event) -> None:
+        evaluations = [evaluation for evaluation in self.result.evaluations if evaluation.repeat == repeat]
+        recorder.begin(trainer.config.epochs - trainer.epoch, trainer.odd_epochs)
+        every, batching = trainer.config.checkpoint_every, trainer.batching
+
+        def tell(steps: int) -> None:
+            if batching.steps > 1:
+                with recorder.paused():
+                    self._emit("step", steps=steps, of=batching.steps)
+
+        while not trainer.finished(evaluations):
+            if stop.is_set():
+                self._checkpoint(trainer, repeat)
+                raise KeyboardInterrupt
+            # One epoch shows what memory it needs; the next one faults in what those after it find.
+            if self.result.samples and recorder.cold_epochs <= 1 and self._has_room():
+                recorder.keeps_freed = recorder.keeps_freed or allocator.keep_freed()
+                self.result.environment["allocator"] = "warm" if recorder.keeps_freed else "system"
+            with recorder.epoch():
+                loss = trainer.train(recorder.phase, tell)
+            loading_s = batching.loading_s if batching.loads else None
+            sample = recorder.sample(repeat, trainer.epoch, trainer.check(loss), trainer.held_bytes, loading_s)
+            sample.edges = batching.edges
+            self.result.samples.append(sample)
+            evaluation = None
+            if trainer.evaluates:
+                evaluation = Evaluation(repeat=repeat, epoch=trainer.epoch, **trainer.evaluate())
+                evaluations.append(evaluation)
+                self.result.evaluations.append(evaluation)
+            self._emit("epoch", sample=sample, evaluation=evaluation)
+            if every and (trainer.epoch % every == 0 or trainer.finished(evaluations)):
+                self._checkpoint(trainer, repeat)
+
+    def _has_room(self) -> bool:
+        """Whether malloc is to keep what is freed, and memory may lie idle in it without reaching the limit."""
+        limit = memory.limit_bytes(self.config.measure.memory_limit, memory.total_bytes())
+        fits = ROOM * self.result.samples[-1].peak_memory_bytes <= limit
+        return self.config.measure.allocator == "warm" and fits
+
+    def _checkpoint(self, trainer: Trainer, repeat: int) -> None:
+        """Save where training stands; a full disk must not end it, so that is told and training goes on."""
+        if not self.out:
+            return
+        try:
+            checkpoint.save(self.out, trainer, repeat, self.result)
+            self.save()
+        except GnnbenchError as error:
+            text = f"no checkpoint after epoch {trainer.epoch}: {error}"
+            self.result.warnings.append(text)
+            self._emit("message", message=text)
+
+
+def _counts(dataset: datasets.NodeDataset | datasets.GraphsDataset) -> dict[str, int]:
+    """Graphs, and what an epoch goes over, of many graphs; nothing of one."""
+    if isinstance(dataset, datasets.NodeDataset):
+        return {}
+    train = dataset.parts["train"]
+    edges = int(dataset.edge_ptr.diff()[train].sum())
+    return {"graphs": dataset.num_graphs, "train_graphs": len(train), "train_edges": edges}
+
+
+def _stored(out: Path | None, wanted: dict[str, Any]) -> tuple[Result, dict[str, Any] | None]:
+    """Result and checkpoint of the run to resume."""
+    if out is None or not (out / checkpoint.RESULTS).exists():
+        raise ConfigError(f"{out}: holds no {checkpoint.RESULTS} to resume; give the folder of a run")
+    stored = files.load(Result, out / checkpoint.RESULTS)
+    checkpoint.check_same(stored.config, wanted, out)
+    return stored, checkpoint.load(out)
+
+
+@contextmanager
+def _stop_signal(announce: Callable[[], None]) -> Iterator[threading.Event]:
+    """An event that the first Ctrl-C sets; a second one kills the process at once."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():  # Python delivers signals there only
+        yield stop
+        return
+
+    def request(number: int, frame: Any) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        stop.set()
+        announce()
+
+    before = signal.signal(signal.SIGINT, request)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,51 @@
+"""A model on its backend, put together the same way wherever a step is taken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch.nn import Module
+
+from gnnbench import models, registry
+from gnnbench.backends.base import Backend
+from gnnbench.config import Run
+from gnnbench.datasets import GraphsDataset, NodeDataset
+from gnnbench.training.batching._batch import Ready
+
+
+class Ends(NamedTuple):
+    """What a model connects: widths of features and outputs, the encoder of categories, the width over edges."""
+
+    features: int
+    outputs: int
+    encoder: str = ""
+    edges: int = 0
+
+    @classmethod
+    def of(cls, dataset: NodeDataset | GraphsDataset) -> Ends:
+        if isinstance(dataset, NodeDataset):
+            return cls(dataset.x.size(1), dataset.num_classes)
+        edges = 0 if dataset.edge_attr is None else dataset.edge_attr.size(1)
+        return cls(dataset.x.size(1), dataset.num_outputs, dataset.encoder, edges)
+
+
+def build(config: Run, ends: Ends, repeat: int = 0) -> Module:
+    """The model with its first weights, on CPU; leaves the random generators as training finds them."""
+    torch.manual_seed(config.train.seed + repeat)
+    return models.build(config.model, *ends, batched=config.batch.kind != "full")
+
+
+def prepare(
+    config: Run, model: Module, backend: Backend, dataset: NodeDataset | GraphsDataset, cache: Path | None = None
+) -> Ready:
+    """Everything done once per dataset and model: it is bound on its backend, tuned choices are read from `cache`.
+
+    Raises:
+        ConfigError: the batches that `config` asks for cannot be made of this dataset.
+        UnsupportedOp: the backend cannot run this model exactly.
+    """
+    kind = registry.find("training.batching", config.batch.kind)
+    ready: Ready = kind.prepare(config, model.to(backend.device), backend, dataset, cache)
+    return ready

@@ -1,0 +1,110 @@
+"""Benchmarks of sampling: batches are of the graph before any time, which is per edge."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from gnnbench import datasets, stored
+from gnnbench.backends import isplib
+from gnnbench.benchmarks import sample
+from gnnbench.benchmarks.records import Time
+from gnnbench.benchmarks.sample import SampleBench
+from gnnbench.errors import ConfigError
+from gnnbench.measure import clock
+from gnnbench.measure.rounds import Budget
+from gnnbench.report import page
+from gnnbench.results import files
+from gnnbench.results.schema import Ratio
+from tests.support import commands, graphs
+
+pytestmark = pytest.mark.skipif(bool(isplib.MISSING), reason="the kernels are not built")
+
+
+def dataset() -> datasets.NodeDataset:
+    edge_index, nodes, _ = graphs.zoo()["hub"]
+    mask = torch.ones(nodes, dtype=torch.bool)
+    x, y = torch.randn(nodes, 3), torch.zeros(nodes, dtype=torch.long)
+    return datasets.NodeDataset("zoo", edge_index, x, y, mask, mask, mask, 2, "accuracy", lambda *_: 0.0)
+
+
+def run(out: Path, **options: Any) -> SampleBench:
+    options = {"budget": Budget(rounds=2, least_s=0.0), "sizes": (4, 9), "fanouts": (3, -1), **options}
+    return sample.bench(dataset(), out=out, now=clock.cpu, **options)
+
+
+def test_batches_are_timed_by_part_and_edge(tmp_path: Path) -> None:
+    result = run(tmp_path)
+    ours = [row for row in result.rows if row.implementation == "isplib"]
+    assert [(row.batch_size, row.part) for row in ours] == [
+        (size, part) for size in (4, 9) for part in sample.PARTS
+    ]
+    for row in ours:
+        assert (row.status, row.reason) == ("ok", "")
+        assert bool(row.edges) == (row.part != "gather")
+        assert row.time_s
+    others = [row for row in result.rows if row.implementation != "isplib"]
+    assert all(row.status in ("ok", "unavailable") for row in others)  # as the machine has them
+    assert all(row.reason for row in others if row.status == "unavailable")
+    assert (result.exit_code, result.status) == (0, "ok")
+    assert files.load(SampleBench, tmp_path / "bench.json") == result
+
+
+def test_it_is_read_back_and_shown_as_a_page(tmp_path: Path) -> None:
+    """With the gains of every part apart."""
+    result = run(tmp_path, sizes=(4,), against=("pyg-lib",))
+    stored_result = stored.load(tmp_path)
+    assert (stored_result.kind, stored_result.record) == ("sample", result)
+    for row in result.rows:
+        row.status, row.time_s = "ok", Time(median=1.0, low=1.0, high=1.0, samples=[[1.0]])
+        row.ratio = {"pyg-lib": Ratio(ratio=2.0, low=1.5, high=2.5)} if row.implementation == "isplib" else {}
+    result.rows[1].status = "failed"  # pyg-lib in sampling, against which there is then no ratio
+    section = page.section(page.Stored("sample", result, tmp_path))
+    assert section.verdict == ["isplib is faster than pyg-lib in 2 of 2 cases."]
+    assert [tile.value for tile in section.tiles] == ["2.00x"]
+    assert "--fanouts 3,-1 --against pyg-lib" in section.command
+    assert "Sampled neighbourhoods of zoo" in page.html([stored_result])
+
+
+@pytest.mark.parametrize("wrong", ["row", "edge"])
+def test_a_wrong_batch_has_no_time(tmp_path: Path, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = isplib.Neighbors.sample
+
+    def other(self: isplib.Neighbors, *args: Any, **options: Any) -> Any:
+        drawn = right(self, *args, **options)
+        return drawn._replace(
+            **{wrong: getattr(drawn, wrong).flip(0) if wrong == "row" else drawn.edge.clamp(max=1)}
+        )
+
+    monkeypatch.setattr(isplib.Neighbors, "sample", other)
+    result = run(tmp_path, against=())
+    assert {row.status for row in result.rows} == {"wrong"}
+    assert result.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"against": ("dg",)}, "unknown sampler 'dg'; did you mean 'dgl'"),
+        ({"fanouts": (3, -2)}, "a fanout is -2; give numbers from 0 up, or -1 for all"),
+        ({"sizes": (10**6,)}, "a batch of 1000000 seeds is none of zoo; give 1 to"),
+        ({"sizes": ()}, "give at least one fanout and one batch size"),
+    ],
+)
+def test_bad_input_is_one_sentence(tmp_path: Path, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        run(tmp_path, **options)
+
+
+def test_the_command(tmp_path: Path) -> None:
+    options = ("--graph", "synthetic:cora:0.1", "--batches", "16", "--fanouts", "3,2", "--against", "pyg-lib")
+    output = commands.run("bench", "sample", *options, "--out", tmp_path, "--json")
+    assert output.code == 0, output.stderr
+    assert {row["batch_size"] for row in json.loads(output.stdout)["rows"]} == {16}
+    refused = commands.run("bench", "sample", "--widths", "16")
+    assert refused.code == 2
+    assert "bench sample has no --widths" in refused.stderr
