@@ -4,7 +4,6 @@
 Rows are checked as they are read, for they may be shared with other processes or mapped from a file.
 """
 
-from cython.parallel cimport prange, threadid
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 include "record.pxi"
@@ -47,11 +46,11 @@ cdef struct Draw:
     const int64_t *begin
     const int64_t *degree
     const int64_t *offset
-    uint64_t *seen  # [threads, words], all zero: a bit for each edge of a row
+    uint64_t *seen  # [words], all zero: a bit for each edge of a row
     int64_t *row  # [edges]: nodes of the graph, which `relabel` turns into places
     int64_t *out_col  # [edges]
     int64_t *edge  # [edges]
-    int64_t first, count, num_nodes, fanout, replace, words, key
+    int64_t first, count, num_nodes, fanout, replace, key
 
 cdef struct Relabel:
     int64_t *row
@@ -63,13 +62,13 @@ cdef struct Relabel:
 cdef struct Compress:
     const int64_t *row  # [edges], places of sources
     const int64_t *place  # [edges], of destinations; ascending
-    int64_t *rowptr  # [nodes + 1]
+    int64_t *rowptr  # [rows + 1]
     int32_t *col  # [edges]
-    int64_t *turned_rowptr  # [nodes + 1]
+    int64_t *turned_rowptr  # [cols + 1]
     int32_t *turned_col  # [edges]
     int32_t *perm  # [edges]: edge e of the transpose is edge perm[e] here
-    int64_t *cursor  # [nodes]
-    int64_t nodes, edges
+    int64_t *cursor  # [rows or cols, whichever are more]
+    int64_t rows, cols, edges
 
 
 cdef inline Slot *find(Slot *table, int64_t mask, int64_t node, int64_t base) noexcept nogil:
@@ -128,36 +127,22 @@ def count(*fields) -> int:
     return longest
 
 
-def draw(int threads, *fields) -> bool:
+def draw(*fields) -> bool:
     """Sample the rows that were counted; False where one of them holds what is no node."""
     cdef Draw s
-    cdef int64_t wrong
+    cdef int64_t begin = 0, wrong = 0
     fill(&s, sizeof(s), fields)
     with nogil:
-        # Without a team for one thread, which the workers of a DataLoader, as forked processes, must not ask for.
-        wrong = draw_rows(&s, 0, s.seen) if threads == 1 else draw_team(&s, threads)
+        while begin < s.count:
+            wrong += draw_piece(&s, begin)
+            begin += PIECE
     return not wrong
 
 
-cdef int64_t draw_team(const Draw *s, int threads) noexcept nogil:
-    cdef int64_t begin, wrong = 0
-    for begin in prange(0, s.count, PIECE, num_threads=threads, schedule="dynamic", chunksize=1):
-        wrong += draw_piece(s, begin, s.seen + threadid() * s.words)
-    return wrong
-
-
-cdef int64_t draw_rows(const Draw *s, int64_t begin, uint64_t *seen) noexcept nogil:
-    cdef int64_t wrong = 0
-    while begin < s.count:
-        wrong += draw_piece(s, begin, seen)
-        begin += PIECE
-    return wrong
-
-
-cdef int64_t draw_piece(const Draw *s, int64_t begin, uint64_t *seen) noexcept nogil:
+cdef int64_t draw_piece(const Draw *s, int64_t begin) noexcept nogil:
     cdef int64_t end = begin + PIECE if begin + PIECE < s.count else s.count, i, e, node, place, wrong = 0
     for i in range(begin, end):
-        draw_row(s, i, seen)
+        draw_row(s, i)
     for e in range(s.offset[begin], s.offset[end]):
         place = s.edge[e]
         node = s.col[place] if s.col else s.wide_col[place]
@@ -168,7 +153,7 @@ cdef int64_t draw_piece(const Draw *s, int64_t begin, uint64_t *seen) noexcept n
     return wrong
 
 
-cdef void draw_row(const Draw *s, int64_t i, uint64_t *seen) noexcept nogil:
+cdef void draw_row(const Draw *s, int64_t i) noexcept nogil:
     """Choose edges, by Floyd's method where none may be chosen twice (Bentley and Floyd 1987)."""
     cdef int64_t begin = s.begin[i], degree = s.degree[i], size = s.offset[i + 1] - s.offset[i], k, limit
     cdef int64_t *edge = s.edge + s.offset[i]
@@ -189,14 +174,14 @@ cdef void draw_row(const Draw *s, int64_t i, uint64_t *seen) noexcept nogil:
         limit = degree - size + k
         pick = draw_below(&stream, limit + 1)
         bit = <uint64_t>1 << (pick & 63)
-        if seen[pick >> 6] & bit:
+        if s.seen[pick >> 6] & bit:
             pick = limit
             bit = <uint64_t>1 << (pick & 63)
-        seen[pick >> 6] |= bit
+        s.seen[pick >> 6] |= bit
         edge[k] = begin + <int64_t>pick
         fetch(s, edge[k])
     for k in range(size):
-        seen[(edge[k] - begin) >> 6] = 0
+        s.seen[(edge[k] - begin) >> 6] = 0
 
 
 cdef inline void fetch(const Draw *s, int64_t place) noexcept nogil:
@@ -263,26 +248,27 @@ def compress(*fields) -> bool:
     cdef bint right = True
     fill(&s, sizeof(s), fields)
     with nogil:
-        memset(s.rowptr, 0, (s.nodes + 1) * sizeof(int64_t))
-        memset(s.turned_rowptr, 0, (s.nodes + 1) * sizeof(int64_t))
+        memset(s.rowptr, 0, (s.rows + 1) * sizeof(int64_t))
+        memset(s.turned_rowptr, 0, (s.cols + 1) * sizeof(int64_t))
         for e in range(s.edges):
-            if s.row[e] < 0 or s.row[e] >= s.nodes or s.place[e] < before or s.place[e] >= s.nodes:
+            if s.row[e] < 0 or s.row[e] >= s.cols or s.place[e] < before or s.place[e] >= s.rows:
                 right = False
                 break
             before = s.place[e]
             s.rowptr[s.place[e] + 1] += 1
             s.turned_rowptr[s.row[e] + 1] += 1
         if right:
-            for node in range(s.nodes):
+            for node in range(s.rows):
                 s.rowptr[node + 1] += s.rowptr[node]
+            for node in range(s.cols):
                 s.turned_rowptr[node + 1] += s.turned_rowptr[node]
-            memcpy(s.cursor, s.turned_rowptr, s.nodes * sizeof(int64_t))
+            memcpy(s.cursor, s.turned_rowptr, s.cols * sizeof(int64_t))
             for e in range(s.edges):
                 at = s.cursor[s.row[e]]
                 s.cursor[s.row[e]] += 1
                 s.turned_col[at] = <int32_t>s.place[e]
-            memcpy(s.cursor, s.rowptr, s.nodes * sizeof(int64_t))
-            for node in range(s.nodes):
+            memcpy(s.cursor, s.rowptr, s.rows * sizeof(int64_t))
+            for node in range(s.cols):
                 for e in range(s.turned_rowptr[node], s.turned_rowptr[node + 1]):
                     at = s.cursor[s.turned_col[e]]
                     s.cursor[s.turned_col[e]] += 1

@@ -7,7 +7,7 @@ _heads       how attention models spread their width over heads
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gnnbench import registry
 
@@ -15,6 +15,18 @@ if TYPE_CHECKING:
     import torch
 
     from gnnbench.config import ModelConfig
+
+
+class Layer(NamedTuple):
+    """What one conv of a model aggregates over: edges from any of its inputs to the first `rows` of them."""
+
+    adj: Any
+    rows: int
+
+
+def is_bipartite(config: ModelConfig) -> bool:
+    """Whether the model takes a list with a `Layer` for each of its convs in place of `adj`."""
+    return bool(getattr(registry.find("models", config.name), "bipartite", True))
 
 
 def build(

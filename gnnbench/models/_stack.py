@@ -79,7 +79,8 @@ class Stack(Module):
     def forward(self, x: Tensor, adj: Any, segments: Any = None, edge_attr: Tensor | None = None) -> Tensor:
         """Logits [N, out_channels] of features x [N, in_channels], or [B, out_channels] of `segments` of nodes.
 
-        A model with `embed_edges` needs `edge_attr` [E, edge_channels].
+        With a list of a `Layer` for each conv in place of `adj`, logits are of the rows of the last. A model with
+        `embed_edges` needs `edge_attr` [E, edge_channels].
         """
         edges = () if self.embed_edges is None else (self.embed_edges(edge_attr),)
         if self.embed is not None:
@@ -87,7 +88,11 @@ class Stack(Module):
         if self.encode is not None:
             x = self.activation(self.encode(self.drop(x)))
         for layer, conv in enumerate(self.convs):
-            out = conv(self.drop(x), adj, *edges)
+            if isinstance(adj, list):
+                (own, rows), inputs = adj[layer], self.drop(x)
+                out, x = conv((inputs, inputs[:rows]), own), x[:rows]
+            else:
+                out = conv(self.drop(x), adj, *edges)
             if layer < len(self.norms):
                 out = self.activation(self.norms[layer](out))
                 if self.skips:

@@ -11,6 +11,8 @@ from gnnbench.config import ModelConfig
 if TYPE_CHECKING:
     from torch.nn import Module
 
+bipartite = False  # PyG's conv takes no pairs
+
 
 class Config(ModelConfig):
     """Which form; `layers` counts the propagation layers."""

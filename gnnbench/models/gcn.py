@@ -11,6 +11,8 @@ from gnnbench.config import ModelConfig
 if TYPE_CHECKING:
     from torch.nn import Module
 
+bipartite = False  # PyG's conv refuses pairs, as degrees are of one set of nodes
+
 
 class Config(ModelConfig):
     """How neighbours are weighted."""

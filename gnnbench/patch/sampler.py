@@ -69,7 +69,7 @@ class Sampling(_Part):
         seeds, key = sample.checked_seeds(seed), int(torch.randint(2**63 - 1, ()))
         try:
             neighbors = _neighbors_of(sampler)
-            batch = neighbors.sample(seeds, fanouts, key, bool(sampler.replace), sample.batch_threads())
+            batch = neighbors.sample(seeds, fanouts, key, bool(sampler.replace))
         except GraphError as error:
             raise Declined(str(error)) from error
         out = sample.as_output(batch)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.utils.data
 from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.sampler import BaseSampler, SamplerOutput
@@ -23,8 +22,9 @@ class NeighborSampler(BaseSampler):
     """Uniform sampling of in-neighbours, hop by hop, for `NodeLoader`, `NeighborLoader` and their kin.
 
     A batch depends on its seeds in their order, `seed` and `epoch`, and on nothing else: it is the same whatever
-    thread, worker or machine draws it. Where epochs have the same batches, as without `shuffle`, set `epoch`
-    before each to draw anew; workers that persist learn of it too.
+    thread, worker or machine draws it. It is the work of one thread, and many may draw at once. Where epochs have
+    the same batches, as without `shuffle`, set `epoch` before each to draw anew; workers that persist learn of it
+    too.
 
     The output is that of PyG's `NeighborSampler` on a homogeneous graph with `subgraph_type="directional"`: `node`
     [n] with the seeds first, `row` and `col` [e] by their places in it, sorted by `col`, and numbers of nodes and
@@ -37,7 +37,6 @@ class NeighborSampler(BaseSampler):
         num_neighbors: in-edges to sample of each node, for each hop; -1 takes all.
         replace: whether an edge can be drawn more than once; a node with in-edges then has exactly as many.
         seed: any integer; another one draws other batches.
-        threads: for one batch, None for `torch.get_num_threads()`; workers of a DataLoader have one each.
 
     Raises:
         BackendUnavailable: the kernels are not built.
@@ -53,12 +52,11 @@ class NeighborSampler(BaseSampler):
         *,
         replace: bool = False,
         seed: int = 0,
-        threads: int | None = None,
     ) -> None:
         if reasons := isplib.Backend.unavailable():
             raise BackendUnavailable(f"NeighborSampler is unavailable: {'; '.join(reasons)}")
         self.num_neighbors = checked_fanouts(num_neighbors)
-        self.replace, self.seed, self.threads = replace, seed, threads
+        self.replace, self.seed = replace, seed
         graph = data if isinstance(data, Graph) else _graph_of(data)
         if graph.num_rows != graph.num_cols or graph.device.type != "cpu":
             raise GraphError(f"NeighborSampler takes a square graph in main memory, but not {graph}")
@@ -101,8 +99,7 @@ class NeighborSampler(BaseSampler):
         seeds = checked_seeds(seeds)
         source = f"{self.seed} {self.epoch} ".encode() + seeds.numpy().tobytes()
         key = int.from_bytes(hashlib.blake2b(source, digest_size=8).digest(), "little", signed=True)
-        threads = batch_threads(self.threads)
-        return self.neighbors.sample(seeds, self.num_neighbors, key, self.replace, threads)
+        return self.neighbors.sample(seeds, self.num_neighbors, key, self.replace)
 
     def _output(self, seeds: Tensor, seed_time: None = None) -> SamplerOutput:
         return as_output(self.sample(seeds))
@@ -137,11 +134,6 @@ def checked_seeds(seeds: Tensor) -> Tensor:
             f"seeds are {seeds.dtype} of shape {list(seeds.shape)}, but must be a vector of at least one integer"
         )
     return seeds.to("cpu", torch.int64).contiguous()
-
-
-def batch_threads(asked: int | None = None) -> int:
-    """For one batch: a worker of a DataLoader is a process among many, and has one."""
-    return 1 if torch.utils.data.get_worker_info() else asked or torch.get_num_threads()
 
 
 def _graph_of(data: Any) -> Graph:

@@ -17,7 +17,7 @@ from scipy import stats
 from torch import Tensor
 
 from gnnbench.backends import isplib
-from gnnbench.backends.isplib.sample import BY_NODE, Neighbors, Sample
+from gnnbench.backends.isplib.sample import BY_NODE, Neighbors, Sample, SampledEdges
 from gnnbench.errors import ConfigError, GraphError
 from gnnbench.graph import Graph, Layout
 from gnnbench.graph.check import MAX_INT32
@@ -140,7 +140,7 @@ def test_a_batch_is_a_part_of_the_graph(case: tuple[Tensor, int, Tensor, list[in
     edge_index, nodes, seeds, fanouts, replace = case
     batch = neighbors(edge_index, nodes).sample(seeds, fanouts, key, replace)
     check(batch, *case)
-    same(batch, neighbors(edge_index, nodes, wide=True).sample(seeds, fanouts, key, replace, threads=2))
+    same(batch, neighbors(edge_index, nodes, wide=True).sample(seeds, fanouts, key, replace))
 
 
 @settings(deadline=None, max_examples=100)
@@ -149,25 +149,41 @@ def test_rows_of_a_batch_are_those_of_a_sort(case: tuple[Tensor, int, Tensor, li
     """And so are their transpose and the order of its edges; none of it is computed from a layout."""
     edge_index, nodes, seeds, fanouts, replace = case
     batch = neighbors(edge_index, nodes).sample(seeds, fanouts, 1, replace)
-    graph, truth = batch.graph(layout=Unused()), Graph.from_edge_index(batch.edge_index, len(batch.node))
-    assert graph.is_symmetric == truth.is_symmetric
-    pairs = {
-        "rowptr": (graph.rowptr, truth.rowptr),
-        "col": (graph.col, truth.col),
-        "perm": (graph.perm, truth.perm),
-        "the transpose's rowptr": (graph.transpose.rowptr, truth.transpose.rowptr),
-        "the transpose's col": (graph.transpose.col, truth.transpose.col),
-    }
-    for name, (ours, theirs) in pairs.items():
-        assert ours.dtype == theirs.dtype, name
-        assert torch.equal(ours, theirs), name
+    for edges in (batch.edges, *batch.hops()):
+        graph = edges.graph(layout=Unused())
+        truth = Graph.from_edge_index(edges.edge_index, edges.num_rows, edges.num_cols)
+        assert graph.is_symmetric == truth.is_symmetric
+        pairs = {
+            "rowptr": (graph.rowptr, truth.rowptr),
+            "col": (graph.col, truth.col),
+            "perm": (graph.perm, truth.perm),
+            "the transpose's rowptr": (graph.transpose.rowptr, truth.transpose.rowptr),
+            "the transpose's col": (graph.transpose.col, truth.transpose.col),
+        }
+        for name, (ours, theirs) in pairs.items():
+            assert ours.dtype == theirs.dtype, name
+            assert torch.equal(ours, theirs), name
 
 
-@pytest.mark.parametrize("wrong", [{"col": [1, 0]}, {"col": [0, 2]}, {"row": [0, 2]}, {"row": [-1, 0]}])
+@settings(deadline=None, max_examples=50)
+@given(cases())
+def test_hops_are_what_the_seeds_depend_on(case: tuple[Tensor, int, Tensor, list[int], bool]) -> None:
+    edge_index, nodes, seeds, fanouts, replace = case
+    batch = neighbors(edge_index, nodes).sample(seeds, fanouts, 1, replace)
+    hops = batch.hops()
+    assert (hops[0].num_cols, hops[-1].num_rows) == (len(batch.node), len(seeds))
+    assert [hop.num_cols for hop in hops[1:]] == [hop.num_rows for hop in hops[:-1]]
+    for hop in hops:
+        assert torch.equal(hop.col, batch.col[batch.col < hop.num_rows])
+        assert torch.equal(hop.row, batch.row[batch.col < hop.num_rows])
+        assert bool((hop.row < hop.num_cols).all())
+
+
+@pytest.mark.parametrize("wrong", [{"col": [1, 0]}, {"col": [0, 2]}, {"row": [0, 3]}, {"row": [-1, 0]}])
 def test_edges_that_are_no_batch_are_no_graph(wrong: dict[str, list[int]]) -> None:
     edges = torch.tensor([0, 1])
-    batch = Sample(edges, edges, edges, edges, [2], [2])._replace(**{k: torch.tensor(v) for k, v in wrong.items()})
-    with pytest.raises(GraphError, match="must come by destination, and join nodes 0 to 1"):
+    batch = SampledEdges(edges, edges, 2, 3)._replace(**{key: torch.tensor(ids) for key, ids in wrong.items()})
+    with pytest.raises(GraphError, match="must come by destination, and lead from 3 nodes to the first 2"):
         batch.graph()
 
 
@@ -181,18 +197,17 @@ class Unused(Layout):
 
 
 @pytest.mark.parametrize("replace", [False, True], ids=["without", "with replacement"])
-def test_batches_are_the_same_for_any_number_of_threads(replace: bool) -> None:
+def test_threads_that_sample_at_once_draw_the_same_batches(replace: bool) -> None:
     graph = graphs.power_law(2000, 60_000)
     rows = Neighbors(graph.rowptr, graph.col, graph.edge_id)
     seeds, fanouts, keys = torch.arange(0, 2000, 3), [7, -1, 40], range(12)
     alone = [rows.sample(seeds, fanouts, key, replace) for key in keys]
     assert len(alone[0].edge) > 20_000
-    for threads in range(2, 9):
-        same(rows.sample(seeds, fanouts, keys[0], replace, threads), alone[0])
-    with ThreadPoolExecutor(8) as pool:
-        together = pool.map(lambda key: rows.sample(seeds, fanouts, key, replace), keys)
-        for batch, truth in zip(together, alone, strict=True):
-            same(batch, truth)
+    for threads in range(1, 9):
+        with ThreadPoolExecutor(threads) as pool:
+            together = pool.map(lambda key: rows.sample(seeds, fanouts, key, replace), keys)
+            for batch, truth in zip(together, alone, strict=True):
+                same(batch, truth)
     same(pickle.loads(pickle.dumps(rows)).sample(seeds, fanouts, keys[0], replace), alone[0])
 
 

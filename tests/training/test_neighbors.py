@@ -89,7 +89,7 @@ def test_losses_metrics_and_figures_of_a_run(tmp_path: Path) -> None:
 
 
 def test_an_epoch_has_every_training_node_once_and_draws_anew() -> None:
-    wanted = asked("pyg")
+    wanted = asked("pyg", batch={"trim": False})
     data = datasets.load(wanted.dataset, datasets.roots())
     assert isinstance(data, datasets.NodeDataset)
     data.x = torch.arange(data.num_nodes).float().view(-1, 1)
@@ -108,11 +108,12 @@ def test_an_epoch_has_every_training_node_once_and_draws_anew() -> None:
     assert not torch.equal(drawn[0].sort().values, drawn[1].sort().values)
 
 
-def test_all_neighbours_are_a_full_batch() -> None:
-    """In one batch of all training nodes, whose neighbourhoods are whole."""
+@pytest.mark.parametrize("trim", [True, False])
+def test_all_neighbours_are_a_full_batch(trim: bool) -> None:
+    """In one batch of all training nodes with whole neighbourhoods, where nothing but them is computed too."""
     data = datasets.load(asked().dataset, datasets.roots())
     assert isinstance(data, datasets.NodeDataset)
-    batch = {"size": int(data.train_mask.sum()), "fanouts": [-1, -1], "shuffle": False}
+    batch = {"size": int(data.train_mask.sum()), "fanouts": [-1, -1], "shuffle": False, "trim": trim}
     whole = trained(asked(batch=batch))
     full = config.validate({**asked().model_dump(serialize_as_any=True), "batch": {"kind": "full"}}, "test")
     expected = [sample.loss for sample in trained(full).samples]

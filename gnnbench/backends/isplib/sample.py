@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
@@ -29,27 +30,56 @@ class Sample(NamedTuple):
     num_edges: list[int]  # of each hop
 
     @property
+    def edges(self) -> SampledEdges:
+        """All of them, between any two of the nodes."""
+        return SampledEdges(self.row, self.col, self.node.numel(), self.node.numel())
+
+    def hops(self) -> list[SampledEdges]:
+        """For each layer of a model, the edges to the nodes that the layers after it gather from.
+
+        Those of the first layer come from all nodes; those of the last go to the seeds.
+        """
+        nodes, edges = [*accumulate(self.num_nodes)], [*accumulate(self.num_edges)]
+        return [
+            SampledEdges(self.row[:end], self.col[:end], rows, cols)
+            for end, rows, cols in zip(edges[::-1], nodes[-2::-1], nodes[:0:-1], strict=True)
+        ]
+
+
+class SampledEdges(NamedTuple):
+    """Edges of a sample: from `row[i]`, one of the first `num_cols` nodes, to `col[i]`, one of `num_rows`."""
+
+    row: Tensor  # [e] int64
+    col: Tensor  # [e] int64, ascending
+    num_rows: int
+    num_cols: int
+
+    @property
     def edge_index(self) -> Tensor:
         """[2, e] int64."""
         return torch.stack([self.row, self.col])
 
     @torch.inference_mode(False)
     def graph(self, device: torch.device = CPU, layout: Layout | None = None) -> Graph:
-        """The batch in rows on `device`, with its transpose: counted, never sorted.
+        """In rows on `device`, with the transpose: counted, never sorted.
 
         Raises:
             GraphError: edges that do not come by destination or name no node, or more than 2^31 - 1 of them.
         """
-        nodes, edges = self.node.numel(), self.row.numel()
-        check_size(nodes, nodes, edges)
-        rowptr, turned_rowptr, cursor = (self.node.new_empty(nodes + 1) for _ in range(3))
-        col, turned_col, perm = (torch.empty(edges, dtype=torch.int32) for _ in range(3))
-        out = rowptr, col, turned_rowptr, turned_col, perm
-        if not native.compress(self.row.contiguous(), self.col.contiguous(), *out, cursor, nodes, edges):
-            raise GraphError(f"the edges of a batch must come by destination, and join nodes 0 to {nodes - 1}")
-        symmetric = torch.equal(rowptr, turned_rowptr) and torch.equal(col, turned_col)
-        rowptr, col, *turned = (values.to(device) for values in out)
-        graph = Graph(rowptr, col, nodes, None, layout)
+        row, col, rows, cols = self
+        edges = row.numel()
+        check_size(rows, cols, edges)
+        rowptr, turned_rowptr = row.new_empty(rows + 1), row.new_empty(cols + 1)
+        out_col, turned_col, perm = (torch.empty(edges, dtype=torch.int32) for _ in range(3))
+        out = rowptr, out_col, turned_rowptr, turned_col, perm
+        cursor = row.new_empty(max(rows, cols))
+        if not native.compress(row.contiguous(), col.contiguous(), *out, cursor, rows, cols, edges):
+            raise GraphError(
+                f"the edges of a batch must come by destination, and lead from {cols} nodes to the first {rows}"
+            )
+        symmetric = torch.equal(rowptr, turned_rowptr) and torch.equal(out_col, turned_col)
+        rowptr, out_col, *turned = (values.to(device) for values in out)
+        graph = Graph(rowptr, out_col, cols, None, layout)
         return graph.known(is_symmetric=symmetric, transposed=Compressed(*turned))
 
 
@@ -104,7 +134,7 @@ class _Positions:
 
 
 class Neighbors:
-    """The in-edges of N nodes in rows, to be sampled from by any number of threads at once.
+    """The in-edges of N nodes in rows. A batch is the work of one thread; many may sample at once.
 
     Args:
         rowptr: [N + 1] int64, where rows begin.
@@ -131,10 +161,8 @@ class Neighbors:
         return Neighbors, (self.rowptr, self.col, self.edge_id)
 
     @torch.inference_mode(False)
-    def sample(
-        self, seeds: Tensor, fanouts: Sequence[int], key: int, replace: bool = False, threads: int = 1
-    ) -> Sample:
-        """A batch; the same for the same arguments, whatever `threads` is.
+    def sample(self, seeds: Tensor, fanouts: Sequence[int], key: int, replace: bool = False) -> Sample:
+        """A batch; the same for the same arguments.
 
         Args:
             seeds: [n] int64, repeated ones are nodes of their own with the edges from them at the first.
@@ -170,12 +198,12 @@ class Neighbors:
             longest = native.count(self.rowptr, node[first:], *counted, rows, self.col.numel(), fanout, replace)
             if longest < 0:
                 raise GraphError(f"rowptr does not rise from 0 to the number of edges, {self.col.numel()}")
-            end, words = int(offset[-1]), (longest + 63) // 64
+            end = int(offset[-1])
             row, col, edge = (_grown(values, end) for values in (row, col, edge))
             node = _grown(node[:count], count + end - done + 1)
-            seen = torch.zeros(threads * words, dtype=torch.int64)
+            seen = torch.zeros((longest + 63) // 64, dtype=torch.int64)
             task = narrow, wide, self.edge_id, *counted, seen, row, col, edge
-            if not native.draw(threads, *task, first, rows, self.num_nodes, fanout, replace, words, key):
+            if not native.draw(*task, first, rows, self.num_nodes, fanout, replace, key):
                 raise GraphError(f"col has an index outside the range of 0 to {self.num_nodes - 1}")
             first, count = count, positions.relabel(row, done, end, node, count)
             num_nodes.append(count - first)

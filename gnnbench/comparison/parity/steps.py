@@ -63,7 +63,8 @@ def computed(
     one in evaluation mode from other weights. `as_reference` repeats both with features that differ in their last
     bits and with edges in reverse order to find how far rounding moves, and takes dropout for right.
     """
-    snapshot = Snapshot(_steps(config, backend, dataset, cache), backend.tolerance or TOLERANCE)
+    kinks = any(True for _ in _sloped(setup.build(config, setup.Ends.of(dataset))))
+    snapshot = Snapshot(_steps(config, backend, dataset, cache), backend.tolerance or TOLERANCE, kinks=kinks)
     if as_reference and config.batch.kind == "neighbors":  # of a dataset that may be too large to be copied
         snapshot.learn_rounding(_steps(config, backend, dataset, cache, _jittered_batch))
     elif as_reference:
@@ -158,9 +159,13 @@ def _jittered(dataset: Dataset) -> Dataset:
 
 def _jittered_batch(batch: Batch) -> Batch:
     """The same of one batch, whose edges PyG takes in any order."""
-    return replace(
-        batch, x=_jittered_x(batch.x), adj=batch.adj.flip(1) if isinstance(batch.adj, Tensor) else batch.adj
-    )
+    return replace(batch, x=_jittered_x(batch.x), adj=_reversed(batch.adj))
+
+
+def _reversed(adj: Any) -> Any:
+    if isinstance(adj, list):
+        return [layer._replace(adj=_reversed(layer.adj)) for layer in adj]
+    return adj.flip(1) if isinstance(adj, Tensor) else adj
 
 
 def _jittered_x(x: Tensor) -> Tensor:

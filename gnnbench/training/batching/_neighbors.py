@@ -13,9 +13,11 @@ from torch.nn import Module
 
 from gnnbench.backends import isplib
 from gnnbench.backends.base import Backend
+from gnnbench.backends.isplib.sample import Sample
 from gnnbench.datasets import NodeDataset
 from gnnbench.errors import OutOfMemory
 from gnnbench.measure import memory
+from gnnbench.models import Layer
 from gnnbench.training.batching import _loss
 from gnnbench.training.batching._ahead import SAMPLES, Loader
 from gnnbench.training.batching._batch import Batch
@@ -34,10 +36,14 @@ class Neighborhoods(Loader):
     What is drawn depends on seed, epoch and the batch's number alone, so that it is the same on every backend, and
     in a run that is resumed. Evaluation is exact, on the whole graph, or an estimate from neighbourhoods that are
     always the same.
+
+    Args:
+        trims: whether each layer computes only the nodes that later ones gather from.
     """
 
-    def __init__(self, config: Config, dataset: NodeDataset, backend: Backend) -> None:
+    def __init__(self, config: Config, dataset: NodeDataset, backend: Backend, trims: bool) -> None:
         super().__init__(config, dataset.train_mask.nonzero().flatten())
+        self.trims = trims
         self.backend, self.layout = backend, backend.layout()
         self.dataset = dataset
         self.target = "class" if dataset.y.dim() == 1 else "labels"
@@ -99,9 +105,14 @@ class Neighborhoods(Loader):
         sample = self.neighbors.sample(seeds, self.config.fanouts, key, self.config.replace)
         self.edges = (self.edges or 0) + sample.row.numel()
         x, y = self.x.index_select(0, sample.node), self.y.index_select(0, seeds)
-        return self._of(x.to(self.backend.device), self.backend.adjacency(sample, self.layout), y)
+        return self._of(x.to(self.backend.device), sample, y)
 
-    def _of(self, x: Tensor, adj: Any, y: Tensor) -> Batch:
+    def _of(self, x: Tensor, sample: Sample, y: Tensor) -> Batch:
         """A batch whose first nodes are its seeds, with their targets y."""
+        adj: Any
+        if self.trims:
+            adj = [Layer(self.backend.adjacency(hop, self.layout), hop.num_rows) for hop in sample.hops()]
+        else:
+            adj = self.backend.adjacency(sample.edges, self.layout)
         loss, size = _loss.function(self.target, y.to(self.backend.device)), len(y)
         return Batch(x, adj, lambda outputs: loss(outputs[:size]), size)

@@ -13,6 +13,7 @@ from torch_geometric.loader import NeighborLoader
 from torch_geometric.sampler import NeighborSampler
 
 from gnnbench.backends.base import Backend
+from gnnbench.backends.isplib.sample import Sample
 from gnnbench.datasets import NodeDataset
 from gnnbench.errors import BackendUnavailable
 from gnnbench.training.batching._batch import Batch
@@ -31,7 +32,7 @@ class PygNeighborhoods(Neighborhoods):
         BackendUnavailable: PyG's sampler is not installed, or one of ours stands in for it.
     """
 
-    def __init__(self, config: Config, dataset: NodeDataset, backend: Backend) -> None:
+    def __init__(self, config: Config, dataset: NodeDataset, backend: Backend, trims: bool) -> None:
         if not (torch_geometric.typing.WITH_PYG_LIB or torch_geometric.typing.WITH_TORCH_SPARSE):
             raise BackendUnavailable(
                 "backend.loader=pyg on sampled neighbourhoods needs pyg-lib or torch-sparse, and neither is "
@@ -42,7 +43,7 @@ class PygNeighborhoods(Neighborhoods):
                 "backend.loader=pyg is PyG's own sampler, and gnnbench.patch_pyg() has put ours in its place; "
                 "call gnnbench.unpatch_pyg() first"
             )
-        super().__init__(config, dataset, backend)
+        super().__init__(config, dataset, backend, trims)
         self.data = Data(x=dataset.x, y=dataset.y, edge_index=dataset.edge_index)
         self.sampler = NeighborSampler(self.data, [*config.fanouts], replace=config.replace)
 
@@ -65,5 +66,7 @@ class PygNeighborhoods(Neighborhoods):
             if data is None:
                 return
             self.edges = (self.edges or 0) + data.edge_index.size(1)
-            data = data.to(self.backend.device)
-            yield self._of(data.x, data.edge_index, data.y[: data.batch_size])
+            numbers = [data.batch_size, *data.num_sampled_nodes[1:]], data.num_sampled_edges
+            row, col = data.edge_index
+            sample = Sample(data.n_id, row, col, data.e_id, *numbers)
+            yield self._of(data.x.to(self.backend.device), sample, data.y[: data.batch_size])

@@ -32,6 +32,11 @@ class Config(BatchConfig):
     )
     replace: bool = Field(False, description="whether an edge may be drawn more than once")
     shuffle: bool = Field(True, description="draw another order in every epoch")
+    trim: bool = Field(
+        True,
+        description="compute in each layer only the nodes that later ones gather from, in all models but gcn and "
+        "agnn, whose convs do not take sources and destinations apart",
+    )
     prefetch: Count = Field(1, description="batches that a thread makes ahead; 0: none, and no thread")
     evaluation: Literal["full", "sampled"] = Field(
         "full",
@@ -43,6 +48,7 @@ def prepare(
     config: Run, model: Module, backend: Backend, dataset: NodeDataset | GraphsDataset, cache: Path | None
 ) -> Ready:
     """Raises ConfigError where batches do not fit graph or model, BackendUnavailable without compiled kernels."""
+    from gnnbench import models
     from gnnbench.backends import isplib
     from gnnbench.datasets import NodeDataset
     from gnnbench.training.batching._neighbors import Neighborhoods
@@ -68,4 +74,5 @@ def prepare(
     if config.backend.loader == "pyg":
         from gnnbench.training.batching._pyg_neighbors import PygNeighborhoods as batches
     estimated = [ESTIMATED] * (config.batch.evaluation == "sampled")
-    return Ready(batches(config.batch, dataset, backend), backend.bind(model), warnings=estimated)
+    trims = config.batch.trim and models.is_bipartite(config.model)
+    return Ready(batches(config.batch, dataset, backend, trims), backend.bind(model), warnings=estimated)
