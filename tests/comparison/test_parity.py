@@ -124,6 +124,28 @@ def test_tensors_that_cannot_be_compared_are_red(change: Callable[[dict[str, Ten
     assert parity.BackendParity.model_validate_json(found.model_dump_json()) == found
 
 
+@pytest.mark.parametrize(
+    ("wrong", "green"),
+    [
+        ({"gradient at nodes": 2}, True),
+        ({"gradient at nodes": 3}, False),
+        ({"gradient at nodes": 1, "gradient at nodes in evaluation": 1}, False),  # of the same nodes
+        ({"logits": 1}, False),
+    ],
+)
+def test_few_nodes_may_lie_at_a_kink_in_one_of_both_steps(wrong: dict[str, int], green: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    names = ("logits", "gradient at nodes", "gradient at nodes in evaluation")
+    expected = {name: torch.randn(2000, 8, generator=generator) for name in names}
+    snapshot = Snapshot({name: tensor.clone() for name, tensor in expected.items()})
+    for name, rows in wrong.items():
+        snapshot.tensors[name][:rows] *= 1.001
+    judged = judge(snapshot, Snapshot(expected, kinks=True))
+    assert judged.ok is green
+    assert sum(error.kinks for error in judged.tensors.values()) == (2 if green else 0)
+    assert judge(snapshot, Snapshot(expected)).ok is False
+
+
 def test_a_reference_with_nan_makes_nothing_green() -> None:
     expected = {"logits": torch.full((3, 2), torch.nan)}
     assert "of pyg" in judge(Snapshot(expected), Snapshot(expected)).reason

@@ -44,6 +44,9 @@ class TensorError(Record):
         "much cancels; of a parameter over its norm or the RMS norm of all rows, whichever is larger",
     )
     worst_row_index: int | None = None
+    kinks: int = Field(
+        0, description="nodes too far off in one of both steps alone, forgiven as at the kink of a leaky ReLU"
+    )
     problem: str = Field("", description="why the tensor is wrong; empty if it agrees")
 
 
