@@ -15,6 +15,7 @@ from torch import Tensor
 
 from gnnbench.measure import allocator
 
+os.environ["GNNBENCH_MACHINE"] = "off"  # measured, it would make choices, and so bits, differ between machines
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read when kernels are defined, which then run on CPU tensors
     for absent in (

@@ -30,7 +30,7 @@ RIGHT: dict[str, set[str]] = {
     "measure": {"config", "results", "stats", "units", "errors"},
     "launch": {"measure", "results", "errors"},
     "store": {"measure", "ops", "graph", "results", "errors"},
-    "backends": {"convs", "ops", "graph", "datasets", "config", "results", "registry", "errors"},
+    "backends": {"convs", "ops", "graph", "datasets", "measure", "config", "results", "registry", "errors"},
     "sample": {"backends", "graph", "errors"},
     "patch": {"sample", "backends", "convs", "ops", "graph", "errors"},
 }

@@ -137,6 +137,8 @@ def bench(
     """
     backend, device = grid.loaded, grid.device
     layout = backend.make_kernels() if backend else None
+    if layout:
+        layout.learn_machine(dataset.num_edges)
     graph = dataset.graph(device, layout)
     record = Bench(
         op=grid.op,

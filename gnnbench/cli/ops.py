@@ -26,7 +26,7 @@ from gnnbench.cli.options import (
     show,
     watched,
 )
-from gnnbench.errors import ConfigError
+from gnnbench.errors import ConfigError, GnnbenchError
 
 BARE = ["dataset.random_features=1", "dataset.random_labels=2"]  # where a graph has none: ops do not look at them
 
@@ -208,6 +208,9 @@ def tune(
         str, typer.Option(metavar="NAME", help="A backend whose kernels have choices, such as isplib or cuda.")
     ] = "isplib",
     clear: Annotated[bool, typer.Option("--clear", help="Delete all tuned choices.")] = False,
+    machine: Annotated[
+        bool, typer.Option("--machine", help="Measure anew what choices on graphs that are not tuned follow from.")
+    ] = False,
     threads: Annotated[int, typer.Option(min=0, help="Threads for all kernels; 0 uses PyTorch's default.")] = 0,
     data_root: DataRoot = None,
     plot: Plot = None,
@@ -231,8 +234,17 @@ def tune(
         print(f"removed {units.counted(store.clear(roots.cache), 'file')} of tuned choices from {roots.cache}")
         if not target:
             return
+    if machine:
+        kept = tuning.kernels_of(backend)[0]().learn_machine(anew=True)
+        if kept is None:
+            raise GnnbenchError(
+                f"{backend} learned nothing of this machine, which may be busy; try again when it is idle"
+            )
+        print(f"measured this machine; choices that are not tuned follow from {kept}")
+        if not target:
+            return
     if not target:
-        raise ConfigError("give a graph such as cora, the YAML file of a run, or --clear")
+        raise ConfigError("give a graph such as cora, the YAML file of a run, --machine or --clear")
     if plot:
         plots.check(plot)
     is_run = target.endswith((".yaml", ".yml"))

@@ -132,6 +132,7 @@ def tune(
     Raises:
         GnnbenchError: a choice computes something else.
     """
+    kernels.learn_machine(graph.num_edges)
     start = now()
     choice_records: list[ChoiceRecord] = []
     for request in wanted:

@@ -6,6 +6,7 @@ import itertools
 import threading
 import weakref
 
+import psutil
 import pytest
 import torch
 
@@ -16,7 +17,7 @@ from gnnbench.backends.isplib.workspace import workspace
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import EXTREMA, Kernels, choice_key
 from gnnbench.ops.spmm import spmm
-from tests.support import graphs
+from tests.support import graphs, machines
 from tests.support.kernels import ISPLIB, check, double, normal, over_dtypes, over_levels, over_pairs
 
 CROWDED = ["self loops", "duplicates", "symmetric", "hub", "wide", "tall", "power law"]
@@ -24,10 +25,8 @@ CROWDED = ["self loops", "duplicates", "symmetric", "hub", "wide", "tall", "powe
 
 @pytest.fixture
 def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks of four columns, or of two for most sums over two lines, used however few edges share one."""
-    monkeypatch.setattr(choices, "L2_BYTES", 1e-9)
-    monkeypatch.setattr(choices, "SHIFT", 2)
-    monkeypatch.setattr(choices, "EDGES_PER_BLOCK", 0.01)
+    """Blocks of four columns."""
+    machines.use_blocks(monkeypatch, 2)
 
 
 @over_dtypes
@@ -38,8 +37,7 @@ def test_sum_and_mean(kernels: isplib.IsplibKernels, graph_name: str, width: int
     x = normal(graph.num_cols, width, dtype=dtype)
     for value, reduce in itertools.product((None, normal(graph.num_edges, dtype=dtype)), ("sum", "mean")):
         check(kernels.spmm(graph, x, value, reduce), Kernels().spmm(graph, *double(x, value), reduce))
-    shift = 2 if width == 5 else kernels._pair_shift(graph)
-    assert len(graph.plans["blocks", shift].start) == -(-graph.num_cols >> shift)
+    assert len(graph.plans["blocks", 2].start) == -(-graph.num_cols >> 2)
 
 
 @over_dtypes
@@ -120,7 +118,7 @@ def test_weights_are_those_of_the_call_whatever_another_thread_asks_for(
 def test_the_plan_holds_every_edge_once() -> None:
     graph = graphs.graph("power law")
     isplib.IsplibKernels(threads=3).plan(graph)
-    plan = graph.plans["blocks", 1]
+    plan = graph.plans["blocks", 2]
     start, local, shift = plan.start, plan.local, plan.shift
     found = [
         (row, (block << shift) + int(column))
@@ -132,9 +130,8 @@ def test_the_plan_holds_every_edge_once() -> None:
 
 
 def test_bit_for_bit_the_same_on_any_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choices, "L2_BYTES", 1e-9)
-    monkeypatch.setattr(choices, "SHIFT", 5)
-    monkeypatch.setattr(choices, "EDGES_PER_BLOCK", 1)
+    monkeypatch.setattr(choices, "L2_BYTES", 1e-9)  # so that bf16 is worth its conversion
+    machines.use_blocks(monkeypatch, 5)
     graph = graphs.power_law(500, 20_000)
     x, value = normal(500, 67, dtype=torch.float32), normal(20_000, dtype=torch.float32)
     alone, *others = (
@@ -145,7 +142,7 @@ def test_bit_for_bit_the_same_on_any_number_of_threads(monkeypatch: pytest.Monke
         ]
         for threads in (1, 2, 3, 5)
     )
-    assert [len(graph.plans["blocks", shift].start) for shift in (4, 5)] == [32, 16]
+    assert len(graph.plans["blocks", 5].start) == 16
     assert all(torch.equal(*pair) for other in others for pair in zip(alone, other, strict=True))
 
 
@@ -157,8 +154,8 @@ def test_gradients_take_the_same_way() -> None:
     true = (spmm(Kernels(), graph, x, value, "mean") * normal(60, 41)).sum()
     pairs = zip(torch.autograd.grad(loss, (x, value)), torch.autograd.grad(true, (x, value)), strict=True)
     assert all(graphs.relative_error(*pair) < 1e-13 for pair in pairs)
-    assert ("blocks", 1) in graph.plans
-    assert ("blocks", 1) in graph.transpose.plans
+    assert ("blocks", 2) in graph.plans
+    assert ("blocks", 2) in graph.transpose.plans
 
 
 @pytest.mark.parametrize("graph_name", ["no edges", "no nodes", "no sources"])
@@ -179,13 +176,13 @@ def test_rows_without_edges_are_zero_whatever_was_chosen(level: int, graph_name:
 
 
 def test_sparse_rows_are_not_worth_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choices, "SHIFT", 2)
+    machines.use_blocks(monkeypatch, 2)
+    monkeypatch.setattr(choices, "PLAN", 1)
     for name in graphs.NAMES:
         graph = graphs.graph(name)
-        kernels = isplib.IsplibKernels()
-        kernels.plan(graph)
-        crowded = graph.num_edges >= choices.EDGES_PER_BLOCK * graph.num_rows * -(-graph.num_cols // 4) > 0
-        assert (("blocks", kernels._pair_shift(graph)) in graph.plans) == crowded
+        isplib.IsplibKernels().plan(graph)
+        crowded = graph.num_edges >= graph.num_rows * -(-graph.num_cols // 4) > 0
+        assert (("blocks", 2) in graph.plans) == crowded
 
 
 @pytest.mark.usefixtures("small_cache")
@@ -211,3 +208,18 @@ def test_a_workspace_is_kept_with_its_graph_and_goes_with_it() -> None:
     storage = weakref.ref(kept(graph).untyped_storage())
     del first, one, two, three, graph
     assert storage() is None
+
+
+@pytest.mark.usefixtures("small_cache")
+def test_memory_does_not_grow_with_graphs() -> None:
+    """That are built, worked on over blocks, with a transpose and with weights kept in order, and dropped."""
+    kernels, graph = isplib.IsplibKernels(), graphs.power_law(2000, 20_000)
+    edge_index, x, value = torch.stack([graph.col, graph.row]), normal(2000, 16), normal(graph.num_edges)
+    sizes = []
+    for _ in range(4):
+        for _ in range(750):
+            built = Graph.from_edge_index(edge_index, 2000, layout=kernels)
+            kernels.spmm(built, x, value, "sum")
+            kernels.spmm_max(built.transpose, x, None, "max")
+        sizes.append(psutil.Process().memory_info().rss)
+    assert sizes[-1] - sizes[0] < 64 << 20  # of more than 1 GiB that 2,250 graphs take

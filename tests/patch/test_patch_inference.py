@@ -12,8 +12,8 @@ from torch_geometric.nn.aggr import SoftmaxAggregation
 from torch_geometric.utils import sort_edge_index
 
 import gnnbench
-from gnnbench.backends.isplib import choices
 from tests.patch.test_patch_functions import Pooling
+from tests.support import machines
 from tests.support.dropin import BACKEND
 
 NODES, EDGES = 60, 900
@@ -22,9 +22,7 @@ NODES, EDGES = 60, 900
 @pytest.fixture(autouse=True)
 def over_blocks(monkeypatch: pytest.MonkeyPatch, always: None) -> None:
     """And every Graph is worth its blocks."""
-    monkeypatch.setattr(choices, "L2_BYTES", 1e-9)
-    monkeypatch.setattr(choices, "SHIFT", 2)
-    monkeypatch.setattr(choices, "EDGES_PER_BLOCK", 0.01)
+    machines.use_blocks(monkeypatch, 2)
 
 
 def inputs() -> dict[str, Tensor]:

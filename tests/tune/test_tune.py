@@ -14,7 +14,6 @@ from torch import Tensor
 
 from gnnbench import config, datasets, doctor, models
 from gnnbench.backends import isplib
-from gnnbench.backends.isplib import choices
 from gnnbench.errors import ConfigError, GnnbenchError
 from gnnbench.graph import Graph
 from gnnbench.measure import clock
@@ -26,7 +25,7 @@ from gnnbench.training import setup
 from gnnbench.tune import search, store
 from gnnbench.tune.search import Request
 from gnnbench.tune.store import Tuned
-from tests.support import graphs
+from tests.support import graphs, machines
 from tests.support.commands import TINY, Output, run
 
 needs_kernels = pytest.mark.skipif(bool(isplib.MISSING), reason="the kernels are not built")
@@ -112,8 +111,7 @@ def test_a_choice_that_computes_something_else_is_an_error() -> None:
 @pytest.mark.parametrize("op", search.AGGREGATIONS)
 def test_choices_may_add_in_another_order(op: str, monkeypatch: pytest.MonkeyPatch, brief: None) -> None:
     """Blocks of different sizes do, on either side of the heuristic's; their sums differ in rounding."""
-    monkeypatch.setattr(choices, "L2_BYTES", 1 << 12)
-    monkeypatch.setattr(choices, "SHIFT", 7)
+    machines.use_blocks(monkeypatch, 7)
     kernels = isplib.IsplibKernels(threads=2)
     graph = graphs.power_law(600, 60_000, kernels)
     first = kernels.choices(op, graph, 24, torch.float32)[0]

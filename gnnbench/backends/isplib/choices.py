@@ -1,14 +1,16 @@
-"""How a product can be run: the heuristic from the size of the cache, and what a tuner may try instead."""
+"""How a product can be run: what is fastest by the model of the machine, and what a tuner may try instead."""
 
 from __future__ import annotations
 
-from math import log2
+from math import exp, log2
 from pathlib import Path
-from typing import TypeGuard
+from typing import NamedTuple, TypeGuard
 
 import torch
 
+from gnnbench.backends.isplib import machine
 from gnnbench.backends.isplib._base import BaseKernels
+from gnnbench.backends.isplib.machine import LINE_BYTES, MOST_SHIFT, SHIFTS
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import Choice, choice_key
 
@@ -24,17 +26,23 @@ def _l2_bytes() -> int:
 
 
 L2_BYTES = _l2_bytes()
-LINE_BYTES = 64  # of a cache line, and so of a tile of features
-EDGES_PER_BLOCK = 8  # and row, below which walking the blocks costs more than it saves
-SHIFT = min(16, int(log2(L2_BYTES / 2 / LINE_BYTES)))  # of blocks whose tile takes half of the cache
-FAR = 96  # caches of features, per block of a row and edge, from which on blocks gain (on Sapphire Rapids)
-NEAR = 5  # times FAR, for extrema of a graph in one block, which packing alone serves little
-SPARSE = 128  # edges per row, below which sums are faster in one block that fills the cache than in two
+SHIFT = min(MOST_SHIFT, int(log2(L2_BYTES / 2 / LINE_BYTES)))  # of blocks whose tile takes half of the cache
 PREFETCH = (0, 8, 16, 32)  # edges between a prefetch and its use
 BF16_TILE = 32  # features in a line
 EDGES_PER_SOURCE = 16  # below which converting features to bf16 costs more than gathering them saves
-TEAM_WORK = 1 << 18  # multiplications below which waking other threads costs more than they save
+PLAN = 1.0  # of the graph, how large the plan for blocks may be
+LARGE = 1 << 20  # edges from which on choices matter so much that the machine is measured for them
+WINDOW = 1 << 17  # edges in a row, in which columns are counted
+WINDOWS = 4
+PLANNED = (1, 4, 16)  # lines of features that blocks are made ready for
 TUNED = ("spmm", "spmm_max")
+
+
+class Predicted(NamedTuple):
+    """The fastest choice and its time with all threads, in nanoseconds."""
+
+    choice: Choice
+    ns: float
 
 
 class ChoosingKernels(BaseKernels):
@@ -49,11 +57,7 @@ class ChoosingKernels(BaseKernels):
             for threads in sorted({self.threads, 1}, reverse=True)
             for edges in PREFETCH
         ]
-        blocked: list[Choice] = [
-            {"algorithm": "blocked", "shift": shift}
-            for shift in (SHIFT - 1, SHIFT, SHIFT + 1)
-            if shift <= 16 and 0 < graph.num_rows * blocks(graph, shift) <= graph.num_edges
-        ]
+        blocked: list[Choice] = [{"algorithm": "blocked", "shift": shift} for shift in _shifts(graph)]
         return [first, *(choice for choice in rows + blocked if choice != first)]
 
     def chosen(self, op: str, graph: Graph, width: int, dtype: torch.dtype, heads: int = 1) -> Choice:
@@ -62,23 +66,26 @@ class ChoosingKernels(BaseKernels):
         result = graph.plans.get(choice_key(op, width, dtype, heads))
         return result if self._possible(result, graph) else self._heuristic(op, graph, width, dtype)
 
+    def learn_machine(self, edges: int = 0, *, anew: bool = False) -> Path | None:
+        return machine.learn(self, SHIFT, anew=anew) if anew or edges >= LARGE else None
+
     def _heuristic(self, op: str, graph: Graph, width: int, dtype: torch.dtype) -> Choice:
-        caches = graph.num_cols * width * dtype.itemsize / L2_BYTES
-        # Every row pays for every block, which is worth the more the farther its features are.
-        far = FAR if op == "spmm" or blocks(graph, SHIFT) > 1 else NEAR * FAR
-        if worth_blocks(graph) and caches > 1 + far * graph.num_rows * blocks(graph, SHIFT) / graph.num_edges:
-            two = op == "spmm" and width * dtype.itemsize > LINE_BYTES
-            return {"algorithm": "blocked", "shift": self._pair_shift(graph) if two else SHIFT}
-        alone = (graph.num_edges + graph.num_rows) * width < TEAM_WORK
-        return {"algorithm": "row", "prefetch": 16 if caches > 1 else 0, "threads": 1 if alone else self.threads}
+        best = self._predicted(op, graph, -(-width * dtype.itemsize // LINE_BYTES))
+        if best.choice["algorithm"] == "blocked":
+            return best.choice
+        model = machine.current()
+        share = best.ns * model.threads  # with one thread; so each of several saves all but its part of it
+        alone = share * (1 - 1 / self.threads) <= model.wake
+        return {**best.choice, "threads": 1 if alone else self.threads}
 
-    def _pair_shift(self, graph: Graph) -> int:
-        """Of blocks for sums, whose walks take two lines: half as many columns.
+    def _predicted(self, op: str, graph: Graph, lines: int) -> Predicted:
+        """The fastest way, whatever the number of threads is, as the order of summation follows from it."""
+        return graph.once(("predicted", op, lines), lambda: _fastest(op, graph, lines))
 
-        bf16 does not repay that, nor do sparse rows where one block holds all columns.
-        """
-        alone = blocks(graph, SHIFT) == 1 and graph.num_edges < SPARSE * graph.num_rows
-        return SHIFT if alone or self.precision == "bf16" else SHIFT - 1
+    def _planned(self, graph: Graph) -> set[int]:
+        """Shifts of the blocks that sums over usual widths go by."""
+        ways = [self._predicted("spmm", graph, lines).choice for lines in PLANNED]
+        return {int(choice["shift"]) for choice in ways if "shift" in choice}
 
     def _possible(self, choice: object, graph: Graph) -> TypeGuard[Choice]:
         """Whether a choice that came from elsewhere can be taken; one kept from more threads cannot."""
@@ -96,9 +103,47 @@ def blocks(graph: Graph, shift: int) -> int:
     return max(1, -(-graph.num_cols >> shift))
 
 
-def worth_blocks(graph: Graph) -> bool:
-    """Whether rows have enough edges to each block of the heuristic's size."""
-    return 0 < EDGES_PER_BLOCK * graph.num_rows * blocks(graph, SHIFT) <= graph.num_edges
+def _fastest(op: str, graph: Graph, lines: int) -> Predicted:
+    model, edges = machine.current(), graph.num_edges
+    table = min(_reached(graph), graph.num_cols) * lines * LINE_BYTES
+    result = [
+        Predicted({"algorithm": "row", "prefetch": prefetch}, model.row_ns(op, prefetch, edges, lines, table))
+        for prefetch in machine.PREFETCH
+    ]
+    for shift in _shifts(graph):
+        sizes = graph.num_rows, graph.num_cols, edges, blocks(graph, shift), lines
+        result.append(
+            Predicted({"algorithm": "blocked", "shift": shift}, model.blocked_ns(op, shift - SHIFT, *sizes))
+        )
+    return min(result, key=lambda predicted: predicted.ns)
+
+
+def _shifts(graph: Graph) -> list[int]:
+    """Of the blocks that can serve a graph."""
+    shifts = [SHIFT + offset for offset in SHIFTS if SHIFT + offset <= MOST_SHIFT]
+    return [shift for shift in shifts if 0 < graph.num_rows * blocks(graph, shift) <= PLAN * graph.num_edges]
+
+
+def _reached(graph: Graph) -> float:
+    """How many columns gathers go to, as if all of these were equally likely: fewer where rows share neighbours.
+
+    So many columns would show as many different ones in a window of edges as there are.
+    """
+
+    def count() -> float:
+        size = min(WINDOW, graph.num_edges)
+        if not size:
+            return 0.0
+        starts = torch.linspace(0, graph.num_edges - size, WINDOWS if size == WINDOW else 1).long().tolist()
+        different = sum(len(graph.col[start : start + size].unique()) for start in starts) / len(starts)
+        low, high = different, float(max(graph.num_cols, different))
+        for _ in range(40):
+            middle = (low + high) / 2
+            shown = middle * (1 - exp(-size / middle))
+            low, high = (middle, high) if shown < different else (low, middle)
+        return high
+
+    return graph.once("reached", count)
 
 
 def worth_bf16(graph: Graph, x: torch.Tensor, width: int) -> bool:

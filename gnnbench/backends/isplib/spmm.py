@@ -43,7 +43,7 @@ class SpmmKernels(choices.ChoosingKernels):
     """Sum, mean, min and max over the edges of every row."""
 
     def plan(self, graph: Graph) -> None:
-        shifts = {self._pair_shift(graph)} if choices.worth_blocks(graph) else set()
+        shifts = self._planned(graph)
         # A copy, for another thread may add a choice meanwhile.
         every = [choice for key, choice in list(graph.plans.items()) if key[0] == "choice"]
         tuned = [choice for choice in every if self._possible(choice, graph)]

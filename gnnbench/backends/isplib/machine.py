@@ -1,0 +1,244 @@
+"""What memory costs on this machine, measured once and kept on disk, and times of products predicted from it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import warnings
+from bisect import bisect_right
+from functools import cache
+from itertools import product
+from math import log2
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import torch
+from pydantic import Field, ValidationError
+from torch import Tensor
+
+from gnnbench.errors import GnnbenchError
+from gnnbench.graph import Compressed, Graph
+from gnnbench.measure import clock, code, environment
+from gnnbench.ops.kernels import Choice, choice_key
+from gnnbench.results import files
+from gnnbench.results.schema import Record
+
+VARIABLE = "GNNBENCH_MACHINE"  # "off": the figures of `DEFAULT`
+LINE_BYTES = 64  # of a cache line
+LINES = (1, 4, 16)  # of the features of a node
+TABLES = tuple(1 << bits for bits in (17, 20, 22, 23, 24, 25, 26, 28))  # bytes that are gathered from
+PREFETCH = (0, 16, 32)
+SHIFTS = (-1, 0, 1, 2, 3)  # of blocks, beside the one whose tile takes half of the second-level cache
+MOST_SHIFT = 16  # as the columns of a block are numbered in 16 bits
+OPS = ("spmm", "spmm_max")
+DEGREE = 32  # mean length of rows
+MOST_LINES = 1 << 21  # that one measurement gathers
+ROUNDS = 3
+MOST_S = 8.0  # after which others must be using the machine too
+STEADY = 1.5  # how far the first time and the last one may lie apart
+
+
+class Machine(Record):
+    """Nanoseconds with all threads, by op: "spmm" or "spmm_max"."""
+
+    threads: int
+    gather: dict[str, dict[int, list[list[float]]]] = Field(
+        description="of an edge by row, by prefetch distance, for each of `LINES` and `TABLES`"
+    )
+    blocked: dict[str, dict[int, dict[int, tuple[float, float, float]]]] = Field(
+        description="by lines walked at once and shift: packing a line, visiting a row of a block, an edge"
+    )
+    wake: float = Field(description="of a product that several threads share")
+
+    def row_ns(self, op: str, prefetch: int, edges: int, lines: int, table: float) -> float:
+        """By row: `edges` gathers of so many lines from a table of so many bytes."""
+        rest = max(lines / LINES[-1], 1.0)  # whatever is beyond the longest that was measured costs the same
+        figures = self.gather[op][prefetch]
+        (upper, to_upper), (right, to_right) = _between(LINES, lines), _between(TABLES, table)
+        below, above = (
+            figures[i][right - 1] * (1 - to_right) + figures[i][right] * to_right for i in (upper - 1, upper)
+        )
+        return edges * rest * (below * (1 - to_upper) + above * to_upper)
+
+    def blocked_ns(self, op: str, shift: int, rows: int, cols: int, edges: int, blocks: int, lines: int) -> float:
+        """Over so many blocks of columns; `shift` is one of `SHIFTS`."""
+        at_once = min(lines, max(self.blocked[op]))
+        pack, walk, edge = self.blocked[op][at_once][shift]
+        return -(-lines // at_once) * (cols * at_once * pack + rows * blocks * walk + edges * edge)
+
+
+def _between(grid: tuple[int, ...], at: float) -> tuple[int, float]:
+    """The upper neighbour of `at` in a grid of rising numbers, and how far towards it `at` is, in logarithms."""
+    right = min(max(bisect_right(grid, at), 1), len(grid) - 1)
+    low, high = grid[right - 1], grid[right]
+    return right, min(max(log2(max(at, 1.0) / low) / log2(high / low), 0.0), 1.0)
+
+
+DEFAULT = Machine.model_validate_json(Path(__file__).with_suffix(".json").read_bytes())  # of an AMD EPYC (Zen 3)
+
+
+class Measured(Protocol):
+    """The kernels that are measured."""
+
+    @property
+    def threads(self) -> int: ...
+
+    def csr(self, row: Tensor, col: Tensor, num_rows: int, num_cols: int) -> Compressed: ...
+
+    def spmm(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> Tensor: ...
+
+    def spmm_max(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> tuple[Tensor, Tensor]: ...
+
+
+class Stored(Record):
+    """A machine on disk."""
+
+    schema_version: Literal[1] = 1
+    facts: dict[str, Any]
+    machine: Machine
+
+
+@cache
+def facts() -> dict[str, Any]:
+    """What the figures depend on."""
+    return {"cpu": environment.cpu(), "isa": os.environ.get("GNNBENCH_ISA", ""), "kernels": code.kernels()}
+
+
+def path() -> Path:
+    """The file of this machine."""
+    from gnnbench import datasets
+
+    key = hashlib.sha256(json.dumps(facts(), sort_keys=True).encode()).hexdigest()[:16]
+    return datasets.roots().cache / "machine" / f"{key}.json"
+
+
+@cache
+def current() -> Machine:
+    """This machine as it was measured, or `DEFAULT` where it was not."""
+    if os.environ.get(VARIABLE) == "off":
+        return DEFAULT
+    file = path()
+    try:
+        stored = Stored.model_validate_json(file.read_bytes())
+    except FileNotFoundError:
+        return DEFAULT
+    except (OSError, ValidationError) as error:
+        problem = getattr(error, "strerror", None) or "it is not a model of a machine"
+    else:
+        if stored.facts == facts():
+            return stored.machine
+        problem = "it is of another machine or version"
+    warnings.warn(f"{file} is ignored ({problem}): run `gnnbench tune --machine` again", stacklevel=2)
+    return DEFAULT
+
+
+def learn(kernels: Measured, shift: int, *, anew: bool = False) -> Path | None:
+    """Measure this machine, which takes a few seconds, unless it is known, and keep the figures.
+
+    A machine that others keep busy is not measured, and nothing is kept.
+
+    Args:
+        shift: of blocks whose tile takes half of the second-level cache.
+        anew: whether to measure it in any case.
+
+    Returns:
+        The file of this machine, if there is one now.
+    """
+    file = path()
+    if not anew and (os.environ.get(VARIABLE) == "off" or current() is not DEFAULT):
+        return file if file.exists() else None
+    machine = _Measurement(kernels, shift).machine()
+    if machine is None:
+        return None
+    try:
+        files.save_json(Stored(facts=facts(), machine=machine), file)
+    except GnnbenchError:  # figures that changed from run to run would change results
+        return None
+    current.cache_clear()
+    return file
+
+
+class _Busy(Exception):
+    """Others use this machine too."""
+
+
+class _Measurement:
+    """Times of products with random graphs, on all threads."""
+
+    def __init__(self, kernels: Measured, shift: int) -> None:
+        self.kernels, self.shift, self.end = kernels, shift, clock.cpu() + MOST_S
+        self.generator = torch.Generator().manual_seed(0)
+        self.x = torch.ones(TABLES[-1] // 4)
+
+    def machine(self) -> Machine | None:
+        """The figures, or None where they cannot be trusted."""
+        try:
+            first = self._check()
+            gather, blocked, wake = self._gather(), self._blocked(), self._wake()
+            again = self._check()
+        except _Busy:
+            return None
+        steady = max(first, again) < STEADY * min(first, again)
+        return Machine(threads=self.kernels.threads, gather=gather, blocked=blocked, wake=wake) if steady else None
+
+    def _check(self) -> float:
+        return self._ns("spmm", self._graph(1 << 13, 1 << 14, 1 << 18), 4, self._row(16))
+
+    def _gather(self) -> dict[str, dict[int, list[list[float]]]]:
+        figures = {op: {distance: [[0.0] * len(TABLES) for _ in LINES] for distance in PREFETCH} for op in OPS}
+        for (i, lines), (j, table) in product(enumerate(LINES), enumerate(TABLES)):
+            edges = min(max(2 * table // LINE_BYTES, 1 << 18), MOST_LINES) // lines
+            graph = self._graph(max(edges // DEGREE, 1), table // LINE_BYTES // lines, edges)
+            for op, distance in product(OPS, PREFETCH):
+                figures[op][distance][i][j] = self._ns(op, graph, lines, self._row(distance)) / edges
+        return figures
+
+    def _blocked(self) -> dict[str, dict[int, dict[int, tuple[float, float, float]]]]:
+        """Solved from many columns, from many short rows and from many edges."""
+        figures: dict[str, dict[int, dict[int, tuple[float, float, float]]]] = {op: {} for op in OPS}
+        for offset in SHIFTS:
+            shift = self.shift + offset
+            if shift > MOST_SHIFT:
+                continue
+            shapes = [(64, 8, 1), (1 << 13, 4, 1), (1 << 10, 4, 64)]
+            graphs = [self._graph(rows, blocks << shift, rows * blocks * edges) for rows, blocks, edges in shapes]
+            for op, lines in (("spmm", 1), ("spmm", 2), ("spmm_max", 1)):
+                choice: Choice = {"algorithm": "blocked", "shift": shift}
+                times = [self._ns(op, graph, lines, choice) for graph in graphs]
+                work = [
+                    [(blocks << shift) * lines, rows * blocks, rows * blocks * edges]
+                    for rows, blocks, edges in shapes
+                ]
+                solved = torch.linalg.solve(torch.tensor(work).double(), torch.tensor(times).double())
+                pack, walk, edge = solved.clamp(min=0.0).tolist()
+                figures[op].setdefault(lines, {})[offset] = pack, walk, edge
+        return figures
+
+    def _wake(self) -> float:
+        few = self._graph(100, 100, 400)
+        return max(self._ns("spmm", few, 1, self._row(0)) - self._ns("spmm", few, 1, self._row(0, threads=1)), 0.0)
+
+    def _graph(self, rows: int, cols: int, edges: int) -> Graph:
+        """Rows of very different lengths, for a processor foresees the end of equal ones."""
+        row = (torch.rand(edges, generator=self.generator).square() * rows).long()
+        col = torch.randint(cols, (edges,), generator=self.generator)
+        return Graph(*self.kernels.csr(row, col, rows, cols)[:2], cols)
+
+    def _row(self, prefetch: int, threads: int = 0) -> Choice:
+        return {"algorithm": "row", "prefetch": prefetch, "threads": threads or self.kernels.threads}
+
+    def _ns(self, op: str, graph: Graph, lines: int, choice: Choice) -> float:
+        x = self.x[: graph.num_cols * lines * 16].view(graph.num_cols, -1)
+        graph.plans[choice_key(op, x.size(1), x.dtype)] = choice
+        times = []
+        for _ in range(ROUNDS + 1):
+            start = clock.cpu()
+            if op == "spmm":
+                self.kernels.spmm(graph, x, None, "sum")
+            else:
+                self.kernels.spmm_max(graph, x, None, "max")
+            times.append(clock.cpu() - start)
+        if clock.cpu() > self.end:
+            raise _Busy
+        return min(times) * 1e9

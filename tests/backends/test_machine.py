@@ -1,0 +1,92 @@
+"""The model of the machine: measured once, kept, ignored where it is broken or foreign, and off by a variable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gnnbench.backends.isplib import IsplibKernels, machine
+from gnnbench.backends.isplib.machine import DEFAULT, LINES, TABLES
+from tests.support.commands import run
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty one, and tables so small that all is measured in no time."""
+    monkeypatch.setenv("GNNBENCH_CACHE", str(tmp_path))
+    monkeypatch.delenv(machine.VARIABLE)
+    monkeypatch.setattr(machine, "TABLES", tuple(1 << bits for bits in range(14, 14 + len(TABLES))))
+    monkeypatch.setattr(machine, "MOST_LINES", 1 << 10)
+    monkeypatch.setattr(machine, "STEADY", float("inf"))
+    monkeypatch.setattr(machine, "MOST_S", 600.0)
+    machine.current.cache_clear()
+    yield tmp_path
+    machine.current.cache_clear()
+
+
+def learn() -> machine.Machine:
+    machine.learn(IsplibKernels(), 2)
+    return machine.current()
+
+
+def test_a_machine_is_measured_once_and_kept(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    learned = learn()
+    assert learned is not DEFAULT
+    assert learned.gather["spmm"].keys() == {*machine.PREFETCH}
+    assert min(min(row) for table in learned.gather["spmm_max"].values() for row in table) > 0
+    machine.current.cache_clear()
+    assert machine.current() == learned
+    monkeypatch.setattr(machine, "MOST_S", 0.0)
+    assert learn() == learned
+    monkeypatch.setenv(machine.VARIABLE, "off")
+    machine.current.cache_clear()
+    assert machine.current() is learn() is DEFAULT
+
+
+@pytest.mark.parametrize(("limit", "value"), [("MOST_S", 0.0), ("STEADY", 0.0)])
+def test_a_machine_that_others_keep_busy_is_not_learned(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: float
+) -> None:
+    monkeypatch.setattr(machine, limit, value)
+    assert learn() is DEFAULT
+    assert not [*cache.rglob("*.json")]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda text: text[:100], "it is not a model of a machine"),
+        (lambda text: text.replace('"facts": {', '"facts": {"other": 1, '), "it is of another machine or version"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_ignored(cache: Path, change: object, words: str) -> None:
+    learn()
+    path = machine.path()
+    assert callable(change)
+    path.write_text(change(path.read_text()))
+    machine.current.cache_clear()
+    with pytest.warns(UserWarning, match=words):
+        assert machine.current() is DEFAULT
+
+
+def test_figures_between_those_that_were_measured() -> None:
+    figures = DEFAULT.gather["spmm"][16]
+    for i, lines in enumerate(LINES):
+        for j, table in enumerate(TABLES):
+            assert DEFAULT.row_ns("spmm", 16, 10, lines, table) == pytest.approx(10 * figures[i][j])
+    assert DEFAULT.row_ns("spmm", 16, 1, 1, 1) == pytest.approx(figures[0][0])
+    assert DEFAULT.row_ns("spmm", 16, 1, 1, 1e12) == pytest.approx(figures[0][-1])
+    assert DEFAULT.row_ns("spmm", 16, 1, 32, TABLES[0]) == pytest.approx(2 * figures[-1][0])
+    between = DEFAULT.row_ns("spmm", 16, 1, 2, TABLES[0])
+    assert between == pytest.approx((figures[0][0] + figures[1][0]) / 2)
+    pack, walk, edge = DEFAULT.blocked["spmm"][2][0]
+    three_lines = DEFAULT.blocked_ns("spmm", 0, rows=10, cols=100, edges=1000, blocks=5, lines=3)
+    assert three_lines == pytest.approx(2 * (100 * 2 * pack + 10 * 5 * walk + 1000 * edge))
+
+
+def test_the_command_measures_anew(cache: Path) -> None:
+    output = run("tune", "--machine")
+    assert str(machine.path()) in output.stdout
+    assert machine.path().exists()
