@@ -80,7 +80,7 @@ def test_figures_between_those_that_were_measured() -> None:
     assert DEFAULT.row_ns("spmm", 16, 1, 1, 1e12) == pytest.approx(figures[0][-1])
     assert DEFAULT.row_ns("spmm", 16, 1, 32, TABLES[0]) == pytest.approx(2 * figures[-1][0])
     between = DEFAULT.row_ns("spmm", 16, 1, 2, TABLES[0])
-    assert between == pytest.approx((figures[0][0] + figures[1][0]) / 2)
+    assert between == pytest.approx((2 * figures[0][0] + figures[1][0]) / 3)
     pack, walk, edge = DEFAULT.blocked["spmm"][2][0]
     three_lines = DEFAULT.blocked_ns("spmm", 0, rows=10, cols=100, edges=1000, blocks=5, lines=3)
     assert three_lines == pytest.approx(2 * (100 * 2 * pack + 10 * 5 * walk + 1000 * edge))

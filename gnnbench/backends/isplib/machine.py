@@ -33,8 +33,8 @@ SHIFTS = (-1, 0, 1, 2, 3)  # of blocks, beside the one whose tile takes half of 
 MOST_SHIFT = 16  # as the columns of a block are numbered in 16 bits
 OPS = ("spmm", "spmm_max")
 DEGREE = 32  # mean length of rows
-MOST_LINES = 1 << 21  # that one measurement gathers
-ROUNDS = 3
+MOST_LINES = 1 << 20  # that one measurement gathers
+ROUNDS, ROUND_S = (2, 6), 10e-3  # how often each is measured, and seconds after which the least is enough
 MOST_S = 8.0  # after which others must be using the machine too
 STEADY = 1.5  # how far the first time and the last one may lie apart
 
@@ -55,7 +55,9 @@ class Machine(Record):
         """By row: `edges` gathers of so many lines from a table of so many bytes."""
         rest = max(lines / LINES[-1], 1.0)  # whatever is beyond the longest that was measured costs the same
         figures = self.gather[op][prefetch]
-        (upper, to_upper), (right, to_right) = _between(LINES, lines), _between(TABLES, table)
+        right, to_right = _between(TABLES, table)
+        upper = min(max(bisect_right(LINES, lines), 1), len(LINES) - 1)
+        to_upper = min((lines - LINES[upper - 1]) / (LINES[upper] - LINES[upper - 1]), 1.0)  # a line costs as much
         below, above = (
             figures[i][right - 1] * (1 - to_right) + figures[i][right] * to_right for i in (upper - 1, upper)
         )
@@ -195,24 +197,29 @@ class _Measurement:
         return figures
 
     def _blocked(self) -> dict[str, dict[int, dict[int, tuple[float, float, float]]]]:
-        """Solved from many columns, from many short rows and from many edges."""
+        """Solved from many columns, many rows, and many edges; only an edge depends on the size of blocks."""
         figures: dict[str, dict[int, dict[int, tuple[float, float, float]]]] = {op: {} for op in OPS}
-        for offset in SHIFTS:
-            shift = self.shift + offset
-            if shift > MOST_SHIFT:
-                continue
-            shapes = [(64, 8, 1), (1 << 13, 4, 1), (1 << 10, 4, 64)]
-            graphs = [self._graph(rows, blocks << shift, rows * blocks * edges) for rows, blocks, edges in shapes]
-            for op, lines in (("spmm", 1), ("spmm", 2), ("spmm_max", 1)):
-                choice: Choice = {"algorithm": "blocked", "shift": shift}
-                times = [self._ns(op, graph, lines, choice) for graph in graphs]
-                work = [
-                    [(blocks << shift) * lines, rows * blocks, rows * blocks * edges]
-                    for rows, blocks, edges in shapes
-                ]
-                solved = torch.linalg.solve(torch.tensor(work).double(), torch.tensor(times).double())
-                pack, walk, edge = solved.clamp(min=0.0).tolist()
-                figures[op].setdefault(lines, {})[offset] = pack, walk, edge
+        shapes = [(64, 8, 64), (1 << 13, 4, 8), (1 << 11, 1, 128)]  # rows, blocks, edges of a row to each block
+        graphs = [self._graph(rows, blocks << self.shift, rows * blocks * edges) for rows, blocks, edges in shapes]
+        sizes = [offset for offset in SHIFTS if self.shift + offset <= MOST_SHIFT]
+        larger = {
+            offset: self._graph(1 << 11, 1 << (self.shift + offset), 16 << (self.shift + 3)) for offset in sizes
+        }
+        for op, lines in (("spmm", 1), ("spmm", 2), ("spmm_max", 1)):
+            choice: Choice = {"algorithm": "blocked", "shift": self.shift}
+            work = [
+                [blocks * lines << self.shift, rows * blocks, rows * blocks * edges]
+                for rows, blocks, edges in shapes
+            ]
+            times = [self._ns(op, graph, lines, choice) for graph in graphs]
+            solved = torch.linalg.solve(torch.tensor(work).double(), torch.tensor(times).double()).clamp(min=0.0)
+            pack, walk, least = float(solved[0]), float(solved[1]), 0.0
+            by_size = figures[op].setdefault(lines, {})
+            for offset, graph in larger.items():
+                ns = self._ns(op, graph, lines, {"algorithm": "blocked", "shift": self.shift + offset})
+                rest = ns - graph.num_cols * lines * pack - graph.num_rows * walk
+                least = max(least, rest / graph.num_edges)  # a larger block is no nearer
+                by_size[offset] = pack, walk, least
         return figures
 
     def _wake(self) -> float:
@@ -231,8 +238,8 @@ class _Measurement:
     def _ns(self, op: str, graph: Graph, lines: int, choice: Choice) -> float:
         x = self.x[: graph.num_cols * lines * 16].view(graph.num_cols, -1)
         graph.plans[choice_key(op, x.size(1), x.dtype)] = choice
-        times = []
-        for _ in range(ROUNDS + 1):
+        times, least, most = list[float](), *ROUNDS
+        while len(times) < least or (len(times) < most and sum(times) < ROUND_S):
             start = clock.cpu()
             if op == "spmm":
                 self.kernels.spmm(graph, x, None, "sum")
