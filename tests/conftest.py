@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 from collections.abc import Callable, Iterator
@@ -18,11 +19,7 @@ from gnnbench.measure import allocator
 os.environ["GNNBENCH_MACHINE"] = "off"  # measured, it would make choices, and so bits, differ between machines
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read when kernels are defined, which then run on CPU tensors
-    for absent in (
-        torch.cuda,
-        torch.xpu,
-        torch.mtia,
-    ):  # would keep a seed and a traceback of every torch.manual_seed
+    for absent in (torch.cuda, torch.xpu, torch.mtia):  # would keep a traceback of every torch.manual_seed
         absent.manual_seed_all = lambda _: None
 
 
@@ -99,6 +96,16 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "SURVEY", Budget(rounds=1, least_s=0.0))
     for owner, name in ((vars(search), "DUEL"), (bench.__kwdefaults__, "budget")):
         monkeypatch.setitem(owner, name, Budget(rounds=2, least_s=0.0))
+
+
+@pytest.fixture
+def fill_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Once it is called, no file can be written."""
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    return lambda: monkeypatch.setattr(os, "fsync", full)
 
 
 @pytest.fixture

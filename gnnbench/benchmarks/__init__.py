@@ -157,7 +157,9 @@ def bench(
             for name in grid.implementations
         ],
     )
-    work = _Benching(grid, graph, record, out / "bench.json", now, dgl_python, memory_limit, budget, on_event)
+    contest = Contest(memory.meter(device), budget, lambda text: on_event(record, text))
+    limit = memory.limit_bytes(memory_limit)
+    work = _Benching(grid, graph, record, out / "bench.json", now, contest, dgl_python, limit)
     files.save_json(record, work.path)
     try:
         with memory.limited(memory_limit, device):
@@ -186,26 +188,19 @@ def size_of(graph: Graph) -> Size:
     )
 
 
+@dataclass
 class _Benching:
     """The cases of one benchmark and what they share; everything they learn goes into `record`."""
 
-    def __init__(
-        self,
-        grid: Grid,
-        graph: Graph,
-        record: Bench,
-        path: Path,
-        now: Callable[[], Any],
-        dgl_python: str,
-        memory_limit: str,
-        budget: Budget,
-        on_event: Callable[[Bench, str], None],
-    ) -> None:
-        self.grid, self.graph, self.record, self.path, self.now = grid, graph, record, path, now
-        self.dgl_python, self.memory_bytes = dgl_python, memory.limit_bytes(memory_limit)
-        meter = memory.meter(graph.device)
-        self.contest = Contest(meter, budget, lambda text: on_event(record, text), record.ceilings)
-        self.dgl: Dgl | Exception | None = None
+    grid: Grid
+    graph: Graph
+    record: Bench
+    path: Path
+    now: Callable[[], Any]
+    contest: Contest
+    dgl_python: str
+    memory_bytes: int
+    dgl: Dgl | Exception | None = None
 
     def case(self, width: int, heads: int) -> None:
         """Check and time all implementations of one case."""

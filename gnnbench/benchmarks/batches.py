@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 import torch
 from pydantic import Field
 
-from gnnbench.benchmarks.records import CellStatus, Time
+from gnnbench.benchmarks.records import Benchmark, CellStatus, Time
 from gnnbench.datasets import AnyDataset
 from gnnbench.measure import code, environment, memory
 from gnnbench.results import files
@@ -28,29 +28,22 @@ class BatchRow(Record):
     time_s: Time | None = None
     ratio: dict[str, Ratio | None] = Field({}, description="by peer; its time over this one's")
 
+    @property
+    def backend(self) -> str:
+        """The backend whose kernels ran, or the peer."""
+        return self.implementation
 
-class BatchBench(Record):
+
+class BatchBench(Benchmark):
     """Everything known about one benchmark of batches."""
 
-    schema_version: Literal[1] = 1
     status: Literal["ok", "interrupted"] = "interrupted"
     op: str
-    backend: str = Field(description="whose kernels are compared with the peers")
     graph: str = Field(description="the dataset's label, with what is synthetic")
     nodes: int = Field(description="of all graphs")
     edges: int = Field(description="of all graphs; an undirected edge counts twice")
     features: int
     peers: list[str]
-    environment: dict[str, Any] = Field({}, description="see `gnnbench.measure.environment.describe`")
-    code: str = Field("", description="hash of the code that ran, see `gnnbench.measure.code`; empty: not known")
-    rows: list[Any]
-
-    @property
-    def exit_code(self) -> int:
-        """0; 1 if nothing ran; 3 if a batch of the backend is wrong."""
-        if any(row.status == "wrong" for row in self.rows if row.implementation == self.backend):
-            return 3
-        return 0 if any(row.status == "ok" for row in self.rows) else 1
 
 
 B = TypeVar("B", bound=BatchBench)

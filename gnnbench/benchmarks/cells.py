@@ -1,4 +1,4 @@
-"""The cells of `gnnbench bench --suite gpu`, the most important first."""
+"""The cells of `gnnbench suite gpu`, the most important first."""
 
 from __future__ import annotations
 

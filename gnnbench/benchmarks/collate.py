@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import cycle
 from pathlib import Path
@@ -91,17 +91,7 @@ def bench(
         rows=[LoaderRow(batch_size=size, implementation=name) for size in sizes for name in names],
     )
 
-    def prepare() -> batches.Race:
-        of_pyg = OfPyg(dataset)
-        ours = {name: Ours(name, dataset) for name in names if name not in LOADERS}
-
-        def race(rows: list[LoaderRow], size: int) -> None:
-            by_name = {row.implementation: row for row in rows}
-            _race(by_name, size, ours, of_pyg, now, budget)
-            ratios(by_name, against)
-
-        return race
-
+    prepare = partial(_prepared, dataset, names, against, now, budget)
     return batches.measured(record, sizes, prepare, out=out, memory_limit=memory_limit, on_event=on_event)
 
 
@@ -180,40 +170,43 @@ class _Stored(InMemoryDataset):
         self.slices = {"x": dataset.graph_ptr, "edge_index": dataset.edge_ptr, "y": of_y}
 
 
-def _race(
-    rows: Mapping[str, LoaderRow],
-    size: int,
-    ours: Mapping[str, Ours],
-    of_pyg: OfPyg,
-    now: Callable[[], Any],
-    budget: Budget,
-) -> None:
-    """Check and time batches of one size."""
-    num_graphs = len(of_pyg.graphs)
-    if size > num_graphs:
-        for row in rows.values():
-            row.status, row.reason = "unsupported", f"the dataset has {num_graphs} graphs only"
-        return
-    order = torch.randperm(num_graphs, generator=torch.Generator().manual_seed(0))
-    batches = order[: num_graphs // size * size].split(size)
+def _prepared(
+    dataset: GraphsDataset, names: Sequence[str], against: Sequence[str], now: Callable[[], Any], budget: Budget
+) -> batches.Race:
+    """What checks and times the batches of one size."""
+    of_pyg = OfPyg(dataset)
+    ours = {name: Ours(name, dataset) for name in names if name not in LOADERS}
+    order = torch.randperm(dataset.num_graphs, generator=torch.Generator().manual_seed(0))
 
-    def check(ids: Tensor) -> None:
-        truth = of_pyg.batch(ids)
-        for name, loader in ours.items():
-            if reason := loader.differs(ids, truth):
-                rows[name].status, rows[name].reason, rows[name].time_s = "wrong", reason, None
+    def race(given: list[LoaderRow], size: int) -> None:
+        rows = {row.implementation: row for row in given}
+        if size > dataset.num_graphs:
+            for row in given:
+                row.status, row.reason = "unsupported", f"the dataset has {dataset.num_graphs} graphs only"
+            ratios(rows, against)
+            return
+        batches = order[: dataset.num_graphs // size * size].split(size)
 
-    for ids in batches[:CHECKED]:
-        check(ids)
-    contestants = {
-        name: partial(timed, ours[name].stream(batches) if name in ours else of_pyg.stream(name, batches), now)
-        for name, row in rows.items()
-        if row.status == "pending"
-    }
-    for name, samples in interleaved(contestants, budget, lambda name, error: fail(rows[name], error)).items():
-        rows[name].time_s = time_of([[seconds / size for seconds in round_] for round_ in samples])
-        rows[name].status = "ok"
-    check(batches[-1])
+        def check(ids: Tensor) -> None:
+            truth = of_pyg.batch(ids)
+            for name, loader in ours.items():
+                if reason := loader.differs(ids, truth):
+                    rows[name].status, rows[name].reason, rows[name].time_s = "wrong", reason, None
+
+        for ids in batches[:CHECKED]:
+            check(ids)
+        contestants = {
+            name: partial(timed, ours[name].stream(batches) if name in ours else of_pyg.stream(name, batches), now)
+            for name, row in rows.items()
+            if row.status == "pending"
+        }
+        for name, samples in interleaved(contestants, budget, lambda name, error: fail(rows[name], error)).items():
+            rows[name].time_s = time_of([[seconds / size for seconds in round_] for round_ in samples])
+            rows[name].status = "ok"
+        check(batches[-1])
+        ratios(rows, against)
+
+    return race
 
 
 def _same(tensor: Tensor | None, truth: Tensor) -> bool:

@@ -10,7 +10,6 @@ from pydantic import Field
 from gnnbench import stats
 from gnnbench.results.schema import Ratio, Record
 
-SCHEMA_VERSION: Literal[1] = 1
 BF16 = "-bf16"  # after the name of a backend that gathers in it
 CellStatus = Literal["pending", "ok", "wrong", "unavailable", "unsupported", "oom", "failed", "not run"]
 
@@ -92,60 +91,56 @@ class Size(Record):
     symmetric: bool
 
 
-def _exit_code(rows: Sequence[Row], backend: str) -> int:
-    if any(row.status == "wrong" for row in rows if row.backend == backend):
-        return 3
-    return 0 if any(row.status == "ok" for row in rows) else 1
+class Benchmark(Record):
+    """What the records of all benchmarks have."""
+
+    schema_version: Literal[1] = 1
+    status: str = "interrupted"
+    backend: str = Field(description="whose kernels are compared with the peers")
+    environment: dict[str, Any] = Field({}, description="see `gnnbench.measure.environment.describe`")
+    code: str = Field("", description="hash of the code that ran, see `gnnbench.measure.code`; empty: not known")
+    rows: list[Any]
+
+    @property
+    def exit_code(self) -> int:
+        """0; 1 if nothing ran; 3 if something that the backend computes is wrong."""
+        if any(row.status == "wrong" for row in self.rows if row.backend == self.backend):
+            return 3
+        return 0 if any(row.status == "ok" for row in self.rows) else 1
 
 
-class Bench(Record):
+class Bench(Benchmark):
     """Everything known about one benchmark."""
 
-    schema_version: Literal[1] = SCHEMA_VERSION
     status: Literal["ok", "interrupted"] = "interrupted"
     op: str
-    backend: str = Field("isplib", description="whose kernels are compared with the peers")
+    backend: str = "isplib"
     graph: str = Field(description="the dataset's name; that of a synthetic graph says so")
     size: Size
     weighted: bool = Field(description="whether edges have values, in spmm and spmm_max")
     peers: list[str]
     threads: int
     ceilings: Ceilings | None = Field(None, description="None where the kernels are not built")
-    environment: dict[str, Any] = Field({}, description="see `gnnbench.measure.environment.describe`")
-    code: str = Field("", description="hash of the code that ran, see `gnnbench.measure.code`; empty: not known")
     versions: dict[str, str] = Field({}, description="of peers in another interpreter")
     checked_rows: int | None = Field(
         None, description="destinations whose results were checked, the fewest of all cases"
     )
     rows: list[Row]
 
-    @property
-    def exit_code(self) -> int:
-        """0; 1 if nothing ran; 3 if a result of the backend's kernels is wrong."""
-        return _exit_code(self.rows, self.backend)
 
-
-class Suite(Record):
+class Suite(Benchmark):
     """Everything known about a suite of benchmarks on one device."""
 
-    schema_version: Literal[1] = SCHEMA_VERSION
     status: Literal["ok", "interrupted", "out of budget"] = "interrupted"
     suite: Literal["gpu"] = "gpu"
-    backend: str = Field("cuda", description="whose kernels are compared with the peers")
+    backend: str = "cuda"
     scale: Literal["full", "tiny"]
     device: str = Field(description="the GPU's model, or cpu")
     caveat: str = Field("", description="why times mean nothing; empty if they do")
     ceilings: Ceilings | None = None
-    environment: dict[str, Any] = Field({}, description="see `gnnbench.measure.environment.describe`")
-    code: str = Field("", description="hash of the code that ran, see `gnnbench.measure.code`; empty: not known")
     spent_s: float = Field(0.0, description="over all calls that added to this record")
     graphs: dict[str, Size] = Field({}, description="those that were needed so far, by their labels")
     rows: list[Row] = Field([], description="in the order in which they are run")
-
-    @property
-    def exit_code(self) -> int:
-        """0; 1 if nothing ran; 3 if a result of the backend's kernels is wrong."""
-        return _exit_code(self.rows, self.backend)
 
 
 def time_of(samples: Sequence[Sequence[float]]) -> Time:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -90,16 +90,8 @@ def bench(
         ],
     )
 
-    def prepare() -> batches.Race:
-        samplers, missing = _samplers(dataset, names, list(fanouts), dgl_python)
-
-        def race(rows: list[SampleRow], size: int) -> None:
-            _race(rows, samplers, missing, size, now, budget)
-            for part in PARTS:
-                ratios({row.implementation: row for row in rows if row.part == part}, against)
-
-        return race
-
+    makers = _makers(dataset, list(fanouts), dgl_python)
+    prepare = partial(_prepared, {name: makers[name] for name in names}, against, now, budget)
     return batches.measured(record, sizes, prepare, out=out, memory_limit=memory_limit, on_event=on_event)
 
 
@@ -186,58 +178,53 @@ class OfDgl:
         return measure, edges
 
 
-Sampler = Ours | OfDgl
+Makers = dict[str, Callable[[], Ours | OfDgl]]
 
 
-def _samplers(
-    dataset: NodeDataset, names: Sequence[str], fanouts: list[int], dgl_python: str
-) -> tuple[dict[str, Sampler], dict[str, str]]:
-    """Those that can run, and the reasons of the others."""
-    makers: dict[str, Callable[[], Sampler]] = {
+def _makers(dataset: NodeDataset, fanouts: list[int], dgl_python: str) -> Makers:
+    return {
         OURS: lambda: Ours(dataset, fanouts),
         "pyg-lib": lambda: OfPyg(dataset, fanouts),
         "dgl": lambda: OfDgl(dataset, fanouts, dgl_python),
     }
-    made: dict[str, Sampler] = {}
-    missing = {}
-    for name in names:
+
+
+def _prepared(makers: Makers, against: Sequence[str], now: Callable[[], Any], budget: Budget) -> batches.Race:
+    """What checks and times the batches of one size."""
+    samplers: dict[str, Ours | OfDgl] = {}
+    missing: dict[str, str] = {}
+    for name, make in makers.items():
         try:
-            made[name] = makers[name]()
+            samplers[name] = make()
         except BackendUnavailable as error:
             missing[name] = str(error)
-    return made, missing
-
-
-def _race(
-    rows: Sequence[SampleRow],
-    samplers: Mapping[str, Sampler],
-    missing: Mapping[str, str],
-    size: int,
-    now: Callable[[], Any],
-    budget: Budget,
-) -> None:
-    """Check and time batches of one size."""
     ours = samplers[OURS]
     assert isinstance(ours, Ours)
-    generator = torch.Generator().manual_seed(0)
-    batches = [torch.randperm(ours.neighbors.num_nodes, generator=generator)[:size] for _ in range(BATCHES)]
-    reasons = {name: next(filter(None, map(sampler.wrong, batches)), "") for name, sampler in samplers.items()}
-    for part in PARTS:
-        of_part = {row.implementation: row for row in rows if row.part == part}
-        contestants: dict[str, Timed] = {}
-        for name, row in of_part.items():
-            if name in missing:
-                row.status, row.reason = "unavailable", missing[name]
-            elif reasons[name]:
-                row.status, row.reason = "wrong", reasons[name]
-            else:
-                contestants[name], edges = samplers[name].timed(part, batches, now)
-                row.edges = None if part == "gather" else edges
-        done = interleaved(contestants, budget, lambda name, error: fail(of_part[name], error))  # noqa: B023
-        for name, samples in done.items():
-            edges = max(of_part[name].edges or 1.0, 1.0)
-            of_part[name].time_s = time_of([[seconds / edges for seconds in round_] for round_ in samples])
-            of_part[name].status = "ok"
+    num_nodes = ours.neighbors.num_nodes
+
+    def race(rows: list[SampleRow], size: int) -> None:
+        generator = torch.Generator().manual_seed(0)
+        batches = [torch.randperm(num_nodes, generator=generator)[:size] for _ in range(BATCHES)]
+        reasons = {name: next(filter(None, map(sampler.wrong, batches)), "") for name, sampler in samplers.items()}
+        for part in PARTS:
+            of_part = {row.implementation: row for row in rows if row.part == part}
+            contestants: dict[str, Timed] = {}
+            for name, row in of_part.items():
+                if name in missing:
+                    row.status, row.reason = "unavailable", missing[name]
+                elif reasons[name]:
+                    row.status, row.reason = "wrong", reasons[name]
+                else:
+                    contestants[name], edges = samplers[name].timed(part, batches, now)
+                    row.edges = None if part == "gather" else edges
+            done = interleaved(contestants, budget, lambda name, error: fail(of_part[name], error))  # noqa: B023
+            for name, samples in done.items():
+                edges = max(of_part[name].edges or 1.0, 1.0)
+                of_part[name].time_s = time_of([[seconds / edges for seconds in round_] for round_ in samples])
+                of_part[name].status = "ok"
+            ratios(of_part, against)
+
+    return race
 
 
 def _check(dataset: NodeDataset, against: Sequence[str], fanouts: Sequence[int], sizes: Sequence[int]) -> None:

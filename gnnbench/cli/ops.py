@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -27,6 +27,9 @@ from gnnbench.cli.options import (
     watched,
 )
 from gnnbench.errors import ConfigError, GnnbenchError
+
+if TYPE_CHECKING:
+    from gnnbench.report.tables import Table
 
 BARE = ["dataset.random_features=1", "dataset.random_labels=2"]  # where a graph has none: ops do not look at them
 
@@ -95,17 +98,6 @@ def bench(
     given = {name for name in ctx.params if getattr(ctx.get_parameter_source(name), "name", "") == "COMMANDLINE"}
     if wrong := [name for name in NOT_OF.get(op, NOT_OF_OPS) if name in given]:
         raise ConfigError(f"bench {op} has no --{', --'.join(wrong).replace('_', '-')}")
-    if op in NOT_OF:
-        options: dict[str, Any] = {"sizes": numbers(batches), "memory_limit": memory_limit}
-        if "against" in given:
-            options["against"] = names(against)
-        if op == "sample":
-            options |= {"fanouts": numbers(fanouts), "dgl_python": dgl_python}
-        else:
-            options["backend"] = backend
-        _batches(op, graph, options, threads, data_root, out, as_json, quiet, csv, markdown, latex)
-        return
-
     import torch
 
     from gnnbench import benchmarks, datasets
@@ -114,82 +106,53 @@ def bench(
     from gnnbench.report import live, plots, tables
     from gnnbench.results import files
 
-    grid = benchmarks.Grid(op, numbers(widths), numbers(heads), names(against), backward, weighted, backend)
+    sizes, hops = numbers(batches), numbers(fanouts)
+    grid = None
+    if op not in NOT_OF:
+        grid = benchmarks.Grid(op, numbers(widths), numbers(heads), names(against), backward, weighted, backend)
     if plot:
         plots.check(plot)
     roots = datasets.roots(data_root)
     if threads:
         torch.set_num_threads(threads)
-    dataset = datasets.single(datasets.load(load(None, BARE, graph).dataset, roots))
+    dataset: Any = datasets.load(load(None, None if op == "collate" else BARE, graph).dataset, roots)
+    if op != "collate":
+        dataset = datasets.single(dataset)
+    elif not isinstance(dataset, datasets.GraphsDataset):
+        raise ConfigError(f"{graph} is a single graph; give a dataset of many graphs, such as --graph ogbg-molhiv")
     out = out or files.new_folder(f"{op}-bench")
-    view = live.BenchView(tables.console(sys.stderr)) if watched(quiet) else None
-    with view or nullcontext():
-        record = benchmarks.bench(
-            grid,
-            dataset,
-            out=out,
-            cache=roots.cache,
-            now=clock.instants(grid.device),
-            dgl_python=dgl_python,
-            memory_limit=memory_limit,
-            on_event=view or (lambda *_: None),
-        )
+    shown = tables.console(sys.stderr) if watched(quiet) else None
+    options: dict[str, Any] = {"out": out, "memory_limit": memory_limit}
+    if grid:
+        view = live.BenchView(shown) if shown else None
+        options |= {"cache": roots.cache, "dgl_python": dgl_python, "now": clock.instants(grid.device)}
+        with view or nullcontext():
+            record: Any = benchmarks.bench(grid, dataset, on_event=view or (lambda *_: None), **options)
+        table = report.table(record)
+    else:
+        options |= {"sizes": sizes, "on_event": shown.print if shown else lambda _: None}
+        options |= {"against": names(against)} if "against" in given else {}
+        of_op = {"fanouts": hops, "dgl_python": dgl_python} if op == "sample" else {"backend": backend}
+        record, table = _batches(op, dataset, options | of_op)
     if csv:
-        files.save_text(tables.to_csv(report.records(record)), csv)
+        files.save_text(tables.to_csv(tables.records(record.rows)), csv)
     if plot:
         plots.save(report.panels(record), report.title(record), plot)
-    show(report.table(record, out), record.model_dump_json(indent=1), as_json, quiet, markdown, latex)
+    show(table, record, as_json, quiet, markdown, latex, saved=out / "bench.json")
     finish(record, f"the measurements so far are in {out}")
 
 
-def _batches(
-    op: str,
-    graph: str,
-    options: dict[str, Any],
-    threads: int,
-    data_root: Path | None,
-    out: Path | None,
-    as_json: bool,
-    quiet: bool,
-    csv: Path | None,
-    markdown: Path | None,
-    latex: Path | None,
-) -> None:
-    import torch
-
-    from gnnbench import datasets
+def _batches(op: str, dataset: Any, options: dict[str, Any]) -> tuple[Any, Table]:
+    """What `bench` measures of batches, and its table."""
     from gnnbench.benchmarks import collate, sample
     from gnnbench.measure import clock
     from gnnbench.report import collate as collate_report
     from gnnbench.report import sample as sample_report
-    from gnnbench.report import tables
-    from gnnbench.results import files
 
-    if threads:
-        torch.set_num_threads(threads)
-    dataset: Any = datasets.load(
-        load(None, BARE if op == "sample" else None, graph).dataset, datasets.roots(data_root)
-    )
-    if op == "sample":
-        dataset = datasets.single(dataset)
-    elif not isinstance(dataset, datasets.GraphsDataset):
-        raise ConfigError(f"{graph} is a single graph; give a dataset of many graphs, such as --graph ogbg-molhiv")
-    benchmark: Any
-    report: Any
-    benchmark, report = (sample, sample_report) if op == "sample" else (collate, collate_report)
-    out = out or files.new_folder(f"{op}-bench")
-    progress = tables.console(sys.stderr) if watched(quiet) else None
-    result = benchmark.bench(
-        dataset,
-        out=out,
-        now=clock.cpu,
-        on_event=progress.print if progress else lambda _: None,
-        **options,
-    )
-    if csv:
-        files.save_text(tables.to_csv(report.records(result)), csv)
-    show(report.table(result, out), result.model_dump_json(indent=1), as_json, quiet, markdown, latex)
-    finish(result, f"the measurements so far are in {out}")
+    benchmark: Any = sample if op == "sample" else collate
+    report: Any = sample_report if op == "sample" else collate_report
+    record = benchmark.bench(dataset, now=clock.cpu, **options)
+    return record, report.table(record)
 
 
 def tune(
@@ -274,4 +237,4 @@ def tune(
     if plot:
         plots.save(report.panels(tuned), report.title(tuned), plot)
     where = store.path(roots.cache, graph, kernels.name)
-    show(report.table(tuned, where), tuned.model_dump_json(indent=1), as_json, quiet, markdown, latex)
+    show(report.table(tuned), tuned, as_json, quiet, markdown, latex, saved=where)

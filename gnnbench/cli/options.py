@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Protocol
 
@@ -13,6 +14,8 @@ import typer
 from gnnbench.errors import ConfigError, GnnbenchError
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from gnnbench.config import Run
     from gnnbench.report.tables import Table
 
@@ -96,24 +99,28 @@ def watched(quiet: bool) -> bool:
 
 def show(
     report: Table | Sequence[Table],
-    text: str,
+    result: BaseModel | str,
     as_json: bool,
     quiet: bool = False,
     markdown: Path | None = None,
     latex: Path | None = None,
+    *,
+    saved: Path | None = None,
 ) -> None:
-    """Print `text` or draw the tables."""
+    """Print `result` as JSON or draw its tables, the last of which says where it is `saved`."""
     from gnnbench.report import latex as tex
     from gnnbench.report import tables
     from gnnbench.results import files
 
-    drawn = report if isinstance(report, Sequence) else [report]
+    drawn = [*report] if isinstance(report, Sequence) else [report]
+    if saved:
+        drawn[-1] = replace(drawn[-1], notes=[*drawn[-1].notes, f"Results: {saved}"])
     if markdown:
         files.save_text("\n".join(map(tables.markdown, drawn)), markdown)
     if latex:
         files.save_text(tex.document(drawn), latex)
     if as_json:
-        print(text)
+        print(result if isinstance(result, str) else result.model_dump_json(indent=1))
     elif not quiet:
         for place, table in enumerate(drawn):
             print("\n" * bool(place), end="")

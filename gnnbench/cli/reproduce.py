@@ -80,8 +80,9 @@ def reproduce(
             on_event=view or (lambda _: None),
         )
     if csv:
-        files.save_text(tables.to_csv(report.records(reproduction)), csv)
+        files.save_text(tables.to_csv(tables.records(reproduction.measurements)), csv)
     for name, panels in reproduce_plots.pictures(reproduction).items():
         plots.save(panels, report.title(reproduction), *(out / f"{name}{suffix}" for suffix in (".png", ".svg")))
-    show(report.tables(reproduction, out), reproduction.model_dump_json(indent=1), as_json, quiet, markdown, latex)
+    saved = out / "reproduction.json"
+    show(report.tables(reproduction), reproduction, as_json, quiet, markdown, latex, saved=saved)
     finish(reproduction, f"the same command with --out {out} continues")

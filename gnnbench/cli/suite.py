@@ -69,6 +69,6 @@ def suite(
             on_event=view or (lambda *_: None),
         )
     if csv:
-        files.save_text(tables.to_csv(report.records(result)), csv)
-    show(report.table(result, out), result.model_dump_json(indent=1), as_json, quiet, markdown, latex)
+        files.save_text(tables.to_csv(tables.records(result.rows)), csv)
+    show(report.table(result), result, as_json, quiet, markdown, latex, saved=out / suites.FILE)
     finish(result, f"the same command with --out {out} goes on")

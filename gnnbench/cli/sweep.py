@@ -97,7 +97,7 @@ def sweep(
         from gnnbench.report import page as pages
 
         files.save_text(pages.html([pages.Stored("sweep", record, out / "sweep.json")]), page)
-    show(report.table(record, out), record.model_dump_json(indent=1), as_json, quiet, markdown, latex)
+    show(report.table(record), record, as_json, quiet, markdown, latex, saved=out / "sweep.json")
     finish(record, "the same command continues")
 
 

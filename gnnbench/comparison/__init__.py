@@ -124,14 +124,7 @@ def stored(out: Path, backend: str) -> list[Result]:
 def epochs(comparison: Comparison, out: Path) -> dict[str, list[list[float]]]:
     """Seconds of epochs without warm-up, by backend and round, of the backends that ran every round in `out`."""
     done = [row.backend for row in comparison.rows if row.status == "ok"]
-    return {
-        name: [
-            samples
-            for result in stored(out, name)[: comparison.rounds]
-            for samples in schema.rounds(result.samples, "epoch")
-        ]
-        for name in done
-    }
+    return {name: schema.times(stored(out, name)[: comparison.rounds]) for name in done}
 
 
 @dataclass

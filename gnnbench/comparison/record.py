@@ -16,17 +16,7 @@ from gnnbench.comparison.baseline import Against
 from gnnbench.comparison.parity import BackendParity, Parity, drifting, drops, parting
 from gnnbench.config import backend_sections, validate
 from gnnbench.results import schema
-from gnnbench.results.schema import (
-    Binding,
-    ChoiceRecord,
-    DatasetFacts,
-    Metrics,
-    Phase,
-    Ratio,
-    Record,
-    Result,
-    Summary,
-)
+from gnnbench.results.schema import Binding, ChoiceRecord, DatasetFacts, Metrics, Ratio, Record, Result, Summary
 
 LOADER = "pyg:loader=pyg"  # PyG's convs on batches of PyG's own loader: whole epochs as its examples run them
 OWN_DRAWS = "its losses, as PyG's own loader draws other neighbourhoods"
@@ -158,11 +148,11 @@ def _row(backend: str, rounds: Sequence[Result], parity: BackendParity | None, w
     return Row(
         backend=backend,
         status="ok" if len(rounds) >= wanted else "pending",
-        epoch_s=schema.summary(_times(rounds, "epoch")),
-        load_s=schema.summary(_times(rounds, "load")),
-        forward_s=schema.summary(_times(rounds, "forward")),
-        backward_s=schema.summary(_times(rounds, "backward")),
-        round_epoch_s=[median(samples) for samples in _times(rounds)],
+        epoch_s=schema.summary(schema.times(rounds, "epoch")),
+        load_s=schema.summary(schema.times(rounds, "load")),
+        forward_s=schema.summary(schema.times(rounds, "forward")),
+        backward_s=schema.summary(schema.times(rounds, "backward")),
+        round_epoch_s=[median(samples) for samples in schema.times(rounds)],
         peak_memory_bytes=_highest([result.peak_memory_bytes for result in rounds]),
         memory_increase_bytes=_highest([result.memory_increase_bytes for result in rounds]),
         prepare_s=median([result.prepare_s or 0.0 for result in rounds]),
@@ -177,11 +167,6 @@ def _cell(status: schema.Status) -> Any:
     return "failed" if status == "interrupted" else status
 
 
-def _times(rounds: Sequence[Result], phase: Phase = "epoch") -> list[list[float]]:
-    """Seconds, one list per round, without warm-up."""
-    return [samples for result in rounds for samples in schema.rounds(result.samples, phase)]
-
-
 def _highest(values: Sequence[int | None]) -> int | None:
     return max((value for value in values if value is not None), default=None)
 
@@ -193,7 +178,7 @@ def _seconds(row: Row) -> float:
 def _speedup(baseline: str, name: str, rounds: Mapping[str, Sequence[Result]]) -> Speedup:
     if baseline == name:
         return Speedup(baseline=baseline, ratio=1.0, low=1.0, high=1.0)
-    ratio = stats.ratio_interval(_times(rounds[baseline]), _times(rounds[name]))
+    ratio = stats.ratio_interval(schema.times(rounds[baseline]), schema.times(rounds[name]))
     return Speedup(baseline=baseline, ratio=ratio.value, low=ratio.low, high=ratio.high)
 
 
@@ -224,7 +209,7 @@ def _warnings(rounds: Mapping[str, Sequence[Result]]) -> Iterator[str]:
 
 
 def _between_rounds(backend: str, rounds: Sequence[Result]) -> Iterator[str]:
-    medians = [median(samples) for samples in _times(rounds)]
+    medians = [median(samples) for samples in schema.times(rounds)]
     spread = max(medians) / min(medians) - 1
     if spread > SPREAD:
         yield (

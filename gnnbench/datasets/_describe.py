@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,15 +73,7 @@ class DatasetInfo(Record):
 def offers(where: Roots) -> list[OfferRecord]:
     """Every dataset with a short name, and graph files found in the data root."""
     return [
-        OfferRecord(
-            spec=offer.spec,
-            source=source,
-            graphs=offer.graphs,
-            nodes=offer.nodes,
-            edges=offer.edges,
-            on_disk=offer.where is not None,
-            where=offer.where,
-        )
+        OfferRecord(source=source, on_disk=offer.where is not None, **dataclasses.asdict(offer))
         for source, offer in datasets.listing(where)
     ]
 

@@ -19,12 +19,7 @@ KNOWN = {
 SPECS = list(KNOWN)
 NEEDED = {
     True: ("raw/data.npz", "raw/node-label.npz"),
-    False: (
-        "raw/edge.csv.gz",
-        "raw/num-node-list.csv.gz",
-        "raw/num-edge-list.csv.gz",
-        "raw/node-label.csv.gz",
-    ),
+    False: ("raw/edge.csv.gz", "raw/num-node-list.csv.gz", "raw/num-edge-list.csv.gz", "raw/node-label.csv.gz"),
 }
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from gnnbench.graph import Graph, Layout, rows_of
 from gnnbench.ops.dropout import Dropout
 from gnnbench.ops.edge_fn import EDGE_FNS
-from gnnbench.ops.families import Family
+from gnnbench.ops.families import Family, Inputs
 
 EXTREMA = ("min", "max")
 REDUCTIONS = ("sum", "mean", *EXTREMA)
@@ -152,13 +152,7 @@ class Kernels(Layout):
         return alpha * (grad_alpha - total[graph.row])
 
     def attention(
-        self,
-        graph: Graph,
-        family: Family,
-        inputs: tuple[Tensor, ...],
-        slope: float,
-        dropout: Dropout | None,
-        keep: bool,
+        self, graph: Graph, family: Family, inputs: Inputs, slope: float, dropout: Dropout | None, keep: bool
     ) -> tuple[Tensor, ...]:
         """Mix sources: out[i] = sum over edges (i, j) of alpha[ij] * m[ij] * value[j].
 
@@ -196,7 +190,7 @@ class Kernels(Layout):
         self,
         graph: Graph,
         family: Family,
-        inputs: tuple[Tensor, ...],
+        inputs: Inputs,
         slope: float,
         dropout: Dropout | None,
         kept: tuple[Tensor, ...],

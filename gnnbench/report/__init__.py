@@ -1,6 +1,6 @@
 """What people see: one module of tables for each kind of result.
 
-tables       a table for the terminal, Markdown and CSV
+tables       a table for the terminal, Markdown and CSV; figures: its cells
 plots        curves and bars for PNG, SVG and PDF
 live         progress while something runs
 run comparison bench collate sample suite tune reproduce sweep history datasets installation   tables

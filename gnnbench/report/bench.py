@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gnnbench import units
-from gnnbench.report.run import STATUS, machine
+from gnnbench.report import figures
+from gnnbench.report.figures import NOTHING
+from gnnbench.report.run import machine
 from gnnbench.report.tables import Cell, Table
 
 if TYPE_CHECKING:
     from gnnbench.benchmarks.records import Bench, Row
     from gnnbench.report.plots import Panel
-    from gnnbench.results.schema import Ratio
 
-NOTHING = Cell("–")
 BF16 = "-bf16"  # after the name of a backend that gathers in it
 
 
-def table(bench: Bench, saved: Path | None = None) -> Table:
-    """One line per case and direction.
-
-    Args:
-        saved: the folder that it is kept in.
-    """
+def table(bench: Bench) -> Table:
+    """One line per case and direction."""
     absent = ("unsupported", "unavailable")  # everywhere, so that the reason below the table is enough
     ran = {row.implementation for row in bench.rows if row.status not in absent}
     peers = [peer for peer in bench.peers if peer != bench.backend and peer in ran]
@@ -46,18 +41,12 @@ def table(bench: Bench, saved: Path | None = None) -> Table:
         for case in _cases(bench)
         for ours in [case[bench.backend]]
     ]
-    where = [f"Results: {saved / 'bench.json'}"] if saved else []
-    return Table(heading, rows, title=title(bench), notes=[*_notes(bench), *where])
+    return Table(heading, rows, title=title(bench), notes=[*_notes(bench)])
 
 
 def title(bench: Bench) -> str:
     """The op and the graph."""
     return f"{bench.op}{' with edge values' if bench.weighted else ''} on {bench.graph}"
-
-
-def records(bench: Bench) -> list[dict[str, Any]]:
-    """Every row in numbers, with the names of its JSON."""
-    return [row.model_dump(exclude_none=True) for row in bench.rows]
 
 
 def panels(bench: Bench) -> list[Panel]:
@@ -96,22 +85,16 @@ def _heading(peer: str, ours: str) -> tuple[str, ...]:
 def _beside(row: Row, ours: Row) -> tuple[Cell, ...]:
     """A peer's time and what ours gains; of our own bfloat16 what it gains, and its error."""
     if row.backend != ours.backend:
-        return _time(row), _ratio(ours.ratio.get(row.implementation))
+        return _time(row), figures.ratio(ours.ratio.get(row.implementation))
     return (
         _time(row),
-        _ratio(row.ratio.get(ours.implementation)),
+        figures.ratio(row.ratio.get(ours.implementation)),
         NOTHING if row.error is None else Cell(f"{row.error:.1e}"),
     )
 
 
 def _time(row: Row) -> Cell:
-    if row.time_s is None:
-        return NOTHING if row.status == "pending" else Cell(STATUS.get(row.status, row.status))
-    return Cell(units.seconds(row.time_s.median), units.seconds(row.time_s.low, row.time_s.high))
-
-
-def _ratio(ratio: Ratio | None) -> Cell:
-    return Cell(units.ratio(ratio.ratio), units.ratio(ratio.low, ratio.high)) if ratio else NOTHING
+    return NOTHING if row.status == "pending" else figures.time(row)
 
 
 def _notes(bench: Bench) -> Iterator[str]:

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gnnbench import units
-from gnnbench.report.run import STATUS, machine
+from gnnbench.report import figures
+from gnnbench.report.run import machine
 from gnnbench.report.tables import Cell, Table
 
 if TYPE_CHECKING:
-    from gnnbench.benchmarks.batches import BatchBench
     from gnnbench.benchmarks.collate import CollateBench, LoaderRow
-    from gnnbench.results.schema import Ratio
 
 
-def table(bench: CollateBench, saved: Path | None = None) -> Table:
-    """One line per batch size.
-
-    Args:
-        saved: the folder that it is kept in.
-    """
+def table(bench: CollateBench) -> Table:
+    """One line per batch size."""
     ours = bench.backend
     peers = [peer for peer in bench.peers if peer != ours]
     sizes: dict[int, dict[str, LoaderRow]] = {}
@@ -30,35 +24,18 @@ def table(bench: CollateBench, saved: Path | None = None) -> Table:
     rows = [
         [
             Cell(units.count(size)),
-            _time(by_name[ours]),
+            figures.time(by_name[ours]),
             *(
                 cell
                 for peer in peers
-                for cell in (_time(by_name[peer]), ratio_cell(by_name[ours].ratio.get(peer)))
+                for cell in (figures.time(by_name[peer]), figures.ratio(by_name[ours].ratio.get(peer)))
             ),
         ]
         for size, by_name in sizes.items()
     ]
     heading = ["graphs in\na batch", f"{ours}\nper graph"]
     heading += [text for peer in peers for text in (f"{peer}\nper graph", f"{ours} vs\n{peer}")]
-    where = [f"Results: {saved / 'bench.json'}"] if saved else []
-    return Table(heading, rows, title=f"Batches of {bench.graph}", notes=[*_notes(bench), *where])
-
-
-def records(bench: BatchBench) -> list[dict[str, Any]]:
-    """Every row in numbers, with the names of its JSON."""
-    return [row.model_dump(exclude_none=True) for row in bench.rows]
-
-
-def _time(row: LoaderRow) -> Cell:
-    if row.time_s is None:
-        return Cell(STATUS.get(row.status, row.status))
-    return Cell(units.seconds(row.time_s.median), units.seconds(row.time_s.low, row.time_s.high))
-
-
-def ratio_cell(ratio: Ratio | None) -> Cell:
-    """How many times faster, above its interval."""
-    return Cell(units.ratio(ratio.ratio), units.ratio(ratio.low, ratio.high)) if ratio else Cell("–")
+    return Table(heading, rows, title=f"Batches of {bench.graph}", notes=[*_notes(bench)])
 
 
 def _notes(bench: CollateBench) -> Iterator[str]:

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gnnbench import units
-from gnnbench.report.run import STATUS, graph, kernels, machine, title
+from gnnbench.report import figures
+from gnnbench.report.figures import NOTHING, ended
+from gnnbench.report.run import graph, kernels, machine, title
 from gnnbench.report.tables import Cell, Table
 from gnnbench.report.tune import used
 
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
     from gnnbench.comparison.parity import Parity
     from gnnbench.comparison.record import Comparison, Row, Speedup
 
-NOTHING = Cell("–")
 FASTEST, LOADER = "fastest_pyg", "pyg:loader=pyg"  # baselines by their keys
 NAMES = {FASTEST: "fastest PyG", LOADER: "pyg with\nits loader"}
 
@@ -143,12 +144,12 @@ def _backend_row(row: Row, phases: Sequence[str], baselines: Sequence[str]) -> l
     label = Cell(name, options.replace(":", " "))
     if row.epoch_s is None:
         blanks = [NOTHING] * len(phases), [NOTHING] * (len(baselines) + 3)
-        return [label, *blanks[0], Cell(STATUS.get(row.status, row.status)), *blanks[1]]
+        return [label, *blanks[0], Cell(ended(row.status)), *blanks[1]]
     summaries = (getattr(row, f"{phase}_s") for phase in phases)
     return [
         label,
         *(Cell(units.seconds(summary.median)) if summary else NOTHING for summary in summaries),
-        Cell(units.seconds(row.epoch_s.median), units.seconds(row.epoch_s.low, row.epoch_s.high)),
+        figures.seconds(row.epoch_s),
         *(_speedup(row.speedup.get(baseline), row.backend) for baseline in baselines),
         _peak(row),
         _preparation(row),
@@ -157,11 +158,8 @@ def _backend_row(row: Row, phases: Sequence[str], baselines: Sequence[str]) -> l
 
 
 def _speedup(speedup: Speedup | None, backend: str) -> Cell:
-    if speedup is None:
-        return NOTHING
-    if speedup.baseline == backend:
-        return Cell("1x", "baseline")
-    return Cell(units.ratio(speedup.ratio), units.ratio(speedup.low, speedup.high))
+    own = speedup is not None and speedup.baseline == backend
+    return Cell("1x", "baseline") if own else figures.ratio(speedup)
 
 
 def _peak(row: Row) -> Cell:

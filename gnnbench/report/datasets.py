@@ -73,20 +73,8 @@ def _facts(facts: DatasetInfo) -> Iterator[tuple[str, str, str]]:
     yield "features", units.count(facts.features), f"{facts.feature_density:.1%} not zero"
     smallest, largest = min(facts.class_counts, default=0), max(facts.class_counts, default=0)
     sizes = f"{units.count(smallest)} to {units.count(largest)} nodes each{labels}"
-    yield (
-        "classes",
-        units.count(facts.classes),
-        f"{sizes}, {units.count(facts.unlabelled)} nodes unlabelled",
-    )
-    for part in ("train", "val", "test"):
-        nodes = getattr(facts, part)
-        yield part, units.count(nodes), f"{nodes / facts.nodes:.1%} of the nodes"
-    yield "metric", facts.metric, ""
-    yield (
-        "memory",
-        units.size(facts.edge_index_bytes + facts.feature_bytes),
-        (f"edge_index {units.size(facts.edge_index_bytes)}, features {units.size(facts.feature_bytes)}"),
-    )
+    yield "classes", units.count(facts.classes), f"{sizes}, {units.count(facts.unlabelled)} nodes unlabelled"
+    yield from _parts(facts, facts.nodes, "nodes")
     quantiles = (f"{float(share):.0%} {units.count(value)}" for share, value in facts.degree_quantiles.items())
     yield "in-degree", units.digits(facts.degree_mean), f"mean; quantiles: {', '.join(quantiles)}"
     most = max(bar.nodes for bar in facts.degree_histogram)
@@ -114,15 +102,17 @@ def _facts_of_graphs(facts: GraphsInfo) -> Iterator[tuple[str, str, str]]:
         units.count(facts.outputs),
         f"{'one for' if facts.target == 'class' else 'for'} every {noun}{missing}",
     )
+    yield from _parts(facts, facts.graphs, "graphs")
+
+
+def _parts(facts: DatasetInfo | GraphsInfo, of: int, noun: str) -> Iterator[tuple[str, str, str]]:
+    """Shares of its split, metric and memory."""
     for part in ("train", "val", "test"):
-        graphs = getattr(facts, part)
-        yield part, units.count(graphs), f"{graphs / facts.graphs:.1%} of the graphs"
+        members = getattr(facts, part)
+        yield part, units.count(members), f"{members / of:.1%} of the {noun}"
     yield "metric", facts.metric, ""
-    yield (
-        "memory",
-        units.size(facts.edge_index_bytes + facts.feature_bytes),
-        f"edge_index {units.size(facts.edge_index_bytes)}, features {units.size(facts.feature_bytes)}",
-    )
+    edges, x = facts.edge_index_bytes, facts.feature_bytes
+    yield "memory", units.size(edges + x), f"edge_index {units.size(edges)}, features {units.size(x)}"
 
 
 def _per_graph(spread: Spread) -> str:

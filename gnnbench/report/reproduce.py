@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gnnbench import units
-from gnnbench.report.run import STATUS, machine
+from gnnbench.report import figures
+from gnnbench.report.figures import NOTHING, ended
+from gnnbench.report.run import machine
 from gnnbench.report.tables import Cell, Table
 
 if TYPE_CHECKING:
     from gnnbench.reproduce import Claim, Reproduction
     from gnnbench.reproduce._records import Estimate, Finding, Measurement
+    from gnnbench.results.schema import Ratio
 
-NOTHING = Cell("–")
 MEANINGS = {  # of verdicts
     ("exceeded", "reproduced", "not reached"): (
         "Exceeded: even the low end, or the median or mean itself, is above the published value; reproduced: the "
@@ -26,15 +27,15 @@ MEANINGS = {  # of verdicts
 KINDS = {"training": "Epochs", "ops": "Single ops", "tuning": "Gain by tuning over widths"}
 
 
-def tables(reproduction: Reproduction, saved: Path | None = None) -> list[Table]:
-    """The measurements of each kind of cell, then the claims; `saved` is the folder of the JSON."""
+def tables(reproduction: Reproduction) -> list[Table]:
+    """The measurements of each kind of cell, then the claims."""
     kind = {cell.key: cell.definition["kind"] for cell in reproduction.cells}
     of_kind = {
         name: [measurement for measurement in reproduction.measurements if kind[measurement.cell] == name]
         for name in KINDS
     }
     measured = [_measured(KINDS[name], of_kind[name], reproduction.paper.ours) for name in KINDS if of_kind[name]]
-    return [*measured, claims(reproduction, saved)]
+    return [*measured, claims(reproduction)]
 
 
 def title(reproduction: Reproduction) -> str:
@@ -42,7 +43,7 @@ def title(reproduction: Reproduction) -> str:
     return f"{reproduction.paper.title}: scale {reproduction.scale}"
 
 
-def claims(reproduction: Reproduction, saved: Path | None = None) -> Table:
+def claims(reproduction: Reproduction) -> Table:
     """One line per measured quantity with all that was published of it; protocols, machines and reasons below."""
     rows = [_claimed(same) for same in shared(reproduction.findings)]
     heading = (
@@ -53,18 +54,12 @@ def claims(reproduction: Reproduction, saved: Path | None = None) -> Table:
         "ours over\npublished",
         "verdict",
     )
-    where = [f"Results: {saved / 'reproduction.json'}"] if saved else []
-    return Table(heading, rows, title=title(reproduction), notes=[*_notes(reproduction), *where], prose=(0, 5))
+    return Table(heading, rows, title=title(reproduction), notes=[*_notes(reproduction)], prose=(0, 5))
 
 
 def value(claim: Claim, number: float) -> str:
     """A number in the unit of a claim."""
     return units.ratio(number) if claim.unit == "x" else f"{number:g} {claim.unit}"
-
-
-def records(reproduction: Reproduction) -> list[dict[str, Any]]:
-    """Every measurement in numbers, with the names of its JSON."""
-    return [measurement.model_dump(exclude_none=True) for measurement in reproduction.measurements]
 
 
 def shared(findings: Sequence[Finding]) -> list[list[Finding]]:
@@ -116,7 +111,7 @@ def _notes(reproduction: Reproduction) -> Iterator[str]:
     yield from dict.fromkeys(f"{one.claim.name}: not run because {one.reason}" for one in unmeasured)
     for cell in reproduction.cells:
         if cell.outcome and cell.outcome.status != "ok":
-            yield f"Cell {cell.key}: {STATUS.get(cell.outcome.status, cell.outcome.status)}: {cell.outcome.reason}"
+            yield f"Cell {cell.key}: {ended(cell.outcome.status)}: {cell.outcome.reason}"
     made_up = dict.fromkeys(
         measurement.graph for measurement in reproduction.measurements if "synthetic" in measurement.graph
     )
@@ -185,22 +180,15 @@ def _case(measurement: Measurement) -> str:
 def _time(measurement: Measurement | None) -> Cell:
     if measurement is None:
         return NOTHING
-    return Cell(
-        STATUS.get(measurement.status, measurement.status)
-        if measurement.time_s is None
-        else units.seconds(measurement.time_s)
-    )
+    seconds = measurement.time_s
+    return Cell(ended(measurement.status) if seconds is None else units.seconds(seconds))
 
 
-def _peer(measurement: Measurement | None, speedup: Any) -> Cell:
+def _peer(measurement: Measurement | None, speedup: Ratio | None) -> Cell:
+    """The time of a peer above what ours gains, which is all there is of one that was not measured by itself."""
     if speedup is None:
         return _time(measurement)
-    ratio = units.ratio(speedup.ratio)
-    return (
-        Cell(_time(measurement).text, ratio)
-        if measurement
-        else Cell(ratio, units.ratio(speedup.low, speedup.high))
-    )
+    return Cell(_time(measurement).text, units.ratio(speedup.ratio)) if measurement else figures.ratio(speedup)
 
 
 def _more_memory(case: dict[str, Measurement], backend: str) -> Cell:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gnnbench import units
+from gnnbench.report.figures import ended
 from gnnbench.report.tables import Cell, Table
 from gnnbench.report.tune import used
 
@@ -24,7 +25,6 @@ REWRITES = {
     "dropout": "dropout by a hash",
     "keep_aggregation": "kept aggregation of constant features",
 }
-STATUS = {"oom": "out of memory", "pending": "not run"}
 
 
 def table(result: Result, saved: Path | None = None) -> Table:
@@ -33,7 +33,7 @@ def table(result: Result, saved: Path | None = None) -> Table:
     notes = [*kernels(result.bindings), *tuned, *graph(result.dataset_facts), *machine(result.environment)]
     where = [f"Results: {saved / 'results.json'}"] if saved else []
     if result.status != "ok":
-        notes.insert(0, f"Status: {STATUS.get(result.status, result.status)}: {result.reason}")
+        notes.insert(0, f"Status: {ended(result.status)}: {result.reason}")
     return Table(
         ("", "", ""),
         [*_times(result), *_memory(result), *_quality(result)],

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gnnbench import units
-from gnnbench.report.collate import ratio_cell
-from gnnbench.report.run import STATUS, machine
+from gnnbench.report import figures
+from gnnbench.report.run import machine
 from gnnbench.report.tables import Cell, Table
 
 if TYPE_CHECKING:
     from gnnbench.benchmarks.sample import SampleBench, SampleRow
 
 
-def table(bench: SampleBench, saved: Path | None = None) -> Table:
-    """One line per batch size, part and sampler.
-
-    Args:
-        saved: the folder that it is kept in.
-    """
+def table(bench: SampleBench) -> Table:
+    """One line per batch size, part and sampler."""
     rows = [
         [
             Cell(units.count(row.batch_size)),
             Cell(row.part),
             Cell(row.implementation),
             *_figures(row),
-            *(ratio_cell(row.ratio.get(peer)) for peer in bench.peers),
+            *(figures.ratio(row.ratio.get(peer)) for peer in bench.peers),
         ]
         for row in bench.rows
     ]
@@ -40,14 +35,13 @@ def table(bench: SampleBench, saved: Path | None = None) -> Table:
         f"Fanouts {', '.join(map(str, bench.fanouts))}; {units.counted(bench.threads, 'thread')}; "
         f"{units.count(bench.nodes)} nodes, {units.count(bench.edges)} edges, {bench.features} features",
         *machine(bench.environment),
-        *([f"Results: {saved / 'bench.json'}"] if saved else []),
     ]
     return Table(heading, rows, title=f"Sampled neighbourhoods of {bench.graph}", notes=notes)
 
 
 def _figures(row: SampleRow) -> list[Cell]:
     if row.time_s is None:
-        return [Cell(STATUS.get(row.status, row.status)), Cell("–")]
+        return [figures.time(row), figures.NOTHING]
     time, edges = row.time_s, row.edges or 1.0
     interval = units.seconds(time.low * edges, time.high * edges)
     rate = f"{1e-6 / time.median:.3g} M" if row.edges else "–"

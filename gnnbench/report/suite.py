@@ -4,26 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gnnbench import units
-from gnnbench.report.run import STATUS, machine
+from gnnbench.report import figures
+from gnnbench.report.figures import NOTHING, ended
+from gnnbench.report.run import machine
 from gnnbench.report.tables import Cell, Table
 
 if TYPE_CHECKING:
     from gnnbench.benchmarks.records import Row, Suite
 
-NOTHING = Cell("–")
 
-
-def table(suite: Suite, saved: Path | None = None) -> Table:
+def table(suite: Suite) -> Table:
     """One line per case and direction that was run; what ended without figures is counted in the notes.
 
     Epochs with recorded steps have a line of their own, beside all of PyG's; the others are beside its eager ones.
-
-    Args:
-        saved: the folder that it is kept in.
     """
     cases: dict[tuple[Any, ...], list[Row]] = {}
     for row in suite.rows:
@@ -33,7 +29,7 @@ def table(suite: Suite, saved: Path | None = None) -> Table:
     rows = [_line(case, ours) for case in ran for ours in case if ours.backend == suite.backend]
     name = suite.backend
     heading = "graph, op, size", name, "of copy\nbandwidth", "fastest\npeer", f"{name} vs\nit", "memory of\npeers"
-    return Table(heading, rows, title=title(suite), notes=[*_notes(suite, saved)], prose=(0, 3))
+    return Table(heading, rows, title=title(suite), notes=[*_notes(suite)], prose=(0, 3))
 
 
 def title(suite: Suite) -> str:
@@ -43,13 +39,8 @@ def title(suite: Suite) -> str:
 
 def counts(suite: Suite) -> Table:
     """The number of rows by status."""
-    ended = Counter(row.status for row in suite.rows)
-    return Table(("status", "rows"), [[Cell(status), Cell(units.count(count))] for status, count in ended.items()])
-
-
-def records(suite: Suite) -> list[dict[str, Any]]:
-    """Every row in numbers, with the names of its JSON."""
-    return [row.model_dump(exclude_none=True) for row in suite.rows]
+    rows = Counter(row.status for row in suite.rows)
+    return Table(("status", "rows"), [[Cell(status), Cell(units.count(count))] for status, count in rows.items()])
 
 
 def _line(case: list[Row], ours: Row) -> list[Cell]:
@@ -63,10 +54,10 @@ def _line(case: list[Row], ours: Row) -> list[Cell]:
     memory = [increase / ours.memory_increase_bytes for increase in weighed] if ours.memory_increase_bytes else []
     return [
         Cell(f"{ours.graph}, {ours.op}", _size(ours)),
-        _time(ours),
+        figures.time(ours),
         Cell(f"{share:.0%}") if share else NOTHING,
         _peer(peer, peers),
-        Cell(units.ratio(ratio.ratio), units.ratio(ratio.low, ratio.high)) if ratio else NOTHING,
+        figures.ratio(ratio),
         Cell(units.ratio(*dict.fromkeys((min(memory), max(memory))))) if memory else NOTHING,
     ]
 
@@ -77,24 +68,18 @@ def _size(row: Row) -> str:
     return f"{row.width}{heads}, {row.dtype}, {row.direction}" + (f", {options}" if options else "")
 
 
-def _time(row: Row) -> Cell:
-    if row.time_s is None:
-        return Cell(STATUS.get(row.status, row.status))
-    return Cell(units.seconds(row.time_s.median), units.seconds(row.time_s.low, row.time_s.high))
-
-
 def _peer(fastest: Row | None, peers: list[Row]) -> Cell:
     if fastest is None or fastest.time_s is None:
-        return Cell(", ".join(dict.fromkeys(STATUS.get(row.status, row.status) for row in peers)))
+        return Cell(", ".join(dict.fromkeys(ended(row.status) for row in peers)))
     return Cell(units.seconds(fastest.time_s.median), fastest.implementation)
 
 
-def _notes(suite: Suite, saved: Path | None) -> Iterator[str]:
+def _notes(suite: Suite) -> Iterator[str]:
     if suite.caveat:
         yield f"All rows: {suite.caveat}"
     reasons = Counter((row.implementation, row.status, row.reason) for row in suite.rows if row.reason)
     for (name, status, reason), count in reasons.items():
-        yield f"{name}: {STATUS.get(status, status)} in {units.counted(count, 'row')}: {reason}"
+        yield f"{name}: {ended(status)} in {units.counted(count, 'row')}: {reason}"
     yield "Checked before timing: ops against float64, epochs against PyG's logits and gradients"
     if suite.ceilings:
         yield (
@@ -109,5 +94,3 @@ def _notes(suite: Suite, saved: Path | None) -> Iterator[str]:
         )
     yield from machine(suite.environment)
     yield f"Took {units.seconds(suite.spent_s)}"
-    if saved:
-        yield f"Results: {saved / 'suite.json'}"

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gnnbench import units
-from gnnbench.report import run
-from gnnbench.report.run import STATUS
+from gnnbench.report import figures, run
+from gnnbench.report.figures import NOTHING, ended
 from gnnbench.report.tables import Cell, Table
 
 if TYPE_CHECKING:
     from gnnbench.sweep import Planned as PlannedTrial
     from gnnbench.sweep import Point, Sweep
 
-NOTHING = Cell("–")
 
-
-def table(sweep: Sweep, saved: Path | None = None, *, named: bool = True) -> Table:
-    """One row per configuration, the best ones `named` so; `saved` is the folder of the JSON."""
+def table(sweep: Sweep, *, named: bool = True) -> Table:
+    """One row per configuration, the best ones `named` so."""
     metrics = dict.fromkeys(point.metric for point in sweep.points if point.metric)
     metric = "/".join(metrics) or "metric"
     heading = ["configuration", f"validation\n{metric}", f"test\n{metric}", "epoch", "peak\nmemory", "seeds"]
@@ -28,19 +25,18 @@ def table(sweep: Sweep, saved: Path | None = None, *, named: bool = True) -> Tab
             Cell(point.name, f"best of {point.dataset}" if point.best and named else ""),
             _quality(point.val, point.val_std, point.seeds),
             _quality(point.test, point.test_std, point.seeds),
-            _epoch(point),
+            figures.seconds(point.epoch_s),
             Cell(units.size(point.peak_memory_bytes)) if point.peak_memory_bytes else NOTHING,
             _seeds(point, sweep.repeats),
         ]
         for point in sweep.points
     ]
     kept = [place for place in range(len(heading)) if place != 3 or sweep.timed]
-    where = [f"Results: {saved / 'sweep.json'}"] if saved else []
     return Table(
         [heading[place] for place in kept],
         [[row[place] for place in kept] for row in rows],
         title=title(sweep),
-        notes=[*verdicts(sweep), *conditions(sweep), *(f"Warning: {text}" for text in doubts(sweep)), *where],
+        notes=[*verdicts(sweep), *conditions(sweep), *(f"Warning: {text}" for text in doubts(sweep))],
     )
 
 
@@ -77,7 +73,7 @@ def conditions(sweep: Sweep) -> Iterator[str]:
         yield "Trials ran side by side, so that no times are given"
     for point in sweep.points:
         if point.reason:
-            yield f"{point.name}: {STATUS.get(point.status, point.status)}: {point.reason}"
+            yield f"{point.name}: {ended(point.status)}: {point.reason}"
     yield from run.machine(sweep.environment)
 
 
@@ -108,7 +104,7 @@ def plan(name: str, trials: Sequence[PlannedTrial]) -> Table:
         [
             Cell(each.trial.name),
             Cell(str(each.trial.seed)),
-            Cell(STATUS.get(each.outcome.status, each.outcome.status) if each.outcome else "to run"),
+            Cell(ended(each.outcome.status) if each.outcome else "to run"),
             Cell("" if each.outcome else _estimate(each.estimate_s)),
         ]
         for each in trials
@@ -142,14 +138,8 @@ def _spread(point: Point) -> str:
     return f"{point.val:.4f} ± {point.val_std:.4f}"
 
 
-def _epoch(point: Point) -> Cell:
-    if point.epoch_s is None:
-        return NOTHING
-    return Cell(units.seconds(point.epoch_s.median), units.seconds(point.epoch_s.low, point.epoch_s.high))
-
-
 def _seeds(point: Point, repeats: int) -> Cell:
-    failed = "" if point.status in ("ok", "pending") else STATUS.get(point.status, point.status)
+    failed = "" if point.status in ("ok", "pending") else ended(point.status)
     return Cell(f"{point.seeds} of {repeats}", failed)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
     from rich.console import Console
     from rich.table import Table as RichTable
 
@@ -97,6 +98,11 @@ def markdown(table: Table) -> str:
     ]
     blocks = [table.title, "\n".join(lines), "\n".join(f"- {note}" for note in table.notes)]
     return "\n\n".join(filter(None, blocks)) + "\n"
+
+
+def records(rows: Iterable[BaseModel]) -> list[dict[str, Any]]:
+    """Rows of a result in numbers, with the names of their JSON."""
+    return [row.model_dump(exclude_none=True) for row in rows]
 
 
 def to_csv(records: Sequence[Mapping[str, Any]]) -> str:

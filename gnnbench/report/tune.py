@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gnnbench import units
+from gnnbench.report import figures
 from gnnbench.report.tables import Cell, Table
 
 if TYPE_CHECKING:
     from gnnbench.ops.kernels import Choice
     from gnnbench.report.plots import Panel
-    from gnnbench.results.schema import ChoiceRecord, Ratio
+    from gnnbench.results.schema import ChoiceRecord
     from gnnbench.tune.store import Tuned
 
 FALLBACK = "the row kernel as compiled for any processor, without prefetch"
 GPU_FALLBACK = "plain PyTorch"
 
 
-def table(tuned: Tuned, saved: Path | None = None) -> Table:
-    """One line per op and width; `saved` is the file that it is kept in."""
+def table(tuned: Tuned) -> Table:
+    """One line per op and width."""
     rows = [
         [
             Cell(_name(record) + (" *" if record in _best(tuned.choices) else "")),
             Cell(units.seconds(record.time_s)),
-            _ratio(record.speedup),
-            _ratio(record.gain) if record.choice != record.default else Cell("1x", "is the heuristic's"),
+            figures.ratio(record.speedup),
+            figures.ratio(record.gain) if record.choice != record.default else Cell("1x", "is the heuristic's"),
             Cell(_words(record.choice)),
         ]
         for record in tuned.choices
@@ -37,8 +37,7 @@ def table(tuned: Tuned, saved: Path | None = None) -> Table:
     ]
     notes.append(f"Tuning took {units.seconds(tuned.tuning_s)}; `train` and `compare` use its choices from now on")
     heading = ("op, width", "time", "speedup vs\nfallback", "speedup vs\nheuristic", "choice")
-    kept = [f"Kept in: {saved}"] if saved else []
-    return Table(heading, rows, title=title(tuned), notes=[*notes, *kept], prose=(0, 4))
+    return Table(heading, rows, title=title(tuned), notes=notes, prose=(0, 4))
 
 
 def title(tuned: Tuned) -> str:
@@ -98,7 +97,3 @@ def _series(record: ChoiceRecord) -> tuple[str, int]:
 def _words(choice: Choice) -> str:
     algorithm = [str(value) for name, value in choice.items() if name == "algorithm"]
     return ", ".join(algorithm + [f"{name} {value}" for name, value in choice.items() if name != "algorithm"])
-
-
-def _ratio(ratio: Ratio) -> Cell:
-    return Cell(units.ratio(ratio.ratio), units.ratio(ratio.low, ratio.high))

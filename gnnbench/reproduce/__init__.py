@@ -6,9 +6,8 @@ A paper is a module of this package with
     `cells(scale)`: the grid, one `Training`, `Ops` or `Tuning` per cell.
 
     _records     claims, measurements, verdicts
-    _cells       cells of a grid
+    _cells       cells of a grid, each in a fresh process, as `gnnbench.cells` runs it
     _findings    claims held against measurements
-    _process     one cell in a fresh process, as `gnnbench.cells` runs it
 """
 
 from __future__ import annotations
@@ -25,17 +24,9 @@ from gnnbench import backends, cells, registry
 from gnnbench.cells import CellRecord, Outcome
 from gnnbench.errors import ConfigError, GnnbenchError, did_you_mean
 from gnnbench.measure import code, environment
-from gnnbench.reproduce._cells import Cell, Context, Ops, Training, Tuning
+from gnnbench.reproduce._cells import Cell, Context, Ops, Training, Tuning, Work
 from gnnbench.reproduce._findings import finding
-from gnnbench.reproduce._process import Work
-from gnnbench.reproduce._records import (
-    SCALES,
-    Claim,
-    Measurement,
-    Paper,
-    Reproduction,
-    Scale,
-)
+from gnnbench.reproduce._records import SCALES, Claim, Measurement, Paper, Reproduction, Scale
 from gnnbench.results import files
 
 __all__ = ["Cell", "Claim", "Context", "Ops", "Paper", "Progress", "Reproduction", "Training", "Tuning"]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 from statistics import fmean, median
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -123,7 +124,8 @@ class Training(Record):
             name: _ratio(rounds[name], ours, phase) for name in rounds if name != row.backend and name in green
         }
         if phase == "epoch":
-            result.parts_s = {part: median(seconds) for part in PARTS if (seconds := _seconds(ours, part))}
+            parts = {part: [*chain.from_iterable(schema.times(ours, part))] for part in PARTS}
+            result.parts_s = {part: median(seconds) for part, seconds in parts.items() if seconds}
             result.memory_bytes, result.published_memory_bytes = row.memory_increase_bytes, row.peak_memory_bytes
             result.prepare_s, result.break_even_epochs = row.prepare_s, row.break_even_epochs
         return result
@@ -131,9 +133,8 @@ class Training(Record):
     def _published(self, result: Result, backend: str, phase: EpochPhase) -> float:
         """Mean seconds of a round as the paper takes them."""
         if self.protocol == "all":
-            return ((result.prepare_s or 0.0) + sum(sample.epoch_s for sample in result.samples)) / len(
-                result.samples
-            )
+            whole = (result.prepare_s or 0.0) + sum(sample.epoch_s for sample in result.samples)
+            return whole / len(result.samples)
         later = result.samples[1:] or result.samples
         if phase == "forward":
             return fmean(sample.forward_s or 0.0 for sample in later)
@@ -303,15 +304,25 @@ def device(environment: dict[str, Any], ran: list[str]) -> str:
 
 
 def _ratio(baseline: list[Result], ours: list[Result], phase: Phase) -> Ratio | None:
-    both = [
-        [samples for each in side for samples in schema.rounds(each.samples, phase)] for side in (baseline, ours)
-    ]
+    both = schema.times(baseline, phase), schema.times(ours, phase)
     if not all(both):
         return None
     value, low, high = stats.ratio_interval(*both)
     return Ratio(ratio=value, low=low, high=high)
 
 
-def _seconds(rounds: list[Result], phase: Phase) -> list[float]:
-    """All samples without warm-up."""
-    return [seconds for each in rounds for samples in schema.rounds(each.samples, phase) for seconds in samples]
+class Work(cells.Work):
+    """A cell and where it runs, in a fresh process so that nothing it does can end the reproduction."""
+
+    module: ClassVar[str] = "gnnbench.reproduce._cells"
+    cell: Cell
+    context: Context
+
+
+def main(path: Path) -> int:
+    """Run the cell in the file `path`; the exit code."""
+    return cells.perform_file(Work, path)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

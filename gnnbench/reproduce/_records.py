@@ -10,7 +10,6 @@ from gnnbench.benchmarks.records import backend_of
 from gnnbench.cells import CellRecord
 from gnnbench.results.schema import Ratio, Record
 
-SCHEMA_VERSION: Literal[1] = 1
 Scale = Literal["demo", "small", "paper"]
 SCALES: tuple[str, ...] = get_args(Scale)
 Hardware = Literal["CPU", "GPU", ""]
@@ -112,7 +111,7 @@ class Finding(Record):
 class Reproduction(Record):
     """One reproduction; the raw samples are in the folders of its cells."""
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Literal[1] = 1
     status: Literal["running", "ok", "interrupted"] = "running"
     paper: Paper
     scale: Scale

@@ -39,27 +39,14 @@ def _claims(
     name: str, op: str, source: str = ABSTRACT, kind: Any = "paper", quantity: Any = "time", **values: float
 ) -> list[Claim]:
     """`values` by `max` and `median`, or by these after a phase, as in `backward_median`."""
+    shared = {"source": source, "kind": kind, "quantity": quantity, "op": op, "baseline": "dgl", "hardware": "GPU"}
     claims = []
     for key, value in values.items():
         phase, _, over = key.rpartition("_")
         phase = phase or "forward"
         named = f"{name}, {phase}" if quantity == "time" else f"{name}, memory of the {phase}"
-        claims.append(
-            Claim.model_validate(
-                {
-                    "name": named,
-                    "value": value,
-                    "source": source,
-                    "kind": kind,
-                    "quantity": quantity,
-                    "over": over,
-                    "op": op,
-                    "phase": phase,
-                    "baseline": "dgl",
-                    "hardware": "GPU",
-                }
-            )
-        )
+        own = {"name": named, "value": value, "over": over, "phase": phase}
+        claims.append(Claim.model_validate(own | shared))
     return claims
 
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -198,6 +198,11 @@ def rounds(samples: Sequence[Sample], phase: Phase) -> list[list[float]]:
         if (seconds := getattr(sample, f"{phase}_s")) is not None:
             by_repeat.setdefault(sample.repeat, []).append(seconds)
     return list(by_repeat.values())
+
+
+def times(results: Iterable[Result], phase: Phase = "epoch") -> list[list[float]]:
+    """The same of several runs after each other."""
+    return [seconds for result in results for seconds in rounds(result.samples, phase)]
 
 
 def summarise(samples: Sequence[Sample], phase: Phase) -> Summary | None:

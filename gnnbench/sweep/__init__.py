@@ -1,7 +1,7 @@
 """Sweeps: a run varied along axes, with several seeds; each trial in a fresh process and kept on disk.
 
 _plan        the YAML file, and the trials that it asks for
-_trial       one configuration with one seed; _process: in a fresh process
+_trial       one configuration with one seed, in a fresh process
 _record      what the trials come to
 _slurm       trials as jobs of a cluster
 """
@@ -24,10 +24,9 @@ from gnnbench.measure import code
 from gnnbench.results import files, schema
 from gnnbench.sweep import _slurm
 from gnnbench.sweep._plan import Plan, load
-from gnnbench.sweep._process import Work
 from gnnbench.sweep._record import Point, Sweep, TrialRecord
 from gnnbench.sweep._slurm import Queue
-from gnnbench.sweep._trial import Trial
+from gnnbench.sweep._trial import Trial, Work
 
 __all__ = ["Context", "Plan", "Point", "Progress", "Queue", "Sweep", "Trial", "load", "planned", "sweep"]
 

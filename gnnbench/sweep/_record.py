@@ -12,8 +12,6 @@ from gnnbench.cells import CellRecord
 from gnnbench.results import schema
 from gnnbench.results.schema import Record, Result, Status, Summary
 
-SCHEMA_VERSION: Literal[1] = 1
-
 
 class TrialRecord(CellRecord):
     """A configuration with one seed; figures are None until it has ended well."""
@@ -59,7 +57,7 @@ class Point(Record):
 class Sweep(Record):
     """A sweep; the raw samples are in the folders of its cells."""
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Literal[1] = 1
     status: Literal["running", "ok", "interrupted", "incomplete"] = Field(
         "running", description="incomplete: the cluster lost cells, which the same command runs again"
     )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from gnnbench import config
+from gnnbench import cells, config
 from gnnbench.cells import Context, Outcome
 from gnnbench.results import files
 from gnnbench.results.schema import Record, Result
@@ -53,3 +54,20 @@ def label(values: Mapping[str, Any]) -> str:
     short = {key: key.rpartition(".")[2] for key in values}
     names = {key: last if [*short.values()].count(last) == 1 else key for key, last in short.items()}
     return ", ".join(f"{names[key]} {value}" if "." in key else str(value) for key, value in values.items())
+
+
+class Work(cells.Work):
+    """A trial and where it runs, in a fresh process so that nothing it does can end the sweep."""
+
+    module: ClassVar[str] = "gnnbench.sweep._trial"
+    cell: Trial
+    context: Context
+
+
+def main(path: Path) -> int:
+    """Run the trial in the file `path`; the exit code."""
+    return cells.perform_file(Work, path)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

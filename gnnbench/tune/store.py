@@ -21,7 +21,6 @@ from gnnbench.measure import code, environment
 from gnnbench.ops.kernels import Kernels, choice_key
 from gnnbench.results.schema import ChoiceRecord, Record
 
-SCHEMA_VERSION: Literal[1] = 1
 CPU = torch.device("cpu")
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -29,7 +28,7 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 class Tuned(Record):
     """The tuned choices of one graph."""
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Literal[1] = 1
     machine: dict[str, Any] = Field(description="as `machine()`; elsewhere the file counts for nothing")
     kernels: str = Field("isplib", description="whose choices, by the name of these kernels")
     graph: str = Field(description="the dataset's label")

@@ -156,10 +156,7 @@ def test_compulsory_traffic_counts_every_tensor_once() -> None:
     nodes, scores = 60 * 8 * 4, 60 * 2 * 4
     gat = Case("gat_attention", graph, 8, 2)
     assert gat.compulsory("forward") == (indices + 2 * nodes + 2 * scores, 900 * 8 * 4)
-    assert gat.compulsory("backward") == (
-        indices + nodes + 2 * (nodes + 2 * scores),
-        2 * 900 * 8 * 4,
-    )
+    assert gat.compulsory("backward") == (indices + nodes + 2 * (nodes + 2 * scores), 2 * 900 * 8 * 4)
 
 
 @needs_kernels
@@ -480,7 +477,7 @@ def test_the_plot_has_a_line_for_everybody(dataset: datasets.NodeDataset, tmp_pa
 
 def test_the_table_is_short_where_peers_have_nothing_to_say(tmp_path: Path, dataset: datasets.NodeDataset) -> None:
     found = run(Grid("gat_attention", (4,), (2,), against=("torch-csr", "reference")), dataset, tmp_path)
-    table = report.table(found, tmp_path)
+    table = report.table(found)
     assert list(table.heading) == [
         "width",
         "isplib",

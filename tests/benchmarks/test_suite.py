@@ -74,7 +74,7 @@ def test_the_command_checks_and_times_ops_and_models(tmp_path: Path, monkeypatch
         assert (row.roofline_fraction is None) == (row.direction == "epoch")
         assert all(row.ratio[name] for name in ("torch-scatter", "pyg") if name in row.ratio)
     assert len((tmp_path / "rows.csv").read_text().splitlines()) == len(found.rows) + 1
-    text = tables.markdown(report.table(found, tmp_path))
+    text = tables.markdown(report.table(found))
     assert "batch of random graphs, train-gcn" in text
     assert (suites.CAVEAT in text) == bool(_triton.INTERPRETED)
 

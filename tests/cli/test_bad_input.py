@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -147,32 +147,19 @@ def test_a_working_folder_that_cannot_be_written(folder: Path) -> None:
     refused(run("train", "run.yaml"), 1, "runs", "--out")
 
 
-def test_a_disk_that_is_full(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(_: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "fsync", full)
+def test_a_disk_that_is_full(folder: Path, fill_disk: Callable[[], None]) -> None:
+    fill_disk()
     refused(run("train", *TINY, "--out", "out"), 1, "No space left on device", "--out")
     assert list((folder / "out").iterdir()) == []
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits file sizes by a shell built-in")
 def test_results_that_do_not_fit_on_the_disk(folder: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "gnnbench",
-        "train",
-        *TINY,
-        "--out",
-        "out",
-        "--set",
-        "train.checkpoint_every=0",
-    ]
+    options = *TINY, "--out", "out", "--set", "train.checkpoint_every=0"
     # Coverage has files of its own to write.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
     done = subprocess.run(
-        ["bash", "-c", 'ulimit -f 1; exec "$@"', "bash", *command],
+        ["bash", "-c", 'ulimit -f 1; exec "$@"', "bash", sys.executable, "-m", "gnnbench", "train", *options],
         env={**environment, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,

@@ -76,7 +76,7 @@ def test_equal_code_is_flagged_at_most_five_times_of_a_hundred(quick: None) -> N
 
 def test_a_busy_machine_that_drifts_is_called_slower_at_most_five_times_of_a_hundred(quick: None) -> None:
     """One real series of equal code, every four rounds of it beside every other four in a row."""
-    series = json.loads((ROOT / "tests" / "compare" / "series.json").read_text())["rounds"]
+    series = json.loads((ROOT / "tests" / "comparison" / "series.json").read_text())["rounds"]
     flags = []
     for one in range(13):
         for other in (place for place in range(13) if abs(place - one) >= 4):

@@ -145,7 +145,7 @@ def test_no_process_outlives_the_comparison(
     tmp_path: Path, installed: Callable[[str, str], None], signal_: signal.Signals
 ) -> None:
     program = (
-        "import signal, sys; from pathlib import Path; from tests.compare import test_child;"
+        "import signal, sys; from pathlib import Path; from tests.comparison import test_child;"
         "signal.signal(signal.SIGINT, signal.default_int_handler);"  # which a job in the background starts without
         "found = test_child.small(Path(sys.argv[1]), 'pyg');"
         "print(found.status)"

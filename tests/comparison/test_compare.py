@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -329,15 +328,11 @@ def test_an_unwritable_folder_is_one_sentence_before_anything_runs(tmp_path: Pat
 
 
 def test_a_full_disk_is_one_sentence_and_leaves_what_was_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, fill_disk: Callable[[], None]
 ) -> None:
     compared(tmp_path, Runner(), "pyg", rounds=1)
     before = (tmp_path / "comparison.json").read_bytes()
-
-    def full(*_: Any) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "fsync", full)
+    fill_disk()
     with pytest.raises(GnnbenchError, match="No space left on device; choose another --out"):
         compared(tmp_path, Runner(), "pyg", rounds=2)
     assert (tmp_path / "comparison.json").read_bytes() == before

@@ -7,27 +7,16 @@ from typing import Any
 import pytest
 
 from gnnbench.measure import advice
-from gnnbench.results.schema import Result, Sample
+from gnnbench.results.schema import Result
+from tests.support.samples import sample
 
 QUIET = {"cpu": {"usable_cores": 8, "logical_cores": 8}, "threads": {"torch": 8, "openmp": ["libgomp.so.1"]}}
 STEADY = [1.0 + 0.01 * (i % 3) for i in range(40)]
 
 
 def result(times: list[float], environment: dict[str, Any] | None = None, warmup: int = 2) -> Result:
-    samples = [
-        Sample(
-            repeat=0,
-            epoch=number,
-            warmup=number <= warmup,
-            forward_s=seconds,
-            backward_s=0.0,
-            optimizer_s=0.0,
-            epoch_s=seconds,
-            peak_memory_bytes=0,
-            loss=0.0,
-        )
-        for number, seconds in enumerate([9.0] * warmup + times, start=1)
-    ]
+    epochs = enumerate([9.0] * warmup + times, start=1)
+    samples = [sample(number, seconds, warmup=number <= warmup) for number, seconds in epochs]
     found = Result(
         status="ok",
         backend="pyg",

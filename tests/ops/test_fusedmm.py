@@ -133,10 +133,7 @@ def test_bit_for_bit_the_same_on_any_number_of_threads(edge_fn: str, dtype: torc
 @over_functions
 @over_kernels
 @settings(max_examples=15, deadline=None)
-@given(
-    edges=st.lists(st.tuples(st.integers(0, 8), st.integers(0, 6)), max_size=200),
-    width=st.integers(0, 40),
-)
+@given(edges=st.lists(st.tuples(st.integers(0, 8), st.integers(0, 6)), max_size=200), width=st.integers(0, 40))
 def test_on_any_graph(kernels: Kernels, edge_fn: str, edges: list[tuple[int, int]], width: int) -> None:
     edge_index = torch.tensor(edges, dtype=torch.int64).reshape(-1, 2).t()
     check(kernels, Graph.from_edge_index(edge_index, 7, 9, kernels), edge_fn, torch.float64, width)

@@ -119,10 +119,7 @@ def test_only_what_is_asked_for_is_differentiated(kernels: Kernels) -> None:
 
 @over_kernels
 @settings(max_examples=40, deadline=None)
-@given(
-    edges=st.lists(st.tuples(st.integers(0, 8), st.integers(0, 6)), max_size=50),
-    width=st.integers(1, 40),
-)
+@given(edges=st.lists(st.tuples(st.integers(0, 8), st.integers(0, 6)), max_size=50), width=st.integers(1, 40))
 def test_the_transpose_is_the_adjoint(kernels: Kernels, edges: list[tuple[int, int]], width: int) -> None:
     edge_index = torch.tensor(edges, dtype=torch.int64).reshape(-1, 2).t()
     graph = Graph.from_edge_index(edge_index, 7, 9, kernels)

@@ -14,13 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch_geometric import nn as pyg
-from torch_geometric.nn.aggr import (
-    Aggregation,
-    MaxAggregation,
-    MeanAggregation,
-    MultiAggregation,
-    SumAggregation,
-)
+from torch_geometric.nn.aggr import Aggregation, MaxAggregation, MeanAggregation, MultiAggregation, SumAggregation
 from torch_geometric.nn.aggr import base as aggr_base
 from torch_geometric.nn.conv import agnn_conv, gat_conv, gatv2_conv, gcn_conv, sage_conv, transformer_conv
 from torch_geometric.utils import coalesce, remove_self_loops
@@ -86,6 +80,14 @@ def same(found: Any, expected: Any) -> None:
         assert found is expected
     else:
         torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-11)
+
+
+def agree(conv: Any, twin: Any, arguments: Arguments) -> Any:
+    """The twin, patched, computes what `conv` does without the patch, which is returned."""
+    expected = outcome(conv, arguments)
+    with gnnbench.patched(BACKEND):
+        same(outcome(twin, arguments), expected)
+    return expected
 
 
 def ran() -> bool:
@@ -158,9 +160,7 @@ def test_attributes(case: str, name: str) -> None:
                 if not isinstance(value, (nn.Module, Tensor, type(None))) and name in conv._modules:
                     delattr(conv, name)
                 setattr(conv, name, copy.deepcopy(value))
-            expected = outcome(twins[0], arguments)
-            with gnnbench.patched(BACKEND):
-                same(outcome(twins[1], arguments), expected)
+            agree(*twins, arguments)
 
 
 def twice(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -238,9 +238,7 @@ def test_methods_replaced_in_an_instance(case: str, name: str) -> None:
         setattr(conv, name, twice(getattr(conv, name)))
     assert convs.unsupported(twins[1])[0].endswith(f"overrides {name}()")
     for arguments in forms(case):
-        expected = outcome(twins[0], arguments)
-        with gnnbench.patched(BACKEND):
-            same(outcome(twins[1], arguments), expected)
+        agree(*twins, arguments)
     assert not ran()
 
 
@@ -315,11 +313,7 @@ def test_what_was_replaced_before_gnnbench_was_imported() -> None:
     ],
 )
 def test_weights_in_a_column_and_sizes_left_open(case: str, arguments: Arguments) -> None:
-    asked = next(forms(case)) | arguments
-    twins = built(case), built(case)
-    expected = outcome(twins[0], asked)
-    with gnnbench.patched(BACKEND):
-        same(outcome(twins[1], asked), expected)
+    expected = agree(built(case), built(case), next(forms(case)) | arguments)
     assert ran() == (not isinstance(expected, type) and case != "gcn cached")
 
 
@@ -329,10 +323,7 @@ def test_a_pair_of_the_same_features_is_a_pair() -> None:
         twins = built(case), built(case)
         for conv in twins:
             conv.share_weights = True  # of which GATv2Conv makes no use here
-        arguments = {"x": (x, x), "edge_index": EDGES}
-        expected = outcome(twins[0], arguments)
-        with gnnbench.patched(BACKEND):
-            same(outcome(twins[1], arguments), expected)
+        agree(*twins, {"x": (x, x), "edge_index": EDGES})
 
 
 def test_a_plain_linear_in_the_place_of_pygs_is_accelerated() -> None:
@@ -343,9 +334,7 @@ def test_a_plain_linear_in_the_place_of_pygs_is_accelerated() -> None:
         twin = copy.deepcopy(conv)
         for arguments in forms(case):
             TALLY.clear()
-            expected = outcome(conv, arguments)
-            with gnnbench.patched(BACKEND):
-                same(outcome(twin, arguments), expected)
+            agree(conv, twin, arguments)
             assert ran()
 
 
@@ -379,9 +368,7 @@ def test_function_modes_see_pygs_own_calls() -> None:
     for case in CONVS:
         arguments = next(forms(case))
         with Doubling():
-            expected = outcome(built(case), arguments)
-            with gnnbench.patched(BACKEND):
-                same(outcome(built(case), arguments), expected)
+            agree(built(case), built(case), arguments)
         assert not ran()
 
 

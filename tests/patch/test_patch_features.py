@@ -16,10 +16,7 @@ from gnnbench.ops import features as ops
 from tests.support.dropin import always, untouched
 
 __all__ = ["always", "untouched"]
-pytestmark = [
-    pytest.mark.usefixtures("always"),
-    pytest.mark.skipif(bool(isplib.MISSING), reason=isplib.MISSING),
-]
+pytestmark = [pytest.mark.usefixtures("always"), pytest.mark.skipif(bool(isplib.MISSING), reason=isplib.MISSING)]
 
 NODES, WIDTH = 700, 400
 CONVS: dict[str, Callable[[], Any]] = {

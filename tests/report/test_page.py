@@ -23,6 +23,7 @@ from gnnbench.tune.store import Tuned
 from tests.support.commands import ROOT, run
 from tests.support.compare_runner import Runner, compared, row, run_config
 from tests.support.page import Element, parsed
+from tests.support.samples import sample
 
 HOSTILE = (
     "<script>alert(1)</script>\"'&$x^2$ </title><img src=http://example.com/x onerror=alert(2)>\x01--> {{ 7*7 }}"
@@ -57,17 +58,7 @@ def section(record: Any, kind: str = "comparison") -> Section:
 
 def long_run(epochs: int) -> Result:
     samples = [
-        schema.Sample(
-            repeat=0,
-            epoch=epoch,
-            warmup=epoch < 3,
-            forward_s=0.01,
-            backward_s=0.02,
-            optimizer_s=0.001,
-            epoch_s=0.031 + (epoch % 97) * 1e-5,
-            peak_memory_bytes=10**9 + epoch,
-            loss=1 / epoch,
-        )
+        sample(epoch, 0.031 + (epoch % 97) * 1e-5, warmup=epoch < 3, peak_memory_bytes=10**9 + epoch)
         for epoch in range(1, epochs + 1)
     ]
     raw = run_config().model_dump(mode="json", serialize_as_any=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import random
 import re
 import sys
 import time
@@ -23,13 +21,13 @@ from gnnbench.errors import ConfigError
 from gnnbench.report import plots, reproduce_plots, tables
 from gnnbench.report import reproduce as report
 from gnnbench.reproduce import _findings
-from gnnbench.reproduce._cells import Ops, Training
-from gnnbench.reproduce._process import Work
+from gnnbench.reproduce._cells import Ops, Training, Work
 from gnnbench.reproduce._records import Claim, Measurement, Reproduction
 from gnnbench.results import files
 from gnnbench.results.schema import Ratio
 from tests.support.commands import ROOT, run
 from tests.support.compare_runner import Runner, cell
+from tests.support.jobs import killed_at_random
 
 PAPER = """
 from gnnbench import datasets
@@ -369,7 +367,7 @@ def test_claims_of_the_same_quantity_share_a_row_and_a_bar() -> None:
 
 def test_tables_and_pictures_say_what_was_measured(fake: str, tmp_path: Path) -> None:
     found = reproduced(fake, tmp_path, Cells(gin=lambda: Outcome(status="failed", reason="crashed")))
-    texts = [tables.markdown(table) for table in report.tables(found, tmp_path)]
+    texts = [tables.markdown(table) for table in report.tables(found)]
     text = "\n".join(texts)
     assert "| gcn epoch<br>max, vs pyg | 7.90x log | 7.29x | 8.00x | 1.01x | exceeded |" in text
     assert "| gcn on zoo" in text
@@ -504,21 +502,9 @@ def test_sigkill_at_random_moments_ends_with_the_same_table(fake: str, tmp_path:
     def slowly(work: Work, tell: Callable[[str], None]) -> Outcome:
         return Cells()(work, lambda _: time.sleep(0.01))
 
-    rng, kills, finished = random.Random(0), 0, {}
-    while True:
-        arguments = fake, tmp_path, slowly
-        process = multiprocessing.get_context("fork").Process(target=reproduced, args=arguments)
-        process.start()
-        process.join(rng.uniform(0.0, 0.6) if kills < 4 else None)
-        if process.exitcode is not None:
-            break
-        process.kill()
-        process.join()
-        kills += 1
-        for path in (tmp_path / "out" / "cells").glob("*/outcome.json"):
-            assert finished.setdefault(path.parent.name, path.stat().st_mtime_ns) == path.stat().st_mtime_ns
-    assert (process.exitcode, kills > 0) == (0, True)
-    found = files.load(Reproduction, tmp_path / "out" / "reproduction.json")
+    out = tmp_path / "out"
+    assert killed_at_random(reproduced, fake, tmp_path, slowly, out=out, kills=4, longest_s=0.6)
+    found = files.load(Reproduction, out / "reproduction.json")
     whole = reproduced(fake, tmp_path, Cells(), out=tmp_path / "whole")
     assert found.findings == whole.findings
     assert found.measurements == whole.measurements
@@ -534,4 +520,3 @@ def test_the_command_line(fake: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (tmp_path / "rows.csv").read_text().count("\n") == 7
     as_json = run("reproduce", "fake", "--out", tmp_path / "out", "--json")
     assert Reproduction.model_validate_json(as_json.stdout).status == "ok"
-    assert run("reproduce", "nothing").code == 2

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,7 +12,8 @@ from pydantic import BaseModel
 
 from gnnbench.errors import GnnbenchError
 from gnnbench.results import files, schema
-from gnnbench.results.schema import Binding, DatasetFacts, Evaluation, Metrics, Result, Sample, Status, Summary
+from gnnbench.results.schema import Binding, DatasetFacts, Evaluation, Metrics, Result, Status, Summary
+from tests.support.samples import sample
 
 EVALUATIONS = [
     Evaluation(repeat=0, epoch=1, train=0.5, val=0.25, test=0.125),
@@ -21,28 +21,12 @@ EVALUATIONS = [
     Evaluation(repeat=1, epoch=1, train=1.0, val=0.75, test=0.625),
     Evaluation(repeat=1, epoch=2, train=1.0, val=0.75, test=0.25),
 ]
-
-
-def sample(repeat: int, epoch: int, seconds: float, *, warmup: bool = False, peak: int = 1000) -> Sample:
-    return Sample(
-        repeat=repeat,
-        epoch=epoch,
-        warmup=warmup,
-        forward_s=seconds / 2,
-        backward_s=seconds / 4,
-        optimizer_s=seconds / 8,
-        epoch_s=seconds,
-        peak_memory_bytes=peak,
-        loss=0.5,
-    )
-
-
 SAMPLES = [
-    sample(0, 1, 64.0, warmup=True, peak=9000),
-    sample(0, 2, 8.0, peak=2000),
-    sample(0, 3, 8.0),
-    sample(1, 1, 64.0, warmup=True),
-    sample(1, 2, 16.0),
+    sample(1, 64.0, peak_memory_bytes=9000),
+    sample(2, 8.0, peak_memory_bytes=2000),
+    sample(3, 8.0),
+    sample(1, 64.0, repeat=1),
+    sample(2, 16.0, repeat=1),
 ]
 
 
@@ -133,12 +117,12 @@ def test_summaries_leave_warm_up_out() -> None:
     assert (summary.median, summary.mad, summary.count) == (8.0, 0.0, 3)
     assert summary.low == 8.0
     assert summary.high == 16.0
-    assert schema.summarise(SAMPLES, "backward").median == 2.0
-    assert schema.rounds(SAMPLES, "forward") == [[4.0, 4.0], [8.0]]
+    assert schema.summarise(SAMPLES, "backward").median == 4.0
+    assert schema.rounds(SAMPLES, "forward") == [[2.0, 2.0], [4.0]]
 
 
 def test_one_epoch_counts_even_if_all_are_warm_up() -> None:
-    cold = [sample(0, 1, 8.0, warmup=True), sample(0, 2, 4.0, warmup=True)]
+    cold = [sample(1, 8.0), sample(2, 4.0, warmup=True)]
     assert schema.summarise(cold, "epoch").median == 4.0
 
 
@@ -208,14 +192,10 @@ def test_another_schema_is_refused(tmp_path: Path, change: dict[str, Any]) -> No
         files.load(Result, path)
 
 
-def test_a_full_disk_leaves_the_old_file_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_the_old_file_and_no_other(tmp_path: Path, fill_disk: Callable[[], None]) -> None:
     path = tmp_path / "results.json"
     files.save_text("old", path)
-
-    def full(descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "fsync", full)
+    fill_disk()
     with pytest.raises(GnnbenchError, match="cannot be written: No space left on device; choose another --out"):
         files.save_text("new", path)
     assert path.read_text() == "old"

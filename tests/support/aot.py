@@ -80,11 +80,7 @@ def measured(found: Any) -> dict[str, int]:
         text = subprocess.check_output([CUOBJDUMP, "--dump-resource-usage", file.name], text=True)
     usage = {name: int(number) for name, number in re.findall(r"(REG|STACK|LOCAL):(\d+)", text)}
     wide_loads = len(re.findall(r"ld\.global\S*\.v(?:4\.b32|2\.b64)", found.asm["ptx"]))
-    return {
-        "registers": usage["REG"],
-        "stack_bytes": usage["STACK"] + usage["LOCAL"],
-        "wide_loads": wide_loads,
-    }
+    return {"registers": usage["REG"], "stack_bytes": usage["STACK"] + usage["LOCAL"], "wide_loads": wide_loads}
 
 
 def graph(nodes: int, degree: int) -> Graph:

@@ -17,7 +17,8 @@ from gnnbench.comparison.parity.judge import Snapshot
 from gnnbench.comparison.process import Job
 from gnnbench.launch import _server
 from gnnbench.results import files, schema
-from gnnbench.results.schema import Result, Sample
+from gnnbench.results.schema import Result
+from tests.support.samples import sample
 
 ROOTS = datasets.Roots(Path("raw"), Path("cache"))
 EPOCHS = 4
@@ -69,17 +70,7 @@ class Runner:
             files.save_json(verdict, job.verdict_path)
         seconds = SECONDS.get(name, 1.0)
         samples = [
-            Sample(
-                repeat=0,
-                epoch=epoch,
-                warmup=epoch == 1,
-                forward_s=seconds / 4,
-                backward_s=seconds / 2,
-                optimizer_s=seconds / 4,
-                epoch_s=seconds * (100 if epoch == 1 else 1),
-                peak_memory_bytes=int(seconds * 1000),
-                loss=loss,
-            )
+            sample(epoch, seconds * (100 if epoch == 1 else 1), peak_memory_bytes=int(seconds * 1000), loss=loss)
             for epoch, loss in enumerate(self.losses, start=1)
         ]
         result = Result(

@@ -10,12 +10,10 @@ from torch import Tensor
 from gnnbench.backends.cuda._triton import constexpr, jit, tensor, tl
 from gnnbench.backends.cuda.families import DeviceFamily
 from gnnbench.graph import Graph
-from gnnbench.ops.families import Family
+from gnnbench.ops.families import Family, Inputs
 
 if TYPE_CHECKING:
     from gnnbench.ops.kernels import Kernels
-
-Inputs = tuple[Tensor, ...]
 
 
 class Distance(Family):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import random
 import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import torch
@@ -77,3 +80,23 @@ def nested(path: Path) -> int:
     """A job that waits for a job of its own, and tells both their processes."""
     run("hung", path.parent / "inner", lambda line: print(os.getpid(), os.getppid(), line, flush=True))
     return 0
+
+
+def killed_at_random(target: Callable[..., Any], *arguments: Any, out: Path, kills: int, longest_s: float) -> int:
+    """How many processes that ran it were killed, up to `kills`, before one came to its end.
+
+    What a cell below `out` has written once it ended is never written again.
+    """
+    rng, finished, killed = random.Random(0), {}, 0
+    while True:
+        process = multiprocessing.get_context("fork").Process(target=target, args=arguments)
+        process.start()
+        process.join(rng.uniform(0.0, longest_s) if killed < kills else None)
+        if process.exitcode is not None:
+            assert process.exitcode == 0
+            return killed
+        process.kill()
+        process.join()
+        killed += 1
+        for path in out.glob("cells/*/outcome.json"):
+            assert finished.setdefault(path, path.stat().st_mtime_ns) == path.stat().st_mtime_ns

@@ -14,16 +14,15 @@ from gnnbench.benchmarks.records import BF16, Bench
 from gnnbench.comparison.record import Comparison, Row
 from gnnbench.report import bench, comparison, plots, reproduce_plots, run, tables
 from gnnbench.report import reproduce as reproduction
+from gnnbench.report.figures import NOTHING, ended, ratio
 from gnnbench.report.tables import Cell, Table
 from gnnbench.reproduce import Reproduction
 from gnnbench.reproduce._records import SCALES
 from gnnbench.results import files
-from gnnbench.results.schema import Ratio
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
-NOTHING = Cell("–")
 HEADLINES = (  # the last gains little
     "tolokers_1_gcn.json",
     "ogbn-arxiv_1_gcn.json",
@@ -56,8 +55,8 @@ def _headline(one: Comparison, link: str) -> list[Cell]:
         Cell(ours.backend),
         _epoch(pyg),
         _epoch(ours),
-        _gain(ours.speedup["pyg"]),
-        _gain(fastest if fastest and fastest.baseline != pyg.backend else None),  # where another one ran
+        ratio(ours.speedup["pyg"]),
+        ratio(fastest if fastest and fastest.baseline != pyg.backend else None),  # where another one ran
         Cell(f"{units.ratio(ours.memory_ratio)} PyG's") if ours.memory_ratio else NOTHING,
         Cell(f"[{size}]({link})"),
     ]
@@ -103,7 +102,7 @@ def _cells(one: Comparison, names: list[str], against: Iterable[str]) -> list[Ce
     return [
         Cell(run.title(one.config, one.dataset)),
         *(_epoch(rows.get(name)) for name in names),
-        *(_gain(ours.speedup[baseline] if ours else None) for baseline in against),
+        *(ratio(ours.speedup[baseline] if ours else None) for baseline in against),
         Cell(units.ratio(ours.memory_ratio)) if ours and ours.memory_ratio else NOTHING,
     ]
 
@@ -111,11 +110,7 @@ def _cells(one: Comparison, names: list[str], against: Iterable[str]) -> list[Ce
 def _epoch(row: Row | None) -> Cell:
     if row is None:
         return NOTHING
-    return Cell(units.seconds(row.epoch_s.median)) if row.epoch_s else Cell(run.STATUS.get(row.status, row.status))
-
-
-def _gain(found: Ratio | None) -> Cell:
-    return Cell(units.ratio(found.ratio), units.ratio(found.low, found.high)) if found else NOTHING
+    return Cell(units.seconds(row.epoch_s.median)) if row.epoch_s else Cell(ended(row.status))
 
 
 def contested(paths: list[Path]) -> str:
@@ -140,7 +135,7 @@ def _gains(one: Bench, widths: list[int]) -> Iterator[list[Cell]]:
             rows = [row for row in one.rows if (row.implementation, row.direction) == (name, direction)]
             gains = {row.width: gain for row in rows if (gain := row.ratio.get(peer))}
             if gains:
-                yield [Cell(op), Cell(name), Cell(peer), *(_gain(gains.get(width)) for width in widths)]
+                yield [Cell(op), Cell(name), Cell(peer), *(ratio(gains.get(width)) for width in widths)]
 
 
 def reproduced(folder: Path, paper: str) -> str:

@@ -8,8 +8,9 @@ from pathlib import Path
 from gnnbench import cells, sweep
 from gnnbench.cells import Outcome, Work
 from gnnbench.results import files
-from gnnbench.results.schema import Evaluation, Result, Sample
+from gnnbench.results.schema import Evaluation, Result
 from tests.support.compare_runner import FACTS
+from tests.support.samples import sample
 
 RUN = """
 dataset: {source: synthetic, preset: cora, scale: 0.05}
@@ -54,12 +55,7 @@ class Trials:
 def result(trial: sweep.Trial) -> Result:
     model, backend = trial.config["model"], trial.config["backend"]["name"]
     seconds = model["hidden"] / (800 if backend == "isplib" else 80)
-    memory = {"peak_memory_bytes": 1000 * model["hidden"]}
-    phases = dict.fromkeys(("forward_s", "backward_s", "optimizer_s"), seconds / 3)
-    samples = [
-        Sample(repeat=0, epoch=epoch, warmup=epoch == 1, epoch_s=seconds, loss=1 / epoch, **phases, **memory)
-        for epoch in (1, 2, 3)
-    ]
+    samples = [sample(epoch, seconds, peak_memory_bytes=1000 * model["hidden"]) for epoch in (1, 2, 3)]
     name = trial.config["dataset"].get("preset", "cora")
     made = Result(status="ok", backend=backend, dataset=name, config=trial.config, samples=samples)
     made.dataset_facts = FACTS

@@ -116,21 +116,23 @@ def verdict(model: str, backend: base.Backend, data: Callable[[], NodeDataset] =
     return judge(found, reference(model, data))
 
 
-def backward_of(change: Callable[[Graph, Tensor, Tensor], Tensor]) -> type[Kernels]:
-    """Kernels whose every spmm on a transpose is `change(graph, x, right result)`; their forward is right."""
+def wrong(**methods: Callable[..., Any]) -> base.Backend:
+    """Kernels with these methods instead of their own."""
+    return Bound(type("Wrong", (Kernels,), methods)())
 
-    class Changed(Kernels):
-        def __init__(self) -> None:
-            self.transposes: list[Graph] = []
 
-        def spmm(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> Tensor:
-            out = super().spmm(graph, x, value, reduce)
-            if any(graph is transpose for transpose in self.transposes):
-                return change(graph, x, out)
-            self.transposes.append(graph.transpose)
-            return out
+def backward_of(change: Callable[[Graph, Tensor, Tensor], Tensor]) -> base.Backend:
+    """Every spmm on a transpose is `change(graph, x, right result)`; their forward is right."""
+    transposes: list[Graph] = []
 
-    return Changed
+    def spmm(kernels: Kernels, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> Tensor:
+        out = Kernels.spmm(kernels, graph, x, value, reduce)
+        if any(graph is transpose for transpose in transposes):
+            return change(graph, x, out)
+        transposes.append(graph.transpose)
+        return out
+
+    return wrong(spmm=spmm)
 
 
 def divided_by_one_more(graph: Graph, x: Tensor, out: Tensor) -> Tensor:
@@ -138,38 +140,24 @@ def divided_by_one_more(graph: Graph, x: Tensor, out: Tensor) -> Tensor:
     return Kernels().spmm(graph, x * degree / (degree + 1), None, "sum")
 
 
-GradientOfOneNode = backward_of(lambda graph, x, out: with_rows(out, 500, out[500] * 1.04))
+def spmm_of(change: Callable[[Graph, Tensor, Tensor], Tensor]) -> base.Backend:
+    """Every spmm is `change(graph, x, right result)`."""
+    return wrong(spmm=lambda kernels, graph, x, *how: change(graph, x, Kernels.spmm(kernels, graph, x, *how)))
 
 
-def spmm_of(change: Callable[[Graph, Tensor, Tensor], Tensor]) -> type[Kernels]:
-    """Kernels whose every spmm is `change(graph, x, right result)`."""
+def edges_of(kept: Callable[[Graph], Tensor]) -> base.Backend:
+    """Every spmm leaves out the edges where `kept` is False."""
 
-    class Changed(Kernels):
-        def spmm(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> Tensor:
-            return change(graph, x, super().spmm(graph, x, value, reduce))
+    def spmm(kernels: Kernels, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> Tensor:
+        rows, cols = graph.row[kept(graph)], graph.col[kept(graph)].long()
+        left = Graph.from_edge_index(torch.stack([cols, rows]), graph.num_rows, graph.num_cols)
+        return Kernels.spmm(kernels, left, x, None if value is None else value[kept(graph)], reduce)
 
-    return Changed
-
-
-def edges_of(kept: Callable[[Graph], Tensor]) -> type[Kernels]:
-    """Kernels whose spmm leaves out the edges where `kept` is False."""
-
-    class Left(Kernels):
-        def spmm(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> Tensor:
-            rows, cols = graph.row[kept(graph)], graph.col[kept(graph)].long()
-            left = Graph.from_edge_index(torch.stack([cols, rows]), graph.num_rows, graph.num_cols)
-            return super().spmm(left, x, None if value is None else value[kept(graph)], reduce)
-
-    return Left
+    return wrong(spmm=spmm)
 
 
 def with_rows(out: Tensor, rows: Any, content: Any) -> Tensor:
     out[rows] = content
-    return out
-
-
-def with_columns(out: Tensor, content: Any) -> Tensor:
-    out[..., -1] = content
     return out
 
 
@@ -179,11 +167,6 @@ def not_last(graph: Graph) -> Tensor:
 
 def position_in_row(graph: Graph) -> Tensor:
     return torch.arange(graph.num_edges) - graph.rowptr[graph.row]
-
-
-def wrong(**methods: Callable[..., Any]) -> base.Backend:
-    """Kernels with these methods instead of their own."""
-    return Bound(type("Wrong", (Kernels,), methods)())
 
 
 class DuplicatesCountedOnce(Kernels):
@@ -333,23 +316,23 @@ WRONG_DROPOUT: dict[str, tuple[base.Backend, str]] = {
 
 LAST = NODES - 1
 WRONG: dict[str, tuple[str, base.Backend]] = {
-    "last edge missed": ("sage sum", Bound(edges_of(not_last)())),
-    "last edge missed, with loops": ("gcn", Bound(edges_of(not_last)())),
-    "first edge of a row missed": ("gin", Bound(edges_of(lambda g: (position_in_row(g) > 0) | (g.row != LAST))())),
-    "hub truncated at 512 edges": ("sage mean", Bound(edges_of(lambda g: position_in_row(g) < 512)())),
-    "tail column missed": ("gcn", Bound(spmm_of(lambda g, x, out: with_columns(out, 0))())),
-    "tail column missed in backward": ("sage sum", Bound(backward_of(lambda g, x, out: with_columns(out, 0))())),
+    "last edge missed": ("sage sum", edges_of(not_last)),
+    "last edge missed, with loops": ("gcn", edges_of(not_last)),
+    "first edge of a row missed": ("gin", edges_of(lambda g: (position_in_row(g) > 0) | (g.row != LAST))),
+    "hub truncated at 512 edges": ("sage mean", edges_of(lambda g: position_in_row(g) < 512)),
+    "tail column missed": ("gcn", spmm_of(lambda g, x, out: with_rows(out, (..., -1), 0))),
+    "tail column missed in backward": ("sage sum", backward_of(lambda g, x, out: with_rows(out, (..., -1), 0))),
     "divisor of mean one too large": (
         "sage mean",
-        Bound(spmm_of(lambda g, x, out: out * (g.degree / (g.degree + 1)).unsqueeze(1))()),
+        spmm_of(lambda g, x, out: out * (g.degree / (g.degree + 1))[:, None]),
     ),
-    "divisor of mean wrong in backward": ("sage mean", Bound(backward_of(divided_by_one_more)())),
-    "row left as NaN": ("gcn", Bound(spmm_of(lambda g, x, out: with_rows(out, LAST, torch.nan))())),
-    "row left as zero": ("gcn", Bound(spmm_of(lambda g, x, out: with_rows(out, HUB, 0))())),
-    "row left with another's result": ("gin", Bound(spmm_of(lambda g, x, out: with_rows(out, 500, out[501]))())),
-    "row of gradients unwritten": ("sage sum", Bound(backward_of(lambda g, x, out: with_rows(out, -1, 0))())),
-    "isolated node not zero": ("sage mean", Bound(spmm_of(lambda g, x, out: with_rows(out, 0, x[0]))())),
-    "gradient scaled by 1.001": ("gcn", Bound(backward_of(lambda g, x, out: out * 1.001)())),
+    "divisor of mean wrong in backward": ("sage mean", backward_of(divided_by_one_more)),
+    "row left as NaN": ("gcn", spmm_of(lambda g, x, out: with_rows(out, LAST, torch.nan))),
+    "row left as zero": ("gcn", spmm_of(lambda g, x, out: with_rows(out, HUB, 0))),
+    "row left with another's result": ("gin", spmm_of(lambda g, x, out: with_rows(out, 500, out[501]))),
+    "row of gradients unwritten": ("sage sum", backward_of(lambda g, x, out: with_rows(out, -1, 0))),
+    "isolated node not zero": ("sage mean", spmm_of(lambda g, x, out: with_rows(out, 0, x[0]))),
+    "gradient scaled by 1.001": ("gcn", backward_of(lambda g, x, out: out * 1.001)),
     "one parameter's gradient scaled by 1.001": ("gcn", Bound(Kernels(), parameter_gradient(1.001))),
     "one parameter's gradient zero": ("gat", Bound(Kernels(), parameter_gradient(0.0))),
     "one parameter's gradient missing": ("gin", Bound(Kernels(), frozen_weight)),

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
-import random
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +17,7 @@ from gnnbench.report import sweep as report
 from gnnbench.results import files
 from gnnbench.sweep import Sweep
 from tests.support.commands import run
+from tests.support.jobs import killed_at_random
 from tests.support.page import parsed
 from tests.support.trials import GRID, RUN, Trials, swept, written
 
@@ -124,22 +123,11 @@ def test_sigkill_at_random_moments_loses_and_repeats_no_finished_trial(tmp_path:
             file.write(f"{work.cell.key}\n")
         return outcome
 
-    rng, kills = random.Random(0), 0
-    while True:
-        process = multiprocessing.get_context("fork").Process(target=swept, args=(plan, tmp_path / "out", slowly))
-        process.start()
-        process.join(rng.uniform(0.05, 0.2) if kills < 6 else None)
-        if process.exitcode is not None:
-            break
-        kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / "cells").glob("*/outcome.json")}
-        process.kill()
-        process.join()
-        kills += 1
-        assert all(path.stat().st_mtime_ns == written_at for path, written_at in kept.items())
-    assert (process.exitcode, kills) == (0, 6)
+    out = tmp_path / "out"
+    assert killed_at_random(swept, plan, out, slowly, out=out, kills=6, longest_s=0.2)
     ended = log.read_text().split()
     assert len({*ended}) == len(ended)
-    found = files.load(Sweep, tmp_path / "out" / "sweep.json")
+    found = files.load(Sweep, out / "sweep.json")
     whole = swept(plan, tmp_path / "whole")
     assert found.points == whole.points
 
@@ -232,7 +220,7 @@ def test_estimates_come_from_finished_trials_of_the_same_kind(plan: sweep.Plan, 
 
 def test_tables_pictures_and_the_page_say_what_was_measured(plan: sweep.Plan, tmp_path: Path) -> None:
     found = swept(plan, tmp_path, Trials(broken=["hidden 32, isplib"]))
-    text = tables.markdown(report.table(found, tmp_path))
+    text = tables.markdown(report.table(found))
     assert "gcn over hidden, backend: 6 configurations, 2 seeds each" in text
     assert (
         "| hidden 16, pyg<br>best of cora | 0.9100<br>± 0.0141 | 0.8100<br>± 0.0141 | 200 ms<br>200–200 ms |"

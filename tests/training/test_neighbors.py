@@ -194,11 +194,7 @@ def test_evaluation_beyond_the_limit_says_what_to_do(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("batch", "backend", "words"),
     [
-        (
-            {"fanouts": [5]},
-            "isplib",
-            "batch.fanouts is [5], but the model has 2 layers; give one number for each",
-        ),
+        ({"fanouts": [5]}, "isplib", "batch.fanouts is [5], but the model has 2 layers; give one number for each"),
         ({"fanouts": [5, -2]}, "isplib", "batch.fanouts.1: must be greater than or equal to -1, found -2"),
         ({"size": 10**6}, "isplib", "batch.size is 1000000, but synthetic cora x0.2 has"),
         ({"size": 0}, "isplib", "batch.size: must be greater than 0, found 0"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
@@ -325,17 +324,14 @@ def test_an_unwritable_folder_is_found_before_anything_is_loaded(
 
 
 def test_a_disk_that_fills_up_does_not_end_training(
-    roots: datasets.Roots, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    roots: datasets.Roots, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fill_disk: Callable[[], None]
 ) -> None:
     messages = []
     sync = os.fsync
 
-    def full(descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     def on_event(event: Event) -> None:
         if event.kind == "prepared":
-            monkeypatch.setattr(os, "fsync", full)
+            fill_disk()
         if event.sample and event.sample.epoch == 3:
             monkeypatch.setattr(os, "fsync", sync)
         if event.kind == "message":

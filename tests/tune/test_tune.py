@@ -357,22 +357,6 @@ def test_attention_is_tuned_and_runs_as_was_found(cache: Path, brief: None) -> N
         assert kernels.chosen("gat_attention_backward", on, 7, torch.float32, 1) == choice
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ([], "give a graph"),
-        (["coral"], "did you mean 'cora'"),
-        (["missing.yaml"], "cannot be read"),
-        (["synthetic:cora:0.05", "--plot", "curve.gif"], "curve.gif: a plot is written as"),
-        (["synthetic:cora:0.05", "--ops", "spmn"], "did you mean 'spmm'"),
-    ],
-)
-def test_bad_options_are_named(arguments: list[str], words: str, cache: Path) -> None:
-    output = run("tune", *arguments)
-    assert output.code == 2
-    assert words in output.stderr
-
-
 def test_the_best_width_is_marked_and_drawn() -> None:
     knobs = Knobs(0.4, 0.1)
     seconds = {4: 0.8, 8: 1.6, 16: 0.4}

@@ -12,7 +12,7 @@ from gnnbench.backends.isplib._compiled import addresses
 from gnnbench.backends.isplib.edge_choices import ATTENTION, EdgeChoices
 from gnnbench.graph import Graph
 from gnnbench.ops.dropout import Dropout
-from gnnbench.ops.families import Family
+from gnnbench.ops.families import Family, Inputs
 
 native = _compiled.load("attention")
 
@@ -27,13 +27,7 @@ class AttentionKernels(EdgeChoices):
         return reasons
 
     def attention(
-        self,
-        graph: Graph,
-        family: Family,
-        inputs: tuple[Tensor, ...],
-        slope: float,
-        dropout: Dropout | None,
-        keep: bool,
+        self, graph: Graph, family: Family, inputs: Inputs, slope: float, dropout: Dropout | None, keep: bool
     ) -> tuple[Tensor, ...]:
         if family.op not in ATTENTION:
             return super().attention(graph, family, inputs, slope, dropout, keep)
@@ -50,7 +44,7 @@ class AttentionKernels(EdgeChoices):
         self,
         graph: Graph,
         family: Family,
-        inputs: tuple[Tensor, ...],
+        inputs: Inputs,
         slope: float,
         dropout: Dropout | None,
         kept: tuple[Tensor, ...],
@@ -76,7 +70,7 @@ class AttentionKernels(EdgeChoices):
         call.grad_key(*where, graph.num_cols, *self._walk(op, transpose, out))
         return family.completed(inputs, grad_query, grad_key, grad_value)
 
-    def _call(self, family: Family, inputs: tuple[Tensor, ...], slope: float, dropout: Dropout | None) -> Any:
+    def _call(self, family: Family, inputs: Inputs, slope: float, dropout: Dropout | None) -> Any:
         query, key, value, att = family.roles(inputs)
         width, channels = key.size(2) if key.dim() == 3 else 1, value.size(2)
         shortest = min(width, channels) if key.dim() == 3 else channels  # numbers are read one by one

@@ -6,10 +6,10 @@ _family   what such a file says, in its FAMILY
 from __future__ import annotations
 
 from gnnbench import registry
-from gnnbench.ops.families._family import Family
+from gnnbench.ops.families._family import Family, Inputs
 
 FAMILIES: dict[str, Family] = {
     name: registry.find("ops.families", name).FAMILY for name in registry.names("ops.families")
 }
 
-__all__ = ["FAMILIES", "Family"]
+__all__ = ["FAMILIES", "Family", "Inputs"]

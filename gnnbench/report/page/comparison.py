@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from gnnbench import units
 from gnnbench.report import comparison as report
 from gnnbench.report import run
+from gnnbench.report.figures import NOTHING
 from gnnbench.report.page.pictures import Picture, Strip, curves, sizes, stacks, strips
 from gnnbench.report.page.section import Grid, Section, Tile, Tone
 from gnnbench.report.tables import Cell, Table
@@ -162,7 +163,7 @@ def _parity(record: Comparison) -> Iterator[Grid]:
     rows = []
     for tensor in dict.fromkeys(tensor for verdict in judged.values() for tensor in verdict.tensors):
         errors = (verdict.tensors.get(tensor) for verdict in judged.values())
-        rows.append([Cell(tensor), *(_error(error) if error else report.NOTHING for error in errors)])
+        rows.append([Cell(tensor), *(_error(error) if error else NOTHING for error in errors)])
     title = f"Parity, tensor by tensor: relative error against {record.parity.reference}, and of the worst row"
     yield Grid(Table(["tensor", *judged], rows, title=title))
 

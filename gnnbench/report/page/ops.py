@@ -19,9 +19,9 @@ from gnnbench.report.page.section import Grid, Section, Tile, Tone
 
 if TYPE_CHECKING:
     from gnnbench.benchmarks.batches import BatchBench
-    from gnnbench.benchmarks.collate import CollateBench, LoaderRow
-    from gnnbench.benchmarks.records import Bench, Row, Suite
-    from gnnbench.benchmarks.sample import SampleBench, SampleRow
+    from gnnbench.benchmarks.collate import CollateBench
+    from gnnbench.benchmarks.records import Bench, Benchmark, Suite
+    from gnnbench.benchmarks.sample import SampleBench
     from gnnbench.report.tables import Table
     from gnnbench.tune.store import Tuned
 
@@ -33,55 +33,59 @@ def bench(record: Bench) -> Section:
     """A benchmark of one op."""
     record = guarded(record)
     ours = [row for row in record.rows if row.implementation == record.backend]
-    tone, verdict = _verdict(ours, record.backend, [row for row in record.rows if row.status == "wrong"])
-    words = ["gnnbench", "bench", record.op, "--graph", "GRAPH", "--widths", _list(row.width for row in ours)]
-    words += ["--heads", _list(row.heads for row in ours), "--backend", record.backend]
-    words += ["--against", ",".join(peer for peer in record.peers if peer != record.backend)]
+    words = ["bench", record.op, "--graph", "GRAPH", "--widths", _list(row.width for row in ours)]
+    words += ["--heads", _list(row.heads for row in ours)]
+    words += ["--backend", record.backend, "--against", _against(record)]
     words += ["--backward"] * any(row.direction == "backward" for row in ours) + ["--weighted"] * record.weighted
-    table = bench_report.table(record)
-    return Section(
-        kind="Op",
-        title=bench_report.title(record),
-        question=f"Is {record.op} on {record.backend} right, and how fast is it beside its peers?",
-        verdict=verdict,
-        tone=tone,
-        tiles=[*_tiles(ours, record.backend)],
-        grids=[Grid(replace(table, notes=()))],
-        pictures=[*_panels(record)],
-        conditions=[INTERVALS, *table.notes],
-        environment=record.environment,
-        command=shlex.join([*words, "--threads", str(record.threads)]),
-        remark=OF_GRAPH,
-    )
+    words += ["--threads", str(record.threads)]
+    question = f"Is {record.op} on {record.backend} right, and how fast is it beside its peers?"
+    made = _section(record, "Op", question, bench_report.table(record), ours, words)
+    return replace(made, pictures=[*_panels(record)])
 
 
 def collate(record: CollateBench) -> Section:
     """A benchmark of batches."""
     record = guarded(record)
-    words = ["--backend", record.backend]
-    words += ["--against", ",".join(peer for peer in record.peers if peer != record.backend)]
+    words = ["--backend", record.backend, "--against", _against(record)]
     question = "How long does it take to put graphs together into a batch, per graph?"
-    return _batches(
-        record, "Batches", question, collate_report.table(record), ["collate", "--graph", "GRAPH", *words]
-    )
+    return _batches(record, "Batches", question, collate_report.table(record), words)
 
 
 def sample(record: SampleBench) -> Section:
     """A benchmark of sampled neighbourhoods."""
     record = guarded(record)
-    words = ["--fanouts", ",".join(map(str, record.fanouts))]
-    words += ["--against", ",".join(record.peers), "--threads", str(record.threads)]
+    words = ["--fanouts", ",".join(map(str, record.fanouts)), "--against", _against(record)]
+    words += ["--threads", str(record.threads)]
     question = "How long does it take to draw a neighbourhood and to gather its features?"
-    return _batches(
-        record, "Samples", question, sample_report.table(record), ["sample", "--graph", "GRAPH", *words]
-    )
+    return _batches(record, "Samples", question, sample_report.table(record), words)
+
+
+def suite(record: Suite) -> Section:
+    """A suite of ops and models on one device."""
+    record = guarded(record)
+    ours = [row for row in record.rows if row.backend == record.backend]
+    question = f"Is everything on {record.backend} right, and how fast is it beside its fastest peers?"
+    words = ["suite", record.suite, "--scale", record.scale]
+    made = _section(record, "Suite", question, suite_report.table(record), ours, words)
+    by_status = Grid(replace(suite_report.counts(record), title="Rows by status"))
+    made = replace(made, grids=[*made.grids, by_status], remark="")
+    if record.caveat:
+        verdict = [f"These times mean nothing: {record.caveat}.", *made.verdict]
+        made = replace(made, tone="bad", verdict=verdict, tiles=[])
+    return made
 
 
 def _batches(record: BatchBench, kind: str, question: str, table: Table, words: list[str]) -> Section:
-    """A benchmark of batches that `gnnbench bench` and `words` measure again."""
     ours = [row for row in record.rows if row.implementation == record.backend]
-    tone, verdict = _verdict(ours, record.backend, [row for row in record.rows if row.status == "wrong"])
-    sizes = _list(row.batch_size for row in ours)
+    words = ["bench", record.op, "--graph", "GRAPH", *words, "--batches", _list(row.batch_size for row in ours)]
+    return _section(record, kind, question, table, ours, words)
+
+
+def _section(
+    record: Benchmark, kind: str, question: str, table: Table, ours: Sequence[Any], words: list[str]
+) -> Section:
+    """A benchmark that `gnnbench` with `words` measures again."""
+    tone, verdict = _verdict(ours, record.backend, record.rows)
     return Section(
         kind=kind,
         title=table.title,
@@ -92,30 +96,8 @@ def _batches(record: BatchBench, kind: str, question: str, table: Table, words: 
         grids=[Grid(replace(table, notes=()))],
         conditions=[INTERVALS, *table.notes],
         environment=record.environment,
-        command=shlex.join(["gnnbench", "bench", *words, "--batches", sizes]),
+        command=shlex.join(["gnnbench", *words]),
         remark=OF_GRAPH,
-    )
-
-
-def suite(record: Suite) -> Section:
-    """A suite of ops and models on one device."""
-    record = guarded(record)
-    ours = [row for row in record.rows if row.backend == record.backend]
-    tone, verdict = _verdict(ours, record.backend, [row for row in record.rows if row.status == "wrong"])
-    if record.caveat:
-        tone, verdict = "bad", [f"These times mean nothing: {record.caveat}.", *verdict]
-    table = suite_report.table(record)
-    return Section(
-        kind="Suite",
-        title=suite_report.title(record),
-        question=f"Is everything on {record.backend} right, and how fast is it beside its fastest peers?",
-        verdict=verdict,
-        tone=tone,
-        tiles=[] if record.caveat else [*_tiles(ours, record.backend)],
-        grids=[Grid(replace(table, notes=())), Grid(replace(suite_report.counts(record), title="Rows by status"))],
-        conditions=[INTERVALS, *table.notes],
-        environment=record.environment,
-        command=shlex.join(["gnnbench", "suite", record.suite, "--scale", record.scale]),
     )
 
 
@@ -136,13 +118,9 @@ def tuning(record: Tuned) -> Section:
         )
     table = tune_report.table(record)
     requests = [choice for choice in record.choices if choice.adjacency == "graph"]
-    words = ["gnnbench", "tune", "GRAPH", "--ops", ",".join(dict.fromkeys(choice.op for choice in requests))]
-    words += [
-        "--widths",
-        _list(choice.width for choice in requests),
-        "--heads",
-        _list(one.heads for one in requests),
-    ]
+    words = ["tune", "GRAPH", "--ops", _list(choice.op for choice in requests)]
+    words += ["--widths", _list(choice.width for choice in requests)]
+    words += ["--heads", _list(choice.heads for choice in requests), "--backend", record.kernels]
     return Section(
         kind="Tuning",
         title=tune_report.title(record),
@@ -155,7 +133,7 @@ def tuning(record: Tuned) -> Section:
         ],
         conditions=[INTERVALS, *table.notes],
         environment=record.machine,
-        command=shlex.join([*words, "--backend", record.kernels]),
+        command=shlex.join(["gnnbench", *words]),
         remark=OF_GRAPH,
     )
 
@@ -185,15 +163,14 @@ def _case(row: Any) -> tuple[Any, ...]:
     return tuple(getattr(row, name, None) for name in names)
 
 
-def _verdict(
-    ours: Sequence[Row | LoaderRow | SampleRow], backend: str, wrong: Sequence[Any]
-) -> tuple[Tone, list[str]]:
+def _verdict(ours: Sequence[Any], backend: str, rows: Sequence[Any]) -> tuple[Tone, list[str]]:
     """How often ours is beyond doubt faster and slower than each peer; no figure is drawn from several."""
+    wrong = [row for row in rows if row.status == "wrong"]
     sentences = [
-        f"{row.implementation} is wrong in {units.counted(count, 'case')} and gets no time there."
-        for row, count in ((rows[0], len(rows)) for rows in _by_name(wrong))
+        f"{name} is wrong in {units.counted(count, 'case')} and gets no time there."
+        for name, count in Counter(row.implementation for row in wrong).items()
     ]
-    bad = any(getattr(row, "backend", row.implementation) == backend for row in wrong)
+    bad = any(row.backend == backend for row in wrong)
     beyond: Counter[str] = Counter()
     for peer in dict.fromkeys(peer for row in ours for peer in row.ratio):
         gains = [ratio for row in ours if (ratio := row.ratio.get(peer)) and peer != row.implementation]
@@ -211,14 +188,7 @@ def _verdict(
     return "bad" if bad else good, sentences
 
 
-def _by_name(rows: Sequence[Any]) -> Iterator[list[Any]]:
-    names: dict[str, list[Any]] = {}
-    for row in rows:
-        names.setdefault(row.implementation, []).append(row)
-    yield from names.values()
-
-
-def _tiles(ours: Sequence[Row | LoaderRow | SampleRow], backend: str) -> Iterator[Tile]:
+def _tiles(ours: Sequence[Any], backend: str) -> Iterator[Tile]:
     """The range of what ours gains over each peer."""
     for peer in dict.fromkeys(peer for row in ours for peer in row.ratio):
         gains = [ratio.ratio for row in ours if (ratio := row.ratio.get(peer)) and peer != row.implementation]
@@ -235,3 +205,7 @@ def _panels(record: Bench) -> Iterator[Picture]:
 
 def _list(values: Any) -> str:
     return ",".join(map(str, dict.fromkeys(values)))
+
+
+def _against(record: Bench | BatchBench) -> str:
+    return ",".join(peer for peer in record.peers if peer != record.backend)

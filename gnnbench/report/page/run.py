@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from gnnbench import units
 from gnnbench.report import run as report
+from gnnbench.report.figures import ended
 from gnnbench.report.page.pictures import Picture, Strip, curves, stacks, strips
 from gnnbench.report.page.section import Grid, Section, Tile, Tone
 
@@ -61,7 +62,7 @@ def _verdict(result: Result) -> tuple[Tone, list[str]]:
     if result.status == "ok":
         return "plain", sentences or ["Nothing was measured."]
     why = f": {result.reason}" if result.reason else ""
-    return "bad", [f"The run ended as {report.STATUS.get(result.status, result.status)}{why}.", *sentences]
+    return "bad", [f"The run ended as {ended(result.status)}{why}.", *sentences]
 
 
 def _tiles(result: Result) -> Iterator[Tile]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 from gnnbench.report.page.pictures import Picture
 from gnnbench.report.tables import Table
@@ -70,14 +70,3 @@ class Section:
         first, *others = (grid.table for grid in self.grids)
         notes = [*self.verdict, *first.notes, *(f"Warning: {text}" for text in self.advice), *self.conditions]
         return [Table(first.heading, first.rows, first.title, notes, first.prose), *others]
-
-
-class Gain(Protocol):
-    """A ratio with its 95% interval."""
-
-    @property
-    def ratio(self) -> float: ...
-    @property
-    def low(self) -> float: ...
-    @property
-    def high(self) -> float: ...
