@@ -1,0 +1,4 @@
+"""A graph in parts, one for each process that trains on it together with others.
+
+part         PartData, what one process holds, and which node goes where
+"""
