@@ -31,7 +31,7 @@ RIGHT: dict[str, set[str]] = {
     "launch": {"measure", "results", "errors"},
     "store": {"measure", "ops", "graph", "results", "errors"},
     "backends": {"convs", "ops", "graph", "datasets", "measure", "config", "results", "registry", "errors"},
-    "partition": {"datasets", "graph", "config", "results", "registry", "errors", "units"},
+    "partition": {"measure", "backends", "ops", "datasets", "graph", "config", "results", "errors"},
     "sample": {"backends", "graph", "errors"},
     "patch": {"sample", "backends", "convs", "ops", "graph", "errors"},
 }

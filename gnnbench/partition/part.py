@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from gnnbench.datasets import NodeDataset, _reorder
 from gnnbench.errors import DatasetError
-from gnnbench.graph import Graph, Layout
+from gnnbench.graph import Graph, Layout, rows_of
 
 Method = Literal["metis", "random", "contiguous"]
+BY_NODE = ("x", "y", "train_mask", "val_mask", "test_mask")
 METIS_LIMIT = 2**31 - 1  # of its integers: twice the edges, and nodes and edges together as weights
 
 
@@ -21,8 +22,8 @@ METIS_LIMIT = 2**31 - 1  # of its integers: twice the edges, and nodes and edges
 class PartData:
     """One rank's share of a graph: its nodes, their in-edges, and which nodes of other ranks these come from.
 
-    Nodes are renumbered by part: part p owns the new ids `offsets[p]:offsets[p + 1]`. Columns ascend in new ids, so
-    that a sum over a row adds up in the same order as in one process that trains on the renumbered graph.
+    Nodes are renumbered by part: part p owns the new ids `offsets[p]:offsets[p + 1]`. Columns ascend in new ids,
+    so that a sum over a row adds up in the same order as in one process that trains on the renumbered graph.
 
     Attributes:
         rank: which part this is.
@@ -113,6 +114,7 @@ def split(
     halo = source[(source < begin) | (source >= end)].unique()
     rows = (layout or Layout()).csr(row, columns(source, halo, begin, end), end - begin, end - begin + len(halo))
     node_id = order[begin:end]
+    by_node: dict[str, Any] = {name: getattr(dataset, name)[node_id] for name in BY_NODE}
     return PartData(
         rank,
         offsets,
@@ -120,7 +122,7 @@ def split(
         rows.rowptr,
         rows.col,
         halo,
-        *(getattr(dataset, name)[node_id] for name in ("x", "y", "train_mask", "val_mask", "test_mask")),
+        **by_node,
         name=dataset.name,
         num_classes=dataset.num_classes,
         metric=dataset.metric,
@@ -174,11 +176,12 @@ def assign(graph: Graph, parts: int, method: Method, seed: int) -> Tensor:
 def _metis(graph: Graph, parts: int, seed: int) -> Tensor:
     pymetis = _reorder.pymetis("--method metis", "random or contiguous")
     weights = 1 + graph.degree
-    adjacency = _reorder.undirected(torch.stack([graph.col.long(), graph.row]), graph.num_rows)
+    edge_index = torch.stack([graph.col.long(), rows_of(graph.rowptr, graph.num_edges)])
+    adjacency = _reorder.undirected(edge_index, graph.num_rows)
     if max(adjacency.nnz, graph.num_rows + graph.num_edges) > METIS_LIMIT:
         raise DatasetError(
-            f"METIS counts up to {METIS_LIMIT:,}, but this graph has {graph.num_rows + graph.num_edges:,} nodes and "
-            "edges; choose --method random or contiguous"
+            f"METIS counts up to {METIS_LIMIT:,}, but this graph has {graph.num_rows + graph.num_edges:,} nodes "
+            "and edges; choose --method random or contiguous"
         )
     _, membership = pymetis.part_graph(
         parts,
