@@ -100,7 +100,7 @@ def _planned(
     import psutil
     import torch
 
-    from gnnbench import datasets
+    from gnnbench import datasets, models
     from gnnbench.measure import clock
     from gnnbench.partition import estimate
     from gnnbench.partition import plan as plans
@@ -108,6 +108,7 @@ def _planned(
 
     estimate.check(loaded.model)
     bytes_per_s, roots = plans.speed(network), datasets.roots(data_root)
+    models.build(loaded.model, 1, 1)  # so that all is loaded that a worker loads
     program_bytes = psutil.Process().memory_info().rss
     if threads:
         torch.set_num_threads(threads)

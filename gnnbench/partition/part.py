@@ -175,6 +175,8 @@ def assign(graph: Graph, parts: int, method: Method, seed: int) -> Tensor:
 
 def _metis(graph: Graph, parts: int, seed: int) -> Tensor:
     pymetis = _reorder.pymetis("--method metis", "random or contiguous")
+    if parts >= graph.num_rows:  # of which METIS complains on standard output
+        return torch.arange(graph.num_rows)
     weights = 1 + graph.degree
     edge_index = torch.stack([graph.col.long(), rows_of(graph.rowptr, graph.num_edges)])
     adjacency = _reorder.undirected(edge_index, graph.num_rows)
