@@ -63,7 +63,7 @@ def plan(result: Plan) -> Table:
         f"{units.digits(rate / 1e6)} M/s at width {width}" for width, rate in measured.edges_per_s.items()
     )
     how = (
-        "Parts are modelled: random ones in which all nodes have the mean degree, so that halos are not larger."
+        "Parts are modelled: random ones in which all nodes have the mean degree, an upper bound of halos."
         if result.modelled
         else "Parts were made and counted."
     )
