@@ -31,6 +31,7 @@ RIGHT: dict[str, set[str]] = {
     "launch": {"measure", "results", "errors"},
     "store": {"measure", "ops", "graph", "results", "errors"},
     "backends": {"convs", "ops", "graph", "datasets", "measure", "config", "results", "registry", "errors"},
+    "partition": {"measure", "backends", "ops", "datasets", "graph", "config", "results", "errors"},
     "sample": {"backends", "graph", "errors"},
     "patch": {"sample", "backends", "convs", "ops", "graph", "errors"},
 }

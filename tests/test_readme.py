@@ -103,6 +103,7 @@ def test_there_are_commands_and_examples_of_every_kind() -> None:
         "tune",
         "reproduce",
         "sweep",
+        "partition",
         "history",
         "report",
         "datasets",

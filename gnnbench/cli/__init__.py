@@ -5,6 +5,7 @@ ops          bench and tune: single ops
 suite        all ops and models on a GPU
 reproduce    papers
 sweep        a run over a grid of its keys
+partition    a graph in parts, for several processes
 report       results as a page; history: a list of them over time
 options      options that several verbs share
 """
@@ -20,7 +21,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from gnnbench.cli import history, ops, reproduce, suite, sweep
+from gnnbench.cli import history, ops, partition, reproduce, suite, sweep
 from gnnbench.cli import report as reporting
 from gnnbench.cli.options import (
     DEMO,
@@ -241,6 +242,7 @@ app.command(epilog=EXIT_CODES)(ops.tune)
 app.command(epilog=EXIT_CODES)(suite.suite)
 app.command(epilog=EXIT_CODES)(reproduce.reproduce)
 app.command(epilog=EXIT_CODES)(sweep.sweep)
+app.command(epilog=EXIT_CODES)(partition.partition)
 app.command(epilog=EXIT_CODES)(reporting.report)
 app.command(epilog=EXIT_CODES)(history.history)
 

@@ -13,9 +13,10 @@ from __future__ import annotations
 import os
 import shutil
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, BinaryIO, Literal, TypeVar
 
 import numpy as np
 from pydantic import Field, ValidationError
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from gnnbench.graph import Layout
 
+R = TypeVar("R", bound=Record)
 HEADER = "gnnbench.json"
 DTYPES = {"rowptr": ("int64",), "col": ("int32",), "x": ("float32",), "y": ("int64", "float32")}
 DTYPES |= dict.fromkeys(_prepare.PARTS, ("bool",))
@@ -43,6 +45,10 @@ class Array(Record):
     dtype: str
     shape: list[int]
     bytes: int
+
+    @classmethod
+    def of(cls, array: np.ndarray) -> Array:
+        return cls(dtype=str(array.dtype), shape=[*array.shape], bytes=array.nbytes)
 
 
 class Header(Record):
@@ -69,10 +75,8 @@ def write(dataset: NodeDataset, folder: Path, layout: Layout | None = None) -> H
     """
     import torch
 
-    folder = folder.absolute()
     _prepare.metric_named(dataset.metric, dataset.num_classes)  # which is read back by its name
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise DatasetError(f"{folder}: exists and is not an empty folder; give another --out")
+    check_new(folder)
     graph = dataset.graph(torch.device("cpu"), layout)
     arrays = {"rowptr": graph.rowptr, "col": graph.col}
     arrays |= {name: getattr(dataset, name) for name in DTYPES if name not in arrays}
@@ -83,61 +87,93 @@ def write(dataset: NodeDataset, folder: Path, layout: Layout | None = None) -> H
         notes=dataset.notes,
         num_classes=dataset.num_classes,
         metric=dataset.metric,
-        arrays={
-            name: Array(dtype=str(value.numpy().dtype), shape=[*value.shape], bytes=value.nbytes)
-            for name, value in arrays.items()
-        },
+        arrays={name: Array.of(value.numpy()) for name, value in arrays.items()},
     )
+    with new_folder(folder) as temporary:
+        for name, value in arrays.items():
+            save(temporary / f"{name}.npy", value.numpy())
+        (temporary / HEADER).write_text(header.model_dump_json(indent=1), encoding="utf-8")
+    return header
+
+
+def check_new(folder: Path) -> None:
+    """Raises DatasetError where there is something already."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise DatasetError(f"{folder.absolute()}: exists and is not an empty folder; give another --out")
+
+
+@contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """A folder to fill, which becomes `folder` at the end of the block: whole or not at all.
+
+    Raises:
+        DatasetError: it exists and is not empty, cannot be written, or its disk is full.
+    """
+    check_new(folder)
+    folder = folder.absolute()
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
     try:
         temporary.mkdir(parents=True)
-        for name, value in arrays.items():
-            _save(temporary / f"{name}.npy", value)
-        (temporary / HEADER).write_text(header.model_dump_json(indent=1), encoding="utf-8")
+        yield temporary
         temporary.replace(folder)
     except OSError as error:
         raise DatasetError(f"{folder}: cannot be written: {error.strerror}; give another --out") from None
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    return header
 
 
 def read_header(folder: Path) -> Header:
     """Raises DatasetError where it is missing or of another version."""
-    path = folder / HEADER
+    return read_record(Header, folder / HEADER, AGAIN)
+
+
+def read_record(kind: type[R], path: Path, again: str) -> R:
+    """Raises DatasetError, which ends with the remedy `again`, where `path` is missing or no JSON of this kind."""
     try:
-        return Header.model_validate_json(path.read_bytes())
+        return kind.model_validate_json(path.read_bytes())
     except OSError as error:
-        raise DatasetError(f"{path}: cannot be read: {error.strerror}; {AGAIN}") from None
+        raise DatasetError(f"{path}: cannot be read: {error.strerror}; {again}") from None
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        raise DatasetError(f"{path}: {where + ': ' if where else ''}{first['msg'].lower()}; {AGAIN}") from None
+        raise DatasetError(f"{path}: {where + ': ' if where else ''}{first['msg'].lower()}; {again}") from None
 
 
-def open_arrays(folder: Path, header: Header) -> dict[str, Tensor]:
-    """The arrays as read-only memory maps, with types, shapes and sizes as the header says.
+def open_arrays(
+    folder: Path,
+    arrays: Mapping[str, Array],
+    dtypes: Mapping[str, Sequence[str]] = DTYPES,
+    header: Path | None = None,
+    again: str = AGAIN,
+) -> dict[str, Tensor]:
+    """The arrays as read-only memory maps, with types, shapes and sizes as their header says.
+
+    Args:
+        dtypes: which arrays there must be.
+        header: the file that `arrays` stand in, if not the folder's.
+        again: the remedy, with which errors end.
 
     Raises:
         DatasetError: a file is missing, truncated or another one.
     """
     import torch
 
+    header = header or folder / HEADER
     maps: dict[str, Tensor] = {}
-    for name, dtypes in DTYPES.items():
-        path, array = folder / f"{name}.npy", header.arrays.get(name)
-        if array is None or array.dtype not in dtypes:
-            held = "not named" if array is None else f"{array.dtype}, but must be {' or '.join(dtypes)}"
-            raise DatasetError(f"{folder / HEADER}: {name} is {held}; {AGAIN}")
+    for name, allowed in dtypes.items():
+        path, array = folder / f"{name}.npy", arrays.get(name)
+        if array is None or array.dtype not in allowed:
+            held = "not named" if array is None else f"{array.dtype}, but must be {' or '.join(allowed)}"
+            raise DatasetError(f"{header}: {name} is {held}; {again}")
         try:
             mapped = np.load(path, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError) as error:  # a ValueError where the file is shorter than its own header says
             reason = getattr(error, "strerror", None) or f"truncated or no array ({error})"
-            raise DatasetError(f"{path}: cannot be mapped: {reason}; {AGAIN}") from None
-        if (str(mapped.dtype), [*mapped.shape], mapped.nbytes) != (array.dtype, array.shape, array.bytes):
+            raise DatasetError(f"{path}: cannot be mapped: {reason}; {again}") from None
+        if Array.of(mapped) != array:
             raise DatasetError(
-                f"{path}: holds {mapped.dtype} of shape {[*mapped.shape]}, but {HEADER} says {array.dtype} of "
-                f"shape {array.shape}; {AGAIN}"
+                f"{path}: holds {mapped.dtype} of shape {[*mapped.shape]}, but {header.name} says {array.dtype} "
+                f"of shape {array.shape}; {again}"
             )
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*not writable")  # as it is meant to be
@@ -145,29 +181,34 @@ def open_arrays(folder: Path, header: Header) -> dict[str, Tensor]:
     return maps
 
 
-def check_rows(folder: Path, rowptr: Tensor, col: Tensor) -> None:
+def check_rows(folder: Path, rowptr: Tensor, col: Tensor, num_cols: int | None = None, again: str = AGAIN) -> None:
     """Read both once, in order, and piece by piece.
+
+    Args:
+        num_cols: what `col` stays below, if not the number of rows.
+        again: the remedy, with which errors end.
 
     Raises:
         DatasetError: rows that fall or end elsewhere than `col`, or an edge that is out of range or out of order.
     """
     starts, values = rowptr.numpy(), col.numpy()
-    num_nodes, edges = len(starts) - 1, len(values)
+    num_rows, edges = len(starts) - 1, len(values)
+    num_cols = num_rows if num_cols is None else num_cols
     if starts[0] != 0 or starts[-1] != edges:
         raise DatasetError(
             f"{folder / 'rowptr.npy'}: runs from {starts[0]} to {starts[-1]}, but must run from 0 to {edges}, the "
-            f"number of edges; {AGAIN}"
+            f"number of edges; {again}"
         )
-    for begin, end in _pieces(num_nodes):
+    for begin, end in pieces(num_rows):
         if (falls := starts[begin + 1 : end + 1] < starts[begin:end]).any():
-            raise DatasetError(f"{folder / 'rowptr.npy'}: falls at node {begin + falls.argmax()}; {AGAIN}")
-    for begin, end in _pieces(edges):
+            raise DatasetError(f"{folder / 'rowptr.npy'}: falls at node {begin + falls.argmax()}; {again}")
+    for begin, end in pieces(edges):
         piece = values[begin : end + 1]
-        if (wrong := (piece < 0) | (piece >= num_nodes)).any():
+        if (wrong := (piece < 0) | (piece >= num_cols)).any():
             place = wrong.argmax()
             raise DatasetError(
                 f"{folder / 'col.npy'}: edge {begin + place} comes from node {piece[place]}, but there are nodes "
-                f"0 to {num_nodes - 1}; {AGAIN}"
+                f"0 to {num_cols - 1}; {again}"
             )
         falls = piece[1:] < piece[:-1]
         first, last = np.searchsorted(starts, [begin + 1, end])
@@ -176,22 +217,26 @@ def check_rows(folder: Path, rowptr: Tensor, col: Tensor) -> None:
         falls[inner - begin - 1] = False
         if falls.any():
             raise DatasetError(
-                f"{folder / 'col.npy'}: falls after edge {begin + falls.argmax()}, within a row; {AGAIN}"
+                f"{folder / 'col.npy'}: falls after edge {begin + falls.argmax()}, within a row; {again}"
             )
 
 
-def _pieces(size: int) -> Iterator[tuple[int, int]]:
+def pieces(size: int) -> Iterator[tuple[int, int]]:
     return ((begin, min(begin + CHUNK, size)) for begin in range(0, size, CHUNK))
 
 
-def _save(path: Path, values: Tensor) -> None:
+def save(path: Path, array: np.ndarray) -> None:
     """Write an array piece by piece; a full disk is an OSError here, but a crash through a memory map."""
-    array = values.numpy()
     rows = max(1, CHUNK // max(1, array[:1].size))
-    header = {"descr": np.lib.format.dtype_to_descr(array.dtype), "fortran_order": False, "shape": array.shape}
     with path.open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, header)
+        begin_array(file, array.dtype, array.shape)
         for begin in range(0, len(array), rows):
             file.write(np.ascontiguousarray(array[begin : begin + rows]).data)
         file.flush()
         os.fsync(file.fileno())
+
+
+def begin_array(file: BinaryIO, dtype: np.dtype, shape: tuple[int, ...]) -> None:
+    """Write the header of a `.npy` file, which the numbers follow."""
+    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, header)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from gnnbench.datasets._nodes import NodeDataset
@@ -45,27 +47,36 @@ def _reverse_cuthill_mckee(edge_index: Tensor, nodes: int) -> Tensor:
     import torch
     from scipy.sparse.csgraph import reverse_cuthill_mckee
 
-    result = reverse_cuthill_mckee(_undirected(edge_index, nodes), symmetric_mode=True)
+    result = reverse_cuthill_mckee(undirected(edge_index, nodes), symmetric_mode=True)
     return torch.from_numpy(result.copy()).long()
 
 
 def _by_part(edge_index: Tensor, nodes: int) -> Tensor:
-    try:
-        import pymetis
-    except ImportError:
-        raise DatasetError(
-            "dataset.reorder: metis needs the package pymetis, which is not installed; run `pip install pymetis`, "
-            "or choose rcm or degree"
-        ) from None
     import torch
 
-    graph = _undirected(edge_index, nodes)
-    adjacency = pymetis.CSRAdjacency(adj_starts=graph.indptr, adjacent=graph.indices)
-    _, parts = pymetis.part_graph(-(-nodes // NODES_PER_PART), adjacency)
+    metis = pymetis("dataset.reorder: metis", "rcm or degree")
+    graph = undirected(edge_index, nodes)
+    adjacency = metis.CSRAdjacency(adj_starts=graph.indptr, adjacent=graph.indices)
+    _, parts = metis.part_graph(-(-nodes // NODES_PER_PART), adjacency)
     return torch.tensor(parts).argsort(stable=True)
 
 
-def _undirected(edge_index: Tensor, nodes: int) -> csr_array:
+def pymetis(option: str, others: str) -> ModuleType:
+    """The package.
+
+    Raises:
+        DatasetError: it is not installed, so that the user may choose `others` for `option`.
+    """
+    try:
+        return importlib.import_module("pymetis")
+    except ImportError:
+        raise DatasetError(
+            f"{option} needs the package pymetis, which is not installed; run `pip install pymetis`, "
+            f"or choose {others}"
+        ) from None
+
+
+def undirected(edge_index: Tensor, nodes: int) -> csr_array:
     """The pattern with every edge in both directions, without self-loops and duplicates."""
     import numpy as np
     from scipy.sparse import csr_array

@@ -67,7 +67,7 @@ def load(config: Config, where: Roots) -> MappedDataset:
             f"{config.path}: there is no such folder, neither here nor in {where.raw}; check the path"
         )
     header = _maps.read_header(folder)
-    maps = _maps.open_arrays(folder, header)
+    maps = _maps.open_arrays(folder, header.arrays)
     _check_shapes(folder, maps)
     rowptr, col = maps.pop("rowptr"), maps.pop("col")
     key = _cache.fingerprint([folder / "rowptr.npy", folder / "col.npy"])

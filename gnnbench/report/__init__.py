@@ -3,7 +3,7 @@
 tables       a table for the terminal, Markdown and CSV; figures: its cells
 plots        curves and bars for PNG, SVG and PDF
 live         progress while something runs
-run comparison bench collate sample suite tune reproduce sweep history datasets installation   tables
+run comparison bench collate sample suite tune reproduce sweep history datasets partition installation   tables
 latex        the same tables for papers
 reproduce_plots sweep_plots   the pictures of a reproduction and of a sweep
 page         results as one page, for a browser

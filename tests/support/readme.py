@@ -12,7 +12,8 @@ from rich.console import Console
 from gnnbench import reproduce, units
 from gnnbench.benchmarks.records import BF16, Bench
 from gnnbench.comparison.record import Comparison, Row
-from gnnbench.report import bench, comparison, plots, reproduce_plots, run, tables
+from gnnbench.partition.plan import Plan
+from gnnbench.report import bench, comparison, partition, plots, reproduce_plots, run, tables
 from gnnbench.report import reproduce as reproduction
 from gnnbench.report.figures import NOTHING, ended, ratio
 from gnnbench.report.tables import Cell, Table
@@ -165,6 +166,12 @@ def _every(table: Callable[[list[Path]], str], pattern: str, folder: Path) -> st
     return table(sorted(folder.glob(pattern)))
 
 
+def planned(folder: Path) -> str:
+    """What many workers are predicted to take."""
+    path = folder / "partition" / "ogbn-papers100M.json"
+    return tables.markdown(partition.plan(files.load(Plan, path))) if path.exists() else ""
+
+
 TABLES: dict[str, Callable[[Path], str]] = {
     "headlines": headlines,
     "output": output,
@@ -172,6 +179,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "whole": partial(_every, measured, "whole/*.json"),
     "dropin": partial(_every, measured, "dropin/*.json"),
     "ops": partial(_every, contested, "ops/*.json"),
+    "plan": planned,
     **{f"reproduce {paper}": partial(reproduced, paper=paper) for paper in reproduce.names()},
 }
 

@@ -1,0 +1,194 @@
+"""PartData: what one process holds of a graph; `assign` says which node goes to which part, `split` takes one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from gnnbench.datasets import NodeDataset, _reorder
+from gnnbench.errors import DatasetError
+from gnnbench.graph import Graph, Layout, rows_of
+
+Method = Literal["metis", "random", "contiguous"]
+BY_NODE = ("x", "y", "train_mask", "val_mask", "test_mask")
+METIS_LIMIT = 2**31 - 1  # of its integers: twice the edges, and nodes and edges together as weights
+
+
+@dataclass(frozen=True, eq=False)
+class PartData:
+    """One rank's share of a graph: its nodes, their in-edges, and which nodes of other ranks these come from.
+
+    Nodes are renumbered by part: part p owns the new ids `offsets[p]:offsets[p + 1]`. Columns ascend in new ids,
+    so that a sum over a row adds up in the same order as in one process that trains on the renumbered graph.
+
+    Attributes:
+        rank: which part this is.
+        offsets: [P + 1] int64, where each part's new ids begin.
+        node_id: [n] int64, the ids of my nodes in the dataset, ascending.
+        rowptr: [n + 1] int64, where the in-edges of each of my nodes begin.
+        col: [e] int32, columns among [halo of lower parts | my nodes | halo of higher parts], ascending in a row.
+        halo: [h] int64, new ids of the sources of my edges that other parts own, ascending.
+        x, y, train_mask, val_mask, test_mask: of my nodes, as in `NodeDataset`.
+        name, num_classes, metric, score, made_up, notes: of the whole dataset, as in `NodeDataset`.
+        num_edges: edges of the whole graph.
+        edge_weight: [e], where weights were given.
+    """
+
+    rank: int
+    offsets: Tensor
+    node_id: Tensor
+    rowptr: Tensor
+    col: Tensor
+    halo: Tensor
+    x: Tensor
+    y: Tensor
+    train_mask: Tensor
+    val_mask: Tensor
+    test_mask: Tensor
+    name: str
+    num_classes: int
+    metric: str
+    score: Callable[[Tensor, Tensor], float]
+    num_edges: int
+    made_up: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    edge_weight: Tensor | None = None
+
+    @property
+    def parts(self) -> int:
+        return self.offsets.numel() - 1
+
+    @property
+    def begin(self) -> int:
+        """The new id of my first node."""
+        return int(self.offsets[self.rank])
+
+    @property
+    def first(self) -> int:
+        """How many columns belong to lower parts: the column of my first node."""
+        return int(torch.searchsorted(self.halo, self.begin))
+
+    @property
+    def num_nodes(self) -> int:
+        """My nodes."""
+        return self.node_id.numel()
+
+    @property
+    def num_cols(self) -> int:
+        """My nodes and those of the halo."""
+        return self.num_nodes + self.halo.numel()
+
+
+def split(
+    dataset: NodeDataset,
+    assignment: Tensor,
+    rank: int,
+    parts: int | None = None,
+    *,
+    edge_weight: Tensor | None = None,
+    layout: Layout | None = None,
+) -> PartData:
+    """One part of a graph in memory.
+
+    Args:
+        assignment: [N] int64, the part of every node.
+        parts: their number; None for one more than the highest in `assignment`.
+        edge_weight: [E], in the order of `dataset.edge_index`.
+        layout: sorts the edges.
+
+    Raises:
+        DatasetError: `assignment` is not of this graph, or names a part that there is not.
+    """
+    parts = int(assignment.max()) + 1 if parts is None else parts
+    offsets, order = numbering(assignment, dataset.num_nodes, parts)
+    begin, end = int(offsets[rank]), int(offsets[rank + 1])
+    position = torch.empty_like(order)
+    position[order] = torch.arange(len(order))
+    src, dst = dataset.edge_index
+    mine = (assignment[dst] == rank).nonzero().flatten()
+    source, row = position[src[mine]], position[dst[mine]] - begin
+    halo = source[(source < begin) | (source >= end)].unique()
+    rows = (layout or Layout()).csr(row, columns(source, halo, begin, end), end - begin, end - begin + len(halo))
+    node_id = order[begin:end]
+    by_node: dict[str, Any] = {name: getattr(dataset, name)[node_id] for name in BY_NODE}
+    return PartData(
+        rank,
+        offsets,
+        node_id,
+        rows.rowptr,
+        rows.col,
+        halo,
+        **by_node,
+        name=dataset.name,
+        num_classes=dataset.num_classes,
+        metric=dataset.metric,
+        score=dataset.score,
+        num_edges=dataset.num_edges,
+        made_up=dataset.made_up,
+        notes=dataset.notes,
+        edge_weight=None if edge_weight is None else edge_weight[mine[rows.perm.long()]],
+    )
+
+
+def numbering(assignment: Tensor, nodes: int, parts: int) -> tuple[Tensor, Tensor]:
+    """Where each part's new ids begin, [P + 1], and the id in the dataset of every new id, [N].
+
+    Raises:
+        DatasetError: `assignment` does not give each of `nodes` one of `parts`.
+    """
+    if assignment.shape != (nodes,) or (nodes and not 0 <= int(assignment.min()) <= int(assignment.max()) < parts):
+        raise DatasetError(f"an assignment gives each of the {nodes} nodes one of the parts 0 to {parts - 1}")
+    offsets = torch.zeros(parts + 1, dtype=torch.int64)
+    torch.cumsum(torch.bincount(assignment, minlength=parts), 0, out=offsets[1:])
+    return offsets, assignment.argsort(stable=True)
+
+
+def columns(source: Tensor, halo: Tensor, begin: int, end: int) -> Tensor:
+    """The columns of new ids `source` [e] in the part that owns `begin:end`; `halo` holds those of other parts."""
+    behind = torch.where(source < begin, 0, (source - begin).clamp(max=end - begin))  # of my nodes, lower ones
+    return torch.searchsorted(halo, source) + behind
+
+
+def assign(graph: Graph, parts: int, method: Method, seed: int) -> Tensor:
+    """The part of every node, [N] int64; a part may be left without nodes.
+
+    Args:
+        graph: on the CPU.
+        method: "metis" (few edges between parts, nodes weighted by 1 + in-degree), "contiguous" (ranges of ids of
+            about the same weight) or "random" (the same number of nodes in each, up to one).
+        seed: of "metis" and "random".
+
+    Raises:
+        DatasetError: "metis" without pymetis, or on a graph that is too large for it.
+    """
+    if method == "contiguous":
+        before = torch.arange(graph.num_rows) + graph.rowptr[:-1]
+        return before * parts // (graph.num_rows + graph.num_edges)
+    if method == "random":
+        return torch.randperm(graph.num_rows, generator=torch.Generator().manual_seed(seed)) % parts
+    return _metis(graph, parts, seed)
+
+
+def _metis(graph: Graph, parts: int, seed: int) -> Tensor:
+    pymetis = _reorder.pymetis("--method metis", "random or contiguous")
+    if parts >= graph.num_rows:  # of which METIS complains on standard output
+        return torch.arange(graph.num_rows)
+    weights = 1 + graph.degree
+    edge_index = torch.stack([graph.col.long(), rows_of(graph.rowptr, graph.num_edges)])
+    adjacency = _reorder.undirected(edge_index, graph.num_rows)
+    if max(adjacency.nnz, graph.num_rows + graph.num_edges) > METIS_LIMIT:
+        raise DatasetError(
+            f"METIS counts up to {METIS_LIMIT:,}, but this graph has {graph.num_rows + graph.num_edges:,} nodes "
+            "and edges; choose --method random or contiguous"
+        )
+    _, membership = pymetis.part_graph(
+        parts,
+        pymetis.CSRAdjacency(adj_starts=adjacency.indptr, adjacent=adjacency.indices),
+        vweights=weights.numpy().astype(adjacency.indices.dtype),
+        options=pymetis.Options(seed=seed),
+    )
+    return torch.tensor(membership)
