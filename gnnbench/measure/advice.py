@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 
-from gnnbench import stats
+from gnnbench import stats, units
 from gnnbench.results.schema import Result, rounds
 
 BUSY_CORES = 0.25  # of other programs, above which they take time from a run that uses every core
@@ -41,7 +41,7 @@ def _other_programs(result: Result) -> Iterator[str]:
     if busy and cores and threads and busy > BUSY_CORES and busy + threads > cores:
         yield (
             f"other programs kept {busy:.1f} of {cores} processor cores busy during this run, which used "
-            f"{threads} threads: close them, or set measure.threads lower"
+            f"{units.counted(threads, 'thread')}: close them, or set measure.threads lower"
         )
 
 

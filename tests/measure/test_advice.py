@@ -52,14 +52,18 @@ def test_two_openmp_runtimes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("busy", "threads", "doubt"), [(1.5, 8, True), (0.2, 8, False), (1.5, 4, False), (None, 8, False)]
+    ("busy", "threads", "doubt"),
+    [(1.5, 8, True), (7.5, 1, True), (0.2, 8, False), (1.5, 4, False), (None, 8, False)],
 )
 def test_other_programs_on_cores_that_the_run_needs(busy: float | None, threads: int, doubt: bool) -> None:
     shared = {**QUIET, "threads": {"torch": threads, "openmp": []}, "other_programs_busy_cores": busy}
     found = advice.warnings(result(STEADY, shared))
     assert len(found) == doubt
     if doubt:
-        assert found[0].startswith("other programs kept 1.5 of 8 processor cores busy")
+        used = "1 thread" if threads == 1 else "8 threads"
+        assert found[0].startswith(
+            f"other programs kept {busy} of 8 processor cores busy during this run, which used {used}:"
+        )
 
 
 def test_epochs_that_still_get_faster_name_a_longer_warm_up() -> None:
