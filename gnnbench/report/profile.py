@@ -108,7 +108,13 @@ def _phase(op: Op) -> int:
 
 def _notes(profile: Profile) -> Iterator[str]:
     if told := cost(profile):
-        yield f"{told}: ops that are called often look slower than they are, and these times are no benchmark"
+        slower = profile.slowdown is None or profile.slowdown >= 1
+        why = (
+            "ops that are called often look slower than they are, and these times are no benchmark"
+            if slower
+            else "that it is not slower shows how far times vary here; close other programs, or give more --epochs"
+        )
+        yield f"{told}: {why}"
     mean = f"Times and calls are of an epoch, the mean of {units.counted(profile.epochs, 'profiled one')}"
     yield f"{mean}; an op counts with what it calls, and gradients with the layer that they are of"
     if profile.on_gpu:

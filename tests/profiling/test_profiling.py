@@ -83,6 +83,8 @@ def test_loading_batches_is_a_part(set: dict[str, Any], prefetch: int) -> None:
     profile = profiled("isplib", **set, batch_prefetch=prefetch)
     assert seconds(profile, phase="load", layer="batches") > 0
     assert profile.loading_s
+    made = {(op.phase, op.op) for op in profile.ops}
+    assert bool(made & {("load", "gnnbench::sample"), ("load", "gnnbench::collate")}) == (not prefetch)
     assert sum(op.calls for op in profile.ops if op.op.startswith("Optimizer.step")) > 1
     words = " ".join(report.tables(profile)[1].notes)
     assert ("a thread of its own" in words) == bool(prefetch)
