@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gnnbench import units
 from gnnbench.report import run
@@ -19,9 +19,7 @@ MARKS = 10  # epochs named in a picture, beyond which some are left out
 OF_LAYERS = ("forward", "backward")
 
 
-def tables(
-    profile: Profile, *, rows: int = ROWS, trace: Path | None = None
-) -> list[Table]:
+def tables(profile: Profile, *, rows: int = ROWS, trace: Path | None = None) -> list[Table]:
     """Layers, then the `rows` ops that take longest, with conditions below.
 
     Args:

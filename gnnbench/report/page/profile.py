@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gnnbench import units
+from gnnbench.report import figures
 from gnnbench.report import profile as report
-from gnnbench.report import run
 from gnnbench.report.page.pictures import Picture, of_panel, stacks
 from gnnbench.report.page.section import Grid, Section, Tile
 
@@ -43,7 +43,7 @@ def section(profile: Profile) -> Section:
 
 def _verdict(profile: Profile) -> list[str]:
     if not profile.ops:
-        return [f"The run ended as {run.STATUS.get(profile.status, profile.status)}: {profile.reason}."]
+        return [f"The run ended as {figures.ended(profile.status)}: {profile.reason}."]
     first = profile.ops[0]
     where = f" of {first.layer}" * bool(first.layer)
     return [f"Most of it, {first.share:.0%}, goes to {first.op}{where}.", f"{report.cost(profile)}."]
