@@ -1,6 +1,7 @@
 """gnnbench: train, compare and accelerate graph neural networks. Nothing heavy is imported before it is used.
 
 cli          the command line; __main__ starts it
+api          the same from Python
 config       one run as a YAML file
 datasets  models   what is trained
 graph  ops  convs  graphs, what convs are put together from, and PyG's convs by those ops
@@ -9,6 +10,7 @@ sample       sampled neighbourhoods for PyG's loaders
 patch        the two-line drop-in for other programs
 training  measure  results   one run, its clocks and its JSON
 launch       jobs in fresh processes
+profiling    where the time of an epoch goes
 comparison  benchmarks  tune  reproduce  sweep   many runs: backends, ops, choices, papers, grids; cells: kept
 report       tables, pictures and pages; stored: results read back; history: their index
 doctor  errors  registry  stats  units
@@ -20,6 +22,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gnnbench.api import bench as bench
+    from gnnbench.api import compare as compare
+    from gnnbench.api import load_result as load_result
+    from gnnbench.api import profile as profile
+    from gnnbench.api import train as train
     from gnnbench.graph import Graph as Graph
     from gnnbench.patch import accelerate as accelerate
     from gnnbench.patch import accelerated as accelerated
@@ -32,7 +39,9 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_LAZY = {"Graph": "graph", "NeighborSampler": "sample"} | dict.fromkeys(
+_LAZY = {"Graph": "graph", "NeighborSampler": "sample"}
+_LAZY |= dict.fromkeys(("bench", "compare", "load_result", "profile", "train"), "api")
+_LAZY |= dict.fromkeys(
     ("accelerate", "accelerated", "patch_pyg", "patch_status", "patched", "unpatch_pyg", "unpatched"), "patch"
 )
 
@@ -41,3 +50,7 @@ def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return getattr(importlib.import_module(f"gnnbench.{_LAZY[name]}"), name)
     raise AttributeError(f"module 'gnnbench' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})  # for completion in notebooks

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
 
@@ -171,24 +172,24 @@ Run: TypeAlias = RunConfig[Any, Any, Any]
 
 
 def load(
-    path: Path,
+    source: Path | Mapping[str, Any],
     overrides: Sequence[str] = (),
     *,
     dataset: dict[str, Any] | None = None,
     backend: str | None = None,
 ) -> Run:
-    """Read and validate one YAML file.
+    """Read and validate one run.
 
     Args:
-        path: the file.
+        source: a YAML file, or its sections, which are left as they are.
         overrides: `"section.key=value"` each, values in YAML, applied before validation.
         dataset: replaces the dataset section whole.
         backend: `"NAME[:key=value]..."`, replaces the backend section whole.
 
     Raises:
-        ConfigError: with every problem of the file, one sentence each.
+        ConfigError: with every problem, one sentence each.
     """
-    raw = mapping(path, RunConfig)
+    raw = mapping(source, RunConfig) if isinstance(source, Path) else copy.deepcopy({**source})
     if dataset is not None:
         raw["dataset"] = dict(dataset)
     if backend is not None:
@@ -196,7 +197,7 @@ def load(
         overrides = [*(f"train.{key}={json.dumps(value)}" for key, value in own.items()), *overrides]
     for override in overrides:
         apply(raw, override)
-    return validate(raw, str(path))
+    return validate(raw, str(source) if isinstance(source, Path) else "config")
 
 
 def validate(raw: dict[str, Any], where: str) -> Run:

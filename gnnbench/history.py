@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from datetime import datetime
@@ -54,6 +55,16 @@ def add(cache: Path, result: Stored) -> None:
     """
     with _index(cache) as index:
         _put(index, result)
+
+
+def remember(cache: Path, kind: str, record: Any, path: Path) -> None:
+    """Index a result whose JSON was just written to `path`; nothing fails by that, but is told."""
+    from gnnbench.report.page import Stored
+
+    try:
+        add(cache, Stored(kind, record, path))
+    except GnnbenchError as error:
+        print(f"gnnbench: {error}", file=sys.stderr)
 
 
 def rebuild(cache: Path, paths: Iterable[Path]) -> tuple[int, list[str]]:

@@ -14,6 +14,7 @@ from gnnbench.benchmarks.records import Bench, Suite
 from gnnbench.benchmarks.sample import SampleBench
 from gnnbench.comparison.record import Comparison
 from gnnbench.errors import ConfigError
+from gnnbench.profiling import Profile
 from gnnbench.report.page import Stored
 from gnnbench.reproduce import Reproduction
 from gnnbench.results.schema import SCHEMA_VERSION, Result
@@ -24,6 +25,7 @@ NAMES = (  # in folders
     "comparison.json",
     "results.json",
     "bench.json",
+    "profile.json",
     "suite.json",
     "reproduction.json",
     "sweep.json",
@@ -33,6 +35,7 @@ KINDS: dict[str, tuple[str, type[BaseModel]]] = {  # by a name that every file o
     "findings": ("reproduction", Reproduction),
     "suite": ("suite", Suite),
     "axes": ("sweep", Sweep),
+    "slowdown": ("profile", Profile),
     "fingerprint": ("tuning", Tuned),
     "samples": ("run", Result),
     "weighted": ("bench", Bench),
@@ -57,8 +60,8 @@ def load(path: Path) -> Stored:
     name = next((name for name in KINDS if isinstance(raw, dict) and name in raw), None)
     if name is None:
         raise ConfigError(
-            f"{file}: is not a result of train, compare, bench, suite, tune, reproduce or sweep; give the folder "
-            "or the JSON that one of them wrote"
+            f"{file}: is not a result of train, compare, bench, profile, suite, tune, reproduce or sweep; give "
+            "the folder or the JSON that one of them wrote"
         )
     kind, schema = KINDS[name]
     if (version := raw.get("schema_version", SCHEMA_VERSION)) != SCHEMA_VERSION:

@@ -39,6 +39,7 @@ RIGHT: dict[str, set[str]] = {
 ORDER = (
     "__main__",
     "cli",
+    "api",
     "doctor",
     "history",
     "stored",
@@ -48,6 +49,7 @@ ORDER = (
     "tune",
     "benchmarks",
     "comparison",
+    "profiling",
     "report",
     "training",
     "__init__",
@@ -58,6 +60,7 @@ LIGHT = (
     "config.py",
     "errors.py",
     "registry.py",
+    "api/",
     "cli/",
     "launch/",
     "models/",

@@ -100,6 +100,7 @@ def test_there_are_commands_and_examples_of_every_kind() -> None:
         "compare",
         "bench",
         "suite",
+        "profile",
         "tune",
         "reproduce",
         "sweep",
@@ -188,7 +189,7 @@ def test_every_command_runs(extended: None, without_processes: None) -> None:
                 continue
             case ["gnnbench", "train", "--resume", _]:
                 extra: tuple[str, ...] = ()
-            case ["gnnbench", "train" | "compare", *options]:
+            case ["gnnbench", "train" | "compare" | "profile", *options]:
                 spec = options[options.index("--dataset") + 1] if "--dataset" in options else ""
                 assert not spec or datasets.parse(spec)
                 ring = spec.startswith("ring") or "configs/tag_ring.yaml" in options
@@ -283,11 +284,13 @@ def test_the_json_names_are_those_of_the_schema() -> None:
     from gnnbench.benchmarks.records import Bench, Suite
     from gnnbench.benchmarks.sample import SampleBench
     from gnnbench.comparison.record import Comparison
+    from gnnbench.profiling import Profile
     from gnnbench.results.schema import Result
 
     named = TEXT["docs/cli.md"].partition("## Names in the JSON")[2]
-    kinds = (Result, Comparison, Bench, CollateBench, SampleBench, Suite, reproduce.Reproduction, sweep.Sweep)
-    known = "".join(str(kind.model_json_schema()) for kind in kinds)
+    kinds = (Result, Comparison, Bench, Profile, CollateBench, SampleBench, Suite)
+    grids = (reproduce.Reproduction, sweep.Sweep)
+    known = "".join(str(kind.model_json_schema()) for kind in (*kinds, *grids))
     for name in re.findall(r"`([a-z][\w.|]+)`", named.replace(".BASELINE.", ".pyg.").replace(".PEER.", ".")):
         for part in re.split(r"[.|]", name):
             assert f"'{part}'" in known, name

@@ -2,6 +2,7 @@
 
 __init__     the app: train, compare, datasets, doctor
 ops          bench and tune: single ops
+profile      where the time of an epoch goes
 suite        all ops and models on a GPU
 reproduce    papers
 sweep        a run over a grid of its keys
@@ -14,17 +15,16 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from gnnbench.cli import history, ops, partition, reproduce, suite, sweep
+from gnnbench.api.configs import load
+from gnnbench.cli import history, ops, partition, profile, reproduce, suite, sweep
 from gnnbench.cli import report as reporting
 from gnnbench.cli.options import (
-    DEMO,
     EXIT_CODES,
     Config,
     DataRoot,
@@ -38,13 +38,9 @@ from gnnbench.cli.options import (
     Quiet,
     Spec,
     finish,
-    load,
-    names,
-    remember,
     show,
-    watched,
 )
-from gnnbench.errors import ConfigError, GnnbenchError
+from gnnbench.errors import GnnbenchError
 from gnnbench.measure import waiting
 
 
@@ -112,34 +108,28 @@ def train(
     latex: Latex = None,
 ) -> None:
     """Train one model on one graph and measure every epoch."""
-    from gnnbench import config as configs
-    from gnnbench import datasets
-    from gnnbench.report import live, tables
+    from gnnbench import api
     from gnnbench.report import run as report
-    from gnnbench.results import files, schema
-    from gnnbench.training import run
+    from gnnbench.report import tables
+    from gnnbench.results import files
 
-    if resume:
-        if config or overrides or backend or dataset or epochs or memory_limit or out:
-            raise ConfigError("--resume takes the run's own configuration; leave out other options")
-        stored = files.load(schema.Result, resume / "results.json")
-        loaded = configs.validate(stored.config, str(resume / "results.json"))
-    else:
-        loaded = load(config, overrides, dataset, epochs, memory_limit, backend)
-    out = resume or out or files.new_folder(f"{(config or DEMO).stem}-{loaded.backend.name}")
-    view = live.TrainView(tables.console(sys.stderr)) if watched(quiet) else None
-    with view or nullcontext():
-        result = run.run(
-            loaded, roots=datasets.roots(data_root), out=out, resume=resume is not None, on_event=view
-        )
-    if result.status == "ok":
-        remember("run", result, out / "results.json")
+    result = api.train(
+        config,
+        backend=backend,
+        dataset=dataset,
+        epochs=epochs,
+        set=overrides,
+        memory_limit=memory_limit,
+        data_root=data_root,
+        out=out,
+        resume=resume,
+        quiet=quiet,
+        check=False,
+    )
     if csv:
         files.save_text(tables.to_csv(report.records(result)), csv)
-    nothing_ran = not result.samples
-    show(
-        report.table(result, out), result.model_dump_json(indent=1), as_json, quiet or nothing_ran, markdown, latex
-    )
+    table, nothing_ran = report.table(result, result.path.parent), not result.samples
+    show(table, result.model_dump_json(indent=1), as_json, quiet or nothing_ran, markdown, latex)
     if result.status != "ok":
         print(f"gnnbench: {result.reason}", file=sys.stderr)
         raise typer.Exit(130 if result.status == "interrupted" else 1)
@@ -187,58 +177,43 @@ def compare(
     Every process is checked again after its last epoch. The notes below the table say what was checked, and what
     was not. What --out holds is kept, but measured anew where the code changed since.
     """
-    from gnnbench import launch
-
-    loaded = load(config, overrides, dataset, epochs, memory_limit)
-    launch.prepare()  # while PyTorch is imported here
-    from gnnbench import comparison, datasets
-    from gnnbench.comparison import baseline as baselines
+    from gnnbench import api
     from gnnbench.report import comparison as report
-    from gnnbench.report import live, tables
+    from gnnbench.report import tables
     from gnnbench.results import files
 
-    roots = datasets.roots(data_root)
-    limit, kept = baselines.share(fail_above), None
-    if save_baseline:
-        baselines.path(roots.cache, save_baseline)
-    if baseline:
-        kept = baselines.load(roots.cache, baseline)
-        baselines.check(kept, baseline, loaded, names(backends), rounds)
-    out = out or files.new_folder(f"{(config or DEMO).stem}-compare")
-    view = live.CompareView(tables.console(sys.stderr)) if watched(quiet) else None
-    with view or nullcontext():
-        record = comparison.compare(
-            loaded,
-            names(backends),
-            rounds=rounds,
-            out=out,
-            roots=roots,
-            force=force,
-            on_event=view or (lambda _: None),
-        )
-    if record.status == "ok" and (kept or save_baseline):
-        seconds = comparison.epochs(record, out)
-        if kept:
-            specs = [row.backend for row in record.rows]
-            record.against = baselines.judge(kept, baseline, specs, seconds, limit)
-            files.save_json(record, out / "comparison.json")
-        if save_baseline and record.exit_code == 0:
-            baselines.save(record.config, record.environment, seconds, roots.cache, save_baseline)
-    if record.status == "ok":
-        remember("comparison", record, out / "comparison.json")
+    record = api.compare(
+        config,
+        backends,
+        rounds=rounds,
+        dataset=dataset,
+        epochs=epochs,
+        set=overrides,
+        memory_limit=memory_limit,
+        data_root=data_root,
+        out=out,
+        force=force,
+        save_baseline=save_baseline,
+        baseline=baseline,
+        fail_above=fail_above,
+        quiet=quiet,
+        check=False,
+    )
+    folder = record.path.parent
     if csv:
         files.save_text(tables.to_csv(report.records(record)), csv)
     if page:
         from gnnbench import stored
         from gnnbench.report import page as pages
 
-        files.save_text(pages.html([stored.of_comparison(record, out / "comparison.json")]), page)
-    show(report.table(record, out), record.model_dump_json(indent=1), as_json, quiet, markdown, latex)
-    finish(record, f"the same command with --out {out} continues")
+        files.save_text(pages.html([stored.of_comparison(record, record.path)]), page)
+    show(report.table(record, folder), record.model_dump_json(indent=1), as_json, quiet, markdown, latex)
+    finish(record, f"the same command with --out {folder} continues")
 
 
 app.command(epilog=EXIT_CODES)(ops.bench)
 app.command(epilog=EXIT_CODES)(ops.tune)
+app.command(epilog=EXIT_CODES)(profile.profile)
 app.command(epilog=EXIT_CODES)(suite.suite)
 app.command(epilog=EXIT_CODES)(reproduce.reproduce)
 app.command(epilog=EXIT_CODES)(sweep.sweep)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gnnbench.api import BARE
+from gnnbench.api.configs import load, names
 from gnnbench.cli.options import (
     DataRoot,
     Json,
@@ -20,18 +21,14 @@ from gnnbench.cli.options import (
     Plot,
     Quiet,
     finish,
-    load,
-    names,
     numbers,
     show,
-    watched,
 )
 from gnnbench.errors import ConfigError, GnnbenchError
 
 if TYPE_CHECKING:
     from gnnbench.report.tables import Table
 
-BARE = ["dataset.random_features=1", "dataset.random_labels=2"]  # where a graph has none: ops do not look at them
 
 # Options that some have and others have not.
 OF_OPS = ("widths", "heads", "backward", "weighted", "plot")
@@ -98,42 +95,40 @@ def bench(
     given = {name for name in ctx.params if getattr(ctx.get_parameter_source(name), "name", "") == "COMMANDLINE"}
     if wrong := [name for name in NOT_OF.get(op, NOT_OF_OPS) if name in given]:
         raise ConfigError(f"bench {op} has no --{', --'.join(wrong).replace('_', '-')}")
-    import torch
-
-    from gnnbench import benchmarks, datasets
-    from gnnbench.measure import clock
+    from gnnbench import api
     from gnnbench.report import bench as report
-    from gnnbench.report import live, plots, tables
+    from gnnbench.report import plots, tables
     from gnnbench.results import files
 
     sizes, hops = numbers(batches), numbers(fanouts)
-    grid = None
-    if op not in NOT_OF:
-        grid = benchmarks.Grid(op, numbers(widths), numbers(heads), names(against), backward, weighted, backend)
     if plot:
         plots.check(plot)
-    roots = datasets.roots(data_root)
-    if threads:
-        torch.set_num_threads(threads)
-    dataset: Any = datasets.load(load(None, None if op == "collate" else BARE, graph).dataset, roots)
-    if op != "collate":
-        dataset = datasets.single(dataset)
-    elif not isinstance(dataset, datasets.GraphsDataset):
-        raise ConfigError(f"{graph} is a single graph; give a dataset of many graphs, such as --graph ogbg-molhiv")
-    out = out or files.new_folder(f"{op}-bench")
-    shown = tables.console(sys.stderr) if watched(quiet) else None
-    options: dict[str, Any] = {"out": out, "memory_limit": memory_limit}
-    if grid:
-        view = live.BenchView(shown) if shown else None
-        options |= {"cache": roots.cache, "dgl_python": dgl_python, "now": clock.instants(grid.device)}
-        with view or nullcontext():
-            record: Any = benchmarks.bench(grid, dataset, on_event=view or (lambda *_: None), **options)
-        table = report.table(record)
-    else:
-        options |= {"sizes": sizes, "on_event": shown.print if shown else lambda _: None}
+    record: Any
+    if op in NOT_OF:
+        options: dict[str, Any] = {"sizes": sizes, "memory_limit": memory_limit}
         options |= {"against": names(against)} if "against" in given else {}
-        of_op = {"fanouts": hops, "dgl_python": dgl_python} if op == "sample" else {"backend": backend}
-        record, table = _batches(op, dataset, options | of_op)
+        options |= {"fanouts": hops, "dgl_python": dgl_python} if op == "sample" else {"backend": backend}
+        out = out or files.new_folder(f"{op}-bench")
+        record, table = _batches(op, graph, options | {"out": out}, threads, data_root, quiet)
+    else:
+        record = api.bench(
+            op,
+            graph,
+            widths=numbers(widths),
+            heads=numbers(heads),
+            backend=backend,
+            against=against,
+            backward=backward,
+            weighted=weighted,
+            dgl_python=dgl_python,
+            threads=threads,
+            data_root=data_root,
+            memory_limit=memory_limit,
+            out=out,
+            quiet=quiet,
+            check=False,
+        )
+        out, table = record.path.parent, report.table(record)
     if csv:
         files.save_text(tables.to_csv(tables.records(record.rows)), csv)
     if plot:
@@ -142,16 +137,31 @@ def bench(
     finish(record, f"the measurements so far are in {out}")
 
 
-def _batches(op: str, dataset: Any, options: dict[str, Any]) -> tuple[Any, Table]:
+def _batches(
+    op: str, graph: str, options: dict[str, Any], threads: int, data_root: Path | None, quiet: bool
+) -> tuple[Any, Table]:
     """What `bench` measures of batches, and its table."""
+    import torch
+
+    from gnnbench import datasets
     from gnnbench.benchmarks import collate, sample
     from gnnbench.measure import clock
     from gnnbench.report import collate as collate_report
+    from gnnbench.report import live
     from gnnbench.report import sample as sample_report
 
+    if threads:
+        torch.set_num_threads(threads)
+    roots = datasets.roots(data_root)
+    dataset: Any = datasets.load(load(None, None if op == "collate" else BARE, graph).dataset, roots)
+    if op != "collate":
+        dataset = datasets.single(dataset)
+    elif not isinstance(dataset, datasets.GraphsDataset):
+        raise ConfigError(f"{graph} is a single graph; give a dataset of many graphs, such as --graph ogbg-molhiv")
     benchmark: Any = sample if op == "sample" else collate
     report: Any = sample_report if op == "sample" else collate_report
-    record = benchmark.bench(dataset, now=clock.cpu, **options)
+    view = live.View.watched(quiet)
+    record = benchmark.bench(dataset, now=clock.cpu, on_event=view.say if view else lambda _: None, **options)
     return record, report.table(record)
 
 
@@ -187,7 +197,7 @@ def tune(
 
     from gnnbench import datasets, units
     from gnnbench.measure import clock
-    from gnnbench.report import live, plots, tables
+    from gnnbench.report import live, plots
     from gnnbench.report import tune as report
     from gnnbench.tune import search as tuning
     from gnnbench.tune import store
@@ -223,7 +233,7 @@ def tune(
     else:
         asked = names(ops) or tuning.AGGREGATIONS
         wanted = tuning.requests(graph, asked, numbers(widths or "16,32,64,128,256"), numbers(heads))
-    view = live.TuneView(tables.console(sys.stderr)) if watched(quiet) else None
+    view = live.TuneView.watched(quiet)
     with view or nullcontext():
         tuned = tuning.tune(
             graph,

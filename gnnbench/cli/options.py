@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Protocol
 
 import typer
 
-from gnnbench.errors import ConfigError, GnnbenchError
+from gnnbench.api.configs import names
+from gnnbench.errors import ConfigError
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from gnnbench.config import Run
     from gnnbench.report.tables import Table
 
 
@@ -33,11 +32,10 @@ EXIT_CODES = (
     "Exit codes: 0 success, 1 a run failed, 2 bad input, 3 parity red (a backend's result differs from PyG's), "
     "4 slower than the baseline, 130 stopped by Ctrl-C."
 )
-DEMO = Path(__file__).parents[1] / "demo.yaml"
 
 Config = Annotated[
     Path | None,
-    typer.Argument(metavar="CONFIG", help="YAML file of one run; without it, a small built-in synthetic graph."),
+    typer.Argument(metavar="CONFIG", help="YAML file of one run, or its name in configs; default: a small graph."),
 ]
 Overrides = Annotated[
     list[str] | None,
@@ -66,35 +64,11 @@ Markdown = Annotated[Path | None, typer.Option("--markdown", help="Write the tab
 Latex = Annotated[Path | None, typer.Option("--latex", help="Write the table as LaTeX too, for booktabs.")]
 
 
-def load(
-    path: Path | None,
-    overrides: list[str] | None,
-    dataset: str = "",
-    epochs: int | None = None,
-    memory_limit: str = "",
-    backend: str = "",
-) -> Run:
-    from gnnbench import config, datasets
-
-    options = {"train.epochs": epochs, "measure.memory_limit": memory_limit or None}
-    short = [f"{key}={json.dumps(value)}" for key, value in options.items() if value is not None]
-    section = datasets.parse(dataset) if dataset else None
-    return config.load(path or DEMO, [*(overrides or []), *short], dataset=section, backend=backend or None)
-
-
-def names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
 def numbers(text: str) -> list[int]:
     try:
         return [int(number) for number in names(text)]
     except ValueError:
         raise ConfigError(f"{text!r} is not a list of numbers such as 16,32,64") from None
-
-
-def watched(quiet: bool) -> bool:
-    return sys.stderr.isatty() and not quiet
 
 
 def show(
@@ -125,17 +99,6 @@ def show(
         for place, table in enumerate(drawn):
             print("\n" * bool(place), end="")
             tables.show(table, tables.console(sys.stdout))
-
-
-def remember(kind: str, record: Any, path: Path) -> None:
-    """Put a result that was just written into the index of `gnnbench history`; a verb does not fail by that."""
-    from gnnbench import datasets, history
-    from gnnbench.report.page import Stored
-
-    try:
-        history.add(datasets.roots().cache, Stored(kind, record, path))
-    except GnnbenchError as error:
-        print(f"gnnbench: {error}", file=sys.stderr)
 
 
 def finish(finished: Finished, kept: str) -> NoReturn:

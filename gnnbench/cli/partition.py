@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gnnbench.cli.options import DataRoot, Json, Latex, Markdown, Overrides, Quiet, load, numbers, show
+from gnnbench.api.configs import load
+from gnnbench.cli.options import DataRoot, Json, Latex, Markdown, Overrides, Quiet, numbers, show
 from gnnbench.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ def report(
         list[Path] | None,
         typer.Argument(
             metavar="RUNS",
-            help="Folders of train, compare, bench, suite, reproduce or sweep, or JSON files, those of tune too.",
+            help="Folders of train, compare, bench, profile, suite, reproduce or sweep, or JSON files, also "
+            "those of tune.",
         ),
     ] = None,
     out: Annotated[Path, typer.Option(metavar="FILE", help="The page.")] = Path("report.html"),

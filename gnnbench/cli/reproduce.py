@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +9,7 @@ from typing import Annotated
 import typer
 
 from gnnbench import registry
-from gnnbench.cli.options import DataRoot, Json, Latex, Limit, Markdown, Out, Quiet, finish, show, watched
+from gnnbench.cli.options import DataRoot, Json, Latex, Limit, Markdown, Out, Quiet, finish, show
 from gnnbench.errors import ConfigError
 
 
@@ -68,7 +67,7 @@ def reproduce(
         raw=roots.raw, cache=roots.cache, dgl_python=dgl_python, memory_limit=memory_limit
     )
     out = out or files.new_folder("-".join(filter(None, (paper, scale, backend))))
-    view = live.ReproduceView(tables.console(sys.stderr)) if watched(quiet) else None
+    view = live.ReproduceView.watched(quiet)
     with view or nullcontext():
         reproduction = reproducing.reproduce(
             paper,

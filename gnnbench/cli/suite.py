@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from gnnbench.cli.options import DataRoot, Json, Latex, Markdown, Out, Quiet, finish, names, show, watched
+from gnnbench.api.configs import names
+from gnnbench.cli.options import DataRoot, Json, Latex, Markdown, Out, Quiet, finish, show
 from gnnbench.errors import ConfigError, did_you_mean
 
 SUITES = ("gpu",)
@@ -56,7 +56,7 @@ def suite(
     device = torch.device(CudaKernels.device_type)
     size: Literal["full", "tiny"] = "tiny" if (scale or device.type) in ("tiny", "cpu") else "full"
     out = out or files.new_folder(f"{name}-suite")
-    view = live.SuiteView(tables.console(sys.stderr)) if watched(quiet) else None
+    view = live.SuiteView.watched(quiet)
     with view or nullcontext():
         result = suites.run(
             suites.cells(names(graphs), names(ops), size),

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gnnbench.cli.options import DataRoot, Json, Latex, Markdown, Out, Overrides, Quiet, finish, show, watched
+from gnnbench.cli.options import DataRoot, Json, Latex, Markdown, Out, Overrides, Quiet, finish, show
 from gnnbench.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ def sweep(
         text = json.dumps([each.as_json() for each in trials], indent=1)
         show(report.plan(plan.name, trials), text, as_json, quiet, markdown, latex)
         return
-    view = live.SweepView(tables.console(sys.stderr)) if watched(quiet) else None
+    view = live.SweepView.watched(quiet)
     with view or nullcontext():
         record = sweeping.sweep(
             plan,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import html
+import sys
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gnnbench import units
 from gnnbench.measure import clock
@@ -26,9 +29,11 @@ SHOWN_EPOCHS = 10
 REDRAW_S = 0.1
 STEP_REDRAW_S = 0.5  # within an epoch, whose clock is stopped meanwhile
 
+V = TypeVar("V", bound="View")
+
 
 class View:
-    """A picture that is redrawn in place when told to, and gone at the end.
+    """A picture that is redrawn in place when told to, on a terminal or in a notebook, and gone at the end.
 
     It has no thread, which would take time from what is measured.
     """
@@ -38,20 +43,50 @@ class View:
 
         self.console = console
         self._live = Live(console=console, auto_refresh=False, transient=True)
+        self._output: Any = None  # of a notebook's cell
 
-    def __enter__(self) -> View:
+    @classmethod
+    def watched(cls: type[V], quiet: bool) -> V | None:
+        """A view on standard error, or in a notebook; None where nobody watches or `quiet` is asked for."""
+        if quiet:
+            return None
+        console = tables.console(sys.stderr)
+        return cls(console) if sys.stderr.isatty() or console.is_jupyter else None
+
+    def __enter__(self: V) -> V:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._live.stop()
+        if self._output is not None:
+            self._display("")
+
+    def say(self, *lines: str) -> None:
+        """Tell something: it stays on a terminal, and in a notebook until the next picture."""
+        if self.console.is_jupyter:
+            self._display("<br>".join(map(html.escape, lines)))
+        else:
+            self.console.print(*lines, sep="\n")
 
     def draw(self, line: str, table: Table) -> None:
         """Show `line` above `table`."""
         from rich.console import Group
         from rich.text import Text
 
+        if self.console.is_jupyter:
+            self._display(tables.html(replace(table, title=line, notes=())))
+            return
         self._live.start()
         self._live.update(Group(Text(line, "bold"), Text(), tables.drawn(table)), refresh=True)
+
+    def _display(self, text: str) -> None:
+        """Replace what the cell shows; rich's own way needs ipywidgets, which few have."""
+        from IPython.display import HTML, display
+
+        if self._output is None:
+            self._output = display(HTML(text), display_id=True)
+        else:
+            self._output.update(HTML(text))
 
 
 class TrainView(View):
@@ -63,19 +98,19 @@ class TrainView(View):
         self._undrawn_s = REDRAW_S
         self._drawn_at = 0.0
 
-    def __enter__(self) -> TrainView:
-        self.console.print("loading the dataset")
+    def __enter__(self: V) -> V:
+        self.say("loading the dataset")
         return self
 
     def __call__(self, event: Event) -> None:
         """Show what just happened."""
         result = event.result
         if event.kind == "message":
-            self.console.print(event.message)
+            self.say(event.message)
         elif event.kind == "dataset_loaded":
-            self.console.print(result.dataset, *run.graph(result.dataset_facts), sep="\n")
+            self.say(result.dataset, *run.graph(result.dataset_facts))
         elif event.kind == "prepared" and result.prepare_s is not None:
-            self.console.print(f"prepared for {result.backend} in {units.seconds(result.prepare_s)}")
+            self.say(f"prepared for {result.backend} in {units.seconds(result.prepare_s)}")
         elif event.kind == "step":
             if clock.cpu() - self._drawn_at >= STEP_REDRAW_S:
                 self._draw(event, f", step {event.steps} of {event.of}")
@@ -132,7 +167,7 @@ class TuneView(View):
         """Show what is about to start."""
         adjacency = " of the transpose" if request.adjacency == "transpose" else ""
         heads = f", {request.heads} heads" if request.heads > 1 else ""
-        self.console.print(f"tuning {request.op}{adjacency} at width {request.width}{heads}")
+        self.say(f"tuning {request.op}{adjacency} at width {request.width}{heads}")
 
 
 class ReproduceView(View):

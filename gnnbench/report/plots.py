@@ -58,13 +58,23 @@ class Bars(NamedTuple):
     logarithmic: bool = True
 
 
+class Timeline(NamedTuple):
+    """A level over time, and times to point out, each with its name."""
+
+    title: str
+    x_label: str
+    y_label: str
+    points: Sequence[tuple[float, float]]
+    marks: Sequence[tuple[float, str]]
+
+
 def check(path: Path) -> None:
     """Raise ConfigError if `path` has no suffix of a picture; for before the work that it will show."""
     if path.suffix.lower() not in FORMATS:
         raise ConfigError(f"{path}: a plot is written as {', '.join(FORMATS)}; give the file such a name")
 
 
-def save(panels: Sequence[Panel | Bars], title: str, *paths: Path) -> None:
+def save(panels: Sequence[Panel | Bars | Timeline], title: str, *paths: Path) -> None:
     """Draw `panels` in rows.
 
     Raises:
@@ -91,17 +101,19 @@ def save(panels: Sequence[Panel | Bars], title: str, *paths: Path) -> None:
         files.save_bytes(picture.getvalue(), path)
 
 
-def _inches(panel: Panel | Bars) -> float:
+def _inches(panel: Panel | Bars | Timeline) -> float:
     return max(6.4, 1.3 * len(panel.groups)) if isinstance(panel, Bars) else 6.4
 
 
-def draw(panel: Panel | Bars, part: FigureBase) -> None:
+def draw(panel: Panel | Bars | Timeline, part: FigureBase) -> None:
     """Put one panel on a figure or a part of it, whose layout is constrained."""
     axes = part.subplots()
     if isinstance(panel, Bars):
         (_stacks if panel.stacked else _bars)(panel, axes)
         axes.set_xticks(range(len(panel.groups)), panel.groups)
         axes.grid(alpha=0.3, axis="y")
+    elif isinstance(panel, Timeline):
+        _level(panel, axes)
     else:
         _curves(panel, axes)
     axes.set(title=panel.title, ylabel=panel.y_label)
@@ -126,6 +138,18 @@ def _curves(panel: Panel, axes: Axes) -> None:
         _logarithmic(axes)
     else:
         axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+
+
+def _level(panel: Timeline, axes: Axes) -> None:
+    x, y = zip(*panel.points, strict=True)
+    (drawn,) = axes.step(x, y, where="post", linewidth=1)
+    axes.fill_between(x, y, step="post", color=drawn.get_color(), alpha=0.25, linewidth=0)
+    for time, name in panel.marks:
+        axes.axvline(time, color=drawn.get_color(), linestyle=":")
+        axes.text(time, 1.1 * max(y), f" {name}", fontsize=7, va="top")
+    axes.set_xlabel(panel.x_label)
+    axes.set_ylim(0, 1.12 * max(y))
     axes.grid(alpha=0.3)
 
 

@@ -1,8 +1,9 @@
-"""Tables: cells are built once, then drawn for the terminal or as Markdown; records become CSV."""
+"""Tables: cells are built once, then drawn for the terminal, a notebook or as Markdown; records become CSV."""
 
 from __future__ import annotations
 
 import csv
+import html as escaping
 import io
 import os
 import textwrap
@@ -105,15 +106,42 @@ def records(rows: Iterable[BaseModel]) -> list[dict[str, Any]]:
     return [row.model_dump(exclude_none=True) for row in rows]
 
 
+def html(table: Table) -> str:
+    """The table for a notebook, which brings its own style."""
+    lines = ["<table>", f"<caption>{_escaped(table.title)}</caption>"]
+    lines += ["<thead>", _html_row(table, "th", [Cell(heading) for heading in table.heading]), "</thead>"]
+    lines += ["<tbody>", *(_html_row(table, "td", row) for row in table.rows), "</tbody>", "</table>"]
+    notes = [f"<li>{_escaped(note)}</li>" for note in table.notes]
+    return "\n".join([*lines, *(["<ul>", *notes, "</ul>"] if notes else [])])
+
+
+def flat(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Records without nesting: nested names are joined by dots, lists left out."""
+    return [dict(_flat(record)) for record in records]
+
+
 def to_csv(records: Sequence[Mapping[str, Any]]) -> str:
-    """One line per record under the union of their names; nested names are joined by dots, lists left out."""
-    flat = [dict(_flat(record)) for record in records]
+    """One line per record, as `flat` makes it, under the union of their names."""
+    rows = flat(records)
     out = io.StringIO()
-    names = list(dict.fromkeys(name for record in flat for name in record))
+    names = list(dict.fromkeys(name for row in rows for name in row))
     writer = csv.DictWriter(out, names, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(flat)
+    writer.writerows(rows)
     return out.getvalue()
+
+
+def _html_row(table: Table, tag: str, row: Sequence[Cell]) -> str:
+    cells = []
+    for column, cell in enumerate(row):
+        side = "left" if column in table.prose else "right"
+        below = f"<br><small>{_escaped(cell.below)}</small>" * bool(cell.below)
+        cells.append(f'<{tag} style="text-align: {side}">{_escaped(cell.text)}{below}</{tag}>')
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def _escaped(text: str) -> str:
+    return escaping.escape(text).replace("\n", "<br>")
 
 
 def _fitting(table: Table, to: Console) -> Iterator[list[int]]:

@@ -24,6 +24,7 @@ VERBS = (
     ["compare"],
     ["bench"],
     ["tune"],
+    ["profile"],
     ["sweep"],
     ["history"],
     ["report"],

@@ -1,7 +1,7 @@
 """Results as one page that needs nothing else: verdict, tables, pictures, machine and configuration.
 
 section      what a page says about one result
-comparison run ops reproduction sweep    that of each kind
+comparison run ops profile reproduction sweep    that of each kind
 pictures     drawings, thinned to what can be seen; svg: what becomes of them in a page
 facts        the machine and the configuration as rows and text
 
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gnnbench import __version__, units
-from gnnbench.report.page import comparison, ops, reproduction, run, sweep
+from gnnbench.report.page import comparison, ops, profile, reproduction, run, sweep
 from gnnbench.report.page.facts import sheet, yaml_of
 from gnnbench.report.page.section import Section
 from gnnbench.report.page.svg import ILLEGAL
@@ -46,6 +46,7 @@ SECTIONS: dict[str, Callable[[Stored], Section]] = {
     "comparison": lambda stored: comparison.section(stored.record, stored.rounds),
     "run": lambda stored: run.section(stored.record),
     "bench": lambda stored: ops.bench(stored.record),
+    "profile": lambda stored: profile.section(stored.record),
     "collate": lambda stored: ops.collate(stored.record),
     "sample": lambda stored: ops.sample(stored.record),
     "suite": lambda stored: ops.suite(stored.record),
@@ -59,7 +60,7 @@ def section(stored: Stored) -> Section:
     """What a page says about a result."""
     made = SECTIONS[stored.kind](stored)
     status = getattr(stored.record, "status", "ok")
-    if status == "ok" or stored.kind == "run":
+    if status == "ok" or stored.kind in ("run", "profile"):
         return made
     return replace(made, verdict=[*made.verdict, f"Not finished when this was written: {status}."])
 

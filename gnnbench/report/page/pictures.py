@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gnnbench import units
 from gnnbench.report import plots
 from gnnbench.report.page import svg
-from gnnbench.report.plots import Bars, Panel
+from gnnbench.report.plots import Bars, Panel, Timeline
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -155,7 +155,7 @@ def curves(title: str, caption: str, lines: Mapping[str, Points], y_label: str, 
     return Picture(title, caption, words, draw)
 
 
-def of_panel(panel: Panel | Bars, title: str, caption: str) -> Picture:
+def of_panel(panel: Panel | Bars | Timeline, title: str, caption: str) -> Picture:
     """A picture that `--plot` draws too."""
     bare = panel._replace(title="")
     crowded = isinstance(panel, Bars) and len(panel.groups) > NARROW
@@ -183,7 +183,10 @@ def thinned_line(points: Points, limit: int = DOTS) -> list[tuple[float, float]]
     return [points[at] for at in sorted(kept)]
 
 
-def _words(panel: Panel | Bars) -> Iterator[str]:
+def _words(panel: Panel | Bars | Timeline) -> Iterator[str]:
+    if isinstance(panel, Timeline):
+        yield f"at most {max(y for _, y in panel.points):.3g} {panel.y_label}"
+        return
     if isinstance(panel, Panel):
         for line in panel.lines:
             yield f"{line.label}: " + ", ".join(f"{y:.3g} at {x:g}" for x, y in line.points)

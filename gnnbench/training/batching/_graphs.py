@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 from torch.nn import Module
+from torch.profiler import record_function
 
 from gnnbench.backends.base import Backend
 from gnnbench.datasets import GraphsDataset
@@ -55,7 +56,8 @@ class Graphs(Loader):
     def _batch(self, graphs: Tensor) -> Batch:
         y, target = self._targets(graphs), self.dataset.target
         pooled = not self.dataset.per_node
-        x, adj, *more = self.backend.collate(self.union, graphs, self.x, self.edge_attr, pooled=pooled)
+        with record_function("gnnbench::collate"):  # for the profiler, as this is no op of PyTorch
+            x, adj, *more = self.backend.collate(self.union, graphs, self.x, self.edge_attr, pooled=pooled)
         return Batch(x, adj, _loss.function(target, y), _loss.count(target, y), *more)
 
     def _targets(self, graphs: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import Module
+from torch.profiler import record_function
 
 from gnnbench.backends import isplib
 from gnnbench.backends.base import Backend
@@ -102,7 +103,8 @@ class Neighborhoods(Loader):
             yield self._batch(seeds, int(state.view(np.int64)[0]))
 
     def _batch(self, seeds: Tensor, key: int) -> Batch:
-        sample = self.neighbors.sample(seeds, self.config.fanouts, key, self.config.replace)
+        with record_function("gnnbench::sample"):  # for the profiler, as this is no op of PyTorch
+            sample = self.neighbors.sample(seeds, self.config.fanouts, key, self.config.replace)
         self.edges = (self.edges or 0) + sample.row.numel()
         x, y = self.x.index_select(0, sample.node), self.y.index_select(0, seeds)
         return self._of(x.to(self.backend.device), sample, y)

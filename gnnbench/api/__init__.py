@@ -1,0 +1,318 @@
+"""Runs, comparisons, benchmarks and profiles from Python; the verbs of the command line call these functions.
+
+configs      where a configuration comes from, and what overrides it
+shown        results with a table for notebooks and a frame for pandas
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from gnnbench.api import configs
+from gnnbench.api.configs import Overrides, Source
+from gnnbench.errors import BackendUnavailable, ConfigError, GnnbenchError, OutOfMemory, RunFailed
+
+if TYPE_CHECKING:
+    from gnnbench.api import shown
+
+AnyPath = str | Path
+BARE = ["dataset.random_features=1", "dataset.random_labels=2"]  # where a graph has none: ops do not look at them
+ERRORS: dict[str, type[GnnbenchError]] = {"oom": OutOfMemory, "unavailable": BackendUnavailable}
+
+S = TypeVar("S", bound="shown.Shown")
+
+
+def train(
+    config: Source = None,
+    *,
+    backend: str = "",
+    dataset: str = "",
+    epochs: int | None = None,
+    set: Overrides = None,
+    memory_limit: str = "",
+    data_root: AnyPath | None = None,
+    out: AnyPath | None = None,
+    resume: AnyPath | None = None,
+    quiet: bool = False,
+    check: bool = True,
+) -> shown.Run:
+    """Train one model on one graph and measure every epoch, as `gnnbench train` does.
+
+    Args:
+        config: a YAML file, the name of one in `configs` such as "gcn_cora", or a mapping of its sections; None is
+            a small synthetic graph.
+        backend: such as "isplib" or "isplib:fold_norm=false"; replaces the configuration's.
+        dataset: such as "cora" or "synthetic:reddit:0.05"; replaces the configuration's.
+        epochs: replaces `train.epochs`.
+        set: other keys, as in `{"model.hidden": 64}`.
+        memory_limit: such as "16GiB" or "80%".
+        data_root: the folder of datasets; None for `$GNNBENCH_DATA`, then the user's cache folder.
+        out: the folder for the results; None for a new one in `runs/`.
+        resume: the folder of a stopped run to go on with, in place of all but `quiet`, `data_root` and `check`.
+        quiet: show no progress; otherwise it is shown in notebooks and on terminals.
+        check: raise if the run did not come to its end; False returns it, with `status` and `reason`.
+
+    Raises:
+        ConfigError: a bad value.
+        DatasetError: the data are missing, broken or cannot be trained on.
+        GnnbenchError: the run failed, as by running out of memory; or `out` cannot be written.
+        KeyboardInterrupt: Ctrl-C, after the epoch at hand; what was measured is kept.
+    """
+    from gnnbench import datasets, history
+    from gnnbench.api.shown import Run
+    from gnnbench.config import validate
+    from gnnbench.report import live
+    from gnnbench.results import files, schema
+    from gnnbench.training import run
+
+    roots = datasets.roots(_path(data_root))
+    if resume:
+        if config or set or backend or dataset or epochs or memory_limit or out:
+            raise ConfigError("--resume takes the run's own configuration; leave out other options")
+        folder = Path(resume)
+        kept = files.load(schema.Result, folder / "results.json")
+        loaded = validate(kept.config, str(folder / "results.json"))
+    else:
+        loaded = configs.load(config, set, dataset, epochs, memory_limit, backend)
+        folder = Path(out) if out else files.new_folder(f"{configs.stem(config)}-{loaded.backend.name}")
+    with _threads_kept(), live.TrainView.watched(quiet) or nullcontext() as view:
+        result = run.run(loaded, roots=roots, out=folder, resume=resume is not None, on_event=view)
+    made = Run.of(result, folder / "results.json")
+    if result.status == "ok":
+        history.remember(roots.cache, "run", made, made.path)
+    return _ended(made, check, result.reason)
+
+
+def compare(
+    config: Source = None,
+    backends: str | Sequence[str] = ("pyg", "pyg-sparse", "isplib"),
+    *,
+    rounds: int = 3,
+    dataset: str = "",
+    epochs: int | None = None,
+    set: Overrides = None,
+    memory_limit: str = "",
+    data_root: AnyPath | None = None,
+    out: AnyPath | None = None,
+    force: bool = False,
+    save_baseline: str = "",
+    baseline: str = "",
+    fail_above: str = "5%",
+    quiet: bool = False,
+    check: bool = True,
+) -> shown.Comparison:
+    """Check backends against PyG, then time them in turn, in fresh processes, as `gnnbench compare` does.
+
+    A backend that fails is a row with its reason; one whose result differs from PyG's has no speedup, and
+    `parity.ok` is False then.
+
+    Args:
+        config, dataset, epochs, set, memory_limit, data_root, quiet: as in `train`.
+        backends: such as `["pyg", "isplib", "isplib:fold_norm=false"]`.
+        rounds: fresh processes per backend, interleaved.
+        out: the folder for the results, which goes on with a comparison that it holds; None for a new one.
+        force: replace a comparison of another configuration in `out`.
+        save_baseline: the name to keep the epochs by.
+        baseline: the name of epochs that were kept, to hold this comparison against: see `against` of the result.
+        fail_above: the slowdown that `baseline` tolerates.
+        check: raise if it did not come to its end.
+
+    Raises:
+        ConfigError: a bad value, or `out` holds a comparison of another configuration.
+        GnnbenchError: bad data, or `out` cannot be written.
+        KeyboardInterrupt: Ctrl-C; what was measured is kept.
+    """
+    from gnnbench import launch
+
+    loaded = configs.load(config, set, dataset, epochs, memory_limit)
+    launch.prepare()  # while PyTorch is imported here
+    from gnnbench import comparison, datasets, history
+    from gnnbench.api.shown import Comparison
+    from gnnbench.comparison import baseline as baselines
+    from gnnbench.report import live
+    from gnnbench.results import files
+
+    specs, roots = configs.names(backends), datasets.roots(_path(data_root))
+    limit, kept = baselines.share(fail_above), None
+    if save_baseline:
+        baselines.path(roots.cache, save_baseline)
+    if baseline:
+        kept = baselines.load(roots.cache, baseline)
+        baselines.check(kept, baseline, loaded, specs, rounds)
+    folder = Path(out) if out else files.new_folder(f"{configs.stem(config)}-compare")
+    with live.CompareView.watched(quiet) or nullcontext() as view:
+        record = comparison.compare(
+            loaded,
+            specs,
+            rounds=rounds,
+            out=folder,
+            roots=roots,
+            force=force,
+            on_event=view or (lambda _: None),
+        )
+    if record.status == "ok" and (kept or save_baseline):
+        seconds = comparison.epochs(record, folder)
+        if kept:
+            rows = [row.backend for row in record.rows]
+            record.against = baselines.judge(kept, baseline, rows, seconds, limit)
+            files.save_json(record, folder / "comparison.json")
+        if save_baseline and record.exit_code == 0:
+            baselines.save(record.config, record.environment, seconds, roots.cache, save_baseline)
+    made = Comparison.of(record, folder / "comparison.json")
+    if record.status == "ok":
+        history.remember(roots.cache, "comparison", made, made.path)
+    return _ended(made, check, f"the same call with out={str(folder)!r} continues")
+
+
+def bench(
+    op: str,
+    graph: str = "synthetic:reddit:0.01",
+    *,
+    widths: Sequence[int] = (16, 32, 64, 128, 256),
+    heads: Sequence[int] = (1,),
+    backend: str = "isplib",
+    against: str | Sequence[str] = ("torch-csr", "torch-scatter", "dgl"),
+    backward: bool = False,
+    weighted: bool = False,
+    dgl_python: str = "",
+    threads: int = 0,
+    data_root: AnyPath | None = None,
+    memory_limit: str = "90%",
+    out: AnyPath | None = None,
+    quiet: bool = False,
+    check: bool = True,
+) -> shown.Bench:
+    """Time an op beside its peers and the limits of this machine, as `gnnbench bench` does.
+
+    Args:
+        op: such as "spmm", "sddmm", "edge_softmax" or "gat_attention".
+        graph: such as "cora" or "synthetic:reddit:0.05".
+        widths: the channels of all heads together.
+        heads: numbers of heads, for ops with heads.
+        backend: whose kernels to time.
+        against: peers, such as `["torch-csr", "pyg"]`.
+        backward: time the gradients too.
+        weighted: run spmm and spmm_max with edge values.
+        dgl_python: the interpreter that has DGL; empty for this one.
+        threads: for all kernels; 0 uses PyTorch's default.
+        data_root, memory_limit, out, quiet: as in `train`.
+        check: raise if it did not come to its end.
+
+    Raises:
+        ConfigError: a bad value.
+        GnnbenchError: bad data, or `out` cannot be written.
+        KeyboardInterrupt: Ctrl-C; what was measured is kept.
+    """
+    import torch
+
+    from gnnbench import benchmarks, datasets
+    from gnnbench.api.shown import Bench
+    from gnnbench.measure import clock
+    from gnnbench.report import live
+    from gnnbench.results import files
+
+    grid = benchmarks.Grid(op, widths, heads, configs.names(against), backward, weighted, backend)
+    roots = datasets.roots(_path(data_root))
+    with _threads_kept():
+        if threads:
+            torch.set_num_threads(threads)
+        dataset = datasets.single(datasets.load(configs.load(None, BARE, graph).dataset, roots))
+        folder = Path(out) if out else files.new_folder(f"{op}-bench")
+        with live.BenchView.watched(quiet) or nullcontext() as view:
+            record = benchmarks.bench(
+                grid,
+                dataset,
+                out=folder,
+                cache=roots.cache,
+                now=clock.instants(grid.device),
+                dgl_python=dgl_python,
+                memory_limit=memory_limit,
+                on_event=view or (lambda *_: None),
+            )
+    return _ended(Bench.of(record, folder / "bench.json"), check, f"the measurements so far are in {folder}")
+
+
+def profile(
+    config: Source = None,
+    *,
+    backend: str = "",
+    dataset: str = "",
+    epochs: int = 3,
+    set: Overrides = None,
+    memory_limit: str = "",
+    data_root: AnyPath | None = None,
+    trace: AnyPath | None = None,
+    out: AnyPath | None = None,
+    quiet: bool = False,
+    check: bool = True,
+) -> shown.Profile:
+    """Show where the time of an epoch goes, by layer and op, as `gnnbench profile` does.
+
+    Args:
+        config, backend, dataset, set, memory_limit, data_root, out, quiet, check: as in `train`.
+        epochs: to profile; as many are timed without the profiler before, after those of warm-up.
+        trace: the file for a Chrome trace, `.json` or `.json.gz`; None for none.
+
+    Raises:
+        As `train` does.
+    """
+    from gnnbench import datasets, profiling
+    from gnnbench.api.shown import Profile
+    from gnnbench.report import live
+    from gnnbench.results import files
+
+    loaded = configs.load(config, set, dataset, None, memory_limit, backend)
+    profiling.check(loaded, epochs, _path(trace))
+    folder = Path(out) if out else files.new_folder(f"{configs.stem(config)}-{loaded.backend.name}-profile")
+    with _threads_kept(), live.TrainView.watched(quiet) or nullcontext() as view:
+        record = profiling.profile(
+            loaded,
+            epochs=epochs,
+            roots=datasets.roots(_path(data_root)),
+            out=folder,
+            trace=_path(trace),
+            on_event=view,
+        )
+    return _ended(Profile.of(record, folder / "profile.json"), check, record.reason)
+
+
+def load_result(path: AnyPath) -> shown.Shown:
+    """What a verb or one of these functions wrote: the folder of its results, or the JSON itself.
+
+    Raises:
+        ConfigError: there is no such file, it is not a result, or it is one of another schema.
+    """
+    from gnnbench import stored
+    from gnnbench.api.shown import KINDS
+
+    found = stored.load(Path(path))
+    return KINDS[found.kind].of(found.record, found.path)
+
+
+def _ended(result: S, check: bool, reason: str) -> S:
+    """The result, unless it did not come to its end and `check` asks for that."""
+    status: str = getattr(result, "status", "ok")
+    if check and status == "interrupted":
+        raise KeyboardInterrupt(reason)
+    if check and status != "ok":
+        raise ERRORS.get(status, RunFailed)(reason)
+    return result
+
+
+@contextmanager
+def _threads_kept() -> Iterator[None]:
+    """Leave a notebook with the number of threads that it had, whatever a run asks for."""
+    import torch
+
+    threads = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _path(given: AnyPath | None) -> Path | None:
+    return None if given is None else Path(given)

@@ -1,0 +1,104 @@
+"""Where a configuration comes from: a file, its name, its sections or the demo; and what overrides its keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from numbers import Number
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gnnbench.errors import ConfigError, did_you_mean
+
+if TYPE_CHECKING:
+    from gnnbench.config import Run
+
+Source = str | Path | Mapping[str, Any] | None
+Overrides = Mapping[str, Any] | Sequence[str] | None
+
+PACKAGE = Path(__file__).parents[1]
+DEMO = PACKAGE / "demo.yaml"
+FOLDERS = (Path("configs"), PACKAGE.parent / "configs")  # of configurations by their names
+
+
+def load(
+    source: Source,
+    overrides: Overrides = None,
+    dataset: str = "",
+    epochs: int | None = None,
+    memory_limit: str = "",
+    backend: str = "",
+) -> Run:
+    """The configuration of a run.
+
+    Args:
+        source: a YAML file, the name of one in `configs`, or a mapping of its sections, in which a key with a dot
+            counts as an override; None for the demo.
+        overrides: values by key, or `"section.key=value"` each.
+        dataset, epochs, memory_limit, backend: override theirs where given.
+
+    Raises:
+        ConfigError: with every problem, one sentence each.
+    """
+    from gnnbench import config, datasets
+
+    within: dict[str, Any] = {}
+    if isinstance(source, Mapping):
+        within = {key: value for key, value in source.items() if "." in key}
+        source = {key: value for key, value in source.items() if key not in within}
+    options = {"train.epochs": epochs, "measure.memory_limit": memory_limit or None}
+    short = {key: value for key, value in options.items() if value is not None}
+    return config.load(
+        _found(source),
+        [*written(within), *written(overrides), *written(short)],
+        dataset=datasets.parse(dataset) if dataset else None,
+        backend=backend or None,
+    )
+
+
+def stem(source: Source) -> str:
+    """The name of a configuration, for folders of its results."""
+    return "run" if isinstance(source, Mapping) else Path(source or DEMO).stem
+
+
+def names(given: str | Sequence[str]) -> list[str]:
+    """`"pyg,isplib"` or names one by one."""
+    parts = given.split(",") if isinstance(given, str) else given
+    return [name.strip() for name in parts if name.strip()]
+
+
+def written(overrides: Overrides) -> list[str]:
+    """Overrides as the command line takes them: `"section.key=value"`, values in YAML."""
+    if not isinstance(overrides, Mapping):
+        return [*(overrides or [])]
+    return [f"{key}={_yaml(key, value)}" for key, value in overrides.items()]
+
+
+def _yaml(key: str, value: Any) -> str:
+    import yaml
+
+    if isinstance(value, Number) and hasattr(value, "item"):
+        value = value.item()  # of NumPy
+    try:
+        text = str(yaml.safe_dump(value, default_flow_style=True, width=float("inf")))
+    except yaml.YAMLError:
+        raise ConfigError(
+            f"{key}: a value of type {type(value).__name__} cannot be stored; give numbers, text or lists of them"
+        ) from None
+    return text.strip().removesuffix("...").strip()  # which ends a document of one scalar
+
+
+def _found(source: Source) -> Path | Mapping[str, Any]:
+    """What `config.load` reads."""
+    if source is None or isinstance(source, Mapping):
+        return DEMO if source is None else source
+    path = Path(source)
+    if path.suffix or len(path.parts) != 1 or path.exists():
+        return path
+    known = {file.stem: file for folder in reversed(FOLDERS) for file in folder.glob("*.yaml")}
+    if path.name not in known:
+        raise ConfigError(f"{path}: is neither a file nor the name of a configuration{_hint(path.name, known)}")
+    return known[path.name]
+
+
+def _hint(name: str, known: Mapping[str, Path]) -> str:
+    return did_you_mean(name, known) if known else ", as there is no folder configs"

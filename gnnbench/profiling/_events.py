@@ -1,0 +1,143 @@
+"""From the events of PyTorch's profiler to rows: the time of every op, by phase and layer."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from torch.autograd import DeviceType
+
+from gnnbench.profiling._ranges import EPOCH, LAYER, PHASE
+from gnnbench.profiling._record import BATCHES, BETWEEN, GRADIENTS, LOSS, OPTIMIZER, Op
+
+OURS = "gnnbench::"
+NODE = "autograd::engine::evaluate_function: "  # a step of the backward pass, by the name of its gradient
+BACKWARD_FUNCTION = 1  # the scope of what runs such a step, as in at::RecordScope
+OUTSIDE = {"load": BATCHES, "forward": LOSS, "optimizer": OPTIMIZER, "backward": GRADIENTS}  # of any layer
+
+Event = Any  # torch.autograd.profiler_util.FunctionEvent
+
+
+class Place(NamedTuple):
+    """Where time is spent."""
+
+    phase: str
+    layer: str
+    op: str
+
+
+@dataclass
+class Cost:
+    """Microseconds, and how often."""
+
+    calls: int = 0
+    time: float = 0.0
+    device: float = 0.0
+
+
+def ops(events: Sequence[Event], epochs: int, *, on_gpu: bool) -> list[Op]:
+    """The ops of `epochs` epochs, those that take longest first; together they take as long as the epochs."""
+    costs = _Walk([event for event in events if event.device_type == DeviceType.CPU and not event.is_async]).costs
+    total = sum(cost.device if on_gpu else cost.time for cost in costs.values())
+    rows = [
+        Op(
+            phase=place.phase,
+            layer=place.layer,
+            op=place.op,
+            calls=cost.calls / epochs,
+            time_s=cost.time / epochs / 1e6,
+            device_s=cost.device / epochs / 1e6 if on_gpu else None,
+            share=(cost.device if on_gpu else cost.time) / total if total else 0.0,
+        )
+        for place, cost in costs.items()
+    ]
+    return sorted(rows, key=lambda row: (-row.share, -row.time_s))
+
+
+@dataclass
+class _Walk:
+    """Goes down from the ranges of epochs to the ops that Python called, and to ours wherever they are."""
+
+    events: Sequence[Event]
+    costs: dict[Place, Cost] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.layers: dict[tuple[int, int], Event] = {}
+        for event in sorted(self.events, key=lambda event: event.time_range.start):
+            # Of the ops with a number, the last one that starts is the one whose gradient bears it.
+            if event.sequence_nr >= 0 and not event.name.startswith(NODE) and event.scope != BACKWARD_FUNCTION:
+                self.layers[event.sequence_nr, event.thread] = event
+        self.adopted = self._of_other_threads()
+        for event in self.events:
+            if event.name == EPOCH:
+                self.visit(event, "", "")
+
+    def visit(self, event: Event, phase: str, layer: str) -> None:
+        """Add an event and all that it called."""
+        is_range = event.name == EPOCH
+        if event.name.startswith(PHASE):
+            is_range, phase = True, event.name.removeprefix(PHASE)
+            layer = OUTSIDE[phase]
+        elif event.name.startswith(LAYER):
+            is_range, layer = True, event.name.removeprefix(LAYER)
+        if is_range:
+            children = [*event.cpu_children, *self.adopted.get(id(event), ())]
+            elsewhere = sum(child.cpu_time_total for child in children)
+            self.add(phase, layer, BETWEEN, 0, event.cpu_time_total - elsewhere, event.self_device_time_total)
+            for child in children:
+                self.visit(child, phase, layer)
+        elif event.name.startswith(NODE):
+            self.op(event, phase, self.layer_of(event) or layer, event.name.removeprefix(NODE))
+        else:
+            self.op(event, phase, layer, event.name)
+
+    def op(self, event: Event, phase: str, layer: str, name: str) -> None:
+        """Add an op with what it called; ops of ours are told apart from one that is not."""
+        inner = [] if event.name.startswith(OURS) else [*_ours(event)]
+        for each in inner:
+            self.add(phase, layer, each.name, 1, each.cpu_time_total, each.device_time_total)
+        time = event.cpu_time_total - sum(each.cpu_time_total for each in inner)
+        device = event.device_time_total - sum(each.device_time_total for each in inner)
+        self.add(phase, layer, name, 1, time, device)
+
+    def add(self, phase: str, layer: str, op: str, calls: int, time: float, device: float) -> None:
+        cost = self.costs.setdefault(Place(phase, layer, op), Cost())
+        cost.calls += calls
+        cost.time += max(time, 0.0)
+        cost.device += device
+
+    def layer_of(self, node: Event) -> str:
+        """The layer whose forward a step of the backward pass belongs to; empty where there is none."""
+        step = next((child for child in node.cpu_children if child.scope == BACKWARD_FUNCTION), None)
+        event = self.layers.get((step.sequence_nr, step.fwd_thread)) if step else None
+        while event is not None:
+            if event.name.startswith(LAYER):
+                return str(event.name.removeprefix(LAYER))
+            if event.name.startswith(PHASE):
+                return OUTSIDE[event.name.removeprefix(PHASE)]
+            event = event.cpu_parent
+        return ""
+
+    def _of_other_threads(self) -> dict[int, list[Event]]:
+        """What ran for the backward pass in a thread of its own, as on a GPU, by its range in the main thread."""
+        ranges = [event for event in self.events if event.name == PHASE + "backward"]
+        ranges.sort(key=lambda event: event.time_range.start)
+        starts, main = [event.time_range.start for event in ranges], {event.thread for event in ranges}
+        adopted: dict[int, list[Event]] = {}
+        for event in self.events:
+            if event.cpu_parent is None and event.thread not in main:
+                place = bisect_right(starts, event.time_range.start) - 1
+                if place >= 0 and event.time_range.start < ranges[place].time_range.end:
+                    adopted.setdefault(id(ranges[place]), []).append(event)
+        return adopted
+
+
+def _ours(event: Event) -> Iterator[Event]:
+    """The outermost ops of ours that an event called."""
+    for child in event.cpu_children:
+        if child.name.startswith(OURS):
+            yield child
+        else:
+            yield from _ours(child)

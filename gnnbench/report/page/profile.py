@@ -1,0 +1,64 @@
+"""A profile on a page: where the time of an epoch goes."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gnnbench import units
+from gnnbench.report import figures
+from gnnbench.report import profile as report
+from gnnbench.report.page.pictures import Picture, of_panel, stacks
+from gnnbench.report.page.section import Grid, Section, Tile
+
+if TYPE_CHECKING:
+    from gnnbench.profiling import Profile
+
+PARTS = "Means of the profiled epochs."
+TENSORS = "Tensors that PyTorch holds; on a CPU only those made since the profiler began."
+
+
+def section(profile: Profile) -> Section:
+    """A profile."""
+    layers, ops = report.tables(profile)
+    words = ["gnnbench", "profile", "run.yaml", "--epochs", str(profile.epochs)]
+    return Section(
+        kind="Profile",
+        title=report.title(profile),
+        question="Where does the time of an epoch go?",
+        verdict=_verdict(profile),
+        tone="plain" if profile.status == "ok" else "bad",
+        tiles=[*_tiles(profile)],
+        advice=profile.warnings,
+        grids=[Grid(layers), Grid(replace(ops, notes=()))],
+        pictures=[*_pictures(profile)],
+        conditions=ops.notes,
+        environment=profile.environment,
+        config=profile.config,
+        command=shlex.join(words),
+    )
+
+
+def _verdict(profile: Profile) -> list[str]:
+    if not profile.ops:
+        return [f"The run ended as {figures.ended(profile.status)}: {profile.reason}."]
+    first = profile.ops[0]
+    where = f" of {first.layer}" * bool(first.layer)
+    return [f"Most of it, {first.share:.0%}, goes to {first.op}{where}.", f"{report.cost(profile)}."]
+
+
+def _tiles(profile: Profile) -> Iterator[Tile]:
+    if profile.timed_epoch_s and profile.epoch_s:
+        yield Tile("epoch", units.seconds(profile.timed_epoch_s), "without the profiler")
+        yield Tile("profiled epoch", units.seconds(profile.epoch_s), f"{units.ratio(profile.slowdown or 1.0)}")
+    if profile.memory:
+        yield Tile("tensors", units.size(profile.memory.peak_bytes), "at once")
+
+
+def _pictures(profile: Profile) -> Iterator[Picture]:
+    if profile.ops:
+        yield stacks("What an epoch is made of", PARTS, {profile.backend: report.phases(profile)})
+    if timeline := report.memory(profile):
+        yield of_panel(timeline, "Memory over time", TENSORS)

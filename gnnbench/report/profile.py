@@ -1,0 +1,131 @@
+"""A profile as tables: the time of an epoch by layer and by op, with what the profiler itself costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gnnbench import units
+from gnnbench.report import run
+from gnnbench.report.tables import Cell, Table
+
+if TYPE_CHECKING:
+    from gnnbench.profiling import Op, Profile
+    from gnnbench.report.plots import Timeline
+
+ROWS = 20
+MARKS = 10  # epochs named in a picture, beyond which some are left out
+OF_LAYERS = ("forward", "backward")
+
+
+def tables(profile: Profile, *, rows: int = ROWS, trace: Path | None = None) -> list[Table]:
+    """Layers, then the `rows` ops that take longest, with conditions below.
+
+    Args:
+        trace: the file of the Chrome trace.
+    """
+    where = [f"Trace: {trace}; open it in https://ui.perfetto.dev"] if trace else []
+    longest, others = profile.ops[:rows], profile.ops[rows:]
+    heading = ["op", "layer", "phase", "calls", "time", *["on the GPU"] * profile.on_gpu, "share"]
+    lines = [[*map(Cell, (op.op, op.layer, op.phase)), *_figures(profile, [op])] for op in longest]
+    if others:
+        name = units.counted(len(others), "other row")
+        lines.append([Cell(name), Cell(""), Cell(""), *_figures(profile, others)])
+    notes = [*_notes(profile), *where]
+    return [_layers(profile), Table(heading, lines, title="By op", notes=notes, prose=(0, 1, 2))]
+
+
+def title(profile: Profile) -> str:
+    """Model, dataset and backend."""
+    return f"{run.title(profile.config, profile.dataset, profile.backend)}: where an epoch goes"
+
+
+def cost(profile: Profile) -> str:
+    """What the profiler costs, in a sentence; empty where nothing ran."""
+    if profile.epoch_s is None or profile.timed_epoch_s is None or profile.slowdown is None:
+        return ""
+    return (
+        f"A profiled epoch takes {units.seconds(profile.epoch_s)}, {units.ratio(profile.slowdown)} the "
+        f"{units.seconds(profile.timed_epoch_s)} of one without the profiler, both measured in this run"
+    )
+
+
+def phases(profile: Profile) -> dict[str, float]:
+    """Seconds of an epoch by phase."""
+    names = dict.fromkeys(("load", "forward", "backward", "optimizer", ""), 0.0)
+    for op in profile.ops:
+        names[op.phase] += _seconds(profile, op)
+    return {name or "between": seconds for name, seconds in names.items() if seconds}
+
+
+def memory(profile: Profile) -> Timeline | None:
+    """The tensors of the profiled epochs over time."""
+    from gnnbench.report.plots import Timeline
+
+    if not profile.memory:
+        return None
+    told, mib = profile.memory, units.SIZES["MiB"]
+    points = [(time, size / mib) for time, size in zip(told.seconds, told.allocated_bytes, strict=True)]
+    named = [(time, f"epoch {number}") for number, time in enumerate(told.epochs_s, start=1)]
+    return Timeline("Memory of tensors", "seconds", "MiB", points, named[:: 1 + len(named) // MARKS])
+
+
+def _layers(profile: Profile) -> Table:
+    """One line per layer, in the order in which they run."""
+    order = list(dict.fromkeys(op.layer for op in sorted(profile.ops, key=lambda op: (_phase(op), op.layer))))
+    lines = []
+    for layer in order:
+        ops = [op for op in profile.ops if op.layer == layer]
+        parts = (sum(_seconds(profile, op) for op in ops if op.phase == phase) for phase in OF_LAYERS)
+        lines.append(
+            [
+                Cell(layer or "between phases"),
+                *(Cell(units.seconds(part) if part else "–") for part in parts),
+                Cell(units.seconds(sum(_seconds(profile, op) for op in ops))),
+                Cell(f"{sum(op.share for op in ops):.1%}"),
+            ]
+        )
+    return Table(["layer", *OF_LAYERS, "time", "share"], lines, title=title(profile))
+
+
+def _figures(profile: Profile, ops: Sequence[Op]) -> list[Cell]:
+    calls, share = sum(op.calls for op in ops), sum(op.share for op in ops)
+    seconds = [sum(op.time_s for op in ops)] + [sum(op.device_s or 0.0 for op in ops)] * profile.on_gpu
+    times = (Cell(units.seconds(each)) for each in seconds)
+    return [Cell(f"{calls:,.4g}" if calls else ""), *times, Cell(f"{share:.1%}")]
+
+
+def _seconds(profile: Profile, op: Op) -> float:
+    return (op.device_s or 0.0) if profile.on_gpu else op.time_s
+
+
+def _phase(op: Op) -> int:
+    return ("load", "forward", "backward", "optimizer", "").index(op.phase)
+
+
+def _notes(profile: Profile) -> Iterator[str]:
+    if told := cost(profile):
+        slower = profile.slowdown is None or profile.slowdown >= 1
+        why = (
+            "ops that are called often look slower than they are, and these times are no benchmark"
+            if slower
+            else "that it is not slower shows how far times vary here; close other programs, or give more --epochs"
+        )
+        yield f"{told}: {why}"
+    mean = f"Times and calls are of an epoch, the mean of {units.counted(profile.epochs, 'profiled one')}"
+    yield f"{mean}; an op counts with what it calls, and gradients with the layer that they are of"
+    if profile.on_gpu:
+        yield "Layers and shares are of the time of kernels on the GPU"
+    if profile.loading_s is not None:
+        made = f"Making the batches of an epoch took {units.seconds(profile.loading_s)}"
+        if profile.config["batch"].get("prefetch"):
+            made += " in a thread of its own, which the profiler does not see; load is waiting for it"
+        yield made
+    if profile.memory:
+        peak = units.size(profile.memory.peak_bytes)
+        yield f"Tensors of the profiled epochs take up to {peak} at once"
+    yield from run.kernels(profile.bindings)
+    yield from run.graph(profile.dataset_facts)
+    yield from run.machine(profile.environment)
+    yield from (f"Warning: {text}" for text in profile.warnings)
