@@ -38,6 +38,7 @@ from gnnbench.cli.options import (
     Quiet,
     Spec,
     finish,
+    is_first,
     load,
     names,
     remember,
@@ -55,7 +56,8 @@ class Verbs(TyperGroup):
         try:
             return super().invoke(ctx)
         except GnnbenchError as error:
-            print(f"gnnbench: {error}", file=sys.stderr)
+            if is_first():
+                print(f"gnnbench: {error}", file=sys.stderr)
             raise typer.Exit(error.exit_code) from None
         except KeyboardInterrupt:
             print("gnnbench: stopped by Ctrl-C", file=sys.stderr)
@@ -101,6 +103,9 @@ def train(
     data_root: DataRoot = None,
     epochs: Epochs = None,
     memory_limit: Limit = "",
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes of this machine, each with a part of the graph.")
+    ] = None,
     out: Out = None,
     resume: Annotated[
         Path | None, typer.Option(metavar="RUN_DIR", help="Continue the stopped run in this folder.")
@@ -117,19 +122,25 @@ def train(
     from gnnbench.report import live, tables
     from gnnbench.report import run as report
     from gnnbench.results import files, schema
-    from gnnbench.training import run
+    from gnnbench.training import start
 
     if resume:
-        if config or overrides or backend or dataset or epochs or memory_limit or out:
+        if config or overrides or backend or dataset or epochs or memory_limit or workers or out:
             raise ConfigError("--resume takes the run's own configuration; leave out other options")
         stored = files.load(schema.Result, resume / "results.json")
         loaded = configs.validate(stored.config, str(resume / "results.json"))
     else:
-        loaded = load(config, overrides, dataset, epochs, memory_limit, backend)
+        loaded = load(config, overrides, dataset, epochs, memory_limit, backend, workers)
+    loaded = start.by_torchrun(loaded)
+    if not is_first():
+        result = start.run(
+            loaded, roots=datasets.roots(data_root), out=resume or out or Path(), resume=resume is not None
+        )
+        raise typer.Exit(start.exit_code(result))
     out = resume or out or files.new_folder(f"{(config or DEMO).stem}-{loaded.backend.name}")
     view = live.TrainView(tables.console(sys.stderr)) if watched(quiet) else None
     with view or nullcontext():
-        result = run.run(
+        result = start.run(
             loaded, roots=datasets.roots(data_root), out=out, resume=resume is not None, on_event=view
         )
     if result.status == "ok":
@@ -142,7 +153,7 @@ def train(
     )
     if result.status != "ok":
         print(f"gnnbench: {result.reason}", file=sys.stderr)
-        raise typer.Exit(130 if result.status == "interrupted" else 1)
+        raise typer.Exit(start.exit_code(result))
 
 
 @app.command(epilog=EXIT_CODES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -73,10 +74,11 @@ def load(
     epochs: int | None = None,
     memory_limit: str = "",
     backend: str = "",
+    workers: int | None = None,
 ) -> Run:
     from gnnbench import config, datasets
 
-    options = {"train.epochs": epochs, "measure.memory_limit": memory_limit or None}
+    options = {"train.epochs": epochs, "train.workers": workers, "measure.memory_limit": memory_limit or None}
     short = [f"{key}={json.dumps(value)}" for key, value in options.items() if value is not None]
     section = datasets.parse(dataset) if dataset else None
     return config.load(path or DEMO, [*(overrides or []), *short], dataset=section, backend=backend or None)
@@ -91,6 +93,11 @@ def numbers(text: str) -> list[int]:
         return [int(number) for number in names(text)]
     except ValueError:
         raise ConfigError(f"{text!r} is not a list of numbers such as 16,32,64") from None
+
+
+def is_first() -> bool:
+    """Whether this process speaks to the user: not the others of those that torchrun started."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 def watched(quiet: bool) -> bool:
