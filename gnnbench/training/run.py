@@ -197,7 +197,7 @@ class _Run:
     def _prepare(self, backend: Backend, recorder: clock.Recorder) -> tuple[torch.nn.Module, Batching]:
         """Model and batching; the dataset ends here, so that edges which the backend does not need are freed."""
         with self.team.in_turn():  # as a dataset may be processed and kept
-            dataset = datasets.read(self.config.dataset, self.roots)
+            dataset = setup.read(self.config, self.roots)
         dataset, reorder_s = recorder.time(lambda: datasets.reordered(dataset, self.config.dataset))
         self.result.dataset = dataset.label
         self.ends = setup.Ends.of(dataset)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -14,11 +15,12 @@ from torch_geometric import nn
 
 from gnnbench import backends, config, convs
 from gnnbench.backends import isplib
-from gnnbench.datasets import NodeDataset, _prepare
+from gnnbench.datasets import NodeDataset, Roots, _prepare
 from gnnbench.errors import GraphError, RunFailed
 from gnnbench.graph import Graph
 from gnnbench.graph.part import Exchange, Part
 from gnnbench.ops.kernels import Kernels
+from gnnbench.partition import files as partition_files
 from gnnbench.partition import part
 from gnnbench.training import setup
 from gnnbench.training.batching import _parts
@@ -27,7 +29,7 @@ from gnnbench.training.batching.full import Full
 from gnnbench.training.loop import Trainer
 
 KERNELS: dict[str, Callable[[], Kernels]] = {"reference": Kernels, "isplib": isplib.IsplibKernels}
-# Nodes of each rank, few of which are for training in the first. BLAS multiplies a single row otherwise than several.
+# Nodes of each rank, few of which are for training in the first; more than one, as BLAS multiplies one otherwise.
 SIZES = {"hub": (70, 5, 136), "empty part": (60, 0, 40), "no halo": (20, 10, 15), "few edges": (2, 3, 2)}
 EXACT: dict[str, Callable[[int, int], Module]] = {
     "gcn": lambda i, o: nn.GCNConv(i, o),
@@ -158,7 +160,10 @@ def trained(case: str, backend: str, p: float, norm: str, epochs: int = 10) -> t
 
 
 def _trained(case: str, backend: str, p: float, norm: str, epochs: int, kind: str) -> Any:
-    data = dataset(case)
+    return _learned(configured(backend, p, norm, epochs, kind), dataset(case))
+
+
+def configured(backend: str, p: float, norm: str, epochs: int, kind: str) -> config.Run:
     raw = {
         "dataset": {"source": "synthetic", "preset": "cora"},
         "model": {"name": "sage", "hidden": 8, "dropout": p, "norm": norm, "residual": True},
@@ -166,12 +171,15 @@ def _trained(case: str, backend: str, p: float, norm: str, epochs: int, kind: st
         "train": {"epochs": epochs, "weight_decay": 0.01},
         "backend": {"name": backend},
     }
-    wanted = config.validate(raw, "test")
-    model = setup.build(wanted, setup.Ends.of(data)).double()
-    with patch.object(part, "assign", lambda *_: assignment(case)):
+    return config.validate(raw, "test")
+
+
+def _learned(wanted: config.Run, data: NodeDataset) -> Any:
+    model = setup.build(wanted, setup.Ends.of(data)).to(data.x.dtype)
+    with patch.object(part, "assign", lambda *_: assignment(data.name)):
         ready = setup.prepare(wanted, model, backends.load(wanted.backend, wanted.train), data)
     trainer = Trainer(model, ready.batching, wanted.train)
-    losses = [trainer.check(trainer.train()) for _ in range(epochs)]
+    losses = [trainer.check(trainer.train()) for _ in range(wanted.train.epochs)]
     return losses, trainer.evaluate()
 
 
@@ -230,3 +238,22 @@ def wrong() -> list[str]:
         except GraphError as error:
             told.append(str(error))
     return told
+
+
+def trained_from_files(folder: Path) -> tuple[Any, Any]:
+    """Losses and metrics on parts that were written to a folder, and on parts that were not."""
+    wanted = configured("reference", 0.0, "batch", 3, "parts")
+    whole = dataset("hub").changed(x=dataset("hub").x.float())
+    if dist.get_rank() == 0:
+        how: Any = {"config": wanted.dataset, "method": "contiguous", "seed": 0}
+        partition_files.write(whole, whole.graph(torch.device("cpu")), assignment("hub"), 3, folder, **how)
+    dist.barrier()
+    batch = wanted.batch.model_copy(update={"folder": str(folder)})
+    mine = setup.read(wanted.model_copy(update={"batch": batch}), Roots(folder, folder))
+    assert isinstance(mine, NodeDataset)
+    assert (mine.num_nodes, mine.num_edges, len(mine.x)) == (
+        whole.num_nodes,
+        whole.num_edges,
+        SIZES["hub"][dist.get_rank()],
+    )
+    return _learned(wanted, mine), _learned(wanted, whole)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from gnnbench.backends import isplib
@@ -55,3 +57,8 @@ def test_what_is_no_part_is_refused(ranks: Ranks) -> None:
         assert "rows, but this process has" in told[2]
         assert "col" in told[3]
         assert "x has 211 rows, but this process has" in told[4]
+
+
+def test_parts_on_disk_are_trained_on_as_those_in_memory(ranks: Ranks, tmp_path: Path) -> None:
+    for from_files, from_memory in ranks.run(parts.trained_from_files, tmp_path / "parts"):
+        assert from_files == from_memory

@@ -2,7 +2,9 @@
 
 A kind of batches is a module with
     `Config(BatchConfig)`: its keys;
-    `prepare(config, model, backend, dataset, cache)`: a `Ready`, everything done once per dataset and model.
+    `prepare(config, model, backend, dataset, cache)`: a `Ready`, everything done once per dataset and model;
+and, where it reads its data by itself,
+    `read(config)`: the dataset, or None for that of the configuration.
 
 full         one step: the whole graph
 graphs       a step is the disjoint union of some of many small graphs

@@ -29,7 +29,27 @@ class Config(BatchConfig):
         "metis", description="few edges between parts; the same number of nodes in each; or ranges of ids"
     )
     seed: Count = Field(0, description="of metis and random")
+    folder: str = Field("", description="of parts that `gnnbench partition` wrote, in place of method and seed")
     timeout_s: Positive = Field(600, description="how long a worker waits for another one that does not answer")
+
+
+def read(config: Run) -> NodeDataset | None:
+    """The part of this process in `batch.folder`, as if it were a dataset; None without a folder.
+
+    Raises:
+        ConfigError: nodes are to be put in another order than they have there.
+        DatasetError: another number of parts or another dataset, or a part that is missing or was altered.
+    """
+    if not config.batch.folder:
+        return None
+    import torch.distributed as dist
+
+    from gnnbench.partition import files
+    from gnnbench.training.batching._parts import Piece
+
+    if config.dataset.reorder != "none":
+        raise ConfigError("nodes have the order of the parts in batch.folder; leave dataset.reorder out")
+    return Piece(files.load(Path(config.batch.folder), dist.get_rank(), dist.get_world_size(), config.dataset))
 
 
 def prepare(
@@ -84,6 +104,10 @@ def _share(config: Config, dataset: NodeDataset, layout: Layout | None) -> PartD
 
     from gnnbench.graph.part import communicating
     from gnnbench.partition import part
+    from gnnbench.training.batching._parts import Piece
+
+    if isinstance(dataset, Piece):
+        return dataset.data
 
     rank, size = dist.get_rank(), dist.get_world_size()
     assignment = torch.zeros(dataset.num_nodes, dtype=torch.int64)
