@@ -158,6 +158,9 @@ def test_one_repeat_has_no_deviation() -> None:
 def test_refresh_draws_everything_from_the_samples() -> None:
     result = complete()
     result.refresh()
+    assert (result.largest, result.peak_memory_bytes) == ({name: 3 for name in WORKER if name != "rank"}, 3)
+    result.workers = []
+    result.refresh()
     assert result.epoch_s == schema.summarise(SAMPLES, "epoch")
     assert result.optimizer_s == schema.summarise(SAMPLES, "optimizer")
     assert result.peak_memory_bytes == 2000  # the peak of a warm-up epoch is left out
