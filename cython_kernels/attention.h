@@ -30,6 +30,7 @@ struct attention {
     double scale;     /* of the weights that dropout keeps, 1 / (1 - p) */
     int drops;
     uint32_t low, high, threshold; /* words of the seed; the hashes below p * 2^32 are dropped */
+    uint32_t first;                /* the number of edge 0, where other processes have edges before it */
 };
 
 #define CHUNK 128                                     /* edges at most, whose rows should fit the L1 cache together */

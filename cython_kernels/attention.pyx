@@ -14,7 +14,7 @@ cdef extern from "attention.h":
         int64_t chunk
         double slope, scale
         int drops
-        uint32_t low, high, threshold
+        uint32_t low, high, threshold, first
     struct passes:
         const char *family
         kernel_table forward, grad_query, grad_key
@@ -39,9 +39,9 @@ cdef class Attention:
         fill(&self.task.query, 7 * sizeof(int64_t), fields[:7])
         self.task.slope, self.shortest, self.is_double, self.isa = fields[7:]
 
-    def drop(self, uint32_t threshold, double scale, uint32_t low, uint32_t high):
+    def drop(self, uint32_t threshold, double scale, uint32_t first, uint32_t low, uint32_t high):
         self.task.drops, self.task.threshold, self.task.scale = 1, threshold, scale
-        self.task.low, self.task.high = low, high
+        self.task.first, self.task.low, self.task.high = first, low, high
 
     # Each pass takes the graph, a run of fields of the task, the number of rows, edges at a time and threads.
 

@@ -8,7 +8,7 @@ include "record.pxi"
 cdef extern from "dropout.h":
     ctypedef void kernel_fn(const void *task, int64_t begin, int64_t end) noexcept nogil
     struct dropout_task "dropout":
-        int64_t count
+        int64_t count, first
         double scale
     kernel_fn *dropout_kernels[3][2]
     const int PIECE
@@ -16,14 +16,15 @@ cdef extern from "dropout.h":
 
 def dropout(bint is_double, int isa, int threads, double scale, *fields):
     cdef dropout_task task
-    cdef int64_t pieces, part
+    cdef int64_t piece, pieces, part
     cdef kernel_fn *kernel = dropout_kernels[isa][is_double]
     fill(&task, sizeof(task), fields)
     task.scale = scale
-    pieces = (task.count + PIECE - 1) // PIECE
+    piece = task.first // PIECE
+    pieces = (task.first + task.count + PIECE - 1) // PIECE - piece
     with nogil:
         if threads == 1 or pieces < 8:  # small work is not worth a team
-            kernel(&task, 0, pieces)
+            kernel(&task, piece, piece + pieces)
         else:
             for part in prange(8 * threads, num_threads=threads, schedule="dynamic", chunksize=1):
-                kernel(&task, pieces * part // (8 * threads), pieces * (part + 1) // (8 * threads))
+                kernel(&task, piece + pieces * part // (8 * threads), piece + pieces * (part + 1) // (8 * threads))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import functools
 import json
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
@@ -13,14 +12,14 @@ from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from gnnbench import registry
+from gnnbench import registry, units
 from gnnbench.errors import ConfigError, did_you_mean
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[int, Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]
 RECORDED_EPOCH = 4  # of a run with cuda_graph, after warm-up and one epoch that looks for obstacles
-BY_BACKEND = ("cuda_graph",)  # keys of `train` that may stand among the options of a backend
+BY_BACKEND = ("cuda_graph", "workers")  # keys of `train` that may stand among the options of a backend
 
 
 class Section(BaseModel):
@@ -101,6 +100,7 @@ class TrainConfig(Section):
         "auto", description="of backends that run on either; auto: the GPU for cuda_graph and beside backend cuda"
     )
     cuda_graph: bool = Field(False, description="record a training step on the GPU once, then replay it whole")
+    workers: Positive = Field(1, description="processes that train together, each on a part of the graph")
 
     @model_validator(mode="after")
     def _epochs_are_left_to_replay(self) -> TrainConfig:
@@ -132,7 +132,7 @@ class MeasureConfig(Section):
     @field_validator("memory_limit")
     @classmethod
     def _readable(cls, value: str) -> str:
-        size_bytes(value, total_bytes=1)
+        units.size_bytes(value, total_bytes=1)
         return value
 
 
@@ -207,6 +207,9 @@ def validate(raw: dict[str, Any], where: str) -> Run:
     raw = {**raw, "batch": raw.get("batch") or {}}
     if isinstance(raw["batch"], dict):
         raw["batch"] = {"kind": "full", **raw["batch"]}
+        train = raw.get("train")
+        if raw["batch"]["kind"] == "full" and isinstance(train, dict) and train.get("workers", 1) != 1:
+            raw["batch"]["kind"] = "parts"
     batch_type, others = _section_type(raw, "batch", "kind", "training.batching", BatchConfig)
     problems += more + others
     try:
@@ -218,6 +221,11 @@ def validate(raw: dict[str, Any], where: str) -> Run:
         problems += [problem for problem in sentences if problem.split(":")[0] not in known]
     if problems:
         raise ConfigError(*(f"{where}: {problem}" for problem in problems))
+    if config.train.workers > 1 and config.batch.kind != "parts":
+        raise ConfigError(
+            f"{where}: train.workers={config.train.workers} is for one whole graph, and batch.kind="
+            f"{config.batch.kind} trains in one process; leave one of them out"
+        )
     return config
 
 
@@ -236,18 +244,6 @@ def backend_sections(spec: str) -> tuple[dict[str, Any], dict[str, Any]]:
             )
         section[key] = _value(text, f"backend {spec!r}")
     return section, {key: section.pop(key) for key in BY_BACKEND if key in section}
-
-
-def size_bytes(text: str, total_bytes: int) -> int:
-    """`"16GiB"`, `"500MB"` or `"90%"` of `total_bytes`, in bytes."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(%|[KMGT]i?B?|B)?\s*", text, re.IGNORECASE)
-    if not match or float(match[1]) <= 0:
-        raise ValueError(f"{text!r} is not a size; write one such as 16GiB, 500MB or 90%")
-    unit = (match[2] or "B").upper()
-    if unit == "%":
-        return int(total_bytes * float(match[1]) / 100)
-    base = 1024 if "I" in unit else 1000
-    return int(float(match[1]) * base ** "BKMGT".index(unit[0]))
 
 
 def mapping(path: Path, kind: type[Section]) -> dict[str, Any]:

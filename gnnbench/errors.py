@@ -69,6 +69,10 @@ class RunFailed(GnnbenchError):
     status = "failed"
 
 
+class WorkerLost(RunFailed):
+    """Another of the processes that train together ended, or does not answer."""
+
+
 def did_you_mean(name: str, allowed: Iterable[str]) -> str:
     """`"; did you mean 'x'?"` for a near miss, otherwise a list of what is allowed."""
     choices = sorted(allowed)

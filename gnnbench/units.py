@@ -21,6 +21,18 @@ def size(*values: float) -> str:
     return _scaled(values, SIZES)
 
 
+def size_bytes(text: str, total_bytes: int) -> int:
+    """`"16GiB"`, `"500MB"` or `"90%"` of `total_bytes`, in bytes."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(%|[KMGT]i?B?|B)?\s*", text, re.IGNORECASE)
+    if not match or float(match[1]) <= 0:
+        raise ValueError(f"{text!r} is not a size; write one such as 16GiB, 500MB or 90%")
+    unit = (match[2] or "B").upper()
+    if unit == "%":
+        return int(total_bytes * float(match[1]) / 100)
+    base = 1024 if "I" in unit else 1000
+    return int(float(match[1]) * base ** "BKMGT".index(unit[0]))
+
+
 def ratio(*values: float) -> str:
     """A factor, or a range of them: `"0.98–1.02x"`, `"41.2x"`."""
     return "–".join(f"{value:.2f}" if 0.1 <= value < 9.995 else digits(value) for value in values) + "x"

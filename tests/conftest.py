@@ -115,6 +115,16 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gnnbench.backends.cuda._triton.INTERPRETED", False)
 
 
+@pytest.fixture(scope="session")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Three processes that have a graph in common, for all tests that need some."""
+    from tests.support.ranks import Ranks
+
+    ranks = Ranks(3, tmp_path_factory.mktemp("ranks"))
+    yield ranks
+    ranks.end()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The slowest first, so that no process is left with one of them while the others have nothing to do."""
     items.sort(key=lambda item: "slow" not in item.keywords)

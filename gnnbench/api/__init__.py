@@ -33,6 +33,7 @@ def train(
     epochs: int | None = None,
     set: Overrides = None,
     memory_limit: str = "",
+    workers: int | None = None,
     data_root: AnyPath | None = None,
     out: AnyPath | None = None,
     resume: AnyPath | None = None,
@@ -49,6 +50,7 @@ def train(
         epochs: replaces `train.epochs`.
         set: other keys, as in `{"model.hidden": 64}`.
         memory_limit: such as "16GiB" or "80%".
+        workers: processes of this machine, each with a part of the graph; replaces `train.workers`.
         data_root: the folder of datasets; None for `$GNNBENCH_DATA`, then the user's cache folder.
         out: the folder for the results; None for a new one in `runs/`.
         resume: the folder of a stopped run to go on with, in place of all but `quiet`, `data_root` and `check`.
@@ -66,22 +68,25 @@ def train(
     from gnnbench.config import validate
     from gnnbench.report import live
     from gnnbench.results import files, schema
-    from gnnbench.training import run
+    from gnnbench.training import start, team
 
-    roots = datasets.roots(_path(data_root))
+    roots, first = datasets.roots(_path(data_root)), team.is_first()
     if resume:
-        if config or set or backend or dataset or epochs or memory_limit or out:
+        if config or set or backend or dataset or epochs or memory_limit or workers or out:
             raise ConfigError("--resume takes the run's own configuration; leave out other options")
         folder = Path(resume)
         kept = files.load(schema.Result, folder / "results.json")
         loaded = validate(kept.config, str(folder / "results.json"))
     else:
-        loaded = configs.load(config, set, dataset, epochs, memory_limit, backend)
-        folder = Path(out) if out else files.new_folder(f"{configs.stem(config)}-{loaded.backend.name}")
-    with _threads_kept(), live.TrainView.watched(quiet) or nullcontext() as view:
-        result = run.run(loaded, roots=roots, out=folder, resume=resume is not None, on_event=view)
+        loaded = configs.load(config, set, dataset, epochs, memory_limit, backend, workers)
+        folder = Path(out or "")  # of the first process that torchrun started, which alone writes
+        if not out and first:
+            folder = files.new_folder(f"{configs.stem(config)}-{loaded.backend.name}")
+    loaded = start.by_torchrun(loaded)
+    with _threads_kept(), live.TrainView.watched(quiet or not first) or nullcontext() as view:
+        result = start.run(loaded, roots=roots, out=folder, resume=resume is not None, on_event=view)
     made = Run.of(result, folder / "results.json")
-    if result.status == "ok":
+    if result.status == "ok" and first:
         history.remember(roots.cache, "run", made, made.path)
     return _ended(made, check, result.reason)
 

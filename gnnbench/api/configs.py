@@ -27,6 +27,7 @@ def load(
     epochs: int | None = None,
     memory_limit: str = "",
     backend: str = "",
+    workers: int | None = None,
 ) -> Run:
     """The configuration of a run.
 
@@ -34,7 +35,7 @@ def load(
         source: a YAML file, the name of one in `configs`, or a mapping of its sections, in which a key with a dot
             counts as an override; None for the demo.
         overrides: values by key, or `"section.key=value"` each.
-        dataset, epochs, memory_limit, backend: override theirs where given.
+        dataset, epochs, memory_limit, backend, workers: override theirs where given.
 
     Raises:
         ConfigError: with every problem, one sentence each.
@@ -45,7 +46,7 @@ def load(
     if isinstance(source, Mapping):
         within = {key: value for key, value in source.items() if "." in key}
         source = {key: value for key, value in source.items() if key not in within}
-    options = {"train.epochs": epochs, "measure.memory_limit": memory_limit or None}
+    options = {"train.epochs": epochs, "train.workers": workers, "measure.memory_limit": memory_limit or None}
     short = {key: value for key, value in options.items() if value is not None}
     return config.load(
         _found(source),

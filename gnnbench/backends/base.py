@@ -181,7 +181,7 @@ class KernelBackend(Backend):
         kernels, x = self.make_kernels(), dataset.x.to(self.device)
         kernels.learn_machine(dataset.num_edges)
         sparse = self.config.sparse_features and self._multiplies_sparse(kernels) and features.mostly_zero(x)
-        rewrites = {**self._rewrites(), convs.SPARSE: sparse}
+        rewrites = {**self.rewrites(), convs.SPARSE: sparse}
         bindings = convs.bind(model.to(self.device), kernels, **rewrites)
         graph = dataset.graph(self.device, kernels)
         convs.warm(model, graph, x)
@@ -191,7 +191,7 @@ class KernelBackend(Backend):
     def bind(self, model: torch.nn.Module) -> list[Binding]:
         from gnnbench import convs
 
-        rewrites = {**self._rewrites(), "keep_aggregation": False}
+        rewrites = {**self.rewrites(), "keep_aggregation": False}
         return convs.bind(model.to(self.device), self.make_kernels(), **rewrites)
 
     def collate(
@@ -213,5 +213,6 @@ class KernelBackend(Backend):
         """Whether a product without zeros is likely to gain: on GPUs, fast at dense ones, none was measured."""
         return kernels.device_type == "cpu" and "spmm" in kernels.accelerated
 
-    def _rewrites(self) -> dict[str, bool]:
+    def rewrites(self) -> dict[str, bool]:
+        """The rewrites that the configuration allows, as `convs.bind` takes them."""
         return self.config.model_dump(include={"transform_first", "fold_norm", "keep_aggregation", "dropout"})

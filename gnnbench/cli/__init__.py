@@ -38,6 +38,7 @@ from gnnbench.cli.options import (
     Quiet,
     Spec,
     finish,
+    is_first,
     show,
 )
 from gnnbench.errors import GnnbenchError
@@ -51,7 +52,8 @@ class Verbs(TyperGroup):
         try:
             return super().invoke(ctx)
         except GnnbenchError as error:
-            print(f"gnnbench: {error}", file=sys.stderr)
+            if is_first():
+                print(f"gnnbench: {error}", file=sys.stderr)
             raise typer.Exit(error.exit_code) from None
         except KeyboardInterrupt:
             print("gnnbench: stopped by Ctrl-C", file=sys.stderr)
@@ -97,6 +99,9 @@ def train(
     data_root: DataRoot = None,
     epochs: Epochs = None,
     memory_limit: Limit = "",
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes of this machine, each with a part of the graph.")
+    ] = None,
     out: Out = None,
     resume: Annotated[
         Path | None, typer.Option(metavar="RUN_DIR", help="Continue the stopped run in this folder.")
@@ -112,6 +117,7 @@ def train(
     from gnnbench.report import run as report
     from gnnbench.report import tables
     from gnnbench.results import files
+    from gnnbench.training import start
 
     result = api.train(
         config,
@@ -120,19 +126,22 @@ def train(
         epochs=epochs,
         set=overrides,
         memory_limit=memory_limit,
+        workers=workers,
         data_root=data_root,
         out=out,
         resume=resume,
         quiet=quiet,
         check=False,
     )
+    if not is_first():
+        raise typer.Exit(start.exit_code(result))
     if csv:
         files.save_text(tables.to_csv(report.records(result)), csv)
     table, nothing_ran = report.table(result, result.path.parent), not result.samples
     show(table, result.model_dump_json(indent=1), as_json, quiet or nothing_ran, markdown, latex)
     if result.status != "ok":
         print(f"gnnbench: {result.reason}", file=sys.stderr)
-        raise typer.Exit(130 if result.status == "interrupted" else 1)
+        raise typer.Exit(start.exit_code(result))
 
 
 @app.command(epilog=EXIT_CODES)

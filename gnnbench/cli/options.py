@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -69,6 +70,11 @@ def numbers(text: str) -> list[int]:
         return [int(number) for number in names(text)]
     except ValueError:
         raise ConfigError(f"{text!r} is not a list of numbers such as 16,32,64") from None
+
+
+def is_first() -> bool:
+    """Whether this process speaks to the user: not the others of those that torchrun started."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 def show(

@@ -29,7 +29,7 @@ def resolved(config: Run, epochs: int | None, specs: Sequence[str]) -> dict[str,
     """
     raw = config.model_dump(mode="json", serialize_as_any=True)
     raw["backend"] = config.backend.model_dump(mode="json", exclude_unset=True)
-    raw["train"] |= {"repeats": 1, "patience": 0, "checkpoint_every": 0, "cuda_graph": False}
+    raw["train"] |= {"repeats": 1, "patience": 0, "checkpoint_every": 0, "cuda_graph": False, "workers": 1}
     if raw["train"]["device"] == "auto" and torch.cuda.is_available() and any(map(_needs_gpu, specs)):
         raw["train"]["device"] = "cuda"
     if epochs is not None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gnnbench.training.run import Inspect
 
 BAD_INPUT = 2
+MODULE = "gnnbench.comparison.process"
 
 
 class Job(Record):
@@ -74,7 +75,7 @@ def execute(job: Job) -> Result:
         GnnbenchError: `job.out` cannot be written, or the code changed since `job` was made.
     """
     job.result_path.unlink(missing_ok=True)
-    code, log = launch.run("gnnbench.comparison.process", job, job.out / "job.json")
+    code, log = launch.run(MODULE, job, job.out / "job.json")
     result = job.finished()
     if code == BAD_INPUT and result is not None:
         job.result_path.unlink()
@@ -108,31 +109,57 @@ def perform(job: Job) -> int:
     from gnnbench import config
     from gnnbench.datasets import Roots
     from gnnbench.measure import memory
-    from gnnbench.training import run
+    from gnnbench.training import run, team
 
     roots = Roots(job.raw, job.cache)
     try:
         run_config = config.validate(job.config, "comparison")
+        if run_config.batch.kind == "parts" and not team.started():
+            return _in_workers(job, run_config.train.workers)
         if job.task == "train":
             run.run(run_config, roots=roots, out=job.out, inspect=_inspection(job, run_config))
         else:
-            files.save_json(_snapshot(job, run_config, roots), job.result_path)
+            _snapshot(job, run_config, roots)
     except Exception as error:
         traceback.print_exc()
-        if job.finished() is None:
+        if team.is_first() and job.finished() is None:
             files.save_json(failed(job, *memory.ending(error)), job.result_path)
         return getattr(error, "exit_code", 1)
     return 0
 
 
-def _snapshot(job: Job, run_config: Run, roots: Roots) -> Result:
+def _in_workers(job: Job, count: int) -> int:
+    """Do the job in so many processes; the exit code of the first that fails."""
+    from gnnbench.training import team
+
+    path = job.out / "workers" / "job.json"
+    codes = launch.run_ranks(MODULE, job, path, count, team.RENDEZVOUS, lambda _: None)
+    for rank, code in codes.items():
+        if code:
+            log = launch.rank_log(path, rank).read_text(errors="replace")
+            if (result := job.finished()) is None or code < 0:
+                status, reason = launch.verdict(code, log)
+                result = failed(job, status, f"worker {rank}: {reason}")
+                files.save_json(result, job.result_path)
+            return code if code > 0 else 1
+    return 0
+
+
+def _snapshot(job: Job, run_config: Run, roots: Roots) -> None:
+    """Write what a backend computes, and a result."""
     from gnnbench import backends
     from gnnbench.comparison.parity import steps
     from gnnbench.measure import code
+    from gnnbench.training.team import joined
 
     digest = code.digest(backends.module_of(run_config.backend.name))
-    label = steps.snapshot(run_config, roots, job.tensors_path, as_reference=job.task == "reference")
-    return Result(status="ok", backend=run_config.backend.name, dataset=label, config=job.config, code=digest)
+    with joined(run_config, job.config, digest) as team, team.alike():
+        path = None if team.rank else job.tensors_path
+        label = steps.snapshot(run_config, roots, path, as_reference=job.task == "reference")
+    if path:
+        name = run_config.backend.name
+        result = Result(status="ok", backend=name, dataset=label, config=job.config, code=digest)
+        files.save_json(result, job.result_path)
 
 
 def _inspection(job: Job, run_config: Run) -> Inspect | None:
@@ -143,10 +170,12 @@ def _inspection(job: Job, run_config: Run) -> Inspect | None:
 
     def inspect(backend: Backend, model: Module, batching: Batching, ends: setup.Ends) -> None:
         from gnnbench.comparison.parity import judge, steps
+        from gnnbench.training import team
 
         expected = judge.Snapshot.load(path)
         snapshot = steps.trained(run_config, backend, model, batching, ends)
-        files.save_json(judge.judge_trained(snapshot, expected, name), job.verdict_path)
+        if team.is_first():
+            files.save_json(judge.judge_trained(snapshot, expected, name), job.verdict_path)
 
     return inspect
 

@@ -61,6 +61,7 @@ def bind(
     keep_aggregation: bool = False,
     sparse_features: bool = False,
     dropout: bool = False,
+    first_node: int | None = None,
 ) -> list[Binding]:
     """Let `kernels` execute every conv of `model`, which is then called with a Graph as adjacency.
 
@@ -76,6 +77,7 @@ def bind(
         sparse_features: allow features to be `Features`; the first binding then says so, where all that the model
             does to them is dropout and products with weights.
         dropout: allow the model's dropout layers to draw other random numbers than torch's.
+        first_node: of this process, where several share the nodes of a graph; see `_dropout.bind`.
 
     Raises:
         UnsupportedOp: with the reasons of all convs that cannot be computed exactly; then nothing is bound.
@@ -97,7 +99,11 @@ def bind(
         bindings.append(
             Binding(module=path, conv=module.CONV, kernels=providers, rewrites=names, declined=declined)
         )
-    return bindings + _readout.bind(model, kernels) + (_dropout.bind(model, kernels) if dropout else [])
+    return [
+        *bindings,
+        *_readout.bind(model, kernels),
+        *(_dropout.bind(model, kernels, first_node) if dropout else []),
+    ]
 
 
 def warm(model: Module, graph: Graph, x: Tensor | None = None) -> None:

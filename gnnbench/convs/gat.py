@@ -54,7 +54,8 @@ def forward(
         slope, dropout = conv.negative_slope, _heads.dropout(conv)
         out = attention(kernels, looped, "gat", (score_dst, score_src, h_src), dropout, slope)
         return _heads.finish(conv, out, x_dst)
-    score = score_src.index_select(0, looped.col) + score_dst.index_select(0, looped.row)
+    (fetched,) = looped.sources(score_src)
+    score = fetched.index_select(0, looped.col) + score_dst.index_select(0, looped.row)
     if edge_attr is not None and has_edges:
         score = score + (_heads.edge_features(conv, graph, edge_attr) * conv.att_edge).sum(-1)
     out, _, alpha = _heads.mix(conv, kernels, looped, F.leaky_relu(score, conv.negative_slope), h_src)

@@ -55,7 +55,8 @@ def forward(
         slope, dropout = conv.negative_slope, _heads.dropout(conv)
         out = attention(kernels, looped, "gatv2", (h_dst, h_src, conv.att[0]), dropout, slope)
         return _heads.finish(conv, out, x_dst)
-    summed = h_src.index_select(0, looped.col) + h_dst.index_select(0, looped.row)
+    (fetched,) = looped.sources(h_src)
+    summed = fetched.index_select(0, looped.col) + h_dst.index_select(0, looped.row)
     if edge_attr is not None:
         summed = summed + _heads.edge_features(conv, graph, edge_attr)
     score = (F.leaky_relu(summed, conv.negative_slope) * conv.att).sum(-1)

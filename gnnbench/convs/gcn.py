@@ -127,7 +127,7 @@ def _weighted(conv: GCNConv, kernels: Kernels, x: Tensor, graph: Graph, edge_wei
     else:
         weight = _edges.in_rows(graph, edge_weight)
     if conv.normalize:
-        scale = spmm(kernels, graph, x.new_ones(graph.num_cols, 1), weight).pow(-0.5)
+        scale = spmm(kernels, graph, x.new_ones(x.size(0), 1), weight).pow(-0.5)
         scale = scale.masked_fill(scale == torch.inf, 0.0)
         out = spmm(kernels, graph, x * scale, weight) * scale
     else:
@@ -165,4 +165,5 @@ def _scale(graph: Graph, dtype: torch.dtype) -> Tensor:
 def _norm(graph: Graph, dtype: torch.dtype) -> Tensor:
     """The weight of every edge [E]."""
     scale = graph.gcn_scale
-    return (scale[graph.row] * scale[graph.col]).to(dtype)
+    (of_sources,) = graph.sources(scale)
+    return (scale[graph.row] * of_sources[graph.col]).to(dtype)

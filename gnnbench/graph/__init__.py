@@ -2,7 +2,8 @@
 
 cache        the Graph of an adjacency that a program passes around
 union        many graphs, of which batches are put together without a sort
-concat       what such a batch consists of, in plain torch
+part         the rows of one of several processes, which exchange features
+layout       how edges are sorted into rows; concat: what a batch consists of, both in plain torch
 check        what is refused as no graph
 stamp        whether tensors were edited
 handles      names by which torch's custom ops find Graphs and kernels
@@ -12,70 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from gnnbench.errors import GraphError
 from gnnbench.graph.check import check_edge_index, check_range, check_size
-from gnnbench.graph.concat import Concatenation
 from gnnbench.graph.handles import Handled
+from gnnbench.graph.layout import Compressed, Layout, rows_of
 
 T = TypeVar("T")
-
-
-class Compressed(NamedTuple):
-    """Edges sorted by row, then column; `perm[i]` is where edge `i` stood before the sort."""
-
-    rowptr: Tensor  # [N + 1] int64
-    col: Tensor  # [E] int32
-    perm: Tensor  # [E] int32
-
-
-class Layout(Concatenation, Handled):
-    """Sorts edges and puts graphs side by side: plain torch, overridden by backends that are faster at it."""
-
-    def plan(self, graph: Graph) -> None:
-        """Keep in `graph.plans` what kernels want of a graph before their first call; nothing here."""
-
-    def csr(self, row: Tensor, col: Tensor, num_rows: int, num_cols: int) -> Compressed:
-        """Sort COO edges [E] (int64, within range) by row, then column; equal edges keep their order."""
-        perm = torch.argsort(row * num_cols + col, stable=True)
-        rowptr = torch.zeros(num_rows + 1, dtype=torch.int64, device=row.device)
-        torch.cumsum(torch.bincount(row, minlength=num_rows), 0, out=rowptr[1:])
-        return Compressed(rowptr, col[perm].int(), perm.int())
-
-    def transpose(self, rowptr: Tensor, col: Tensor, num_cols: int) -> Compressed:
-        """The rows of the transposed matrix; equal edges keep their order."""
-        return self.csr(col.long(), rows_of(rowptr, col.numel()), num_cols, rowptr.numel() - 1)
-
-    def is_symmetric(self, rowptr: Tensor, col: Tensor) -> bool:
-        """Whether a square matrix has the same rows as its transpose."""
-        transposed = self.transpose(rowptr, col, rowptr.numel() - 1)
-        return torch.equal(transposed.rowptr, rowptr) and torch.equal(transposed.col, col)
-
-    def with_self_loops(self, rowptr: Tensor, col: Tensor, num_cols: int) -> tuple[Tensor, Tensor]:
-        """`rowptr` and `col` of a matrix with exactly one entry at every place of its diagonal."""
-        num_rows, row = rowptr.numel() - 1, rows_of(rowptr, col.numel())
-        loops, inner = torch.arange(min(num_rows, num_cols), device=col.device), col != row
-        row, col = row[inner], col[inner]
-        # Edges keep their order: each moves on by the loops before it, which are then what is left.
-        before = row.clamp(max=len(loops)) + ((col > row) & (row < len(loops)))
-        place = torch.arange(len(row), device=col.device) + before
-        is_loop = torch.ones(len(row) + len(loops), dtype=torch.bool, device=col.device)
-        is_loop[place] = False
-        out = torch.empty_like(is_loop, dtype=torch.int32)
-        out[place], out[is_loop] = col, loops.int()
-        out_rowptr = torch.zeros_like(rowptr)
-        torch.cumsum(torch.bincount(torch.cat([row, loops]), minlength=num_rows), 0, out=out_rowptr[1:])
-        return out_rowptr, out
-
-
-def rows_of(rowptr: Tensor, num_edges: int) -> Tensor:
-    """The row of every edge, [E] int64."""
-    rows = torch.arange(rowptr.numel() - 1, device=rowptr.device)
-    return torch.repeat_interleave(rows, rowptr.diff(), output_size=num_edges)
 
 
 class kept(cached_property[T]):
@@ -100,7 +48,12 @@ class Graph(Handled):
         edge_id: [E] int32, the position of each edge in the `edge_index` it came from, or None where
             the graph was given as rows.
         plans: per-graph precomputation of backends, by their own keys.
+        first_col: the column of the node that row 0 is.
+        first_edge: how many edges stand before these, where other processes have them.
     """
+
+    first_col = 0
+    first_edge = 0
 
     def __init__(
         self,
@@ -185,6 +138,10 @@ class Graph(Handled):
             self._reversed, transpose.is_symmetric = transpose, is_symmetric
         return self
 
+    def sources(self, *x: Tensor) -> tuple[Tensor, ...]:
+        """Features [M, ...] of the columns, from those [n, ...] of this process's nodes; here the same."""
+        return x
+
     @property
     def num_rows(self) -> int:
         return self.rowptr.numel() - 1
@@ -260,12 +217,17 @@ class Graph(Handled):
 
         Equals `add_remaining_self_loops` without edge weights: existing loops, repeated ones too, become one.
         """
-        rows = self.layout.with_self_loops(self.rowptr, self.col, self.num_cols)
-        looped = Graph(*rows, self.num_cols, None, self.layout)
+        looped = self._with_edges(
+            *self.layout.with_self_loops(self.rowptr, self.col, self.num_cols, self.first_col)
+        )
         if "is_symmetric" in vars(self):  # which loops do not change
             transpose = self._reversed.with_self_loops if "_reversed" in vars(self) else None
             looped.known(is_symmetric=self.is_symmetric, transpose=transpose)
         return looped
+
+    def _with_edges(self, rowptr: Tensor, col: Tensor) -> Graph:
+        """The same nodes with other edges."""
+        return Graph(rowptr, col, self.num_cols, None, self.layout)
 
     @kept
     def looped_edge_id(self) -> Tensor:

@@ -3,10 +3,12 @@
 __init__     every way to start a process, and the choice between them
 _fork        jobs forked from a server, which imports PyTorch and PyG once
 _server      that process; _pages: what a fork leaves out
+_ranks       processes that work together
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -18,7 +20,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from gnnbench.launch import _fork
+from gnnbench.launch import _fork, _ranks
 from gnnbench.measure import waiting
 from gnnbench.results import files
 from gnnbench.results.schema import Status
@@ -90,6 +92,39 @@ def run(
     if group and group.ended:
         raise KeyboardInterrupt
     return code, log.read_text(errors="replace")
+
+
+def run_ranks(
+    module: str, task: BaseModel, path: Path, count: int, rendezvous: str, tell: Callable[[str], None]
+) -> dict[int, int]:
+    """Write `task` to `path`, and run `main(path)` of `module` in several processes; see `_ranks.run`.
+
+    They talk through the loopback interface and share the cores, unless `GLOO_SOCKET_IFNAME` and `OMP_NUM_THREADS`
+    say otherwise.
+
+    Raises:
+        GnnbenchError: `path` cannot be written.
+    """
+    import psutil
+
+    files.save_json(task, path)
+    waiting.spin_briefly()
+    cores = len(psutil.Process().cpu_affinity()) if FORKS else psutil.cpu_count() or 1
+    own = {"GLOO_SOCKET_IFNAME": loopback(), "OMP_NUM_THREADS": str(max(1, cores // count))}
+    return _ranks.run(module, path, count, {**own, **os.environ}, rendezvous, tell)
+
+
+def rank_log(path: Path, rank: int) -> Path:
+    """What a rank wrote to standard error, where its task is in `path`."""
+    return path.with_name(f"log-{rank}.txt")
+
+
+def loopback() -> str:
+    """The network interface that reaches nothing but this machine."""
+    import psutil
+
+    interfaces = psutil.net_if_addrs().items()
+    return next(name for name, addresses in interfaces if any(each.address == "127.0.0.1" for each in addresses))
 
 
 def kept() -> AbstractContextManager[None]:

@@ -75,6 +75,16 @@ def inherit(connection: socket.socket) -> None:
     _here.server = Server(connection)
 
 
+def die_with(parent: int) -> None:
+    """Ask Linux to end this process when the one that started it dies, even by SIGKILL."""
+    import ctypes
+
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before it could be asked for
+        sys.exit(1)
+
+
 class Server:
     """A server as its client sees it.
 

@@ -13,7 +13,6 @@ import json
 import multiprocessing
 import os
 import select
-import signal
 import socket
 import sys
 from contextlib import suppress
@@ -99,7 +98,7 @@ def _job(
 ) -> NoReturn:
     """Do a job in this process, which was just forked."""
     os.setsid()  # out of the reach of Ctrl-C
-    _die_with(server)
+    _fork.die_with(server)
     for each in others:
         each.close()
     stdin = os.open(os.devnull, os.O_RDONLY)
@@ -113,16 +112,6 @@ def _job(
     sys.exit(import_module(module).main(Path(path)))
 
 
-def _die_with(parent: int) -> None:
-    """Ask Linux to end this process when the one that started it dies, even by SIGKILL."""
-    import ctypes
-
-    pr_set_pdeathsig = 1
-    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before it could be asked for
-        sys.exit(1)
-
-
 if __name__ == "__main__":
-    _die_with(int(sys.argv[2]))
+    _fork.die_with(int(sys.argv[2]))
     serve(socket.socket(fileno=int(sys.argv[1])))

@@ -10,11 +10,13 @@ from gnnbench.results.schema import Result, rounds
 
 BUSY_CORES = 0.25  # of other programs, above which they take time from a run that uses every core
 SPREAD = 0.1  # median absolute deviation over median
+OVERLOAD = 1.25  # of the edges of a worker over the mean, from which on the others wait for it
 
 
 def warnings(result: Result) -> list[str]:
     """Everything that makes the times of `result` doubtful."""
-    return [*_threads(result), *_other_programs(result), *_still_falling(result), *_spread(result)]
+    found = _threads, _other_programs, _parts, _still_falling, _spread
+    return [warning for each in found for warning in each(result)]
 
 
 def _threads(result: Result) -> Iterator[str]:
@@ -42,6 +44,18 @@ def _other_programs(result: Result) -> Iterator[str]:
         yield (
             f"other programs kept {busy:.1f} of {cores} processor cores busy during this run, which used "
             f"{units.counted(threads, 'thread')}: close them, or set measure.threads lower"
+        )
+
+
+def _parts(result: Result) -> Iterator[str]:
+    if not result.workers:
+        return
+    mean = statistics.fmean(worker.edges for worker in result.workers)
+    most = max(result.workers, key=lambda worker: worker.edges)
+    if most.edges > OVERLOAD * mean:
+        yield (
+            f"worker {most.rank} has {most.edges / mean:.1f} times as many edges as the mean, and the others wait "
+            "for it: set batch.method to metis, or try another batch.seed"
         )
 
 

@@ -15,7 +15,7 @@ from gnnbench.measure import memory
 from gnnbench.results.schema import Sample
 
 T = TypeVar("T")
-PHASES = ("load", "forward", "backward", "optimizer")
+PHASES = ("load", "forward", "backward", "exchange", "optimizer")
 
 
 cpu: Callable[[], float] = time.perf_counter  # monotonic seconds
@@ -73,7 +73,7 @@ class Recorder:
         self.keeps_freed = False
         self._seconds: dict[str, float | None] = {}
         self._peak_bytes = 0
-        self._paused_s = 0.0
+        self._paused_s = self._inner_s = 0.0
 
     def begin(self, epochs: int, odd: int = 0) -> None:
         """Call the first epochs of the `epochs` to come warm-up, `odd` at least, but never all of them."""
@@ -83,11 +83,11 @@ class Recorder:
     def epoch(self) -> Iterator[None]:
         """Time one epoch and take its peak memory."""
         self._seconds = dict.fromkeys(PHASES)
-        self._paused_s = 0.0
+        self._paused_s = self._inner_s = 0.0
         self.meter.reset()
-        with self.phase("epoch"):
-            yield
-        self._seconds["epoch"] = (self._seconds["epoch"] or 0.0) - self._paused_s
+        start = self.now()
+        yield
+        self._seconds["epoch"] = self.now() - start - self._paused_s
         self._peak_bytes = self.meter.peak()
 
     @contextmanager
@@ -99,10 +99,13 @@ class Recorder:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Add the time of this block to a phase of the current epoch."""
+        """Add the time of this block, but for phases within it, to a phase of the current epoch."""
+        before, self._inner_s = self._inner_s, 0.0
         start = self.now()
         yield
-        self._seconds[name] = (self._seconds.get(name) or 0.0) + self.now() - start
+        elapsed_s = self.now() - start
+        self._seconds[name] = (self._seconds.get(name) or 0.0) + elapsed_s - self._inner_s
+        self._inner_s = before + elapsed_s
 
     def sample(
         self, repeat: int, epoch: int, loss: float, held_bytes: int = 0, loading_s: float | None = None

@@ -14,7 +14,7 @@ from typing import Protocol
 import psutil
 import torch
 
-from gnnbench import config, units
+from gnnbench import units
 from gnnbench.errors import ConfigError, Ending, GnnbenchError, OutOfMemory
 
 EXHAUSTED = (
@@ -126,7 +126,7 @@ def total_bytes() -> int:
 def limit_bytes(text: str, total: int | None = None) -> int:
     """A size such as "16GiB" or "90%" in bytes, at most `total` or else the machine's memory."""
     total = total or total_bytes()
-    return min(config.size_bytes(text, total), total)
+    return min(units.size_bytes(text, total), total)
 
 
 @contextmanager

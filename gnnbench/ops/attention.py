@@ -44,11 +44,20 @@ def attention(
     Raises:
         UnsupportedOp: shapes or types do not fit, or the kernels decline.
     """
+    inputs = _fetched(FAMILIES[family], graph, inputs)
     keeps = FAMILIES[family].keeps_positive and torch.is_grad_enabled()
     keep = keeps and any(tensor.requires_grad for tensor in inputs)
     seed = drawn_seed(dropout, inputs[0].device)
     out: Tensor = _OPS[family](*inputs, seed, dropout, negative_slope, keep, graph.handle, kernels.handle)[0]
     return out
+
+
+def _fetched(family: Family, graph: Graph, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """`inputs`, with those of sources for all columns of the graph, which come together."""
+    of_sources = dict(
+        zip(family.sources, graph.sources(*(inputs[place] for place in family.sources)), strict=True)
+    )
+    return tuple(of_sources.get(place, tensor) for place, tensor in enumerate(inputs))
 
 
 def _registered(family: Family) -> OpOverload:
@@ -78,7 +87,9 @@ def _registered(family: Family) -> OpOverload:
         inputs, (seed, p, slope, keep, graph_handle, kernels_handle) = arguments[:count], arguments[count:]
         graph, kernels = _custom.objects(graph_handle, kernels_handle)
         _check(family, kernels, graph, p, inputs)
-        exact, *kept = kernels.attention(graph, family, inputs, slope, _dropout(p, seed), keep and bool(positive))
+        exact, *kept = kernels.attention(
+            graph, family, inputs, slope, _dropout(graph, p, seed), keep and bool(positive)
+        )
         return outputs(exact, family.roles(inputs)[2].dtype, *kept)
 
     kept = _tensors("out", "stats", *positive)
@@ -91,7 +102,7 @@ def _registered(family: Family) -> OpOverload:
         inputs, seed = arguments[:count], arguments[count]
         kept, (p, slope, _, graph_handle, kernels_handle) = arguments[count + 1 : -5], arguments[-5:]
         graph, kernels = _custom.objects(graph_handle, kernels_handle)
-        return kernels.attention_backward(graph, family, inputs, slope, _dropout(p, seed), kept, grad_out)
+        return kernels.attention_backward(graph, family, inputs, slope, _dropout(graph, p, seed), kept, grad_out)
 
     @_custom.differentiates(op)
     class Attention(torch.autograd.Function):
@@ -120,8 +131,8 @@ def _results(count: int) -> str:
     return f"({', '.join(['Tensor'] * count)})"
 
 
-def _dropout(p: float, seed: Tensor | None) -> Dropout | None:
-    return None if seed is None else Dropout(p, seed)
+def _dropout(graph: Graph, p: float, seed: Tensor | None) -> Dropout | None:
+    return None if seed is None else Dropout(p, seed, graph.first_edge)
 
 
 def _check(family: Family, kernels: Kernels, graph: Graph, p: float, inputs: tuple[Tensor, ...]) -> None:

@@ -18,10 +18,12 @@ class Dropout(NamedTuple):
     Attributes:
         p: the dropped share, from 0 to 1.
         seed: [1] int64, of which both 32-bit words count.
+        first: how many numbers, or edges, stand before these, where other processes have them.
     """
 
     p: float
     seed: Tensor
+    first: int = 0
 
     @property
     def threshold(self) -> int:
@@ -44,14 +46,14 @@ class Dropout(NamedTuple):
         Edges are in the order of `graph.col`.
         """
         low, high = self.words()
-        edge = torch.arange(num_edges, device=self.seed.device).unsqueeze(1)
+        edge = (self.first + torch.arange(num_edges, device=self.seed.device)).unsqueeze(1) & WORD
         head = torch.arange(heads, device=self.seed.device)
         return self._multiplier(((_mixed(edge ^ low) + head) & WORD) ^ high)
 
     def multiplier_of(self, x: Tensor) -> Tensor:
         """The same of any tensor, in its shape, by where its numbers are."""
         low, high = self.words()
-        place = torch.arange(x.numel(), device=self.seed.device).view(x.shape)
+        place = self.first + torch.arange(x.numel(), device=self.seed.device).view(x.shape)
         piece = _mixed(place // PIECE ^ low)
         return self._multiplier((place % PIECE * GOLDEN + piece & WORD) ^ _mixed(piece ^ high))
 

@@ -22,6 +22,7 @@ def edge_softmax(kernels: Kernels, graph: Graph, score: Tensor) -> Tensor:
 
 def sddmm(kernels: Kernels, graph: Graph, a: Tensor, b: Tensor) -> Tensor:
     """Score edges: out[ij] = <a[i], b[j]> with a [N, H, C], b [M, H, C] -> [E, H], or [N, F], [M, F] -> [E]."""
+    (b,) = graph.sources(b)
     score: Tensor = _sddmm(a, b, graph.handle, kernels.handle)
     return score
 

@@ -18,50 +18,53 @@ from gnnbench.ops.spmm import spmm
 MOST = 1 / 3  # of features that are not zero, for which products without the zeros still pay
 
 
-def dropout(kernels: Kernels, x: Tensor | Features, p: float = 0.5, training: bool = True) -> Any:
+def dropout(kernels: Kernels, x: Tensor | Features, p: float = 0.5, training: bool = True, first: int = 0) -> Any:
     """`torch.nn.functional.dropout` of x, floating point and of any shape, by a hash.
 
     What is dropped depends on a seed of torch's generator and on the place of each number, so that only the seed
     is kept for backward. The random numbers are others than torch's.
 
+    Args:
+        first: how many numbers stand before those of x, where other processes have them.
+
     Returns:
         The shape of x, differentiable in it; x itself where nothing is to be dropped.
     """
     if isinstance(x, Features):
-        return x.of_value(dropout(kernels, x.value, p, training))
+        return x.of_value(dropout(kernels, x.value, p, training, first))
     seed = drawn_seed(p, x.device) if training else None
-    return x if seed is None else _dropout(x, seed, p, kernels.handle)
+    return x if seed is None else _dropout(x, seed, p, first, kernels.handle)
 
 
-def _multiplied(x: Tensor, seed: Tensor, p: float, kernels: str) -> Tensor:
+def _multiplied(x: Tensor, seed: Tensor, p: float, first: int, kernels: str) -> Tensor:
     """x, or a gradient, times the mask of a seed."""
-    out: Tensor = handles.find(kernels).dropout(x.contiguous(), Dropout(p, seed))
+    out: Tensor = handles.find(kernels).dropout(x.contiguous(), Dropout(p, seed, first))
     return out
 
 
 _dropout = _custom.op(
-    "dropout(Tensor x, Tensor seed, float p, str kernels) -> Tensor",
-    fake=lambda x, seed, p, kernels: _custom.like(x),
+    "dropout(Tensor x, Tensor seed, float p, int first, str kernels) -> Tensor",
+    fake=lambda x, seed, p, first, kernels: _custom.like(x),
 )(_multiplied)
 _dropout_backward = _custom.gradient(
-    "dropout_backward(Tensor grad_out, Tensor seed, float p, str kernels) -> Tensor",
-    fake=lambda grad_out, seed, p, kernels: _custom.like(grad_out),
+    "dropout_backward(Tensor grad_out, Tensor seed, float p, int first, str kernels) -> Tensor",
+    fake=lambda grad_out, seed, p, first, kernels: _custom.like(grad_out),
 )(_multiplied)
 
 
 @_custom.differentiates(_dropout)
 class _Dropout(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, seed: Tensor, p: float, kernels: str) -> Tensor:
+    def forward(ctx: Any, x: Tensor, seed: Tensor, p: float, first: int, kernels: str) -> Tensor:
         _custom.keep_alive(ctx, kernels)
-        ctx.how = (p, kernels)
+        ctx.how = (p, first, kernels)
         ctx.save_for_backward(seed)
         out: Tensor = _custom.below_autograd(_dropout, x, seed, *ctx.how)
         return out
 
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
-        return _dropout_backward(grad_out, *ctx.saved_tensors, *ctx.how), None, None, None
+        return _dropout_backward(grad_out, *ctx.saved_tensors, *ctx.how), None, None, None, None
 
 
 class Features:

@@ -33,6 +33,7 @@ def fusedmm(kernels: Kernels, graph: Graph, x: Tensor, y: Tensor, edge_fn: str =
     Raises:
         UnsupportedOp: shapes, types or f do not fit, or the kernels decline.
     """
+    (y,) = graph.sources(y)
     out: Tensor = _fusedmm(x, y, graph.handle, kernels.handle, edge_fn)
     return out
 

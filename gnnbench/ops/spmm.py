@@ -29,6 +29,7 @@ def spmm(kernels: Kernels, graph: Graph, x: Tensor, value: Tensor | None = None,
     Raises:
         UnsupportedOp: shapes or types do not fit, or the kernels decline.
     """
+    (x,) = graph.sources(x)
     arguments = x, value, graph.handle, kernels.handle, reduce
     out: Tensor = spmm_max(*arguments)[0] if reduce in EXTREMA else spmm_linear(*arguments)
     return out

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gnnbench.results.schema import Binding, DatasetFacts, Evaluation, Result, Sample, Summary
 
 EPOCH_HEADING = ("epoch", "loss", "train", "val", "test")
-PHASES = ("load", "forward", "backward", "optimizer")
+PHASES = ("load", "forward", "backward", "exchange", "optimizer")
 REWRITES = {
     "transform_first": "transform before aggregate",
     "aggregate_first": "aggregate before transform",
@@ -36,7 +36,7 @@ def table(result: Result, saved: Path | None = None) -> Table:
         notes.insert(0, f"Status: {ended(result.status)}: {result.reason}")
     return Table(
         ("", "", ""),
-        [*_times(result), *_memory(result), *_quality(result)],
+        [*_times(result), *_memory(result), *_workers(result), *_quality(result)],
         title=title(result.config, result.dataset, result.backend),
         notes=[*notes, *(f"Warning: {text}" for text in result.warnings), *where],
         prose=(0, 2),
@@ -138,7 +138,8 @@ def threads(environment: dict[str, Any]) -> str:
 
 
 def _phases(sample: Sample) -> Sequence[str]:
-    return PHASES if sample.load_s is not None else PHASES[1:]
+    alone = [phase for phase in ("load", "exchange") if getattr(sample, f"{phase}_s") is None]
+    return [phase for phase in PHASES if phase not in alone]
 
 
 def _times(result: Result) -> Iterator[list[Cell]]:
@@ -166,6 +167,18 @@ def _memory(result: Result) -> Iterator[list[Cell]]:
         rest = units.size(result.resting_memory_bytes)
         detail = f"{units.size(result.memory_increase_bytes)} above the {rest} before training"
     yield [Cell("peak memory"), Cell(units.size(result.peak_memory_bytes)), Cell(detail)]
+
+
+def _workers(result: Result) -> Iterator[list[Cell]]:
+    for worker in result.workers:
+        sizes = f"{units.count(worker.nodes)} nodes, {units.count(worker.edges)} edges"
+        halo = f"{units.count(worker.halo_nodes)} nodes of others, {units.size(worker.received_bytes)} an epoch"
+        times = f"exchange {units.seconds(worker.exchange_s)}"
+        yield [
+            Cell(f"worker {worker.rank}"),
+            Cell(units.size(worker.peak_memory_bytes)),
+            Cell(f"{sizes}; {halo}; {times}"),
+        ]
 
 
 def _quality(result: Result) -> Iterator[list[Cell]]:

@@ -16,7 +16,7 @@ from gnnbench import stats
 SCHEMA_VERSION: Literal[1] = 1
 
 Status = Literal["ok", "interrupted", "oom", "unsupported", "unavailable", "failed"]
-Phase = Literal["epoch", "load", "loading", "forward", "backward", "optimizer"]
+Phase = Literal["epoch", "load", "loading", "forward", "backward", "exchange", "optimizer"]
 
 
 class Record(BaseModel):
@@ -39,6 +39,9 @@ class Sample(Record):
     edges: int | None = Field(None, description="of all batches, where they are sampled")
     forward_s: float | None = Field(None, description="model and loss; None in a CUDA graph, which is one whole")
     backward_s: float | None = Field(None, description="all gradients")
+    exchange_s: float | None = Field(
+        None, description="features, gradients and sums from and to other workers; in no other phase"
+    )
     optimizer_s: float | None = Field(None, description="parameter update")
     epoch_s: float = Field(description="the whole epoch, evaluation excluded")
     peak_memory_bytes: int = Field(
@@ -133,6 +136,23 @@ class ChoiceRecord(Record):
     speedup: Ratio = Field(description="the fallback's time over the choice's")
 
 
+class Worker(Record):
+    """One of the processes that train on parts of a graph. Times are medians in seconds."""
+
+    rank: int
+    nodes: int
+    halo_nodes: int = Field(description="nodes of others, whose features it is sent")
+    edges: int
+    sent_bytes: int = Field(description="features and their gradients, in an epoch")
+    received_bytes: int
+    peak_memory_bytes: int
+    epoch_s: float
+    forward_s: float
+    backward_s: float
+    exchange_s: float
+    optimizer_s: float
+
+
 class Result(Record):
     """Everything known about one run; fields that a failed run never reached are None or empty."""
 
@@ -156,6 +176,7 @@ class Result(Record):
     edges_per_s: float | None = Field(None, description="their edges, or those of all sampled batches")
     forward_s: Summary | None = None
     backward_s: Summary | None = None
+    exchange_s: Summary | None = None
     optimizer_s: Summary | None = None
     resting_memory_bytes: int | None = Field(None, description="before the first epoch, data and model loaded")
     peak_memory_bytes: int | None = Field(
@@ -163,6 +184,8 @@ class Result(Record):
     )
     memory_increase_bytes: int | None = Field(None, description="peak above the resting level")
     metrics: Metrics | None = None
+    workers: list[Worker] = Field([], description="each process, where several train on parts of one graph")
+    largest: dict[str, float] = Field({}, description="the highest of each figure over `workers`")
     samples: list[Sample] = []
     evaluations: list[Evaluation] = []
     warnings: list[str] = Field([], description="doubts about the figures, with evidence and remedy")
@@ -184,6 +207,10 @@ class Result(Record):
         self.peak_memory_bytes = max(sample.peak_memory_bytes for sample in needed)
         if self.resting_memory_bytes is not None:
             self.memory_increase_bytes = self.peak_memory_bytes - self.resting_memory_bytes
+        if self.workers:
+            figures = [worker.model_dump(exclude={"rank"}) for worker in self.workers]
+            self.largest = {name: max(each[name] for each in figures) for name in figures[0]}
+            self.peak_memory_bytes, self.memory_increase_bytes = int(self.largest["peak_memory_bytes"]), None
 
 
 def counted(samples: Sequence[Sample]) -> list[Sample]:

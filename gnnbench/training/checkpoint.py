@@ -38,23 +38,40 @@ def save(folder: Path, trainer: Trainer, repeat: int, result: Result) -> None:
     files.save_bytes(content.getvalue(), folder / CHECKPOINT)
 
 
-def load(folder: Path) -> dict[str, Any] | None:
-    """The checkpoint in `folder`, on the CPU; None where nothing was written yet.
+def read(folder: Path) -> bytes:
+    """The checkpoint in `folder` as it was written; empty where nothing was written yet.
+
+    Raises:
+        GnnbenchError: the file cannot be read.
+    """
+    path = folder / CHECKPOINT
+    try:
+        return path.read_bytes() if path.exists() else b""
+    except OSError:
+        raise _unreadable(folder) from None
+
+
+def parsed(content: bytes, folder: Path | None) -> dict[str, Any] | None:
+    """The checkpoint that was read in `folder`, on the CPU; None where nothing was written yet.
 
     Raises:
         GnnbenchError: the file is broken.
     """
-    path = folder / CHECKPOINT
-    if not path.exists():
+    if not content:
         return None
     try:
-        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        state: dict[str, Any] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         state["result"] = Result.model_validate_json(state["result"])
     except (OSError, EOFError, KeyError, ValueError, RuntimeError, pickle.UnpicklingError):
-        raise GnnbenchError(
-            f"{path}: is not a readable checkpoint; remove it and resume to train from the first epoch"
-        ) from None
+        raise _unreadable(folder) from None
     return state
+
+
+def _unreadable(folder: Path | None) -> GnnbenchError:
+    path = CHECKPOINT if folder is None else folder / CHECKPOINT
+    return GnnbenchError(
+        f"{path}: is not a readable checkpoint; remove it and resume to train from the first epoch"
+    )
 
 
 def discard(folder: Path) -> None:

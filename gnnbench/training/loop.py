@@ -53,6 +53,7 @@ class Trainer:
             tell: hears how many steps of the epoch are done.
         """
         self.model.train()
+        self.batching.watch(phase)
         self.epoch += 1
         batches = self.batching.epoch(self.seed, self.epoch)
         losses, targets = [], []
@@ -87,10 +88,11 @@ class Trainer:
                 ) from None
         with phase("backward"):
             loss.backward()
+        loss = self.batching.added(self.model, loss.detach())
         with phase("optimizer"):
             self.optimizer.step()
             self.optimizer.zero_grad()
-        return loss.detach()
+        return loss
 
     def check(self, loss: Tensor) -> float:
         """The loss as a number.

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import shlex
-import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -20,11 +19,12 @@ from gnnbench.errors import BackendUnavailable, ConfigError, GnnbenchError
 from gnnbench.measure import advice, allocator, clock, code, environment, memory
 from gnnbench.results import files, schema
 from gnnbench.results.schema import Evaluation, Result, Sample, Status
-from gnnbench.training import checkpoint, cuda_graph, setup
+from gnnbench.training import checkpoint, cuda_graph, setup, workers
 from gnnbench.training.batching._batch import Batching
 from gnnbench.training.loop import Trainer
+from gnnbench.training.stopping import stop_signal
+from gnnbench.training.team import Team, joined
 
-STOPPING = "stopping after this epoch; press Ctrl-C again to quit at once"
 ROOM = 10  # peaks of an epoch: glibc may leave seven freed tensors of a size idle before it reuses one
 UNFINISHED = "the run had not ended when this was written"
 
@@ -92,31 +92,36 @@ def run(
         config=resolved(config),
         code=code.digest(backends.module_of(config.backend.name)),
     )
-    state = None
-    if resume:
-        stored, state = _stored(out, result.config)
-        if stored.status == "ok":
-            return stored
-        if state:
-            result = checkpoint.resumed(state["result"], result.code)
-    elif out:
-        checkpoint.discard(out)
-    running = _Run(config, roots, out, result, on_event or (lambda _: None), inspect)
-    running.save()
-    try:
-        running.execute(state)
-        result.status, result.reason = "ok", ""
-    except (Exception, KeyboardInterrupt) as error:
-        interrupted = isinstance(error, KeyboardInterrupt)
-        status: Status | None = "interrupted" if interrupted else getattr(error, "status", None)
-        result.status = status or "failed"
-        result.reason = running.interruption() if status == "interrupted" else str(error)
-        if status is None:
-            with suppress(GnnbenchError):  # the first error says more
-                running.conclude()
-            raise
-    running.conclude()
-    return result
+    with joined(config, result.config, result.code) as team:
+        if team.rank:
+            out, on_event = None, None
+        state = None
+        if resume:
+            with team.alike():
+                stored, state = _stored(out, result.config, team)
+            if stored.status == "ok":
+                return stored
+            if state:
+                result = checkpoint.resumed(state["result"], result.code)
+        elif out:
+            checkpoint.discard(out)
+        running = _Run(config, roots, out, result, on_event or (lambda _: None), inspect, team)
+        running.save()
+        try:
+            with team.alike():
+                running.execute(state)
+            result.status, result.reason = "ok", ""
+        except (Exception, KeyboardInterrupt) as error:
+            interrupted = isinstance(error, KeyboardInterrupt)
+            status: Status | None = "interrupted" if interrupted else getattr(error, "status", None)
+            result.status = status or "failed"
+            result.reason = running.interruption() if status == "interrupted" else str(error)
+            if status is None:
+                with suppress(GnnbenchError):  # the first error says more
+                    running.conclude()
+                raise
+        running.conclude()
+        return result
 
 
 def resolved(config: Run) -> dict[str, Any]:
@@ -141,6 +146,7 @@ class _Run:
     result: Result
     on_event: Callable[[Event], None]
     inspect: Inspect | None
+    team: Team
     other_programs: clock.OtherPrograms = field(default_factory=clock.OtherPrograms)
 
     def execute(self, state: dict[str, Any] | None) -> None:
@@ -156,8 +162,12 @@ class _Run:
             model, batching = self._prepare(backend, recorder)
             self.result.environment["threads"] = environment.threads()  # now that the kernels are loaded
             self.result.resting_memory_bytes = recorder.meter.resting()
-            with _stop_signal(lambda: self._emit("message", message=STOPPING)) as stop:
-                self._train(model, batching, recorder, stop, state)
+            earlier = len(self.result.samples)  # of a run that is resumed
+            with stop_signal(lambda text: self._emit("message", message=text)) as stop:
+                finished = self._train(model, batching, recorder, stop, state)
+            self.result.workers = workers.figures(self.team, batching, self.result.samples[earlier:])
+            if not finished:
+                raise KeyboardInterrupt
             if self.inspect:
                 self.inspect(backend, model, batching, self.ends)
 
@@ -168,7 +178,8 @@ class _Run:
 
     def conclude(self) -> None:
         """Draw the figures and the doubts about them from the samples, and write all."""
-        self.result.environment["other_programs_busy_cores"] = self.other_programs.busy_cores()
+        if self.team.size == 1:
+            self.result.environment["other_programs_busy_cores"] = self.other_programs.busy_cores()
         self.result.refresh()
         self.result.warnings += advice.warnings(self.result)
         self.save()
@@ -185,7 +196,8 @@ class _Run:
 
     def _prepare(self, backend: Backend, recorder: clock.Recorder) -> tuple[torch.nn.Module, Batching]:
         """Model and batching; the dataset ends here, so that edges which the backend does not need are freed."""
-        dataset = datasets.read(self.config.dataset, self.roots)
+        with self.team.in_turn():  # as a dataset may be processed and kept
+            dataset = setup.read(self.config, self.roots)
         dataset, reorder_s = recorder.time(lambda: datasets.reordered(dataset, self.config.dataset))
         self.result.dataset = dataset.label
         self.ends = setup.Ends.of(dataset)
@@ -223,7 +235,7 @@ class _Run:
         recorder: clock.Recorder,
         stop: threading.Event,
         state: dict[str, Any] | None,
-    ) -> None:
+    ) -> bool:
         for repeat in range(state["repeat"] if state else 0, self.config.train.repeats):
             # The prepared model takes the weights of a new one, so that the graph is prepared only once.
             model.load_state_dict(self._build(repeat).state_dict())
@@ -231,10 +243,13 @@ class _Run:
             if state:
                 checkpoint.restore(state, trainer)
                 state = None
-            self._repeat(trainer, repeat, recorder, stop)
+            if not self._repeat(trainer, repeat, recorder, stop):
+                return False
             self._emit("repeat_done")
+        return True
 
-    def _repeat(self, trainer: Trainer, repeat: int, recorder: clock.Recorder, stop: threading.Event) -> None:
+    def _repeat(self, trainer: Trainer, repeat: int, recorder: clock.Recorder, stop: threading.Event) -> bool:
+        """Train to the end; False if stopped before."""
         evaluations = [evaluation for evaluation in self.result.evaluations if evaluation.repeat == repeat]
         recorder.begin(trainer.config.epochs - trainer.epoch, trainer.odd_epochs)
         every, batching = trainer.config.checkpoint_every, trainer.batching
@@ -245,9 +260,9 @@ class _Run:
                     self._emit("step", steps=steps, of=batching.steps)
 
         while not trainer.finished(evaluations):
-            if stop.is_set():
+            if self.team.any(stop.is_set()):
                 self._checkpoint(trainer, repeat)
-                raise KeyboardInterrupt
+                return False
             # One epoch shows what memory it needs; the next one faults in what those after it find.
             if self.result.samples and recorder.cold_epochs <= 1 and self._has_room():
                 recorder.keeps_freed = recorder.keeps_freed or allocator.keep_freed()
@@ -266,6 +281,7 @@ class _Run:
             self._emit("epoch", sample=sample, evaluation=evaluation)
             if every and (trainer.epoch % every == 0 or trainer.finished(evaluations)):
                 self._checkpoint(trainer, repeat)
+        return True
 
     def _has_room(self) -> bool:
         """Whether malloc is to keep what is freed, and memory may lie idle in it without reaching the limit."""
@@ -295,30 +311,14 @@ def _counts(dataset: datasets.NodeDataset | datasets.GraphsDataset) -> dict[str,
     return {"graphs": dataset.num_graphs, "train_graphs": len(train), "train_edges": edges}
 
 
-def _stored(out: Path | None, wanted: dict[str, Any]) -> tuple[Result, dict[str, Any] | None]:
-    """Result and checkpoint of the run to resume."""
-    if out is None or not (out / checkpoint.RESULTS).exists():
-        raise ConfigError(f"{out}: holds no {checkpoint.RESULTS} to resume; give the folder of a run")
-    stored = files.load(Result, out / checkpoint.RESULTS)
-    checkpoint.check_same(stored.config, wanted, out)
-    return stored, checkpoint.load(out)
-
-
-@contextmanager
-def _stop_signal(announce: Callable[[], None]) -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C sets; a second one kills the process at once."""
-    stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():  # Python delivers signals there only
-        yield stop
-        return
-
-    def request(number: int, frame: Any) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        stop.set()
-        announce()
-
-    before = signal.signal(signal.SIGINT, request)
-    try:
-        yield stop
-    finally:
-        signal.signal(signal.SIGINT, before)
+def _stored(out: Path | None, wanted: dict[str, Any], team: Team) -> tuple[Result, dict[str, Any] | None]:
+    """Result and checkpoint of the run to resume, which the first process reads for all."""
+    result = state = b""
+    if not team.rank:
+        if out is None or not (out / checkpoint.RESULTS).exists():
+            raise ConfigError(f"{out}: holds no {checkpoint.RESULTS} to resume; give the folder of a run")
+        stored = files.load(Result, out / checkpoint.RESULTS)
+        checkpoint.check_same(stored.config, wanted, out)
+        result, state = stored.model_dump_json().encode(), checkpoint.read(out)
+    stored = Result.model_validate_json(team.shared(result))
+    return stored, checkpoint.parsed(team.shared(state), out)

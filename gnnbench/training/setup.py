@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch.nn import Module
 
-from gnnbench import models, registry
+from gnnbench import datasets, models, registry
 from gnnbench.backends.base import Backend
 from gnnbench.config import Run
 from gnnbench.datasets import GraphsDataset, NodeDataset
@@ -35,6 +35,12 @@ def build(config: Run, ends: Ends, repeat: int = 0) -> Module:
     """The model with its first weights, on CPU; leaves the random generators as training finds them."""
     torch.manual_seed(config.train.seed + repeat)
     return models.build(config.model, *ends, batched=config.batch.kind != "full")
+
+
+def read(config: Run, roots: datasets.Roots) -> NodeDataset | GraphsDataset:
+    """The dataset as it is, or what a kind of batches reads in its place."""
+    own = getattr(registry.find("training.batching", config.batch.kind), "read", lambda _: None)(config)
+    return datasets.read(config.dataset, roots) if own is None else own
 
 
 def prepare(

@@ -30,6 +30,9 @@ SAMPLES = [
 ]
 
 
+WORKER = dict.fromkeys(schema.Worker.model_fields, 3)
+
+
 def complete() -> Result:
     """A result in which no field has its default."""
     summary = Summary(median=1.5, low=1.25, high=1.75, mad=0.125, count=7)
@@ -77,11 +80,14 @@ def complete() -> Result:
         edges_per_s=400.0,
         forward_s=summary,
         backward_s=summary,
+        exchange_s=summary,
         optimizer_s=summary,
         resting_memory_bytes=10,
         peak_memory_bytes=30,
         memory_increase_bytes=20,
         metrics=Metrics(name="accuracy", train=1.0, val=0.75, test=0.5, test_std=0.25, per_repeat=EVALUATIONS[:1]),
+        workers=[schema.Worker(**WORKER)],
+        largest=WORKER,
         samples=SAMPLES,
         evaluations=EVALUATIONS,
         warnings=["noisy"],
@@ -151,6 +157,9 @@ def test_one_repeat_has_no_deviation() -> None:
 
 def test_refresh_draws_everything_from_the_samples() -> None:
     result = complete()
+    result.refresh()
+    assert (result.largest, result.peak_memory_bytes) == ({name: 3 for name in WORKER if name != "rank"}, 3)
+    result.workers = []
     result.refresh()
     assert result.epoch_s == schema.summarise(SAMPLES, "epoch")
     assert result.optimizer_s == schema.summarise(SAMPLES, "optimizer")

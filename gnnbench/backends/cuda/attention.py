@@ -21,7 +21,7 @@ from gnnbench.backends.cuda.families import ON_DEVICE
 from gnnbench.backends.cuda.plan import Segments, hubs, rows
 from gnnbench.backends.cuda.spmm import sum_kernel
 from gnnbench.graph import Graph
-from gnnbench.ops.dropout import Dropout
+from gnnbench.ops.dropout import WORD, Dropout
 from gnnbench.ops.families import Family
 
 SUM_CHANNELS = 256  # of a program that adds up slices
@@ -47,12 +47,12 @@ class Inputs(NamedTuple):
         return self.query, self.key, self.value, self.att, seed
 
     @property
-    def drop(self) -> tuple[int, int]:
-        """Dropout's threshold, and the bits of its scale."""
+    def drop(self) -> tuple[int, int, int]:
+        """The number of edge 0 to dropout, its threshold, and the bits of its scale."""
         if self.dropout is None:
-            return 0, 0
+            return 0, 0, 0
         (bits,) = struct.unpack("q", struct.pack("d", self.dropout.scale))
-        return self.dropout.threshold, bits
+        return self.dropout.first & WORD, self.dropout.threshold, bits
 
     @property
     def constants(self) -> dict[str, Any]:

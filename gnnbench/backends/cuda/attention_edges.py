@@ -19,6 +19,7 @@ def edge_kernel(
     grad_out: tensor,  # [N, H, D]; None in forward
     found: tensor,  # [E, H]: scores; in backward [E, H, 2]: alpha after dropout, and gradients of scores
     count: tensor,  # E
+    first: tensor,
     threshold: tensor,
     scale: tensor,
     SCORE: constexpr,  # of `DeviceFamily`
@@ -55,7 +56,7 @@ def edge_kernel(
         alpha = tl.exp(s - top) * inverse
         grad_alpha, dropped = tl.sum(channels(grad_out, node, live, D, BLOCK_D, ACC) * v, 2), alpha
         if seed is not None:
-            drop = multiplier(seed, edge, head, threshold, scale, ACC)
+            drop = multiplier(seed, edge + first, head, threshold, scale, ACC)
             grad_alpha, dropped = grad_alpha * drop, alpha * drop
         tl.store(found + place * 2, dropped, live)
         tl.store(found + place * 2 + 1, alpha * (grad_alpha - delta), live)

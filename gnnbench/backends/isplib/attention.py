@@ -11,7 +11,7 @@ from gnnbench.backends.isplib import _compiled
 from gnnbench.backends.isplib._compiled import addresses
 from gnnbench.backends.isplib.edge_choices import ATTENTION, EdgeChoices
 from gnnbench.graph import Graph
-from gnnbench.ops.dropout import Dropout
+from gnnbench.ops.dropout import WORD, Dropout
 from gnnbench.ops.families import Family, Inputs
 
 native = _compiled.load("attention")
@@ -77,7 +77,7 @@ class AttentionKernels(EdgeChoices):
         sizes, how = (value.size(1), width, channels), (slope, shortest, value.dtype == torch.float64, self.isa)
         call = native.Attention(family.name, *addresses(query, key, value, att), *sizes, *how)
         if dropout is not None:
-            call.drop(dropout.threshold, dropout.scale, *dropout.words())
+            call.drop(dropout.threshold, dropout.scale, dropout.first & WORD, *dropout.words())
         return call
 
     def _walk(self, op: str, graph: Graph, value: Tensor) -> tuple[int | str, int | str]:

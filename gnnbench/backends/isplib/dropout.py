@@ -19,5 +19,5 @@ class DropoutKernels(BaseKernels):
         if x.dtype not in (torch.float32, torch.float64) or x.device.type != "cpu":
             return super().dropout(x, dropout)
         out, how = torch.empty_like(x), (x.dtype == torch.float64, self.isa, self.threads)
-        native.dropout(*how, dropout.scale, x, out, x.numel(), *dropout.words(), dropout.threshold)
+        native.dropout(*how, dropout.scale, x, out, x.numel(), dropout.first, *dropout.words(), dropout.threshold)
         return out

@@ -31,10 +31,10 @@ class LayoutKernels(BaseKernels):
         symmetric: bool = native.is_symmetric(self.threads, rowptr, col, rowptr.numel() - 1)
         return symmetric
 
-    def with_self_loops(self, rowptr: Tensor, col: Tensor, num_cols: int) -> tuple[Tensor, Tensor]:
+    def with_self_loops(self, rowptr: Tensor, col: Tensor, num_cols: int, first: int = 0) -> tuple[Tensor, Tensor]:
         rows, out_rowptr = rowptr.numel() - 1, torch.empty_like(rowptr)
         if rows != num_cols:
-            return super().with_self_loops(rowptr, col, num_cols)
+            return super().with_self_loops(rowptr, col, num_cols, first)
         native.self_loop_rows(rowptr, col, rows, out_rowptr)
         out_col = torch.empty(int(out_rowptr[-1]), dtype=torch.int32)
         native.self_loop_cols(self.threads, rowptr, col, rows, out_rowptr, out_col)

@@ -35,8 +35,8 @@ JITTER = 1e-6  # of features
 COLUMNS = 8  # that the gradient at nodes is projected to
 
 
-def snapshot(config: Run, roots: Roots, path: Path, *, as_reference: bool) -> str:
-    """Write what a backend computes to `path`, and return the dataset's label. See `computed`.
+def snapshot(config: Run, roots: Roots, path: Path | None, *, as_reference: bool) -> str:
+    """Write what a backend computes to `path`, if any, and return the dataset's label. See `computed`.
 
     Raises:
         GnnbenchError: whatever stops the backend, the dataset or the model.
@@ -46,7 +46,9 @@ def snapshot(config: Run, roots: Roots, path: Path, *, as_reference: bool) -> st
     backend = backends.load(config.backend, config.train)
     with memory.limited(config.measure.memory_limit, backend.device):
         dataset = datasets.load(config.dataset, roots)
-        computed(config, backend, dataset, as_reference, roots.cache).save(path)
+        result = computed(config, backend, dataset, as_reference, roots.cache)
+    if path:
+        result.save(path)
     return dataset.label
 
 
@@ -130,20 +132,24 @@ def _all(model: Module, batching: Batching, change: Change) -> dict[str, Tensor]
     result: dict[str, Tensor] = {}
     for number, batch in enumerate(batching.samples(), start=1):
         suffix = f" of batch {number}" if number > 1 else ""
-        result |= {name + suffix: tensor for name, tensor in _step(model, change(batch)).items()}
+        result |= {name + suffix: tensor for name, tensor in _step(model, batching, change(batch)).items()}
     return result
 
 
-def _step(model: Module, batch: Batch) -> dict[str, Tensor]:
+def _step(model: Module, batching: Batching, batch: Batch) -> dict[str, Tensor]:
     model.zero_grad(set_to_none=True)
     logits = batch.outputs(model)
-    batch.loss(logits).backward()
-    result = {"logits": logits}
+    loss = batch.loss(logits)
+    loss.backward()
+    result = {"logits": batching.whole(logits.detach())}
     for name, parameter in model.named_parameters():
-        if parameter.grad is not None and name != PROBE:
+        if name == PROBE and parameter.grad is not None:  # of the nodes of this process
+            result[AT_NODES] = batching.whole(parameter.grad[: batch.x.size(0)])
+            parameter.grad = None
+    batching.added(model, loss.detach())
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None:
             result[f"gradient of {name}"] = parameter.grad
-        elif parameter.grad is not None:
-            result[AT_NODES] = parameter.grad[: batch.x.size(0)]
     return {name: tensor.detach().cpu().clone() for name, tensor in result.items()}
 
 

@@ -22,6 +22,7 @@ class Family(ABC):
         name: the name of its file.
         op: name of its op, `<name>_attention`.
         inputs: name -> dimensions of every tensor: N destinations, M sources, H heads, C and D channels.
+        sources: places among the inputs of those that are of sources.
         parts: ops that the plain computation consists of.
         gathers: rows of channels that forward and backward fetch for every edge.
         keeps_positive: whether scores are leaky_relu(query[i] + key[j]). What edges with a positive sum contribute
@@ -31,6 +32,7 @@ class Family(ABC):
     name: ClassVar[str]
     op: ClassVar[str]
     inputs: ClassVar[dict[str, str]]
+    sources: ClassVar[tuple[int, ...]]
     parts: ClassVar[tuple[str, ...]] = ("edge_softmax", "spmm")
     gathers: ClassVar[tuple[int, int]]
     keeps_positive: ClassVar[bool] = False
@@ -38,6 +40,7 @@ class Family(ABC):
     def __init_subclass__(cls) -> None:
         cls.name = cls.__module__.rpartition(".")[2]
         cls.op = f"{cls.name}_attention"
+        cls.sources = tuple(place for place, dims in enumerate(cls.inputs.values()) if dims[0] == "M")
 
     def roles(self, inputs: Inputs) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """query, of destinations; key and value, of sources; and the parameter that scores are weighed by."""

@@ -2,14 +2,18 @@
 
 A kind of batches is a module with
     `Config(BatchConfig)`: its keys;
-    `prepare(config, model, backend, dataset, cache)`: a `Ready`, everything done once per dataset and model.
+    `prepare(config, model, backend, dataset, cache)`: a `Ready`, everything done once per dataset and model;
+and, where it reads its data by itself,
+    `read(config)`: the dataset, or None for that of the configuration.
 
 full         one step: the whole graph
 graphs       a step is the disjoint union of some of many small graphs
 neighbors    a step is a sampled neighbourhood of some training nodes
+parts        one step of several processes: a part of the graph for each
 _batch       Batch and Batching, what every kind yields
 _loss        what outputs are held against
 _ahead       batches that a thread makes while others are trained on
 _graphs _pyg_loader   the batches of `graphs`, by our collation or by PyG's own loader
 _neighbors _pyg_neighbors   the batches of `neighbors`, likewise
+_parts _batch_norm    the batch of `parts`, and batch norm over all of them
 """

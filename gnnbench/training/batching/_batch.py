@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -57,9 +58,25 @@ class Batching(ABC):
     loading_s = 0.0
     edges: int | None = None
 
+    @property
+    def part(self) -> dict[str, int]:
+        """Sizes of what this process has of a graph, and its traffic, as `results.schema.Worker` names them."""
+        return {}
+
     @abstractmethod
     def epoch(self, seed: int, number: int) -> Iterator[Batch]:
         """The batches of an epoch: the same ones for equal `seed` and `number`, on every backend."""
+
+    def watch(self, phase: Callable[[str], AbstractContextManager[None]]) -> None:  # noqa: B027
+        """Surround by `phase(name)` what takes time of an epoch within its other phases; nothing here."""
+
+    def added(self, model: Module, loss: Tensor) -> Tensor:
+        """The loss [] over the targets of all processes, whose gradients `model` then has; here the same."""
+        return loss
+
+    def whole(self, x: Tensor) -> Tensor:
+        """The rows of all nodes in the dataset's order, from those [n, ...] of this process; here the same."""
+        return x
 
     @abstractmethod
     def metrics(self, model: Module) -> dict[str, float | None]:

@@ -1,0 +1,116 @@
+"""Processes that work together, as torchrun starts them: ranks 0 to N - 1 on this machine."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from contextlib import nullcontext
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from gnnbench.launch import _fork
+
+GRACE_S = 6  # that the others have to end in, once a process has failed
+ORDERLY = (0, 130, -signal.SIGINT)  # exit codes: of success, and of a stop that reaches all
+MODULE = "gnnbench.launch._ranks"
+
+
+def run(
+    module: str, path: Path, count: int, environment: dict[str, str], rendezvous: str, tell: Callable[[str], None]
+) -> dict[int, int]:
+    """Run `main(path)` of `module` in `count` processes to their end.
+
+    Once one of them fails the others have to end, too. Ctrl-C is passed on to all; a second one kills them.
+
+    Args:
+        path: what they write to standard error goes to files beside it.
+        environment: for all of them.
+        rendezvous: the variable that tells them where to meet.
+        tell: hears every line that rank 0 prints.
+
+    Returns:
+        The exit codes by rank, negative for a signal; none of those that were killed here.
+    """
+    events: queue.SimpleQueue[tuple[int, int | str]] = queue.SimpleQueue()
+    codes: dict[int, int] = {}
+    killed: set[int] = set()
+
+    def pass_on(number: int, frame: Any) -> None:
+        signal.signal(signal.SIGINT, before)  # the next one ends this process, and with it the others
+        for process in processes:
+            process.send_signal(signal.SIGINT)  # does nothing to one that has ended
+
+    in_main = threading.current_thread() is threading.main_thread()  # Python delivers signals there only
+    with tempfile.TemporaryDirectory() as folder:
+        meet = {rendezvous: f"file://{folder}/rendezvous", "WORLD_SIZE": str(count)}
+        processes = [_start(module, path, rank, {**environment, **meet}) for rank in range(count)]
+        before = signal.signal(signal.SIGINT, pass_on) if in_main else None
+        try:
+            for rank, process in enumerate(processes):
+                threading.Thread(target=_watch, args=(rank, process, events), daemon=True).start()
+            failed = False
+            while len(codes) < count:
+                try:
+                    rank, event = events.get(timeout=GRACE_S if failed else None)
+                except queue.Empty:
+                    killed |= {*range(count)} - codes.keys()
+                    _kill(processes)
+                    continue
+                if isinstance(event, str):
+                    tell(event)
+                else:
+                    codes[rank] = event
+                    failed = failed or event not in ORDERLY
+        finally:
+            if in_main:
+                signal.signal(signal.SIGINT, before)
+            _kill(processes)
+    return {rank: code for rank, code in codes.items() if rank not in killed}
+
+
+def _start(module: str, path: Path, rank: int, environment: dict[str, str]) -> subprocess.Popen[str]:
+    own = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+    with path.with_name(f"log-{rank}.txt").open("wb") as errors:
+        return subprocess.Popen(
+            [sys.executable, "-X", "faulthandler", "-m", MODULE, str(os.getpid()), module, str(path)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL if rank else subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            start_new_session=True,  # out of the reach of Ctrl-C
+            env={**os.environ, **environment, **own},
+        )
+
+
+def _watch(rank: int, process: subprocess.Popen[str], events: queue.SimpleQueue[tuple[int, int | str]]) -> None:
+    """Pass on every line of a process, then its exit code."""
+    with process.stdout or nullcontext(()) as lines:
+        for line in lines:
+            events.put((rank, line.strip()))
+    events.put((rank, process.wait()))
+
+
+def _kill(processes: list[subprocess.Popen[str]]) -> None:
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+def main() -> int:
+    """One rank: it dies with the process that started it."""
+    parent, module, path = sys.argv[1:]
+    if sys.platform == "linux":
+        _fork.die_with(int(parent))
+    code: int = import_module(module).main(Path(path))
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

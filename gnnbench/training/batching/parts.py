@@ -1,0 +1,119 @@
+"""A step is the whole graph, of which each of several processes has a part."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from gnnbench.config import BatchConfig, Count, Positive
+from gnnbench.errors import ConfigError, UnsupportedOp
+from gnnbench.training.batching._batch import Ready
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+    from gnnbench.backends.base import Backend
+    from gnnbench.config import Run
+    from gnnbench.datasets import GraphsDataset, NodeDataset
+    from gnnbench.graph import Layout
+    from gnnbench.partition.part import PartData
+
+
+class Config(BatchConfig):
+    """How the nodes of a graph are shared out."""
+
+    kind: str = "parts"
+    method: Literal["metis", "random", "contiguous"] = Field(
+        "metis", description="few edges between parts; the same number of nodes in each; or ranges of ids"
+    )
+    seed: Count = Field(0, description="of metis and random")
+    folder: str = Field("", description="of parts that `gnnbench partition` wrote, in place of method and seed")
+    timeout_s: Positive = Field(600, description="how long a worker waits for another one that does not answer")
+
+
+def read(config: Run) -> NodeDataset | None:
+    """The part of this process in `batch.folder`, as if it were a dataset; None without a folder.
+
+    Raises:
+        ConfigError: nodes are to be put in another order than they have there.
+        DatasetError: another number of parts or another dataset, or a part that is missing or was altered.
+    """
+    if not config.batch.folder:
+        return None
+    import torch.distributed as dist
+
+    from gnnbench.partition import files
+    from gnnbench.training.batching._parts import Piece
+
+    if config.dataset.reorder != "none":
+        raise ConfigError("nodes have the order of the parts in batch.folder; leave dataset.reorder out")
+    return Piece(files.load(Path(config.batch.folder), dist.get_rank(), dist.get_world_size(), config.dataset))
+
+
+def prepare(
+    config: Run, model: Module, backend: Backend, dataset: NodeDataset | GraphsDataset, cache: Path | None
+) -> Ready:
+    """Every process calls it; it keeps of the dataset no more than its part.
+
+    Raises:
+        ConfigError: there are many graphs, or the backend runs PyG's own code.
+        UnsupportedOp: the backend cannot run this model exactly.
+        WorkerLost: another process ended.
+    """
+    import torch.distributed as dist
+
+    from gnnbench import convs
+    from gnnbench.backends.base import KernelBackend
+    from gnnbench.datasets import NodeDataset
+    from gnnbench.graph.part import Exchange, Part
+    from gnnbench.training.batching import _batch_norm
+    from gnnbench.training.batching._parts import Parts
+
+    if not isinstance(dataset, NodeDataset):
+        raise ConfigError(
+            f"{dataset.name} holds {dataset.num_graphs} graphs, and batch.kind=parts is of one graph"
+        )
+    if not isinstance(backend, KernelBackend):
+        raise ConfigError(
+            f"batch.kind=parts runs convs on kernels, which backend {backend.name!r} has none of; "
+            "choose isplib, reference or cuda"
+        )
+    if not dist.is_initialized():
+        raise ConfigError("batch.kind=parts is of several processes; start them by `gnnbench train` or torchrun")
+    if not backend.config.dropout:
+        raise ConfigError("batch.kind=parts draws dropout by a hash; leave backend.dropout out")
+    if config.train.cuda_graph:
+        raise UnsupportedOp("train.cuda_graph", ["workers talk to each other in every step; leave it out"])
+    kernels, device = backend.make_kernels(), backend.device
+    data = _share(config.batch, dataset, kernels if device.type == "cpu" else None)
+    exchange = Exchange(data.offsets, data.halo.to(device))
+    graph = Part.of(data.rowptr.to(device), data.col.to(device), exchange, kernels)
+    x = data.x.to(device)
+    bindings = convs.bind(model, kernels, **backend.rewrites(), first_node=data.begin)
+    _batch_norm.bind(model, exchange, int(data.offsets[-1]))
+    convs.warm(model, graph, x)
+    return Ready(Parts(data, graph, x), bindings)
+
+
+def _share(config: Config, dataset: NodeDataset, layout: Layout | None) -> PartData:
+    """The part of this process; where nodes go is decided by the first one."""
+    import torch
+    import torch.distributed as dist
+
+    from gnnbench.graph.part import communicating
+    from gnnbench.partition import part
+    from gnnbench.training.batching._parts import Piece
+
+    if isinstance(dataset, Piece):
+        return dataset.data
+
+    rank, size = dist.get_rank(), dist.get_world_size()
+    assignment = torch.zeros(dataset.num_nodes, dtype=torch.int64)
+    if rank == 0 and size > 1:
+        graph = dataset.graph(torch.device("cpu"), layout)
+        assignment = part.assign(graph, size, config.method, config.seed)
+    with communicating():
+        dist.broadcast(assignment, 0)
+    return part.split(dataset, assignment, rank, size, layout=layout)

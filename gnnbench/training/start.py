@@ -1,0 +1,154 @@
+"""A run in this process, or in as many as it asks for, which this one starts and waits for."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+from gnnbench import config as configs
+from gnnbench import datasets, launch
+from gnnbench.config import Run
+from gnnbench.errors import ConfigError, GnnbenchError
+from gnnbench.results import files
+from gnnbench.results.schema import Evaluation, Record, Result, Sample
+from gnnbench.training import checkpoint, team
+from gnnbench.training import run as training
+from gnnbench.training.run import Event
+
+Hear = Callable[[Event], None]
+MODULE = "gnnbench.training.start"
+
+
+class Task(Record):
+    """What every worker is to do."""
+
+    config: dict[str, Any]
+    raw: Path
+    cache: Path
+    out: Path
+    resume: bool
+
+
+def by_torchrun(config: Run) -> Run:
+    """`config` with as many workers as torchrun started."""
+    place = team.started()
+    if place is None or place[1] == config.train.workers:
+        return config
+    raw = training.resolved(config)
+    return configs.validate({**raw, "train": {**raw["train"], "workers": place[1]}}, "torchrun")
+
+
+def run(
+    config: Run, *, roots: datasets.Roots, out: Path, resume: bool = False, on_event: Hear | None = None
+) -> Result:
+    """`training.run.run`, in `train.workers` processes where batches are parts, unless torchrun started them."""
+    if config.batch.kind != "parts" or team.started():
+        return training.run(config, roots=roots, out=out, resume=resume, on_event=on_event)
+    task = Task(config=training.resolved(config), raw=roots.raw, cache=roots.cache, out=out, resume=resume)
+    path = out / "workers" / "task.json"
+    if not resume:
+        (out / checkpoint.RESULTS).unlink(missing_ok=True)
+    listener = _Listener(task, on_event or (lambda _: None))
+    codes = launch.run_ranks(MODULE, task, path, config.train.workers, team.RENDEZVOUS, listener.hear)
+    if error := listener.error:
+        raise error
+    return _result(task, listener.result, codes, path)
+
+
+def exit_code(result: Result) -> int:
+    """What a process exits with that had this result."""
+    return {"ok": 0, "interrupted": 130}.get(result.status, 1)
+
+
+class _Word(Record):
+    """An event of worker 0, or the error that it ended with, as a line."""
+
+    kind: Literal["error", "dataset_loaded", "prepared", "step", "epoch", "repeat_done", "message"]
+    result: Result | None = None  # where more of it is known than epochs
+    sample: Sample | None = None
+    evaluation: Evaluation | None = None
+    message: str = ""
+    steps: int = 0
+    of: int = 0
+    exit_code: int = 1
+
+    @classmethod
+    def of_event(cls, event: Event) -> _Word:
+        told = {name: getattr(event, name) for name in ("kind", "sample", "evaluation", "message", "steps", "of")}
+        return cls(result=event.result if event.kind in ("dataset_loaded", "prepared") else None, **told)
+
+    def say(self) -> None:
+        print(self.model_dump_json(exclude_defaults=True), flush=True)
+
+
+class _Listener:
+    """Passes on the events of worker 0, with the result as far as they tell it."""
+
+    def __init__(self, task: Task, on_event: Hear) -> None:
+        source, backend = task.config["dataset"]["source"], task.config["backend"]["name"]
+        self.result = Result(status="failed", backend=backend, dataset=source, config=task.config)
+        self.error: GnnbenchError | None = None
+        self._on_event = on_event
+
+    def hear(self, line: str) -> None:
+        if not line.startswith('{"kind":'):  # what a library prints
+            return
+        word = _Word.model_validate_json(line)
+        if word.kind == "error":
+            kind = ConfigError if word.exit_code == ConfigError.exit_code else GnnbenchError
+            self.error = kind(word.message)
+            return
+        self.result = word.result or self.result
+        if word.sample:
+            self.result.samples.append(word.sample)
+        event = Event(word.kind, self.result, word.sample, word.evaluation, word.message, word.steps, word.of)
+        self._on_event(event)
+
+
+def _result(task: Task, known: Result, codes: dict[int, int], path: Path) -> Result:
+    """What worker 0 wrote; with the reason, where a worker ended without giving one."""
+    stored = task.out / checkpoint.RESULTS
+    result = files.load(Result, stored) if stored.exists() else known
+    if result.status == "ok":
+        return result
+    for rank, code in codes.items():
+        if code < 0 or (code and result.reason in ("", training.UNFINISHED)):
+            result.status, text = launch.verdict(code, launch.rank_log(path, rank).read_text(errors="replace"))
+            result.reason = f"worker {rank}: {text}{_remedy(task.out)}"
+            if code == -signal.SIGINT:
+                result.status, result.reason = "interrupted", "stopped by Ctrl-C before the first epoch"
+            files.save_json(result, stored)
+            break
+    return result
+
+
+def _remedy(out: Path) -> str:
+    if not (out / checkpoint.CHECKPOINT).exists():
+        return ""
+    return f"; go on from the last checkpoint with: gnnbench train --resume {shlex.quote(str(out))}"
+
+
+def main(path: Path) -> int:
+    """One worker; the exit code."""
+    task = Task.model_validate_json(path.read_bytes())
+    roots = datasets.Roots(task.raw, task.cache)
+    try:
+        config = configs.validate(task.config, str(path))
+        result = training.run(
+            config,
+            roots=roots,
+            out=task.out,
+            resume=task.resume,
+            on_event=lambda event: _Word.of_event(event).say(),
+        )
+    except GnnbenchError as error:
+        _Word(kind="error", message=str(error), exit_code=error.exit_code).say()
+        print(f"gnnbench: {error}", file=sys.stderr)
+        return error.exit_code
+    if result.status != "ok":
+        print(f"gnnbench: {result.reason}", file=sys.stderr)
+    return exit_code(result)

@@ -1,0 +1,191 @@
+"""The processes that train one model together: every one runs the same code, and they end for the same reason."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from gnnbench.config import Run
+from gnnbench.errors import ConfigError, GnnbenchError, WorkerLost
+from gnnbench.graph.part import communicating
+
+REASON = "reason"  # the key of the store where the first process that fails says why
+REASON_WAIT_S = 2  # for it, when another process is gone
+RENDEZVOUS = "GNNBENCH_RENDEZVOUS"  # where `gnnbench train --workers` has its processes meet
+
+
+class Team:
+    """One process alone."""
+
+    rank = 0
+    size = 1
+
+    def any(self, flag: bool) -> bool:
+        """Whether it is so on any process."""
+        return flag
+
+    def shared(self, content: bytes) -> bytes:
+        """What the first process has."""
+        return content
+
+    def collected(self, figures: dict[str, float]) -> list[dict[str, float]]:
+        """Those of every process, by rank."""
+        return [figures]
+
+    def reason(self, error: BaseException) -> BaseException:
+        """What all processes end with, of an error that this one met."""
+        return error
+
+    @contextmanager
+    def alike(self) -> Iterator[None]:
+        """Let all processes end with the error of the first that fails in the block."""
+        try:
+            yield
+        except (Exception, KeyboardInterrupt) as error:
+            if (reason := self.reason(error)) is error:
+                raise
+            raise reason from error
+
+    @contextmanager
+    def in_turn(self) -> Iterator[None]:
+        """Let the first process leave the block before the others enter it, such as to write files for all."""
+        if self.rank:
+            self.any(False)
+        yield
+        if not self.rank:
+            self.any(False)
+
+
+class Workers(Team):
+    """Several processes, which call each of these together, but for `reason`."""
+
+    def __init__(self, store: dist.Store) -> None:
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self._store = store
+
+    def any(self, flag: bool) -> bool:
+        return bool(self._sum(torch.tensor([int(flag)])))
+
+    def shared(self, content: bytes) -> bytes:
+        size = int(self._sum(torch.tensor([len(content) if self.rank == 0 else 0])))
+        if not size:
+            return b""
+        data = torch.zeros(size, dtype=torch.uint8)
+        if self.rank == 0:
+            data = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+        with communicating():
+            dist.broadcast(data, 0)
+        return data.numpy().tobytes()
+
+    def collected(self, figures: dict[str, float]) -> list[dict[str, float]]:
+        table = torch.zeros(self.size, len(figures), dtype=torch.float64)
+        table[self.rank] = torch.tensor([*figures.values()], dtype=torch.float64)
+        return [dict(zip(figures, row, strict=True)) for row in self._sum(table).tolist()]
+
+    def reason(self, error: BaseException) -> BaseException:
+        with suppress(RuntimeError):  # the store is gone with the process that had it
+            if isinstance(error, WorkerLost):
+                self._store.wait([REASON], timedelta(seconds=REASON_WAIT_S))
+                return OtherWorker(**json.loads(self._store.get(REASON)))
+            interrupted = isinstance(error, KeyboardInterrupt)
+            status = "interrupted" if interrupted else getattr(error, "status", None)
+            text = str(error) if isinstance(error, GnnbenchError) else f"{type(error).__name__}: {error}"
+            said = {"text": text, "status": status, "exit_code": getattr(error, "exit_code", 1), "rank": self.rank}
+            self._store.compare_set(REASON, "", json.dumps(said))
+        return error
+
+    def check_alike(self, what: dict[str, Any]) -> None:
+        """Raise ConfigError, on all processes, unless `what` is the same on all of them."""
+        names = [*what]
+        digests = torch.tensor([_digest(value) for value in what.values()])
+        table = torch.zeros(self.size, len(names), dtype=torch.int64)
+        table[self.rank] = digests
+        table = self._sum(table)
+        for rank in range(1, self.size):
+            if differs := [name for name, same in zip(names, table[rank] == table[0], strict=True) if not same]:
+                raise ConfigError(
+                    f"worker {rank} has another {' and another '.join(differs)} than worker 0; "
+                    "start all workers with the same files and versions"
+                )
+
+    def _sum(self, x: torch.Tensor) -> torch.Tensor:
+        with communicating():
+            dist.all_reduce(x)
+        return x
+
+
+class OtherWorker(GnnbenchError):
+    """The error that another process met."""
+
+    def __init__(self, text: str, status: Any, exit_code: int, rank: int) -> None:
+        super().__init__(f"worker {rank}: {text}")
+        self.status, self.exit_code = status, exit_code  # type: ignore[misc]
+
+
+def started() -> tuple[int, int] | None:
+    """Rank of this process and number of processes, as torchrun says in the environment; None for one alone."""
+    try:
+        return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    except (KeyError, ValueError):
+        return None
+
+
+def is_first() -> bool:
+    """Whether this process writes what all of them come to."""
+    place = started()
+    return place is None or place[0] == 0
+
+
+@contextmanager
+def joined(config: Run, resolved: dict[str, Any], code: str) -> Iterator[Team]:
+    """The team of this process while the block runs, which is itself alone unless batches are `parts`.
+
+    On CPUs they talk by gloo, through the network interface in `GLOO_SOCKET_IFNAME`, on GPUs by NCCL.
+
+    Raises:
+        ConfigError: this process was not started as one of several, or they differ in what they were started with.
+        WorkerLost: another process ended before it joined.
+    """
+    if config.batch.kind != "parts":
+        yield Team()
+        return
+    if (place := started()) is None:
+        raise ConfigError("batch.kind=parts is of several processes; start them by `gnnbench train` or torchrun")
+    rank, size = place
+    if config.train.workers != size:
+        raise ConfigError(
+            f"train.workers is {config.train.workers}, but {size} processes were started; make them equal"
+        )
+    timeout = timedelta(seconds=config.batch.timeout_s)
+    on_gpu = config.backend.name == "cuda" or config.train.device == "cuda"
+    if on_gpu and torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", rank)) % torch.cuda.device_count())
+    with communicating():
+        url = os.environ.get(RENDEZVOUS, "env://")
+        store, rank, size = next(dist.rendezvous(url, rank, size, timeout=timeout))
+        store.set_timeout(timeout)
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if on_gpu and torch.cuda.is_available() else "gloo",
+            store=dist.PrefixStore("group", store),
+            rank=rank,
+            world_size=size,
+            timeout=timeout,
+        )
+    try:
+        team = Workers(store)
+        team.check_alike({"configuration": resolved, "version of the code": code})
+        yield team
+    finally:
+        dist.destroy_process_group()
+
+
+def _digest(value: Any) -> int:
+    return int.from_bytes(hashlib.sha256(str(value).encode()).digest()[:7], "big")

@@ -1,0 +1,259 @@
+"""What `Ranks` compute: models on their part of a graph, held against one process on all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.nn import Dropout, Linear, Module, ModuleList
+from torch_geometric import nn
+
+from gnnbench import backends, config, convs
+from gnnbench.backends import isplib
+from gnnbench.datasets import NodeDataset, Roots, _prepare
+from gnnbench.errors import GraphError, RunFailed
+from gnnbench.graph import Graph
+from gnnbench.graph.part import Exchange, Part
+from gnnbench.ops.kernels import Kernels
+from gnnbench.partition import files as partition_files
+from gnnbench.partition import part
+from gnnbench.training import setup
+from gnnbench.training.batching import _parts
+from gnnbench.training.batching._parts import Parts
+from gnnbench.training.batching.full import Full
+from gnnbench.training.loop import Trainer
+
+KERNELS: dict[str, Callable[[], Kernels]] = {"reference": Kernels, "isplib": isplib.IsplibKernels}
+# Nodes of each rank, few of which are for training in the first; more than one, as BLAS multiplies one otherwise.
+SIZES = {"hub": (70, 5, 136), "empty part": (60, 0, 40), "no halo": (20, 10, 15), "few edges": (2, 3, 2)}
+EXACT: dict[str, Callable[[int, int], Module]] = {
+    "gcn": lambda i, o: nn.GCNConv(i, o),
+    "sage mean": lambda i, o: nn.SAGEConv(i, o),
+    "sage max": lambda i, o: nn.SAGEConv(i, o, aggr="max"),
+    "sage min": lambda i, o: nn.SAGEConv(i, o, aggr="min"),
+    "gin": lambda i, o: nn.GINConv(Linear(i, o)),
+    "graph conv": lambda i, o: nn.GraphConv(i, o),
+}
+ATTENTION: dict[str, Callable[[int, int], Module]] = {
+    "gat": lambda i, o: nn.GATConv(i, o, heads=2, concat=False, dropout=0.3),
+    "gatv2": lambda i, o: nn.GATv2Conv(i, o, heads=2, concat=False, dropout=0.3),
+    "transformer": lambda i, o: nn.TransformerConv(i, o, heads=2, concat=False, dropout=0.3),
+    "agnn": lambda i, o: nn.Sequential("x, adj", [(nn.AGNNConv(), "x, adj -> x"), (Linear(i, o), "x -> x")]),
+}
+
+
+def dataset(case: str) -> NodeDataset:
+    """A graph with isolated nodes, loops, and edges that are there twice; ids are in the order of the parts."""
+    sizes = SIZES[case]
+    nodes, owner = sum(sizes), assignment(case)
+    generator = torch.Generator().manual_seed(nodes)
+    edge_index = torch.randint(nodes * 9 // 10 + 1, (2, 7 * nodes), generator=generator)
+    edge_index[0, : nodes * 3 // 2] = 7 % nodes
+    edge_index[1, nodes * 2 : nodes * 4] = nodes - 1
+    if case == "no halo":
+        edge_index = edge_index[:, owner[edge_index[0]] == owner[edge_index[1]]]
+    if case == "few edges":
+        edge_index = torch.tensor([[6, 1], [0, 1]])
+    mask = torch.rand(nodes, generator=generator)
+    mask[: sizes[0] * 9 // 10] = 1.0
+    return NodeDataset(
+        name=case,
+        edge_index=torch.cat([edge_index, edge_index[:, :9]], 1),
+        x=torch.randn(nodes, 12, generator=generator, dtype=torch.float64),
+        y=torch.randint(3, (nodes,), generator=generator),
+        train_mask=mask < 0.4,
+        val_mask=(mask >= 0.4) & (mask < 0.6),
+        test_mask=mask >= 0.6,
+        num_classes=3,
+        **_prepare.plain_metric(multilabel=False),
+    )
+
+
+def assignment(case: str) -> Tensor:
+    return torch.arange(3).repeat_interleave(torch.tensor(SIZES[case]))
+
+
+def parts_of(case: str, kernels: Kernels) -> tuple[Graph, Part, part.PartData]:
+    """The whole graph, the part of this rank, and its data."""
+    data = dataset(case)
+    mine = part.split(data, assignment(case), dist.get_rank(), dist.get_world_size(), layout=kernels)
+    exchange = Exchange(mine.offsets, mine.halo)
+    whole = Graph.from_edge_index(data.edge_index, data.num_nodes, layout=kernels)
+    return whole, Part.of(mine.rowptr, mine.col, exchange, kernels), mine
+
+
+def structure(case: str) -> None:
+    """Columns, loops and what is fetched are those of the whole graph."""
+    kernels = KERNELS["isplib"]()
+    whole, mine, piece = parts_of(case, kernels)
+    x = dataset(case).x
+    begin, end = piece.begin, piece.begin + piece.num_nodes
+    fetched, column, three = mine.sources(piece.x, piece.x[:, 0], piece.x.view(-1, 3, 4))
+    node = torch.cat([piece.halo[: piece.first], torch.arange(begin, end), piece.halo[piece.first :]])
+    assert torch.equal(fetched, x[node])
+    assert torch.equal(column, x[node, 0])
+    assert torch.equal(three, x[node].view(-1, 3, 4))
+    assert mine.exchange.received_bytes == len(piece.halo) * 25 * 8
+    for graph, all_of_it in ((mine, whole), (mine.with_self_loops, whole.with_self_loops)):
+        first, last = all_of_it.rowptr[begin], all_of_it.rowptr[end]
+        assert torch.equal(graph.rowptr, all_of_it.rowptr[begin : end + 1] - first)
+        assert torch.equal(node[graph.col.long()], all_of_it.col[first:last].long())
+        assert graph.first_edge == first
+        assert graph.transpose.num_rows == len(node)
+
+
+class Model(Module):
+    """Two convs with dropout before each."""
+
+    def __init__(self, conv: Callable[[int, int], Module]) -> None:
+        super().__init__()
+        self.drop = Dropout(0.5)
+        self.convs = ModuleList([conv(12, 8), conv(8, 3)])
+
+    def forward(self, x: Tensor, adj: Graph) -> Tensor:
+        first, second = self.convs
+        out: Tensor = second(self.drop(first(self.drop(x), adj).relu()), adj)
+        return out
+
+
+def agreement(case: str, backend: str, names: list[str], rewrites: dict[str, bool]) -> dict[str, Any]:
+    """Of each conv, whether outputs are equal, and the largest relative errors of outputs and gradients."""
+    kernels = KERNELS[backend]()
+    whole, mine, piece = parts_of(case, kernels)
+    begin, end = piece.begin, piece.begin + piece.num_nodes
+    weight = torch.randn(whole.num_rows, 3, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+
+    def computed(name: str, graph: Graph, x: Tensor, weight: Tensor, first_node: int) -> tuple[Tensor, ...]:
+        torch.manual_seed(1)
+        model = Model((EXACT | ATTENTION)[name]).double()
+        convs.bind(model, kernels, dropout=True, first_node=first_node, **rewrites)
+        x = x.clone().requires_grad_()
+        out = model(x, graph)
+        (out * weight).sum().backward()
+        gradients = torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+        assert x.grad is not None
+        return out.detach(), x.grad, gradients
+
+    result = {}
+    for name in names:
+        out, grad_x, grads = computed(name, mine, piece.x, weight[begin:end], begin)
+        dist.all_reduce(grads)
+        out_, grad_x_, grads_ = computed(name, whole, dataset(case).x, weight, 0)
+        pairs = (out, out_[begin:end], out_), (grad_x, grad_x_[begin:end], grad_x_), (grads, grads_, grads_)
+        errors = [largest(ours - theirs) / (largest(scale) or 1.0) for ours, theirs, scale in pairs]
+        result[name] = torch.equal(out, out_[begin:end]), *errors
+    return result
+
+
+def largest(values: Tensor) -> float:
+    return float(values.abs().max()) if values.numel() else 0.0
+
+
+def trained(case: str, backend: str, p: float, norm: str, epochs: int = 10) -> tuple[Any, Any]:
+    """Losses and metrics of a model on parts, and of the same in this process alone."""
+    return tuple(_trained(case, backend, p, norm, epochs, kind) for kind in ("parts", "full"))  # type: ignore[return-value]
+
+
+def _trained(case: str, backend: str, p: float, norm: str, epochs: int, kind: str) -> Any:
+    return _learned(configured(backend, p, norm, epochs, kind), dataset(case))
+
+
+def configured(backend: str, p: float, norm: str, epochs: int, kind: str) -> config.Run:
+    raw = {
+        "dataset": {"source": "synthetic", "preset": "cora"},
+        "model": {"name": "sage", "hidden": 8, "dropout": p, "norm": norm, "residual": True},
+        "batch": {"kind": kind},
+        "train": {"epochs": epochs, "weight_decay": 0.01},
+        "backend": {"name": backend},
+    }
+    return config.validate(raw, "test")
+
+
+def _learned(wanted: config.Run, data: NodeDataset) -> Any:
+    model = setup.build(wanted, setup.Ends.of(data)).to(data.x.dtype)
+    with patch.object(part, "assign", lambda *_: assignment(data.name)):
+        ready = setup.prepare(wanted, model, backends.load(wanted.backend, wanted.train), data)
+    trainer = Trainer(model, ready.batching, wanted.train)
+    losses = [trainer.check(trainer.train()) for _ in range(wanted.train.epochs)]
+    return losses, trainer.evaluate()
+
+
+def scores(metric: str) -> tuple[Any, Any]:
+    """Metrics by the outputs of all nodes, from those of parts and from all."""
+    data = dataset("empty part")
+    generator = torch.Generator().manual_seed(3)
+    logits = torch.randn(data.num_nodes, 3, generator=generator)
+    fields = {"y": data.y, "metric": "accuracy", "score": _prepare.accuracy}
+    if metric != "accuracy":
+        fields = {"y": (torch.rand(data.num_nodes, 3, generator=generator) < 0.5).float(), "metric": metric}
+        fields["score"] = _prepare.micro_f1 if metric == "micro-F1" else ranked
+    data = data.changed(**fields)
+    mine = part.split(data, assignment("empty part"), dist.get_rank(), dist.get_world_size())
+    graph = Part.of(mine.rowptr, mine.col, Exchange(mine.offsets, mine.halo))
+    whole = data.graph(torch.device("cpu"))
+    found = [
+        Parts(mine, graph, mine.x).metrics(lambda x, _: logits[mine.node_id]),
+        Full(data, whole, whole.device).metrics(lambda x, _: logits),
+    ]
+    return found[0], found[1]
+
+
+def ranked(logits: Tensor, y: Tensor) -> float:
+    """Depends on all outputs at once, and on their order."""
+    return float((logits.flatten().argsort().double() * y.flatten()).mean())
+
+
+def not_a_number() -> str:
+    """The error of a loss that is not a number on rank 1 alone."""
+    with patch.object(
+        _parts.Parts, "loss", lambda self, logits: logits.sum() * (torch.nan if dist.get_rank() == 1 else 1.0)
+    ):
+        try:
+            _trained("hub", "reference", 0.0, "none", 1, "parts")
+        except RunFailed as error:
+            return str(error)
+    return ""
+
+
+def wrong() -> list[str]:
+    """Sentences for what is no part."""
+    data = dataset("hub")
+    mine = part.split(data, assignment("hub"), dist.get_rank(), dist.get_world_size())
+    exchange = Exchange(mine.offsets, mine.halo)
+    told = []
+    for make in (
+        lambda: Exchange(mine.offsets[:-1], mine.halo),
+        lambda: Exchange(mine.offsets, mine.halo.flip(0)),
+        lambda: Part.of(mine.rowptr[:-1], mine.col, exchange),
+        lambda: Part.of(mine.rowptr, mine.col + 10**6, exchange),
+        lambda: Part.of(mine.rowptr, mine.col, exchange).sources(data.x),
+    ):
+        try:
+            make()
+        except GraphError as error:
+            told.append(str(error))
+    return told
+
+
+def trained_from_files(folder: Path) -> tuple[Any, Any]:
+    """Losses and metrics on parts that were written to a folder, and on parts that were not."""
+    wanted = configured("reference", 0.0, "batch", 3, "parts")
+    whole = dataset("hub").changed(x=dataset("hub").x.float())
+    if dist.get_rank() == 0:
+        how: Any = {"config": wanted.dataset, "method": "contiguous", "seed": 0}
+        partition_files.write(whole, whole.graph(torch.device("cpu")), assignment("hub"), 3, folder, **how)
+    dist.barrier()
+    batch = wanted.batch.model_copy(update={"folder": str(folder)})
+    mine = setup.read(wanted.model_copy(update={"batch": batch}), Roots(folder, folder))
+    assert isinstance(mine, NodeDataset)
+    assert (mine.num_nodes, mine.num_edges, len(mine.x)) == (
+        whole.num_nodes,
+        whole.num_edges,
+        SIZES["hub"][dist.get_rank()],
+    )
+    return _learned(wanted, mine), _learned(wanted, whole)

@@ -1,0 +1,64 @@
+"""Training on parts of a graph: what several processes learn is what one does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gnnbench.backends import isplib
+from tests.support import parts
+from tests.support.ranks import Ranks
+
+
+@pytest.mark.parametrize(
+    ("case", "backend", "p", "norm"),
+    [
+        ("hub", "isplib", 0.0, "none"),
+        ("hub", "reference", 0.0, "batch"),
+        ("empty part", "isplib", 0.5, "batch"),
+        ("no halo", "isplib", 0.5, "layer"),
+    ],
+)
+def test_ten_epochs_reach_the_losses_of_one_process(
+    case: str, backend: str, p: float, norm: str, ranks: Ranks
+) -> None:
+    """With dropout, too, as nodes are in the same order; some parts have no training nodes, or no nodes."""
+    if backend == "isplib" and isplib.MISSING:
+        pytest.skip(f"the kernels are not built: {isplib.MISSING}")
+    results = ranks.run(parts.trained, case, backend, p, norm)
+    for (losses, metrics), (expected, expected_metrics) in results:
+        assert losses == pytest.approx(expected, rel=1e-10)
+        assert metrics == expected_metrics
+        assert losses[-1] < losses[0]
+    assert len({str(mine) for mine, _ in results}) == 1  # in every bit, or they would drift apart
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "micro-F1", "of all outputs"])
+def test_metrics_are_those_of_all_nodes(metric: str, ranks: Ranks) -> None:
+    for found, expected in ranks.run(parts.scores, metric):
+        assert found == expected
+
+
+def test_a_loss_that_is_not_a_number_on_one_rank_ends_all(ranks: Ranks) -> None:
+    reasons = ranks.run(parts.not_a_number)
+    assert all(reason.startswith("the loss became nan in epoch 1") for reason in reasons), reasons
+
+
+def test_what_is_no_part_is_refused(ranks: Ranks) -> None:
+    for told in ranks.run(parts.wrong):
+        assert told == [
+            "a graph in 2 parts needs as many processes, found 3",
+            "halo must ascend, and be of nodes that other processes have",
+            told[2],
+            told[3],
+            told[4],
+        ]
+        assert "rows, but this process has" in told[2]
+        assert "col" in told[3]
+        assert "x has 211 rows, but this process has" in told[4]
+
+
+def test_parts_on_disk_are_trained_on_as_those_in_memory(ranks: Ranks, tmp_path: Path) -> None:
+    for from_files, from_memory in ranks.run(parts.trained_from_files, tmp_path / "parts"):
+        assert from_files == from_memory
