@@ -52,7 +52,7 @@ def partition(
     markdown: Markdown = None,
     latex: Latex = None,
 ) -> None:
-    """Take a graph apart into a folder, of which each process of a training run reads its own part."""
+    """Write a graph as a part for each process of a training run."""
     if method not in ("", *METHODS):
         raise ConfigError(f"--method: unknown method {method!r}{did_you_mean(method, METHODS)}")
     counts = numbers(parts)

@@ -50,7 +50,7 @@ def reproduce(
     markdown: Markdown = None,
     latex: Latex = None,
 ) -> None:
-    """Measure a paper's claims under its protocol and a corrected one."""
+    """Measure a paper's claims by its protocol and a corrected one."""
     if not paper:
         raise ConfigError(f"give a paper: {papers()}")
     from gnnbench import launch
