@@ -36,7 +36,7 @@ def grad_query_kernel(
     edges: tensor,  # [E, H, 2]: what `edge_kernel` found; None where that is computed here
     grad_out: tensor,  # [N, H, D]
     grad: tensor,  # [R, H, C], [R, H]; R rows, or segments if PARTIAL
-    first: tensor,
+    before: tensor,  # edges of other processes, which count first where weights are dropped
     threshold: tensor,
     scale: tensor,
     SCORE: constexpr,  # of `DeviceFamily`
@@ -80,7 +80,7 @@ def grad_query_kernel(
             alpha = tl.where(alive, tl.exp(SCORE(q, k, a, SLOPE) - top) * inverse, 0.0)
             grad_alpha = tl.sum(g * v, 2)
             if seed is not None:
-                grad_alpha *= multiplier(seed, here + first, head, threshold, scale, ACC)
+                grad_alpha *= multiplier(seed, here + before, head, threshold, scale, ACC)
             grad_score = alpha * (grad_alpha - delta)
         else:
             grad_score = tl.load(edges + (here * H + head) * 2 + 1, alive, 0.0)
@@ -108,7 +108,7 @@ def grad_key_kernel(
     grad_out: tensor,
     grad: tensor,  # [R, H, C], [R, H]
     grad_value: tensor,  # [R, H, D]; if SHARED short of what goes through the key
-    first: tensor,
+    before: tensor,  # edges of other processes, which count first where weights are dropped
     threshold: tensor,
     scale: tensor,
     SCORE: constexpr,  # of `DeviceFamily`
@@ -152,7 +152,7 @@ def grad_key_kernel(
             alpha = tl.where(alive, tl.exp(SCORE(q, k, a, SLOPE) - top) * inverse, 0.0)
             grad_alpha, dropped = tl.sum(g * v, 2), alpha
             if seed is not None:
-                drop = multiplier(seed, tl.load(perm + here, alive, 0) + first, head, threshold, scale, ACC)
+                drop = multiplier(seed, tl.load(perm + here, alive, 0) + before, head, threshold, scale, ACC)
                 grad_alpha, dropped = grad_alpha * drop, alpha * drop
             grad_score = alpha * (grad_alpha - delta)
         else:

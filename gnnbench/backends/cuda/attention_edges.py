@@ -19,7 +19,7 @@ def edge_kernel(
     grad_out: tensor,  # [N, H, D]; None in forward
     found: tensor,  # [E, H]: scores; in backward [E, H, 2]: alpha after dropout, and gradients of scores
     count: tensor,  # E
-    first: tensor,
+    before: tensor,  # edges of other processes, which count first where weights are dropped
     threshold: tensor,
     scale: tensor,
     SCORE: constexpr,  # of `DeviceFamily`
@@ -56,7 +56,7 @@ def edge_kernel(
         alpha = tl.exp(s - top) * inverse
         grad_alpha, dropped = tl.sum(channels(grad_out, node, live, D, BLOCK_D, ACC) * v, 2), alpha
         if seed is not None:
-            drop = multiplier(seed, edge + first, head, threshold, scale, ACC)
+            drop = multiplier(seed, edge + before, head, threshold, scale, ACC)
             grad_alpha, dropped = grad_alpha * drop, alpha * drop
         tl.store(found + place * 2, dropped, live)
         tl.store(found + place * 2 + 1, alpha * (grad_alpha - delta), live)

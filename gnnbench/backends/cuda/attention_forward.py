@@ -23,7 +23,7 @@ def attention_kernel(
     stats: tensor,  # [R, H, 2]: the greatest score, and the sum of exp(score - greatest)
     out_positive: tensor,  # [R, H, D], or None
     alpha_positive: tensor,  # [R, H]
-    first: tensor,
+    before: tensor,  # edges of other processes, which count first where weights are dropped
     threshold: tensor,
     scale: tensor,
     SCORE: constexpr,  # of `DeviceFamily`; None where scores are given
@@ -84,7 +84,7 @@ def attention_kernel(
         if out_positive is not None:
             total_positive = total_positive * shrink + tl.where(positive, weight, 0.0)
         if seed is not None:
-            weight *= multiplier(seed, here + first, head, threshold, scale, ACC)
+            weight *= multiplier(seed, here + before, head, threshold, scale, ACC)
         mixed = mixed * shrink[:, :, None] + weight[:, :, None] * v
         if out_positive is not None:
             weight = tl.where(positive, weight, 0.0)
