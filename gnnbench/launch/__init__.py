@@ -165,7 +165,7 @@ def _run(
 ) -> int:
     """Run a job in a fresh interpreter."""
     command = [sys.executable, "-X", "faulthandler", "-m", module, str(path)]
-    process = start(command, log, stdin=subprocess.DEVNULL)
+    process = start(command, log, stdin=subprocess.DEVNULL, env=_fork.environment())
     try:
         on_start(process.kill)
         assert process.stdout

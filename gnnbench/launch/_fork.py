@@ -161,6 +161,17 @@ class Server:
         return self._process.wait()
 
 
+def environment() -> dict[str, str]:
+    """For a process that is to import this package, which may lie elsewhere than where Python looks by itself.
+
+    An editable installation is looked at last, after a folder of the package's name where the process starts.
+    """
+    parent, given = str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")
+    if parent in sys.path:
+        return {**os.environ}
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (parent, given)))}
+
+
 def _started() -> Server:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
@@ -174,6 +185,7 @@ def _started() -> Server:
             stderr=subprocess.PIPE,
             pass_fds=[theirs.fileno()],
             start_new_session=True,
+            env=environment(),
         )
     return Server(ours, process)
 

@@ -92,7 +92,7 @@ def test_every_op_is_registered_as_torch_wants_it(
         check(extremum, (out, arg_out, weights, graph.handle, kernels.handle))
     check(torch.ops.gnnbench.spmm_max_grad_value.default, (out, arg_out, x, value, graph.handle))
     for name, tensor in zip(WITHOUT_GRAPH, (leaf(7, 3), x), strict=True):
-        check(getattr(torch.ops.gnnbench, name).default, (tensor, torch.tensor([5]), 0.4, kernels.handle))
+        check(getattr(torch.ops.gnnbench, name).default, (tensor, torch.tensor([5]), 0.4, 3, kernels.handle))
     for op in ATTENTION:
         for arguments in samples(graph)[op]:
             tensors, keep = [tensor.detach() for tensor in arguments[:3]], op == "gat_attention"

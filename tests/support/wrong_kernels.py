@@ -176,7 +176,7 @@ class DuplicatesCountedOnce(Kernels):
 
 
 class LoopsDoubled(Kernels):
-    def with_self_loops(self, rowptr: Tensor, col: Tensor, num_cols: int) -> tuple[Tensor, Tensor]:
+    def with_self_loops(self, rowptr: Tensor, col: Tensor, num_cols: int, first: int = 0) -> tuple[Tensor, Tensor]:
         loops = torch.arange(rowptr.numel() - 1)
         rows = torch.cat([rows_of(rowptr, col.numel()), loops])
         return self.csr(rows, torch.cat([col.long(), loops]), len(loops), len(loops))[:2]

@@ -27,7 +27,7 @@ from tests.support.commands import ROOT, TINY, run
 BACKEND = "reference" if isplib.MISSING else "isplib"
 SECTIONS: dict[str, dict[str, Any]] = {
     "dataset": {"source": "synthetic", "preset": "cora", "scale": 0.1, "features": 16},
-    "model": {"name": "gcn", "hidden": 8, "norm": "batch"},
+    "model": {"name": "gcn", "hidden": 8, "norm": "layer"},
     "batch": {"kind": "parts", "method": "contiguous"},
     "train": {"epochs": 6, "checkpoint_every": 2, "workers": 2},
     "backend": {"name": BACKEND, "sparse_features": False},  # of which one process would drop others
