@@ -166,10 +166,10 @@ def environment() -> dict[str, str]:
 
     An editable installation is looked at last, after a folder of the package's name where the process starts.
     """
-    parent, given = str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")
-    if parent in sys.path:
+    parent, given = Path(__file__).parents[2], os.environ.get("PYTHONPATH", "")
+    if parent.name in ("site-packages", "dist-packages"):  # whose other modules must not come before Python's own
         return {**os.environ}
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (parent, given)))}
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(parent), given)))}
 
 
 def _started() -> Server:
