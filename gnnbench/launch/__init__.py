@@ -111,7 +111,7 @@ def run_ranks(
     waiting.spin_briefly()
     cores = len(psutil.Process().cpu_affinity()) if FORKS else psutil.cpu_count() or 1
     own = {"GLOO_SOCKET_IFNAME": loopback(), "OMP_NUM_THREADS": str(max(1, cores // count))}
-    return _ranks.run(module, path, count, {**own, **os.environ}, rendezvous, tell)
+    return _ranks.run(module, path, count, {**own, **_fork.environment()}, rendezvous, tell)
 
 
 def rank_log(path: Path, rank: int) -> Path:

@@ -85,7 +85,7 @@ def _start(module: str, path: Path, rank: int, environment: dict[str, str]) -> s
             stderr=errors,
             text=True,
             start_new_session=True,  # out of the reach of Ctrl-C
-            env={**_fork.environment(), **environment, **own},
+            env={**environment, **own},
         )
 
 
