@@ -8,7 +8,6 @@ _ranks       processes that work together
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
