@@ -22,9 +22,10 @@ BAR = 40  # characters of the longest bar
 def listing(offers: Sequence[OfferRecord], where: Roots) -> Table:
     """Every dataset on offer."""
     return Table(
-        ("dataset", "source", "graphs", "nodes", "edges", "on disk"),
+        ("dataset", "source", "graphs", "nodes", "edges", "here"),
         [_offer(offer) for offer in offers],
         notes=[
+            "Here: on disk already, or drawn when asked for as synthetic ones are.",
             f"Data root: {where.raw}; cache: {where.cache}",
             "An undirected edge counts twice. Any other file, OGB or PyG dataset: see docs/data.md.",
         ],
@@ -122,14 +123,10 @@ def _per_graph(spread: Spread) -> str:
 
 def _offer(offer: OfferRecord) -> list[Cell]:
     counts = [_count(value) for value in (offer.graphs, offer.nodes, offer.edges)]
-    return [Cell(offer.spec), Cell(offer.source), *counts, _place(offer)]
+    source = offer.source.removesuffix("_graphs")
+    here = offer.on_disk or source == "synthetic"
+    return [Cell(offer.spec), Cell(source), *counts, Cell("yes" if here else "no")]
 
 
 def _count(value: int | None) -> Cell:
     return Cell("" if value is None else units.count(value))
-
-
-def _place(offer: OfferRecord) -> Cell:
-    if offer.on_disk:
-        return Cell("yes")
-    return Cell("generated when asked for" if offer.source.startswith("synthetic") else "no")
