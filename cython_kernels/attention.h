@@ -23,7 +23,7 @@ struct attention {
     /* What `terms` makes of it, over the sum of exp, which passes over edges then need not read: */
     void *grad;       /* [N, heads, channels], grad_out / sum */
     void *node;       /* [N, heads, 2]: the greatest score, and <grad_out, out> / sum */
-    void *grad_mine;  /* [rows, heads, width], of query or key: what `gradient` adds up */
+    void *grad_mine;  /* [rows, heads, width], of query or key: what `gradient` accumulates */
     void *grad_value; /* [M, heads, channels] */
     int64_t chunk;    /* edges at a time, at most CHUNK */
     double slope;     /* of the leaky ReLU */

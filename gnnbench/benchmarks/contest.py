@@ -43,7 +43,7 @@ class Contest:
     ) -> None:
         """Check, weigh and time `ready`; what is found goes into `rows`, which has others too, that failed before.
 
-        In bfloat16 a peer that adds up in it is timed however imprecise it is, and its row says so.
+        In bfloat16 a peer that accumulates in it is timed however imprecise it is, and its row says so.
         """
         size = f"width {case.width}" + f", {case.heads} heads" * (case.heads > 1)
         label = f"{case.name} {direction}, {size}"

@@ -106,7 +106,7 @@ def _without_autocast(call: Callable[..., Any], *args: Any) -> Any:
 def _in_one_type(op: OpOverload, *args: Any) -> Any:
     """Call `op` from within `torch.autocast`, which brings products in bfloat16 beside parameters in float32.
 
-    As where PyG multiplies them, the widest type holds; float32 at least for kernels that add up in no wider one.
+    As where PyG multiplies them, the widest type holds; float32 at least for kernels that do not accumulate in it.
     """
     tensors = [arg for arg in args if _is_float(arg)]
     kernels = next(

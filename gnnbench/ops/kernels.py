@@ -34,7 +34,7 @@ class Kernels(Layout):
 
     name: ClassVar[str] = "torch"
     accelerated: ClassVar[frozenset[str]] = frozenset()
-    narrow: ClassVar[tuple[torch.dtype, ...]] = ()  # types below float32 whose elements are added up in it
+    narrow: ClassVar[tuple[torch.dtype, ...]] = ()  # types below float32 whose elements are accumulated in it
     device_type: ClassVar[str] = "cpu"  # where tensors must be for `patch_pyg` to take these kernels
 
     def unsupported(self, op: str, graph: Graph, *tensors: Tensor | None) -> list[str]:

@@ -23,7 +23,7 @@ class PartData:
     """One rank's share of a graph: its nodes, their in-edges, and which nodes of other ranks these come from.
 
     Nodes are renumbered by part: part p owns the new ids `offsets[p]:offsets[p + 1]`. Columns ascend in new ids,
-    so that a sum over a row adds up in the same order as in one process that trains on the renumbered graph.
+    so that a row is accumulated in the same order as in one process that trains on the renumbered graph.
 
     Attributes:
         rank: which part this is.

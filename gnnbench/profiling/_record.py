@@ -19,7 +19,7 @@ class Op(Record):
     phase: Literal["", "load", "forward", "backward", "optimizer"] = Field(description="empty: between phases")
     layer: str = Field(
         description='path in the model such as "convs.0", or "model" for what it does between layers; "batches", '
-        '"loss", "optimizer"; "gradients" for those of parameters as they are added up'
+        '"loss", "optimizer"; "gradients" for those of parameters as they are accumulated'
     )
     op: str = Field(description='as in the trace, with what it calls; "(between ops)" for Python and dispatch')
     calls: float = Field(description="of an epoch")

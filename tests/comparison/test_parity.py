@@ -18,7 +18,7 @@ from gnnbench.backends.isplib import choices
 from gnnbench.comparison import parity
 from gnnbench.comparison.parity import TensorError, dropout, steps
 from gnnbench.comparison.parity import judge as judging
-from gnnbench.comparison.parity.judge import Snapshot, judge, judge_trained
+from gnnbench.comparison.parity.judge import EVALUATION, Snapshot, judge, judge_trained
 from gnnbench.config import BackendConfig
 from gnnbench.ops.kernels import Kernels
 from gnnbench.training import setup
@@ -131,18 +131,23 @@ def test_tensors_that_cannot_be_compared_are_red(change: Callable[[dict[str, Ten
         ({"gradient at nodes": 3}, False),
         ({"gradient at nodes": 1, "gradient at nodes in evaluation": 1}, False),  # of the same nodes
         ({"logits": 1}, False),
+        ({"gradient of att": 1}, True),
+        ({"gradient of att": 1, "gradient of att in evaluation": 1}, False),
+        ({"gradient of weight": 2000}, False),  # by 14 times the tolerance
     ],
 )
 def test_few_nodes_may_lie_at_a_kink_in_one_of_both_steps(wrong: dict[str, int], green: bool) -> None:
     generator = torch.Generator().manual_seed(0)
-    names = ("logits", "gradient at nodes", "gradient at nodes in evaluation")
-    expected = {name: torch.randn(2000, 8, generator=generator) for name in names}
+    names = ("logits", "gradient at nodes", "gradient of att", "gradient of weight")
+    expected = {
+        name + step: torch.randn(2000, 8, generator=generator) for name in names for step in ("", EVALUATION)
+    }
     snapshot = Snapshot({name: tensor.clone() for name, tensor in expected.items()})
     for name, rows in wrong.items():
-        snapshot.tensors[name][:rows] *= 1.001
+        snapshot.tensors[name][:rows] *= 1.0014
     judged = judge(snapshot, Snapshot(expected, kinks=True))
     assert judged.ok is green
-    assert sum(error.kinks for error in judged.tensors.values()) == (2 if green else 0)
+    assert sum(error.kinks for error in judged.tensors.values()) == (sum(wrong.values()) if green else 0)
     assert judge(snapshot, Snapshot(expected)).ok is False
 
 

@@ -141,13 +141,15 @@ def _gains(one: Bench, widths: list[int]) -> Iterator[list[Cell]]:
 
 def reproduced(folder: Path, paper: str) -> str:
     """The claims of a paper at the largest scale that was measured, with protocols and conditions."""
-    found = _largest(folder, paper)
-    return tables.markdown(reproduction.claims(found[1])) if found else ""
+    if found := _largest(folder, paper):
+        return tables.markdown(reproduction.claims(found[1]))
+    return "Not measured at scale `small` or above yet.\n"
 
 
 def _largest(folder: Path, paper: str) -> tuple[Path, Reproduction] | None:
     paths = sorted(folder.glob(f"reproductions/{paper}_*.json"))
-    kept = {path: files.load(Reproduction, path) for path in paths}
+    loaded = {path: files.load(Reproduction, path) for path in paths}
+    kept = {path: one for path, one in loaded.items() if one.scale != "demo"}  # whose graphs are made up
     for one in kept.values():
         reproduce.judge(one)
     return max(kept.items(), key=lambda item: SCALES.index(item[1].scale), default=None)

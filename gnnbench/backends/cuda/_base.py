@@ -48,7 +48,7 @@ class BaseKernels(Kernels):
 
 
 def sums_in(dtype: torch.dtype) -> torch.dtype:
-    """The type in which elements of type `dtype` are added up."""
+    """The type in which elements of type `dtype` are accumulated."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 

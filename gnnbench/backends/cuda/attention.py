@@ -24,7 +24,7 @@ from gnnbench.graph import Graph
 from gnnbench.ops.dropout import WORD, Dropout
 from gnnbench.ops.families import Family
 
-SUM_CHANNELS = 256  # of a program that adds up slices
+SUM_CHANNELS = 256  # of a program that sums slices
 
 Tensors = tuple["Tensor | None", ...]
 
@@ -186,7 +186,7 @@ def _mix(how: How, slices: Segments, partial: Tensors, results: Tensors) -> None
 
 
 def _add(how: How, slices: Segments, partial: Tensors, results: Tensors) -> None:
-    """Gradients of slices are added up."""
+    """Gradients of slices are summed."""
     for parts, result in zip(partial, results, strict=True):
         if parts is not None:
             width = prod(parts.shape[1:])

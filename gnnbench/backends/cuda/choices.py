@@ -41,7 +41,7 @@ class ChoosingKernels(BaseKernels):
         match choice:
             case {"algorithm": "row", "channels": channels, "elements": elements, "warps": warps, **others}:
                 return not others and channels in CHANNELS and elements in ELEMENTS and warps in WARPS
-            case {"algorithm": "cusparse", **others} if not others:  # which adds up in another order every time
+            case {"algorithm": "cusparse", **others} if not others:  # whose order changes every time
                 exact = dtype in (torch.float32, torch.float64)
                 return op == "spmm" and exact and not torch.are_deterministic_algorithms_enabled()
         return False

@@ -112,7 +112,7 @@ def extremum_backward_kernel(
 
 
 class ExtremumKernels(SpmmKernels):
-    """Minimum and maximum; the backward gathers over the transpose, so that nothing is added up atomically."""
+    """Minimum and maximum; the backward gathers over the transpose, so that nothing is accumulated atomically."""
 
     def spmm_max(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> tuple[Tensor, Tensor]:
         x, value = x.contiguous(), None if value is None else value.contiguous()

@@ -39,7 +39,7 @@ def sum_kernel(
     """out[row] = sum of value * x[col] over the edges of a segment, or their mean."""
     first, length, row, mine = segments_of(begin, end, row, count, longest, BLOCK_S)
     h, channel, exists = channels_of(H, C, BLOCK_H, BLOCK_C)
-    # Every place of a chunk has its own sums, added up at the end: no exchange between lanes in the loop.
+    # Every place of a chunk has its own sums, reduced at the end: no exchange between lanes in the loop.
     acc = tl.zeros((BLOCK_S, BLOCK_E, BLOCK_H, BLOCK_C), ACC)
     for chunk in range(0, tl.max(length, 0), BLOCK_E):
         place = chunk + tl.arange(0, BLOCK_E)

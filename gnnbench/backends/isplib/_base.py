@@ -16,7 +16,7 @@ class BaseKernels(Kernels):
     Args:
         isa: index into `_compiled.ISA`; None for what `_compiled.isa_level` finds.
         threads: None for `torch.get_num_threads()` at every call.
-        precision: in which sums and means gather float32 features, "fp32" or "bf16"; they add up in float32.
+        precision: in which sums and means gather float32 features, "fp32" or "bf16"; they accumulate in float32.
     """
 
     def __init__(self, isa: int | None = None, threads: int | None = None, precision: str = "fp32") -> None:

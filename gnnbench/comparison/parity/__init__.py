@@ -45,7 +45,9 @@ class TensorError(Record):
     )
     worst_row_index: int | None = None
     kinks: int = Field(
-        0, description="nodes too far off in one of both steps alone, forgiven as at the kink of a leaky ReLU"
+        0,
+        description="nodes, or 1 for a parameter, too far off in one of both steps alone, forgiven as at the kink "
+        "of a leaky ReLU",
     )
     problem: str = Field("", description="why the tensor is wrong; empty if it agrees")
 

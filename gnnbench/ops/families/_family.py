@@ -62,7 +62,7 @@ class Family(ABC):
         """The gradients of the inputs, from those of the scores [E, H] and of the values [M, H, D]."""
 
     def completed(self, inputs: Inputs, grad_query: Tensor, grad_key: Tensor, grad_value: Tensor) -> Inputs:
-        """The gradients of the inputs, from what a pass over the edges adds up for every node.
+        """The gradients of the inputs, from what a pass over the edges accumulates for every node.
 
         It may write to those that it is given.
         """
