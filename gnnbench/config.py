@@ -19,7 +19,7 @@ Fraction = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[int, Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]
 RECORDED_EPOCH = 4  # of a run with cuda_graph, after warm-up and one epoch that looks for obstacles
-BY_BACKEND = ("cuda_graph", "workers")  # keys of `train` that may stand among the options of a backend
+BY_BACKEND = ("cuda_graph", "workers", "precision")  # keys of `train` that may be options of a backend
 
 
 class Section(BaseModel):
@@ -101,6 +101,9 @@ class TrainConfig(Section):
     )
     cuda_graph: bool = Field(False, description="record a training step on the GPU once, then replay it whole")
     workers: Positive = Field(1, description="processes that train together, each on a part of the graph")
+    precision: Literal["float32", "bf16"] = Field(
+        "float32", description="of dense products; bf16: by torch.autocast, and parity is judged less strictly"
+    )
 
     @model_validator(mode="after")
     def _epochs_are_left_to_replay(self) -> TrainConfig:
@@ -143,8 +146,8 @@ class BackendConfig(Section):
     transform_first: bool = Field(True, description="multiply by the weights first where that is narrower")
     tuned: bool = Field(True, description="use the choices that `gnnbench tune` kept for the graph")
     fold_norm: bool = Field(True, description="GCN normalisation as two row scalings instead of edge weights")
-    precision: Literal["fp32", "bf16"] = Field(
-        "fp32", description="of gathered features; they accumulate in fp32, and parity is judged less strictly"
+    gather: Literal["float32", "bf16"] = Field(
+        "float32", description="type of gathered features; sums are in float32, and parity is judged less strictly"
     )
     keep_aggregation: bool = Field(False, description="aggregate features that never change once, not every epoch")
     sparse_features: bool = Field(True, description="multiply features that are mostly zero without their zeros")

@@ -12,7 +12,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
 from gnnbench import registry
-from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
+from gnnbench.errors import BackendUnavailable, ConfigError, UnsupportedOp, did_you_mean
 
 if TYPE_CHECKING:
     import torch
@@ -69,9 +69,10 @@ def load(config: BackendConfig, train: TrainConfig | None = None) -> Backend:
     """The backend that `config` asks for, ready to prepare models, on the device that `train` asks for.
 
     Raises:
-        ConfigError: unknown name, rewrites asked of a backend that runs PyG untouched, or a precision or a loader
-            that it lacks.
+        ConfigError: unknown name, rewrites asked of a backend that runs PyG untouched, or a type of gathered
+            features or a loader that it lacks.
         BackendUnavailable: this machine cannot run it, or not there.
+        UnsupportedOp: it cannot run in the precision that `train` asks for.
     """
     kind = backend_type(config.name)
     asked = config.model_fields_set - {"name", "loader"}
@@ -79,10 +80,10 @@ def load(config: BackendConfig, train: TrainConfig | None = None) -> Backend:
         raise ConfigError(
             f"backend.{min(asked)}: backend {config.name!r} takes no rewrites; leave it out of the configuration"
         )
-    if config.precision not in kind.precisions:
+    if config.gather not in kind.gathers:
         raise ConfigError(
-            f"backend.precision: backend {config.name!r} gathers in {', '.join(kind.precisions)} only, "
-            f"found {config.precision!r}"
+            f"backend.gather: backend {config.name!r} gathers in {', '.join(kind.gathers)} only, "
+            f"found {config.gather!r}"
         )
     if config.loader not in kind.loaders:
         raise ConfigError(
@@ -94,6 +95,8 @@ def load(config: BackendConfig, train: TrainConfig | None = None) -> Backend:
     result = kind(config)
     if train and kind.anywhere:
         result.home = _home(train)
+    if train and train.precision == "bf16" and (reason := result.without_autocast):
+        raise UnsupportedOp("train.precision=bf16", [reason])
     return result
 
 

@@ -59,7 +59,7 @@ class Backend(ABC):
     name: ClassVar[str]
     takes_rewrites: ClassVar[bool] = False
     kernels: ClassVar[type[Kernels] | None] = None  # those that `patch_pyg` runs PyG's convs on
-    precisions: ClassVar[tuple[str, ...]] = ("fp32",)
+    gathers: ClassVar[tuple[str, ...]] = ("float32",)  # the types that features may be gathered in
     loaders: ClassVar[tuple[str, ...]] = ("ours",)  # the loaders that may make its batches
     sorts: ClassVar[bool] = False  # whether its batches have their edges sorted by destination
     automatic_on: ClassVar[str] = ""  # type of device on which `patch_pyg` takes its kernels unasked; empty: none
@@ -79,6 +79,11 @@ class Backend(ABC):
     def tolerance(self) -> float | None:
         """Relative error that this backend owns up to, for parity; None for that of summing in another order."""
         return None
+
+    @property
+    def without_autocast(self) -> str:
+        """Why its models cannot run under `torch.autocast`, with a remedy; empty if they can."""
+        return ""
 
     @classmethod
     def unavailable(cls) -> list[str]:
@@ -170,7 +175,7 @@ class KernelBackend(Backend):
         return self.kernels()
 
     def exception(self, graph: Graph, x: torch.Tensor, width: int) -> str:
-        """Why a sum over x gathers in another precision than the configuration asks for; empty if it does not."""
+        """Why a sum over x gathers in another type than the configuration asks for; empty if it does not."""
         return ""
 
     def prepare(self, model: torch.nn.Module, dataset: NodeDataset) -> Prepared:

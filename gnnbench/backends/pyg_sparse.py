@@ -26,6 +26,11 @@ class Backend(base.Backend):
     anywhere = True
     sorts = True
 
+    @property
+    def without_autocast(self) -> str:
+        reason = "PyTorch multiplies no sparse matrix in bfloat16 on the CPU; leave it out, or take pyg"
+        return reason if self.device.type == "cpu" else ""
+
     def prepare(self, model: torch.nn.Module, dataset: NodeDataset) -> base.Prepared:
         self.bind(model)
         self._check_loops(lambda: contains_self_loops(dataset.edge_index))

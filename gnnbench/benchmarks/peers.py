@@ -108,8 +108,8 @@ def local(name: str, case: Case, now: Callable[[], Any]) -> Local:
     rounds = name.endswith(BF16)
     if rounds and case.name != "spmm":
         raise UnsupportedOp(case.name, ["only sums gather in bfloat16"])
-    precision = {"precision": "bf16"} if rounds else {}
-    backend = backends.load(BackendConfig(name=name.removesuffix(BF16), **precision))
+    gather = {"gather": "bf16"} if rounds else {}
+    backend = backends.load(BackendConfig(name=name.removesuffix(BF16), **gather))
     assert isinstance(backend, KernelBackend)
     kernels = backend.make_kernels()
     note = backend.exception(case.graph, case.inputs["x"], case.width) if rounds else ""
@@ -124,7 +124,7 @@ def by_ops(kernels: Kernels, case: Case) -> Callable[[], Tensor]:
 def names() -> list[str]:
     """The implementations that an op can be compared with."""
     kinds = backends.with_kernels()
-    return [*PEERS, "dgl", *kinds, *(name + BF16 for name, kind in kinds.items() if "bf16" in kind.precisions)]
+    return [*PEERS, "dgl", *kinds, *(name + BF16 for name, kind in kinds.items() if "bf16" in kind.gathers)]
 
 
 def torch_csr(case: Case) -> Callable[[], Tensor]:

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from gnnbench import backends as registered
 from gnnbench import launch
 from gnnbench.comparison import parity, process
-from gnnbench.comparison._config import difference, of_backend, resolved, with_recorded
+from gnnbench.comparison._config import difference, in_bfloat16, of_backend, resolved, rows
 from gnnbench.comparison.parity import REFERENCES, BackendParity, Parity, RoundParity
 from gnnbench.comparison.parity.judge import Snapshot, judge
 from gnnbench.comparison.process import Job
@@ -75,7 +75,7 @@ def compare(
         config: its backend's options apply to every backend that takes them; repeats and early stopping
             do not apply, as rounds repeat and all backends run the same epochs.
         backends: `"NAME[:key=value]..."` each, with options of its own before those of `config`. Where its
-            `train.cuda_graph` is true, each runs without and with it.
+            `train.cuda_graph` is true, or its `train.precision` is bf16, each runs without and with it.
         epochs: replaces `config.train.epochs`.
         out: folder for `comparison.json`, `parity/` and `rounds/`.
         force: forget what an earlier comparison left in `out`.
@@ -93,7 +93,7 @@ def compare(
         )
     if not backends or rounds < 1:
         raise ConfigError(f"a comparison needs a backend and a round, found {list(backends)} and {rounds} rounds")
-    specs = list(dict.fromkeys(with_recorded(backends) if config.train.cuda_graph else backends))
+    specs = rows(config, backends)
     work = _Comparing(resolved(config, epochs, specs), specs, rounds, out, roots, on_event, execute)
     for spec in specs:
         validate(of_backend(work.config, spec), f"backend {spec!r}")
@@ -222,7 +222,8 @@ class _Comparing:
             job = self._job("reference", name, self._verdict_path(name).parent)
             result = job.finished()
             needed = any(other != name and not self._is_done(other) for other in self.backends)
-            if result is None or (result.status == "ok" and not job.tensors_path.exists() and needed):
+            kept = result is not None and result.config == job.config and job.tensors_path.exists()
+            if result is None or (result.status == "ok" and not kept and needed):
                 result = self._run(job, name, "parity")
             if result.status == "ok":
                 self.record.dataset, self.record.parity.reference = result.dataset, name
@@ -272,9 +273,12 @@ class _Comparing:
         return verdict
 
     def _job(self, task: Literal["reference", "parity", "train"], name: str, out: Path) -> Job:
+        config = of_backend(self.config, name)
+        if task == "reference" and any(map(in_bfloat16, self.backends)):  # so that it shows how far that moves
+            config["train"]["precision"] = "bf16"
         job = Job(
             task=task,
-            config=of_backend(self.config, name),
+            config=config,
             raw=self.roots.raw,
             cache=self.roots.cache,
             out=out,

@@ -13,23 +13,30 @@ from gnnbench.config import Run, backend_sections, validate
 from gnnbench.errors import BackendUnavailable
 
 
-def with_recorded(backends: Sequence[str]) -> list[str]:
-    """Every backend as it is, and beside it a row of its recorded steps."""
-    result = []
-    for spec in backends:
-        result += [spec] if "cuda_graph" in backend_sections(spec)[1] else [spec, f"{spec}:cuda_graph=true"]
-    return result
+def rows(config: Run, backends: Sequence[str]) -> list[str]:
+    """Every backend as it is, and beside it what `config` asks for: recorded steps, products in bfloat16, both."""
+    asked = {"cuda_graph=true": config.train.cuda_graph, "precision=bf16": config.train.precision == "bf16"}
+    result = [*backends]
+    for option in (option for option, is_asked in asked.items() if is_asked):
+        result = [row for spec in result for row in _without_and_with(option, spec)]
+    return list(dict.fromkeys(result))
+
+
+def _without_and_with(option: str, spec: str) -> list[str]:
+    """The backend twice, unless its own options decide."""
+    return [spec] if option.partition("=")[0] in backend_sections(spec)[1] else [spec, f"{spec}:{option}"]
 
 
 def resolved(config: Run, epochs: int | None, specs: Sequence[str]) -> dict[str, Any]:
     """The configuration that every backend runs, whole but for the options that the user left alone.
 
-    Steps are recorded only where a backend's own options say so. PyG runs on the GPU if it is compared with
-    what runs there.
+    Steps are recorded, and products are in bfloat16, only where a backend's own options say so. PyG runs on the
+    GPU if it is compared with what runs there.
     """
     raw = config.model_dump(mode="json", serialize_as_any=True)
     raw["backend"] = config.backend.model_dump(mode="json", exclude_unset=True)
-    raw["train"] |= {"repeats": 1, "patience": 0, "checkpoint_every": 0, "cuda_graph": False, "workers": 1}
+    raw["train"] |= {"repeats": 1, "patience": 0, "checkpoint_every": 0}
+    raw["train"] |= {"cuda_graph": False, "workers": 1, "precision": "float32"}
     if raw["train"]["device"] == "auto" and torch.cuda.is_available() and any(map(_needs_gpu, specs)):
         raw["train"]["device"] = "cuda"
     if epochs is not None:
@@ -43,6 +50,11 @@ def of_backend(config: dict[str, Any], spec: str) -> dict[str, Any]:
     section, train = backend_sections(spec)
     shared = config["backend"] if takes_rewrites(section["name"]) else {}
     return {**config, "train": {**config["train"], **train}, "backend": {**shared, **section}}
+
+
+def in_bfloat16(spec: str) -> bool:
+    """Whether a backend's own options ask for products in bfloat16."""
+    return backend_sections(spec)[1].get("precision") == "bf16"
 
 
 def _needs_gpu(spec: str) -> bool:

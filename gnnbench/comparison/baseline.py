@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from gnnbench import stats
-from gnnbench.comparison._config import difference, resolved, with_recorded
+from gnnbench.comparison._config import difference, resolved, rows
 from gnnbench.config import Run
 from gnnbench.errors import ConfigError, did_you_mean
 from gnnbench.measure import environment
@@ -120,7 +120,7 @@ def check(baseline: Baseline, name: str, config: Run, backends: Sequence[str], r
     Raises:
         ConfigError: another machine, another configuration, no backend in common, or too few rounds to tell.
     """
-    specs = with_recorded(backends) if config.train.cuda_graph else backends
+    specs = rows(config, backends)
     for part, now in (("cpu", environment.cpu()), ("gpus", environment.gpus())):
         if (then := baseline.environment.get(part)) != now:
             raise ConfigError(

@@ -63,6 +63,7 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         graph, kernels = ctx.how
+        grad = grad.to(kernels.computes_in(grad.dtype))  # autocast of the forward has ended
         return spmm(kernels, _graph.edges_by_source(graph), grad), None, None
 
 

@@ -42,8 +42,10 @@ def forward(
     x_src, x_dst = _edges.pair(x)
     weight = None if edge_weight is None else _edges.weight(graph, edge_weight)
     if "transform_first" in rewrites:
-        out = spmm(kernels, graph, F.linear(x_src, conv.lin_rel.weight), weight, reduce)
+        h = F.linear(x_src, conv.lin_rel.weight)
+        out = spmm(kernels, graph, h, weight, reduce)
         out = out if conv.lin_rel.bias is None else out + conv.lin_rel.bias
+        out = out.to(h.dtype)  # under autocast that of a product, which comes last in PyG
     else:
         out = conv.lin_rel(spmm(kernels, graph, x_src, weight, reduce))
     return out if x_dst is None else out + conv.lin_root(x_dst)

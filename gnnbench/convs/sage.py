@@ -56,8 +56,10 @@ def forward(
     weight = None if edge_weight is None else _edges.weight(graph, edge_weight)
     if "transform_first" not in rewrites:
         return combine(conv, x_dst, aggregate(conv, kernels, rewrites, x_src, graph, weight))
-    out = spmm(kernels, graph, F.linear(_source(conv, x_src), conv.lin_l.weight), weight, _layers.reduce_of(conv))
-    return _finish(conv, x_dst, out if conv.lin_l.bias is None else out + conv.lin_l.bias)
+    h = F.linear(_source(conv, x_src), conv.lin_l.weight)
+    out = spmm(kernels, graph, h, weight, _layers.reduce_of(conv))
+    out = out if conv.lin_l.bias is None else out + conv.lin_l.bias
+    return _finish(conv, x_dst, out.to(h.dtype))  # under autocast that of a product, which comes last in PyG
 
 
 def aggregate(

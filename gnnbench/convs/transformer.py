@@ -63,7 +63,7 @@ def forward(
             score = score + sddmm(kernels, by_edge, query, edge)
             out, alpha, dropped = _heads.mix(conv, kernels, graph, score, value)
             out = out + spmm(kernels, by_edge, edge, dropped)
-    out = _with_root(conv, _heads.joined(conv, out), x_dst)
+    out = _with_root(conv, _heads.joined(conv, out).to(value.dtype), x_dst)  # PyG's, under autocast on CPUs
     if alpha is None or not isinstance(return_attention_weights, bool):
         return out
     return out, _edges.in_edge_index(graph, alpha, looped=False)
@@ -76,4 +76,4 @@ def _with_root(conv: TransformerConv, out: Tensor, x: Tensor) -> Tensor:
     if conv.lin_beta is None:
         return out + root
     beta = conv.lin_beta(torch.cat([out, root, out - root], dim=-1)).sigmoid()
-    return torch.lerp(out, root.to(out.dtype), beta.to(out.dtype))  # types differ under autocast
+    return torch.lerp(out, root, beta)

@@ -114,9 +114,7 @@ def _in_one_type(op: OpOverload, *args: Any) -> Any:
         for arg, parameter in zip(args, op._schema.arguments, strict=True)
         if parameter.name == "kernels"
     )
-    dtype = reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
-    if dtype not in kernels.narrow:
-        dtype = torch.promote_types(dtype, torch.float32)
+    dtype = kernels.computes_in(reduce(torch.promote_types, (tensor.dtype for tensor in tensors)))
     return _without_autocast(op, *(arg.to(dtype) if _is_float(arg) else arg for arg in args))
 
 

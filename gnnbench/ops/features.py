@@ -112,7 +112,9 @@ class Features:
         return self.value.is_inference()
 
     def __matmul__(self, weight: Tensor) -> Tensor:
-        return spmm(self.kernels, self.graph, weight.contiguous(), self.value)
+        out = spmm(self.kernels, self.graph, weight.contiguous(), self.value)
+        lower = torch.is_autocast_enabled(self.device.type) and out.dtype == torch.float32
+        return out.to(torch.get_autocast_dtype(self.device.type)) if lower else out
 
     @classmethod
     def __torch_function__(

@@ -41,6 +41,10 @@ class Kernels(Layout):
         """Reasons why `op` cannot run on these inputs; empty if it can."""
         return []
 
+    def computes_in(self, dtype: torch.dtype) -> torch.dtype:
+        """The type of what is computed of tensors of `dtype` under autocast."""
+        return dtype if dtype in self.narrow else torch.promote_types(dtype, torch.float32)
+
     def choices(self, op: str, graph: Graph, width: int, dtype: torch.dtype, heads: int = 1) -> list[Choice]:
         """The ways to run `op` that a tuner may try, about ten at most; the first is what runs untuned.
 

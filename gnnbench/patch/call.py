@@ -141,8 +141,6 @@ def surroundings() -> str | None:
     """The surroundings of the call in which our ops cannot run; None if they can."""
     if torch.jit.is_tracing():
         return "torch.jit is tracing"
-    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
-        return "autocast is on"
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return "a transform of torch.func is running"
     if torch.autograd.forward_ad._current_level >= 0:
@@ -176,9 +174,7 @@ def _wrong_features(sources: Any, destinations: Any) -> str | None:
     features = [sources] if destinations is None or destinations is sources else [sources, destinations]
     if any(type(x) not in PLAIN or x.layout != torch.strided or x.dim() != 2 for x in features):
         return "node features are not plain matrices"
-    if not sources.is_floating_point() or any(
-        x.dtype != sources.dtype or x.device != sources.device for x in features
-    ):
+    if not all(_fits(x, sources) for x in features):
         return "node features are not of one floating-point type on one device"
     return None
 
@@ -206,5 +202,11 @@ def _over_edges(value: Any, asked: Call) -> bool:
         and value.layout == torch.strided
         and value.dim() in (1, 2)
         and value.size(0) == num_edges(asked.adjacency)
-        and (value.dtype, value.device) == (x.dtype, x.device)
+        and _fits(value, x)
     )
+
+
+def _fits(value: Tensor, x: Tensor) -> bool:
+    """Whether a tensor is floating point, on the device of x and of its type, or another one under autocast."""
+    same = value.dtype == x.dtype or (value.is_floating_point() and torch.is_autocast_enabled(x.device.type))
+    return x.is_floating_point() and same and value.device == x.device

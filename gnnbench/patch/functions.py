@@ -85,7 +85,9 @@ def _softmax(
     score = src.flatten(1) if src.dim() > 1 else src.unsqueeze(1)
     kernels, graph = _grouped(engine, score, groups, num_nodes, starts=starts)
     alpha = edge_softmax(kernels, graph, _edges.in_rows(graph, score))
-    return _heads.owned(_edges.in_edge_index(graph, alpha, looped=False)).view(src.shape)
+    alpha = _heads.owned(_edges.in_edge_index(graph, alpha, looped=False)).view(src.shape)
+    wide = src.is_cuda and torch.is_autocast_enabled("cuda")  # which computes exp in float32
+    return alpha.to(torch.promote_types(src.dtype, torch.float32) if wide else src.dtype)
 
 
 def _grouped(

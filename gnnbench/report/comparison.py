@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from gnnbench.report.tables import Cell, Table
 from gnnbench.report.tune import used
 
 if TYPE_CHECKING:
-    from gnnbench.comparison.parity import Parity
+    from gnnbench.comparison.parity import BackendParity, Parity
     from gnnbench.comparison.record import Comparison, Row, Speedup
 
 FASTEST, LOADER = "fastest_pyg", "pyg:loader=pyg"  # baselines by their keys
@@ -100,10 +100,9 @@ def parity(parity: Parity) -> Iterator[str]:
     errors = ", ".join(f"{name} {size}" for name, size in differ.items())
     if parity.ok:
         within = f"logits and every gradient within {units.power(parity.tolerance)} of {parity.reference}"
-        own = {
-            name: verdict.tolerance for name, verdict in checked.items() if verdict.tolerance != parity.tolerance
-        }
-        within += "".join(f", {name} within {units.power(size)} as it states itself" for name, size in own.items())
+        own = {name: verdict for name, verdict in checked.items() if verdict.tolerance != parity.tolerance}
+        tolerances = {name: _tolerance(verdict, parity) for name, verdict in own.items()}
+        within += "".join(f"; {names} within {size}" for size, names in _by_value(tolerances))
         yield f"Parity: green, {within}" + (f" (largest relative error: {errors})" if errors else "")
         yield from _scope(parity)
         return
@@ -112,14 +111,24 @@ def parity(parity: Parity) -> Iterator[str]:
     yield from _scope(parity)
 
 
+def _tolerance(verdict: BackendParity, parity: Parity) -> str:
+    """That of a backend that has its own."""
+    times = f" or {verdict.autocasts:g} times what autocast moves {parity.reference}"
+    return units.power(verdict.tolerance) + (times if verdict.autocasts else "")
+
+
+def _by_value(texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Every text, once, and the names that have it."""
+    for text in dict.fromkeys(texts.values()):
+        yield text, ", ".join(name for name, own in texts.items() if own == text)
+
+
 def _scope(parity: Parity) -> Iterator[str]:
     """What the verdict covers, and what it does not."""
     if parity.checked:
         yield f"Checked: {'; '.join(parity.checked)}"
-    unchecked = [
-        *parity.unchecked,
-        *(f"{name}: {sentence}" for name, verdict in parity.backends.items() for sentence in verdict.unchecked),
-    ]
+    own = {name: "; ".join(verdict.unchecked) for name, verdict in parity.backends.items() if verdict.unchecked}
+    unchecked = [*parity.unchecked, *(f"{names}: {sentences}" for sentences, names in _by_value(own))]
     if unchecked:
         yield f"Not checked: {'; '.join(unchecked)}"
 

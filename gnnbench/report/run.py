@@ -44,11 +44,12 @@ def table(result: Result, saved: Path | None = None) -> Table:
 
 
 def title(config: dict[str, Any], dataset: str, backend: str = "") -> str:
-    """Model, dataset with what is synthetic, and backend."""
+    """Model, dataset with what is synthetic, backend, and bfloat16 where products are in it."""
     model = config["model"]
     kind = "-".join([model["name"], *filter(None, [model.get("aggr")])])
     name = f"{kind} ({units.counted(model['layers'], 'layer')}, {model['hidden']} hidden)"
-    return f"{name} on {dataset or config['dataset']['source']}" + (f", {backend}" if backend else "")
+    precision = "products in bfloat16" if config.get("train", {}).get("precision") == "bf16" else ""
+    return ", ".join(filter(None, [f"{name} on {dataset or config['dataset']['source']}", backend, precision]))
 
 
 def epoch_heading(sample: Sample) -> list[str]:

@@ -2,6 +2,7 @@
 
 run          a run from its configuration to its `Result`, with every way it can end
 setup        a model on its backend, ready for steps
+autocast     its dense products in bfloat16
 loop         one epoch, evaluation, early stopping; holds no clock
 team         the processes that train together, and how they end for the same reason
 start        a run in as many processes as it asks for

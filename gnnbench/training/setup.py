@@ -12,6 +12,7 @@ from gnnbench import datasets, models, registry
 from gnnbench.backends.base import Backend
 from gnnbench.config import Run
 from gnnbench.datasets import GraphsDataset, NodeDataset
+from gnnbench.training import autocast
 from gnnbench.training.batching._batch import Ready
 
 
@@ -34,7 +35,10 @@ class Ends(NamedTuple):
 def build(config: Run, ends: Ends, repeat: int = 0) -> Module:
     """The model with its first weights, on CPU; leaves the random generators as training finds them."""
     torch.manual_seed(config.train.seed + repeat)
-    return models.build(config.model, *ends, batched=config.batch.kind != "full")
+    model = models.build(config.model, *ends, batched=config.batch.kind != "full")
+    if config.train.precision == "bf16":
+        autocast.bind(model)
+    return model
 
 
 def read(config: Run, roots: datasets.Roots) -> NodeDataset | GraphsDataset:

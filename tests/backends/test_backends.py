@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 import gnnbench
-from gnnbench import backends, benchmarks, config, models, patch, registry
+from gnnbench import backends, benchmarks, models, patch, registry
 from gnnbench.backends import base, cuda, isplib, pyg_sparse
+from gnnbench.config import BackendConfig, TrainConfig
 from gnnbench.datasets import NodeDataset
 from gnnbench.errors import BackendUnavailable, ConfigError, UnsupportedOp
 from gnnbench.graph import Graph
@@ -41,7 +42,7 @@ def dataset(edge_index: Tensor | None = None, nodes: int = 20) -> NodeDataset:
 def asked(name: str, **keys: bool) -> base.Backend:
     if name in ("isplib", "patched") and isplib.MISSING:
         pytest.skip(f"the kernels are not built: {isplib.MISSING}")
-    return backends.load(config.BackendConfig(name=name, **keys))
+    return backends.load(BackendConfig(name=name, **keys))
 
 
 def step(name: str, model_name: str, data: NodeDataset, repeats: int = 1, **keys: object) -> dict[str, Tensor]:
@@ -135,11 +136,19 @@ def test_pyg_takes_no_rewrites(backend: str) -> None:
         asked(backend, fold_norm=True)
 
 
-def test_a_precision_that_a_backend_lacks() -> None:
-    assert asked("isplib", precision="bf16").tolerance == 2e-2
-    assert asked("isplib", precision="fp32").tolerance is None
-    with pytest.raises(ConfigError, match="backend 'reference' gathers in fp32 only, found 'bf16'"):
-        asked("reference", precision="bf16")
+def test_a_type_that_a_backend_does_not_gather_in() -> None:
+    assert asked("isplib", gather="bf16").tolerance == 2e-2
+    assert asked("isplib", gather="float32").tolerance is None
+    with pytest.raises(ConfigError, match="backend 'reference' gathers in float32 only, found 'bf16'"):
+        asked("reference", gather="bf16")
+
+
+def test_pyg_sparse_has_no_products_in_bfloat16_on_the_cpu() -> None:
+    train = TrainConfig(precision="bf16", device="cpu")
+    assert backends.load(BackendConfig(name="pyg"), train).name == "pyg"
+    sentence = "train.precision=bf16 is not supported: PyTorch multiplies no sparse matrix"
+    with pytest.raises(UnsupportedOp, match=sentence):
+        backends.load(BackendConfig(name="pyg-sparse"), train)
 
 
 @pytest.mark.usefixtures("no_gpu")

@@ -29,7 +29,7 @@ def rounded(x: Tensor) -> Tensor:
     return x.bfloat16().float()
 
 
-BF16 = {isplib.ISA[level]: isplib.IsplibKernels(isa=level, precision="bf16") for level in LEVELS}
+BF16 = {isplib.ISA[level]: isplib.IsplibKernels(isa=level, gather="bf16") for level in LEVELS}
 ALGORITHMS = {
     "row": {"algorithm": "row", "prefetch": 8, "threads": 1},
     "blocked": {"algorithm": "blocked", "shift": 1},
@@ -51,7 +51,7 @@ def test_sum_and_mean(kernels: Kernels, graph_name: str, width: int, algorithm: 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @over_levels
 def test_rows_of_thousands(level: int, algorithm: str) -> None:
-    kernels = isplib.IsplibKernels(isa=level, precision="bf16")
+    kernels = isplib.IsplibKernels(isa=level, gather="bf16")
     graph = graphs.crowd(kernels, 7000, 800)
     x, value = normal(800, 130, dtype=torch.float32) + 1, normal(graph.num_edges, dtype=torch.float32) + 1
     blocked = {"algorithm": "blocked", "shift": 9}
@@ -70,13 +70,13 @@ def test_rounding_is_to_nearest_even_and_keeps_what_is_no_number(level: int, alg
     graph = Graph.from_edge_index(torch.stack([nodes, nodes]), len(nodes))
     blocked = {"algorithm": "blocked", "shift": 12}
     graph.plans[choice_key("spmm", 64, x.dtype)] = blocked if algorithm == "blocked" else ALGORITHMS["row"]
-    found = isplib.IsplibKernels(isa=level, precision="bf16").spmm(graph, x, None, "sum")
+    found = isplib.IsplibKernels(isa=level, gather="bf16").spmm(graph, x, None, "sum")
     torch.testing.assert_close(found, rounded(x) + 0.0, rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("graph_name", graphs.NAMES)
 def test_what_is_not_worth_it_stays_exact(graph_name: str) -> None:
-    graph, bf16, fp32 = graphs.graph(graph_name), isplib.IsplibKernels(precision="bf16"), isplib.IsplibKernels()
+    graph, bf16, fp32 = graphs.graph(graph_name), isplib.IsplibKernels(gather="bf16"), isplib.IsplibKernels()
     for dtype, width in ((torch.float32, 16), (torch.float64, 64)):
         x = normal(graph.num_cols, width, dtype=dtype)
         assert torch.equal(bf16.spmm(graph, x, None, "sum"), fp32.spmm(graph, x, None, "sum"))
@@ -89,7 +89,7 @@ def test_what_is_not_worth_it_stays_exact(graph_name: str) -> None:
 
 
 def test_gradients_are_gathered_in_bf16_too() -> None:
-    graph, kernels = graphs.graph("power law"), isplib.IsplibKernels(precision="bf16")
+    graph, kernels = graphs.graph("power law"), isplib.IsplibKernels(gather="bf16")
     x, grad_out = normal(60, 64, dtype=torch.float32).requires_grad_(), normal(60, 64, dtype=torch.float32)
     (grad_x,) = torch.autograd.grad(spmm(kernels, graph, x), x, grad_out)
     check(grad_x, Kernels().spmm(graph.transpose, rounded(grad_out).double(), None, "sum"))

@@ -138,7 +138,7 @@ def test_bit_for_bit_the_same_on_any_number_of_threads(monkeypatch: pytest.Monke
         [
             *(isplib.IsplibKernels(threads=threads).spmm(graph, x, weight, "mean") for weight in (None, value)),
             *isplib.IsplibKernels(threads=threads).spmm_max(graph, x, value, "min"),
-            isplib.IsplibKernels(threads=threads, precision="bf16").spmm(graph, x, value, "mean"),
+            isplib.IsplibKernels(threads=threads, gather="bf16").spmm(graph, x, value, "mean"),
         ]
         for threads in (1, 2, 3, 5)
     )

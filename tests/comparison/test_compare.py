@@ -109,6 +109,32 @@ def test_recorded_steps_have_a_row_beside_eager_ones(tmp_path: Path, monkeypatch
     assert compared(tmp_path / "2", Runner(), config=run_config()).config["train"]["device"] == "auto"
 
 
+def test_products_in_bfloat16_have_a_row_beside_float32(tmp_path: Path) -> None:
+    jobs = set()
+
+    class Watching(Runner):
+        def __call__(self, job: Job) -> Result:
+            jobs.add((job.task, job.config["backend"]["name"], job.config["train"]["precision"]))
+            return super().__call__(job)
+
+    settings = run_config().model_copy(update={"train": TrainConfig(epochs=9, precision="bf16")})
+    found = compared(tmp_path, Watching(), "pyg", "isplib:precision=float32", config=settings)
+    specs = ["pyg", "pyg:precision=bf16", "isplib:precision=float32"]
+    assert [row.backend for row in found.rows] == specs
+    assert {job for job in jobs if job[0] != "train"} == {
+        ("reference", "pyg", "bf16"),  # which computes in float32, and how far bfloat16 moves
+        ("parity", "pyg", "bf16"),
+        ("parity", "isplib", "float32"),
+    }
+    assert {job[1:] for job in jobs if job[0] == "train"} == {
+        ("pyg", "float32"),
+        ("pyg", "bf16"),
+        ("isplib", "float32"),
+    }
+    asked = run_config().model_copy(update={"train": TrainConfig(epochs=9)})
+    assert [row.backend for row in compared(tmp_path / "2", Runner(), *specs, config=asked).rows] == specs
+
+
 def test_recorded_steps_that_learn_something_else_have_no_speedup(tmp_path: Path) -> None:
     class Stale(Runner):
         def __call__(self, job: Job) -> Result:

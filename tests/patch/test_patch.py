@@ -197,11 +197,6 @@ def test_what_is_done_to_an_instance_counts_at_once(change: Callable[[pyg.GCNCon
     assert sum(gnnbench.patch_status().declined.values()) == 1
 
 
-def _autocast(layer: Any, x: Tensor) -> Tensor:
-    with torch.autocast("cpu", torch.bfloat16):
-        return layer(x, EDGES)
-
-
 def _forward_mode(layer: Any, x: Tensor) -> Tensor:
     with torch.autograd.forward_ad.dual_level():
         return torch.autograd.forward_ad.unpack_dual(
@@ -210,7 +205,6 @@ def _forward_mode(layer: Any, x: Tensor) -> Tensor:
 
 
 RUNS: dict[str, Callable[[Any, Tensor], Tensor]] = {
-    "autocast": _autocast,
     "jvp": lambda layer, x: torch.func.jvp(lambda x: layer(x, EDGES), (x,), (x,))[1],
     "grad": lambda layer, x: torch.func.grad(lambda x: layer(x, EDGES).square().sum())(x),
     "forward mode": _forward_mode,

@@ -104,7 +104,7 @@ def test_a_comparison_says_what_happened(found: Comparison) -> None:
 def test_a_tolerance_of_ones_own_is_said(found: Comparison) -> None:
     found = found.model_copy(deep=True)
     found.parity.backends["isplib"].tolerance = 2e-2
-    assert "within 1e-4 of pyg, isplib within 2e-2 as it states itself" in shown(comparison.table(found), 300)
+    assert "within 1e-4 of pyg; isplib within 2e-2" in shown(comparison.table(found), 300)
 
 
 def test_a_synthetic_graph_is_called_so(found: Comparison, result: Result) -> None:

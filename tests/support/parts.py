@@ -159,16 +159,26 @@ def trained(case: str, backend: str, p: float, norm: str, epochs: int = 10) -> t
     return tuple(_trained(case, backend, p, norm, epochs, kind) for kind in ("parts", "full"))  # type: ignore[return-value]
 
 
+def trained_in_bf16(case: str, backend: str, norm: str) -> tuple[Any, Any]:
+    """The same under autocast, on float32."""
+    data = dataset(case)
+    data = data.changed(x=data.x.float())
+    wanted = (configured(backend, 0.5, norm, 10, kind, "bf16") for kind in ("parts", "full"))
+    return tuple(_learned(each, data)[0] for each in wanted)  # type: ignore[return-value]
+
+
 def _trained(case: str, backend: str, p: float, norm: str, epochs: int, kind: str) -> Any:
     return _learned(configured(backend, p, norm, epochs, kind), dataset(case))
 
 
-def configured(backend: str, p: float, norm: str, epochs: int, kind: str) -> config.Run:
+def configured(
+    backend: str, p: float, norm: str, epochs: int, kind: str, precision: str = "float32"
+) -> config.Run:
     raw = {
         "dataset": {"source": "synthetic", "preset": "cora"},
         "model": {"name": "sage", "hidden": 8, "dropout": p, "norm": norm, "residual": True},
         "batch": {"kind": kind},
-        "train": {"epochs": epochs, "weight_decay": 0.01},
+        "train": {"epochs": epochs, "weight_decay": 0.01, "precision": precision},
         "backend": {"name": backend},
     }
     return config.validate(raw, "test")

@@ -114,6 +114,32 @@ def _epoch(row: Row | None) -> Cell:
     return Cell(units.seconds(row.epoch_s.median)) if row.epoch_s else Cell(ended(row.status))
 
 
+def allocators(folder: Path) -> str:
+    """One row per run: epochs of every backend and what ours gains, under both values of `measure.allocator`."""
+    kept = {path: files.load(Comparison, path) for path in sorted(folder.glob("allocator/*.json"))}
+    pairs = [
+        (one, kept[path.with_name(path.name.replace("_system.", "_warm."))])
+        for path, one in kept.items()
+        if path.name.endswith("_system.json")
+    ]
+    machines = {note for system, _ in pairs for note in run.machine(system.environment)}
+    assert len(machines) <= 1, "runs of two machines are not to be read side by side"
+    names = list(dict.fromkeys(row.backend for system, _ in pairs for row in system.rows))
+    columns = [*names, *[f"{name} vs fastest PyG" for name in names[-1:]]]
+    heading = ["run", *(f"{column}, {allocator}" for column in columns for allocator in ("system", "warm"))]
+    rows = [_both(*pair, names) for pair in pairs]
+    return tables.markdown(Table(heading, rows, notes=sorted(machines))) if rows else ""
+
+
+def _both(system: Comparison, warm: Comparison, names: list[str]) -> list[Cell]:
+    assert system.parity.ok, "only a green comparison is shown"
+    assert warm.parity.ok, "only a green comparison is shown"
+    rows = [{row.backend: row for row in one.rows} for one in (system, warm)]
+    gains = [ratio(of_one[names[-1]].speedup["fastest_pyg"]) for of_one in rows]
+    epochs = [_epoch(of_one.get(name)) for name in names for of_one in rows]
+    return [Cell(run.title(system.config, system.dataset)), *epochs, *gains]
+
+
 def contested(paths: list[Path]) -> str:
     """One row per op, graph, direction and peer: what ours gains at every width, and the conditions."""
     found = [files.load(Bench, path) for path in paths]
@@ -180,6 +206,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "epochs": partial(_every, measured, "*.json"),
     "whole": partial(_every, measured, "whole/*.json"),
     "dropin": partial(_every, measured, "dropin/*.json"),
+    "allocator": allocators,
     "ops": partial(_every, contested, "ops/*.json"),
     "plan": planned,
     **{f"reproduce {paper}": partial(reproduced, paper=paper) for paper in reproduce.names()},

@@ -152,9 +152,11 @@ def ran(folder: Path, out: Path | None = None, **options: Any) -> Result:
 
 
 @pytest.mark.usefixtures("taped")
-def test_a_run_reports_replays_as_a_whole_and_goes_on_after_a_stop(tmp_path: Path) -> None:
-    straight = ran(tmp_path, train={"cuda_graph": True, "repeats": 2})
-    eager = ran(tmp_path, train={"repeats": 2})
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_a_run_reports_replays_as_a_whole_and_goes_on_after_a_stop(precision: str, tmp_path: Path) -> None:
+    recorded = {"cuda_graph": True, "precision": precision}
+    straight = ran(tmp_path, train={**recorded, "repeats": 2})
+    eager = ran(tmp_path, train={"precision": precision, "repeats": 2})
     assert [sample.loss for sample in straight.samples] == pytest.approx(
         [sample.loss for sample in eager.samples], rel=1e-5
     )
@@ -172,8 +174,8 @@ def test_a_run_reports_replays_as_a_whole_and_goes_on_after_a_stop(tmp_path: Pat
             raise KeyboardInterrupt
 
     out = tmp_path / "stopped"
-    assert ran(tmp_path, out, train={"cuda_graph": True}, on_event=stop).status == "interrupted"
-    resumed = ran(tmp_path, out, train={"cuda_graph": True}, resume=True)
+    assert ran(tmp_path, out, train=recorded, on_event=stop).status == "interrupted"
+    resumed = ran(tmp_path, out, train=recorded, resume=True)
     assert [sample.epoch for sample in resumed.samples] == list(range(1, 10))
     assert [sample.loss for sample in resumed.samples] == pytest.approx(
         [sample.loss for sample in straight.samples[:9]], rel=1e-5

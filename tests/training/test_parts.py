@@ -34,6 +34,13 @@ def test_ten_epochs_reach_the_losses_of_one_process(
     assert len({str(mine) for mine, _ in results}) == 1  # in every bit, or they would drift apart
 
 
+@pytest.mark.skipif(bool(isplib.MISSING), reason=f"the kernels are not built: {isplib.MISSING}")
+@pytest.mark.parametrize("norm", ["batch", "none"])
+def test_so_they_do_in_bfloat16_within_its_precision(norm: str, ranks: Ranks) -> None:
+    for losses, expected in ranks.run(parts.trained_in_bf16, "hub", "isplib", norm):
+        assert losses == pytest.approx(expected, rel=2e-2)
+
+
 @pytest.mark.parametrize("metric", ["accuracy", "micro-F1", "of all outputs"])
 def test_metrics_are_those_of_all_nodes(metric: str, ranks: Ranks) -> None:
     for found, expected in ranks.run(parts.scores, metric):

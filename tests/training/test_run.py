@@ -144,11 +144,16 @@ def test_the_edges_are_freed_once_prepared(roots: datasets.Roots, monkeypatch: p
     assert freed == [True] * 6
 
 
-@pytest.mark.parametrize("stop_at", [(0, 1), (0, 3), (0, 6), (1, 4), (1, 5)], ids=str)
+@pytest.mark.parametrize(
+    ("stop_at", "precision"),
+    [((0, 1), "bf16"), ((0, 3), "float32"), ((0, 6), "float32"), ((1, 4), "float32"), ((1, 5), "bf16")],
+    ids=str,
+)
 def test_a_stopped_run_goes_on_to_the_same_numbers(
-    roots: datasets.Roots, tmp_path: Path, stop_at: tuple[int, int]
+    roots: datasets.Roots, tmp_path: Path, stop_at: tuple[int, int], precision: str
 ) -> None:
-    settings = configuration(train={"repeats": 2, "optimizer": "adamw"}, model={"norm": "batch"})
+    train = {"repeats": 2, "optimizer": "adamw", "precision": precision}
+    settings = configuration(train=train, model={"norm": "batch"})
     straight = run(settings, roots=roots, out=tmp_path / "straight")
     repeat, epoch = stop_at
     out = tmp_path / "stopped"
@@ -165,6 +170,22 @@ def test_a_stopped_run_goes_on_to_the_same_numbers(
     resumed = run(settings, roots=roots, out=out, resume=True)
     assert resumed.status == "ok"
     assert learned(resumed) == learned(straight)
+
+
+@pytest.mark.parametrize("backend", ["pyg", "reference", "isplib", "patched"])
+def test_products_in_bfloat16_learn_nearly_the_same(roots: datasets.Roots, backend: str) -> None:
+    if reasons := backends.backend_type(backend).unavailable():
+        pytest.skip("; ".join(reasons))
+    exact, rounded = (
+        run(
+            configuration(train={"precision": precision}, model={"dropout": 0.0}, backend={"name": backend}),
+            roots=roots,
+            out=None,
+        )
+        for precision in ("float32", "bf16")
+    )
+    losses = [[sample.loss for sample in result.samples] for result in (exact, rounded)]
+    assert losses[0] != losses[1] == pytest.approx(losses[0], rel=2e-2)
 
 
 def test_early_stopping_survives_a_stop(roots: datasets.Roots, tmp_path: Path) -> None:
@@ -210,10 +231,11 @@ def test_a_finished_run_is_only_read(
 
 def test_another_configuration_is_not_resumed(roots: datasets.Roots, tmp_path: Path) -> None:
     run(configuration(), roots=roots, out=tmp_path, on_event=press_ctrl_c_after(2))
-    other = configuration(train={"lr": 0.5}, model={"hidden": 4})
+    other = configuration(train={"precision": "bf16"}, model={"hidden": 4})
     with pytest.raises(ConfigError) as found:
         run(other, roots=roots, out=tmp_path, resume=True)
-    assert "differs in model.hidden (8 there, 4 here), train.lr (0.01 there, 0.5 here);" in str(found.value)
+    differences = "model.hidden (8 there, 4 here), train.precision ('float32' there, 'bf16' here);"
+    assert f"differs in {differences}" in str(found.value)
 
 
 @pytest.mark.parametrize("out", [None, Path("absent")])

@@ -52,12 +52,12 @@ class Backend(base.KernelBackend):
     kernels = IsplibKernels
     automatic_on = "cpu"
     remark = "our own implementation of that paper's ideas, not the iSpLib package"
-    precisions = ("fp32", "bf16")
+    gathers = ("float32", "bf16")
 
     @property
     def tolerance(self) -> float | None:
         """Eight bits of precision are off by up to 2^-9 in each product, and gradients pass through several."""
-        return BF16_TOLERANCE if self.config.precision == "bf16" else None
+        return BF16_TOLERANCE if self.config.gather == "bf16" else None
 
     @classmethod
     def unavailable(cls) -> list[str]:
@@ -67,9 +67,9 @@ class Backend(base.KernelBackend):
         return [f"its kernels are not built ({_compiled.MISSING}); {remedy}"]
 
     def make_kernels(self) -> IsplibKernels:
-        return IsplibKernels(precision=self.config.precision)
+        return IsplibKernels(gather=self.config.gather)
 
     def exception(self, graph: Graph, x: torch.Tensor, width: int) -> str:
-        if self.config.precision == "fp32" or choices.worth_bf16(graph, x, width):
+        if self.config.gather == "float32" or choices.worth_bf16(graph, x, width):
             return ""
         return "gathers in float32 where bfloat16 would not pay: few channels, few edges or features in the cache"

@@ -16,13 +16,13 @@ class BaseKernels(Kernels):
     Args:
         isa: index into `_compiled.ISA`; None for what `_compiled.isa_level` finds.
         threads: None for `torch.get_num_threads()` at every call.
-        precision: in which sums and means gather float32 features, "fp32" or "bf16"; they accumulate in float32.
+        gather: type that sums and means gather float32 features in, "float32" or "bf16"; sums are in float32.
     """
 
-    def __init__(self, isa: int | None = None, threads: int | None = None, precision: str = "fp32") -> None:
+    def __init__(self, isa: int | None = None, threads: int | None = None, gather: str = "float32") -> None:
         self.isa = _compiled.isa_level() if isa is None else isa
         self._asked_threads = threads
-        self.precision = precision
+        self.gather = gather
 
     @property
     def threads(self) -> int:

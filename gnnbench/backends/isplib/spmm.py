@@ -57,7 +57,7 @@ class SpmmKernels(choices.ChoosingKernels):
         width = prod(x.shape[1:])
         fields: Fields
         choice = self.chosen("spmm", graph, width, x.dtype)
-        bf16 = self.precision == "bf16" and heads == 1 and choices.worth_bf16(graph, x, width)
+        bf16 = self.gather == "bf16" and heads == 1 and choices.worth_bf16(graph, x, width)
         if choice["algorithm"] == "blocked" and heads == 1:
             blocks = self._blocks(graph, int(choice["shift"]))
             lines = 2 * graph.num_cols, graph.num_rows * (4 if bf16 else 2)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from gnnbench.comparison.parity import ROW_TOLERANCE, TOLERANCE, BackendParity, RoundParity, TensorError
+from gnnbench.comparison.parity import (
+    AUTOCASTS,
+    ROW_TOLERANCE,
+    TOLERANCE,
+    BackendParity,
+    RoundParity,
+    TensorError,
+)
 
 # A gradient that moves with rounding by more than a tenth of the tolerance, such as that of a bias before a batch
 # norm, is zero but for rounding, and differs by up to 2e-6 of the largest gradient.
@@ -44,6 +51,8 @@ class Snapshot:
         dropout: what was measured of dropout, by name.
         unchecked: sentences, what could not be checked.
         kinks: of the reference, whether scores go through leaky ReLUs.
+        autocast: whether it was computed under autocast.
+        lowered: of the reference, the RMS [] by which autocast moves each tensor; empty if nothing runs under it.
     """
 
     tensors: dict[str, Tensor]
@@ -52,6 +61,8 @@ class Snapshot:
     dropout: dict[str, TensorError] = field(default_factory=dict)
     unchecked: list[str] = field(default_factory=list)
     kinks: bool = False
+    autocast: bool = False
+    lowered: dict[str, Tensor] = field(default_factory=dict)
 
     def learn_rounding(self, again: dict[str, Tensor]) -> None:
         """Raise `rounding` to that of the same steps on features that are changed in their last bits."""
@@ -59,6 +70,10 @@ class Snapshot:
             difference = tensor - again[name]
             moved = difference.norm(dim=1) if is_of_nodes(name) else torch.tensor(_rms(difference))
             self.rounding[name] = moved.maximum(self.rounding.get(name, moved))
+
+    def learn_autocast(self, again: dict[str, Tensor]) -> None:
+        """Set `lowered` from the same steps under autocast."""
+        self.lowered = {name: torch.tensor(_rms(tensor - again[name])) for name, tensor in self.tensors.items()}
 
     def save(self, path: Path) -> None:
         """Write it, to be read by `load`."""
@@ -76,13 +91,13 @@ class Snapshot:
 def judge(snapshot: Snapshot, expected: Snapshot, reference: str = "pyg") -> BackendParity:
     """Compare tensors of the same names.
 
-    A `snapshot.tolerance` that is not the usual one moves that of single rows alike. `reference` is the name of
-    the backend of `expected`, for sentences.
+    A `snapshot.tolerance` that is not the usual one moves that of single rows alike; under autocast, which moves
+    some rows far, they are not judged. `reference` is the name of the backend of `expected`, for sentences.
     """
     errors, outliers = dict[str, TensorError](), dict[str, set[int]]()
     for name in expected.tensors:
         tensor = snapshot.tensors.get(name)
-        errors[name], outliers[name] = _error(name, tensor, expected, reference, snapshot.tolerance)
+        errors[name], outliers[name] = _error(name, tensor, expected, reference, snapshot)
     for name in [name for name, error in errors.items() if error.problem] if expected.kinks else ():
         # A fault of the kernels would be seen with other weights too, in the other one of the two steps.
         rows, others = outliers[name], outliers.get(_other_step(name), set())
@@ -91,6 +106,7 @@ def judge(snapshot: Snapshot, expected: Snapshot, reference: str = "pyg") -> Bac
     for name in snapshot.tensors.keys() - expected.tensors.keys():
         errors[name] = TensorError(problem=f"there, but not in {reference}")
     errors |= snapshot.dropout
+    unjudged = ["single rows, which autocast moves far where much cancels"] * snapshot.autocast
     wrong = [name for name, error in errors.items() if error.problem]
     worst = max(wrong or errors, key=lambda name: _badness(errors[name]))
     reason = f"{worst}: {errors[worst].problem}" if wrong else ""
@@ -100,18 +116,19 @@ def judge(snapshot: Snapshot, expected: Snapshot, reference: str = "pyg") -> Bac
         status="ok",
         ok=not wrong,
         tolerance=snapshot.tolerance,
+        autocasts=AUTOCASTS * snapshot.autocast,
         reason=reason,
         worst_tensor=worst,
         rel_rms=errors[worst].rel_rms,
         tensors=errors,
-        unchecked=snapshot.unchecked,
+        unchecked=[*unjudged, *snapshot.unchecked],
     )
 
 
 def judge_trained(snapshot: Snapshot, expected: Snapshot, reference: str) -> RoundParity:
     """Compare the step in evaluation mode alone, which is all that `snapshot` holds."""
     tensors = {name: tensor for name, tensor in expected.tensors.items() if name.endswith(EVALUATION)}
-    judged = judge(snapshot, Snapshot(tensors, rounding=expected.rounding), reference)
+    judged = judge(snapshot, replace(expected, tensors=tensors, kinks=False), reference)
     return RoundParity(
         ok=judged.ok is True, reason=judged.reason, worst_tensor=judged.worst_tensor, rel_rms=judged.rel_rms
     )
@@ -127,10 +144,10 @@ def is_of_nodes(name: str) -> bool:
 
 
 def _error(
-    name: str, computed: Tensor | None, reference: Snapshot, backend: str, tolerance: float
+    name: str, computed: Tensor | None, reference: Snapshot, backend: str, snapshot: Snapshot
 ) -> tuple[TensorError, set[int]]:
     """How far a tensor is from the reference's, and the rows that are too far, if a kink may have moved them."""
-    expected = reference.tensors[name]
+    expected, tolerance = reference.tensors[name], snapshot.tolerance
     if computed is None:
         return TensorError(problem=f"missing, but {backend} has it"), set()
     if computed.shape != expected.shape or computed.dtype != expected.dtype:
@@ -139,6 +156,8 @@ def _error(
     rows = expected.size(0) if expected.dim() else 1
     ours, theirs = computed.reshape(rows, -1), expected.reshape(rows, -1)
     scale = max(_rms(expected), _rounding(name, reference))
+    if snapshot.autocast and name in reference.lowered:
+        scale = max(scale, AUTOCASTS * float(reference.lowered[name]) / tolerance)
     floor = _row_floor(name, reference, theirs, scale)
     squares, worst, worst_index, outliers = 0.0, 0.0, 0, list[int]()
     row_tolerance, few = ROW_TOLERANCE / TOLERANCE * tolerance, max(1, int(KINKED * rows))
@@ -161,7 +180,7 @@ def _error(
     problem = ""
     if rel_rms > tolerance:
         problem = f"off by {rel_rms:.1e} of its RMS, more than {tolerance:g}"
-    elif worst > row_tolerance:
+    elif worst > row_tolerance and not snapshot.autocast:
         problem = f"row {worst_index} off by {worst:.1e} of its norm, more than {row_tolerance:g}"
     error = TensorError(rel_rms=rel_rms, worst_row=worst, worst_row_index=worst_index, problem=problem)
     if name.startswith(AT_NODES):

@@ -15,7 +15,7 @@ from torch.nn import Module
 
 from gnnbench import backends, datasets
 from gnnbench.backends.base import Backend
-from gnnbench.comparison.parity import TOLERANCE, dropout, drops
+from gnnbench.comparison.parity import AUTOCAST_TOLERANCE, TOLERANCE, dropout, drops
 from gnnbench.comparison.parity.judge import AT_NODES, EVALUATION, Snapshot
 from gnnbench.config import Run
 from gnnbench.datasets import GraphsDataset, NodeDataset, Roots
@@ -66,17 +66,11 @@ def computed(
     One step is in training mode from the configured seed, where attention has a `SLOPE` that is not the default;
     one in evaluation mode from other weights. `as_reference` repeats both twice, with features that differ in
     their last bits and with edges in reverse order, to find how far rounding moves, and takes dropout for right.
+    It computes in float32; where `config` asks for bfloat16 it finds how far that moves, too.
     """
-    kinks = any(True for _ in _sloped(setup.build(config, setup.Ends.of(dataset))))
-    snapshot = Snapshot(_steps(config, backend, dataset, cache), backend.tolerance or TOLERANCE, kinks=kinks)
-    for seed in range(ROUNDED) if as_reference else ():
-        if config.batch.kind == "neighbors":  # of a dataset that may be too large to be copied
-            change = partial(_jittered_batch, seed=seed)
-            snapshot.learn_rounding(_steps(config, backend, dataset, cache, change))
-        else:
-            snapshot.learn_rounding(_steps(config, backend, _jittered(dataset, seed), cache))
     if as_reference:
-        return snapshot
+        return _reference(config, backend, dataset, cache)
+    snapshot = _snapshot(config, backend, _steps(config, backend, dataset, cache))
     if "attention_dropout" in drops(config):
         snapshot.dropout, snapshot.unchecked = dropout.measured(config, backend, dataset)
     if "dropout" in drops(config):
@@ -87,7 +81,28 @@ def computed(
 def trained(config: Run, backend: Backend, model: Module, batching: Batching, ends: setup.Ends) -> Snapshot:
     """The evaluation step of a trained model from other weights; it must not be trained any further."""
     _smooth(model, config, batching)
-    return Snapshot(_evaluation(config, model, batching, ends), backend.tolerance or TOLERANCE)
+    return _snapshot(config, backend, _evaluation(config, model, batching, ends))
+
+
+def _snapshot(config: Run, backend: Backend, tensors: dict[str, Tensor]) -> Snapshot:
+    """`tensors`, with the relative error that the backend is allowed under `config`."""
+    own, autocast = backend.tolerance or TOLERANCE, config.train.precision == "bf16"
+    return Snapshot(tensors, max(own, AUTOCAST_TOLERANCE) if autocast else own, autocast=autocast)
+
+
+def _reference(config: Run, backend: Backend, dataset: Dataset, cache: Path | None) -> Snapshot:
+    exact = config.model_copy(update={"train": config.train.model_copy(update={"precision": "float32"})})
+    snapshot = _snapshot(exact, backend, _steps(exact, backend, dataset, cache))
+    snapshot.kinks = any(True for _ in _sloped(setup.build(config, setup.Ends.of(dataset))))
+    for seed in range(ROUNDED):
+        if config.batch.kind == "neighbors":  # of a dataset that may be too large to be copied
+            change = partial(_jittered_batch, seed=seed)
+            snapshot.learn_rounding(_steps(exact, backend, dataset, cache, change))
+        else:
+            snapshot.learn_rounding(_steps(exact, backend, _jittered(dataset, seed), cache))
+    if config.train.precision == "bf16":
+        snapshot.learn_autocast(_steps(config, backend, dataset, cache))
+    return snapshot
 
 
 def _steps(

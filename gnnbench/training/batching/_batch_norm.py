@@ -23,6 +23,7 @@ def _forward(norm: Any, exchange: Exchange, nodes: int, x: Tensor) -> Tensor:
     if not norm.training:
         out: Tensor = BatchNorm1d.forward(norm, x)
         return out
+    x = x.to(norm.weight.dtype)  # under autocast, too, moments are in the type of the parameters
     mean = _Sum.apply(x.sum(0), exchange) / nodes
     centred = x - mean
     variance = _Sum.apply(centred.square().sum(0), exchange) / nodes
