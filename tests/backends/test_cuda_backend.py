@@ -9,6 +9,7 @@ from torch import Tensor
 
 import gnnbench
 from gnnbench import config, patch
+from gnnbench.backends import isplib
 from gnnbench.backends.cuda import CudaKernels, _triton, plan
 from gnnbench.errors import ConfigError, UnsupportedOp
 from gnnbench.graph import Graph
@@ -46,6 +47,19 @@ def test_gradients(op: str, name: str) -> None:
 
     for found, truth in zip(gradients(KERNELS, torch.float64), gradients(Kernels(), torch.float64), strict=True):
         check(found, truth)
+
+
+@pytest.mark.skipif(bool(isplib.MISSING), reason=isplib.MISSING)
+def test_gradients_on_a_sampled_batch() -> None:
+    """Whose rows and transpose are counted in main memory, beside those of a sort."""
+    rows = graphs.graph("power law")
+    hop, _ = isplib.Neighbors(rows.rowptr, rows.col).sample(torch.arange(3), [3, 3], key=1).hops()
+    on = hop.graph(DEVICE, KERNELS)
+    truth = Graph.from_edge_index(hop.edge_index.to(DEVICE), hop.num_rows, hop.num_cols)
+    x = normal(on.num_cols, 6).requires_grad_()
+    outs = spmm(KERNELS, on, x, None, "mean"), spmm(Kernels(), truth, x, None, "mean")
+    check(*(out.detach() for out in outs))
+    check(*(torch.autograd.grad(out, x, normal(*out.shape))[0] for out in outs))
 
 
 def test_slices_cover_the_edges_of_long_rows() -> None:

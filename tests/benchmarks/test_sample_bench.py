@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+import torch_geometric.typing
 
 from gnnbench import datasets, stored
 from gnnbench.backends import isplib
@@ -68,6 +70,22 @@ def test_it_is_read_back_and_shown_as_a_page(tmp_path: Path) -> None:
     assert [tile.value for tile in section.tiles] == ["2.00x"]
     assert "--fanouts 3,-1 --against pyg-lib" in section.command
     assert "Sampled neighbourhoods of zoo" in page.html([stored_result])
+
+
+def test_pyg_lib_is_called_as_by_pyg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its op, which is played by our sampler where it is not installed; whole rows make batches of equal sizes."""
+
+    def neighbor_sample(colptr: torch.Tensor, row: torch.Tensor, seed: torch.Tensor, *how: Any) -> Any:
+        drawn = isplib.Neighbors(colptr, row).sample(seed, how[0], key=1)
+        return drawn.row, drawn.col, drawn.node, drawn.edge, drawn.num_nodes, drawn.num_edges
+
+    monkeypatch.setattr(torch_geometric.typing, "WITH_PYG_LIB", True)
+    monkeypatch.setattr(torch.ops, "pyg", SimpleNamespace(neighbor_sample=neighbor_sample))
+    result = run(tmp_path, sizes=(4,), fanouts=(-1, 2), against=("pyg-lib",))
+    ours, theirs = ([row for row in result.rows if row.implementation == name] for name in ("isplib", "pyg-lib"))
+    assert {row.status for row in theirs} == {"ok"}, theirs
+    assert [row.edges for row in theirs] == [row.edges for row in ours]
+    assert all(row.ratio.keys() == {"pyg-lib"} for row in ours)
 
 
 @pytest.mark.parametrize("wrong", ["row", "edge"])

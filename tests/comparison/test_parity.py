@@ -129,6 +129,7 @@ def test_tensors_that_cannot_be_compared_are_red(change: Callable[[dict[str, Ten
     [
         ({"gradient at nodes": 2}, True),
         ({"gradient at nodes": 3}, False),
+        ({"gradient at nodes in evaluation": 2}, True),
         ({"gradient at nodes": 1, "gradient at nodes in evaluation": 1}, False),  # of the same nodes
         ({"logits": 1}, False),
         ({"gradient of att": 1}, True),
@@ -147,6 +148,8 @@ def test_few_nodes_may_lie_at_a_kink_in_one_of_both_steps(wrong: dict[str, int],
         snapshot.tensors[name][:rows] *= 1.0014
     judged = judge(snapshot, Snapshot(expected, kinks=True))
     assert judged.ok is green
+    trained = Snapshot({name: tensor for name, tensor in snapshot.tensors.items() if name.endswith(EVALUATION)})
+    assert judge_trained(trained, Snapshot(expected, kinks=True), "pyg").ok or not green
     assert sum(error.kinks for error in judged.tensors.values()) == (sum(wrong.values()) if green else 0)
     assert judge(snapshot, Snapshot(expected)).ok is False
 

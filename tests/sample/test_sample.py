@@ -266,10 +266,10 @@ def test_memory_does_not_grow_with_batches() -> None:
     rows, seeds = Neighbors(graph.rowptr, graph.col, graph.edge_id), torch.arange(64)
     sizes = []
     for _ in range(4):
-        for key in range(500):
-            rows.sample(seeds, [10, 5], key)
+        for key in range(2500):
+            rows.sample(seeds, [10], key)
         sizes.append(psutil.Process().memory_info().rss)
-    assert sizes[-1] - sizes[0] < 64 << 20  # of 88 MiB, the size of 1,500 batches; sanitizers keep some
+    assert sizes[-1] - sizes[0] < 64 << 20  # of 132 MiB, the size of 7,500 batches; sanitizers keep some
     assert len(rows._positions) == 1
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -63,16 +64,20 @@ def test_every_backend_computes_what_pyg_does(model: str) -> None:
 
 
 def test_losses_metrics_and_figures_of_a_run(tmp_path: Path) -> None:
-    """The same on every backend and in a run that is resumed; evaluation is that of the whole graph."""
+    """The same on every backend and in a run that was stopped twice; evaluation is that of the whole graph."""
     results = {backend: trained(asked(backend)) for backend in ("pyg", "isplib")}
 
     def stop(event: run.Event) -> None:
-        if event.kind == "step" and len(event.result.samples) == 2 and event.steps == 2:
-            raise ZeroDivisionError
+        if event.kind == "step" and event.steps == 2:
+            if len(event.result.samples) == 1:
+                signal.raise_signal(signal.SIGINT)
+            elif len(event.result.samples) == 2:
+                raise ZeroDivisionError
 
     often = asked(train={"checkpoint_every": 1})
+    assert trained(often, tmp_path, on_event=stop).status == "interrupted"
     with pytest.raises(ZeroDivisionError):
-        trained(often, tmp_path, on_event=stop)
+        trained(often, tmp_path, resume=True, on_event=stop)
     resumed = trained(often, tmp_path, resume=True)
     assert [sample.loss for sample in resumed.samples] == [sample.loss for sample in results["isplib"].samples]
     for backend, result in results.items():

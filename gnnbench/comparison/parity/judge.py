@@ -128,7 +128,7 @@ def judge(snapshot: Snapshot, expected: Snapshot, reference: str = "pyg") -> Bac
 def judge_trained(snapshot: Snapshot, expected: Snapshot, reference: str) -> RoundParity:
     """Compare the step in evaluation mode alone, which is all that `snapshot` holds."""
     tensors = {name: tensor for name, tensor in expected.tensors.items() if name.endswith(EVALUATION)}
-    judged = judge(snapshot, replace(expected, tensors=tensors, kinks=False), reference)
+    judged = judge(snapshot, replace(expected, tensors=tensors), reference)
     return RoundParity(
         ok=judged.ok is True, reason=judged.reason, worst_tensor=judged.worst_tensor, rel_rms=judged.rel_rms
     )
