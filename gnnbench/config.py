@@ -19,7 +19,7 @@ Fraction = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[int, Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]
 RECORDED_EPOCH = 4  # of a run with cuda_graph, after warm-up and one epoch that looks for obstacles
-BY_BACKEND = ("cuda_graph", "workers")  # keys of `train` that may stand among the options of a backend
+BY_BACKEND = {"train": ("cuda_graph", "workers"), "batch": ("overlap", "halo")}  # among the options of a backend
 
 
 class Section(BaseModel):
@@ -194,7 +194,8 @@ def load(
         raw["dataset"] = dict(dataset)
     if backend is not None:
         raw["backend"], own = backend_sections(backend)
-        overrides = [*(f"train.{key}={json.dumps(value)}" for key, value in own.items()), *overrides]
+        options = [(name, key, value) for name, section in own.items() for key, value in section.items()]
+        overrides = [*(f"{name}.{key}={json.dumps(value)}" for name, key, value in options), *overrides]
     for override in overrides:
         apply(raw, override)
     return validate(raw, str(source) if isinstance(source, Path) else "config")
@@ -229,8 +230,8 @@ def validate(raw: dict[str, Any], where: str) -> Run:
     return config
 
 
-def backend_sections(spec: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The backend section that `"NAME[:key=value]..."` stands for, and what of the train section.
+def backend_sections(spec: str) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """The backend section that `"NAME[:key=value]..."` stands for, and what of the train and batch sections.
 
     Values are in YAML, and yet to be validated.
     """
@@ -243,7 +244,8 @@ def backend_sections(spec: str) -> tuple[dict[str, Any], dict[str, Any]]:
                 f"backend {spec!r}: write it as NAME:key=value, each key once, such as isplib:fold_norm=false"
             )
         section[key] = _value(text, f"backend {spec!r}")
-    return section, {key: section.pop(key) for key in BY_BACKEND if key in section}
+    own = {name: {key: section.pop(key) for key in keys if key in section} for name, keys in BY_BACKEND.items()}
+    return section, own
 
 
 def mapping(path: Path, kind: type[Section]) -> dict[str, Any]:

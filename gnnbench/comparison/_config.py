@@ -17,7 +17,8 @@ def with_recorded(backends: Sequence[str]) -> list[str]:
     """Every backend as it is, and beside it a row of its recorded steps."""
     result = []
     for spec in backends:
-        result += [spec] if "cuda_graph" in backend_sections(spec)[1] else [spec, f"{spec}:cuda_graph=true"]
+        _, own = backend_sections(spec)
+        result += [spec] if "cuda_graph" in own["train"] else [spec, f"{spec}:cuda_graph=true"]
     return result
 
 
@@ -40,17 +41,19 @@ def resolved(config: Run, epochs: int | None, specs: Sequence[str]) -> dict[str,
 
 def of_backend(config: dict[str, Any], spec: str) -> dict[str, Any]:
     """The configuration that a backend runs: its own options before those that all share."""
-    section, train = backend_sections(spec)
+    section, own = backend_sections(spec)
     shared = config["backend"] if takes_rewrites(section["name"]) else {}
-    return {**config, "train": {**config["train"], **train}, "backend": {**shared, **section}}
+    others = {name: {**config[name], **content} for name, content in own.items()}
+    return {**config, **others, "backend": {**shared, **section}}
 
 
 def _needs_gpu(spec: str) -> bool:
-    section, train = backend_sections(spec)
+    section, own = backend_sections(spec)
     kind = _type(section["name"])
     if kind is None:
         return False
-    return bool(train.get("cuda_graph")) or (kind.kernels is not None and kind.kernels.device_type == "cuda")
+    on_gpu = kind.kernels is not None and kind.kernels.device_type == "cuda"
+    return on_gpu or bool(own["train"].get("cuda_graph"))
 
 
 def takes_rewrites(name: str) -> bool:

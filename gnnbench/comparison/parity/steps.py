@@ -68,7 +68,7 @@ def computed(
     their last bits and with edges in reverse order, to find how far rounding moves, and takes dropout for right.
     """
     kinks = any(True for _ in _sloped(setup.build(config, setup.Ends.of(dataset))))
-    snapshot = Snapshot(_steps(config, backend, dataset, cache), backend.tolerance or TOLERANCE, kinks=kinks)
+    snapshot = Snapshot(_steps(config, backend, dataset, cache), _tolerance(config, backend), kinks=kinks)
     for seed in range(ROUNDED) if as_reference else ():
         if config.batch.kind == "neighbors":  # of a dataset that may be too large to be copied
             change = partial(_jittered_batch, seed=seed)
@@ -87,7 +87,11 @@ def computed(
 def trained(config: Run, backend: Backend, model: Module, batching: Batching, ends: setup.Ends) -> Snapshot:
     """The evaluation step of a trained model from other weights; it must not be trained any further."""
     _smooth(model, config, batching)
-    return Snapshot(_evaluation(config, model, batching, ends), backend.tolerance or TOLERANCE)
+    return Snapshot(_evaluation(config, model, batching, ends), _tolerance(config, backend))
+
+
+def _tolerance(config: Run, backend: Backend) -> float:
+    return max(filter(None, (TOLERANCE, backend.tolerance, setup.tolerance(config))))
 
 
 def _steps(
