@@ -19,7 +19,7 @@ Fraction = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[int, Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]
 RECORDED_EPOCH = 4  # of a run with cuda_graph, after warm-up and one epoch that looks for obstacles
-BY_BACKEND = ("cuda_graph", "workers", "precision")  # keys of `train` that may be options of a backend
+BY_BACKEND = {"train": ("cuda_graph", "workers", "precision"), "batch": ("overlap", "halo")}  # options of backends
 
 
 class Section(BaseModel):
@@ -101,9 +101,7 @@ class TrainConfig(Section):
     )
     cuda_graph: bool = Field(False, description="record a training step on the GPU once, then replay it whole")
     workers: Positive = Field(1, description="processes that train together, each on a part of the graph")
-    precision: Literal["float32", "bf16"] = Field(
-        "float32", description="of dense products; bf16: by torch.autocast, and parity is judged less strictly"
-    )
+    precision: Literal["float32", "bf16"] = Field("float32", description="of dense products; bf16: under autocast")
 
     @model_validator(mode="after")
     def _epochs_are_left_to_replay(self) -> TrainConfig:
@@ -197,7 +195,8 @@ def load(
         raw["dataset"] = dict(dataset)
     if backend is not None:
         raw["backend"], own = backend_sections(backend)
-        overrides = [*(f"train.{key}={json.dumps(value)}" for key, value in own.items()), *overrides]
+        options = [(name, key, value) for name, section in own.items() for key, value in section.items()]
+        overrides = [*(f"{name}.{key}={json.dumps(value)}" for name, key, value in options), *overrides]
     for override in overrides:
         apply(raw, override)
     return validate(raw, str(source) if isinstance(source, Path) else "config")
@@ -232,8 +231,8 @@ def validate(raw: dict[str, Any], where: str) -> Run:
     return config
 
 
-def backend_sections(spec: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The backend section that `"NAME[:key=value]..."` stands for, and what of the train section.
+def backend_sections(spec: str) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """The backend section that `"NAME[:key=value]..."` stands for, and what of the train and batch sections.
 
     Values are in YAML, and yet to be validated.
     """
@@ -246,7 +245,8 @@ def backend_sections(spec: str) -> tuple[dict[str, Any], dict[str, Any]]:
                 f"backend {spec!r}: write it as NAME:key=value, each key once, such as isplib:fold_norm=false"
             )
         section[key] = _value(text, f"backend {spec!r}")
-    return section, {key: section.pop(key) for key in BY_BACKEND if key in section}
+    own = {name: {key: section.pop(key) for key in keys if key in section} for name, keys in BY_BACKEND.items()}
+    return section, own
 
 
 def mapping(path: Path, kind: type[Section]) -> dict[str, Any]:

@@ -44,11 +44,11 @@ class Training:
         now: Callable[[], Any],
     ) -> None:
         section = {"name": model, "hidden": hidden} | ({"heads": heads} if heads > 1 else {})
-        chosen, train = config.backend_sections(backend)
+        chosen, own = config.backend_sections(backend)
         raw = {
             "dataset": {"source": "synthetic", "preset": "cora"},
             "model": section,
-            "train": train,
+            **own,
             "backend": chosen,
         }
         self.config = config.validate(raw, "the suite")

@@ -24,7 +24,8 @@ def rows(config: Run, backends: Sequence[str]) -> list[str]:
 
 def _without_and_with(option: str, spec: str) -> list[str]:
     """The backend twice, unless its own options decide."""
-    return [spec] if option.partition("=")[0] in backend_sections(spec)[1] else [spec, f"{spec}:{option}"]
+    decided = option.partition("=")[0] in backend_sections(spec)[1]["train"]
+    return [spec] if decided else [spec, f"{spec}:{option}"]
 
 
 def resolved(config: Run, epochs: int | None, specs: Sequence[str]) -> dict[str, Any]:
@@ -47,22 +48,24 @@ def resolved(config: Run, epochs: int | None, specs: Sequence[str]) -> dict[str,
 
 def of_backend(config: dict[str, Any], spec: str) -> dict[str, Any]:
     """The configuration that a backend runs: its own options before those that all share."""
-    section, train = backend_sections(spec)
+    section, own = backend_sections(spec)
     shared = config["backend"] if takes_rewrites(section["name"]) else {}
-    return {**config, "train": {**config["train"], **train}, "backend": {**shared, **section}}
+    others = {name: {**config[name], **content} for name, content in own.items()}
+    return {**config, **others, "backend": {**shared, **section}}
 
 
 def in_bfloat16(spec: str) -> bool:
     """Whether a backend's own options ask for products in bfloat16."""
-    return backend_sections(spec)[1].get("precision") == "bf16"
+    return backend_sections(spec)[1]["train"].get("precision") == "bf16"
 
 
 def _needs_gpu(spec: str) -> bool:
-    section, train = backend_sections(spec)
+    section, own = backend_sections(spec)
     kind = _type(section["name"])
     if kind is None:
         return False
-    return bool(train.get("cuda_graph")) or (kind.kernels is not None and kind.kernels.device_type == "cuda")
+    on_gpu = kind.kernels is not None and kind.kernels.device_type == "cuda"
+    return on_gpu or bool(own["train"].get("cuda_graph"))
 
 
 def takes_rewrites(name: str) -> bool:

@@ -2,7 +2,7 @@
 
 cache        the Graph of an adjacency that a program passes around
 union        many graphs, of which batches are put together without a sort
-part         the rows of one of several processes, which exchange features
+part         the rows of one of several processes, which fetch what their edges need of others; exchange: how
 layout       how edges are sorted into rows; concat: what a batch consists of, both in plain torch
 check        what is refused as no graph
 stamp        whether tensors were edited
@@ -145,6 +145,11 @@ class Graph(Handled):
     @property
     def num_rows(self) -> int:
         return self.rowptr.numel() - 1
+
+    @property
+    def passes(self) -> tuple[Graph, ...]:
+        """The graphs whose rows a sum over edges and its gradient go over."""
+        return self, self.transpose
 
     @property
     def num_edges(self) -> int:

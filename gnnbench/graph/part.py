@@ -2,122 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from gnnbench.errors import GraphError, WorkerLost
-from gnnbench.graph import Graph, Layout
+from gnnbench.errors import GraphError
+from gnnbench.graph import Graph, Layout, kept
+from gnnbench.graph.exchange import Exchange
+
+LEAST = 0.1  # of a part's edges, that rows without halo must have to be worth a pass of their own
 
 
-class Exchange:
-    """Features of halo nodes, which are those of other processes that have edges to mine.
-
-    Every process of the group calls it as often as the others, in the same order and with features of the same
-    width and type. Rank r owns the nodes `offsets[r]:offsets[r + 1]`.
-
-    Args:
-        offsets: [P + 1] int64.
-        halo: [h] int64, the nodes to fetch, ascending; on the device of the features.
+class Rows(NamedTuple):
+    """Some rows of a graph, with all of its columns.
 
     Attributes:
-        num_rows: nodes of this process.
-        lower: halo nodes of lower ranks, whose columns come before those of mine.
-        phase: `phase("exchange")` surrounds communication.
-        sent_bytes, received_bytes: what went from and to this process.
-
-    Raises:
-        GraphError: `offsets` are of another number of processes, or `halo` does not ascend among others' nodes.
-        WorkerLost: another process ended, or does not answer.
+        row: [r] int64, which they are.
     """
 
-    def __init__(self, offsets: Tensor, halo: Tensor) -> None:
-        rank, size = dist.get_rank(), dist.get_world_size()
-        if offsets.numel() != size + 1:
-            raise GraphError(f"a graph in {offsets.numel() - 1} parts needs as many processes, found {size}")
-        begin, end, nodes = int(offsets[rank]), int(offsets[rank + 1]), int(offsets[-1])
-        outside = (halo < 0) | (halo >= nodes) | ((halo >= begin) & (halo < end))
-        if bool(outside.any() or (halo.diff() <= 0).any()):
-            raise GraphError("halo must ascend, and be of nodes that other processes have")
-        self.num_rows = end - begin
-        self.phase: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
-        self.sent_bytes = self.received_bytes = 0
-        owner = torch.bucketize(halo, offsets[1:].to(halo.device), right=True)
-        wanted = torch.bincount(owner, minlength=size)
-        asked = torch.empty_like(wanted)
-        with communicating():
-            dist.all_to_all_single(asked, wanted)
-        self._received, self._sent = wanted.tolist(), asked.tolist()
-        self._send = self._swapped(halo.unsqueeze(1), self._sent, self._received).flatten() - begin
-        if bool(((self._send < 0) | (self._send >= self.num_rows)).any()):
-            raise GraphError(
-                "another process asks for nodes that this one does not have; their parts are not of one graph"
-            )
-        self.lower: int = sum(self._received[:rank])
-        self.sent_bytes = self.received_bytes = 0
-
-    @property
-    def halo(self) -> int:
-        """Nodes whose features are fetched."""
-        return sum(self._received)
-
-    def before(self, count: int) -> int:
-        """The sum of `count` over lower ranks."""
-        counts = torch.tensor([count], device=self._send.device).repeat(dist.get_world_size())
-        others = torch.empty_like(counts)
-        with communicating():
-            dist.all_to_all_single(others, counts)
-        return int(others[: dist.get_rank()].sum())
-
-    def fetched(self, x: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Features [lower halo | mine | higher halo, ...] of x [n, ...], all of which travel in one message."""
-        sent = torch.cat([_flat(each.index_select(0, self._send)) for each in x], 1)
-        halo = self._swapped(sent, self._received, self._sent).split([prod(each.shape[1:]) for each in x], 1)
-        return tuple(
-            _like(mine, torch.cat([theirs[: self.lower], _flat(mine), theirs[self.lower :]]))
-            for mine, theirs in zip(x, halo, strict=True)
-        )
-
-    def returned(self, grads: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """The gradients of x, from those of `fetched(x)`: what others found for my nodes is added to mine."""
-        end = self.lower + self.num_rows
-        sent = torch.cat([torch.cat([_flat(each[: self.lower]), _flat(each[end:])]) for each in grads], 1)
-        widths = [prod(each.shape[1:]) for each in grads]
-        theirs = self._swapped(sent, self._sent, self._received).split(widths, 1)
-        return tuple(
-            _like(mine, _flat(mine[self.lower : end]).index_add(0, self._send, added))
-            for mine, added in zip(grads, theirs, strict=True)
-        )
-
-    def summed(self, x: Tensor) -> Tensor:
-        """x, to which the same of all other processes is added in place, whose result is the same on all."""
-        with self.phase("exchange"), communicating():
-            dist.all_reduce(x)
-        return x
-
-    def gathered(self, x: Tensor) -> Tensor:
-        """The rows x [m, ...] of all processes, by rank, on every one of them."""
-        size = dist.get_world_size()
-        counts = torch.zeros(size, dtype=torch.int64, device=x.device)
-        counts[dist.get_rank()] = len(x)
-        sizes = self.summed(counts).tolist()
-        rows = _flat(x).repeat(size, 1)
-        return _like(x, self._swapped(rows, sizes, [len(x)] * size))
-
-    def _swapped(self, rows: Tensor, to_receive: list[int], to_send: list[int]) -> Tensor:
-        """The rows [., F] that others send for `rows`, both ordered by rank."""
-        theirs = rows.new_empty(sum(to_receive), rows.size(1))
-        with self.phase("exchange"), communicating():
-            dist.all_to_all_single(theirs, rows, to_receive, to_send)
-        self.sent_bytes += rows.nbytes
-        self.received_bytes += theirs.nbytes
-        return theirs
+    row: Tensor
+    graph: Graph
 
 
 class Part(Graph):
@@ -144,51 +50,71 @@ class Part(Graph):
         return cls(graph.rowptr, graph.col, exchange, layout)
 
     def sources(self, *x: Tensor) -> tuple[Tensor, ...]:
-        for each in x:
-            if each.size(0) != self.num_rows:
-                raise GraphError(f"x has {each.size(0)} rows, but this process has {self.num_rows} nodes")
+        self.check_own(*x)
         fetched: tuple[Tensor, ...] = _Halo.apply(self.exchange, *x)
         return fetched
 
+    def check_own(self, *x: Tensor) -> None:
+        """Raise GraphError unless each x [n, ...] is of the nodes of this process."""
+        for each in x:
+            if each.size(0) != self.num_rows:
+                raise GraphError(f"x has {each.size(0)} rows, but this process has {self.num_rows} nodes")
+
+    @property
+    def passes(self) -> tuple[Graph, ...]:
+        if not self.exchange.overlap:
+            return super().passes
+        rows = (self,) if self.apart is None else tuple(rows.graph for rows in self.apart)
+        return *rows, *self.transpose_apart
+
+    @kept
+    def apart(self) -> tuple[Rows, Rows] | None:
+        """The rows without halo columns, and those with them; None where the first have few edges or all."""
+        if not self.num_edges:
+            return None
+        first, last = self.rowptr[:-1].clamp(max=self.num_edges - 1), (self.rowptr[1:] - 1).clamp(min=0)
+        mine = (self.col[first] >= self.first_col) & (self.col[last] < self.first_col + self.num_rows)
+        mine |= self.degree == 0
+        share = int(self.degree[mine].sum()) / self.num_edges
+        return (self._rows(mine), self._rows(~mine)) if LEAST <= share < 1 else None
+
+    def _rows(self, chosen: Tensor) -> Rows:
+        row = chosen.nonzero().flatten()
+        degree = self.degree[row]
+        rowptr = torch.cat([degree.new_zeros(1), degree.cumsum(0)])
+        col = self.col[chosen.repeat_interleave(self.degree)]
+        return Rows(row, Graph(rowptr, col, self.num_cols, None, self.layout))
+
+    @kept
+    def transpose_apart(self) -> tuple[Graph, Graph, Graph]:
+        """The rows of the transpose that are [lower halo | mine | higher halo]; its edges are not copied."""
+        whole, mine = self.transpose, self.first_col + self.num_rows
+        ranges = (0, self.first_col), (self.first_col, mine), (mine, self.num_cols)
+        lower, own, higher = (_range(whole, begin, end) for begin, end in ranges)
+        return lower, own, higher
+
     def _with_edges(self, rowptr: Tensor, col: Tensor) -> Part:
         return Part(rowptr, col, self.exchange, self.layout)
+
+
+def _range(graph: Graph, begin: int, end: int) -> Graph:
+    rowptr = graph.rowptr[begin : end + 1]
+    col = graph.col[int(rowptr[0]) : int(rowptr[-1])]
+    return Graph(rowptr - rowptr[0], col, graph.num_cols, None, graph.layout)
 
 
 class _Halo(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, exchange: Exchange, *x: Tensor) -> tuple[Tensor, ...]:
         ctx.exchange = exchange
-        return exchange.fetched(x)
+        columns, wait = exchange.fetching(x)
+        wait()
+        return columns
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        return None, *ctx.exchange.returned(grads)
-
-
-@contextmanager
-def communicating() -> Iterator[None]:
-    """Say in one sentence that another process is gone, or does not answer.
-
-    Raises:
-        WorkerLost: as it seems from here.
-    """
-    try:
-        yield
-    except RuntimeError as error:
-        silent = "timed out" in str(error).lower() or "timeout" in str(error).lower()
-        raise WorkerLost(
-            "another worker did not answer in time; it hangs, or batch.timeout_s is too short"
-            if silent
-            else "the connection to another worker was lost; its own output says why"
-        ) from error
-
-
-def _flat(x: Tensor) -> Tensor:
-    """As a matrix, which may have no rows."""
-    return x.reshape(x.size(0), prod(x.shape[1:]))
-
-
-def _like(x: Tensor, matrix: Tensor) -> Tensor:
-    """A matrix as rows of the shape of those of x."""
-    return matrix.view(matrix.size(0), *x.shape[1:])
+        begin, end = ctx.exchange.lower, ctx.exchange.lower + ctx.exchange.num_rows
+        added = ctx.exchange.returning([torch.cat([each[:begin], each[end:]]) for each in grads])
+        mine = [each[begin:end].clone(memory_format=torch.contiguous_format) for each in grads]
+        return None, *added(mine)

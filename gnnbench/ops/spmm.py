@@ -6,9 +6,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph, handles
+from gnnbench.graph.part import Part
 from gnnbench.ops import _custom
 from gnnbench.ops.kernels import EXTREMA, REDUCTIONS, Kernels
 
@@ -29,9 +31,13 @@ def spmm(kernels: Kernels, graph: Graph, x: Tensor, value: Tensor | None = None,
     Raises:
         UnsupportedOp: shapes or types do not fit, or the kernels decline.
     """
+    if isinstance(graph, Part) and graph.exchange.overlap and value is None and reduce not in EXTREMA:
+        graph.check_own(x)
+        out: Tensor = _Overlapped.apply(x, graph, kernels, reduce)
+        return out
     (x,) = graph.sources(x)
     arguments = x, value, graph.handle, kernels.handle, reduce
-    out: Tensor = spmm_max(*arguments)[0] if reduce in EXTREMA else spmm_linear(*arguments)
+    out = spmm_max(*arguments)[0] if reduce in EXTREMA else spmm_linear(*arguments)
     return out
 
 
@@ -39,9 +45,13 @@ def _checked(
     x: Tensor, value: Tensor | None, graph_handle: str, kernels_handle: str, reduce: str
 ) -> tuple[Kernels, Graph]:
     graph, kernels = _custom.objects(graph_handle, kernels_handle)
+    _check(kernels, graph, x, value, reduce)
+    return kernels, graph
+
+
+def _check(kernels: Kernels, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> None:
     if reasons := _misfits(graph, x, value, reduce) or kernels.unsupported("spmm", graph, x, value):
         raise UnsupportedOp(f"spmm with reduce={reduce!r}", reasons)
-    return kernels, graph
 
 
 def _misfits(graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> list[str]:
@@ -184,6 +194,41 @@ class _Extremum(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             grad_value = _extremum_grad_value(grad_out, arg_out, x, value, ctx.how[0])
         return grad_x, grad_value, None, None, None
+
+
+class _Overlapped(torch.autograd.Function):
+    """A sum or mean over a part of a graph, what needs nothing of other processes while the rest travels.
+
+    The rows of both passes add up as they otherwise do, so that results are the same in every bit.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, part: Part, kernels: Kernels, reduce: str) -> Tensor:
+        ctx.how = part, kernels, reduce
+        (columns,), wait = part.exchange.fetching([x])
+        _check(kernels, part, columns, None, reduce)
+        if part.apart is None:
+            wait()
+            return kernels.spmm(part, columns, None, reduce)
+        interior, boundary = part.apart
+        out = x.new_empty(part.num_rows, *x.shape[1:])
+        out[interior.row] = kernels.spmm(interior.graph, columns, None, reduce)
+        wait()
+        out[boundary.row] = kernels.spmm(boundary.graph, columns, None, reduce)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
+        part, kernels, reduce = ctx.how
+        grad_out = _shares(part, grad_out, reduce).contiguous()
+
+        def summed(graph: Graph) -> Tensor:
+            return kernels.spmm(graph, grad_out, None, "sum")
+
+        lower, mine, higher = part.transpose_apart
+        added = part.exchange.returning([torch.cat([summed(lower), summed(higher)])])
+        return *added([summed(mine)]), None, None, None
 
 
 def _shares(graph: Graph, grad_out: Tensor, reduce: str) -> Tensor:

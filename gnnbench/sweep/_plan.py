@@ -160,7 +160,7 @@ def _applied(base: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, An
         raw["dataset"] = datasets.parse(dataset) if isinstance(dataset, str) else dataset
     if "backend" in values:
         raw["backend"], own = config.backend_sections(str(values["backend"]))
-        raw["train"] = {**(raw.get("train") or {}), **own}
+        raw |= {name: {**(raw.get(name) or {}), **content} for name, content in own.items() if content}
     for key, value in values.items():
         section, dot, name = key.partition(".")
         if dot:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn import Module
@@ -43,8 +43,14 @@ def build(config: Run, ends: Ends, repeat: int = 0) -> Module:
 
 def read(config: Run, roots: datasets.Roots) -> NodeDataset | GraphsDataset:
     """The dataset as it is, or what a kind of batches reads in its place."""
-    own = getattr(registry.find("training.batching", config.batch.kind), "read", lambda _: None)(config)
+    own = _of_kind(config, "read")
     return datasets.read(config.dataset, roots) if own is None else own
+
+
+def tolerance(config: Run) -> float | None:
+    """Relative error that a kind of batches owns up to, for parity; None for that of summing in another order."""
+    own: float | None = _of_kind(config, "tolerance")
+    return own
 
 
 def prepare(
@@ -59,3 +65,8 @@ def prepare(
     kind = registry.find("training.batching", config.batch.kind)
     ready: Ready = kind.prepare(config, model.to(backend.device), backend, dataset, cache)
     return ready
+
+
+def _of_kind(config: Run, function: str) -> Any:
+    """What a function of `config` returns that a kind of batches may have; None without it."""
+    return getattr(registry.find("training.batching", config.batch.kind), function, lambda _: None)(config)

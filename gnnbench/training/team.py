@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from gnnbench.config import Run
 from gnnbench.errors import ConfigError, GnnbenchError, WorkerLost
-from gnnbench.graph.part import communicating
+from gnnbench.graph.exchange import communicating
 
 REASON = "reason"  # the key of the store where the first process that fails says why
 REASON_WAIT_S = 2  # for it, when another process is gone
@@ -151,7 +151,8 @@ def joined(config: Run, resolved: dict[str, Any], code: str) -> Iterator[Team]:
     On CPUs they talk by gloo, through the network interface in `GLOO_SOCKET_IFNAME`, on GPUs by NCCL.
 
     Raises:
-        ConfigError: this process was not started as one of several, or they differ in what they were started with.
+        ConfigError: this process was not started as one of several, they differ in what they were started with, or
+            the port where they are to meet is taken.
         WorkerLost: another process ended before it joined.
     """
     if config.batch.kind != "parts":
@@ -170,7 +171,15 @@ def joined(config: Run, resolved: dict[str, Any], code: str) -> Iterator[Team]:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", rank)) % torch.cuda.device_count())
     with communicating():
         url = os.environ.get(RENDEZVOUS, "env://")
-        store, rank, size = next(dist.rendezvous(url, rank, size, timeout=timeout))
+        try:
+            store, rank, size = next(dist.rendezvous(url, rank, size, timeout=timeout))
+        except dist.DistNetworkError as error:
+            if "address already in use" not in str(error).lower():
+                raise
+            port = os.environ.get("MASTER_PORT")
+            raise ConfigError(
+                f"port {port} is taken; choose another MASTER_PORT for workers to meet at"
+            ) from error
         store.set_timeout(timeout)
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if on_gpu and torch.cuda.is_available() else "gloo",

@@ -16,14 +16,15 @@ from torch_geometric import nn
 from gnnbench import backends, config, convs
 from gnnbench.backends import isplib
 from gnnbench.datasets import NodeDataset, Roots, _prepare
-from gnnbench.errors import GraphError, RunFailed
+from gnnbench.errors import GraphError
 from gnnbench.graph import Graph
-from gnnbench.graph.part import Exchange, Part
+from gnnbench.graph import part as graph_part
+from gnnbench.graph.exchange import Exchange
+from gnnbench.graph.part import Part
 from gnnbench.ops.kernels import Kernels
 from gnnbench.partition import files as partition_files
 from gnnbench.partition import part
 from gnnbench.training import setup
-from gnnbench.training.batching import _parts
 from gnnbench.training.batching._parts import Parts
 from gnnbench.training.batching.full import Full
 from gnnbench.training.loop import Trainer
@@ -78,11 +79,11 @@ def assignment(case: str) -> Tensor:
     return torch.arange(3).repeat_interleave(torch.tensor(SIZES[case]))
 
 
-def parts_of(case: str, kernels: Kernels) -> tuple[Graph, Part, part.PartData]:
+def parts_of(case: str, kernels: Kernels, **how: bool) -> tuple[Graph, Part, part.PartData]:
     """The whole graph, the part of this rank, and its data."""
     data = dataset(case)
     mine = part.split(data, assignment(case), dist.get_rank(), dist.get_world_size(), layout=kernels)
-    exchange = Exchange(mine.offsets, mine.halo)
+    exchange = Exchange(mine.offsets, mine.halo, **how)
     whole = Graph.from_edge_index(data.edge_index, data.num_nodes, layout=kernels)
     return whole, Part.of(mine.rowptr, mine.col, exchange, kernels), mine
 
@@ -99,6 +100,12 @@ def structure(case: str) -> None:
     assert torch.equal(column, x[node, 0])
     assert torch.equal(three, x[node].view(-1, 3, 4))
     assert mine.exchange.received_bytes == len(piece.halo) * 25 * 8
+    rounded = Part(mine.rowptr, mine.col, Exchange(piece.offsets, piece.halo, narrow=True), kernels)
+    (halves,) = rounded.sources(piece.x.float())
+    assert rounded.exchange.received_bytes == len(piece.halo) * 12 * 2
+    of_others = ((node < begin) | (node >= end)).unsqueeze(1)
+    expected = x[node].float()
+    assert torch.equal(halves, torch.where(of_others, expected.bfloat16().float(), expected))
     for graph, all_of_it in ((mine, whole), (mine.with_self_loops, whole.with_self_loops)):
         first, last = all_of_it.rowptr[begin], all_of_it.rowptr[end]
         assert torch.equal(graph.rowptr, all_of_it.rowptr[begin : end + 1] - first)
@@ -125,6 +132,7 @@ def agreement(case: str, backend: str, names: list[str], rewrites: dict[str, boo
     """Of each conv, whether outputs are equal, and the largest relative errors of outputs and gradients."""
     kernels = KERNELS[backend]()
     whole, mine, piece = parts_of(case, kernels)
+    _, overlapped, _ = parts_of(case, kernels, overlap=True)
     begin, end = piece.begin, piece.begin + piece.num_nodes
     weight = torch.randn(whole.num_rows, 3, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
 
@@ -142,6 +150,9 @@ def agreement(case: str, backend: str, names: list[str], rewrites: dict[str, boo
     result = {}
     for name in names:
         out, grad_x, grads = computed(name, mine, piece.x, weight[begin:end], begin)
+        with patch.object(graph_part, "LEAST", 0.0):  # rows without halo apart, however few
+            again = computed(name, overlapped, piece.x, weight[begin:end], begin)
+        assert all(map(torch.equal, again, (out, grad_x, grads))), name
         dist.all_reduce(grads)
         out_, grad_x_, grads_ = computed(name, whole, dataset(case).x, weight, 0)
         pairs = (out, out_[begin:end], out_), (grad_x, grad_x_[begin:end], grad_x_), (grads, grads_, grads_)
@@ -216,18 +227,6 @@ def scores(metric: str) -> tuple[Any, Any]:
 def ranked(logits: Tensor, y: Tensor) -> float:
     """Depends on all outputs at once, and on their order."""
     return float((logits.flatten().argsort().double() * y.flatten()).mean())
-
-
-def not_a_number() -> str:
-    """The error of a loss that is not a number on rank 1 alone."""
-    with patch.object(
-        _parts.Parts, "loss", lambda self, logits: logits.sum() * (torch.nan if dist.get_rank() == 1 else 1.0)
-    ):
-        try:
-            _trained("hub", "reference", 0.0, "none", 1, "parts")
-        except RunFailed as error:
-            return str(error)
-    return ""
 
 
 def wrong() -> list[str]:

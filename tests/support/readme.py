@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -200,6 +202,45 @@ def planned(folder: Path) -> str:
     return tables.markdown(partition.plan(files.load(Plan, path))) if path.exists() else ""
 
 
+def scaled(folder: Path) -> str:
+    """One row per way to train a graph in several processes, each dataset and its machine in a table."""
+    texts = []
+    for path in sorted((folder / "machines").glob("*.json")):
+        one = json.loads(path.read_text())
+        facts, network = one["dataset_facts"], units.size(one["network_bytes_per_s"])
+        notes = [
+            f"Graph: {run.title(one['config'], one['dataset'])}; {units.count(facts['nodes'])} nodes, "
+            f"{units.count(facts['edges'])} edges. Loopback interface: {network}/s.",
+            "Memory and halo: of the worker with most; exchange: of the first. Predicted: by `gnnbench partition --plan`, which "
+            "takes each worker to be a machine of its own.",
+            *run.machine(one["environment"]),
+        ]
+        heading = ["workers", "threads each", "halos", "halo share", "epoch", "vs one thread", "vs two threads"]
+        heading += ["exchange", "peak memory", "predicted epoch", "predicted memory"]
+        texts.append(tables.markdown(Table(heading, [_scaled(row) for row in one["rows"]], notes=notes)))
+    return "\n".join(texts)
+
+
+def _scaled(row: dict[str, Any]) -> list[Cell]:
+    epoch, predicted = row["epoch_s"], row.get("predicted")
+    way = f"{row['halo']}{', overlapped' * bool(row['overlap'])}"
+    gains = [row["speedup"][name] for name in ("one_thread", "two_threads")]
+    return [
+        Cell(str(row["workers"])),
+        Cell(str(row["threads"])),
+        Cell(way) if row["halo"] else NOTHING,
+        Cell(f"{max(row['halo_shares']):.0%}") if row["halo_shares"] else NOTHING,
+        Cell(units.seconds(epoch["median"]), units.seconds(epoch["low"], epoch["high"])),
+        *(Cell(units.ratio(gain["value"]), units.ratio(gain["low"], gain["high"])) for gain in gains),
+        Cell(units.seconds(row["exchange_s"]["median"]), f"{row['exchange_share']:.0%}")
+        if row["exchange_s"]
+        else NOTHING,
+        Cell(units.size(row["peak_memory_bytes"])),
+        Cell(units.seconds(predicted["epoch_s"])) if predicted else NOTHING,
+        Cell(units.size(predicted["memory_bytes"])) if predicted else NOTHING,
+    ]
+
+
 TABLES: dict[str, Callable[[Path], str]] = {
     "headlines": headlines,
     "output": output,
@@ -209,6 +250,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "allocator": allocators,
     "ops": partial(_every, contested, "ops/*.json"),
     "plan": planned,
+    "machines": scaled,
     **{f"reproduce {paper}": partial(reproduced, paper=paper) for paper in reproduce.names()},
 }
 

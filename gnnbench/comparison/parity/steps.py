@@ -85,9 +85,10 @@ def trained(config: Run, backend: Backend, model: Module, batching: Batching, en
 
 
 def _snapshot(config: Run, backend: Backend, tensors: dict[str, Tensor]) -> Snapshot:
-    """`tensors`, with the relative error that the backend is allowed under `config`."""
-    own, autocast = backend.tolerance or TOLERANCE, config.train.precision == "bf16"
-    return Snapshot(tensors, max(own, AUTOCAST_TOLERANCE) if autocast else own, autocast=autocast)
+    """`tensors`, with the relative error that the backend, its batches and the precision are allowed."""
+    autocast = config.train.precision == "bf16"
+    allowed = TOLERANCE, backend.tolerance, setup.tolerance(config), AUTOCAST_TOLERANCE if autocast else None
+    return Snapshot(tensors, max(filter(None, allowed)), autocast=autocast)
 
 
 def _reference(config: Run, backend: Backend, dataset: Dataset, cache: Path | None) -> Snapshot:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from gnnbench.partition.part import PartData
 
 
+BF16_TOLERANCE = 2e-2  # relative error, of eight bits of precision
+
+
 class Config(BatchConfig):
     """How the nodes of a graph are shared out."""
 
@@ -30,7 +33,16 @@ class Config(BatchConfig):
     )
     seed: Count = Field(0, description="of metis and random")
     folder: str = Field("", description="of parts that `gnnbench partition` wrote, in place of method and seed")
+    overlap: bool = Field(True, description="add up over what is here while the rest travels; the same results")
+    halo: Literal["fp32", "bf16"] = Field(
+        "fp32", description="in which features of other parts travel, and their gradients; bf16 is not exact"
+    )
     timeout_s: Positive = Field(600, description="how long a worker waits for another one that does not answer")
+
+
+def tolerance(config: Run) -> float | None:
+    """Relative error that halos own up to, for parity; None for that of summing in another order."""
+    return BF16_TOLERANCE if config.batch.halo == "bf16" else None
 
 
 def read(config: Run) -> NodeDataset | None:
@@ -67,7 +79,8 @@ def prepare(
     from gnnbench import convs
     from gnnbench.backends.base import KernelBackend
     from gnnbench.datasets import NodeDataset
-    from gnnbench.graph.part import Exchange, Part
+    from gnnbench.graph.exchange import Exchange
+    from gnnbench.graph.part import Part
     from gnnbench.training.batching import _batch_norm
     from gnnbench.training.batching._parts import Parts
 
@@ -88,7 +101,8 @@ def prepare(
         raise UnsupportedOp("train.cuda_graph", ["workers talk to each other in every step; leave it out"])
     kernels, device = backend.make_kernels(), backend.device
     data = _share(config.batch, dataset, kernels if device.type == "cpu" else None)
-    exchange = Exchange(data.offsets, data.halo.to(device))
+    narrow = config.batch.halo == "bf16"
+    exchange = Exchange(data.offsets, data.halo.to(device), overlap=config.batch.overlap, narrow=narrow)
     graph = Part.of(data.rowptr.to(device), data.col.to(device), exchange, kernels)
     x = data.x.to(device)
     bindings = convs.bind(model, kernels, **backend.rewrites(), first_node=data.begin)
@@ -102,7 +116,7 @@ def _share(config: Config, dataset: NodeDataset, layout: Layout | None) -> PartD
     import torch
     import torch.distributed as dist
 
-    from gnnbench.graph.part import communicating
+    from gnnbench.graph.exchange import communicating
     from gnnbench.partition import part
     from gnnbench.training.batching._parts import Piece
 

@@ -1,0 +1,221 @@
+"""One graph in several processes: epochs, exchange and memory beside one process, and beside what is predicted.
+
+    python tests/measure/machines.py --out results/machines [--raw DIR] [--dataset SPEC] [--parts P,...]
+        [--rounds N] [--epochs N]
+
+Trains configs/gcn_reddit.yaml by the command line, in turn in every round: one process with one thread and with
+two, then each number of workers with one thread, its halos waited for, overlapped, and in bfloat16. Parts are made
+once. What was measured is kept in RAW and not measured again. Writes OUT/DATASET.json, prints its rows, and names
+the figures that miss their target.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing
+
+from gnnbench import launch, stats
+from gnnbench.partition.plan import Plan
+from gnnbench.report.partition import largest
+from gnnbench.results import files, schema
+from gnnbench.results.schema import Result
+
+ROOT = Path(__file__).parents[2]
+CONFIG = ROOT / "configs" / "gcn_reddit.yaml"
+MESSAGE = 1 << 24  # float32 numbers, to measure the loopback interface by
+
+
+class Cell(NamedTuple):
+    """One way to train."""
+
+    workers: int = 1
+    threads: int = 1
+    overlap: bool | None = None
+    halo: str | None = None
+
+    @property
+    def name(self) -> str:
+        how = [] if self.halo is None else [self.halo, "overlap" if self.overlap else "wait"]
+        return "-".join([str(self.workers), f"{self.threads}t", *how])
+
+
+ALONE, TWO_THREADS = Cell(), Cell(threads=2)
+
+
+def cells(parts: list[int]) -> list[Cell]:
+    ways = (False, "fp32"), (True, "fp32"), (True, "bf16")
+    return [ALONE, TWO_THREADS, *(Cell(count, 1, *way) for count in parts for way in ways)]
+
+
+def command(*arguments: object, threads: int = 1) -> str:
+    """What a command of gnnbench prints."""
+    environment = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": str(threads)}
+    words = [sys.executable, "-m", "gnnbench", *map(str, arguments)]
+    done = subprocess.run(words, env={**os.environ, **environment}, check=True, stdout=subprocess.PIPE, text=True)
+    return done.stdout
+
+
+def trained(cell: Cell, round_: int, options: argparse.Namespace) -> Result:
+    """A run, kept in a file of its own."""
+    path = options.raw / f"{cell.name}-{round_}.json"
+    if not path.exists():
+        settings = [f"measure.threads={cell.threads}", "train.eval_every=1000", "train.checkpoint_every=0"]
+        if cell.workers > 1:
+            folder = parts_of(cell.workers, options)
+            settings += [f"batch.folder={folder}", f"batch.halo={cell.halo}", f"batch.overlap={cell.overlap}"]
+        with tempfile.TemporaryDirectory() as out:
+            sets = [word for setting in settings for word in ("--set", setting)]
+            how = ["--backend", "isplib", "--workers", cell.workers, "--epochs", options.epochs, *sets]
+            command(
+                "train", CONFIG, "--dataset", options.dataset, *how, "--out", out, "--quiet", threads=cell.threads
+            )
+            files.save_json(files.load(Result, Path(out, "results.json")), path)
+    return files.load(Result, path)
+
+
+def parts_of(count: int, options: argparse.Namespace) -> Path:
+    folder: Path = options.raw / f"parts-{count}"
+    if not folder.exists():
+        command("partition", options.dataset, "--parts", count, "--out", folder, "--quiet")
+    return folder
+
+
+def planned(options: argparse.Namespace) -> Plan:
+    """What is predicted of one worker and of several, from rates of one thread and the loopback interface."""
+    path = options.raw / "plan.json"
+    if not path.exists():
+        network = f"{loopback_speed() / 1e9:.3f}GB"
+        counts = ",".join(map(str, [1, *options.parts]))
+        how = ["--parts", counts, "--config", CONFIG, "--network", network, "--threads", 1, "--json"]
+        files.save_text(command("partition", options.dataset, "--plan", *how), path)
+    return files.load(Plan, path)
+
+
+def loopback_speed() -> float:
+    """Bytes per second that each of two processes sends the other one by gloo."""
+    os.environ["GLOO_SOCKET_IFNAME"] = launch.loopback()
+    with tempfile.TemporaryDirectory() as folder:
+        torch.multiprocessing.spawn(_send, (folder,), nprocs=2)
+        return float(Path(folder, "speed").read_text())
+
+
+def _send(rank: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+    sent, received = torch.ones(2, MESSAGE)
+    splits = [MESSAGE * (rank == 1), MESSAGE * (rank == 0)]
+    times = []
+    for _ in range(6):
+        dist.barrier()
+        start = time.perf_counter()
+        dist.all_to_all_single(received, sent, splits, splits)
+        times.append(time.perf_counter() - start)
+    if rank == 0:
+        Path(folder, "speed").write_text(str(sent.nbytes / statistics.median(times[1:])))
+    dist.destroy_process_group()
+
+
+def row(cell: Cell, results: dict[Cell, list[Result]], plan: Plan) -> dict[str, Any]:
+    """The figures of a cell, beside those of one process and what is predicted."""
+    runs, epochs = results[cell], {each: schema.times(of_cell) for each, of_cell in results.items()}
+    memory = {each: max(run.peak_memory_bytes for run in of_cell) for each, of_cell in results.items()}
+    facts, workers = runs[0].dataset_facts, runs[0].workers
+    assert facts
+    epoch = schema.summary(epochs[cell])
+    exchange = schema.summary(schema.times(runs, "exchange"))
+    assert epoch
+    halos = [worker.halo_nodes / facts.nodes for worker in workers]
+    result: dict[str, Any] = {
+        **cell._asdict(),
+        "epoch_s": epoch.model_dump(),
+        "exchange_s": exchange and exchange.model_dump(),
+        "exchange_share": exchange and exchange.median / epoch.median,
+        "peak_memory_bytes": memory[cell],
+        "halo_shares": halos,
+        "received_bytes": [worker.received_bytes for worker in workers],
+        "speedup": {
+            name: stats.ratio_interval(epochs[base], epochs[cell])._asdict()
+            for name, base in {"one_thread": ALONE, "two_threads": TWO_THREADS}.items()
+        },
+    }
+    if workers:
+        result["memory_target_bytes"] = 1.1 * (1 / cell.workers + max(halos)) * memory[ALONE]
+    if cell.threads == 1 and cell.halo != "bf16":
+        predicted = largest(plan.estimates[cell.workers])
+        result["predicted"] = {"memory_bytes": predicted.memory_bytes, "epoch_s": predicted.epoch_s}
+    return result
+
+
+def misses(one: dict[str, Any]) -> list[str]:
+    """The figures of a row that miss their target; epochs only where every worker has a core."""
+    result, predicted, enough = [], one.get("predicted"), one["workers"] <= len(os.sched_getaffinity(0))
+    figures = {"memory_bytes": one["peak_memory_bytes"]} | (
+        {"epoch_s": one["epoch_s"]["median"]} if enough else {}
+    )
+    for name, figure in figures.items() if predicted else ():
+        if not 0.75 <= predicted[name] / figure <= 1.25:
+            result.append(f"{name} predicted {predicted[name] / figure:.2f} of what it is")
+    if one["workers"] > 1:
+        if one["peak_memory_bytes"] > one["memory_target_bytes"]:
+            result.append(f"peak memory {one['peak_memory_bytes'] / one['memory_target_bytes']:.2f} of its target")
+        if enough and one["exchange_share"] > 0.15:
+            result.append(f"exchange {one['exchange_share']:.0%} of the epoch")
+        for name, least in {"one_thread": 1.7, "two_threads": 0.9}.items() if one["workers"] == 2 else ():
+            if (ratio := one["speedup"][name]["value"]) < least:
+                result.append(f"{ratio:.2f}x one process with {name.replace('_', ' ')}, not {least}x")
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--raw", type=Path, default=Path("runs", "machines"))
+    parser.add_argument("--dataset", default="synthetic:reddit:0.25")
+    parser.add_argument("--parts", default="2,4")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--epochs", type=int, default=8)
+    options = parser.parse_args()
+    options.parts = [int(count) for count in options.parts.split(",")]
+    name = options.dataset.replace(":", "_")
+    options.raw = options.raw.resolve() / name
+    options.raw.mkdir(parents=True, exist_ok=True)
+    plan = planned(options)
+    results: dict[Cell, list[Result]] = {cell: [] for cell in cells(options.parts)}
+    for round_ in range(1, options.rounds + 1):
+        for cell, runs in results.items():
+            print(f"round {round_}: {cell.name}", file=sys.stderr, flush=True)
+            runs.append(trained(cell, round_, options))
+    first = results[ALONE][0]
+    record = {
+        "dataset": first.dataset,
+        "dataset_facts": first.dataset_facts and first.dataset_facts.model_dump(),
+        "config": first.config,
+        "environment": first.environment,
+        "rounds": options.rounds,
+        "network_bytes_per_s": plan.network_bytes_per_s,
+        "rates": plan.rates.model_dump(),
+        "rows": [row(cell, results, plan) for cell in results],
+    }
+    files.save_text(json.dumps(record, indent=1) + "\n", options.out / f"{name}.json")
+    for cell, one in zip(results, record["rows"], strict=True):
+        share, gain = one["exchange_share"] or 0.0, one["speedup"]["one_thread"]["value"]
+        print(
+            f"{cell.name:20} epoch {one['epoch_s']['median']:8.3f} s  {gain:5.2f}x  "
+            f"exchange {share:4.0%}  memory {one['peak_memory_bytes'] / 2**20:7.0f} MiB  {'; '.join(misses(one))}"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""Workers of which rank 1 meets what `FAULT` in the environment names, once training is under way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+
+from gnnbench.training import run, start
+from gnnbench.training.batching import _parts
+
+EPOCH = 3  # in which it happens
+
+
+def interrupted(loss: Tensor) -> Tensor:
+    signal.raise_signal(signal.SIGINT)
+    return loss
+
+
+def hangs(loss: Tensor) -> Tensor:
+    time.sleep(1000)
+    return loss
+
+
+def not_a_number(loss: Tensor) -> Tensor:
+    return loss * torch.nan
+
+
+def out_of_memory(loss: Tensor) -> Tensor:
+    return loss + torch.empty(1 << 60).sum()
+
+
+FAULTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "interrupted": interrupted,
+    "hangs": hangs,
+    "not a number": not_a_number,
+    "out of memory": out_of_memory,
+}
+OTHERS = "another configuration"
+
+
+def main(path: Path) -> int:
+    """A worker, as `gnnbench.training.start` has it; the fault's time goes to a file beside `path`."""
+    if os.environ["RANK"] != "1":
+        return start.main(path)
+    calls, whole, resolved = iter(range(1, 1000)), _parts.Parts.loss, run.resolved
+
+    def loss(self: _parts.Parts, logits: Tensor) -> Tensor:
+        result = whole(self, logits)
+        if next(calls) != EPOCH:
+            return result
+        at(path).touch()
+        return FAULTS[os.environ["FAULT"]](result)
+
+    def other(config: run.Run) -> dict[str, object]:
+        at(path).touch()
+        return {**resolved(config), "train": {}}
+
+    if os.environ["FAULT"] == OTHERS:
+        with patch.object(run, "resolved", other), patch.object(run.code, "digest", lambda _: "other"):
+            return start.main(path)
+    with patch.object(_parts.Parts, "loss", loss):
+        return start.main(path)
+
+
+def at(path: Path) -> Path:
+    """The file that is written when it happens."""
+    return path.with_name("fault")
