@@ -55,7 +55,7 @@ ALONE, TWO_THREADS = Cell(), Cell(threads=2)
 
 
 def cells(parts: list[int]) -> list[Cell]:
-    ways = (False, "fp32"), (True, "fp32"), (True, "bf16")
+    ways = (False, "float32"), (True, "float32"), (True, "bf16")
     return [ALONE, TWO_THREADS, *(Cell(count, 1, *way) for count in parts for way in ways)]
 
 
