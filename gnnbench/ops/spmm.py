@@ -199,7 +199,7 @@ class _Extremum(torch.autograd.Function):
 class _Overlapped(torch.autograd.Function):
     """A sum or mean over a part of a graph, what needs nothing of other processes while the rest travels.
 
-    The rows of both passes add up as they otherwise do, so that results are the same in every bit.
+    Rows are accumulated as they otherwise are, so that results are the same in every bit.
     """
 
     @staticmethod
