@@ -211,8 +211,8 @@ def scaled(folder: Path) -> str:
         notes = [
             f"Graph: {run.title(one['config'], one['dataset'])}; {units.count(facts['nodes'])} nodes, "
             f"{units.count(facts['edges'])} edges. Loopback interface: {network}/s.",
-            "Memory and halo: of the worker with most; exchange: of the first. Predicted: by `gnnbench partition --plan`, which "
-            "takes each worker to be a machine of its own.",
+            "Memory and halo: of the worker with most; exchange: of the first. Predicted: by "
+            "`gnnbench partition --plan`, which takes each worker to be a machine of its own.",
             *run.machine(one["environment"]),
         ]
         heading = ["workers", "threads each", "halos", "halo share", "epoch", "vs one thread", "vs two threads"]
