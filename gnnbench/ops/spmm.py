@@ -33,6 +33,8 @@ def spmm(kernels: Kernels, graph: Graph, x: Tensor, value: Tensor | None = None,
     """
     if isinstance(graph, Part) and graph.exchange.overlap and value is None and reduce not in EXTREMA:
         graph.check_own(x)
+        if torch.is_autocast_enabled(x.device.type):
+            x = x.to(kernels.computes_in(x.dtype))
         out: Tensor = _Overlapped.apply(x, graph, kernels, reduce)
         return out
     (x,) = graph.sources(x)
