@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import sqlite3
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gnnbench import stats
+from gnnbench.comparison.baseline import DEVIATIONS, YARDSTICK
 from gnnbench.errors import ConfigError, GnnbenchError
 from gnnbench.measure import environment
 from gnnbench.report import run
@@ -23,7 +27,9 @@ if TYPE_CHECKING:
 
 KINDS = {"comparison.json": "comparison", "results.json": "run"}  # whose rows have epochs
 PARTS = {"rounds", "parity", "cells"}  # folders of results that are parts of others
-VERSION = 1  # of the table; another one is dropped, as --rebuild makes it anew
+VERSION = 2  # of the table; another one is dropped, as --rebuild makes it anew
+LEVEL = 0.01  # of false alarms, of a series
+LEAST = 0.05  # change of a median epoch that is worth a mark
 
 
 class Entry(NamedTuple):
@@ -36,12 +42,26 @@ class Entry(NamedTuple):
     title: str  # model and dataset
     machine: str
     revision: str  # of the code, empty where it is not known
-    configuration: str  # hash of the resolved configuration, backends aside
+    configuration: str  # hash of the resolved configuration with its threads, backends aside
     epoch_s: float | None  # median with its 95% interval
     low: float | None
     high: float | None
     metric: str
     test: float | None
+
+    @property
+    def series(self) -> tuple[str, ...]:
+        """What results have in common whose times can be compared."""
+        return self.title, self.kind, self.configuration, self.machine, self.backend
+
+
+class Change(NamedTuple):
+    """Epochs have another length from a result on."""
+
+    ratio: float  # median epoch from there on over the one before; above 1 is slower
+    last: Entry  # before it
+    before: int  # results since the change before it
+    after: int  # until the next
 
 
 COLUMNS = ", ".join(Entry._fields)
@@ -92,8 +112,8 @@ def rebuild(cache: Path, paths: Iterable[Path]) -> tuple[int, list[str]]:
     return len(results), refused
 
 
-def entries(cache: Path, words: str = "", *, all_machines: bool = False, limit: int = 50) -> list[Entry]:
-    """The newest entries whose title, backend or path has `words`, the oldest of them first; of this machine.
+def entries(cache: Path, words: str = "", *, all_machines: bool = False) -> list[Entry]:
+    """The entries whose title, backend or path has `words`, the oldest first; of this machine.
 
     Raises:
         GnnbenchError: the index cannot be read.
@@ -102,10 +122,37 @@ def entries(cache: Path, words: str = "", *, all_machines: bool = False, limit: 
     with _index(cache) as index:
         rows = index.execute(
             f"SELECT {COLUMNS} FROM results WHERE instr(title || ' ' || backend || ' ' || path, ?) "
-            "AND (? = '' OR machine = ?) ORDER BY written DESC, path, backend LIMIT ?",
-            (words, here, here, limit),
+            "AND (? = '' OR machine = ?) ORDER BY written, path, rowid",
+            (words, here, here),
         ).fetchall()
-    return [Entry(*row) for row in reversed(rows)]
+    return [Entry(*row) for row in rows]
+
+
+def changes(entries: Sequence[Entry]) -> dict[Entry, Change]:
+    """Where epochs of the same run on the same machine became longer or shorter, by the first result after it.
+
+    A change is one of ranks (see `stats.steps`), larger than 5%, and larger than four median deviations of the
+    results on either side. Where PyG ran in the same comparisons, epochs over those of PyG changed as well, for a
+    machine that is slower today slows PyG too.
+    """
+    of_pyg = {entry.path: entry.epoch_s for entry in entries if entry.backend == YARDSTICK}
+    series: dict[tuple[str, ...], list[Entry]] = {}
+    for entry in entries:
+        if entry.epoch_s:
+            series.setdefault(entry.series, []).append(entry)
+    found = {}
+    for results in series.values():
+        seconds = [entry.epoch_s or 0.0 for entry in results]
+        beside = [of_pyg.get(entry.path) for entry in results if entry.backend != YARDSTICK]
+        ratios = [each / pyg for each, pyg in zip(seconds, beside, strict=False) if pyg]
+        places = stats.steps(seconds, LEVEL)
+        for begin, place, end in zip([0, *places], places, [*places[1:], len(results)], strict=False):
+            shift = _shift(seconds[begin:place], seconds[place:end])
+            if len(ratios) == len(seconds) and shift * _shift(ratios[begin:place], ratios[place:end]) <= 0:
+                continue
+            if shift:
+                found[results[place]] = Change(math.exp(shift), results[place - 1], place - begin, end - place)
+    return found
 
 
 def machine(facts: dict[str, Any]) -> str:
@@ -114,6 +161,16 @@ def machine(facts: dict[str, Any]) -> str:
         return ""
     parts = [cpu.get("model") or cpu.get("architecture"), f"{cpu.get('usable_cores')} cores"]
     return ", ".join([*map(str, parts), *(gpu["model"] for gpu in facts.get("gpus") or [])])
+
+
+def _shift(before: Sequence[float], after: Sequence[float]) -> float:
+    """Logarithm of the ratio of medians; 0 where its size or a rank test leaves a doubt."""
+    from scipy.stats import mannwhitneyu
+
+    shift = math.log(median(after) / median(before))
+    spread = max(DEVIATIONS * stats.mad(side) / median(side) for side in (before, after))
+    beyond = abs(shift) > math.log1p(max(LEAST, spread)) and mannwhitneyu(before, after).pvalue <= LEVEL
+    return shift if beyond else 0.0
 
 
 def _files(paths: Iterable[Path]) -> Iterator[Path]:
@@ -131,7 +188,10 @@ def _put(index: sqlite3.Connection, result: Stored) -> None:
         return
     record = result.record
     rows = [record] if isinstance(record, Result) else record.rows
-    settings = {name: section for name, section in record.config.items() if name != "backend"}
+    threads = record.environment.get("threads", {}).get("torch")
+    settings = {name: section for name, section in record.config.items() if name != "backend"} | {
+        "threads": threads
+    }
     git = record.environment.get("git") or {}
     shared: dict[str, Any] = {
         "path": path,

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from gnnbench.cli.options import Json, Markdown, Plot, Quiet, show
+from gnnbench.cli.options import Json, Latex, Markdown, Plot, Quiet, show
 
 
 def history(
@@ -27,8 +27,9 @@ def history(
     quiet: Quiet = False,
     csv: Annotated[Path | None, typer.Option("--csv", help="Write the list as CSV too.")] = None,
     markdown: Markdown = None,
+    latex: Latex = None,
 ) -> None:
-    """List runs and comparisons over time.
+    """List runs and comparisons over time, and mark where epochs changed.
 
     Their index in the cache folder can be made anew from their JSON files at any time.
     """
@@ -44,9 +45,12 @@ def history(
     if rebuild:
         number, refused = index.rebuild(cache, rebuild)
         print(f"gnnbench: {units.counted(number, 'result')} indexed", *refused, sep="\n", file=sys.stderr)
-    entries = index.entries(cache, words, all_machines=all_machines, limit=limit)
+    known = index.entries(cache, words, all_machines=all_machines)
+    changes, newest = index.changes(known), [*dict.fromkeys(entry.path for entry in known)][-limit:]
+    entries = [entry for entry in known if entry.path in newest]
+    listed = report.records(entries, changes)
     if csv:
-        files.save_text(tables.to_csv(report.records(entries)), csv)
+        files.save_text(tables.to_csv(listed), csv)
     if plot and entries:
-        plots.save([report.panel(entries)], f"results {words}".strip(), plot)
-    show(report.table(entries), json.dumps(report.records(entries), indent=1), as_json, quiet, markdown)
+        plots.save(report.panels(entries, changes), "Epochs over revisions", plot)
+    show(report.tables(entries, changes), json.dumps(listed, indent=1), as_json, quiet, markdown, latex)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,24 +19,27 @@ FORMATS = (".png", ".svg", ".pdf")
 LETTERS_PER_INCH = 10  # of a title
 ABREAST = 2  # panels at most; more fall into rows
 SPREAD = 20  # largest value over the smallest, from which on curves are drawn on a logarithmic axis
+UPRIGHT = 6  # names below an axis, beyond which they are turned
 CROWDED = 3  # series of bars, beyond which their numbers stand upright
 
 
 class Line(NamedTuple):
-    """One curve; `marked` is the x of a point to point out."""
+    """One curve; `marks` are x to point out, each with a word or none."""
 
     label: str
     points: Sequence[tuple[float, float]]
-    marked: float | None = None
+    marks: Sequence[tuple[float, str]] = ()
 
 
 class Panel(NamedTuple):
-    """Curves over shared axes; all x that occur are equally far apart."""
+    """Curves over shared axes; all x that occur are equally far apart, and have `names` if there are any."""
 
     title: str
     x_label: str
     y_label: str
     lines: Sequence[Line]
+    names: Mapping[float, str] = {}
+    spread: float = SPREAD
 
 
 class Series(NamedTuple):
@@ -129,12 +132,17 @@ def _curves(panel: Panel, axes: Axes) -> None:
     for line in panel.lines:
         x, y = zip(*sorted(line.points), strict=True)
         (drawn,) = axes.plot([places[one] for one in x], y, marker="o", label=line.label)
-        if line.marked is not None:
-            axes.axvline(places[line.marked], color=drawn.get_color(), linestyle=":")
-    axes.set_xticks(range(len(places)), [f"{x:g}" for x in places])
+        for mark, word in line.marks:
+            axes.axvline(places[mark], color=drawn.get_color(), linestyle=":")
+            axes.text(places[mark], 0.99, f" {word}", transform=axes.get_xaxis_transform(), fontsize=7, va="top")
+    if panel.names:
+        named = {places[x]: name for x, name in panel.names.items() if name}
+        axes.set_xticks([*named], [*named.values()], rotation=45 if len(named) > UPRIGHT else 0)
+    else:
+        axes.set_xticks(range(len(places)), [f"{x:g}" for x in places])
     axes.set_xlabel(panel.x_label)
     values = [y for line in panel.lines for _, y in line.points]
-    if 0 < min(values) * SPREAD < max(values):
+    if 0 < min(values) * panel.spread < max(values):
         _logarithmic(axes)
     else:
         axes.set_ylim(bottom=0)

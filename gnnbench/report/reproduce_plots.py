@@ -132,7 +132,7 @@ def _curves(reproduction: Reproduction, x: Literal["width", "batch"]) -> Iterato
             points = [
                 (float(place), median(curve[place] for curve in swept if place in curve)) for place in places
             ]
-            best = max(points, key=lambda point: point[1])[0] if baseline == "fallback" else None
+            best = [(max(points, key=lambda point: point[1])[0], "")] if baseline == "fallback" else []
             lines.setdefault(baseline, []).append(Line(op, points, best))
     label = "width" if x == "width" else "graphs in a batch"
     for baseline, of_baseline in lines.items():

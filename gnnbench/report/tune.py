@@ -55,7 +55,7 @@ def panels(tuned: Tuned) -> list[Panel]:
         curve = [record for record in _forward(tuned.choices) if _series(record) == _series(best)]
         heads = f", {best.heads} heads" if best.heads > 1 else ""
         points = [(record.width, record.speedup.ratio) for record in curve]
-        lines.append(Line(f"{best.op}{heads}, tuned", points, best.width))
+        lines.append(Line(f"{best.op}{heads}, tuned", points, [(best.width, "")]))
         untuned = [(record.width, record.speedup.ratio / record.gain.ratio) for record in curve]
         lines.append(Line(f"{best.op}{heads}, heuristic", untuned))
     return [Panel("", "width", "speedup over the fallback", lines)]

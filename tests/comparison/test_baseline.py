@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import pytest
@@ -16,38 +15,23 @@ from gnnbench.comparison.baseline import Baseline
 from gnnbench.errors import ConfigError
 from gnnbench.measure import environment
 from gnnbench.report import page
-from tests.support.commands import ROOT, run
+from tests.support import recorded
+from tests.support.commands import run
 from tests.support.compare_runner import Runner, run_config
 
-RECORDED = sorted((ROOT / "results").glob("ops/*.json")) + sorted((ROOT / "results").glob("collate/*.json"))
 BACKENDS = ("pyg", "isplib", "reference")
 HERE = environment.describe()
 
 
-def recorded() -> list[list[float]]:
-    """Rounds of what was measured under `results`, each over the median of its row: noise of real machines."""
-    rounds = []
-    for path in RECORDED:
-        for row in json.loads(path.read_text())["rows"]:
-            samples = (row["time_s"] or {}).get("samples") or []
-            if len(samples) == 5 and min(map(len, samples)) > 4:
-                middle = median(second for of_round in samples for second in of_round)
-                rounds += [[second / middle for second in of_round] for of_round in samples]
-    return rounds
-
-
 def drawn(rng: random.Random, number: int, slower: float = 1.0, drift: float = 1.0) -> dict[str, Any]:
     """Rounds of every backend; our code, and the machine as a whole, may be slower."""
-    pool = rng.sample(recorded_rounds, number * len(BACKENDS))
+    pool = rng.sample(recorded.rounds(), number * len(BACKENDS))
     return {
         name: [
             [second * drift * (1.0 if name == "pyg" else slower) for second in pool.pop()] for _ in range(number)
         ]
         for name in BACKENDS
     }
-
-
-recorded_rounds = recorded()
 
 
 @pytest.fixture
@@ -68,7 +52,7 @@ def flagged(slower: float, drift: float, times: int, rounds: int = 4) -> int:
 
 def test_equal_code_is_flagged_at_most_five_times_of_a_hundred(quick: None) -> None:
     """Over rounds that were recorded, on a machine that is the same, slower, and faster on the second day."""
-    assert len(recorded_rounds) > 200
+    assert len(recorded.rounds()) > 200
     assert flagged(1.0, 1.0, times=100) <= 5
     assert flagged(1.0, 1.3, times=20) <= 1
     assert flagged(1.0, 0.7, times=20) <= 1
@@ -76,7 +60,7 @@ def test_equal_code_is_flagged_at_most_five_times_of_a_hundred(quick: None) -> N
 
 def test_a_busy_machine_that_drifts_is_called_slower_at_most_five_times_of_a_hundred(quick: None) -> None:
     """One real series of equal code, every four rounds of it beside every other four in a row."""
-    series = json.loads((ROOT / "tests" / "comparison" / "series.json").read_text())["rounds"]
+    series = recorded.series()
     flags = []
     for one in range(13):
         for other in (place for place in range(13) if abs(place - one) >= 4):

@@ -368,7 +368,7 @@ def test_the_best_width_is_marked_and_drawn() -> None:
     assert names == ["spmm, 4", "spmm, 8 *", "spmm, 16"]
     (panel,) = report.panels(found)
     tuned_line, untuned_line = panel.lines
-    assert tuned_line.marked == 8
+    assert tuned_line.marks == [(8, "")]
     assert dict(tuned_line.points) == pytest.approx({4: 8.0, 8: 16.0, 16: 4.0})
     assert dict(untuned_line.points) == pytest.approx({4: 2.0, 8: 4.0, 16: 1.0})
 
