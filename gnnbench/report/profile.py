@@ -66,9 +66,10 @@ def memory(profile: Profile) -> Timeline | None:
     if not profile.memory:
         return None
     told, mib = profile.memory, units.SIZES["MiB"]
-    points = [(time, size / mib) for time, size in zip(told.seconds, told.allocated_bytes, strict=True)]
-    named = [(time, f"epoch {number}") for number, time in enumerate(told.epochs_s, start=1)]
-    return Timeline("Memory of tensors", "seconds", "MiB", points, named[:: 1 + len(named) // MARKS])
+    unit, scale = units.scale(told.seconds[-1])
+    points = [(time / scale, size / mib) for time, size in zip(told.seconds, told.allocated_bytes, strict=True)]
+    named = [(time / scale, f"epoch {number}") for number, time in enumerate(told.epochs_s, start=1)]
+    return Timeline("Memory of tensors", f"time, {unit}", "MiB", points, named[:: 1 + len(named) // MARKS])
 
 
 def _layers(profile: Profile) -> Table:

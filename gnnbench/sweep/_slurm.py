@@ -25,7 +25,7 @@ class Queue:
         minutes: limit of a trial.
         gpus: of a trial.
         exclusive: whether a trial has its node to itself.
-        cluster: "slurm", or "local" for processes on this machine.
+        cluster: "slurm"; for tests "local", processes on this machine, or "debug", this process.
     """
 
     abreast: int = 64
@@ -43,7 +43,7 @@ def submitted(works: Sequence[cells.Work], *, queue: Queue, folder: Path) -> cel
         folder: for the scripts and logs of jobs.
 
     Raises:
-        ConfigError: submitit is not installed, or finds no cluster.
+        ConfigError: submitit is not installed, finds no cluster, or the cluster refuses the jobs.
     """
     if not works:
         return
@@ -57,16 +57,19 @@ def submitted(works: Sequence[cells.Work], *, queue: Queue, folder: Path) -> cel
         raise ConfigError(f"--jobs slurm: {error}") from None
     executor.update_parameters(**parameters(queue))
     perform = partial(cells.perform, tell=_silent)
-    jobs = executor.map_array(perform, works)
+    try:
+        jobs = executor.map_array(perform, works)
+    except submitit.core.utils.FailedJobError as error:
+        raise ConfigError(f"--jobs slurm: the cluster refuses the jobs: {' '.join(str(error).split())}") from None
+    running = dict(zip(jobs, works, strict=True))
     try:
         every = POLL_S.get(queue.cluster, SOON_S)
         for job in submitit.helpers.as_completed(jobs, poll_frequency=every):
-            work = works[jobs.index(job)]
+            work = running.pop(job)
             yield work, work.finished()
     finally:
-        for job in jobs:
-            if not job.done():
-                job.cancel()
+        for job in running:
+            job.cancel(check=False)
 
 
 def parameters(queue: Queue) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from gnnbench.results import files
 from tests.support import browser
 from tests.support.commands import ROOT
 from tests.support.compare_runner import Runner, compared
+from tests.support.records import long_run, tuned
 from tests.support.trials import swept, written
 
 pytestmark = pytest.mark.skipif(browser.CHROMIUM is None, reason="chromium is not installed")
@@ -29,14 +30,16 @@ WIDER = """
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A comparison, one of the results that were measured, an op, and a sweep."""
+    """Of every kind: a comparison of five, and results that were measured; a run has ten thousand epochs."""
     folder = tmp_path_factory.mktemp("report")
     compared(
         folder / "long-name-" / "x", Runner(), "pyg", "pyg-sparse", "isplib", "reference", "isplib:fold_norm=false"
     )
-    measured = [ROOT / "results" / name for name in ("tolokers_1_gcn.json", "ops/4_spmm_tolokers.json")]
+    names = ("tolokers_1_gcn", "ops/4_spmm_tolokers", "collate/ogbg-molhiv", "reproductions/isplib_small")
+    measured = [ROOT / "results" / f"{name}.json" for name in names]
     swept(sweep.load(written(folder)), folder / "sweep")
     results = [stored.load(path) for path in (folder / "long-name-" / "x", *measured, folder / "sweep")]
+    results += [page.Stored("run", long_run(10_000), Path("x")), page.Stored("tuning", tuned(), Path("x"))]
     files.save_text(page.html(results), folder / "report.html")
     return folder / "report.html"
 

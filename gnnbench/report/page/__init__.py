@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from gnnbench.results.schema import Result
 
 FOLDER = Path(__file__).parent
+CODE = re.compile("`([^`&]+)`")  # but for what was escaped
 ATTACHED = 100_000  # bytes of a compressed JSON, beyond which a page does not carry it
 
 
@@ -76,7 +78,7 @@ def html(results: Sequence[Stored]) -> str:
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
-    environment.filters |= {"key": _key, "sheet": sheet, "yaml": yaml_of}
+    environment.filters |= {"key": _key, "prose": _prose, "sheet": sheet, "yaml": yaml_of}
     script = (FOLDER / "page.js").read_text(encoding="utf-8")
     page = environment.get_template("page.html.jinja").render(
         sections=[*map(section, results)],
@@ -94,6 +96,13 @@ def _key(text: str) -> str:
     """What a cell is sorted by: its number in base units, or nothing where it has none."""
     number = units.value(text)
     return "" if number is None else repr(number)
+
+
+def _prose(text: str) -> str:
+    """A sentence as HTML, in which words between backticks are code."""
+    from markupsafe import Markup, escape
+
+    return Markup(CODE.sub(r"<code>\1</code>", str(escape(text))))
 
 
 def _attached(record: BaseModel) -> str:

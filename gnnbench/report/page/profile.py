@@ -34,7 +34,7 @@ def section(profile: Profile) -> Section:
         advice=profile.warnings,
         grids=[Grid(layers), Grid(replace(ops, notes=()))],
         pictures=[*_pictures(profile)],
-        conditions=ops.notes,
+        conditions=[note for note in ops.notes if not note.startswith("Warning: ")],
         environment=profile.environment,
         config=profile.config,
         command=shlex.join(words),
@@ -44,9 +44,16 @@ def section(profile: Profile) -> Section:
 def _verdict(profile: Profile) -> list[str]:
     if not profile.ops:
         return [f"The run ended as {figures.ended(profile.status)}: {profile.reason}."]
-    first = profile.ops[0]
+    layers: dict[str, float] = {}
+    for op in profile.ops:
+        layers[op.layer] = layers.get(op.layer, 0.0) + op.share
+    layer, first = max(layers, key=lambda name: layers[name]), profile.ops[0]
     where = f" of {first.layer}" * bool(first.layer)
-    return [f"Most of it, {first.share:.0%}, goes to {first.op}{where}.", f"{report.cost(profile)}."]
+    return [
+        f"{layer or 'What lies between phases'} takes {layers[layer]:.0%} of an epoch, more than any other layer; "
+        f"of all ops {first.op}{where} takes most, {first.share:.0%}.",
+        f"{report.cost(profile)}.",
+    ]
 
 
 def _tiles(profile: Profile) -> Iterator[Tile]:

@@ -46,6 +46,7 @@ class Section:
         config: the configuration that ran; empty where there is none.
         command: what repeats it, if the configuration is saved as `run.yaml`.
         remark: what the command leaves open.
+        file: what else it needs, as the text of a file that the remark names.
     """
 
     kind: str
@@ -63,6 +64,7 @@ class Section:
     config: Mapping[str, Any] = field(default_factory=dict)
     command: str = ""
     remark: str = ""
+    file: str = ""
 
     @property
     def tables(self) -> list[Table]:

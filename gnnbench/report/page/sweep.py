@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 from gnnbench import units
 from gnnbench.report import sweep as report
 from gnnbench.report import sweep_plots
+from gnnbench.report.page.facts import yaml_of
 from gnnbench.report.page.pictures import Picture, of_panel
 from gnnbench.report.page.section import Grid, Section, Tile
 
@@ -38,7 +38,8 @@ def section(record: Sweep) -> Section:
         environment=record.environment,
         config=record.config,
         command=shlex.join(["gnnbench", "sweep", "grid.yaml"]),
-        remark=f"where grid.yaml, beside run.yaml, holds: {json.dumps(grid)}",
+        remark="`grid.yaml` lies beside `run.yaml` and holds",
+        file=yaml_of(grid),
     )
 
 
