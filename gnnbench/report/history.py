@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     Changes = Mapping[Entry, Change]
 
 SPREAD = 4.0  # largest epoch over the smallest, from which on an axis is logarithmic
+OF_FOLDERS = ("comparison.json", "results.json")  # named by their folder
 TO_THE_MINUTE = len("2025-11-22 12:00")
 
 
@@ -59,7 +60,7 @@ def _table(group: Sequence[Entry], changes: Changes) -> Table:
         first = next(iter(of_result.values()))
         epochs = (_epoch(of_result[name], changes) if name in of_result else NOTHING for name in backends)
         when = Cell(first.written[:TO_THE_MINUTE], first.revision)
-        rows.append([when, *epochs, _quality([*of_result.values()]), Cell(_folder(path))])
+        rows.append([when, *epochs, _quality([*of_result.values()]), Cell(_place(path))])
     metrics = dict.fromkeys(entry.metric for entry in group if entry.metric)
     return Table(
         ["written", *backends, f"test {'/'.join(metrics) or 'metric'}", "result"],
@@ -103,12 +104,13 @@ def _size(ratio: float) -> str:
     return f"{ratio:.2f}x slower" if ratio > 1 else f"{1 / ratio:.2f}x faster"
 
 
-def _folder(path: str) -> str:
+def _place(path: str) -> str:
     """The result as `gnnbench report` takes it, as seen from the working directory if it lies below."""
-    folder = Path(path).parent
+    place = Path(path)
+    place = place.parent if place.name in OF_FOLDERS else place
     with suppress(ValueError):
-        return str(folder.relative_to(Path.cwd()))
-    return str(folder)
+        return str(place.relative_to(Path.cwd()))
+    return str(place)
 
 
 def _epoch(entry: Entry, changes: Changes) -> Cell:

@@ -11,7 +11,7 @@ from gnnbench import cells, config
 from gnnbench.cells import Context, Outcome
 from gnnbench.results import files
 from gnnbench.results.schema import Record, Result
-from gnnbench.training import run
+from gnnbench.training import start
 
 
 class Trial(Record):
@@ -37,7 +37,7 @@ class Trial(Record):
 
     def run(self, context: Context, out: Path, tell: Callable[[str], None]) -> Outcome:
         """Train from the first epoch on."""
-        result = run.run(config.validate(self.config, self.key), roots=context.roots, out=out)
+        result = start.run(config.validate(self.config, self.key), roots=context.roots, out=out)
         return Outcome(status=result.status, reason=result.reason)
 
     def result(self, out: Path) -> Result:

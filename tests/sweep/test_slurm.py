@@ -80,13 +80,16 @@ def test_trials_that_the_cluster_lost_are_run_again(tmp_path: Path, monkeypatch:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("submitit")
-def test_jobs_are_processes_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_is_a_process_and_may_have_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=":")
-    plan = sweep.load(written(tmp_path, GRID.replace("4, 8", "4")), timed=False)
+    grid = written(tmp_path, "run: run.yaml\ngrid: {train.workers: [2], backend: [reference]}\n")
+    plan = sweep.load(grid, ["batch.method=contiguous"], timed=False)
     context = cells.Context(raw=tmp_path / "raw", cache=tmp_path / "cache")
     found = sweep.sweep(plan, out=tmp_path, context=context, queue=sweep.Queue(cluster="local", minutes=5))
-    assert (found.status, [point.seeds for point in found.points]) == ("ok", [1])
-    (pickle,) = (tmp_path / "slurm").glob("*_0_result.pkl")
+    assert (found.status, [point.seeds for point in found.points]) == ("ok", [1]), found.points
+    (trial,) = plan.trials
+    assert [worker.rank for worker in trial.result(tmp_path / "cells" / trial.key).workers] == [0, 1]
+    (pickle,) = (tmp_path / "slurm").glob("*_result.pkl")
     assert pickle.name.partition("_")[0] != str(os.getpid())
 
 

@@ -260,6 +260,7 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     dry = run("sweep", path, "--dry-run")
     assert dry.code == 0
     assert "0 of 6 trials finished; the others take an unknown time" in dry.stdout
+    assert "stop it with Ctrl-C after a trial, and ask again" in " ".join(dry.stdout.split())
     assert not (tmp_path / "runs").exists()
     output = run("sweep", path, "--csv", "rows.csv", "--markdown", "t.md", "--report", "page.html")
     assert (output.code, output.stderr) == (0, "")
