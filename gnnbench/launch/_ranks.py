@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from gnnbench.launch import _fork
 
@@ -103,16 +103,14 @@ def _kill(processes: list[subprocess.Popen[str]]) -> None:
         process.wait()
 
 
-def main() -> NoReturn:
+def main() -> int:
     """One rank: it dies with the process that started it."""
     parent, module, path = sys.argv[1:]
     if sys.platform == "linux":
         _fork.die_with(int(parent))
-    code = import_module(module).main(Path(path))
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
-    os._exit(code)  # for threads of gloo's that are left would abort the process while Python ends
+    code: int = import_module(module).main(Path(path))
+    return code
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -165,6 +166,7 @@ def joined(config: Run, resolved: dict[str, Any], code: str) -> Iterator[Team]:
         raise ConfigError(
             f"train.workers is {config.train.workers}, but {size} processes were started; make them equal"
         )
+    import_module("torch.distributed.nn")  # whose functions would keep a group that they find, beyond its end
     timeout = timedelta(seconds=config.batch.timeout_s)
     on_gpu = config.backend.name == "cuda" or config.train.device == "cuda"
     if on_gpu and torch.cuda.is_available():
