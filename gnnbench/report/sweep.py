@@ -117,8 +117,8 @@ def plan(name: str, trials: Sequence[PlannedTrial]) -> Table:
     if todo:
         notes[0] += f"; the others take {total}" + without * (len(known) < len(todo))
         notes.append(
-            "Estimates are medians of finished trials of the same configuration, or else of the same graph, model, "
-            "backend and epochs"
+            "Estimates are medians of finished trials of the same configuration, or else of the same graph, "
+            "model, backend and epochs"
             + "; start the sweep, stop it with Ctrl-C after a trial, and ask again"
             * (not known)
         )

@@ -82,8 +82,8 @@ def test_trials_that_the_cluster_lost_are_run_again(tmp_path: Path, monkeypatch:
 @pytest.mark.usefixtures("submitit")
 def test_a_job_is_a_process_and_may_have_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=":")
-    grid = written(tmp_path, "run: run.yaml\ngrid: {train.workers: [2], backend: [reference]}\n")
-    plan = sweep.load(grid, ["batch.method=contiguous"], timed=False)
+    grid = written(tmp_path, "run: run.yaml\ngrid: {backend: [reference]}\n")
+    plan = sweep.load(grid, ["train.workers=2", "batch.method=contiguous"], timed=False)
     context = cells.Context(raw=tmp_path / "raw", cache=tmp_path / "cache")
     found = sweep.sweep(plan, out=tmp_path, context=context, queue=sweep.Queue(cluster="local", minutes=5))
     assert (found.status, [point.seeds for point in found.points]) == ("ok", [1]), found.points
