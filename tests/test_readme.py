@@ -20,7 +20,7 @@ import yaml
 from torch_geometric.nn import TAGConv
 
 import gnnbench.backends
-from gnnbench import Graph, cells, comparison, convs, datasets, patch, reproduce, sweep
+from gnnbench import Graph, cells, comparison, convs, datasets, history, patch, reproduce, sweep
 from gnnbench.backends import cuda
 from gnnbench.cells import Outcome, Work
 from gnnbench.config import BackendConfig
@@ -291,6 +291,7 @@ def test_the_json_names_are_those_of_the_schema() -> None:
     kinds = (Result, Comparison, Bench, Profile, CollateBench, SampleBench, Suite)
     grids = (reproduce.Reproduction, sweep.Sweep)
     known = "".join(str(kind.model_json_schema()) for kind in (*kinds, *grids))
+    known += str([*history.Entry._fields, "change"])
     for name in re.findall(r"`([a-z][\w.|]+)`", named.replace(".BASELINE.", ".pyg.").replace(".PEER.", ".")):
         for part in re.split(r"[.|]", name):
             assert f"'{part}'" in known, name
