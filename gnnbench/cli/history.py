@@ -29,7 +29,7 @@ def history(
     markdown: Markdown = None,
     latex: Latex = None,
 ) -> None:
-    """List runs and comparisons over time, and mark where epochs changed.
+    """List results over time, and mark where epochs changed.
 
     Their index in the cache folder can be made anew from their JSON files at any time.
     """
