@@ -17,7 +17,7 @@ from typing import Any
 
 from gnnbench.launch import _fork
 
-GRACE_S = 6  # that the others have to end in, once a process has failed
+GRACE_S = 4  # that the others have to end in, once a process has failed
 ORDERLY = (0, 130, -signal.SIGINT)  # exit codes: of success, and of a stop that reaches all
 MODULE = "gnnbench.launch._ranks"
 
