@@ -15,7 +15,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gnnbench import stats
-from gnnbench.comparison.baseline import DEVIATIONS, YARDSTICK
+from gnnbench.comparison.baseline import YARDSTICK, spread
 from gnnbench.errors import ConfigError, GnnbenchError
 from gnnbench.measure import environment
 from gnnbench.report import run
@@ -168,8 +168,9 @@ def _shift(before: Sequence[float], after: Sequence[float]) -> float:
     from scipy.stats import mannwhitneyu
 
     shift = math.log(median(after) / median(before))
-    spread = max(DEVIATIONS * stats.mad(side) / median(side) for side in (before, after))
-    beyond = abs(shift) > math.log1p(max(LEAST, spread)) and mannwhitneyu(before, after).pvalue <= LEVEL
+    beyond = (
+        abs(shift) > math.log1p(max(LEAST, spread(before, after))) and mannwhitneyu(before, after).pvalue <= LEVEL
+    )
     return shift if beyond else 0.0
 
 

@@ -6,8 +6,9 @@ import errno
 import gc
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,9 @@ import torch
 from torch import Tensor
 
 from gnnbench.measure import allocator
+
+if TYPE_CHECKING:
+    from tests.support.compare_runner import Runner
 
 os.environ["GNNBENCH_MACHINE"] = "off"  # measured, it would make choices, and so bits, differ between machines
 if not torch.cuda.is_available():
@@ -128,3 +132,14 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The slowest first, so that no process is left with one of them while the others have nothing to do."""
     items.sort(key=lambda item: "slow" not in item.keywords)
+
+
+@pytest.fixture
+def processes(monkeypatch: pytest.MonkeyPatch) -> Runner:
+    """Comparisons without processes."""
+    from gnnbench import comparison
+    from tests.support.compare_runner import Runner
+
+    runner = Runner()
+    monkeypatch.setattr(comparison, "compare", partial(comparison.compare, execute=runner))
+    return runner

@@ -26,6 +26,7 @@ from gnnbench.cli import history, ops, partition, profile, reproduce, suite, swe
 from gnnbench.cli import report as reporting
 from gnnbench.cli.options import (
     EXIT_CODES,
+    Backend,
     Config,
     DataRoot,
     Epochs,
@@ -88,13 +89,7 @@ def root(
 def train(
     config: Config = None,
     overrides: Overrides = None,
-    backend: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME[:KEY=VALUE]",
-            help="Backend, such as isplib:fold_norm=false; `doctor` lists them.",
-        ),
-    ] = "",
+    backend: Backend = "",
     dataset: Spec = "",
     data_root: DataRoot = None,
     epochs: Epochs = None,

@@ -42,6 +42,10 @@ Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a key of the configuration; repeatable."),
 ]
+Backend = Annotated[
+    str,
+    typer.Option(metavar="NAME[:KEY=VALUE]", help="Backend, such as isplib:fold_norm=false; `doctor` lists them."),
+]
 Spec = Annotated[
     str,
     typer.Option("--dataset", metavar="SPEC", help="Such as cora, ogbn-arxiv, synthetic:reddit:0.05, graph.mtx."),

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from gnnbench.cli.options import (
+    Backend,
     Config,
     DataRoot,
     Json,
@@ -27,13 +28,7 @@ from gnnbench.cli.options import (
 def profile(
     config: Config = None,
     overrides: Overrides = None,
-    backend: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME[:KEY=VALUE]",
-            help="Backend, such as isplib:fold_norm=false; `doctor` lists them.",
-        ),
-    ] = "",
+    backend: Backend = "",
     dataset: Spec = "",
     data_root: DataRoot = None,
     epochs: Annotated[int, typer.Option(help="Epochs to profile; as many are timed before, after warm-up.")] = 3,

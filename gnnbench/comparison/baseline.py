@@ -200,8 +200,12 @@ def _slower(then: Sequence[Sequence[float]], now: Sequence[Sequence[float]], lim
     late, early = ([median(samples) for samples in rounds] for rounds in (now, then))
     tolerated = [seconds / (1 + limit) for seconds in late]
     p = float(mannwhitneyu(tolerated, early, alternative="greater", method="exact").pvalue)
-    spread = max(DEVIATIONS * stats.mad(medians) / median(medians) for medians in (late, early))
-    return Slowdown(ratio=ratio, low=low, high=high, p=p, spread=spread)
+    return Slowdown(ratio=ratio, low=low, high=high, p=p, spread=spread(late, early))
+
+
+def spread(*sides: Sequence[float]) -> float:
+    """What a change must exceed, as a share, for all that `sides` differ within themselves."""
+    return max(DEVIATIONS * stats.mad(side) / median(side) for side in sides)
 
 
 def _over_pyg(rounds: Rounds, backend: str) -> list[list[float]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import subprocess
 import sys
@@ -14,7 +13,6 @@ import pytest
 import torch
 
 import gnnbench
-from gnnbench import comparison
 from gnnbench.api import configs
 from gnnbench.api.shown import KINDS
 from gnnbench.errors import BackendUnavailable, ConfigError, GnnbenchError
@@ -27,14 +25,6 @@ from tests.support.compare_runner import Runner
 SMALL: dict[str, Any] = {"dataset": "synthetic:cora:0.05", "epochs": 4, "set": {"model.hidden": 8}}
 SECTIONS = {"dataset": {"source": "synthetic", "preset": "cora"}, "model": {"name": "gcn"}}
 pytestmark = pytest.mark.usefixtures("folder")
-
-
-@pytest.fixture
-def processes(monkeypatch: pytest.MonkeyPatch) -> Runner:
-    """Comparisons without processes."""
-    runner = Runner()
-    monkeypatch.setattr(comparison, "compare", functools.partial(comparison.compare, execute=runner))
-    return runner
 
 
 def test_importing_is_light_and_names_complete() -> None:

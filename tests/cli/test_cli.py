@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import gnnbench
-from gnnbench import comparison, reproduce
+from gnnbench import reproduce
 from gnnbench.comparison import process
 from gnnbench.training import run as running
 from tests.support.commands import ROOT, TINY, Output, run
@@ -34,14 +34,6 @@ VERBS = (
 )
 GAT = ("--set", "model.name=gat", "--set", "model.hidden=8", "--set", "model.heads=2")
 pytestmark = pytest.mark.usefixtures("folder")
-
-
-@pytest.fixture
-def processes(monkeypatch: pytest.MonkeyPatch) -> Runner:
-    """Comparisons without processes."""
-    runner = Runner()
-    monkeypatch.setattr(comparison, "compare", functools.partial(comparison.compare, execute=runner))
-    return runner
 
 
 @pytest.fixture(scope="module")
