@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from gnnbench.results.schema import SCHEMA_VERSION, Binding, DatasetFacts, Record, Status
+from gnnbench.results.schema import Binding, OfRun, Record
 
 PHASES = ("load", "forward", "backward", "optimizer")
 BATCHES, LOSS, OPTIMIZER, GRADIENTS = "batches", "loss", "optimizer", "gradients"  # beside the layers of a model
@@ -37,18 +37,9 @@ class Memory(Record):
     peak_bytes: int
 
 
-class Profile(Record):
+class Profile(OfRun):
     """Everything known about the profile of a run; fields that it never reached are None or empty."""
 
-    schema_version: Literal[1] = SCHEMA_VERSION
-    status: Status
-    reason: str = Field("", description="one sentence where status is not ok")
-    backend: str
-    dataset: str = Field(description="the dataset's label, with what is synthetic")
-    dataset_facts: DatasetFacts | None = None
-    config: dict[str, Any] = Field(description="the resolved configuration")
-    environment: dict[str, Any] = Field({}, description="see `gnnbench.measure.environment.describe`")
-    code: str = Field("", description="hash of the code that ran, see `gnnbench.measure.code`")
     bindings: list[Binding] = Field([], description="which conv ran on which kernels")
     epochs: int = Field(description="that were profiled; as many were timed before, without the profiler")
     timed_epoch_s: float | None = Field(None, description="median epoch without the profiler")

@@ -153,8 +153,8 @@ class Worker(Record):
     optimizer_s: float
 
 
-class Result(Record):
-    """Everything known about one run; fields that a failed run never reached are None or empty."""
+class OfRun(Record):
+    """How a run ended, and what it was."""
 
     schema_version: Literal[1] = SCHEMA_VERSION
     status: Status
@@ -165,6 +165,11 @@ class Result(Record):
     config: dict[str, Any] = Field(description="the resolved configuration")
     environment: dict[str, Any] = Field({}, description="see `gnnbench.measure.environment.describe`")
     code: str = Field("", description="hash of the code that ran, see `gnnbench.measure.code`; empty: not known")
+
+
+class Result(OfRun):
+    """Everything known about one run; fields that a failed run never reached are None or empty."""
+
     bindings: list[Binding] = []
     choices: list[ChoiceRecord] = Field([], description="tuned choices in force, for all widths that are known")
     tuning_s: float | None = Field(None, description="what finding them had cost, before this run")

@@ -51,7 +51,7 @@ def test_an_epoch_is_told_apart_by_layer_and_op(backend: str, monkeypatch: pytes
     assert profile.status == "ok"
     assert profile.slowdown == profile.epoch_s / profile.timed_epoch_s
     assert math.isclose(sum(op.share for op in profile.ops), 1.0)
-    assert 0.5 * profile.epoch_s < seconds(profile) < 2 * profile.epoch_s  # the mean of two, their median
+    assert 0.1 * profile.epoch_s < seconds(profile) < 1.01 * profile.epoch_s  # the clock starts before it
     for layer in ("convs.0", "convs.1", "loss"):
         assert seconds(profile, layer=layer, phase="forward") > 0
         assert seconds(profile, layer=layer, phase="backward") > 0

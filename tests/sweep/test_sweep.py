@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,7 +22,8 @@ from tests.support.jobs import killed_at_random
 from tests.support.page import parsed
 from tests.support.trials import GRID, RUN, Trials, swept, written
 
-KILLED_AFTER_S = 0.3  # at most; 200 trials take many times as long
+KILLED_AFTER_S = 0.25  # at most: 20 times that, drawn at random, are 3.1 s in all
+TRIAL_S = 0.02  # at least: 200 of them outlast the last kill
 
 
 @pytest.fixture
@@ -123,6 +125,7 @@ def test_sigkill_at_random_moments_loses_and_repeats_no_finished_trial(
     log = tmp_path / "ended"
 
     def told(work: Work, tell: Callable[[str], None]) -> Outcome:
+        time.sleep(TRIAL_S)
         outcome = Trials()(work, tell)
         with log.open("a") as file:
             file.write(f"{work.cell.key}\n")
