@@ -24,6 +24,7 @@ and, where there is something to say,
     _edges _heads   what it is given over edges; what attention shares
     _readout     pooling of the nodes of graphs
     _dropout     dropout layers
+    _encoders    sums of embeddings
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from torch_geometric import nn
 from torch_geometric.nn import MessagePassing
 
 from gnnbench import registry
-from gnnbench.convs import _checks, _dropout, _graph, _overrides, _readout
+from gnnbench.convs import _checks, _dropout, _encoders, _graph, _overrides, _readout
 from gnnbench.convs._bound import KEEP, BoundForward
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
@@ -101,6 +102,7 @@ def bind(
         )
     return [
         *bindings,
+        *_encoders.bind(model, kernels),
         *_readout.bind(model, kernels),
         *(_dropout.bind(model, kernels, first_node) if dropout else []),
     ]
