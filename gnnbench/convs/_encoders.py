@@ -1,4 +1,4 @@
-"""The encoders of a model on kernels: a sum of embeddings is an spmm whose sources are the rows of their tables."""
+"""The encoders of a model on kernels: a sum of embeddings is an spmm over the rows of their tables."""
 
 from __future__ import annotations
 
