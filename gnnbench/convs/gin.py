@@ -88,4 +88,9 @@ def combine(conv: GINConv, x: Tensor | None, aggregated: Tensor) -> Tensor:
 
 
 def _with_self(conv: GINConv, x: Tensor | None, aggregated: Tensor) -> Tensor:
-    return aggregated if x is None else torch.addcmul(aggregated, x, 1 + conv.eps)
+    if x is None:
+        return aggregated
+    share = 1 + conv.eps
+    if share.requires_grad or share.device.type != "cpu" or torch.compiler.is_compiling():
+        return torch.addcmul(aggregated, x, share)
+    return torch.add(aggregated, x, alpha=share.item())  # whose backward hands on a gradient times 1 as it is
