@@ -13,7 +13,7 @@ import torch
 
 from gnnbench import backends, config, datasets
 from gnnbench.backends import isplib
-from gnnbench.comparison.parity import judge, steps
+from gnnbench.comparison.parity import dropout, judge, steps
 from gnnbench.datasets import GraphsDataset
 from gnnbench.errors import ConfigError
 from gnnbench.results.schema import Result
@@ -118,6 +118,8 @@ def test_dropout_is_the_same_whoever_makes_the_batches(monkeypatch: pytest.Monke
         for backend in ("pyg", "pyg:loader=pyg")
     ]
     assert losses[0] == losses[1]
+    wanted = asked("pyg:loader=pyg", model={"dropout": 0.5})
+    assert dropout.of_features(wanted, backends.load(wanted.backend), data) == {}  # torch draws it
 
 
 def test_an_epoch_sees_every_training_graph_once_in_an_order_of_its_own() -> None:

@@ -61,8 +61,7 @@ def measured(config: Run, backend: Backend, dataset: NodeDataset | GraphsDataset
 def of_features(config: Run, backend: Backend, dataset: NodeDataset | GraphsDataset) -> dict[str, TensorError]:
     """Errors of the dropout layers by name; none where they are torch's own."""
     part = _part(dataset)
-    section = config.model.model_copy(update={"readout": "none"})
-    single = config.model_copy(update={"model": section, "batch": BatchConfig()})
+    single = _at_once(config)
     model: Any = setup.build(single, setup.Ends.of(part))
     setup.prepare(single, model, backend, part)
     if "forward" not in vars(model.drop):
@@ -91,12 +90,18 @@ def _mask(layer: torch.nn.Dropout, backend: Backend) -> str:
     return ""
 
 
+def _at_once(config: Run, **shape: Any) -> Run:
+    """The same run with all of one graph as its batch."""
+    section = config.model.model_copy(update={"readout": "none", **shape})
+    backend = config.backend.model_copy(update={"loader": BackendConfig().loader})
+    return config.model_copy(update={"model": section, "batch": BatchConfig(), "backend": backend})
+
+
 def _layer(config: Run, backend: Backend, dataset: NodeDataset, p: float) -> tuple[torch.nn.Module, Batch]:
     """One layer with all heads, in training mode, on the whole graph."""
     heads = {"output_heads": config.model.heads, "attention_dropout": p}
-    section = config.model.model_copy(update={"layers": 1, "dropout": 0.0, "readout": "none", **heads})
     train = config.train.model_copy(update={"precision": "float32"})
-    single = config.model_copy(update={"model": section, "batch": BatchConfig(), "train": train})
+    single = _at_once(config, layers=1, dropout=0.0, **heads).model_copy(update={"train": train})
     model = setup.build(single, setup.Ends.of(dataset))
     (batch,) = setup.prepare(single, model.train(), backend, dataset).batching.samples()
     return model, batch
