@@ -8,7 +8,7 @@ import math
 import sqlite3
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from statistics import median
@@ -29,6 +29,7 @@ KINDS = {"comparison.json": "comparison", "results.json": "run"}  # whose rows h
 PARTS = {"rounds", "parity", "cells"}  # folders of results that are parts of others
 VERSION = 2  # of the table; another one is dropped, as --rebuild makes it anew
 LEVEL = 0.01  # of false alarms, of a series
+LATEST = 50  # results whose configurations are read
 LEAST = 0.05  # change of a median epoch that is worth a mark
 
 
@@ -126,6 +127,26 @@ def entries(cache: Path, words: str = "", *, all_machines: bool = False) -> list
             (words, here, here),
         ).fetchall()
     return [Entry(*row) for row in rows]
+
+
+def epochs(cache: Path) -> list[tuple[dict[str, Any], float]]:
+    """Configurations of the latest results of this machine with their median epochs in seconds, the latest first.
+
+    Raises:
+        GnnbenchError: the index cannot be read.
+    """
+    from gnnbench import stored
+
+    found: list[tuple[dict[str, Any], float]] = []
+    configs: dict[str, dict[str, Any]] = {}
+    for entry in reversed(entries(cache)):
+        if entry.path not in configs and len(configs) < LATEST:
+            with suppress(ConfigError):  # of a result that is no longer there
+                configs[entry.path] = stored.load(Path(entry.path)).record.config
+        if entry.epoch_s and entry.path in configs:
+            backend = {"name": entry.backend.partition(":")[0]}
+            found.append(({**configs[entry.path], "backend": backend}, entry.epoch_s))
+    return found
 
 
 def changes(entries: Sequence[Entry]) -> dict[Entry, Change]:

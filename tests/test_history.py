@@ -41,6 +41,10 @@ def test_a_run_is_in_the_list_once(tmp_path: Path) -> None:
     assert "gcn (2 layers, 8 hidden) on synthetic cora x0.05" in shown.stdout
     assert (tmp_path / "h.svg").exists()
     assert (tmp_path / "h.csv").read_text().count("\n") == 2
+    ((config, epoch_s),) = history.epochs(tmp_path / "cache")
+    assert (config["model"]["hidden"], config["backend"]["name"], epoch_s) == (8, "pyg", entry["epoch_s"])
+    (tmp_path / "out" / "results.json").unlink()
+    assert history.epochs(tmp_path / "cache") == []
 
 
 def test_it_is_made_anew_without_the_parts_of_other_results(tmp_path: Path, cache: Path) -> None:

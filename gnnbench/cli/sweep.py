@@ -61,7 +61,7 @@ def sweep(
     The best configuration is chosen by validation. Finished trials are kept in --out, by default runs/GRID-sweep:
     the same command continues.
     """
-    from gnnbench import datasets
+    from gnnbench import datasets, history
     from gnnbench import sweep as sweeping
     from gnnbench.report import live, plots, sweep_plots, tables
     from gnnbench.report import sweep as report
@@ -73,7 +73,7 @@ def sweep(
     plan = sweeping.load(file, overrides or [], timed=timing)
     out = out or Path("runs", f"{plan.name}-sweep")
     if dry_run:
-        trials = sweeping.planned(plan, out=out, context=context)
+        trials = sweeping.planned(plan, out=out, context=context, epochs=history.epochs(roots.cache))
         text = json.dumps([each.as_json() for each in trials], indent=1)
         show(report.plan(plan.name, trials), text, as_json, quiet, markdown, latex)
         return

@@ -118,7 +118,7 @@ def plan(name: str, trials: Sequence[PlannedTrial]) -> Table:
         notes[0] += f"; the others take {total}" + without * (len(known) < len(todo))
         notes.append(
             "Estimates are medians of finished trials of the same configuration, or else of the same graph, "
-            "model, backend and epochs"
+            "model and backend, or the epochs of the latest such result on this machine without its start"
             + "; start the sweep, stop it with Ctrl-C after a trial, and ask again"
             * (not known)
         )

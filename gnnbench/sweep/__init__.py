@@ -120,19 +120,27 @@ def sweep(
     return record
 
 
-def planned(plan: Plan, *, out: Path, context: Context) -> list[Planned]:
-    """The trials of a plan, and how long each takes as far as finished ones of the same kind tell."""
+def planned(
+    plan: Plan, *, out: Path, context: Context, epochs: Sequence[tuple[dict[str, Any], float]] = ()
+) -> list[Planned]:
+    """The trials of a plan, and how long each takes as far as finished ones of the same kind tell.
+
+    Args:
+        epochs: configurations that ran elsewhere on this machine and their median epochs in seconds, for trials
+            that none of the plan is like.
+    """
     works = _works(plan, out, context)
-    seconds: dict[Any, list[float]] = {}
+    known: dict[str, list[tuple[float, float]]] = {}  # seconds once, and of an epoch
     for work in works:
         outcome = work.latest()
         if outcome and outcome.status == "ok" and outcome.wall_s is not None:
-            for kind in _kinds(work.cell):
-                seconds.setdefault(kind, []).append(outcome.wall_s)
-    estimates = (
-        next((median(seconds[kind]) for kind in _kinds(work.cell) if kind in seconds), None) for work in works
-    )
-    return [Planned(work.cell, work.finished(), estimate) for work, estimate in zip(works, estimates, strict=True)]
+            result = work.cell.result(work.out)
+            epoch_s = result.epoch_s.median if result.epoch_s else 0.0
+            for kind in (repr(work.cell.values), _kind(work.cell.config)):
+                known.setdefault(kind, []).append((outcome.wall_s - len(result.samples) * epoch_s, epoch_s))
+    for config, epoch_s in epochs:
+        known.setdefault(_kind(config), [(0.0, epoch_s)])
+    return [Planned(work.cell, work.finished(), _estimate(work.cell, known)) for work in works]
 
 
 @dataclass
@@ -228,8 +236,13 @@ def _definition(trial: Trial) -> dict[str, Any]:
     return {"values": trial.values, "seed": trial.seed}
 
 
-def _kinds(trial: Trial) -> list[str]:
-    """What trials share that take about as long, the closest first: configuration; graph, model, backend."""
-    sections = trial.config
-    kind = [sections["dataset"], sections["model"]["name"], sections["backend"], sections["train"]["epochs"]]
-    return [repr(trial.values), repr(kind)]
+def _estimate(trial: Trial, known: dict[str, list[tuple[float, float]]]) -> float | None:
+    for kind in (repr(trial.values), _kind(trial.config)):
+        if kind in known:
+            return median(once + trial.config["train"]["epochs"] * epoch for once, epoch in known[kind])
+    return None
+
+
+def _kind(config: dict[str, Any]) -> str:
+    """What runs share whose epochs take about as long."""
+    return repr([config["dataset"], config["model"]["name"], config["backend"]["name"]])

@@ -212,6 +212,9 @@ def test_trials_that_are_timed_run_alone(plan: sweep.Plan, tmp_path: Path) -> No
 def test_estimates_come_from_finished_trials_of_the_same_kind(plan: sweep.Plan, tmp_path: Path) -> None:
     context = cells.Context(raw=tmp_path, cache=tmp_path)
     assert {each.estimate_s for each in sweep.planned(plan, out=tmp_path, context=context)} == {None}
+    elsewhere = [(plan.trials[1].config, 0.5), (plan.trials[1].config, 0.7)]  # of isplib, the latest first
+    guess = sweep.planned(plan, out=tmp_path, context=context, epochs=elsewhere)
+    assert [each.estimate_s for each in guess] == 6 * [None, 3 * 0.5]
 
     def first(work: Work, tell: Callable[[str], None]) -> Outcome:
         if work.cell.name != "hidden 8, pyg":
