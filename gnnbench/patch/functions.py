@@ -94,9 +94,8 @@ def _grouped(
     engine: Engine, score: Tensor, groups: Tensor, num_nodes: Any, *, starts: bool
 ) -> tuple[Kernels, Graph]:
     """The kernels to use, and a Graph whose rows are the groups and where every edge has its own column."""
-    edges, width = score.shape
-    rates = cost.STARTS if starts else cost.GROUPS
-    engine.weigh(groups, rates[score.requires_grad and torch.is_grad_enabled()].price(edges, width))
+    edges = score.size(0)
+    engine.weigh(groups, cost.of_groups(score, starts=starts))
     if starts:
         if captured(score):
             raise Declined(CAPTURED)

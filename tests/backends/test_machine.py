@@ -35,6 +35,7 @@ def test_a_machine_is_measured_once_and_kept(cache: Path, monkeypatch: pytest.Mo
     learned = learn()
     assert learned is not DEFAULT
     assert learned.gather["spmm"].keys() == {*machine.PREFETCH}
+    assert min(learned.build, learned.build_edge) > 0
     assert min(min(row) for table in learned.gather["spmm_max"].values() for row in table) > 0
     machine.current.cache_clear()
     assert machine.current() == learned
@@ -58,6 +59,7 @@ def test_a_machine_that_others_keep_busy_is_not_learned(
     ("change", "words"),
     [
         (lambda text: text[:100], "it is not a model of a machine"),
+        (lambda text: text.replace('"build_edge": ', '"older": '), "it is not a model of a machine"),
         (lambda text: text.replace('"facts": {', '"facts": {"other": 1, '), "it is of another machine or version"),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gnnbench.backends.isplib import choices, machine
-from gnnbench.backends.isplib.machine import LINES, PREFETCH, SHIFTS, TABLES, Machine
+from gnnbench.backends.isplib.machine import DEFAULT, LINES, PREFETCH, SHIFTS, TABLES, Machine
 
 OPS = {"spmm": (1, 2), "spmm_max": (1,)}
 
@@ -18,6 +18,8 @@ def figures(row_ns: float, blocked_ns: float) -> Machine:
         gather={op: {distance: [[row_ns] * len(TABLES) for _ in LINES] for distance in PREFETCH} for op in OPS},
         blocked={op: dict.fromkeys(lines, costs) for op, lines in OPS.items()},
         wake=0.0,
+        build=DEFAULT.build,
+        build_edge=DEFAULT.build_edge,
     )
 
 

@@ -1,4 +1,4 @@
-"""What memory costs on this machine, measured once and kept on disk, and times of products predicted from it."""
+"""What memory and building a Graph cost on this machine, measured once and kept; times predicted from it."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ import json
 import os
 import warnings
 from bisect import bisect_right
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from itertools import product
 from math import log2
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 from pydantic import Field, ValidationError
 from torch import Tensor
 
+from gnnbench.backends.isplib._base import BaseKernels
 from gnnbench.errors import GnnbenchError
-from gnnbench.graph import Compressed, Graph
+from gnnbench.graph import Graph
 from gnnbench.measure import clock, code, environment
 from gnnbench.ops.kernels import Choice, choice_key
 from gnnbench.results import files
@@ -35,6 +37,8 @@ OPS = ("spmm", "spmm_max")
 DEGREE = 32  # mean length of rows
 MOST_LINES = 1 << 20  # that one measurement gathers
 ROUNDS, ROUND_S = (2, 6), 10e-3  # how often each is measured, and seconds after which the least is enough
+BUILDS = 200, 60e-3  # likewise, as these are short
+BUILT = 100, 10_000  # edges of Graphs, three to a node
 MOST_S = 8.0  # after which others must be using the machine too
 STEADY = 1.5  # how far the first time and the last one may lie apart
 
@@ -50,6 +54,8 @@ class Machine(Record):
         description="by lines walked at once and shift: packing a line, visiting a row of a block, an edge"
     )
     wake: float = Field(description="of a product that several threads share")
+    build: float = Field(description="of building a Graph of hardly any edges and its transpose, with one thread")
+    build_edge: float = Field(description="and for each edge")
 
     def row_ns(self, op: str, prefetch: int, edges: int, lines: int, table: float) -> float:
         """By row: `edges` gathers of so many lines from a table of so many bytes."""
@@ -80,19 +86,6 @@ def _between(grid: tuple[int, ...], at: float) -> tuple[int, float]:
 DEFAULT = Machine.model_validate_json(Path(__file__).with_suffix(".json").read_bytes())  # of an AMD EPYC (Zen 3)
 
 
-class Measured(Protocol):
-    """The kernels that are measured."""
-
-    @property
-    def threads(self) -> int: ...
-
-    def csr(self, row: Tensor, col: Tensor, num_rows: int, num_cols: int) -> Compressed: ...
-
-    def spmm(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> Tensor: ...
-
-    def spmm_max(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> tuple[Tensor, Tensor]: ...
-
-
 class Stored(Record):
     """A machine on disk."""
 
@@ -109,16 +102,22 @@ def facts() -> dict[str, Any]:
 
 def path() -> Path:
     """The file of this machine."""
+    key = hashlib.sha256(json.dumps(facts(), sort_keys=True).encode()).hexdigest()[:16]
+    return _folder() / f"{key}.json"
+
+
+def _folder() -> Path:
     from gnnbench import datasets
 
-    key = hashlib.sha256(json.dumps(facts(), sort_keys=True).encode()).hexdigest()[:16]
-    return datasets.roots().cache / "machine" / f"{key}.json"
+    return datasets.roots().cache / "machine"
 
 
 @cache
 def current() -> Machine:
     """This machine as it was measured, or `DEFAULT` where it was not."""
     if os.environ.get(VARIABLE) == "off":
+        return DEFAULT
+    if not _folder().exists():  # without hashing the kernels, which takes longer than a small model's forward
         return DEFAULT
     file = path()
     try:
@@ -135,7 +134,7 @@ def current() -> Machine:
     return DEFAULT
 
 
-def learn(kernels: Measured, shift: int, *, anew: bool = False) -> Path | None:
+def learn(kernels: BaseKernels, shift: int, *, anew: bool = False) -> Path | None:
     """Measure this machine, which takes a few seconds, unless it is known, and keep the figures.
 
     A machine that others keep busy is not measured, and nothing is kept.
@@ -166,9 +165,9 @@ class _Busy(Exception):
 
 
 class _Measurement:
-    """Times of products with random graphs, on all threads."""
+    """Times of random graphs and products with them, on all threads."""
 
-    def __init__(self, kernels: Measured, shift: int) -> None:
+    def __init__(self, kernels: BaseKernels, shift: int) -> None:
         self.kernels, self.shift, self.end = kernels, shift, clock.cpu() + MOST_S
         self.generator = torch.Generator().manual_seed(0)
         self.x = torch.ones(TABLES[-1] // 4)
@@ -178,11 +177,21 @@ class _Measurement:
         try:
             first = self._check()
             gather, blocked, wake = self._gather(), self._blocked(), self._wake()
+            build, build_edge = self._build()
             again = self._check()
         except _Busy:
             return None
         steady = max(first, again) < STEADY * min(first, again)
-        return Machine(threads=self.kernels.threads, gather=gather, blocked=blocked, wake=wake) if steady else None
+        if not steady or build_edge <= 0:
+            return None
+        return Machine(
+            threads=self.kernels.threads,
+            gather=gather,
+            blocked=blocked,
+            wake=wake,
+            build=build,
+            build_edge=build_edge,
+        )
 
     def _check(self) -> float:
         return self._ns("spmm", self._graph(1 << 13, 1 << 14, 1 << 18), 4, self._row(16))
@@ -226,6 +235,20 @@ class _Measurement:
         few = self._graph(100, 100, 400)
         return max(self._ns("spmm", few, 1, self._row(0)) - self._ns("spmm", few, 1, self._row(0, threads=1)), 0.0)
 
+    def _build(self) -> tuple[float, float]:
+        threads, times = torch.get_num_threads(), []
+        torch.set_num_threads(1)  # as for graphs so small that the drop-in weighs them
+        try:
+            for edges in BUILT:
+                edge_index = torch.randint(edges // 3, (2, edges), generator=self.generator)
+                times.append(self._least(partial(self._built, edge_index), *BUILDS))
+        finally:
+            torch.set_num_threads(threads)
+        return times[0], (times[1] - times[0]) / (BUILT[1] - BUILT[0])
+
+    def _built(self, edge_index: Tensor) -> Graph:
+        return Graph.from_edge_index(edge_index, edge_index.size(1) // 3, layout=self.kernels).transpose
+
     def _graph(self, rows: int, cols: int, edges: int) -> Graph:
         """Rows of very different lengths, for a processor foresees the end of equal ones."""
         row = (torch.rand(edges, generator=self.generator).square() * rows).long()
@@ -238,13 +261,16 @@ class _Measurement:
     def _ns(self, op: str, graph: Graph, lines: int, choice: Choice) -> float:
         x = self.x[: graph.num_cols * lines * 16].view(graph.num_cols, -1)
         graph.plans[choice_key(op, x.size(1), x.dtype)] = choice
-        times, least, most = list[float](), *ROUNDS
-        while len(times) < least or (len(times) < most and sum(times) < ROUND_S):
+        if op == "spmm":
+            return self._least(lambda: self.kernels.spmm(graph, x, None, "sum"))
+        return self._least(lambda: self.kernels.spmm_max(graph, x, None, "max"))
+
+    def _least(self, work: Callable[[], object], most: float = ROUNDS[1], most_s: float = ROUND_S) -> float:
+        """Nanoseconds."""
+        times = list[float]()
+        while len(times) < ROUNDS[0] or (len(times) < most and sum(times) < most_s):
             start = clock.cpu()
-            if op == "spmm":
-                self.kernels.spmm(graph, x, None, "sum")
-            else:
-                self.kernels.spmm_max(graph, x, None, "max")
+            work()
             times.append(clock.cpu() - start)
         if clock.cpu() > self.end:
             raise _Busy
