@@ -47,7 +47,8 @@ class Part(Graph):
     def sources(self, *x: Tensor, later: bool = False) -> tuple[Tensor, ...]:
         self.check_own(*x)
         fetched: tuple[Tensor, ...] = _Halo.apply(self, *x)
-        if not (later and self.exchange.overlap):
+        autocast = torch.is_autocast_enabled(self.device.type)  # of which a copy would miss what is on its way
+        if autocast or not (later and self.exchange.overlap):
             self.arrived()
         return fetched
 

@@ -44,9 +44,7 @@ def attention(
     Raises:
         UnsupportedOp: shapes or types do not fit, or the kernels decline.
     """
-    # A mask goes by the edges of all rows, and another type is a copy, which would miss what is on its way.
-    later = not dropout and not torch.is_autocast_enabled(inputs[0].device.type)
-    inputs = _fetched(FAMILIES[family], graph, inputs, later)
+    inputs = _fetched(FAMILIES[family], graph, inputs, later=not dropout)  # whose mask is of all rows at once
     keeps = FAMILIES[family].keeps_positive and torch.is_grad_enabled()
     keep = keeps and any(tensor.requires_grad for tensor in inputs)
     seed = drawn_seed(dropout, inputs[0].device)

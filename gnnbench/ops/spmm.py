@@ -31,10 +31,10 @@ def spmm(kernels: Kernels, graph: Graph, x: Tensor, value: Tensor | None = None,
     Raises:
         UnsupportedOp: shapes or types do not fit, or the kernels decline.
     """
-    if value is None and torch.is_autocast_enabled(x.device.type):  # before features of others are on their way
-        x = x.to(kernels.computes_in(x.dtype))
     if isinstance(graph, Part) and graph.exchange.overlap and value is None and reduce not in EXTREMA:
         graph.check_own(x)
+        if torch.is_autocast_enabled(x.device.type):
+            x = x.to(kernels.computes_in(x.dtype))
         out: Tensor = _Overlapped.apply(x, graph, kernels, reduce)
         return out
     (x,) = graph.sources(x, later=value is None and reduce in EXTREMA)
