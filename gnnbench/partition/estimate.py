@@ -17,8 +17,8 @@ from gnnbench.errors import ConfigError
 from gnnbench.results.schema import Record
 
 FLOAT = 4  # bytes
-# Of what an epoch needs at once, as memory that malloc holds besides. An empirical share, chosen to fit peaks of gcn
-# and sage in 1, 2 and 4 parts, where none to about all of it lay idle; it does not follow from the data structures.
+# Of what an epoch needs at once, as memory that malloc holds besides. Empirical: chosen to fit peaks of gcn and
+# sage in 1, 2 and 4 parts, where none to about all of it lay idle; it does not follow from the data structures.
 IDLE = 0.5
 
 
