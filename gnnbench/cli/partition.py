@@ -98,10 +98,9 @@ def _planned(
     threads: int,
     data_root: Path | None,
 ) -> Any:
-    import psutil
     import torch
 
-    from gnnbench import datasets, models
+    from gnnbench import datasets
     from gnnbench.measure import clock
     from gnnbench.partition import estimate
     from gnnbench.partition import plan as plans
@@ -109,11 +108,10 @@ def _planned(
 
     estimate.check(loaded.model)
     bytes_per_s, roots = plans.speed(network), datasets.roots(data_root)
-    models.build(loaded.model, 1, 1)  # so that all is loaded that a worker loads
-    program_bytes = psutil.Process().memory_info().rss
     if threads:
         torch.set_num_threads(threads)
     kernels = plans.kernels()
+    program_bytes = _program_bytes(loaded, kernels.name)
     if size := plans.published(loaded, roots):
         if method not in ("", "random"):
             raise ConfigError(
@@ -126,6 +124,26 @@ def _planned(
         counted = plans.of_dataset(dataset, parts, chosen, seed, kernels)
     result = plans.plan(counted, loaded, kernels, network=bytes_per_s, program_bytes=program_bytes, now=clock.cpu)
     return report.plan(result), result.model_dump_json(indent=1)
+
+
+def _program_bytes(loaded: Run, backend: str) -> int:
+    """Memory of this process once it has trained on a few nodes, and so has loaded all that a worker loads."""
+    import psutil
+
+    from gnnbench import backends, config, datasets
+    from gnnbench.training import loop, setup
+
+    raw = {
+        "dataset": {"source": "synthetic", "preset": "cora", "scale": 0.01},
+        "model": loaded.model.model_dump(),
+        "backend": {"name": backend},
+    }
+    small = config.validate(raw, "--plan")
+    dataset = datasets.load(small.dataset, datasets.roots())
+    model = setup.build(small, setup.Ends.of(dataset))
+    ready = setup.prepare(small, model, backends.load(small.backend, small.train), dataset)
+    loop.Trainer(model, ready.batching, small.train).train()
+    return int(psutil.Process().memory_info().rss)
 
 
 def _model(spec: str, path: Path | None, overrides: list[str] | None) -> Run:

@@ -113,9 +113,9 @@ def warm(model: Module, graph: Graph, x: Tensor | None = None) -> None:
     for _, conv, module in _convs(model):
         bound: BoundForward = conv.forward
         used, adjacency = _ops(conv, module, bound.kernels), _graph.adjacency(conv, graph)
-        _ = adjacency.transpose
+        passes = adjacency.passes
         if "spmm" in used:
-            for warmed in adjacency.passes:
+            for warmed in passes:
                 warmed.layout.plan(warmed)
         if "edge_softmax" in used:
             _ = adjacency.perm, adjacency.row

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -138,9 +138,16 @@ class Graph(Handled):
             self._reversed, transpose.is_symmetric = transpose, is_symmetric
         return self
 
-    def sources(self, *x: Tensor) -> tuple[Tensor, ...]:
-        """Features [M, ...] of the columns, from those [n, ...] of this process's nodes; here the same."""
+    def sources(self, *x: Tensor, later: bool = False) -> tuple[Tensor, ...]:
+        """Features [M, ...] of the columns, from those [n, ...] of this process's nodes; here the same.
+
+        With `later`, those of other processes may be missing until `by_rows`, which then has to come next.
+        """
         return x
+
+    def by_rows(self, compute: Callable[[Rows], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+        """Tensors [N, ...] that `compute` makes, of all rows at once or of some at a time, [r, ...]."""
+        return compute(Rows(self))
 
     @property
     def num_rows(self) -> int:
@@ -266,6 +273,22 @@ class Graph(Handled):
             raise GraphError("the Graph's rowptr, col or num_cols was replaced; build a new Graph instead")
         if [rowptr._version, col._version] != versions:
             raise GraphError("the Graph's rowptr or col was edited in place; build a new Graph instead")
+
+
+class Rows(NamedTuple):
+    """Rows of a graph, with all of its columns.
+
+    Attributes:
+        graph: these rows alone.
+        row: [r] int64, which they are; None for all of them.
+    """
+
+    graph: Graph
+    row: Tensor | None = None
+
+    def of(self, x: Tensor) -> Tensor:
+        """Those of x [N, ...], [r, ...]."""
+        return x if self.row is None else x.index_select(0, self.row)
 
 
 def settle(device: torch.device) -> None:

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from gnnbench.errors import GraphError
-from gnnbench.graph import Graph, Layout, kept
+from gnnbench.graph import Graph, Layout, Rows, kept
 from gnnbench.graph.exchange import Exchange
 
 LEAST = 0.1  # of a part's edges, that rows without halo must have to be worth a pass of their own
-
-
-class Rows(NamedTuple):
-    """Some rows of a graph, with all of its columns.
-
-    Attributes:
-        row: [r] int64, which they are.
-    """
-
-    row: Tensor
-    graph: Graph
 
 
 class Part(Graph):
@@ -34,7 +24,12 @@ class Part(Graph):
 
     Args:
         rowptr, col: rows that were checked, as those of a Graph.
+
+    Attributes:
+        arriving: waits for features that `by_rows` can begin without; None where all are there.
     """
+
+    arriving: Callable[[], None] | None = None
 
     def __init__(self, rowptr: Tensor, col: Tensor, exchange: Exchange, layout: Layout | None = None) -> None:
         super().__init__(rowptr, col, exchange.num_rows + exchange.halo, None, layout)
@@ -49,10 +44,37 @@ class Part(Graph):
         graph = Graph.from_csr(rowptr, col, exchange.num_rows + exchange.halo)
         return cls(graph.rowptr, graph.col, exchange, layout)
 
-    def sources(self, *x: Tensor) -> tuple[Tensor, ...]:
+    def sources(self, *x: Tensor, later: bool = False) -> tuple[Tensor, ...]:
         self.check_own(*x)
-        fetched: tuple[Tensor, ...] = _Halo.apply(self.exchange, *x)
+        fetched: tuple[Tensor, ...] = _Halo.apply(self, *x)
+        autocast = torch.is_autocast_enabled(self.device.type)  # of which a copy would miss what is on its way
+        if autocast or not (later and self.exchange.overlap):
+            self.arrived()
         return fetched
+
+    def fetching(self, x: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Features [M, ...] of x [n, ...], of which `arrived` or `by_rows` completes the halo."""
+        columns, self.arriving = self.exchange.fetching(x)
+        return columns
+
+    @torch.no_grad()
+    def arrived(self) -> None:
+        """Wait for what is on its way, which `_Halo` says the gradient of."""
+        arriving, self.arriving = self.arriving, None
+        if arriving is not None:
+            arriving()
+
+    def by_rows(self, compute: Callable[[Rows], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+        if self.arriving is None or self.apart is None:
+            self.arrived()
+            return super().by_rows(compute)
+        interior, boundary = self.apart
+        first = compute(interior)
+        out = tuple(each.new_empty(self.num_rows, *each.shape[1:]) for each in first)
+        _put(out, interior, first)
+        self.arrived()
+        _put(out, boundary, compute(boundary))
+        return out
 
     def check_own(self, *x: Tensor) -> None:
         """Raise GraphError unless each x [n, ...] is of the nodes of this process."""
@@ -83,7 +105,7 @@ class Part(Graph):
         degree = self.degree[row]
         rowptr = torch.cat([degree.new_zeros(1), degree.cumsum(0)])
         col = self.col[chosen.repeat_interleave(self.degree)]
-        return Rows(row, Graph(rowptr, col, self.num_cols, None, self.layout))
+        return Rows(Graph(rowptr, col, self.num_cols, None, self.layout), row)
 
     @kept
     def transpose_apart(self) -> tuple[Graph, Graph, Graph]:
@@ -103,13 +125,16 @@ def _range(graph: Graph, begin: int, end: int) -> Graph:
     return Graph(rowptr - rowptr[0], col, graph.num_cols, None, graph.layout)
 
 
+def _put(out: Sequence[Tensor], rows: Rows, values: Sequence[Tensor]) -> None:
+    for each, value in zip(out, values, strict=True):
+        each[rows.row] = value
+
+
 class _Halo(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, exchange: Exchange, *x: Tensor) -> tuple[Tensor, ...]:
-        ctx.exchange = exchange
-        columns, wait = exchange.fetching(x)
-        wait()
-        return columns
+    def forward(ctx: Any, part: Part, *x: Tensor) -> tuple[Tensor, ...]:
+        ctx.exchange = part.exchange
+        return part.fetching(x)
 
     @staticmethod
     @once_differentiable

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 
 from gnnbench.errors import UnsupportedOp
-from gnnbench.graph import Graph, handles
+from gnnbench.graph import Graph, Rows, handles
 from gnnbench.ops import _custom
 from gnnbench.ops.dropout import Dropout, drawn_seed
 from gnnbench.ops.families import FAMILIES, Family
@@ -44,7 +44,7 @@ def attention(
     Raises:
         UnsupportedOp: shapes or types do not fit, or the kernels decline.
     """
-    inputs = _fetched(FAMILIES[family], graph, inputs)
+    inputs = _fetched(FAMILIES[family], graph, inputs, later=not dropout)  # whose mask is of all rows at once
     keeps = FAMILIES[family].keeps_positive and torch.is_grad_enabled()
     keep = keeps and any(tensor.requires_grad for tensor in inputs)
     seed = drawn_seed(dropout, inputs[0].device)
@@ -52,11 +52,10 @@ def attention(
     return out
 
 
-def _fetched(family: Family, graph: Graph, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """`inputs`, with those of sources for all columns of the graph, which come together."""
-    of_sources = dict(
-        zip(family.sources, graph.sources(*(inputs[place] for place in family.sources)), strict=True)
-    )
+def _fetched(family: Family, graph: Graph, inputs: tuple[Tensor, ...], later: bool) -> tuple[Tensor, ...]:
+    """`inputs`, with those of sources for all columns of the graph, which come together; `later` as there."""
+    fetched = graph.sources(*(inputs[place] for place in family.sources), later=later)
+    of_sources = dict(zip(family.sources, fetched, strict=True))
     return tuple(of_sources.get(place, tensor) for place, tensor in enumerate(inputs))
 
 
@@ -87,9 +86,13 @@ def _registered(family: Family) -> OpOverload:
         inputs, (seed, p, slope, keep, graph_handle, kernels_handle) = arguments[:count], arguments[count:]
         graph, kernels = _custom.objects(graph_handle, kernels_handle)
         _check(family, kernels, graph, p, inputs)
-        exact, *kept = kernels.attention(
-            graph, family, inputs, slope, _dropout(graph, p, seed), keep and bool(positive)
-        )
+        keep, dropout, dims = keep and bool(positive), _dropout(graph, p, seed), family.inputs.values()
+
+        def attended(rows: Rows) -> tuple[Tensor, ...]:
+            mine = tuple(rows.of(x) if each[0] == "N" else x for each, x in zip(dims, inputs, strict=True))
+            return kernels.attention(rows.graph, family, mine, slope, dropout, keep)
+
+        exact, *kept = graph.by_rows(attended)
         return outputs(exact, family.roles(inputs)[2].dtype, *kept)
 
     kept = _tensors("out", "stats", *positive)

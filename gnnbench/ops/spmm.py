@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from gnnbench.errors import UnsupportedOp
-from gnnbench.graph import Graph, handles
+from gnnbench.graph import Graph, Rows, handles
 from gnnbench.graph.part import Part
 from gnnbench.ops import _custom
 from gnnbench.ops.kernels import EXTREMA, REDUCTIONS, Kernels
@@ -37,7 +37,7 @@ def spmm(kernels: Kernels, graph: Graph, x: Tensor, value: Tensor | None = None,
             x = x.to(kernels.computes_in(x.dtype))
         out: Tensor = _Overlapped.apply(x, graph, kernels, reduce)
         return out
-    (x,) = graph.sources(x)
+    (x,) = graph.sources(x, later=value is None and reduce in EXTREMA)
     arguments = x, value, graph.handle, kernels.handle, reduce
     out = spmm_max(*arguments)[0] if reduce in EXTREMA else spmm_linear(*arguments)
     return out
@@ -145,7 +145,16 @@ def spmm_max(
     x: Tensor, value: Tensor | None, graph_handle: str, kernels_handle: str, reduce: str
 ) -> tuple[Tensor, Tensor]:
     kernels, graph = _checked(x, value, graph_handle, kernels_handle, reduce)
-    return kernels.spmm_max(graph, x, value, reduce)
+
+    def best(rows: Rows) -> tuple[Tensor, Tensor]:
+        out, arg_out = kernels.spmm_max(rows.graph, x, value, reduce)
+        if rows.row is not None:  # edges are counted in these rows alone
+            behind = (graph.rowptr[rows.row] - rows.graph.rowptr[:-1]).to(arg_out.dtype).unsqueeze(1)
+            arg_out = arg_out.where(arg_out < 0, arg_out + behind)
+        return out, arg_out
+
+    out, arg_out = graph.by_rows(best)
+    return out, arg_out
 
 
 @_custom.gradient(
@@ -207,16 +216,9 @@ class _Overlapped(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, part: Part, kernels: Kernels, reduce: str) -> Tensor:
         ctx.how = part, kernels, reduce
-        (columns,), wait = part.exchange.fetching([x])
+        (columns,) = part.fetching([x])
         _check(kernels, part, columns, None, reduce)
-        if part.apart is None:
-            wait()
-            return kernels.spmm(part, columns, None, reduce)
-        interior, boundary = part.apart
-        out = x.new_empty(part.num_rows, *x.shape[1:])
-        out[interior.row] = kernels.spmm(interior.graph, columns, None, reduce)
-        wait()
-        out[boundary.row] = kernels.spmm(boundary.graph, columns, None, reduce)
+        (out,) = part.by_rows(lambda rows: (kernels.spmm(rows.graph, columns, None, reduce),))
         return out
 
     @staticmethod

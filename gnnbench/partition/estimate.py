@@ -17,6 +17,9 @@ from gnnbench.errors import ConfigError
 from gnnbench.results.schema import Record
 
 FLOAT = 4  # bytes
+# Of what an epoch needs at once, as memory that malloc holds besides. Empirical: chosen to fit peaks of gcn and
+# sage in 1, 2 and 4 parts, where none to about all of it lay idle; it does not follow from the data structures.
+IDLE = 0.5
 
 
 class Share(NamedTuple):
@@ -25,12 +28,16 @@ class Share(NamedTuple):
     Attributes:
         halo: nodes of other parts that it receives.
         sent: its own nodes, once for each part that receives them.
+        apart: edges of which there is a second copy, in rows with and without halo.
+        symmetric: whether it is its own transpose.
     """
 
     nodes: float
     edges: float
     halo: float
     sent: float
+    apart: float = 0
+    symmetric: bool = False
 
 
 class Layer(NamedTuple):
@@ -56,7 +63,8 @@ class Rates(Record):
     edges_per_s_backward: dict[int, float] = Field(description="the same over the transposed edges")
     dense_flop_per_s: float = Field(description="product of features and weights")
     stream_bytes_per_s: float = Field(description="passes over arrays much larger than the caches")
-    program_bytes: int = Field(description="of a worker without any data")
+    program_bytes: int = Field(description="of a worker that trains on next to nothing")
+    kernel_bytes_per_edge: float = Field(0.0, description="what kernels keep of a graph, in each direction")
 
 
 class Estimate(Record):
@@ -137,7 +145,7 @@ def estimate(share: Share, model: ModelConfig, stack: Sequence[Layer], rates: Ra
         nodes=round(share.nodes),
         edges=round(share.edges),
         halo=round(share.halo),
-        memory_bytes=round(rates.program_bytes + _memory(share, edges, model, stack)),
+        memory_bytes=round(rates.program_bytes + _memory(share, edges, model, stack, rates.kernel_bytes_per_edge)),
         exchange_bytes=round(exchanged),
         compute_s=compute,
         exchange_s=(exchanged + summed) / network,
@@ -157,16 +165,21 @@ def _passes(model: ModelConfig, layer: Layer, place: int, depth: int) -> float:
     return dropped + own + layer.outputs * (5 + norm + 6 * model.residual)
 
 
-def _memory(share: Share, edges: float, model: ModelConfig, stack: Sequence[Layer]) -> float:
+def _memory(
+    share: Share, edges: float, model: ModelConfig, stack: Sequence[Layer], kernel_bytes_per_edge: float
+) -> float:
     """Bytes at the peak: the part and its transpose, what the backward pass needs, and what is at work at once."""
     nodes, columns = share.nodes, share.nodes + share.halo
-    graph = 4 * share.edges + 8 * nodes + 8 * share.halo
-    graph += 4 * edges + 8 * columns + 4 * edges  # the transpose, and its order of edges
+    alone = not (share.halo or share.sent)
+    graph = 4 * share.edges + 8 * nodes + 8 * share.halo + 4 * share.apart
+    graph += 4 * share.edges if alone else 0  # the order of edges in the dataset
     graph += 4 * edges + 8 * nodes if edges > share.edges else 0  # once more with loops
+    graph += 0 if share.symmetric else 4 * edges + 8 * columns + 4 * edges  # the transpose, and its order of edges
+    graph += kernel_bytes_per_edge * edges * (2 - share.symmetric)
     inputs = nodes * (FLOAT * stack[0].inputs + 8 + 3)
     kept = sum(FLOAT * nodes * numbers for numbers in _kept(model, stack))
     at_work = max(FLOAT * (2 * columns * layer.message + nodes * layer.outputs) for layer in stack)
-    return graph + inputs + kept + at_work
+    return graph + inputs + (1 + IDLE) * (kept + at_work)
 
 
 def _kept(model: ModelConfig, stack: Sequence[Layer]) -> Iterator[int]:

@@ -15,6 +15,7 @@ from gnnbench.config import Run
 from gnnbench.datasets import NodeDataset, Roots, ogb
 from gnnbench.errors import ConfigError
 from gnnbench.graph import Graph
+from gnnbench.graph.part import LEAST
 from gnnbench.measure import environment
 from gnnbench.ops.kernels import Kernels
 from gnnbench.partition import estimate, rates
@@ -123,7 +124,7 @@ def plan(
     Args:
         config: the model, and the rewrites of backends.
         network: bytes per second that a worker sends, and receives at the same time.
-        program_bytes: memory of this process before it had any data.
+        program_bytes: memory of a process that trains on next to nothing.
         now: a clock.
 
     Raises:
@@ -159,9 +160,21 @@ def shares(graph: Graph, assignment: Tensor, parts: int) -> list[Share]:
         is_source = torch.zeros(graph.num_rows, dtype=torch.bool)
         is_source[source] = True
         owners = assignment[is_source & (assignment != rank)]
-        counts.append((len(nodes), len(source), len(owners)))
+        counts.append((len(nodes), len(source), len(owners), _apart(graph, nodes, assignment[source] != rank)))
         sent += owners.bincount(minlength=parts)
-    return [Share(*count, number) for count, number in zip(counts, sent.tolist(), strict=True)]
+    symmetric = parts == 1 and graph.is_symmetric
+    return [
+        Share(nodes, edges, halo, number, apart, symmetric)
+        for (nodes, edges, halo, apart), number in zip(counts, sent.tolist(), strict=True)
+    ]
+
+
+def _apart(graph: Graph, nodes: Tensor, is_cut: Tensor) -> int:
+    """All edges of a part where `Part.apart` copies them, else none; `is_cut` [e]: whether they cross parts."""
+    degree = graph.degree[nodes]
+    boundary = torch.arange(len(nodes)).repeat_interleave(degree)[is_cut].unique()
+    interior = len(is_cut) - int(degree[boundary].sum())
+    return len(is_cut) if LEAST * len(is_cut) <= interior < len(is_cut) else 0
 
 
 def _sources(graph: Graph, nodes: Tensor) -> Tensor:

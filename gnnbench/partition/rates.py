@@ -30,14 +30,18 @@ def measure(
     """Rates on the edges of `graph`, in about half a second per width; dense products have `hidden` columns.
 
     Args:
-        program_bytes: memory of this process before it had any data.
+        program_bytes: memory of a process that trains on next to nothing.
         now: a clock.
     """
     forward, backward, edges = {}, {}, max(1, graph.num_edges)
+    transpose = graph.transpose
+    without = graph.nbytes
+    for each in (graph, transpose):
+        kernels.plan(each)
     for width in sorted({*widths}):
         x, grad = torch.ones(graph.num_cols, width), torch.ones(graph.num_rows, width)
         forward[width] = edges / _seconds(partial(kernels.spmm, graph, x, None, "sum"), now)
-        backward[width] = edges / _seconds(partial(kernels.spmm, graph.transpose, grad, None, "sum"), now)
+        backward[width] = edges / _seconds(partial(kernels.spmm, transpose, grad, None, "sum"), now)
     rows = max(1, min(graph.num_rows, MOST_ROWS))
     x, weight = torch.ones(rows, hidden), torch.ones(hidden, hidden)
     a, b, c = torch.ones(3, STREAM_BYTES // 4)
@@ -48,6 +52,7 @@ def measure(
         dense_flop_per_s=2 * rows * hidden**2 / _seconds(lambda: x @ weight, now),
         stream_bytes_per_s=3 * a.nbytes / _seconds(lambda: torch.add(b, c, out=a), now),
         program_bytes=program_bytes,
+        kernel_bytes_per_edge=(graph.nbytes - without) / edges / (1 if transpose is graph else 2),
     )
 
 

@@ -50,10 +50,23 @@ def test_counts_are_those_of_the_parts(case: tuple[NodeDataset, Tensor, int]) ->
     pieces = [part.split(data, assignment, rank, parts) for rank in range(parts)]
     owners = assignment[torch.cat([piece.node_id for piece in pieces])]
     received = torch.cat([owners[piece.halo] for piece in pieces]).bincount(minlength=parts)
-    assert plan.shares(data.graph(CPU), assignment, parts) == [
-        Share(piece.num_nodes, piece.col.numel(), piece.halo.numel(), int(sent))
+    graph = data.graph(CPU)
+    assert plan.shares(graph, assignment, parts) == [
+        Share(*sizes(piece), int(sent), copied(piece), parts == 1 and graph.is_symmetric)
         for piece, sent in zip(pieces, received, strict=True)
     ]
+
+
+def sizes(piece: part.PartData) -> tuple[int, int, int]:
+    return piece.num_nodes, piece.col.numel(), piece.halo.numel()
+
+
+def copied(piece: part.PartData) -> int:
+    """Edges that are there once more where a tenth of them, but not all, is in rows without halo."""
+    rows = piece.col.split(piece.rowptr.diff().tolist())
+    mine = range(piece.first, piece.first + piece.num_nodes)
+    interior = sum(len(row) for row in rows if all(column in mine for column in row.tolist()))
+    return piece.col.numel() if 0.1 * piece.col.numel() <= interior < piece.col.numel() else 0
 
 
 def test_modelled_halos_are_those_of_random_parts() -> None:
@@ -101,7 +114,18 @@ def test_an_estimate_adds_up() -> None:
     edges, products = 3 * 1000 / 1e3, 2 * 2 * 100 * (2 * 16 * 32 + 3 * 32 * 8) / 1e6
     assert edges + products < alone.compute_s < edges + products + 0.3
     assert alone.compute_s < both.compute_s
-    assert RATES.program_bytes + 100 * 4 * 16 + 3 * 4 * 1000 < alone.memory_bytes < both.memory_bytes
+    assert RATES.program_bytes + 100 * 4 * 16 + 3 * 4 * 1000 < alone.memory_bytes
+    order = 4 * 1000  # of edges in the dataset, which a process alone keeps
+    assert alone.memory_bytes - order < both.memory_bytes
+
+    def memory(kernel_bytes_per_edge: float = 0.0, **share: float) -> int:
+        kept = rated.model_copy(update={"kernel_bytes_per_edge": kernel_bytes_per_edge})
+        return estimate.estimate(Share(100, 1000, 30, 50, **share), model, stack, kept, network=1e6).memory_bytes
+
+    assert memory() == both.memory_bytes
+    assert memory(apart=1000) - memory() == 4 * 1000
+    assert memory(2.5) - memory() == 2 * 2.5 * 1000
+    assert memory() - memory(symmetric=True) == 8 * 1000 + 8 * 130
     assert both.epoch_s == both.compute_s + both.exchange_s
 
 

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from gnnbench import config
 from gnnbench.backends import isplib
+from gnnbench.errors import ConfigError
+from gnnbench.training import setup
 from tests.support import parts
 from tests.support.ranks import Ranks
 
@@ -59,6 +62,17 @@ def test_what_is_no_part_is_refused(ranks: Ranks) -> None:
         assert "rows, but this process has" in told[2]
         assert "col" in told[3]
         assert "x has 211 rows, but this process has" in told[4]
+
+
+@pytest.mark.parametrize(("name", "more"), [("gine", {}), ("gat", {"edge_features": True})])
+def test_models_with_features_of_edges_are_refused(name: str, more: dict[str, bool]) -> None:
+    """As parts, like all node datasets, have none."""
+    wanted = parts.configured("reference", 0.0, "none", 1, "parts")
+    raw = {**wanted.model_dump(), "model": {"name": name, **more}}
+    with pytest.raises(
+        ConfigError, match=f"model {name} takes features of edges, which the dataset lacks; choose"
+    ):
+        setup.build(config.validate(raw, "test"), setup.Ends.of(parts.dataset("hub")))
 
 
 def test_parts_on_disk_are_trained_on_as_those_in_memory(ranks: Ranks, tmp_path: Path) -> None:
