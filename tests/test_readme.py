@@ -169,6 +169,8 @@ def without_processes(monkeypatch: pytest.MonkeyPatch, brief: None) -> None:
     monkeypatch.setattr(comparison, "compare", functools.partial(comparison.compare, execute=runner))
     monkeypatch.setattr(cells, "execute", trained)
     monkeypatch.setitem(isplib.GRAPHS, "small", ["cora"])
+    for name, value in (("WIDTHS", [16]), ("PADDED", [4]), ("QUICK_EPOCHS", 6)):
+        monkeypatch.setattr(isplib, name, value)
     monkeypatch.setitem(io_aware.GRAPHS, "demo", [SMALL])
     monkeypatch.setitem(io_aware.ORDERS, "demo", ["none"])
     monkeypatch.setattr(cuda.Backend, "kernels", Kernels)
@@ -194,9 +196,13 @@ def test_every_command_runs(extended: None, without_processes: None) -> None:
                 assert not spec or datasets.parse(spec)
                 ring = spec.startswith("ring") or "configs/tag_ring.yaml" in options
                 configs = " ".join(Path(option).read_text() for option in options if option.endswith(".yaml"))
-                fits = ("--set", "batch.size=2") if "kind: neighbors" in configs else ()
+                fits: tuple[str, ...] = ("--set", "batch.size=2") if "kind: neighbors" in configs else ()
                 graphs = MANY if "kind: graphs" in configs else SMALL
+                if "--workers" in options and "batch.folder=halves" not in options:  # two start for that one
+                    fits = ("--workers", "1")
                 extra = (*SHORT, *fits, *(() if ring else ("--dataset", graphs)))
+            case ["gnnbench", "partition", "ogbn-papers100M", *_]:
+                extra = ("--parts", "16")
             case ["gnnbench", "suite", "gpu", *_]:
                 extra = ("--scale", "tiny", "--graphs", "batch", "--ops", "edge_softmax")
             case ["gnnbench", "bench", "collate", *options]:
