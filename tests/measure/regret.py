@@ -21,10 +21,10 @@ import torch
 from pydantic import Field
 
 from gnnbench import benchmarks, datasets, stats
+from gnnbench.api import BARE
+from gnnbench.api.configs import load
 from gnnbench.backends.isplib import IsplibKernels
 from gnnbench.benchmarks.records import Row
-from gnnbench.cli.ops import BARE
-from gnnbench.cli.options import load
 from gnnbench.errors import GnnbenchError
 from gnnbench.graph import Graph
 from gnnbench.measure import clock, environment

@@ -33,7 +33,7 @@ class Config(BatchConfig):
     )
     seed: Count = Field(0, description="of metis and random")
     folder: str = Field("", description="of parts that `gnnbench partition` wrote, in place of method and seed")
-    overlap: bool = Field(True, description="add up over what is here while the rest travels; the same results")
+    overlap: bool = Field(False, description="compute what needs no halo while the rest travels; the same results")
     halo: Literal["float32", "bf16"] = Field(
         "float32", description="in which features of other parts travel, and their gradients; bf16 is not exact"
     )
