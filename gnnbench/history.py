@@ -137,7 +137,7 @@ def epochs(cache: Path) -> list[tuple[dict[str, Any], float]]:
     """
     from gnnbench import stored
 
-    found: list[tuple[dict[str, Any], float]] = []
+    measured: list[tuple[dict[str, Any], float]] = []
     configs: dict[str, dict[str, Any]] = {}
     for entry in reversed(entries(cache)):
         if entry.path not in configs and len(configs) < LATEST:
@@ -145,8 +145,8 @@ def epochs(cache: Path) -> list[tuple[dict[str, Any], float]]:
                 configs[entry.path] = stored.load(Path(entry.path)).record.config
         if entry.epoch_s and entry.path in configs:
             backend = {"name": entry.backend.partition(":")[0]}
-            found.append(({**configs[entry.path], "backend": backend}, entry.epoch_s))
-    return found
+            measured.append(({**configs[entry.path], "backend": backend}, entry.epoch_s))
+    return measured
 
 
 def changes(entries: Sequence[Entry]) -> dict[Entry, Change]:
