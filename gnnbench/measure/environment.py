@@ -99,12 +99,17 @@ def usable_cores() -> int:
 
 
 def openmp_runtimes() -> list[str] | None:
-    """File names of the OpenMP runtimes loaded into this process; None where that cannot be seen."""
+    """File names of the OpenMP runtimes loaded into this process; None where that cannot be seen.
+
+    Without the one of scikit-learn, which OGB loads, and which has threads in none of what a run calls.
+    """
     maps = Path("/proc/self/maps")
     if not maps.exists():
         return None
     paths = {line.split(maxsplit=5)[5] for line in maps.read_text().splitlines() if line.count("/")}
-    return sorted({Path(path).name for path in paths if OPENMP_LIBRARY.search(path)})
+    return sorted(
+        {Path(path).name for path in paths if OPENMP_LIBRARY.search(path) and "scikit_learn.libs" not in path}
+    )
 
 
 def _try(read: Callable[[], Any]) -> Any:

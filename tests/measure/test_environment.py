@@ -71,6 +71,7 @@ def test_openmp_runtimes_are_those_mapped(monkeypatch: pytest.MonkeyPatch) -> No
         "7f03-7f04 r-xp 00000000 08:01 13 /usr/lib/libc.so.6",
         "7f04-7f05 rw-p 00000000 00:00 0 ",
         "7f05-7f06 r-xp 00000000 08:01 14 /opt/libgomper/libother.so",
+        "7f06-7f07 r-xp 00000000 08:01 15 /opt/scikit_learn.libs/libgomp-e985bcbb.so.1.0.0",
     ]
     monkeypatch.setattr(Path, "read_text", lambda self: "\n".join(lines))
     assert environment.openmp_runtimes() == ["libgomp-a34b3233.so.1", "libiomp5.so"]

@@ -10,6 +10,7 @@ from torch import Tensor
 from gnnbench.backends.isplib import _compiled
 from gnnbench.backends.isplib._compiled import addresses
 from gnnbench.backends.isplib.edge_choices import ATTENTION, EdgeChoices
+from gnnbench.backends.isplib.workspace import in_huge_pages
 from gnnbench.graph import Graph
 from gnnbench.ops.dropout import WORD, Dropout
 from gnnbench.ops.families import Family, Inputs
@@ -33,9 +34,9 @@ class AttentionKernels(EdgeChoices):
             return super().attention(graph, family, inputs, slope, dropout, keep)
         inputs = tuple(tensor.contiguous() for tensor in inputs)
         value, call = family.roles(inputs)[2], self._call(family, inputs, slope, dropout)
-        out = torch.empty(graph.num_rows, *value.shape[1:], dtype=value.dtype)
+        out = in_huge_pages(torch.empty(graph.num_rows, *value.shape[1:], dtype=value.dtype))
         stats = out.new_empty(*out.shape[:2], 2)
-        kept = (torch.empty_like(out), out.new_empty(out.shape[:2])) if keep else ()
+        kept = (_like(out), out.new_empty(out.shape[:2])) if keep else ()
         where = addresses(graph.rowptr, graph.col, out, stats, *(kept or (None, None)))
         call.forward(*where, graph.num_rows, *self._walk(family.op, graph, value))
         return out, stats, *kept
@@ -56,15 +57,15 @@ class AttentionKernels(EdgeChoices):
         out, stats, *positive = (tensor.contiguous() for tensor in kept)
         query, key, value, _ = family.roles(inputs)
         call, op, transpose = self._call(family, inputs, slope, dropout), f"{family.op}_backward", graph.transpose
-        grad_out, grad_query = grad_out.contiguous(), torch.empty_like(query)
+        grad_out, grad_query = grad_out.contiguous(), _like(query)
         # What passes over edges read of destinations: grad_out over the row's sum [N, H, C], and [N, H, 2].
-        terms = torch.empty_like(out), torch.empty_like(stats)
+        terms = _like(out), torch.empty_like(stats)
         of_scores = (*positive, grad_query) if positive else (None, None, None)
         walk = graph.num_rows, *self._walk(op, graph, out)
         call.terms(*addresses(graph.rowptr, grad_out, out, stats, *of_scores, *terms), *walk)
         if not positive:
             call.grad_query(*addresses(graph.rowptr, graph.col, *terms, grad_query), *walk)
-        grad_key, grad_value = torch.empty_like(key), torch.empty_like(value)
+        grad_key, grad_value = _like(key), _like(value)
         perm = None if dropout is None else graph.perm
         where = addresses(transpose.rowptr, transpose.col, perm, *terms, grad_key, grad_value)
         call.grad_key(*where, graph.num_cols, *self._walk(op, transpose, out))
@@ -85,3 +86,7 @@ class AttentionKernels(EdgeChoices):
         heads, channels = value.shape[1:]
         choice = self.chosen(op, graph, heads * channels, value.dtype, heads)
         return choice["chunk"], choice["threads"]
+
+
+def _like(tensor: Tensor) -> Tensor:
+    return in_huge_pages(torch.empty_like(tensor))

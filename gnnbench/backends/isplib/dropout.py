@@ -7,6 +7,7 @@ from torch import Tensor
 
 from gnnbench.backends.isplib import _compiled
 from gnnbench.backends.isplib._base import BaseKernels
+from gnnbench.backends.isplib.workspace import in_huge_pages
 from gnnbench.ops.dropout import Dropout
 
 native = _compiled.load("dropout")
@@ -18,6 +19,6 @@ class DropoutKernels(BaseKernels):
     def dropout(self, x: Tensor, dropout: Dropout) -> Tensor:
         if x.dtype not in (torch.float32, torch.float64) or x.device.type != "cpu":
             return super().dropout(x, dropout)
-        out, how = torch.empty_like(x), (x.dtype == torch.float64, self.isa, self.threads)
+        out, how = in_huge_pages(torch.empty_like(x)), (x.dtype == torch.float64, self.isa, self.threads)
         native.dropout(*how, dropout.scale, x, out, x.numel(), dropout.first, *dropout.words(), dropout.threshold)
         return out

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gnnbench.backends.isplib import _compiled, choices
-from gnnbench.backends.isplib.workspace import workspace
+from gnnbench.backends.isplib.workspace import in_huge_pages, workspace
 from gnnbench.graph import Graph
 from gnnbench.graph.stamp import Stamp, stamp
 from gnnbench.ops.kernels import Choice
@@ -52,7 +52,7 @@ class SpmmKernels(choices.ChoosingKernels):
 
     def spmm(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> Tensor:
         x, value = x.contiguous(), None if value is None else value.contiguous()
-        out = torch.empty(graph.num_rows, *x.shape[1:], dtype=x.dtype)
+        out = in_huge_pages(torch.empty(graph.num_rows, *x.shape[1:], dtype=x.dtype))
         heads = 1 if value is None or value.dim() == 1 else value.size(1)
         width = prod(x.shape[1:])
         fields: Fields
@@ -81,8 +81,8 @@ class SpmmKernels(choices.ChoosingKernels):
         width = x.size(1)
         fields: Fields
         choice = self.chosen("spmm_max", graph, width, x.dtype)
-        out = torch.empty(graph.num_rows, width, dtype=x.dtype)
-        arg_out = torch.empty(graph.num_rows, width, dtype=torch.int32)
+        out = in_huge_pages(torch.empty(graph.num_rows, width, dtype=x.dtype))
+        arg_out = in_huge_pages(torch.empty(graph.num_rows, width, dtype=torch.int32))
         if choice["algorithm"] == "blocked":
             blocks = self._blocks(graph, int(choice["shift"]))
             how, sizes = (*self._how(x), self.threads), (graph.num_cols, width, False, reduce == "min", False)
@@ -98,7 +98,7 @@ class SpmmKernels(choices.ChoosingKernels):
 
     def spmm_max_backward(self, graph: Graph, arg_out: Tensor, grad_out: Tensor, value: Tensor | None) -> Tensor:
         grad_out, value = grad_out.contiguous(), None if value is None else value.contiguous()
-        grad_x = torch.zeros(graph.num_cols, grad_out.size(1), dtype=grad_out.dtype)
+        grad_x = in_huge_pages(torch.empty(graph.num_cols, grad_out.size(1), dtype=grad_out.dtype)).zero_()
         tensors, sizes = (graph.col, value, arg_out, grad_out, grad_x), (graph.num_rows, *grad_x.shape)
         native.extremum_backward(grad_out.dtype == torch.float64, self.threads, *tensors, *sizes)
         return grad_x
