@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 FORMATS = (".png", ".svg", ".pdf")
 LETTERS_PER_INCH = 10  # of a title
+LETTERS_PER_TICK = 12  # likewise, of what stands below bars
 ABREAST = 2  # panels at most; more fall into rows
 SPREAD = 20  # largest value over the smallest, from which on curves are drawn on a logarithmic axis
 UPRIGHT = 6  # names below an axis, beyond which they are turned
@@ -105,7 +106,10 @@ def save(panels: Sequence[Panel | Bars | Timeline], title: str, *paths: Path) ->
 
 
 def _inches(panel: Panel | Bars | Timeline) -> float:
-    return max(6.4, 1.3 * len(panel.groups)) if isinstance(panel, Bars) else 6.4
+    if not isinstance(panel, Bars):
+        return 6.4
+    longest = max((len(line) for group in panel.groups for line in group.splitlines()), default=0)
+    return max(6.4, max(1.3, (longest + 1) / LETTERS_PER_TICK) * len(panel.groups))
 
 
 def draw(panel: Panel | Bars | Timeline, part: FigureBase) -> None:

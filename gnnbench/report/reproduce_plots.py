@@ -69,7 +69,7 @@ def _wrapped(same: Sequence[Finding]) -> str:
     claim = same[0].claim
     phase = "" if claim.phase == "epoch" else f"\n{claim.phase}"
     kinds = ",\n".join(dict.fromkeys(one.claim.kind for one in same))
-    return f"{claim.op or textwrap.fill(claim.name, LETTERS)}{phase}\n{claim.over} vs {claim.baseline}\n({kinds})"
+    return f"{claim.op or textwrap.fill(claim.name, LETTERS)}{phase}\n{claim.over}\nvs {claim.baseline}\n({kinds})"
 
 
 def _memory(reproduction: Reproduction) -> list[Panel | Bars]:
