@@ -9,6 +9,7 @@ from torch import Tensor
 
 from gnnbench.backends.isplib import _compiled
 from gnnbench.backends.isplib._base import BaseKernels
+from gnnbench.backends.isplib.workspace import in_huge_pages
 from gnnbench.graph.concat import Members, Picked, Rows, refuse
 
 native = _compiled.load("collate")
@@ -28,7 +29,7 @@ class CollateKernels(BaseKernels):
     ) -> Tensor:
         if not values.is_contiguous() or values.device.type != "cpu":
             return super().take(ptr, ids, starts, size, values, threads)
-        out = torch.empty(size, *values.shape[1:], dtype=values.dtype)
+        out = in_huge_pages(torch.empty(size, *values.shape[1:], dtype=values.dtype))
         row_bytes = prod(values.shape[1:]) * values.itemsize
         native.take(threads, ptr, ids, starts, values, out, ids.numel(), row_bytes)
         return out

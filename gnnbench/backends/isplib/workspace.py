@@ -45,8 +45,8 @@ def _allocated(lines: int) -> Tensor:
 def in_huge_pages(tensor: Tensor, least: int = MAPPED) -> Tensor:
     """A new tensor whose memory is faulted in 2 MiB at a time, if it has `least` bytes and the system lets it.
 
-    In small pages, that takes longer than a sum over short rows. Tensors below `MAPPED` often come from memory that
-    is there already, whose pages are better left as they are.
+    In small pages, that takes longer than a sum over short rows. Tensors below `MAPPED` often come from memory
+    that is there already, whose pages are better left as they are.
     """
     begin = -(-tensor.data_ptr() // HUGE_PAGE) * HUGE_PAGE
     size = (tensor.data_ptr() + tensor.nbytes - begin) // HUGE_PAGE * HUGE_PAGE
