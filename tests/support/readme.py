@@ -7,11 +7,11 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from rich.console import Console
 
-from gnnbench import reproduce, units
+from gnnbench import config, registry, reproduce, units
 from gnnbench.benchmarks.records import BF16, Bench
 from gnnbench.comparison.record import Comparison, Row
 from gnnbench.partition.plan import Plan
@@ -241,6 +241,42 @@ def _scaled(row: dict[str, Any]) -> list[Cell]:
     ]
 
 
+def keys(_: Path) -> str:
+    """One row per key of a configuration, those of one dataset, model or kind of batch with its name."""
+    sections: dict[str, dict[str, type[config.Section]]] = {
+        "dataset": {"": config.DatasetConfig, **_configs("datasets")},
+        "model": {"": config.ModelConfig, **_configs("models")},
+        "batch": _configs("training.batching"),
+        "train": {"": config.TrainConfig},
+        "measure": {"": config.MeasureConfig},
+        "backend": {"": config.BackendConfig},
+    }
+    named = {"dataset.source": "datasets", "model.name": "models", "batch.kind": "training.batching"}
+    rows: list[list[Cell]] = []
+    for section, configs in sections.items():
+        owners: dict[tuple[str, str], list[str]] = {}
+        fields = {}
+        for name, kind in configs.items():
+            for key, field in kind.model_fields.items():
+                same = (key, "" if f"{section}.{key}" in named else str(field))
+                owners.setdefault(same, []).append(name)
+                fields.setdefault(same, field)
+        for (key, same), names in owners.items():
+            if key in sections[section].get("", config.Section).model_fields and "" not in names:
+                continue
+            field, place = fields[key, same], f"{section}.{key}"
+            values = registry.names(named[place]) if place in named else get_args(field.annotation)
+            of = "" if "" in names or len(names) == len(configs) else f"of {', '.join(names)}"
+            parts = [of, field.description, ", ".join(f"`{value}`" for value in values if isinstance(value, str))]
+            default = NOTHING if field.is_required() else Cell(f"`{json.dumps(field.default)}`")
+            rows.append([Cell(f"`{section}.{key}`"), default, Cell("; ".join(filter(None, parts)) or "–")])
+    return tables.markdown(Table(["key", "default", "meaning, and values"], rows, prose=(0, 1, 2)))
+
+
+def _configs(package: str) -> dict[str, type[config.Section]]:
+    return {name: registry.find(package, name).Config for name in registry.names(package)}
+
+
 TABLES: dict[str, Callable[[Path], str]] = {
     "headlines": headlines,
     "output": output,
@@ -250,6 +286,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "allocator": allocators,
     "ops": partial(_every, contested, "ops/*.json"),
     "plan": planned,
+    "keys": keys,
     "machines": scaled,
     **{f"reproduce {paper}": partial(reproduced, paper=paper) for paper in reproduce.names()},
 }
