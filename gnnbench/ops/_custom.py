@@ -53,7 +53,7 @@ class Op:
 
 
 def _is_unseen(args: tuple[Any, ...]) -> bool:
-    """Whether torch's dispatcher would do nothing with these arguments, of which the first is a tensor."""
+    """Whether torch's dispatcher would do nothing with these arguments."""
     return not (
         any(type(arg) not in _PLAIN_TYPES for arg in args)
         or torch._C._len_torch_dispatch_stack()
@@ -62,7 +62,8 @@ def _is_unseen(args: tuple[Any, ...]) -> bool:
         or torch.autograd.forward_ad._current_level >= 0
         or torch.autograd._profiler_enabled()
         or torch.jit.is_tracing()
-        or torch.is_autocast_enabled(args[0].device.type)
+        or torch.is_autocast_enabled("cpu")
+        or torch.is_autocast_enabled("cuda")
     )
 
 

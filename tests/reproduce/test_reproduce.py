@@ -360,7 +360,7 @@ def test_claims_of_the_same_quantity_share_a_row_and_a_bar() -> None:
     assert sum(line.startswith("| c<br>") for line in text.splitlines()) == 3
     bars = reproduce_plots.pictures(found)["speedups"][0]
     assert isinstance(bars, plots.Bars)
-    assert bars.groups[0] == "gat\nforward\nmax vs dgl\n(paper,\nblog)"
+    assert bars.groups[0] == "gat\nforward\nmax\nvs dgl\n(paper,\nblog)"
     assert [re.split("[,;]", series.label)[0] for series in bars.series] == ["published", "ours", "ours"]
     assert (bars.series[0].values, bars.series[0].ends) == ([2.0, 2.0], [(2.0, 8.0), None])
 
