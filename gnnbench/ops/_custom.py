@@ -2,8 +2,7 @@
 
 A Graph and Kernels travel as handles, so that none of their tensors enters a traced graph. Differentiable
 ops are given their own kernel for torch's Autograd key: measured on one forward and backward,
-`torch.library.register_autograd` costs 31 us more than a bare `autograd.Function`, this way 12 us more. Where
-nothing in torch watches a call, it does not go through torch's dispatcher, which takes longer than a small op.
+`torch.library.register_autograd` costs 31 us more than a bare `autograd.Function`, this way 12 us more.
 """
 
 from __future__ import annotations
@@ -25,53 +24,10 @@ _PLAIN = Kernels()
 _AUTOCAST = ("AutocastCPU", "AutocastCUDA")
 _AUTOCAST_KEYS = reduce(or_, (torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key)) for key in _AUTOCAST))
 
-_PLAIN_TYPES = (Tensor, torch.nn.Parameter, str, int, float, bool, type(None))
-
 F = TypeVar("F", bound=type[torch.autograd.Function])
 
 
-class Op:
-    """What calls an op of ours.
-
-    Attributes:
-        overload: the op as torch knows it.
-        function: its implementation, which autograd does not see.
-        apply: of the autograd Function that calls it; None where there is no gradient.
-    """
-
-    def __init__(self, overload: OpOverload, function: Callable[..., Any]) -> None:
-        self.overload = overload
-        self.function = function
-        self.apply: Callable[..., Any] | None = None
-
-    def __call__(self, *args: Any) -> Any:
-        if torch.compiler.is_compiling() or not _is_unseen(args):
-            return self.overload(*args)
-        if self.apply is None or not torch.is_grad_enabled() or not any(map(_requires_grad, args)):
-            return self.function(*args)
-        return self.apply(*args)
-
-
-def _is_unseen(args: tuple[Any, ...]) -> bool:
-    """Whether torch's dispatcher would do nothing with these arguments."""
-    return not (
-        any(type(arg) not in _PLAIN_TYPES for arg in args)
-        or torch._C._len_torch_dispatch_stack()
-        or torch._C._len_torch_function_stack()
-        or torch._C._functorch.peek_interpreter_stack() is not None
-        or torch.autograd.forward_ad._current_level >= 0
-        or torch.autograd._profiler_enabled()
-        or torch.jit.is_tracing()
-        or torch.is_autocast_enabled("cpu")
-        or torch.is_autocast_enabled("cuda")
-    )
-
-
-def _requires_grad(argument: Any) -> bool:
-    return isinstance(argument, Tensor) and argument.requires_grad
-
-
-def op(schema: str, fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], Op]:
+def op(schema: str, fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], OpOverload]:
     """Make a function the implementation of a new op on every device.
 
     Args:
@@ -82,7 +38,7 @@ def op(schema: str, fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], 
     """
     name = schema.partition("(")[0]
 
-    def register(function: Callable[..., Any]) -> Op:
+    def register(function: Callable[..., Any]) -> OpOverload:
         def shapes(*args: Any) -> Any:
             # Tracing brings tensors that claim a real device; one on "meta" is a user's, for the checks to refuse.
             given = any(isinstance(arg, Tensor) and arg.device.type == "meta" for arg in args)
@@ -91,7 +47,8 @@ def op(schema: str, fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], 
         _LIBRARY.define(schema, tags=torch.Tag.pt2_compliant_tag)
         _LIBRARY.impl(name, function, "CompositeExplicitAutograd")
         torch.library.register_fake(f"gnnbench::{name}", shapes, lib=_LIBRARY)
-        return Op(getattr(torch.ops.gnnbench, name).default, function)
+        overload: OpOverload = getattr(torch.ops.gnnbench, name).default
+        return overload
 
     return register
 
@@ -107,13 +64,13 @@ def gradient(schema: str, fake: Callable[..., Any]) -> Callable[[Callable[..., A
     """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        registered = op(schema, fake)(function)
-        _under_autocast(registered, partial(_without_autocast, registered.overload))
-        names = [argument.name for argument in registered.overload._schema.arguments]
+        overload = op(schema, fake)(function)
+        _under_autocast(overload, partial(_without_autocast, overload))
+        names = [argument.name for argument in overload._schema.arguments]
 
         def run(*args: Any) -> Any:
             if not torch.is_grad_enabled():
-                return registered(*args)
+                return overload(*args)
             given = zip(names, args, strict=True)
             return _without_autocast(
                 function, *(_PLAIN.handle if name == "kernels" else arg for name, arg in given)
@@ -124,22 +81,21 @@ def gradient(schema: str, fake: Callable[..., Any]) -> Callable[[Callable[..., A
     return register
 
 
-def differentiates(op: Op) -> Callable[[F], F]:
+def differentiates(op: OpOverload) -> Callable[[F], F]:
     """Make an autograd Function, whose `forward` calls `below_autograd(op, ...)`, the gradient of `op`."""
 
     def register(function: F) -> F:
-        op.apply = function.apply
-        _LIBRARY.impl(op.overload._opname, function.apply, "Autograd")
-        _under_autocast(op, partial(_in_one_type, op.overload))
+        _LIBRARY.impl(op._opname, function.apply, "Autograd")
+        _under_autocast(op, partial(_in_one_type, op))
         return function
 
     return register
 
 
-def _under_autocast(op: Op, call: Callable[..., Any]) -> None:
+def _under_autocast(op: OpOverload, call: Callable[..., Any]) -> None:
     """Run `call` for `op` within `torch.autocast`."""
     for key in _AUTOCAST:
-        _LIBRARY.impl(op.overload._opname, call, key)
+        _LIBRARY.impl(op._opname, call, key)
 
 
 def _without_autocast(call: Callable[..., Any], *args: Any) -> Any:
@@ -166,12 +122,10 @@ def _is_float(argument: Any) -> bool:
     return isinstance(argument, Tensor) and argument.is_floating_point()
 
 
-def below_autograd(op: Op, *args: Any) -> Any:
+def below_autograd(op: OpOverload, *args: Any) -> Any:
     """Call `op` as autograd does once it has noted what it needs."""
-    if not torch.compiler.is_compiling() and _is_unseen(args):
-        return op.function(*args)
     with torch._C._AutoDispatchBelowAutograd():
-        return op.overload(*args)
+        return op(*args)
 
 
 def objects(graph: str, kernels: str) -> tuple[Graph, Kernels]:

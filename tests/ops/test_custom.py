@@ -12,10 +12,8 @@ from typing import Any
 
 import pytest
 import torch
-import torch.autograd.forward_ad as fwAD
 from torch import Tensor
 from torch.library import opcheck
-from torch.utils.flop_counter import FlopCounterMode
 
 from gnnbench.backends import isplib
 from gnnbench.errors import GnnbenchError, UnsupportedOp
@@ -25,7 +23,7 @@ from gnnbench.ops.edge import edge_softmax, sddmm
 from gnnbench.ops.families import FAMILIES
 from gnnbench.ops.fusedmm import fusedmm
 from gnnbench.ops.kernels import Kernels
-from gnnbench.ops.spmm import spmm, spmm_linear
+from gnnbench.ops.spmm import spmm
 from tests.support import graphs
 from tests.support.attention import inputs as attended
 from tests.support.kernels import KERNELS, OURS, leaf, over_kernels
@@ -154,31 +152,6 @@ def test_the_profiler_shows_our_names(kernels: Kernels, op: str) -> None:
     with torch.profiler.profile() as profile:
         function(*inputs).sum().backward()
     assert f"gnnbench::{op}" in {event.key for event in profile.key_averages()}
-
-
-def test_the_dispatcher_is_left_out_where_it_would_do_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def dispatched(*_: Any) -> None:
-        raise RuntimeError("dispatched")
-
-    graph = graphs.graph("hub", OURS)
-    x = leaf(graph.num_cols, 5)
-    (expected,) = torch.autograd.grad(spmm(OURS, graph, x).square().sum(), x)
-    with torch.profiler.profile():
-        (watched,) = torch.autograd.grad(spmm(OURS, graph, x).square().sum(), x)
-    monkeypatch.setattr(spmm_linear, "overload", dispatched)
-    (found,) = torch.autograd.grad(spmm(OURS, graph, x).square().sum(), x)
-    assert torch.equal(found, expected)
-    assert torch.equal(watched, expected)
-    for watching in (
-        torch.profiler.profile(),
-        FlopCounterMode(display=False),
-        torch.autocast("cpu"),
-        fwAD.dual_level(),
-    ):
-        with watching, pytest.raises(RuntimeError, match="dispatched"):
-            spmm(OURS, graph, x)
-    with pytest.raises(RuntimeError, match="dispatched"):
-        torch.func.grad(lambda x: spmm(OURS, graph, x).sum())(x)
 
 
 @over_kernels
