@@ -41,7 +41,10 @@ class Trainer:
         self.config = config
         self.seed = seed
         self.epoch = 0
-        self.optimizer = OPTIMIZERS[config.optimizer](_parameter_groups(model, config), lr=config.lr)
+        # By default torch updates one parameter after another on CPUs, which takes three to seven times as long.
+        fused = True if next(model.parameters()).device.type == "cpu" and not config.cuda_graph else None
+        kind = OPTIMIZERS[config.optimizer]
+        self.optimizer = kind(_parameter_groups(model, config), lr=config.lr, fused=fused)
 
     def train(
         self, phase: Phase = lambda _: nullcontext(), tell: Callable[[int], None] = lambda _: None
