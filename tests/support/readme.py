@@ -52,7 +52,6 @@ def _headline(one: Comparison, link: str) -> list[Cell]:
     assert one.parity.ok, "only a green comparison is shown"
     pyg, ours = one.rows[0], one.rows[-1]
     fastest = ours.speedup["fastest_pyg"]
-    size = f"{units.counted(one.rounds, 'round')} of {units.counted(one.epochs, 'epoch')}"
     return [
         Cell(run.title(one.config, one.dataset)),
         Cell(ours.backend),
@@ -61,8 +60,12 @@ def _headline(one: Comparison, link: str) -> list[Cell]:
         ratio(ours.speedup["pyg"]),
         ratio(fastest if fastest and fastest.baseline != pyg.backend else None),  # where another one ran
         Cell(f"{units.ratio(ours.memory_ratio)} PyG's") if ours.memory_ratio else NOTHING,
-        Cell(f"[{size}]({link})"),
+        Cell(f"[{_size(one)}]({link})"),
     ]
+
+
+def _size(one: Comparison) -> str:
+    return f"{units.counted(one.rounds, 'round')} of {units.counted(one.epochs, 'epoch')}"
 
 
 def output(folder: Path) -> str:
@@ -91,9 +94,7 @@ def _on_one_machine(found: list[Comparison]) -> str:
     names = list(dict.fromkeys(row.backend for one in found for row in one.rows))
     against = {"pyg": f"{names[-1]} vs pyg"} | ({"fastest_pyg": "vs fastest PyG row"} if len(names) > 2 else {})
     heading = ["run", *names, *against.values(), "peak memory vs pyg"]
-    sizes = dict.fromkeys(
-        f"{units.counted(one.rounds, 'round')} of {units.counted(one.epochs, 'epoch')}" for one in found
-    )
+    sizes = dict.fromkeys(map(_size, found))
     notes = [*run.machine(found[0].environment), f"Size: {', '.join(sizes)}"]
     return tables.markdown(Table(heading, [_cells(one, names, against) for one in found], notes=notes))
 
@@ -114,6 +115,36 @@ def _epoch(row: Row | None) -> Cell:
     if row is None:
         return NOTHING
     return Cell(units.seconds(row.epoch_s.median)) if row.epoch_s else Cell(ended(row.status))
+
+
+def matrix(paths: list[Path]) -> str:
+    """A row per dataset and a column per model: what the last backend gains over the fastest of PyG's rows."""
+    found = {path: files.load(Comparison, path) for path in paths}
+    warm = [one for one in found.values() if one.environment.get("allocator") == "warm"]
+    machines = {note for one in warm for note in run.machine(one.environment)}
+    assert len(machines) <= 1, "runs of two machines are not to be read side by side"
+    cells = {tuple(path.stem.split("_", 1)): _gain(one, path) for path, one in found.items()}
+    models = sorted({model for _, model in cells})
+    rows = [
+        [Cell(dataset), *(cells.get((dataset, model), NOTHING) for model in models)]
+        for dataset in sorted({dataset for dataset, _ in cells})
+    ]
+    sizes = {
+        f"{units.counted(one.rounds, 'round')} of {units.counted(one.epochs, 'epoch')}" for one in found.values()
+    }
+    notes = [*sorted(machines), f"Size: {', '.join(sorted(sizes))}"]
+    return tables.markdown(Table(["dataset", *models], rows, notes=notes))
+
+
+def _gain(one: Comparison, path: Path) -> Cell:
+    assert one.parity.ok, "only a green comparison is shown"
+    ours = one.rows[-1]
+    gain = ours.speedup["fastest_pyg"]
+    if gain is None:
+        return Cell(ended(ours.status))
+    link = f"[{units.ratio(gain.ratio)}](../{path.relative_to(ROOT).as_posix()})"
+    link += "*" * (one.environment.get("allocator") != "warm")
+    return Cell(link, units.ratio(gain.low, gain.high))
 
 
 def allocators(folder: Path) -> str:
@@ -281,7 +312,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "headlines": headlines,
     "output": output,
     "epochs": partial(_every, measured, "*.json"),
-    "whole": partial(_every, measured, "whole/*.json"),
+    "whole": partial(_every, matrix, "whole/*.json"),
     "dropin": partial(_every, measured, "dropin/*.json"),
     "allocator": allocators,
     "ops": partial(_every, contested, "ops/*.json"),
