@@ -125,9 +125,10 @@ def matrix(paths: list[Path]) -> str:
     assert len(machines) <= 1, "runs of two machines are not to be read side by side"
     cells = {tuple(path.stem.split("_", 1)): _gain(one, path) for path, one in found.items()}
     models = sorted({model for _, model in cells})
+    labels = {path.stem.split("_", 1)[0]: one.dataset for path, one in found.items()}
     rows = [
-        [Cell(dataset), *(cells.get((dataset, model), NOTHING) for model in models)]
-        for dataset in sorted({dataset for dataset, _ in cells})
+        [Cell(label), *(cells.get((dataset, model), NOTHING) for model in models)]
+        for dataset, label in labels.items()
     ]
     sizes = {
         f"{units.counted(one.rounds, 'round')} of {units.counted(one.epochs, 'epoch')}" for one in found.values()
