@@ -300,3 +300,19 @@ def test_what_is_checked_is_said() -> None:
     assert "losses" in " ".join(parity.unchecked(drawn))
     assert "losses" in " ".join(parity.checked(exact))
     assert "maximum" in " ".join(parity.unchecked(exact))
+
+
+@pytest.mark.parametrize(("share", "agrees"), [(1.0, True), (0.9, False)])
+def test_a_gradient_is_judged_by_a_step_within_which_a_layer_hardly_bends(share: float, agrees: bool) -> None:
+    model = torch.nn.Linear(4, 3, bias=False)
+    torch.nn.init.ones_(model.weight)
+
+    def value() -> float:
+        return float((60 * (model.weight.double() - 1)).exp().sum() / 60)
+
+    model.weight.grad = torch.full_like(model.weight, share)  # of the gradient, which is one
+    with torch.no_grad():
+        misses = [dropout._miss(model, value, size) for size in dropout.STEPS]
+    assert misses[0] > dropout.SLACK
+    assert (misses[1] <= dropout.SLACK) == agrees
+    assert torch.allclose(model.weight, torch.ones(3, 4))

@@ -120,8 +120,7 @@ def _epoch(row: Row | None) -> Cell:
 def matrix(paths: list[Path]) -> str:
     """A row per dataset and a column per model: what the last backend gains over the fastest of PyG's rows."""
     found = {path: files.load(Comparison, path) for path in paths}
-    warm = [one for one in found.values() if one.environment.get("allocator") == "warm"]
-    machines = {note for one in warm for note in run.machine(one.environment)}
+    machines = {note for one in found.values() if _is_warm(one) for note in run.machine(one.environment)}
     assert len(machines) <= 1, "runs of two machines are not to be read side by side"
     cells = {tuple(path.stem.split("_", 1)): _gain(one, path) for path, one in found.items()}
     models = sorted({model for _, model in cells})
@@ -130,11 +129,13 @@ def matrix(paths: list[Path]) -> str:
         [Cell(label), *(cells.get((dataset, model), NOTHING) for model in models)]
         for dataset, label in labels.items()
     ]
-    sizes = {
-        f"{units.counted(one.rounds, 'round')} of {units.counted(one.epochs, 'epoch')}" for one in found.values()
-    }
-    notes = [*sorted(machines), f"Size: {', '.join(sorted(sizes))}"]
+    notes = [*sorted(machines), f"Size: {', '.join(sorted({_size(one) for one in found.values()}))}"]
+    notes += ["*: needs too much memory for a warm allocator"] * (not all(map(_is_warm, found.values())))
     return tables.markdown(Table(["dataset", *models], rows, notes=notes))
+
+
+def _is_warm(one: Comparison) -> bool:
+    return one.environment.get("allocator") == "warm"
 
 
 def _gain(one: Comparison, path: Path) -> Cell:
@@ -144,7 +145,7 @@ def _gain(one: Comparison, path: Path) -> Cell:
     if gain is None:
         return Cell(ended(ours.status))
     link = f"[{units.ratio(gain.ratio)}](../{path.relative_to(ROOT).as_posix()})"
-    link += "*" * (one.environment.get("allocator") != "warm")
+    link += "*" * (not _is_warm(one))
     return Cell(link, units.ratio(gain.low, gain.high))
 
 

@@ -159,7 +159,10 @@ def _gradient(model: torch.nn.Module, batch: Batch, seed: int) -> TensorError | 
             return None
     (first * weight).sum().backward()
     with torch.no_grad():
-        miss = min(_miss(model, lambda: float((passed() * weight).sum()), step) for step in STEPS)
+        for size in STEPS:
+            miss = _miss(model, lambda: float((passed() * weight).sum()), size)
+            if miss <= SLACK:
+                break
     problem = f"promises a rise that its own forward misses by {miss:.0%}" if not miss <= SLACK else ""
     return TensorError(rel_rms=0.0, worst_row=0.0, problem=problem)
 
