@@ -130,7 +130,7 @@ def extremum_backward(bint is_double, int threads, *fields):
     cdef scattered task
     fill(&task, sizeof(task), fields)
     cdef int pieces = threads if task.rows * task.width > 1 << 14 else 1, piece
-    cdef int64_t strips = max(1, min(pieces, task.width // 16)), ranges = -(-pieces // strips)
+    cdef int64_t strips = max(1, min(pieces, task.width // 16)), ranges = pieces // strips
     with nogil:
         for piece in prange(<int>(strips * ranges), num_threads=pieces, schedule="static"):
             if is_double:

@@ -8,6 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from gnnbench.errors import DatasetError
 from gnnbench.graph import Graph, Layout, rows_of
 from gnnbench.ops.dropout import Dropout
 from gnnbench.ops.edge_fn import EDGE_FNS
@@ -210,6 +211,41 @@ class Kernels(Layout):
     def dropout(self, x: Tensor, dropout: Dropout) -> Tensor:
         """x, contiguous and of any shape, times zero where a number is dropped and `dropout.scale` elsewhere."""
         return x * dropout.multiplier_of(x).to(x)
+
+    def embedding_sum(self, table: Tensor, categories: Tensor, starts: Tensor) -> Tensor:
+        """out[i] = sum over k of table[starts[k] + categories[i, k]], in the order of k.
+
+        Args:
+            table: [T, F], K tables one below the other.
+            categories: [N, K] int64, each below the size of its table.
+            starts: [K + 1] int64, where each table begins, and T.
+
+        Raises:
+            DatasetError: a category that its table lacks.
+        """
+        check_categories(categories, starts)
+        out = table.new_zeros(len(categories), table.size(1))
+        for column, start in zip(categories.unbind(1), starts.unbind(), strict=False):
+            out = out + table[start + column]
+        return out
+
+    def embedding_sum_backward(self, grad_out: Tensor, categories: Tensor, starts: Tensor) -> Tensor:
+        """grad_table [T, F] of `embedding_sum`."""
+        rows = (categories + starts[:-1]).flatten()
+        grad_table = grad_out.new_zeros(int(starts[-1]), grad_out.size(1))
+        return grad_table.index_add(0, rows, grad_out.repeat_interleave(categories.size(1), 0))
+
+
+def check_categories(categories: Tensor, starts: Tensor) -> None:
+    """Raise the DatasetError of the first category [N, K] that its table, of K from `starts` [K + 1] on, lacks."""
+    sizes = starts.diff()
+    lacking = ((categories < 0) | (categories >= sizes)).nonzero()
+    if len(lacking):
+        row, column = lacking[0].tolist()
+        raise DatasetError(
+            f"category {int(categories[row, column])} in row {row}, column {column} is not one of the "
+            f"{int(sizes[column])} that its table of embeddings has, numbered from 0; correct the features"
+        )
 
 
 def _dropped(alpha: Tensor, dropout: Dropout | None) -> Tensor:

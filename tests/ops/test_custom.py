@@ -93,6 +93,9 @@ def test_every_op_is_registered_as_torch_wants_it(
     check(torch.ops.gnnbench.spmm_max_grad_value.default, (out, arg_out, x, value, graph.handle))
     for name, tensor in zip(WITHOUT_GRAPH, (leaf(7, 3), x), strict=True):
         check(getattr(torch.ops.gnnbench, name).default, (tensor, torch.tensor([5]), 0.4, 3, kernels.handle))
+    looked_up = torch.tensor([[1, 0], [0, 3]]), torch.tensor([0, 2, 6])
+    check(torch.ops.gnnbench.embedding_sum.default, (leaf(6, 3), *looked_up, kernels.handle))
+    check(torch.ops.gnnbench.embedding_sum_backward.default, (leaf(2, 3).detach(), *looked_up, 6, kernels.handle))
     for op in ATTENTION:
         for arguments in samples(graph)[op]:
             tensors, keep = [tensor.detach() for tensor in arguments[:3]], op == "gat_attention"
@@ -123,7 +126,7 @@ def test_every_op_is_covered_above() -> None:
         if schema.name.startswith("gnnbench::")
     }
     checked = {*samples(graphs.graph("hub")), "spmm_max_grad_x", "spmm_max_grad_value", *WITHOUT_GRAPH}
-    checked |= {f"{op}_backward" for op in ATTENTION}
+    checked |= {"embedding_sum", "embedding_sum_backward"} | {f"{op}_backward" for op in ATTENTION}
     assert registered == checked
 
 

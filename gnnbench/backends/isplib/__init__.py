@@ -1,6 +1,6 @@
 """CPU kernels: `IsplibKernels` calls the compiled ones, `Backend` prepares graphs and models for them.
 
-layout collate spmm edge fusedmm attention dropout   the kernels, by `cython_kernels/*.pyx`
+layout collate spmm edge fusedmm attention dropout embedding   the kernels, by `cython_kernels/*.pyx`
 sample                                       sampled neighbourhoods, likewise
 choices edge_choices                         how they can be run, for heuristics and the tuner
 machine                                      what memory costs here, which choices follow from
@@ -22,6 +22,7 @@ from gnnbench.backends.isplib.collate import CollateKernels
 from gnnbench.backends.isplib.dropout import DropoutKernels
 from gnnbench.backends.isplib.edge import EdgeKernels
 from gnnbench.backends.isplib.edge_choices import ATTENTION
+from gnnbench.backends.isplib.embedding import EmbeddingKernels
 from gnnbench.backends.isplib.fusedmm import FusedmmKernels
 from gnnbench.backends.isplib.layout import LayoutKernels
 from gnnbench.backends.isplib.sample import Neighbors
@@ -35,13 +36,20 @@ __all__ = ["ISA", "MISSING", "Backend", "IsplibKernels", "Neighbors", "isa_level
 
 
 class IsplibKernels(
-    LayoutKernels, CollateKernels, SpmmKernels, EdgeKernels, FusedmmKernels, AttentionKernels, DropoutKernels
+    LayoutKernels,
+    CollateKernels,
+    SpmmKernels,
+    EdgeKernels,
+    FusedmmKernels,
+    AttentionKernels,
+    DropoutKernels,
+    EmbeddingKernels,
 ):
     """Cython kernels for float32 and float64 on CPU; results do not depend on the number of threads."""
 
     name: ClassVar[str] = "isplib"
     accelerated: ClassVar[frozenset[str]] = frozenset(
-        {"spmm", "spmm_max", "sddmm", "edge_softmax", "fusedmm", "dropout", *ATTENTION}
+        {"spmm", "spmm_max", "sddmm", "edge_softmax", "fusedmm", "dropout", "embedding_sum", *ATTENTION}
     )
 
 
