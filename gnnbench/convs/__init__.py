@@ -24,6 +24,7 @@ and, where there is something to say,
     _edges _heads   what it is given over edges; what attention shares
     _readout     pooling of the nodes of graphs
     _dropout     dropout layers
+    _norms       batch norms with the activation after them
     _encoders    sums of embeddings
 """
 
@@ -40,7 +41,7 @@ from torch_geometric import nn
 from torch_geometric.nn import MessagePassing
 
 from gnnbench import registry
-from gnnbench.convs import _checks, _dropout, _encoders, _graph, _overrides, _readout
+from gnnbench.convs import _checks, _dropout, _encoders, _graph, _norms, _overrides, _readout
 from gnnbench.convs._bound import KEEP, BoundForward
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
@@ -104,6 +105,7 @@ def bind(
         *bindings,
         *_encoders.bind(model, kernels),
         *_readout.bind(model, kernels),
+        *(_norms.bind(model, kernels) if first_node is None else []),
         *(_dropout.bind(model, kernels, first_node) if dropout else []),
     ]
 

@@ -94,7 +94,7 @@ class Stack(Module):
             else:
                 out = conv(self.drop(x), adj, *edges)
             if layer < len(self.norms):
-                out = self.activation(self.norms[layer](out))
+                out = self.activated(layer, out)
                 if self.skips:
                     out = out + self.skips[layer](x)
             x = out
@@ -103,6 +103,11 @@ class Stack(Module):
             for layer, linear in enumerate(self.head):
                 x = linear(self.drop(self.activation(x) if layer else x))
         return x if self.decode is None else self.decode(self.drop(x))
+
+    def activated(self, layer: int, x: Tensor) -> Tensor:
+        """What norm and activation make of the output of a conv; kernels may put their own in its place."""
+        out: Tensor = self.activation(self.norms[layer](x))
+        return out
 
 
 def _takes_edges(config: ModelConfig, family: ModuleType, edge_channels: int) -> bool:

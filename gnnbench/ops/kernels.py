@@ -235,6 +235,39 @@ class Kernels(Layout):
         grad_table = grad_out.new_zeros(int(starts[-1]), grad_out.size(1))
         return grad_table.index_add(0, rows, grad_out.repeat_interleave(categories.size(1), 0))
 
+    def batch_norm(
+        self, x: Tensor, weight: Tensor, bias: Tensor, eps: float, relu: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Normalise the columns of x [N, F], times weight [F] plus bias [F]; what is negative becomes 0 if `relu`.
+
+        Returns:
+            out [N, F], mean [F] and variance [F] of x, over N and not N - 1.
+        """
+        var, mean = torch.var_mean(x, 0, correction=0)
+        out = (x - mean) * (weight * (var + eps).rsqrt()) + bias
+        return (out.relu() if relu else out), mean, var
+
+    def batch_norm_backward(
+        self,
+        x: Tensor,
+        grad_out: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        mean: Tensor,
+        var: Tensor,
+        eps: float,
+        relu: bool,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The gradients of x, weight and bias, from what `batch_norm` was given and the moments it returned."""
+        var, mean = torch.var_mean(x, 0, correction=0)  # again, for second derivatives go through them
+        rstd = (var + eps).rsqrt()
+        normal = (x - mean) * rstd
+        if relu:
+            grad_out = grad_out.masked_fill(normal * weight + bias <= 0, 0.0)
+        grad_weight, grad_bias = (grad_out * normal).sum(0), grad_out.sum(0)
+        grad_x = rstd * weight * (grad_out - (grad_bias + normal * grad_weight) / x.size(0))
+        return grad_x, grad_weight, grad_bias
+
 
 def check_categories(categories: Tensor, starts: Tensor) -> None:
     """Raise the DatasetError of the first category [N, K] that its table, of K from `starts` [K + 1] on, lacks."""

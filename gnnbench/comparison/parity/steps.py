@@ -64,8 +64,9 @@ def computed(
     """Logits and gradients of two steps, and what dropout does.
 
     One step is in training mode from the configured seed, where attention has a `SLOPE` that is not the default;
-    one in evaluation mode from other weights. `as_reference` repeats both twice, with features that differ in
-    their last bits and with edges in reverse order, to find how far rounding moves, and takes dropout for right.
+    one in evaluation mode from other weights. `as_reference` repeats both twice, with features, or embeddings of
+    categories, that differ in their last bits and with edges in reverse order, to find how far rounding moves, and
+    takes dropout for right.
     It computes in float32; where `config` asks for bfloat16 it finds how far that moves, too.
     """
     if as_reference:
@@ -100,29 +101,41 @@ def _reference(config: Run, backend: Backend, dataset: Dataset, cache: Path | No
             change = partial(_jittered_batch, seed=seed)
             snapshot.learn_rounding(_steps(exact, backend, dataset, cache, change))
         else:
-            snapshot.learn_rounding(_steps(exact, backend, _jittered(dataset, seed), cache))
+            snapshot.learn_rounding(_steps(exact, backend, _jittered(dataset, seed), cache, jitter=seed))
     if config.train.precision == "bf16":
         snapshot.learn_autocast(_steps(config, backend, dataset, cache))
     return snapshot
 
 
 def _steps(
-    config: Run, backend: Backend, dataset: Dataset, cache: Path | None, change: Change = lambda batch: batch
+    config: Run,
+    backend: Backend,
+    dataset: Dataset,
+    cache: Path | None,
+    change: Change = lambda batch: batch,
+    jitter: int | None = None,
 ) -> dict[str, Tensor]:
-    model, batching = _prepared(config, backend, dataset, cache, SLOPE)
+    """`jitter`, a seed, changes the last bits of embeddings."""
+    model, batching = _prepared(config, backend, dataset, cache, SLOPE, jitter)
     result = _all(model, batching, change)
     if list(_sloped(model)):  # a backend may keep the slope that it saw first
         del model, batching
-        model, batching = _prepared(config, backend, dataset, cache)
-    return result | _evaluation(config, model, batching, setup.Ends.of(dataset), change)
+        model, batching = _prepared(config, backend, dataset, cache, jitter=jitter)
+    return result | _evaluation(config, model, batching, setup.Ends.of(dataset), change, jitter)
 
 
 def _prepared(
-    config: Run, backend: Backend, dataset: Dataset, cache: Path | None, slope: float | None = None
+    config: Run,
+    backend: Backend,
+    dataset: Dataset,
+    cache: Path | None,
+    slope: float | None = None,
+    jitter: int | None = None,
 ) -> tuple[Module, Batching]:
     """The model with its first weights and without dropout, in training mode, and its batches."""
     without = config.model.model_copy(update=dict.fromkeys(drops(config), 0.0))
     model = setup.build(config.model_copy(update={"model": without}), setup.Ends.of(dataset))
+    _jitter_embeddings(model, jitter)
     for conv in _sloped(model) if slope else ():
         conv.negative_slope = slope
     model.to(backend.device).train()
@@ -132,7 +145,12 @@ def _prepared(
 
 
 def _evaluation(
-    config: Run, model: Module, batching: Batching, ends: setup.Ends, change: Change = lambda batch: batch
+    config: Run,
+    model: Module,
+    batching: Batching,
+    ends: setup.Ends,
+    change: Change = lambda batch: batch,
+    jitter: int | None = None,
 ) -> dict[str, Tensor]:
     """A step in evaluation mode from other weights; batch norms go on with the statistics of the batch."""
     other = setup.build(config, ends, repeat=1)
@@ -140,6 +158,7 @@ def _evaluation(
         for parameter in other.parameters():
             size = float(parameter.square().mean().sqrt()) or 1.0
             parameter.add_(torch.randn_like(parameter), alpha=MOVED * size)
+    _jitter_embeddings(other, jitter)
     model.load_state_dict(other.state_dict(), strict=False)  # all but the probe
     model.eval()
     for module in model.modules():
@@ -200,6 +219,14 @@ def _jittered_x(x: Tensor, seed: int) -> Tensor:
         return x
     noise = torch.rand(x.shape, generator=torch.Generator().manual_seed(seed)).mul_(2).sub_(1)
     return torch.addcmul(x, x, noise.to(x.device), value=JITTER)
+
+
+@torch.no_grad()
+def _jitter_embeddings(model: Any, seed: int | None) -> None:
+    """The same of what a model embeds categories as, which have no last bits themselves."""
+    if model.embed is not None and seed is not None:
+        for parameter in model.embed.parameters():
+            parameter.copy_(_jittered_x(parameter, seed))
 
 
 def _sloped(model: Module) -> Iterator[Any]:

@@ -1,0 +1,55 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""Batch norm with the ReLU after it: addresses in, nothing out; `gnnbench.backends.isplib` has checked every argument.
+
+Chunks of rows do not depend on the number of threads, nor do the sums of their partial results, in order.
+"""
+
+from cython.parallel cimport prange
+
+include "record.pxi"
+
+cdef extern from "norm.h":
+    ctypedef void kernel_fn(const void *task, int64_t begin, int64_t end) noexcept nogil
+    struct norm_task "norm":
+        int64_t width, chunks
+        double eps
+    kernel_fn *moments_kernels[3][2]
+    kernel_fn *moments_end_kernels[3][2]
+    kernel_fn *normalise_kernels[3][2]
+    kernel_fn *scales_kernels[3][2]
+    kernel_fn *grad_sums_kernels[3][2]
+    kernel_fn *grad_sums_end_kernels[3][2]
+    kernel_fn *grad_rows_kernels[3][2]
+
+
+cdef void run(kernel_fn *sums, kernel_fn *end, kernel_fn *rows, norm_task *task, int threads) noexcept nogil:
+    cdef int64_t chunk, chunks = task.chunks
+    if threads == 1:
+        sums(task, 0, chunks)
+        end(task, 0, task.width)
+        rows(task, 0, chunks)
+        return
+    for chunk in prange(chunks, num_threads=threads, schedule="static"):
+        sums(task, chunk, chunk + 1)
+    end(task, 0, task.width)
+    for chunk in prange(chunks, num_threads=threads, schedule="static"):
+        rows(task, chunk, chunk + 1)
+
+
+def forward(bint is_double, int isa, int threads, double eps, *fields):
+    cdef norm_task task
+    fill(&task, sizeof(task), fields)
+    task.eps = eps
+    with nogil:
+        run(moments_kernels[isa][is_double], moments_end_kernels[isa][is_double],
+            normalise_kernels[isa][is_double], &task, threads)
+
+
+def backward(bint is_double, int isa, int threads, double eps, *fields):
+    cdef norm_task task
+    fill(&task, sizeof(task), fields)
+    task.eps = eps
+    with nogil:
+        scales_kernels[isa][is_double](&task, 0, task.width)
+        run(grad_sums_kernels[isa][is_double], grad_sums_end_kernels[isa][is_double],
+            grad_rows_kernels[isa][is_double], &task, threads)
