@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import exp, log2
 from pathlib import Path
 from typing import NamedTuple, TypeGuard
@@ -48,6 +49,25 @@ class Predicted(NamedTuple):
     ns: float
 
 
+class Size(NamedTuple):
+    """What a prediction follows from."""
+
+    num_rows: int
+    num_cols: int
+    num_edges: int
+    reached: float  # columns, by gathers
+    shifts: tuple[int, ...]  # of blocks that can serve it
+
+    @classmethod
+    def of(cls, graph: Graph) -> Size:
+        """Of a small graph the leading bits, so that batches of about one size are predicted once."""
+        sizes, shifts = (graph.num_rows, graph.num_cols, graph.num_edges), tuple(_shifts(graph))
+        if graph.num_edges >= LARGE:
+            return cls(*sizes, _reached(graph), shifts)
+        rows, cols, edges = map(_leading_bits, sizes)
+        return cls(rows, cols, edges, float(cols), shifts)
+
+
 class ChoosingKernels(BaseKernels):
     """How aggregations run: by row, or over blocks of 2^shift columns whose features fit the cache."""
 
@@ -83,7 +103,7 @@ class ChoosingKernels(BaseKernels):
 
     def _predicted(self, op: str, graph: Graph, lines: int) -> Predicted:
         """The fastest way, whatever the number of threads is, as the order of summation follows from it."""
-        return graph.once(("predicted", op, lines), lambda: _fastest(op, graph, lines))
+        return graph.once(("predicted", op, lines), lambda: _fastest(machine.current(), op, Size.of(graph), lines))
 
     def _planned(self, graph: Graph) -> set[int]:
         """Shifts of the blocks that sums over usual widths go by."""
@@ -101,20 +121,22 @@ class ChoosingKernels(BaseKernels):
         return False
 
 
-def blocks(graph: Graph, shift: int) -> int:
+def blocks(graph: Graph | Size, shift: int) -> int:
     """Blocks of 2^shift columns; at least one, for the last block writes the rows."""
     return max(1, -(-graph.num_cols >> shift))
 
 
-def _fastest(op: str, graph: Graph, lines: int) -> Predicted:
-    model, edges = machine.current(), graph.num_edges
-    table = _reached(graph) * lines * LINE_BYTES
+@lru_cache(1024)
+def _fastest(model: machine.Machine, op: str, size: Size, lines: int) -> Predicted:
+    table = size.reached * lines * LINE_BYTES
     result = [
-        Predicted({"algorithm": "row", "prefetch": prefetch}, model.row_ns(op, prefetch, edges, lines, table))
+        Predicted(
+            {"algorithm": "row", "prefetch": prefetch}, model.row_ns(op, prefetch, size.num_edges, lines, table)
+        )
         for prefetch in machine.PREFETCH
     ]
-    for shift in _shifts(graph):
-        sizes = graph.num_rows, graph.num_cols, edges, blocks(graph, shift), lines
+    for shift in size.shifts:
+        sizes = size.num_rows, size.num_cols, size.num_edges, blocks(size, shift), lines
         ns = model.blocked_ns(op, shift - SHIFT, *sizes) / CLEAR
         result.append(Predicted({"algorithm": "blocked", "shift": shift}, ns))
     return min(result, key=lambda predicted: predicted.ns)
@@ -126,14 +148,17 @@ def _shifts(graph: Graph) -> list[int]:
     return [shift for shift in shifts if 0 < graph.num_rows * blocks(graph, shift) <= PLAN * graph.num_edges]
 
 
+def _leading_bits(size: int) -> int:
+    """`size` rounded down to a number of which only the first five bits count."""
+    rest = max(size.bit_length() - 5, 0)
+    return size >> rest << rest
+
+
 def _reached(graph: Graph) -> float:
     """How many columns gathers go to, as if all of these were equally likely: fewer where rows share neighbours.
 
-    So many columns would show as many different ones in a window of edges as there are. All of them where counting
-    would take longer than it saves, as on batches of graphs.
+    So many columns would show as many different ones in a window of edges as there are.
     """
-    if graph.num_edges < LARGE:
-        return float(graph.num_cols)
 
     def count() -> float:
         starts = torch.linspace(0, graph.num_edges - WINDOW, WINDOWS).long().tolist()

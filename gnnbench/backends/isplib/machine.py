@@ -46,6 +46,8 @@ STEADY = 1.5  # how far the first time and the last one may lie apart
 class Machine(Record):
     """Nanoseconds with all threads, by op: "spmm" or "spmm_max"."""
 
+    __hash__ = object.__hash__  # of predictions that are kept
+
     threads: int
     gather: dict[str, dict[int, list[list[float]]]] = Field(
         description="of an edge by row, by prefetch distance, for each of `LINES` and `TABLES`"
