@@ -25,6 +25,7 @@ and, where there is something to say,
     _readout     pooling of the nodes of graphs
     _dropout     dropout layers
     _norms       batch norms with the activation after them
+    _linears     linear layers
     _encoders    sums of embeddings
 """
 
@@ -41,7 +42,7 @@ from torch_geometric import nn
 from torch_geometric.nn import MessagePassing
 
 from gnnbench import registry
-from gnnbench.convs import _checks, _dropout, _encoders, _graph, _norms, _overrides, _readout
+from gnnbench.convs import _checks, _dropout, _encoders, _graph, _linears, _norms, _overrides, _readout
 from gnnbench.convs._bound import KEEP, BoundForward
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
@@ -105,6 +106,7 @@ def bind(
         *bindings,
         *_encoders.bind(model, kernels),
         *_readout.bind(model, kernels),
+        *_linears.bind(model, kernels),
         *(_norms.bind(model, kernels) if first_node is None else []),
         *(_dropout.bind(model, kernels, first_node) if dropout else []),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -19,6 +20,10 @@ _AGGREGATE = {kind: tuple(map(pygs_own, _aggregate(kind))) for kind in REDUCTION
 _FORWARD: dict[type, Any] = {
     kind: kind.forward if is_from(kind.forward, "torch") else None for kind in (Linear, PygLinear, Sequential)
 }
+
+
+class Same(partial[Any]):
+    """A forward of ours on a layer, which computes what that of its class does."""
 
 
 def reduction(conv: MessagePassing) -> str | None:
@@ -64,4 +69,5 @@ def _is_hooked(module: Module) -> bool:
         module._backward_hooks,
         module._backward_pre_hooks,
     )
-    return any(hooks) or "forward" in vars(module)
+    own = vars(module).get("forward")
+    return any(hooks) or not (own is None or isinstance(own, Same))

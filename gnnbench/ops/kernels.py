@@ -212,6 +212,16 @@ class Kernels(Layout):
         """x, contiguous and of any shape, times zero where a number is dropped and `dropout.scale` elsewhere."""
         return x * dropout.multiplier_of(x).to(x)
 
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """x [N, F] times weight [D, F] transposed, plus bias [D]; all contiguous."""
+        return torch.nn.functional.linear(x, weight, bias)
+
+    def linear_backward(
+        self, grad_out: Tensor, x: Tensor, weight: Tensor, needs_x: bool
+    ) -> tuple[Tensor | None, Tensor, Tensor]:
+        """The gradients of x, None unless `needs_x`, of weight and of bias."""
+        return grad_out @ weight if needs_x else None, grad_out.t() @ x, grad_out.sum(0)
+
     def embedding_sum(self, table: Tensor, categories: Tensor, starts: Tensor) -> Tensor:
         """out[i] = sum over k of table[starts[k] + categories[i, k]], in the order of k.
 

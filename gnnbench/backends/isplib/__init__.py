@@ -1,6 +1,6 @@
 """CPU kernels: `IsplibKernels` calls the compiled ones, `Backend` prepares graphs and models for them.
 
-layout collate spmm edge fusedmm attention dropout embedding norm   the kernels,
+layout collate spmm edge fusedmm attention dropout embedding norm linear   the kernels,
 by `cython_kernels/*.pyx`
 sample                                       sampled neighbourhoods, likewise
 choices edge_choices                         how they can be run, for heuristics and the tuner
@@ -26,6 +26,7 @@ from gnnbench.backends.isplib.edge_choices import ATTENTION
 from gnnbench.backends.isplib.embedding import EmbeddingKernels
 from gnnbench.backends.isplib.fusedmm import FusedmmKernels
 from gnnbench.backends.isplib.layout import LayoutKernels
+from gnnbench.backends.isplib.linear import LinearKernels
 from gnnbench.backends.isplib.norm import NormKernels
 from gnnbench.backends.isplib.sample import Neighbors
 from gnnbench.backends.isplib.spmm import SpmmKernels
@@ -47,22 +48,14 @@ class IsplibKernels(
     DropoutKernels,
     EmbeddingKernels,
     NormKernels,
+    LinearKernels,
 ):
     """Cython kernels for float32 and float64 on CPU; results do not depend on the number of threads."""
 
     name: ClassVar[str] = "isplib"
     accelerated: ClassVar[frozenset[str]] = frozenset(
-        {
-            "spmm",
-            "spmm_max",
-            "sddmm",
-            "edge_softmax",
-            "fusedmm",
-            "dropout",
-            "embedding_sum",
-            "batch_norm",
-            *ATTENTION,
-        }
+        {"spmm", "spmm_max", "sddmm", "edge_softmax", "fusedmm", *ATTENTION}
+        | {"dropout", "embedding_sum", "batch_norm", "linear"}
     )
 
 
