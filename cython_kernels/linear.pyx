@@ -17,8 +17,8 @@ cdef extern from "linear.h":
 
 
 def panel(bint is_double, int isa):
-    """Columns of a panel: two of the longest vectors."""
-    return 2 * (16 << isa) // (8 if is_double else 4)
+    """Columns of a panel, as in linear.inc."""
+    return (4 if isa == 2 else 2) * (16 << isa) // (8 if is_double else 4)
 
 
 def forward(bint is_double, int isa, int threads, *fields):

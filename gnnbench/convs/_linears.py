@@ -33,6 +33,7 @@ def bind(model: Module, kernels: Kernels) -> list[Binding]:
 def _forward(layer: Any, kernels: Kernels, x: Any) -> Tensor:
     weight, bias = layer.weight, layer.bias
     trains = type(x) is Tensor and x.dim() == 2 and x.dtype == weight.dtype and weight.requires_grad
-    if not trains or torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling():
-        return F.linear(x, weight, bias)
-    return linear(kernels, x, weight, bias)
+    transformed = torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling()
+    if trains and not transformed and kernels.pays("linear", x, weight):
+        return linear(kernels, x, weight, bias)
+    return F.linear(x, weight, bias)

@@ -42,6 +42,10 @@ class Kernels(Layout):
         """Reasons why `op` cannot run on these inputs; empty if it can."""
         return []
 
+    def pays(self, op: str, *tensors: Tensor) -> bool:
+        """Whether these kernels are faster than torch at an op that it has too."""
+        return op in self.accelerated
+
     def computes_in(self, dtype: torch.dtype) -> torch.dtype:
         """The type of what is computed of tensors of `dtype` under autocast."""
         return dtype if dtype in self.narrow else torch.promote_types(dtype, torch.float32)

@@ -20,6 +20,9 @@ CHUNKS, CHUNK_ROWS = 64, 512  # at most so many pieces of the rows, for threads,
 class LinearKernels(BaseKernels):
     """Products of many rows with a matrix that stays in the cache; libraries for all shapes are slower at it."""
 
+    def pays(self, op: str, *tensors: Tensor) -> bool:
+        return _fits(*tensors) if op == "linear" else super().pays(op, *tensors)
+
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         if not _fits(x, weight):
             return super().linear(x, weight, bias)

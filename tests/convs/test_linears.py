@@ -1,0 +1,93 @@
+"""Linear layers on kernels: beside torch's in float64, in models, and layers that are not plain."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn import Linear, Sequential
+
+from gnnbench import convs
+from gnnbench.backends import isplib
+from gnnbench.backends.isplib import linear as kernel
+from gnnbench.ops.kernels import Kernels
+from gnnbench.ops.linear import linear
+from tests.ops import test_grad
+from tests.support.kernels import OURS, leaf, over_dtypes, over_kernels, over_levels
+
+SHAPES = [(0, 3, 2), (1, 1, 1), (7, 5, 9), (97, 16, 32), (130, 33, 17), (1100, 41, 63), (1537, 64, 8)]
+
+
+@pytest.fixture
+def small_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels take every product but empty ones."""
+    monkeypatch.setattr(kernel, "LEAST", 1)
+    monkeypatch.setattr(kernel, "LEAST_WORK", 1)
+
+
+@over_kernels
+@over_dtypes
+@pytest.mark.usefixtures("small_work")
+def test_products_and_gradients(kernels: Kernels, dtype: torch.dtype) -> None:
+    for rows, ins, outs in SHAPES:
+        given = leaf(rows, ins, dtype=dtype), leaf(outs, ins, dtype=dtype), leaf(outs, dtype=dtype)
+        for inputs in (given, given[:2]):
+            test_grad.check(lambda *inputs: linear(kernels, *inputs), F.linear, *inputs)
+        x, weight, bias = given
+        constant = linear(kernels, x.detach(), weight, bias)
+        for gradient, expected in zip(
+            torch.autograd.grad(constant.sum(), (weight, bias)),
+            torch.autograd.grad(linear(kernels, x, weight, bias).sum(), (weight, bias)),
+            strict=True,
+        ):
+            assert torch.equal(gradient, expected)
+
+
+@over_levels
+@pytest.mark.usefixtures("small_work")
+def test_results_do_not_depend_on_threads(level: int) -> None:
+    x, weight, bias, grad_out = torch.randn(2000, 50), torch.randn(37, 50), torch.randn(37), torch.randn(2000, 37)
+    results = []
+    for threads in (1, 2, 5):
+        kernels = isplib.IsplibKernels(isa=level, threads=threads)
+        results.append(
+            [kernels.linear(x, weight, bias), *kernels.linear_backward(grad_out, x, weight, needs_x=True)]
+        )
+    for result in zip(*results, strict=True):
+        assert all(torch.equal(tensor, result[0]) for tensor in result[1:] if tensor is not None)
+
+
+@over_kernels
+@pytest.mark.usefixtures("small_work")
+def test_second_derivatives(kernels: Kernels) -> None:
+    def product(*inputs: Tensor) -> Tensor:
+        return linear(kernels, *inputs)
+
+    inputs = leaf(7, 2), leaf(3, 2), leaf(3)
+    assert torch.autograd.gradcheck(product, inputs)
+    assert torch.autograd.gradgradcheck(product, inputs)
+
+
+@pytest.mark.usefixtures("small_work")
+def test_only_plain_layers_in_training_run_on_kernels() -> None:
+    class Doubled(Linear):
+        def forward(self, input: Tensor) -> Tensor:
+            return 2 * super().forward(input)
+
+    torch.manual_seed(0)
+    plain = Sequential(Linear(6, 40), Doubled(40, 5), Linear(5, 3, bias=False))
+    ours = copy.deepcopy(plain)
+    bindings = convs.bind(ours, OURS, transform_first=False, fold_norm=False)
+    assert [binding.module for binding in bindings] == ["0", "2"]
+    x = leaf(50, 6, dtype=torch.float32)
+    assert torch.allclose(ours(x), plain(x), rtol=1e-5)
+    assert torch.allclose(ours(x.view(5, 10, 6)), plain(x.view(5, 10, 6)), rtol=1e-5)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(ours(x), plain(x))
+    assert torch.allclose(torch.compile(ours, backend="aot_eager")(x), plain(x), rtol=1e-5)
+    ours[0].weight.requires_grad_(False)
+    assert torch.allclose(ours(x), plain(x), rtol=1e-5)
+    assert torch.allclose(copy.deepcopy(ours)(x), plain(x), rtol=1e-5)
