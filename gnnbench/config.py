@@ -150,6 +150,7 @@ class BackendConfig(Section):
     keep_aggregation: bool = Field(False, description="aggregate features that never change once, not every epoch")
     sparse_features: bool = Field(True, description="multiply features that are mostly zero without their zeros")
     dropout: bool = Field(True, description="draw the numbers of dropout by a hash, others than torch's")
+    layers: bool = Field(True, description="compute linear layers and batch norms by kernels too")
     loader: Literal["ours", "pyg"] = Field("ours", description="who makes batches for PyG's own convs")
 
 

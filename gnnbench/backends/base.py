@@ -220,4 +220,5 @@ class KernelBackend(Backend):
 
     def rewrites(self) -> dict[str, bool]:
         """The rewrites that the configuration allows, as `convs.bind` takes them."""
-        return self.config.model_dump(include={"transform_first", "fold_norm", "keep_aggregation", "dropout"})
+        allowed = {"transform_first", "fold_norm", "keep_aggregation", "dropout", "layers"}
+        return self.config.model_dump(include=allowed)

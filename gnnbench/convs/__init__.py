@@ -64,6 +64,7 @@ def bind(
     keep_aggregation: bool = False,
     sparse_features: bool = False,
     dropout: bool = False,
+    layers: bool = False,
     first_node: int | None = None,
 ) -> list[Binding]:
     """Let `kernels` execute every conv of `model`, which is then called with a Graph as adjacency.
@@ -80,6 +81,7 @@ def bind(
         sparse_features: allow features to be `Features`; the first binding then says so, where all that the model
             does to them is dropout and products with weights.
         dropout: allow the model's dropout layers to draw other random numbers than torch's.
+        layers: also let `kernels` that are faster than torch at them compute linear layers and batch norms.
         first_node: of this process, where several share the nodes of a graph; see `_dropout.bind`.
 
     Raises:
@@ -106,8 +108,8 @@ def bind(
         *bindings,
         *_encoders.bind(model, kernels),
         *_readout.bind(model, kernels),
-        *_linears.bind(model, kernels),
-        *(_norms.bind(model, kernels) if first_node is None else []),
+        *(_linears.bind(model, kernels) if layers else []),
+        *(_norms.bind(model, kernels) if layers and first_node is None else []),
         *(_dropout.bind(model, kernels, first_node) if dropout else []),
     ]
 

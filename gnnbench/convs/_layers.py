@@ -22,7 +22,7 @@ _FORWARD: dict[type, Any] = {
 }
 
 
-class Same(partial[Any]):
+class Equivalent(partial[Any]):
     """A forward of ours on a layer, which computes what that of its class does."""
 
 
@@ -70,4 +70,4 @@ def _is_hooked(module: Module) -> bool:
         module._backward_pre_hooks,
     )
     own = vars(module).get("forward")
-    return any(hooks) or not (own is None or isinstance(own, Same))
+    return any(hooks) or not (own is None or isinstance(own, Equivalent))

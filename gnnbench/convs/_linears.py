@@ -26,7 +26,7 @@ def bind(model: Module, kernels: Kernels) -> list[Binding]:
         (path, layer) for path, layer in model.named_modules() if _layers.is_plain_linear(layer)
     ]
     for _, layer in layers:
-        layer.forward = _layers.Same(_forward, layer, kernels)
+        layer.forward = _layers.Equivalent(_forward, layer, kernels)
     return [Binding(module=path, conv="Linear", kernels={"linear": kernels.name}) for path, layer in layers]
 
 

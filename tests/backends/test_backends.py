@@ -125,8 +125,10 @@ def test_rewrites_can_be_switched_off(backend: str) -> None:
     model = models.build(model_config, 9, 3)
     on = asked(backend).prepare(model, dataset()).bindings
     model = models.build(model_config, 9, 3)
-    off = asked(backend, transform_first=False, fold_norm=False, dropout=False).prepare(model, dataset()).bindings
+    switches = dict.fromkeys(("transform_first", "fold_norm", "dropout", "layers"), False)
+    off = asked(backend, **switches).prepare(model, dataset()).bindings
     assert on[0].rewrites == ["aggregate_first", "fold_norm"]
+    assert ("Linear" in {binding.conv for binding in on}) == (backend == "isplib")
     assert [binding.rewrites for binding in off] == [[], []]
 
 

@@ -80,7 +80,7 @@ def test_only_plain_layers_in_training_run_on_kernels() -> None:
     torch.manual_seed(0)
     plain = Sequential(Linear(6, 40), Doubled(40, 5), Linear(5, 3, bias=False))
     ours = copy.deepcopy(plain)
-    bindings = convs.bind(ours, OURS, transform_first=False, fold_norm=False)
+    bindings = convs.bind(ours, OURS, transform_first=False, fold_norm=False, layers=True)
     assert [binding.module for binding in bindings] == ["0", "2"]
     x = leaf(50, 6, dtype=torch.float32)
     assert torch.allclose(ours(x), plain(x), rtol=1e-5)

@@ -71,7 +71,7 @@ def network() -> Sequential:
 
 def bound(plain: Sequential) -> Sequential:
     layers = copy.deepcopy(plain)
-    bindings = convs.bind(layers, OURS, transform_first=False, fold_norm=False)
+    bindings = convs.bind(layers, OURS, transform_first=False, fold_norm=False, layers=True)
     assert [binding.module for binding in bindings if binding.conv == "BatchNorm1d"] == [".1"]
     return layers
 
@@ -113,7 +113,7 @@ def test_what_is_put_in_their_place_later_is_applied() -> None:
     plain[1] = ours[1] = torch.nn.Identity()
     assert torch.allclose(ours(x), plain(x), rtol=1e-12)
     shared = Sequential(BatchNorm1d(6), activation := ReLU(), Linear(6, 6), activation).double()
-    convs.bind(shared, OURS, transform_first=False, fold_norm=False)
+    convs.bind(shared, OURS, transform_first=False, fold_norm=False, layers=True)
     assert torch.equal(shared[3](x), F.relu(x))
 
 
