@@ -24,8 +24,8 @@ SHAPES = [(0, 3, 2), (1, 1, 1), (7, 5, 9), (97, 16, 32), (130, 33, 17), (1100, 4
 @pytest.fixture
 def small_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels take every product but empty ones."""
-    monkeypatch.setattr(kernel, "LEAST", 1)
-    monkeypatch.setattr(kernel, "LEAST_WORK", 1)
+    for name in ("LEAST", "LEAST_WEIGHT", "LEAST_WORK"):
+        monkeypatch.setattr(kernel, name, 1)
 
 
 @over_kernels

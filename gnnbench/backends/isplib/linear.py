@@ -12,7 +12,7 @@ from gnnbench.backends.isplib.workspace import in_huge_pages
 
 native = _compiled.load("linear")
 
-LEAST = 16  # inputs, outputs
+LEAST, LEAST_WEIGHT = 16, 512  # inputs, outputs; and numbers of a weight, below which torch is as fast
 LEAST_WORK = 1 << 22  # multiplications that pay for packing the weight
 CHUNKS, CHUNK_ROWS = 64, 512  # at most so many pieces of the rows, for threads, of at least so many rows
 
@@ -58,6 +58,7 @@ def _fits(x: Tensor, weight: Tensor) -> bool:
         x.dtype in (torch.float32, torch.float64)
         and x.device.type == "cpu"
         and min(weight.shape) >= LEAST
+        and weight.numel() >= LEAST_WEIGHT
         and len(x) * weight.numel() >= LEAST_WORK
         and 2 * weight.nbytes <= L2_BYTES
     )
