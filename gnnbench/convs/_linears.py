@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def bind(model: Module, kernels: Kernels) -> list[Binding]:
-    """Let `kernels`, where they have an op for it, multiply tensors in training."""
+    """Let `kernels`, where they are faster at it, compute plain linear layers whose weights are trained."""
     if "linear" not in kernels.accelerated:
         return []
     layers: list[tuple[str, Any]] = [

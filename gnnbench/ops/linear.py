@@ -13,7 +13,7 @@ from gnnbench.ops.kernels import Kernels
 def linear(kernels: Kernels, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """`torch.nn.functional.linear`: x [N, F] times weight [D, F] transposed, plus bias [D].
 
-    No torch custom op: `torch.compile` and autocast have their own, and a call of those costs more.
+    Not a torch custom op, which costs more to call: under `torch.compile` and autocast, layers are left to torch.
 
     Returns:
         [N, D], differentiable in all three, which are of one floating-point type.

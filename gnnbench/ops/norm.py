@@ -15,7 +15,7 @@ def batch_norm(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Normalise the columns of x over the batch (Ioffe & Szegedy 2015, algorithm 1).
 
-    No torch custom op: `torch.compile` and autocast have their own, and a call of those costs more.
+    Not a torch custom op, which costs more to call: under `torch.compile` and autocast, layers are left to torch.
 
     Args:
         x: [N, F], floating point, N at least 1.
