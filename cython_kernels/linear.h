@@ -7,7 +7,7 @@ struct linear {
     const void *grad_out;          /* [rows, outs]; NULL for the layer itself */
     void *out;                     /* [rows, outs]; or the gradient of x [rows, ins], or NULL where no one needs it */
     void *panels;                  /* of the matrix that rows are multiplied by, and room for one more row */
-    void *partial;                 /* [chunks, outs, ins + 1]: gradients of weight and bias of each chunk of rows */
+    void *partial; /* of each chunk of rows: gradients of weight [panels, outs, PANEL] and bias [outs] */
     void *grad_weight, *grad_bias; /* [outs, ins], [outs] */
     int64_t rows, ins, outs, chunks;
 };

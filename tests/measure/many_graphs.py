@@ -52,7 +52,7 @@ DIFFERENCE = (
 def run_config(name: str, epochs: int) -> Run:
     stem, spec, settings = CASES[name]
     settings = [*settings, "train.eval_every=1000", f"train.epochs={epochs}", "measure.warmup=0"]
-    settings.append("measure.allocator=warm")
+    settings += ["measure.allocator=warm"]
     return config.load(ROOT / "configs" / f"{stem}.yaml", settings, dataset=datasets.parse(spec))
 
 

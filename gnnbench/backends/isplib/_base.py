@@ -9,6 +9,13 @@ from gnnbench.backends.isplib import _compiled
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import Choice, Kernels
 
+TYPES = (torch.float32, torch.float64)
+
+
+def computes(*tensors: Tensor) -> bool:
+    """Whether compiled kernels take tensors of these types, where these are."""
+    return all(tensor.dtype in TYPES and tensor.device.type == "cpu" for tensor in tensors)
+
 
 class BaseKernels(Kernels):
     """Plain-torch kernels that know how the compiled ones are to be run.
@@ -39,6 +46,6 @@ class BaseKernels(Kernels):
         for tensor in tensors:
             if tensor is not None and tensor.device.type != "cpu":
                 reasons.append(f"a tensor is on {tensor.device}; isplib runs on the CPU")
-            elif tensor is not None and tensor.dtype not in (torch.float32, torch.float64):
+            elif tensor is not None and tensor.dtype not in TYPES:
                 reasons.append(f"a tensor has type {tensor.dtype}; isplib computes in float32 and float64")
         return reasons

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from gnnbench.backends.isplib import _compiled
-from gnnbench.backends.isplib._base import BaseKernels
+from gnnbench.backends.isplib._base import BaseKernels, computes
 from gnnbench.backends.isplib.workspace import in_huge_pages
 from gnnbench.ops.dropout import Dropout
 
@@ -17,7 +17,7 @@ class DropoutKernels(BaseKernels):
     """Dropout, of which nothing is kept."""
 
     def dropout(self, x: Tensor, dropout: Dropout) -> Tensor:
-        if x.dtype not in (torch.float32, torch.float64) or x.device.type != "cpu":
+        if not computes(x):
             return super().dropout(x, dropout)
         out, how = in_huge_pages(torch.empty_like(x)), (x.dtype == torch.float64, self.isa, self.threads)
         native.dropout(*how, dropout.scale, x, out, x.numel(), dropout.first, *dropout.words(), dropout.threshold)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from gnnbench.backends.isplib import _compiled
-from gnnbench.backends.isplib._base import BaseKernels
+from gnnbench.backends.isplib._base import BaseKernels, computes
 from gnnbench.backends.isplib.choices import L2_BYTES
 from gnnbench.backends.isplib.workspace import in_huge_pages
 
@@ -55,8 +55,7 @@ class LinearKernels(BaseKernels):
 def _fits(x: Tensor, weight: Tensor) -> bool:
     """Whether there is enough to do, with a weight that stays in the cache."""
     return (
-        x.dtype in (torch.float32, torch.float64)
-        and x.device.type == "cpu"
+        computes(x)
         and min(weight.shape) >= LEAST
         and weight.numel() >= LEAST_WEIGHT
         and len(x) * weight.numel() >= LEAST_WORK

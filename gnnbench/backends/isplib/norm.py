@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from gnnbench.backends.isplib import _compiled
-from gnnbench.backends.isplib._base import BaseKernels
+from gnnbench.backends.isplib._base import BaseKernels, computes
 
 native = _compiled.load("norm")
 
@@ -52,11 +52,9 @@ class NormKernels(BaseKernels):
 
 def _fits(x: Tensor, *others: Tensor) -> bool:
     return (
-        x.dtype in (torch.float32, torch.float64)
+        computes(x, *others)
         and x.numel() > 0
-        and all(
-            each.dtype == x.dtype and each.device.type == "cpu" and each.is_contiguous() for each in (x, *others)
-        )
+        and all(each.dtype == x.dtype and each.is_contiguous() for each in (x, *others))
     )
 
 
