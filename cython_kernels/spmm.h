@@ -13,17 +13,18 @@ struct spmm {
     int64_t ahead; /* edges between a prefetch and its use, 0 for none */
 };
 
-/* The plan of a graph: its edges by blocks of 2^shift columns, then by row; and what a product needs beside it. */
+/* The plan of a graph: its edges by blocks of 2^shift columns, then by row, in groups that one row's edges to a block
+ * are filled up to; and what a product needs beside it. */
 struct blocked {
     const int64_t *rowptr; /* [N + 1], of the graph itself */
     const int32_t *col;    /* [E], likewise */
-    int32_t *start;        /* [blocks, N + 1], where each row's edges to a block begin */
-    uint16_t *local;       /* [E], column within its block */
-    int64_t rows, blocks, shift;
+    int32_t *start;        /* [blocks, N + 1], the first of each row's groups to a block */
+    uint16_t *local;       /* [groups, group], column within its block, from 1; 0 for no edge */
+    int64_t rows, blocks, shift, group;
     const void *value; /* [E] in the order of the graph, or NULL for ones */
-    void *ordered;     /* [E], value in the order of the plan */
+    void *ordered;     /* [groups, group], value in the order of the plan, 0 for no edge */
     const void *x;     /* [M, width] */
-    void *packed;      /* [M, lines], the columns of x at hand */
+    void *packed;      /* [M + blocks, lines], the columns of x at hand, of every block behind a source of zeros */
     void *sums;        /* [N, lines], or twice as many in bf16: what earlier blocks came to */
     void *out;         /* [N, width] */
     void *from;        /* [N, 64 bytes], edges that `sums` came from, extrema only */

@@ -14,7 +14,7 @@ cdef extern from "spmm.h":
         const int32_t *col
         int32_t *start
         uint16_t *local
-        int64_t rows, blocks, shift, cols, width, bf16, column, lines
+        int64_t rows, blocks, shift, group, cols, width, bf16, column, lines
     kernel_table spmm_sum_kernels, spmm_extremum_kernels
     longest_table bf16_pack_kernels, bf16_sum_kernels
     longest_table blocked_order_kernels, blocked_pack_kernels, blocked_sum_kernels, blocked_extremum_kernels
@@ -49,36 +49,53 @@ def bf16_sum(bint is_double, int isa, int threads, *fields):
         run_team(bf16_sum_kernels[isa][is_double], &task, task.rowptr, task.rows, threads)
 
 
-def plan(int threads, *fields):
-    """Fill `start`, given as zeros, and `local` of a plan."""
+def count(int threads, *fields):
+    """Fill `start` of a plan, given as zeros; how many groups there are."""
     cdef blocked task
-    cdef int32_t total = 0, count
+    cdef int32_t total = 0, groups
     cdef int64_t row, at
     fill(&task, sizeof(task), fields)
     with nogil:
         for row in prange(task.rows, num_threads=threads, schedule="dynamic", chunksize=512):
-            count_blocks(&task, row)
+            count_edges(&task, row)
         for at in range(task.blocks * (task.rows + 1)):
-            count = task.start[at]
+            groups = <int32_t>((task.start[at] + task.group - 1) // task.group)
             task.start[at] = total
-            total += count
+            total += groups
+    return total
+
+
+def place(int threads, *fields):
+    """Fill `local` of a plan."""
+    cdef blocked task
+    cdef int64_t row
+    fill(&task, sizeof(task), fields)
+    with nogil:
         for row in prange(task.rows, num_threads=threads, schedule="dynamic", chunksize=512):
-            place(&task, row)
+            place_edges(&task, row)
 
 
-cdef void count_blocks(const blocked *s, int64_t row) noexcept nogil:
+cdef void count_edges(const blocked *s, int64_t row) noexcept nogil:
     cdef int64_t e
     for e in range(s.rowptr[row], s.rowptr[row + 1]):
         s.start[(s.col[e] >> s.shift) * (s.rows + 1) + row] += 1
 
 
-cdef void place(const blocked *s, int64_t row) noexcept nogil:
+cdef void place_edges(const blocked *s, int64_t row) noexcept nogil:
     cdef int64_t e, block = -1, at = 0
     for e in range(s.rowptr[row], s.rowptr[row + 1]):
         if s.col[e] >> s.shift != block:
+            fill_group(s, at)
             block = s.col[e] >> s.shift
-            at = s.start[block * (s.rows + 1) + row]
-        s.local[at] = <uint16_t>(s.col[e] & ((1 << s.shift) - 1))
+            at = s.start[block * (s.rows + 1) + row] * s.group
+        s.local[at] = <uint16_t>((s.col[e] & ((1 << s.shift) - 1)) + 1)
+        at += 1
+    fill_group(s, at)
+
+
+cdef void fill_group(const blocked *s, int64_t at) noexcept nogil:
+    while at % s.group:
+        s.local[at] = 0
         at += 1
 
 

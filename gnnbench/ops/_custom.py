@@ -2,12 +2,14 @@
 
 A Graph and Kernels travel as handles, so that none of their tensors enters a traced graph. Differentiable
 ops are given their own kernel for torch's Autograd key: measured on one forward and backward,
-`torch.library.register_autograd` costs 31 us more than a bare `autograd.Function`, this way 12 us more.
+`torch.library.register_autograd` costs 31 us more than a bare `autograd.Function`, this way 12 us more. On the
+CPU, where nothing in torch watches a call, it leaves out the dispatcher, which takes as long as a small op.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial, reduce
 from operator import or_
 from typing import Any, TypeVar
@@ -24,10 +26,73 @@ _PLAIN = Kernels()
 _AUTOCAST = ("AutocastCPU", "AutocastCUDA")
 _AUTOCAST_KEYS = reduce(or_, (torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key)) for key in _AUTOCAST))
 
+_TENSORS = (Tensor, torch.nn.Parameter)
+
 F = TypeVar("F", bound=type[torch.autograd.Function])
 
 
-def op(schema: str, fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], OpOverload]:
+def _thread_keys() -> tuple[int, int]:
+    """What this thread adds to the dispatch keys of every tensor, and what it removes from them."""
+    added, removed = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
+    return added.raw_repr(), removed.raw_repr()
+
+
+def _tensor_keys(tensor: Tensor) -> int:
+    keys: int = torch._C._dispatch_keys(tensor).raw_repr()
+    return keys
+
+
+with ThreadPoolExecutor(1) as _plain:  # a thread of its own, for this one may be within autocast or inference mode
+    _PLAIN_THREAD = _plain.submit(_thread_keys).result()
+    _PLAIN_TENSOR = _plain.submit(lambda: _tensor_keys(torch.empty(0, device="cpu"))).result()
+
+
+class Op:
+    """What calls an op of ours.
+
+    Attributes:
+        overload: the op as torch knows it.
+        function: its implementation, which autograd does not see.
+        apply: of the autograd Function that calls it; None where there is no gradient.
+    """
+
+    def __init__(self, overload: OpOverload, function: Callable[..., Any]) -> None:
+        self.overload = overload
+        self.function = function
+        self.apply: Callable[..., Any] | None = None
+
+    def __call__(self, *args: Any) -> Any:
+        if torch.compiler.is_compiling() or _is_watched(args):
+            return self.overload(*args)
+        if self.apply is None or not torch.is_grad_enabled() or not any(map(_requires_grad, args)):
+            return self.function(*args)
+        return self.apply(*args)
+
+
+def _is_watched(args: tuple[Any, ...]) -> bool:
+    """Whether torch's dispatcher may do more with a call than run it on the CPU and tell autograd.
+
+    Modes, autocast, transforms and traces change the keys of the thread; subclasses, batches, views that negate
+    and other devices those of a tensor. Forward derivatives, profilers and functions' modes have no key.
+    """
+    return (
+        any(
+            type(arg) not in _TENSORS or _tensor_keys(arg) != _PLAIN_TENSOR
+            for arg in args
+            if isinstance(arg, Tensor)
+        )
+        or _thread_keys() != _PLAIN_THREAD
+        or torch.autograd.forward_ad._current_level >= 0
+        or torch.autograd._profiler_enabled()
+        or torch._C._len_torch_function_stack() > 0
+    )
+
+
+def _requires_grad(argument: Any) -> bool:
+    return isinstance(argument, Tensor) and argument.requires_grad
+
+
+def op(schema: str, fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], Op]:
     """Make a function the implementation of a new op on every device.
 
     Args:
@@ -38,7 +103,7 @@ def op(schema: str, fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], 
     """
     name = schema.partition("(")[0]
 
-    def register(function: Callable[..., Any]) -> OpOverload:
+    def register(function: Callable[..., Any]) -> Op:
         def shapes(*args: Any) -> Any:
             # Tracing brings tensors that claim a real device; one on "meta" is a user's, for the checks to refuse.
             given = any(isinstance(arg, Tensor) and arg.device.type == "meta" for arg in args)
@@ -47,8 +112,7 @@ def op(schema: str, fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], 
         _LIBRARY.define(schema, tags=torch.Tag.pt2_compliant_tag)
         _LIBRARY.impl(name, function, "CompositeExplicitAutograd")
         torch.library.register_fake(f"gnnbench::{name}", shapes, lib=_LIBRARY)
-        overload: OpOverload = getattr(torch.ops.gnnbench, name).default
-        return overload
+        return Op(getattr(torch.ops.gnnbench, name).default, function)
 
     return register
 
@@ -64,13 +128,13 @@ def gradient(schema: str, fake: Callable[..., Any]) -> Callable[[Callable[..., A
     """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        overload = op(schema, fake)(function)
-        _under_autocast(overload, partial(_without_autocast, overload))
-        names = [argument.name for argument in overload._schema.arguments]
+        registered = op(schema, fake)(function)
+        _under_autocast(registered, partial(_without_autocast, registered.overload))
+        names = [argument.name for argument in registered.overload._schema.arguments]
 
         def run(*args: Any) -> Any:
             if not torch.is_grad_enabled():
-                return overload(*args)
+                return registered(*args)
             given = zip(names, args, strict=True)
             return _without_autocast(
                 function, *(_PLAIN.handle if name == "kernels" else arg for name, arg in given)
@@ -81,21 +145,22 @@ def gradient(schema: str, fake: Callable[..., Any]) -> Callable[[Callable[..., A
     return register
 
 
-def differentiates(op: OpOverload) -> Callable[[F], F]:
+def differentiates(op: Op) -> Callable[[F], F]:
     """Make an autograd Function, whose `forward` calls `below_autograd(op, ...)`, the gradient of `op`."""
 
     def register(function: F) -> F:
-        _LIBRARY.impl(op._opname, function.apply, "Autograd")
-        _under_autocast(op, partial(_in_one_type, op))
+        op.apply = function.apply
+        _LIBRARY.impl(op.overload._opname, function.apply, "Autograd")
+        _under_autocast(op, partial(_in_one_type, op.overload))
         return function
 
     return register
 
 
-def _under_autocast(op: OpOverload, call: Callable[..., Any]) -> None:
+def _under_autocast(op: Op, call: Callable[..., Any]) -> None:
     """Run `call` for `op` within `torch.autocast`."""
     for key in _AUTOCAST:
-        _LIBRARY.impl(op._opname, call, key)
+        _LIBRARY.impl(op.overload._opname, call, key)
 
 
 def _without_autocast(call: Callable[..., Any], *args: Any) -> Any:
@@ -122,10 +187,12 @@ def _is_float(argument: Any) -> bool:
     return isinstance(argument, Tensor) and argument.is_floating_point()
 
 
-def below_autograd(op: OpOverload, *args: Any) -> Any:
+def below_autograd(op: Op, *args: Any) -> Any:
     """Call `op` as autograd does once it has noted what it needs."""
+    if not torch.compiler.is_compiling() and not _is_watched(args):
+        return op.function(*args)
     with torch._C._AutoDispatchBelowAutograd():
-        return op(*args)
+        return op.overload(*args)
 
 
 def objects(graph: str, kernels: str) -> tuple[Graph, Kernels]:

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
 
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph, Rows, handles
@@ -59,7 +58,7 @@ def _fetched(family: Family, graph: Graph, inputs: tuple[Tensor, ...], later: bo
     return tuple(of_sources.get(place, tensor) for place, tensor in enumerate(inputs))
 
 
-def _registered(family: Family) -> OpOverload:
+def _registered(family: Family) -> _custom.Op:
     """The op of a family, and its gradient.
 
     It returns out, the same before it was rounded if it was (else an empty tensor), stats, and of families that

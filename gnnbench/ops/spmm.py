@@ -70,9 +70,9 @@ def _misfits(graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> list
     if x.device != graph.device:
         reasons.append(f"x is on {x.device}, the graph on {graph.device}")
     if value is not None:
-        expected = [[graph.num_edges], [graph.num_edges, *x.shape[1:2]]][: x.dim() - 1]
-        if list(value.shape) not in expected:
-            reasons.append(f"value has shape {list(value.shape)}, expected {expected[-1]}")
+        expected = ((graph.num_edges,), (graph.num_edges, *x.shape[1:2]))[: x.dim() - 1]
+        if value.shape not in expected:
+            reasons.append(f"value has shape {list(value.shape)}, expected {list(expected[-1])}")
         if value.dtype != x.dtype or value.device != x.device:
             reasons.append(f"value is {value.dtype} on {value.device}, x is {x.dtype} on {x.device}")
     return reasons

@@ -45,7 +45,7 @@ def test_sum_and_mean(kernels: Kernels, graph_name: str, width: int, algorithm: 
     for value, reduce in itertools.product((None, normal(graph.num_edges, dtype=torch.float32)), ("sum", "mean")):
         found = kernels.spmm(graph, x, value, reduce)
         check(found, Kernels().spmm(graph, *double(rounded(x), value), reduce))
-    assert (("blocks", 1) in graph.plans) == (algorithm == "blocked")
+    assert (("blocks", "spmm", 1) in graph.plans) == (algorithm == "blocked")
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

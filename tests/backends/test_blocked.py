@@ -37,7 +37,7 @@ def test_sum_and_mean(kernels: isplib.IsplibKernels, graph_name: str, width: int
     x = normal(graph.num_cols, width, dtype=dtype)
     for value, reduce in itertools.product((None, normal(graph.num_edges, dtype=dtype)), ("sum", "mean")):
         check(kernels.spmm(graph, x, value, reduce), Kernels().spmm(graph, *double(x, value), reduce))
-    assert len(graph.plans["blocks", 2].start) == -(-graph.num_cols >> 2)
+    assert len(graph.plans["blocks", "spmm", 2].start) == -(-graph.num_cols >> 2)
 
 
 @over_dtypes
@@ -53,7 +53,7 @@ def test_extrema_with_ties_and_nan(kernels: Kernels, graph_name: str, width: int
         truth = Kernels().spmm_max(graph, x, value, reduce)
         torch.testing.assert_close(found[0], truth[0], rtol=0, atol=0, equal_nan=True)
         assert torch.equal(found[1], truth[1])
-    assert ("blocks", 2) in graph.plans
+    assert ("blocks", "spmm_max", 2) in graph.plans
 
 
 @pytest.mark.usefixtures("small_cache")
@@ -117,16 +117,19 @@ def test_weights_are_those_of_the_call_whatever_another_thread_asks_for(
 @pytest.mark.usefixtures("small_cache")
 def test_the_plan_holds_every_edge_once() -> None:
     graph = graphs.graph("power law")
+    for op in choices.TUNED:
+        graph.plans[choice_key(op, 5, torch.float32)] = {"algorithm": "blocked", "shift": 2}
     isplib.IsplibKernels(threads=3).plan(graph)
-    plan = graph.plans["blocks", 2]
-    start, local, shift = plan.start, plan.local, plan.shift
-    found = [
-        (row, (block << shift) + int(column))
-        for block in range(len(start))
-        for row in range(graph.num_rows)
-        for column in local[start[block, row] : start[block, row + 1]]
-    ]
-    assert sorted(found) == list(zip(graph.row.tolist(), graph.col.tolist(), strict=True))
+    for op in choices.TUNED:
+        start, local, shift = graph.plans["blocks", op, 2]
+        found = [
+            (row, (block << shift) + int(column) - 1)
+            for block in range(len(start))
+            for row in range(graph.num_rows)
+            for column in local[start[block, row] : start[block, row + 1]].flatten()
+            if column
+        ]
+        assert sorted(found) == list(zip(graph.row.tolist(), graph.col.tolist(), strict=True))
 
 
 def test_bit_for_bit_the_same_on_any_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +145,7 @@ def test_bit_for_bit_the_same_on_any_number_of_threads(monkeypatch: pytest.Monke
         ]
         for threads in (1, 2, 3, 5)
     )
-    assert len(graph.plans["blocks", 5].start) == 16
+    assert len(graph.plans["blocks", "spmm", 5].start) == 16
     assert all(torch.equal(*pair) for other in others for pair in zip(alone, other, strict=True))
 
 
@@ -154,8 +157,8 @@ def test_gradients_take_the_same_way() -> None:
     true = (spmm(Kernels(), graph, x, value, "mean") * normal(60, 41)).sum()
     pairs = zip(torch.autograd.grad(loss, (x, value)), torch.autograd.grad(true, (x, value)), strict=True)
     assert all(graphs.relative_error(*pair) < 1e-13 for pair in pairs)
-    assert ("blocks", 2) in graph.plans
-    assert ("blocks", 2) in graph.transpose.plans
+    assert ("blocks", "spmm", 2) in graph.plans
+    assert ("blocks", "spmm", 2) in graph.transpose.plans
 
 
 @pytest.mark.parametrize("graph_name", ["no edges", "no nodes", "no sources"])
@@ -182,7 +185,7 @@ def test_sparse_rows_are_not_worth_a_plan(monkeypatch: pytest.MonkeyPatch) -> No
         graph = graphs.graph(name)
         isplib.IsplibKernels().plan(graph)
         crowded = graph.num_edges >= graph.num_rows * -(-graph.num_cols // 4) > 0
-        assert (("blocks", 2) in graph.plans) == crowded
+        assert (("blocks", "spmm", 2) in graph.plans) == crowded
 
 
 @pytest.mark.usefixtures("small_cache")

@@ -100,7 +100,7 @@ def test_isplib_in_blocks(level: int, name: str, dtype: torch.dtype) -> None:
         for op in choices.TUNED:
             on.plans[choice_key(op, 128, dtype)] = {"algorithm": "blocked", "shift": 9}
     check(name, kernels, graph, *MANY[1:], dtype)
-    assert len(graph.plans["blocks", 9].start) == 2
+    assert any(len(plan.start) == 2 for key, plan in graph.plans.items() if key[0] == "blocks")
 
 
 @needs_triton

@@ -13,7 +13,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.library import opcheck
+from torch.overrides import TorchFunctionMode
+from torch.utils.flop_counter import FlopCounterMode
 
 from gnnbench.backends import isplib
 from gnnbench.errors import GnnbenchError, UnsupportedOp
@@ -23,7 +26,7 @@ from gnnbench.ops.edge import edge_softmax, sddmm
 from gnnbench.ops.families import FAMILIES
 from gnnbench.ops.fusedmm import fusedmm
 from gnnbench.ops.kernels import Kernels
-from gnnbench.ops.spmm import spmm
+from gnnbench.ops.spmm import spmm, spmm_linear
 from tests.support import graphs
 from tests.support.attention import inputs as attended
 from tests.support.kernels import KERNELS, OURS, leaf, over_kernels
@@ -155,6 +158,40 @@ def test_the_profiler_shows_our_names(kernels: Kernels, op: str) -> None:
     with torch.profiler.profile() as profile:
         function(*inputs).sum().backward()
     assert f"gnnbench::{op}" in {event.key for event in profile.key_averages()}
+
+
+def test_the_dispatcher_is_left_out_where_nothing_watches(monkeypatch: pytest.MonkeyPatch) -> None:
+    def dispatched(*_: Any) -> None:
+        raise RuntimeError("dispatched")
+
+    def gradient(x: Tensor) -> Tensor:
+        return torch.autograd.grad(spmm(OURS, graph, x).square().sum(), x)[0]
+
+    graph = graphs.graph("hub", OURS)
+    x = leaf(graph.num_cols, 5)
+    with torch.profiler.profile():
+        expected = gradient(x)
+    out = spmm(OURS, graph, x)
+    grad_out = torch.rand(2, *out.shape)
+    (batched,) = torch.autograd.grad(out, x, grad_out, is_grads_batched=True, retain_graph=True)
+    apart = [torch.autograd.grad(out, x, each, retain_graph=True)[0] for each in grad_out]
+    assert torch.equal(batched, torch.stack(apart))
+    monkeypatch.setattr(spmm_linear, "overload", dispatched)
+    assert torch.equal(gradient(x), expected)
+    for watching in (
+        torch.profiler.profile(),
+        FlopCounterMode(display=False),
+        TorchFunctionMode(),
+        torch.autocast("cpu"),
+        torch.inference_mode(),
+        forward_ad.dual_level(),
+    ):
+        with watching, pytest.raises(RuntimeError, match="dispatched"):
+            spmm(OURS, graph, x)
+    with pytest.raises(RuntimeError, match="dispatched"):
+        torch.func.grad(lambda x: spmm(OURS, graph, x).sum())(x)
+    with pytest.raises(RuntimeError, match="dispatched"):
+        spmm(OURS, graph, x.detach()._neg_view())
 
 
 @over_kernels

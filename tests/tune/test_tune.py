@@ -267,7 +267,7 @@ def test_choices_reach_the_graph_its_loops_and_their_transposes(cache: Path) -> 
     for on, expected in ((graph, row), (looped, row), (transpose, blocked)):
         assert kernels.chosen("spmm", on, 4, torch.float32) == expected
     assert "transpose" not in vars(looped)  # what was not made is not made for this
-    assert ("blocks", 8) in transpose.plans
+    assert ("blocks", "spmm", 8) in transpose.plans
     assert choice_key("spmm", 8, torch.float32) not in graph.plans
 
 

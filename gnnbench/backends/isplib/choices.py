@@ -117,7 +117,7 @@ class ChoosingKernels(BaseKernels):
                 return edges in PREFETCH and 1 <= threads <= self.threads
             case {"algorithm": "blocked", "shift": int(shift), **others} if not others:
                 # With a plan no larger than a few graphs.
-                return 0 <= shift <= 16 and graph.num_rows * blocks(graph, shift) <= 4 * graph.num_edges
+                return 0 <= shift <= MOST_SHIFT and graph.num_rows * blocks(graph, shift) <= 4 * graph.num_edges
         return False
 
 

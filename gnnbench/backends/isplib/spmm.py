@@ -20,11 +20,14 @@ native = _compiled.load("spmm")
 Fields = tuple[Tensor | int | None, ...]  # of a struct in `cython_kernels/spmm.h`
 
 
+GROUPS = {"spmm": 4, "spmm_max": 1}  # edges that a loop takes at once
+
+
 class Blocks(NamedTuple):
     """A graph's edges by blocks of 2^shift columns, then by row (see `cython_kernels/spmm_blocked.inc`)."""
 
     start: Tensor  # [blocks, N + 1] int32
-    local: Tensor  # [E] uint16
+    local: Tensor  # [groups, edges of a group] uint16
     shift: int
 
 
@@ -36,19 +39,19 @@ class Ordered(NamedTuple):
 
     source: weakref.ref[Tensor]
     state: Stamp  # of the source
-    value: Tensor  # [E]
+    value: Tensor  # as `Blocks.local`
 
 
 class SpmmKernels(choices.ChoosingKernels):
     """Sum, mean, min and max over the edges of every row."""
 
     def plan(self, graph: Graph) -> None:
-        shifts = self._planned(graph)
         # A copy, for another thread may add a choice meanwhile.
-        every = [choice for key, choice in list(graph.plans.items()) if key[0] == "choice"]
-        tuned = [choice for choice in every if self._possible(choice, graph)]
-        for shift in shifts | {int(choice["shift"]) for choice in tuned if "shift" in choice}:
-            self._blocks(graph, shift)
+        every = [(key[1], choice) for key, choice in list(graph.plans.items()) if key[0] == "choice"]
+        tuned = [(op, choice) for op, choice in every if self._possible(choice, graph) and "shift" in choice]
+        planned = {("spmm", shift) for shift in self._planned(graph)}
+        for op, shift in planned | {(op, int(choice["shift"])) for op, choice in tuned}:
+            self._blocks(op, graph, shift)
 
     def spmm(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> Tensor:
         x, value = x.contiguous(), None if value is None else value.contiguous()
@@ -59,8 +62,8 @@ class SpmmKernels(choices.ChoosingKernels):
         choice = self.chosen("spmm", graph, width, x.dtype)
         bf16 = self.gather == "bf16" and heads == 1 and choices.worth_bf16(graph, x, width)
         if choice["algorithm"] == "blocked" and heads == 1:
-            blocks = self._blocks(graph, int(choice["shift"]))
-            lines = 2 * graph.num_cols, graph.num_rows * (4 if bf16 else 2)
+            blocks = self._blocks("spmm", graph, int(choice["shift"]))
+            lines = 2 * _packed(graph, blocks), graph.num_rows * (4 if bf16 else 2)
             with workspace(graph, *lines) as (packed, sums):
                 fields = *_plan(graph, blocks), value, self._ordered(graph, blocks, value), x, packed, sums, out
                 last = graph.num_cols, width, reduce == "mean", False, bf16
@@ -84,9 +87,9 @@ class SpmmKernels(choices.ChoosingKernels):
         out = in_huge_pages(torch.empty(graph.num_rows, width, dtype=x.dtype))
         arg_out = in_huge_pages(torch.empty(graph.num_rows, width, dtype=torch.int32))
         if choice["algorithm"] == "blocked":
-            blocks = self._blocks(graph, int(choice["shift"]))
+            blocks = self._blocks("spmm_max", graph, int(choice["shift"]))
             how, sizes = (*self._how(x), self.threads), (graph.num_cols, width, False, reduce == "min", False)
-            lines = graph.num_cols, graph.num_rows, graph.num_rows, -(-graph.num_rows // 16)
+            lines = _packed(graph, blocks), graph.num_rows, graph.num_rows, -(-graph.num_rows // 16)
             with workspace(graph, *lines) as (packed, best, origin, seen):
                 fields = *_plan(graph, blocks), value, self._ordered(graph, blocks, value), x, packed, best, out
                 native.blocked_extremum(*how, *fields, origin, seen, arg_out, *sizes)
@@ -103,26 +106,28 @@ class SpmmKernels(choices.ChoosingKernels):
         native.extremum_backward(grad_out.dtype == torch.float64, self.threads, *tensors, *sizes)
         return grad_x
 
-    def _blocks(self, graph: Graph, shift: int) -> Blocks:
+    def _blocks(self, op: str, graph: Graph, shift: int) -> Blocks:
         """The plan for blocks of 2^shift columns, made once."""
 
         def make() -> Blocks:
             start = torch.zeros(choices.blocks(graph, shift), graph.num_rows + 1, dtype=torch.int32)
-            blocks = Blocks(start, torch.empty(graph.num_edges, dtype=torch.uint16), shift)
-            native.plan(self.threads, *_plan(graph, blocks))
+            blocks = Blocks(start, torch.empty(0, GROUPS[op], dtype=torch.uint16), shift)
+            groups = native.count(self.threads, *_plan(graph, blocks))
+            blocks = blocks._replace(local=blocks.local.new_empty(groups, GROUPS[op]))
+            native.place(self.threads, *_plan(graph, blocks))
             return blocks
 
-        return graph.once(("blocks", shift), make)
+        return graph.once(("blocks", op, shift), make)
 
     def _ordered(self, graph: Graph, blocks: Blocks, value: Tensor | None) -> Tensor | None:
         """Weights in the order of `blocks`; those of the call before, if they are the same."""
         if value is None:
             return None
-        key, state = ("ordered", blocks.shift), stamp(value)
+        key, state = ("ordered", *blocks.local.shape, blocks.shift), stamp(value)
         kept: Ordered | None = graph.plans.get(key)
         if kept is not None and kept.source() is value and kept.state == state:
             return kept.value
-        ordered = torch.empty_like(value)
+        ordered = torch.empty(blocks.local.shape, dtype=value.dtype)
         native.order(*self._how(value), self.threads, *_plan(graph, blocks), value, ordered)
         if state is not None:
             graph.plans[key] = Ordered(weakref.ref(value), state, ordered)
@@ -139,5 +144,10 @@ class SpmmKernels(choices.ChoosingKernels):
 
 def _plan(graph: Graph, blocks: Blocks) -> Fields:
     """The first of `struct blocked`."""
-    sizes = graph.num_rows, len(blocks.start), blocks.shift
+    sizes = graph.num_rows, len(blocks.start), blocks.shift, blocks.local.size(1)
     return graph.rowptr, graph.col, blocks.start, blocks.local, *sizes
+
+
+def _packed(graph: Graph, blocks: Blocks) -> int:
+    """Sources of all blocks, each of which has one of zeros."""
+    return graph.num_cols + len(blocks.start)
