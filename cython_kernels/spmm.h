@@ -27,7 +27,7 @@ struct blocked {
     void *packed;      /* [M + blocks, lines], the columns of x at hand, of every block behind a source of zeros */
     void *sums;        /* [N, lines], or twice as many in bf16: what earlier blocks came to */
     void *out;         /* [N, width] */
-    void *from;        /* [N, 64 bytes], edges that `sums` came from, extrema only */
+    void *from;        /* [N, lines], edges that `sums` came from, extrema only */
     int32_t *seen;     /* [N], edges in earlier rows and blocks, extrema only */
     int32_t *arg_out;  /* [N, width], extrema only */
     int64_t cols, width, mean, min, bf16;

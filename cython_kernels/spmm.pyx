@@ -112,7 +112,7 @@ def blocked_sum(bint is_double, int isa, int threads, *fields):
 
 
 def blocked_extremum(bint is_double, int isa, int threads, *fields):
-    run_tiles(blocked_extremum_kernels, 1, is_double, isa, threads, fields)
+    run_tiles(blocked_extremum_kernels, 2 if isa else 1, is_double, isa, threads, fields)
 
 
 cdef run_tiles(longest_table table, int lines, bint is_double, int isa, int threads, tuple fields):

@@ -100,7 +100,7 @@ def test_small_work_takes_one_thread() -> None:
 
 
 @pytest.mark.parametrize("op", choices.TUNED)
-@pytest.mark.parametrize(("row_ns", "algorithm"), [(2.5, "row"), (3.2, "blocked")])
+@pytest.mark.parametrize(("row_ns", "algorithm"), [(1.9, "row"), (2.1, "blocked")])
 def test_the_choice_is_what_the_machine_is_fast_at(
     monkeypatch: pytest.MonkeyPatch, op: str, row_ns: float, algorithm: str
 ) -> None:
@@ -113,3 +113,18 @@ def test_the_choice_is_what_the_machine_is_fast_at(
         first = kernels.chosen(op, graph, 32, torch.float32)
         assert first["algorithm"] == algorithm
         assert first.get("shift", 9) == 9
+
+
+def test_gathers_are_as_far_apart_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choices, "WINDOWS", [1 << bits for bits in range(4, 14)])
+    monkeypatch.setattr(choices, "COUNTED", 0)
+    generator = torch.Generator().manual_seed(0)
+    row = torch.arange(40_000) // 40
+    anywhere, nearby = (torch.randint(width, row.shape, generator=generator) for width in (1000, 20))
+    shares = []
+    for col in (anywhere, (row + nearby) % 1000):
+        graph = graphs.Graph.from_edge_index(torch.stack([col, row]), 1000)
+        distances = choices.Size.of(graph).distances
+        assert sum(share for _, share in distances) == pytest.approx(1)
+        shares += [sum(share for columns, share in distances if columns <= most) for most in (40, 700)]
+    assert shares == pytest.approx([0.04, 0.7, 1.0, 1.0], abs=0.1)

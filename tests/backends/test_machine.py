@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gnnbench.backends.isplib import IsplibKernels, machine
-from gnnbench.backends.isplib.machine import DEFAULT, LINES, TABLES
+from gnnbench.backends.isplib.machine import DEFAULT, LINE_BYTES, LINES, TABLES
 from tests.support.commands import run
 
 
@@ -74,18 +74,24 @@ def test_a_file_that_cannot_be_used_is_ignored(cache: Path, change: object, word
 
 
 def test_figures_between_those_that_were_measured() -> None:
+    def ns(lines: int, *shares: tuple[float, float]) -> float:
+        distances = tuple((table / lines / LINE_BYTES, share) for table, share in shares)
+        return DEFAULT.row_ns("spmm", 16, 10, lines, distances) / 10
+
     figures = DEFAULT.gather["spmm"][16]
     for i, lines in enumerate(LINES):
         for j, table in enumerate(TABLES):
-            assert DEFAULT.row_ns("spmm", 16, 10, lines, table) == pytest.approx(10 * figures[i][j])
-    assert DEFAULT.row_ns("spmm", 16, 1, 1, 1) == pytest.approx(figures[0][0])
-    assert DEFAULT.row_ns("spmm", 16, 1, 1, 1e12) == pytest.approx(figures[0][-1])
-    assert DEFAULT.row_ns("spmm", 16, 1, 32, TABLES[0]) == pytest.approx(2 * figures[-1][0])
-    between = DEFAULT.row_ns("spmm", 16, 1, 2, TABLES[0])
-    assert between == pytest.approx((2 * figures[0][0] + figures[1][0]) / 3)
-    pack, walk, edge = DEFAULT.blocked["spmm"][2][0]
+            assert ns(lines, (table, 1.0)) == pytest.approx(figures[i][j])
+    assert ns(1, (1, 1.0)) == pytest.approx(figures[0][0])
+    assert ns(1, (1e12, 1.0)) == pytest.approx(figures[0][-1])
+    assert ns(32, (TABLES[0], 1.0)) == pytest.approx(2 * figures[-1][0])
+    assert ns(2, (TABLES[0], 1.0)) == pytest.approx((2 * figures[0][0] + figures[1][0]) / 3)
+    share = TABLES[3] / TABLES[5]
+    assert ns(1, (TABLES[3], share), (TABLES[5], 1 - share)) == pytest.approx(figures[0][5])
+    assert ns(1, (TABLES[3], 0.9), (TABLES[5], 0.1)) < figures[0][5]
+    copy, walk, edge = DEFAULT.blocked["spmm"][2][0]
     three_lines = DEFAULT.blocked_ns("spmm", 0, rows=10, cols=100, edges=1000, blocks=5, lines=3)
-    assert three_lines == pytest.approx(2 * (100 * 2 * pack + 10 * 5 * walk + 1000 * edge))
+    assert three_lines == pytest.approx(2 * (110 * 2 * copy + 10 * 5 * walk + 1000 * edge))
 
 
 def test_the_command_measures_anew(cache: Path) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from math import exp, log2
+from itertools import pairwise
+from math import log2
 from pathlib import Path
 from typing import NamedTuple, TypeGuard
 
@@ -31,13 +32,11 @@ SHIFT = min(MOST_SHIFT, int(log2(L2_BYTES / 2 / LINE_BYTES)))  # of blocks whose
 PREFETCH = (0, 8, 16, 32)  # edges between a prefetch and its use
 BF16_TILE = 32  # features in a line
 EDGES_PER_SOURCE = 16  # below which converting features to bf16 costs more than gathering them saves
-# Of the time by row, below which blocks are chosen: the machine is measured on random columns, and those of real
-# graphs are nearer to each other, so that rows take 0.7 times as long as predicted, or less, where both are close.
-CLEAR = 0.7
 PLAN = 1.0  # of the graph, how large the plan for blocks may be
 LARGE = 1 << 20  # edges from which on choices matter so much that the machine is measured for them
-WINDOW = 1 << 17  # edges in a row, in which columns are counted
-WINDOWS = 4
+COUNTED = 1 << 17  # edges from which on it is counted how far apart a graph's columns lie
+WINDOWS = [1 << bits for bits in range(8, 21)]  # successive edges, in which different columns are counted
+SAMPLES = 4  # of these in a graph
 PLANNED = (1, 4, 16)  # lines of features that blocks are made ready for
 TUNED = ("spmm", "spmm_max")
 
@@ -55,17 +54,17 @@ class Size(NamedTuple):
     num_rows: int
     num_cols: int
     num_edges: int
-    reached: float  # columns, by gathers
+    distances: machine.Distances
     shifts: tuple[int, ...]  # of blocks that can serve it
 
     @classmethod
     def of(cls, graph: Graph) -> Size:
         """Of a small graph the leading bits, so that batches of about one size are predicted once."""
         sizes, shifts = (graph.num_rows, graph.num_cols, graph.num_edges), tuple(_shifts(graph))
-        if graph.num_edges >= LARGE:
-            return cls(*sizes, _reached(graph), shifts)
+        if graph.num_edges >= COUNTED:
+            return cls(*sizes, _distances(graph), shifts)
         rows, cols, edges = map(_leading_bits, sizes)
-        return cls(rows, cols, edges, float(cols), shifts)
+        return cls(rows, cols, edges, ((max(cols, 1), 1.0),), shifts)
 
 
 class ChoosingKernels(BaseKernels):
@@ -128,16 +127,16 @@ def blocks(graph: Graph | Size, shift: int) -> int:
 
 @lru_cache(1024)
 def _fastest(model: machine.Machine, op: str, size: Size, lines: int) -> Predicted:
-    table = size.reached * lines * LINE_BYTES
     result = [
         Predicted(
-            {"algorithm": "row", "prefetch": prefetch}, model.row_ns(op, prefetch, size.num_edges, lines, table)
+            {"algorithm": "row", "prefetch": prefetch},
+            model.row_ns(op, prefetch, size.num_edges, lines, size.distances),
         )
         for prefetch in machine.PREFETCH
     ]
     for shift in size.shifts:
         sizes = size.num_rows, size.num_cols, size.num_edges, blocks(size, shift), lines
-        ns = model.blocked_ns(op, shift - SHIFT, *sizes) / CLEAR
+        ns = model.blocked_ns(op, shift - SHIFT, *sizes)
         result.append(Predicted({"algorithm": "blocked", "shift": shift}, ns))
     return min(result, key=lambda predicted: predicted.ns)
 
@@ -154,23 +153,29 @@ def _leading_bits(size: int) -> int:
     return size >> rest << rest
 
 
-def _reached(graph: Graph) -> float:
-    """How many columns gathers go to, as if all of these were equally likely: fewer where rows share neighbours.
+def _distances(graph: Graph) -> machine.Distances:
+    """Of a graph's gathers, by how different columns become more as one looks at more edges.
 
-    So many columns would show as many different ones in a window of edges as there are.
+    An edge beyond so many brings a new column as often as the last one of its column is further away than the
+    columns of these (Xiang et al., HOTL: a higher order theory of locality, ASPLOS 2013).
     """
 
-    def count() -> float:
-        starts = torch.linspace(0, graph.num_edges - WINDOW, WINDOWS).long().tolist()
-        different = sum(len(graph.col[start : start + WINDOW].unique()) for start in starts) / WINDOWS
-        low, high = different, float(max(graph.num_cols, different))
-        for _ in range(40):
-            middle = (low + high) / 2
-            shown = middle * (1 - exp(-WINDOW / middle))
-            low, high = (middle, high) if shown < different else (low, middle)
-        return high
+    def count() -> machine.Distances:
+        windows = [window for window in WINDOWS if window <= graph.num_edges]
+        columns = [0.0] * len(windows)
+        for start in torch.linspace(0, graph.num_edges - windows[-1], SAMPLES).long().tolist():
+            seen = torch.zeros(graph.num_cols, dtype=torch.bool)
+            for i, (begin, end) in enumerate(pairwise((0, *windows))):
+                seen[graph.col[start + begin : start + end].long()] = True
+                columns[i] += int(seen.sum()) / SAMPLES
+        result, beyond = list[tuple[float, float]](), 1.0
+        for (fewer, more), (below, above) in zip(pairwise(windows), pairwise(columns), strict=True):
+            new = min((above - below) / (more - fewer), beyond)
+            result.append((below, beyond - new))
+            beyond = new
+        return *result, (float(graph.num_cols + 1), beyond)
 
-    return graph.once("reached", count)
+    return graph.once("distances", count)
 
 
 def worth_bf16(graph: Graph, x: torch.Tensor, width: int) -> bool:

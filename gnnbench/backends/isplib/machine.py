@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from functools import cache, partial
 from itertools import product
-from math import log2
+from math import inf, log2
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,13 +34,23 @@ PREFETCH = (0, 16, 32)
 SHIFTS = (-1, 0, 1, 2, 3)  # of blocks, beside the one whose tile takes half of the second-level cache
 MOST_SHIFT = 15  # as the columns of a block are numbered in 16 bits, from one
 OPS = ("spmm", "spmm_max")
+AT_ONCE = {
+    1: 1,
+    2: 16,
+}  # lines of features that blocks are walked for at once, and lines of those that are measured
+PASSES = 2  # over everything, as neighbours on the machine come and go; the least counts
 DEGREE = 32  # mean length of rows
 MOST_LINES = 1 << 20  # that one measurement gathers
-ROUNDS, ROUND_S = (2, 6), 10e-3  # how often each is measured, and seconds after which the least is enough
+ROUNDS, ROUND_S = (2, 6), 4e-3  # how often each is measured in a pass, and seconds after which the least is enough
 BUILDS = 200, 60e-3  # likewise, as these are short
 BUILT = 100, 10_000  # edges of Graphs, three to a node
 MOST_S = 8.0  # after which others must be using the machine too
 STEADY = 1.5  # how far the first time and the last one may lie apart
+
+
+Distances = tuple[
+    tuple[float, float], ...
+]  # columns gathered since the last time that this one was, and their share
 
 
 class Machine(Record):
@@ -53,14 +63,29 @@ class Machine(Record):
         description="of an edge by row, by prefetch distance, for each of `LINES` and `TABLES`"
     )
     blocked: dict[str, dict[int, dict[int, tuple[float, float, float]]]] = Field(
-        description="by lines walked at once and shift: packing a line, visiting a row of a block, an edge"
+        description="by lines walked at once and shift: copying a line, visiting a row of a block, an edge"
     )
     wake: float = Field(description="of a product that several threads share")
     build: float = Field(description="of building a Graph of hardly any edges and its transpose, with one thread")
     build_edge: float = Field(description="and for each edge")
 
-    def row_ns(self, op: str, prefetch: int, edges: int, lines: int, table: float) -> float:
-        """By row: `edges` gathers of so many lines from a table of so many bytes."""
+    def row_ns(self, op: str, prefetch: int, edges: int, lines: int, distances: Distances) -> float:
+        """By row: `edges` gathers of so many lines.
+
+        In a table whose rows are all as likely, distances are spread evenly up to its size. So what gathers
+        between two distances cost follows from the tables of these sizes.
+        """
+        ns = before = before_ns = 0.0
+        for columns, share in distances:
+            table = columns * lines * LINE_BYTES
+            table_ns = table * self._gather_ns(op, prefetch, lines, table)
+            if share:
+                ns += share * max((table_ns - before_ns) / (table - before), 0.0)
+            before, before_ns = table, table_ns
+        return edges * ns
+
+    def _gather_ns(self, op: str, prefetch: int, lines: int, table: float) -> float:
+        """One gather of so many lines from a table of so many bytes."""
         rest = max(lines / LINES[-1], 1.0)  # whatever is beyond the longest that was measured costs the same
         figures = self.gather[op][prefetch]
         right, to_right = _between(TABLES, table)
@@ -69,13 +94,13 @@ class Machine(Record):
         below, above = (
             figures[i][right - 1] * (1 - to_right) + figures[i][right] * to_right for i in (upper - 1, upper)
         )
-        return edges * rest * (below * (1 - to_upper) + above * to_upper)
+        return rest * (below * (1 - to_upper) + above * to_upper)
 
     def blocked_ns(self, op: str, shift: int, rows: int, cols: int, edges: int, blocks: int, lines: int) -> float:
         """Over so many blocks of columns; `shift` is one of `SHIFTS`."""
         at_once = min(lines, max(self.blocked[op]))
-        pack, walk, edge = self.blocked[op][at_once][shift]
-        return -(-lines // at_once) * (cols * at_once * pack + rows * blocks * walk + edges * edge)
+        copy, walk, edge = self.blocked[op][at_once][shift]
+        return -(-lines // at_once) * ((rows + cols) * at_once * copy + rows * blocks * walk + edges * edge)
 
 
 def _between(grid: tuple[int, ...], at: float) -> tuple[int, float]:
@@ -85,7 +110,7 @@ def _between(grid: tuple[int, ...], at: float) -> tuple[int, float]:
     return right, min(max(log2(max(at, 1.0) / low) / log2(high / low), 0.0), 1.0)
 
 
-DEFAULT = Machine.model_validate_json(Path(__file__).with_suffix(".json").read_bytes())  # of an AMD EPYC (Zen 3)
+DEFAULT = Machine.model_validate_json(Path(__file__).with_suffix(".json").read_bytes())  # of an AMD EPYC (Zen 4)
 
 
 class Stored(Record):
@@ -173,12 +198,15 @@ class _Measurement:
         self.kernels, self.shift, self.end = kernels, shift, clock.cpu() + MOST_S
         self.generator = torch.Generator().manual_seed(0)
         self.x = torch.ones(TABLES[-1] // 4)
+        self.graphs: dict[tuple[int, int, int], Graph] = {}
+        self.least: dict[tuple[object, ...], float] = {}  # nanoseconds of every product
 
     def machine(self) -> Machine | None:
         """The figures, or None where they cannot be trusted."""
         try:
             first = self._check()
-            gather, blocked, wake = self._gather(), self._blocked(), self._wake()
+            for _ in range(PASSES):
+                gather, blocked, wake = self._gather(), self._blocked(), self._wake()
             build, build_edge = self._build()
             again = self._check()
         except _Busy:
@@ -210,28 +238,28 @@ class _Measurement:
     def _blocked(self) -> dict[str, dict[int, dict[int, tuple[float, float, float]]]]:
         """Solved from many columns, many rows, and many edges; only an edge depends on the size of blocks."""
         figures: dict[str, dict[int, dict[int, tuple[float, float, float]]]] = {op: {} for op in OPS}
-        shapes = [(64, 8, 64), (1 << 13, 4, 8), (1 << 11, 1, 128)]  # rows, blocks, edges of a row to each block
-        graphs = [self._graph(rows, blocks << self.shift, rows * blocks * edges) for rows, blocks, edges in shapes]
+        shapes = [(64, 8, 64), (1 << 14, 4, 12), (1 << 11, 1, 128)]  # rows, blocks, edges of a row to each block
         sizes = [offset for offset in SHIFTS if self.shift + offset <= MOST_SHIFT]
-        larger = {
-            offset: self._graph(1 << 11, 1 << (self.shift + offset), 16 << (self.shift + 3)) for offset in sizes
-        }
-        for op, lines in (("spmm", 1), ("spmm", 2), ("spmm_max", 1)):
-            choice: Choice = {"algorithm": "blocked", "shift": self.shift}
-            work = [
-                [blocks * lines << self.shift, rows * blocks, rows * blocks * edges]
-                for rows, blocks, edges in shapes
-            ]
-            times = [self._ns(op, graph, lines, choice) for graph in graphs]
+        for op, (at_once, lines) in product(OPS, AT_ONCE.items()):
+            work, times = [], []
+            for rows, blocks, edges in shapes:
+                graph = self._graph(rows, blocks << self.shift, rows * blocks * edges)
+                work.append([(rows + graph.num_cols) * at_once, rows * blocks, graph.num_edges])
+                times.append(self._blocked_ns(op, graph, at_once, lines, self.shift))
             solved = torch.linalg.solve(torch.tensor(work).double(), torch.tensor(times).double()).clamp(min=0.0)
-            pack, walk, least = float(solved[0]), float(solved[1]), 0.0
-            by_size = figures[op].setdefault(lines, {})
-            for offset, graph in larger.items():
-                ns = self._ns(op, graph, lines, {"algorithm": "blocked", "shift": self.shift + offset})
-                rest = ns - graph.num_cols * lines * pack - graph.num_rows * walk
+            copy, walk, least = float(solved[0]), float(solved[1]), 0.0
+            by_size = figures[op].setdefault(at_once, {})
+            for offset in sizes:
+                graph = self._graph(1 << 11, 1 << (self.shift + offset), 16 << (self.shift + 3))
+                ns = self._blocked_ns(op, graph, at_once, lines, self.shift + offset)
+                rest = ns - (graph.num_rows + graph.num_cols) * at_once * copy - graph.num_rows * walk
                 least = max(least, rest / graph.num_edges)  # a larger block is no nearer
-                by_size[offset] = pack, walk, least
+                by_size[offset] = copy, walk, least
         return figures
+
+    def _blocked_ns(self, op: str, graph: Graph, at_once: int, lines: int, shift: int) -> float:
+        """Of one walk over all blocks."""
+        return self._ns(op, graph, lines, {"algorithm": "blocked", "shift": shift}) * at_once / lines
 
     def _wake(self) -> float:
         few = self._graph(100, 100, 400)
@@ -253,9 +281,11 @@ class _Measurement:
 
     def _graph(self, rows: int, cols: int, edges: int) -> Graph:
         """Rows of very different lengths, for a processor foresees the end of equal ones."""
-        row = (torch.rand(edges, generator=self.generator).square() * rows).long()
-        col = torch.randint(cols, (edges,), generator=self.generator)
-        return Graph(*self.kernels.csr(row, col, rows, cols)[:2], cols)
+        if (rows, cols, edges) not in self.graphs:
+            row = (torch.rand(edges, generator=self.generator).square() * rows).long()
+            col = torch.randint(cols, (edges,), generator=self.generator)
+            self.graphs[rows, cols, edges] = Graph(*self.kernels.csr(row, col, rows, cols)[:2], cols)
+        return self.graphs[rows, cols, edges]
 
     def _row(self, prefetch: int, threads: int = 0) -> Choice:
         return {"algorithm": "row", "prefetch": prefetch, "threads": threads or self.kernels.threads}
@@ -263,9 +293,12 @@ class _Measurement:
     def _ns(self, op: str, graph: Graph, lines: int, choice: Choice) -> float:
         x = self.x[: graph.num_cols * lines * 16].view(graph.num_cols, -1)
         graph.plans[choice_key(op, x.size(1), x.dtype)] = choice
-        if op == "spmm":
-            return self._least(lambda: self.kernels.spmm(graph, x, None, "sum"))
-        return self._least(lambda: self.kernels.spmm_max(graph, x, None, "max"))
+        run = self.kernels.spmm if op == "spmm" else self.kernels.spmm_max
+        key = op, graph.num_rows, *x.shape, graph.num_edges, *choice.values()
+        self.least[key] = min(
+            self.least.get(key, inf), self._least(lambda: run(graph, x, None, "sum" if op == "spmm" else "max"))
+        )
+        return self.least[key]
 
     def _least(self, work: Callable[[], object], most: float = ROUNDS[1], most_s: float = ROUND_S) -> float:
         """Nanoseconds."""

@@ -89,7 +89,7 @@ class SpmmKernels(choices.ChoosingKernels):
         if choice["algorithm"] == "blocked":
             blocks = self._blocks("spmm_max", graph, int(choice["shift"]))
             how, sizes = (*self._how(x), self.threads), (graph.num_cols, width, False, reduce == "min", False)
-            lines = _packed(graph, blocks), graph.num_rows, graph.num_rows, -(-graph.num_rows // 16)
+            lines = 2 * _packed(graph, blocks), 2 * graph.num_rows, 2 * graph.num_rows, -(-graph.num_rows // 16)
             with workspace(graph, *lines) as (packed, best, origin, seen):
                 fields = *_plan(graph, blocks), value, self._ordered(graph, blocks, value), x, packed, best, out
                 native.blocked_extremum(*how, *fields, origin, seen, arg_out, *sizes)
