@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gnnbench.backends.isplib import IsplibKernels, machine
+from gnnbench.backends.isplib import IsplibKernels, machine, measurement
 from gnnbench.backends.isplib.machine import DEFAULT, LINE_BYTES, LINES, TABLES
 from tests.support.commands import run
 
@@ -18,16 +18,16 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("GNNBENCH_CACHE", str(tmp_path))
     monkeypatch.delenv(machine.VARIABLE)
     monkeypatch.setattr(machine, "TABLES", tuple(1 << bits for bits in range(14, 14 + len(TABLES))))
-    monkeypatch.setattr(machine, "MOST_LINES", 1 << 10)
-    monkeypatch.setattr(machine, "STEADY", float("inf"))
-    monkeypatch.setattr(machine, "MOST_S", 600.0)
+    monkeypatch.setattr(measurement, "MOST_LINES", 1 << 10)
+    monkeypatch.setattr(measurement, "STEADY", float("inf"))
+    monkeypatch.setattr(measurement, "MOST_S", 600.0)
     machine.current.cache_clear()
     yield tmp_path
     machine.current.cache_clear()
 
 
 def learn() -> machine.Machine:
-    machine.learn(IsplibKernels(), 2)
+    measurement.learn(IsplibKernels(), 2)
     return machine.current()
 
 
@@ -39,7 +39,7 @@ def test_a_machine_is_measured_once_and_kept(cache: Path, monkeypatch: pytest.Mo
     assert min(min(row) for table in learned.gather["spmm_max"].values() for row in table) > 0
     machine.current.cache_clear()
     assert machine.current() == learned
-    monkeypatch.setattr(machine, "MOST_S", 0.0)
+    monkeypatch.setattr(measurement, "MOST_S", 0.0)
     assert learn() == learned
     monkeypatch.setenv(machine.VARIABLE, "off")
     machine.current.cache_clear()
@@ -50,7 +50,7 @@ def test_a_machine_is_measured_once_and_kept(cache: Path, monkeypatch: pytest.Mo
 def test_a_machine_that_others_keep_busy_is_not_learned(
     cache: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: float
 ) -> None:
-    monkeypatch.setattr(machine, limit, value)
+    monkeypatch.setattr(measurement, limit, value)
     assert learn() is DEFAULT
     assert not [*cache.rglob("*.json")]
 
@@ -76,7 +76,7 @@ def test_a_file_that_cannot_be_used_is_ignored(cache: Path, change: object, word
 def test_figures_between_those_that_were_measured() -> None:
     def ns(lines: int, *shares: tuple[float, float]) -> float:
         distances = tuple((table / lines / LINE_BYTES, share) for table, share in shares)
-        return DEFAULT.row_ns("spmm", 16, 10, lines, distances) / 10
+        return DEFAULT.row_ns("spmm", 16, 0, 10, lines, distances) / 10
 
     figures = DEFAULT.gather["spmm"][16]
     for i, lines in enumerate(LINES):
@@ -89,6 +89,8 @@ def test_figures_between_those_that_were_measured() -> None:
     share = TABLES[3] / TABLES[5]
     assert ns(1, (TABLES[3], share), (TABLES[5], 1 - share)) == pytest.approx(figures[0][5])
     assert ns(1, (TABLES[3], 0.9), (TABLES[5], 0.1)) < figures[0][5]
+    rows = DEFAULT.row_ns("spmm", 16, 100, 0, 4, ((1.0, 1.0),))
+    assert rows == pytest.approx(100 * DEFAULT.row["spmm"][1])
     copy, walk, edge = DEFAULT.blocked["spmm"][2][0]
     three_lines = DEFAULT.blocked_ns("spmm", 0, rows=10, cols=100, edges=1000, blocks=5, lines=3)
     assert three_lines == pytest.approx(2 * (110 * 2 * copy + 10 * 5 * walk + 1000 * edge))

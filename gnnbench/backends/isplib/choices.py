@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeGuard
 
 import torch
 
-from gnnbench.backends.isplib import machine
+from gnnbench.backends.isplib import machine, measurement
 from gnnbench.backends.isplib._base import BaseKernels
 from gnnbench.backends.isplib.machine import LINE_BYTES, MOST_SHIFT, SHIFTS
 from gnnbench.graph import Graph
@@ -89,7 +89,7 @@ class ChoosingKernels(BaseKernels):
         return result if self._possible(result, graph) else self._heuristic(op, graph, width, dtype)
 
     def learn_machine(self, edges: int = 0, *, anew: bool = False) -> Path | None:
-        return machine.learn(self, SHIFT, anew=anew) if anew or edges >= LARGE else None
+        return measurement.learn(self, SHIFT, anew=anew) if anew or edges >= LARGE else None
 
     def _heuristic(self, op: str, graph: Graph, width: int, dtype: torch.dtype) -> Choice:
         best = self._predicted(op, graph, -(-width * dtype.itemsize // LINE_BYTES))
@@ -130,7 +130,7 @@ def _fastest(model: machine.Machine, op: str, size: Size, lines: int) -> Predict
     result = [
         Predicted(
             {"algorithm": "row", "prefetch": prefetch},
-            model.row_ns(op, prefetch, size.num_edges, lines, size.distances),
+            model.row_ns(op, prefetch, size.num_rows, size.num_edges, lines, size.distances),
         )
         for prefetch in machine.PREFETCH
     ]
