@@ -10,7 +10,8 @@ struct spmm {
     void *out;             /* [N, heads * width] */
     int32_t *arg_out;      /* [N, width], extrema only */
     int64_t rows, cols, heads, width, mean, min;
-    int64_t ahead; /* edges between a prefetch and its use, 0 for none */
+    int64_t ahead;   /* edges between a prefetch and its use, 0 for none */
+    int64_t numbers; /* whether no message is NaN, extrema only */
 };
 
 /* The plan of a graph: its edges by blocks of 2^shift columns, then by row, in groups that one row's edges to a block
@@ -30,7 +31,7 @@ struct blocked {
     void *from;        /* [N, lines], edges that `sums` came from, extrema only */
     int32_t *seen;     /* [N], edges in earlier rows and blocks, extrema only */
     int32_t *arg_out;  /* [N, width], extrema only */
-    int64_t cols, width, mean, min, bf16;
+    int64_t cols, width, mean, min, bf16, numbers;
     int64_t column, lines; /* the first column at hand, and lines of 64 bytes per source */
 };
 

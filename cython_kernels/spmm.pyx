@@ -14,7 +14,7 @@ cdef extern from "spmm.h":
         const int32_t *col
         int32_t *start
         uint16_t *local
-        int64_t rows, blocks, shift, group, cols, width, bf16, column, lines
+        int64_t rows, blocks, shift, group, cols, width, bf16, numbers, column, lines
     kernel_table spmm_sum_kernels, spmm_extremum_kernels
     longest_table bf16_pack_kernels, bf16_sum_kernels
     longest_table blocked_order_kernels, blocked_pack_kernels, blocked_sum_kernels, blocked_extremum_kernels

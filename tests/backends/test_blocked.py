@@ -12,10 +12,11 @@ import torch
 
 from gnnbench.backends import isplib
 from gnnbench.backends.isplib import choices
+from gnnbench.backends.isplib import spmm as products
 from gnnbench.backends.isplib.spmm import native
 from gnnbench.backends.isplib.workspace import workspace
 from gnnbench.graph import Graph
-from gnnbench.ops.kernels import EXTREMA, Kernels, choice_key
+from gnnbench.ops.kernels import EXTREMA, Choice, Kernels, choice_key
 from gnnbench.ops.spmm import spmm
 from tests.support import graphs, machines
 from tests.support.kernels import ISPLIB, check, double, normal, over_dtypes, over_levels, over_pairs
@@ -54,6 +55,30 @@ def test_extrema_with_ties_and_nan(kernels: Kernels, graph_name: str, width: int
         torch.testing.assert_close(found[0], truth[0], rtol=0, atol=0, equal_nan=True)
         assert torch.equal(found[1], truth[1])
     assert ("blocks", "spmm_max", 2) in graph.plans
+
+
+@over_dtypes
+@over_levels
+@pytest.mark.parametrize("algorithm", ["row", "blocked"])
+def test_extrema_of_numbers_are_those_of_anything(
+    monkeypatch: pytest.MonkeyPatch, algorithm: str, level: int, dtype: torch.dtype
+) -> None:
+    """Where no message is NaN, other instructions compare them, with the same results in every bit."""
+    monkeypatch.setattr(products, "NUMBERS_DEGREE", 0)
+    row: Choice = {"algorithm": "row", "prefetch": 16, "threads": 2}
+    blocked: Choice = {"algorithm": "blocked", "shift": 2}
+    graph = graphs.graph("power law")
+    kernels = isplib.IsplibKernels(isa=level)
+    for width, reduce, weighted in itertools.product((1, 17, 41, 128), EXTREMA, (False, True)):
+        graph.plans[choice_key("spmm_max", width, dtype)] = row if algorithm == "row" else blocked
+        x = normal(graph.num_cols, width, dtype=dtype).round()
+        value = normal(graph.num_edges, dtype=dtype).round() if weighted else None
+        found = []
+        for least in (0, graph.num_edges + 1):
+            monkeypatch.setattr(products, "NUMBERS_EDGES", least)
+            assert products._gives_numbers(graph, x, value) == (least == 0)
+            found.append(kernels.spmm_max(graph, x, value, reduce))
+        assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
 
 
 @pytest.mark.usefixtures("small_cache")

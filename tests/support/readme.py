@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import statistics
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -34,6 +35,7 @@ HEADLINES = (  # the last gains little
     "dropin/amazon-computers_4_gat.json",
     "dropin/cora_1_gcn.json",
 )
+COMPARED = {"sum": ("spmm", "dgl"), "weighted": ("spmm", "torch-csr"), "max": ("spmm_max", "dgl")}
 SHOWN = "tolokers_1_gcn.json"  # as the command line prints it
 
 
@@ -200,6 +202,43 @@ def _gains(one: Bench, widths: list[int]) -> Iterator[list[Cell]]:
                 yield [Cell(op), Cell(name), Cell(peer), *(ratio(gains.get(width)) for width in widths)]
 
 
+def chosen(folder: Path) -> str:
+    """One row per graph and op: what the model's choice gains over a peer at every width, and its regret."""
+    texts = []
+    for path in sorted((folder / "regret").glob("*.json")):
+        one = json.loads(path.read_text())
+        shown = {
+            (row["graph"], row["op"], peer, row["width"]): (gain["ratio"], row["roofline_fraction"])
+            for row in one["peers"]
+            for peer, gain in row["ratio"].items()
+            if row["implementation"] == "isplib" and gain
+        }
+        cells: dict[tuple[str, str], dict[int, Cell]] = {}
+        for cell in one["cells"]:
+            op, peer = COMPARED[cell["op"]]
+            gain, share = shown[_unsplit(cell["graph"]), op, peer, cell["width"]]
+            below = f"{cell['regret']['ratio']:.2f}, {share:.0%}"
+            cells.setdefault((cell["graph"], cell["op"]), {})[cell["width"]] = Cell(units.ratio(gain), below)
+        widths = sorted({cell["width"] for cell in one["cells"]})
+        rows = [
+            [Cell(graph), Cell(op), Cell(COMPARED[op][1]), *(at[width] for width in widths)]
+            for (graph, op), at in cells.items()
+        ]
+        regrets = sorted(cell["regret"]["ratio"] for cell in one["cells"])
+        middle = statistics.median(regrets)
+        notes = [
+            *run.machine(one["environment"]),
+            f"Regret: {middle:.2f} in the median, {regrets[-1]:.2f} at most",
+        ]
+        texts.append(tables.markdown(Table(["graph", "op", "over", *map(str, widths)], rows, notes=notes)))
+    return "\n".join(texts)
+
+
+def _unsplit(label: str) -> str:
+    """A dataset's label, as benches write it, which need no split."""
+    return label.split(" (")[0]
+
+
 def reproduced(folder: Path, paper: str) -> str:
     """The claims of a paper at the largest scale that was measured, with protocols and conditions."""
     if found := _largest(folder, paper):
@@ -317,6 +356,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "whole": partial(_every, matrix, "whole/*.json"),
     "dropin": partial(_every, measured, "dropin/*.json"),
     "allocator": allocators,
+    "regret": chosen,
     "ops": partial(_every, contested, "ops/*.json"),
     "plan": planned,
     "keys": keys,

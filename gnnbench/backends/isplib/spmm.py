@@ -20,6 +20,7 @@ native = _compiled.load("spmm")
 Fields = tuple[Tensor | int | None, ...]  # of a struct in `cython_kernels/spmm.h`
 
 
+NUMBERS_EDGES, NUMBERS_DEGREE = 1 << 18, 128  # edges, and edges of a source, from which on NaN is looked for
 GROUPS = {"spmm": 4, "spmm_max": 1}  # edges that a loop takes at once
 
 
@@ -83,20 +84,20 @@ class SpmmKernels(choices.ChoosingKernels):
         x, value = x.contiguous(), None if value is None else value.contiguous()
         width = x.size(1)
         fields: Fields
-        choice = self.chosen("spmm_max", graph, width, x.dtype)
+        choice, numbers = self.chosen("spmm_max", graph, width, x.dtype), _gives_numbers(graph, x, value)
         out = in_huge_pages(torch.empty(graph.num_rows, width, dtype=x.dtype))
         arg_out = in_huge_pages(torch.empty(graph.num_rows, width, dtype=torch.int32))
         if choice["algorithm"] == "blocked":
             blocks = self._blocks("spmm_max", graph, int(choice["shift"]))
-            how, sizes = (*self._how(x), self.threads), (graph.num_cols, width, False, reduce == "min", False)
+            how, last = (*self._how(x), self.threads), (False, reduce == "min", False, numbers)
             lines = 2 * _packed(graph, blocks), 2 * graph.num_rows, 2 * graph.num_rows, -(-graph.num_rows // 16)
             with workspace(graph, *lines) as (packed, best, origin, seen):
                 fields = *_plan(graph, blocks), value, self._ordered(graph, blocks, value), x, packed, best, out
-                native.blocked_extremum(*how, *fields, origin, seen, arg_out, *sizes)
+                native.blocked_extremum(*how, *fields, origin, seen, arg_out, graph.num_cols, width, *last)
         else:
             ahead, threads = self._team(choice)
             fields = graph.rowptr, graph.col, value, x, None, out, arg_out, graph.num_rows, graph.num_cols
-            native.extremum(*self._how(x), threads, *fields, 1, width, False, reduce == "min", ahead)
+            native.extremum(*self._how(x), threads, *fields, 1, width, False, reduce == "min", ahead, numbers)
         return out, arg_out
 
     def spmm_max_backward(self, graph: Graph, arg_out: Tensor, grad_out: Tensor, value: Tensor | None) -> Tensor:
@@ -146,6 +147,13 @@ def _plan(graph: Graph, blocks: Blocks) -> Fields:
     """The first of `struct blocked`."""
     sizes = graph.num_rows, len(blocks.start), blocks.shift, blocks.local.size(1)
     return graph.rowptr, graph.col, blocks.start, blocks.local, *sizes
+
+
+def _gives_numbers(graph: Graph, x: Tensor, value: Tensor | None) -> bool:
+    """Whether no message can be NaN, asked where that costs little beside the comparisons that it saves."""
+    if graph.num_edges < max(NUMBERS_EDGES, NUMBERS_DEGREE * graph.num_cols):
+        return False
+    return bool(x.sum().isfinite()) and (value is None or bool(value.sum().isfinite()))
 
 
 def _packed(graph: Graph, blocks: Blocks) -> int:
