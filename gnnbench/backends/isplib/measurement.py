@@ -134,19 +134,20 @@ class _Measurement:
     def _blocked(self) -> dict[str, dict[int, dict[int, tuple[float, float, float]]]]:
         """Solved from many columns, many rows, and many edges; only an edge depends on the size of blocks."""
         figures: dict[str, dict[int, dict[int, tuple[float, float, float]]]] = {op: {} for op in OPS}
-        shapes = [(64, 8, 64), (1 << 14, 4, 12), (1 << 11, 1, 128)]  # rows, blocks, edges of a row to each block
+        rows = MOST_LINES // 512
+        shapes = [(64, 8, 64), (16 * rows, 4, 8), (rows, 1, 512)]  # rows, blocks, edges of a row to each block
         sizes = [offset for offset in SHIFTS if self.shift + offset <= MOST_SHIFT]
         for op, (at_once, lines) in product(OPS, AT_ONCE.items()):
             work, times = [], []
-            for rows, blocks, edges in shapes:
-                graph = self._graph(rows, blocks << self.shift, rows * blocks * edges)
-                work.append([(rows + graph.num_cols) * at_once, rows * blocks, graph.num_edges])
+            for num_rows, blocks, edges in shapes:
+                graph = self._graph(num_rows, blocks << self.shift, num_rows * blocks * edges)
+                work.append([(num_rows + graph.num_cols) * at_once, num_rows * blocks, graph.num_edges])
                 times.append(self._blocked_ns(op, graph, at_once, lines, self.shift))
             solved = torch.linalg.solve(torch.tensor(work).double(), torch.tensor(times).double()).clamp(min=0.0)
             copy, walk, least = float(solved[0]), float(solved[1]), 0.0
             by_size = figures[op].setdefault(at_once, {})
             for offset in sizes:
-                graph = self._graph(1 << 11, 1 << (self.shift + offset), 16 << (self.shift + 3))
+                graph = self._graph(rows, 1 << (self.shift + offset), MOST_LINES)
                 ns = self._blocked_ns(op, graph, at_once, lines, self.shift + offset)
                 rest = ns - (graph.num_rows + graph.num_cols) * at_once * copy - graph.num_rows * walk
                 least = max(least, rest / graph.num_edges)  # a larger block is no nearer
