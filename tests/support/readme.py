@@ -178,15 +178,17 @@ def _both(system: Comparison, warm: Comparison, names: list[str]) -> list[Cell]:
 
 
 def contested(paths: list[Path]) -> str:
-    """One row per op, graph, direction and peer: what ours gains at every width, and the conditions."""
-    found = [files.load(Bench, path) for path in paths]
-    machines = {tuple(run.machine(one.environment)) for one in found}
-    assert len(machines) <= 1, "ops that were measured on two machines are not to be read side by side"
-    widths = sorted({row.width for one in found for row in one.rows})
-    rows = [row for one in found for row in _gains(one, widths)]
-    peers = {f"{name} {version}": None for one in found for name, version in one.versions.items()}
-    notes = [*(note for machine in machines for note in machine), f"Peers: {', '.join(peers)}"]
-    return tables.markdown(Table(["op", "gain of", "over", *map(str, widths)], rows, notes=notes))
+    """One row per op, graph, direction and peer: what ours gains at every width, a table for each machine."""
+    loaded = [files.load(Bench, path) for path in paths]
+    texts = []
+    for machine in dict.fromkeys(tuple(run.machine(one.environment)) for one in loaded):
+        found = [one for one in loaded if tuple(run.machine(one.environment)) == machine]
+        widths = sorted({row.width for one in found for row in one.rows})
+        rows = [row for one in found for row in _gains(one, widths)]
+        peers = {f"{name} {version}": None for one in found for name, version in one.versions.items()}
+        notes = [*machine, f"Peers: {', '.join(peers)}"]
+        texts.append(tables.markdown(Table(["op", "gain of", "over", *map(str, widths)], rows, notes=notes)))
+    return "\n".join(texts)
 
 
 def _gains(one: Bench, widths: list[int]) -> Iterator[list[Cell]]:
