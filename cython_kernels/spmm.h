@@ -11,7 +11,7 @@ struct spmm {
     int32_t *arg_out;      /* [N, width], extrema only */
     int64_t rows, cols, heads, width, mean, min;
     int64_t ahead;   /* edges between a prefetch and its use, 0 for none */
-    int64_t numbers; /* whether no message is NaN, extrema only */
+    int32_t *finite; /* [1], cleared by a source that is not, whose messages may be NaN; extrema only */
 };
 
 /* The plan of a graph: its edges by blocks of 2^shift columns, then by row, in groups that one row's edges to a block
@@ -31,14 +31,17 @@ struct blocked {
     void *from;        /* [N, lines], edges that `sums` came from, extrema only */
     int32_t *seen;     /* [N], edges in earlier rows and blocks, extrema only */
     int32_t *arg_out;  /* [N, width], extrema only */
-    int64_t cols, width, mean, min, bf16, numbers;
+    int64_t cols, width, mean, min, bf16;
+    int64_t finite_value;  /* whether no weight is NaN or infinite, extrema only */
     int64_t column, lines; /* the first column at hand, and lines of 64 bytes per source */
+    int32_t *finite;       /* [1], cleared by a source or weight that is not; NULL if it does not matter */
 };
 
 #define TEMPLATE "spmm.inc"
 #include "isa.inc"
 static kernel_table spmm_sum_kernels = KERNELS(spmm_sum);
 static kernel_table spmm_extremum_kernels = KERNELS(spmm_extremum);
+static longest_table spmm_look_kernels = LONGEST(spmm_look);
 static longest_table bf16_pack_kernels = LONGEST_FLOAT(bf16_pack);
 static longest_table bf16_sum_kernels = LONGEST_FLOAT(bf16_sum);
 static longest_table blocked_order_kernels = LONGEST(blocked_order);

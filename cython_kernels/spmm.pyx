@@ -8,20 +8,26 @@ cdef extern from "spmm.h":
     ctypedef kernel_fn *longest_table[3][2]
     struct spmm:
         const int64_t *rowptr
+        const void *value
         int64_t rows, cols, width
+        int32_t *finite
     struct blocked:
         const int64_t *rowptr
         const int32_t *col
         int32_t *start
         uint16_t *local
-        int64_t rows, blocks, shift, group, cols, width, bf16, numbers, column, lines
+        int64_t rows, blocks, shift, group, cols, width, bf16, finite_value, column, lines
+        int32_t *finite
     kernel_table spmm_sum_kernels, spmm_extremum_kernels
-    longest_table bf16_pack_kernels, bf16_sum_kernels
+    longest_table spmm_look_kernels, bf16_pack_kernels, bf16_sum_kernels
     longest_table blocked_order_kernels, blocked_pack_kernels, blocked_sum_kernels, blocked_extremum_kernels
 
 ctypedef fused real:
     float
     double
+
+cdef enum:
+    LONG = 64  # edges of a source from which on looking at all of them first pays
 
 cdef struct scattered:
     const int32_t *col
@@ -100,32 +106,38 @@ cdef void fill_group(const blocked *s, int64_t at) noexcept nogil:
 
 
 def order(bint is_double, int isa, int threads, *fields):
-    """Bring edge weights into the order of a plan."""
+    """Bring edge weights into the order of a plan; whether none is NaN or infinite."""
     cdef blocked task
+    cdef int32_t finite = 1
     fill(&task, sizeof(task), fields)
+    task.finite = &finite
     with nogil:
         run_rows(blocked_order_kernels[isa][is_double], &task, task.rowptr, task.rows, 1, threads)
+    return bool(finite)
 
 
 def blocked_sum(bint is_double, int isa, int threads, *fields):
-    run_tiles(blocked_sum_kernels, 2, is_double, isa, threads, fields)
+    run_tiles(blocked_sum_kernels, 2, False, is_double, isa, threads, fields)
 
 
 def blocked_extremum(bint is_double, int isa, int threads, *fields):
-    run_tiles(blocked_extremum_kernels, 2 if isa else 1, is_double, isa, threads, fields)
+    run_tiles(blocked_extremum_kernels, 2 if isa else 1, True, is_double, isa, threads, fields)
 
 
-cdef run_tiles(longest_table table, int lines, bint is_double, int isa, int threads, tuple fields):
+cdef run_tiles(longest_table table, int lines, bint watch, bint is_double, int isa, int threads, tuple fields):
     # A line holds `tile` columns; up to `lines` of them are walked at once.
     # Each thread walks all its rows per block, so that a block's features are fetched once per thread.
     cdef blocked task
     cdef kernel_fn *pack = blocked_pack_kernels[isa][is_double]
     cdef kernel_fn *gather = table[isa][is_double]
     cdef int piece, tile
+    cdef int32_t finite
     fill(&task, sizeof(task), fields)
+    task.finite = &finite if watch else NULL
     tile = 8 if is_double else 32 if task.bf16 else 16
     with nogil:
         while task.column < task.width:
+            finite = task.finite_value
             task.lines = lines if task.width - task.column > tile else 1
             for piece in prange(threads, num_threads=threads, schedule="static"):
                 pack(&task, task.cols * piece // threads, task.cols * (piece + 1) // threads)
@@ -137,8 +149,16 @@ cdef run_tiles(longest_table table, int lines, bint is_double, int isa, int thre
 
 def extremum(bint is_double, int isa, int threads, *fields):
     cdef spmm task
+    cdef int32_t finite
+    cdef int piece
     fill(&task, sizeof(task), fields)
+    finite = not task.value and task.rowptr[task.rows] >= LONG * task.cols
+    task.finite = &finite
     with nogil:
+        if finite:
+            for piece in prange(threads, num_threads=threads, schedule="static"):
+                spmm_look_kernels[isa][is_double](&task, task.cols * piece // threads,
+                                                  task.cols * (piece + 1) // threads)
         run_team(kernel_for(spmm_extremum_kernels, isa, is_double, task.width), &task, task.rowptr, task.rows, threads)
 
 

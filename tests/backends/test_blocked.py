@@ -12,7 +12,6 @@ import torch
 
 from gnnbench.backends import isplib
 from gnnbench.backends.isplib import choices
-from gnnbench.backends.isplib import spmm as products
 from gnnbench.backends.isplib.spmm import native
 from gnnbench.backends.isplib.workspace import workspace
 from gnnbench.graph import Graph
@@ -60,25 +59,26 @@ def test_extrema_with_ties_and_nan(kernels: Kernels, graph_name: str, width: int
 @over_dtypes
 @over_levels
 @pytest.mark.parametrize("algorithm", ["row", "blocked"])
-def test_extrema_of_numbers_are_those_of_anything(
-    monkeypatch: pytest.MonkeyPatch, algorithm: str, level: int, dtype: torch.dtype
-) -> None:
-    """Where no message is NaN, other instructions compare them, with the same results in every bit."""
-    monkeypatch.setattr(products, "NUMBERS_DEGREE", 0)
+def test_extrema_where_sources_are_looked_at_first(algorithm: str, level: int, dtype: torch.dtype) -> None:
+    """They have so many edges that it pays to know of no NaN, where other instructions compare."""
     row: Choice = {"algorithm": "row", "prefetch": 16, "threads": 2}
     blocked: Choice = {"algorithm": "blocked", "shift": 2}
-    graph = graphs.graph("power law")
+    graph = Graph(torch.arange(0, 2001, 20), torch.arange(20, dtype=torch.int32).repeat(100), 20)
     kernels = isplib.IsplibKernels(isa=level)
     for width, reduce, weighted in itertools.product((1, 17, 41, 128), EXTREMA, (False, True)):
         graph.plans[choice_key("spmm_max", width, dtype)] = row if algorithm == "row" else blocked
-        x = normal(graph.num_cols, width, dtype=dtype).round()
         value = normal(graph.num_edges, dtype=dtype).round() if weighted else None
-        found = []
-        for least in (0, graph.num_edges + 1):
-            monkeypatch.setattr(products, "NUMBERS_EDGES", least)
-            assert products._gives_numbers(graph, x, value) == (least == 0)
-            found.append(kernels.spmm_max(graph, x, value, reduce))
-        assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
+        for other in (0.0, torch.inf, -torch.inf, torch.nan):
+            x = normal(graph.num_cols, width, dtype=dtype).round()
+            x[13, -1] = other
+            found, truth = (each.spmm_max(graph, x, value, reduce) for each in (kernels, Kernels()))
+            torch.testing.assert_close(found[0], truth[0], rtol=0, atol=0, equal_nan=True)
+            assert torch.equal(found[1], truth[1])
+    value = torch.ones(graph.num_edges, dtype=dtype)
+    value[777] = torch.inf  # times zero
+    found, truth = (each.spmm_max(graph, x.nan_to_num().mul(0), value, "max") for each in (kernels, Kernels()))
+    assert found[0].isnan().sum() == 128
+    assert torch.equal(found[1], truth[1])
 
 
 @pytest.mark.usefixtures("small_cache")

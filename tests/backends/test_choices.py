@@ -125,6 +125,6 @@ def test_gathers_are_as_far_apart_as_they_are(monkeypatch: pytest.MonkeyPatch) -
     for col in (anywhere, (row + nearby) % 1000):
         graph = graphs.Graph.from_edge_index(torch.stack([col, row]), 1000)
         distances = choices.Size.of(graph).distances
-        assert sum(share for _, share in distances) == pytest.approx(1)
-        shares += [sum(share for columns, share in distances if columns <= most) for most in (40, 700)]
+        assert sum(distance.share for distance in distances) == pytest.approx(1)
+        shares += [sum(each.share for each in distances if each.columns <= most) for most in (40, 700)]
     assert shares == pytest.approx([0.04, 0.7, 1.0, 1.0], abs=0.1)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gnnbench.backends.isplib import IsplibKernels, machine, measurement
-from gnnbench.backends.isplib.machine import DEFAULT, LINE_BYTES, LINES, TABLES
+from gnnbench.backends.isplib.machine import DEFAULT, LINE_BYTES, LINES, TABLES, Distance
 from tests.support.commands import run
 
 
@@ -75,7 +75,7 @@ def test_a_file_that_cannot_be_used_is_ignored(cache: Path, change: object, word
 
 def test_figures_between_those_that_were_measured() -> None:
     def ns(lines: int, *shares: tuple[float, float]) -> float:
-        distances = tuple((table / lines / LINE_BYTES, share) for table, share in shares)
+        distances = tuple(Distance(table / lines / LINE_BYTES, 0, share) for table, share in shares)
         return DEFAULT.row_ns("spmm", 16, 0, 10, lines, distances) / 10
 
     figures = DEFAULT.gather["spmm"][16]
@@ -89,8 +89,21 @@ def test_figures_between_those_that_were_measured() -> None:
     share = TABLES[3] / TABLES[5]
     assert ns(1, (TABLES[3], share), (TABLES[5], 1 - share)) == pytest.approx(figures[0][5])
     assert ns(1, (TABLES[3], 0.9), (TABLES[5], 0.1)) < figures[0][5]
-    rows = DEFAULT.row_ns("spmm", 16, 100, 0, 4, ((1.0, 1.0),))
+    rows = DEFAULT.row_ns("spmm", 16, 100, 0, 4, (Distance(1, 0, 1.0),))
     assert rows == pytest.approx(100 * DEFAULT.row["spmm"][1])
+    streamed = DEFAULT.row_ns(
+        "spmm_max", 16, 10, 320, 4, (Distance(1, TABLES[3] / (4 + 4 * LINE_BYTES / 16), 1.0),)
+    )
+    assert streamed == pytest.approx(320 * DEFAULT.gather["spmm_max"][16][1][3], rel=0.01)
+
+
+def test_the_mean_of_gathers_that_cost_differently() -> None:
+    assert measurement._exponent(0.5, 2.5) == pytest.approx(1.0, abs=0.02)
+    assert measurement._exponent(0.0, 2.0) == pytest.approx(2.0, abs=0.02)
+    assert measurement._exponent(0.5, 1.0) == measurement.MOST_EXPONENT
+
+
+def test_what_blocks_cost() -> None:
     copy, walk, edge = DEFAULT.blocked["spmm"][2][0]
     three_lines = DEFAULT.blocked_ns("spmm", 0, rows=10, cols=100, edges=1000, blocks=5, lines=3)
     assert three_lines == pytest.approx(2 * (110 * 2 * copy + 10 * 5 * walk + 1000 * edge))

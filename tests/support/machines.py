@@ -16,6 +16,7 @@ def figures(row_ns: float, blocked_ns: float) -> Machine:
     return Machine(
         threads=1,
         gather={op: {distance: [[row_ns] * len(TABLES) for _ in LINES] for distance in PREFETCH} for op in OPS},
+        mean={op: [1.0] * len(LINES) for op in OPS},
         row={op: [0.0] * len(LINES) for op in OPS},
         blocked={op: dict.fromkeys(lines, costs) for op, lines in OPS.items()},
         wake=0.0,

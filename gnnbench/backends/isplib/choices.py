@@ -35,7 +35,7 @@ EDGES_PER_SOURCE = 16  # below which converting features to bf16 costs more than
 PLAN = 1.0  # of the graph, how large the plan for blocks may be
 LARGE = 1 << 20  # edges from which on choices matter so much that the machine is measured for them
 COUNTED = 1 << 17  # edges from which on it is counted how far apart a graph's columns lie
-WINDOWS = [1 << bits for bits in range(8, 21)]  # successive edges, in which different columns are counted
+WINDOWS = [1 << bits for bits in range(8, 23)]  # successive edges, in which different columns are counted
 SAMPLES = 4  # of these in a graph
 PLANNED = (1, 4, 16)  # lines of features that blocks are made ready for
 TUNED = ("spmm", "spmm_max")
@@ -64,7 +64,7 @@ class Size(NamedTuple):
         if graph.num_edges >= COUNTED:
             return cls(*sizes, _distances(graph), shifts)
         rows, cols, edges = map(_leading_bits, sizes)
-        return cls(rows, cols, edges, ((max(cols, 1), 1.0),), shifts)
+        return cls(rows, cols, edges, (machine.Distance(max(cols, 1), cols, 1.0),), shifts)
 
 
 class ChoosingKernels(BaseKernels):
@@ -168,12 +168,12 @@ def _distances(graph: Graph) -> machine.Distances:
             for i, (begin, end) in enumerate(pairwise((0, *windows))):
                 seen[graph.col[start + begin : start + end].long()] = True
                 columns[i] += int(seen.sum()) / SAMPLES
-        result, beyond = list[tuple[float, float]](), 1.0
+        result, beyond = list[machine.Distance](), 1.0
         for (fewer, more), (below, above) in zip(pairwise(windows), pairwise(columns), strict=True):
             new = min((above - below) / (more - fewer), beyond)
-            result.append((below, beyond - new))
+            result.append(machine.Distance(below, fewer, beyond - new))
             beyond = new
-        return *result, (float(graph.num_cols + 1), beyond)
+        return *result, machine.Distance(graph.num_cols + 1, graph.num_edges, beyond)
 
     return graph.once("distances", count)
 

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from functools import cache
 from math import log2
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, ValidationError
 
@@ -20,15 +20,23 @@ from gnnbench.results.schema import Record
 VARIABLE = "GNNBENCH_MACHINE"  # "off": the figures of `DEFAULT`
 LINE_BYTES = 64  # of a cache line
 LINES = (1, 4, 16)  # of the features of a node
-TABLES = tuple(1 << bits for bits in (17, 20, 22, 23, 24, 25, 26, 28))  # bytes that are gathered from
+TABLES = tuple(1 << bits for bits in (17, 20, 22, 23, 24, 25, 28))  # bytes that are gathered from
 PREFETCH = (0, 16, 32)
 SHIFTS = (-1, 0, 1, 2, 3)  # of blocks, beside the one whose tile takes half of the second-level cache
 MOST_SHIFT = 15  # as the columns of a block are numbered in 16 bits, from one
 OPS = ("spmm", "spmm_max")
 DEGREE = 32  # mean length of rows
 
-# Columns gathered since the last time that the same one was, at most, and the share of gathers.
-Distances = tuple[tuple[float, float], ...]
+
+class Distance(NamedTuple):
+    """How far apart gathers of the same column are."""
+
+    columns: float  # gathered between them, at most
+    edges: float  # that these take
+    share: float  # of all gathers, beyond that of the distance before
+
+
+Distances = tuple[Distance, ...]
 
 
 class Machine(Record):
@@ -39,6 +47,9 @@ class Machine(Record):
     threads: int
     gather: dict[str, dict[int, list[list[float]]]] = Field(
         description="of an edge by row, by prefetch distance, for each of `LINES` and `TABLES`"
+    )
+    mean: dict[str, list[float]] = Field(
+        description="exponent of the mean of gathers that cost differently, for each of `LINES`"
     )
     row: dict[str, list[float]] = Field(description="of a row beyond one for `DEGREE` edges, for each of `LINES`")
     blocked: dict[str, dict[int, dict[int, tuple[float, float, float]]]] = Field(
@@ -52,17 +63,21 @@ class Machine(Record):
         """By row: `edges` gathers of so many lines.
 
         In a table whose rows are all as likely, distances are spread evenly up to its size. So what gathers
-        between two distances cost follows from the tables of these sizes.
+        between two distances cost follows from the tables of these sizes, to which the edges and results that
+        pass through the cache meanwhile are added. Slow gathers hold up those behind them, so that the mean of
+        all is nearer to the slowest than the arithmetic one.
         """
-        ns = max(rows - edges / DEGREE, 0.0) * _of_lines(self.row[op], lines)
-        before = before_ns = 0.0
-        for columns, share in distances:
-            table = columns * lines * LINE_BYTES
-            table_ns = table * self._gather_ns(op, prefetch, lines, table)
+        exponent = _at_lines(self.mean[op], lines)
+        mean = before = before_sum = 0.0
+        streamed = 4 + rows / max(edges, 1) * lines * LINE_BYTES * (2 if op == "spmm_max" else 1)
+        for columns, between, share in distances:
+            table = columns * lines * LINE_BYTES + streamed * between
+            table_sum = table * self._gather_ns(op, prefetch, lines, table) ** exponent
             if share:
-                ns += edges * share * max((table_ns - before_ns) / (table - before), 0.0)
-            before, before_ns = table, table_ns
-        return ns
+                mean += share * max((table_sum - before_sum) / (table - before), 0.0)
+            before, before_sum = table, table_sum
+        of_rows = max(rows - edges / DEGREE, 0.0) * _of_lines(self.row[op], lines)
+        return of_rows + edges * mean ** (1 / exponent)
 
     def _gather_ns(self, op: str, prefetch: int, lines: int, table: float) -> float:
         """One gather of so many lines from a table of so many bytes."""
@@ -79,9 +94,14 @@ class Machine(Record):
 
 def _of_lines(figures: list[float], lines: int) -> float:
     """What so many lines cost, by figures for each of `LINES`; whatever is beyond the last one costs the same."""
+    return max(lines / LINES[-1], 1.0) * _at_lines(figures, lines)
+
+
+def _at_lines(figures: list[float], lines: int) -> float:
+    """Between figures for each of `LINES`."""
     upper = min(max(bisect_right(LINES, lines), 1), len(LINES) - 1)
     to_upper = min((lines - LINES[upper - 1]) / (LINES[upper] - LINES[upper - 1]), 1.0)
-    return max(lines / LINES[-1], 1.0) * (figures[upper - 1] * (1 - to_upper) + figures[upper] * to_upper)
+    return figures[upper - 1] * (1 - to_upper) + figures[upper] * to_upper
 
 
 def _between(grid: tuple[int, ...], at: float) -> tuple[int, float]:

@@ -39,6 +39,12 @@ MOST_LINES = 1 << 20  # that one measurement gathers
 ROUNDS, ROUND_S = (2, 6), 4e-3  # how often each is measured in a pass, and seconds after which the least is enough
 BUILDS = 200, 60e-3  # likewise, as these are short
 BUILT = 100, 10_000  # edges of Graphs, three to a node
+FAR, SELDOM = (
+    -2,
+    0.25,
+)  # of `TABLES`, one that no cache holds; and the share of gathers from it where most are near
+AHEAD = 16  # edges of prefetch meanwhile
+MOST_EXPONENT = 16.0
 MOST_S = 8.0  # after which others must be using the machine too
 STEADY = 1.5  # how far the first time and the last one may lie apart
 
@@ -80,7 +86,7 @@ class _Measurement:
         self.kernels, self.shift, self.end = kernels, shift, clock.cpu() + MOST_S
         self.generator = torch.Generator().manual_seed(0)
         self.x = torch.ones(machine.TABLES[-1] // 4)
-        self.graphs: dict[tuple[int, int, int], Graph] = {}
+        self.graphs: dict[tuple[int, int, int, int], Graph] = {}
         self.least: dict[tuple[object, ...], float] = {}  # nanoseconds of every product
 
     def machine(self) -> Machine | None:
@@ -90,6 +96,7 @@ class _Measurement:
             for _ in range(PASSES):
                 gather, blocked, wake = self._gather(), self._blocked(), self._wake()
                 row = self._rows(gather)
+            mean = self._mean(gather)
             build, build_edge = self._build()
             again = self._check()
         except _Busy:
@@ -100,6 +107,7 @@ class _Measurement:
         return Machine(
             threads=self.kernels.threads,
             gather=gather,
+            mean=mean,
             row=row,
             blocked=blocked,
             wake=wake,
@@ -119,6 +127,17 @@ class _Measurement:
             graph = self._graph(max(edges // DEGREE, 1), table // LINE_BYTES // lines, edges)
             for op, distance in product(OPS, PREFETCH):
                 figures[op][distance][i][j] = self._ns(op, graph, lines, self._row(distance)) / edges
+        return figures
+
+    def _mean(self, gather: dict[str, dict[int, list[list[float]]]]) -> dict[str, list[float]]:
+        """From gathers that are mostly from the smallest table."""
+        figures: dict[str, list[float]] = {op: [] for op in OPS}
+        for op, (i, lines) in product(OPS, enumerate(LINES)):
+            edges, cols = 2 * MOST_LINES // lines, machine.TABLES[FAR] // LINE_BYTES // lines
+            graph = self._graph(edges // DEGREE, cols, edges, machine.TABLES[0] // LINE_BYTES // lines)
+            ns = self._ns(op, graph, lines, self._row(AHEAD)) / edges
+            costs = gather[op][AHEAD][i]
+            figures[op].append(_exponent(costs[0] / ns, costs[FAR] / ns))
         return figures
 
     def _rows(self, gather: dict[str, dict[int, list[list[float]]]]) -> dict[str, list[float]]:
@@ -176,13 +195,19 @@ class _Measurement:
     def _built(self, edge_index: Tensor) -> Graph:
         return Graph.from_edge_index(edge_index, edge_index.size(1) // 3, layout=self.kernels).transpose
 
-    def _graph(self, rows: int, cols: int, edges: int) -> Graph:
-        """Rows of very different lengths, for a processor foresees the end of equal ones."""
-        if (rows, cols, edges) not in self.graphs:
+    def _graph(self, rows: int, cols: int, edges: int, near: int = 0) -> Graph:
+        """Rows of very different lengths, for a processor foresees the end of equal ones.
+
+        Args:
+            near: columns that all edges but a share of `SELDOM` have, if they are not spread over all columns.
+        """
+        if (rows, cols, edges, near) not in self.graphs:
             row = (torch.rand(edges, generator=self.generator).square() * rows).long()
             col = torch.randint(cols, (edges,), generator=self.generator)
-            self.graphs[rows, cols, edges] = Graph(*self.kernels.csr(row, col, rows, cols)[:2], cols)
-        return self.graphs[rows, cols, edges]
+            if near:
+                col[torch.rand(edges, generator=self.generator) >= SELDOM] %= near
+            self.graphs[rows, cols, edges, near] = Graph(*self.kernels.csr(row, col, rows, cols)[:2], cols)
+        return self.graphs[rows, cols, edges, near]
 
     def _row(self, prefetch: int, threads: int = 0) -> Choice:
         return {"algorithm": "row", "prefetch": prefetch, "threads": threads or self.kernels.threads}
@@ -191,7 +216,7 @@ class _Measurement:
         x = self.x[: graph.num_cols * lines * 16].view(graph.num_cols, -1)
         graph.plans[choice_key(op, x.size(1), x.dtype)] = choice
         run = self.kernels.spmm if op == "spmm" else self.kernels.spmm_max
-        key = op, graph.num_rows, *x.shape, graph.num_edges, *choice.values()
+        key = op, id(graph), x.size(1), *choice.values()
         self.least[key] = min(
             self.least.get(key, inf), self._least(lambda: run(graph, x, None, "sum" if op == "spmm" else "max"))
         )
@@ -207,3 +232,15 @@ class _Measurement:
         if clock.cpu() > self.end:
             raise _Busy
         return min(times) * 1e9
+
+
+def _exponent(near: float, far: float) -> float:
+    """Of the mean of costs that is one, where a share of `SELDOM` are `far` and the others `near`."""
+    low, high = 1.0, MOST_EXPONENT
+    while high - low > 0.01:
+        exponent = (low + high) / 2
+        if (1 - SELDOM) * near**exponent + SELDOM * far**exponent < 1:
+            low = exponent
+        else:
+            high = exponent
+    return high

@@ -19,8 +19,6 @@ native = _compiled.load("spmm")
 
 Fields = tuple[Tensor | int | None, ...]  # of a struct in `cython_kernels/spmm.h`
 
-
-NUMBERS_EDGES, NUMBERS_DEGREE = 1 << 18, 128  # edges, and edges of a source, from which on NaN is looked for
 GROUPS = {"spmm": 4, "spmm_max": 1}  # edges that a loop takes at once
 
 
@@ -41,6 +39,7 @@ class Ordered(NamedTuple):
     source: weakref.ref[Tensor]
     state: Stamp  # of the source
     value: Tensor  # as `Blocks.local`
+    finite: bool
 
 
 class SpmmKernels(choices.ChoosingKernels):
@@ -64,9 +63,10 @@ class SpmmKernels(choices.ChoosingKernels):
         bf16 = self.gather == "bf16" and heads == 1 and choices.worth_bf16(graph, x, width)
         if choice["algorithm"] == "blocked" and heads == 1:
             blocks = self._blocks("spmm", graph, int(choice["shift"]))
+            ordered, _ = self._ordered(graph, blocks, value)
             lines = 2 * _packed(graph, blocks), graph.num_rows * (4 if bf16 else 2)
             with workspace(graph, *lines) as (packed, sums):
-                fields = *_plan(graph, blocks), value, self._ordered(graph, blocks, value), x, packed, sums, out
+                fields = *_plan(graph, blocks), value, ordered, x, packed, sums, out
                 last = graph.num_cols, width, reduce == "mean", False, bf16
                 native.blocked_sum(*self._how(x), self.threads, *fields, None, None, None, *last)
         else:
@@ -84,20 +84,21 @@ class SpmmKernels(choices.ChoosingKernels):
         x, value = x.contiguous(), None if value is None else value.contiguous()
         width = x.size(1)
         fields: Fields
-        choice, numbers = self.chosen("spmm_max", graph, width, x.dtype), _gives_numbers(graph, x, value)
+        choice = self.chosen("spmm_max", graph, width, x.dtype)
         out = in_huge_pages(torch.empty(graph.num_rows, width, dtype=x.dtype))
         arg_out = in_huge_pages(torch.empty(graph.num_rows, width, dtype=torch.int32))
         if choice["algorithm"] == "blocked":
             blocks = self._blocks("spmm_max", graph, int(choice["shift"]))
-            how, last = (*self._how(x), self.threads), (False, reduce == "min", False, numbers)
+            ordered, finite = self._ordered(graph, blocks, value)
+            how, last = (*self._how(x), self.threads), (False, reduce == "min", False, finite)
             lines = 2 * _packed(graph, blocks), 2 * graph.num_rows, 2 * graph.num_rows, -(-graph.num_rows // 16)
             with workspace(graph, *lines) as (packed, best, origin, seen):
-                fields = *_plan(graph, blocks), value, self._ordered(graph, blocks, value), x, packed, best, out
+                fields = *_plan(graph, blocks), value, ordered, x, packed, best, out
                 native.blocked_extremum(*how, *fields, origin, seen, arg_out, graph.num_cols, width, *last)
         else:
             ahead, threads = self._team(choice)
             fields = graph.rowptr, graph.col, value, x, None, out, arg_out, graph.num_rows, graph.num_cols
-            native.extremum(*self._how(x), threads, *fields, 1, width, False, reduce == "min", ahead, numbers)
+            native.extremum(*self._how(x), threads, *fields, 1, width, False, reduce == "min", ahead)
         return out, arg_out
 
     def spmm_max_backward(self, graph: Graph, arg_out: Tensor, grad_out: Tensor, value: Tensor | None) -> Tensor:
@@ -120,19 +121,19 @@ class SpmmKernels(choices.ChoosingKernels):
 
         return graph.once(("blocks", op, shift), make)
 
-    def _ordered(self, graph: Graph, blocks: Blocks, value: Tensor | None) -> Tensor | None:
-        """Weights in the order of `blocks`; those of the call before, if they are the same."""
+    def _ordered(self, graph: Graph, blocks: Blocks, value: Tensor | None) -> tuple[Tensor | None, bool]:
+        """Weights in the order of `blocks`, of the last call if they are the same; whether all are finite."""
         if value is None:
-            return None
+            return None, True
         key, state = ("ordered", *blocks.local.shape, blocks.shift), stamp(value)
         kept: Ordered | None = graph.plans.get(key)
         if kept is not None and kept.source() is value and kept.state == state:
-            return kept.value
+            return kept.value, kept.finite
         ordered = torch.empty(blocks.local.shape, dtype=value.dtype)
-        native.order(*self._how(value), self.threads, *_plan(graph, blocks), value, ordered)
+        finite = native.order(*self._how(value), self.threads, *_plan(graph, blocks), value, ordered)
         if state is not None:
-            graph.plans[key] = Ordered(weakref.ref(value), state, ordered)
-        return ordered
+            graph.plans[key] = Ordered(weakref.ref(value), state, ordered, finite)
+        return ordered, finite
 
     def _how(self, x: Tensor) -> tuple[bool, int]:
         """Whether numbers are doubles, and the instruction set."""
@@ -147,13 +148,6 @@ def _plan(graph: Graph, blocks: Blocks) -> Fields:
     """The first of `struct blocked`."""
     sizes = graph.num_rows, len(blocks.start), blocks.shift, blocks.local.size(1)
     return graph.rowptr, graph.col, blocks.start, blocks.local, *sizes
-
-
-def _gives_numbers(graph: Graph, x: Tensor, value: Tensor | None) -> bool:
-    """Whether no message can be NaN, asked where that costs little beside the comparisons that it saves."""
-    if graph.num_edges < max(NUMBERS_EDGES, NUMBERS_DEGREE * graph.num_cols):
-        return False
-    return bool(x.sum().isfinite()) and (value is None or bool(value.sum().isfinite()))
 
 
 def _packed(graph: Graph, blocks: Blocks) -> int:
