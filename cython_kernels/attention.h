@@ -36,6 +36,9 @@ struct attention {
 #define CHUNK 128                                     /* edges at most, whose rows should fit the L1 cache together */
 #define FILLED(count) (((count) + 15) & ~(int64_t)15) /* whole vectors */
 #define GROUP 8                                       /* heads that share a walk over a row's edges */
+#define SHORT 16                                      /* edges, below which heads share vectors */
+#define PITCH(count) ((count) < SHORT ? (count) : FILLED(count)) /* numbers from one head's to those of the next */
+#define PAIRS (GROUP * CHUNK + 16) /* edges and heads of a chunk, and a vector past their end */
 
 /* A piece of a row's edges; the last column is repeated up to a full vector. */
 struct chunk {
