@@ -30,6 +30,7 @@ def _l2_bytes() -> int:
 L2_BYTES = _l2_bytes()
 SHIFT = min(MOST_SHIFT, int(log2(L2_BYTES / 2 / LINE_BYTES)))  # of blocks whose tile takes half of the cache
 PREFETCH = (0, 8, 16, 32)  # edges between a prefetch and its use
+USUAL, DOUBT = 16, 1.1  # the one that serves everywhere, and how much faster another has to seem
 BF16_TILE = 32  # features in a line
 EDGES_PER_SOURCE = 16  # below which converting features to bf16 costs more than gathering them saves
 PLAN = 1.0  # of the graph, how large the plan for blocks may be
@@ -130,13 +131,15 @@ def _fastest(model: machine.Machine, op: str, size: Size, lines: int) -> Predict
     result = [
         Predicted(
             {"algorithm": "row", "prefetch": prefetch},
-            model.row_ns(op, prefetch, size.num_rows, size.num_edges, lines, size.distances),
+            (1.0 if prefetch == USUAL else DOUBT)
+            * model.row_ns(op, prefetch, size.num_rows, size.num_edges, lines, size.distances),
         )
         for prefetch in machine.PREFETCH
     ]
     for shift in size.shifts:
-        sizes = size.num_rows, size.num_cols, size.num_edges, blocks(size, shift), lines
-        ns = model.blocked_ns(op, shift - SHIFT, *sizes)
+        count = blocks(size, shift)
+        within = log2(max(size.num_cols / count, 1.0)) - SHIFT
+        ns = model.blocked_ns(op, within, size.num_rows, size.num_cols, size.num_edges, count, lines)
         result.append(Predicted({"algorithm": "blocked", "shift": shift}, ns))
     return min(result, key=lambda predicted: predicted.ns)
 

@@ -8,7 +8,7 @@ import os
 import warnings
 from bisect import bisect_right
 from functools import cache
-from math import log2
+from math import ceil, floor, log2
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -85,10 +85,15 @@ class Machine(Record):
         figures = self.gather[op][prefetch]
         return _of_lines([ns[right - 1] * (1 - to_right) + ns[right] * to_right for ns in figures], lines)
 
-    def blocked_ns(self, op: str, shift: int, rows: int, cols: int, edges: int, blocks: int, lines: int) -> float:
-        """Over so many blocks of columns; `shift` is one of `SHIFTS`."""
+    def blocked_ns(
+        self, op: str, shift: float, rows: int, cols: int, edges: int, blocks: int, lines: int
+    ) -> float:
+        """Over so many blocks of columns; `shift` as in `SHIFTS`, of the columns that a block holds."""
         at_once = min(lines, max(self.blocked[op]))
-        copy, walk, edge = self.blocked[op][at_once][shift]
+        by_shift = self.blocked[op][at_once]
+        lower, upper = (min(max(each, min(by_shift)), max(by_shift)) for each in (floor(shift), ceil(shift)))
+        copy, walk, edge = by_shift[lower]
+        edge += (by_shift[upper][2] - edge) * (shift - lower if lower < upper else 0.0)
         return -(-lines // at_once) * ((rows + cols) * at_once * copy + rows * blocks * walk + edges * edge)
 
 

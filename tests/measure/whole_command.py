@@ -1,0 +1,86 @@
+"""Where the time of a whole `gnnbench compare` goes: starting it, PyG's epochs, ours, and evaluations.
+
+    python tests/measure/whole_command.py --out FILE [--repeats N]
+
+Times `gnnbench compare configs/gcn_cora.yaml --rounds 3 --epochs 20` as a user waits for it, then without the
+evaluation after every epoch, then with one round of one epoch, which leaves what any comparison costs. Writes the
+medians to FILE, with the seconds that each backend's epochs took together, warm-up included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from gnnbench import stored
+from gnnbench.measure import environment
+from gnnbench.results import files
+from gnnbench.results.schema import Record
+
+COMMAND = ("compare", "configs/gcn_cora.yaml", "--rounds", "3", "--epochs", "20")
+OTHERS = {
+    "whole": (),
+    "without_evaluation": ("--set", "train.eval_every=1000"),
+    "least": ("--rounds", "1", "--epochs", "1"),
+}
+
+
+class WholeCommand(Record):
+    """Seconds, each the median of all repeats."""
+
+    environment: dict[str, Any]
+    command: str
+    repeats: int
+    seconds: dict[str, float] = Field(description="of the command: as it is, without evaluation, of one epoch")
+    epochs_s: dict[str, float] = Field(description="of all epochs of a backend in the command as it is")
+
+
+def timed(options: tuple[str, ...]) -> tuple[float, dict[str, float]]:
+    """Seconds of the command, and of all epochs by backend."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "gnnbench", *COMMAND, *options, "--quiet", "--out", folder]
+        start = time.perf_counter()
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=Path(__file__).parents[2])
+        seconds = time.perf_counter() - start
+        rounds = stored.load(Path(folder)).rounds
+        epochs = {
+            name: sum(sample.epoch_s for result in results for sample in result.samples)
+            for name, results in rounds.items()
+        }
+    return seconds, epochs
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args()
+    seconds: dict[str, list[float]] = {name: [] for name in OTHERS}
+    epochs: list[dict[str, float]] = []
+    for _ in range(options.repeats):
+        for name, others in OTHERS.items():
+            whole, by_backend = timed(others)
+            seconds[name].append(whole)
+            if name == "whole":
+                epochs.append(by_backend)
+    record = WholeCommand(
+        environment=environment.describe(),
+        command=" ".join(("gnnbench", *COMMAND)),
+        repeats=options.repeats,
+        seconds={name: statistics.median(times) for name, times in seconds.items()},
+        epochs_s={name: statistics.median(each[name] for each in epochs) for name in epochs[0]},
+    )
+    files.save_json(record, options.out)
+    print(record.model_dump_json(indent=2, exclude={"environment"}))
+
+
+if __name__ == "__main__":
+    main()
