@@ -107,6 +107,12 @@ def test_what_blocks_cost() -> None:
     copy, walk, edge = DEFAULT.blocked["spmm"][2][0]
     three_lines = DEFAULT.blocked_ns("spmm", 0, rows=10, cols=100, edges=1000, blocks=5, lines=3)
     assert three_lines == pytest.approx(2 * (110 * 2 * copy + 10 * 5 * walk + 1000 * edge))
+    beyond, between, least = (
+        DEFAULT.blocked_ns("spmm", shift, rows=0, cols=0, edges=10, blocks=1, lines=2) / 10
+        for shift in (9, 0.5, -9)
+    )
+    costs = [each for _, _, each in DEFAULT.blocked["spmm"][2].values()]
+    assert [beyond, between, least] == pytest.approx([costs[-1], (costs[1] + costs[2]) / 2, costs[0]])
 
 
 def test_the_command_measures_anew(cache: Path) -> None:
