@@ -30,7 +30,7 @@ def _l2_bytes() -> int:
 L2_BYTES = _l2_bytes()
 SHIFT = min(MOST_SHIFT, int(log2(L2_BYTES / 2 / LINE_BYTES)))  # of blocks whose tile takes half of the cache
 PREFETCH = (0, 8, 16, 32)  # edges between a prefetch and its use
-USUAL, DOUBT = 16, 1.1  # the one that serves everywhere, and how much faster another has to seem
+FARTHEST, DOUBT = 32, 1.1  # whose wide rows may have left the first-level cache; how much faster it has to seem
 BF16_TILE = 32  # features in a line
 EDGES_PER_SOURCE = 16  # below which converting features to bf16 costs more than gathering them saves
 PLAN = 1.0  # of the graph, how large the plan for blocks may be
@@ -131,7 +131,7 @@ def _fastest(model: machine.Machine, op: str, size: Size, lines: int) -> Predict
     result = [
         Predicted(
             {"algorithm": "row", "prefetch": prefetch},
-            (1.0 if prefetch == USUAL else DOUBT)
+            (DOUBT if prefetch == FARTHEST else 1.0)
             * model.row_ns(op, prefetch, size.num_rows, size.num_edges, lines, size.distances),
         )
         for prefetch in machine.PREFETCH
