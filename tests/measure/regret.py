@@ -163,7 +163,7 @@ def main() -> None:
                 regret = f"{cell.regret.ratio:.2f} ({cell.regret.low:.2f}–{cell.regret.high:.2f})"
                 print(f"{cell.graph:28} {name:9} {width:4} {regret:18} {cell.chosen} | {cell.best}", flush=True)
                 files.save_json(record, options.out)
-        if options.peers and not any(row.graph == dataset.label for row in record.peers):
+        if options.peers and not any(row.graph == dataset.label.partition(" (")[0] for row in record.peers):
             record.peers += compared(dataset, options)
             files.save_json(record, options.out)
     regrets = [cell.regret.ratio for cell in record.cells]
