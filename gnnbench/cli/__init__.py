@@ -13,10 +13,12 @@ options      options that several verbs share
 
 from __future__ import annotations
 
+import atexit
 import json
+import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -294,4 +296,17 @@ def doctor(data_root: DataRoot = None, as_json: Json = False) -> None:
 def main() -> None:
     """The console script."""
     waiting.spin_briefly()
-    app(prog_name="gnnbench")
+    try:
+        app(prog_name="gnnbench")
+    except SystemExit as end:
+        if "torch" in sys.modules and isinstance(end.code, int):
+            _leave(end.code)
+        raise
+
+
+def _leave(code: int) -> NoReturn:
+    """Exit without tearing down PyTorch object by object, for which the user would wait a second."""
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

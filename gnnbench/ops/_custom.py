@@ -75,13 +75,11 @@ def _is_watched(args: tuple[Any, ...]) -> bool:
     Modes, autocast, transforms and traces change the keys of the thread; subclasses, batches, views that negate
     and other devices those of a tensor. Forward derivatives, profilers and functions' modes have no key.
     """
+    for arg in args:
+        if isinstance(arg, Tensor) and (type(arg) not in _TENSORS or _tensor_keys(arg) != _PLAIN_TENSOR):
+            return True
     return (
-        any(
-            type(arg) not in _TENSORS or _tensor_keys(arg) != _PLAIN_TENSOR
-            for arg in args
-            if isinstance(arg, Tensor)
-        )
-        or _thread_keys() != _PLAIN_THREAD
+        _thread_keys() != _PLAIN_THREAD
         or torch.autograd.forward_ad._current_level >= 0
         or torch.autograd._profiler_enabled()
         or torch._C._len_torch_function_stack() > 0

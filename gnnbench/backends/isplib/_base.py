@@ -44,8 +44,10 @@ class BaseKernels(Kernels):
     def unsupported(self, op: str, graph: Graph, *tensors: Tensor | None) -> list[str]:
         reasons = []
         for tensor in tensors:
-            if tensor is not None and tensor.device.type != "cpu":
+            if tensor is None:
+                continue
+            if not tensor.is_cpu:
                 reasons.append(f"a tensor is on {tensor.device}; isplib runs on the CPU")
-            elif tensor is not None and tensor.dtype not in TYPES:
+            elif tensor.dtype not in TYPES:
                 reasons.append(f"a tensor has type {tensor.dtype}; isplib computes in float32 and float64")
         return reasons

@@ -87,23 +87,29 @@ class ChoosingKernels(BaseKernels):
         if op not in TUNED:
             return super().chosen(op, graph, width, dtype, heads)
         result = graph.plans.get(choice_key(op, width, dtype, heads))
-        return result if self._possible(result, graph) else self._heuristic(op, graph, width, dtype)
+        if result is not None and self._possible(result, graph):
+            return result
+        return self._heuristic(op, graph, width, dtype)
 
     def learn_machine(self, edges: int = 0, *, anew: bool = False) -> Path | None:
         return measurement.learn(self, SHIFT, anew=anew) if anew or edges >= LARGE else None
 
     def _heuristic(self, op: str, graph: Graph, width: int, dtype: torch.dtype) -> Choice:
-        best = self._predicted(op, graph, -(-width * dtype.itemsize // LINE_BYTES))
-        if best.choice["algorithm"] == "blocked":
-            return best.choice
-        model = machine.current()
-        share = best.ns * model.threads  # with one thread; so each of several saves all but its part of it
-        alone = share * (1 - 1 / self.threads) <= model.wake
-        return {**best.choice, "threads": 1 if alone else self.threads}
+        lines, threads = -(-width * dtype.itemsize // LINE_BYTES), self.threads
+
+        def shared() -> Choice:
+            best, model = self._predicted(op, graph, lines), machine.current()
+            if best.choice["algorithm"] == "blocked":
+                return best.choice
+            share = best.ns * model.threads  # with one thread; so each of several saves all but its part of it
+            alone = share * (1 - 1 / threads) <= model.wake
+            return {**best.choice, "threads": 1 if alone else threads}
+
+        return graph.once(("heuristic", op, lines, threads), shared)
 
     def _predicted(self, op: str, graph: Graph, lines: int) -> Predicted:
         """The fastest way, whatever the number of threads is, as the order of summation follows from it."""
-        return graph.once(("predicted", op, lines), lambda: _fastest(machine.current(), op, Size.of(graph), lines))
+        return _fastest(machine.current(), op, Size.of(graph), lines)
 
     def _planned(self, graph: Graph) -> set[int]:
         """Shifts of the blocks that sums over usual widths go by."""

@@ -48,9 +48,11 @@ def in_huge_pages(tensor: Tensor, least: int = MAPPED) -> Tensor:
     In small pages, that takes longer than a sum over short rows. Tensors below `MAPPED` often come from memory
     that is there already, whose pages are better left as they are.
     """
+    if tensor.nbytes < least:
+        return tensor
     begin = -(-tensor.data_ptr() // HUGE_PAGE) * HUGE_PAGE
     size = (tensor.data_ptr() + tensor.nbytes - begin) // HUGE_PAGE * HUGE_PAGE
-    if size > 0 and tensor.nbytes >= least and (madvise := _madvise()):
+    if size > 0 and (madvise := _madvise()):
         madvise(ctypes.c_void_p(begin), ctypes.c_size_t(size), MADV_HUGEPAGE)  # which may decline
     return tensor
 
