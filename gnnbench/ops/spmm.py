@@ -58,23 +58,24 @@ def _check(kernels: Kernels, graph: Graph, x: Tensor, value: Tensor | None, redu
 
 def _misfits(graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> list[str]:
     graph.check_unchanged()
+    shape, dtype, device = x.shape, x.dtype, x.device  # once, as a small op takes little longer than these checks
     reasons = []
     if reduce not in REDUCTIONS:
         reasons.append(f"reduce must be one of {', '.join(REDUCTIONS)}")
-    if x.dim() not in (2, 3) or (x.dim() == 3 and reduce in EXTREMA):
-        reasons.append(f"x has shape {list(x.shape)}")
-    elif x.size(0) != graph.num_cols:
-        reasons.append(f"x has {x.size(0)} rows, but the graph has {graph.num_cols} sources")
-    if not x.is_floating_point():
-        reasons.append(f"x has type {x.dtype}")
-    if x.device != graph.device:
-        reasons.append(f"x is on {x.device}, the graph on {graph.device}")
+    if len(shape) not in (2, 3) or (len(shape) == 3 and reduce in EXTREMA):
+        reasons.append(f"x has shape {list(shape)}")
+    elif shape[0] != graph.num_cols:
+        reasons.append(f"x has {shape[0]} rows, but the graph has {graph.num_cols} sources")
+    if not dtype.is_floating_point:
+        reasons.append(f"x has type {dtype}")
+    if device != graph.device:
+        reasons.append(f"x is on {device}, the graph on {graph.device}")
     if value is not None:
-        expected = ((graph.num_edges,), (graph.num_edges, *x.shape[1:2]))[: x.dim() - 1]
+        expected = ((graph.num_edges,), (graph.num_edges, *shape[1:2]))[: len(shape) - 1]
         if value.shape not in expected:
             reasons.append(f"value has shape {list(value.shape)}, expected {list(expected[-1])}")
-        if value.dtype != x.dtype or value.device != x.device:
-            reasons.append(f"value is {value.dtype} on {value.device}, x is {x.dtype} on {x.device}")
+        if value.dtype != dtype or value.device != device:
+            reasons.append(f"value is {value.dtype} on {value.device}, x is {dtype} on {device}")
     return reasons
 
 

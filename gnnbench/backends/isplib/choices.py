@@ -30,7 +30,8 @@ def _l2_bytes() -> int:
 L2_BYTES = _l2_bytes()
 SHIFT = min(MOST_SHIFT, int(log2(L2_BYTES / 2 / LINE_BYTES)))  # of blocks whose tile takes half of the cache
 PREFETCH = (0, 8, 16, 32)  # edges between a prefetch and its use
-FARTHEST, DOUBT = 32, 1.1  # whose wide rows may have left the first-level cache; how much faster it has to seem
+FARTHEST = 32  # whose wide rows may have left the first-level cache
+DOUBT = 1.1  # how much faster has to seem what depends on luck, as with caches that others share
 BF16_TILE = 32  # features in a line
 EDGES_PER_SOURCE = 16  # below which converting features to bf16 costs more than gathering them saves
 PLAN = 1.0  # of the graph, how large the plan for blocks may be
@@ -134,10 +135,11 @@ def blocks(graph: Graph | Size, shift: int) -> int:
 
 @lru_cache(1024)
 def _fastest(model: machine.Machine, op: str, size: Size, lines: int) -> Predicted:
+    shared = size.num_cols * lines * LINE_BYTES > L2_BYTES
     result = [
         Predicted(
             {"algorithm": "row", "prefetch": prefetch},
-            (DOUBT if prefetch == FARTHEST else 1.0)
+            DOUBT ** (shared + (prefetch == FARTHEST))
             * model.row_ns(op, prefetch, size.num_rows, size.num_edges, lines, size.distances),
         )
         for prefetch in machine.PREFETCH
