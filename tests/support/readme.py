@@ -315,6 +315,24 @@ def _scaled(row: dict[str, Any]) -> list[Cell]:
     ]
 
 
+def waited(folder: Path) -> str:
+    """Where the time of a whole command goes."""
+    path = folder / "commands" / "compare_cora.json"
+    if not path.exists():
+        return ""
+    record = json.loads(path.read_text())
+    parts = {
+        "the command": record["seconds"]["whole"],
+        "its processes each import PyG": record["seconds"]["unforked"],
+        "without evaluating after every epoch": record["seconds"]["without_evaluation"],
+        "one round of one epoch": record["seconds"]["least"],
+        "importing PyG alone": record["seconds"]["import"],
+        **{f"all epochs of `{name}` in it": seconds for name, seconds in record["epochs_s"].items()},
+    }
+    rows = [[Cell(part), Cell(units.seconds(seconds))] for part, seconds in parts.items()]
+    return tables.markdown(Table(["what", "time"], rows, notes=run.machine(record["environment"])))
+
+
 def keys(_: Path) -> str:
     """One row per key of a configuration, those of one dataset, model or kind of batch with its name."""
     sections: dict[str, dict[str, type[config.Section]]] = {
@@ -363,6 +381,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "plan": planned,
     "keys": keys,
     "machines": scaled,
+    "commands": waited,
     **{f"reproduce {paper}": partial(reproduced, paper=paper) for paper in reproduce.names()},
 }
 
