@@ -14,6 +14,7 @@ options      options that several verbs share
 from __future__ import annotations
 
 import atexit
+import errno
 import json
 import os
 import sys
@@ -53,7 +54,10 @@ class Verbs(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            try:
+                return super().invoke(ctx)
+            finally:
+                sys.stdout.flush()  # which may fail, as any print
         except GnnbenchError as error:
             if is_first():
                 print(f"gnnbench: {error}", file=sys.stderr)
@@ -61,6 +65,12 @@ class Verbs(TyperGroup):
         except KeyboardInterrupt:
             print("gnnbench: stopped by Ctrl-C", file=sys.stderr)
             raise typer.Exit(130) from None
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            print("gnnbench: the disk written to is full; free some of it, or write elsewhere", file=sys.stderr)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # as what is left is flushed again
+            raise typer.Exit(1) from None
 
 
 app = typer.Typer(

@@ -330,6 +330,15 @@ def test_a_reader_that_leaves_is_no_error() -> None:
     assert process.wait() in (0, 1)
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_is_one_sentence() -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "gnnbench", "doctor", "--json"]
+        done = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True)
+    said = "gnnbench: the disk written to is full; free some of it, or write elsewhere\n"
+    assert (done.returncode, done.stderr) == (1, said)
+
+
 @pytest.mark.usefixtures("brief")
 def test_bench_prints_its_rows(folder: Path) -> None:
     command = ("bench", "spmm", "--graph", "synthetic:cora:0.05", "--widths", "4,8", "--against", "reference")
