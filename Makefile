@@ -39,7 +39,7 @@ sanitize: $(VENV)/installed
 	cp -r gnnbench tests pyproject.toml $(SANITIZED)/copy
 	rm -f $(SANITIZED)/copy/gnnbench/backends/isplib/*.so
 	cp $(SANITIZED)/*.so $(SANITIZED)/copy/gnnbench/backends/isplib
-	cd $(SANITIZED)/copy && OMP_NUM_THREADS=1 ASAN_OPTIONS=detect_leaks=0 \
+	cd $(SANITIZED)/copy && OMP_NUM_THREADS=1 ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=32 \
 	    LD_PRELOAD="$$(for name in asan ubsan stdc++; do gcc -print-file-name=lib$$name.so; done | paste -sd ' ')" \
 	    $(abspath $(BIN))/python -m pytest --capture=sys -k 'not torch' $(SANITIZED_TESTS)
 
