@@ -96,17 +96,18 @@ class ChoosingKernels(BaseKernels):
         return measurement.learn(self, SHIFT, anew=anew) if anew or edges >= LARGE else None
 
     def _heuristic(self, op: str, graph: Graph, width: int, dtype: torch.dtype) -> Choice:
-        lines, threads = -(-width * dtype.itemsize // LINE_BYTES), self.threads
+        lines = -(-width * dtype.itemsize // LINE_BYTES)
+        key = ("heuristic", op, lines, self.threads)
+        return graph.once(key, lambda: self._among_threads(self._predicted(op, graph, lines)))
 
-        def shared() -> Choice:
-            best, model = self._predicted(op, graph, lines), machine.current()
-            if best.choice["algorithm"] == "blocked":
-                return best.choice
-            share = best.ns * model.threads  # with one thread; so each of several saves all but its part of it
-            alone = share * (1 - 1 / threads) <= model.wake
-            return {**best.choice, "threads": 1 if alone else threads}
-
-        return graph.once(("heuristic", op, lines, threads), shared)
+    def _among_threads(self, best: Predicted) -> Choice:
+        """Its choice, by one thread where waking the others takes longer than they save."""
+        if best.choice["algorithm"] == "blocked":
+            return best.choice
+        model = machine.current()
+        share = best.ns * model.threads  # with one thread; so each of several saves all but its part of it
+        alone = share * (1 - 1 / self.threads) <= model.wake
+        return {**best.choice, "threads": 1 if alone else self.threads}
 
     def _predicted(self, op: str, graph: Graph, lines: int) -> Predicted:
         """The fastest way, whatever the number of threads is, as the order of summation follows from it."""
