@@ -59,10 +59,10 @@ readme: $(VENV)/installed
 	$(BIN)/python tests/support/readme.py
 
 # Python sources are used in place, so only a changed kernel, dependency or build setting installs again.
-$(VENV)/installed: pyproject.toml constraints.txt $(wildcard setup.py cython_kernels/*.pyx cython_kernels/*.pxd cython_kernels/*.pxi) $(TEMPLATES)
+$(VENV)/installed: pyproject.toml constraints.txt $(filter-out %_fields.pxi,$(wildcard setup.py cython_kernels/*.pyx cython_kernels/*.pxi)) $(TEMPLATES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	touch $@
 
 clean:
-	rm -rf $(VENV) build *.egg-info gnnbench/backends/isplib/*.so cython_kernels/*.c cython_kernels/families.inc
+	rm -rf $(VENV) build *.egg-info gnnbench/backends/isplib/*.so cython_kernels/*.c cython_kernels/families.inc cython_kernels/*_fields.pxi

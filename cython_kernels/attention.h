@@ -6,31 +6,33 @@
 /* N destinations, M sources; a file in families/ says how edges are scored, per head, by vectors or numbers, of width 1.
  * Rows are destinations, or sources in the passes over the transpose. */
 struct attention {
-    const int64_t *rowptr;
-    const int32_t *col;
-    const int32_t *perm; /* [E], the edges' own numbers, over the transpose; otherwise NULL */
-    const void *query;   /* [N, heads, width] */
-    const void *key;     /* [M, heads, width] */
-    const void *value;   /* [M, heads, channels] */
-    const void *att;     /* [heads, width], or NULL */
+    int64_t rows, cols; /* N, M */
+    int64_t walked;     /* rows of the pass: N, or M over the transpose */
     int64_t heads, width, channels;
-    const void *grad_out; /* [N, heads, channels], in backward */
-    void *out;            /* [N, heads, channels] */
-    void *stats;          /* [N, heads, 2]: the greatest score, and the sum of exp(score - greatest) */
-    void *out_positive;   /* [N, heads, channels], the share of edges with query + key > 0; or NULL */
-    void *alpha_positive; /* [N, heads], their part of the softmax, before dropout */
-    void *grad_query;     /* [N, heads, 1], by `terms` of the two above */
-    /* What `terms` makes of it, over the sum of exp, which passes over edges then need not read: */
-    void *grad;       /* [N, heads, channels], grad_out / sum */
-    void *node;       /* [N, heads, 2]: the greatest score, and <grad_out, out> / sum */
-    void *grad_mine;  /* [rows, heads, width], of query or key: what `gradient` accumulates */
-    void *grad_value; /* [M, heads, channels] */
-    int64_t chunk;    /* edges at a time, at most CHUNK */
-    double slope;     /* of the leaky ReLU */
-    double scale;     /* of the weights that dropout keeps, 1 / (1 - p) */
-    int drops;
+    int64_t chunk; /* edges at a time, at most CHUNK */
+    double slope;  /* of the leaky ReLU */
+    double scale;  /* of the weights that dropout keeps, 1 / (1 - p) */
+    int64_t drops;
     uint32_t low, high, threshold; /* words of the seed; the hashes below p * 2^32 are dropped */
     uint32_t first;                /* the number of edge 0, where other processes have edges before it */
+    const int64_t *rowptr;         /* [walked + 1] */
+    const int32_t *col;            /* [rowptr[walked]], or NULL in `terms` */
+    const int32_t *perm;  /* [rowptr[walked]], the edges' own numbers, over the transpose; otherwise or NULL */
+    const void *query;    /* [rows, heads * width] */
+    const void *key;      /* [cols, heads * width] */
+    const void *value;    /* [cols, heads * channels] */
+    const void *att;      /* [heads * width], or NULL */
+    const void *grad_out; /* [rows, heads * channels], or NULL but in `terms` */
+    void *out;            /* [rows, heads * channels], or NULL in passes over edges of a backward */
+    void *stats;          /* [rows, heads * 2]: greatest score, sum of exp(score - greatest); or NULL, likewise */
+    void *out_positive;   /* [rows, heads * channels], the share of edges with query + key > 0; or NULL */
+    void *alpha_positive; /* [rows, heads], their part of the softmax, before dropout; or NULL */
+    void *grad_query;     /* [rows, heads], by `terms` of the two above; or NULL */
+    /* What `terms` makes of it, over the sum of exp, which passes over edges then need not read: */
+    void *grad;       /* [rows, heads * channels], grad_out / sum; or NULL in forward */
+    void *node;       /* [rows, heads * 2]: the greatest score, and <grad_out, out> / sum; or NULL in forward */
+    void *grad_mine;  /* [walked, heads * width], of query or key: what `gradient` accumulates; or NULL */
+    void *grad_value; /* [cols, heads * channels], or NULL but in `grad_key` */
 };
 
 #define CHUNK 128                                     /* edges at most, whose rows should fit the L1 cache together */

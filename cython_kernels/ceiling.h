@@ -2,10 +2,11 @@
 #include <stdint.h>
 
 struct gather {
-    const char *table;   /* lines of 64 bytes */
-    const int32_t *line; /* [E], which to add */
-    char *sums;          /* one line per thread */
+    int64_t threads, lines;
     int64_t share;       /* edges per thread, a multiple of four */
+    const char *table;   /* [lines, 64] */
+    const int32_t *line; /* [threads, share], which to add, below `lines` */
+    char *sums;          /* [threads, 64] */
 };
 
 #define TEMPLATE "gather.inc"

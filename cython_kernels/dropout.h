@@ -4,9 +4,9 @@
 #include "random.h"
 
 struct dropout {
+    int64_t count, first;         /* x[0] is number `first` of all, where other processes have those before it */
     const void *x;                /* [count] */
     void *out;                    /* [count] */
-    int64_t count, first;         /* x[0] is number `first` of all, where other processes have those before it */
     int64_t low, high, threshold; /* words of the seed; the hashes below p * 2^32 are dropped */
     double scale;                 /* of the numbers that stay, 1 / (1 - p) */
 };

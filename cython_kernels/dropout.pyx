@@ -1,25 +1,21 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""Dropout: addresses in, nothing out; `gnnbench.backends.isplib` has checked every argument."""
+"""Dropout, by the fields of `struct dropout`."""
 
 from cython.parallel cimport prange
 
 include "record.pxi"
+include "dropout_fields.pxi"
 
 cdef extern from "dropout.h":
     ctypedef void kernel_fn(const void *task, int64_t begin, int64_t end) noexcept nogil
-    struct dropout_task "dropout":
-        int64_t count, first
-        double scale
     kernel_fn *dropout_kernels[3][2]
     const int PIECE
 
 
-def dropout(bint is_double, int isa, int threads, double scale, *fields):
+def dropout(int isa, int threads, **fields):
     cdef dropout_task task
     cdef int64_t piece, pieces, part
-    cdef kernel_fn *kernel = dropout_kernels[isa][is_double]
-    fill(&task, sizeof(task), fields)
-    task.scale = scale
+    cdef kernel_fn *kernel = dropout_kernels[isa][fill_dropout(&task, fields)]
     piece = task.first // PIECE
     pieces = (task.first + task.count + PIECE - 1) // PIECE - piece
     with nogil:

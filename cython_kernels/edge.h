@@ -2,22 +2,22 @@
 #include <stdint.h>
 
 struct sddmm {
-    const int64_t *rowptr; /* [N + 1] */
-    const int32_t *col;    /* [E] */
-    const void *a;         /* [N, heads * width] */
-    const void *b;         /* [M, heads * width] */
-    void *out;             /* [E, heads] */
-    int64_t rows, heads, width;
-    int64_t ahead; /* edges between a prefetch and its use, 0 for none */
+    int64_t rows, cols, heads, width;
+    int64_t ahead;         /* edges between a prefetch and its use, 0 for none */
+    const int64_t *rowptr; /* [rows + 1] */
+    const int32_t *col;    /* [rowptr[rows]] */
+    const void *a;         /* [rows, heads * width] */
+    const void *b;         /* [cols, heads * width] */
+    void *out;             /* [rowptr[rows], heads] */
 };
 
 struct softmax {
-    const int64_t *rowptr; /* [N + 1] */
-    const void *in;        /* [E, heads]: score, or alpha in backward */
-    const void *grad;      /* [E, heads]: grad_alpha, backward only */
-    void *out;             /* [E, heads] */
     int64_t rows;
-    int64_t heads; /* at most SOFTMAX_HEADS */
+    int64_t heads;         /* at most SOFTMAX_HEADS */
+    const int64_t *rowptr; /* [rows + 1] */
+    const void *score;     /* [rowptr[rows], heads], or alpha in backward */
+    const void *grad;      /* [rowptr[rows], heads]: grad_alpha; or NULL */
+    void *out;             /* [rowptr[rows], heads] */
 };
 #define SOFTMAX_HEADS 256
 

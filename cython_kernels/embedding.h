@@ -2,12 +2,14 @@
 #include <stdint.h>
 
 struct embedding {
-    const void *in; /* the tables, one below the other, [starts[columns], width]; or grad_out [rows, width] */
-    void *out;      /* the other of the two: sums [rows, width], or grad_table, given as zeros */
+    int64_t rows, columns, width;
     const int64_t *categories; /* [rows, columns]: of table k, the row categories[i, k] */
     const int64_t *starts;     /* [columns + 1] of the tables, and their end */
+    const void *table;         /* [starts[columns], width], the tables one below the other; or NULL in backward */
+    void *out;                 /* [rows, width], or NULL in backward */
+    const void *grad_out;      /* [rows, width], or NULL */
+    void *grad_table;          /* [starts[columns], width], given as zeros; or NULL */
     int64_t *lacking;          /* [1], given as 0: whether there is a category that its table lacks */
-    int64_t rows, columns, width;
 };
 
 #define TEMPLATE "embedding.inc"

@@ -10,15 +10,15 @@ enum edge_fn { IDENTITY, SIGMOID, EXP, LEAKY_RELU, TANH };
  *   with my_grad, of f'(s) <my_grad[i], theirs[j]> theirs[j]: the gradient of x, where rows are destinations;
  *   with their_grad, of f'(s) <mine[i], their_grad[j]> theirs[j] + f(s) their_grad[j]: that of y, over the transpose. */
 struct fusedmm {
-    const int64_t *rowptr;
-    const int32_t *col;
-    const void *mine;       /* [N, heads * width] */
-    const void *theirs;     /* [M, heads * width] */
-    const void *my_grad;    /* [N, heads * width], or NULL */
-    const void *their_grad; /* [M, heads * width], or NULL */
-    void *out;              /* [N, heads * width] */
-    int64_t rows, heads, width;
-    int64_t fn; /* enum edge_fn */
+    int64_t rows, cols, heads, width;
+    int64_t fn;             /* enum edge_fn */
+    const int64_t *rowptr;  /* [rows + 1] */
+    const int32_t *col;     /* [rowptr[rows]] */
+    const void *mine;       /* [rows, heads * width] */
+    const void *theirs;     /* [cols, heads * width] */
+    const void *my_grad;    /* [rows, heads * width], or NULL */
+    const void *their_grad; /* [cols, heads * width], or NULL */
+    void *out;              /* [rows, heads * width] */
 };
 
 #define CHUNK 64 /* edges whose rows are still in the cache when they are summed */

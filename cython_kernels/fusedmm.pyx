@@ -1,18 +1,17 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""FusedMM: addresses in, nothing out; `gnnbench.backends.isplib` has checked every argument."""
+"""FusedMM, by the fields of `struct fusedmm`."""
 
+include "record.pxi"
 include "rows.pxi"
+include "fusedmm_fields.pxi"
 
 cdef extern from "fusedmm.h":
-    struct fusedmm_task "fusedmm":
-        const int64_t *rowptr
-        int64_t rows, heads, width
     kernel_table fusedmm_kernels
 
 
-def fusedmm(bint is_double, int isa, int threads, *fields):
+def fusedmm(int isa, int threads, **fields):
     cdef fusedmm_task task
-    fill(&task, sizeof(task), fields)
+    cdef bint is_double = fill_fusedmm(&task, fields)
     with nogil:
         run_rows(kernel_for(fusedmm_kernels, isa, is_double, task.width), &task, task.rowptr, task.rows,
                  2 * task.heads * task.width, threads)

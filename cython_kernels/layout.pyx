@@ -1,11 +1,11 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Sorting of edges into rows; `gnnbench.backends.isplib` has checked every index, so addresses are trusted here."""
+"""Sorting of edges into rows, by the fields of structs in `layout.h`; indices were checked when the graph was built."""
 
 from cython.parallel cimport prange
-from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free, malloc
 
 include "record.pxi"
+include "layout_fields.pxi"
 
 cdef extern from "kernel.h":
     int isa_highest() noexcept nogil
@@ -19,32 +19,6 @@ cdef extern from *:
     """
     const int _OPENMP
 
-cdef struct Edge:
-    int32_t row, col, id
-
-# Edges as they are given, COO (csr_rowptr is NULL) or a CSR matrix whose transpose is wanted, and the rows being built,
-# through buckets of 2^shift neighbouring rows that one thread sorts within its cache.
-cdef struct Sorting:
-    const int64_t *coo_row
-    const int64_t *coo_col
-    const int64_t *csr_rowptr
-    const int32_t *csr_col
-    int64_t *rowptr
-    int32_t *col
-    int32_t *perm
-    int64_t num_edges, num_rows, num_cols
-    int64_t shift
-    int64_t *bucket  # [buckets + 1], where each bucket's edges begin
-    int64_t *cursor  # [num_rows]
-    Edge *edges
-
-cdef struct Csr:
-    const int64_t *rowptr
-    const int32_t *col
-    int64_t rows
-    int64_t *out_rowptr
-    int32_t *out_col
-
 
 def highest_isa() -> int:
     """0 baseline, 1 AVX2, 2 AVX-512."""
@@ -56,10 +30,12 @@ def openmp_version() -> int:
     return _OPENMP
 
 
-def sort(int threads, *fields):
+def sort(int threads, **fields):
     """Sort COO edges by row, then column, or those of a CSR matrix by column; equal edges in their order."""
-    cdef Sorting s
-    fill(&s, sizeof(s), fields)
+    cdef sorting_task s
+    fill_sorting(&s, fields)
+    if not (s.coo_row and s.coo_col or s.csr_rowptr and s.csr_col or s.num_edges == 0):
+        raise TypeError("sorting: coo_row and coo_col, or csr_rowptr and csr_col are missing")
     cdef int64_t wanted = min(s.num_edges >> 16, 1 << 10), buckets, b
     cdef int piece, pieces = threads if s.num_edges > 1 << 16 else 1
     cdef int64_t *counts
@@ -69,7 +45,7 @@ def sort(int threads, *fields):
     counts = <int64_t *>calloc(pieces * buckets, sizeof(int64_t))
     s.bucket = <int64_t *>malloc((buckets + 1) * sizeof(int64_t))
     s.cursor = <int64_t *>calloc(s.num_rows + 1, sizeof(int64_t))
-    s.edges = <Edge *>malloc((s.num_edges + 1) * sizeof(Edge))
+    s.edges = <edge_task *>malloc((s.num_edges + 1) * sizeof(edge_task))
     try:
         if not (counts and s.bucket and s.cursor and s.edges):
             raise MemoryError(f"no memory to sort {s.num_edges} edges")
@@ -89,10 +65,10 @@ def sort(int threads, *fields):
         free(s.edges)
 
 
-cdef void distribute(const Sorting *s, int64_t *counts, int piece, int pieces, bint count_only) noexcept nogil:
+cdef void distribute(const sorting_task *s, int64_t *counts, int piece, int pieces, bint count_only) noexcept nogil:
     # Piece after piece and bucket by bucket, edges keep their order, whatever the number of pieces.
     cdef int64_t begin = s.num_edges * piece // pieces, end = s.num_edges * (piece + 1) // pieces, e, row = 0, low, high
-    cdef Edge *slot
+    cdef edge_task *slot
     if count_only:
         for e in range(begin, end):
             counts[(s.coo_row[e] if s.csr_rowptr == NULL else s.csr_col[e]) >> s.shift] += 1
@@ -118,7 +94,7 @@ cdef void distribute(const Sorting *s, int64_t *counts, int piece, int pieces, b
             slot.row, slot.col, slot.id = s.csr_col[e], <int32_t>row, <int32_t>e
 
 
-cdef void bucket_starts(const Sorting *t, int64_t *counts, int pieces, int64_t buckets) noexcept nogil:
+cdef void bucket_starts(const sorting_task *t, int64_t *counts, int pieces, int64_t buckets) noexcept nogil:
     cdef int64_t b, total = 0, count
     cdef int piece
     for b in range(buckets):
@@ -130,7 +106,7 @@ cdef void bucket_starts(const Sorting *t, int64_t *counts, int pieces, int64_t b
     t.bucket[buckets] = total
 
 
-cdef void sort_bucket(const Sorting *t, int64_t b, bint sort_cols) noexcept nogil:
+cdef void sort_bucket(const sorting_task *t, int64_t b, bint sort_cols) noexcept nogil:
     cdef int64_t first = b << t.shift, last = min((b + 1) << t.shift, t.num_rows), row, e, start = t.bucket[b], at
     for e in range(t.bucket[b], t.bucket[b + 1]):
         t.cursor[t.edges[e].row] += 1
@@ -192,10 +168,10 @@ cdef void by_digit(const int32_t *col, const int32_t *perm, int32_t *to_col, int
         start[d] += 1
 
 
-def is_symmetric(int threads, *fields) -> bool:
+def is_symmetric(int threads, **fields) -> bool:
     """Whether the rows of a square matrix are also its columns: each row is met in order by its reverse edges."""
-    cdef Csr s
-    fill(&s, sizeof(s), fields)
+    cdef csr_task s
+    fill_csr(&s, fields)
     cdef int64_t *cursor = <int64_t *>malloc((s.rows + 1) * sizeof(int64_t))
     cdef int piece, pieces = threads if s.rowptr[s.rows] > 1 << 16 else 1, differs = 0
     if not cursor:
@@ -209,7 +185,7 @@ def is_symmetric(int threads, *fields) -> bool:
     return not differs
 
 
-cdef void meet(const Csr *s, int64_t *cursor, int64_t begin, int64_t end, int *differs) noexcept nogil:
+cdef void meet(const csr_task *s, int64_t *cursor, int64_t begin, int64_t end, int *differs) noexcept nogil:
     # Of every row, the edges to the columns begin..end, which are this thread's rows of the transpose.
     cdef const int64_t *rowptr = s.rowptr
     cdef const int32_t *col = s.col
@@ -232,11 +208,11 @@ cdef void meet(const Csr *s, int64_t *cursor, int64_t begin, int64_t end, int *d
             return
 
 
-def self_loop_rows(*fields):
+def self_loop_rows(**fields):
     """Where rows begin once every row has exactly one entry on the diagonal."""
-    cdef Csr s
+    cdef loops_task s
     cdef int64_t row, e, loops
-    fill(&s, sizeof(s), fields)
+    fill_loops(&s, fields)
     with nogil:
         s.out_rowptr[0] = 0
         for row in range(s.rows):
@@ -246,11 +222,12 @@ def self_loop_rows(*fields):
             s.out_rowptr[row + 1] = s.out_rowptr[row] + s.rowptr[row + 1] - s.rowptr[row] - loops + 1
 
 
-def self_loop_cols(int threads, *fields):
+def self_loop_cols(int threads, **fields):
     """The columns that go with `self_loop_rows`."""
-    cdef Csr s
+    cdef loops_task s
     cdef int64_t row
-    fill(&s, sizeof(s), fields)
+    fill_loops(&s, fields)
+    need("loops", fields, ("out_col",))
     with nogil:
         for row in prange(s.rows, num_threads=threads if s.rowptr[s.rows] > 1 << 16 else 1, schedule="static"):
             copy_with_loop(s.col, s.rowptr[row], s.rowptr[row + 1], <int32_t>row, s.out_col + s.out_rowptr[row])

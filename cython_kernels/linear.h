@@ -3,13 +3,20 @@
 #include <string.h>
 
 struct linear {
-    const void *x, *weight, *bias; /* [rows, ins], [outs, ins], [outs] or NULL */
-    const void *grad_out;          /* [rows, outs]; NULL for the layer itself */
-    void *out;                     /* [rows, outs]; or the gradient of x [rows, ins], or NULL where no one needs it */
-    void *panels;                  /* of the matrix that rows are multiplied by, and room for one more row */
-    void *partial; /* of each chunk of rows: gradients of weight [panels, outs, PANEL] and bias [outs] */
-    void *grad_weight, *grad_bias; /* [outs, ins], [outs] */
     int64_t rows, ins, outs, chunks;
+    int64_t columns, depth,
+        width;            /* panels of the matrix that rows are multiplied by, its rows, columns of a panel */
+    const void *x;        /* [rows, ins] */
+    const void *weight;   /* [outs, ins] */
+    const void *bias;     /* [outs], or NULL */
+    void *out;            /* [rows, outs], or NULL in backward */
+    void *panels;         /* [columns, depth + 1, width]: the matrix, and room for one more row */
+    const void *grad_out; /* [rows, outs], or NULL for the layer itself */
+    void *grad_x;         /* [rows, ins], or NULL where no one needs it */
+    void *
+        partial; /* [chunks, outs, columns * width + 1], or NULL: of each chunk of rows gradients of weight and bias */
+    void *grad_weight; /* [outs, ins], or NULL */
+    void *grad_bias;   /* [outs], or NULL */
 };
 
 #define TEMPLATE "linear.inc"

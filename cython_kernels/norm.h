@@ -2,14 +2,18 @@
 #include <stdint.h>
 
 struct norm {
-    const void *x, *grad_out;  /* [rows, width] */
-    void *out;                 /* [rows, width]: normalised rows, or the gradient of x */
-    const void *weight, *bias; /* [width] */
-    void *mean, *var;          /* [width], of x; over all rows, not one less */
-    void *grad_weight, *grad_bias;
-    double *partial; /* [chunks, 5, width]: of each chunk two sums, and room to work in */
     int64_t rows, width, chunks, relu;
     double eps;
+    const void *x;        /* [rows, width] */
+    const void *grad_out; /* [rows, width], or NULL */
+    void *out;            /* [rows, width]: normalised rows, or the gradient of x */
+    const void *weight;   /* [width] */
+    const void *bias;     /* [width] */
+    void *mean;           /* [width], of x */
+    void *var;            /* [width], of x over all rows, not one less */
+    void *grad_weight;    /* [width], or NULL */
+    void *grad_bias;      /* [width], or NULL */
+    double *partial;      /* [chunks, 5, width]: of each chunk two sums, and room to work in */
 };
 #define BLOCK 64 /* rows whose sums are accumulated in the type of x */
 

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""Batch norm with the ReLU after it: addresses in, nothing out; `gnnbench.backends.isplib` has checked every argument.
+"""Batch norm with the ReLU after it, by the fields of `struct norm`.
 
 Chunks of rows do not depend on the number of threads, nor do the sums of their partial results, in order.
 """
@@ -7,12 +7,10 @@ Chunks of rows do not depend on the number of threads, nor do the sums of their 
 from cython.parallel cimport prange
 
 include "record.pxi"
+include "norm_fields.pxi"
 
 cdef extern from "norm.h":
     ctypedef void kernel_fn(const void *task, int64_t begin, int64_t end) noexcept nogil
-    struct norm_task "norm":
-        int64_t width, chunks
-        double eps
     kernel_fn *moments_kernels[3][2]
     kernel_fn *moments_end_kernels[3][2]
     kernel_fn *normalise_kernels[3][2]
@@ -36,19 +34,18 @@ cdef void run(kernel_fn *sums, kernel_fn *end, kernel_fn *rows, norm_task *task,
         rows(task, chunk, chunk + 1)
 
 
-def forward(bint is_double, int isa, int threads, double eps, *fields):
+def forward(int isa, int threads, **fields):
     cdef norm_task task
-    fill(&task, sizeof(task), fields)
-    task.eps = eps
+    cdef bint is_double = fill_norm(&task, fields)
     with nogil:
         run(moments_kernels[isa][is_double], moments_end_kernels[isa][is_double],
             normalise_kernels[isa][is_double], &task, threads)
 
 
-def backward(bint is_double, int isa, int threads, double eps, *fields):
+def backward(int isa, int threads, **fields):
     cdef norm_task task
-    fill(&task, sizeof(task), fields)
-    task.eps = eps
+    cdef bint is_double = fill_norm(&task, fields)
+    need("norm", fields, ("grad_out", "grad_weight", "grad_bias"))
     with nogil:
         scales_kernels[isa][is_double](&task, 0, task.width)
         run(grad_sums_kernels[isa][is_double], grad_sums_end_kernels[isa][is_double],

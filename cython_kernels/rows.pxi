@@ -1,8 +1,5 @@
 # Runs a row kernel over all rows on a team of threads; the pieces hold equal work and every row has one owner.
 from cython.parallel cimport prange
-from libc.stdint cimport int32_t, int64_t
-
-include "record.pxi"
 
 cdef extern from "kernel.h":
     ctypedef void kernel_fn(const void *task, int64_t begin, int64_t end) noexcept nogil

@@ -1,12 +1,11 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Uniform sampling of neighbourhoods, hop by hop; `gnnbench.backends.isplib.sample` makes room for the results.
+"""Uniform sampling of neighbourhoods, hop by hop, by the fields of structs in `sample.h`.
 
 Rows are checked as they are read, for they may be shared with other processes or mapped from a file.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint64_t
-
 include "record.pxi"
+include "sample_fields.pxi"
 
 cdef extern from "random.h":
     uint64_t mix(uint64_t x) noexcept nogil
@@ -19,59 +18,8 @@ cdef enum:
     PIECE = 128  # rows: few enough for the cache lines that they fetch ahead
     AHEAD = 16
 
-# A node stands at `position - base` in the batch; where its position is less than `base`, it is not there yet. Positions
-# are found by node, or through a hash table, of which at most half is taken: a slot of an earlier batch is free.
-cdef struct Slot:
-    int32_t node, position
 
-cdef struct Seeds:
-    const int64_t *seeds
-    int32_t *position  # [num_nodes]; one of both, the other is NULL
-    Slot *table  # [mask + 1], a power of two
-    int32_t *node
-    int64_t count, num_nodes, base, mask
-
-cdef struct Count:
-    const int64_t *rowptr
-    const int32_t *node  # [count], those whose rows are sampled
-    int64_t *begin  # [count], of their rows
-    int64_t *degree  # [count]
-    int64_t *offset  # [count + 1], where their sampled edges begin; offset[0] is given
-    int64_t count, num_edges, fanout, replace
-
-cdef struct Draw:
-    const int32_t *col  # one of both; the other is NULL
-    const int64_t *wide_col
-    const int32_t *edge_id  # NULL where edges are named by their places
-    const int64_t *begin
-    const int64_t *degree
-    const int64_t *offset
-    uint64_t *seen  # [words], all zero: a bit for each edge of a row
-    int64_t *row  # [edges]: nodes of the graph, which `relabel` turns into places
-    int64_t *out_col  # [edges]
-    int64_t *edge  # [edges]
-    int64_t first, count, num_nodes, fanout, replace, key
-
-cdef struct Relabel:
-    int64_t *row
-    int32_t *position
-    Slot *table
-    int32_t *node  # with room for one more than can be new
-    int64_t begin, end, count, base, mask
-
-cdef struct Compress:
-    const int64_t *row  # [edges], places of sources
-    const int64_t *place  # [edges], of destinations; ascending
-    int64_t *rowptr  # [rows + 1]
-    int32_t *col  # [edges]
-    int64_t *turned_rowptr  # [cols + 1]
-    int32_t *turned_col  # [edges]
-    int32_t *perm  # [edges]: edge e of the transpose is edge perm[e] here
-    int64_t *cursor  # [rows or cols, whichever are more]
-    int64_t rows, cols, edges
-
-
-cdef inline Slot *find(Slot *table, int64_t mask, int64_t node, int64_t base) noexcept nogil:
+cdef inline slot_task *find(slot_task *table, int64_t mask, int64_t node, int64_t base) noexcept nogil:
     """The slot of a node, or the free one that is to be its."""
     cdef int64_t at = <int64_t>mix(<uint64_t>node) & mask
     while table[at].position >= base and table[at].node != node:
@@ -79,13 +27,13 @@ cdef inline Slot *find(Slot *table, int64_t mask, int64_t node, int64_t base) no
     return table + at
 
 
-def start(*fields) -> bool:
+def start(**fields) -> bool:
     """Put the seeds first, repeated ones too; False where one of them is no node."""
-    cdef Seeds s
-    cdef Slot *at
+    cdef seeds_task s
+    cdef slot_task *at
     cdef int64_t i, node
     cdef bint known = True
-    fill(&s, sizeof(s), fields)
+    fill_seeds(&s, fields)
     with nogil:
         for i in range(s.count):
             node = s.seeds[i]
@@ -102,11 +50,11 @@ def start(*fields) -> bool:
     return known
 
 
-def count(*fields) -> int:
+def count(**fields) -> int:
     """How many edges each row will have; the longest row that is drawn from without replacement, -1 for a wrong one."""
-    cdef Count s
+    cdef count_task s
     cdef int64_t i, begin, end, degree, size, longest = 0
-    fill(&s, sizeof(s), fields)
+    fill_count(&s, fields)
     with nogil:
         for i in range(s.count):
             if i + AHEAD < s.count:
@@ -127,11 +75,11 @@ def count(*fields) -> int:
     return longest
 
 
-def draw(*fields) -> bool:
+def draw(**fields) -> bool:
     """Sample the rows that were counted; False where one of them holds what is no node."""
-    cdef Draw s
+    cdef draw_task s
     cdef int64_t begin = 0, wrong = 0
-    fill(&s, sizeof(s), fields)
+    fill_draw(&s, fields)
     with nogil:
         while begin < s.count:
             wrong += draw_piece(&s, begin)
@@ -139,7 +87,7 @@ def draw(*fields) -> bool:
     return not wrong
 
 
-cdef int64_t draw_piece(const Draw *s, int64_t begin) noexcept nogil:
+cdef int64_t draw_piece(const draw_task *s, int64_t begin) noexcept nogil:
     cdef int64_t end = begin + PIECE if begin + PIECE < s.count else s.count, i, e, node, place, wrong = 0
     for i in range(begin, end):
         draw_row(s, i)
@@ -153,7 +101,7 @@ cdef int64_t draw_piece(const Draw *s, int64_t begin) noexcept nogil:
     return wrong
 
 
-cdef void draw_row(const Draw *s, int64_t i) noexcept nogil:
+cdef void draw_row(const draw_task *s, int64_t i) noexcept nogil:
     """Choose edges, by Floyd's method where none may be chosen twice (Bentley and Floyd 1987)."""
     cdef int64_t begin = s.begin[i], degree = s.degree[i], size = s.offset[i + 1] - s.offset[i], k, limit
     cdef int64_t *edge = s.edge + s.offset[i]
@@ -184,7 +132,7 @@ cdef void draw_row(const Draw *s, int64_t i) noexcept nogil:
         s.seen[(edge[k] - begin) >> 6] = 0
 
 
-cdef inline void fetch(const Draw *s, int64_t place) noexcept nogil:
+cdef inline void fetch(const draw_task *s, int64_t place) noexcept nogil:
     if s.col:
         prefetch(s.col + place)
     else:
@@ -193,17 +141,17 @@ cdef inline void fetch(const Draw *s, int64_t place) noexcept nogil:
         prefetch(s.edge_id + place)
 
 
-def relabel(*fields) -> int:
+def relabel(**fields) -> int:
     """Give sources their places in the batch, new ones in the order of edges; the number of nodes that it has then."""
-    cdef Relabel s
+    cdef relabel_task s
     cdef int64_t count
-    fill(&s, sizeof(s), fields)
+    fill_relabel(&s, fields)
     with nogil:
         count = relabel_by_table(&s) if s.table else relabel_by_node(&s)
     return count
 
 
-cdef int64_t relabel_by_node(const Relabel *s) noexcept nogil:
+cdef int64_t relabel_by_node(const relabel_task *s) noexcept nogil:
     cdef int64_t *row = s.row
     cdef int32_t *position = s.position  # these stay in registers
     cdef int64_t e, node, place, base = s.base, count = s.count
@@ -222,9 +170,9 @@ cdef int64_t relabel_by_node(const Relabel *s) noexcept nogil:
     return count
 
 
-cdef int64_t relabel_by_table(const Relabel *s) noexcept nogil:
+cdef int64_t relabel_by_table(const relabel_task *s) noexcept nogil:
     cdef int64_t e, count = s.count
-    cdef Slot *at
+    cdef slot_task *at
     for e in range(s.begin, s.end):
         if e + AHEAD < s.end:
             prefetch(s.table + (<int64_t>mix(<uint64_t>s.row[e + AHEAD]) & s.mask))
@@ -237,16 +185,16 @@ cdef int64_t relabel_by_table(const Relabel *s) noexcept nogil:
     return count
 
 
-def compress(*fields) -> bool:
+def compress(**fields) -> bool:
     """The edges of a batch in rows, and in those of the transpose; False where one of them is out of place.
 
     Edges come in rows already, so that counting puts the transpose in order, and then the columns of its transpose,
     which are the sorted rows: nothing is compared.
     """
-    cdef Compress s
+    cdef compress_task s
     cdef int64_t e, node, at, before = 0
     cdef bint right = True
-    fill(&s, sizeof(s), fields)
+    fill_compress(&s, fields)
     with nogil:
         memset(s.rowptr, 0, (s.rows + 1) * sizeof(int64_t))
         memset(s.turned_rowptr, 0, (s.cols + 1) * sizeof(int64_t))

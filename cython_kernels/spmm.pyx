@@ -1,23 +1,12 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Sparse-dense products: addresses in, nothing out; `gnnbench.backends.isplib` has checked every argument."""
+"""Sparse-dense products, by the fields of structs in `spmm.h`."""
 
+include "record.pxi"
 include "rows.pxi"
-from libc.stdint cimport uint16_t
+include "spmm_fields.pxi"
 
 cdef extern from "spmm.h":
     ctypedef kernel_fn *longest_table[3][2]
-    struct spmm:
-        const int64_t *rowptr
-        const void *value
-        int64_t rows, cols, width
-        int32_t *finite
-    struct blocked:
-        const int64_t *rowptr
-        const int32_t *col
-        int32_t *start
-        uint16_t *local
-        int64_t rows, blocks, shift, group, cols, width, bf16, finite_value, column, lines
-        int32_t *finite
     kernel_table spmm_sum_kernels, spmm_extremum_kernels
     longest_table spmm_look_kernels, bf16_pack_kernels, bf16_sum_kernels
     longest_table blocked_order_kernels, blocked_pack_kernels, blocked_sum_kernels, blocked_extremum_kernels
@@ -29,38 +18,33 @@ ctypedef fused real:
 cdef enum:
     LONG = 64  # edges of a source from which on looking at all of them first pays
 
-cdef struct scattered:
-    const int32_t *col
-    const void *value
-    const int32_t *arg_out
-    const void *grad_out
-    void *grad_x
-    int64_t rows, cols, width
 
-
-def sum(bint is_double, int isa, int threads, *fields):
-    cdef spmm task
-    fill(&task, sizeof(task), fields)
+def sum(int isa, int threads, **fields):
+    cdef spmm_task task
+    cdef bint is_double = fill_spmm(&task, fields)
     with nogil:
         run_team(kernel_for(spmm_sum_kernels, isa, is_double, task.width), &task, task.rowptr, task.rows, threads)
 
 
-def bf16_sum(bint is_double, int isa, int threads, *fields):
-    cdef spmm task
+def bf16_sum(int isa, int threads, **fields):
+    cdef spmm_task task
+    cdef bint is_double = fill_spmm(&task, fields)
     cdef int piece
-    fill(&task, sizeof(task), fields)
+    need("spmm", fields, ("packed",))
+    if is_double:
+        raise ValueError("spmm: x is torch.float64, but sums in bfloat16 are of torch.float32")
     with nogil:
         for piece in prange(threads, num_threads=threads, schedule="static"):
             bf16_pack_kernels[isa][is_double](&task, task.cols * piece // threads, task.cols * (piece + 1) // threads)
         run_team(bf16_sum_kernels[isa][is_double], &task, task.rowptr, task.rows, threads)
 
 
-def count(int threads, *fields):
+def count(int threads, **fields):
     """Fill `start` of a plan, given as zeros; how many groups there are."""
-    cdef blocked task
+    cdef blocked_task task
     cdef int32_t total = 0, groups
     cdef int64_t row, at
-    fill(&task, sizeof(task), fields)
+    fill_blocked(&task, fields)
     with nogil:
         for row in prange(task.rows, num_threads=threads, schedule="dynamic", chunksize=512):
             count_edges(&task, row)
@@ -71,23 +55,24 @@ def count(int threads, *fields):
     return total
 
 
-def place(int threads, *fields):
+def place(int threads, **fields):
     """Fill `local` of a plan."""
-    cdef blocked task
+    cdef blocked_task task
     cdef int64_t row
-    fill(&task, sizeof(task), fields)
+    fill_blocked(&task, fields)
+    need("blocked", fields, ("local",))
     with nogil:
         for row in prange(task.rows, num_threads=threads, schedule="dynamic", chunksize=512):
             place_edges(&task, row)
 
 
-cdef void count_edges(const blocked *s, int64_t row) noexcept nogil:
+cdef void count_edges(const blocked_task *s, int64_t row) noexcept nogil:
     cdef int64_t e
     for e in range(s.rowptr[row], s.rowptr[row + 1]):
         s.start[(s.col[e] >> s.shift) * (s.rows + 1) + row] += 1
 
 
-cdef void place_edges(const blocked *s, int64_t row) noexcept nogil:
+cdef void place_edges(const blocked_task *s, int64_t row) noexcept nogil:
     cdef int64_t e, block = -1, at = 0
     for e in range(s.rowptr[row], s.rowptr[row + 1]):
         if s.col[e] >> s.shift != block:
@@ -99,40 +84,43 @@ cdef void place_edges(const blocked *s, int64_t row) noexcept nogil:
     fill_group(s, at)
 
 
-cdef void fill_group(const blocked *s, int64_t at) noexcept nogil:
+cdef void fill_group(const blocked_task *s, int64_t at) noexcept nogil:
     while at % s.group:
         s.local[at] = 0
         at += 1
 
 
-def order(bint is_double, int isa, int threads, *fields):
+def order(int isa, int threads, **fields):
     """Bring edge weights into the order of a plan; whether none is NaN or infinite."""
-    cdef blocked task
+    cdef blocked_task task
     cdef int32_t finite = 1
-    fill(&task, sizeof(task), fields)
+    cdef bint is_double = fill_blocked(&task, fields)
+    need("blocked", fields, ("local", "value", "ordered"))
     task.finite = &finite
     with nogil:
         run_rows(blocked_order_kernels[isa][is_double], &task, task.rowptr, task.rows, 1, threads)
     return bool(finite)
 
 
-def blocked_sum(bint is_double, int isa, int threads, *fields):
-    run_tiles(blocked_sum_kernels, 2, False, is_double, isa, threads, fields)
+def blocked_sum(int isa, int threads, **fields):
+    run_tiles(blocked_sum_kernels, 2, False, isa, threads, fields)
 
 
-def blocked_extremum(bint is_double, int isa, int threads, *fields):
-    run_tiles(blocked_extremum_kernels, 2 if isa else 1, True, is_double, isa, threads, fields)
+def blocked_extremum(int isa, int threads, **fields):
+    need("blocked", fields, ("origin", "seen", "arg_out"))
+    run_tiles(blocked_extremum_kernels, 2 if isa else 1, True, isa, threads, fields)
 
 
-cdef run_tiles(longest_table table, int lines, bint watch, bint is_double, int isa, int threads, tuple fields):
+cdef run_tiles(longest_table table, int lines, bint watch, int isa, int threads, dict fields):
     # A line holds `tile` columns; up to `lines` of them are walked at once.
     # Each thread walks all its rows per block, so that a block's features are fetched once per thread.
-    cdef blocked task
+    cdef blocked_task task
+    cdef bint is_double = fill_blocked(&task, fields)
     cdef kernel_fn *pack = blocked_pack_kernels[isa][is_double]
     cdef kernel_fn *gather = table[isa][is_double]
     cdef int piece, tile
     cdef int32_t finite
-    fill(&task, sizeof(task), fields)
+    need("blocked", fields, ("local", "x", "packed", "sums", "out"))
     task.finite = &finite if watch else NULL
     tile = 8 if is_double else 32 if task.bf16 else 16
     with nogil:
@@ -147,11 +135,12 @@ cdef run_tiles(longest_table table, int lines, bint watch, bint is_double, int i
             task.column += task.lines * tile
 
 
-def extremum(bint is_double, int isa, int threads, *fields):
-    cdef spmm task
+def extremum(int isa, int threads, **fields):
+    cdef spmm_task task
+    cdef bint is_double = fill_spmm(&task, fields)
     cdef int32_t finite
     cdef int piece
-    fill(&task, sizeof(task), fields)
+    need("spmm", fields, ("arg_out",))
     finite = not task.value and task.rowptr[task.rows] >= LONG * task.cols
     task.finite = &finite
     with nogil:
@@ -162,10 +151,10 @@ def extremum(bint is_double, int isa, int threads, *fields):
         run_team(kernel_for(spmm_extremum_kernels, isa, is_double, task.width), &task, task.rowptr, task.rows, threads)
 
 
-def extremum_backward(bint is_double, int threads, *fields):
+def extremum_backward(int threads, **fields):
     # A piece owns a range of sources and whole cache lines of their columns, so no two threads add to one place.
-    cdef scattered task
-    fill(&task, sizeof(task), fields)
+    cdef scattered_task task
+    cdef bint is_double = fill_scattered(&task, fields)
     cdef int pieces = threads if task.rows * task.width > 1 << 14 else 1, piece
     cdef int64_t strips = max(1, min(pieces, task.width // 16)), ranges = pieces // strips
     with nogil:
@@ -176,7 +165,7 @@ def extremum_backward(bint is_double, int threads, *fields):
                 scatter(&task, <float *>task.grad_x, piece % strips, strips, piece // strips, ranges)
 
 
-cdef void scatter(const scattered *s, real *grad_x, int64_t strip, int64_t strips, int64_t range_,
+cdef void scatter(const scattered_task *s, real *grad_x, int64_t strip, int64_t strips, int64_t range_,
                   int64_t ranges) noexcept nogil:
     cdef const real *value = <const real *>s.value
     cdef const real *grad_out = <const real *>s.grad_out

@@ -87,7 +87,7 @@ def test_weights_are_ordered_again_only_where_they_changed(monkeypatch: pytest.M
     x, value = normal(60, 20), normal(900)
     orders = []
     order = native.order
-    monkeypatch.setattr(native, "order", lambda *args: orders.append(order(*args)))
+    monkeypatch.setattr(native, "order", lambda *args, **fields: orders.append(order(*args, **fields)))
 
     def checked(value: torch.Tensor) -> int:
         check(kernels.spmm(graph, x, value, "sum"), Kernels().spmm(graph, x, value, "sum"))
@@ -127,12 +127,12 @@ def test_weights_are_those_of_the_call_whatever_another_thread_asks_for(
     kernel = "blocked_extremum" if reduce == "max" else "blocked_sum"
     read, others = getattr(native, kernel), []
 
-    def interrupted(*args: torch.Tensor | int | None) -> None:
+    def interrupted(*args: int, **fields: torch.Tensor | int | None) -> None:
         monkeypatch.setattr(native, kernel, read)
         thread = threading.Thread(target=lambda: others.append(outcome(kernels, theirs)))
         thread.start()
         thread.join()
-        read(*args)
+        read(*args, **fields)
 
     monkeypatch.setattr(native, kernel, interrupted)
     check(outcome(kernels, mine), outcome(Kernels(), mine))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -15,6 +17,11 @@ TYPES = (torch.float32, torch.float64)
 def computes(*tensors: Tensor) -> bool:
     """Whether compiled kernels take tensors of these types, where these are."""
     return all(tensor.dtype in TYPES and tensor.device.type == "cpu" for tensor in tensors)
+
+
+def csr(graph: Graph) -> dict[str, Any]:
+    """The fields by which every kernel over edges takes a graph."""
+    return {"rowptr": graph.rowptr, "col": graph.col, "rows": graph.num_rows, "cols": graph.num_cols}
 
 
 class BaseKernels(Kernels):

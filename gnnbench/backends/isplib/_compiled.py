@@ -7,7 +7,6 @@ from importlib import import_module
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from gnnbench.errors import BackendUnavailable, did_you_mean
 
@@ -55,8 +54,3 @@ def report() -> dict[str, str | int]:
         "openmp": layout.openmp_version(),
         "threads": torch.get_num_threads(),
     }
-
-
-def addresses(*tensors: Tensor | None) -> list[int]:
-    """Where the elements of contiguous tensors begin, 0 for None: what `attention` may be given for tensors."""
-    return [0 if tensor is None else tensor.data_ptr() for tensor in tensors]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from gnnbench.backends.isplib import _compiled
-from gnnbench.backends.isplib._compiled import addresses
+from gnnbench.backends.isplib._base import csr
 from gnnbench.backends.isplib.edge_choices import ATTENTION, EdgeChoices
 from gnnbench.backends.isplib.workspace import in_huge_pages
 from gnnbench.graph import Graph
@@ -16,6 +17,8 @@ from gnnbench.ops.dropout import WORD, Dropout
 from gnnbench.ops.families import Family, Inputs
 
 native = _compiled.load("attention")
+
+KEPT = ("out", "stats", "out_positive", "alpha_positive")  # for backward, the last two where that needs no scores
 
 
 class AttentionKernels(EdgeChoices):
@@ -33,12 +36,12 @@ class AttentionKernels(EdgeChoices):
         if family.op not in ATTENTION:
             return super().attention(graph, family, inputs, slope, dropout, keep)
         inputs = tuple(tensor.contiguous() for tensor in inputs)
-        value, call = family.roles(inputs)[2], self._call(family, inputs, slope, dropout)
+        value = family.roles(inputs)[2]
         out = in_huge_pages(torch.empty(graph.num_rows, *value.shape[1:], dtype=value.dtype))
         stats = out.new_empty(*out.shape[:2], 2)
         kept = (_like(out), out.new_empty(out.shape[:2])) if keep else ()
-        where = addresses(graph.rowptr, graph.col, out, stats, *(kept or (None, None)))
-        call.forward(*where, graph.num_rows, *self._walk(family.op, graph, value))
+        results = dict(zip(KEPT, (out, stats, *kept), strict=False))
+        self._run(native.forward, family, family.op, graph, _task(graph, family, inputs, slope, dropout) | results)
         return out, stats, *kept
 
     def attention_backward(
@@ -54,38 +57,44 @@ class AttentionKernels(EdgeChoices):
         if family.op not in ATTENTION:
             return super().attention_backward(graph, family, inputs, slope, dropout, kept, grad_out)
         inputs = tuple(tensor.contiguous() for tensor in inputs)
-        out, stats, *positive = (tensor.contiguous() for tensor in kept)
+        results = dict(zip(KEPT, (tensor.contiguous() for tensor in kept), strict=False))
         query, key, value, _ = family.roles(inputs)
-        call, op, transpose = self._call(family, inputs, slope, dropout), f"{family.op}_backward", graph.transpose
-        grad_out, grad_query = grad_out.contiguous(), _like(query)
+        op, positive, grad_query = f"{family.op}_backward", "out_positive" in results, _like(query)
+        task = _task(graph, family, inputs, slope, dropout)
         # What passes over edges read of destinations: grad_out over the row's sum [N, H, C], and [N, H, 2].
-        terms = _like(out), torch.empty_like(stats)
-        of_scores = (*positive, grad_query) if positive else (None, None, None)
-        walk = graph.num_rows, *self._walk(op, graph, out)
-        call.terms(*addresses(graph.rowptr, grad_out, out, stats, *of_scores, *terms), *walk)
+        terms = {"grad": _like(results["out"]), "node": torch.empty_like(results["stats"])}
+        given = {"grad_out": grad_out.contiguous(), **results, **({"grad_query": grad_query} if positive else {})}
+        self._run(native.terms, family, op, graph, task | terms | given)
+        task |= terms
         if not positive:
-            call.grad_query(*addresses(graph.rowptr, graph.col, *terms, grad_query), *walk)
-        grad_key, grad_value = _like(key), _like(value)
-        perm = None if dropout is None else graph.perm
-        where = addresses(transpose.rowptr, transpose.col, perm, *terms, grad_key, grad_value)
-        call.grad_key(*where, graph.num_cols, *self._walk(op, transpose, out))
+            self._run(native.grad_query, family, op, graph, task | {"grad_mine": grad_query})
+        grad_key, grad_value, transpose = _like(key), _like(value), graph.transpose
+        task |= {"rowptr": transpose.rowptr, "col": transpose.col, "walked": graph.num_cols}
+        task |= {"grad_mine": grad_key, "grad_value": grad_value, "perm": None if dropout is None else graph.perm}
+        self._run(native.grad_key, family, op, transpose, task)
         return family.completed(inputs, grad_query, grad_key, grad_value)
 
-    def _call(self, family: Family, inputs: Inputs, slope: float, dropout: Dropout | None) -> Any:
-        query, key, value, att = family.roles(inputs)
-        width, channels = key.size(2) if key.dim() == 3 else 1, value.size(2)
-        shortest = min(width, channels) if key.dim() == 3 else channels  # numbers are read one by one
-        sizes, how = (value.size(1), width, channels), (slope, shortest, value.dtype == torch.float64, self.isa)
-        call = native.Attention(family.name, *addresses(query, key, value, att), *sizes, *how)
-        if dropout is not None:
-            call.drop(dropout.threshold, dropout.scale, dropout.first & WORD, *dropout.words())
-        return call
+    def _run(
+        self, kernel: Callable[..., None], family: Family, op: str, graph: Graph, task: dict[str, Any]
+    ) -> None:
+        """Run a pass over the rows of `graph`."""
+        heads, width, channels = task["heads"], task["width"], task["channels"]
+        shortest = min(width, channels) if task["key"].dim() == 3 else channels  # numbers are read one by one
+        choice = self.chosen(op, graph, heads * channels, task["value"].dtype, heads)
+        kernel(family.name, shortest, self.isa, choice["threads"], chunk=choice["chunk"], **task)
 
-    def _walk(self, op: str, graph: Graph, value: Tensor) -> tuple[int | str, int | str]:
-        """Edges at a time, and threads, of a pass over the rows of `graph`."""
-        heads, channels = value.shape[1:]
-        choice = self.chosen(op, graph, heads * channels, value.dtype, heads)
-        return choice["chunk"], choice["threads"]
+
+def _task(graph: Graph, family: Family, inputs: Inputs, slope: float, dropout: Dropout | None) -> dict[str, Any]:
+    """The fields that all passes read, over the rows of `graph`."""
+    query, key, value, att = family.roles(inputs)
+    heads, channels = value.shape[1:]
+    sizes = {"heads": heads, "width": key.size(2) if key.dim() == 3 else 1, "channels": channels}
+    task = {**csr(graph), **sizes, "walked": graph.num_rows, "slope": slope}
+    task |= {"query": query, "key": key, "value": value, "att": att}
+    if dropout is not None:
+        task |= dict(zip(("low", "high"), dropout.words(), strict=True))
+        task |= {"drops": 1, "threshold": dropout.threshold, "first": dropout.first & WORD, "scale": dropout.scale}
+    return task
 
 
 def _like(tensor: Tensor) -> Tensor:

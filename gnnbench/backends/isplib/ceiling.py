@@ -15,6 +15,6 @@ LINE_FLOATS = 16  # of a cache line
 def gather(table: Tensor, line: Tensor) -> Tensor:
     """Add the rows of table [L, 16] float32 that line [T, K] int32 names, on T threads; sums [T, 16]."""
     sums = torch.empty(len(line), LINE_FLOATS)
-    threads, share = line.shape
-    native.gather(_compiled.isa_level(), threads, table, line, sums, share)
+    sizes = dict(zip(("threads", "share"), line.shape, strict=True))
+    native.gather(_compiled.isa_level(), table=table, line=line, sums=sums, lines=len(table), **sizes)
     return sums

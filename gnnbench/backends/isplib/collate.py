@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,7 +21,7 @@ class CollateKernels(BaseKernels):
 
     def starts(self, ptr: Tensor, ids: Tensor) -> Tensor:
         starts, num_graphs = torch.empty(ids.numel() + 1, dtype=torch.int64), ptr.numel() - 1
-        if not native.starts(ptr, ids, starts, ids.numel(), num_graphs):
+        if not native.starts(ptr=ptr, ids=ids, out=starts, count=ids.numel(), graphs=num_graphs):
             refuse(ids, num_graphs)
         return starts
 
@@ -31,14 +32,15 @@ class CollateKernels(BaseKernels):
             return super().take(ptr, ids, starts, size, values, threads)
         out = in_huge_pages(torch.empty(size, *values.shape[1:], dtype=values.dtype))
         row_bytes = prod(values.shape[1:]) * values.itemsize
-        native.take(threads, ptr, ids, starts, values, out, ids.numel(), row_bytes)
+        tensors = {"ptr": ptr, "ids": ids, "starts": starts, "values": values, "out": out}
+        sizes = {"count": ids.numel(), "graphs": ptr.numel() - 1, "row_bytes": row_bytes}
+        native.take(threads, **tensors, **sizes)
         return out
 
     def edge_index(self, edge_ptr: Tensor, picked: Picked, edge_index: Tensor, threads: int = 1) -> Tensor:
         out = torch.empty(2, picked.num_edges, dtype=torch.int64)
-        sizes = picked.ids.numel(), edge_index.size(1), picked.num_edges
-        tensors = edge_ptr, picked.ids, picked.ptr, picked.edge_ptr, edge_index, out
-        native.edge_index(threads, *tensors, *sizes)
+        sizes = {"graphs": edge_ptr.numel() - 1, "num_edges": edge_index.size(1), "out_edges": picked.num_edges}
+        native.edge_index(threads, edge_ptr=edge_ptr, edge_index=edge_index, out=out, **_batch(picked), **sizes)
         return out
 
     def rows(self, members: Members, picked: Picked, transposed: bool, threads: int = 1) -> Rows:
@@ -47,5 +49,12 @@ class CollateKernels(BaseKernels):
         cols = [torch.empty(picked.num_edges, dtype=torch.int32) for _ in range(copies)]
         edge_id = torch.empty(picked.num_edges, dtype=torch.int32)
         out = Rows(rowptrs[0], cols[0], edge_id, *rowptrs[1:], *cols[1:])
-        native.rows(threads, *members, picked.ids, picked.ptr, picked.edge_ptr, *out, picked.ids.numel())
+        outs = {f"out_{name}": tensor for name, tensor in out._asdict().items()}
+        native.rows(threads, **members._asdict(), **_batch(picked), **outs, graphs=len(members.graph_ptr) - 1)
         return out
+
+
+def _batch(picked: Picked) -> dict[str, Any]:
+    """The fields by which kernels take a batch."""
+    starts = {"starts": picked.ptr, "edge_starts": picked.edge_ptr}
+    return {"ids": picked.ids, "count": picked.ids.numel(), **starts}

@@ -19,6 +19,7 @@ class DropoutKernels(BaseKernels):
     def dropout(self, x: Tensor, dropout: Dropout) -> Tensor:
         if not computes(x):
             return super().dropout(x, dropout)
-        out, how = in_huge_pages(torch.empty_like(x)), (x.dtype == torch.float64, self.isa, self.threads)
-        native.dropout(*how, dropout.scale, x, out, x.numel(), dropout.first, *dropout.words(), dropout.threshold)
+        out, (low, high) = in_huge_pages(torch.empty_like(x)), dropout.words()
+        draw = {"first": dropout.first, "low": low, "high": high, "threshold": dropout.threshold}
+        native.dropout(self.isa, self.threads, x=x, out=out, count=x.numel(), scale=dropout.scale, **draw)
         return out

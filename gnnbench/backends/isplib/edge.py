@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from gnnbench.backends.isplib import _compiled
+from gnnbench.backends.isplib._base import csr
 from gnnbench.backends.isplib.edge_choices import EdgeChoices
 from gnnbench.graph import Graph
 
@@ -29,20 +30,20 @@ class EdgeKernels(EdgeChoices):
         # Nothing is written where there are no channels to sum over.
         new = torch.empty if width else torch.zeros
         out = new(graph.num_edges, *a.shape[1:-1], dtype=a.dtype)
-        how, sizes = (a.dtype == torch.float64, self.isa, choice["threads"]), (graph.num_rows, heads, width)
-        native.sddmm(*how, graph.rowptr, graph.col, a, b, out, *sizes, choice["prefetch"])
+        sizes = {**csr(graph), "heads": heads, "width": width, "ahead": choice["prefetch"]}
+        native.sddmm(self.isa, choice["threads"], a=a, b=b, out=out, **sizes)
         return out
 
     def edge_softmax(self, graph: Graph, score: Tensor) -> Tensor:
         score = score.contiguous()
         alpha = torch.empty_like(score)
-        how, sizes = (score.dtype == torch.float64, self.isa, self.threads), (graph.num_rows, score.size(1))
-        native.softmax(*how, graph.rowptr, score, None, alpha, *sizes)
+        sizes = {"rowptr": graph.rowptr, "rows": graph.num_rows, "heads": score.size(1)}
+        native.softmax(self.isa, self.threads, score=score, out=alpha, **sizes)
         return alpha
 
     def edge_softmax_backward(self, graph: Graph, alpha: Tensor, grad_alpha: Tensor) -> Tensor:
         alpha, grad_alpha = alpha.contiguous(), grad_alpha.contiguous()
         grad_score = torch.empty_like(alpha)
-        how, sizes = (alpha.dtype == torch.float64, self.isa, self.threads), (graph.num_rows, alpha.size(1))
-        native.softmax_backward(*how, graph.rowptr, alpha, grad_alpha, grad_score, *sizes)
+        sizes = {"rowptr": graph.rowptr, "rows": graph.num_rows, "heads": alpha.size(1)}
+        native.softmax_backward(self.isa, self.threads, score=alpha, grad=grad_alpha, out=grad_score, **sizes)
         return grad_score

@@ -22,21 +22,24 @@ class EmbeddingKernels(BaseKernels):
         if not computes(table) or not table.numel():
             return super().embedding_sum(table, categories, starts)
         out = in_huge_pages(table.new_empty(len(categories), table.size(1)))
-        return self._looked_up(native.sum, table.contiguous(), out, categories.contiguous(), starts)
+        self._look_up(native.sum, categories, starts, table.size(1), table=table.contiguous(), out=out)
+        return out
 
     def embedding_sum_backward(self, grad_out: Tensor, categories: Tensor, starts: Tensor) -> Tensor:
         if not computes(grad_out):
             return super().embedding_sum_backward(grad_out, categories, starts)
-        grad_table = grad_out.new_zeros(int(starts[-1]), grad_out.size(1))
-        return self._looked_up(native.add, grad_out.contiguous(), grad_table, categories.contiguous(), starts)
+        grad_table, width = grad_out.new_zeros(int(starts[-1]), grad_out.size(1)), grad_out.size(1)
+        tensors = {"grad_out": grad_out.contiguous(), "grad_table": grad_table}
+        self._look_up(native.add, categories, starts, width, **tensors)
+        return grad_table
 
-    def _looked_up(
-        self, kernel: Callable[..., None], x: Tensor, out: Tensor, categories: Tensor, starts: Tensor
-    ) -> Tensor:
-        """What `kernel` makes of x; raises DatasetError where it met a category that its table lacks."""
-        lacking = torch.zeros(1, dtype=torch.int64)
-        tensors, sizes = (x, out, categories, starts, lacking), (*categories.shape, x.size(1))
-        kernel(x.dtype == torch.float64, self.isa, self.threads, *tensors, *sizes)
+    def _look_up(
+        self, kernel: Callable[..., None], categories: Tensor, starts: Tensor, width: int, **tensors: Tensor
+    ) -> None:
+        """Run `kernel`; raise DatasetError where it met a category that its table lacks."""
+        lacking, (rows, columns) = torch.zeros(1, dtype=torch.int64), categories.shape
+        sizes = {"rows": rows, "columns": columns, "width": width}
+        given = {"categories": categories.contiguous(), "starts": starts, "lacking": lacking}
+        kernel(self.isa, self.threads, **given, **sizes, **tensors)
         if lacking:
             check_categories(categories, starts)
-        return out

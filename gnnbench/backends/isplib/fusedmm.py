@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from gnnbench.backends.isplib import _compiled
-from gnnbench.backends.isplib._base import BaseKernels
+from gnnbench.backends.isplib._base import BaseKernels, csr
 from gnnbench.graph import Graph
 from gnnbench.ops.edge_fn import EDGE_FNS
 
@@ -38,8 +38,7 @@ class FusedmmKernels(BaseKernels):
         out = torch.empty_like(mine)
         heads, width = (1, mine.size(1)) if mine.dim() == 2 else mine.shape[1:]
         if out.numel():
-            tensors = graph.rowptr, graph.col, mine, theirs, my_grad, their_grad, out
-            sizes = graph.num_rows, heads, width
-            how = mine.dtype == torch.float64, self.isa, self.threads
-            native.fusedmm(*how, *tensors, *sizes, list(EDGE_FNS).index(edge_fn))
+            tensors = {"mine": mine, "theirs": theirs, "my_grad": my_grad, "their_grad": their_grad, "out": out}
+            sizes = {**csr(graph), "heads": heads, "width": width}
+            native.fusedmm(self.isa, self.threads, **tensors, **sizes, fn=list(EDGE_FNS).index(edge_fn))
         return out

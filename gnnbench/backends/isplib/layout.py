@@ -18,26 +18,28 @@ class LayoutKernels(BaseKernels):
     def csr(self, row: Tensor, col: Tensor, num_rows: int, num_cols: int) -> Compressed:
         row, col = row.contiguous(), col.contiguous()
         out = _compressed(num_rows, row.numel())
-        native.sort(self.threads, row, col, None, None, *out, row.numel(), num_rows, num_cols)
+        sizes = {"num_edges": row.numel(), "num_rows": num_rows, "num_cols": num_cols}
+        native.sort(self.threads, coo_row=row, coo_col=col, **out._asdict(), **sizes)
         return out
 
     def transpose(self, rowptr: Tensor, col: Tensor, num_cols: int) -> Compressed:
         out = _compressed(num_cols, col.numel())
-        sizes = col.numel(), num_cols, rowptr.numel() - 1
-        native.sort(self.threads, None, None, rowptr, col, *out, *sizes)
+        sizes = {"num_edges": col.numel(), "num_rows": num_cols, "num_cols": rowptr.numel() - 1}
+        native.sort(self.threads, csr_rowptr=rowptr, csr_col=col, **out._asdict(), **sizes)
         return out
 
     def is_symmetric(self, rowptr: Tensor, col: Tensor) -> bool:
-        symmetric: bool = native.is_symmetric(self.threads, rowptr, col, rowptr.numel() - 1)
+        symmetric: bool = native.is_symmetric(self.threads, rowptr=rowptr, col=col, rows=rowptr.numel() - 1)
         return symmetric
 
     def with_self_loops(self, rowptr: Tensor, col: Tensor, num_cols: int, first: int = 0) -> tuple[Tensor, Tensor]:
         rows, out_rowptr = rowptr.numel() - 1, torch.empty_like(rowptr)
         if rows != num_cols:
             return super().with_self_loops(rowptr, col, num_cols, first)
-        native.self_loop_rows(rowptr, col, rows, out_rowptr)
+        given = {"rowptr": rowptr, "col": col, "rows": rows, "out_rowptr": out_rowptr}
+        native.self_loop_rows(**given)
         out_col = torch.empty(int(out_rowptr[-1]), dtype=torch.int32)
-        native.self_loop_cols(self.threads, rowptr, col, rows, out_rowptr, out_col)
+        native.self_loop_cols(self.threads, **given, out_col=out_col)
         return out_rowptr, out_col
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -24,11 +26,11 @@ class LinearKernels(BaseKernels):
         return _fits(*tensors) if op == "linear" else super().pays(op, *tensors)
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        if not _fits(x, weight):
+        if not _fits(x, weight) or not _is_bias(bias, weight):
             return super().linear(x, weight, bias)
         out = in_huge_pages(x.new_empty(len(x), len(weight)))
-        panels = self._panels(x, *weight.shape)
-        native.forward(*self._cores(x), x, weight, bias, None, out, panels, None, None, None, *_sizes(x, weight))
+        sizes = self._sizes(x, weight, *weight.shape)
+        native.forward(self.isa, self.threads, x=x, weight=weight, bias=bias, out=out, **sizes)
         return out
 
     def linear_backward(
@@ -38,24 +40,29 @@ class LinearKernels(BaseKernels):
             return super().linear_backward(grad_out, x, weight, needs_x)
         grad_x = in_huge_pages(torch.empty_like(x)) if needs_x else None
         grad_weight, grad_bias = torch.empty_like(weight), x.new_empty(len(weight))
-        panels, sizes = self._panels(x, weight.size(1), weight.size(0)), _sizes(x, weight)
-        partial = x.new_empty(sizes[-1] * len(weight) * (panels.size(0) * panels.size(2) + 1))
-        tensors = x, weight, None, grad_out, grad_x, panels, partial, grad_weight, grad_bias
-        native.backward(*self._cores(x), *tensors, *sizes)
+        sizes = self._sizes(x, weight, *weight.shape[::-1])
+        partial = x.new_empty(sizes["chunks"], len(weight), sizes["columns"] * sizes["width"] + 1)
+        tensors = {"x": x, "weight": weight, "grad_out": grad_out, "partial": partial}
+        grads = {"grad_x": grad_x, "grad_weight": grad_weight, "grad_bias": grad_bias}
+        native.backward(self.isa, self.threads, **tensors, **grads, **sizes)
         return grad_x, grad_weight, grad_bias
 
-    def _panels(self, x: Tensor, columns: int, depth: int) -> Tensor:
+    def _sizes(self, x: Tensor, weight: Tensor, packed: int, depth: int) -> dict[str, Any]:
+        """Sizes of a layer, and room for its weight in panels, which chunks of rows do not depend on."""
         width = native.panel(x.dtype == torch.float64, self.isa)
-        return x.new_empty(-(-columns // width), depth + 1, width)
-
-    def _cores(self, x: Tensor) -> tuple[bool, int, int]:
-        return x.dtype == torch.float64, self.isa, self.threads
+        panels = x.new_empty(-(-packed // width), depth + 1, width)
+        chunks = max(1, min(CHUNKS, len(x) // CHUNK_ROWS))
+        layer = {"rows": len(x), "ins": weight.size(1), "outs": weight.size(0), "chunks": chunks}
+        return {**layer, "panels": panels, "columns": len(panels), "depth": depth, "width": width}
 
 
 def _fits(x: Tensor, weight: Tensor) -> bool:
-    """Whether there is enough to do, with a weight that stays in the cache."""
+    """Whether this is a product that torch could do, with enough to do and a weight that stays in the cache."""
     return (
-        computes(x)
+        computes(x, weight)
+        and x.dim() == weight.dim() == 2
+        and x.dtype == weight.dtype
+        and x.size(1) == weight.size(1)
         and min(weight.shape) >= LEAST
         and weight.numel() >= LEAST_WEIGHT
         and len(x) * weight.numel() >= LEAST_WORK
@@ -63,6 +70,8 @@ def _fits(x: Tensor, weight: Tensor) -> bool:
     )
 
 
-def _sizes(x: Tensor, weight: Tensor) -> tuple[int, int, int, int]:
-    """Rows, inputs, outputs, and chunks of rows, which depend on nothing but the rows."""
-    return len(x), weight.size(1), weight.size(0), max(1, min(CHUNKS, len(x) // CHUNK_ROWS))
+def _is_bias(bias: Tensor | None, weight: Tensor) -> bool:
+    """Whether this is a number for each output, and none that torch would broadcast or refuse."""
+    return bias is None or (
+        computes(bias) and bias.dtype == weight.dtype and bias.shape == weight.shape[:1] and bias.is_contiguous()
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -24,8 +26,8 @@ class NormKernels(BaseKernels):
         if not _fits(x, weight, bias):
             return super().batch_norm(x, weight, bias, eps, relu)
         out, mean, var = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(bias)
-        given = (x, None, out, weight, bias, mean, var, None, None)
-        native.forward(*self._norm_how(x), eps, *given, *_shape(x), int(relu))
+        given = {"x": x, "weight": weight, "bias": bias, "mean": mean, "var": var, "out": out}
+        native.forward(*self._norm_team(x), **given, **_sizes(x), eps=eps, relu=relu)
         return out, mean, var
 
     def batch_norm_backward(
@@ -42,24 +44,29 @@ class NormKernels(BaseKernels):
         if not _fits(x, weight, bias, grad_out, mean, var):
             return super().batch_norm_backward(x, grad_out, weight, bias, mean, var, eps, relu)
         grads = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(bias)
-        given = (x, grad_out, grads[0], weight, bias, mean, var, *grads[1:])
-        native.backward(*self._norm_how(x), eps, *given, *_shape(x), int(relu))
+        given = {"x": x, "weight": weight, "bias": bias, "mean": mean, "var": var, "grad_out": grad_out}
+        out = dict(zip(("out", "grad_weight", "grad_bias"), grads, strict=True))
+        native.backward(*self._norm_team(x), **given, **out, **_sizes(x), eps=eps, relu=relu)
         return grads
 
-    def _norm_how(self, x: Tensor) -> tuple[bool, int, int]:
-        return x.dtype == torch.float64, self.isa, self.threads if x.numel() >= TEAM_WORK else 1
+    def _norm_team(self, x: Tensor) -> tuple[int, int]:
+        return self.isa, self.threads if x.numel() >= TEAM_WORK else 1
 
 
 def _fits(x: Tensor, *others: Tensor) -> bool:
+    """Whether x are rows, and all others rows as many or one, of the same type and as long."""
     return (
         computes(x, *others)
+        and x.dim() == 2
         and x.numel() > 0
+        and all(each.shape in (x.shape, x.shape[1:]) for each in others)
         and all(each.dtype == x.dtype and each.is_contiguous() for each in (x, *others))
     )
 
 
-def _shape(x: Tensor) -> tuple[Tensor, int, int, int]:
-    """Room for the chunks, which depend on nothing but the rows, and how many there are."""
+def _sizes(x: Tensor) -> dict[str, Any]:
+    """Rows, and room for their chunks, which depend on nothing but how many there are."""
     rows, width = x.shape
     chunks = max(1, min(CHUNKS, rows // ROWS))
-    return torch.empty(chunks, 5, width, dtype=torch.float64), rows, width, chunks
+    partial = torch.empty(chunks, 5, width, dtype=torch.float64)
+    return {"rows": rows, "width": width, "chunks": chunks, "partial": partial}

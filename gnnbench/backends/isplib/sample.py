@@ -73,7 +73,10 @@ class SampledEdges(NamedTuple):
         out_col, turned_col, perm = (torch.empty(edges, dtype=torch.int32) for _ in range(3))
         out = rowptr, out_col, turned_rowptr, turned_col, perm
         cursor = row.new_empty(max(rows, cols))
-        if not native.compress(row.contiguous(), col.contiguous(), *out, cursor, rows, cols, edges):
+        names = "rowptr", "col", "turned_rowptr", "turned_col", "perm"
+        sizes = {"rows": rows, "cols": cols, "edges": edges, "most": cursor.numel()}
+        given = {"row": row.contiguous(), "place": col.contiguous(), "cursor": cursor}
+        if not native.compress(**given, **dict(zip(names, out, strict=True)), **sizes):
             raise GraphError(
                 f"the edges of a batch must come by destination, and lead from {cols} nodes to the first {rows}"
             )
@@ -97,7 +100,7 @@ class _Positions:
     def start_batch(self, size: int) -> None:
         """Of at most `size` nodes."""
         if self.base + size > MAX_INT32:
-            for kept in self._where:
+            for kept in (self.position, self.table):
                 if kept is not None:
                     kept.zero_()
             self.base = 1
@@ -110,21 +113,19 @@ class _Positions:
     def relabel(self, row: Tensor, begin: int, end: int, node: Tensor, count: int) -> int:
         """Places for the nodes in `row[begin:end]`, of which new ones are added to node[:count]; the new count."""
         self._make_room(node[:count], count + end - begin)
-        places: int = native.relabel(row, *self._where, node, begin, end, count, self.base, self._mask)
+        sizes = {"begin": begin, "end": end, "count": count, "room": node.numel()}
+        places: int = native.relabel(row=row[:end], node=node, **sizes, **self._fields())
         return places
 
-    @property
-    def _where(self) -> tuple[Tensor | None, Tensor | None]:
-        return self.position, self.table
-
-    @property
-    def _mask(self) -> int:
-        return 0 if self.table is None else len(self.table) - 1
-
     def _put(self, seeds: Tensor, node: Tensor) -> bool:
-        sizes = len(seeds), self.num_nodes, self.base, self._mask
-        known: bool = native.start(seeds, *self._where, node, *sizes)
+        known: bool = native.start(seeds=seeds, node=node, count=len(seeds), **self._fields())
         return known
+
+    def _fields(self) -> dict[str, Any]:
+        """The fields by which kernels take positions."""
+        mask = 0 if self.table is None else len(self.table) - 1
+        sizes = {"num_nodes": self.num_nodes, "base": self.base, "mask": mask}
+        return {"position": self.position, "table": self.table, **sizes}
 
     def _make_room(self, node: Tensor, size: int) -> None:
         """In the table, for `size` nodes, of which `node` are there."""
@@ -153,6 +154,7 @@ class Neighbors:
         if not rowptr.numel() or (edge_id is not None and edge_id.numel() != col.numel()):
             raise GraphError("rowptr must have an entry more than there are nodes, and edge_id as many as col")
         self.rowptr, self.col, self.edge_id = rowptr, col, edge_id
+        self._columns = {"col" if col.dtype == torch.int32 else "wide_col": col, "edge_id": edge_id}
         self.num_nodes = rowptr.numel() - 1
         check_size(self.num_nodes, self.num_nodes, 0)
         self._positions: list[_Positions] = []  # that no thread uses at the moment
@@ -189,21 +191,21 @@ class Neighbors:
             raise ConfigError(f"there is no node {int(wrong)}; the {self.num_nodes} nodes are numbered from 0")
         row = col = edge = seeds.new_empty(0)
         first, end, num_nodes, num_edges = 0, 0, [count], list[int]()
-        narrow, wide = (self.col, None) if self.col.dtype == torch.int32 else (None, self.col)
+        sizes = {"num_nodes": self.num_nodes, "num_edges": self.col.numel(), "replace": replace}
         for fanout in fanouts:
             rows, done = count - first, end
             begin, degree, offset = (seeds.new_empty(size) for size in (rows, rows, rows + 1))
             offset[0] = done
-            counted = begin, degree, offset
-            longest = native.count(self.rowptr, node[first:], *counted, rows, self.col.numel(), fanout, replace)
+            drawn = {"begin": begin, "degree": degree, "offset": offset, "count": rows, "fanout": fanout}
+            longest = native.count(rowptr=self.rowptr, node=node[first:count], **drawn, **sizes)
             if longest < 0:
                 raise GraphError(f"rowptr does not rise from 0 to the number of edges, {self.col.numel()}")
             end = int(offset[-1])
             row, col, edge = (_grown(values, end) for values in (row, col, edge))
             node = _grown(node[:count], count + end - done + 1)
             seen = torch.zeros((longest + 63) // 64, dtype=torch.int64)
-            task = narrow, wide, self.edge_id, *counted, seen, row, col, edge
-            if not native.draw(*task, first, rows, self.num_nodes, fanout, replace, key):
+            out = {"row": row, "out_col": col, "edge": edge, "seen": seen, "words": len(seen)}
+            if not native.draw(**self._columns, **drawn, **sizes, **out, first=first, key=key):
                 raise GraphError(f"col has an index outside the range of 0 to {self.num_nodes - 1}")
             first, count = count, positions.relabel(row, done, end, node, count)
             num_nodes.append(count - first)

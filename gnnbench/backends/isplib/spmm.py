@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import weakref
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from gnnbench.backends.isplib import _compiled, choices
+from gnnbench.backends.isplib._base import csr
 from gnnbench.backends.isplib.workspace import in_huge_pages, workspace
 from gnnbench.graph import Graph
 from gnnbench.graph.stamp import Stamp, stamp
 from gnnbench.ops.kernels import Choice
 
 native = _compiled.load("spmm")
-
-Fields = tuple[Tensor | int | None, ...]  # of a struct in `cython_kernels/spmm.h`
 
 GROUPS = {"spmm": 4, "spmm_max": 1}  # edges that a loop takes at once
 
@@ -58,54 +57,52 @@ class SpmmKernels(choices.ChoosingKernels):
         out = in_huge_pages(torch.empty(graph.num_rows, *x.shape[1:], dtype=x.dtype))
         heads = 1 if value is None or value.dim() == 1 else value.size(1)
         width = prod(x.shape[1:])
-        fields: Fields
         choice = self.chosen("spmm", graph, width, x.dtype)
+        given: dict[str, Any] = {"value": value, "x": x, "out": out, "mean": reduce == "mean"}
         bf16 = self.gather == "bf16" and heads == 1 and choices.worth_bf16(graph, x, width)
         if choice["algorithm"] == "blocked" and heads == 1:
             blocks = self._blocks("spmm", graph, int(choice["shift"]))
             ordered, _ = self._ordered(graph, blocks, value)
             lines = 2 * _packed(graph, blocks), graph.num_rows * (4 if bf16 else 2)
             with workspace(graph, *lines) as (packed, sums):
-                fields = *_plan(graph, blocks), value, ordered, x, packed, sums, out
-                last = graph.num_cols, width, reduce == "mean", False, bf16
-                native.blocked_sum(*self._how(x), self.threads, *fields, None, None, None, *last)
+                plan = {**_plan(graph, blocks), "ordered": ordered, "packed": packed, "sums": sums}
+                native.blocked_sum(self.isa, self.threads, **given, **plan, width=width, bf16=bf16)
         else:
             ahead, threads = self._team(choice)
-            sizes = graph.num_rows, graph.num_cols, heads, width // max(heads, 1), reduce == "mean", False, ahead
-            how, fields = (*self._how(x), threads), (graph.rowptr, graph.col, value, x)
+            given |= {**csr(graph), "heads": heads, "width": width // max(heads, 1), "ahead": ahead}
             if bf16:
                 with workspace(graph, graph.num_cols * -(-width // choices.BF16_TILE)) as (packed,):
-                    native.bf16_sum(*how, *fields, packed, out, None, *sizes)
+                    native.bf16_sum(self.isa, threads, **given, packed=packed)
             else:
-                native.sum(*how, *fields, None, out, None, *sizes)
+                native.sum(self.isa, threads, **given)
         return out
 
     def spmm_max(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> tuple[Tensor, Tensor]:
         x, value = x.contiguous(), None if value is None else value.contiguous()
         width = x.size(1)
-        fields: Fields
         choice = self.chosen("spmm_max", graph, width, x.dtype)
         out = in_huge_pages(torch.empty(graph.num_rows, width, dtype=x.dtype))
         arg_out = in_huge_pages(torch.empty(graph.num_rows, width, dtype=torch.int32))
+        given = {"value": value, "x": x, "out": out, "arg_out": arg_out, "width": width, "min": reduce == "min"}
         if choice["algorithm"] == "blocked":
             blocks = self._blocks("spmm_max", graph, int(choice["shift"]))
             ordered, finite = self._ordered(graph, blocks, value)
-            how, last = (*self._how(x), self.threads), (False, reduce == "min", False, finite)
             lines = 2 * _packed(graph, blocks), 2 * graph.num_rows, 2 * graph.num_rows, -(-graph.num_rows // 16)
             with workspace(graph, *lines) as (packed, best, origin, seen):
-                fields = *_plan(graph, blocks), value, ordered, x, packed, best, out
-                native.blocked_extremum(*how, *fields, origin, seen, arg_out, graph.num_cols, width, *last)
+                room = {"packed": packed, "sums": best, "origin": origin, "seen": seen, "finite_value": finite}
+                plan = {**_plan(graph, blocks), "ordered": ordered}
+                native.blocked_extremum(self.isa, self.threads, **given, **plan, **room)
         else:
             ahead, threads = self._team(choice)
-            fields = graph.rowptr, graph.col, value, x, None, out, arg_out, graph.num_rows, graph.num_cols
-            native.extremum(*self._how(x), threads, *fields, 1, width, False, reduce == "min", ahead)
+            native.extremum(self.isa, threads, **given, **csr(graph), heads=1, ahead=ahead)
         return out, arg_out
 
     def spmm_max_backward(self, graph: Graph, arg_out: Tensor, grad_out: Tensor, value: Tensor | None) -> Tensor:
         grad_out, value = grad_out.contiguous(), None if value is None else value.contiguous()
         grad_x = in_huge_pages(torch.empty(graph.num_cols, grad_out.size(1), dtype=grad_out.dtype)).zero_()
-        tensors, sizes = (graph.col, value, arg_out, grad_out, grad_x), (graph.num_rows, *grad_x.shape)
-        native.extremum_backward(grad_out.dtype == torch.float64, self.threads, *tensors, *sizes)
+        tensors = {"col": graph.col, "value": value, "arg_out": arg_out, "grad_out": grad_out, "grad_x": grad_x}
+        sizes = {"rows": graph.num_rows, "cols": graph.num_cols, "edges": graph.num_edges}
+        native.extremum_backward(self.threads, **tensors, **sizes, width=grad_x.size(1))
         return grad_x
 
     def _blocks(self, op: str, graph: Graph, shift: int) -> Blocks:
@@ -114,9 +111,9 @@ class SpmmKernels(choices.ChoosingKernels):
         def make() -> Blocks:
             start = torch.zeros(choices.blocks(graph, shift), graph.num_rows + 1, dtype=torch.int32)
             blocks = Blocks(start, torch.empty(0, GROUPS[op], dtype=torch.uint16), shift)
-            groups = native.count(self.threads, *_plan(graph, blocks))
+            groups = native.count(self.threads, **_plan(graph, blocks))
             blocks = blocks._replace(local=blocks.local.new_empty(groups, GROUPS[op]))
-            native.place(self.threads, *_plan(graph, blocks))
+            native.place(self.threads, **_plan(graph, blocks))
             return blocks
 
         return graph.once(("blocks", op, shift), make)
@@ -130,24 +127,21 @@ class SpmmKernels(choices.ChoosingKernels):
         if kept is not None and kept.source() is value and kept.state == state:
             return kept.value, kept.finite
         ordered = torch.empty(blocks.local.shape, dtype=value.dtype)
-        finite = native.order(*self._how(value), self.threads, *_plan(graph, blocks), value, ordered)
+        finite = native.order(self.isa, self.threads, **_plan(graph, blocks), value=value, ordered=ordered)
         if state is not None:
             graph.plans[key] = Ordered(weakref.ref(value), state, ordered, finite)
         return ordered, finite
-
-    def _how(self, x: Tensor) -> tuple[bool, int]:
-        """Whether numbers are doubles, and the instruction set."""
-        return x.dtype == torch.float64, self.isa
 
     def _team(self, choice: Choice) -> tuple[int, int]:
         """Prefetch distance and threads of a row kernel, which also runs where blocks do not serve."""
         return int(choice.get("prefetch", 16)), int(choice.get("threads", self.threads))
 
 
-def _plan(graph: Graph, blocks: Blocks) -> Fields:
-    """The first of `struct blocked`."""
-    sizes = graph.num_rows, len(blocks.start), blocks.shift, blocks.local.size(1)
-    return graph.rowptr, graph.col, blocks.start, blocks.local, *sizes
+def _plan(graph: Graph, blocks: Blocks) -> dict[str, Any]:
+    """The fields by which kernels take a graph in blocks."""
+    groups, group = blocks.local.shape
+    sizes = {"blocks": len(blocks.start), "shift": blocks.shift, "groups": groups, "group": group}
+    return {**csr(graph), **sizes, "start": blocks.start, "local": blocks.local}
 
 
 def _packed(graph: Graph, blocks: Blocks) -> int:
