@@ -6,7 +6,8 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from torch.nn import Linear, Module, Sequential
+from torch.nn import BatchNorm1d, Linear, Module, ReLU, Sequential
+from torch.nn.modules import module as torch_module
 from torch_geometric.nn import Linear as PygLinear
 from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.aggr import MaxAggregation, MeanAggregation, MinAggregation, SumAggregation
@@ -18,7 +19,8 @@ REDUCTIONS = {SumAggregation: "sum", MeanAggregation: "mean", MaxAggregation: "m
 _aggregate = attrgetter("forward", "reduce", "__call__")
 _AGGREGATE = {kind: tuple(map(pygs_own, _aggregate(kind))) for kind in REDUCTIONS}
 _FORWARD: dict[type, Any] = {
-    kind: kind.forward if is_from(kind.forward, "torch") else None for kind in (Linear, PygLinear, Sequential)
+    kind: kind.forward if is_from(kind.forward, "torch") else None
+    for kind in (Linear, PygLinear, Sequential, BatchNorm1d, ReLU)
 }
 
 
@@ -69,5 +71,11 @@ def _is_hooked(module: Module) -> bool:
         module._backward_hooks,
         module._backward_pre_hooks,
     )
+    everywhere = (
+        torch_module._global_forward_hooks,
+        torch_module._global_forward_pre_hooks,
+        torch_module._global_backward_hooks,
+        torch_module._global_backward_pre_hooks,
+    )
     own = vars(module).get("forward")
-    return any(hooks) or not (own is None or isinstance(own, Equivalent))
+    return any(hooks) or any(everywhere) or not (own is None or isinstance(own, Equivalent))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from gnnbench.convs import _layers
+from gnnbench.ops._custom import is_transformed
 from gnnbench.ops.linear import linear
 from gnnbench.results.schema import Binding
 
@@ -32,8 +32,7 @@ def bind(model: Module, kernels: Kernels) -> list[Binding]:
 
 def _forward(layer: Any, kernels: Kernels, x: Any) -> Tensor:
     weight, bias = layer.weight, layer.bias
-    trains = type(x) is Tensor and x.dim() == 2 and x.dtype == weight.dtype and weight.requires_grad
-    transformed = torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling()
-    if trains and not transformed and kernels.pays("linear", x, weight):
+    trains = type(x) is Tensor and weight.requires_grad and not is_transformed(x, weight, bias)
+    if trains and kernels.pays("linear", x, weight):
         return linear(kernels, x, weight, bias)
     return F.linear(x, weight, bias)

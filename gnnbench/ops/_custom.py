@@ -86,6 +86,20 @@ def _is_watched(args: tuple[Any, ...]) -> bool:
     )
 
 
+def is_transformed(*tensors: Tensor | None) -> bool:
+    """Whether a bare autograd Function would miss what torch does to a call.
+
+    That is `torch.func` and vmap, forward derivatives, autocast, compilation, subclasses, and views that negate.
+    """
+    return (
+        torch.compiler.is_compiling()
+        or torch._C._functorch.peek_interpreter_stack() is not None
+        or torch.autograd.forward_ad._current_level >= 0
+        or torch.is_autocast_enabled("cpu")
+        or any(each is not None and (type(each) not in _TENSORS or each.is_neg()) for each in tensors)
+    )
+
+
 def _requires_grad(argument: Any) -> bool:
     return isinstance(argument, Tensor) and argument.requires_grad
 

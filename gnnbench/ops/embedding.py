@@ -28,6 +28,8 @@ def embedding_sum(kernels: Kernels, tables: Sequence[Tensor], categories: Tensor
         UnsupportedOp: shapes or types do not fit.
         DatasetError: a category that its table lacks.
     """
+    if not tables:
+        raise UnsupportedOp("embedding_sum", ["there are no tables, expected at least one"])
     sizes = [0, *(len(table) for table in tables)]
     starts = torch.tensor(sizes, device=categories.device).cumsum(0)
     out: Tensor = _sum(torch.cat([*tables]), categories, starts, kernels.handle)

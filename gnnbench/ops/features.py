@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph, handles
 from gnnbench.ops import _custom
 from gnnbench.ops.dropout import Dropout, drawn_seed
@@ -29,9 +30,17 @@ def dropout(kernels: Kernels, x: Tensor | Features, p: float = 0.5, training: bo
 
     Returns:
         The shape of x, differentiable in it; x itself where nothing is to be dropped.
+
+    Raises:
+        ValueError: p is not from 0 to 1.
+        UnsupportedOp: x is not floating point.
     """
+    if not 0 <= p <= 1:
+        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
     if isinstance(x, Features):
         return x.of_value(dropout(kernels, x.value, p, training, first))
+    if training and not x.is_floating_point():
+        raise UnsupportedOp("dropout", [f"x has type {x.dtype}, expected floating point"])
     seed = drawn_seed(p, x.device) if training else None
     return x if seed is None else _dropout(x, seed, p, first, kernels.handle)
 

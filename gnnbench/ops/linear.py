@@ -16,7 +16,10 @@ def linear(kernels: Kernels, x: Tensor, weight: Tensor, bias: Tensor | None = No
     Not a torch custom op, which costs more to call: under `torch.compile` and autocast, layers are left to torch.
 
     Returns:
-        [N, D], differentiable in all three, which are of one floating-point type.
+        [N, D], differentiable in all three.
+
+    Raises:
+        RuntimeError: what torch says of shapes, types or devices that do not fit.
     """
     out: Tensor = _Linear.apply(x, weight, bias, kernels)
     return out

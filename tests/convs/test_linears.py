@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -91,3 +92,33 @@ def test_only_plain_layers_in_training_run_on_kernels() -> None:
     ours[0].weight.requires_grad_(False)
     assert torch.allclose(ours(x), plain(x), rtol=1e-5)
     assert torch.allclose(copy.deepcopy(ours)(x), plain(x), rtol=1e-5)
+
+
+@pytest.mark.usefixtures("small_work")
+@pytest.mark.parametrize(
+    "make", [lambda: torch.randn(4, 2)[:, 0], lambda: torch.randn(1).expand(4), lambda: torch.randn(1)]
+)
+def test_a_bias_that_is_no_vector_of_outputs_is_torchs(make: Callable[[], Tensor]) -> None:
+    x, weight, bias = torch.randn(500, 6), torch.randn(4, 6, requires_grad=True), make()
+    assert torch.allclose(linear(OURS, x, weight, bias), F.linear(x, weight, bias), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.usefixtures("small_work")
+@pytest.mark.parametrize("given", [(32, torch.float32), (96, torch.float32), (64, torch.float64)], ids=str)
+def test_what_torch_refuses_is_refused(given: tuple[int, torch.dtype]) -> None:
+    layer = Linear(64, 64)
+    convs.bind(layer, OURS, transform_first=False, fold_norm=False, layers=True)
+    with pytest.raises(RuntimeError):
+        layer(torch.randn(4096, given[0], dtype=given[1]))
+    with pytest.raises(RuntimeError):
+        linear(OURS, torch.randn(50, 64), layer.weight, torch.randn(64).double())
+
+
+@pytest.mark.usefixtures("small_work")
+def test_transforms_and_views_that_negate_are_left_to_torch() -> None:
+    layer = Linear(6, 40)
+    plain, x = copy.deepcopy(layer), torch.randn(50, 6)
+    convs.bind(layer, OURS, transform_first=False, fold_norm=False, layers=True)
+    assert torch.allclose(layer(torch._neg_view(x)), plain(-x), rtol=1e-5, atol=1e-6)
+    for transform in (torch.func.jacrev, torch.func.jacfwd, torch.func.vmap):
+        assert torch.allclose(transform(layer)(x), transform(plain)(x), rtol=1e-5, atol=1e-6)

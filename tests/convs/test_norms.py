@@ -120,3 +120,51 @@ def test_what_is_put_in_their_place_later_is_applied() -> None:
 def test_one_row_is_refused_as_torch_refuses_it() -> None:
     with pytest.raises(ValueError, match="more than 1 value per channel"):
         bound(network())(leaf(1, 6))
+
+
+def test_what_stands_between_a_norm_and_its_relu_is_seen_as_it_is() -> None:
+    plain, x, seen = network(), leaf(50, 6), []
+    ours = bound(plain)
+    for layers in (plain, ours):
+        layers[1].register_forward_hook(lambda layer, given, out: seen.append(out))
+        layers(x)
+    assert torch.allclose(*seen, rtol=1e-12)
+    plain, ours = (layers.eval() for layers in (network(), bound(network())))
+    hidden = plain[0](x)
+    assert torch.allclose(ours[:2](x), plain[1](hidden), rtol=1e-12)
+    assert torch.equal(ours.train()[2](hidden), F.relu(hidden))
+    plain.train().insert(2, SiLU())
+    ours.insert(2, SiLU())
+    assert torch.allclose(ours(x), plain(x), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("norm", "shape"),
+    [(BatchNorm1d(16), (1000, 4096)), (BatchNorm1d(64), (1000, 32)), (BatchNorm1d(8, eps=0.0), (50, 8))],
+    ids=["too wide", "too narrow", "no eps"],
+)
+def test_what_torch_refuses_is_refused(norm: BatchNorm1d, shape: tuple[int, int]) -> None:
+    plain = Sequential(norm, ReLU())
+    ours = copy.deepcopy(plain)
+    convs.bind(ours, OURS, transform_first=False, fold_norm=False, layers=True)
+    for layers in (plain, ours):
+        with pytest.raises((RuntimeError, ValueError)):
+            layers(torch.randn(shape))
+
+
+def test_transforms_and_views_that_negate_are_left_to_torch() -> None:
+    plain = network().float()
+    ours = bound(plain)
+    x = torch.randn(60, 6)
+    negated = torch._neg_view(x)
+    assert torch.allclose(ours(negated), plain(negated), rtol=1e-4, atol=1e-5)
+
+    def loss(layers: Sequential, parameters: dict[str, Tensor]) -> Tensor:
+        buffers = {name: tensor.clone() for name, tensor in plain.named_buffers()}
+        return torch.func.functional_call(layers, (parameters, buffers), (x,)).square().sum()
+
+    gradients = [
+        torch.func.grad(lambda given, m=m: loss(m, given))(dict(plain.named_parameters())) for m in (ours, plain)
+    ]
+    for name, gradient in gradients[0].items():
+        assert torch.allclose(gradient, gradients[1][name], rtol=1e-3, atol=1e-4)

@@ -12,6 +12,7 @@ from torch.nn import Linear
 
 from gnnbench.backends import isplib
 from gnnbench.config import BackendConfig
+from gnnbench.errors import UnsupportedOp
 from gnnbench.ops.dropout import Dropout
 from gnnbench.ops.features import Features, dropout, mostly_zero
 from gnnbench.ops.kernels import Kernels
@@ -136,3 +137,11 @@ def test_models_compute_the_same_from_sparse_features(model: str) -> None:
         results.append([logits, *(parameter.grad for parameter in built.parameters())])
     for ours, dense in zip(*results, strict=True):
         assert torch.allclose(ours, dense, rtol=1e-4, atol=1e-6)
+
+
+def test_shares_and_types_that_cannot_be_dropped_are_refused() -> None:
+    for p in (-0.1, 1.5, float("nan")):
+        with pytest.raises(ValueError, match="between 0 and 1"):
+            dropout(OURS, torch.randn(5), p)
+    with pytest.raises(UnsupportedOp, match="expected floating point"):
+        dropout(OURS, torch.arange(5), 0.5)

@@ -20,18 +20,23 @@ def bind(model: Module, exchange: Exchange, nodes: int) -> None:
 
 
 def _forward(norm: Any, exchange: Exchange, nodes: int, x: Tensor) -> Tensor:
-    if not norm.training:
+    if not norm.training and norm.running_mean is not None:
         out: Tensor = BatchNorm1d.forward(norm, x)
         return out
-    x = x.to(norm.weight.dtype)  # under autocast, too, moments are in the type of the parameters
+    if norm.training and nodes == 1:
+        raise ValueError("Expected more than 1 value per channel when training, got one node of all processes")
+    x = x if norm.weight is None else x.to(norm.weight.dtype)  # of the parameters, under autocast too
     mean = _Sum.apply(x.sum(0), exchange) / nodes
     centred = x - mean
     variance = _Sum.apply(centred.square().sum(0), exchange) / nodes
-    with torch.no_grad():
-        norm.num_batches_tracked += 1
-        norm.running_mean.lerp_(mean, norm.momentum)
-        norm.running_var.lerp_(variance * (nodes / (nodes - 1)), norm.momentum)
-    return torch.addcmul(norm.bias, centred, norm.weight * (variance + norm.eps).rsqrt())
+    if norm.training and norm.running_mean is not None:
+        with torch.no_grad():
+            norm.num_batches_tracked += 1
+            share = 1 / float(norm.num_batches_tracked) if norm.momentum is None else norm.momentum
+            norm.running_mean.lerp_(mean, share)
+            norm.running_var.lerp_(variance * (nodes / (nodes - 1)), share)
+    out = centred * (variance + norm.eps).rsqrt()
+    return out if norm.weight is None else torch.addcmul(norm.bias, out, norm.weight)
 
 
 class _Sum(torch.autograd.Function):

@@ -1,0 +1,120 @@
+"""The border to compiled code: fields of structs that do not fit, none of which reaches a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import combinations
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from gnnbench.backends import isplib
+from gnnbench.backends.isplib import (
+    attention,
+    collate,
+    dropout,
+    edge,
+    embedding,
+    fusedmm,
+    layout,
+    linear,
+    norm,
+    spmm,
+)
+from gnnbench.graph import Graph
+from gnnbench.ops.dropout import Dropout
+
+MODULES = (attention, collate, dropout, edge, embedding, fusedmm, layout, linear, norm, spmm)
+Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
+
+
+class Recorder:
+    """A compiled module whose calls are noted."""
+
+    def __init__(self, native: Any, calls: list[Call]) -> None:
+        self.native, self.calls = native, calls
+
+    def __getattr__(self, name: str) -> Any:
+        function = getattr(self.native, name)
+        if not callable(function) or name == "panel":
+            return function
+
+        def run(*args: Any, **fields: Any) -> Any:
+            self.calls.append((function, args, fields))
+            return function(*args, **fields)
+
+        return run
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
+    """One call at least of the kernels of every struct, as the backend makes them."""
+    noted: list[Call] = []
+    for module in MODULES:
+        monkeypatch.setattr(module, "native", Recorder(module.native, noted))
+    for name in ("LEAST", "LEAST_WEIGHT", "LEAST_WORK"):
+        monkeypatch.setattr(linear, name, 1)
+    torch.manual_seed(0)
+    kernels, generator = isplib.IsplibKernels(threads=1), torch.Generator().manual_seed(0)
+    edge_index = torch.randint(40, (2, 300), generator=generator)
+    graph = Graph.from_edge_index(edge_index, 40, layout=kernels)
+    _ = graph.with_self_loops
+    x, value, scores = torch.randn(40, 6), torch.randn(300), torch.randn(300, 2)
+    kernels.spmm(graph, x, value, "sum")
+    out, arg_out = kernels.spmm_max(graph, x, value, "max")
+    kernels.spmm_max_backward(graph, arg_out, out, value)
+    kernels.sddmm(graph, x, x + 1)
+    kernels.edge_softmax_backward(graph, kernels.edge_softmax(graph, scores), scores)
+    kernels.fusedmm(graph, x, x + 1, "sigmoid")
+    kernels.dropout(x, Dropout(0.5, torch.tensor([7])))
+    weight, bias = torch.randn(9, 6), torch.randn(9)
+    kernels.linear_backward(kernels.linear(x, weight, bias), x, weight, needs_x=True)
+    scale, shift = torch.randn(6), torch.randn(6)
+    kernels.batch_norm_backward(
+        x, *kernels.batch_norm(x, scale, shift, 1e-5, True)[:1], scale, shift, scale, shift, 1, True
+    )
+    categories, starts = torch.randint(3, (40, 2)), torch.tensor([0, 3, 6])
+    kernels.embedding_sum_backward(kernels.embedding_sum(x[:6].clone(), categories, starts), categories, starts)
+    return noted
+
+
+def strided(tensor: Tensor) -> Tensor:
+    """Equal in shape and values, but not contiguous."""
+    return torch.stack([tensor, tensor], -1)[..., 0]
+
+
+def retyped(tensor: Tensor) -> Tensor:
+    return tensor.to({torch.float32: torch.float64, torch.int64: torch.int32}.get(tensor.dtype, torch.int64))
+
+
+WRONG: dict[str, Callable[[Tensor], Any]] = {
+    "shortened": lambda tensor: tensor[:-1],
+    "strided": strided,
+    "retyped": retyped,
+    "negated": torch._neg_view,
+    "elsewhere": lambda tensor: tensor.to("meta"),
+    "no tensor": lambda tensor: tensor.tolist(),
+}
+
+
+def test_a_field_that_does_not_fit_is_named_and_reaches_no_kernel(calls: list[Call]) -> None:
+    assert len({function for function, _, _ in calls}) >= 16
+    for function, args, fields in calls:
+        tensors = {
+            name: value for name, value in fields.items() if isinstance(value, Tensor) and value.numel() > 1
+        }
+        for name, tensor in tensors.items():
+            for wrong in WRONG.values():
+                if tensor.dtype == torch.uint16 and wrong is not strided:
+                    continue
+                with pytest.raises((TypeError, ValueError), match=rf": {name} is|{name}.* (must|no tensor|hold)"):
+                    function(*args, **{**fields, name: wrong(tensor)})
+        for one, other in combinations(tensors, 2):
+            a, b = tensors[one], tensors[other]
+            if a.shape != b.shape or a.dtype != b.dtype:
+                with pytest.raises(ValueError, match=f"{one} is|{other} is"):
+                    function(*args, **{**fields, one: b, other: a})
+        with pytest.raises(TypeError, match="has no field colour"):
+            function(*args, **fields, colour=1)
