@@ -72,7 +72,7 @@ def write_border(header: Path) -> None:
         fields = [
             Field(const, kind + "_task" if is_struct else kind, name, comment)
             for const, is_struct, kind, names, comment in FIELD.findall(body)
-            for name in names.split(", ")
+            for name in re.sub(r"(\*?)\s+", r"\1", names).split(",")  # as a formatter may have broken the line
         ]
         declared += [f'    struct {struct}_task "{struct}":\n']
         declared += [f"        {field.const}{field.kind} {field.name}\n" for field in fields]

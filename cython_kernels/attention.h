@@ -17,13 +17,13 @@ struct attention {
     uint32_t first;                /* the number of edge 0, where other processes have edges before it */
     const int64_t *rowptr;         /* [walked + 1] */
     const int32_t *col;            /* [rowptr[walked]], or NULL in `terms` */
-    const int32_t *perm;  /* [rowptr[walked]], the edges' own numbers, over the transpose; otherwise or NULL */
-    const void *query;    /* [rows, heads * width] */
-    const void *key;      /* [cols, heads * width] */
-    const void *value;    /* [cols, heads * channels] */
-    const void *att;      /* [heads * width], or NULL */
-    const void *grad_out; /* [rows, heads * channels], or NULL but in `terms` */
-    void *out;            /* [rows, heads * channels], or NULL in passes over edges of a backward */
+    const int32_t *perm;           /* [rowptr[walked]], the numbers of edges, over the transpose; or NULL */
+    const void *query;             /* [rows, heads * width] */
+    const void *key;               /* [cols, heads * width] */
+    const void *value;             /* [cols, heads * channels] */
+    const void *att;               /* [heads * width], or NULL */
+    const void *grad_out;          /* [rows, heads * channels], or NULL but in `terms` */
+    void *out;                     /* [rows, heads * channels], or NULL in passes over edges of a backward */
     void *stats;          /* [rows, heads * 2]: greatest score, sum of exp(score - greatest); or NULL, likewise */
     void *out_positive;   /* [rows, heads * channels], the share of edges with query + key > 0; or NULL */
     void *alpha_positive; /* [rows, heads], their part of the softmax, before dropout; or NULL */
