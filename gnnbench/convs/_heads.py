@@ -12,6 +12,7 @@ from gnnbench.convs import _edges
 from gnnbench.convs._cost import Cost, Rates
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
+from gnnbench.ops.dropout import Dropout, drawn_seed
 from gnnbench.ops.edge import edge_softmax
 from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.spmm import spmm
@@ -43,9 +44,11 @@ def apart(conv: MessagePassing, layer: Any, x: Tensor) -> Tensor:
     return out.view(-1, conv.heads, conv.out_channels)
 
 
-def dropout(conv: MessagePassing) -> float:
-    """The dropped share of attention weights, zero outside training."""
-    return float(conv.dropout) if conv.training else 0.0
+def drawn(conv: MessagePassing, graph: Graph, x: Tensor) -> Dropout | float:
+    """Draw which attention weights to drop, on the device of `x`; zero outside training, where none are."""
+    p = float(conv.dropout) if conv.training else 0.0
+    seed = drawn_seed(p, x.device)
+    return 0.0 if seed is None else Dropout(p, seed, graph.first_edge)
 
 
 def joined(conv: MessagePassing, out: Tensor) -> Tensor:
@@ -58,6 +61,12 @@ def mix(conv: MessagePassing, kernels: Kernels, graph: Graph, score: Tensor, x: 
     alpha = edge_softmax(kernels, graph, score)
     dropped = F.dropout(alpha, float(conv.dropout), conv.training)
     return spmm(kernels, graph, x, dropped), alpha, dropped
+
+
+def weights(kernels: Kernels, graph: Graph, score: Tensor, dropped: Dropout | float = 0.0) -> Tensor:
+    """Attention weights [E, H] of scores, to return beside what a fused op makes of the same dropout."""
+    alpha = edge_softmax(kernels, graph, score)
+    return alpha if isinstance(dropped, float) else alpha * dropped.multiplier(*alpha.shape).to(alpha)
 
 
 def edge_features(conv: MessagePassing, graph: Graph, edge_attr: Tensor) -> Tensor:

@@ -50,15 +50,19 @@ def forward(
         score_dst = (h_dst * conv.att_dst).sum(-1)
     looped = _graph.adjacency(conv, graph)
     has_edges = edge_attr is not None and conv.lin_edge is not None
-    if not has_edges and not return_attention_weights:
-        slope, dropout = conv.negative_slope, _heads.dropout(conv)
-        out = attention(kernels, looped, "gat", (score_dst, score_src, h_src), dropout, slope)
-        return _heads.finish(conv, out, x_dst)
+    slope = conv.negative_slope
+    if not has_edges:
+        dropped = _heads.drawn(conv, looped, h_src)
+        out = attention(kernels, looped, "gat", (score_dst, score_src, h_src), dropped, slope)
+        if not return_attention_weights:
+            return _heads.finish(conv, out, x_dst)
     (fetched,) = looped.sources(score_src)
     score = fetched.index_select(0, looped.col) + score_dst.index_select(0, looped.row)
     if edge_attr is not None and has_edges:
         score = score + (_heads.edge_features(conv, graph, edge_attr) * conv.att_edge).sum(-1)
-    out, _, alpha = _heads.mix(conv, kernels, looped, F.leaky_relu(score, conv.negative_slope), h_src)
+        out, _, alpha = _heads.mix(conv, kernels, looped, F.leaky_relu(score, slope), h_src)
+    else:
+        alpha = _heads.weights(kernels, looped, F.leaky_relu(score, slope), dropped)
     out = _heads.finish(conv, out, x_dst)
     if not return_attention_weights:
         return out

@@ -51,16 +51,21 @@ def forward(
     shared = conv.share_weights and isinstance(x, Tensor)  # of a pair, PyG transforms each by its own
     h_dst = h_src if shared else _heads.apart(conv, conv.lin_r, x_dst)
     looped = _graph.adjacency(conv, graph)
-    if edge_attr is None and not return_attention_weights:
-        slope, dropout = conv.negative_slope, _heads.dropout(conv)
-        out = attention(kernels, looped, "gatv2", (h_dst, h_src, conv.att[0]), dropout, slope)
-        return _heads.finish(conv, out, x_dst)
+    slope = conv.negative_slope
+    if edge_attr is None:
+        dropped = _heads.drawn(conv, looped, h_src)
+        out = attention(kernels, looped, "gatv2", (h_dst, h_src, conv.att[0]), dropped, slope)
+        if not return_attention_weights:
+            return _heads.finish(conv, out, x_dst)
     (fetched,) = looped.sources(h_src)
     summed = fetched.index_select(0, looped.col) + h_dst.index_select(0, looped.row)
     if edge_attr is not None:
         summed = summed + _heads.edge_features(conv, graph, edge_attr)
-    score = (F.leaky_relu(summed, conv.negative_slope) * conv.att).sum(-1)
-    out, _, alpha = _heads.mix(conv, kernels, looped, score, h_src)
+    score = (F.leaky_relu(summed, slope) * conv.att).sum(-1)
+    if edge_attr is None:
+        alpha = _heads.weights(kernels, looped, score, dropped)
+    else:
+        out, _, alpha = _heads.mix(conv, kernels, looped, score, h_src)
     out = _heads.finish(conv, out, x_dst)
     if not return_attention_weights:
         return out

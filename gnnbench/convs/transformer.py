@@ -52,17 +52,15 @@ def forward(
     query = _heads.apart(conv, conv.lin_query, x_dst) * conv.out_channels**-0.5  # on nodes: there are fewer
     key, value = _heads.apart(conv, conv.lin_key, x_src), _heads.apart(conv, conv.lin_value, x_src)
     alpha = None
-    if edge_attr is None and return_attention_weights is None:
-        out = attention(kernels, graph, "dot", (query, key, value), _heads.dropout(conv))
+    if edge_attr is None:
+        out = attention(kernels, graph, "dot", (query, key, value), _heads.drawn(conv, graph, value))
+        if return_attention_weights is not None:
+            alpha = _heads.weights(kernels, graph, sddmm(kernels, graph, query, key))
     else:
-        score = sddmm(kernels, graph, query, key)
-        if edge_attr is None:
-            out, alpha, _ = _heads.mix(conv, kernels, graph, score, value)
-        else:
-            edge, by_edge = _heads.edge_features(conv, graph, edge_attr), _graph.edges_as_columns(graph)
-            score = score + sddmm(kernels, by_edge, query, edge)
-            out, alpha, dropped = _heads.mix(conv, kernels, graph, score, value)
-            out = out + spmm(kernels, by_edge, edge, dropped)
+        edge, by_edge = _heads.edge_features(conv, graph, edge_attr), _graph.edges_as_columns(graph)
+        score = sddmm(kernels, graph, query, key) + sddmm(kernels, by_edge, query, edge)
+        out, alpha, dropped = _heads.mix(conv, kernels, graph, score, value)
+        out = out + spmm(kernels, by_edge, edge, dropped)
     out = _with_root(conv, _heads.joined(conv, out).to(value.dtype), x_dst)  # PyG's, under autocast on CPUs
     if alpha is None or not isinstance(return_attention_weights, bool):
         return out

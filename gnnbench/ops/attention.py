@@ -20,7 +20,7 @@ def attention(
     graph: Graph,
     family: str,
     inputs: tuple[Tensor, ...],
-    dropout: float = 0.0,
+    dropout: float | Dropout = 0.0,
     negative_slope: float = 0.2,
 ) -> Tensor:
     """out[i] = sum over edges (i, j) of softmax_j(score[ij]) * value[j], with scores of `family`.
@@ -34,7 +34,7 @@ def attention(
             "gatv2": query [N, H, C], key [M, H, C], which is value too, and att [H, C], with scores
             <att, leaky_relu(query[i] + key[j])>;
             "dot": query [N, H, C], key [M, H, C] and value [M, H, D], with scores <query[i], key[j]>.
-        dropout: dropped share of the attention weights, drawn by torch's generator.
+        dropout: dropped share of the attention weights, drawn by torch's generator, or those drawn before.
         negative_slope: of the leaky ReLU.
 
     Returns:
@@ -46,8 +46,8 @@ def attention(
     inputs = _fetched(FAMILIES[family], graph, inputs, later=not dropout)  # whose mask is of all rows at once
     keeps = FAMILIES[family].keeps_positive and torch.is_grad_enabled()
     keep = keeps and any(tensor.requires_grad for tensor in inputs)
-    seed = drawn_seed(dropout, inputs[0].device)
-    out: Tensor = _OPS[family](*inputs, seed, dropout, negative_slope, keep, graph.handle, kernels.handle)[0]
+    p, seed = dropout[:2] if isinstance(dropout, Dropout) else (dropout, drawn_seed(dropout, inputs[0].device))
+    out: Tensor = _OPS[family](*inputs, seed, p, negative_slope, keep, graph.handle, kernels.handle)[0]
     return out
 
 

@@ -37,22 +37,25 @@ class Dropout(NamedTuple):
 
     def words(self) -> tuple[int, int]:
         """The lower and the higher half of the seed."""
-        seed = int(self.seed)
-        return seed & WORD, seed >> 32 & WORD
+        low, high = self._words()
+        return int(low), int(high)
+
+    def _words(self) -> tuple[Tensor, Tensor]:
+        return self.seed & WORD, self.seed >> 32 & WORD
 
     def multiplier(self, num_edges: int, heads: int) -> Tensor:
         """[E, H] float64 of attention weights: zero for what is dropped, `scale` for the rest.
 
         Edges are in the order of `graph.col`.
         """
-        low, high = self.words()
+        low, high = self._words()
         edge = (self.first + torch.arange(num_edges, device=self.seed.device)).unsqueeze(1) & WORD
         head = torch.arange(heads, device=self.seed.device)
         return self._multiplier(((_mixed(edge ^ low) + head) & WORD) ^ high)
 
     def multiplier_of(self, x: Tensor) -> Tensor:
         """The same of any tensor, in its shape, by where its numbers are."""
-        low, high = self.words()
+        low, high = self._words()
         place = self.first + torch.arange(x.numel(), device=self.seed.device).view(x.shape)
         piece = _mixed(place // PIECE ^ low)
         return self._multiplier((place % PIECE * GOLDEN + piece & WORD) ^ _mixed(piece ^ high))

@@ -229,6 +229,35 @@ def test_returned_attention_weights(layer: Any, loops: bool, flow: str, edges: b
     check(lambda: layer(WIDE, NARROW, heads=2, edge_dim=5 if edges else None, flow=flow, **options), arguments)
 
 
+@pytest.mark.parametrize("p", [0.0, 0.5])
+@pytest.mark.parametrize("layer", [pyg.GATConv, pyg.GATv2Conv, pyg.TransformerConv])
+def test_asking_for_attention_weights_changes_no_bit(layer: Any, p: float) -> None:
+    """The weights returned are those by which the output was made, dropped ones too."""
+    edge_index, nodes, _ = graphs.zoo()["hub"]
+    x = rand(nodes, WIDE).detach().float().requires_grad_()
+    options: dict[str, Any] = {"root_weight": False} if layer is pyg.TransformerConv else {}
+    conv = layer(WIDE, NARROW, heads=2, dropout=p, bias=False, **options)
+
+    def called(given: bool | None) -> tuple[Any, Tensor]:
+        torch.manual_seed(1)
+        out = conv(x, edge_index, return_attention_weights=given)
+        result = out[0] if given else out
+        (grad,) = torch.autograd.grad(result.square().sum(), x)
+        return out, grad
+
+    with gnnbench.patched(BACKEND):
+        out, grad = called(None)
+        (weighed, (edges, alpha)), again = called(True)
+    assert gnnbench.patch_status().accelerated == {layer.__name__: 2}
+    torch.testing.assert_close(weighed, out, rtol=0, atol=0)
+    torch.testing.assert_close(again, grad, rtol=0, atol=0)
+    if layer is not pyg.TransformerConv:  # whose weights PyG returns as they were before dropout
+        assert bool(p) == bool((alpha == 0).any())
+        value = (conv.lin if layer is pyg.GATConv else conv.lin_l)(x).view(nodes, 2, NARROW)
+        sums = torch.zeros(nodes, 2, NARROW).index_add(0, edges[1], value[edges[0]] * alpha.unsqueeze(-1))
+        torch.testing.assert_close(sums.flatten(1), out, rtol=1e-4, atol=1e-5)
+
+
 def simple(graph: str) -> tuple[Tensor, int]:
     edge_index, nodes, _ = graphs.zoo()[graph]
     return remove_self_loops(coalesce(edge_index))[0], nodes
