@@ -2,7 +2,7 @@
 
 cli          the command line; __main__ starts it
 api          the same from Python
-config       one run as a YAML file
+config       one run as a YAML file; documents: YAML
 datasets  models   what is trained
 graph  ops  convs  graphs, what convs are put together from, and PyG's convs by those ops
 backends     what executes the convs: PyG, or kernels for CPUs and GPUs

@@ -9,15 +9,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from gnnbench import registry, units
+from gnnbench import documents, registry, units
 from gnnbench.errors import ConfigError, did_you_mean
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
-Positive = Annotated[int, Field(gt=0)]
-Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(gt=0, lt=2**31)]
+Count = Annotated[int, Field(ge=0, lt=2**31)]
 RECORDED_EPOCH = 4  # of a run with cuda_graph, after warm-up and one epoch that looks for obstacles
 BY_BACKEND = {"train": ("cuda_graph", "workers", "precision"), "batch": ("overlap", "halo")}  # options of backends
 
@@ -25,7 +24,7 @@ BY_BACKEND = {"train": ("cuda_graph", "workers", "precision"), "batch": ("overla
 class Section(BaseModel):
     """A frozen part of the configuration that refuses keys it does not know."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class DatasetConfig(Section):
@@ -179,6 +178,8 @@ def load(
     *,
     dataset: dict[str, Any] | None = None,
     backend: str | None = None,
+    names: Mapping[str, str] = {},
+    where: str = "",
 ) -> Run:
     """Read and validate one run.
 
@@ -187,24 +188,36 @@ def load(
         overrides: `"section.key=value"` each, values in YAML, applied before validation.
         dataset: replaces the dataset section whole.
         backend: `"NAME[:key=value]..."`, replaces the backend section whole.
+        names: by key, the options to name where overrides of these keys are at fault, in place of `--set`.
+        where: names `source` in problems; by default the file.
 
     Raises:
         ConfigError: with every problem, one sentence each.
     """
-    raw = mapping(source, RunConfig) if isinstance(source, Path) else copy.deepcopy({**source})
+    if isinstance(source, Path):
+        raw, origin = documents.read(source, [*RunConfig.model_fields]), str(source)
+    else:
+        raw, origin = copy.deepcopy({**source}), "config"
+    given: dict[str, str] = {}
     if dataset is not None:
-        raw["dataset"] = dict(dataset)
+        raw["dataset"], given["dataset"] = dict(dataset), "--dataset"
     if backend is not None:
         raw["backend"], own = backend_sections(backend)
-        options = [(name, key, value) for name, section in own.items() for key, value in section.items()]
-        overrides = [*(f"{name}.{key}={json.dumps(value)}" for name, key, value in options), *overrides]
-    for override in overrides:
-        apply(raw, override)
-    return validate(raw, str(source) if isinstance(source, Path) else "config")
+        given["backend"] = "--backend"
+        options = {f"{name}.{key}": value for name, section in own.items() for key, value in section.items()}
+        written = [f"{key}={json.dumps(value)}" for key, value in options.items()]
+        given |= override(raw, written, dict.fromkeys(options, "--backend"))
+    given |= override(raw, overrides, names)
+    return validate(raw, where or origin, given)
 
 
-def validate(raw: dict[str, Any], where: str) -> Run:
-    """The typed configuration in `raw`; `where` names its origin in problems."""
+def validate(raw: dict[str, Any], where: str, given: Mapping[str, str] = {}) -> Run:
+    """Check `raw`, and make it a typed configuration.
+
+    Args:
+        where: names the origin of `raw` in problems.
+        given: by key or section, the option that it comes from, which is named instead.
+    """
     dataset_type, problems = _section_type(raw, "dataset", "source", "datasets", DatasetConfig)
     model_type, more = _section_type(raw, "model", "name", "models", ModelConfig)
     raw = {**raw, "batch": raw.get("batch") or {}}
@@ -223,13 +236,19 @@ def validate(raw: dict[str, Any], where: str) -> Run:
         sentences = (sentence(problem, _holder(problem["loc"], sections)) for problem in error.errors())
         problems += [problem for problem in sentences if problem.split(":")[0] not in known]
     if problems:
-        raise ConfigError(*(f"{where}: {problem}" for problem in problems))
+        raise ConfigError(*(_placed(problem, where, given) for problem in problems))
     if config.train.workers > 1 and config.batch.kind != "parts":
         raise ConfigError(
             f"{where}: train.workers={config.train.workers} is for one whole graph, and batch.kind="
             f"{config.batch.kind} trains in one process; leave one of them out"
         )
     return config
+
+
+def _placed(problem: str, where: str, given: Mapping[str, str]) -> str:
+    """A problem after the option at fault, or else the file."""
+    key, _, rest = problem.partition(": ")
+    return f"{given[key]}: {rest}" if key in given else f"{given.get(key.partition('.')[0], where)}: {problem}"
 
 
 def backend_sections(spec: str) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
@@ -245,50 +264,25 @@ def backend_sections(spec: str) -> tuple[dict[str, Any], dict[str, dict[str, Any
             raise ConfigError(
                 f"backend {spec!r}: write it as NAME:key=value, each key once, such as isplib:fold_norm=false"
             )
-        section[key] = _value(text, f"backend {spec!r}")
+        section[key] = documents.value(text, f"backend {spec!r}")
     own = {name: {key: section.pop(key) for key in keys if key in section} for name, keys in BY_BACKEND.items()}
     return section, own
 
 
-def mapping(path: Path, kind: type[Section]) -> dict[str, Any]:
-    """The keys of a YAML file and their values; `kind` says which there may be.
-
-    Raises:
-        ConfigError: it cannot be read, is not YAML, or has no keys.
-    """
-    try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path}: is not a text file in UTF-8") from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or "unreadable"
-        raise ConfigError(f"{path}{line}: is not valid YAML: {problem}") from None
-    if not isinstance(raw, dict):
-        raise ConfigError(f"{path}: holds no sections; allowed: {', '.join(kind.model_fields)}")
-    return raw
-
-
-def apply(raw: dict[str, Any], override: str) -> None:
-    """Put an override, as `load` takes it, into the sections of a file."""
-    key, equals, text = override.partition("=")
-    section, dot, name = key.strip().partition(".")
-    if not (equals and dot and name):
-        raise ConfigError(f"--set {override}: write it as section.key=value, such as train.epochs=5")
-    value = _value(text, f"--set {override}")
-    if not isinstance(raw.setdefault(section, {}), dict):
-        raise ConfigError(f"--set {override}: section {section!r} holds {raw[section]!r}, not keys")
-    raw[section][name] = value
-
-
-def _value(text: str, where: str) -> Any:
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise ConfigError(f"{where}: the value {text!r} is not valid YAML") from None
+def override(raw: dict[str, Any], overrides: Sequence[str], names: Mapping[str, str] = {}) -> dict[str, str]:
+    """Put overrides, as `load` takes them, into the sections of a file; what to call each key in a problem."""
+    given = {}
+    for each in overrides:
+        key, equals, text = each.partition("=")
+        section, dot, name = key.strip().partition(".")
+        if not (equals and dot and name):
+            raise ConfigError(f"--set {each}: write it as section.key=value, such as train.epochs=5")
+        value = documents.value(text, f"--set {each}")
+        if not isinstance(raw.setdefault(section, {}), dict):
+            raise ConfigError(f"--set {each}: section {section!r} holds {raw[section]!r}, not keys")
+        raw[section][name] = value
+        given[key.strip()] = names.get(key.strip(), f"--set {key.strip()}")
+    return given
 
 
 def _section_type(

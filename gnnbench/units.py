@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 TIMES = {"s": 1.0, "ms": 1e-3, "µs": 1e-6}
 SIZES = {"TiB": 1024**4, "GiB": 1024**3, "MiB": 1024**2, "KiB": 1024, "B": 1}
@@ -28,6 +28,8 @@ def size_bytes(text: str, total_bytes: int) -> int:
         raise ValueError(f"{text!r} is not a size; write one such as 16GiB, 500MB or 90%")
     unit = (match[2] or "B").upper()
     if unit == "%":
+        if float(match[1]) > 100:
+            raise ValueError(f"{text!r} is more memory than there is; write a share of at most 100%")
         return int(total_bytes * float(match[1]) / 100)
     base = 1024 if "I" in unit else 1000
     return int(float(match[1]) * base ** "BKMGT".index(unit[0]))
@@ -64,6 +66,11 @@ def digits(value: float) -> str:
 def scale(largest: float) -> tuple[str, float]:
     """The unit in which `seconds` writes a time, and how many seconds it has."""
     return next(((unit, size) for unit, size in TIMES.items() if largest >= size), ("µs", 1e-6))
+
+
+def interval(write: Callable[..., str], low: float, high: float, form: str = "{}") -> str:
+    """Write both ends in `form`, by `seconds` or `ratio`; nothing where they are one, as of a single sample."""
+    return form.format(write(low, high)) if low < high else ""
 
 
 def value(text: str) -> float | None:

@@ -20,7 +20,8 @@ RIGHT: dict[str, set[str]] = {
     "stats": {"errors"},
     "registry": {"errors"},
     "units": set(),
-    "config": {"registry", "errors", "units"},
+    "documents": {"errors"},
+    "config": {"documents", "registry", "errors", "units"},
     "graph": {"errors"},
     "ops": {"graph", "registry", "errors"},
     "results": {"stats", "errors"},
@@ -58,6 +59,7 @@ UP = {"backends/patched.py": {"patch"}}  # a backend that is the drop-in itself;
 PURE_PYG = ("backends/pyg.py", "backends/pyg_compile.py", "backends/pyg_sparse.py")
 LIGHT = (
     "config.py",
+    "documents.py",
     "errors.py",
     "registry.py",
     "api/",

@@ -211,19 +211,16 @@ def bench(
         GnnbenchError: bad data, or `out` cannot be written.
         KeyboardInterrupt: Ctrl-C; what was measured is kept.
     """
-    import torch
-
     from gnnbench import benchmarks, datasets
     from gnnbench.api.shown import Bench
-    from gnnbench.measure import clock
+    from gnnbench.measure import clock, environment
     from gnnbench.report import live
     from gnnbench.results import files
 
     grid = benchmarks.Grid(op, widths, heads, configs.names(against), backward, weighted, backend)
     roots = datasets.roots(_path(data_root))
     with _threads_kept():
-        if threads:
-            torch.set_num_threads(threads)
+        environment.use_threads(threads)
         dataset = datasets.single(datasets.load(configs.load(None, BARE, graph).dataset, roots))
         folder = Path(out) if out else files.new_folder(f"{op}-bench")
         with live.BenchView.watched(quiet) or nullcontext() as view:

@@ -17,6 +17,7 @@ Overrides = Mapping[str, Any] | Sequence[str] | None
 
 PACKAGE = Path(__file__).parents[1]
 DEMO = PACKAGE / "demo.yaml"
+OPTIONS = {"train.epochs": "--epochs", "train.workers": "--workers", "measure.memory_limit": "--memory-limit"}
 FOLDERS = (Path("configs"), PACKAGE.parent / "configs")  # of configurations by their names
 
 
@@ -46,13 +47,15 @@ def load(
     if isinstance(source, Mapping):
         within = {key: value for key, value in source.items() if "." in key}
         source = {key: value for key, value in source.items() if key not in within}
-    options = {"train.epochs": epochs, "train.workers": workers, "measure.memory_limit": memory_limit or None}
+    options = dict(zip(OPTIONS, (epochs, workers, memory_limit or None), strict=True))
     short = {key: value for key, value in options.items() if value is not None}
     return config.load(
         _found(source),
         [*written(within), *written(overrides), *written(short)],
         dataset=datasets.parse(dataset) if dataset else None,
         backend=backend or None,
+        names={key: f"config: {key}" for key in within} | {key: OPTIONS[key] for key in short},
+        where="" if source else "the default configuration",
     )
 
 
@@ -62,9 +65,12 @@ def stem(source: Source) -> str:
 
 
 def names(given: str | Sequence[str]) -> list[str]:
-    """`"pyg,isplib"` or names one by one."""
+    """`"pyg,isplib"` or names one by one, each once."""
     parts = given.split(",") if isinstance(given, str) else given
-    return [name.strip() for name in parts if name.strip()]
+    result = [name.strip() for name in parts if name.strip()]
+    if twice := next((name for name in result if result.count(name) > 1), None):
+        raise ConfigError(f"{','.join(result)}: {twice} is given twice; name each once")
+    return result
 
 
 def written(overrides: Overrides) -> list[str]:

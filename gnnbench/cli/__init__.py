@@ -43,6 +43,7 @@ from gnnbench.cli.options import (
     Spec,
     finish,
     is_first,
+    refuse_empty,
     show,
 )
 from gnnbench.errors import GnnbenchError
@@ -51,6 +52,10 @@ from gnnbench.measure import waiting
 
 class Verbs(TyperGroup):
     """Turns errors that are meant for the user into one sentence and an exit code."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        refuse_empty(args)
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         try:

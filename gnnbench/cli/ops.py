@@ -24,7 +24,7 @@ from gnnbench.cli.options import (
     numbers,
     show,
 )
-from gnnbench.errors import ConfigError, GnnbenchError
+from gnnbench.errors import ConfigError, GnnbenchError, did_you_mean
 
 if TYPE_CHECKING:
     from gnnbench.report.tables import Table
@@ -96,6 +96,7 @@ def bench(
     if wrong := [name for name in NOT_OF.get(op, NOT_OF_OPS) if name in given]:
         raise ConfigError(f"bench {op} has no --{', --'.join(wrong).replace('_', '-')}")
     from gnnbench import api
+    from gnnbench.benchmarks.ops import OPS
     from gnnbench.report import bench as report
     from gnnbench.report import plots, tables
     from gnnbench.results import files
@@ -110,6 +111,8 @@ def bench(
         options |= {"fanouts": hops, "dgl_python": dgl_python} if op == "sample" else {"backend": backend}
         out = out or files.new_folder(f"{op}-bench")
         record, table = _batches(op, graph, options | {"out": out}, threads, data_root, quiet)
+    elif op not in OPS:
+        raise ConfigError(f"unknown op {op!r}{did_you_mean(op, [*OPS, *NOT_OF])}")
     else:
         record = api.bench(
             op,
@@ -141,17 +144,14 @@ def _batches(
     op: str, graph: str, options: dict[str, Any], threads: int, data_root: Path | None, quiet: bool
 ) -> tuple[Any, Table]:
     """What `bench` measures of batches, and its table."""
-    import torch
-
     from gnnbench import datasets
     from gnnbench.benchmarks import collate, sample
-    from gnnbench.measure import clock
+    from gnnbench.measure import clock, environment
     from gnnbench.report import collate as collate_report
     from gnnbench.report import live
     from gnnbench.report import sample as sample_report
 
-    if threads:
-        torch.set_num_threads(threads)
+    environment.use_threads(threads)
     roots = datasets.roots(data_root)
     dataset: Any = datasets.load(load(None, None if op == "collate" else BARE, graph).dataset, roots)
     if op != "collate":
@@ -193,10 +193,8 @@ def tune(
     latex: Latex = None,
 ) -> None:
     """Find the fastest choices of the kernels on a graph."""
-    import torch
-
     from gnnbench import datasets, units
-    from gnnbench.measure import clock
+    from gnnbench.measure import clock, environment
     from gnnbench.report import live, plots
     from gnnbench.report import tune as report
     from gnnbench.tune import search as tuning
@@ -222,8 +220,7 @@ def tune(
         plots.check(plot)
     is_run = target.endswith((".yaml", ".yml"))
     config = load(Path(target), overrides) if is_run else load(None, [*BARE, *(overrides or [])], target)
-    if threads or config.measure.threads:
-        torch.set_num_threads(threads or config.measure.threads)
+    environment.use_threads(threads or config.measure.threads)
     kind, device = tuning.kernels_of(backend)
     dataset = datasets.single(datasets.load(config.dataset, roots))
     kernels = kind()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from collections.abc import Sequence
@@ -11,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Protocol
 
 import typer
 
-from gnnbench.api.configs import names
 from gnnbench.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -69,9 +69,18 @@ Markdown = Annotated[Path | None, typer.Option("--markdown", help="Write the tab
 Latex = Annotated[Path | None, typer.Option("--latex", help="Write the table as LaTeX too, for booktabs.")]
 
 
+def refuse_empty(arguments: Sequence[str]) -> None:
+    """Refuse what a variable that is not set leaves, before a verb takes it for its default."""
+    for before, argument in itertools.pairwise(arguments):
+        option, equals, value = argument.partition("=")
+        if not argument or (option.startswith("--") and equals and not value):
+            name = option or (before if before.startswith("-") else f"the argument after {before}")
+            raise ConfigError(f"{name}: is empty; give a value, or leave it out")
+
+
 def numbers(text: str) -> list[int]:
     try:
-        return [int(number) for number in names(text)]
+        return [int(number) for number in text.split(",") if number.strip()]
     except ValueError:
         raise ConfigError(f"{text!r} is not a list of numbers such as 16,32,64") from None
 

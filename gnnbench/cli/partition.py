@@ -98,18 +98,15 @@ def _planned(
     threads: int,
     data_root: Path | None,
 ) -> Any:
-    import torch
-
     from gnnbench import datasets
-    from gnnbench.measure import clock
+    from gnnbench.measure import clock, environment
     from gnnbench.partition import estimate
     from gnnbench.partition import plan as plans
     from gnnbench.report import partition as report
 
     estimate.check(loaded.model)
     bytes_per_s, roots = plans.speed(network), datasets.roots(data_root)
-    if threads:
-        torch.set_num_threads(threads)
+    environment.use_threads(threads)
     kernels = plans.kernels()
     program_bytes = _program_bytes(loaded, kernels.name)
     if size := plans.published(loaded, roots):
@@ -153,6 +150,5 @@ def _model(spec: str, path: Path | None, overrides: list[str] | None) -> Run:
     if path is not None:
         return load(path, overrides, spec)
     raw: dict[str, Any] = {"dataset": datasets.parse(spec), "model": dict(MODEL)}
-    for override in overrides or []:
-        config.apply(raw, override)
-    return config.validate(raw, "--plan")
+    given = {"dataset": spec, **config.override(raw, overrides or [])}
+    return config.validate(raw, "--plan", given)

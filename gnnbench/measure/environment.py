@@ -16,10 +16,13 @@ import psutil
 import torch
 
 import gnnbench
+from gnnbench import units
+from gnnbench.errors import ConfigError
 from gnnbench.measure import memory, waiting
 
 PACKAGES = ("torch", "torch_geometric", "numpy", "scipy", "ogb", "torch_sparse", "pyg_lib", "triton")
 ISA_FLAGS = ("sse4_2", "avx2", "fma", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "sve", "asimddp", "bf16")
+MOST_THREADS = 16  # for each core, as every thread has a stack of its own
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
@@ -31,6 +34,23 @@ THREAD_VARIABLES = (
     *waiting.CHOSEN,
 )
 OPENMP_LIBRARY = re.compile(r"lib(?:gomp|iomp5?|omp)(?:[-.][^/]*)?\.(?:so|dylib)[^/]*$")
+
+
+def use_threads(count: int) -> None:
+    """Use `count` threads in all kernels, or PyTorch's default where it is 0.
+
+    Raises:
+        ConfigError: they are more than this machine can start within a usual limit of memory.
+    """
+    if not count:
+        return
+    cores = psutil.cpu_count() or 1
+    if count > (most := cores * MOST_THREADS):
+        raise ConfigError(
+            f"threads: {count} are too many for this machine, which has {units.counted(cores, 'core')}; "
+            f"give at most {most}"
+        )
+    torch.set_num_threads(count)
 
 
 def describe() -> dict[str, Any]:

@@ -126,7 +126,10 @@ def total_bytes() -> int:
 def limit_bytes(text: str, total: int | None = None) -> int:
     """A size such as "16GiB" or "90%" in bytes, at most `total` or else the machine's memory."""
     total = total or total_bytes()
-    return min(units.size_bytes(text, total), total)
+    try:
+        return min(units.size_bytes(text, total), total)
+    except ValueError as error:
+        raise ConfigError(f"--memory-limit: {error}") from None
 
 
 @contextmanager

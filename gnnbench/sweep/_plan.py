@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
-from gnnbench import backends, config, datasets
+from gnnbench import backends, config, datasets, documents
 from gnnbench.config import BackendConfig, Positive, Run, RunConfig, Section
 from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
 from gnnbench.sweep._trial import Trial, label
@@ -68,7 +68,7 @@ def load(path: Path, overrides: Sequence[str] = (), *, timed: bool = True) -> Pl
     Raises:
         ConfigError: with every problem of the file and of its run, one sentence each.
     """
-    raw = config.mapping(path, SweepConfig)
+    raw = documents.read(path, [*SweepConfig.model_fields])
     problems = []
     try:
         SweepConfig.model_validate(raw)
@@ -103,10 +103,8 @@ def _base(path: Path, named: Any, overrides: Sequence[str]) -> tuple[dict[str, A
         return None, []
     file = path.parent / named
     try:
-        raw = config.mapping(file, RunConfig)
-        for override in overrides:
-            config.apply(raw, override)
-        config.validate(raw, str(file))
+        raw = documents.read(file, [*RunConfig.model_fields])
+        config.validate(raw, str(file), config.override(raw, overrides))
     except ConfigError as error:
         return None, [*error.problems]
     return raw, []

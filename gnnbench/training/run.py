@@ -151,8 +151,7 @@ class _Run:
 
     def execute(self, state: dict[str, Any] | None) -> None:
         """Load, prepare and train; `state` is a checkpoint to go on from."""
-        if self.config.measure.threads:
-            torch.set_num_threads(self.config.measure.threads)
+        environment.use_threads(self.config.measure.threads)
         backend = backends.load(self.config.backend, self.config.train)
         self.result.environment = environment.describe()
         with memory.limited(self.config.measure.memory_limit, backend.device):

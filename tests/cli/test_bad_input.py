@@ -62,9 +62,17 @@ def refused(output: Output, code: int, *words: str) -> None:
         (["run.yaml", "--set", "model.name=transfomer"], ["model.name", "did you mean 'transformer'?"]),
         (["run.yaml", "--backend", "islib"], ["'islib'", "did you mean 'isplib'?"]),
         (["run.yaml", "--set", "model.layers=0"], ["model.layers", "greater than 0", "found 0"]),
-        (["run.yaml", "--epochs", "-3"], ["train.epochs", "greater than 0", "found -3"]),
-        (["run.yaml", "--epochs", "0"], ["train.epochs", "greater than 0", "found 0"]),
-        (["run.yaml", "--memory-limit", "much"], ["measure.memory_limit", "'much' is not a size"]),
+        (["run.yaml", "--epochs", "-3"], ["--epochs:", "greater than 0", "found -3"]),
+        (["run.yaml", "--epochs", "0"], ["--epochs:", "greater than 0", "found 0"]),
+        (["run.yaml", "--memory-limit", "much"], ["--memory-limit:", "'much' is not a size"]),
+        (["run.yaml", "--memory-limit", "200%"], ["--memory-limit:", "'200%'", "at most 100%"]),
+        (["run.yaml", "--set", "train.seed=18446744073709551616"], ["--set train.seed:", "must be less than"]),
+        (["run.yaml", "--set", "train.lr=.inf"], ["--set train.lr:", "must be a finite number", "found inf"]),
+        (["run.yaml", "--set", "train.weight_decay=.nan"], ["--set train.weight_decay:", "found nan"]),
+        (["run.yaml", "--set", "measure.threads=100000"], ["threads: 100000 are too many", "give at most"]),
+        (["run.yaml", "--dataset", "synthetic:cora:-1"], ["--dataset: dataset.scale", "greater than 0"]),
+        (["run.yaml", "--dataset", ""], ["--dataset: is empty; give a value, or leave it out"]),
+        (["run.yaml", "--memory-limit="], ["--memory-limit: is empty"]),
         (["run.yaml", "--set", "backend.fold_norm=false"], ["backend.fold_norm", "pyg"]),
         (["run.yaml", "--backend", "pyg:fold_norm=false"], ["backend.fold_norm", "pyg"]),
         (["run.yaml", "--backend", "isplib:fold_norn=false"], ["fold_norn", "did you mean 'fold_norm'?"]),
@@ -89,6 +97,8 @@ def test_arguments(arguments: list[str], words: list[str]) -> None:
         ("just words", ["holds no sections"]),
         ("", ["holds no sections"]),
         ("model: {name: gcn}", ["dataset", "required"]),
+        (CONFIG + "model: {name: gat}", ["the key 'model' stands in line 3 and again in line 5; keep one"]),
+        (CONFIG.replace("epochs: 2", "epochs: 2, lr: 1, epochs: 3"), ["the key 'epochs' stands in line 4"]),
         (CONFIG + "measures: {}", ["measures", "did you mean 'measure'?"]),
         (CONFIG.replace("train: {epochs: 2}", "train: 3"), ["train"]),
         (CONFIG.replace("name: gcn, hidden: 8", "name: gat, hidden: 8, heads: 3"), ["hidden 8", "heads 3"]),
@@ -105,8 +115,30 @@ def test_all_problems_of_a_file_are_listed_at_once(folder: Path) -> None:
     assert output.code == 2
     lines = output.stderr.splitlines()
     assert len(lines) == 3
-    for key in ("model.hidden", "model.layer", "train.epochs"):
-        assert sum(f"run.yaml: {key}: " in line for line in lines) == 1
+    for where in ("run.yaml: model.hidden", "run.yaml: model.layer", "--epochs"):
+        assert sum(f"{where}: " in line for line in lines) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["compare", "--baseline", ""], ["--baseline: is empty; give a value, or leave it out"]),
+        (["compare", "--backends", "pyg,isplib,pyg"], ["pyg is given twice"]),
+        (["bench", "spmm", "--memory-limit", "101%"], ["--memory-limit: '101%'", "at most 100%"]),
+        (["bench", "spmm", "--threads", "100000"], ["threads: 100000 are too many"]),
+        (["bench", "nope"], ["collate", "gat_attention", "sample"]),
+        (["sweep", "grid.yaml"], ["grid.yaml: the key 'model.hidden' stands in line 3 and again in line 4"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_arguments_of_other_verbs(folder: Path, arguments: list[str], words: list[str]) -> None:
+    (folder / "grid.yaml").write_text("run: run.yaml\ngrid:\n  model.hidden: [1]\n  model.hidden: [2]\n")
+    refused(run(*arguments), 2, *words)
+
+
+def test_a_default_configuration_is_not_named_as_a_file() -> None:
+    output = run("train", "--set", "model.name=gat", "--set", "model.hidden=9")
+    refused(output, 2, "the default configuration: model")
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from gnnbench.comparison.parity import AUTOCAST_TOLERANCE, TOLERANCE, dropout, d
 from gnnbench.comparison.parity.judge import AT_NODES, EVALUATION, Snapshot
 from gnnbench.config import Run
 from gnnbench.datasets import GraphsDataset, NodeDataset, Roots
-from gnnbench.measure import memory
+from gnnbench.measure import environment, memory
 from gnnbench.training import setup
 from gnnbench.training.batching._batch import Batch, Batching
 
@@ -43,8 +43,7 @@ def snapshot(config: Run, roots: Roots, path: Path | None, *, as_reference: bool
     Raises:
         GnnbenchError: whatever stops the backend, the dataset or the model.
     """
-    if config.measure.threads:
-        torch.set_num_threads(config.measure.threads)
+    environment.use_threads(config.measure.threads)
     backend = backends.load(config.backend, config.train)
     with memory.limited(config.measure.memory_limit, backend.device):
         dataset = datasets.load(config.dataset, roots)
