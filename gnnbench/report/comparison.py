@@ -62,10 +62,12 @@ def held(comparison: Comparison) -> Iterator[str]:
         if change.slowdown is None:
             yield f"Regression: {change.backend} did not run to its end, as it did in {of}"
             continue
-        ends = [f"95% interval {units.ratio(change.slowdown.low, change.slowdown.high)}"]
+        slowdown = change.slowdown
+        ends = [units.interval(units.ratio, slowdown.low, slowdown.high, "95% interval {}") or "no interval"]
         if change.beside_pyg:
             low, high = change.beside_pyg.low, change.beside_pyg.high
-            ends.append(f"over pyg {units.ratio(change.beside_pyg.ratio)}, {units.ratio(low, high)}")
+            interval = units.interval(units.ratio, low, high, ", {}")
+            ends.append(f"over pyg {units.ratio(change.beside_pyg.ratio)}{interval}")
         slower = "slower" if change.regressed else "not slower"
         verdict = f"{slower} by more than {100 * against.limit:.3g}% beyond doubt"
         start = "Regression: " * change.regressed + f"{change.backend}: an epoch takes"

@@ -22,12 +22,14 @@ def ended(status: str) -> str:
 
 def seconds(median: Time | Summary | None) -> Cell:
     """A time above its interval."""
-    return Cell(units.seconds(median.median), units.seconds(median.low, median.high)) if median else NOTHING
+    if median is None:
+        return NOTHING
+    return Cell(units.seconds(median.median), units.interval(units.seconds, median.low, median.high))
 
 
 def ratio(gain: Ratio | None) -> Cell:
     """How many times faster, above its interval."""
-    return Cell(units.ratio(gain.ratio), units.ratio(gain.low, gain.high)) if gain else NOTHING
+    return Cell(units.ratio(gain.ratio), units.interval(units.ratio, gain.low, gain.high)) if gain else NOTHING
 
 
 def time(row: Any) -> Cell:

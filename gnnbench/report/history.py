@@ -116,8 +116,9 @@ def _place(path: str) -> str:
 def _epoch(entry: Entry, changes: Changes) -> Cell:
     if entry.epoch_s is None or entry.low is None or entry.high is None:
         return NOTHING
-    change = f"\n{_size(changes[entry].ratio)}" if entry in changes else ""
-    return Cell(units.seconds(entry.epoch_s), units.seconds(entry.low, entry.high) + change)
+    interval = units.interval(units.seconds, entry.low, entry.high)
+    change = _size(changes[entry].ratio) if entry in changes else ""
+    return Cell(units.seconds(entry.epoch_s), "\n".join(filter(None, (interval, change))))
 
 
 def _quality(of_result: Sequence[Entry]) -> Cell:

@@ -147,9 +147,10 @@ def _times(result: Result) -> Iterator[list[Cell]]:
     for phase in ("epoch", *PHASES):
         summary: Summary | None = getattr(result, f"{phase}_s")
         if summary:
-            detail = units.seconds(summary.low, summary.high)
+            detail = units.interval(units.seconds, summary.low, summary.high)
             if phase == "epoch":
-                detail += f", 95% interval of the median of {units.counted(summary.count, 'epoch')}"
+                of = f"of {units.counted(summary.count, 'epoch')}"
+                detail = f"{detail}, 95% interval of the median {of}" if detail else of
             if phase == "load" and result.loading_s:
                 detail = f"waited for batches, which took {units.seconds(result.loading_s.median)} to make"
             yield [Cell(phase), Cell(units.seconds(summary.median)), Cell(detail)]

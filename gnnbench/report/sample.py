@@ -43,6 +43,6 @@ def _figures(row: SampleRow) -> list[Cell]:
     if row.time_s is None:
         return [figures.time(row), figures.NOTHING]
     time, edges = row.time_s, row.edges or 1.0
-    interval = units.seconds(time.low * edges, time.high * edges)
+    interval = units.interval(units.seconds, time.low * edges, time.high * edges)
     rate = f"{1e-6 / time.median:.3g} M" if row.edges else "–"
     return [Cell(units.seconds(time.median * edges), interval), Cell(rate)]

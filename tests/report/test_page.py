@@ -109,7 +109,7 @@ def test_everything_has_a_name_for_screen_readers(root: Element) -> None:
 
 def test_a_comparison_opens_with_its_answer(root: Element, folder: Path) -> None:
     (answer,) = root.all("p", class_="answer")
-    assert answer.text.startswith("isplib trains 8.00x as fast as pyg (95% interval 8.00–8.00x).")
+    assert answer.text.startswith("isplib trains 8.00x as fast as pyg (no interval).")
     (best,) = root.all("tr", class_="best")
     assert best.text.split()[:2] == ["isplib", "fastest"]
     assert {"isplib vs pyg", "isplib vs pyg-sparse", "parity"} <= {each.text for each in root.all("dt")}
@@ -124,8 +124,8 @@ def test_a_comparison_opens_with_its_answer(root: Element, folder: Path) -> None
 
 
 def test_cells_carry_what_they_are_sorted_by(root: Element) -> None:
-    cells = [each for each in root.all("td") if each.text == "800 ms800–800 ms"]
-    assert [float(cell.attributes["data-key"] or "") for cell in cells] == [0.8]
+    cells = [each for each in root.all("td") if each.text == "800 ms"]
+    assert {float(cell.attributes["data-key"] or "") for cell in cells} == {0.8}
 
 
 def test_the_json_is_in_the_page(root: Element, folder: Path) -> None:

@@ -104,7 +104,7 @@ def _verdict(record: Comparison, winner: Row | None) -> tuple[Tone, list[str]]:
 def _faster(row: Row, baseline: str) -> str:
     speedup = row.speedup[baseline]
     assert speedup is not None
-    interval = f"95% interval {units.ratio(speedup.low, speedup.high)}"
+    interval = units.interval(units.ratio, speedup.low, speedup.high, "95% interval {}") or "no interval"
     if speedup.low <= 1 <= speedup.high:
         return f"{row.backend} and {speedup.baseline} take the same time as far as can be told ({interval})."
     if speedup.ratio < 1:
@@ -118,12 +118,11 @@ def _tiles(record: Comparison, winner: Row | None) -> Iterator[Tile]:
         for baseline in ("pyg", report.FASTEST):
             speedup = winner.speedup.get(baseline)
             if speedup and speedup.baseline != winner.backend and (baseline == "pyg" or speedup.baseline != "pyg"):
-                interval = units.ratio(speedup.low, speedup.high)
-                yield Tile(
-                    f"{winner.backend} vs {speedup.baseline}", units.ratio(speedup.ratio), f"95%: {interval}"
-                )
-        low_high = units.seconds(winner.epoch_s.low, winner.epoch_s.high)
-        yield Tile(f"epoch of {winner.backend}", units.seconds(winner.epoch_s.median), f"95%: {low_high}")
+                interval = units.interval(units.ratio, speedup.low, speedup.high, "95%: {}")
+                yield Tile(f"{winner.backend} vs {speedup.baseline}", units.ratio(speedup.ratio), interval)
+        time = winner.epoch_s
+        interval = units.interval(units.seconds, time.low, time.high, "95%: {}")
+        yield Tile(f"epoch of {winner.backend}", units.seconds(time.median), interval)
         if winner.peak_memory_bytes:
             of_pyg = f"{units.ratio(winner.memory_ratio)} pyg's" if winner.memory_ratio else ""
             yield Tile("peak memory", units.size(winner.peak_memory_bytes), of_pyg)

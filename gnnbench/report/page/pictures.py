@@ -79,8 +79,8 @@ def strips(title: str, caption: str, rows: Sequence[Strip], label: str = "epoch"
         axes.grid(alpha=0.35, axis="x")
 
     words = "; ".join(
-        f"{row.label}: median {units.seconds(row.summary.median)}, "
-        f"95% interval {units.seconds(row.summary.low, row.summary.high)}"
+        f"{row.label}: median {units.seconds(row.summary.median)}"
+        + units.interval(units.seconds, row.summary.low, row.summary.high, ", 95% interval {}")
         for row in rows
     )
     return Picture(title, caption, words, draw, 0.8 + 0.52 * len(rows))

@@ -53,10 +53,9 @@ def section(result: Result) -> Section:
 def _verdict(result: Result) -> tuple[Tone, list[str]]:
     sentences = []
     if result.epoch_s:
-        interval = units.seconds(result.epoch_s.low, result.epoch_s.high)
-        sentences.append(
-            f"An epoch on {result.backend} takes {units.seconds(result.epoch_s.median)} (95% interval {interval})."
-        )
+        time = result.epoch_s
+        interval = units.interval(units.seconds, time.low, time.high, " (95% interval {})")
+        sentences.append(f"An epoch on {result.backend} takes {units.seconds(time.median)}{interval}.")
     if result.metrics and result.metrics.test is not None:
         sentences.append(f"Test {result.metrics.name}: {result.metrics.test:.4f}.")
     if result.status == "ok":
@@ -67,8 +66,8 @@ def _verdict(result: Result) -> tuple[Tone, list[str]]:
 
 def _tiles(result: Result) -> Iterator[Tile]:
     if result.epoch_s:
-        interval = units.seconds(result.epoch_s.low, result.epoch_s.high)
-        yield Tile("epoch", units.seconds(result.epoch_s.median), f"95%: {interval}")
+        interval = units.interval(units.seconds, result.epoch_s.low, result.epoch_s.high, "95%: {}")
+        yield Tile("epoch", units.seconds(result.epoch_s.median), interval)
     if result.metrics and result.metrics.test is not None:
         spread = result.metrics.test_std if len(result.metrics.per_repeat) > 1 else None
         yield Tile(
