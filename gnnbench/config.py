@@ -15,8 +15,8 @@ from gnnbench import documents, registry, units
 from gnnbench.errors import ConfigError, did_you_mean
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
-Positive = Annotated[int, Field(gt=0, lt=2**31)]
-Count = Annotated[int, Field(ge=0, lt=2**31)]
+Positive = Annotated[int, Field(gt=0, lt=2**62)]
+Count = Annotated[int, Field(ge=0, lt=2**62)]
 RECORDED_EPOCH = 4  # of a run with cuda_graph, after warm-up and one epoch that looks for obstacles
 BY_BACKEND = {"train": ("cuda_graph", "workers", "precision"), "batch": ("overlap", "halo")}  # options of backends
 

@@ -28,8 +28,8 @@ def built(folder: Path, build: Callable[[Path], Any]) -> Path:
     """
     if folder.is_dir():
         return folder
+    made(folder.parent)
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
     except OSError as error:
         raise _unwritable(folder.parent, error) from None
@@ -44,6 +44,19 @@ def built(folder: Path, build: Callable[[Path], Any]) -> Path:
         raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+    return folder
+
+
+def made(folder: Path) -> Path:
+    """Create a folder of the cache where it is missing.
+
+    Raises:
+        DatasetError: it cannot be created.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(folder, error) from None
     return folder
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import AfterValidator
 
+from gnnbench.datasets import _cache
 from gnnbench.errors import DatasetError, did_you_mean
 
 if TYPE_CHECKING:
@@ -47,13 +48,12 @@ def folder(where: Roots, preset: str, *facts: Any) -> Path:
 
 
 def check_fits(name: str, memory: float, disk: float, where: Roots) -> None:
-    """Raises DatasetError where generating `name` needs more bytes of memory or disk than are free."""
+    """Raises DatasetError where generating `name` needs more bytes than are free, or the cache cannot be made."""
     import psutil
 
-    existing = next(path for path in (where.cache, *where.cache.parents) if path.exists())
     for resource, need, free in (
         ("memory", memory, psutil.virtual_memory().available),
-        ("disk", disk, shutil.disk_usage(existing).free),
+        ("disk", disk, shutil.disk_usage(_cache.made(where.cache)).free),
     ):
         if need > free:
             raise DatasetError(

@@ -154,7 +154,7 @@ def columns(source: Tensor, halo: Tensor, begin: int, end: int) -> Tensor:
 
 
 def assign(graph: Graph, parts: int, method: Method, seed: int) -> Tensor:
-    """The part of every node, [N] int64; a part may be left without nodes.
+    """The part of every node, [N] int64; a part may be left without nodes where some have many edges.
 
     Args:
         graph: on the CPU.
@@ -163,8 +163,12 @@ def assign(graph: Graph, parts: int, method: Method, seed: int) -> Tensor:
         seed: of "metis" and "random".
 
     Raises:
-        DatasetError: "metis" without pymetis, or on a graph that is too large for it.
+        DatasetError: more parts than nodes; "metis" without pymetis, or on a graph that is too large for it.
     """
+    if parts > graph.num_rows:
+        raise DatasetError(
+            f"{graph.num_rows} nodes cannot be shared among {parts} parts; choose at most {graph.num_rows}"
+        )
     if method == "contiguous":
         before = torch.arange(graph.num_rows) + graph.rowptr[:-1]
         return before * parts // (graph.num_rows + graph.num_edges)
@@ -175,7 +179,7 @@ def assign(graph: Graph, parts: int, method: Method, seed: int) -> Tensor:
 
 def _metis(graph: Graph, parts: int, seed: int) -> Tensor:
     pymetis = _reorder.pymetis("--method metis", "random or contiguous")
-    if parts >= graph.num_rows:  # of which METIS complains on standard output
+    if parts == graph.num_rows:  # of which METIS complains on standard output
         return torch.arange(graph.num_rows)
     weights = 1 + graph.degree
     edge_index = torch.stack([graph.col.long(), rows_of(graph.rowptr, graph.num_edges)])

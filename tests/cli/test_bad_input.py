@@ -179,6 +179,13 @@ def test_a_working_folder_that_cannot_be_written(folder: Path) -> None:
     refused(run("train", "run.yaml"), 1, "runs", "--out")
 
 
+@pytest.mark.parametrize("arguments", [["train"], ["bench", "spmm", "--graph", "synthetic:cora:0.1"]])
+def test_a_cache_that_cannot_be(folder: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> None:
+    (folder / "file").write_text("")
+    monkeypatch.setenv("GNNBENCH_CACHE", "file/cache")
+    refused(run(*arguments), 2, "file/cache: cannot be written", "set GNNBENCH_CACHE to another folder")
+
+
 def test_a_disk_that_is_full(folder: Path, fill_disk: Callable[[], None]) -> None:
     fill_disk()
     refused(run("train", *TINY, "--out", "out"), 1, "No space left on device", "--out")

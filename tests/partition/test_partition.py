@@ -53,6 +53,10 @@ def test_the_parts_are_the_renumbered_graph(case: tuple[NodeDataset, Tensor, int
 def test_every_node_is_assigned_to_a_part(method: part.Method, case: tuple[NodeDataset, Tensor, int]) -> None:
     data, _, parts = case
     graph = data.graph(torch.device("cpu"))
+    if parts > data.num_nodes:
+        with pytest.raises(DatasetError, match=f"among {parts} parts; choose at most {data.num_nodes}"):
+            part.assign(graph, parts, method, seed=3)
+        return
     assignment = part.assign(graph, parts, method, seed=3)
     assert assignment.dtype == torch.int64
     assert assignment.shape == (data.num_nodes,)
