@@ -100,8 +100,10 @@ def _file(path: Path) -> Path:
 
 
 def _remedy(raw: dict[str, Any]) -> str:
-    """Where a file of another schema can be opened."""
+    """What to do with a file that this version cannot open, though it may have written it."""
     environment = raw.get("environment")
     packages = environment.get("packages") if isinstance(environment, dict) else None
     wrote = packages.get("gnnbench") if isinstance(packages, dict) else None
+    if wrote == __version__:
+        return "it was changed since it was written: restore it, or measure again"
     return f"open it with gnnbench {wrote or 'of the version that wrote it'}, or measure again"

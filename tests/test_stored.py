@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gnnbench import stored
+from gnnbench import __version__, stored
 from gnnbench.errors import ConfigError
 from tests.support.commands import ROOT, run
 from tests.support.compare_runner import Runner, compared
@@ -38,6 +38,10 @@ def test_a_folder_is_as_good_as_its_file(tmp_path: Path) -> None:
         ({"schema_version": 2}, "has schema 2, and gnnbench"),
         ({"schema_version": "x"}, "open it with gnnbench 9.9, or measure again"),
         ({"later": 1}, "later: extra inputs are not permitted; open it with gnnbench 9.9"),
+        (
+            {"later": 1, "environment": {"packages": {"gnnbench": __version__}}},
+            "later: extra inputs are not permitted; it was changed since it was written: restore it",
+        ),
         ({"rows": 3}, "rows: input should be a valid list"),
         ({"environment": []}, "open it with gnnbench of the version that wrote it"),
     ],
