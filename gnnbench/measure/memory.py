@@ -19,7 +19,7 @@ from gnnbench.errors import ConfigError, Ending, GnnbenchError, OutOfMemory
 
 EXHAUSTED = (
     *("can't allocate memory", "cannot allocate memory", "not enough memory"),
-    *("bad_alloc", "out of memory", "memoryerror"),
+    *("bad_alloc", "out of memory", "memoryerror", "storage size calculation overflowed"),
 )
 
 

@@ -171,6 +171,7 @@ def test_a_gpu_is_limited_by_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
         (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"), True),
         (RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes"), True),
         (RuntimeError("std::bad_alloc"), True),
+        (RuntimeError("Storage size calculation overflowed with sizes=[4611686018427387903, 602]"), True),
         (OSError(12, "Cannot allocate memory"), True),
         (torch.OutOfMemoryError("CUDA out of memory."), True),
         (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
