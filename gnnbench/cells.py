@@ -40,7 +40,7 @@ class Outcome(Record):
     status: Status
     reason: str = ""
     once_s: float | None = Field(None, description="seconds of reordering or tuning, once per graph")
-    wall_s: float | None = Field(None, description="seconds that the cell took as a whole")
+    wall_s: float | None = Field(None, description="seconds that the process of the cell took as a whole")
     code: str = Field("", description="hash of the code that ran, see `gnnbench.measure.code`; empty: not known")
 
 
@@ -168,14 +168,13 @@ def execute(work: Work, tell: Tell, *, group: launch.Group | None = None) -> Out
 
 def perform(work: Work, tell: Tell) -> None:
     """Run a cell in this process, and write how it ended."""
-    start = clock.cpu()
     try:
         outcome = work.cell.run(work.context, work.out, tell)
     except Exception as error:
         traceback.print_exc()
         status, reason = memory.ending(error)
         outcome = Outcome(status=status, reason=reason)
-    outcome.wall_s, outcome.code = clock.cpu() - start, work.code
+    outcome.wall_s, outcome.code = clock.since_start(), work.code
     files.save_json(outcome, work.path)
 
 

@@ -63,6 +63,7 @@ def sweep(
     """
     from gnnbench import datasets, history
     from gnnbench import sweep as sweeping
+    from gnnbench.measure import clock
     from gnnbench.report import live, plots, sweep_plots, tables
     from gnnbench.report import sweep as report
     from gnnbench.results import files
@@ -75,7 +76,7 @@ def sweep(
     if dry_run:
         trials = sweeping.planned(plan, out=out, context=context, epochs=history.epochs(roots.cache))
         text = json.dumps([each.as_json() for each in trials], indent=1)
-        show(report.plan(plan.name, trials), text, as_json, quiet, markdown, latex)
+        show(report.plan(plan.name, trials, clock.since_start()), text, as_json, quiet, markdown, latex)
         return
     view = live.SweepView.watched(quiet)
     with view or nullcontext():

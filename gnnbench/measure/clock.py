@@ -21,6 +21,11 @@ PHASES = ("load", "forward", "backward", "exchange", "optimizer")
 cpu: Callable[[], float] = time.perf_counter  # monotonic seconds
 
 
+def since_start() -> float:
+    """Seconds since this process began, its imports among them."""
+    return time.time() - psutil.Process().create_time()
+
+
 def of(device: torch.device) -> Callable[[], float]:
     """Monotonic seconds, read after all work queued on `device` is done."""
 

@@ -98,8 +98,8 @@ def records(sweep: Sweep) -> list[dict[str, Any]]:
     return found
 
 
-def plan(name: str, trials: Sequence[PlannedTrial]) -> Table:
-    """What a sweep would run, what is finished, and how long the rest may take."""
+def plan(name: str, trials: Sequence[PlannedTrial], start_s: float) -> Table:
+    """What a sweep would run, what is finished, and how long the rest may take after a start of `start_s`."""
     rows = [
         [
             Cell(each.trial.name),
@@ -111,16 +111,15 @@ def plan(name: str, trials: Sequence[PlannedTrial]) -> Table:
     ]
     todo = [each.estimate_s for each in trials if not each.outcome]
     known = [seconds for seconds in todo if seconds is not None]
-    total = f"about {units.seconds(sum(known))}" if known else "an unknown time"
+    total = f"about {units.seconds(start_s + sum(known))}" if known else "an unknown time"
     without = f" without {units.counted(len(todo) - len(known), 'trial')} of unknown length" if known else ""
     notes = [f"{len(trials) - len(todo)} of {units.counted(len(trials), 'trial')} finished"]
     if todo:
         notes[0] += f"; the others take {total}" + without * (len(known) < len(todo))
         notes.append(
             "Estimates are medians of finished trials of the same configuration, or else of the same graph, "
-            "model and backend, or the epochs of the latest such result on this machine without its start"
-            + "; start the sweep, stop it with Ctrl-C after a trial, and ask again"
-            * (not known)
+            "model and backend, or the epochs of the latest such result on this machine, without its preparation "
+            "and evaluation" + "; start the sweep, stop it with Ctrl-C after a trial, and ask again" * (not known)
         )
     heading = ("configuration", "seed", "state", "estimate")
     return Table(heading, rows, title=f"{name}: {units.counted(len(trials), 'trial')}", notes=notes, prose=(0, 2))
