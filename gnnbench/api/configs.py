@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 Source = str | Path | Mapping[str, Any] | None
 Overrides = Mapping[str, Any] | Sequence[str] | None
 
-PACKAGE = Path(__file__).parents[1]
-DEMO = PACKAGE / "demo.yaml"
+SHIPPED = Path(__file__).parents[1] / "configs"
+DEMO = SHIPPED / "demo.yaml"
 OPTIONS = {"train.epochs": "--epochs", "train.workers": "--workers", "measure.memory_limit": "--memory-limit"}
-FOLDERS = (Path("configs"), PACKAGE.parent / "configs")  # of configurations by their names
+FOLDERS = (Path("configs"), SHIPPED)  # of configurations by their names
 
 
 def load(
@@ -103,9 +103,6 @@ def _found(source: Source) -> Path | Mapping[str, Any]:
         return path
     known = {file.stem: file for folder in reversed(FOLDERS) for file in folder.glob("*.yaml")}
     if path.name not in known:
-        raise ConfigError(f"{path}: is neither a file nor the name of a configuration{_hint(path.name, known)}")
+        hint = did_you_mean(path.name, known)
+        raise ConfigError(f"{path}: is neither a file nor the name of a configuration{hint}")
     return known[path.name]
-
-
-def _hint(name: str, known: Mapping[str, Path]) -> str:
-    return did_you_mean(name, known) if known else ", as there is no folder configs"

@@ -78,6 +78,8 @@ def test_mistakes_are_the_sentences_of_the_command_line(options: dict[str, Any],
 
 
 def test_configurations_by_path_name_and_sections(folder: Path) -> None:
+    assert configs.SHIPPED.parent == Path(gnnbench.__file__).parent  # and so in the wheel, by the next line
+    assert '"configs/*.yaml"' in (ROOT / "pyproject.toml").read_text()
     named = configs.load("gcn_cora")
     assert named == configs.load(ROOT / "configs" / "gcn_cora.yaml")
     (folder / "configs").mkdir()

@@ -30,7 +30,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("training/loop.py", True),
         ("report/tables.py", False),
         ("cli/options.py", False),
-        ("demo.yaml", False),
+        ("configs/demo.yaml", False),
     ],
 )
 def test_it_changes_with_what_runs(package: Path, name: str, counts: bool) -> None:
