@@ -31,6 +31,7 @@ from gnnbench.cli.options import (
     EXIT_CODES,
     Backend,
     Config,
+    Csv,
     DataRoot,
     Epochs,
     Json,
@@ -39,6 +40,7 @@ from gnnbench.cli.options import (
     Markdown,
     Out,
     Overrides,
+    Page,
     Quiet,
     Spec,
     finish,
@@ -120,7 +122,7 @@ def train(
     ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
-    csv: Annotated[Path | None, typer.Option("--csv", help="Write every epoch as CSV too.")] = None,
+    csv: Csv = None,
     markdown: Markdown = None,
     latex: Latex = None,
 ) -> None:
@@ -177,12 +179,10 @@ def compare(
     ] = False,
     as_json: Json = False,
     quiet: Quiet = False,
-    csv: Annotated[Path | None, typer.Option("--csv", help="Write the table as CSV too.")] = None,
+    csv: Csv = None,
     markdown: Markdown = None,
     latex: Latex = None,
-    page: Annotated[
-        Path | None, typer.Option("--report", metavar="FILE", help="Write the page of `gnnbench report` too.")
-    ] = None,
+    page: Page = None,
     save_baseline: Annotated[
         str, typer.Option("--save-baseline", metavar="NAME", help="Keep the epochs for later comparisons.")
     ] = "",

@@ -9,7 +9,15 @@ from typing import Annotated
 
 import typer
 
-from gnnbench.cli.options import Json, Latex, Markdown, Plot, Quiet, show
+from gnnbench.cli.options import (
+    Csv,
+    Json,
+    Latex,
+    Markdown,
+    Plot,
+    Quiet,
+    show,
+)
 
 
 def history(
@@ -25,7 +33,7 @@ def history(
     plot: Plot = None,
     as_json: Json = False,
     quiet: Quiet = False,
-    csv: Annotated[Path | None, typer.Option("--csv", help="Write the list as CSV too.")] = None,
+    csv: Csv = None,
     markdown: Markdown = None,
     latex: Latex = None,
 ) -> None:

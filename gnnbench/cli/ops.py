@@ -11,6 +11,7 @@ import typer
 from gnnbench.api import BARE
 from gnnbench.api.configs import load, names
 from gnnbench.cli.options import (
+    Csv,
     DataRoot,
     Json,
     Latex,
@@ -87,7 +88,7 @@ def bench(
     plot: Plot = None,
     as_json: Json = False,
     quiet: Quiet = False,
-    csv: Annotated[Path | None, typer.Option("--csv", help="Write every row as CSV too.")] = None,
+    csv: Csv = None,
     markdown: Markdown = None,
     latex: Latex = None,
 ) -> None:

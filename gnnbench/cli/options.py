@@ -34,6 +34,18 @@ EXIT_CODES = (
     "4 slower than the baseline, 130 stopped by Ctrl-C."
 )
 
+
+def in_a_folder(ctx: typer.Context, param: typer.CallbackParam, file: Path | None) -> Path | None:
+    """Refuse a file in a folder that is missing, unless it is that of --out, before anything is measured."""
+    if file and not file.parent.is_dir() and file.parent != ctx.params.get("out"):
+        raise ConfigError(
+            f"{param.opts[0]} {file}: there is no folder {file.parent}; create it, or name another file"
+        )
+    if file and file.is_dir():
+        raise ConfigError(f"{param.opts[0]} {file}: is a folder; name a file in it")
+    return file
+
+
 Config = Annotated[
     Path | None,
     typer.Argument(metavar="CONFIG", help="YAML file of one run, or its name in configs; default: a small graph."),
@@ -61,12 +73,30 @@ Limit = Annotated[
     ),
 ]
 Epochs = Annotated[int | None, typer.Option(help="Number of epochs, instead of the configuration's.")]
-Out = Annotated[Path | None, typer.Option(help="Folder for the results; default: a new one in runs/.")]
+Out = Annotated[
+    Path | None, typer.Option(is_eager=True, help="Folder for the results; default: a new one in runs/.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print only the result, as JSON on standard output.")]
-Plot = Annotated[Path | None, typer.Option(metavar="FILE", help="Write a plot too, as .png, .svg or .pdf.")]
+Plot = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", callback=in_a_folder, help="Write a plot too, as .png, .svg or .pdf."),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print neither progress nor tables.")]
-Markdown = Annotated[Path | None, typer.Option("--markdown", help="Write the table as Markdown too.")]
-Latex = Annotated[Path | None, typer.Option("--latex", help="Write the table as LaTeX too, for booktabs.")]
+Csv = Annotated[
+    Path | None, typer.Option("--csv", callback=in_a_folder, help="Write what the table is made of as CSV too.")
+]
+Markdown = Annotated[
+    Path | None, typer.Option("--markdown", callback=in_a_folder, help="Write the table as Markdown too.")
+]
+Latex = Annotated[
+    Path | None, typer.Option("--latex", callback=in_a_folder, help="Write the table as LaTeX too, for booktabs.")
+]
+Page = Annotated[
+    Path | None,
+    typer.Option(
+        "--report", metavar="FILE", callback=in_a_folder, help="Write the page of `gnnbench report` too."
+    ),
+]
 
 
 def refuse_empty(arguments: Sequence[str]) -> None:

@@ -11,6 +11,7 @@ import typer
 from gnnbench.cli.options import (
     Backend,
     Config,
+    Csv,
     DataRoot,
     Json,
     Latex,
@@ -21,6 +22,7 @@ from gnnbench.cli.options import (
     Plot,
     Quiet,
     Spec,
+    in_a_folder,
     show,
 )
 
@@ -36,13 +38,17 @@ def profile(
     memory_limit: Limit = "",
     trace: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write a Chrome trace, as .json or .json.gz, for ui.perfetto.dev."),
+        typer.Option(
+            metavar="FILE",
+            callback=in_a_folder,
+            help="Write a Chrome trace, as .json or .json.gz, for ui.perfetto.dev.",
+        ),
     ] = None,
     plot: Plot = None,
     out: Out = None,
     as_json: Json = False,
     quiet: Quiet = False,
-    csv: Annotated[Path | None, typer.Option("--csv", help="Write every op as CSV too.")] = None,
+    csv: Csv = None,
     markdown: Markdown = None,
     latex: Latex = None,
 ) -> None:

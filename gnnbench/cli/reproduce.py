@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from gnnbench import registry
-from gnnbench.cli.options import DataRoot, Json, Latex, Limit, Markdown, Out, Quiet, finish, show
+from gnnbench.cli.options import (
+    Csv,
+    DataRoot,
+    Json,
+    Latex,
+    Limit,
+    Markdown,
+    Out,
+    Quiet,
+    finish,
+    show,
+)
 from gnnbench.errors import ConfigError
 
 
@@ -46,7 +56,7 @@ def reproduce(
     ] = False,
     as_json: Json = False,
     quiet: Quiet = False,
-    csv: Annotated[Path | None, typer.Option("--csv", help="Write every measurement as CSV too.")] = None,
+    csv: Csv = None,
     markdown: Markdown = None,
     latex: Latex = None,
 ) -> None:

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import os
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from gnnbench.api.configs import names
-from gnnbench.cli.options import DataRoot, Json, Latex, Markdown, Out, Quiet, finish, show
+from gnnbench.cli.options import (
+    Csv,
+    DataRoot,
+    Json,
+    Latex,
+    Markdown,
+    Out,
+    Quiet,
+    finish,
+    show,
+)
 from gnnbench.errors import ConfigError, did_you_mean
 
 SUITES = ("gpu",)
@@ -29,7 +38,7 @@ def suite(
     out: Out = None,
     as_json: Json = False,
     quiet: Quiet = False,
-    csv: Annotated[Path | None, typer.Option("--csv", help="Write every row as CSV too.")] = None,
+    csv: Csv = None,
     markdown: Markdown = None,
     latex: Latex = None,
 ) -> None:

@@ -10,7 +10,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gnnbench.cli.options import DataRoot, Json, Latex, Markdown, Out, Overrides, Quiet, finish, show
+from gnnbench.cli.options import (
+    Csv,
+    DataRoot,
+    Json,
+    Latex,
+    Markdown,
+    Out,
+    Overrides,
+    Page,
+    Quiet,
+    finish,
+    show,
+)
 from gnnbench.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -49,12 +61,10 @@ def sweep(
     ] = False,
     as_json: Json = False,
     quiet: Quiet = False,
-    csv: Annotated[Path | None, typer.Option("--csv", help="Write every trial as CSV too.")] = None,
+    csv: Csv = None,
     markdown: Markdown = None,
     latex: Latex = None,
-    page: Annotated[
-        Path | None, typer.Option("--report", metavar="FILE", help="Write the page of `gnnbench report` too.")
-    ] = None,
+    page: Page = None,
 ) -> None:
     """Train a run over a grid of its keys, with several seeds.
 
