@@ -14,7 +14,7 @@ from gnnbench.errors import ConfigError, did_you_mean
 if TYPE_CHECKING:
     from gnnbench.config import Run
 
-METHODS = ("metis", "random", "contiguous")
+METHODS = ("auto", "metis", "random", "contiguous")
 MODEL = {"name": "sage", "layers": 3, "hidden": 128}  # of plans without a configuration
 
 
@@ -28,10 +28,10 @@ def partition(
         str,
         typer.Option(
             metavar="NAME",
-            help="metis (few edges between parts; the default), random, or contiguous (ranges of ids); the last "
-            "two also work on mapped graphs larger than memory.",
+            help="metis (few edges between parts), random, or contiguous (ranges of ids); the last two also work "
+            "on mapped graphs larger than memory. auto is metis where pymetis is installed, otherwise contiguous.",
         ),
-    ] = "",
+    ] = METHODS[0],
     seed: Annotated[int, typer.Option(min=0, help="Of metis and random.")] = 0,
     plan: Annotated[
         bool,
@@ -53,7 +53,7 @@ def partition(
     latex: Latex = None,
 ) -> None:
     """Write a graph as a part for each process of a training run."""
-    if method not in ("", *METHODS):
+    if method not in METHODS:
         raise ConfigError(f"--method: unknown method {method!r}{did_you_mean(method, METHODS)}")
     counts = numbers(parts)
     if not counts or min(counts) < 1:
@@ -66,7 +66,7 @@ def partition(
         raise ConfigError(f"--parts {parts}: one number of parts is written to a folder; lists are for --plan")
     else:
         loaded = load(None, overrides, spec)
-        table, text = _written(loaded, counts[0], method or METHODS[0], seed, out, data_root)
+        table, text = _written(loaded, counts[0], method, seed, out, data_root)
     show(table, text, as_json, quiet, markdown, latex)
 
 
@@ -84,9 +84,10 @@ def _written(loaded: Run, parts: int, method: Any, seed: int, out: Any, data_roo
     dataset = datasets.single(datasets.load(loaded.dataset, datasets.roots(data_root)))
     layout = plans.kernels()
     graph = dataset.graph(torch.device("cpu"), layout)
+    method, notes = partitions.chosen(method)
     assignment = partitions.assign(graph, parts, method, seed)
     written = files.write(dataset, graph, assignment, parts, out, config=loaded.dataset, method=method, seed=seed)
-    return report.parts(written, out), written.model_dump_json(indent=1)
+    return report.parts(written, out, notes), written.model_dump_json(indent=1)
 
 
 def _planned(
@@ -102,6 +103,7 @@ def _planned(
     from gnnbench.measure import clock, environment
     from gnnbench.partition import estimate
     from gnnbench.partition import plan as plans
+    from gnnbench.partition.part import chosen
     from gnnbench.report import partition as report
 
     estimate.check(loaded.model)
@@ -110,15 +112,14 @@ def _planned(
     kernels = plans.kernels()
     program_bytes = _program_bytes(loaded, kernels.name)
     if size := plans.published(loaded, roots):
-        if method not in ("", "random"):
+        if method not in ("auto", "random"):
             raise ConfigError(
                 f"{loaded.dataset.name} is not on disk, and without its edges only --method random can be planned"
             )
         counted = plans.of_size(loaded.dataset.name, size, parts, kernels)
     else:
         dataset = datasets.single(datasets.load(loaded.dataset, roots))
-        chosen: Any = method or METHODS[0]
-        counted = plans.of_dataset(dataset, parts, chosen, seed, kernels)
+        counted = plans.of_dataset(dataset, parts, chosen(method)[0], seed, kernels)
     result = plans.plan(counted, loaded, kernels, network=bytes_per_s, program_bytes=program_bytes, now=clock.cpu)
     return report.plan(result), result.model_dump_json(indent=1)
 

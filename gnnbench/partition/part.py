@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -14,6 +15,7 @@ from gnnbench.errors import DatasetError
 from gnnbench.graph import Graph, Layout, rows_of
 
 Method = Literal["metis", "random", "contiguous"]
+PLAIN = "Parts are contiguous ranges of ids; after `pip install pymetis` they would have fewer edges between them"
 BY_NODE = ("x", "y", "train_mask", "val_mask", "test_mask")
 METIS_LIMIT = 2**31 - 1  # of its integers: twice the edges, and nodes and edges together as weights
 
@@ -151,6 +153,17 @@ def columns(source: Tensor, halo: Tensor, begin: int, end: int) -> Tensor:
     """The columns of new ids `source` [e] in the part that owns `begin:end`; `halo` holds those of other parts."""
     behind = torch.where(source < begin, 0, (source - begin).clamp(max=end - begin))  # of my nodes, lower ones
     return torch.searchsorted(halo, source) + behind
+
+
+def chosen(method: Method | Literal["auto"]) -> tuple[Method, list[str]]:
+    """Choose metis for "auto", or without its package contiguous parts, which a note then says."""
+    if method != "auto":
+        return method, []
+    try:
+        importlib.import_module("pymetis")
+    except ImportError:
+        return "contiguous", [PLAIN]
+    return "metis", []
 
 
 def assign(graph: Graph, parts: int, method: Method, seed: int) -> Tensor:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gnnbench.partition.plan import Plan
 
 
-def parts(partition: Partition, folder: Path) -> Table:
+def parts(partition: Partition, folder: Path, notes: Sequence[str]) -> Table:
     """What was written."""
     every = partition.parts
     rows = [
@@ -43,6 +43,7 @@ def parts(partition: Partition, folder: Path) -> Table:
             f"{_balance([part.edges for part in every])}.",
             "Halo: nodes of other parts from which edges come, and their share of all nodes.",
             *partition.notes,
+            *notes,
             f"{folder} holds the parts now; each process reads its own.",
         ],
     )

@@ -90,6 +90,9 @@ def test_wrong_assignments_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(part, "METIS_LIMIT", 39)
     with pytest.raises(DatasetError, match="40 nodes and edges; choose --method random or contiguous"):
         part.assign(graph, 2, "metis", 0)
+    assert part.chosen("auto") == ("metis", [])
     monkeypatch.setitem(sys.modules, "pymetis", None)
+    assert part.chosen("auto") == ("contiguous", [part.PLAIN])
+    assert part.chosen("random") == ("random", [])
     with pytest.raises(DatasetError, match="run `pip install pymetis`, or choose random or contiguous"):
         part.assign(graph, 2, "metis", 0)

@@ -28,8 +28,10 @@ class Config(BatchConfig):
     """How the nodes of a graph are shared out."""
 
     kind: str = "parts"
-    method: Literal["metis", "random", "contiguous"] = Field(
-        "metis", description="few edges between parts; the same number of nodes in each; or ranges of ids"
+    method: Literal["auto", "metis", "random", "contiguous"] = Field(
+        "auto",
+        description="metis where its package is installed, otherwise contiguous; few edges between parts; the "
+        "same number of nodes in each; or ranges of ids",
     )
     seed: Count = Field(0, description="of metis and random")
     folder: str = Field("", description="of parts that `gnnbench partition` wrote, in place of method and seed")
@@ -100,7 +102,7 @@ def prepare(
     if config.train.cuda_graph:
         raise UnsupportedOp("train.cuda_graph", ["workers talk to each other in every step; leave it out"])
     kernels, device = backend.make_kernels(), backend.device
-    data = _share(config.batch, dataset, kernels if device.type == "cpu" else None)
+    data, warnings = _share(config.batch, dataset, kernels if device.type == "cpu" else None)
     narrow = config.batch.halo == "bf16"
     exchange = Exchange(data.offsets, data.halo.to(device), overlap=config.batch.overlap, narrow=narrow)
     graph = Part.of(data.rowptr.to(device), data.col.to(device), exchange, kernels)
@@ -108,11 +110,11 @@ def prepare(
     bindings = convs.bind(model, kernels, **backend.rewrites(), first_node=data.begin)
     _batch_norm.bind(model, exchange, int(data.offsets[-1]))
     convs.warm(model, graph, x)
-    return Ready(Parts(data, graph, x), bindings)
+    return Ready(Parts(data, graph, x), bindings, warnings=warnings)
 
 
-def _share(config: Config, dataset: NodeDataset, layout: Layout | None) -> PartData:
-    """The part of this process; where nodes go is decided by the first one."""
+def _share(config: Config, dataset: NodeDataset, layout: Layout | None) -> tuple[PartData, list[str]]:
+    """The part of this process, and what is to be said of parts; where nodes go is decided by the first one."""
     import torch
     import torch.distributed as dist
 
@@ -121,13 +123,13 @@ def _share(config: Config, dataset: NodeDataset, layout: Layout | None) -> PartD
     from gnnbench.training.batching._parts import Piece
 
     if isinstance(dataset, Piece):
-        return dataset.data
-
+        return dataset.data, []
+    method, warnings = part.chosen(config.method)
     rank, size = dist.get_rank(), dist.get_world_size()
     assignment = torch.zeros(dataset.num_nodes, dtype=torch.int64)
     if rank == 0 and size > 1:
         graph = dataset.graph(torch.device("cpu"), layout)
-        assignment = part.assign(graph, size, config.method, config.seed)
+        assignment = part.assign(graph, size, method, config.seed)
     with communicating():
         dist.broadcast(assignment, 0)
-    return part.split(dataset, assignment, rank, size, layout=layout)
+    return part.split(dataset, assignment, rank, size, layout=layout), warnings
