@@ -28,6 +28,15 @@ KNOWN = {
 }
 SPECS = list(KNOWN)
 PREFIX = "TUDataset:"
+OTHERS = (  # as the collection spells them, which keeps no list that could be asked
+    *("AIDS", "BZR", "BZR_MD", "COX2", "COX2_MD", "DHFR", "DHFR_MD", "ER_MD", "FRANKENSTEIN", "Mutagenicity"),
+    *("NCI1", "NCI109", "PTC_FM", "PTC_FR", "PTC_MM", "PTC_MR", "KKI", "OHSU", "Peking_1", "PROTEINS_full"),
+    *("COIL-DEL", "COIL-RAG", "Cuneiform", "Fingerprint", "FIRSTMM_DB", "Letter-high", "Letter-low", "Letter-med"),
+    *("MSRC_9", "MSRC_21", "MSRC_21C", "COLLAB", "IMDB-MULTI", "REDDIT-MULTI-5K", "REDDIT-MULTI-12K", "DBLP_v1"),
+    *("deezer_ego_nets", "github_stargazers", "reddit_threads", "twitch_egos", "TWITTER-Real-Graph-Partial"),
+    *("COLORS-3", "SYNTHETICnew", "Synthie", "TRIANGLES", "ZINC_full", "alchemy_full"),
+)
+NAMES = {name.lower(): name for name in (*(str(item.args["name"]) for item in KNOWN.values()), *OTHERS)}
 
 
 class Config(GraphsConfig):
@@ -42,10 +51,10 @@ class Config(GraphsConfig):
 
 
 def parse(spec: str) -> dict[str, Any] | None:
-    """`mutag`, `proteins` and the like in any case, or `TUDataset:NAME` for any other."""
-    if item := KNOWN.get(spec.lower()):
-        return dict(item.args)
-    return {"name": spec.removeprefix(PREFIX)} if spec.startswith(PREFIX) else None
+    """`mutag`, `nci1` and the like in any case, or `TUDataset:NAME` for any other."""
+    given = spec.removeprefix(PREFIX)
+    name = NAMES.get(given.lower())
+    return {"name": name or given} if name or given != spec else None
 
 
 listing = partial(_pyg.offers, KNOWN)

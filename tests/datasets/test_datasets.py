@@ -126,6 +126,10 @@ def test_pyg_classes_that_do_not_fit_are_refused(where: Roots, keys: dict, messa
         ("Coauthor:CS", "pyg", {"dataset_class": "Coauthor", "args": {"name": "CS"}}),
         ("Flickr", "pyg", {"dataset_class": "Flickr", "args": {}}),
         ("KarateClub", "pyg", {"dataset_class": "KarateClub", "args": {}}),
+        ("nci1", "tudataset", {"name": "NCI1"}),
+        ("TUDataset:ptc_mr", "tudataset", {"name": "PTC_MR"}),
+        ("TUDataset:New-1", "tudataset", {"name": "New-1"}),
+        ("QM9", "pyg", {"dataset_class": "QM9", "args": {}}),
         ("synthetic:reddit:0.05", "synthetic", {"preset": "reddit", "scale": "0.05"}),
     ],
 )
