@@ -1,0 +1,88 @@
+"""Two stories of one seed beside each other."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from typing import Any
+
+from tests.support.fuzz.play import RAISED, Seed, Story, play
+
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
+NOISE = {torch.float64: 1e-14, torch.float32: 1e-6}
+TRIALS, AMPLIFIED = 4, 32  # of rounding errors in PyTorch's own result, and how many times those ours may be off
+
+
+def difference(seed: Seed) -> tuple[str, Story]:
+    """A sentence on the first difference between kernels and PyTorch, empty if there is none; and our story."""
+    theirs, ours = play(seed, ours=False), play(seed, ours=True)
+    dtype = _coarsest(theirs)
+    for number, (expected, found) in enumerate(zip(theirs.chapters, ours.chapters, strict=False)):
+        if any(_is_in_place(error) for error in expected.get(RAISED, ())):
+            break
+        for label in dict.fromkeys([*expected, *found]):
+            values, others = expected.get(label, []), found.get(label, [])
+            for index in range(max(len(values), len(others))):
+                pair = [each[index] if index < len(each) else "nothing" for each in (values, others)]
+                problem = _unequal(*pair, TOLERANCE[dtype])
+                if problem and not _uncertain(seed, (number, label, index), pair, dtype):
+                    return f"chapter {number}, {label}, time {index + 1}: {problem}", ours
+    return "", ours
+
+
+def _coarsest(story: Story) -> torch.dtype:
+    values = (value for chapter in story.chapters for seen in chapter.values() for value in seen)
+    narrow = any(isinstance(value, Tensor) and value.dtype != torch.float64 for value in values)
+    return torch.float32 if narrow else torch.float64
+
+
+def _is_in_place(error: Exception) -> bool:
+    """Whether PyTorch forbids an edit, which kernels that keep less may permit."""
+    return "inplace" in str(error) or "in-place" in str(error)
+
+
+def _unequal(expected: Any, found: Any, tolerance: float) -> str:
+    """How two values differ; empty if they do not."""
+    if isinstance(expected, Exception) and isinstance(found, Exception):
+        return "" if type(expected) is type(found) else f"{expected!r} by PyTorch, {found!r} by kernels"
+    if not isinstance(expected, Tensor) or not isinstance(found, Tensor):
+        return "" if expected is found or _plain(expected) == _plain(found) else f"{_plain(expected)} by PyTorch, {_plain(found)} by kernels"
+    if expected.shape != found.shape or expected.dtype != found.dtype:
+        return f"{_plain(expected)} by PyTorch, {_plain(found)} by kernels"
+    if torch.allclose(found, expected, rtol=0.0, atol=tolerance * _scale(expected), equal_nan=True):
+        return ""
+    return f"off by {_off(expected, found):.3g} of {_scale(expected):.3g}"
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"{value.dtype} {[*value.shape]}"
+    return repr(value)
+
+
+def _scale(tensor: Tensor) -> float:
+    finite = tensor[tensor.isfinite()]
+    return 1.0 + (finite.abs().max().item() if finite.numel() else 0.0)
+
+
+def _off(expected: Tensor, found: Tensor) -> float:
+    """The largest difference; infinite where only one of both is finite."""
+    same = (expected == found) | (expected.isnan() & found.isnan())
+    return (expected - found).abs().masked_fill(same, 0.0).nan_to_num(torch.inf, torch.inf).max().item()
+
+
+def _uncertain(seed: Seed, place: tuple[int, str, int], pair: list[Any], dtype: torch.dtype) -> bool:
+    """Whether PyTorch's own result moves as much when parameters and features are off by a rounding error."""
+    expected, found = pair
+    if not isinstance(expected, Tensor) or not isinstance(found, Tensor) or expected.shape != found.shape:
+        return False
+    number, label, index = place
+    moved = 0.0
+    for trial in range(TRIALS):
+        story = play(seed, ours=False, noise=NOISE[dtype], shaken=trial)
+        try:
+            shaken = story.chapters[number][label][index]
+            moved = max(moved, _off(expected, shaken))
+        except (LookupError, RuntimeError, TypeError):
+            return True
+    return _off(expected, found) <= AMPLIFIED * moved
