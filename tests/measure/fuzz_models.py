@@ -3,9 +3,9 @@
     python tests/measure/fuzz_models.py [--models N] [--first N] [--processes N]
     python tests/measure/fuzz_models.py --first NUMBER --models 1 --way bind
 
-Each number is a model, what is done to it before and after it is bound, and calls of it; the ways in which kernels
-come to run it take turns. A failure prints the command that repeats it. Work that kernels leave to torch because it
-is small is given to them here; how often they were called is printed at the end.
+Each number is a model, what is done to it before and after it is bound, and calls of it; the ways in which
+kernels come to run it take turns. A failure prints the command that repeats it. Work that kernels leave to torch
+because it is small is given to them here; how often they were called is printed at the end.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ def main() -> None:
             counts += more
             for seed, problem in failures:
                 failed += 1
-                print(f"python {sys.argv[0]} --first {seed.number} --models 1 --way {seed.way}: {problem}", flush=True)
+                again = f"python {sys.argv[0]} --first {seed.number} --models 1 --way {seed.way}"
+                print(f"{again}: {problem}", flush=True)
     print(f"{len(seeds):,} models, {failed} differ")
     for name, count in sorted(counts.items()):
         print(f"{count:12,} {name}")

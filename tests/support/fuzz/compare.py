@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
-from typing import Any
 
 from tests.support.fuzz.play import RAISED, Seed, Story, play
 
@@ -46,7 +47,9 @@ def _unequal(expected: Any, found: Any, tolerance: float) -> str:
     if isinstance(expected, Exception) and isinstance(found, Exception):
         return "" if type(expected) is type(found) else f"{expected!r} by PyTorch, {found!r} by kernels"
     if not isinstance(expected, Tensor) or not isinstance(found, Tensor):
-        return "" if expected is found or _plain(expected) == _plain(found) else f"{_plain(expected)} by PyTorch, {_plain(found)} by kernels"
+        if expected is found or _plain(expected) == _plain(found):
+            return ""
+        return f"{_plain(expected)} by PyTorch, {_plain(found)} by kernels"
     if expected.shape != found.shape or expected.dtype != found.dtype:
         return f"{_plain(expected)} by PyTorch, {_plain(found)} by kernels"
     if torch.allclose(found, expected, rtol=0.0, atol=tolerance * _scale(expected), equal_nan=True):

@@ -65,7 +65,10 @@ def share(draw: Random, model: Module, seen: Seen) -> None:
     kind = draw.choice((nn.Linear, nn.BatchNorm1d, nn.ReLU, nn.Dropout))
     alike = every(model, kind)
     places = [
-        (parent, name) for parent in model.modules() for name, child in parent.named_children() if type(child) is kind
+        (parent, name)
+        for parent in model.modules()
+        for name, child in parent.named_children()
+        if type(child) is kind
     ]
     if places:
         parent, name = draw.choice(places)
@@ -128,7 +131,9 @@ def _halved(given: Any) -> Any:
 
 
 def reparametrise(draw: Random, model: Module, seen: Seen) -> None:
-    if found := [each for each in every(model, nn.Linear) if isinstance(each._parameters.get("weight"), Parameter)]:
+    if found := [
+        each for each in every(model, nn.Linear) if isinstance(each._parameters.get("weight"), Parameter)
+    ]:
         layer = draw.choice(found)
         how: Any = draw.choice((nn.utils.weight_norm, parametrizations.weight_norm, prune.random_unstructured))
         how(layer, "weight", **({"amount": 0.3} if how is prune.random_unstructured else {}))
@@ -169,5 +174,3 @@ def resize(draw: Random, model: Module, seen: Seen) -> None:
 
 def _dtype(model: Module) -> torch.dtype:
     return next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
-
-

@@ -112,7 +112,9 @@ def conv(draw: Random, width: int, out: int, edge_dim: int) -> list[Module]:
         ),
         lambda: pyg.GINConv(network(), **eps),
         lambda: pyg.GINEConv(
-            Sequential(nn.Linear(width, out), *layers(draw, out, out, draw.randint(0, 2))), edge_dim=edge_dim, **eps
+            Sequential(nn.Linear(width, out), *layers(draw, out, out, draw.randint(0, 2))),
+            edge_dim=edge_dim,
+            **eps,
         ),
         lambda: pyg.GraphConv(width, out, aggr=reduce, bias=flag(0.8)),
         lambda: pyg.GATConv(width, out, residual=flag(0.3), **attends, **loops),

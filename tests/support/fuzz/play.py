@@ -12,7 +12,6 @@ from unittest import mock
 
 import torch
 from torch import Tensor, nn
-from torch.nn import Module
 
 import gnnbench
 from gnnbench import backends, convs
@@ -84,9 +83,9 @@ def open_gates() -> Iterator[None]:
 
 
 def _counted(label: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
-    def call(*args: Any) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
         CALLS[label] += 1
-        return kernel(*args)
+        return kernel(*args, **kwargs)
 
     return call
 
@@ -164,7 +163,9 @@ class _Teller:
     def _shake(self, tensor: Tensor) -> Tensor:
         if self.noise and tensor.is_floating_point():
             with torch.no_grad():
-                shape = [1 if stride == 0 else size for size, stride in zip(tensor.shape, tensor.stride())]
+                shape = [
+                    1 if stride == 0 else size for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
+                ]
                 factor = 1 + self.noise * torch.randn(shape, generator=self.generator, dtype=torch.float64)
                 tensor = tensor.mul_(factor) if isinstance(tensor, nn.Parameter) else (tensor * factor).to(tensor)
         return tensor
@@ -182,7 +183,9 @@ class _Teller:
 
     def _bind(self) -> None:
         draw = self.draw
-        flags = {name: draw.random() < 0.6 for name in ("transform_first", "fold_norm", "keep_aggregation", "dropout")}
+        flags = {
+            name: draw.random() < 0.6 for name in ("transform_first", "fold_norm", "keep_aggregation", "dropout")
+        }
         threads = draw.choices((1, 2), (9, 1))[0]
         torch.set_num_threads(threads)
         if self.way == "prepare":
@@ -250,7 +253,9 @@ class _Teller:
         if how < 0.6:
             return model(x, self.adj, self.edge_attr)
         if how < 0.7:
-            parameters = {name: tensor.detach().clone().requires_grad_() for name, tensor in model.named_parameters()}
+            parameters = {
+                name: tensor.detach().clone().requires_grad_() for name, tensor in model.named_parameters()
+            }
             return torch.func.functional_call(model, parameters, (x, self.adj, self.edge_attr))
         for block in model.blocks:
             parts = [block]
