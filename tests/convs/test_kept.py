@@ -168,3 +168,11 @@ def test_the_whole_model_trains_as_without() -> None:
             optimizer.step()
             losses.setdefault(keep, []).append(loss.detach())
     torch.testing.assert_close(losses[True], losses[False], rtol=1e-4, atol=1e-6)
+
+
+def test_features_may_be_a_view_that_negates() -> None:
+    conv = pyg.SAGEConv(3, 2).double()
+    x = torch._neg_view(features(conv))
+    expected = conv(x, EDGES)
+    keeping(conv)
+    torch.testing.assert_close(conv(x, Graph.from_edge_index(EDGES, NODES)), expected)
