@@ -143,10 +143,15 @@ class _Teller:
             if value.is_floating_point() and value.layout == torch.strided:
                 self._note(what, value.detach().resolve_neg().clone())
         elif isinstance(value, (tuple, list)):
-            for index, each in enumerate(value):
+            for index, each in enumerate(each for each in value if each is not None):  # a Graph has no gradient
                 self._see(f"{what}[{index}]", each)
         elif value is None or isinstance(value, (bool, str)):
             self._note(what, value)
+
+    def _see_gradient(self, name: str, tensor: Tensor) -> None:
+        """Tell a gradient, which is zero where it is None: PyG leaves out layers where a graph has no edges."""
+        if tensor.requires_grad or tensor.grad is not None:
+            self._see(f"gradient of {name}", torch.zeros_like(tensor) if tensor.grad is None else tensor.grad)
 
     def _note(self, what: str, value: Any) -> None:
         self.chapters[-1].setdefault(what, []).append(value)
@@ -201,8 +206,10 @@ class _Teller:
             gnnbench.accelerate(self.model, BACKEND)
 
     def _prepare(self, flags: dict[str, bool]) -> None:
-        """As the harness does, with features that it may have without their zeros."""
-        backend = backends.backend_type(BACKEND)(BackendConfig(name=BACKEND, **flags))
+        """As the harness does, without zeros of features where none of them is dropped (by other numbers)."""
+        drops = any(type(layer) is nn.Dropout and layer.p for layer in self.model.modules())
+        config = BackendConfig(name=BACKEND, sparse_features=not drops, **flags)
+        backend = backends.backend_type(BACKEND)(config)
         if self.ours:
             graph = Graph.from_edge_index(self.edge_index, self.rows)
             data = SimpleNamespace(x=self.x, num_edges=graph.num_edges, graph=lambda *_: graph)
@@ -283,10 +290,10 @@ class _Teller:
     def _told_state(self, clear: bool) -> None:
         """Gradients and buffers; parameters then take a step."""
         if isinstance(self.x, Tensor):
-            self._see("gradient of x", self.x.grad)
+            self._see_gradient("x", self.x)
             self.x.grad = None
         for name, parameter in self.model.named_parameters():
-            self._see(f"gradient of {name}", parameter.grad)
+            self._see_gradient(name, parameter)
             if parameter.grad is not None:
                 with torch.no_grad():
                     parameter -= 1e-3 * parameter.grad.clamp(-1, 1)
