@@ -76,8 +76,9 @@ def _normalised(norm: Any, kernels: Kernels, x: Any, relu: bool) -> Tensor:
     out, mean, var = batch_norm(kernels, x, norm.weight, norm.bias, norm.eps, relu)
     with torch.no_grad():
         norm.num_batches_tracked += 1
-        norm.running_mean.lerp_(mean, norm.momentum)
-        norm.running_var.lerp_(var * (len(x) / (len(x) - 1)), norm.momentum)
+        # By `.data`, for torch keeps both for the backward of its own batch norm, and does not count its updates.
+        norm.running_mean.data.lerp_(mean, norm.momentum)
+        norm.running_var.data.lerp_(var * (len(x) / (len(x) - 1)), norm.momentum)
     return out
 
 

@@ -168,3 +168,14 @@ def test_transforms_and_views_that_negate_are_left_to_torch() -> None:
     ]
     for name, gradient in gradients[0].items():
         assert torch.allclose(gradient, gradients[1][name], rtol=1e-3, atol=1e-4)
+
+
+def test_a_norm_that_torch_and_kernels_share_in_one_pass_has_a_backward() -> None:
+    norm = BatchNorm1d(6)
+    plain = Sequential(norm, SiLU(), norm, ReLU()).double()
+    model, x = copy.deepcopy(plain), torch.randn(9, 6, dtype=torch.float64)
+    convs.bind(model, OURS, transform_first=False, fold_norm=False, layers=True)
+    for each in (plain, model):
+        each(x).square().sum().backward()
+    for ours, theirs in zip(model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad)
