@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gnnbench.errors import DatasetError
+from gnnbench.results import files
 
 
 def fingerprint(paths: Iterable[Path], *words: str) -> str:
@@ -30,7 +31,8 @@ def built(folder: Path, build: Callable[[Path], Any]) -> Path:
         return folder
     made(folder.parent)
     try:
-        temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+        files.remove_left(folder)
+        temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f"{files.temporary_name(folder.name)}-"))
     except OSError as error:
         raise _unwritable(folder.parent, error) from None
     try:

@@ -24,6 +24,7 @@ from pydantic import Field, ValidationError
 from gnnbench import __version__
 from gnnbench.datasets import NodeDataset, _prepare
 from gnnbench.errors import DatasetError
+from gnnbench.results import files
 from gnnbench.results.schema import Record
 
 if TYPE_CHECKING:
@@ -111,9 +112,11 @@ def new_folder(folder: Path) -> Iterator[Path]:
     """
     check_new(folder)
     folder = folder.absolute()
-    temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
+    temporary = folder.with_name(files.temporary_name(folder.name))
     try:
-        temporary.mkdir(parents=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        files.remove_left(folder)
+        temporary.mkdir()
         yield temporary
         temporary.replace(folder)
     except OSError as error:

@@ -18,6 +18,7 @@ from typing import Any
 
 from gnnbench.datasets import _cache
 from gnnbench.errors import DatasetError, GnnbenchError
+from gnnbench.results import files
 
 CONNECT_TIMEOUT = 20.0  # seconds without an answer
 
@@ -83,7 +84,8 @@ def fetch(what: str, folder: Path, missing: str, stand_in: str, download: Callab
     temporary = None
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".download."))
+        files.remove_left(folder)
+        temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f"{files.temporary_name(folder.name)}-"))
         with _progress(what, temporary), quiet(), _impatient():
             content = download(temporary)
         folder.mkdir(exist_ok=True)

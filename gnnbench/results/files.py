@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import platform
+import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -51,9 +53,10 @@ def save_text(text: str, path: Path) -> None:
 
 def save_bytes(content: bytes, path: Path) -> None:
     """Write a file atomically; errors as `save_json`."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(temporary_name(path.name))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        remove_left(path)
         with temporary.open("wb") as file:
             file.write(content)
             file.flush()
@@ -63,6 +66,23 @@ def save_bytes(content: bytes, path: Path) -> None:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise GnnbenchError(f"{path}: cannot be written: {error.strerror}; choose another --out") from None
+
+
+def temporary_name(name: str) -> str:
+    """The name of what this process is writing, and will call `name` once it is whole."""
+    return f".{name}.{platform.node()}-{os.getpid()}"
+
+
+def remove_left(path: Path) -> None:
+    """Remove what processes of this machine that were killed left of a file or folder which was to be `path`."""
+    import psutil
+
+    start = f".{path.name}.{platform.node()}-"
+    for left in [each for each in path.parent.iterdir() if each.name.startswith(start)]:
+        number = left.name.removeprefix(start).partition("-")[0]
+        if number.isdecimal() and not psutil.pid_exists(int(number)):
+            with suppress(FileNotFoundError):
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
 
 
 def load(kind: type[M], path: Path) -> M:

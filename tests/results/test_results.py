@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
@@ -209,6 +211,18 @@ def test_a_full_disk_leaves_the_old_file_and_no_other(tmp_path: Path, fill_disk:
         files.save_text("new", path)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_a_killed_process_left_of_a_file_is_removed_and_no_other(tmp_path: Path) -> None:
+    path, own = tmp_path / "results.json", files.temporary_name("results.json")
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    by_others = own.replace(str(os.getpid()), str(ended.pid))
+    for name in (by_others, f"{by_others}-drawn", own, f"{own}-drawn", ".results.json.elsewhere-1"):
+        (tmp_path / name).touch()
+    files.save_text("new", path)
+    left = {".results.json.elsewhere-1", f"{own}-drawn", path.name}
+    assert {each.name for each in tmp_path.iterdir()} == left
 
 
 def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
