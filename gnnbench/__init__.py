@@ -9,7 +9,7 @@ backends     what executes the convs: PyG, or kernels for CPUs and GPUs
 sample       sampled neighbourhoods for PyG's loaders
 patch        the two-line drop-in for other programs
 training  measure  results   one run, its clocks and its JSON
-launch       jobs in fresh processes
+launch       jobs in fresh processes; stopping: the signals that end them early
 profiling    where the time of an epoch goes
 comparison  benchmarks  tune  reproduce  sweep   many runs: backends, ops, choices, papers, grids; cells: kept
 report       tables, pictures and pages; stored: results read back; history: their index

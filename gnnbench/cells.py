@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from pydantic import Field
 
-from gnnbench import datasets, launch
+from gnnbench import datasets, launch, stopping
 from gnnbench.errors import GnnbenchError
 from gnnbench.measure import clock, environment, memory
 from gnnbench.results import files
@@ -99,7 +99,7 @@ Runner = Callable[[Sequence[Work]], Ended]
 def run(
     works: Sequence[Work], records: Iterable[CellRecord], runner: Runner, on_end: Callable[[Work], None]
 ) -> Literal["ok", "interrupted"]:
-    """Run the cells whose record has no outcome; Ctrl-C ends those that run, and keeps what is finished.
+    """Run the cells whose record has no outcome; a stop ends those that run, and keeps what is finished.
 
     Args:
         runner: yields each cell as it ends.
@@ -166,19 +166,22 @@ def execute(work: Work, tell: Tell, *, group: launch.Group | None = None) -> Out
     return outcome
 
 
-def perform(work: Work, tell: Tell) -> None:
-    """Run a cell in this process, and write how it ended."""
+def perform(work: Work, tell: Tell) -> bool:
+    """Run a cell in this process, and write how it ended; False if it was stopped, and has to run again."""
     try:
         outcome = work.cell.run(work.context, work.out, tell)
     except Exception as error:
         traceback.print_exc()
         status, reason = memory.ending(error)
         outcome = Outcome(status=status, reason=reason)
+    if outcome.status == "interrupted":
+        return False
     outcome.wall_s, outcome.code = clock.since_start(), work.code
     files.save_json(outcome, work.path)
+    return True
 
 
 def perform_file(kind: type[Work], path: Path) -> int:
     """Run the cell in the file `path`, and print what it is about to do; the exit code."""
-    perform(kind.model_validate_json(path.read_bytes()), partial(print, flush=True))
-    return 0
+    ended = perform(kind.model_validate_json(path.read_bytes()), partial(print, flush=True))
+    return 0 if ended else stopping.exit_code()

@@ -94,7 +94,7 @@ class TrainConfig(Section):
     seed: Count = 0
     patience: Count = Field(0, description="epochs without a better validation metric before stopping; 0: never")
     eval_every: Positive = Field(1, description="epochs between evaluations, which are never timed")
-    checkpoint_every: Count = Field(50, description="epochs between checkpoints; 0: only when interrupted")
+    checkpoint_every: Count = Field(50, description="epochs between checkpoints, or a minute; 0: when stopped")
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="of backends that run on either; auto: the GPU for cuda_graph and beside backend cuda"
     )

@@ -14,6 +14,12 @@ from tests.support.commands import ROOT
 from tests.support.sleeper import Sleeper, Work
 
 
+def test_a_cell_that_was_stopped_runs_again(tmp_path: Path) -> None:
+    work = Work(cell=Sleeper(key="stopped", seconds=0.0, status="interrupted"), context=None, out=tmp_path)
+    assert not cells.perform(work, print)
+    assert work.latest() is None
+
+
 def test_ctrl_c_ends_the_cells_that_run_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     works = [

@@ -61,7 +61,7 @@ def train(
         ConfigError: a bad value.
         DatasetError: the data are missing, broken or cannot be trained on.
         GnnbenchError: the run failed, as by running out of memory; or `out` cannot be written.
-        KeyboardInterrupt: Ctrl-C, after the epoch at hand; what was measured is kept.
+        KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP, after the epoch at hand; what was measured is kept.
     """
     from gnnbench import datasets, history
     from gnnbench.api.shown import Run

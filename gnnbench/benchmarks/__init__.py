@@ -122,7 +122,7 @@ def bench(
 ) -> Bench:
     """Check and time everything in `grid` on one graph.
 
-    What fails becomes a row with its status and reason. `out/bench.json` is written after every case. Ctrl-C ends
+    What fails becomes a row with its status and reason. `out/bench.json` is written after every case. A stop ends
     the benchmark and keeps what was measured.
 
     Args:

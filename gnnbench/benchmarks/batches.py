@@ -71,7 +71,7 @@ def measured(
     memory_limit: str,
     on_event: Callable[[str], None],
 ) -> B:
-    """`record` with its rows measured; `out/bench.json` is written after every batch size, and on Ctrl-C.
+    """`record` with its rows measured; `out/bench.json` is written after every batch size, and on a stop.
 
     Raises:
         GnnbenchError: memory is exceeded, or `out` cannot be written.

@@ -52,7 +52,7 @@ def run(
     """Check and time `todo`; what `out/suite.json` has already is not run again.
 
     The file is written after every cell. What fails becomes a row with its status and reason; so does what is
-    left when the budget is spent, which another call goes on with. Ctrl-C keeps what was measured.
+    left when the budget is spent, which another call goes on with. A stop keeps what was measured.
 
     Args:
         now: a clock for the budget, in seconds.

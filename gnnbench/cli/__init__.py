@@ -24,6 +24,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
+from gnnbench import stopping
 from gnnbench.api.configs import load
 from gnnbench.cli import history, ops, partition, profile, reproduce, suite, sweep
 from gnnbench.cli import report as reporting
@@ -62,7 +63,8 @@ class Verbs(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             try:
-                return super().invoke(ctx)
+                with stopping.interrupting():
+                    return super().invoke(ctx)
             finally:
                 sys.stdout.flush()  # which may fail, as any print
         except GnnbenchError as error:
@@ -70,8 +72,8 @@ class Verbs(TyperGroup):
                 print(f"gnnbench: {error}", file=sys.stderr)
             raise typer.Exit(error.exit_code) from None
         except KeyboardInterrupt:
-            print("gnnbench: stopped by Ctrl-C", file=sys.stderr)
-            raise typer.Exit(130) from None
+            print(f"gnnbench: stopped by {stopping.by()}", file=sys.stderr)
+            raise typer.Exit(stopping.exit_code()) from None
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Protocol
 
 import typer
 
+from gnnbench import stopping
 from gnnbench.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class Finished(Protocol):
 
 EXIT_CODES = (
     "Exit codes: 0 success, 1 a run failed, 2 bad input, 3 parity red (a backend's result differs from PyG's), "
-    "4 slower than the baseline, 130 stopped by Ctrl-C."
+    "4 slower than the baseline, 130 stopped by Ctrl-C, 143 by SIGTERM, 129 by SIGHUP."
 )
 
 
@@ -151,8 +152,8 @@ def show(
 
 
 def finish(finished: Finished, kept: str) -> NoReturn:
-    """End a verb with the exit code of its record; `kept` says how to continue after Ctrl-C."""
+    """End a verb with the exit code of its record; `kept` says how to continue after a stop."""
     if finished.status == "interrupted":
-        print(f"gnnbench: stopped by Ctrl-C; {kept}", file=sys.stderr)
-        raise typer.Exit(130)
+        print(f"gnnbench: stopped by {stopping.by()}; {kept}", file=sys.stderr)
+        raise typer.Exit(stopping.exit_code())
     raise typer.Exit(finished.exit_code)

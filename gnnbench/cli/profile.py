@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from gnnbench import stopping
 from gnnbench.cli.options import (
     Backend,
     Config,
@@ -85,4 +86,4 @@ def profile(
     show(drawn, record, as_json, quiet or not record.ops, markdown, latex, saved=record.path)
     if record.status != "ok":
         print(f"gnnbench: {record.reason}", file=sys.stderr)
-        raise typer.Exit(130 if record.status == "interrupted" else 1)
+        raise typer.Exit(stopping.exit_code() if record.status == "interrupted" else 1)

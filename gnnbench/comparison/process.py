@@ -7,7 +7,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from gnnbench import launch
+from gnnbench import launch, stopping
 from gnnbench.errors import ConfigError, GnnbenchError
 from gnnbench.results import files
 from gnnbench.results.schema import Record, Result, Status
@@ -117,9 +117,9 @@ def perform(job: Job) -> int:
         if run_config.batch.kind == "parts" and not team.started():
             return _in_workers(job, run_config.train.workers)
         if job.task == "train":
-            run.run(run_config, roots=roots, out=job.out, inspect=_inspection(job, run_config))
-        else:
-            _snapshot(job, run_config, roots)
+            result = run.run(run_config, roots=roots, out=job.out, inspect=_inspection(job, run_config))
+            return stopping.exit_code() if result.status == "interrupted" else 0
+        _snapshot(job, run_config, roots)
     except Exception as error:
         traceback.print_exc()
         if team.is_first() and job.finished() is None:

@@ -19,11 +19,13 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from gnnbench import stopping
 from gnnbench.launch import _fork, _ranks
 from gnnbench.measure import waiting
 from gnnbench.results import files
 from gnnbench.results.schema import Status
 
+GRACE_S = 0.2  # in which what kills all processes of a cluster's job reaches this one too
 FORKS = sys.platform == "linux"  # which ends a process with its parent; macOS does not, nor does it fork safely
 
 
@@ -66,7 +68,8 @@ def run(
 ) -> tuple[int, str]:
     """Write `task` to `path`, and run `main(path)` of `module` in a fresh process to its end.
 
-    The process dies with this one. An exception here, such as by Ctrl-C, ends it too.
+    The process dies with this one. An exception here, such as by Ctrl-C, ends it too. A signal that stops it alone
+    stops this one too.
 
     Args:
         module: imported in that process; it also runs as `python -m module path`.
@@ -88,8 +91,10 @@ def run(
         if group and group.ended:
             raise KeyboardInterrupt from None
         raise
-    if group and group.ended:
+    if (group and group.ended) or stopping.stopped(code):
         raise KeyboardInterrupt
+    if code == -signal.SIGKILL:
+        threading.Event().wait(GRACE_S)
     return code, log.read_text(errors="replace")
 
 

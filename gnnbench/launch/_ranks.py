@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import queue
-import signal
 import subprocess
 import sys
 import tempfile
@@ -13,12 +12,11 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
+from gnnbench import stopping
 from gnnbench.launch import _fork
 
 GRACE_S = 4  # that the others have to end in, once a process has failed
-ORDERLY = (0, 130, -signal.SIGINT)  # exit codes: of success, and of a stop that reaches all
 MODULE = "gnnbench.launch._ranks"
 
 
@@ -27,7 +25,7 @@ def run(
 ) -> dict[int, int]:
     """Run `main(path)` of `module` in `count` processes to their end.
 
-    Once one of them fails the others have to end, too. Ctrl-C is passed on to all; a second one kills them.
+    Once one of them fails the others have to end, too. A stop is passed on to all; a second Ctrl-C kills them.
 
     Args:
         path: what they write to standard error goes to files beside it.
@@ -42,17 +40,18 @@ def run(
     codes: dict[int, int] = {}
     killed: set[int] = set()
 
-    def pass_on(number: int, frame: Any) -> None:
-        signal.signal(signal.SIGINT, before)  # the next one ends this process, and with it the others
-        for process in processes:
-            process.send_signal(signal.SIGINT)  # does nothing to one that has ended
+    asked: set[int] = set()
+    processes: list[subprocess.Popen[str]] = []
 
-    in_main = threading.current_thread() is threading.main_thread()  # Python delivers signals there only
-    with tempfile.TemporaryDirectory() as folder:
+    def pass_on(number: int) -> None:
+        asked.add(number)
+        for process in processes:
+            process.send_signal(number)  # does nothing to one that has ended
+
+    with tempfile.TemporaryDirectory() as folder, stopping.handled(pass_on):
         meet = {rendezvous: f"file://{folder}/rendezvous", "WORLD_SIZE": str(count)}
-        processes = [_start(module, path, rank, {**environment, **meet}) for rank in range(count)]
-        before = signal.signal(signal.SIGINT, pass_on) if in_main else None
         try:
+            processes.extend(_start(module, path, rank, {**environment, **meet}) for rank in range(count))
             for rank, process in enumerate(processes):
                 threading.Thread(target=_watch, args=(rank, process, events), daemon=True).start()
             failed = False
@@ -67,10 +66,9 @@ def run(
                     tell(event)
                 else:
                     codes[rank] = event
-                    failed = failed or event not in ORDERLY
+                    orderly = event == 0 or (stopping.stopped(event) and (event > 0 or bool(asked)))
+                    failed = failed or not orderly
         finally:
-            if in_main:
-                signal.signal(signal.SIGINT, before)
             _kill(processes)
     return {rank: code for rank, code in codes.items() if rank not in killed}
 

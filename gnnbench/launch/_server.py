@@ -13,6 +13,7 @@ import json
 import multiprocessing
 import os
 import select
+import signal
 import socket
 import sys
 from contextlib import suppress
@@ -115,5 +116,6 @@ def _job(
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # to end by it, as by other signals, instead of as a failure
     _fork.die_with(int(sys.argv[2]))
     serve(socket.socket(fileno=int(sys.argv[1])))

@@ -75,7 +75,7 @@ def sweep(
     """Run the trials of a plan that have not ended yet.
 
     A trial that has ended, well or badly, is kept under `out` and run again only if the code changed; another plan
-    in the same folder shares the trials that are the same. Ctrl-C ends the running processes and returns with
+    in the same folder shares the trials that are the same. A stop ends the running processes and returns with
     status "interrupted".
 
     Args:

@@ -7,7 +7,6 @@ loop         one epoch, evaluation, early stopping; holds no clock
 team         the processes that train together, and how they end for the same reason
 start        a run in as many processes as it asks for
 workers      what each of them measured
-stopping     Ctrl-C
 cuda_graph   the same with the training step recorded in a CUDA graph
 checkpoint   where training stands, on disk
 """

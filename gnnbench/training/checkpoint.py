@@ -16,6 +16,7 @@ from gnnbench.training.loop import Trainer
 
 RESULTS = "results.json"
 CHECKPOINT = "checkpoint.pt"
+LONGEST_S = 60  # between two of them, but for an epoch that takes longer
 
 
 def save(folder: Path, trainer: Trainer, repeat: int, result: Result) -> None:

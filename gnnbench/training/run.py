@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import torch
 
-from gnnbench import backends, datasets
+from gnnbench import backends, datasets, stopping
 from gnnbench.backends.base import Backend
 from gnnbench.config import Run
 from gnnbench.errors import BackendUnavailable, ConfigError, GnnbenchError
@@ -22,7 +22,6 @@ from gnnbench.results.schema import Evaluation, Result, Sample, Status
 from gnnbench.training import checkpoint, cuda_graph, setup, workers
 from gnnbench.training.batching._batch import Batching
 from gnnbench.training.loop import Trainer
-from gnnbench.training.stopping import stop_signal
 from gnnbench.training.team import Team, joined
 
 ROOM = 10  # peaks of an epoch: glibc may leave seven freed tensors of a size idle before it reuses one
@@ -66,7 +65,7 @@ def run(
 
     The graph is prepared once. Repeat r starts from the weights and random numbers of seed `train.seed + r`.
     `out/results.json` is written before anything else, at every checkpoint and at the end, so that nothing
-    measured is lost. Ctrl-C stops after the epoch at hand; a second one kills the process.
+    measured is lost. Ctrl-C, SIGTERM and SIGHUP stop after the epoch at hand; a second Ctrl-C kills the process.
 
     Args:
         config: the complete configuration.
@@ -148,6 +147,7 @@ class _Run:
     inspect: Inspect | None
     team: Team
     other_programs: clock.OtherPrograms = field(default_factory=clock.OtherPrograms)
+    saved_s: float = field(default_factory=clock.cpu)  # when the latest checkpoint was
 
     def execute(self, state: dict[str, Any] | None) -> None:
         """Load, prepare and train; `state` is a checkpoint to go on from."""
@@ -162,7 +162,7 @@ class _Run:
             self.result.environment["threads"] = environment.threads()  # now that the kernels are loaded
             self.result.resting_memory_bytes = recorder.meter.resting()
             earlier = len(self.result.samples)  # of a run that is resumed
-            with stop_signal(lambda text: self._emit("message", message=text)) as stop:
+            with stopping.requested(lambda text: self._emit("message", message=text)) as stop:
                 finished = self._train(model, batching, recorder, stop, state)
             self.result.workers = workers.figures(self.team, batching, self.result.samples[earlier:])
             if not finished:
@@ -188,7 +188,7 @@ class _Run:
         last = self.result.samples[-1] if self.result.samples else None
         where = f"after epoch {last.epoch} of repeat {last.repeat}" if last else "before the first epoch"
         remedy = f"; continue with: gnnbench train --resume {shlex.quote(str(self.out))}" if self.out else ""
-        return f"stopped by Ctrl-C {where}{remedy}"
+        return f"stopped by {stopping.by()} {where}{remedy}"
 
     def _emit(self, kind: Any, **details: Any) -> None:
         self.on_event(Event(kind, self.result, **details))
@@ -278,7 +278,8 @@ class _Run:
                 evaluations.append(evaluation)
                 self.result.evaluations.append(evaluation)
             self._emit("epoch", sample=sample, evaluation=evaluation)
-            if every and (trainer.epoch % every == 0 or trainer.finished(evaluations)):
+            due = every and (trainer.epoch % every == 0 or trainer.finished(evaluations))
+            if due or (every and clock.cpu() - self.saved_s > checkpoint.LONGEST_S):
                 self._checkpoint(trainer, repeat)
         return True
 
@@ -292,6 +293,7 @@ class _Run:
         """Save where training stands; a full disk must not end it, so that is told and training goes on."""
         if not self.out:
             return
+        self.saved_s = clock.cpu()
         try:
             checkpoint.save(self.out, trainer, repeat, self.result)
             self.save()

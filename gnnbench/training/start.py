@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shlex
-import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
 from gnnbench import config as configs
-from gnnbench import datasets, launch
+from gnnbench import datasets, launch, stopping
 from gnnbench.config import Run
 from gnnbench.errors import ConfigError, GnnbenchError
 from gnnbench.results import files
@@ -61,7 +60,7 @@ def run(
 
 def exit_code(result: Result) -> int:
     """What a process exits with that had this result."""
-    return {"ok": 0, "interrupted": 130}.get(result.status, 1)
+    return {"ok": 0, "interrupted": stopping.exit_code()}.get(result.status, 1)
 
 
 class _Word(Record):
@@ -119,8 +118,8 @@ def _result(task: Task, known: Result, codes: dict[int, int], path: Path) -> Res
         if code < 0 or (code and result.reason in ("", training.UNFINISHED)):
             result.status, text = launch.verdict(code, launch.rank_log(path, rank).read_text(errors="replace"))
             result.reason = f"worker {rank}: {text}{_remedy(task.out)}"
-            if code == -signal.SIGINT:
-                result.status, result.reason = "interrupted", "stopped by Ctrl-C before the first epoch"
+            if stopping.stopped(code):
+                result.status, result.reason = "interrupted", f"stopped by {stopping.by()} before the first epoch"
             files.save_json(result, stored)
             break
     return result

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import functools
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -135,24 +136,35 @@ def test_resuming_a_finished_run_returns_it(trained: tuple[Path, Output]) -> Non
     assert json.loads(again.stdout)["samples"] == json.loads(output.stdout)["samples"]
 
 
-def test_resume_goes_on_with_a_stopped_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+STOPS = pytest.mark.parametrize(
+    ("number", "name"),
+    [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM"), (signal.SIGHUP, "SIGHUP")],
+    ids=lambda value: str(value),
+)
+
+
+@STOPS
+def test_resume_goes_on_with_a_stopped_run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, name: str
+) -> None:
     whole = json.loads(run("train", *TINY, "--out", "whole", "--json").stdout)
-    stop = functools.partial(stop_after, epoch=2, real=running.run)
+    stop = functools.partial(stop_after, epoch=2, real=running.run, number=number)
     with monkeypatch.context() as patch:
         patch.setattr(running, "run", stop)
         output = run("train", *TINY, "--out", "stopped")
-    assert output.code == 130
-    assert "gnnbench train --resume stopped" in output.stderr
+    assert output.code == 128 + number
+    assert f"stopped by {name} after epoch 2 of repeat 0; continue with: gnnbench train --resume" in output.stderr
     resumed = json.loads(run("train", "--resume", "stopped", "--json").stdout)
     assert [sample["loss"] for sample in resumed["samples"]] == [sample["loss"] for sample in whole["samples"]]
 
 
-def stop_after(config: Any, *, epoch: int, real: Any, on_event: Any, **options: Any) -> Any:
-    import signal
-
+def stop_after(
+    config: Any, *, epoch: int, real: Any, on_event: Any, number: signal.Signals, **options: Any
+) -> Any:
     def press(event: Any) -> None:
         if event.sample and event.sample.epoch == epoch:
-            signal.raise_signal(signal.SIGINT)
+            for _ in range(1 if number == signal.SIGINT else 3):  # as schedulers and shells repeat theirs
+                signal.raise_signal(number)
 
     return real(config, on_event=press, **options)
 
@@ -252,22 +264,23 @@ def test_one_cell_that_fails_does_not_fail_the_others(processes: Runner) -> None
     assert "isplib: is oom" in output.stdout
 
 
-def test_ctrl_c_in_a_comparison(processes: Runner) -> None:
+@STOPS
+def test_a_stop_in_a_comparison(processes: Runner, number: signal.Signals, name: str) -> None:
     def stop(job: process.Job) -> Any:
-        raise KeyboardInterrupt
+        signal.raise_signal(number)
 
     processes.cells = {"isplib": stop}
     output = run("compare", *TINY, *GAT, "--backends", "pyg,isplib", "--out", "out")
-    assert output.code == 130
-    assert output.stderr == "gnnbench: stopped by Ctrl-C; the same command with --out out continues\n"
+    assert output.code == 128 + number
+    assert output.stderr == f"gnnbench: stopped by {name}; the same command with --out out continues\n"
 
 
-def test_ctrl_c_anywhere_else_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(*_: Any, **__: Any) -> Any:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(running, "run", stop)
-    assert run("train", *TINY, "--out", "out") == Output(130, "", "gnnbench: stopped by Ctrl-C\n")
+@STOPS
+def test_a_stop_anywhere_else_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, number: signal.Signals, name: str
+) -> None:
+    monkeypatch.setattr(running, "run", lambda *_, **__: signal.raise_signal(number))
+    assert run("train", *TINY, "--out", "out") == Output(128 + number, "", f"gnnbench: stopped by {name}\n")
 
 
 def test_datasets_are_listed(folder: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gnnbench import config, datasets, launch
+from gnnbench import config, datasets, launch, stopping
 from gnnbench.comparison import process
 from gnnbench.comparison.process import Job
 from gnnbench.launch import _server
@@ -120,6 +120,13 @@ def test_a_killed_server_is_told_and_replaced(tmp_path: Path) -> None:
 
     assert jobs.run("hung", tmp_path, kill) == (-signal.SIGKILL, "")
     assert gone(killed[0])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_job_that_is_stopped_stops_this_process_too(tmp_path: Path, number: signal.Signals) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        jobs.run("hung", tmp_path, lambda line: os.kill(int(line), number))
+    assert stopping.exit_code() == 128 + number
 
 
 def test_an_exception_here_ends_the_job_and_another_environment_is_another_server(

@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from gnnbench import cells
-from gnnbench.results.schema import Record
+from gnnbench.results.schema import Record, Status
 
 
 class Sleeper(Record):
     key: str
     seconds: float
+    status: Status = "ok"
 
     def run(self, context: Any, out: Path, tell: Callable[[str], None]) -> cells.Outcome:
         time.sleep(self.seconds)
-        return cells.Outcome(status="ok")
+        return cells.Outcome(status=self.status)
 
 
 class Work(cells.Work):

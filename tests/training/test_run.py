@@ -254,6 +254,19 @@ def test_a_broken_checkpoint_is_one_sentence(roots: datasets.Roots, tmp_path: Pa
     assert run(configuration(), roots=roots, out=tmp_path, resume=True).status == "ok"
 
 
+def test_a_checkpoint_is_never_long_ago(
+    roots: datasets.Roots, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def on_event(event: Event) -> None:
+        if event.sample:
+            written.append((tmp_path / checkpoint.CHECKPOINT).exists())
+
+    monkeypatch.setattr(checkpoint, "LONGEST_S", 0.0)
+    written: list[bool] = []
+    run(configuration(train={"checkpoint_every": 100}), roots=roots, out=tmp_path, on_event=on_event)
+    assert written == [False, *[True] * 5]
+
+
 def test_a_fresh_run_forgets_the_checkpoint_of_an_earlier_one(roots: datasets.Roots, tmp_path: Path) -> None:
     run(configuration(), roots=roots, out=tmp_path)
     once = configuration(train={"checkpoint_every": 0})
