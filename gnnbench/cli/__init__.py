@@ -9,6 +9,7 @@ sweep        a run over a grid of its keys
 partition    a graph in parts, for several processes
 report       results as a page; history: a list of them over time
 options      options that several verbs share
+streams      standard streams that may be gone
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from typer.core import TyperGroup
 
 from gnnbench import stopping
 from gnnbench.api.configs import load
-from gnnbench.cli import history, ops, partition, profile, reproduce, suite, sweep
+from gnnbench.cli import history, ops, partition, profile, reproduce, streams, suite, sweep
 from gnnbench.cli import report as reporting
 from gnnbench.cli.options import (
     EXIT_CODES,
@@ -312,6 +313,7 @@ def doctor(data_root: DataRoot = None, as_json: Json = False) -> None:
 
 def main() -> None:
     """The console script."""
+    streams.settle()
     waiting.spin_briefly()
     try:
         app(prog_name="gnnbench")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -144,11 +145,20 @@ def show(
     if latex:
         files.save_text(tex.document(drawn), latex)
     if as_json:
-        print(result if isinstance(result, str) else result.model_dump_json(indent=1))
+        print(_printable(result if isinstance(result, str) else result.model_dump_json(indent=1)))
     elif not quiet:
         for place, table in enumerate(drawn):
             print("\n" * bool(place), end="")
             tables.show(table, tables.console(sys.stdout))
+
+
+def _printable(text: str) -> str:
+    """JSON, with escapes where standard output has not all of its characters."""
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return json.dumps(json.loads(text), indent=1)
+    return text
 
 
 def finish(finished: Finished, kept: str) -> NoReturn:

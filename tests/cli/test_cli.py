@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import functools
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -341,6 +342,33 @@ def test_a_reader_that_leaves_is_no_error() -> None:
     assert process.stderr is not None
     assert process.stderr.read() == ""
     assert process.wait() in (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("ending", "environment", "expected"),
+    [
+        (">&-", {}, ""),
+        ("<&- >&- 2>&-", {}, ""),
+        ("| head -2", {}, "dataset"),
+        ("", {"PYTHONIOENCODING": "ascii"}, "2-3"),
+        ("--json | grep spec", {"PYTHONIOENCODING": "ascii"}, '"spec": "cora"'),
+    ],
+    ids=["closed", "all closed", "a pipe that closed", "ascii", "JSON in ascii"],
+)
+def test_what_reads_the_output_fails_no_command(
+    ending: str, environment: dict[str, str], expected: str, folder: Path
+) -> None:
+    verb = (
+        "datasets" if "ascii" not in environment.values() or "json" in ending else "datasets info synthetic:cora"
+    )
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {sys.executable} -m gnnbench {verb} {ending}"],
+        env={**os.environ, **environment, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert expected in done.stdout
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
