@@ -114,9 +114,8 @@ def new_folder(folder: Path) -> Iterator[Path]:
     folder = folder.absolute()
     temporary = folder.with_name(files.temporary_name(folder.name))
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        temporary.mkdir(parents=True)
         files.remove_left(folder)
-        temporary.mkdir()
         yield temporary
         temporary.replace(folder)
     except OSError as error:
