@@ -20,7 +20,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -79,7 +79,7 @@ class Verbs(TyperGroup):
             if error.errno != errno.ENOSPC:
                 raise
             print("gnnbench: the disk written to is full; free some of it, or write elsewhere", file=sys.stderr)
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # as what is left is flushed again
+            streams.forget(sys.stdout)  # as what is left is flushed again
             raise typer.Exit(1) from None
 
 
@@ -312,20 +312,15 @@ def doctor(data_root: DataRoot = None, as_json: Json = False) -> None:
 
 
 def main() -> None:
-    """The console script."""
+    """Run the console script, and leave without tearing down PyTorch object by object, which takes a second."""
     streams.settle()
     waiting.spin_briefly()
     try:
         app(prog_name="gnnbench")
     except SystemExit as end:
-        if "torch" in sys.modules and isinstance(end.code, int):
-            _leave(end.code)
-        raise
-
-
-def _leave(code: int) -> NoReturn:
-    """Exit without tearing down PyTorch object by object, for which the user would wait a second."""
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+        if "torch" not in sys.modules or not isinstance(end.code, int):
+            raise
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(end.code)

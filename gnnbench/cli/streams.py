@@ -25,6 +25,13 @@ def settle() -> None:
     sys.stdout, sys.stderr = _lenient(sys.stdout, 1), _lenient(sys.stderr, 2)
 
 
+def forget(stream: io.IOBase | TextIO) -> None:
+    """Let a stream write to nowhere from now on."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
 class _Lenient(io.FileIO):
     """A file that takes what nobody reads."""
 
@@ -34,9 +41,7 @@ class _Lenient(io.FileIO):
         except OSError as error:
             if error.errno not in GONE:
                 raise
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, self.fileno())
-        os.close(nowhere)
+        forget(self)
         return super().write(data)
 
 

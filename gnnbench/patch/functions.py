@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import sys
+import warnings
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -13,6 +16,7 @@ import torch
 from torch import Tensor
 from torch_geometric.typing import SparseTensor
 
+import gnnbench
 from gnnbench.convs import _edges, _heads
 from gnnbench.graph import Graph
 from gnnbench.graph.cache import num_edges
@@ -23,6 +27,8 @@ from gnnbench.patch import call, cost
 from gnnbench.patch.call import Declined
 from gnnbench.patch.engine import AS_FAST, CAPTURED, Engine, captured
 from gnnbench.patch.stand_in import StandIn
+
+OURS = str(Path(gnnbench.__file__).parent) + os.sep
 
 _holders: list[ModuleType] = []
 _loaded = 0
@@ -125,7 +131,29 @@ def _spmm(engine: Engine, src: Any = None, other: Any = None, reduce: Any = "sum
     weight = call.sparse_weight(None, src)
     if weight is not None:
         weight = _edges.in_rows(graph, weight.to(other.dtype) if isinstance(src, SparseTensor) else weight)
-    return spmm(kernels, graph, other, weight, reduce)
+    out = spmm(kernels, graph, other, weight, reduce)
+    if _is_converted(src, other, reduce):
+        _warn_of_conversion(src.layout)
+    return out
+
+
+def _is_converted(src: Any, other: Tensor, reduce: str) -> bool:
+    """Decide whether PyG would convert `src`, which it warns of."""
+    if not isinstance(src, Tensor) or src.layout == torch.sparse_csr:
+        return False
+    return src.layout == torch.sparse_coo or not other.requires_grad or reduce in ("min", "max")
+
+
+def _warn_of_conversion(layout: torch.layout) -> None:
+    """Warn at the line of the program that called, however many of our functions are between."""
+    level, frame = 1, inspect.currentframe()
+    while frame and frame.f_code.co_filename.startswith(OURS):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(
+        f"Converting sparse tensor to CSR format, which is kept for the next call with the same tensor (got "
+        f"'{layout}'); convert it beforehand to save this",
+        stacklevel=level,
+    )
 
 
 TABLE = {name: Function(name, compute) for name, compute in (("softmax", _softmax), ("spmm", _spmm))}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -117,10 +118,13 @@ def test_the_groups_of_a_view_are_found_by_what_it_is_a_view_of() -> None:
         assert gnnbench.patch_status().graphs < 20
 
 
+LAYOUTS = ["to_sparse_coo", "to_sparse_csr", "to_sparse_csc"]
+
+
 @pytest.mark.filterwarnings("ignore:Converting sparse tensor", "ignore:Sparse")
 @pytest.mark.usefixtures("always")
 @pytest.mark.parametrize("reduce", ["sum", "add", "mean", "min", "max", "mul"])
-@pytest.mark.parametrize("layout", ["to_sparse_coo", "to_sparse_csr", "to_sparse_csc"])
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("graph", ["isolated nodes", "hub", "wide", "tall", "power law"])
 def test_spmm(graph: str, layout: str, reduce: str) -> None:
     edge_index, rows, cols = graphs.zoo()[graph]
@@ -129,6 +133,26 @@ def test_spmm(graph: str, layout: str, reduce: str) -> None:
     matrix = torch.sparse_coo_tensor(edge_index.flip(0), values, (rows, cols)).coalesce()
     matrix, x = getattr(matrix, layout)(), rand(cols, 5)
     check(lambda: utils.spmm(matrix, x, reduce), x, ran=None if reduce == "mul" else "spmm")
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_spmm_warns_of_conversions_as_pyg_does(layout: str) -> None:
+    matrix = getattr(torch.eye(4, dtype=torch.float64), layout)()
+
+    def warned(x: Tensor, reduce: str) -> set[str]:
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            utils.spmm(matrix, x, reduce)
+        text = "Converting sparse tensor to CSR format"
+        return {each.filename for each in found if str(each.message).startswith(text)}
+
+    for reduce in ("sum", "mean", "max"):
+        for x in (rand(4, 3), rand(4, 3).detach()):
+            expected = warned(x, reduce)
+            with gnnbench.patched(BACKEND):
+                assert warned(x, reduce) == expected, (reduce, x.requires_grad)
+    assert gnnbench.patch_status().accelerated == {"spmm": 6}
 
 
 @pytest.mark.usefixtures("always")
