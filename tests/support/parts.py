@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
+from itertools import product
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -10,7 +12,7 @@ from unittest.mock import patch
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.nn import Dropout, Linear, Module, ModuleList
+from torch.nn import BatchNorm1d, Dropout, Linear, Module, ModuleList
 from torch_geometric import nn
 
 from gnnbench import backends, config, convs
@@ -25,6 +27,7 @@ from gnnbench.ops.kernels import Kernels
 from gnnbench.partition import files as partition_files
 from gnnbench.partition import part
 from gnnbench.training import setup
+from gnnbench.training.batching import _batch_norm
 from gnnbench.training.batching._parts import Parts
 from gnnbench.training.batching.full import Full
 from gnnbench.training.loop import Trainer
@@ -237,6 +240,28 @@ def scores(metric: str) -> tuple[Any, Any]:
 def ranked(logits: Tensor, y: Tensor) -> float:
     """Depends on all outputs at once, and on their order."""
     return float((logits.flatten().argsort().double() * y.flatten()).mean())
+
+
+def normalised(case: str) -> tuple[list[Any], list[Any]]:
+    """Outputs, gradients and statistics of batch norms on this rank's nodes, and of torch's own on all."""
+    sizes, rank = SIZES[case], dist.get_rank()
+    begin, nodes = sum(sizes[:rank]), sum(sizes)
+    x = torch.randn(nodes, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    exchange = Exchange(torch.tensor([0, *sizes]).cumsum(0), torch.zeros(0, dtype=torch.int64))
+    found: list[Any] = []
+    expected: list[Any] = []
+    for momentum, affine, tracked in product((0.3, None), (True, False), (True, False)):
+        whole = BatchNorm1d(5, momentum=momentum, affine=affine, track_running_stats=tracked).double()
+        mine = deepcopy(whole)
+        _batch_norm.bind(mine, exchange, nodes)
+        for training in (True, True, False):
+            for norm, own, into in ((mine, x[begin:][: sizes[rank]], found), (whole, x, expected)):
+                own = own.clone().requires_grad_()
+                out = norm.train(training)(own)
+                (grad,) = torch.autograd.grad((out**3).sum(), own)
+                of = slice(None) if norm is mine else slice(begin, begin + sizes[rank])
+                into += [out.detach()[of], grad[of], *(each.clone() for each in norm.buffers())]
+    return found, expected
 
 
 def wrong() -> list[str]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
+import torch
 
 from gnnbench import config
 from gnnbench.backends import isplib
 from gnnbench.errors import ConfigError
 from gnnbench.training import setup
+from gnnbench.training.batching import _batch_norm
 from tests.support import parts
 from tests.support.ranks import Ranks
 
@@ -48,6 +51,22 @@ def test_so_they_do_in_bfloat16_within_its_precision(norm: str, ranks: Ranks) ->
 def test_metrics_are_those_of_all_nodes(metric: str, ranks: Ranks) -> None:
     for found, expected in ranks.run(parts.scores, metric):
         assert found == expected
+
+
+@pytest.mark.parametrize("case", ["hub", "empty part"])
+def test_batch_norms_of_any_kind_are_those_of_all_nodes(case: str, ranks: Ranks) -> None:
+    for found, expected in ranks.run(parts.normalised, case):
+        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-10)
+
+
+def test_the_moments_of_one_node_are_refused_as_by_torch() -> None:
+    norms = [torch.nn.BatchNorm1d(5), torch.nn.BatchNorm1d(5, track_running_stats=False).eval()]
+    for norm in norms:
+        with pytest.raises(ValueError, match="more than 1 value"):
+            norm(torch.zeros(1, 5))
+        _batch_norm.bind(norm, cast("Any", None), 1)
+        with pytest.raises(ValueError, match="more than one node, but"):
+            norm(torch.zeros(1, 5))
 
 
 def test_what_is_no_part_is_refused(ranks: Ranks) -> None:

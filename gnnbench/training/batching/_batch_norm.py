@@ -23,8 +23,8 @@ def _forward(norm: Any, exchange: Exchange, nodes: int, x: Tensor) -> Tensor:
     if not norm.training and norm.running_mean is not None:
         out: Tensor = BatchNorm1d.forward(norm, x)
         return out
-    if norm.training and nodes == 1:
-        raise ValueError("Expected more than 1 value per channel when training, got one node of all processes")
+    if nodes == 1:
+        raise ValueError("batch norm needs the moments of more than one node, but all processes have one")
     x = x if norm.weight is None else x.to(norm.weight.dtype)  # of the parameters, under autocast too
     mean = _Sum.apply(x.sum(0), exchange) / nodes
     centred = x - mean
