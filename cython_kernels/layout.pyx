@@ -169,7 +169,7 @@ cdef void by_digit(const int32_t *col, const int32_t *perm, int32_t *to_col, int
 
 
 def is_symmetric(int threads, **fields) -> bool:
-    """Whether the rows of a square matrix are also its columns: each row is met in order by its reverse edges."""
+    """Return whether the rows of a square matrix are also its columns: each row is met in order by its reverse edges."""
     cdef csr_task s
     fill_csr(&s, fields)
     cdef int64_t *cursor = <int64_t *>malloc((s.rows + 1) * sizeof(int64_t))

@@ -24,7 +24,7 @@ Tell = Callable[[str], None]
 
 
 class Context(Record):
-    """What all cells of a grid share: see `gnnbench.datasets.Roots`."""
+    """Folders that all cells of a grid share: see `gnnbench.datasets.Roots`."""
 
     raw: Path
     cache: Path
@@ -86,7 +86,7 @@ class Work(Record):
             return None
 
     def finished(self) -> Outcome | None:
-        """The same; None as well if it ran other code."""
+        """Return the outcome of a finished cell; None if there is none, or it ran other code."""
         outcome = self.latest()
         return outcome if outcome and outcome.code == self.code else None
 

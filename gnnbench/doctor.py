@@ -1,4 +1,4 @@
-"""What is installed, what can run here, and how to get the rest. It only looks and changes nothing."""
+"""Findings of what is installed, what can run here, and how to get the rest. It only looks and changes nothing."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Entry(NamedTuple):
 
     @property
     def series(self) -> tuple[str, ...]:
-        """What results have in common whose times can be compared."""
+        """Return what results have in common whose times can be compared."""
         return self.title, self.kind, self.configuration, self.machine, self.backend
 
 

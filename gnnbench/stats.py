@@ -51,7 +51,7 @@ def ratio_interval(baseline: Rounds, candidate: Rounds, *, paired: bool = True) 
 
 
 def falling(samples: Sequence[float]) -> bool:
-    """Whether times still fall over the run: a Mann-Kendall test, one-sided at 1%, and by more than 5%."""
+    """Return whether times still fall over the run: a Mann-Kendall test, one-sided at 1%, and by more than 5%."""
     values = np.asarray(samples, dtype=float)
     n = len(values)
     if n < 8:

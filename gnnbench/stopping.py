@@ -21,7 +21,7 @@ def by() -> str:
 
 
 def exit_code() -> int:
-    """What a process exits with that was stopped: 130, 143 or 129, as shells say of one that a signal ended."""
+    """Return the exit code of a stopped process: 130, 143 or 129, as shells say of one that a signal ended."""
     return 128 + _latest
 
 

@@ -45,7 +45,7 @@ KINDS: dict[str, tuple[str, type[BaseModel]]] = {  # by a name that every file o
 
 
 def load(path: Path) -> Stored:
-    """What a verb wrote: the folder of its results or the JSON itself; with the epochs of every round.
+    """Load what a verb wrote: the folder of its results or the JSON itself; with the epochs of every round.
 
     Raises:
         ConfigError: there is no such file, it is not a result, or it is one of another schema.
@@ -100,7 +100,7 @@ def _file(path: Path) -> Path:
 
 
 def _remedy(raw: dict[str, Any]) -> str:
-    """What to do with a file that this version cannot open, though it may have written it."""
+    """Say what to do with a file that this version cannot open, though it may have written it."""
     environment = raw.get("environment")
     packages = environment.get("packages") if isinstance(environment, dict) else None
     wrote = packages.get("gnnbench") if isinstance(packages, dict) else None

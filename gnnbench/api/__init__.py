@@ -282,7 +282,7 @@ def profile(
 
 
 def load_result(path: AnyPath) -> shown.Shown:
-    """What a verb or one of these functions wrote: the folder of its results, or the JSON itself.
+    """Load what a verb or one of these functions wrote: the folder of its results, or the JSON itself.
 
     Raises:
         ConfigError: there is no such file, it is not a result, or it is one of another schema.

@@ -95,7 +95,7 @@ def _yaml(key: str, value: Any) -> str:
 
 
 def _found(source: Source) -> Path | Mapping[str, Any]:
-    """What `config.load` reads."""
+    """Find what `config.load` reads."""
     if source is None or isinstance(source, Mapping):
         return DEMO if source is None else source
     path = Path(source)

@@ -51,7 +51,7 @@ class Shown(BaseModel):
         return self._path
 
     def tables(self) -> Sequence[Table]:
-        """What the command line prints."""
+        """Return the tables that the command line prints."""
         return [self.report.table(self)]
 
     def to_frame(self) -> pandas.DataFrame:

@@ -120,7 +120,7 @@ class Backend(ABC):
         raise NotImplementedError
 
     def adjacency(self, edges: Edges, layout: Layout | None) -> Any:
-        """What a bound model takes beside features, for any graph; may run in a thread.
+        """Return what a bound model takes beside features, for any graph; may run in a thread.
 
         Args:
             layout: what `layout()` returned.
@@ -165,7 +165,7 @@ class KernelBackend(Backend):
 
     @classmethod
     def can_be_tuned(cls) -> bool:
-        """Whether the kernels declare choices."""
+        """Return whether the kernels declare choices."""
         from gnnbench.ops.kernels import Kernels
 
         return cls.kernels.choices is not Kernels.choices
@@ -215,7 +215,7 @@ class KernelBackend(Backend):
 
     @staticmethod
     def _multiplies_sparse(kernels: Kernels) -> bool:
-        """Whether a product without zeros is likely to gain: on GPUs, fast at dense ones, none was measured."""
+        """Return whether a product without zeros is likely to gain; on GPUs, fast at dense ones, none did."""
         return kernels.device_type == "cpu" and "spmm" in kernels.accelerated
 
     def rewrites(self) -> dict[str, bool]:

@@ -38,7 +38,7 @@ from gnnbench.results import files
 
 @dataclass(frozen=True)
 class Grid:
-    """What to run: every width with every number of heads, in every direction.
+    """Grid of cases: every width with every number of heads, in every direction.
 
     Raises:
         ConfigError: an unknown op or peer, a backend without kernels, or a width that cannot be split among heads.

@@ -1,4 +1,4 @@
-"""What benchmarks of batches share: the fields of their rows and records, and how sizes are gone through."""
+"""Fields of rows and records that benchmarks of batches share, and how sizes are gone through."""
 
 from __future__ import annotations
 

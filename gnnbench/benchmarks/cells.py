@@ -90,7 +90,7 @@ def _cell(graph: str, op: str, width: int, heads: int, dtype: str = "float32", m
 
 
 def _shrunk(cell: Cell) -> Cell:
-    """The same for the interpreter: two heads at most of four channels, and nothing that compiles."""
+    """Shrink a cell for the interpreter: two heads at most of four channels, and nothing that compiles."""
     heads = min(cell.heads, 2)
     against = tuple(name for name in cell.against if name != "pyg-compile")
     width = 4 * heads if cell.op.startswith(TRAINING) or OPS[cell.op].has_width else heads

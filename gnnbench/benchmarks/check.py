@@ -1,4 +1,4 @@
-"""Whether an implementation computes the op: against float64 in plain torch, on as many rows as fit in memory."""
+"""Checks of an implementation against float64 in plain torch, on as many rows as fit in memory."""
 
 from __future__ import annotations
 

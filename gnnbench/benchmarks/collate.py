@@ -121,7 +121,7 @@ class Ours:
         return Loaded(graph, x, ptr, targets)
 
     def stream(self, batches: Sequence[Tensor]) -> Next:
-        """Of the same graphs again and again."""
+        """Draw batches of the same graphs again and again."""
         ids = cycle(batches)
         return lambda: self.batch(next(ids))
 
@@ -173,7 +173,7 @@ class _Stored(InMemoryDataset):
 def _prepared(
     dataset: GraphsDataset, names: Sequence[str], against: Sequence[str], now: Callable[[], Any], budget: Budget
 ) -> batches.Race:
-    """What checks and times the batches of one size."""
+    """Prepare the check and the timing of batches of one size."""
     of_pyg = OfPyg(dataset)
     ours = {name: Ours(name, dataset) for name in names if name not in LOADERS}
     order = torch.randperm(dataset.num_graphs, generator=torch.Generator().manual_seed(0))

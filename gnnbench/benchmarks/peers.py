@@ -134,7 +134,7 @@ def torch_csr(case: Case) -> Callable[[], Tensor]:
 
 
 def cusparse(case: Case) -> Callable[[], Tensor]:
-    """The same with the transposed matrix kept for the backward, which torch else makes anew every time."""
+    """Multiply by cuSPARSE, with the transpose kept for the backward, which torch else makes anew every time."""
     graph, value = case.graph, _values(case)
     transposed = value if "value" not in case.inputs else value[graph.perm.long()]
     matrices = _csr(case, graph, value), _csr(case, graph.transpose, transposed)
@@ -170,7 +170,7 @@ def _csr(case: Case, graph: Graph, value: Tensor) -> Tensor:
 
 
 def torch_scatter(case: Case) -> Callable[[], Tensor]:
-    """What PyG does without its convs: messages of all edges in memory, then `scatter` and `softmax` of PyG."""
+    """Compute as PyG does without its convs: messages of all edges in memory, then `scatter` and `softmax`."""
     row, col, inputs, nodes = case.graph.row, case.graph.col.long(), case.inputs, case.graph.num_rows
 
     def spmm() -> Tensor:

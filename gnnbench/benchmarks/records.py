@@ -69,7 +69,7 @@ class Row(Record):
 
     @property
     def rounds(self) -> bool:
-        """Whether features were to be rounded to bfloat16 when they were gathered."""
+        """Return whether features were to be rounded to bfloat16 when they were gathered."""
         return self.implementation.endswith(BF16)
 
 
@@ -92,7 +92,7 @@ class Size(Record):
 
 
 class Benchmark(Record):
-    """What the records of all benchmarks have."""
+    """Fields that the records of all benchmarks have."""
 
     schema_version: Literal[1] = 1
     status: str = "interrupted"

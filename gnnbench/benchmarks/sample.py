@@ -117,7 +117,7 @@ class Ours:
         return "a batch has an edge twice" if edge.unique().numel() < edge.numel() else ""
 
     def timed(self, part: str, batches: Sequence[Tensor], now: Callable[[], Any]) -> tuple[Timed, float]:
-        """What can be timed, and the mean number of edges. Each of torch's threads works on batches of its own."""
+        """Return what can be timed, and the mean number of edges; each thread works on batches of its own."""
         nodes, edges = zip(*map(self.sample, batches), strict=True)
         works: dict[str, Callable[[Tensor, Tensor], Any]] = {
             "sample": lambda seeds, node: self.sample(seeds),
@@ -136,7 +136,7 @@ class Ours:
 
 
 class OfPyg(Ours):
-    """The same by PyG's sampler on pyg-lib."""
+    """PyG's sampler on pyg-lib."""
 
     def __init__(self, dataset: NodeDataset, fanouts: list[int]) -> None:
         import torch_geometric.typing
@@ -155,7 +155,7 @@ class OfPyg(Ours):
 
 
 class OfDgl:
-    """The same in DGL's own process, with int32 ids."""
+    """DGL's sampler in DGL's own process, with int32 ids."""
 
     def __init__(self, dataset: NodeDataset, fanouts: list[int], python: str) -> None:
         self.dgl = Dgl(python, dataset.graph(CPU))
@@ -190,7 +190,7 @@ def _makers(dataset: NodeDataset, fanouts: list[int], dgl_python: str) -> Makers
 
 
 def _prepared(makers: Makers, against: Sequence[str], now: Callable[[], Any], budget: Budget) -> batches.Race:
-    """What checks and times the batches of one size."""
+    """Prepare the check and the timing of batches of one size."""
     samplers: dict[str, Ours | OfDgl] = {}
     missing: dict[str, str] = {}
     for name, make in makers.items():

@@ -139,7 +139,7 @@ class _Work:
                     self._rows[cell, direction, name] = known.setdefault(_key(row), row)
 
     def remaining(self, cell: Cell) -> bool:
-        """Whether any of it was not run yet."""
+        """Return whether any of it was not run yet."""
         return any(row.status in ("pending", "not run") for row in self._rows_of(cell))
 
     def leave(self, cell: Cell) -> None:

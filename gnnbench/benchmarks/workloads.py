@@ -49,7 +49,7 @@ def prepare(names: Sequence[str], roots: Roots) -> None:
 
 
 def moved(dataset: NodeDataset, device: torch.device) -> NodeDataset:
-    """The same with its tensors on `device`."""
+    """Move a dataset's tensors to `device`."""
     tensors: dict[str, Any] = {
         name: value.to(device) for name, value in vars(dataset).items() if isinstance(value, Tensor)
     }

@@ -144,7 +144,7 @@ def bench(
 def _batches(
     op: str, graph: str, options: dict[str, Any], threads: int, data_root: Path | None, quiet: bool
 ) -> tuple[Any, Table]:
-    """What `bench` measures of batches, and its table."""
+    """Measure batches for `bench`; returns the record and its table."""
     from gnnbench import datasets
     from gnnbench.benchmarks import collate, sample
     from gnnbench.measure import clock, environment

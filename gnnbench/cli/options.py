@@ -118,7 +118,7 @@ def numbers(text: str) -> list[int]:
 
 
 def is_first() -> bool:
-    """Whether this process speaks to the user: not the others of those that torchrun started."""
+    """Return whether this process speaks to the user: not the others of those that torchrun started."""
     return os.environ.get("RANK", "0") == "0"
 
 

@@ -233,7 +233,7 @@ class _Comparing:
         return None
 
     def _is_done(self, name: str) -> bool:
-        """Whether nothing of a backend has still to be compared with the reference."""
+        """Return whether nothing of a backend has still to be compared with the reference."""
         if not self._verdict_path(name).exists():
             return False
         if self._stored_verdict(name).status != "ok":

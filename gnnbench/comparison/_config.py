@@ -55,7 +55,7 @@ def of_backend(config: dict[str, Any], spec: str) -> dict[str, Any]:
 
 
 def in_bfloat16(spec: str) -> bool:
-    """Whether a backend's own options ask for products in bfloat16."""
+    """Return whether a backend's own options ask for products in bfloat16."""
     return backend_sections(spec)[1]["train"].get("precision") == "bf16"
 
 

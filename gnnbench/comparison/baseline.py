@@ -44,7 +44,7 @@ class Slowdown(Ratio):
     )
 
     def beyond(self, limit: float, level: float) -> bool:
-        """Whether interval, rank test and spread all say that it is above the limit."""
+        """Return whether interval, rank test and spread all say that it is above the limit."""
         return self.low > 1 + limit and self.p <= level and self.ratio > 1 + self.spread
 
 
@@ -67,7 +67,7 @@ class Against(Record):
 
     @property
     def regressed(self) -> bool:
-        """Whether any backend is slower beyond doubt, or does not run any more."""
+        """Return whether any backend is slower beyond doubt, or does not run any more."""
         return any(change.regressed for change in self.changes)
 
 
@@ -204,7 +204,7 @@ def _slower(then: Sequence[Sequence[float]], now: Sequence[Sequence[float]], lim
 
 
 def spread(*sides: Sequence[float]) -> float:
-    """What a change must exceed, as a share, for all that `sides` differ within themselves."""
+    """Return what a change must exceed, as a share, for all that `sides` differ within themselves."""
     return max(DEVIATIONS * stats.mad(side) / median(side) for side in sides)
 
 
@@ -217,6 +217,6 @@ def _over_pyg(rounds: Rounds, backend: str) -> list[list[float]]:
 
 
 def _model(fact: Any) -> str:
-    """What a processor or GPUs are called."""
+    """Return the name of a processor or of GPUs."""
     parts = [fact] if isinstance(fact, dict) else fact or []
     return ", ".join(str(part.get("model")) for part in parts) or "none"

@@ -126,7 +126,7 @@ class Comparison(Record):
             verdict.losses = next(filter(None, reasons), "") if expected and name != reference else ""
 
     def _draws_its_own(self, backend: str) -> bool:
-        """Whether it trains on other batches than the rest: those that PyG's own loader samples."""
+        """Return whether it trains on other batches than the rest: those that PyG's own loader samples."""
         sampled = self.config.get("batch", {}).get("kind") == "neighbors"
         return sampled and backend_sections(backend)[0].get("loader") == "pyg"
 
@@ -242,7 +242,7 @@ def _parted(rounds: Mapping[str, Sequence[Result]]) -> Iterator[tuple[str, str]]
 
 
 def differs(environments: Sequence[dict[str, Any]]) -> bool:
-    """Whether processors, libraries or revisions changed between rounds, as when a comparison is continued."""
+    """Return whether processors, libraries or revisions changed between rounds, as in a continued comparison."""
     kept = ("cpu", "gpus", "packages", "git")
     return (
         len({json.dumps([environment.get(key) for key in kept]) for environment in environments if environment})

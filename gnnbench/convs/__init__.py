@@ -176,7 +176,7 @@ def _unkept(model: Module, conv: Module, module: ModuleType) -> list[str]:
 
 
 def _multiplies_first(model: Module, conv: Module, module: ModuleType, names: list[str]) -> bool:
-    """Whether features meet nothing but dropout and products with weights."""
+    """Return whether features meet nothing but dropout and products with weights."""
     first: bool = hasattr(module, "multiplies_first") and module.multiplies_first(conv, frozenset(names))
     return first and getattr(model, "multiplies_features", False)
 

@@ -1,4 +1,4 @@
-"""What must hold of a PyG conv instance for our forward to replace its own exactly."""
+"""Checks that must hold of a PyG conv instance for our forward to replace its own exactly."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def bindable(conv: MessagePassing) -> list[str]:
 
 
 def has_own_forward(conv: Module) -> bool:
-    """Whether `conv` or a user's class of it has a forward of its own, which binding would drop."""
+    """Return whether `conv` or a user's class of it has a forward of its own, which binding would drop."""
     own = vars(conv).get("forward")
     return _overrides.has_own_forward(conv) or not (own is None or isinstance(own, (BoundForward, Accelerated)))
 
@@ -61,7 +61,7 @@ def common(
 
 
 def _has_lazy(module: Module) -> bool:
-    """Whether a parameter below `module` has no size yet; `parameters()` would take twice as long."""
+    """Return whether a parameter below `module` has no size yet; `parameters()` would take twice as long."""
     if any(is_lazy(parameter) for parameter in module._parameters.values() if parameter is not None):
         return True
     return any(_has_lazy(child) for child in module._modules.values() if child is not None)

@@ -1,4 +1,4 @@
-"""What a conv costs and saves with a Graph, by which the drop-in decides whether to build one.
+"""Prices of a conv with and without a Graph, by which the drop-in decides whether to build one.
 
 Prices were measured on an Intel Xeon with AVX-512, on random graphs of 30 to 10,000 edges, few to a node, where we
 gain least: about the least that 16 and 64 channels saved. Graphs beyond the caches save much more. On an AMD EPYC
@@ -36,7 +36,7 @@ class Rates(NamedTuple):
     row: int = 0  # for each node and head
 
     def price(self, edges: int, values: int, heads: int = 1, rows: int = 0, scale: Scale = Scale()) -> Price:
-        """Of a call on `rows` nodes, for each of whose `edges` PyG handles `values` numbers in `heads` heads."""
+        """Price a call on `rows` nodes, for each of whose `edges` PyG handles `values` numbers in `heads`."""
         build, build_edge, call, edge, value, row = self
         saved = scale.call * call + edges * (heads * edge + values * value) + rows * heads * row
         return Price(scale.call * build + scale.build_edge * edges * build_edge, saved)

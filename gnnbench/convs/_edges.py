@@ -1,4 +1,4 @@
-"""What convs are given beside one matrix of node features: pairs of them, and tensors over edges."""
+"""Arguments of convs beside one matrix of node features: pairs of them, and tensors over edges."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def with_loops(graph: Graph, value: Tensor, fill: float | str | Tensor, *, by_so
 
 
 def with_remaining_loops(graph: Graph, weight: Tensor, fill: float) -> Tensor:
-    """The same as by PyG's `add_remaining_self_loops`: existing loops keep their weight, the last of several."""
+    """Add loops as PyG's `add_remaining_self_loops`: existing ones keep their weight, the last of several."""
     loops = weight.new_full((graph.num_rows,), fill)
     there, ordered = graph.col == graph.row, in_rows(graph, weight)
     loops[graph.row[there]] = ordered[there]

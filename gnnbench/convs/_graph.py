@@ -24,12 +24,12 @@ def adjacency(conv: Module, graph: Graph) -> Graph:
 
 
 def adds_self_loops(conv: Module) -> bool:
-    """Whether PyG adds self-loops, which a conv with an option `normalize` does where it normalises."""
+    """Return whether PyG adds self-loops, which a conv with an option `normalize` does where it normalises."""
     return bool(getattr(conv, "add_self_loops", False)) and bool(getattr(conv, "normalize", True))
 
 
 def edges_as_columns(graph: Graph) -> Graph:
-    """The same destinations over their edges, each a column of its own; kept on the graph."""
+    """Return a Graph of the destinations over their edges, each a column of its own; kept on the graph."""
 
     def make() -> Graph:
         col = torch.arange(graph.num_edges, dtype=torch.int32, device=graph.device)
@@ -48,7 +48,7 @@ def edges_by_source(graph: Graph) -> Graph:
 
 
 def is_simple(graph: Graph) -> bool:
-    """Whether no edge is a loop or comes twice; kept on the graph."""
+    """Return whether no edge is a loop or comes twice; kept on the graph."""
 
     def make() -> bool:
         key = graph.row * graph.num_cols + graph.col

@@ -1,4 +1,4 @@
-"""What the attention convs share around their ops."""
+"""Steps that attention convs share around their ops."""
 
 from __future__ import annotations
 

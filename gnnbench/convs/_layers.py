@@ -38,33 +38,33 @@ def reduction(conv: MessagePassing) -> str | None:
 
 
 def reduce_of(conv: MessagePassing) -> str:
-    """The same where there is one, without a look at what torch.compile could not follow."""
+    """Return the reduction where there is one, without a look at what torch.compile could not follow."""
     return REDUCTIONS[type(conv.aggr_module)]
 
 
 def is_untouched(module: Any, *kinds: type[Module]) -> bool:
-    """Whether `module` is of exactly one of `kinds`, with the forward of its class and without hooks."""
+    """Return whether `module` is of exactly one of `kinds`, with the forward of its class and without hooks."""
     kind = type(module)
     return kind in kinds and not _is_hooked(module) and kind.forward is _FORWARD[kind]
 
 
 def is_plain_linear(layer: Any) -> bool:
-    """Whether `layer` is nothing but `x @ weight.T + bias`, so that it commutes with a sum over edges."""
+    """Return whether `layer` is nothing but `x @ weight.T + bias`, so that it commutes with a sum over edges."""
     return is_untouched(layer, Linear, PygLinear)
 
 
 def are_plain_linear(*layers: Any) -> bool:
-    """The same of all layers that are there."""
+    """Return whether all layers that are there are plain linear ones."""
     return all(layer is None or is_plain_linear(layer) for layer in layers)
 
 
 def narrows(layer: Any) -> bool:
-    """Whether `layer` is a plain linear one with fewer outputs than inputs."""
+    """Return whether `layer` is a plain linear one with fewer outputs than inputs."""
     return is_plain_linear(layer) and layer.weight.size(0) < layer.weight.size(1)
 
 
 def _is_hooked(module: Module) -> bool:
-    """Whether a call of `module` runs more than the forward of its class, or another one."""
+    """Return whether a call of `module` runs more than the forward of its class, or another one."""
     hooks = (
         module._forward_hooks,
         module._forward_pre_hooks,

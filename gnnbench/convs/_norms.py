@@ -83,7 +83,7 @@ def _normalised(norm: Any, kernels: Kernels, x: Any, relu: bool) -> Tensor:
 
 
 def _is_usual(norm: Any, x: Any) -> bool:
-    """Whether a norm learns from x [N, F] what torch would, by the moments of the batch."""
+    """Return whether a norm learns from x [N, F] what torch would, by the moments of the batch."""
     tensors = norm.weight, norm.bias, norm.running_mean, norm.running_var, norm.num_batches_tracked
     if not norm.training or norm.momentum is None or not norm.eps > 0 or any(each is None for each in tensors):
         return False

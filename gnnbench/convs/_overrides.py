@@ -48,7 +48,7 @@ def remember(pyg: type) -> None:
 
 
 def has_own_forward(conv: Module) -> bool:
-    """Whether the class of `conv`, or the class of PyG that it is derived from, has another forward than PyG's."""
+    """Return whether the class of `conv`, or PyG's that it is derived from, has another forward than PyG's."""
     pyg: Any = pyg_class(conv)
     return type(conv).forward is not pyg.forward or not is_from(pyg.forward, "torch_geometric.")
 
@@ -65,7 +65,7 @@ def _pyg_class(kind: type) -> type:
 
 
 def is_from(function: Any, package: str) -> bool:
-    """Whether a function was written in `package`, whatever `functools.wraps` has it say."""
+    """Return whether a function was written in `package`, whatever `functools.wraps` has it say."""
     return isinstance(function, FunctionType) and function.__globals__["__name__"].startswith(package)
 
 
@@ -137,7 +137,7 @@ def _is_compiled(kind: type, name: str, function: Any) -> bool:
 
 
 def _set_by_pyg(conv: Any, name: str) -> bool:
-    """Whether PyG itself put a method on the instance, to explain it or to decompose its layers."""
+    """Return whether PyG itself put a method on the instance, to explain it or to decompose its layers."""
     kind, value = type(conv), vars(conv)[name]
     pygs = getattr(kind, name, conv), getattr(kind, f"_orig_{name}", conv)
     return getattr(value, "__self__", None) is conv and getattr(value, "__func__", None) in pygs

@@ -120,7 +120,7 @@ def aggregate(
 
 
 def _weighted(conv: GCNConv, kernels: Kernels, x: Tensor, graph: Graph, edge_weight: Tensor) -> Tensor:
-    """The same with given weights, in which it is differentiable, through the degrees too."""
+    """Aggregate with given weights, in which it is differentiable, through the degrees too."""
     if _graph.adds_self_loops(conv):
         weight = _edges.with_remaining_loops(graph, edge_weight, 2.0 if conv.improved else 1.0)
         graph = graph.with_self_loops
@@ -136,7 +136,7 @@ def _weighted(conv: GCNConv, kernels: Kernels, x: Tensor, graph: Graph, edge_wei
 
 
 def _is_plain(graph: Graph, norm: Tensor) -> bool:
-    """Whether these weights are the normalisation of `graph` but for rounding; asked once and kept."""
+    """Return whether these weights are the normalisation of `graph` but for rounding; asked once and kept."""
     key = "plain norm"
     kept = graph.plans.get(key)
     state = stamp(norm)
@@ -149,7 +149,7 @@ def _is_plain(graph: Graph, norm: Tensor) -> bool:
 
 
 def _commutes(conv: GCNConv) -> bool:
-    """Whether the weights can be applied after aggregation; a bias would be aggregated, too."""
+    """Return whether the weights can be applied after aggregation; a bias would be aggregated, too."""
     return _layers.is_plain_linear(conv.lin) and conv.lin.bias is None
 
 

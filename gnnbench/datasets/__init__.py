@@ -117,7 +117,7 @@ def load(config: DatasetConfig, where: Roots) -> AnyDataset:
 
 
 def read(config: DatasetConfig, where: Roots) -> AnyDataset:
-    """The same with its nodes in the order of the source."""
+    """Read a dataset with its nodes in the order of the source."""
     from gnnbench.datasets import _prepare, _prepare_graphs
 
     dataset: AnyDataset = registry.find("datasets", config.source).load(config, where)

@@ -63,7 +63,7 @@ def made(folder: Path) -> Path:
 
 
 def is_writable(folder: Path) -> bool:
-    """Whether `folder`, or the nearest parent of it that exists, is meant to be written, even for root."""
+    """Return whether `folder`, or the nearest parent of it that exists, is meant to be written, even for root."""
     while not folder.exists():
         folder = folder.parent
     return os.access(folder, os.W_OK) and bool(folder.stat().st_mode & 0o222)

@@ -1,4 +1,4 @@
-"""What `gnnbench datasets` shows: the datasets on offer, and everything about one of them."""
+"""Listing of the datasets on offer for `gnnbench datasets`, and everything about one of them."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def info(dataset: AnyDataset) -> DatasetInfo | GraphsInfo:
 
 
 def of_graph(dataset: NodeDataset) -> DatasetInfo:
-    """The same of one graph; sorts its edges, so large ones take a while."""
+    """Describe one graph; sorts its edges, so large ones take a while."""
     import numpy as np
 
     src, dst = dataset.edge_index
@@ -128,7 +128,7 @@ def of_graph(dataset: NodeDataset) -> DatasetInfo:
 
 
 def _compare_with_reverse(src: Tensor, dst: Tensor, nodes: int) -> tuple[bool, int]:
-    """Whether all edges together equal their reverses, and how many repeat another."""
+    """Return whether all edges together equal their reverses, and how many repeat another."""
     import numpy as np
 
     forward, reverse = (src * nodes + dst).numpy(), (dst * nodes + src).numpy()

@@ -1,4 +1,4 @@
-"""What `gnnbench datasets info` shows of many graphs."""
+"""Facts of many graphs for `gnnbench datasets info`."""
 
 from __future__ import annotations
 

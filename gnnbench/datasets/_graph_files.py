@@ -20,7 +20,7 @@ COLUMNS = ["graph", "class", "part"]
 
 
 def holds_graphs(path: Path) -> bool:
-    """Whether an `.npz` is of many graphs: it then has a `graph_ptr`."""
+    """Return whether an `.npz` is of many graphs: it then has a `graph_ptr`."""
     try:
         with zipfile.ZipFile(path) as archive:
             return "graph_ptr.npy" in archive.namelist()

@@ -20,7 +20,7 @@ PARTS = ("train", "val", "test")
 
 
 class GraphsConfig(DatasetConfig):
-    """What every source of many graphs understands; each source's own `Config` adds its keys."""
+    """Options that every source of many graphs understands; each source's own `Config` adds its keys."""
 
     degree_features: Count = Field(
         64, description="columns of one-hot degrees where nodes have no features; 0: random_features instead"

@@ -53,7 +53,7 @@ class Array(Record):
 
 
 class Header(Record):
-    """What a folder holds."""
+    """Header of a folder of arrays: what they are, and of what graph."""
 
     schema_version: Literal[1] = 1
     gnnbench: str = Field(description="version that wrote it")

@@ -72,7 +72,7 @@ class NodeDataset:
         return Graph.from_edge_index(self.edge_index.to(device), self.num_nodes, layout=layout)
 
     def changed(self, **values: Any) -> NodeDataset:
-        """The same in memory, with other values of some attributes."""
+        """Copy in memory, with other values of some attributes."""
         names = {each.name for each in fields(NodeDataset)} - values.keys()
         return NodeDataset(**{name: getattr(self, name) for name in names}, **values)
 

@@ -1,4 +1,4 @@
-"""What OGB's datasets of nodes and of graphs share: ogb's own loaders, run unattended, and its Evaluators."""
+"""ogb's own loaders, run unattended, and its Evaluators, for datasets of nodes and of graphs."""
 
 from __future__ import annotations
 

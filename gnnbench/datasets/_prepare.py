@@ -1,4 +1,4 @@
-"""What all sources share: filling in what is missing, splitting, metrics, and the checks before training."""
+"""Steps that all sources share: filling in what is missing, splitting, metrics, and checks before training."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def plain_metric(multilabel: bool) -> dict[str, Any]:
 
 
 def metric_named(name: str, outputs: int) -> dict[str, Any]:
-    """The same for a metric that is known by its name, such as that of a dataset which was written to disk.
+    """Return the fields of a metric known by its name, such as that of a dataset which was written to disk.
 
     Raises:
         DatasetError: there is none of this name.

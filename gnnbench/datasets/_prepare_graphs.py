@@ -1,4 +1,4 @@
-"""What all sources of many graphs share: options, features and splits where they are missing, metrics."""
+"""Steps that all sources of many graphs share: options, missing features and splits, metrics."""
 
 from __future__ import annotations
 

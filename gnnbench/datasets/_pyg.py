@@ -149,7 +149,7 @@ def unlike(dataset: NodeDataset, known: Known) -> str:
 
 
 def offers(known: Mapping[str, Known], where: Roots) -> list[Offer]:
-    """What `gnnbench datasets` shows of datasets with short names."""
+    """List datasets with short names for `gnnbench datasets`."""
     return [Offer(spec, item.nodes, item.edges, find(item, where), item.graphs) for spec, item in known.items()]
 
 

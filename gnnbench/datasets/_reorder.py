@@ -17,7 +17,7 @@ NODES_PER_PART = 1024  # of METIS: features of a part fit a core's cache
 
 
 def reordered(dataset: NodeDataset, how: str) -> NodeDataset:
-    """The same graph with its nodes in another order, and `node_id` to map them back.
+    """Return the graph with its nodes in another order, and `node_id` to map them back.
 
     Args:
         dataset: checked; it is left as it is.

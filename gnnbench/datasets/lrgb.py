@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Kind(NamedTuple):
-    """What a set asks for."""
+    """Task and metric that a set asks for."""
 
     target: Target
     outputs: int

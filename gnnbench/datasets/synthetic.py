@@ -18,7 +18,7 @@ PEAK_BYTES_PER_EDGE = 28  # measured with `reddit`
 
 @dataclass(frozen=True)
 class Shape:
-    """What a synthetic graph has; counts of the presets are those of the graphs they are named after.
+    """Sizes of a synthetic graph; counts of the presets are those of the graphs they are named after.
 
     Attributes:
         edges: directed, every undirected edge counted twice.

@@ -16,7 +16,7 @@ PEAK_BYTES_PER_EDGE = 24  # of generation: what is kept, and what is written
 
 @dataclass(frozen=True)
 class Shape:
-    """What a set of graphs has; counts are those of the set it is named after.
+    """Sizes of a set of graphs; counts are those of the set it is named after.
 
     Attributes:
         kind: "pattern" (find the nodes of a planted graph), "cluster" (find communities), "image" (classify

@@ -200,7 +200,7 @@ class Graph(Handled):
 
     @kept
     def is_symmetric(self) -> bool:
-        """Whether every edge has its reverse, so that the transpose is this graph itself."""
+        """Return whether every edge has its reverse, so that the transpose is this graph itself."""
         return self.num_rows == self.num_cols and self.layout.is_symmetric(self.rowptr, self.col)
 
     @kept
@@ -225,7 +225,7 @@ class Graph(Handled):
 
     @kept
     def with_self_loops(self) -> Graph:
-        """The same graph with exactly one self-loop per node that is both source and destination, as in PyG.
+        """Return the graph with exactly one self-loop per node that is source and destination, as in PyG.
 
         Equals `add_remaining_self_loops` without edge weights: existing loops, repeated ones too, become one.
         """
@@ -238,7 +238,7 @@ class Graph(Handled):
         return looped
 
     def _with_edges(self, rowptr: Tensor, col: Tensor) -> Graph:
-        """The same nodes with other edges."""
+        """Return a graph of these nodes with other edges."""
         return Graph(rowptr, col, self.num_cols, None, self.layout)
 
     @kept

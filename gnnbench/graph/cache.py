@@ -20,7 +20,7 @@ MAX_PARTS = 16  # of one tensor are remembered, for batches may be cut out of it
 
 
 def is_sparse(adjacency: Adjacency) -> bool:
-    """Whether it is a sparse matrix, whose rows are destinations, rather than indices."""
+    """Return whether it is a sparse matrix, whose rows are destinations, rather than indices."""
     return isinstance(adjacency, SparseTensor) or adjacency.layout != torch.strided
 
 
@@ -125,7 +125,7 @@ class GraphCache:
         return graph
 
     def find(self, adjacency: Adjacency, num_rows: int, num_cols: int, *, reverse: bool = False) -> Graph | None:
-        """The same, or None where it would have to be built."""
+        """Return the Graph of an adjacency, or None where it would have to be built."""
         shape = _Shape(num_rows, num_cols, reverse, part(adjacency))
         with self._lock:
             entry: _Entry | None = self._entries.get(owner(adjacency), {}).get(shape)
@@ -209,7 +209,7 @@ def _edge_index(adjacency: Adjacency) -> Tensor:
 
 
 def _rises(index: Tensor, num_rows: int) -> bool:
-    """Whether rows come in order and within range, so that there is nothing to sort."""
+    """Return whether rows come in order and within range, so that there is nothing to sort."""
     if not index.numel():
         return True
     return bool(index[0] >= 0) and bool(index[-1] < num_rows) and not bool((index[1:] < index[:-1]).any())

@@ -40,7 +40,7 @@ class Layout(Concatenation, Handled):
         return self.csr(col.long(), rows_of(rowptr, col.numel()), num_cols, rowptr.numel() - 1)
 
     def is_symmetric(self, rowptr: Tensor, col: Tensor) -> bool:
-        """Whether a square matrix has the same rows as its transpose."""
+        """Return whether a square matrix has the same rows as its transpose."""
         transposed = self.transpose(rowptr, col, rowptr.numel() - 1)
         return torch.equal(transposed.rowptr, rowptr) and torch.equal(transposed.col, col)
 

@@ -119,7 +119,7 @@ def run_ranks(
 
 
 def rank_log(path: Path, rank: int) -> Path:
-    """What a rank wrote to standard error, where its task is in `path`."""
+    """Return the path of what a rank wrote to standard error, where its task is in `path`."""
     return path.with_name(f"log-{rank}.txt")
 
 

@@ -104,7 +104,7 @@ class Server:
         return json.loads(self._receive() or "{}")
 
     def fits(self) -> bool:
-        """Whether its children would be what a process started here and now would be."""
+        """Return whether its children would be what a process started here and now would be."""
         from gnnbench.measure import code  # which imports PyTorch
 
         if self._connection.fileno() < 0 or (self._process and self._process.poll() is not None):
@@ -191,5 +191,5 @@ def _started() -> Server:
 
 
 def _surroundings() -> tuple[int, str]:
-    """What a server has from the process that starts it, beside the environment."""
+    """Return what a server has from the process that starts it, beside the environment."""
     return os.getpid(), os.getcwd()

@@ -1,4 +1,4 @@
-"""What a measurement depends on beside its configuration: machine, libraries, threads, revision."""
+"""Facts that a measurement depends on beside its configuration: machine, libraries, threads, revision."""
 
 from __future__ import annotations
 

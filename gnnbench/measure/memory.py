@@ -162,14 +162,14 @@ def limited(text: str, device: torch.device) -> Iterator[None]:
 
 
 def is_exhaustion(error: BaseException) -> bool:
-    """Whether an error says that memory ran out, in any of the ways that PyTorch and NumPy say it."""
+    """Return whether an error says that memory ran out, in any of the ways that PyTorch and NumPy say it."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError | OSError) and says_exhausted(str(error))
 
 
 def says_exhausted(text: str) -> bool:
-    """Whether a message or a line of a log is about memory that ran out."""
+    """Return whether a message or a line of a log is about memory that ran out."""
     return any(sign in text.lower() for sign in EXHAUSTED)
 
 

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class Layer(NamedTuple):
-    """What one conv of a model aggregates over: edges from any of its inputs to the first `rows` of them."""
+    """Edges that one conv of a model aggregates over: from any of its inputs to the first `rows` of them."""
 
     adj: Any
     rows: int
 
 
 def is_bipartite(config: ModelConfig) -> bool:
-    """Whether the model takes a list with a `Layer` for each of its convs in place of `adj`."""
+    """Return whether the model takes a list with a `Layer` for each of its convs in place of `adj`."""
     return bool(getattr(registry.find("models", config.name), "bipartite", True))
 
 

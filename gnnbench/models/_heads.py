@@ -18,5 +18,5 @@ def arguments(config: AttentionConfig, out_channels: int, last: bool) -> dict[st
 
 
 def takes_edges(config: AttentionConfig) -> bool:
-    """Whether every conv is given features of edges [E, hidden]."""
+    """Return whether every conv is given features of edges [E, hidden]."""
     return config.edge_features

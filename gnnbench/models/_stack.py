@@ -73,7 +73,7 @@ class Stack(Module):
 
     @property
     def multiplies_features(self) -> bool:
-        """Whether features meet nothing but dropout before the first conv, and nothing beside it."""
+        """Return whether features meet nothing but dropout before the first conv, and nothing beside it."""
         return self.encode is None and self.embed is None and not self.skips
 
     def forward(self, x: Tensor, adj: Any, segments: Any = None, edge_attr: Tensor | None = None) -> Tensor:
@@ -105,13 +105,13 @@ class Stack(Module):
         return x if self.decode is None else self.decode(self.drop(x))
 
     def activated(self, layer: int, x: Tensor) -> Tensor:
-        """What norm and activation make of the output of a conv; kernels may put their own in its place."""
+        """Apply norm and activation to the output of a conv; kernels may put their own in its place."""
         out: Tensor = self.activation(self.norms[layer](x))
         return out
 
 
 def _takes_edges(config: ModelConfig, family: ModuleType, edge_channels: int) -> bool:
-    """Whether the convs are given features of edges.
+    """Return whether the convs are given features of edges.
 
     Raises:
         ConfigError: they are, and the dataset has none.

@@ -25,7 +25,7 @@ class Config(ModelConfig):
 
 
 def linear_ends(config: Config) -> bool:
-    """Whether the model needs linear layers around its convs, which have no weights."""
+    """Return whether the model needs linear layers around its convs, which have no weights."""
     return not config.projected
 
 

@@ -15,7 +15,7 @@ class Config(gin.Config):
 
 
 def takes_edges(config: Config) -> bool:
-    """Whether every conv is given features of edges [E, hidden]."""
+    """Return whether every conv is given features of edges [E, hidden]."""
     return True
 
 

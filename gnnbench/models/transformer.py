@@ -17,7 +17,7 @@ takes_edges = _heads.takes_edges
 
 
 class Config(AttentionConfig):
-    """What a node adds to its attention."""
+    """Options of what a node adds to its attention."""
 
     root_weight: bool = Field(True, description="add a linear layer of the node itself to what it attends to")
 

@@ -32,7 +32,7 @@ F = TypeVar("F", bound=type[torch.autograd.Function])
 
 
 def _thread_keys() -> tuple[int, int]:
-    """What this thread adds to the dispatch keys of every tensor, and what it removes from them."""
+    """Return what this thread adds to the dispatch keys of every tensor, and what it removes from them."""
     added, removed = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
     return added.raw_repr(), removed.raw_repr()
 
@@ -48,7 +48,7 @@ with ThreadPoolExecutor(1) as _plain:  # a thread of its own, for this one may b
 
 
 class Op:
-    """What calls an op of ours.
+    """A callable op of ours.
 
     Attributes:
         overload: the op as torch knows it.
@@ -70,7 +70,7 @@ class Op:
 
 
 def _is_watched(args: tuple[Any, ...]) -> bool:
-    """Whether torch's dispatcher may do more with a call than run it on the CPU and tell autograd.
+    """Return whether torch's dispatcher may do more with a call than run it on the CPU and tell autograd.
 
     Modes, autocast, transforms and traces change the keys of the thread; subclasses, batches, views that negate
     and other devices those of a tensor. Forward derivatives, profilers and functions' modes have no key.
@@ -87,7 +87,7 @@ def _is_watched(args: tuple[Any, ...]) -> bool:
 
 
 def is_transformed(*tensors: Tensor | None) -> bool:
-    """Whether a bare autograd Function would miss what torch does to a call.
+    """Return whether a bare autograd Function would miss what torch does to a call.
 
     That is `torch.func` and vmap, forward derivatives, autocast, compilation, subclasses, and views that negate.
     """
@@ -130,7 +130,7 @@ def op(schema: str, fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], 
 
 
 def gradient(schema: str, fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The same for an op that only backward passes call; `function` uses nothing but Kernels and torch.
+    """Register an op that only backward passes call; `function` uses nothing but Kernels and torch.
 
     A backward pass whose result is to be differentiated in turn (`create_graph=True`) runs in grad mode. There
     the plain kernels take over, which autograd follows to any order: they make tensors over edges, [E, H, C] at

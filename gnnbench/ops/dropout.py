@@ -54,7 +54,7 @@ class Dropout(NamedTuple):
         return self._multiplier(((_mixed(edge ^ low) + head) & WORD) ^ high)
 
     def multiplier_of(self, x: Tensor) -> Tensor:
-        """The same of any tensor, in its shape, by where its numbers are."""
+        """Return the multipliers of any tensor, in its shape, by where its numbers are."""
         low, high = self._words()
         place = self.first + torch.arange(x.numel(), device=self.seed.device).view(x.shape)
         piece = _mixed(place // PIECE ^ low)

@@ -1,4 +1,4 @@
-"""What a model does to its features before a conv: dropout, and products with those that are mostly zero."""
+"""Ops on features before a conv: dropout, and products with those that are mostly zero."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class Features:
 
 
 def mostly_zero(x: Tensor) -> bool:
-    """Whether features x are constant, floating point, and at most `MOST` of them are not zero."""
+    """Return whether features x are constant, floating point, and at most `MOST` of them are not zero."""
     if x.dim() != 2 or not x.is_floating_point() or x.requires_grad or not x.numel():
         return False
     return int(x.count_nonzero()) <= MOST * x.numel()

@@ -43,7 +43,7 @@ class Kernels(Layout):
         return []
 
     def pays(self, op: str, *tensors: Tensor) -> bool:
-        """Whether these kernels are faster than torch at an op that it has too."""
+        """Return whether these kernels are faster than torch at an op that it has too."""
         return op in self.accelerated
 
     def computes_in(self, dtype: torch.dtype) -> torch.dtype:

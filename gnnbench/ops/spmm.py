@@ -97,7 +97,7 @@ def spmm_linear(x: Tensor, value: Tensor | None, graph_handle: str, kernels_hand
 def spmm_grad_x(
     grad_out: Tensor, value: Tensor | None, graph_handle: str, kernels_handle: str, reduce: str
 ) -> Tensor:
-    """The same kernel on the transpose; `reduce` is that of the forward."""
+    """Run the kernel on the transpose; `reduce` is that of the forward."""
     graph, kernels = _custom.objects(graph_handle, kernels_handle)
     transposed_value = None if value is None else value[graph.perm]
     return kernels.spmm(graph.transpose, _shares(graph, grad_out, reduce), transposed_value, "sum")

@@ -1,4 +1,4 @@
-"""What one worker would take: memory, bytes exchanged and time of an epoch, from counts and measured rates.
+"""Estimates for one worker: memory, bytes exchanged and time of an epoch, from counts and measured rates.
 
 A layer of GCN or GraphSAGE is products with weights, sums over edges, passes over arrays and an exchange of halos.
 Their sizes follow from the part and the model; `rates` says how fast this machine does each of the first three.

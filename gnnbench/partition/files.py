@@ -41,7 +41,7 @@ class PartFiles(Record):
 
 
 class Partition(Record):
-    """What a folder of parts holds."""
+    """Record of a folder of parts."""
 
     schema_version: Literal[1] = 1
     gnnbench: str = Field(description="version that wrote it")

@@ -27,7 +27,7 @@ SPEED = re.compile(r"(\d+(?:\.\d+)?) ?([KMGT])(b|B)(?:/s|it/s|ps)?")
 
 
 class Size(NamedTuple):
-    """What is published of a graph."""
+    """Sizes of a graph as published."""
 
     nodes: int
     edges: int

@@ -37,7 +37,7 @@ WITHIN = "activation checkpointing inside of patched(), which may end before bac
 
 @dataclass(frozen=True, eq=False)
 class _Setting:
-    """What is patched, and how; `names` is empty where PyG is to run untouched."""
+    """Names that are patched, and how; `names` is empty where PyG is to run untouched."""
 
     names: frozenset[str]
     engine: forward.Engine | None = None
@@ -136,7 +136,7 @@ def accelerate(model: M, backend: str = "auto", names: Sequence[str] | None = No
 
 
 def patch_status() -> Status:
-    """What is patched, what ran accelerated, what PyG ran itself and why, and the memory of Graphs."""
+    """Return what is patched, what ran accelerated, what PyG ran itself and why, and the memory of Graphs."""
     ran, declined = TALLY.counts()
     graphs = [cache for engine in [*_engines.values()] for _, cache in engine.by_device.values()]
     return Status(

@@ -103,14 +103,14 @@ def _sizes(conv: Any, adjacency: Adjacency, size: Any) -> list[tuple[int | None,
 
 
 def is_plain(args: tuple[Any, ...]) -> bool:
-    """Whether a conv is given a matrix of features and an `edge_index`, as most often."""
+    """Return whether a conv is given a matrix of features and an `edge_index`, as most often."""
     if len(args) < 3 or type(args[1]) not in PLAIN or type(args[2]) is not Tensor:
         return False
     return args[1].dim() == 2 == args[2].dim() and args[2].layout is torch.strided
 
 
 def returned_edges(conv: Any, asked: Call) -> Tensor:
-    """What PyG returns beside attention weights: `edge_index`, with the loops that the conv adds."""
+    """Return what PyG returns beside attention weights: `edge_index`, with the loops that the conv adds."""
     edge_index = asked.adjacency
     if getattr(conv, "add_self_loops", False):
         edge_index, _ = remove_self_loops(edge_index)
@@ -131,7 +131,7 @@ def sparse_weight(conv: Any, adjacency: Adjacency) -> Tensor | None:
 
 
 def watched() -> str | None:
-    """Whatever watches the calls of all modules, some of which our forwards skip; None if nothing does."""
+    """Return what watches the calls of all modules, some of which our forwards skip; None if nothing does."""
     if _has_any_global_hook() or Module.__call__ is not MODULE_CALL:
         return "hooks on the calls of all modules"
     return None
@@ -207,6 +207,6 @@ def _over_edges(value: Any, asked: Call) -> bool:
 
 
 def _fits(value: Tensor, x: Tensor) -> bool:
-    """Whether a tensor is floating point, on the device of x and of its type, or another one under autocast."""
+    """Return whether a tensor is floating point and on x's device, of its type but under autocast."""
     same = value.dtype == x.dtype or (value.is_floating_point() and torch.is_autocast_enabled(x.device.type))
     return x.is_floating_point() and same and value.device == x.device

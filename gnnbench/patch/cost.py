@@ -25,7 +25,7 @@ PRODUCT = Rates(0, 0, 0, 0, 0), Rates(220_000, 50, -110_000, 60, 0)
 
 
 def scale(x: Tensor) -> Scale:
-    """Of builds and calls on this processor over the one that is assumed; on GPUs none was measured."""
+    """Return the scale of builds and calls on this processor over the assumed one; on GPUs none was measured."""
     if not x.is_cpu:
         return Scale()
     here, assumed = machine.current(), machine.DEFAULT
@@ -55,7 +55,7 @@ class Patience:
         self._missed: dict[Any, tuple[Any, float]] = {}  # by address and part: the tensor seen there, and ns
 
     def worth(self, owner: Tensor, part: Any, price: Price) -> bool:
-        """Whether a call on a part of `owner` is to have its Graph; once it is, so are all calls to come."""
+        """Return whether a call on a part of `owner` is to have its Graph, as all calls after it then are."""
         key = id(owner), part
         seen, missed = self._missed.get(key, NEVER)
         if seen() is not owner:

@@ -25,7 +25,7 @@ NEW = "its graph is new, and to sort it costs more than this call would save"
 
 
 def captured(x: Tensor) -> bool:
-    """Whether a call on x is being recorded, so that nothing can be waited for, as building a Graph wants."""
+    """Return whether a call on x is being recorded, so that building a Graph cannot be waited for."""
     return x.is_cuda and torch.cuda.is_current_stream_capturing()
 
 

@@ -16,7 +16,7 @@ FEW = 1 << 18  # numbers, whose product with weights takes hardly longer than a 
 
 
 def many(x: Any) -> bool:
-    """Whether x is constant features, and so many that zeros among them may matter."""
+    """Return whether x is constant features, and so many that zeros among them may matter."""
     plain = isinstance(x, Tensor) and not x.requires_grad and x.is_cpu and not torch.compiler.is_compiling()
     return plain and x.numel() >= FEW
 

@@ -67,7 +67,7 @@ class Forward(StandIn):
         return engine.objection(edge_index, self.price(conv, x, edges), conv)
 
     def price(self, conv: Any, x: Tensor, edges: int) -> Price:
-        """What the Graph of a call costs, and what it saves."""
+        """Price the Graph of a call, and what it saves."""
         trained = torch.is_grad_enabled()
         if self.gathers_input:
             return self.rates[trained and x.requires_grad].price(edges, x.size(1), scale=cost.scale(x))

@@ -13,12 +13,12 @@ _top_hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", Non
 
 
 def draws(conv: Any) -> bool:
-    """Whether a conv drops attention weights, other ones than PyG's by the same seed."""
+    """Return whether a conv drops attention weights, other ones than PyG's by the same seed."""
     return bool(getattr(conv, "training", False) and getattr(conv, "dropout", 0.0))
 
 
 def repeated(conv: Any = None) -> bool:
-    """Whether a call may be the first or second run of a forward, in both of which the same code has to run.
+    """Return whether a call may be the first or second run of a forward, both of which must run the same code.
 
     A checkpoint with `use_reentrant=False` puts hooks on saved tensors in both runs, and compares these tensors.
     With True, as in PyG's reversible layers, the first run is without gradient, and only draws have to agree.

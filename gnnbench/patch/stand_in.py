@@ -29,7 +29,7 @@ class StandIn:
     original: Any
 
     def unasked(self) -> bool:
-        """Whether it stands in where no names are given."""
+        """Return whether it stands in where no names are given."""
         return True
 
     def owners(self) -> Iterable[Any]:

@@ -1,4 +1,4 @@
-"""What ran accelerated, what was left to PyG, and why."""
+"""Tally of what ran accelerated, what was left to PyG, and why."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ logger = logging.getLogger("gnnbench")
 
 @dataclass(frozen=True)
 class Status:
-    """What `patch_pyg`, `patched`, `accelerated` and `accelerate` have done in this process so far.
+    """Counts of what `patch_pyg`, `patched`, `accelerated` and `accelerate` have done in this process so far.
 
     Attributes:
         patched: names of what is replaced at this moment.

@@ -95,7 +95,7 @@ def profile(
 
 
 class _Profiler:
-    """What a run calls after its last timed epoch."""
+    """Profiler that a run calls after its last timed epoch."""
 
     def __init__(self, config: Run, epochs: int) -> None:
         self.config, self.epochs = config, epochs

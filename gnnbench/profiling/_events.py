@@ -121,7 +121,7 @@ class _Walk:
         return ""
 
     def _of_other_threads(self) -> dict[int, list[Event]]:
-        """What ran for the backward pass in a thread of its own, as on a GPU, by its range in the main thread."""
+        """Group what ran for the backward in a thread of its own, as on a GPU, by its range in the main thread."""
         ranges = [event for event in self.events if event.name == PHASE + "backward"]
         ranges.sort(key=lambda event: event.time_range.start)
         starts, main = [event.time_range.start for event in ranges], {event.thread for event in ranges}

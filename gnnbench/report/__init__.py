@@ -1,4 +1,4 @@
-"""What people see: one module of tables for each kind of result.
+"""Reports for people: one module of tables for each kind of result.
 
 tables       a table for the terminal, a notebook, Markdown and CSV; figures: its cells
 plots        curves and bars for PNG, SVG and PDF

@@ -90,7 +90,7 @@ def _notes(comparison: Comparison) -> Iterator[str]:
 
 
 def parity(parity: Parity) -> Iterator[str]:
-    """Whether all backends compute the same, and how far they are apart."""
+    """Return whether all backends compute the same, and how far they are apart."""
     if parity.ok is None:
         yield f"Parity: not checked{f': {parity.reason}' if parity.reason else ''}; no speedup is given"
         return
@@ -126,7 +126,7 @@ def _by_value(texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def _scope(parity: Parity) -> Iterator[str]:
-    """What the verdict covers, and what it does not."""
+    """Say what the verdict covers, and what it does not."""
     if parity.checked:
         yield f"Checked: {'; '.join(parity.checked)}"
     own = {name: "; ".join(verdict.unchecked) for name, verdict in parity.backends.items() if verdict.unchecked}

@@ -161,7 +161,7 @@ class SuiteView(View):
 
 
 class TuneView(View):
-    """What is tuned now."""
+    """Progress of what is tuned now."""
 
     def __call__(self, choices: Sequence[ChoiceRecord], request: Request) -> None:
         """Show what is about to start."""

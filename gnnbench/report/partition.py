@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def parts(partition: Partition, folder: Path, notes: Sequence[str]) -> Table:
-    """What was written."""
+    """List the parts that were written."""
     every = partition.parts
     rows = [
         (str(rank), part.nodes, part.edges, part.halo, sum(array.bytes for array in part.arrays.values()))
@@ -50,7 +50,7 @@ def parts(partition: Partition, folder: Path, notes: Sequence[str]) -> Table:
 
 
 def plan(result: Plan) -> Table:
-    """What every part takes, or for several numbers of parts the one that takes most."""
+    """List what every part takes, or for several numbers of parts the one that takes most."""
     by_parts = result.estimates
     several = len(by_parts) > 1 or result.modelled
     rows = (

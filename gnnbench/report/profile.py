@@ -42,7 +42,7 @@ def title(profile: Profile) -> str:
 
 
 def cost(profile: Profile) -> str:
-    """What the profiler costs, in a sentence; empty where nothing ran."""
+    """Say in a sentence what the profiler costs; empty where nothing ran."""
     if profile.epoch_s is None or profile.timed_epoch_s is None or profile.slowdown is None:
         return ""
     return (

@@ -164,7 +164,7 @@ def _measured(heading: str, measurements: Sequence[Measurement], backend: str) -
 
 
 def named(implementation: str, backend: str) -> str:
-    """What tables and pictures call it."""
+    """Return what tables and pictures call an implementation."""
     return implementation.replace(backend, "ours")
 
 

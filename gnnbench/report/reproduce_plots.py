@@ -166,7 +166,7 @@ def _sets(reproduction: Reproduction) -> Iterator[Bars]:
 
 
 def _epochs(reproduction: Reproduction) -> Iterator[Bars]:
-    """What an epoch of every model and implementation is made of; one panel per graph."""
+    """Draw what an epoch of every model and implementation is made of; one panel per graph."""
     graphs: dict[str, list[Measurement]] = {}
     for one in reproduction.measurements:
         if one.parts_s:

@@ -78,7 +78,7 @@ def conditions(sweep: Sweep) -> Iterator[str]:
 
 
 def doubts(sweep: Sweep) -> Iterator[str]:
-    """What makes the figures doubtful."""
+    """Say what makes the figures doubtful."""
     yield from sweep.warnings
     if sweep.timed and (doubtful := sum(bool(cell.warnings) for cell in sweep.cells)):
         yield (
@@ -99,7 +99,7 @@ def records(sweep: Sweep) -> list[dict[str, Any]]:
 
 
 def plan(name: str, trials: Sequence[PlannedTrial], start_s: float) -> Table:
-    """What a sweep would run, what is finished, and how long the rest may take after a start of `start_s`."""
+    """List what a sweep would run, what is finished, and how long the rest may take after a start of `start_s`."""
     rows = [
         [
             Cell(each.trial.name),

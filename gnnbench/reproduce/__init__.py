@@ -178,7 +178,7 @@ def _update(record: Reproduction, works: Sequence[Work]) -> None:
 
 
 def _measured(work: Work, cell: CellRecord, ours: str) -> list[Measurement]:
-    """What a cell measured; one row with the reason where it left nothing."""
+    """Return what a cell measured; one row with the reason where it left nothing."""
     if cell.outcome is None:
         return []
     try:

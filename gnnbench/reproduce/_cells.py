@@ -30,7 +30,7 @@ PARTS: tuple[Phase, ...] = ("load", "forward", "backward", "optimizer")
 
 
 class Context(cells.Context):
-    """What all cells of a reproduction share: folders, limits, and where DGL is."""
+    """Folders and limits that all cells of a reproduction share, and where DGL is."""
 
     dgl_python: str = ""
     memory_limit: str = "90%"
@@ -56,7 +56,7 @@ class Training(Record):
     )
 
     def with_backend(self, name: str, former: str) -> Training:
-        """The same with another backend in place of `former`, which keeps its options."""
+        """Return the cell with another backend in place of `former`, which keeps its options."""
         renamed = {spec: name + spec.removeprefix(former) for spec in self.backends if backend_of(spec) == former}
         return self.model_copy(update={"backends": [renamed.get(spec, spec) for spec in self.backends]})
 
@@ -157,7 +157,7 @@ class Ops(Record):
     protocol: Literal["first", "mean"] = Field("first", description="which sample the paper takes, or all of them")
 
     def with_backend(self, name: str, former: str) -> Ops:
-        """The same on another backend, if it is on `former`."""
+        """Return the cell on another backend, if it is on `former`."""
         return self.model_copy(update={"backend": name}) if self.backend == former else self
 
     @property
@@ -234,7 +234,7 @@ class Tuning(Record):
     backend: str = "isplib"
 
     def with_backend(self, name: str, former: str) -> Tuning:
-        """The same on another backend, if it is on `former`."""
+        """Return the cell on another backend, if it is on `former`."""
         return self.model_copy(update={"backend": name}) if self.backend == former else self
 
     def configs(self) -> list[Run]:

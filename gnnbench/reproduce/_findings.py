@@ -31,7 +31,7 @@ def finding(claim: Claim, measured: Sequence[Measurement], pending: bool) -> Fin
 
 
 def is_comparable(claim: Claim, measured: Sequence[Measurement]) -> bool:
-    """Whether ours ran on the kind of hardware that the claim was published on."""
+    """Return whether ours ran on the kind of hardware that the claim was published on."""
     ran = [one for one in measured if (one.implementation, one.status) == (claim.ours, "ok")]
     return bool(claim.hardware) and all(one.device.partition(":")[0] == claim.hardware for one in ran)
 

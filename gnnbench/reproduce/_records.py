@@ -1,4 +1,4 @@
-"""What a reproduction is made of: claims as published, what was measured, and the verdict on each claim."""
+"""Records of a reproduction: claims as published, what was measured, and the verdict on each claim."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class Claim(Record):
 
     @property
     def measured(self) -> tuple[str, ...]:
-        """What claims have in common that are compared with the same measurement."""
+        """Return what claims have in common that are compared with the same measurement."""
         cases = self.op, self.cells, self.published_op, self.phase, self.quantity, self.over
         return *cases, self.ours, self.baseline, self.machine, self.not_run
 
 
 class Paper(Record):
-    """What all tables say about a paper."""
+    """Facts of a paper that all tables give."""
 
     name: str
     title: str
@@ -83,12 +83,12 @@ class Measurement(Record):
 
     @property
     def case(self) -> tuple[str, str, str, str, int, int, int]:
-        """What all implementations have in common that are compared with each other."""
+        """Return what all implementations have in common that are compared with each other."""
         return self.graph, self.order, self.op, self.phase, self.width, self.heads, self.batch
 
 
 class Estimate(Record):
-    """What was measured for a claim under one protocol."""
+    """Estimate measured for a claim under one protocol."""
 
     value: float
     low: float | None = Field(None, description="95% bootstrap interval; of many cases the lowest of all")

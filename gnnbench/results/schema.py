@@ -83,7 +83,7 @@ class Metrics(Record):
 
 
 class DatasetFacts(Record):
-    """What was trained on, after loading."""
+    """Facts of the dataset after loading."""
 
     name: str
     made_up: list[str] = Field(description="what is not real: graph, features, labels, split")
@@ -233,7 +233,7 @@ def rounds(samples: Sequence[Sample], phase: Phase) -> list[list[float]]:
 
 
 def times(results: Iterable[Result], phase: Phase = "epoch") -> list[list[float]]:
-    """The same of several runs after each other."""
+    """Return the times of several runs after each other."""
     return [seconds for result in results for seconds in rounds(result.samples, phase)]
 
 

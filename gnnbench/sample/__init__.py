@@ -65,7 +65,7 @@ class NeighborSampler(BaseSampler):
 
     @property
     def epoch(self) -> int:
-        """What tells the draws of an epoch from those of another, in this process and in its workers."""
+        """Return the number that tells the draws of an epoch from those of another, here and in its workers."""
         return int(self._epoch)
 
     @epoch.setter

@@ -244,5 +244,5 @@ def _estimate(trial: Trial, known: dict[str, list[tuple[float, float]]]) -> floa
 
 
 def _kind(config: dict[str, Any]) -> str:
-    """What runs share whose epochs take about as long."""
+    """Return what runs share whose epochs take about as long."""
     return repr([config["dataset"], config["model"]["name"], config["backend"]["name"]])

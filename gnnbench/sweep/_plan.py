@@ -40,7 +40,7 @@ class SweepConfig(Section):
 
 @dataclass(frozen=True)
 class Plan:
-    """What a file asks for.
+    """Trials that a file asks for.
 
     Attributes:
         name: of the file, without its suffix.

@@ -1,4 +1,4 @@
-"""What a sweep is made of: trials, what each configuration comes to over its seeds, and the best of them."""
+"""Records of a sweep: trials, what each configuration comes to over its seeds, and the best of them."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ SOON_S = 0.1
 
 @dataclass(frozen=True)
 class Queue:
-    """What is asked of the cluster for every trial.
+    """Resources asked of the cluster for every trial.
 
     Attributes:
         abreast: jobs that may run at a time.
@@ -73,7 +73,7 @@ def submitted(works: Sequence[cells.Work], *, queue: Queue, folder: Path) -> cel
 
 
 def parameters(queue: Queue) -> dict[str, Any]:
-    """What submitit is told."""
+    """Return the parameters for submitit."""
     asked = {
         "name": "gnnbench",
         "timeout_min": queue.minutes,

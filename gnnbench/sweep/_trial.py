@@ -41,7 +41,7 @@ class Trial(Record):
         return Outcome(status=result.status, reason=result.reason)
 
     def result(self, out: Path) -> Result:
-        """What `run` left in `out`.
+        """Read the result that `run` left in `out`.
 
         Raises:
             GnnbenchError: nothing.

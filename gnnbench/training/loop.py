@@ -113,7 +113,7 @@ class Trainer:
 
     @property
     def evaluates(self) -> bool:
-        """Whether the epoch just done is one to evaluate after; the last one always is."""
+        """Return whether the epoch just done is one to evaluate after; the last one always is."""
         return self.epoch % self.config.eval_every == 0 or self.epoch == self.config.epochs
 
     @torch.no_grad()
@@ -123,7 +123,7 @@ class Trainer:
         return self.batching.metrics(self.model)
 
     def finished(self, evaluations: Sequence[schema.Evaluation]) -> bool:
-        """Whether all epochs are done or `patience` is used up, given this repeat's evaluations.
+        """Return whether all epochs are done or `patience` is used up, given this repeat's evaluations.
 
         Patience can end training only right after an evaluation, so that the last epoch is evaluated.
         """

@@ -284,7 +284,7 @@ class _Run:
         return True
 
     def _has_room(self) -> bool:
-        """Whether malloc is to keep what is freed, and memory may lie idle in it without reaching the limit."""
+        """Return whether malloc is to keep what is freed, and may without reaching the limit of memory."""
         limit = memory.limit_bytes(self.config.measure.memory_limit, memory.total_bytes())
         fits = ROOM * self.result.samples[-1].peak_memory_bytes <= limit
         return self.config.measure.allocator == "warm" and fits

@@ -17,7 +17,7 @@ from gnnbench.training.batching._batch import Ready
 
 
 class Ends(NamedTuple):
-    """What a model connects: widths of features and outputs, the encoder of categories, the width over edges."""
+    """Widths that a model connects: features, outputs and edges, and the encoder of categories."""
 
     features: int
     outputs: int
@@ -68,5 +68,5 @@ def prepare(
 
 
 def _of_kind(config: Run, function: str) -> Any:
-    """What a function of `config` returns that a kind of batches may have; None without it."""
+    """Call a function of `config` that a kind of batches may have; None without it."""
     return getattr(registry.find("training.batching", config.batch.kind), function, lambda _: None)(config)

@@ -23,7 +23,7 @@ MODULE = "gnnbench.training.start"
 
 
 class Task(Record):
-    """What every worker is to do."""
+    """Task of every worker."""
 
     config: dict[str, Any]
     raw: Path
@@ -59,7 +59,7 @@ def run(
 
 
 def exit_code(result: Result) -> int:
-    """What a process exits with that had this result."""
+    """Return the exit code of a process that had this result."""
     return {"ok": 0, "interrupted": stopping.exit_code()}.get(result.status, 1)
 
 
@@ -109,7 +109,7 @@ class _Listener:
 
 
 def _result(task: Task, known: Result, codes: dict[int, int], path: Path) -> Result:
-    """What worker 0 wrote; with the reason, where a worker ended without giving one."""
+    """Read what worker 0 wrote; with the reason, where a worker ended without giving one."""
     stored = task.out / checkpoint.RESULTS
     result = files.load(Result, stored) if stored.exists() else known
     if result.status == "ok":

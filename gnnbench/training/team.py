@@ -30,11 +30,11 @@ class Team:
     size = 1
 
     def any(self, flag: bool) -> bool:
-        """Whether it is so on any process."""
+        """Return whether it is so on any process."""
         return flag
 
     def shared(self, content: bytes) -> bytes:
-        """What the first process has."""
+        """Broadcast what the first process has."""
         return content
 
     def collected(self, figures: dict[str, float]) -> list[dict[str, float]]:
@@ -42,7 +42,7 @@ class Team:
         return [figures]
 
     def reason(self, error: BaseException) -> BaseException:
-        """What all processes end with, of an error that this one met."""
+        """Return the error that all processes end with, of one that this one met."""
         return error
 
     @contextmanager
@@ -140,7 +140,7 @@ def started() -> tuple[int, int] | None:
 
 
 def is_first() -> bool:
-    """Whether this process writes what all of them come to."""
+    """Return whether this process writes what all of them come to."""
     place = started()
     return place is None or place[0] == 0
 

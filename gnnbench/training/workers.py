@@ -1,4 +1,4 @@
-"""What each of several workers measured, collected from all of them."""
+"""Measurements of each of several workers, collected from all of them."""
 
 from __future__ import annotations
 

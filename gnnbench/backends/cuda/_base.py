@@ -1,4 +1,4 @@
-"""What the kernels of every family share: what they decline, and how a kernel is started."""
+"""Limits that the kernels of every family share, and how a kernel is started."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def sums_in(dtype: torch.dtype) -> torch.dtype:
 
 
 def triton_type(dtype: torch.dtype) -> Any:
-    """The same type by Triton's name."""
+    """Return Triton's type for a torch dtype."""
     return getattr(tl, str(dtype).removeprefix("torch."))
 
 
@@ -65,6 +65,6 @@ def start(kernel: Any, grid: tuple[int, ...], *args: Any, num_warps: int, **cons
 
 
 def launch(kernel: Any, grid: tuple[int, ...], segments: Segments, *args: Any, **constants: Any) -> None:
-    """The same over `segments`."""
+    """Launch a kernel over `segments`."""
     where = segments.begin, segments.end, segments.row, segments.count, segments.longest
     start(kernel, grid, *where, *args, **constants)

@@ -1,4 +1,4 @@
-"""What attention computes of every edge for itself, where a pass over rows does not as it goes."""
+"""Device functions of attention for one edge by itself, where no pass over rows computes them as it goes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What attention's backward computes per node, before its passes over the edges."""
+"""Kernels of attention's backward per node, before its passes over the edges."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def delta_kernel(
     BLOCK_D: constexpr,
     BLOCK: constexpr,
 ) -> tensor:
-    """What an edge needs to know of its destination, and, where `out_positive` was kept, the gradient of query.
+    """Compute what an edge needs of its destination, and, where `out_positive` was kept, the gradient of query.
 
     leaky_relu' is SLOPE, and 1 - SLOPE more on positive scores; a row's gradients of scores add up to 0.
     """

@@ -1,4 +1,4 @@
-"""What the attention kernels share on the device: what a program works on, gathers, and dropout.
+"""Device functions that attention kernels share: the rows of a program, gathers, and dropout.
 
 A program holds U pairs of a segment and a head, and E edges of each: values are [E, U], with channels [E, U, C],
 and E is 1 for those of a pair. Every place has its own sums, so that places exchange nothing until the last edge.
@@ -65,7 +65,7 @@ def at_channels(pair: tensor, exists: tensor, C: constexpr, BLOCK_C: constexpr) 
 def operand(
     x: tensor, pair: tensor, exists: tensor, NUMBER: constexpr, C: constexpr, BLOCK_C: constexpr, ACC: constexpr
 ) -> tensor:
-    """What an end of an edge brings to its score: a number, or channels."""
+    """Gather what an end of an edge brings to its score: a number, or channels."""
     return tl.load(x + pair, exists, 0.0).to(ACC) if NUMBER else channels(x, pair, exists, C, BLOCK_C, ACC)
 
 
@@ -100,7 +100,7 @@ def terms_of(terms: tensor, pair: tensor, exists: tensor) -> tensor:
 def multiplier(
     seed: tensor, edge: tensor, head: tensor, threshold: tensor, scale: tensor, ACC: constexpr
 ) -> tensor:
-    """What dropout multiplies the weight of an edge by, as `ops.dropout.Dropout.multiplier` has it.
+    """Compute the factor of an edge's weight under dropout, as `ops.dropout.Dropout.multiplier` has it.
 
     `scale` comes as the bits of a float64: a kernel's arguments are rounded to float32 if they are floats.
     """

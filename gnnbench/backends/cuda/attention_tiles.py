@@ -24,7 +24,7 @@ TILES = ((8, 1), (16, 1), (16, 2), (32, 1), (8, 4))  # those worth trying
 
 
 class How(NamedTuple):
-    """What a program holds at a time: `units` pairs of row and head, and of each `edges` edges."""
+    """Size of a program's tile: `units` pairs of row and head, and of each `edges` edges."""
 
     units: int
     edges: int
@@ -92,7 +92,7 @@ def _strategies(op: str) -> list[str]:
 
 
 def _possible(choice: object, op: str) -> TypeGuard[Choice]:
-    """Whether a choice that came from elsewhere can be taken."""
+    """Return whether a choice that came from elsewhere can be taken."""
     match choice:
         case {"strategy": str(strategy), "lane": int(lane), "warps": int(warps), **others} if not others:
             return strategy in _strategies(op) and lane in LANES and warps in WARPS

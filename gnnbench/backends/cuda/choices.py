@@ -37,7 +37,7 @@ class ChoosingKernels(BaseKernels):
         return choice if self._possible(choice, op, dtype) else _row(128, TUNED[op], 1)
 
     def _possible(self, choice: object, op: str, dtype: torch.dtype) -> TypeGuard[Choice]:
-        """Whether a choice that came from elsewhere can be taken."""
+        """Return whether a choice that came from elsewhere can be taken."""
         match choice:
             case {"algorithm": "row", "channels": channels, "elements": elements, "warps": warps, **others}:
                 return not others and channels in CHANNELS and elements in ELEMENTS and warps in WARPS

@@ -27,7 +27,7 @@ class Segments:
 
     @property
     def apart(self) -> Segments:
-        """The same, each belonging to itself: what kernels make of them are partial results."""
+        """Return these segments, each belonging to itself: what kernels make of them are partial results."""
         return replace(self, row=None)
 
 

@@ -1,4 +1,4 @@
-"""What the kernels of every family share: instruction set, threads, and what they decline."""
+"""Instruction set and threads that the kernels of every family share, and what they decline."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TYPES = (torch.float32, torch.float64)
 
 
 def computes(*tensors: Tensor) -> bool:
-    """Whether compiled kernels take tensors of these types, where these are."""
+    """Return whether compiled kernels take tensors of these types, where these are."""
     return all(tensor.dtype in TYPES and tensor.device.type == "cpu" for tensor in tensors)
 
 

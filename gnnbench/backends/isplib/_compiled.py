@@ -45,7 +45,7 @@ def isa_level() -> int:
 
 
 def report() -> dict[str, str | int]:
-    """What `doctor` and results say of the kernels: whether they are built, instruction set, OpenMP, threads."""
+    """Report for `doctor` and results whether the kernels are built, their instruction set, OpenMP and threads."""
     if MISSING:
         return {"built": "no", "reason": MISSING}
     return {

@@ -20,7 +20,7 @@ CACHE_SIZE = Path("/sys/devices/system/cpu/cpu0/cache/index2/size")
 
 
 def _l2_bytes() -> int:
-    """Of the first core's second-level cache, as Linux tells it; elsewhere what most processors have at least."""
+    """Return the size of the first core's L2 cache, as Linux tells it; elsewhere the least of most processors."""
     try:
         return int(CACHE_SIZE.read_text().removesuffix("K\n")) << 10
     except (OSError, ValueError):
@@ -51,7 +51,7 @@ class Predicted(NamedTuple):
 
 
 class Size(NamedTuple):
-    """What a prediction follows from."""
+    """Counts of a graph that a prediction follows from."""
 
     num_rows: int
     num_cols: int
@@ -61,7 +61,7 @@ class Size(NamedTuple):
 
     @classmethod
     def of(cls, graph: Graph) -> Size:
-        """Of a small graph the leading bits, so that batches of about one size are predicted once."""
+        """Count a graph, of a small one the leading bits, so that batches of about one size are predicted once."""
         sizes, shifts = (graph.num_rows, graph.num_cols, graph.num_edges), tuple(_shifts(graph))
         if graph.num_edges >= COUNTED:
             return cls(*sizes, _distances(graph), shifts)
@@ -119,7 +119,7 @@ class ChoosingKernels(BaseKernels):
         return {int(choice["shift"]) for choice in ways if "shift" in choice}
 
     def _possible(self, choice: object, graph: Graph) -> TypeGuard[Choice]:
-        """Whether a choice that came from elsewhere can be taken; one kept from more threads cannot."""
+        """Return whether a choice that came from elsewhere can be taken; one kept from more threads cannot."""
         match choice:
             case {"algorithm": "row", "prefetch": int(edges), "threads": int(threads), **others} if not others:
                 return edges in PREFETCH and 1 <= threads <= self.threads
@@ -154,7 +154,7 @@ def _fastest(model: machine.Machine, op: str, size: Size, lines: int) -> Predict
 
 
 def _shifts(graph: Graph) -> list[int]:
-    """Of the blocks that can serve a graph."""
+    """Return the widths of blocks, as bits of a column id, that can serve a graph."""
     shifts = [SHIFT + offset for offset in SHIFTS if SHIFT + offset <= MOST_SHIFT]
     return [shift for shift in shifts if 0 < graph.num_rows * blocks(graph, shift) <= PLAN * graph.num_edges]
 
@@ -166,7 +166,7 @@ def _leading_bits(size: int) -> int:
 
 
 def _distances(graph: Graph) -> machine.Distances:
-    """Of a graph's gathers, by how different columns become more as one looks at more edges.
+    """Measure for a graph's gathers how different columns become more as one looks at more edges.
 
     An edge beyond so many brings a new column as often as the last one of its column is further away than the
     columns of these (Xiang et al., HOTL: a higher order theory of locality, ASPLOS 2013).
@@ -191,6 +191,6 @@ def _distances(graph: Graph) -> machine.Distances:
 
 
 def worth_bf16(graph: Graph, x: torch.Tensor, width: int) -> bool:
-    """Whether bf16 saves cache lines that are far away, and often enough to pay for the conversion."""
+    """Return whether bf16 saves cache lines that are far away, and often enough to pay for the conversion."""
     often = graph.num_edges >= EDGES_PER_SOURCE * graph.num_cols
     return x.dtype == torch.float32 and 2 * width > BF16_TILE and x.nbytes > L2_BYTES and often

@@ -49,7 +49,7 @@ class EdgeChoices(BaseKernels):
 
 
 def _possible(choice: object, op: str, most_threads: int) -> TypeGuard[Choice]:
-    """Whether a choice that came from elsewhere can be taken; one kept from more threads cannot."""
+    """Return whether a choice that came from elsewhere can be taken; one kept from more threads cannot."""
     knob, values = KNOBS[op]
     match choice:
         case {"threads": int(threads), **others}:

@@ -57,7 +57,7 @@ class LinearKernels(BaseKernels):
 
 
 def _fits(x: Tensor, weight: Tensor) -> bool:
-    """Whether this is a product that torch could do, with enough to do and a weight that stays in the cache."""
+    """Return whether torch could do this product, it is large enough, and its weight stays in the cache."""
     return (
         computes(x, weight)
         and x.dim() == weight.dim() == 2
@@ -71,7 +71,7 @@ def _fits(x: Tensor, weight: Tensor) -> bool:
 
 
 def _is_bias(bias: Tensor | None, weight: Tensor) -> bool:
-    """Whether this is a number for each output, and none that torch would broadcast or refuse."""
+    """Return whether this is a number for each output, and none that torch would broadcast or refuse."""
     return bias is None or (
         computes(bias) and bias.dtype == weight.dtype and bias.shape == weight.shape[:1] and bias.is_contiguous()
     )

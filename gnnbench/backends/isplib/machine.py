@@ -1,4 +1,4 @@
-"""What memory and building a Graph cost on this machine, as it was measured and kept; times predicted from it."""
+"""Costs of memory and of building a Graph on this machine, as measured and kept; times predicted from them."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Machine(Record):
 
 
 def _of_lines(figures: list[float], lines: int) -> float:
-    """What so many lines cost, by figures for each of `LINES`; whatever is beyond the last one costs the same."""
+    """Return the cost of so many lines, by figures for each of `LINES`; beyond the last one it is constant."""
     return max(lines / LINES[-1], 1.0) * _at_lines(figures, lines)
 
 
@@ -129,7 +129,7 @@ class Stored(Record):
 
 @cache
 def facts() -> dict[str, Any]:
-    """What the figures depend on."""
+    """Return the facts of the machine that its figures depend on."""
     return {"cpu": environment.cpu(), "isa": os.environ.get("GNNBENCH_ISA", ""), "kernels": code.kernels()}
 
 

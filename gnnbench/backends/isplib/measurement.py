@@ -174,7 +174,7 @@ class _Measurement:
         return figures
 
     def _blocked_ns(self, op: str, graph: Graph, at_once: int, lines: int, shift: int) -> float:
-        """Of one walk over all blocks."""
+        """Time one walk over all blocks."""
         return self._ns(op, graph, lines, {"algorithm": "blocked", "shift": shift}) * at_once / lines
 
     def _wake(self) -> float:
@@ -235,7 +235,7 @@ class _Measurement:
 
 
 def _exponent(near: float, far: float) -> float:
-    """Of the mean of costs that is one, where a share of `SELDOM` are `far` and the others `near`."""
+    """Return the exponent whose mean of costs is one, where a share `SELDOM` are `far`, the others `near`."""
     low, high = 1.0, MOST_EXPONENT
     while high - low > 0.01:
         exponent = (low + high) / 2

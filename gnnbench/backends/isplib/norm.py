@@ -54,7 +54,7 @@ class NormKernels(BaseKernels):
 
 
 def _fits(x: Tensor, *others: Tensor) -> bool:
-    """Whether x are rows, and all others rows as many or one, of the same type and as long."""
+    """Return whether x are rows, and all others rows as many or one, of the same type and as long."""
     return (
         computes(x, *others)
         and x.dim() == 2

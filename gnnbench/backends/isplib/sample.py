@@ -98,7 +98,7 @@ class _Positions:
         self.num_nodes, self.base = num_nodes, 1
 
     def start_batch(self, size: int) -> None:
-        """Of at most `size` nodes."""
+        """Start a batch of at most `size` nodes."""
         if self.base + size > MAX_INT32:
             for kept in (self.position, self.table):
                 if kept is not None:

@@ -94,7 +94,7 @@ class BackendParity(Record):
 
     @property
     def green(self) -> bool:
-        """Whether it computed what the reference computes, in every process."""
+        """Return whether it computed what the reference computes, in every process."""
         return self.ok is True and not self.red
 
     @property
@@ -136,7 +136,7 @@ def drops(config: Run) -> list[str]:
 
 
 def checked(config: Run) -> Iterator[str]:
-    """What the gate compares in a run."""
+    """Yield what the gate compares in a run."""
     yield "logits, every gradient and the gradient at every node, of a step in training"
     yield "the same in evaluation mode from other weights, and once more after the last timed epoch of each round"
     if "attention_dropout" in drops(config):
@@ -148,7 +148,7 @@ def checked(config: Run) -> Iterator[str]:
 
 
 def unchecked(config: Run) -> Iterator[str]:
-    """What the gate leaves out in a run."""
+    """Yield what the gate leaves out in a run."""
     if drops(config):
         yield "losses, as dropout is drawn at random"
     if config.model.activation in ("relu", "leaky_relu") or config.model.name == "gin":

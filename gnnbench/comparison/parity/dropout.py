@@ -71,7 +71,7 @@ def of_features(config: Run, backend: Backend, dataset: NodeDataset | GraphsData
 
 
 def _mask(layer: torch.nn.Dropout, backend: Backend) -> str:
-    """What is wrong with the mask that a layer draws; empty if it is right."""
+    """Say what is wrong with the mask that a layer draws; empty if it is right."""
     x = torch.ones(SHAPE, device=backend.device, requires_grad=True)
     if not torch.equal(layer.eval()(x), x):
         return "drops in evaluation"
@@ -92,7 +92,7 @@ def _mask(layer: torch.nn.Dropout, backend: Backend) -> str:
 
 
 def _at_once(config: Run, **shape: Any) -> Run:
-    """The same run with all of one graph as its batch."""
+    """Return a run that has all of one graph as its batch."""
     section = config.model.model_copy(update={"readout": "none", **shape})
     backend = config.backend.model_copy(update={"loader": BackendConfig().loader})
     return config.model_copy(update={"model": section, "batch": BatchConfig(), "backend": backend})
@@ -109,7 +109,7 @@ def _layer(config: Run, backend: Backend, dataset: NodeDataset, p: float) -> tup
 
 
 def _passes(model: torch.nn.Module, batch: Batch, expected: Tensor) -> list[tuple[float, float]]:
-    """Of each pass the deviation's part along `expected`, and its square, both over the square of `expected`."""
+    """Return per pass the projection of the error on `expected` and the squared error, both over its square."""
     size = float(expected.square().sum()) or 1.0
     deviations = (batch.outputs(model).double() - expected for _ in range(PASSES))
     return [

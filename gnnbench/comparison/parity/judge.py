@@ -139,7 +139,7 @@ def _other_step(name: str) -> str:
 
 
 def is_of_nodes(name: str) -> bool:
-    """Whether a tensor has a row for every node."""
+    """Return whether a tensor has a row for every node."""
     return name.startswith(("logits", AT_NODES))
 
 

@@ -193,7 +193,7 @@ def _step(model: Module, batching: Batching, batch: Batch) -> dict[str, Tensor]:
 
 
 def _jittered(dataset: Dataset, seed: int) -> Dataset:
-    """The same with features that differ in their last bits, and with the edges of each graph in reverse order."""
+    """Change features in their last bits, and reverse the edges of each graph."""
     x = _jittered_x(dataset.x, seed)
     if isinstance(dataset, NodeDataset):
         return dataset.changed(x=x, edge_index=dataset.edge_index.flip(1))
@@ -203,7 +203,7 @@ def _jittered(dataset: Dataset, seed: int) -> Dataset:
 
 
 def _jittered_batch(batch: Batch, seed: int) -> Batch:
-    """The same of one batch, whose edges PyG takes in any order."""
+    """Jitter one batch, whose edges PyG takes in any order."""
     return replace(batch, x=_jittered_x(batch.x, seed), adj=_reversed(batch.adj))
 
 
@@ -222,7 +222,7 @@ def _jittered_x(x: Tensor, seed: int) -> Tensor:
 
 @torch.no_grad()
 def _jitter_embeddings(model: Any, seed: int | None) -> None:
-    """The same of what a model embeds categories as, which have no last bits themselves."""
+    """Jitter the embeddings of categories, which have no last bits themselves."""
     if model.embed is not None and seed is not None:
         for parameter in model.embed.parameters():
             parameter.copy_(_jittered_x(parameter, seed))

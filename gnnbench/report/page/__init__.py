@@ -59,7 +59,7 @@ SECTIONS: dict[str, Callable[[Stored], Section]] = {
 
 
 def section(stored: Stored) -> Section:
-    """What a page says about a result."""
+    """Make the section of a page about a result."""
     made = SECTIONS[stored.kind](stored)
     status = getattr(stored.record, "status", "ok")
     if status == "ok" or stored.kind in ("run", "profile"):
@@ -93,7 +93,7 @@ def html(results: Sequence[Stored]) -> str:
 
 
 def _key(text: str) -> str:
-    """What a cell is sorted by: its number in base units, or nothing where it has none."""
+    """Return the key that a cell is sorted by: its number in base units, or nothing where it has none."""
     number = units.value(text)
     return "" if number is None else repr(number)
 

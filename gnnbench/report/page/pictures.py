@@ -37,7 +37,7 @@ class Picture(NamedTuple):
 
     @property
     def wide(self) -> bool:
-        """Whether it takes the whole width of the page."""
+        """Return whether it takes the whole width of the page."""
         return self.width > WIDTH
 
     def svg(self, name: str) -> str:
@@ -87,7 +87,7 @@ def strips(title: str, caption: str, rows: Sequence[Strip], label: str = "epoch"
 
 
 def stacks(title: str, caption: str, rows: Mapping[str, Mapping[str, float]]) -> Picture:
-    """What a time is made of: a bar per row, its parts in seconds from left to right as in the legend."""
+    """Draw what a time is made of: a bar per row, its parts in seconds from left to right as in the legend."""
     parts = list(dict.fromkeys(part for row in rows.values() for part in row))
     unit, scale = units.scale(max(sum(row.values()) for row in rows.values()))
 
@@ -165,7 +165,7 @@ def of_panel(panel: Panel | Bars | Timeline, title: str, caption: str) -> Pictur
 
 
 def thinned(values: Sequence[float], limit: int = DOTS) -> list[float]:
-    """Of sorted values the lowest, the highest, and those between them at equal shares."""
+    """Return the lowest and the highest of sorted values, and those between them at equal shares."""
     if len(values) <= limit:
         return list(values)
     return [values[round(place * (len(values) - 1) / (limit - 1))] for place in range(limit)]
@@ -213,7 +213,7 @@ def _beside(axes: Axes, length: float, place: int) -> None:
 
 
 def _short(label: str) -> str:
-    """Of a name that would leave no room for its picture, the beginning."""
+    """Return the beginning of a name that would leave no room for its picture."""
     return label if len(label) <= LETTERS else f"{label[: LETTERS - 1]}…"
 
 

@@ -1,4 +1,4 @@
-"""What a page says about one result, whatever kind it is of."""
+"""A section of a page about one result, whatever kind it is of."""
 
 from __future__ import annotations
 

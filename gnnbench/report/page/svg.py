@@ -33,7 +33,7 @@ ILLEGAL = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # i
 def inline(
     draw: Callable[[Figure], None], name: str, title: str, description: str, size: tuple[float, float]
 ) -> str:
-    """What `draw` puts on a figure of `size` inches, as an `svg` element for a page.
+    """Return what `draw` puts on a figure of `size` inches as an `svg` element for a page.
 
     Args:
         name: unique on the page; the ids in the picture begin with it.

@@ -78,7 +78,7 @@ class Neighborhoods(Loader):
         return Full(self.dataset, self.backend.adjacency(self.dataset, self.layout), self.backend.device)
 
     def _estimates(self, model: Module) -> dict[str, float | None]:
-        """Of each part of the split, the metric of outputs on sampled neighbourhoods."""
+        """Estimate for each part of the split the metric of outputs on sampled neighbourhoods."""
         masks = {"train": self.dataset.train_mask, "val": self.dataset.val_mask, "test": self.dataset.test_mask}
         return {
             part: self._estimate(model, mask.nonzero().flatten(), number)

@@ -92,7 +92,7 @@ class Parts(Full):
         return torch.empty_like(rows).index_copy_(0, node_id, rows)
 
     def metrics(self, model: Module) -> dict[str, float | None]:
-        """Of counts where the metric is a ratio of such; else outputs of all nodes of the split are gathered."""
+        """Compute metrics from counts where they are ratios; else all outputs of the split are gathered."""
         logits = self.batch.outputs(model)
         return {part: self._score(logits[nodes], self.y[nodes]) for part, nodes in self.nodes.items()}
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class PygLoader(Graphs):
-    """The same graphs in the same order, collated by `torch_geometric.loader.DataLoader`."""
+    """Batches of `Graphs`, the same graphs in the same order, collated by `torch_geometric.loader.DataLoader`."""
 
     def __init__(
         self, config: Config, dataset: GraphsDataset, union: Union, backend: Backend, edge_attr: Tensor | None

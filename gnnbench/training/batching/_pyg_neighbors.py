@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class PygNeighborhoods(Neighborhoods):
-    """The same seeds in the same order, with neighbours drawn by `torch_geometric.loader.NeighborLoader`.
+    """Batches of `Neighborhoods`, the same seeds in order, whose neighbours PyG's `NeighborLoader` draws.
 
     Epochs are PyG's; what backends are compared on has to be equal, and so is ours, as evaluation is.
 

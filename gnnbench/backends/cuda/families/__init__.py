@@ -1,4 +1,4 @@
-"""What tells attention families apart on the device: a file for each that has kernels, named as in `ops.families`.
+"""Attention families on the device: a file for each that has kernels, named as in `ops.families`.
 
 _device   what such a file says, in its FAMILY
 """

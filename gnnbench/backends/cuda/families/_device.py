@@ -1,4 +1,4 @@
-"""What the attention kernels take of a family, and compile into themselves."""
+"""Device functions of a family that the attention kernels compile into themselves."""
 
 from __future__ import annotations
 
