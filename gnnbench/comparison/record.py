@@ -43,6 +43,7 @@ class Row(Record):
     load_s: Summary | None = Field(None, description="waiting for batches; None on a full batch")
     forward_s: Summary | None = None
     backward_s: Summary | None = None
+    optimizer_s: Summary | None = None
     round_epoch_s: list[float] = Field([], description="median epoch of each round")
     speedup: dict[str, Speedup | None] = Field(
         NO_SPEEDUP, description="by baseline; None where a side did not run or parity is not green"
@@ -152,6 +153,7 @@ def _row(backend: str, rounds: Sequence[Result], parity: BackendParity | None, w
         load_s=schema.summary(schema.times(rounds, "load")),
         forward_s=schema.summary(schema.times(rounds, "forward")),
         backward_s=schema.summary(schema.times(rounds, "backward")),
+        optimizer_s=schema.summary(schema.times(rounds, "optimizer")),
         round_epoch_s=[median(samples) for samples in schema.times(rounds)],
         peak_memory_bytes=_highest([result.peak_memory_bytes for result in rounds]),
         memory_increase_bytes=_highest([result.memory_increase_bytes for result in rounds]),

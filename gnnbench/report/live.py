@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from gnnbench.tune.search import Request
 
 SHOWN_EPOCHS = 10
+AROUND = 6  # lines of a picture beside its title and rows: blanks, heading of two lines, rule, what is left out
 REDRAW_S = 0.1
 STEP_REDRAW_S = 0.5  # within an epoch, whose clock is stopped meanwhile
 
@@ -68,16 +69,29 @@ class View:
         else:
             self.console.print(*lines, sep="\n")
 
-    def draw(self, line: str, table: Table) -> None:
-        """Show `line` above `table`."""
+    def draw(self, line: str, table: Table, *, newest: bool = False) -> None:
+        """Show `line` above as many columns and rows of `table` as the terminal has room for.
+
+        Args:
+            newest: whether the last rows are those to keep, instead of the first.
+        """
         from rich.console import Group
         from rich.text import Text
 
         if self.console.is_jupyter:
             self._display(tables.html(replace(table, title=line, notes=())))
             return
+        shown: list[Any] = [Text(line, "bold")]
+        if columns := tables.leading(table, self.console):
+            taken = len(shown[0].wrap(self.console, self.console.width)) + AROUND
+            lines = max(map(_lines, table.rows), default=1)
+            room = max(1, (self.console.height - taken) // lines)
+            rows = table.rows[-room:] if newest else table.rows[:room]
+            shown += [Text(), tables.drawn(replace(table, rows=rows), columns)]
+            if len(rows) < len(table.rows):
+                shown.append(Text(f"… and {units.counted(len(table.rows) - len(rows), 'more row')}", "dim"))
         self._live.start()
-        self._live.update(Group(Text(line, "bold"), Text(), tables.drawn(table)), refresh=True)
+        self._live.update(Group(*shown), refresh=True)
 
     def _display(self, text: str) -> None:
         """Replace what the cell shows; rich's own way needs ipywidgets, which few have."""
@@ -129,7 +143,7 @@ class TrainView(View):
         )
         title = run.title(result.config, result.dataset, result.backend)
         heading = run.epoch_heading(last) if last else run.EPOCH_HEADING
-        self.draw(f"{title}: {line}{step}", Table(heading, list(self._rows)))
+        self.draw(f"{title}: {line}{step}", Table(heading, list(self._rows)), newest=True)
         self._drawn_at = clock.cpu()
 
 
@@ -187,6 +201,10 @@ class SweepView(View):
         """Show what has just started or ended."""
         line = f"{event.trial} ({event.done} of {event.total} done)"
         self.draw(f"{sweep.title(event.sweep)}\n{line}", sweep.table(event.sweep))
+
+
+def _lines(row: Sequence[Cell]) -> int:
+    return max(1 + cell.text.count("\n") + bool(cell.below) * (1 + cell.below.count("\n")) for cell in row)
 
 
 def _position(train: dict[str, Any], repeat: int, epoch: int) -> str:

@@ -19,17 +19,19 @@ FORMATS = (".png", ".svg", ".pdf")
 LETTERS_PER_INCH = 10  # of a title
 LETTERS_PER_TICK = 12  # likewise, of what stands below bars
 ABREAST = 2  # panels at most; more fall into rows
+ABOVE = 1.06  # the top of an axis from zero, over the highest value: else half of its mark is cut off
 SPREAD = 20  # largest value over the smallest, from which on curves are drawn on a logarithmic axis
 UPRIGHT = 6  # names below an axis, beyond which they are turned
 CROWDED = 3  # series of bars, beyond which their numbers stand upright
 
 
 class Line(NamedTuple):
-    """One curve; `marks` are x to point out, each with a word or none."""
+    """One curve; `marks` are x to point out, each with a word or none; `ends` those of y's interval, by x."""
 
     label: str
     points: Sequence[tuple[float, float]]
     marks: Sequence[tuple[float, str]] = ()
+    ends: Mapping[float, tuple[float, float]] = {}
 
 
 class Panel(NamedTuple):
@@ -136,6 +138,11 @@ def _curves(panel: Panel, axes: Axes) -> None:
     for line in panel.lines:
         x, y = zip(*sorted(line.points), strict=True)
         (drawn,) = axes.plot([places[one] for one in x], y, marker="o", label=line.label)
+        if line.ends:
+            own = [(one, (value, value)) for one, value in zip(x, y, strict=True)]  # where there is no interval
+            low, high = zip(*(line.ends.get(*each) for each in own), strict=True)
+            at, colour = [places[one] for one in x], drawn.get_color()
+            axes.errorbar(at, y, _error(y, low, high), fmt="none", color=colour, capsize=3)
         for mark, word in line.marks:
             axes.axvline(places[mark], color=drawn.get_color(), linestyle=":")
             axes.text(places[mark], 0.99, f" {word}", transform=axes.get_xaxis_transform(), fontsize=7, va="top")
@@ -146,11 +153,18 @@ def _curves(panel: Panel, axes: Axes) -> None:
         axes.set_xticks(range(len(places)), [f"{x:g}" for x in places])
     axes.set_xlabel(panel.x_label)
     values = [y for line in panel.lines for _, y in line.points]
+    highest = max([*values, *(high for line in panel.lines for _, high in line.ends.values())])
     if 0 < min(values) * panel.spread < max(values):
         _logarithmic(axes)
     else:
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, ABOVE * highest or None)
     axes.grid(alpha=0.3)
+
+
+def _error(values: Sequence[float], low: Sequence[float], high: Sequence[float]) -> list[list[float]]:
+    """Lengths of error bars below and above values, as matplotlib takes them."""
+    below = [max(0.0, value - end) for value, end in zip(values, low, strict=True)]
+    return [below, [max(0.0, end - value) for value, end in zip(values, high, strict=True)]]
 
 
 def _level(panel: Timeline, axes: Axes) -> None:
@@ -176,11 +190,7 @@ def _bars(panel: Bars, axes: Axes) -> None:
             if value
         ]
         x, heights, ends = zip(*drawn, strict=True) if drawn else ((), (), ())
-        error = [
-            [max(0.0, value - low) for value, (low, _) in zip(heights, ends, strict=True)],
-            [max(0.0, high - value) for value, (_, high) in zip(heights, ends, strict=True)],
-        ]
-        yerr = error if any(one.ends) else None
+        yerr = _error(heights, *zip(*ends, strict=True)) if any(one.ends) else None
         bars = axes.bar(x, heights, width * 0.92, yerr=yerr, label=one.label, capsize=3, error_kw={"linewidth": 1})
         labels = [f"{value:,.0f}" if value >= 100 else f"{value:.3g}" for value in heights]
         axes.bar_label(bars, labels, fontsize=7, padding=2, rotation=90 if len(panel.series) > CROWDED else 0)
@@ -188,7 +198,7 @@ def _bars(panel: Bars, axes: Axes) -> None:
         _logarithmic(axes)
         axes.set_ylim(min(values) / 2, max(values) * 4)
     else:
-        axes.set_ylim(0, 1.15 * max(values))
+        axes.set_ylim(0, 1.15 * max(values + [high for one in panel.series for _, high in filter(None, one.ends)]))
 
 
 def _stacks(panel: Bars, axes: Axes) -> None:

@@ -89,6 +89,17 @@ def drawn(table: Table, columns: Sequence[int] = ()) -> RichTable:
     return picture
 
 
+def leading(table: Table, to: Console) -> list[int]:
+    """Columns from the left that fit side by side with no word cut or broken; none where not even two do."""
+    from rich.measure import Measurement
+
+    unbounded = to.options.update(width=10_000)
+    for count in range(len(table.heading), 1, -1):
+        if Measurement.get(to, unbounded, drawn(table, range(count))).maximum <= to.width:
+            return [*range(count)]
+    return []
+
+
 def markdown(table: Table) -> str:
     """The table as GitHub-flavoured Markdown."""
     rules = ("---" if column in table.prose else "---:" for column in range(len(table.heading)))

@@ -248,6 +248,36 @@ def test_the_comparison_view_shows_what_runs(tmp_path: Path) -> None:
     assert "Parity: green" in text
 
 
+@pytest.mark.parametrize("width", [30, 60, 80, 120, 200])
+def test_progress_has_as_many_columns_and_rows_as_there_is_room_for(width: int, tmp_path: Path) -> None:
+    record = compared(tmp_path, Runner(), "pyg", "pyg-sparse", "isplib", "isplib:fold_norm=false")
+    tables_of = {
+        "compare": comparison.table(record),
+        "claims": Table(["claim", "ours"], [[Cell("long " * 9), Cell("1x")]]),
+    }
+    for name, table in tables_of.items():
+        console = Console(
+            file=io.StringIO(), force_terminal=True, record=True, width=width, height=12, markup=False
+        )
+        view = live.View(console)
+        view.draw("what runs now", table)
+        view._live.stop()
+        lines = console.export_text().splitlines()
+        assert lines[0] == "what runs now"
+        assert max(map(len, lines)) <= width
+        columns = tables.leading(table, console)
+        assert len(columns) > 1 or width <= 60 or name == "claims"
+        for column in columns:  # no word is cut, and no column gets narrower than its words
+            for text in table.heading[column].splitlines():
+                assert any(text in line for line in lines), text
+        shown = [row for row in table.rows if any(row[0].text in line for line in lines)]
+        assert bool(shown) == bool(columns)
+        assert shown == [*table.rows][: len(shown)]
+        hidden = len(table.rows) - len(shown)
+        assert not columns or not hidden or any(f"and {hidden} more row" in line for line in lines)
+        assert len(lines) <= 2 * console.height  # drawn once, and once more as it ends
+
+
 def test_an_installation_without_kernels_or_data_says_so() -> None:
     found = {
         "environment": {

@@ -186,7 +186,9 @@ def _pictures(record: Comparison, rounds: Rounds) -> Iterator[Picture]:
     phases = {row.backend: _phases(row) for row in timed if row.forward_s and row.backward_s}
     if phases:
         yield stacks(
-            "What an epoch is made of", "Medians; the rest is the optimizer, and what lies between.", phases
+            "What an epoch is made of",
+            "Medians; between phases, Python runs.",
+            phases,
         )
     memory = {row.backend: row.peak_memory_bytes for row in timed if row.peak_memory_bytes}
     if memory:
@@ -226,9 +228,10 @@ def _epochs(timed: Sequence[Row], rounds: Rounds) -> Picture:
 
 def _phases(row: Row) -> dict[str, float]:
     assert row.epoch_s
-    summaries = {"load": row.load_s, "forward": row.forward_s, "backward": row.backward_s}
-    parts = {name: summary.median for name, summary in summaries.items() if summary}
-    return {**parts, "the rest": max(0.0, row.epoch_s.median - sum(parts.values()))}
+    names = ("load", "forward", "backward", "optimizer")
+    parts = {name: summary.median for name in names if (summary := getattr(row, f"{name}_s"))}
+    between = "between" if row.optimizer_s else "optimizer and between"
+    return {**parts, between: max(0.0, row.epoch_s.median - sum(parts.values()))}
 
 
 def _quality(result: Result) -> list[tuple[float, float]]:

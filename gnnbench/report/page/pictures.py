@@ -136,13 +136,16 @@ def curves(title: str, caption: str, lines: Mapping[str, Points], y_label: str, 
     """Lines over epochs, whose extremes survive the thinning; `zero`: from zero upwards."""
 
     def draw(figure: Figure) -> None:
+        from matplotlib.ticker import MaxNLocator
+
         axes = figure.subplots()
         for label, points in lines.items():
             x, y = zip(*thinned_line(points), strict=True)
             axes.plot(x, y, label=_short(label), linewidth=1.6, marker="o" if len(points) == 1 else None)
         axes.set(xlabel="epoch", ylabel=y_label)
+        axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True))
         if zero:
-            axes.set_ylim(bottom=0)
+            axes.set_ylim(0, plots.ABOVE * max(y for points in lines.values() for _, y in points) or None)
         axes.grid(alpha=0.35)
         if len(lines) > 1:
             figure.legend(loc="outside lower center", ncols=min(3, len(lines)), frameon=False)
