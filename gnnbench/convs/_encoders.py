@@ -39,4 +39,8 @@ def _forward(encoder: Any, kernels: Kernels, categories: Tensor) -> Tensor:
         DatasetError: a category that its table lacks.
     """
     (tables,) = encoder.children()
-    return embedding_sum(kernels, [table.weight for table in tables], categories)
+    weights = [table.weight for table in tables]
+    if len({weight.dtype for weight in weights}) > 1:  # which OGB adds in the type of the first
+        out: Tensor = type(encoder).forward(encoder, categories)
+        return out
+    return embedding_sum(kernels, weights, categories)

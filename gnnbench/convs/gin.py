@@ -91,6 +91,7 @@ def _with_self(conv: GINConv, x: Tensor | None, aggregated: Tensor) -> Tensor:
     if x is None:
         return aggregated
     share = 1 + conv.eps
-    if share.requires_grad or share.device.type != "cpu" or torch.compiler.is_compiling():
+    promotes = share.dtype != x.dtype and not torch.is_autocast_enabled(x.device.type)
+    if promotes or share.requires_grad or share.device.type != "cpu" or torch.compiler.is_compiling():
         return torch.addcmul(aggregated, x, share)
     return torch.add(aggregated, x, alpha=share.item())  # whose backward hands on a gradient times 1 as it is

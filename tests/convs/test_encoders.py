@@ -95,3 +95,12 @@ def test_embeddings_are_those_of_ogb(name: str, wrap: Wrap) -> None:
     expected = torch.autograd.grad(truth.square().sum(), plain.parameters())
     for gradient, truth in zip(gradients, expected, strict=True):
         assert torch.allclose(gradient, truth, rtol=1e-12, atol=0)
+
+
+def test_tables_of_several_types_are_added_in_the_type_of_the_first() -> None:
+    encoder = pytest.importorskip("ogb.graphproppred.mol_encoder").BondEncoder(4)
+    encoder.bond_embedding_list[1].double()
+    categories = torch.zeros(3, 3, dtype=torch.long)
+    expected = encoder(categories)
+    convs.bind(encoder, OURS, transform_first=False, fold_norm=False)
+    torch.testing.assert_close(encoder(categories), expected)
