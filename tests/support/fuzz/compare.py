@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import torch
@@ -41,8 +42,8 @@ def _coarsest(story: Story) -> torch.dtype:
 
 
 def _is_of_memory(error: Exception) -> bool:
-    """Whether PyTorch forbids to edit or keep a tensor, which kernels that keep less may permit."""
-    return any(word in str(error) for word in ("inplace", "in-place", "Inference tensors"))
+    """Whether PyTorch forbids to edit, keep or view a tensor, which kernels that need not may permit."""
+    return any(word in str(error) for word in ("inplace", "in-place", "Inference tensors", "of 0 elements"))
 
 
 def _unequal(expected: Any, found: Any, tolerance: float) -> str:
@@ -78,17 +79,21 @@ def _off(expected: Tensor, found: Tensor) -> float:
 
 
 def _uncertain(seed: Seed, place: tuple[int, str, int], pair: list[Any], dtype: torch.dtype) -> bool:
-    """Whether PyTorch's own result moves as much when parameters and features are off by a rounding error."""
+    """Whether the result of either moves as much when parameters and features are off by a rounding error.
+
+    An error that is not of rounding hardly moves. PyTorch's result alone does not tell: where softmax is over one
+    edge, its gradient is exactly 0, and ours what cancels of large numbers.
+    """
     expected, found = pair
     if not isinstance(expected, Tensor) or not isinstance(found, Tensor) or expected.shape != found.shape:
         return False
     number, label, index = place
     moved = 0.0
-    for trial in range(TRIALS):
-        story = play(seed, ours=False, noise=NOISE[dtype], shaken=trial)
+    for trial, ours in itertools.product(range(TRIALS), (False, True)):
+        story = play(seed, ours=ours, noise=NOISE[dtype], shaken=trial)
         try:
             shaken = story.chapters[number][label][index]
-            moved = max(moved, _off(expected, shaken))
+            moved = max(moved, _off(found if ours else expected, shaken))
         except (LookupError, RuntimeError, TypeError):
             return True
     return _off(expected, found) <= AMPLIFIED * moved

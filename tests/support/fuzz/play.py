@@ -168,15 +168,14 @@ class _Teller:
     def _shake(self, tensor: Tensor) -> Tensor:
         if self.noise and tensor.is_floating_point():
             with torch.no_grad():
-                shape = [
-                    1 if stride == 0 else size for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
-                ]
-                factor = 1 + self.noise * torch.randn(shape, generator=self.generator, dtype=torch.float64)
+                factor = 1 + self.noise * torch.randn(tensor.shape, generator=self.generator, dtype=torch.float64)
                 tensor = tensor.mul_(factor) if isinstance(tensor, nn.Parameter) else (tensor * factor).to(tensor)
         return tensor
 
     def _features(self) -> Tensor:
-        return self._shake(inputs.features(self.draw, self.model, self.rows, self.width, self.dtype))
+        x = self._shake(inputs.features(self.draw, self.model, self.rows, self.width, self.dtype))
+        self._see("features", x)  # whose type says how precise what follows can be
+        return x
 
     def _edit(self) -> None:
         self.chapters.append({})
