@@ -16,6 +16,7 @@ A source is a module with
     _describe _describe_graphs      what `gnnbench datasets` says of them
     _names       names in configurations, and what the sources of synthetic data share
     _raw _cache  files as users have them, and files kept between runs
+    _unpickle    what pickles in such files may hold
     _pyg _union _ogb _tables        shared by the sources of PyG, of many graphs, of OGB, and of tables in text
     _graph_files                    a user's own graphs, many in a file or a folder
     _maps        a graph as a folder of arrays that can be mapped

@@ -66,6 +66,9 @@ def find(task: Task, name: str, where: Roots, needed: Sequence[str], stand_in: s
 def read(task: Task, name: str, folder: Path, where: Roots) -> tuple[Any, dict[str, Tensor]]:
     """The dataset, processed into the cache by ogb, and its split into "train", "valid" and "test"."""
     import ogb
+    import torch
+    from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
+    from torch_geometric.data.storage import GlobalStorage
 
     files = sorted(path for part in ("raw", "split") for path in (folder / part).rglob("*") if path.is_file())
     key = _cache.fingerprint(files, ogb.__version__)
@@ -75,7 +78,9 @@ def read(task: Task, name: str, folder: Path, where: Roots) -> tuple[Any, dict[s
         members = {"processed_dir": property(lambda self: str(processed)), "_download": lambda self: None}
         return _dataset(task, name, folder.parent, **members)
 
-    with _raw.reading(name, files), _raw.quiet(), _unattended(task), trusting(where.cache / "ogb", folder):
+    # ogb saves `Data` objects whole, of which PyG lists but the outermost class as safe.
+    parts = torch.serialization.safe_globals([DataEdgeAttr, DataTensorAttr, GlobalStorage])
+    with _raw.reading(name, files), _raw.quiet(), _unattended(task), parts:
         dataset = construct(_cache.built(where.cache / "ogb" / f"{name}-{key}", construct))
         return dataset, dataset.get_idx_split()
 
@@ -136,28 +141,6 @@ def _unattended(task: Task) -> Iterator[None]:
         _replaced(module, "decide_download", lambda url: True),
         _replaced(module, "input", lambda question: "n"),
     ):
-        yield
-
-
-@contextlib.contextmanager
-def trusting(*folders: Path) -> Iterator[None]:
-    """Let ogb's `torch.load` unpickle the files in `folders`, and no others.
-
-    OGB saves whole PyG `Data` objects and calls `torch.load` without `weights_only`, which torch 2.6 turned to
-    True. What it loads was either processed on this machine into our cache or is the split of the dataset's
-    own archive, which the user chose to trust as ogb's users always do.
-    """
-    import torch
-
-    load = torch.load
-    trusted = [folder.resolve() for folder in folders]
-
-    def load_trusted(file: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(file, (str, Path)) and any(root in Path(file).resolve().parents for root in trusted):
-            kwargs["weights_only"] = False
-        return load(file, *args, **kwargs)
-
-    with _replaced(torch, "load", load_trusted):
         yield
 
 

@@ -19,6 +19,8 @@ FOLDERS = {
     "LINKXDataset": "LINKX",
     "SNAPDataset": "SNAP",
 }
+# Classes whose code evaluates text of their files, or unpickles past Python's own unpickler.
+UNSAFE = ("CornellTemporalHyperGraphDataset", "GitMolDataset")
 
 
 class Known(NamedTuple):
@@ -128,6 +130,8 @@ def dataset_class(name: str) -> type:
 
     if name not in datasets.__all__:
         raise DatasetError(f"dataset_class: PyG has no dataset {name!r}{_near(name, datasets.__all__)}")
+    if name in UNSAFE:
+        raise DatasetError(f"dataset_class: {name} of PyG runs code from its files; gnnbench does not read it")
     cls: type = getattr(datasets, name)
     return cls
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gnnbench.datasets import _cache
+from gnnbench.datasets import _cache, _unpickle
 from gnnbench.errors import DatasetError, GnnbenchError
 from gnnbench.results import files
 
@@ -58,9 +58,10 @@ def quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def reading(what: str, files: Sequence[Path]) -> Iterator[None]:
-    """Turn whatever a loader raises into a DatasetError that names which of `files` it was reading."""
+    """Unpickle arrays alone, and turn whatever a loader raises into a DatasetError that names which of `files`."""
     try:
-        yield
+        with _unpickle.plain_only():
+            yield
     except GnnbenchError:
         raise
     except MemoryError as error:
@@ -68,6 +69,11 @@ def reading(what: str, files: Sequence[Path]) -> Iterator[None]:
     except ImportError as error:
         raise DatasetError(f"{what} needs a package that is not installed: {error}") from error
     except Exception as error:
+        if found := _forbidden(error):
+            raise DatasetError(
+                f"{_culprit(error, files)}: names the Python object {found}, and reading it could run any code; "
+                f"gnnbench reads arrays and numbers alone: delete the file and fetch it again from its source"
+            ) from None
         reason = str(error).strip().splitlines()
         raise DatasetError(
             f"{_culprit(error, files)}: cannot be read as part of {what}, so it is probably truncated or corrupt "
@@ -86,7 +92,7 @@ def fetch(what: str, folder: Path, missing: str, stand_in: str, download: Callab
         folder.parent.mkdir(parents=True, exist_ok=True)
         files.remove_left(folder)
         temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f"{files.temporary_name(folder.name)}-"))
-        with _progress(what, temporary), quiet(), _impatient():
+        with _progress(what, temporary), quiet(), _impatient(), _unpickle.plain_only():
             content = download(temporary)
         folder.mkdir(exist_ok=True)
         for file in content.iterdir():
@@ -117,6 +123,15 @@ def size_of(folder: Path) -> int:
     return total
 
 
+def _forbidden(error: BaseException | None) -> str:
+    """The name that `_unpickle` refused, wherever it stands in the chain of errors; else empty."""
+    while error is not None:
+        if isinstance(error, _unpickle.Forbidden):
+            return str(error)
+        error = error.__cause__ or error.__context__
+    return ""
+
+
 def _culprit(error: BaseException, files: Sequence[Path]) -> str:
     """The file that the innermost frame of the error was handling, else all of them."""
     names = {str(file): file for file in files}
@@ -127,6 +142,7 @@ def _culprit(error: BaseException, files: Sequence[Path]) -> str:
         frames = [frame for frame, _ in traceback.walk_tb(chain.__traceback__)]
         for frame in reversed(frames):
             for value in frame.f_locals.values():
+                value = getattr(value, "name", None) if isinstance(value, io.IOBase) else value
                 if isinstance(value, (str, Path)) and str(value) in names:
                     return str(value)
         chain = chain.__cause__ or chain.__context__

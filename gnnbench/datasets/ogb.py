@@ -82,7 +82,9 @@ def load(config: Config, where: Roots) -> NodeDataset:
     if y.dim() == 1:
         y = y.nan_to_num(-1).long()
     parts = zip(_prepare.PARTS, ("train", "valid", "test"), strict=True)
-    masks: dict[str, Any] = {part: _prepare.mask_of(data.num_nodes, split[key]) for part, key in parts}
+    masks: dict[str, Any] = {
+        part: _prepare.mask_of(data.num_nodes, torch.as_tensor(split[key])) for part, key in parts
+    }
     metric, score = _ogb.metric_of("nodeproppred", config.name)
     return NodeDataset(
         config.name,
