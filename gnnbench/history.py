@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gnnbench.comparison.record import Row
     from gnnbench.report.page import Stored
 
+NAME = "history.sqlite"
 KINDS = {"comparison.json": "comparison", "results.json": "run"}  # whose rows have epochs
 PARTS = {"rounds", "parity", "cells"}  # folders of results that are parts of others
 VERSION = 2  # of the table; another one is dropped, as --rebuild makes it anew
@@ -106,6 +107,11 @@ def rebuild(cache: Path, paths: Iterable[Path]) -> tuple[int, list[str]]:
             refused += [str(error)] if file.name in KINDS or file in given else []
         else:
             results += [result] if result.kind in KINDS.values() else []
+    try:
+        with _index(cache):
+            pass
+    except ConfigError:  # broken
+        (cache / NAME).unlink()
     with _index(cache) as index:
         index.execute("DELETE FROM results")
         for result in results:
@@ -245,7 +251,7 @@ def _figures(row: Row | Result) -> dict[str, Any]:
 @contextmanager
 def _index(cache: Path) -> Iterator[sqlite3.Connection]:
     """The table, in a transaction."""
-    path = cache / "history.sqlite"
+    path = cache / NAME
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with closing(sqlite3.connect(path, timeout=30)) as index, index:
@@ -254,5 +260,10 @@ def _index(cache: Path) -> Iterator[sqlite3.Connection]:
                 index.execute(f"PRAGMA user_version = {VERSION}")
             index.execute(f"CREATE TABLE IF NOT EXISTS results ({COLUMNS})")
             yield index
-    except (OSError, sqlite3.Error) as error:
+    except sqlite3.DatabaseError as error:
+        if isinstance(error, sqlite3.OperationalError):
+            raise GnnbenchError(f"{path}: the index of results cannot be used: {error}") from None
+        remedy = "make it anew of the results below a folder: gnnbench history --rebuild runs"
+        raise ConfigError(f"{path}: the index of results is broken: {error}; {remedy}") from None
+    except OSError as error:
         raise GnnbenchError(f"{path}: the index of results cannot be used: {error}") from None

@@ -31,7 +31,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_run_is_in_the_list_once(tmp_path: Path) -> None:
     for _ in range(2):
-        assert run("train", *TINY, "--out", "out", "--quiet").code == 0
+        assert run("train", *TINY, "--out", "out", "--force", "--quiet").code == 0
     (entry,) = json.loads(run("history", "cora", "--json").stdout)
     assert (entry["backend"], entry["kind"]) == ("pyg", "run")
     assert entry["path"] == str(tmp_path / "out" / "results.json")
@@ -160,5 +160,8 @@ def test_an_index_that_cannot_be_used_is_told_and_fails_no_run(cache: Path) -> N
     (cache / "history.sqlite").write_text("this is no database, and long enough to be one " * 50)
     output = run("train", *TINY, "--out", "out", "--quiet")
     assert output.code == 0
-    assert "history.sqlite: the index of results cannot be used" in output.stderr
-    assert run("history").code == 1
+    assert "history.sqlite: the index of results is broken" in output.stderr
+    assert "gnnbench history --rebuild" in output.stderr
+    assert run("history").code == 2
+    assert run("history", "--rebuild", "out", "--quiet").code == 0
+    assert len(json.loads(run("history", "--json").stdout)) == 1

@@ -6,6 +6,7 @@ shown        results with a table for notebooks and a frame for pandas
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -17,6 +18,7 @@ from gnnbench.errors import BackendUnavailable, ConfigError, GnnbenchError, OutO
 
 if TYPE_CHECKING:
     from gnnbench.api import shown
+    from gnnbench.training.run import Event
 
 AnyPath = str | Path
 BARE = ["dataset.random_features=1", "dataset.random_labels=2"]  # where a graph has none: ops do not look at them
@@ -36,6 +38,7 @@ def train(
     workers: int | None = None,
     data_root: AnyPath | None = None,
     out: AnyPath | None = None,
+    force: bool = False,
     resume: AnyPath | None = None,
     quiet: bool = False,
     check: bool = True,
@@ -53,12 +56,13 @@ def train(
         workers: processes of this machine, each with a part of the graph; replaces `train.workers`.
         data_root: the folder of datasets; None for `$GNNBENCH_DATA`, then the user's cache folder.
         out: the folder for the results; None for a new one in `runs/`.
+        force: replace a run that `out` holds.
         resume: the folder of a stopped run to go on with, in place of all but `quiet`, `data_root` and `check`.
         quiet: show no progress; otherwise it is shown in notebooks and on terminals.
         check: raise if the run did not come to its end; False returns it, with `status` and `reason`.
 
     Raises:
-        ConfigError: a bad value.
+        ConfigError: a bad value; `out` holds results, or `resume` no run.
         DatasetError: the data are missing, broken or cannot be trained on.
         GnnbenchError: the run failed, as by running out of memory; or `out` cannot be written.
         KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP, after the epoch at hand; what was measured is kept.
@@ -75,20 +79,33 @@ def train(
         if config or set or backend or dataset or epochs or memory_limit or workers or out:
             raise ConfigError("--resume takes the run's own configuration; leave out other options")
         folder = Path(resume)
+        if not (folder / files.RUN).exists():
+            what = next((f"a {kind}" for name, kind in files.KINDS.items() if (folder / name).exists()), "no run")
+            raise ConfigError(
+                f"{folder} holds {what}; give the folder of a run to resume, such as runs/demo-isplib-1"
+            )
         kept = files.load(schema.Result, folder / "results.json")
         loaded = validate(kept.config, str(folder / "results.json"))
     else:
         loaded = configs.load(config, set, dataset, epochs, memory_limit, backend, workers)
         folder = Path(out or "")  # of the first process that torchrun started, which alone writes
-        if not out and first:
+        if out and first:
+            files.check_out(folder, files.RUN if force else "")
+        elif first:
             folder = files.new_folder(f"{configs.stem(config)}-{loaded.backend.name}")
     loaded = start.by_torchrun(loaded)
     with _threads_kept(), live.TrainView.watched(quiet or not first) or nullcontext() as view:
-        result = start.run(loaded, roots=roots, out=folder, resume=resume is not None, on_event=view)
+        result = start.run(loaded, roots=roots, out=folder, resume=resume is not None, on_event=view or _tell)
     made = Run.of(result, folder / "results.json")
     if result.status == "ok" and first:
         history.remember(roots.cache, "run", made, made.path)
     return _ended(made, check, result.reason)
+
+
+def _tell(event: Event) -> None:
+    """Tell where nobody watches what was not as it should be, such as a checkpoint that cannot be written."""
+    if event.kind == "message":
+        print(f"gnnbench: {event.message}", file=sys.stderr)
 
 
 def compare(

@@ -120,6 +120,7 @@ def train(
         int | None, typer.Option(min=1, help="Processes of this machine, each with a part of the graph.")
     ] = None,
     out: Out = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a run in --out.")] = False,
     resume: Annotated[
         Path | None, typer.Option(metavar="RUN_DIR", help="Continue the stopped run in this folder.")
     ] = None,
@@ -146,6 +147,7 @@ def train(
         workers=workers,
         data_root=data_root,
         out=out,
+        force=force,
         resume=resume,
         quiet=quiet,
         check=False,

@@ -143,6 +143,7 @@ class _Comparing:
 
     def open(self, force: bool) -> None:
         """Begin `comparison.json`, or go on with the one that is there."""
+        files.check_out(self.out, files.COMPARISON)
         if force and self._path.exists():
             for name in ("parity", "rounds"):
                 shutil.rmtree(self.out / name, ignore_errors=True)

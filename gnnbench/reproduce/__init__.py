@@ -151,6 +151,7 @@ def _stated(module: ModuleType, ours: str) -> tuple[Paper, list[Claim]]:
 
 def _open(path: Path, record: Reproduction, force: bool) -> None:
     """Make room for `record`, or make sure that `path` is of the same paper, scale and grid."""
+    files.check_out(path.parent, files.REPRODUCTION)
     if force:
         shutil.rmtree(path.parent / "cells", ignore_errors=True)
         for cell in record.cells:

@@ -13,10 +13,14 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from gnnbench.errors import GnnbenchError
+from gnnbench.errors import ConfigError, GnnbenchError
 from gnnbench.results.schema import SCHEMA_VERSION
 
 M = TypeVar("M", bound=BaseModel)
+
+# What a folder with such a file holds.
+RUN, COMPARISON, SWEEP, REPRODUCTION = "results.json", "comparison.json", "sweep.json", "reproduction.json"
+KINDS = {RUN: "run", COMPARISON: "comparison", SWEEP: "sweep", REPRODUCTION: "reproduction"}
 
 
 def new_folder(name: str) -> Path:
@@ -35,6 +39,20 @@ def new_folder(name: str) -> Path:
             raise GnnbenchError(f"{folder}: cannot be created: {error.strerror}; choose another --out") from None
         return folder
     raise AssertionError("numbers do not end")
+
+
+def check_out(folder: Path, own: str = "") -> None:
+    """Refuse a folder for results that is a file, or holds those of another kind than the file `own` has.
+
+    Raises:
+        ConfigError: what is there, with the remedy.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is a file, and results are written to a folder; choose another --out")
+    for name, kind in KINDS.items():
+        if name != own and (folder / name).exists():
+            remedy = ", replace it with --force, or go on with it by --resume" if name == RUN and not own else ""
+            raise ConfigError(f"{folder} holds a {kind}; choose another --out{remedy}")
 
 
 def save_json(record: BaseModel, path: Path) -> None:
@@ -89,12 +107,12 @@ def load(kind: type[M], path: Path) -> M:
     """Read back what `save_json` wrote: a Result, a Comparison or a Bench.
 
     Raises:
-        GnnbenchError: missing, not JSON, or of another schema.
+        ConfigError: missing, not JSON, or of another schema.
     """
     try:
         return kind.model_validate(json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
-        raise GnnbenchError(f"{path}: cannot be read: {error.strerror}") from None
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
     except ValueError as error:
         name, problem = kind.__name__.lower(), str(error).splitlines()[0]
-        raise GnnbenchError(f"{path}: is not a {name} of schema {SCHEMA_VERSION}: {problem}") from None
+        raise ConfigError(f"{path}: is not a {name} of schema {SCHEMA_VERSION}: {problem}") from None

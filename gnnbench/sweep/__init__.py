@@ -87,9 +87,10 @@ def sweep(
         execute: runs a trial; in a fresh process if None.
 
     Raises:
-        ConfigError: trials are to be timed while others run beside them.
+        ConfigError: trials are to be timed while others run beside them, or `out` holds other results.
         GnnbenchError: `out` cannot be written.
     """
+    files.check_out(out, files.SWEEP)
     works = _works(plan, out, context)
     if force:
         shutil.rmtree(out / "cells", ignore_errors=True)

@@ -17,6 +17,7 @@ import pytest
 import gnnbench
 from gnnbench import reproduce
 from gnnbench.comparison import process
+from gnnbench.errors import GnnbenchError
 from gnnbench.training import run as running
 from tests.support.commands import ROOT, TINY, Output, run
 from tests.support.compare_runner import Runner, cell
@@ -168,6 +169,34 @@ def stop_after(
                 signal.raise_signal(number)
 
     return real(config, on_event=press, **options)
+
+
+def test_results_are_not_written_over(trained: tuple[Path, Output], tmp_path: Path) -> None:
+    run_folder, before = trained[0], (trained[0] / "results.json").read_bytes()
+    compared, swept = tmp_path / "compared", tmp_path / "swept"
+    for folder, name in ((compared, "comparison.json"), (swept, "sweep.json")):
+        folder.mkdir()
+        (folder / name).write_text("{}")
+    (tmp_path / "run.yaml").write_text(
+        "dataset: {source: synthetic, preset: cora, scale: 0.05}\nmodel: {name: gcn}\n"
+    )
+    (tmp_path / "grid.yaml").write_text("run: run.yaml\ngrid: {train.lr: [0.1, 0.2]}\n")
+    for verb, folder, words in (
+        (["train"], run_folder, "holds a run; choose another --out, replace it with --force, or go on with it by"),
+        (["compare"], run_folder, "holds a run; choose another --out"),
+        (["sweep", tmp_path / "grid.yaml"], run_folder, "holds a run; choose another --out"),
+        (["train", "--force"], compared, "holds a comparison; choose another --out"),
+        (["train"], swept, "holds a sweep; choose another --out"),
+        (["train", "--resume", compared], None, "holds a comparison; give the folder of a run to resume"),
+    ):
+        refused = run(*verb, *(("--out", folder) if folder else ()))
+        assert (refused.code, refused.stdout) == (2, "")
+        assert words in refused.stderr
+    assert (run_folder / "results.json").read_bytes() == before
+    again = tmp_path / "again"
+    small = ("--dataset", "synthetic:cora:0.05", "--epochs", "2", "--quiet", "--out", again)
+    assert run("train", *small).code == 0
+    assert run("train", *small, "--force").code == 0
 
 
 def test_resume_takes_no_other_configuration(trained: tuple[Path, Output]) -> None:
@@ -394,3 +423,18 @@ def test_bench_prints_its_rows(folder: Path) -> None:
     assert (folder / "speed.svg").read_text().startswith("<?xml")
     with (folder / "rows.csv").open() as file:
         assert [row["width"] for row in csv.DictReader(file)] == ["4", "4", "8", "8"]
+
+
+def test_a_checkpoint_that_cannot_be_written_is_told_even_when_quiet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gnnbench.training import checkpoint
+
+    def full(*_: object) -> None:
+        raise GnnbenchError("checkpoint.pt: cannot be written: No space left on device")
+
+    monkeypatch.setattr(checkpoint, "save", full)
+    small = ("--dataset", "synthetic:cora:0.05", "--epochs", "2", "--set", "train.checkpoint_every=1")
+    output = run("train", *small, "--quiet", "--out", tmp_path / "out")
+    assert output.code == 0
+    assert "gnnbench: no checkpoint after epoch 1: checkpoint.pt: cannot be written: No space left" in output.stderr
