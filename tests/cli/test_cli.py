@@ -437,4 +437,4 @@ def test_a_checkpoint_that_cannot_be_written_is_told_even_when_quiet(
     small = ("--dataset", "synthetic:cora:0.05", "--epochs", "2", "--set", "train.checkpoint_every=1")
     output = run("train", *small, "--quiet", "--out", tmp_path / "out")
     assert output.code == 0
-    assert "gnnbench: no checkpoint after epoch 1: checkpoint.pt: cannot be written: No space left" in output.stderr
+    assert "gnnbench: no checkpoint after epoch 1: checkpoint.pt: cannot be written" in output.stderr
