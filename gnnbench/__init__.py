@@ -11,7 +11,7 @@ patch        the two-line drop-in for other programs
 training  measure  results   one run, its clocks and its JSON
 launch       jobs in fresh processes; stopping: the signals that end them early
 profiling    where the time of an epoch goes
-comparison  benchmarks  tune  reproduce  sweep   many runs: backends, ops, choices, papers, grids; cells: kept
+comparison  benchmarks  tuning  papers  sweeps   many runs: backends, ops, choices, papers, grids; cells: kept
 report       tables, pictures and pages; stored: results read back; history: their index
 doctor  errors  registry  stats  units
 """

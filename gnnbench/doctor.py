@@ -12,7 +12,7 @@ from gnnbench import backends, datasets
 from gnnbench.backends import isplib
 from gnnbench.errors import BackendUnavailable
 from gnnbench.measure import environment
-from gnnbench.tune import store
+from gnnbench.tuning import store
 
 COMPILERS = ("cc", "gcc", "clang")
 

@@ -14,12 +14,12 @@ from gnnbench.benchmarks.records import Bench, Suite
 from gnnbench.benchmarks.sample import SampleBench
 from gnnbench.comparison.record import Comparison
 from gnnbench.errors import ConfigError
+from gnnbench.papers import Reproduction
 from gnnbench.profiling import Profile
 from gnnbench.report.page import Stored
-from gnnbench.reproduce import Reproduction
 from gnnbench.results.schema import SCHEMA_VERSION, Result
-from gnnbench.sweep import Sweep
-from gnnbench.tune.store import Tuned
+from gnnbench.sweeps import Sweep
+from gnnbench.tuning.store import Tuned
 
 NAMES = (  # in folders
     "comparison.json",

@@ -93,7 +93,7 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """Benchmarks and searches of a round or two, beside ceilings that are measured in no time."""
     from gnnbench.benchmarks import bench, ceilings  # once the variable is set that kernels are defined by
     from gnnbench.measure.rounds import Budget
-    from gnnbench.tune import search
+    from gnnbench.tuning import search
 
     for name, value in (("STREAM_BYTES", 1 << 16), ("LINES", 1 << 10), ("LEAST_S", 1e-4)):
         monkeypatch.setattr(ceilings, name, value)

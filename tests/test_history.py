@@ -10,7 +10,7 @@ from statistics import median
 
 import pytest
 
-from gnnbench import history, sweep
+from gnnbench import history, sweeps
 from gnnbench.history import Entry
 from gnnbench.report import history as report
 from gnnbench.report import plots, tables
@@ -50,7 +50,7 @@ def test_a_run_is_in_the_list_once(tmp_path: Path) -> None:
 def test_it_is_made_anew_without_the_parts_of_other_results(tmp_path: Path, cache: Path) -> None:
     record = compared(tmp_path / "results" / "a", Runner(), "pyg", "isplib")
     (tmp_path / "sweep").mkdir()
-    swept(sweep.load(written(tmp_path / "sweep")), tmp_path / "results" / "b")
+    swept(sweeps.load(written(tmp_path / "sweep")), tmp_path / "results" / "b")
     files.save_text("{}", tmp_path / "results" / "c" / "results.json")
     rebuilt = run("history", "--rebuild", "results", "--all-machines", "--json")
     assert [each["backend"] for each in json.loads(rebuilt.stdout)] == ["pyg", "isplib"]

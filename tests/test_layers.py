@@ -45,10 +45,10 @@ ORDER = (
     "doctor",
     "history",
     "stored",
-    "reproduce",
-    "sweep",
+    "papers",
+    "sweeps",
     "cells",
-    "tune",
+    "tuning",
     "benchmarks",
     "comparison",
     "profiling",
@@ -77,7 +77,7 @@ COMPILED = "gnnbench.backends.isplib._(?!base|compiled)"
 
 def unit(path: Path) -> str:
     """Its room; the store of tuned choices, which runs read, lies further right than the tuner."""
-    return "store" if name(path) == "tune/store.py" else path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    return "store" if name(path) == "tuning/store.py" else path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
 def name(path: Path) -> str:
@@ -121,7 +121,7 @@ def imports(path: Path, *, everywhere: bool = True, types: bool = False) -> Iter
 def ours(path: Path) -> set[str]:
     """Units of this package that a file imports, in functions too."""
     found = [imported.split(".") for imported in imports(path) if imported.startswith("gnnbench.")]
-    return {"store" if parts[1:3] == ["tune", "store"] else parts[1] for parts in found}
+    return {"store" if parts[1:3] == ["tuning", "store"] else parts[1] for parts in found}
 
 
 @pytest.mark.parametrize("path", FILES, ids=name)
@@ -146,7 +146,7 @@ def test_every_room_opens_with_a_map(path: Path) -> None:
     """Of its files: all are named, but for those that a registry finds by their names."""
     text = ast.get_docstring(ast.parse((path / "__init__.py").read_text())) or ""
     found = {file.stem for file in path.glob("*.py")} - {"__init__"}
-    registered = path.name in ("convs", "models", "datasets", "backends", "reproduce", "batching", "families")
+    registered = path.name in ("convs", "models", "datasets", "backends", "papers", "batching", "families")
     assert [
         stem for stem in found if not re.search(rf"\b{stem}\b", text) and not (registered and stem[0] != "_")
     ] == []

@@ -20,15 +20,15 @@ import yaml
 from torch_geometric.nn import TAGConv
 
 import gnnbench.backends
-from gnnbench import Graph, cells, comparison, convs, datasets, history, patch, reproduce, sweep
+from gnnbench import Graph, cells, comparison, convs, datasets, history, papers, patch, sweeps
 from gnnbench.backends import cuda
 from gnnbench.cells import Outcome, Work
 from gnnbench.config import BackendConfig
 from gnnbench.convs import _cost
 from gnnbench.measure import environment
 from gnnbench.ops.kernels import Kernels
-from gnnbench.reproduce import io_aware, isplib
-from gnnbench.reproduce._records import Verdict
+from gnnbench.papers import io_aware, isplib
+from gnnbench.papers._records import Verdict
 from gnnbench.results import files
 from gnnbench.results.files import save_json
 from tests.support import readme
@@ -48,7 +48,7 @@ BLOCKS = re.findall(r"```(?:python|yaml|toml)\n(.*?)```", ALL, re.DOTALL)
 FILE = re.compile(r"# ([\w/.]+\.(?:py|yaml|toml))\n(.*)", re.DOTALL)  # whose path the first line names
 EXAMPLES = {match[1]: match[2] for block in BLOCKS if (match := FILE.match(block))}
 PROGRAMS = [block for block in BLOCKS if not FILE.match(block)]
-EXTENDED = ("datasets", "models", "backends", "convs", "ops", "reproduce")
+EXTENDED = ("datasets", "models", "backends", "convs", "ops", "papers")
 SHORT = ("--epochs", "2", "--set", "train.repeats=1")
 SMALL = "synthetic:cora:0.05"
 MANY = "synthetic:pattern:0.001"
@@ -137,10 +137,10 @@ def test_the_readme_is_short_and_pages_link_to_what_exists() -> None:
 
 def trained(work: Work, tell: Callable[[str], None], **_: object) -> Outcome:
     """Stands in for the processes of cells: trials, comparisons, and products on a small graph."""
-    if isinstance(work.cell, reproduce.Ops) and work.cell.op == "spmm":
+    if isinstance(work.cell, papers.Ops) and work.cell.op == "spmm":
         small = {"dataset": datasets.parse(SMALL), "widths": [4]}
         work = work.model_copy(update={"cell": work.cell.model_copy(update=small)})
-    elif not isinstance(work.cell, (reproduce.Training, sweep.Trial)):
+    elif not isinstance(work.cell, (papers.Training, sweeps.Trial)):
         return Outcome(status="failed", reason="left out")
     with ONE_AT_A_TIME:
         cells.perform(work, tell)
@@ -222,7 +222,7 @@ def test_every_command_runs(extended: None, without_processes: None) -> None:
                 command = ("gnnbench", "tune", "configs/demo.yaml" if is_run else SMALL, *options)
                 extra = () if "--widths" in options or is_run else ("--widths", "4")
             case ["gnnbench", "reproduce", paper, *_]:
-                assert paper in reproduce.names()
+                assert paper in papers.names()
                 extra = ()
             case ["gnnbench", "sweep", *_]:
                 extra = ("--set", "train.epochs=2")
@@ -295,7 +295,7 @@ def test_the_json_names_are_those_of_the_schema() -> None:
 
     named = TEXT["docs/cli.md"].partition("## Names in the JSON")[2]
     kinds = (Result, Comparison, Bench, Profile, CollateBench, SampleBench, Suite)
-    grids = (reproduce.Reproduction, sweep.Sweep)
+    grids = (papers.Reproduction, sweeps.Sweep)
     known = "".join(str(kind.model_json_schema()) for kind in (*kinds, *grids))
     known += str([*history.Entry._fields, "change"])
     for name in re.findall(r"`([a-z][\w.|]+)`", named.replace(".BASELINE.", ".pyg.").replace(".PEER.", ".")):

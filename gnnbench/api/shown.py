@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from pydantic import BaseModel, PrivateAttr
 
 from gnnbench import comparison as comparing
-from gnnbench import profiling
-from gnnbench import reproduce as reproducing
-from gnnbench import sweep as sweeping
+from gnnbench import papers, profiling, sweeps
 from gnnbench.benchmarks import collate as collating
 from gnnbench.benchmarks import records
 from gnnbench.benchmarks import sample as sampling
 from gnnbench.errors import GnnbenchError
 from gnnbench.report import bench, collate, comparison, profile, reproduce, run, sample, suite, sweep, tables, tune
 from gnnbench.results import schema
-from gnnbench.tune import store
+from gnnbench.tuning import store
 
 if TYPE_CHECKING:
     import pandas
@@ -127,7 +125,7 @@ class Tuning(Shown, store.Tuned):
     frame: ClassVar[str] = "choices"
 
 
-class Reproduction(Shown, reproducing.Reproduction):
+class Reproduction(Shown, papers.Reproduction):
     """A paper's claims; a line of its frame is a measurement."""
 
     report: ClassVar[Any] = reproduce
@@ -137,7 +135,7 @@ class Reproduction(Shown, reproducing.Reproduction):
         return reproduce.tables(self)
 
 
-class Sweep(Shown, sweeping.Sweep):
+class Sweep(Shown, sweeps.Sweep):
     """A sweep; a line of its frame is a trial."""
 
     report: ClassVar[Any] = sweep

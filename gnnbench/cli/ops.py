@@ -198,8 +198,7 @@ def tune(
     from gnnbench.measure import clock, environment
     from gnnbench.report import live, plots
     from gnnbench.report import tune as report
-    from gnnbench.tune import search as tuning
-    from gnnbench.tune import store
+    from gnnbench.tuning import search, store
 
     roots = datasets.roots(data_root)
     if clear:
@@ -207,7 +206,7 @@ def tune(
         if not target:
             return
     if machine:
-        kept = tuning.kernels_of(backend)[0]().learn_machine(anew=True)
+        kept = search.kernels_of(backend)[0]().learn_machine(anew=True)
         if kept is None:
             raise GnnbenchError(
                 f"{backend} learned nothing of this machine, which may be busy; try again when it is idle"
@@ -222,18 +221,18 @@ def tune(
     is_run = target.endswith((".yaml", ".yml"))
     config = load(Path(target), overrides) if is_run else load(None, [*BARE, *(overrides or [])], target)
     environment.use_threads(threads or config.measure.threads)
-    kind, device = tuning.kernels_of(backend)
+    kind, device = search.kernels_of(backend)
     dataset = datasets.single(datasets.load(config.dataset, roots))
     kernels = kind()
     graph = dataset.graph(device, kernels)
     if is_run and not (widths or ops):
-        wanted = tuning.requests_of(config, dataset, kind, device)
+        wanted = search.requests_of(config, dataset, kind, device)
     else:
-        asked = names(ops) or tuning.AGGREGATIONS
-        wanted = tuning.requests(graph, asked, numbers(widths or "16,32,64,128,256"), numbers(heads))
+        asked = names(ops) or search.AGGREGATIONS
+        wanted = search.requests(graph, asked, numbers(widths or "16,32,64,128,256"), numbers(heads))
     view = live.TuneView.watched(quiet)
     with view or nullcontext():
-        tuned = tuning.tune(
+        tuned = search.tune(
             graph,
             dataset.name,
             wanted,
@@ -241,7 +240,7 @@ def tune(
             kernels=kernels,
             on_event=view or (lambda *_: None),
         )
-    tuned = tuning.keep(tuned, roots.cache, graph)
+    tuned = search.keep(tuned, roots.cache, graph)
     if plot:
         plots.save(report.panels(tuned), report.title(tuned), plot)
     where = store.path(roots.cache, graph, kernels.name)

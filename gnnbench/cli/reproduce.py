@@ -23,13 +23,13 @@ from gnnbench.cli.options import (
 from gnnbench.errors import ConfigError
 
 
-def papers() -> str:
+def names() -> str:
     """Names of all papers, read from the names of files: importing them would take as long as torch does."""
-    return ", ".join(name.replace("_", "-") for name in registry.names("reproduce"))
+    return ", ".join(name.replace("_", "-") for name in registry.names("papers"))
 
 
 def reproduce(
-    paper: Annotated[str, typer.Argument(metavar="PAPER", help=f"One of: {papers()}.")] = "",
+    paper: Annotated[str, typer.Argument(metavar="PAPER", help=f"One of: {names()}.")] = "",
     scale: Annotated[
         str,
         typer.Option(
@@ -62,24 +62,21 @@ def reproduce(
 ) -> None:
     """Measure a paper's claims by its protocol and a corrected one."""
     if not paper:
-        raise ConfigError(f"give a paper: {papers()}")
+        raise ConfigError(f"give a paper: {names()}")
     from gnnbench import launch
 
     launch.prepare()  # while PyTorch is imported here
-    from gnnbench import datasets
-    from gnnbench import reproduce as reproducing
+    from gnnbench import datasets, papers
     from gnnbench.report import live, plots, reproduce_plots, tables
     from gnnbench.report import reproduce as report
     from gnnbench.results import files
 
     roots = datasets.roots(data_root)
-    context = reproducing.Context(
-        raw=roots.raw, cache=roots.cache, dgl_python=dgl_python, memory_limit=memory_limit
-    )
+    context = papers.Context(raw=roots.raw, cache=roots.cache, dgl_python=dgl_python, memory_limit=memory_limit)
     out = out or files.new_folder("-".join(filter(None, (paper, scale, backend))))
     view = live.ReproduceView.watched(quiet)
     with view or nullcontext():
-        reproduction = reproducing.reproduce(
+        reproduction = papers.reproduce(
             paper,
             scale,
             out=out,

@@ -26,7 +26,7 @@ from gnnbench.cli.options import (
 from gnnbench.errors import ConfigError
 
 if TYPE_CHECKING:
-    from gnnbench.sweep import Queue
+    from gnnbench.sweeps import Queue
 
 
 def sweep(
@@ -71,8 +71,7 @@ def sweep(
     The best configuration is chosen by validation. Finished trials are kept in --out, by default runs/GRID-sweep:
     the same command continues.
     """
-    from gnnbench import datasets, history
-    from gnnbench import sweep as sweeping
+    from gnnbench import datasets, history, sweeps
     from gnnbench.measure import clock
     from gnnbench.report import live, plots, sweep_plots, tables
     from gnnbench.report import sweep as report
@@ -80,17 +79,17 @@ def sweep(
 
     queue, side_by_side = _queue(jobs, partition, minutes, gpus, exclusive)
     roots = datasets.roots(data_root)
-    context = sweeping.Context(raw=roots.raw, cache=roots.cache)
-    plan = sweeping.load(file, overrides or [], timed=timing)
+    context = sweeps.Context(raw=roots.raw, cache=roots.cache)
+    plan = sweeps.load(file, overrides or [], timed=timing)
     out = out or Path("runs", f"{plan.name}-sweep")
     if dry_run:
-        trials = sweeping.planned(plan, out=out, context=context, epochs=history.epochs(roots.cache))
+        trials = sweeps.planned(plan, out=out, context=context, epochs=history.epochs(roots.cache))
         text = json.dumps([each.as_json() for each in trials], indent=1)
         show(report.plan(plan.name, trials, clock.since_start()), text, as_json, quiet, markdown, latex)
         return
     view = live.SweepView.watched(quiet)
     with view or nullcontext():
-        record = sweeping.sweep(
+        record = sweeps.sweep(
             plan,
             out=out,
             context=context,
@@ -113,7 +112,7 @@ def sweep(
 
 def _queue(jobs: str, partition: str, minutes: int, gpus: int, exclusive: bool) -> tuple[Queue | None, int]:
     """The queue of a cluster if one is asked for, and the number of trials that run side by side here."""
-    from gnnbench.sweep import Queue
+    from gnnbench.sweeps import Queue
 
     match = re.fullmatch(r"(slurm:?)?([1-9]\d*)?", jobs)
     if not match or not jobs or jobs == "slurm:" or (match[1] == "slurm" and match[2]):

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
     from gnnbench.benchmarks.records import Bench, Suite
     from gnnbench.comparison import Progress
-    from gnnbench.reproduce import Progress as ReproduceProgress
+    from gnnbench.papers import Progress as ReproduceProgress
     from gnnbench.results.schema import ChoiceRecord
-    from gnnbench.sweep import Progress as SweepProgress
+    from gnnbench.sweeps import Progress as SweepProgress
     from gnnbench.training.run import Event
-    from gnnbench.tune.search import Request
+    from gnnbench.tuning.search import Request
 
 SHOWN_EPOCHS = 10
 AROUND = 6  # lines of a picture beside its title and rows: blanks, heading of two lines, rule, what is left out

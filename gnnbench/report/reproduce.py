@@ -12,8 +12,8 @@ from gnnbench.report.run import machine
 from gnnbench.report.tables import Cell, Table
 
 if TYPE_CHECKING:
-    from gnnbench.reproduce import Claim, Reproduction
-    from gnnbench.reproduce._records import Estimate, Finding, Measurement
+    from gnnbench.papers import Claim, Reproduction
+    from gnnbench.papers._records import Estimate, Finding, Measurement
     from gnnbench.results.schema import Ratio
 
 MEANINGS = {  # of verdicts

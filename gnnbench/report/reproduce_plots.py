@@ -13,8 +13,8 @@ from gnnbench.report.plots import Bars, Line, Panel, Series
 from gnnbench.report.reproduce import named, shared
 
 if TYPE_CHECKING:
-    from gnnbench.reproduce import Reproduction
-    from gnnbench.reproduce._records import Finding, Measurement
+    from gnnbench.papers import Reproduction
+    from gnnbench.papers._records import Finding, Measurement
     from gnnbench.results.schema import Ratio
 
 Picture = Sequence[Panel | Bars]

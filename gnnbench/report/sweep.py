@@ -11,8 +11,8 @@ from gnnbench.report.figures import NOTHING, ended
 from gnnbench.report.tables import Cell, Table
 
 if TYPE_CHECKING:
-    from gnnbench.sweep import Planned as PlannedTrial
-    from gnnbench.sweep import Point, Sweep
+    from gnnbench.sweeps import Planned as PlannedTrial
+    from gnnbench.sweeps import Point, Sweep
 
 
 def table(sweep: Sweep, *, named: bool = True) -> Table:

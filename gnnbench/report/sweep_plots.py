@@ -10,7 +10,7 @@ from gnnbench.report.plots import Bars, Line, Panel, Series
 from gnnbench.report.sweep import short
 
 if TYPE_CHECKING:
-    from gnnbench.sweep import Point, Sweep
+    from gnnbench.sweeps import Point, Sweep
 
 Slice = Mapping[Any, "Point"]
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gnnbench.ops.kernels import Choice
     from gnnbench.report.plots import Panel
     from gnnbench.results.schema import ChoiceRecord
-    from gnnbench.tune.store import Tuned
+    from gnnbench.tuning.store import Tuned
 
 FALLBACK = "the row kernel as compiled for any processor, without prefetch"
 GPU_FALLBACK = "plain PyTorch"

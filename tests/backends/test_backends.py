@@ -21,7 +21,7 @@ from gnnbench.errors import BackendUnavailable, ConfigError, UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.measure import clock
 from gnnbench.report import bench as report
-from gnnbench.tune import search, store
+from gnnbench.tuning import search, store
 from tests.support import gpu
 
 RUNNABLE = ("pyg", "pyg-sparse", "reference", "isplib", "patched", "cuda")

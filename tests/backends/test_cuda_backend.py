@@ -17,7 +17,7 @@ from gnnbench.measure import clock
 from gnnbench.ops.edge import edge_softmax, sddmm
 from gnnbench.ops.kernels import Kernels, choice_key
 from gnnbench.ops.spmm import spmm
-from gnnbench.tune import search, store
+from gnnbench.tuning import search, store
 from tests.backends.test_backends import dataset
 from tests.backends.test_cuda import check, normal
 from tests.support import graphs

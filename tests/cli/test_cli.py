@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import gnnbench
-from gnnbench import reproduce
+from gnnbench import papers
 from gnnbench.comparison import process
 from gnnbench.errors import GnnbenchError
 from gnnbench.training import run as running
@@ -68,7 +68,7 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
 
 def test_papers_are_listed_by_the_help_and_where_none_is_given() -> None:
     for output in (run("reproduce", "--help"), run("reproduce")):
-        assert ", ".join(reproduce.names()) in output.stdout + output.stderr
+        assert ", ".join(papers.names()) in output.stdout + output.stderr
 
 
 @pytest.mark.parametrize("verb", [[], *VERBS], ids=" ".join)

@@ -25,7 +25,7 @@ import torch
 from gnnbench import comparison, config, datasets, stats
 from gnnbench.comparison.record import LOADER
 from gnnbench.config import Run
-from gnnbench.reproduce import Context, Ops
+from gnnbench.papers import Context, Ops
 from gnnbench.results import files
 from gnnbench.results.schema import rounds as timed
 from gnnbench.training import setup

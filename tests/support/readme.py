@@ -12,16 +12,16 @@ from typing import Any, get_args
 
 from rich.console import Console
 
-from gnnbench import config, registry, reproduce, units
+from gnnbench import config, papers, registry, units
 from gnnbench.benchmarks.records import BF16, Bench
 from gnnbench.comparison.record import Comparison, Row
+from gnnbench.papers import Reproduction
+from gnnbench.papers._records import SCALES
 from gnnbench.partition.plan import Plan
 from gnnbench.report import bench, comparison, partition, plots, reproduce_plots, run, tables
 from gnnbench.report import reproduce as reproduction
 from gnnbench.report.figures import NOTHING, ended, ratio
 from gnnbench.report.tables import Cell, Table
-from gnnbench.reproduce import Reproduction
-from gnnbench.reproduce._records import SCALES
 from gnnbench.results import files
 
 ROOT = Path(__file__).parents[2]
@@ -253,13 +253,13 @@ def _largest(folder: Path, paper: str) -> tuple[Path, Reproduction] | None:
     loaded = {path: files.load(Reproduction, path) for path in paths}
     kept = {path: one for path, one in loaded.items() if one.scale != "demo"}  # whose graphs are made up
     for one in kept.values():
-        reproduce.judge(one)
+        papers.judge(one)
     return max(kept.items(), key=lambda item: SCALES.index(item[1].scale), default=None)
 
 
 def draw(folder: Path) -> None:
     """The pictures of every paper at the largest scale that was measured."""
-    for paper in reproduce.names():
+    for paper in papers.names():
         if found := _largest(folder, paper):
             path, record = found
             for name, panels in reproduce_plots.pictures(record).items():
@@ -382,7 +382,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "keys": keys,
     "machines": scaled,
     "commands": waited,
-    **{f"reproduce {paper}": partial(reproduced, paper=paper) for paper in reproduce.names()},
+    **{f"reproduce {paper}": partial(reproduced, paper=paper) for paper in papers.names()},
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gnnbench.comparison.record import Comparison
 from gnnbench.results import files, schema
 from gnnbench.results.schema import ChoiceRecord, Ratio, Result
-from gnnbench.tune.store import Tuned
+from gnnbench.tuning.store import Tuned
 from tests.support.commands import ROOT
 from tests.support.compare_runner import run_config
 from tests.support.samples import sample

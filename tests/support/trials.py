@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from gnnbench import cells, sweep
+from gnnbench import cells, sweeps
 from gnnbench.cells import Outcome, Work
 from gnnbench.results import files
 from gnnbench.results.schema import Evaluation, Result
@@ -41,7 +41,7 @@ class Trials:
         self.broken = broken
 
     def __call__(self, work: Work, tell: Callable[[str], None]) -> Outcome:
-        trial: sweep.Trial = work.cell
+        trial: sweeps.Trial = work.cell
         self.ran.append(f"{trial.name}, {trial.seed}")
         outcome = Outcome(status="ok", wall_s=2.0, code=work.code)
         if trial.name in self.broken:
@@ -52,7 +52,7 @@ class Trials:
         return outcome
 
 
-def result(trial: sweep.Trial) -> Result:
+def result(trial: sweeps.Trial) -> Result:
     model, backend = trial.config["model"], trial.config["backend"]["name"]
     seconds = model["hidden"] / (800 if backend == "isplib" else 80)
     samples = [sample(epoch, seconds, peak_memory_bytes=1000 * model["hidden"]) for epoch in (1, 2, 3)]
@@ -67,8 +67,8 @@ def result(trial: sweep.Trial) -> Result:
 
 
 def swept(
-    plan: sweep.Plan, out: Path, trials: Callable[..., Outcome] | None = None, **options: object
-) -> sweep.Sweep:
+    plan: sweeps.Plan, out: Path, trials: Callable[..., Outcome] | None = None, **options: object
+) -> sweeps.Sweep:
     """A sweep whose trials are `Trials`."""
     context = cells.Context(raw=out / "raw", cache=out / "cache")
-    return sweep.sweep(plan, out=out, context=context, execute=trials or Trials(), **options)
+    return sweeps.sweep(plan, out=out, context=context, execute=trials or Trials(), **options)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gnnbench.benchmarks.records import Bench, Benchmark, Suite
     from gnnbench.benchmarks.sample import SampleBench
     from gnnbench.report.tables import Table
-    from gnnbench.tune.store import Tuned
+    from gnnbench.tuning.store import Tuned
 
 Rows = TypeVar("Rows", "Bench", "Suite", "CollateBench", "SampleBench")
 OF_GRAPH = "GRAPH stands for the dataset, whose name on the command line the result does not keep"

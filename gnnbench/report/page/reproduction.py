@@ -15,7 +15,7 @@ from gnnbench.report.page.pictures import Picture, of_panel
 from gnnbench.report.page.section import Grid, Section, Tile
 
 if TYPE_CHECKING:
-    from gnnbench.reproduce import Reproduction
+    from gnnbench.papers import Reproduction
 
 CAPTIONS = {
     "speedups": "Logarithmic. A whisker is the range of what was published, or measured.",

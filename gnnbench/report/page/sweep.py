@@ -15,7 +15,7 @@ from gnnbench.report.page.pictures import Picture, of_panel
 from gnnbench.report.page.section import Grid, Section, Tile
 
 if TYPE_CHECKING:
-    from gnnbench.sweep import Sweep
+    from gnnbench.sweeps import Sweep
 
 CAPTION = "All else as in the best configuration of each dataset."
 

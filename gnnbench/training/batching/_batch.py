@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
     from gnnbench.results.schema import Binding
-    from gnnbench.tune.store import Tuned
+    from gnnbench.tuning.store import Tuned
 
 
 @dataclass(frozen=True)

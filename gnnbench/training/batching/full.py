@@ -95,6 +95,6 @@ def prepare(
     batching = Full(dataset, prepared.adj, backend.device, prepared.x)
     if cache is None or prepared.kernels is None or not backend.config.tuned:
         return Ready(batching, prepared.bindings)
-    from gnnbench.tune import store  # which imports ops, and PyG's rows are to load none of ours
+    from gnnbench.tuning import store  # which imports ops, and PyG's rows are to load none of ours
 
     return Ready(batching, prepared.bindings, *store.apply(prepared.adj, prepared.kernels, model, cache))

@@ -59,7 +59,7 @@ def label(values: Mapping[str, Any]) -> str:
 class Work(cells.Work):
     """A trial and where it runs, in a fresh process so that nothing it does can end the sweep."""
 
-    module: ClassVar[str] = "gnnbench.sweep._trial"
+    module: ClassVar[str] = "gnnbench.sweeps._trial"
     cell: Trial
     context: Context
 

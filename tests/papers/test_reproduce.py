@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 
 from gnnbench import cells as mechanism
-from gnnbench import comparison, datasets, reproduce
+from gnnbench import comparison, datasets, papers
 from gnnbench.benchmarks.records import Bench
 from gnnbench.cells import Outcome
 from gnnbench.errors import ConfigError
+from gnnbench.papers import _findings
+from gnnbench.papers._cells import Ops, Training, Work
+from gnnbench.papers._records import Claim, Measurement, Reproduction
 from gnnbench.report import plots, reproduce_plots, tables
 from gnnbench.report import reproduce as report
-from gnnbench.reproduce import _findings
-from gnnbench.reproduce._cells import Ops, Training, Work
-from gnnbench.reproduce._records import Claim, Measurement, Reproduction
 from gnnbench.results import files
 from gnnbench.results.schema import Ratio
 from tests.support.commands import ROOT, run
@@ -31,7 +31,7 @@ from tests.support.jobs import killed_at_random
 
 PAPER = """
 from gnnbench import datasets
-from gnnbench.reproduce import Claim, Paper, Training
+from gnnbench.papers import Claim, Paper, Training
 
 PAPER = Paper(name="fake", title="Fake", machine="a server", published="mean", corrected="median")
 CLAIMS = [
@@ -55,10 +55,10 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A third paper: one more file."""
     (tmp_path / "papers").mkdir()
     (tmp_path / "papers" / "fake.py").write_text(PAPER)
-    path = [*reproduce.__path__, str(tmp_path / "papers")]
-    monkeypatch.setattr(reproduce, "__path__", path)
-    monkeypatch.setattr(reproduce.__spec__, "submodule_search_locations", path)
-    monkeypatch.delitem(sys.modules, "gnnbench.reproduce.fake", raising=False)
+    path = [*papers.__path__, str(tmp_path / "papers")]
+    monkeypatch.setattr(papers, "__path__", path)
+    monkeypatch.setattr(papers.__spec__, "submodule_search_locations", path)
+    monkeypatch.delitem(sys.modules, "gnnbench.papers.fake", raising=False)
     return "fake"
 
 
@@ -90,13 +90,13 @@ def without_processes(monkeypatch: pytest.MonkeyPatch) -> Runner:
     return runner
 
 
-def context(tmp_path: Path) -> reproduce.Context:
-    return reproduce.Context(raw=tmp_path / "raw", cache=tmp_path / "cache")
+def context(tmp_path: Path) -> papers.Context:
+    return papers.Context(raw=tmp_path / "raw", cache=tmp_path / "cache")
 
 
 def reproduced(paper: str, tmp_path: Path, cells: Cells, **options: Any) -> Reproduction:
     out = options.pop("out", tmp_path / "out")
-    return reproduce.reproduce(paper, "demo", out=out, context=context(tmp_path), execute=cells, **options)
+    return papers.reproduce(paper, "demo", out=out, context=context(tmp_path), execute=cells, **options)
 
 
 def test_claims_are_judged_under_both_protocols(fake: str, tmp_path: Path) -> None:
@@ -175,14 +175,14 @@ def test_stored_reproductions_load_and_hold_the_verdicts_of_today(path: Path) ->
     """A record of an earlier version, whose claims say nothing of hardware, loads as well."""
     stored = files.load(Reproduction, path)
     fresh = stored.model_copy(deep=True)
-    reproduce.judge(fresh)
+    papers.judge(fresh)
     assert fresh == stored
     raw = stored.model_dump(mode="json")
     for one in raw["findings"]:
         del one["claim"]["hardware"]
     old = Reproduction.model_validate(raw)
     assert {one.claim.hardware for one in old.findings} == {""}
-    reproduce.judge(old)
+    papers.judge(old)
     assert old == stored
 
 
@@ -315,7 +315,7 @@ def test_ctrl_c_keeps_everything_and_the_same_call_goes_on(fake: str, tmp_path: 
 
 
 def test_progress_tells_what_runs(fake: str, tmp_path: Path) -> None:
-    seen: list[reproduce.Progress] = []
+    seen: list[papers.Progress] = []
     reproduced(fake, tmp_path, Cells(), on_event=seen.append)
     assert [(one.cell, one.what) for one in seen][:3] == [("gcn", ""), ("gcn", "working"), ("gcn", "pyg, parity")]
     assert {one.total for one in seen} == {3}
@@ -325,10 +325,8 @@ def test_progress_tells_what_runs(fake: str, tmp_path: Path) -> None:
 def test_another_grid_in_the_same_folder_is_refused_and_force_replaces_it(fake: str, tmp_path: Path) -> None:
     reproduced(fake, tmp_path, Cells())
     with pytest.raises(ConfigError, match=r"holds fake at scale demo with another grid.*--force"):
-        reproduce.reproduce("fake", "small", out=tmp_path / "out", context=context(tmp_path), execute=Cells())
-    reproduce.reproduce(
-        "fake", "small", out=tmp_path / "out", context=context(tmp_path), execute=Cells(), force=True
-    )
+        papers.reproduce("fake", "small", out=tmp_path / "out", context=context(tmp_path), execute=Cells())
+    papers.reproduce("fake", "small", out=tmp_path / "out", context=context(tmp_path), execute=Cells(), force=True)
 
 
 @pytest.mark.parametrize(
@@ -336,7 +334,7 @@ def test_another_grid_in_the_same_folder_is_refused_and_force_replaces_it(fake: 
 )
 def test_bad_input_is_one_sentence(tmp_path: Path, paper: str, scale: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        reproduce.reproduce(paper, scale, out=tmp_path, context=context(tmp_path), execute=Cells())
+        papers.reproduce(paper, scale, out=tmp_path, context=context(tmp_path), execute=Cells())
 
 
 ABOUT = dict.fromkeys(("name", "title", "machine", "published", "corrected"), "p")
@@ -480,10 +478,10 @@ def test_pictures_show_what_speedups_and_epochs_depend_on() -> None:
     assert [(part.label, part.values) for part in epochs.series] == [("load", [0.1, 0.1]), ("forward", [2.0, 1.0])]
 
 
-@pytest.mark.parametrize("paper", reproduce.names())
+@pytest.mark.parametrize("paper", papers.names())
 @pytest.mark.parametrize("scale", ["demo", "small", "paper"])
 def test_every_grid_is_valid(paper: str, scale: Any) -> None:
-    module = reproduce.registry.find("reproduce", paper.replace("-", "_"))
+    module = papers.registry.find("papers", paper.replace("-", "_"))
     cells = module.cells(scale)
     keys = [one.key for one in cells]
     assert len({*keys}) == len(keys)
@@ -493,7 +491,7 @@ def test_every_grid_is_valid(paper: str, scale: Any) -> None:
     assert all(claim.hardware for claim in module.CLAIMS)
     for one in cells:
         assert one.configs()
-        assert not isinstance(one, reproduce.Ops) or one.grid.sizes()
+        assert not isinstance(one, papers.Ops) or one.grid.sizes()
 
 
 def test_sigkill_at_random_moments_ends_with_the_same_table(fake: str, tmp_path: Path) -> None:

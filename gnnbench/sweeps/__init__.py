@@ -22,11 +22,11 @@ from gnnbench.comparison.record import differs
 from gnnbench.errors import ConfigError
 from gnnbench.measure import code
 from gnnbench.results import files, schema
-from gnnbench.sweep import _slurm
-from gnnbench.sweep._plan import Plan, load
-from gnnbench.sweep._record import Point, Sweep, TrialRecord
-from gnnbench.sweep._slurm import Queue
-from gnnbench.sweep._trial import Trial, Work
+from gnnbench.sweeps import _slurm
+from gnnbench.sweeps._plan import Plan, load
+from gnnbench.sweeps._record import Point, Sweep, TrialRecord
+from gnnbench.sweeps._slurm import Queue
+from gnnbench.sweeps._trial import Trial, Work
 
 __all__ = ["Context", "Plan", "Point", "Progress", "Queue", "Sweep", "Trial", "load", "planned", "sweep"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from statistics import geometric_mean, median
 
-from gnnbench.reproduce._records import Claim, Estimate, Finding, Measurement, Verdict
+from gnnbench.papers._records import Claim, Estimate, Finding, Measurement, Verdict
 
 NEAR = 0.9  # of the published value still counts as reproduced
 OVER: dict[str, Callable[[list[float]], float]] = {"median": median, "mean": geometric_mean}

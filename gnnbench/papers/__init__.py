@@ -24,9 +24,9 @@ from gnnbench import backends, cells, registry
 from gnnbench.cells import CellRecord, Outcome
 from gnnbench.errors import ConfigError, GnnbenchError, did_you_mean
 from gnnbench.measure import code, environment
-from gnnbench.reproduce._cells import Cell, Context, Ops, Training, Tuning, Work
-from gnnbench.reproduce._findings import finding
-from gnnbench.reproduce._records import SCALES, Claim, Measurement, Paper, Reproduction, Scale
+from gnnbench.papers._cells import Cell, Context, Ops, Training, Tuning, Work
+from gnnbench.papers._findings import finding
+from gnnbench.papers._records import SCALES, Claim, Measurement, Paper, Reproduction, Scale
 from gnnbench.results import files
 
 __all__ = ["Cell", "Claim", "Context", "Ops", "Paper", "Progress", "Reproduction", "Training", "Tuning"]
@@ -54,7 +54,7 @@ class Progress:
 
 def names() -> list[str]:
     """Papers that can be reproduced."""
-    return [name.replace("_", "-") for name in registry.names("reproduce")]
+    return [name.replace("_", "-") for name in registry.names("papers")]
 
 
 def reproduce(
@@ -90,7 +90,7 @@ def reproduce(
         raise ConfigError(f"unknown paper {paper!r}{did_you_mean(paper, names())}")
     if scale not in SCALES:
         raise ConfigError(f"unknown scale {scale!r}{did_you_mean(scale, SCALES)}")
-    module = registry.find("reproduce", paper.replace("-", "_"))
+    module = registry.find("papers", paper.replace("-", "_"))
     ours = backend or module.PAPER.ours
     if ours not in (known := backends.with_kernels()):
         raise ConfigError(f"backend {ours!r} has no kernels of its own{did_you_mean(ours, known)}")
@@ -130,7 +130,7 @@ def reproduce(
 
 def judge(record: Reproduction) -> None:
     """Compare the paper's claims, as its module states them now, with the measurements of `record`."""
-    module = registry.find("reproduce", record.paper.name.replace("-", "_"))
+    module = registry.find("papers", record.paper.name.replace("-", "_"))
     pending = any(cell.outcome is None for cell in record.cells)
     record.paper, claims = _stated(module, record.paper.ours)
     record.findings = [finding(claim, record.measurements, pending) for claim in claims]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from gnnbench import datasets
-from gnnbench.reproduce._cells import Cell, Ops
-from gnnbench.reproduce._records import Claim, Paper, Scale
+from gnnbench.papers._cells import Cell, Ops
+from gnnbench.papers._records import Claim, Paper, Scale
 
 ABSTRACT = "abstract and ICML page 60846"
 GATV2_LOG = "dev/fvelikon/gat_v2_warp_parallel/gatv2_fwd_bwd_logs in the authors' repository"

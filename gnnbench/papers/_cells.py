@@ -18,11 +18,11 @@ from gnnbench.cells import Outcome
 from gnnbench.comparison.record import LOADER, Comparison, Row
 from gnnbench.config import Run
 from gnnbench.measure import clock
-from gnnbench.reproduce._records import Measurement
+from gnnbench.papers._records import Measurement
 from gnnbench.results import files, schema
 from gnnbench.results.schema import Phase, Ratio, Record, Result
-from gnnbench.tune import search
-from gnnbench.tune.store import Tuned
+from gnnbench.tuning import search
+from gnnbench.tuning.store import Tuned
 
 CPU_KERNELS = "CPU"
 EpochPhase = Literal["epoch", "forward"]
@@ -314,7 +314,7 @@ def _ratio(baseline: list[Result], ours: list[Result], phase: Phase) -> Ratio | 
 class Work(cells.Work):
     """A cell and where it runs, in a fresh process so that nothing it does can end the reproduction."""
 
-    module: ClassVar[str] = "gnnbench.reproduce._cells"
+    module: ClassVar[str] = "gnnbench.papers._cells"
     cell: Cell
     context: Context
 

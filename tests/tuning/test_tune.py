@@ -22,9 +22,9 @@ from gnnbench.report import installation
 from gnnbench.report import tune as report
 from gnnbench.results.files import save_json
 from gnnbench.training import setup
-from gnnbench.tune import search, store
-from gnnbench.tune.search import Request
-from gnnbench.tune.store import Tuned
+from gnnbench.tuning import search, store
+from gnnbench.tuning.search import Request
+from gnnbench.tuning.store import Tuned
 from tests.support import graphs, machines
 from tests.support.commands import TINY, Output, run
 
@@ -212,7 +212,7 @@ WRITE = """
 import sys
 from pathlib import Path
 from gnnbench.results import files
-from gnnbench.tune.store import Tuned
+from gnnbench.tuning.store import Tuned
 file = Path(sys.argv[1])
 found = Tuned.model_validate_json(file.read_bytes())
 print("ready", flush=True)

@@ -27,8 +27,8 @@ from gnnbench.results import files
 from gnnbench.results.schema import ChoiceRecord, Ratio
 from gnnbench.training.batching.full import Full
 from gnnbench.training.loop import Trainer
-from gnnbench.tune import store
-from gnnbench.tune.store import CPU, DTYPES, Tuned
+from gnnbench.tuning import store
+from gnnbench.tuning.store import CPU, DTYPES, Tuned
 
 SURVEY = Budget(rounds=3, least_s=0.03, most_s=3.0)  # which of all choices could be the best
 DUEL = Budget(rounds=9, least_s=0.3, most_s=20.0)  # whether that one beats the heuristic, on samples of its own

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from gnnbench import cells, stored, sweep
+from gnnbench import cells, stored, sweeps
 from gnnbench.errors import ConfigError
-from gnnbench.sweep import _slurm
+from gnnbench.sweeps import _slurm
 from tests.support.commands import ROOT, run
 from tests.support.trials import swept, written
 
@@ -65,15 +65,15 @@ def slurm(submitit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 @pytest.mark.usefixtures("submitit")
 def test_trials_that_the_cluster_lost_are_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = sweep.load(written(tmp_path, GRID), timed=False)
+    plan = sweeps.load(written(tmp_path, GRID), timed=False)
     context = cells.Context(raw=tmp_path / "raw", cache=tmp_path / "cache")
-    queue = sweep.Queue(cluster="debug")
+    queue = sweeps.Queue(cluster="debug")
     with monkeypatch.context() as lossy:
         lossy.setattr(cells, "perform", lambda work, tell: None)  # a job that leaves nothing
-        found = sweep.sweep(plan, out=tmp_path, context=context, queue=queue)
+        found = sweeps.sweep(plan, out=tmp_path, context=context, queue=queue)
     assert (found.status, found.exit_code, [point.seeds for point in found.points]) == ("incomplete", 1, [0, 0])
     assert found.warnings == ["the cluster lost 2 trials: the same command runs them again"]
-    found = sweep.sweep(plan, out=tmp_path, context=context, queue=queue)
+    found = sweeps.sweep(plan, out=tmp_path, context=context, queue=queue)
     assert (found.status, [point.seeds for point in found.points]) == ("ok", [1, 1])
     assert all(point.peak_memory_bytes and point.epoch_s is None for point in found.points)
 
@@ -83,9 +83,9 @@ def test_trials_that_the_cluster_lost_are_run_again(tmp_path: Path, monkeypatch:
 def test_a_job_is_a_process_and_may_have_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=":")
     grid = written(tmp_path, "run: run.yaml\ngrid: {backend: [reference]}\n")
-    plan = sweep.load(grid, ["train.workers=2", "batch.method=contiguous"], timed=False)
+    plan = sweeps.load(grid, ["train.workers=2", "batch.method=contiguous"], timed=False)
     context = cells.Context(raw=tmp_path / "raw", cache=tmp_path / "cache")
-    found = sweep.sweep(plan, out=tmp_path, context=context, queue=sweep.Queue(cluster="local", minutes=5))
+    found = sweeps.sweep(plan, out=tmp_path, context=context, queue=sweeps.Queue(cluster="local", minutes=5))
     assert (found.status, [point.seeds for point in found.points]) == ("ok", [1]), found.points
     (trial,) = plan.trials
     assert [worker.rank for worker in trial.result(tmp_path / "cells" / trial.key).workers] == [0, 1]
@@ -111,7 +111,7 @@ def test_ctrl_c_cancels_the_jobs_that_run(slurm: Path, tmp_path: Path, monkeypat
 
     (slurm / "sbatch").write_text("#!/bin/sh\necho Submitted batch job 7\n")
     monkeypatch.setattr("submitit.helpers.as_completed", stopped)
-    found = swept(sweep.load(written(tmp_path, GRID), timed=False), tmp_path, queue=sweep.Queue())
+    found = swept(sweeps.load(written(tmp_path, GRID), timed=False), tmp_path, queue=sweeps.Queue())
     assert found.status == "interrupted"
     assert (slurm / "cancelled").read_text().split() == ["7_0", "7_1"]
 
@@ -128,12 +128,12 @@ def test_a_cluster_that_refuses_says_so(slurm: Path, tmp_path: Path) -> None:
 def test_without_submitit_or_a_cluster_the_remedy_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = sweep.load(written(tmp_path, GRID), timed=False)
+    plan = sweeps.load(written(tmp_path, GRID), timed=False)
     monkeypatch.setitem(sys.modules, "submitit", None)
     with pytest.raises(ConfigError, match=r"pip install 'gnnbench\[slurm\]'"):
-        swept(plan, tmp_path, queue=sweep.Queue())
+        swept(plan, tmp_path, queue=sweeps.Queue())
     monkeypatch.undo()
     pytest.importorskip("submitit", reason="submitit is not installed: pip install -e '.[slurm]'")
     monkeypatch.setenv("PATH", str(tmp_path))  # without srun
     with pytest.raises(ConfigError, match="--jobs slurm"):
-        swept(plan, tmp_path, queue=sweep.Queue())
+        swept(plan, tmp_path, queue=sweeps.Queue())

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gnnbench import cells, stats, stored, sweep
+from gnnbench import cells, stats, stored, sweeps
 from gnnbench.cells import Outcome, Work
 from gnnbench.errors import ConfigError
 from gnnbench.report import page, plots, sweep_plots, tables
 from gnnbench.report import sweep as report
 from gnnbench.results import files
-from gnnbench.sweep import Sweep
+from gnnbench.sweeps import Sweep
 from tests.support.commands import run
 from tests.support.jobs import killed_at_random
 from tests.support.page import parsed
@@ -27,11 +27,11 @@ TRIAL_S = 0.02  # at least: 200 of them outlast the last kill
 
 
 @pytest.fixture
-def plan(tmp_path: Path) -> sweep.Plan:
-    return sweep.load(written(tmp_path))
+def plan(tmp_path: Path) -> sweeps.Plan:
+    return sweeps.load(written(tmp_path))
 
 
-def test_every_configuration_runs_with_the_first_seed_before_the_next(plan: sweep.Plan, tmp_path: Path) -> None:
+def test_every_configuration_runs_with_the_first_seed_before_the_next(plan: sweeps.Plan, tmp_path: Path) -> None:
     trials = Trials()
     found = swept(plan, tmp_path / "out", trials)
     assert trials.ran[:3] == ["hidden 8, pyg, 5", "hidden 8, isplib, 5", "hidden 16, pyg, 5"]
@@ -43,7 +43,7 @@ def test_every_configuration_runs_with_the_first_seed_before_the_next(plan: swee
 
 
 def test_the_best_is_chosen_by_validation_with_the_mean_and_spread_of_its_test(
-    plan: sweep.Plan, tmp_path: Path
+    plan: sweeps.Plan, tmp_path: Path
 ) -> None:
     found = swept(plan, tmp_path)
     (best,) = (point for point in found.points if point.best)
@@ -63,14 +63,14 @@ def test_the_best_is_chosen_by_validation_with_the_mean_and_spread_of_its_test(
 def test_every_dataset_has_its_best(tmp_path: Path) -> None:
     two = "dataset: [synthetic:cora:0.05, synthetic:reddit:0.001]"
     grid = GRID.replace("backend: [pyg, isplib]", two)
-    found = swept(sweep.load(written(tmp_path, grid)), tmp_path / "out")
+    found = swept(sweeps.load(written(tmp_path, grid)), tmp_path / "out")
     assert [(point.dataset, point.values["model.hidden"]) for point in found.points if point.best] == [
         ("cora", 16),
         ("reddit", 16),
     ]
 
 
-def test_a_configuration_with_fewer_seeds_is_not_the_best(plan: sweep.Plan, tmp_path: Path) -> None:
+def test_a_configuration_with_fewer_seeds_is_not_the_best(plan: sweeps.Plan, tmp_path: Path) -> None:
     def stop(work: Work, tell: Callable[[str], None]) -> Outcome:
         if work.cell.seed == 6 and work.cell.values["model.hidden"] == 16:
             raise KeyboardInterrupt
@@ -81,7 +81,7 @@ def test_a_configuration_with_fewer_seeds_is_not_the_best(plan: sweep.Plan, tmp_
     assert [point.name for point in found.points if point.best] == ["hidden 8, pyg"]
 
 
-def test_what_has_ended_is_never_run_again_and_force_forgets_it(plan: sweep.Plan, tmp_path: Path) -> None:
+def test_what_has_ended_is_never_run_again_and_force_forgets_it(plan: sweeps.Plan, tmp_path: Path) -> None:
     broken = Trials(broken=["hidden 32, pyg"])
     found = swept(plan, tmp_path / "out", broken)
     point = next(point for point in found.points if point.name == "hidden 32, pyg")
@@ -89,7 +89,7 @@ def test_what_has_ended_is_never_run_again_and_force_forgets_it(plan: sweep.Plan
     again = Trials()
     assert swept(plan, tmp_path / "out", again) == found
     assert again.ran == []
-    wider = sweep.load(written(tmp_path, GRID.replace("32]", "32, 64]")))
+    wider = sweeps.load(written(tmp_path, GRID.replace("32]", "32, 64]")))
     swept(wider, tmp_path / "out", again)  # another grid shares what is the same
     assert again.ran == ["hidden 64, pyg, 5", "hidden 64, isplib, 5", "hidden 64, pyg, 6", "hidden 64, isplib, 6"]
     swept(plan, tmp_path / "out", again, force=True)
@@ -97,12 +97,12 @@ def test_what_has_ended_is_never_run_again_and_force_forgets_it(plan: sweep.Plan
 
 
 def test_another_run_timing_or_code_is_another_trial(
-    plan: sweep.Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plan: sweeps.Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     swept(plan, tmp_path / "out")
     for changed in (
-        sweep.load(written(tmp_path, run=RUN.replace("epochs: 3", "epochs: 4"))),
-        sweep.load(written(tmp_path), timed=False),
+        sweeps.load(written(tmp_path, run=RUN.replace("epochs: 3", "epochs: 4"))),
+        sweeps.load(written(tmp_path), timed=False),
     ):
         trials = Trials()
         swept(changed, tmp_path / "out", trials)
@@ -120,7 +120,7 @@ def test_sigkill_at_random_moments_loses_and_repeats_no_finished_trial(
     monkeypatch.setattr(stats, "RESAMPLES", 10)
     widths = ", ".join(str(8 * number) for number in range(1, 11))
     grid = GRID.replace("8, 16, 32", widths).replace("repeats: 2", "repeats: 10")
-    plan = sweep.load(written(tmp_path, grid))
+    plan = sweeps.load(written(tmp_path, grid))
     assert len(plan.trials) == 200
     log = tmp_path / "ended"
 
@@ -157,7 +157,7 @@ repeats: 0
         RUN.replace("epochs: 3", "epochs: 0"),
     )
     with pytest.raises(ConfigError) as error:
-        sweep.load(path)
+        sweeps.load(path)
     problems = error.value.problems
     for words in (
         "grid.yaml: gird: unknown key; did you mean 'grid'?",
@@ -177,7 +177,7 @@ def test_all_problems_of_the_configurations_are_listed_at_once(tmp_path: Path) -
     grid = "run: run.yaml\ngrid:\n  model.hiden: [1]\n  modle.hidden: [1]\n  train.lr: [1, -1]\n"
     grid += "  dataset: [cora, coar]\n  backend: [pyg, islib]\n"
     with pytest.raises(ConfigError) as error:
-        sweep.load(written(tmp_path, grid))
+        sweeps.load(written(tmp_path, grid))
     problems = "\n".join(error.value.problems)
     for words in (
         "grid: model.hiden: unknown key; did you mean 'hidden'?",
@@ -188,20 +188,20 @@ def test_all_problems_of_the_configurations_are_listed_at_once(tmp_path: Path) -
         assert problems.count(words) == 1, (words, problems)
     fewer = "run: run.yaml\ngrid: {backend: [pyg, islib, 'pyg:fold_norm=false']}\n"
     with pytest.raises(ConfigError) as error:
-        sweep.load(written(tmp_path, fewer))
+        sweeps.load(written(tmp_path, fewer))
     assert "unknown backend 'islib'; did you mean 'isplib'?" in error.value.problems[0]
     assert "takes no rewrites" in error.value.problems[1]
     big = f"run: run.yaml\ngrid: {{model.hidden: {list(range(1, 202))}, model.layers: {list(range(1, 102))}}}\n"
     with pytest.raises(ConfigError, match="spans 20,301 configurations"):
-        sweep.load(written(tmp_path, big))
+        sweeps.load(written(tmp_path, big))
 
 
-def test_trials_that_are_timed_run_alone(plan: sweep.Plan, tmp_path: Path) -> None:
+def test_trials_that_are_timed_run_alone(plan: sweeps.Plan, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--no-timing, or use --jobs 1"):
         swept(plan, tmp_path, jobs=2)
     with pytest.raises(ConfigError, match="--exclusive"):
-        swept(plan, tmp_path, queue=sweep.Queue())
-    untimed = sweep.load(tmp_path / "grid.yaml", timed=False)
+        swept(plan, tmp_path, queue=sweeps.Queue())
+    untimed = sweeps.load(tmp_path / "grid.yaml", timed=False)
     found = swept(untimed, tmp_path, jobs=3)
     assert (found.status, {point.seeds for point in found.points}) == ("ok", {2})
     assert not any(point.epoch_s for point in found.points)
@@ -209,11 +209,11 @@ def test_trials_that_are_timed_run_alone(plan: sweep.Plan, tmp_path: Path) -> No
     assert "epoch" not in report.table(found).heading
 
 
-def test_estimates_come_from_finished_trials_of_the_same_kind(plan: sweep.Plan, tmp_path: Path) -> None:
+def test_estimates_come_from_finished_trials_of_the_same_kind(plan: sweeps.Plan, tmp_path: Path) -> None:
     context = cells.Context(raw=tmp_path, cache=tmp_path)
-    assert {each.estimate_s for each in sweep.planned(plan, out=tmp_path, context=context)} == {None}
+    assert {each.estimate_s for each in sweeps.planned(plan, out=tmp_path, context=context)} == {None}
     elsewhere = [(plan.trials[1].config, 0.5), (plan.trials[1].config, 0.7)]  # of isplib, the latest first
-    guess = sweep.planned(plan, out=tmp_path, context=context, epochs=elsewhere)
+    guess = sweeps.planned(plan, out=tmp_path, context=context, epochs=elsewhere)
     assert [each.estimate_s for each in guess] == 6 * [None, 3 * 0.5]
 
     def first(work: Work, tell: Callable[[str], None]) -> Outcome:
@@ -222,14 +222,14 @@ def test_estimates_come_from_finished_trials_of_the_same_kind(plan: sweep.Plan, 
         return Trials()(work, tell)
 
     swept(plan, tmp_path, first)
-    found = sweep.planned(plan, out=tmp_path, context=context)
+    found = sweeps.planned(plan, out=tmp_path, context=context)
     assert [each.outcome is not None for each in found] == [True] + 11 * [False]
     assert [each.estimate_s for each in found] == 6 * [2.0, None]  # of pyg, and none of isplib
     notes = report.plan("grid", found, start_s=1.5).notes
     assert notes[0] == "1 of 12 trials finished; the others take about 11.5 s without 6 trials of unknown length"
 
 
-def test_tables_pictures_and_the_page_say_what_was_measured(plan: sweep.Plan, tmp_path: Path) -> None:
+def test_tables_pictures_and_the_page_say_what_was_measured(plan: sweeps.Plan, tmp_path: Path) -> None:
     found = swept(plan, tmp_path, Trials(broken=["hidden 32, isplib"]))
     text = tables.markdown(report.table(found))
     assert "gcn over hidden, backend: 6 configurations, 2 seeds each" in text

@@ -18,7 +18,7 @@ from pydantic import Field, ValidationError
 from gnnbench import backends, config, datasets, documents
 from gnnbench.config import BackendConfig, Positive, Run, RunConfig, Section
 from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
-from gnnbench.sweep._trial import Trial, label
+from gnnbench.sweeps._trial import Trial, label
 from gnnbench.training import run
 
 WHOLE = ("dataset", "backend")  # axes whose values replace a section, written as on the command line

@@ -8,8 +8,8 @@ from typing import Any
 
 from gnnbench import datasets
 from gnnbench.comparison.record import LOADER
-from gnnbench.reproduce._cells import Cell, Ops, Training
-from gnnbench.reproduce._records import Claim, Paper, Scale
+from gnnbench.papers._cells import Cell, Ops, Training
+from gnnbench.papers._records import Claim, Paper, Scale
 
 ABSTRACT = "abstract"
 BLOG = "a summary of the paper's figures (seed 002)"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from gnnbench import datasets
-from gnnbench.reproduce._cells import Cell, Ops, Training, Tuning
-from gnnbench.reproduce._records import Claim, Paper, Scale
+from gnnbench.papers._cells import Cell, Ops, Training, Tuning
+from gnnbench.papers._records import Claim, Paper, Scale
 
 README = "README of the iSpLib repository, Performance and Testing"
 BLOG = "the author's blog (onixhoque.github.io, seed 000)"
