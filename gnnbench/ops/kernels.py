@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import ClassVar
 
@@ -12,7 +13,7 @@ from gnnbench.errors import DatasetError
 from gnnbench.graph import Graph, Layout, rows_of
 from gnnbench.ops.dropout import Dropout
 from gnnbench.ops.edge_fn import EDGE_FNS
-from gnnbench.ops.families import Family, Inputs
+from gnnbench.ops.families import FAMILIES, Family, Inputs
 
 EXTREMA = ("min", "max")
 REDUCTIONS = ("sum", "mean", *EXTREMA)
@@ -24,17 +25,17 @@ def choice_key(op: str, width: int, dtype: torch.dtype, heads: int = 1) -> tuple
     return "choice", op, width, dtype, heads
 
 
-class Kernels(Layout):
-    """Plain-torch kernels; a backend overrides what it runs faster and names it in `accelerated`.
+class Capabilities(Layout):
+    """State which inputs kernels take, and how they can be run.
 
-    Shapes: N destinations, M sources, E edges in the order of `graph.col`, H heads, C channels per head.
-    A tensor over nodes is [N, F] or [N, H, C]; one over edges is [E], or [E, H] beside [N, H, C].
-
-    Second derivatives are autograd's through the gradients as they are computed here.
+    Attributes:
+        accelerated: names of the ops that a class overrides; follows from its methods and `families`.
+        families: attention's score functions that it has kernels for, where it overrides `attention`.
     """
 
     name: ClassVar[str] = "torch"
     accelerated: ClassVar[frozenset[str]] = frozenset()
+    families: ClassVar[Collection[str]] = tuple(FAMILIES)
     narrow: ClassVar[tuple[torch.dtype, ...]] = ()  # types below float32 whose elements are accumulated in it
     device_type: ClassVar[str] = "cpu"  # where tensors must be for `patch_pyg` to take these kernels
 
@@ -83,6 +84,22 @@ class Kernels(Layout):
     def fallback(self, choice: Choice) -> tuple[Kernels, Choice]:
         """The baseline of the tuner's speedups: kernels for any machine, and their choice beside `choice`."""
         return Kernels(), choice
+
+
+class Kernels(Capabilities):
+    """Plain-torch kernels: each method is an op, and a backend overrides those that it runs faster.
+
+    Shapes: N destinations, M sources, E edges in the order of `graph.col`, H heads, C channels per head.
+    A tensor over nodes is [N, F] or [N, H, C]; one over edges is [E], or [E, H] beside [N, H, C].
+
+    Second derivatives are autograd's through the gradients as they are computed here.
+    """
+
+    def __init_subclass__(cls) -> None:
+        ops = (name for name in vars(Kernels) if not name.startswith("_"))
+        own = {op for op in ops if getattr(cls, op) is not getattr(Kernels, op)}
+        attention = {FAMILIES[name].op for name in cls.families} if "attention" in own else set()
+        cls.accelerated = frozenset(own | attention)
 
     def spmm(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> Tensor:
         """Aggregate sources: out[i] = reduce over edges (i, j) of value[ij] * x[j], for sum and mean.

@@ -49,7 +49,7 @@ def built(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_a_family_needs_its_score_and_gradient_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that differs in kind: of numbers, with a pass over the edges for the gradient of query."""
     monkeypatch.setattr(attention, "native", built(tmp_path, monkeypatch))
-    monkeypatch.setattr(attention, "ATTENTION", (FAMILY.op,))
+    monkeypatch.setattr(isplib.IsplibKernels, "families", (FAMILY.name,))
     monkeypatch.setitem(FAMILIES, FAMILY.name, FAMILY)
     for op in (FAMILY.op, f"{FAMILY.op}_backward"):
         monkeypatch.setitem(edge_choices.KNOBS, op, ("chunk", edge_choices.CHUNK))

@@ -12,26 +12,25 @@ _tile _base _triton   what a program holds, how a kernel is started, and Triton 
 from __future__ import annotations
 
 from importlib.metadata import version
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
+from gnnbench import registry
 from gnnbench.backends import base
 from gnnbench.backends.cuda import _triton
-from gnnbench.backends.cuda.attention import AttentionKernels
-from gnnbench.backends.cuda.attention_tiles import ATTENTION
-from gnnbench.backends.cuda.extremum import ExtremumKernels
-from gnnbench.backends.cuda.sddmm import SddmmKernels
-from gnnbench.backends.cuda.softmax import SoftmaxKernels
+from gnnbench.backends.cuda._base import BaseKernels
 
 __all__ = ["Backend", "CudaKernels"]
 
+if not TYPE_CHECKING:
+    BaseKernels = registry.merged("backends.cuda", BaseKernels)
 
-class CudaKernels(ExtremumKernels, SddmmKernels, SoftmaxKernels, AttentionKernels):
+
+class CudaKernels(BaseKernels):
     """Triton kernels for float32, float64, bfloat16 and float16; deterministic."""
 
     name: ClassVar[str] = "cuda"
-    accelerated: ClassVar[frozenset[str]] = frozenset({"spmm", "spmm_max", "sddmm", "edge_softmax", *ATTENTION})
 
 
 class Backend(base.KernelBackend):

@@ -11,52 +11,31 @@ _base _compiled workspace                    what all share, the compiled module
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
+from gnnbench import registry
 from gnnbench.backends import base
 from gnnbench.backends.isplib import _compiled, choices
+from gnnbench.backends.isplib._base import BaseKernels
 from gnnbench.backends.isplib._compiled import ISA, isa_level, report
-from gnnbench.backends.isplib.attention import AttentionKernels
-from gnnbench.backends.isplib.collate import CollateKernels
-from gnnbench.backends.isplib.dropout import DropoutKernels
-from gnnbench.backends.isplib.edge import EdgeKernels
-from gnnbench.backends.isplib.edge_choices import ATTENTION
-from gnnbench.backends.isplib.embedding import EmbeddingKernels
-from gnnbench.backends.isplib.fusedmm import FusedmmKernels
-from gnnbench.backends.isplib.layout import LayoutKernels
-from gnnbench.backends.isplib.linear import LinearKernels
-from gnnbench.backends.isplib.norm import NormKernels
 from gnnbench.backends.isplib.sample import Neighbors
-from gnnbench.backends.isplib.spmm import SpmmKernels
 from gnnbench.graph import Graph
 
 BF16_TOLERANCE = 2e-2
-MISSING = _compiled.MISSING  # now that every module was asked for
 
 __all__ = ["ISA", "MISSING", "Backend", "IsplibKernels", "Neighbors", "isa_level", "report"]
 
+if not TYPE_CHECKING:
+    BaseKernels = registry.merged("backends.isplib", BaseKernels)
+MISSING = _compiled.MISSING  # now that every module was asked for
 
-class IsplibKernels(
-    LayoutKernels,
-    CollateKernels,
-    SpmmKernels,
-    EdgeKernels,
-    FusedmmKernels,
-    AttentionKernels,
-    DropoutKernels,
-    EmbeddingKernels,
-    NormKernels,
-    LinearKernels,
-):
+
+class IsplibKernels(BaseKernels):
     """Cython kernels for float32 and float64 on CPU; results do not depend on the number of threads."""
 
     name: ClassVar[str] = "isplib"
-    accelerated: ClassVar[frozenset[str]] = frozenset(
-        {"spmm", "spmm_max", "sddmm", "edge_softmax", "fusedmm", *ATTENTION}
-        | {"dropout", "embedding_sum", "batch_norm", "linear"}
-    )
 
 
 class Backend(base.KernelBackend):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gnnbench.backends.isplib import _compiled
 from gnnbench.backends.isplib._base import csr
-from gnnbench.backends.isplib.edge_choices import ATTENTION, EdgeChoices
+from gnnbench.backends.isplib.edge_choices import EdgeChoices
 from gnnbench.backends.isplib.workspace import in_huge_pages
 from gnnbench.graph import Graph
 from gnnbench.ops.dropout import WORD, Dropout
@@ -33,7 +33,7 @@ class AttentionKernels(EdgeChoices):
     def attention(
         self, graph: Graph, family: Family, inputs: Inputs, slope: float, dropout: Dropout | None, keep: bool
     ) -> tuple[Tensor, ...]:
-        if family.op not in ATTENTION:
+        if family.name not in self.families:
             return super().attention(graph, family, inputs, slope, dropout, keep)
         inputs = tuple(tensor.contiguous() for tensor in inputs)
         value = family.roles(inputs)[2]
@@ -54,7 +54,7 @@ class AttentionKernels(EdgeChoices):
         kept: tuple[Tensor, ...],
         grad_out: Tensor,
     ) -> tuple[Tensor, ...]:
-        if family.op not in ATTENTION:
+        if family.name not in self.families:
             return super().attention_backward(graph, family, inputs, slope, dropout, kept, grad_out)
         inputs = tuple(tensor.contiguous() for tensor in inputs)
         results = dict(zip(KEPT, (tensor.contiguous() for tensor in kept), strict=False))

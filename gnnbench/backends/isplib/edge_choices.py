@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TypeGuard
+from collections.abc import Collection
+from typing import ClassVar, TypeGuard
 
 import torch
 
@@ -14,10 +15,10 @@ from gnnbench.ops.kernels import Choice, choice_key
 # Edges of a row that attention walks at a time, and that sddmm prefetches ahead; the first is what runs untuned.
 CHUNK, AHEAD = (64, 16, 32, 128), (12, 0, 6, 24)
 _attention = _compiled.load("attention")
-ATTENTION = tuple(f"{name}_attention" for name in (_attention.FAMILIES if _attention else ()))
+FAMILIES = tuple(_attention.FAMILIES if _attention else ())  # that were compiled
 KNOBS = {
     "sddmm": ("prefetch", AHEAD),
-    **{f"{op}{way}": ("chunk", CHUNK) for op in ATTENTION for way in ("", "_backward")},
+    **{f"{name}_attention{way}": ("chunk", CHUNK) for name in FAMILIES for way in ("", "_backward")},
 }
 SOFTMAX = 16  # multiplications that the softmax of an edge and head is like
 TEAM_WORK = 1 << 15  # multiplications below which waking other threads costs more than they save
@@ -25,6 +26,8 @@ TEAM_WORK = 1 << 15  # multiplications below which waking other threads costs mo
 
 class EdgeChoices(BaseKernels):
     """How sddmm and attention run: with how many threads, and with how many edges in flight."""
+
+    families: ClassVar[Collection[str]] = FAMILIES
 
     def choices(self, op: str, graph: Graph, width: int, dtype: torch.dtype, heads: int = 1) -> list[Choice]:
         if op not in KNOBS:
