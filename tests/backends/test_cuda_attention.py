@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gnnbench.backends.cuda import CudaKernels, attention_tiles
+from gnnbench.backends.cuda import CudaKernels, choices
 from gnnbench.backends.cuda.families import ON_DEVICE
 from gnnbench.benchmarks.check import Truth
 from gnnbench.benchmarks.ops import Case
@@ -102,7 +102,7 @@ def test_a_family_needs_its_score_and_gradient_only(strategy: str, monkeypatch: 
     monkeypatch.setitem(FAMILIES, "distance", distance.FAMILY)
     monkeypatch.setitem(ON_DEVICE, "distance", distance.ON_DEVICE)
     ops = "distance_attention", "distance_attention_backward"
-    monkeypatch.setattr(attention_tiles, "TUNED", (*attention_tiles.TUNED, *ops))
+    monkeypatch.setattr(choices, "ATTENTION", {*choices.ATTENTION, *ops})
     on = graph("hub")
     tensors = inputs("distance", on, 2, 3)
     run_by(on, "distance", tensors, {**BIG, "strategy": strategy})

@@ -1,16 +1,16 @@
 """GPU kernels, in Triton: `CudaKernels` starts them, `Backend` prepares graphs and models for them.
 
 spmm extremum sddmm softmax   one file for each op
-attention             fused attention for the host; on the device
-    attention_forward attention_backward attention_nodes attention_edges attention_parts
+attention attention_kernels   fused attention, on the host and on the device
 families/             what tells one kind of attention from another, a file for each
 plan                  segments of edges
-choices attention_tiles   how a kernel can be run, for heuristics and the tuner
+choices               how a kernel can be run, for heuristics and the tuner
 _tile _base _triton   what a program holds, how a kernel is started, and Triton itself
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from importlib.metadata import version
 from typing import TYPE_CHECKING, ClassVar
 
@@ -20,6 +20,7 @@ from gnnbench import registry
 from gnnbench.backends import base
 from gnnbench.backends.cuda import _triton
 from gnnbench.backends.cuda._base import BaseKernels
+from gnnbench.backends.cuda.families import ON_DEVICE
 
 __all__ = ["Backend", "CudaKernels"]
 
@@ -31,6 +32,7 @@ class CudaKernels(BaseKernels):
     """Triton kernels for float32, float64, bfloat16 and float16; deterministic."""
 
     name: ClassVar[str] = "cuda"
+    families: ClassVar[Collection[str]] = ON_DEVICE
 
 
 class Backend(base.KernelBackend):

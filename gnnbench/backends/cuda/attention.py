@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
@@ -12,11 +12,14 @@ from torch import Tensor
 
 from gnnbench.backends.cuda._base import launch, start, sums_in, triton_type
 from gnnbench.backends.cuda._tile import power_of_two
-from gnnbench.backends.cuda.attention_backward import grad_key_kernel, grad_query_kernel
-from gnnbench.backends.cuda.attention_edges import edge_kernel
-from gnnbench.backends.cuda.attention_forward import attention_kernel
-from gnnbench.backends.cuda.attention_nodes import with_delta
-from gnnbench.backends.cuda.attention_tiles import How, TilingKernels
+from gnnbench.backends.cuda.attention_kernels import (
+    attention_kernel,
+    delta_kernel,
+    edge_kernel,
+    grad_key_kernel,
+    grad_query_kernel,
+)
+from gnnbench.backends.cuda.choices import ChoosingKernels, How
 from gnnbench.backends.cuda.families import ON_DEVICE
 from gnnbench.backends.cuda.plan import Segments, hubs, rows
 from gnnbench.backends.cuda.spmm import sum_kernel
@@ -25,6 +28,7 @@ from gnnbench.ops.dropout import WORD, Dropout
 from gnnbench.ops.families import Family
 
 SUM_CHANNELS = 256  # of a program that sums slices
+NODE_ELEMENTS = 2048  # of nodes that a program holds at a time
 
 Tensors = tuple["Tensor | None", ...]
 
@@ -72,7 +76,7 @@ class Inputs(NamedTuple):
 Merge = Callable[[How, Segments, Tensors, Tensors], None]  # of slices' results into rows'
 
 
-class AttentionKernels(TilingKernels):
+class AttentionKernels(ChoosingKernels):
     """Attention of every family that has kernels here, forward and backward."""
 
     def unsupported(self, op: str, graph: Graph, *tensors: Tensor | None) -> list[str]:
@@ -90,7 +94,7 @@ class AttentionKernels(TilingKernels):
         dropout: Dropout | None,
         keep: bool,
     ) -> tuple[Tensor, ...]:
-        if family.name not in ON_DEVICE:
+        if family.name not in self.families:
             return super().attention(graph, family, inputs, slope, dropout, keep)
         roles = family.roles(tuple(tensor.contiguous() for tensor in inputs))
         given, value = Inputs(family, *roles, slope, dropout), roles[2]
@@ -116,7 +120,7 @@ class AttentionKernels(TilingKernels):
         kept: tuple[Tensor, ...],
         grad_out: Tensor,
     ) -> tuple[Tensor, ...]:
-        if family.name not in ON_DEVICE:
+        if family.name not in self.families:
             return super().attention_backward(graph, family, inputs, slope, dropout, kept, grad_out)
         inputs = tuple(tensor.contiguous() for tensor in inputs)
         _, gradient, completed = ON_DEVICE[family.name]
@@ -124,7 +128,7 @@ class AttentionKernels(TilingKernels):
         given, op = Inputs(family, query, key, value, att, slope, dropout), f"{family.op}_backward"
         out, stats, *positive = kept
         transpose, grad_out, grad_query = graph.transpose, grad_out.contiguous(), torch.empty_like(query)
-        node = with_delta(stats, out, grad_out, positive, grad_query, slope)
+        node = _with_delta(stats, out, grad_out, positive, grad_query, slope)
         by_source = self._how(op, transpose, given)
         by_destination = None if positive else self._how(op, graph, given)
         edges = None  # [E, H, 2]: alpha after dropout and the gradient of the score
@@ -195,6 +199,21 @@ def _add(how: How, slices: Segments, partial: Tensors, results: Tensors) -> None
             sums = {"MEAN": False, "ACC": triton_type(parts.dtype), "num_warps": 1}
             grid = slices.count, -(-width // block)
             launch(sum_kernel, grid, slices, slices.begin, None, None, parts, result, **sizes, **sums)
+
+
+def _with_delta(
+    stats: Tensor, out: Tensor, grad_out: Tensor, positive: Sequence[Tensor], grad_score: Tensor, slope: float
+) -> Tensor:
+    """[N, H, 3]: what edges read of destinations; where `positive` was kept, query's gradient is `grad_score`."""
+    terms, width = stats.new_empty(*out.shape[:2], 3), out.size(2)
+    block_d = power_of_two(width)
+    block, sums = max(NODE_ELEMENTS // block_d, 1), triton_type(stats.dtype)
+    of_scores = (*positive, terms, grad_score) if positive else (None, None, terms, None)
+    sizes: dict[str, Any] = {"D": width, "BLOCK_D": block_d, "BLOCK": block, "num_warps": 4}
+    sizes["SLOPE"] = slope if positive else 1.0
+    count = out.size(0) * out.size(1)
+    start(delta_kernel, (-(-count // block),), out, stats, grad_out, *of_scores, count, ACC=sums, **sizes)
+    return terms
 
 
 def _over_edges(

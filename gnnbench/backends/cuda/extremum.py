@@ -8,7 +8,7 @@ from torch import Tensor
 from gnnbench.backends.cuda._base import launch, sums_in, triton_type
 from gnnbench.backends.cuda._tile import fit, segments_of
 from gnnbench.backends.cuda._triton import constexpr, jit, tensor, tl
-from gnnbench.backends.cuda.choices import TUNED, tile_of
+from gnnbench.backends.cuda.choices import BY_ROWS, tile_of
 from gnnbench.backends.cuda.plan import Segments, hubs, rows
 from gnnbench.backends.cuda.spmm import SpmmKernels
 from gnnbench.graph import Graph
@@ -127,7 +127,7 @@ class ExtremumKernels(SpmmKernels):
     def spmm_max_backward(self, graph: Graph, arg_out: Tensor, grad_out: Tensor, value: Tensor | None) -> Tensor:
         grad_out, value = grad_out.contiguous(), None if value is None else value.contiguous()
         width, sums, transpose = grad_out.size(1), sums_in(grad_out.dtype), graph.transpose
-        tile = fit(transpose, 1, width, TUNED["spmm_max"])
+        tile = fit(transpose, 1, width, BY_ROWS["spmm_max"])
         tensors = transpose.col, graph.perm, value, arg_out, grad_out
 
         def run(segments: Segments, out: Tensor) -> None:
