@@ -9,11 +9,11 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from pydantic import Field
 
-from gnnbench import datasets, launch, stopping
+from gnnbench import launch, stopping
 from gnnbench.errors import GnnbenchError
 from gnnbench.measure import clock, environment, memory
 from gnnbench.results import files
@@ -21,17 +21,6 @@ from gnnbench.results.schema import Record, Status
 
 THREADS = "OMP_NUM_THREADS"
 Tell = Callable[[str], None]
-
-
-class Context(Record):
-    """Folders that all cells of a grid share: see `gnnbench.datasets.Roots`."""
-
-    raw: Path
-    cache: Path
-
-    @property
-    def roots(self) -> datasets.Roots:
-        return datasets.Roots(self.raw, self.cache)
 
 
 class Outcome(Record):
@@ -57,22 +46,13 @@ class Cell(Protocol):
 
     key: str
 
-    def run(self, context: Any, out: Path, tell: Tell) -> Outcome: ...
+    def run(self, work: Any, tell: Tell) -> Outcome: ...
 
 
-class Work(Record):
-    """A cell, and where it runs; each kind of grid has a subclass that says which cells these are.
+class Work(launch.Task):
+    """A cell, and where it runs; each kind of grid has a subclass that says which cells these are."""
 
-    Attributes:
-        module: whose `main` a fresh process calls with the path of the work, see `launch.run`.
-        code: hash of the code that is to run, see `gnnbench.measure.code`.
-    """
-
-    module: ClassVar[str]
     cell: Any
-    context: Any
-    out: Path
-    code: str = ""
 
     @property
     def path(self) -> Path:
@@ -89,6 +69,10 @@ class Work(Record):
         """Return the outcome of a finished cell; None if there is none, or it ran other code."""
         outcome = self.latest()
         return outcome if outcome and outcome.code == self.code else None
+
+    def perform(self) -> int:
+        """Run the cell, and print what it is about to do."""
+        return 0 if perform(self, partial(print, flush=True)) else stopping.exit_code()
 
 
 Execute = Callable[[Any, Tell], Outcome]
@@ -157,7 +141,7 @@ def execute(work: Work, tell: Tell, *, group: launch.Group | None = None) -> Out
     Raises:
         GnnbenchError: `work.out` cannot be written.
     """
-    code, log = launch.run(work.module, work, work.out / "work.json", tell, group=group)
+    code, log = launch.run(work, tell, group=group)
     outcome = work.finished()
     if outcome is None:
         status, reason = launch.verdict(code, log)
@@ -169,7 +153,7 @@ def execute(work: Work, tell: Tell, *, group: launch.Group | None = None) -> Out
 def perform(work: Work, tell: Tell) -> bool:
     """Run a cell in this process, and write how it ended; False if it was stopped, and has to run again."""
     try:
-        outcome = work.cell.run(work.context, work.out, tell)
+        outcome = work.cell.run(work, tell)
     except Exception as error:
         traceback.print_exc()
         status, reason = memory.ending(error)
@@ -179,9 +163,3 @@ def perform(work: Work, tell: Tell) -> bool:
     outcome.wall_s, outcome.code = clock.since_start(), work.code
     files.save_json(outcome, work.path)
     return True
-
-
-def perform_file(kind: type[Work], path: Path) -> int:
-    """Run the cell in the file `path`, and print what it is about to do; the exit code."""
-    ended = perform(kind.model_validate_json(path.read_bytes()), partial(print, flush=True))
-    return 0 if ended else stopping.exit_code()

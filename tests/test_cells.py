@@ -11,11 +11,12 @@ import pytest
 
 from gnnbench import cells
 from tests.support.commands import ROOT
+from tests.support.compare_runner import ROOTS
 from tests.support.sleeper import Sleeper, Work
 
 
 def test_a_cell_that_was_stopped_runs_again(tmp_path: Path) -> None:
-    work = Work(cell=Sleeper(key="stopped", seconds=0.0, status="interrupted"), context=None, out=tmp_path)
+    work = Work(cell=Sleeper(key="stopped", seconds=0.0, status="interrupted"), roots=ROOTS, out=tmp_path)
     assert not cells.perform(work, print)
     assert work.latest() is None
 
@@ -23,7 +24,7 @@ def test_a_cell_that_was_stopped_runs_again(tmp_path: Path) -> None:
 def test_ctrl_c_ends_the_cells_that_run_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     works = [
-        Work(cell=Sleeper(key=key, seconds=seconds), context=None, out=tmp_path / key)
+        Work(cell=Sleeper(key=key, seconds=seconds), roots=ROOTS, out=tmp_path / key)
         for key, seconds in (("quick", 0.0), ("slow", 60.0), ("later", 60.0))
     ]
     records = [cells.CellRecord(key=work.cell.key, definition={}) for work in works]
@@ -37,5 +38,5 @@ def test_ctrl_c_ends_the_cells_that_run_side_by_side(tmp_path: Path, monkeypatch
     left = []
     for child in psutil.Process().children():
         with contextlib.suppress(psutil.Error):
-            left += [child] if Work.module in child.cmdline() else []
+            left += [child] if "tests.support.sleeper:Work" in child.cmdline() else []
     assert left == []

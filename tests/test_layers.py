@@ -30,7 +30,7 @@ RIGHT: dict[str, set[str]] = {
     "models": {"config", "registry", "errors"},
     "datasets": {"graph", "config", "results", "registry", "errors", "units"},
     "measure": {"config", "results", "stats", "units", "errors"},
-    "launch": {"stopping", "measure", "results", "errors"},
+    "launch": {"stopping", "measure", "datasets", "results", "errors"},
     "store": {"measure", "ops", "graph", "results", "errors"},
     "backends": {"convs", "ops", "graph", "datasets", "measure", "config", "results", "registry", "errors"},
     "partition": {"measure", "backends", "ops", "datasets", "graph", "config", "results", "errors"},

@@ -71,8 +71,6 @@ def reproduce(
     from gnnbench.report import reproduce as report
     from gnnbench.results import files
 
-    roots = datasets.roots(data_root)
-    context = papers.Context(raw=roots.raw, cache=roots.cache, dgl_python=dgl_python, memory_limit=memory_limit)
     out = out or files.new_folder("-".join(filter(None, (paper, scale, backend))))
     view = live.ReproduceView.watched(quiet)
     with view or nullcontext():
@@ -80,8 +78,10 @@ def reproduce(
             paper,
             scale,
             out=out,
-            context=context,
+            roots=datasets.roots(data_root),
             backend=backend,
+            dgl_python=dgl_python,
+            memory_limit=memory_limit,
             force=force,
             on_event=view or (lambda _: None),
         )

@@ -79,11 +79,10 @@ def sweep(
 
     queue, side_by_side = _queue(jobs, partition, minutes, gpus, exclusive)
     roots = datasets.roots(data_root)
-    context = sweeps.Context(raw=roots.raw, cache=roots.cache)
     plan = sweeps.load(file, overrides or [], timed=timing)
     out = out or Path("runs", f"{plan.name}-sweep")
     if dry_run:
-        trials = sweeps.planned(plan, out=out, context=context, epochs=history.epochs(roots.cache))
+        trials = sweeps.planned(plan, out=out, roots=roots, epochs=history.epochs(roots.cache))
         text = json.dumps([each.as_json() for each in trials], indent=1)
         show(report.plan(plan.name, trials, clock.since_start()), text, as_json, quiet, markdown, latex)
         return
@@ -92,7 +91,7 @@ def sweep(
         record = sweeps.sweep(
             plan,
             out=out,
-            context=context,
+            roots=roots,
             force=force,
             jobs=side_by_side,
             queue=queue,

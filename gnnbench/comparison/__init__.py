@@ -280,8 +280,7 @@ class _Comparing:
         job = Job(
             task=task,
             config=config,
-            raw=self.roots.raw,
-            cache=self.roots.cache,
+            roots=self.roots,
             out=out,
             code=self.codes[name],
         )

@@ -2,48 +2,39 @@
 
 from __future__ import annotations
 
-import sys
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from gnnbench import launch, stopping
 from gnnbench.errors import ConfigError, GnnbenchError
+from gnnbench.launch import Task
 from gnnbench.results import files
-from gnnbench.results.schema import Record, Result, Status
+from gnnbench.results.schema import Result, Status
 
 if TYPE_CHECKING:
     from torch.nn import Module
 
     from gnnbench.backends.base import Backend
     from gnnbench.config import Run
-    from gnnbench.datasets import Roots
     from gnnbench.training import setup
     from gnnbench.training.batching._batch import Batching
     from gnnbench.training.run import Inspect
 
 BAD_INPUT = 2
-MODULE = "gnnbench.comparison.process"
 
 
-class Job(Record):
-    """The task of a fresh process.
+class Job(Task):
+    """A run, or a step of one.
 
     Attributes:
         task: "train" one run, "reference" or "parity" one step whose tensors are saved beside the result.
         config: the resolved configuration, backend included.
-        raw, cache: see `gnnbench.datasets.Roots`.
-        out: the folder that everything of this job goes to.
-        code: hash of the code that is to run, see `gnnbench.measure.code`.
         reference: of training, the tensors that it is checked against after its last epoch, and whose they are.
     """
 
     task: Literal["reference", "parity", "train"]
     config: dict[str, Any]
-    raw: Path
-    cache: Path
-    out: Path
-    code: str = ""
     reference: tuple[Path, str] | None = None
 
     @property
@@ -66,6 +57,28 @@ class Job(Record):
             return None
         return None if result.status == "interrupted" else result
 
+    def perform(self) -> int:
+        """Do the job in this process, whatever happens writing a `Result`; returns the exit code."""
+        from gnnbench import config
+        from gnnbench.measure import memory
+        from gnnbench.training import run, team
+
+        try:
+            run_config = config.validate(self.config, "comparison")
+            if run_config.batch.kind == "parts" and not team.started():
+                return _in_workers(self, run_config.train.workers)
+            if self.task == "train":
+                inspect = _inspection(self, run_config)
+                result = run.run(run_config, roots=self.roots, out=self.out, inspect=inspect)
+                return stopping.exit_code() if result.status == "interrupted" else 0
+            _snapshot(self, run_config)
+        except Exception as error:
+            traceback.print_exc()
+            if team.is_first() and self.finished() is None:
+                files.save_json(failed(self, *memory.ending(error)), self.result_path)
+            return getattr(error, "exit_code", 1)
+        return 0
+
 
 def execute(job: Job) -> Result:
     """Run a job in a fresh process and wait; a process that is stopped or dies becomes a `Result` too.
@@ -75,7 +88,7 @@ def execute(job: Job) -> Result:
         GnnbenchError: `job.out` cannot be written, or the code changed since `job` was made.
     """
     job.result_path.unlink(missing_ok=True)
-    code, log = launch.run(MODULE, job, job.out / "job.json")
+    code, log = launch.run(job)
     result = job.finished()
     if code == BAD_INPUT and result is not None:
         job.result_path.unlink()
@@ -104,48 +117,19 @@ def failed(job: Job, status: Status, reason: str) -> Result:
     )
 
 
-def perform(job: Job) -> int:
-    """Do the job in this process, whatever happens writing a `Result`; returns the exit code."""
-    from gnnbench import config
-    from gnnbench.datasets import Roots
-    from gnnbench.measure import memory
-    from gnnbench.training import run, team
-
-    roots = Roots(job.raw, job.cache)
-    try:
-        run_config = config.validate(job.config, "comparison")
-        if run_config.batch.kind == "parts" and not team.started():
-            return _in_workers(job, run_config.train.workers)
-        if job.task == "train":
-            result = run.run(run_config, roots=roots, out=job.out, inspect=_inspection(job, run_config))
-            return stopping.exit_code() if result.status == "interrupted" else 0
-        _snapshot(job, run_config, roots)
-    except Exception as error:
-        traceback.print_exc()
-        if team.is_first() and job.finished() is None:
-            files.save_json(failed(job, *memory.ending(error)), job.result_path)
-        return getattr(error, "exit_code", 1)
-    return 0
-
-
 def _in_workers(job: Job, count: int) -> int:
     """Do the job in so many processes; the exit code of the first that fails."""
     from gnnbench.training import team
 
-    path = job.out / "workers" / "job.json"
-    codes = launch.run_ranks(MODULE, job, path, count, team.RENDEZVOUS, lambda _: None)
-    for rank, code in codes.items():
+    for rank, code in launch.run_ranks(job, count, team.RENDEZVOUS).items():
         if code:
-            log = launch.rank_log(path, rank).read_text(errors="replace")
-            if (result := job.finished()) is None or code < 0:
-                status, reason = launch.verdict(code, log)
-                result = failed(job, status, f"worker {rank}: {reason}")
-                files.save_json(result, job.result_path)
+            if job.finished() is None or code < 0:
+                files.save_json(failed(job, *launch.rank_verdict(job, rank, code)), job.result_path)
             return code if code > 0 else 1
     return 0
 
 
-def _snapshot(job: Job, run_config: Run, roots: Roots) -> None:
+def _snapshot(job: Job, run_config: Run) -> None:
     """Write what a backend computes, and a result."""
     from gnnbench import backends
     from gnnbench.comparison.parity import steps
@@ -155,7 +139,7 @@ def _snapshot(job: Job, run_config: Run, roots: Roots) -> None:
     digest = code.digest(backends.module_of(run_config.backend.name))
     with joined(run_config, job.config, digest) as team, team.alike():
         path = None if team.rank else job.tensors_path
-        label = steps.snapshot(run_config, roots, path, as_reference=job.task == "reference")
+        label = steps.snapshot(run_config, job.roots, path, as_reference=job.task == "reference")
     if path:
         name = run_config.backend.name
         result = Result(status="ok", backend=name, dataset=label, config=job.config, code=digest)
@@ -178,12 +162,3 @@ def _inspection(job: Job, run_config: Run) -> Inspect | None:
             files.save_json(judge.judge_trained(snapshot, expected, name), job.verdict_path)
 
     return inspect
-
-
-def main(path: Path) -> int:
-    """Do the job in the file `path`; the exit code."""
-    return perform(Job.model_validate_json(path.read_bytes()))
-
-
-if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))

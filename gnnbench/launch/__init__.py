@@ -1,6 +1,6 @@
 """Jobs, each in a fresh process of its own: how they are run and waited for, and what their end says.
 
-__init__     every way to start a process, and the choice between them
+__init__     every way to start a process, and the choice between them; _task: what it is to do
 _fork        jobs forked from a server, which imports PyTorch and PyG once
 _server      that process; _pages: what a fork leaves out
 _ranks       processes that work together
@@ -17,14 +17,14 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
-
 from gnnbench import stopping
-from gnnbench.launch import _fork, _ranks
+from gnnbench.launch import _fork, _ranks, _task
+from gnnbench.launch._task import Task as Task
 from gnnbench.measure import waiting
 from gnnbench.results import files
 from gnnbench.results.schema import Status
 
+FILE = "task.json"
 GRACE_S = 0.2  # in which what kills all processes of a cluster's job reaches this one too
 FORKS = sys.platform == "linux"  # which ends a process with its parent; macOS does not, nor does it fork safely
 
@@ -59,20 +59,13 @@ class Group:
                 end()
 
 
-def run(
-    module: str,
-    task: BaseModel,
-    path: Path,
-    tell: Callable[[str], None] = lambda _: None,
-    group: Group | None = None,
-) -> tuple[int, str]:
-    """Write `task` to `path`, and run `main(path)` of `module` in a fresh process to its end.
+def run(task: Task, tell: Callable[[str], None] = lambda _: None, group: Group | None = None) -> tuple[int, str]:
+    """Write `task` to its folder, and perform it in a fresh process to its end.
 
     The process dies with this one. An exception here, such as by Ctrl-C, ends it too. A signal that stops it alone
     stops this one too.
 
     Args:
-        module: imported in that process; it also runs as `python -m module path`.
         tell: hears every line that the process prints.
         group: ends the process from another thread; this then raises KeyboardInterrupt.
 
@@ -80,13 +73,13 @@ def run(
         Its exit code, negative for a signal, and its log.
 
     Raises:
-        GnnbenchError: `path` cannot be written.
+        GnnbenchError: `task.out` cannot be written.
     """
+    path, log = task.out / FILE, task.out / "log.txt"
     files.save_json(task, path)
     waiting.spin_briefly()
-    log = path.with_name("log.txt")
     try:
-        code = (_fork.run if FORKS else _run)(module, path, log, tell, group.add if group else lambda _: None)
+        code = (_fork.run if FORKS else _run)(task.kind, path, log, tell, group.add if group else lambda _: None)
     except OSError:
         if group and group.ended:
             raise KeyboardInterrupt from None
@@ -99,28 +92,31 @@ def run(
 
 
 def run_ranks(
-    module: str, task: BaseModel, path: Path, count: int, rendezvous: str, tell: Callable[[str], None]
+    task: Task, count: int, rendezvous: str, tell: Callable[[str], None] = lambda _: None
 ) -> dict[int, int]:
-    """Write `task` to `path`, and run `main(path)` of `module` in several processes; see `_ranks.run`.
+    """Write `task` to its folder, and perform it in several processes; see `_ranks.run`.
 
     They talk through the loopback interface and share the cores, unless `GLOO_SOCKET_IFNAME` and `OMP_NUM_THREADS`
     say otherwise.
 
     Raises:
-        GnnbenchError: `path` cannot be written.
+        GnnbenchError: `task.out` cannot be written.
     """
     import psutil
 
+    path = task.out / "workers" / FILE
     files.save_json(task, path)
     waiting.spin_briefly()
     cores = len(psutil.Process().cpu_affinity()) if FORKS else psutil.cpu_count() or 1
     own = {"GLOO_SOCKET_IFNAME": loopback(), "OMP_NUM_THREADS": str(max(1, cores // count))}
-    return _ranks.run(module, path, count, {**own, **_fork.environment()}, rendezvous, tell)
+    return _ranks.run(task.kind, path, count, {**own, **_fork.environment()}, rendezvous, tell)
 
 
-def rank_log(path: Path, rank: int) -> Path:
-    """Return the path of what a rank wrote to standard error, where its task is in `path`."""
-    return path.with_name(f"log-{rank}.txt")
+def rank_verdict(task: Task, rank: int, code: int) -> tuple[Status, str]:
+    """Status and sentence for a rank of `run_ranks`, as `verdict` gives them."""
+    log = _ranks.log(task.out / "workers" / FILE, rank).read_text(errors="replace")
+    status, reason = verdict(code, log)
+    return status, f"worker {rank}: {reason}"
 
 
 def loopback() -> str:
@@ -161,14 +157,14 @@ def verdict(code: int, log: str) -> tuple[Status, str]:
 
 
 def _run(
-    module: str,
+    kind: str,
     path: Path,
     log: Path,
     tell: Callable[[str], None],
     on_start: Callable[[Callable[[], None]], None],
 ) -> int:
     """Run a job in a fresh interpreter."""
-    command = [sys.executable, "-X", "faulthandler", "-m", module, str(path)]
+    command = [sys.executable, "-X", "faulthandler", "-m", _task.__name__, kind, str(path)]
     process = start(command, log, stdin=subprocess.DEVNULL, env=_fork.environment())
     try:
         on_start(process.kill)

@@ -25,20 +25,20 @@ _here = threading.local()  # as Linux ends a server with the thread that started
 
 
 def run(
-    module: str,
+    kind: str,
     path: Path,
     log: Path,
     tell: Callable[[str], None],
     on_start: Callable[[Callable[[], None]], None],
 ) -> int:
-    """Run `main(path)` of `module` in a child of the server; see `launch.run`.
+    """Perform the task of this kind that is in `path` in a child of the server; see `launch.run`.
 
     Args:
         on_start: told how to end the server, and with it the job.
     """
     current = server()
     on_start(current.close)
-    return current.run(module, path, log, tell)
+    return current.run(kind, path, log, tell)
 
 
 def server() -> Server:
@@ -114,13 +114,13 @@ class Server:
         by_imports = self.imports["set"]  # which may have set them here too
         return {**self._environment, **by_imports} == {**os.environ, **by_imports}
 
-    def run(self, module: str, path: Path, log: Path, tell: Callable[[str], None]) -> int:
+    def run(self, kind: str, path: Path, log: Path, tell: Callable[[str], None]) -> int:
         """The exit code of a job, after its end."""
         read, write = os.pipe()
         with open(read, errors="replace") as lines:
             try:
                 with open(write, "wb") as output, log.open("wb") as errors:
-                    self._ask([module, str(path)], [output.fileno(), errors.fileno()])
+                    self._ask([kind, str(path)], [output.fileno(), errors.fileno()])
                 for line in lines:
                     tell(line.strip())
                 answer = self._receive()

@@ -10,20 +10,19 @@ import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
-from importlib import import_module
 from pathlib import Path
 
 from gnnbench import stopping
-from gnnbench.launch import _fork
+from gnnbench.launch import _fork, _task
 
 GRACE_S = 4  # that the others have to end in, once a process has failed
 MODULE = "gnnbench.launch._ranks"
 
 
 def run(
-    module: str, path: Path, count: int, environment: dict[str, str], rendezvous: str, tell: Callable[[str], None]
+    kind: str, path: Path, count: int, environment: dict[str, str], rendezvous: str, tell: Callable[[str], None]
 ) -> dict[int, int]:
-    """Run `main(path)` of `module` in `count` processes to their end.
+    """Perform the task of this kind that is in `path` in `count` processes to their end.
 
     Once one of them fails the others have to end, too. A stop is passed on to all; a second Ctrl-C kills them.
 
@@ -51,7 +50,7 @@ def run(
     with tempfile.TemporaryDirectory() as folder, stopping.handled(pass_on):
         meet = {rendezvous: f"file://{folder}/rendezvous", "WORLD_SIZE": str(count)}
         try:
-            processes.extend(_start(module, path, rank, {**environment, **meet}) for rank in range(count))
+            processes.extend(_start(kind, path, rank, {**environment, **meet}) for rank in range(count))
             for rank, process in enumerate(processes):
                 threading.Thread(target=_watch, args=(rank, process, events), daemon=True).start()
             failed = False
@@ -73,11 +72,16 @@ def run(
     return {rank: code for rank, code in codes.items() if rank not in killed}
 
 
-def _start(module: str, path: Path, rank: int, environment: dict[str, str]) -> subprocess.Popen[str]:
+def log(path: Path, rank: int) -> Path:
+    """Return the file of what a rank writes to standard error."""
+    return path.with_name(f"log-{rank}.txt")
+
+
+def _start(kind: str, path: Path, rank: int, environment: dict[str, str]) -> subprocess.Popen[str]:
     own = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-    with path.with_name(f"log-{rank}.txt").open("wb") as errors:
+    with log(path, rank).open("wb") as errors:
         return subprocess.Popen(
-            [sys.executable, "-X", "faulthandler", "-m", MODULE, str(os.getpid()), module, str(path)],
+            [sys.executable, "-X", "faulthandler", "-m", MODULE, str(os.getpid()), kind, str(path)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL if rank else subprocess.PIPE,
             stderr=errors,
@@ -103,11 +107,10 @@ def _kill(processes: list[subprocess.Popen[str]]) -> None:
 
 def main() -> int:
     """One rank: it dies with the process that started it."""
-    parent, module, path = sys.argv[1:]
+    parent, kind, path = sys.argv[1:]
     if sys.platform == "linux":
         _fork.die_with(int(parent))
-    code: int = import_module(module).main(Path(path))
-    return code
+    return _task.perform(kind, Path(path))
 
 
 if __name__ == "__main__":

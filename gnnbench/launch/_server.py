@@ -24,7 +24,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from gnnbench.launch import _fork, _pages
+from gnnbench.launch import _fork, _pages, _task
 
 # What every job imports, whatever its backend: where PyG runs untouched, nothing of ours that computes is loaded.
 PRELOADED = (
@@ -111,8 +111,8 @@ def _job(
     _pages.map_in(pages)
     np.random.seed()  # noqa: NPY002  Python's own generator does so at a fork, and PyTorch's has a fixed seed
     _fork.inherit(connection)
-    module, path = json.loads(request)
-    sys.exit(import_module(module).main(Path(path)))
+    kind, path = json.loads(request)
+    sys.exit(_task.perform(kind, Path(path)))
 
 
 if __name__ == "__main__":

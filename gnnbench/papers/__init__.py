@@ -22,14 +22,15 @@ from typing import cast
 
 from gnnbench import backends, cells, registry
 from gnnbench.cells import CellRecord, Outcome
+from gnnbench.datasets import Roots
 from gnnbench.errors import ConfigError, GnnbenchError, did_you_mean
 from gnnbench.measure import code, environment
-from gnnbench.papers._cells import Cell, Context, Ops, Training, Tuning, Work
+from gnnbench.papers._cells import Cell, Ops, Training, Tuning, Work
 from gnnbench.papers._findings import finding
 from gnnbench.papers._records import SCALES, Claim, Measurement, Paper, Reproduction, Scale
 from gnnbench.results import files
 
-__all__ = ["Cell", "Claim", "Context", "Ops", "Paper", "Progress", "Reproduction", "Training", "Tuning"]
+__all__ = ["Cell", "Claim", "Ops", "Paper", "Progress", "Reproduction", "Training", "Tuning"]
 
 Execute = Callable[[Work, Callable[[str], None]], Outcome]
 
@@ -62,8 +63,10 @@ def reproduce(
     scale: str,
     *,
     out: Path,
-    context: Context,
+    roots: Roots,
     backend: str = "",
+    dgl_python: str = "",
+    memory_limit: str = "90%",
     force: bool = False,
     on_event: Callable[[Progress], None] = lambda _: None,
     execute: Execute | None = None,
@@ -78,6 +81,8 @@ def reproduce(
         out: folder for `reproduction.json` and `cells/`.
         backend: the one that claims are about, with kernels of its own; empty for the one that the paper's module
             names.
+        dgl_python: the interpreter that has DGL; empty for this one.
+        memory_limit: of every cell.
         force: forget what an earlier call left in `out`.
         on_event: called before each step.
         execute: runs a cell; in a fresh process if None.
@@ -96,7 +101,14 @@ def reproduce(
         raise ConfigError(f"backend {ours!r} has no kernels of its own{did_you_mean(ours, known)}")
     digest = code.digest()
     works = [
-        Work(cell=cell, context=context, out=out / "cells" / cell.key, code=digest)
+        Work(
+            cell=cell,
+            roots=roots,
+            out=out / "cells" / cell.key,
+            code=digest,
+            dgl_python=dgl_python,
+            memory_limit=memory_limit,
+        )
         for cell in (each.with_backend(ours, module.PAPER.ours) for each in module.cells(scale))
     ]
     record = Reproduction(

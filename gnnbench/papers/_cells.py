@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 from statistics import fmean, median
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -27,13 +26,6 @@ from gnnbench.tuning.store import Tuned
 CPU_KERNELS = "CPU"
 EpochPhase = Literal["epoch", "forward"]
 PARTS: tuple[Phase, ...] = ("load", "forward", "backward", "optimizer")
-
-
-class Context(cells.Context):
-    """Folders and limits that all cells of a reproduction share, and where DGL is."""
-
-    dgl_python: str = ""
-    memory_limit: str = "90%"
 
 
 class Training(Record):
@@ -66,15 +58,15 @@ class Training(Record):
         sections = {"dataset": self.dataset, "model": self.model, "batch": self.batch, "train": self.train}
         return [_config(self.key, **sections, measure=measured)]
 
-    def run(self, context: Context, out: Path, tell: Callable[[str], None]) -> Outcome:
-        """Go on where an earlier call in `out` ended."""
-        [run_config] = self.configs(context.memory_limit)
+    def run(self, work: Work, tell: Callable[[str], None]) -> Outcome:
+        """Go on where an earlier call ended."""
+        [run_config] = self.configs(work.memory_limit)
         comparison.compare(
             run_config,
             self.backends,
             rounds=self.rounds,
-            out=out,
-            roots=context.roots,
+            out=work.out,
+            roots=work.roots,
             on_event=lambda event: tell(
                 f"{event.backend}, {event.stage}" + f" round {event.round} of {self.rounds}" * (event.round > 0)
             ),
@@ -169,10 +161,10 @@ class Ops(Record):
         """A run on the graph, of any model."""
         return [_config(self.key, dataset=self.dataset, model={"name": "gcn"})]
 
-    def run(self, context: Context, out: Path, tell: Callable[[str], None]) -> Outcome:
+    def run(self, work: Work, tell: Callable[[str], None]) -> Outcome:
         """Measure; what it takes once is reordering."""
         section = self.configs()[0].dataset
-        source = datasets.read(section, context.roots)
+        source = datasets.read(section, work.roots)
         if self.batch and isinstance(source, datasets.GraphsDataset):
             dataset = source.first(self.batch)
         else:
@@ -183,11 +175,11 @@ class Ops(Record):
         benchmarks.bench(
             self.grid,
             dataset,
-            out=out,
-            cache=context.cache,
+            out=work.out,
+            cache=work.roots.cache,
             now=clock.instants(self.grid.device),
-            dgl_python=context.dgl_python,
-            memory_limit=context.memory_limit,
+            dgl_python=work.dgl_python,
+            memory_limit=work.memory_limit,
             on_event=lambda _, what: tell(what),
         )
         return Outcome(status="ok", once_s=None if dataset.node_id is None else reorder_s)
@@ -241,12 +233,12 @@ class Tuning(Record):
         """A run of every model."""
         return [_config(self.key, dataset=self.dataset, model=model) for model in self.models]
 
-    def run(self, context: Context, out: Path, tell: Callable[[str], None]) -> Outcome:
+    def run(self, work: Work, tell: Callable[[str], None]) -> Outcome:
         """Tune, and keep the choices for every later run."""
         kind, device = search.kernels_of(self.backend)
         kernels = kind()
         configs = self.configs()
-        dataset = datasets.single(datasets.load(configs[0].dataset, context.roots))
+        dataset = datasets.single(datasets.load(configs[0].dataset, work.roots))
         graph = dataset.graph(device, kernels)
         wanted = search.requests(graph, [self.op], self.widths)
         for run_config in configs:
@@ -259,8 +251,8 @@ class Tuning(Record):
             kernels=kernels,
             on_event=lambda _, request: tell(f"{request.op}, width {request.width}"),
         )
-        search.keep(result, context.cache, graph)
-        files.save_json(result, out / "tuned.json")
+        search.keep(result, work.roots.cache, graph)
+        files.save_json(result, work.out / "tuned.json")
         return Outcome(status="ok", once_s=result.tuning_s)
 
     def measured(self, out: Path) -> list[Measurement]:
@@ -314,15 +306,6 @@ def _ratio(baseline: list[Result], ours: list[Result], phase: Phase) -> Ratio | 
 class Work(cells.Work):
     """A cell and where it runs, in a fresh process so that nothing it does can end the reproduction."""
 
-    module: ClassVar[str] = "gnnbench.papers._cells"
     cell: Cell
-    context: Context
-
-
-def main(path: Path) -> int:
-    """Run the cell in the file `path`; the exit code."""
-    return cells.perform_file(Work, path)
-
-
-if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    dgl_python: str = ""
+    memory_limit: str = "90%"

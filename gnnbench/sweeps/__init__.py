@@ -17,8 +17,9 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from gnnbench import backends, cells
-from gnnbench.cells import Context, Execute, Outcome, Runner
+from gnnbench.cells import Execute, Outcome, Runner
 from gnnbench.comparison.record import differs
+from gnnbench.datasets import Roots
 from gnnbench.errors import ConfigError
 from gnnbench.measure import code
 from gnnbench.results import files, schema
@@ -28,7 +29,7 @@ from gnnbench.sweeps._record import Point, Sweep, TrialRecord
 from gnnbench.sweeps._slurm import Queue
 from gnnbench.sweeps._trial import Trial, Work
 
-__all__ = ["Context", "Plan", "Point", "Progress", "Queue", "Sweep", "Trial", "load", "planned", "sweep"]
+__all__ = ["Plan", "Point", "Progress", "Queue", "Sweep", "Trial", "load", "planned", "sweep"]
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def sweep(
     plan: Plan,
     *,
     out: Path,
-    context: Context,
+    roots: Roots,
     force: bool = False,
     jobs: int = 1,
     queue: Queue | None = None,
@@ -91,7 +92,7 @@ def sweep(
         GnnbenchError: `out` cannot be written.
     """
     files.check_out(out, files.SWEEP)
-    works = _works(plan, out, context)
+    works = _works(plan, out, roots)
     if force:
         shutil.rmtree(out / "cells", ignore_errors=True)
     record = Sweep(
@@ -122,7 +123,7 @@ def sweep(
 
 
 def planned(
-    plan: Plan, *, out: Path, context: Context, epochs: Sequence[tuple[dict[str, Any], float]] = ()
+    plan: Plan, *, out: Path, roots: Roots, epochs: Sequence[tuple[dict[str, Any], float]] = ()
 ) -> list[Planned]:
     """The trials of a plan, and how long each takes as far as finished ones of the same kind tell.
 
@@ -130,7 +131,7 @@ def planned(
         epochs: configurations that ran elsewhere on this machine and their median epochs in seconds, for trials
             that none of the plan is like.
     """
-    works = _works(plan, out, context)
+    works = _works(plan, out, roots)
     known: dict[str, list[tuple[float, float]]] = {}  # seconds once, and of an epoch
     for work in works:
         outcome = work.latest()
@@ -217,7 +218,7 @@ class _Sweeping:
         self.on_event(Progress(name, done, len(self.works), self.record))
 
 
-def _works(plan: Plan, out: Path, context: Context) -> list[Work]:
+def _works(plan: Plan, out: Path, roots: Roots) -> list[Work]:
     digests = {
         name: code.digest(backends.module_of(name))
         for name in {trial.config["backend"]["name"] for trial in plan.trials}
@@ -225,7 +226,7 @@ def _works(plan: Plan, out: Path, context: Context) -> list[Work]:
     return [
         Work(
             cell=trial,
-            context=context,
+            roots=roots,
             out=out / "cells" / trial.key,
             code=digests[trial.config["backend"]["name"]],
         )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from gnnbench import cells, config
-from gnnbench.cells import Context, Outcome
+from gnnbench.cells import Outcome
 from gnnbench.results import files
 from gnnbench.results.schema import Record, Result
 from gnnbench.training import start
@@ -35,9 +34,9 @@ class Trial(Record):
         """The configuration in words: `"hidden 64, cora, isplib"`."""
         return label(self.values)
 
-    def run(self, context: Context, out: Path, tell: Callable[[str], None]) -> Outcome:
+    def run(self, work: Work, tell: Callable[[str], None]) -> Outcome:
         """Train from the first epoch on."""
-        result = start.run(config.validate(self.config, self.key), roots=context.roots, out=out)
+        result = start.run(config.validate(self.config, self.key), roots=work.roots, out=work.out)
         return Outcome(status=result.status, reason=result.reason)
 
     def result(self, out: Path) -> Result:
@@ -59,15 +58,4 @@ def label(values: Mapping[str, Any]) -> str:
 class Work(cells.Work):
     """A trial and where it runs, in a fresh process so that nothing it does can end the sweep."""
 
-    module: ClassVar[str] = "gnnbench.sweeps._trial"
     cell: Trial
-    context: Context
-
-
-def main(path: Path) -> int:
-    """Run the trial in the file `path`; the exit code."""
-    return cells.perform_file(Work, path)
-
-
-if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))

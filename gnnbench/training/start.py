@@ -12,6 +12,7 @@ from gnnbench import config as configs
 from gnnbench import datasets, launch, stopping
 from gnnbench.config import Run
 from gnnbench.errors import ConfigError, GnnbenchError
+from gnnbench.launch import Task
 from gnnbench.results import files
 from gnnbench.results.schema import Evaluation, Record, Result, Sample
 from gnnbench.training import checkpoint, team
@@ -19,17 +20,31 @@ from gnnbench.training import run as training
 from gnnbench.training.run import Event
 
 Hear = Callable[[Event], None]
-MODULE = "gnnbench.training.start"
 
 
-class Task(Record):
-    """Task of every worker."""
+class Share(Task):
+    """A run, of which every worker does its share."""
 
     config: dict[str, Any]
-    raw: Path
-    cache: Path
-    out: Path
     resume: bool
+
+    def perform(self) -> int:
+        """Train as one worker; returns the exit code."""
+        try:
+            result = training.run(
+                configs.validate(self.config, str(self.out)),
+                roots=self.roots,
+                out=self.out,
+                resume=self.resume,
+                on_event=lambda event: _Word.of_event(event).say(),
+            )
+        except GnnbenchError as error:
+            _Word(kind="error", message=str(error), exit_code=error.exit_code).say()
+            print(f"gnnbench: {error}", file=sys.stderr)
+            return error.exit_code
+        if result.status != "ok":
+            print(f"gnnbench: {result.reason}", file=sys.stderr)
+        return exit_code(result)
 
 
 def by_torchrun(config: Run) -> Run:
@@ -47,15 +62,14 @@ def run(
     """`training.run.run`, in `train.workers` processes where batches are parts, unless torchrun started them."""
     if config.batch.kind != "parts" or team.started():
         return training.run(config, roots=roots, out=out, resume=resume, on_event=on_event)
-    task = Task(config=training.resolved(config), raw=roots.raw, cache=roots.cache, out=out, resume=resume)
-    path = out / "workers" / "task.json"
+    task = Share(config=training.resolved(config), roots=roots, out=out, resume=resume)
     if not resume:
         (out / checkpoint.RESULTS).unlink(missing_ok=True)
     listener = _Listener(task, on_event or (lambda _: None))
-    codes = launch.run_ranks(MODULE, task, path, config.train.workers, team.RENDEZVOUS, listener.hear)
+    codes = launch.run_ranks(task, config.train.workers, team.RENDEZVOUS, listener.hear)
     if error := listener.error:
         raise error
-    return _result(task, listener.result, codes, path)
+    return _result(task, listener.result, codes)
 
 
 def exit_code(result: Result) -> int:
@@ -87,7 +101,7 @@ class _Word(Record):
 class _Listener:
     """Passes on the events of worker 0, with the result as far as they tell it."""
 
-    def __init__(self, task: Task, on_event: Hear) -> None:
+    def __init__(self, task: Share, on_event: Hear) -> None:
         source, backend = task.config["dataset"]["source"], task.config["backend"]["name"]
         self.result = Result(status="failed", backend=backend, dataset=source, config=task.config)
         self.error: GnnbenchError | None = None
@@ -108,7 +122,7 @@ class _Listener:
         self._on_event(event)
 
 
-def _result(task: Task, known: Result, codes: dict[int, int], path: Path) -> Result:
+def _result(task: Share, known: Result, codes: dict[int, int]) -> Result:
     """Read what worker 0 wrote; with the reason, where a worker ended without giving one."""
     stored = task.out / checkpoint.RESULTS
     result = files.load(Result, stored) if stored.exists() else known
@@ -116,8 +130,8 @@ def _result(task: Task, known: Result, codes: dict[int, int], path: Path) -> Res
         return result
     for rank, code in codes.items():
         if code < 0 or (code and result.reason in ("", training.UNFINISHED)):
-            result.status, text = launch.verdict(code, launch.rank_log(path, rank).read_text(errors="replace"))
-            result.reason = f"worker {rank}: {text}{_remedy(task.out)}"
+            result.status, reason = launch.rank_verdict(task, rank, code)
+            result.reason = reason + _remedy(task.out)
             if stopping.stopped(code):
                 result.status, result.reason = "interrupted", f"stopped by {stopping.by()} before the first epoch"
             files.save_json(result, stored)
@@ -129,25 +143,3 @@ def _remedy(out: Path) -> str:
     if not (out / checkpoint.CHECKPOINT).exists():
         return ""
     return f"; go on from the last checkpoint with: gnnbench train --resume {shlex.quote(str(out))}"
-
-
-def main(path: Path) -> int:
-    """One worker; the exit code."""
-    task = Task.model_validate_json(path.read_bytes())
-    roots = datasets.Roots(task.raw, task.cache)
-    try:
-        config = configs.validate(task.config, str(path))
-        result = training.run(
-            config,
-            roots=roots,
-            out=task.out,
-            resume=task.resume,
-            on_event=lambda event: _Word.of_event(event).say(),
-        )
-    except GnnbenchError as error:
-        _Word(kind="error", message=str(error), exit_code=error.exit_code).say()
-        print(f"gnnbench: {error}", file=sys.stderr)
-        return error.exit_code
-    if result.status != "ok":
-        print(f"gnnbench: {result.reason}", file=sys.stderr)
-    return exit_code(result)

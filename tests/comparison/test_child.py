@@ -133,7 +133,7 @@ def test_wrong_late_dying_and_hungry_backends_of_other_packages(
 
 def test_bad_data_end_the_comparison_instead_of_filling_it_with_cells(tmp_path: Path) -> None:
     raw = {"dataset": {"source": "nowhere"}, "backend": {"name": "pyg"}, "model": {}}
-    job = Job(task="train", config=raw, raw=tmp_path, cache=tmp_path, out=tmp_path / "out")
+    job = Job(task="train", config=raw, roots=datasets.Roots(tmp_path, tmp_path), out=tmp_path / "out")
     with pytest.raises(ConfigError, match="unknown source 'nowhere'"):
         process.execute(job)
     assert job.finished() is None
@@ -157,7 +157,7 @@ def test_no_process_outlives_the_comparison(
         stdout=subprocess.PIPE,
         text=True,
     )
-    job = tmp_path / "out" / "parity" / "pyg" / "job.json"
+    job = tmp_path / "out" / "parity" / "pyg" / "task.json"
     deadline = time.monotonic() + 60
     while not (running := jobs_of(parent.pid)) and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -15,7 +15,6 @@ import psutil
 import pytest
 
 from gnnbench import config, datasets, launch, stopping
-from gnnbench.comparison import process
 from gnnbench.comparison.process import Job
 from gnnbench.launch import _server
 from gnnbench.training.run import resolved
@@ -98,11 +97,10 @@ def test_losses_are_those_of_a_fresh_interpreter(tmp_path: Path, monkeypatch: py
         job = Job(
             task="train",
             config=resolved(config.validate(raw, "test")),
-            raw=roots.raw,
-            cache=tmp_path,
+            roots=datasets.Roots(roots.raw, tmp_path),
             out=tmp_path / str(forks),
         )
-        assert launch.run(process.__name__, job, job.out / "job.json")[0] == 0
+        assert launch.run(job)[0] == 0
         result = job.finished()
         assert result
         assert result.status == "ok"

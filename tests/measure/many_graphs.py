@@ -25,7 +25,8 @@ import torch
 from gnnbench import comparison, config, datasets, stats
 from gnnbench.comparison.record import LOADER
 from gnnbench.config import Run
-from gnnbench.papers import Context, Ops
+from gnnbench.papers import Ops
+from gnnbench.papers._cells import Work
 from gnnbench.results import files
 from gnnbench.results.schema import rounds as timed
 from gnnbench.training import setup
@@ -150,9 +151,8 @@ def attention_memory(options: argparse.Namespace, out: Path) -> dict[str, Any]:
         key=MEMORY, op="dot_attention", dataset=datasets.parse("synthetic:pattern:0.2"), batch=1024, widths=[128],
         against=["pyg"], protocol="mean",
     )  # fmt: skip
-    roots = datasets.roots()
     folder = out / "raw" / MEMORY
-    cell.run(Context(raw=roots.raw, cache=roots.cache), folder, lambda what: print(what, file=sys.stderr))
+    cell.run(Work(cell=cell, roots=datasets.roots(), out=folder), lambda what: print(what, file=sys.stderr))
     bench = json.loads((folder / "bench.json").read_text())
     inputs = 3 * bench["size"]["nodes"] * 128 * 4  # query, key and value
     increase = {

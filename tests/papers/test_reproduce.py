@@ -90,13 +90,13 @@ def without_processes(monkeypatch: pytest.MonkeyPatch) -> Runner:
     return runner
 
 
-def context(tmp_path: Path) -> papers.Context:
-    return papers.Context(raw=tmp_path / "raw", cache=tmp_path / "cache")
+def roots(tmp_path: Path) -> datasets.Roots:
+    return datasets.Roots(tmp_path / "raw", tmp_path / "cache")
 
 
 def reproduced(paper: str, tmp_path: Path, cells: Cells, **options: Any) -> Reproduction:
     out = options.pop("out", tmp_path / "out")
-    return papers.reproduce(paper, "demo", out=out, context=context(tmp_path), execute=cells, **options)
+    return papers.reproduce(paper, "demo", out=out, roots=roots(tmp_path), execute=cells, **options)
 
 
 def test_claims_are_judged_under_both_protocols(fake: str, tmp_path: Path) -> None:
@@ -325,8 +325,8 @@ def test_progress_tells_what_runs(fake: str, tmp_path: Path) -> None:
 def test_another_grid_in_the_same_folder_is_refused_and_force_replaces_it(fake: str, tmp_path: Path) -> None:
     reproduced(fake, tmp_path, Cells())
     with pytest.raises(ConfigError, match=r"holds fake at scale demo with another grid.*--force"):
-        papers.reproduce("fake", "small", out=tmp_path / "out", context=context(tmp_path), execute=Cells())
-    papers.reproduce("fake", "small", out=tmp_path / "out", context=context(tmp_path), execute=Cells(), force=True)
+        papers.reproduce("fake", "small", out=tmp_path / "out", roots=roots(tmp_path), execute=Cells())
+    papers.reproduce("fake", "small", out=tmp_path / "out", roots=roots(tmp_path), execute=Cells(), force=True)
 
 
 @pytest.mark.parametrize(
@@ -334,7 +334,7 @@ def test_another_grid_in_the_same_folder_is_refused_and_force_replaces_it(fake: 
 )
 def test_bad_input_is_one_sentence(tmp_path: Path, paper: str, scale: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        papers.reproduce(paper, scale, out=tmp_path, context=context(tmp_path), execute=Cells())
+        papers.reproduce(paper, scale, out=tmp_path, roots=roots(tmp_path), execute=Cells())
 
 
 ABOUT = dict.fromkeys(("name", "title", "machine", "published", "corrected"), "p")
@@ -390,7 +390,7 @@ def test_an_op_runs_on_a_batch_of_graphs_in_a_process_of_its_own(tmp_path: Path)
         backward=False,
         protocol="mean",
     )
-    work, told = Work(cell=small, context=context(tmp_path), out=tmp_path / "a"), []
+    work, told = Work(cell=small, roots=roots(tmp_path), out=tmp_path / "a"), []
     outcome = mechanism.execute(work, told.append)
     assert outcome == Outcome(status="ok", code=work.code, wall_s=outcome.wall_s)
     assert "dot_attention forward, width 4: timing" in told
@@ -399,7 +399,7 @@ def test_an_op_runs_on_a_batch_of_graphs_in_a_process_of_its_own(tmp_path: Path)
     assert ours.graph == "synthetic mnist x0.0002, 6 graphs"
     samples = [*chain.from_iterable(files.load(Bench, work.out / "bench.json").rows[0].time_s.samples)]
     assert ours.published_time_s == pytest.approx(fmean(samples))
-    large = Work(cell=small.model_copy(update={"batch": 1000}), context=context(tmp_path), out=tmp_path / "b")
+    large = Work(cell=small.model_copy(update={"batch": 1000}), roots=roots(tmp_path), out=tmp_path / "b")
     mechanism.perform(large, told.append)
     outcome = large.finished()
     assert outcome
@@ -428,7 +428,7 @@ def test_epochs_of_batches_are_told_apart_by_phase(tmp_path: Path, without_proce
         phases=["epoch", "forward"],
         protocol="collected",
     )
-    one.run(context(tmp_path), tmp_path, lambda _: None)
+    one.run(Work(cell=one, roots=roots(tmp_path), out=tmp_path), lambda _: None)
     epoch, forward, ours, our_forward = one.measured(tmp_path)
     assert epoch.graph == "zoo, batches of 4"
     assert (epoch.published_time_s, epoch.time_s) == (pytest.approx(0.6), pytest.approx(0.8))

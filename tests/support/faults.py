@@ -45,30 +45,32 @@ FAULTS: dict[str, Callable[[Tensor], Tensor]] = {
 OTHERS = "another configuration"
 
 
-def main(path: Path) -> int:
-    """A worker, as `gnnbench.training.start` has it; the fault's time goes to a file beside `path`."""
-    if os.environ["RANK"] != "1":
-        return start.main(path)
-    calls, whole, resolved = iter(range(1, 1000)), _parts.Parts.loss, run.resolved
+class Share(start.Share):
+    """The work of a worker; the fault's time goes to a file in its folder."""
 
-    def loss(self: _parts.Parts, logits: Tensor) -> Tensor:
-        result = whole(self, logits)
-        if next(calls) != EPOCH:
-            return result
-        at(path).touch()
-        return FAULTS[os.environ["FAULT"]](result)
+    def perform(self) -> int:
+        if os.environ["RANK"] != "1":
+            return super().perform()
+        calls, whole, resolved = iter(range(1, 1000)), _parts.Parts.loss, run.resolved
 
-    def other(config: run.Run) -> dict[str, object]:
-        at(path).touch()
-        return {**resolved(config), "train": {}}
+        def loss(parts: _parts.Parts, logits: Tensor) -> Tensor:
+            result = whole(parts, logits)
+            if next(calls) != EPOCH:
+                return result
+            at(self.out).touch()
+            return FAULTS[os.environ["FAULT"]](result)
 
-    if os.environ["FAULT"] == OTHERS:
-        with patch.object(run, "resolved", other), patch.object(run.code, "digest", lambda _: "other"):
-            return start.main(path)
-    with patch.object(_parts.Parts, "loss", loss):
-        return start.main(path)
+        def other(config: run.Run) -> dict[str, object]:
+            at(self.out).touch()
+            return {**resolved(config), "train": {}}
+
+        if os.environ["FAULT"] == OTHERS:
+            with patch.object(run, "resolved", other), patch.object(run.code, "digest", lambda _: "other"):
+                return super().perform()
+        with patch.object(_parts.Parts, "loss", loss):
+            return super().perform()
 
 
-def at(path: Path) -> Path:
+def at(out: Path) -> Path:
     """The file that is written when it happens."""
-    return path.with_name("fault")
+    return out / "fault"

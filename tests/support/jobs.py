@@ -13,20 +13,18 @@ from typing import Any
 
 import psutil
 import torch
-from pydantic import BaseModel
 
 from gnnbench import launch
 from gnnbench.measure import memory
+from tests.support.compare_runner import ROOTS
 
 
-class Task(BaseModel):
+class Task(launch.Task):
     do: str
 
-
-def main(path: Path) -> int:
-    task = Task.model_validate_json(path.read_bytes())
-    job: Callable[[Path], int] = globals()[task.do]
-    return job(path)
+    def perform(self) -> int:
+        job: Callable[[Path], int] = globals()[self.do]
+        return job(self.out)
 
 
 def one_environment() -> None:
@@ -37,10 +35,10 @@ def one_environment() -> None:
 def run(do: str, folder: Path, tell: Callable[[str], None] = lambda _: None) -> tuple[int, str]:
     folder.mkdir(exist_ok=True)
     one_environment()
-    return launch.run(__name__, Task(do=do), folder / "job.json", tell)
+    return launch.run(Task(do=do, roots=ROOTS, out=folder), tell)
 
 
-def surroundings(path: Path) -> int:
+def surroundings(out: Path) -> int:
     """Environment, threads, session, and the threads of the parent."""
     total = torch.ones(1 << 20).sum()  # by all threads
     own = os.getpid(), os.getsid(0), psutil.Process().parent().num_threads()  # type: ignore[union-attr]
@@ -48,7 +46,7 @@ def surroundings(path: Path) -> int:
     return 0
 
 
-def little(path: Path, size: int = 1 << 20) -> int:
+def little(out: Path, size: int = 1 << 20) -> int:
     """Bytes of the peak above those at rest."""
     meter = memory.HighWaterMark()
     rest = meter.resting()
@@ -57,28 +55,28 @@ def little(path: Path, size: int = 1 << 20) -> int:
     return 0
 
 
-def much(path: Path) -> int:
-    return little(path, 1 << 29)
+def much(out: Path) -> int:
+    return little(out, 1 << 29)
 
 
-def killed(path: Path) -> int:
+def killed(out: Path) -> int:
     os.kill(os.getpid(), signal.SIGKILL)
     return 0
 
 
-def failed(path: Path) -> int:
+def failed(out: Path) -> int:
     raise KeyError("here")
 
 
-def hung(path: Path) -> int:
+def hung(out: Path) -> int:
     print(os.getpid(), flush=True)
     threading.Event().wait()
     return 0
 
 
-def nested(path: Path) -> int:
+def nested(out: Path) -> int:
     """A job that waits for a job of its own, and tells both their processes."""
-    run("hung", path.parent / "inner", lambda line: print(os.getpid(), os.getppid(), line, flush=True))
+    run("hung", out / "inner", lambda line: print(os.getpid(), os.getppid(), line, flush=True))
     return 0
 
 

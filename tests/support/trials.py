@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from gnnbench import cells, sweeps
+from gnnbench import datasets, sweeps
 from gnnbench.cells import Outcome, Work
 from gnnbench.results import files
 from gnnbench.results.schema import Evaluation, Result
@@ -70,5 +70,5 @@ def swept(
     plan: sweeps.Plan, out: Path, trials: Callable[..., Outcome] | None = None, **options: object
 ) -> sweeps.Sweep:
     """A sweep whose trials are `Trials`."""
-    context = cells.Context(raw=out / "raw", cache=out / "cache")
-    return sweeps.sweep(plan, out=out, context=context, execute=trials or Trials(), **options)
+    roots = datasets.Roots(out / "raw", out / "cache")
+    return sweeps.sweep(plan, out=out, roots=roots, execute=trials or Trials(), **options)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gnnbench import cells, stored, sweeps
+from gnnbench import cells, datasets, stored, sweeps
 from gnnbench.errors import ConfigError
 from gnnbench.sweeps import _slurm
 from tests.support.commands import ROOT, run
@@ -66,14 +66,14 @@ def slurm(submitit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 @pytest.mark.usefixtures("submitit")
 def test_trials_that_the_cluster_lost_are_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = sweeps.load(written(tmp_path, GRID), timed=False)
-    context = cells.Context(raw=tmp_path / "raw", cache=tmp_path / "cache")
+    roots = datasets.Roots(tmp_path / "raw", tmp_path / "cache")
     queue = sweeps.Queue(cluster="debug")
     with monkeypatch.context() as lossy:
         lossy.setattr(cells, "perform", lambda work, tell: None)  # a job that leaves nothing
-        found = sweeps.sweep(plan, out=tmp_path, context=context, queue=queue)
+        found = sweeps.sweep(plan, out=tmp_path, roots=roots, queue=queue)
     assert (found.status, found.exit_code, [point.seeds for point in found.points]) == ("incomplete", 1, [0, 0])
     assert found.warnings == ["the cluster lost 2 trials: the same command runs them again"]
-    found = sweeps.sweep(plan, out=tmp_path, context=context, queue=queue)
+    found = sweeps.sweep(plan, out=tmp_path, roots=roots, queue=queue)
     assert (found.status, [point.seeds for point in found.points]) == ("ok", [1, 1])
     assert all(point.peak_memory_bytes and point.epoch_s is None for point in found.points)
 
@@ -84,8 +84,8 @@ def test_a_job_is_a_process_and_may_have_workers(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=":")
     grid = written(tmp_path, "run: run.yaml\ngrid: {backend: [reference]}\n")
     plan = sweeps.load(grid, ["train.workers=2", "batch.method=contiguous"], timed=False)
-    context = cells.Context(raw=tmp_path / "raw", cache=tmp_path / "cache")
-    found = sweeps.sweep(plan, out=tmp_path, context=context, queue=sweeps.Queue(cluster="local", minutes=5))
+    roots = datasets.Roots(tmp_path / "raw", tmp_path / "cache")
+    found = sweeps.sweep(plan, out=tmp_path, roots=roots, queue=sweeps.Queue(cluster="local", minutes=5))
     assert (found.status, [point.seeds for point in found.points]) == ("ok", [1]), found.points
     (trial,) = plan.trials
     assert [worker.rank for worker in trial.result(tmp_path / "cells" / trial.key).workers] == [0, 1]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gnnbench import cells, stats, stored, sweeps
+from gnnbench import cells, datasets, stats, stored, sweeps
 from gnnbench.cells import Outcome, Work
 from gnnbench.errors import ConfigError
 from gnnbench.report import page, plots, sweep_plots, tables
@@ -210,10 +210,10 @@ def test_trials_that_are_timed_run_alone(plan: sweeps.Plan, tmp_path: Path) -> N
 
 
 def test_estimates_come_from_finished_trials_of_the_same_kind(plan: sweeps.Plan, tmp_path: Path) -> None:
-    context = cells.Context(raw=tmp_path, cache=tmp_path)
-    assert {each.estimate_s for each in sweeps.planned(plan, out=tmp_path, context=context)} == {None}
+    roots = datasets.Roots(tmp_path, tmp_path)
+    assert {each.estimate_s for each in sweeps.planned(plan, out=tmp_path, roots=roots)} == {None}
     elsewhere = [(plan.trials[1].config, 0.5), (plan.trials[1].config, 0.7)]  # of isplib, the latest first
-    guess = sweeps.planned(plan, out=tmp_path, context=context, epochs=elsewhere)
+    guess = sweeps.planned(plan, out=tmp_path, roots=roots, epochs=elsewhere)
     assert [each.estimate_s for each in guess] == 6 * [None, 3 * 0.5]
 
     def first(work: Work, tell: Callable[[str], None]) -> Outcome:
@@ -222,7 +222,7 @@ def test_estimates_come_from_finished_trials_of_the_same_kind(plan: sweeps.Plan,
         return Trials()(work, tell)
 
     swept(plan, tmp_path, first)
-    found = sweeps.planned(plan, out=tmp_path, context=context)
+    found = sweeps.planned(plan, out=tmp_path, roots=roots)
     assert [each.outcome is not None for each in found] == [True] + 11 * [False]
     assert [each.estimate_s for each in found] == 6 * [2.0, None]  # of pyg, and none of isplib
     notes = report.plan("grid", found, start_s=1.5).notes

@@ -160,7 +160,7 @@ def test_what_one_worker_meets_ends_all_within_seconds(
     fault: str, roots: datasets.Roots, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For one reason; the fixture sees to it that no process is left."""
-    monkeypatch.setattr(start, "MODULE", faults.__name__)
+    monkeypatch.setattr(start, "Share", faults.Share)
     monkeypatch.setenv("FAULT", fault)
     wanted = configuration(train={"epochs": 10_000}, batch={"timeout_s": 2 if fault == "hangs" else 60})
     try:
@@ -168,7 +168,7 @@ def test_what_one_worker_meets_ends_all_within_seconds(
         status, reason = result.status, result.reason
     except ConfigError as error:
         status, reason = "failed", str(error)
-    seconds = time.time() - faults.at(tmp_path / "workers" / "task.json").stat().st_mtime
+    seconds = time.time() - faults.at(tmp_path).stat().st_mtime
     print(f"{fault}: {seconds:.1f} s until all ended")
     assert (status, re.match(ENDS[fault][1], reason) is not None) == (ENDS[fault][0], True), reason
     assert seconds < SECONDS
