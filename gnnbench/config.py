@@ -7,7 +7,7 @@ import functools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -113,9 +113,28 @@ class TrainConfig(Section):
 
 
 class BatchConfig(Section):
-    """The keys of every kind of batches; each kind's own `Config` adds more."""
+    """The keys of every kind of batches; each kind's own `Config` adds more, and says what the kind can do.
+
+    Attributes:
+        graphs: a step is on some of many graphs, not on one.
+        repeats: all steps are on the same edges, so that convs may keep what they made of them.
+        draws_neighbors: edges are drawn from a graph that may be too large to be copied.
+        distributed: each of several processes has a part of the graph.
+        with_workers: the kind that takes its place where several processes are asked for; empty for none.
+    """
+
+    graphs: ClassVar[bool] = False
+    repeats: ClassVar[bool] = False
+    draws_neighbors: ClassVar[bool] = False
+    distributed: ClassVar[bool] = False
+    with_workers: ClassVar[str] = ""
 
     kind: str = "full"
+
+    @property
+    def tolerance(self) -> float | None:
+        """Relative error that the batches own up to, for parity; None for that of summing in another order."""
+        return None
 
 
 class MeasureConfig(Section):
@@ -156,6 +175,7 @@ class BackendConfig(Section):
 Dataset = TypeVar("Dataset", bound=DatasetConfig)
 Model = TypeVar("Model", bound=ModelConfig)
 Batch = TypeVar("Batch", bound=BatchConfig)
+Kind = TypeVar("Kind", bound=Section)
 
 
 class RunConfig(Section, Generic[Dataset, Model, Batch]):
@@ -223,10 +243,11 @@ def validate(raw: dict[str, Any], where: str, given: Mapping[str, str] = {}) -> 
     raw = {**raw, "batch": raw.get("batch") or {}}
     if isinstance(raw["batch"], dict):
         raw["batch"] = {"kind": "full", **raw["batch"]}
-        train = raw.get("train")
-        if raw["batch"]["kind"] == "full" and isinstance(train, dict) and train.get("workers", 1) != 1:
-            raw["batch"]["kind"] = "parts"
     batch_type, others = _section_type(raw, "batch", "kind", "training.batching", BatchConfig)
+    train = raw.get("train")
+    if batch_type.with_workers and isinstance(train, dict) and train.get("workers", 1) != 1:
+        raw["batch"]["kind"] = batch_type.with_workers
+        batch_type = registry.find("training.batching", batch_type.with_workers).Config
     problems += more + others
     try:
         config = _run_type(dataset_type, model_type, batch_type).model_validate(raw)
@@ -237,7 +258,7 @@ def validate(raw: dict[str, Any], where: str, given: Mapping[str, str] = {}) -> 
         problems += [problem for problem in sentences if problem.split(":")[0] not in known]
     if problems:
         raise ConfigError(*(_placed(problem, where, given) for problem in problems))
-    if config.train.workers > 1 and config.batch.kind != "parts":
+    if config.train.workers > 1 and not config.batch.distributed:
         raise ConfigError(
             f"{where}: train.workers={config.train.workers} is for one whole graph, and batch.kind="
             f"{config.batch.kind} trains in one process; leave one of them out"
@@ -286,8 +307,8 @@ def override(raw: dict[str, Any], overrides: Sequence[str], names: Mapping[str, 
 
 
 def _section_type(
-    raw: dict[str, Any], section: str, key: str, package: str, base: type[Section]
-) -> tuple[type[Section], list[str]]:
+    raw: dict[str, Any], section: str, key: str, package: str, base: type[Kind]
+) -> tuple[type[Kind], list[str]]:
     """The `Config` class that `raw[section][key]` names; the base class and a problem where it names none."""
     content = raw.get(section)
     if not isinstance(content, dict) or key not in content:

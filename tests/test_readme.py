@@ -48,7 +48,7 @@ BLOCKS = re.findall(r"```(?:python|yaml|toml)\n(.*?)```", ALL, re.DOTALL)
 FILE = re.compile(r"# ([\w/.]+\.(?:py|yaml|toml))\n(.*)", re.DOTALL)  # whose path the first line names
 EXAMPLES = {match[1]: match[2] for block in BLOCKS if (match := FILE.match(block))}
 PROGRAMS = [block for block in BLOCKS if not FILE.match(block)]
-EXTENDED = ("datasets", "models", "backends", "convs", "ops", "papers")
+EXTENDED = ("datasets", "models", "training.batching", "backends", "convs", "ops", "papers")
 SHORT = ("--epochs", "2", "--set", "train.repeats=1")
 SMALL = "synthetic:cora:0.05"
 MANY = "synthetic:pattern:0.001"
@@ -72,7 +72,8 @@ def extended(working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         (working_folder / path).parent.mkdir(parents=True, exist_ok=True)
         (working_folder / path).write_text(code)
     for name in EXTENDED:
-        importlib.import_module(f"gnnbench.{name}").__path__.append(str(working_folder / "gnnbench" / name))
+        package = importlib.import_module(f"gnnbench.{name}")
+        package.__path__.append(str(working_folder.joinpath("gnnbench", *name.split("."))))
     project = EXAMPLES["pyproject.toml"]
     info = working_folder / "gnnbench_dense-0.1.dist-info"
     info.mkdir()
@@ -112,7 +113,11 @@ def test_there_are_commands_and_examples_of_every_kind() -> None:
     }
     in_readme = re.findall(r"^\$ gnnbench (\w+)", TEXT["README.md"], re.MULTILINE)
     assert verbs <= {*in_readme}
-    assert {path.split("/")[-2] for path in EXAMPLES if "/" in path} == {*EXTENDED, "configs", "workflows"}
+    assert {path.split("/")[-2] for path in EXAMPLES if "/" in path} == {
+        *(name.rpartition(".")[2] for name in EXTENDED),
+        "configs",
+        "workflows",
+    }
 
 
 def test_the_commands_of_the_workflow_are_those_that_run() -> None:

@@ -113,11 +113,14 @@ class Comparison(Record):
     def _compare_losses(self, rounds: Mapping[str, Sequence[Result]]) -> None:
         """Hold the losses of every backend against the reference's, where nothing is drawn at random."""
         reference = self.parity.reference
-        if reference is None or not rounds.get(reference) or drops(validate(self.config, "comparison")):
+        if reference is None or not rounds.get(reference):
+            return
+        config = validate(self.config, "comparison")
+        if drops(config):
             return
         expected = [sample.loss for sample in rounds[reference][0].samples]
         for name, verdict in self.parity.backends.items():
-            if self._draws_its_own(name):
+            if config.batch.draws_neighbors and backend_sections(name)[0].get("loader") == "pyg":
                 verdict.unchecked = [*dict.fromkeys([*verdict.unchecked, OWN_DRAWS])]
                 continue
             losses = ([sample.loss for sample in result.samples] for result in rounds.get(name, ()))
@@ -125,11 +128,6 @@ class Comparison(Record):
                 drifting(of_round, expected, reference, verdict.tolerance) for of_round in losses if of_round
             )
             verdict.losses = next(filter(None, reasons), "") if expected and name != reference else ""
-
-    def _draws_its_own(self, backend: str) -> bool:
-        """Return whether it trains on other batches than the rest: those that PyG's own loader samples."""
-        sampled = self.config.get("batch", {}).get("kind") == "neighbors"
-        return sampled and backend_sections(backend)[0].get("loader") == "pyg"
 
     def _is_green(self, backend: str) -> bool:
         result = self.parity.backends.get(backend)

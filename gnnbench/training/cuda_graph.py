@@ -12,7 +12,6 @@ from gnnbench.config import RECORDED_EPOCH, TrainConfig
 from gnnbench.errors import UnsupportedOp
 from gnnbench.measure import memory
 from gnnbench.training.batching._batch import Batch, Batching
-from gnnbench.training.batching.full import Full
 from gnnbench.training.loop import Phase, Trainer
 
 Work = Callable[[], Tensor]
@@ -81,9 +80,9 @@ class RecordingTrainer(Trainer):
 
     odd_epochs = RECORDED_EPOCH
 
-    def __init__(self, model: torch.nn.Module, batching: Full, config: TrainConfig, seed: int = 0) -> None:
+    def __init__(self, model: torch.nn.Module, batching: Batching, config: TrainConfig, seed: int = 0) -> None:
         super().__init__(model, batching, config, seed)
-        self._graph = CudaGraph(batching.batch.x.device)
+        self._graph = CudaGraph(next(model.parameters()).device)
         self._steps = 0
         self._loss: Tensor | None = None
         for group in self.optimizer.param_groups:
@@ -123,7 +122,7 @@ def trainer(model: torch.nn.Module, batching: Batching, config: TrainConfig, see
     """
     if not config.cuda_graph:
         return Trainer(model, batching, config, seed)
-    if not isinstance(batching, Full):
+    if batching.loads:
         reason = "steps on different batches cannot be one recording; leave it out, or train on the full batch"
         raise UnsupportedOp("train.cuda_graph", [reason])
     return RecordingTrainer(model, batching, config, seed)

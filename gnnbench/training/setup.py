@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import NamedTuple
 
 import torch
 from torch.nn import Module
@@ -12,6 +13,7 @@ from gnnbench import datasets, models, registry
 from gnnbench.backends.base import Backend
 from gnnbench.config import Run
 from gnnbench.datasets import GraphsDataset, NodeDataset
+from gnnbench.errors import ConfigError
 from gnnbench.training import autocast
 from gnnbench.training.batching._batch import Ready
 
@@ -35,7 +37,7 @@ class Ends(NamedTuple):
 def build(config: Run, ends: Ends, repeat: int = 0) -> Module:
     """The model with its first weights, on CPU; leaves the random generators as training finds them."""
     torch.manual_seed(config.train.seed + repeat)
-    model = models.build(config.model, *ends, batched=config.batch.kind != "full")
+    model = models.build(config.model, *ends, batched=not config.batch.repeats)
     if config.train.precision == "bf16":
         autocast.bind(model)
     return model
@@ -43,14 +45,8 @@ def build(config: Run, ends: Ends, repeat: int = 0) -> Module:
 
 def read(config: Run, roots: datasets.Roots) -> NodeDataset | GraphsDataset:
     """The dataset as it is, or what a kind of batches reads in its place."""
-    own = _of_kind(config, "read")
+    own = getattr(_kind(config), "read", lambda _: None)(config)
     return datasets.read(config.dataset, roots) if own is None else own
-
-
-def tolerance(config: Run) -> float | None:
-    """Relative error that a kind of batches owns up to, for parity; None for that of summing in another order."""
-    own: float | None = _of_kind(config, "tolerance")
-    return own
 
 
 def prepare(
@@ -62,11 +58,19 @@ def prepare(
         ConfigError: the batches that `config` asks for cannot be made of this dataset.
         UnsupportedOp: the backend cannot run this model exactly.
     """
-    kind = registry.find("training.batching", config.batch.kind)
-    ready: Ready = kind.prepare(config, model.to(backend.device), backend, dataset, cache)
+    kind = config.batch.kind
+    if isinstance(dataset, GraphsDataset) and not config.batch.graphs:
+        raise ConfigError(
+            f"{dataset.name} holds {dataset.num_graphs} graphs, and batch.kind={kind} is of one graph; train on "
+            "batches of them with --set batch.kind=graphs"
+        )
+    if isinstance(dataset, NodeDataset) and config.batch.graphs:
+        raise ConfigError(
+            f"{dataset.name} is one graph, and batch.kind={kind} is of many; leave batch.kind out to train on it"
+        )
+    ready: Ready = _kind(config).prepare(config, model.to(backend.device), backend, dataset, cache)
     return ready
 
 
-def _of_kind(config: Run, function: str) -> Any:
-    """Call a function of `config` that a kind of batches may have; None without it."""
-    return getattr(registry.find("training.batching", config.batch.kind), function, lambda _: None)(config)
+def _kind(config: Run) -> ModuleType:
+    return registry.find("training.batching", config.batch.kind)

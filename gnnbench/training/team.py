@@ -147,7 +147,7 @@ def is_first() -> bool:
 
 @contextmanager
 def joined(config: Run, resolved: dict[str, Any], code: str) -> Iterator[Team]:
-    """The team of this process while the block runs, which is itself alone unless batches are `parts`.
+    """The team of this process while the block runs, which is itself alone unless batches are distributed.
 
     On CPUs they talk by gloo, through the network interface in `GLOO_SOCKET_IFNAME`, on GPUs by NCCL.
 
@@ -156,11 +156,13 @@ def joined(config: Run, resolved: dict[str, Any], code: str) -> Iterator[Team]:
             the port where they are to meet is taken.
         WorkerLost: another process ended before it joined.
     """
-    if config.batch.kind != "parts":
+    if not config.batch.distributed:
         yield Team()
         return
     if (place := started()) is None:
-        raise ConfigError("batch.kind=parts is of several processes; start them by `gnnbench train` or torchrun")
+        raise ConfigError(
+            f"batch.kind={config.batch.kind} is of several processes; start them by `gnnbench train` or torchrun"
+        )
     rank, size = place
     if config.train.workers != size:
         raise ConfigError(

@@ -87,7 +87,7 @@ def trained(config: Run, backend: Backend, model: Module, batching: Batching, en
 def _snapshot(config: Run, backend: Backend, tensors: dict[str, Tensor]) -> Snapshot:
     """`tensors`, with the relative error that the backend, its batches and the precision are allowed."""
     autocast = config.train.precision == "bf16"
-    allowed = TOLERANCE, backend.tolerance, setup.tolerance(config), AUTOCAST_TOLERANCE if autocast else None
+    allowed = TOLERANCE, backend.tolerance, config.batch.tolerance, AUTOCAST_TOLERANCE if autocast else None
     return Snapshot(tensors, max(filter(None, allowed)), autocast=autocast)
 
 
@@ -96,7 +96,7 @@ def _reference(config: Run, backend: Backend, dataset: Dataset, cache: Path | No
     snapshot = _snapshot(exact, backend, _steps(exact, backend, dataset, cache))
     snapshot.kinks = any(True for _ in _sloped(setup.build(config, setup.Ends.of(dataset))))
     for seed in range(ROUNDED):
-        if config.batch.kind == "neighbors":  # of a dataset that may be too large to be copied
+        if config.batch.draws_neighbors:
             change = partial(_jittered_batch, seed=seed)
             snapshot.learn_rounding(_steps(exact, backend, dataset, cache, change))
         else:

@@ -1,7 +1,7 @@
 """The batches that training sees: an epoch is a sequence of steps, and a step sees one batch.
 
 A kind of batches is a module with
-    `Config(BatchConfig)`: its keys;
+    `Config(BatchConfig)`: its keys, and what it can do;
     `prepare(config, model, backend, dataset, cache)`: a `Ready`, everything done once per dataset and model;
 and, where it reads its data by itself,
     `read(config)`: the dataset, or None for that of the configuration.

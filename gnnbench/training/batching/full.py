@@ -19,12 +19,15 @@ if TYPE_CHECKING:
 
     from gnnbench.backends.base import Backend
     from gnnbench.config import Run
-    from gnnbench.datasets import GraphsDataset, NodeDataset
+    from gnnbench.datasets import NodeDataset
     from gnnbench.partition.part import PartData
 
 
 class Config(BatchConfig):
     """Nothing to choose."""
+
+    repeats = True
+    with_workers = "parts"
 
     kind: str = "full"
 
@@ -78,17 +81,8 @@ class Full(Batching):
         return {part: _loss.score(self.score, logits[nodes], self.y[nodes]) for part, nodes in self.nodes.items()}
 
 
-def prepare(
-    config: Run, model: Module, backend: Backend, dataset: NodeDataset | GraphsDataset, cache: Path | None
-) -> Ready:
-    """Raises ConfigError where there are many graphs, UnsupportedOp where the backend cannot run this model."""
-    from gnnbench.datasets import NodeDataset
-
-    if not isinstance(dataset, NodeDataset):
-        raise ConfigError(
-            f"{dataset.name} holds {dataset.num_graphs} graphs, and batch.kind=full is of one graph; "
-            "train on batches of them with --set batch.kind=graphs"
-        )
+def prepare(config: Run, model: Module, backend: Backend, dataset: NodeDataset, cache: Path | None) -> Ready:
+    """Raises UnsupportedOp where the backend cannot run this model."""
     if config.backend.loader != "ours":
         raise ConfigError(f"backend.loader={config.backend.loader} is of batches; leave it out")
     prepared = backend.prepare(model, dataset)

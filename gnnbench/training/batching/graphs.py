@@ -17,12 +17,14 @@ if TYPE_CHECKING:
 
     from gnnbench.backends.base import Backend
     from gnnbench.config import Run
-    from gnnbench.datasets import GraphsDataset, NodeDataset
+    from gnnbench.datasets import GraphsDataset
     from gnnbench.graph import Layout
 
 
 class Config(BatchConfig):
     """How graphs are put into batches."""
+
+    graphs = True
 
     kind: str = "graphs"
     size: Positive = Field(64, description="graphs in a batch; the last one of an epoch may have fewer")
@@ -30,18 +32,11 @@ class Config(BatchConfig):
     prefetch: Count = Field(1, description="batches that a thread makes ahead; 0: none, and no thread")
 
 
-def prepare(
-    config: Run, model: Module, backend: Backend, dataset: NodeDataset | GraphsDataset, cache: Path | None
-) -> Ready:
-    """Raises ConfigError where there is only one graph or no readout, UnsupportedOp where the backend cannot."""
-    from gnnbench.datasets import GraphsDataset
+def prepare(config: Run, model: Module, backend: Backend, dataset: GraphsDataset, cache: Path | None) -> Ready:
+    """Raises ConfigError where the readout does not give the targets, UnsupportedOp where the backend cannot."""
     from gnnbench.graph.union import Union
     from gnnbench.training.batching._graphs import Graphs
 
-    if not isinstance(dataset, GraphsDataset):
-        raise ConfigError(
-            f"{dataset.name} is one graph, and batch.kind=graphs is of many; leave batch.kind out to train on it"
-        )
     if dataset.per_node != (config.model.readout == "none"):
         targets, remedy = ("nodes", "none") if dataset.per_node else ("whole graphs", "mean")
         raise ConfigError(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from gnnbench.backends.base import Backend
     from gnnbench.config import Run
-    from gnnbench.datasets import GraphsDataset, NodeDataset
+    from gnnbench.datasets import NodeDataset
 
 Fanout = Annotated[int, Field(ge=-1)]
 ESTIMATED = "metrics are estimates: evaluation is on sampled neighbourhoods, not on the whole graph"
@@ -24,6 +24,8 @@ ESTIMATED = "metrics are estimates: evaluation is on sampled neighbourhoods, not
 
 class Config(BatchConfig):
     """Which neighbourhoods are drawn (Hamilton, Ying & Leskovec 2017)."""
+
+    draws_neighbors = True
 
     kind: str = "neighbors"
     size: Positive = Field(1024, description="training nodes in a batch; the last one of an epoch may have fewer")
@@ -44,20 +46,12 @@ class Config(BatchConfig):
     )
 
 
-def prepare(
-    config: Run, model: Module, backend: Backend, dataset: NodeDataset | GraphsDataset, cache: Path | None
-) -> Ready:
+def prepare(config: Run, model: Module, backend: Backend, dataset: NodeDataset, cache: Path | None) -> Ready:
     """Raises ConfigError where batches do not fit graph or model, BackendUnavailable without compiled kernels."""
     from gnnbench import models
     from gnnbench.backends import isplib
-    from gnnbench.datasets import NodeDataset
     from gnnbench.training.batching._neighbors import Neighborhoods
 
-    if not isinstance(dataset, NodeDataset):
-        raise ConfigError(
-            f"{dataset.name} holds {dataset.num_graphs} graphs, and batch.kind=neighbors samples from one; "
-            "train on batches of them with --set batch.kind=graphs"
-        )
     fanouts, nodes = list(config.batch.fanouts), int(dataset.train_mask.sum())
     if len(fanouts) != config.model.layers:
         raise ConfigError(

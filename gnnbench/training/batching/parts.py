@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from gnnbench.backends.base import Backend
     from gnnbench.config import Run
-    from gnnbench.datasets import GraphsDataset, NodeDataset
+    from gnnbench.datasets import NodeDataset
     from gnnbench.graph import Layout
     from gnnbench.partition.part import PartData
 
@@ -26,6 +26,8 @@ BF16_TOLERANCE = 2e-2  # relative error, of eight bits of precision
 
 class Config(BatchConfig):
     """How the nodes of a graph are shared out."""
+
+    distributed = True
 
     kind: str = "parts"
     method: Literal["auto", "metis", "random", "contiguous"] = Field(
@@ -41,10 +43,9 @@ class Config(BatchConfig):
     )
     timeout_s: Positive = Field(600, description="how long a worker waits for another one that does not answer")
 
-
-def tolerance(config: Run) -> float | None:
-    """Relative error that halos own up to, for parity; None for that of summing in another order."""
-    return BF16_TOLERANCE if config.batch.halo == "bf16" else None
+    @property
+    def tolerance(self) -> float | None:
+        return BF16_TOLERANCE if self.halo == "bf16" else None
 
 
 def read(config: Run) -> NodeDataset | None:
@@ -66,37 +67,26 @@ def read(config: Run) -> NodeDataset | None:
     return Piece(files.load(Path(config.batch.folder), dist.get_rank(), dist.get_world_size(), config.dataset))
 
 
-def prepare(
-    config: Run, model: Module, backend: Backend, dataset: NodeDataset | GraphsDataset, cache: Path | None
-) -> Ready:
+def prepare(config: Run, model: Module, backend: Backend, dataset: NodeDataset, cache: Path | None) -> Ready:
     """Every process calls it; it keeps of the dataset no more than its part.
 
     Raises:
-        ConfigError: there are many graphs, or the backend runs PyG's own code.
+        ConfigError: the backend runs PyG's own code.
         UnsupportedOp: the backend cannot run this model exactly.
         WorkerLost: another process ended.
     """
-    import torch.distributed as dist
-
     from gnnbench import convs
     from gnnbench.backends.base import KernelBackend
-    from gnnbench.datasets import NodeDataset
     from gnnbench.graph.exchange import Exchange
     from gnnbench.graph.part import Part
     from gnnbench.training.batching import _batch_norm
     from gnnbench.training.batching._parts import Parts
 
-    if not isinstance(dataset, NodeDataset):
-        raise ConfigError(
-            f"{dataset.name} holds {dataset.num_graphs} graphs, and batch.kind=parts is of one graph"
-        )
     if not isinstance(backend, KernelBackend):
         raise ConfigError(
             f"batch.kind=parts runs convs on kernels, which backend {backend.name!r} has none of; "
             "choose isplib, reference or cuda"
         )
-    if not dist.is_initialized():
-        raise ConfigError("batch.kind=parts is of several processes; start them by `gnnbench train` or torchrun")
     if not backend.config.dropout:
         raise ConfigError("batch.kind=parts draws dropout by a hash; leave backend.dropout out")
     if config.train.cuda_graph:
