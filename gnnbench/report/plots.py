@@ -6,7 +6,7 @@ import io
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from gnnbench.errors import ConfigError
 from gnnbench.results import files
@@ -155,7 +155,7 @@ def _curves(panel: Panel, axes: Axes) -> None:
     values = [y for line in panel.lines for _, y in line.points]
     highest = max([*values, *(high for line in panel.lines for _, high in line.ends.values())])
     if 0 < min(values) * panel.spread < max(values):
-        _logarithmic(axes)
+        logarithmic(axes, "y")
     else:
         axes.set_ylim(0, ABOVE * highest or None)
     axes.grid(alpha=0.3)
@@ -195,7 +195,7 @@ def _bars(panel: Bars, axes: Axes) -> None:
         labels = [f"{value:,.0f}" if value >= 100 else f"{value:.3g}" for value in heights]
         axes.bar_label(bars, labels, fontsize=7, padding=2, rotation=90 if len(panel.series) > CROWDED else 0)
     if panel.logarithmic:
-        _logarithmic(axes)
+        logarithmic(axes, "y")
         axes.set_ylim(min(values) / 2, max(values) * 4)
     else:
         axes.set_ylim(0, 1.15 * max(values + [high for one in panel.series for _, high in filter(None, one.ends)]))
@@ -212,10 +212,12 @@ def _stacks(panel: Bars, axes: Axes) -> None:
     axes.set_ylim(0, 1.1 * max(tops))
 
 
-def _logarithmic(axes: Axes) -> None:
+def logarithmic(axes: Axes, which: Literal["x", "y"]) -> None:
+    """Make the scale of an axis logarithmic, with plain numbers."""
     from matplotlib.ticker import LogLocator
 
-    axes.set_yscale("log")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_minor_formatter("")
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axes.set(**{f"{which}scale": "log"})
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter("")

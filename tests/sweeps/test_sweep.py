@@ -251,7 +251,7 @@ def test_tables_pictures_and_the_page_say_what_was_measured(plan: sweeps.Plan, t
         "Best on cora: hidden 16, pyg; validation accuracy 0.9100"
     )
     assert root.all("tr", class_="best")[0].text.split()[:4] == ["hidden", "16,", "pyg", "best"]
-    assert len(root.all("svg")) == 4
+    assert len(root.all("img")) == 4
     (grid,) = (each.text for each in root.all("code") if each.text.startswith("run: run.yaml"))
     assert yaml.safe_load(grid)["grid"]["model.hidden"] == [8, 16, 32]
 

@@ -2,7 +2,7 @@
 
 section      what a page says about one result
 comparison run ops profile reproduction sweep    that of each kind
-pictures     drawings, thinned to what can be seen; svg: what becomes of them in a page
+pictures     drawings
 facts        the machine and the configuration as rows and text
 
 `page.html.jinja`, `page.css` and `page.js` are the page itself.
@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gnnbench import __version__, units
 from gnnbench.report.page import comparison, ops, profile, reproduction, run, sweep
 from gnnbench.report.page.facts import sheet, yaml_of
+from gnnbench.report.page.pictures import ILLEGAL
 from gnnbench.report.page.section import Section
-from gnnbench.report.page.svg import ILLEGAL
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

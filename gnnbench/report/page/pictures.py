@@ -1,15 +1,16 @@
-"""The pictures of a page: every epoch, phases, memory and curves, thinned to what can be seen."""
+"""The pictures of a page: every epoch, phases, memory and curves."""
 
 from __future__ import annotations
 
+import base64
+import io
+import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import pairwise
-from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gnnbench import units
 from gnnbench.report import plots
-from gnnbench.report.page import svg
 from gnnbench.report.plots import Bars, Panel, Timeline
 
 if TYPE_CHECKING:
@@ -19,9 +20,21 @@ if TYPE_CHECKING:
     from gnnbench.results.schema import Summary
 
 WIDTH = 4.5  # inches: on a phone the letters can still be read
-DOTS = 300  # of a row, and half of the points of a curve: beyond that none can be told from its neighbours
 LETTERS = 28  # of a name beside an axis
 NARROW = 3  # groups of bars, beyond which a picture takes the whole width
+COLOURS = ("#0b6bcb", "#c2410c", "#047857", "#7c3aed", "#a16207", "#be185d", "#0e7490", "#52525b")
+DASHES = ("-", "--", "-.", ":") * 2  # so that lines are told apart without their colours
+STYLE: Any = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "gnnbench",  # the same figures give the same page
+    "text.parse_math": False,  # a name may have dollar signs
+    "font.size": 9,
+    "axes.formatter.useoffset": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
+NO_METADATA: Any = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+ILLEGAL = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # in XML and HTML
 Points = Sequence[tuple[float, float]]
 
 
@@ -40,9 +53,21 @@ class Picture(NamedTuple):
         """Return whether it takes the whole width of the page."""
         return self.width > WIDTH
 
-    def svg(self, name: str) -> str:
-        """An `svg` element whose ids begin with `name`."""
-        return svg.inline(self.draw, name, self.title, self.description, (self.width, self.height))
+    @property
+    def source(self) -> str:
+        """The picture itself as the address of an image, SVG with dots as pixels."""
+        from cycler import cycler
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure
+
+        cycle = cycler(color=COLOURS) + cycler(linestyle=DASHES)
+        with rc_context({**STYLE, "axes.prop_cycle": cycle}), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph")  # which the reader's fonts may have
+            figure, out = Figure(figsize=(self.width, self.height), layout="constrained"), io.BytesIO()
+            self.draw(figure)
+            figure.savefig(out, format="svg", dpi=200, transparent=True, metadata=NO_METADATA)
+        text = ILLEGAL.sub("\ufffd", out.getvalue().decode())
+        return f"data:image/svg+xml;base64,{base64.b64encode(text.encode()).decode()}"
 
 
 class Strip(NamedTuple):
@@ -62,21 +87,19 @@ def strips(title: str, caption: str, rows: Sequence[Strip], label: str = "epoch"
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
         for place, row in enumerate(rows):
-            colour = svg.SERIES[place % len(svg.SERIES)]
-            for seconds, hollow in ((row.counted, False), (row.warmup, True)):
-                shown = [value / scale for value in thinned(sorted(seconds))]
-                _dots(axes, shown, [place + _jitter(number) for number in range(len(shown))], colour, hollow)
-            low, median, high = (
-                value / scale for value in (row.summary.low, row.summary.median, row.summary.high)
-            )
+            colour = COLOURS[place % len(COLOURS)]
+            for seconds, face in ((row.counted, colour), (row.warmup, "none")):
+                heights = [place + _jitter(number) for number in range(len(seconds))]
+                dots = [second / scale for second in seconds]
+                axes.plot(dots, heights, "o", color=colour, mfc=face, ms=3.5, mew=0.9, rasterized=True)
+            low, median, high = (end / scale for end in (row.summary.low, row.summary.median, row.summary.high))
             axes.fill_betweenx([place - 0.36, place + 0.36], low, high, color=colour, alpha=0.25, linewidth=0)
-            axes.plot([median, median], [place - 0.36, place + 0.36], color=svg.INK, linewidth=1.6, linestyle="-")
-        axes.set_yticks(range(len(rows)), [_short(row.label) for row in rows])
-        axes.set_ylim(len(rows) - 0.4, -0.6)
-        _time_axis(axes, values, scale)
-        axes.set_xlabel(f"{label}, {unit}")
-        axes.tick_params(axis="y", length=0)
-        axes.grid(alpha=0.35, axis="x")
+            axes.plot([median, median], [place - 0.36, place + 0.36], color="black", linewidth=1.6, linestyle="-")
+        _rows(axes, [row.label for row in rows], f"{label}, {unit}")
+        if 0 < min(values) * plots.SPREAD < max(values):
+            plots.logarithmic(axes, "x")
+        else:
+            axes.set_xlim(0, 1.05 * max(values) / scale)
 
     words = "; ".join(
         f"{row.label}: median {units.seconds(row.summary.median)}"
@@ -88,29 +111,8 @@ def strips(title: str, caption: str, rows: Sequence[Strip], label: str = "epoch"
 
 def stacks(title: str, caption: str, rows: Mapping[str, Mapping[str, float]]) -> Picture:
     """Draw what a time is made of: a bar per row, its parts in seconds from left to right as in the legend."""
-    parts = list(dict.fromkeys(part for row in rows.values() for part in row))
     unit, scale = units.scale(max(sum(row.values()) for row in rows.values()))
-
-    def draw(figure: Figure) -> None:
-        axes = figure.subplots()
-        ends = [0.0] * len(rows)
-        for number, part in enumerate(parts):
-            lengths = [row.get(part, 0.0) / scale for row in rows.values()]
-            colour = svg.SERIES[number % len(svg.SERIES)]
-            style: Any = {"facecolor": colour, "edgecolor": svg.PAPER, "linewidth": 1}
-            axes.barh(range(len(rows)), lengths, 0.62, ends, label=part, **style)
-            ends = [end + length for end, length in zip(ends, lengths, strict=True)]
-        for place, end in enumerate(ends):
-            _beside(axes, end, place)
-        axes.set_xlim(0, 1.14 * max(ends))
-        _rows(axes, list(rows), f"{unit}")
-        figure.legend(loc="outside lower center", ncols=min(4, len(parts)), frameon=False)
-
-    words = "; ".join(
-        f"{name}: " + ", ".join(f"{part} {units.seconds(seconds)}" for part, seconds in row.items())
-        for name, row in rows.items()
-    )
-    return Picture(title, caption, words, draw, 1.0 + 0.42 * len(rows))
+    return _bars(title, caption, rows, unit, scale, units.seconds)
 
 
 def sizes(title: str, caption: str, rows: Mapping[str, int]) -> Picture:
@@ -118,29 +120,18 @@ def sizes(title: str, caption: str, rows: Mapping[str, int]) -> Picture:
     unit, scale = next(
         (unit, size) for unit, size in units.SIZES.items() if max(rows.values()) >= size or unit == "B"
     )
-
-    def draw(figure: Figure) -> None:
-        axes = figure.subplots()
-        lengths = [size / scale for size in rows.values()]
-        axes.barh(range(len(rows)), lengths, 0.62, color=svg.SERIES[: len(rows)], alpha=0.85)
-        for place, length in enumerate(lengths):
-            _beside(axes, length, place)
-        axes.set_xlim(0, 1.14 * max(lengths))
-        _rows(axes, list(rows), unit)
-
-    words = "; ".join(f"{name}: {units.size(size)}" for name, size in rows.items())
-    return Picture(title, caption, words, draw, 0.7 + 0.42 * len(rows))
+    return _bars(title, caption, {name: {"": size} for name, size in rows.items()}, unit, scale, units.size)
 
 
 def curves(title: str, caption: str, lines: Mapping[str, Points], y_label: str, *, zero: bool = False) -> Picture:
-    """Lines over epochs, whose extremes survive the thinning; `zero`: from zero upwards."""
+    """Lines over epochs; `zero`: from zero upwards."""
 
     def draw(figure: Figure) -> None:
         from matplotlib.ticker import MaxNLocator
 
         axes = figure.subplots()
         for label, points in lines.items():
-            x, y = zip(*thinned_line(points), strict=True)
+            x, y = zip(*points, strict=True)
             axes.plot(x, y, label=_short(label), linewidth=1.6, marker="o" if len(points) == 1 else None)
         axes.set(xlabel="epoch", ylabel=y_label)
         axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True))
@@ -167,23 +158,37 @@ def of_panel(panel: Panel | Bars | Timeline, title: str, caption: str) -> Pictur
     return Picture(name, caption, "; ".join(_words(panel)), lambda figure: plots.draw(bare, figure), 3.4, width)
 
 
-def thinned(values: Sequence[float], limit: int = DOTS) -> list[float]:
-    """Return the lowest and the highest of sorted values, and those between them at equal shares."""
-    if len(values) <= limit:
-        return list(values)
-    return [values[round(place * (len(values) - 1) / (limit - 1))] for place in range(limit)]
+def _bars(
+    title: str,
+    caption: str,
+    rows: Mapping[str, Mapping[str, float]],
+    unit: str,
+    scale: float,
+    written: Callable[[Any], str],
+) -> Picture:
+    parts = list(dict.fromkeys(part for row in rows.values() for part in row))
 
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots()
+        ends = [0.0] * len(rows)
+        for number, part in enumerate(parts):
+            lengths = [row.get(part, 0.0) / scale for row in rows.values()]
+            style: Any = {"color": COLOURS[number % len(COLOURS)], "edgecolor": "white", "linewidth": 1}
+            axes.barh(range(len(rows)), lengths, 0.62, ends, label=part, **style)
+            ends = [end + length for end, length in zip(ends, lengths, strict=True)]
+        for place, end in enumerate(ends):
+            beside: Any = {"textcoords": "offset points", "va": "center"}
+            axes.annotate(units.digits(end), (end, place), (4, 0), **beside)
+        axes.set_xlim(0, 1.14 * max(ends))
+        _rows(axes, list(rows), unit)
+        if len(parts) > 1:
+            figure.legend(loc="outside lower center", ncols=min(4, len(parts)), frameon=False)
 
-def thinned_line(points: Points, limit: int = DOTS) -> list[tuple[float, float]]:
-    """The lowest and the highest of every stretch of a line, in their order, with its ends."""
-    if len(points) <= 2 * limit:
-        return list(points)
-    ends = [round(place * len(points) / limit) for place in range(limit + 1)]
-    kept = {0, len(points) - 1}
-    for begin, end in pairwise(ends):
-        stretch = range(begin, end)
-        kept |= {min(stretch, key=lambda at: points[at][1]), max(stretch, key=lambda at: points[at][1])}
-    return [points[at] for at in sorted(kept)]
+    words = "; ".join(
+        f"{name}: " + ", ".join(f"{part} {written(length)}".strip() for part, length in row.items())
+        for name, row in rows.items()
+    )
+    return Picture(title, caption, words, draw, 0.7 + 0.3 * (len(parts) > 1) + 0.42 * len(rows))
 
 
 def _words(panel: Panel | Bars | Timeline) -> Iterator[str]:
@@ -199,22 +204,6 @@ def _words(panel: Panel | Bars | Timeline) -> Iterator[str]:
         yield f"{' '.join(group.split())}: {', '.join(values)}"
 
 
-def _dots(axes: Axes, x: Sequence[float], y: Sequence[float], colour: str, hollow: bool) -> None:
-    """One path for all: lines of no length, whose round ends are the dots; rings are drawn one by one."""
-    if hollow:
-        axes.plot(x, y, "o", color=colour, markerfacecolor="none", markersize=3.5, markeredgewidth=0.9)
-        return
-    gap = [float("nan")] * len(x)
-    across = [value for one in zip(x, x, gap, strict=True) for value in one]
-    down = [value for one in zip(y, y, gap, strict=True) for value in one]
-    axes.plot(across, down, "-", color=colour, linewidth=3.6, solid_capstyle="round")
-
-
-def _beside(axes: Axes, length: float, place: int) -> None:
-    """The length of a bar, after its end."""
-    axes.annotate(units.digits(length), (length, place), (4, 0), textcoords="offset points", va="center")
-
-
 def _short(label: str) -> str:
     """Return the beginning of a name that would leave no room for its picture."""
     return label if len(label) <= LETTERS else f"{label[: LETTERS - 1]}…"
@@ -223,19 +212,6 @@ def _short(label: str) -> str:
 def _jitter(number: int) -> float:
     """Spread over the height of a row, the same each time."""
     return ((number * 0.618034) % 1 - 0.5) * 0.56
-
-
-def _time_axis(axes: Axes, values: Sequence[float], scale: float) -> None:
-    least = min(values, default=inf)
-    if 0 < least * plots.SPREAD < max(values):
-        from matplotlib.ticker import LogLocator
-
-        axes.set_xscale("log")
-        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.xaxis.set_major_formatter("{x:g}")
-        axes.xaxis.set_minor_formatter("")
-    else:
-        axes.set_xlim(0, 1.05 * max(values) / scale)
 
 
 def _rows(axes: Axes, labels: Sequence[str], unit: str) -> None:
