@@ -298,7 +298,7 @@ def convert(
 
     config = load(None, overrides, dataset=name).dataset
     dataset = datasets.single(datasets.load(config, datasets.roots(data_root)))
-    header = maps.write(dataset, out, None if isplib.MISSING else isplib.IsplibKernels())
+    header = maps.write(dataset, out, isplib.cpu_layout())
     show(report.arrays(header, out), header.model_dump_json(indent=1), as_json)
 
 

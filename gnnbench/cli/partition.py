@@ -35,16 +35,12 @@ def partition(
     seed: Annotated[int, typer.Option(min=0, help="Of metis and random.")] = 0,
     plan: Annotated[
         bool,
-        typer.Option("--plan", help="Write nothing: predict memory, exchanged bytes and time of an epoch."),
+        typer.Option("--plan", help="Write nothing: predict memory and exchanged bytes of each worker."),
     ] = False,
     config: Annotated[
         Path | None,
-        typer.Option(help="YAML file with the model of --plan, gcn or sage; default: sage, 3 layers of 128."),
+        typer.Option(help="YAML file with the model of --plan; default: sage, 3 layers of 128."),
     ] = None,
-    network: Annotated[
-        str, typer.Option(metavar="SPEED", help="Of --plan: what a worker sends, such as 10Gb or 1.2GB a second.")
-    ] = "10Gb",
-    threads: Annotated[int, typer.Option(min=0, help="Of --plan, per worker; 0 uses PyTorch's default.")] = 0,
     overrides: Overrides = None,
     data_root: DataRoot = None,
     as_json: Json = False,
@@ -61,7 +57,7 @@ def partition(
     if plan == (out is not None):
         raise ConfigError("give either --out FOLDER, to write parts, or --plan")
     if plan:
-        table, text = _planned(_model(spec, config, overrides), counts, method, seed, network, threads, data_root)
+        table, text = _planned(_model(spec, config, overrides), counts, method, seed, data_root)
     elif len(counts) > 1:
         raise ConfigError(f"--parts {parts}: one number of parts is written to a folder; lists are for --plan")
     else:
@@ -74,74 +70,37 @@ def _written(loaded: Run, parts: int, method: Any, seed: int, out: Any, data_roo
     import torch
 
     from gnnbench import datasets
+    from gnnbench.backends import isplib
     from gnnbench.datasets import _maps as maps
     from gnnbench.partition import files
     from gnnbench.partition import part as partitions
-    from gnnbench.partition import plan as plans
     from gnnbench.report import partition as report
 
     maps.check_new(out)
     dataset = datasets.single(datasets.load(loaded.dataset, datasets.roots(data_root)))
-    layout = plans.kernels()
-    graph = dataset.graph(torch.device("cpu"), layout)
+    graph = dataset.graph(torch.device("cpu"), isplib.cpu_layout())
     method, notes = partitions.chosen(method)
     assignment = partitions.assign(graph, parts, method, seed)
     written = files.write(dataset, graph, assignment, parts, out, config=loaded.dataset, method=method, seed=seed)
     return report.parts(written, out, notes), written.model_dump_json(indent=1)
 
 
-def _planned(
-    loaded: Run,
-    parts: list[int],
-    method: Any,
-    seed: int,
-    network: str,
-    threads: int,
-    data_root: Path | None,
-) -> Any:
-    from gnnbench import datasets
-    from gnnbench.measure import clock, environment
-    from gnnbench.partition import estimate
-    from gnnbench.partition import plan as plans
-    from gnnbench.partition.part import chosen
-    from gnnbench.report import partition as report
-
-    estimate.check(loaded.model)
-    bytes_per_s, roots = plans.speed(network), datasets.roots(data_root)
-    environment.use_threads(threads)
-    kernels = plans.kernels()
-    program_bytes = _program_bytes(loaded, kernels.name)
-    if size := plans.published(loaded, roots):
-        if method not in ("auto", "random"):
-            raise ConfigError(
-                f"{loaded.dataset.name} is not on disk, and without its edges only --method random can be planned"
-            )
-        counted = plans.of_size(loaded.dataset.name, size, parts, kernels)
-    else:
-        dataset = datasets.single(datasets.load(loaded.dataset, roots))
-        counted = plans.of_dataset(dataset, parts, chosen(method)[0], seed, kernels)
-    result = plans.plan(counted, loaded, kernels, network=bytes_per_s, program_bytes=program_bytes, now=clock.cpu)
-    return report.plan(result), result.model_dump_json(indent=1)
-
-
-def _program_bytes(loaded: Run, backend: str) -> int:
-    """Memory of this process once it has trained on a few nodes, and so has loaded all that a worker loads."""
+def _planned(loaded: Run, parts: list[int], method: Any, seed: int, data_root: Path | None) -> Any:
     import psutil
 
-    from gnnbench import backends, config, datasets
-    from gnnbench.training import loop, setup
+    from gnnbench import datasets
+    from gnnbench.backends import isplib
+    from gnnbench.partition import plan as plans
+    from gnnbench.report import partition as report
+    from gnnbench.training import setup
 
-    raw = {
-        "dataset": {"source": "synthetic", "preset": "cora", "scale": 0.01},
-        "model": loaded.model.model_dump(),
-        "backend": {"name": backend},
-    }
-    small = config.validate(raw, "--plan")
-    dataset = datasets.load(small.dataset, datasets.roots())
-    model = setup.build(small, setup.Ends.of(dataset))
-    ready = setup.prepare(small, model, backends.load(small.backend, small.train), dataset)
-    loop.Trainer(model, ready.batching, small.train).train()
-    return int(psutil.Process().memory_info().rss)
+    setup.build(
+        loaded, setup.Ends(features=1, outputs=1)
+    )  # loads what a worker loads, and refuses what it refuses
+    program, roots = int(psutil.Process().memory_info().rss), datasets.roots(data_root)
+    layout = isplib.cpu_layout()
+    result = plans.plan(loaded, roots, parts, method, seed, layout=layout, program_bytes=program)
+    return report.plan(result), result.model_dump_json(indent=1)
 
 
 def _model(spec: str, path: Path | None, overrides: list[str] | None) -> Run:

@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
 from pydantic import Field, ValidationError
@@ -231,14 +231,9 @@ def save(path: Path, array: np.ndarray) -> None:
     """Write an array piece by piece; a full disk is an OSError here, but a crash through a memory map."""
     rows = max(1, CHUNK // max(1, array[:1].size))
     with path.open("wb") as file:
-        begin_array(file, array.dtype, array.shape)
+        header = {"descr": np.lib.format.dtype_to_descr(array.dtype), "fortran_order": False, "shape": array.shape}
+        np.lib.format.write_array_header_1_0(file, header)
         for begin in range(0, len(array), rows):
             file.write(np.ascontiguousarray(array[begin : begin + rows]).data)
         file.flush()
         os.fsync(file.fileno())
-
-
-def begin_array(file: BinaryIO, dtype: np.dtype, shape: tuple[int, ...]) -> None:
-    """Write the header of a `.npy` file, which the numbers follow."""
-    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(file, header)

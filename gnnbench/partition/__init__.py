@@ -2,5 +2,5 @@
 
 part         PartData, what one process holds, and which node goes where
 files        parts as a folder, written piece by piece
-plan         what training would take, predicted: estimate, from rates that are measured
+plan         what workers would hold and exchange, predicted
 """

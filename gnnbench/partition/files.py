@@ -7,12 +7,9 @@ part-0000         a folder with the arrays of `PartData` of rank 0, as `.npy` fi
 from __future__ import annotations
 
 import hashlib
-import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -21,8 +18,8 @@ from gnnbench import __version__
 from gnnbench.config import DatasetConfig
 from gnnbench.datasets import NodeDataset, _maps, _prepare
 from gnnbench.errors import DatasetError
-from gnnbench.graph import Graph, Layout
-from gnnbench.partition.part import BY_NODE, Method, PartData, columns, numbering
+from gnnbench.graph import Graph
+from gnnbench.partition.part import Method, Numbering, PartData, in_edges, taken
 from gnnbench.results.schema import Record
 
 MANIFEST = "partition.json"
@@ -77,8 +74,7 @@ def write(
 ) -> Partition:
     """Write all parts, as `split` takes them, into a folder: whole or not at all.
 
-    Reads the in-edges and the features once and in order, `_maps.CHUNK` numbers (or one row) at a time, so that a
-    `MappedDataset` may be larger than the memory; what has one number per node is in memory.
+    One part at a time is in memory, and what has one number per node, so that a `MappedDataset` may be larger.
 
     Args:
         graph: its edges, on the CPU.
@@ -90,14 +86,13 @@ def write(
             `dataset` cannot be told from its name.
     """
     _prepare.metric_named(dataset.metric, dataset.num_classes)  # which is read back by its name
-    offsets, order = numbering(assignment, dataset.num_nodes, parts)
+    numbering = Numbering.of(assignment, dataset.num_nodes, parts)
     with _maps.new_folder(folder) as temporary:
-        folders = [temporary / f"part-{rank:04d}" for rank in range(parts)]
-        for rank, where in enumerate(folders):
-            _begin(where, dataset, graph, order[int(offsets[rank]) : int(offsets[rank + 1])])
-        _scatter(folders, dataset, graph, assignment, order)
-        for rank, where in enumerate(folders):
-            _place_columns(where, int(offsets[rank]), int(offsets[rank + 1]), len(order))
+        written = []
+        for rank in range(parts):
+            edges = in_edges(graph, numbering.nodes(rank))
+            data = taken(dataset, edges, numbering, rank, graph.layout)
+            written.append(_write(data, temporary / f"part-{rank:04d}"))
         partition = Partition(
             gnnbench=__version__,
             dataset=config.model_dump(mode="json"),
@@ -108,7 +103,7 @@ def write(
             metric=dataset.metric,
             method=method,
             seed=seed,
-            parts=[_sealed(where) for where in folders],
+            parts=written,
         )
         (temporary / MANIFEST).write_text(partition.model_dump_json(indent=1), encoding="utf-8")
     return partition
@@ -165,77 +160,15 @@ def load(folder: Path, rank: int, parts: int, config: DatasetConfig | None = Non
     )
 
 
-def _begin(where: Path, dataset: NodeDataset, graph: Graph, node_id: Tensor) -> None:
-    """Write what is known of a part beforehand, and the headers of the arrays that are then added to."""
+def _write(data: PartData, where: Path) -> PartFiles:
     where.mkdir()
-    rowptr = torch.zeros(len(node_id) + 1, dtype=torch.int64)
-    torch.cumsum(graph.rowptr[node_id + 1] - graph.rowptr[node_id], 0, out=rowptr[1:])
-    _maps.save(where / "node_id.npy", node_id.numpy())
-    _maps.save(where / "rowptr.npy", rowptr.numpy())
-    shapes = {"col": (int(rowptr[-1]),)}
-    shapes |= {name: (len(node_id), *getattr(dataset, name).shape[1:]) for name in BY_NODE}
-    for name, shape in shapes.items():
-        values = graph.col if name == "col" else getattr(dataset, name)
-        with (where / f"{name}.npy").open("wb") as file:
-            _maps.begin_array(file, values[:0].numpy().dtype, shape)
-
-
-def _scatter(folders: list[Path], dataset: NodeDataset, graph: Graph, assignment: Tensor, order: Tensor) -> None:
-    """Add every row to the files of its part, its columns still the new ids of the whole graph."""
-    position = torch.empty_like(order, dtype=torch.int32)
-    position[order] = torch.arange(len(order), dtype=torch.int32)
-    for begin, end in _chunks(graph.rowptr, dataset.x.size(1)):
-        owner = assignment[begin:end]
-        by_part = owner.argsort(stable=True)
-        place = torch.empty_like(by_part)
-        place[by_part] = torch.arange(end - begin)
-        edges = slice(int(graph.rowptr[begin]), int(graph.rowptr[end]))
-        row = place.repeat_interleave(graph.rowptr[begin : end + 1].diff())
-        source = position[graph.col[edges].long()].long()
-        rows = Layout().csr(row, source, end - begin, len(order))
-        last = owner.bincount(minlength=len(folders)).cumsum(0).tolist()
-        for where, low, high in zip(folders, [0, *last], last, strict=False):
-            if low < high:
-                _append(where / "col.npy", rows.col[int(rows.rowptr[low]) : int(rows.rowptr[high])])
-                for name in BY_NODE:
-                    _append(where / f"{name}.npy", getattr(dataset, name)[begin:end][by_part[low:high]])
-
-
-def _chunks(rowptr: Tensor, width: int) -> Iterator[tuple[int, int]]:
-    """Ranges of rows with at most so many edges, and features, as are held at once."""
-    begin, rows = 0, max(1, _maps.CHUNK // max(1, width))
-    while begin < len(rowptr) - 1:
-        fitting = int(torch.searchsorted(rowptr, int(rowptr[begin]) + _maps.CHUNK, right=True)) - 1
-        end = min(max(fitting, begin + 1), begin + rows, len(rowptr) - 1)
-        yield begin, end
-        begin = end
-
-
-def _append(path: Path, values: Tensor) -> None:
-    with path.open("ab") as file:
-        file.write(values.numpy().data)
-
-
-def _place_columns(where: Path, begin: int, end: int, nodes: int) -> None:
-    """Replace new ids by columns, in place, and write the halo."""
-    source = np.load(where / "col.npy", mmap_mode="r+")
-    is_source = torch.zeros(nodes, dtype=torch.bool)
-    for low, high in _maps.pieces(len(source)):
-        is_source[torch.from_numpy(source[low:high]).long()] = True
-    is_source[begin:end] = False
-    halo = is_source.nonzero().flatten()
-    for low, high in _maps.pieces(len(source)):
-        source[low:high] = columns(torch.from_numpy(source[low:high]).long(), halo, begin, end).numpy()
-    source.flush()
-    _maps.save(where / "halo.npy", halo.numpy())
-
-
-def _sealed(where: Path) -> PartFiles:
-    arrays = {name: np.load(where / f"{name}.npy", mmap_mode="r") for name in DTYPES}
+    arrays = {name: getattr(data, name).numpy() for name in DTYPES}
+    for name, array in arrays.items():
+        _maps.save(where / f"{name}.npy", array)
     return PartFiles(
-        nodes=len(arrays["node_id"]),
-        edges=len(arrays["col"]),
-        halo=len(arrays["halo"]),
+        nodes=data.num_nodes,
+        edges=len(data.col),
+        halo=len(data.halo),
         sha256=_checksum(where),
         arrays={name: _maps.Array.of(array) for name, array in arrays.items()},
     )
@@ -245,7 +178,6 @@ def _checksum(where: Path) -> str:
     digest, buffer = hashlib.sha256(), memoryview(bytearray(1 << 20))
     for name in sorted(DTYPES):
         with (where / f"{name}.npy").open("rb", buffering=0) as file:
-            os.fsync(file.fileno())  # of what was just written
             while size := file.readinto(buffer):
                 digest.update(buffer[:size])
     return digest.hexdigest()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -37,7 +37,6 @@ class PartData:
         x, y, train_mask, val_mask, test_mask: of my nodes, as in `NodeDataset`.
         name, num_classes, metric, score, made_up, notes: of the whole dataset, as in `NodeDataset`.
         num_edges: edges of the whole graph.
-        edge_weight: [e], where weights were given.
     """
 
     rank: int
@@ -58,7 +57,6 @@ class PartData:
     num_edges: int
     made_up: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    edge_weight: Tensor | None = None
 
     @property
     def parts(self) -> int:
@@ -85,41 +83,69 @@ class PartData:
         return self.num_nodes + self.halo.numel()
 
 
+class Numbering(NamedTuple):
+    """New ids of nodes, by part."""
+
+    offsets: Tensor  # [P + 1] int64, where each part's begin
+    order: Tensor  # [N] int64, the id in the dataset of every new id
+    position: Tensor  # [N] int64, its inverse
+
+    @classmethod
+    def of(cls, assignment: Tensor, nodes: int, parts: int) -> Numbering:
+        """Number the nodes of each part in the order of their ids.
+
+        Raises:
+            DatasetError: `assignment` does not give each of `nodes` one of `parts`.
+        """
+        within = not nodes or 0 <= int(assignment.min()) <= int(assignment.max()) < parts
+        if assignment.shape != (nodes,) or not within:
+            raise DatasetError(f"an assignment gives each of the {nodes} nodes one of the parts 0 to {parts - 1}")
+        offsets = torch.zeros(parts + 1, dtype=torch.int64)
+        torch.cumsum(torch.bincount(assignment, minlength=parts), 0, out=offsets[1:])
+        order = assignment.argsort(stable=True)
+        position = torch.empty_like(order)
+        position[order] = torch.arange(nodes)
+        return cls(offsets, order, position)
+
+    def nodes(self, rank: int) -> Tensor:
+        """The nodes of a part by their ids in the dataset, ascending."""
+        return self.order[int(self.offsets[rank]) : int(self.offsets[rank + 1])]
+
+
 def split(
-    dataset: NodeDataset,
-    assignment: Tensor,
-    rank: int,
-    parts: int | None = None,
-    *,
-    edge_weight: Tensor | None = None,
-    layout: Layout | None = None,
+    dataset: NodeDataset, assignment: Tensor, rank: int, parts: int | None = None, *, layout: Layout | None = None
 ) -> PartData:
     """One part of a graph in memory.
 
     Args:
         assignment: [N] int64, the part of every node.
         parts: their number; None for one more than the highest in `assignment`.
-        edge_weight: [E], in the order of `dataset.edge_index`.
         layout: sorts the edges.
 
     Raises:
         DatasetError: `assignment` is not of this graph, or names a part that there is not.
     """
     parts = int(assignment.max()) + 1 if parts is None else parts
-    offsets, order = numbering(assignment, dataset.num_nodes, parts)
-    begin, end = int(offsets[rank]), int(offsets[rank + 1])
-    position = torch.empty_like(order)
-    position[order] = torch.arange(len(order))
-    src, dst = dataset.edge_index
-    mine = (assignment[dst] == rank).nonzero().flatten()
-    source, row = position[src[mine]], position[dst[mine]] - begin
+    numbering = Numbering.of(assignment, dataset.num_nodes, parts)
+    mine = (assignment[dataset.edge_index[1]] == rank).nonzero().flatten()
+    return taken(dataset, dataset.edge_index[:, mine], numbering, rank, layout)
+
+
+def taken(
+    dataset: NodeDataset, edges: Tensor, numbering: Numbering, rank: int, layout: Layout | None = None
+) -> PartData:
+    """One part, whose in-edges [2, e] are known already."""
+    begin, end = numbering.offsets[rank : rank + 2].tolist()
+    source, row = numbering.position[edges[0]], numbering.position[edges[1]] - begin
     halo = source[(source < begin) | (source >= end)].unique()
-    rows = (layout or Layout()).csr(row, columns(source, halo, begin, end), end - begin, end - begin + len(halo))
-    node_id = order[begin:end]
+    behind = torch.where(source < begin, 0, (source - begin).clamp(max=end - begin))  # of my nodes, lower ones
+    column = torch.searchsorted(halo, source) + behind
+    rows = (layout or Layout()).csr(row, column, end - begin, end - begin + len(halo))
+    node_id = numbering.nodes(rank)
     by_node: dict[str, Any] = {name: getattr(dataset, name)[node_id] for name in BY_NODE}
     return PartData(
         rank,
-        offsets,
+        numbering.offsets,
         node_id,
         rows.rowptr,
         rows.col,
@@ -132,27 +158,15 @@ def split(
         num_edges=dataset.num_edges,
         made_up=dataset.made_up,
         notes=dataset.notes,
-        edge_weight=None if edge_weight is None else edge_weight[mine[rows.perm.long()]],
     )
 
 
-def numbering(assignment: Tensor, nodes: int, parts: int) -> tuple[Tensor, Tensor]:
-    """Where each part's new ids begin, [P + 1], and the id in the dataset of every new id, [N].
-
-    Raises:
-        DatasetError: `assignment` does not give each of `nodes` one of `parts`.
-    """
-    if assignment.shape != (nodes,) or (nodes and not 0 <= int(assignment.min()) <= int(assignment.max()) < parts):
-        raise DatasetError(f"an assignment gives each of the {nodes} nodes one of the parts 0 to {parts - 1}")
-    offsets = torch.zeros(parts + 1, dtype=torch.int64)
-    torch.cumsum(torch.bincount(assignment, minlength=parts), 0, out=offsets[1:])
-    return offsets, assignment.argsort(stable=True)
-
-
-def columns(source: Tensor, halo: Tensor, begin: int, end: int) -> Tensor:
-    """The columns of new ids `source` [e] in the part that owns `begin:end`; `halo` holds those of other parts."""
-    behind = torch.where(source < begin, 0, (source - begin).clamp(max=end - begin))  # of my nodes, lower ones
-    return torch.searchsorted(halo, source) + behind
+def in_edges(graph: Graph, nodes: Tensor) -> Tensor:
+    """Source and destination of the edges into `nodes`, [2, e] int64."""
+    degree = graph.rowptr[nodes + 1] - graph.rowptr[nodes]
+    begin = (graph.rowptr[nodes] - degree.cumsum(0) + degree).repeat_interleave(degree)
+    source = graph.col[begin + torch.arange(len(begin))].long()
+    return torch.stack([source, nodes.repeat_interleave(degree)])
 
 
 def chosen(method: Method | Literal["auto"]) -> tuple[Method, list[str]]:

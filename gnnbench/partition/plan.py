@@ -1,29 +1,27 @@
-"""A plan: what every worker would take, for a graph that is read or for one that is known by its size alone."""
+"""A plan: what every worker would hold and exchange, for a graph that is read or known by its size alone."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from gnnbench.backends import isplib
+from gnnbench import datasets
 from gnnbench.config import Run
-from gnnbench.datasets import NodeDataset, Roots, ogb
+from gnnbench.datasets import Roots, ogb
 from gnnbench.errors import ConfigError
-from gnnbench.graph import Graph
-from gnnbench.graph.part import LEAST
-from gnnbench.measure import environment
-from gnnbench.ops.kernels import Kernels
-from gnnbench.partition import estimate, rates
-from gnnbench.partition.estimate import Estimate, Rates, Share
-from gnnbench.partition.part import Method, assign
+from gnnbench.graph import Graph, Layout
+from gnnbench.partition import part
+from gnnbench.partition.part import Method, in_edges
 from gnnbench.results.schema import Record
 
-SPEED = re.compile(r"(\d+(?:\.\d+)?) ?([KMGT])(b|B)(?:/s|it/s|ps)?")
+FLOAT = 4  # bytes
+# Of what an epoch needs at once, as memory that malloc holds besides: in measured peaks, none to about all of it.
+IDLE = 0.5
 
 
 class Size(NamedTuple):
@@ -43,10 +41,29 @@ PUBLISHED = {  # features and classes as of Hu et al. 2020, "Open graph benchmar
 }
 
 
+class Share(NamedTuple):
+    """The counts of one part."""
+
+    nodes: float
+    edges: float
+    halo: float  # nodes of other parts that it receives
+    sent: float  # its own nodes, once for each part that receives them
+
+
+class Estimate(Record):
+    """One worker's share of an epoch, all of it predicted."""
+
+    nodes: int
+    edges: int
+    halo: int = Field(description="nodes of other parts that it receives")
+    memory_bytes: int = Field(description="peak of its process")
+    exchange_bytes: int = Field(description="sent or received in an epoch, whichever is more")
+
+
 class Plan(Record):
     """Predictions for one graph in parts; nothing of it was trained."""
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     predicted: Literal[True] = True
     name: str
     nodes: int
@@ -54,26 +71,54 @@ class Plan(Record):
     method: Method
     modelled: bool = Field(description="parts have the mean size and degree; otherwise they were made and counted")
     model: dict[str, Any]
-    rates: Rates
-    network_bytes_per_s: float
-    environment: dict[str, Any]
+    program_bytes: int = Field(description="memory of a worker that has not read its part yet")
     estimates: dict[int, list[Estimate]] = Field(description="by number of parts; of each, or one if modelled")
 
 
-class Counted(NamedTuple):
-    """A graph in parts, for each of several numbers of them.
+def plan(
+    config: Run,
+    roots: Roots,
+    parts: Sequence[int],
+    method: Method | Literal["auto"],
+    seed: int,
+    *,
+    layout: Layout,
+    program_bytes: int,
+) -> Plan:
+    """Take a graph apart, or model random parts of an OGB graph that is not on disk, and estimate.
 
-    Attributes:
-        shares: the counts of every part; of one where they are modelled.
-        rows: edges that rates are measured on.
+    Args:
+        layout: sorts the edges.
+        program_bytes: memory of a worker that has not read its part yet.
+
+    Raises:
+        ConfigError: parts other than random ones of a graph that is not on disk.
+        DatasetError: as `datasets.load` and `part.assign`.
     """
-
-    name: str
-    size: Size
-    method: Method
-    modelled: bool
-    shares: dict[int, list[Share]]
-    rows: Graph
+    name, size, modelled = str(getattr(config.dataset, "name", "")), published(config, roots), True
+    if size:
+        if method not in ("auto", "random"):
+            raise ConfigError(f"{name} is not on disk, and without its edges only --method random can be planned")
+        method, counts = "random", {each: [random_share(size.nodes, size.edges, each)] for each in parts}
+    else:
+        dataset = datasets.single(datasets.load(config.dataset, roots))
+        graph, modelled = dataset.graph(torch.device("cpu"), layout), False
+        size = Size(graph.num_rows, graph.num_edges, dataset.x.size(1), dataset.num_classes)
+        name, method = dataset.label, part.chosen(method)[0]
+        counts = {each: shares(graph, part.assign(graph, each, method, seed), each) for each in parts}
+    widths = [size.features, *[config.model.hidden] * (config.model.layers - 1), size.classes]
+    return Plan(
+        name=name,
+        nodes=size.nodes,
+        edges=size.edges,
+        method=method,
+        modelled=modelled,
+        model=config.model.model_dump(mode="json"),
+        program_bytes=program_bytes,
+        estimates={
+            number: [estimate(share, widths, program_bytes) for share in each] for number, each in counts.items()
+        },
+    )
 
 
 def published(config: Run, where: Roots) -> Size | None:
@@ -87,68 +132,15 @@ def published(config: Run, where: Roots) -> Size | None:
     return size._replace(edges=2 * size.edges) if config.dataset.to_undirected else size
 
 
-def of_size(name: str, size: Size, parts: Sequence[int], kernels: Kernels) -> Counted:
-    """Random parts of a graph that is not there, of mean size and degree."""
-    counts = {each: [estimate.random_share(size.nodes, size.edges, each)] for each in parts}
-    (largest,) = counts[min(parts)]
-    return Counted(name, size, "random", True, counts, rates.drawn(largest, kernels))
+def random_share(nodes: int, edges: int, parts: int) -> Share:
+    """The expected counts of one of `parts` random parts, were all degrees the mean one.
 
-
-def of_dataset(dataset: NodeDataset, parts: Sequence[int], method: Method, seed: int, kernels: Kernels) -> Counted:
-    """The parts that `assign` makes, and the edges of the heaviest one.
-
-    Raises:
-        DatasetError: as `assign`.
+    A node has a halo copy in a part unless all its out-edges end elsewhere. That share is concave in the degree:
+    where degrees differ, halos are smaller.
     """
-    graph = dataset.graph(torch.device("cpu"), kernels)
-    assignments = {each: assign(graph, each, method, seed) for each in parts}
-    counts = {each: shares(graph, assignment, each) for each, assignment in assignments.items()}
-    fewest = min(parts)
-    heaviest = max(range(fewest), key=lambda rank: counts[fewest][rank].edges)
-    size = Size(graph.num_rows, graph.num_edges, dataset.x.size(1), dataset.num_classes)
-    nodes = (assignments[fewest] == heaviest).nonzero().flatten()
-    return Counted(dataset.label, size, method, False, counts, _rows(graph, nodes))
-
-
-def plan(
-    counted: Counted,
-    config: Run,
-    kernels: Kernels,
-    *,
-    network: float,
-    program_bytes: int,
-    now: Callable[[], float],
-) -> Plan:
-    """Measure rates, and say what every part takes.
-
-    Args:
-        config: the model, and the rewrites of backends.
-        network: bytes per second that a worker sends, and receives at the same time.
-        program_bytes: memory of a process that trains on next to nothing.
-        now: a clock.
-
-    Raises:
-        ConfigError: the model is of a kind that cannot be planned.
-    """
-    size = counted.size
-    stack = estimate.layers(config.model, config.backend, size.features, size.classes)
-    widths = [layer.message for layer in stack]
-    measured = rates.measure(counted.rows, kernels, widths, config.model.hidden, program_bytes, now)
-    return Plan(
-        name=counted.name,
-        nodes=size.nodes,
-        edges=size.edges,
-        method=counted.method,
-        modelled=counted.modelled,
-        model=config.model.model_dump(mode="json"),
-        rates=measured,
-        network_bytes_per_s=network,
-        environment=environment.describe(),
-        estimates={
-            parts: [estimate.estimate(share, config.model, stack, measured, network) for share in each]
-            for parts, each in counted.shares.items()
-        },
-    )
+    elsewhere = 1 - 1 / parts
+    halo = nodes * elsewhere * (1 - elsewhere ** (edges / nodes))
+    return Share(nodes / parts, edges / parts, halo, halo)
 
 
 def shares(graph: Graph, assignment: Tensor, parts: int) -> list[Share]:
@@ -156,54 +148,40 @@ def shares(graph: Graph, assignment: Tensor, parts: int) -> list[Share]:
     counts, sent = [], torch.zeros(parts, dtype=torch.int64)
     for rank in range(parts):
         nodes = (assignment == rank).nonzero().flatten()
-        source = _sources(graph, nodes)
+        source, _ = in_edges(graph, nodes)
         is_source = torch.zeros(graph.num_rows, dtype=torch.bool)
         is_source[source] = True
         owners = assignment[is_source & (assignment != rank)]
-        counts.append((len(nodes), len(source), len(owners), _apart(graph, nodes, assignment[source] != rank)))
+        counts.append((len(nodes), len(source), len(owners)))
         sent += owners.bincount(minlength=parts)
-    symmetric = parts == 1 and graph.is_symmetric
-    return [
-        Share(nodes, edges, halo, number, apart, symmetric)
-        for (nodes, edges, halo, apart), number in zip(counts, sent.tolist(), strict=True)
-    ]
+    return [Share(*count, number) for count, number in zip(counts, sent.tolist(), strict=True)]
 
 
-def _apart(graph: Graph, nodes: Tensor, is_cut: Tensor) -> int:
-    """All edges of a part where `Part.apart` copies them, else none; `is_cut` [e]: whether they cross parts."""
-    degree = graph.degree[nodes]
-    boundary = torch.arange(len(nodes)).repeat_interleave(degree)[is_cut].unique()
-    interior = len(is_cut) - int(degree[boundary].sum())
-    return len(is_cut) if LEAST * len(is_cut) <= interior < len(is_cut) else 0
+def estimate(share: Share, widths: Sequence[int], program_bytes: int) -> Estimate:
+    """Memory and exchanged bytes of one worker.
 
+    Messages are as wide as the narrower end of a layer, as where convs multiply by their weights first if that is
+    narrower. The memory is that of the part with its self-loops and of its transpose, of features, of what the
+    backward pass needs of each layer (inputs, sums or products, and activations), and of what the largest layer
+    has at work.
 
-def _sources(graph: Graph, nodes: Tensor) -> Tensor:
-    """The sources of all in-edges of `nodes`, [e] int64."""
-    degree = graph.rowptr[nodes + 1] - graph.rowptr[nodes]
-    begin = (graph.rowptr[nodes] - degree.cumsum(0) + degree).repeat_interleave(degree)
-    return graph.col[begin + torch.arange(len(begin))].long()
-
-
-def _rows(graph: Graph, nodes: Tensor) -> Graph:
-    """The in-edges of `nodes`, whose columns are these nodes and all sources, in the order of their ids."""
-    columns, place = torch.cat([nodes, _sources(graph, nodes)]).unique(return_inverse=True)
-    rowptr = torch.zeros(len(nodes) + 1, dtype=torch.int64)
-    torch.cumsum(graph.rowptr[nodes + 1] - graph.rowptr[nodes], 0, out=rowptr[1:])
-    return Graph(rowptr, place[len(nodes) :].int(), len(columns), None, graph.layout)
-
-
-def speed(text: str) -> float:
-    """Bytes per second of `"10Gb"` (bits) or `"1.2GB"` (bytes).
-
-    Raises:
-        ConfigError: it is neither.
+    Args:
+        widths: of the features, and of the outputs of each layer.
     """
-    match = SPEED.fullmatch(text.strip())
-    if match is None or not float(match[1]):
-        raise ConfigError(f"--network {text!r}: write it as 10Gb (bits per second) or 1.2GB (bytes per second)")
-    return float(match[1]) * 1000.0 ** (1 + "KMGT".index(match[2])) / (8 if match[3] == "b" else 1)
-
-
-def kernels() -> Kernels:
-    """Those that rates are measured with."""
-    return Kernels() if isplib.MISSING else isplib.IsplibKernels()
+    layers = [*pairwise(widths)]
+    columns = share.nodes + share.halo
+    graph = 16 * (share.edges + columns)
+    kept = share.nodes * sum(inputs + 2 * outputs for inputs, outputs in layers)
+    at_work = max(2 * columns * inputs + share.nodes * outputs for inputs, outputs in layers)
+    memory = graph + FLOAT * (share.nodes * widths[0] + (1 + IDLE) * (kept + at_work))
+    messages = [min(ends) for ends in layers]
+    travelling = 2 * sum(messages) - (
+        messages[0] if widths[0] <= widths[1] else 0
+    )  # plain features get no gradient
+    return Estimate(
+        nodes=round(share.nodes),
+        edges=round(share.edges),
+        halo=round(share.halo),
+        memory_bytes=round(program_bytes + memory),
+        exchange_bytes=round(FLOAT * travelling * max(share.halo, share.sent)),
+    )

@@ -1,4 +1,4 @@
-"""Partitions as tables: the parts of a graph, and what training on them is predicted to take."""
+"""Partitions as tables: the parts of a graph, and what workers are predicted to hold and exchange."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gnnbench import units
-from gnnbench.report.run import machine
 from gnnbench.report.tables import Cell, Table
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gnnbench.partition.estimate import Estimate
     from gnnbench.partition.files import Partition
-    from gnnbench.partition.plan import Plan
+    from gnnbench.partition.plan import Estimate, Plan
 
 
 def parts(partition: Partition, folder: Path, notes: Sequence[str]) -> Table:
@@ -59,17 +57,13 @@ def plan(result: Plan) -> Table:
         else [(str(rank), each) for each_of in by_parts.values() for rank, each in enumerate(each_of)]
     )
     model = result.model
-    measured = result.rates
-    widths = ", ".join(
-        f"{units.digits(rate / 1e6)} M/s at width {width}" for width, rate in measured.edges_per_s.items()
-    )
     how = (
         "Parts are modelled: random ones in which all nodes have the mean degree, an upper bound of halos."
         if result.modelled
         else "Parts were made and counted."
     )
     return Table(
-        ("workers" if several else "part", "nodes", "edges", "halo", "memory", "exchange", "computing", "epoch"),
+        ("workers" if several else "part", "nodes", "edges", "halo", "memory", "exchange"),
         [[Cell(name), *_cells(each)] for name, each in rows],
         title=(
             f"Predicted, not run: {model['name']}, {model['layers']} layers of {model['hidden']}, on "
@@ -78,11 +72,7 @@ def plan(result: Plan) -> Table:
         notes=[
             f"{how} Per worker{', of the part that takes most' * (several and not result.modelled)}; exchange: "
             "bytes that it sends or receives in an epoch, whichever is more.",
-            f"Measured here on {units.counted(measured.threads, 'thread')}: edges {widths}; products "
-            f"{units.digits(measured.dense_flop_per_s / 1e9)} Gflop/s; memory "
-            f"{units.size(measured.stream_bytes_per_s)}/s. Assumed: a network of "
-            f"{units.size(result.network_bytes_per_s)}/s, without latency or overlap.",
-            *machine(result.environment),
+            f"Memory includes {units.size(result.program_bytes)} of a process that has not read its part.",
         ],
     )
 
@@ -96,7 +86,7 @@ def largest(estimates: Sequence[Estimate]) -> Estimate:
 def _cells(each: Estimate) -> list[Cell]:
     counts = [Cell(units.count(count)) for count in (each.nodes, each.edges, each.halo)]
     sizes = [Cell(units.size(size)) for size in (each.memory_bytes, each.exchange_bytes)]
-    return [*counts, *sizes, Cell(units.seconds(each.compute_s)), Cell(units.seconds(each.epoch_s))]
+    return [*counts, *sizes]
 
 
 def _balance(loads: Sequence[int]) -> str:

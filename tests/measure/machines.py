@@ -1,4 +1,4 @@
-"""One graph in several processes: epochs, exchange and memory beside one process, and beside what is predicted.
+"""One graph in several processes: epochs, exchange and memory beside one process.
 
     python tests/measure/machines.py --out results/machines [--raw DIR] [--dataset SPEC] [--parts P,...]
         [--rounds N] [--epochs N]
@@ -27,8 +27,6 @@ import torch.distributed as dist
 import torch.multiprocessing
 
 from gnnbench import launch, stats
-from gnnbench.partition.plan import Plan
-from gnnbench.report.partition import largest
 from gnnbench.results import files, schema
 from gnnbench.results.schema import Result
 
@@ -92,17 +90,6 @@ def parts_of(count: int, options: argparse.Namespace) -> Path:
     return folder
 
 
-def planned(options: argparse.Namespace) -> Plan:
-    """What is predicted of one worker and of several, from rates of one thread and the loopback interface."""
-    path = options.raw / "plan.json"
-    if not path.exists():
-        network = f"{loopback_speed() / 1e9:.3f}GB"
-        counts = ",".join(map(str, [1, *options.parts]))
-        how = ["--parts", counts, "--config", CONFIG, "--network", network, "--threads", 1, "--json"]
-        files.save_text(command("partition", options.dataset, "--plan", *how), path)
-    return files.load(Plan, path)
-
-
 def loopback_speed() -> float:
     """Bytes per second that each of two processes sends the other one by gloo."""
     os.environ["GLOO_SOCKET_IFNAME"] = launch.loopback()
@@ -127,8 +114,8 @@ def _send(rank: int, folder: str) -> None:
     dist.destroy_process_group()
 
 
-def row(cell: Cell, results: dict[Cell, list[Result]], plan: Plan) -> dict[str, Any]:
-    """The figures of a cell, beside those of one process and what is predicted."""
+def row(cell: Cell, results: dict[Cell, list[Result]]) -> dict[str, Any]:
+    """The figures of a cell, beside those of one process."""
     runs, epochs = results[cell], {each: schema.times(of_cell) for each, of_cell in results.items()}
     memory = {each: max(run.peak_memory_bytes for run in of_cell) for each, of_cell in results.items()}
     facts, workers = runs[0].dataset_facts, runs[0].workers
@@ -152,21 +139,12 @@ def row(cell: Cell, results: dict[Cell, list[Result]], plan: Plan) -> dict[str, 
     }
     if workers:
         result["memory_target_bytes"] = 1.1 * (1 / cell.workers + max(halos)) * memory[ALONE]
-    if cell.threads == 1 and cell.halo != "bf16":
-        predicted = largest(plan.estimates[cell.workers])
-        result["predicted"] = {"memory_bytes": predicted.memory_bytes, "epoch_s": predicted.epoch_s}
     return result
 
 
 def misses(one: dict[str, Any]) -> list[str]:
     """The figures of a row that miss their target; epochs only where every worker has a core."""
-    result, predicted, enough = [], one.get("predicted"), one["workers"] <= len(os.sched_getaffinity(0))
-    figures = {"memory_bytes": one["peak_memory_bytes"]} | (
-        {"epoch_s": one["epoch_s"]["median"]} if enough else {}
-    )
-    for name, figure in figures.items() if predicted else ():
-        if not 0.75 <= predicted[name] / figure <= 1.25:
-            result.append(f"{name} predicted {predicted[name] / figure:.2f} of what it is")
+    result, enough = [], one["workers"] <= len(os.sched_getaffinity(0))
     if one["workers"] > 1:
         if one["peak_memory_bytes"] > one["memory_target_bytes"]:
             result.append(f"peak memory {one['peak_memory_bytes'] / one['memory_target_bytes']:.2f} of its target")
@@ -191,7 +169,6 @@ def main() -> None:
     name = options.dataset.replace(":", "_")
     options.raw = options.raw.resolve() / name
     options.raw.mkdir(parents=True, exist_ok=True)
-    plan = planned(options)
     results: dict[Cell, list[Result]] = {cell: [] for cell in cells(options.parts)}
     for round_ in range(1, options.rounds + 1):
         for cell, runs in results.items():
@@ -204,9 +181,8 @@ def main() -> None:
         "config": first.config,
         "environment": first.environment,
         "rounds": options.rounds,
-        "network_bytes_per_s": plan.network_bytes_per_s,
-        "rates": plan.rates.model_dump(),
-        "rows": [row(cell, results, plan) for cell in results],
+        "network_bytes_per_s": loopback_speed(),
+        "rows": [row(cell, results) for cell in results],
     }
     files.save_text(json.dumps(record, indent=1) + "\n", options.out / f"{name}.json")
     for cell, one in zip(results, record["rows"], strict=True):

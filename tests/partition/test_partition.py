@@ -20,8 +20,7 @@ from tests.support.partition import cases, dataset
 @given(cases())
 def test_the_parts_are_the_renumbered_graph(case: tuple[NodeDataset, Tensor, int]) -> None:
     data, assignment, parts = case
-    weight = torch.arange(data.num_edges).float()
-    pieces = [part.split(data, assignment, rank, parts, edge_weight=weight) for rank in range(parts)]
+    pieces = [part.split(data, assignment, rank, parts) for rank in range(parts)]
     order = torch.cat([piece.node_id for piece in pieces])
     position = order.argsort()
     whole = Graph.from_edge_index(position[data.edge_index], data.num_nodes)
@@ -39,8 +38,6 @@ def test_the_parts_are_the_renumbered_graph(case: tuple[NodeDataset, Tensor, int
         edges = slice(int(whole.rowptr[begin]), int(whole.rowptr[end]))
         assert torch.equal(piece.rowptr, whole.rowptr[begin : end + 1] - whole.rowptr[begin])
         assert torch.equal(source[piece.col.long()], whole.col[edges].long())
-        assert whole.edge_id is not None
-        assert torch.equal(piece.edge_weight, weight[whole.edge_id[edges].long()])
         assert set(source[piece.col.long()].tolist()) >= set(piece.halo.tolist())
         for name in ("x", "y", "train_mask", "val_mask", "test_mask"):
             assert torch.equal(getattr(piece, name), getattr(data, name)[piece.node_id])

@@ -1,4 +1,4 @@
-"""Parts in files: written piece by piece they are what `split` takes, and what is broken is told in a sentence."""
+"""Parts in files: written one by one they are what `split` takes, and what is broken is told in a sentence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 
 from gnnbench.datasets import NodeDataset, Roots, _maps, mapped, synthetic
@@ -32,11 +31,10 @@ def written(data: NodeDataset, assignment: Tensor, parts: int, folder: Path) -> 
 
 
 @settings(max_examples=8, deadline=None)
-@given(cases(), st.sampled_from([7, 1 << 22]))
-def test_what_is_read_is_the_part_whatever_the_pieces(case: tuple[NodeDataset, Tensor, int], chunk: int) -> None:
+@given(cases())
+def test_what_is_read_is_the_part(case: tuple[NodeDataset, Tensor, int]) -> None:
     data, assignment, parts = case
-    with tempfile.TemporaryDirectory() as parent, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_maps, "CHUNK", chunk)
+    with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent, "parts")
         partition = written(data, assignment, parts, folder)
         assert files.read(folder) == partition
@@ -54,15 +52,12 @@ def test_what_is_read_is_the_part_whatever_the_pieces(case: tuple[NodeDataset, T
 def test_a_mapped_graph_is_never_in_memory_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: part.Method
 ) -> None:
-    """Edges are sorted a chunk or a row at a time, and the files are those of the same graph in memory."""
+    """Edges are sorted a part at a time, and the files are those of the same graph in memory."""
     data = dataset(300, 4000, seed=5)
-    into_hub = data.edge_index[1] == 0  # whose row would be larger than a chunk
-    data.edge_index[1, into_hub] = 1 + torch.arange(int(into_hub.sum())) % 299
     assignment = part.assign(data.graph(CPU), 3, method, 1)
     expected = written(data, assignment, 3, tmp_path / "parts")
     _maps.write(data, tmp_path / "maps")
     stored = mapped.load(mapped.Config(path=tmp_path / "maps"), Roots(tmp_path, tmp_path / "cache"))
-    chunk = 2 * int(stored.rowptr.diff().max())
     sorted_at_once: list[int] = []
     csr = Layout.csr
 
@@ -70,12 +65,11 @@ def test_a_mapped_graph_is_never_in_memory_whole(
         sorted_at_once.append(len(row))
         return csr(self, row, *rest)
 
-    monkeypatch.setattr(_maps, "CHUNK", chunk)
     monkeypatch.setattr(Layout, "csr", counted)
     assert torch.equal(part.assign(stored.graph(CPU), 3, method, 1), assignment)
     streamed = written(stored, assignment, 3, tmp_path / "streamed")
     assert streamed.parts == expected.parts
-    assert max(sorted_at_once) <= chunk < data.num_edges / 8
+    assert sorted_at_once == [each.edges for each in streamed.parts]
     assert "edge_index" not in vars(stored)
 
 

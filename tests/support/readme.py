@@ -285,18 +285,17 @@ def scaled(folder: Path) -> str:
         notes = [
             f"Graph: {run.title(one['config'], one['dataset'])}; {units.count(facts['nodes'])} nodes, "
             f"{units.count(facts['edges'])} edges. Loopback interface: {network}/s.",
-            "Memory and halo: of the worker with most; exchange: of the first. Predicted: by "
-            "`gnnbench partition --plan`, which takes each worker to be a machine of its own.",
+            "Memory and halo: of the worker with most; exchange: of the first.",
             *run.machine(one["environment"]),
         ]
         heading = ["workers", "threads each", "halos", "halo share", "epoch", "vs one thread", "vs two threads"]
-        heading += ["exchange", "peak memory", "predicted epoch", "predicted memory"]
+        heading += ["exchange", "peak memory"]
         texts.append(tables.markdown(Table(heading, [_scaled(row) for row in one["rows"]], notes=notes)))
     return "\n".join(texts)
 
 
 def _scaled(row: dict[str, Any]) -> list[Cell]:
-    epoch, predicted = row["epoch_s"], row.get("predicted")
+    epoch = row["epoch_s"]
     way = f"{row['halo']}{', overlapped' * bool(row['overlap'])}"
     gains = [row["speedup"][name] for name in ("one_thread", "two_threads")]
     return [
@@ -310,8 +309,6 @@ def _scaled(row: dict[str, Any]) -> list[Cell]:
         if row["exchange_s"]
         else NOTHING,
         Cell(units.size(row["peak_memory_bytes"])),
-        Cell(units.seconds(predicted["epoch_s"])) if predicted else NOTHING,
-        Cell(units.size(predicted["memory_bytes"])) if predicted else NOTHING,
     ]
 
 

@@ -21,11 +21,11 @@ from gnnbench.backends.isplib import _compiled, choices
 from gnnbench.backends.isplib._base import BaseKernels
 from gnnbench.backends.isplib._compiled import ISA, isa_level, report
 from gnnbench.backends.isplib.sample import Neighbors
-from gnnbench.graph import Graph
+from gnnbench.graph import Graph, Layout
 
 BF16_TOLERANCE = 2e-2
 
-__all__ = ["ISA", "MISSING", "Backend", "IsplibKernels", "Neighbors", "isa_level", "report"]
+__all__ = ["ISA", "MISSING", "Backend", "IsplibKernels", "Neighbors", "cpu_layout", "isa_level", "report"]
 
 if not TYPE_CHECKING:
     BaseKernels = registry.merged("backends.isplib", BaseKernels)
@@ -36,6 +36,11 @@ class IsplibKernels(BaseKernels):
     """Cython kernels for float32 and float64 on CPU; results do not depend on the number of threads."""
 
     name: ClassVar[str] = "isplib"
+
+
+def cpu_layout() -> Layout:
+    """Return what sorts edges fastest on a CPU: compiled code where it is built, otherwise plain torch."""
+    return Layout() if MISSING else IsplibKernels()
 
 
 class Backend(base.KernelBackend):

@@ -12,13 +12,11 @@ from gnnbench.errors import ConfigError
 from gnnbench.training.batching._batch import Ready
 
 if TYPE_CHECKING:
-    import torch
     from torch.nn import Module
 
     from gnnbench.backends.base import Backend
     from gnnbench.config import Run
     from gnnbench.datasets import GraphsDataset
-    from gnnbench.graph import Layout
 
 
 class Config(BatchConfig):
@@ -34,6 +32,7 @@ class Config(BatchConfig):
 
 def prepare(config: Run, model: Module, backend: Backend, dataset: GraphsDataset, cache: Path | None) -> Ready:
     """Raises ConfigError where the readout does not give the targets, UnsupportedOp where the backend cannot."""
+    from gnnbench.backends import isplib
     from gnnbench.graph.union import Union
     from gnnbench.training.batching._graphs import Graphs
 
@@ -48,7 +47,7 @@ def prepare(config: Run, model: Module, backend: Backend, dataset: GraphsDataset
         dataset.graph_ptr.to(backend.device),
         dataset.edge_ptr.to(backend.device),
         dataset.edge_index.to(backend.device),
-        backend.layout() or _fastest(backend.device),
+        backend.layout() or (isplib.cpu_layout() if backend.device.type == "cpu" else None),
         rows=backend.sorts,
     )
     batches = Graphs
@@ -56,10 +55,3 @@ def prepare(config: Run, model: Module, backend: Backend, dataset: GraphsDataset
         from gnnbench.training.batching._pyg_loader import PygLoader as batches
     edge_attr = None if getattr(model, "embed_edges", None) is None else dataset.edge_attr
     return Ready(batches(config.batch, dataset, union, backend, edge_attr), bindings)
-
-
-def _fastest(device: torch.device) -> Layout | None:
-    """The kernels that put graphs together where PyG runs the convs: compiled code, where it is built."""
-    from gnnbench.backends import isplib
-
-    return isplib.IsplibKernels() if device.type == "cpu" and not isplib.MISSING else None
