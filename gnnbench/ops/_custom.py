@@ -1,9 +1,10 @@
 """torch custom ops: how an op of ours becomes `torch.ops.gnnbench.<name>`, opaque to `torch.compile`.
 
-A Graph and Kernels travel as handles, so that none of their tensors enters a traced graph. Differentiable
-ops are given their own kernel for torch's Autograd key: measured on one forward and backward,
-`torch.library.register_autograd` costs 31 us more than a bare `autograd.Function`, this way 12 us more. On the
-CPU, where nothing in torch watches a call, it leaves out the dispatcher, which takes as long as a small op.
+Ops are called with a Graph and Kernels. On the CPU, where nothing in torch watches a call, these are passed on as
+they are, and the dispatcher, which takes as long as a small op, is left out. Through the dispatcher they travel as
+handles, so that none of their tensors enters a traced graph. Differentiable ops are given their own kernel for
+torch's Autograd key: measured on one forward and backward, `torch.library.register_autograd` costs 31 us more than
+a bare `autograd.Function`, this way 12 us more.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from gnnbench.graph import Graph, handles
+from gnnbench.graph import handles
 from gnnbench.ops.kernels import Kernels
 
 _LIBRARY = torch.library.Library("gnnbench", "DEF")
@@ -27,6 +28,7 @@ _AUTOCAST = ("AutocastCPU", "AutocastCUDA")
 _AUTOCAST_KEYS = reduce(or_, (torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key)) for key in _AUTOCAST))
 
 _TENSORS = (Tensor, torch.nn.Parameter)
+_HANDLED = ("graph", "kernels")  # parameters that are handles in a schema
 
 F = TypeVar("F", bound=type[torch.autograd.Function])
 
@@ -53,20 +55,39 @@ class Op:
     Attributes:
         overload: the op as torch knows it.
         function: its implementation, which autograd does not see.
+        names: its parameters.
+        handled: places of those that are handles in the schema, at least one.
         apply: of the autograd Function that calls it; None where there is no gradient.
     """
 
     def __init__(self, overload: OpOverload, function: Callable[..., Any]) -> None:
         self.overload = overload
         self.function = function
+        self.names = [argument.name for argument in overload._schema.arguments]
         self.apply: Callable[..., Any] | None = None
+        self.handled = [place for place, name in enumerate(self.names) if name in _HANDLED]
 
     def __call__(self, *args: Any) -> Any:
-        if torch.compiler.is_compiling() or _is_watched(args):
-            return self.overload(*args)
+        if torch.compiler.is_compiling() or self.is_by_handle(args) or _is_watched(args):
+            return self.overload(*[arg.handle if isinstance(arg, handles.Handled) else arg for arg in args])
         if self.apply is None or not torch.is_grad_enabled() or not any(map(_requires_grad, args)):
             return self.function(*args)
         return self.apply(*args)
+
+    def is_by_handle(self, args: tuple[Any, ...]) -> bool:
+        """Return whether a call came by torch's dispatcher."""
+        return type(args[self.handled[0]]) is str
+
+    def objects(self, args: tuple[Any, ...]) -> list[Any]:
+        """Arguments with the objects that handles stand for."""
+        found = list(args)
+        for place in self.handled:
+            found[place] = handles.find(args[place])
+        return found
+
+    def by_handle(self, *args: Any) -> Any:
+        """Call the implementation as torch's dispatcher does."""
+        return self.function(*self.objects(args))
 
 
 def _is_watched(args: tuple[Any, ...]) -> bool:
@@ -108,7 +129,8 @@ def op(schema: str, fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], 
     """Make a function the implementation of a new op on every device.
 
     Args:
-        schema: such as `"spmm(Tensor x, str graph, str kernels) -> Tensor"`.
+        schema: such as `"spmm(Tensor x, str graph, str kernels) -> Tensor"`, of whose parameters `graph` and
+            `kernels` are handles; the function and `fake` are given the objects.
         fake: the same arguments -> empty results of the right shapes, types and strides.
 
     Results are contiguous and share no memory with arguments.
@@ -119,12 +141,13 @@ def op(schema: str, fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], 
         def shapes(*args: Any) -> Any:
             # Tracing brings tensors that claim a real device; one on "meta" is a user's, for the checks to refuse.
             given = any(isinstance(arg, Tensor) and arg.device.type == "meta" for arg in args)
-            return (function if given else fake)(*args)
+            return (function if given else fake)(*registered.objects(args))
 
         _LIBRARY.define(schema, tags=torch.Tag.pt2_compliant_tag)
-        _LIBRARY.impl(name, function, "CompositeExplicitAutograd")
+        registered = Op(getattr(torch.ops.gnnbench, name).default, function)
+        _LIBRARY.impl(name, registered.by_handle, "CompositeExplicitAutograd")
         torch.library.register_fake(f"gnnbench::{name}", shapes, lib=_LIBRARY)
-        return Op(getattr(torch.ops.gnnbench, name).default, function)
+        return registered
 
     return register
 
@@ -142,15 +165,13 @@ def gradient(schema: str, fake: Callable[..., Any]) -> Callable[[Callable[..., A
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         registered = op(schema, fake)(function)
         _under_autocast(registered, partial(_without_autocast, registered.overload))
-        names = [argument.name for argument in registered.overload._schema.arguments]
 
         def run(*args: Any) -> Any:
             if not torch.is_grad_enabled():
                 return registered(*args)
-            given = zip(names, args, strict=True)
-            return _without_autocast(
-                function, *(_PLAIN.handle if name == "kernels" else arg for name, arg in given)
-            )
+            given = registered.objects(args) if registered.is_by_handle(args) else args
+            plain = {"kernels": _PLAIN}
+            return _without_autocast(function, *map(plain.get, registered.names, given))
 
         return run
 
@@ -158,12 +179,15 @@ def gradient(schema: str, fake: Callable[..., Any]) -> Callable[[Callable[..., A
 
 
 def differentiates(op: Op) -> Callable[[F], F]:
-    """Make an autograd Function, whose `forward` calls `below_autograd(op, ...)`, the gradient of `op`."""
+    """Make an autograd Function the gradient of `op`.
+
+    Its `forward` calls `below_autograd(ctx, op, ...)`, with objects or handles as it is given them itself.
+    """
 
     def register(function: F) -> F:
         op.apply = function.apply
         _LIBRARY.impl(op.overload._opname, function.apply, "Autograd")
-        _under_autocast(op, partial(_in_one_type, op.overload))
+        _under_autocast(op, partial(_in_one_type, op))
         return function
 
     return register
@@ -180,42 +204,32 @@ def _without_autocast(call: Callable[..., Any], *args: Any) -> Any:
         return call(*args)
 
 
-def _in_one_type(op: OpOverload, *args: Any) -> Any:
+def _in_one_type(op: Op, *args: Any) -> Any:
     """Call `op` from within `torch.autocast`, which brings products in bfloat16 beside parameters in float32.
 
     As where PyG multiplies them, the widest type holds; float32 at least for kernels that do not accumulate in it.
     """
     tensors = [arg for arg in args if _is_float(arg)]
-    kernels = next(
-        handles.find(arg)
-        for arg, parameter in zip(args, op._schema.arguments, strict=True)
-        if parameter.name == "kernels"
-    )
+    kernels = op.objects(args)[op.names.index("kernels")]
     dtype = kernels.computes_in(reduce(torch.promote_types, (tensor.dtype for tensor in tensors)))
-    return _without_autocast(op, *(arg.to(dtype) if _is_float(arg) else arg for arg in args))
+    return _without_autocast(op.overload, *(arg.to(dtype) if _is_float(arg) else arg for arg in args))
 
 
 def _is_float(argument: Any) -> bool:
     return isinstance(argument, Tensor) and argument.is_floating_point()
 
 
-def below_autograd(op: Op, *args: Any) -> Any:
-    """Call `op` as autograd does once it has noted what it needs."""
-    if not torch.compiler.is_compiling() and not _is_watched(args):
+def below_autograd(ctx: Any, op: Op, *args: Any) -> Any:
+    """Call `op` as autograd does once it has noted what it needs; `ctx` holds the Graph and Kernels for backward.
+
+    Not that of a traced call, which torch.compile never lets go of.
+    """
+    if not op.is_by_handle(args):
         return op.function(*args)
+    if torch._guards.TracingContext.try_get() is None:
+        ctx.alive = [handles.find(args[place]) for place in op.handled]
     with torch._C._AutoDispatchBelowAutograd():
         return op.overload(*args)
-
-
-def objects(graph: str, kernels: str) -> tuple[Graph, Kernels]:
-    """The graph and the kernels that two handles stand for."""
-    return handles.find(graph), handles.find(kernels)
-
-
-def keep_alive(ctx: Any, *held: str) -> None:
-    """Let `ctx` hold them until backward; not that of a traced call, which torch.compile never lets go of."""
-    if torch._guards.TracingContext.try_get() is None:
-        ctx.alive = [handles.find(handle) for handle in held]
 
 
 def like(tensor: Tensor, *shape: int) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gnnbench.errors import UnsupportedOp
-from gnnbench.graph import Graph, Rows, handles
+from gnnbench.graph import Graph, Rows
 from gnnbench.ops import _custom
 from gnnbench.ops.dropout import Dropout, drawn_seed
 from gnnbench.ops.families import FAMILIES, Family
@@ -47,7 +47,7 @@ def attention(
     keeps = FAMILIES[family].keeps_positive and torch.is_grad_enabled()
     keep = keeps and any(tensor.requires_grad for tensor in inputs)
     p, seed = dropout[:2] if isinstance(dropout, Dropout) else (dropout, drawn_seed(dropout, inputs[0].device))
-    out: Tensor = _OPS[family](*inputs, seed, p, negative_slope, keep, graph.handle, kernels.handle)[0]
+    out: Tensor = _OPS[family](*inputs, seed, p, negative_slope, keep, graph, kernels)[0]
     return out
 
 
@@ -75,15 +75,14 @@ def _registered(family: Family) -> _custom.Op:
 
     def fake(*arguments: Any) -> tuple[Tensor, ...]:
         value, (_, _, _, keep, graph, _) = family.roles(arguments[:count])[2], arguments[count:]
-        shape = handles.find(graph).num_rows, *value.shape[1:]
+        shape = graph.num_rows, *value.shape[1:]
         out = value.new_empty(shape, dtype=torch.promote_types(value.dtype, torch.float32))
         kept = (torch.empty_like(out), out.new_empty(shape[:2])) if keep and positive else ()
         return outputs(out, value.dtype, out.new_empty(*shape[:2], 2), *kept)
 
     @_custom.op(f"{family.op}({tensors}, Tensor? seed, {how}) -> {_results(3 + len(positive))}", fake=fake)
     def op(*arguments: Any) -> tuple[Tensor, ...]:
-        inputs, (seed, p, slope, keep, graph_handle, kernels_handle) = arguments[:count], arguments[count:]
-        graph, kernels = _custom.objects(graph_handle, kernels_handle)
+        inputs, (seed, p, slope, keep, graph, kernels) = arguments[:count], arguments[count:]
         _check(family, kernels, graph, p, inputs)
         keep, dropout, dims = keep and bool(positive), _dropout(graph, p, seed), family.inputs.values()
 
@@ -102,8 +101,7 @@ def _registered(family: Family) -> _custom.Op:
     )
     def backward_op(grad_out: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
         inputs, seed = arguments[:count], arguments[count]
-        kept, (p, slope, _, graph_handle, kernels_handle) = arguments[count + 1 : -5], arguments[-5:]
-        graph, kernels = _custom.objects(graph_handle, kernels_handle)
+        kept, (p, slope, _, graph, kernels) = arguments[count + 1 : -5], arguments[-5:]
         return kernels.attention_backward(graph, family, inputs, slope, _dropout(graph, p, seed), kept, grad_out)
 
     @_custom.differentiates(op)
@@ -111,8 +109,7 @@ def _registered(family: Family) -> _custom.Op:
         @staticmethod
         def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, ...]:
             ctx.how = arguments[count + 1 :]
-            _custom.keep_alive(ctx, *ctx.how[-2:])
-            out, exact, *kept = _custom.below_autograd(op, *arguments)
+            out, exact, *kept = _custom.below_autograd(ctx, op, *arguments)
             ctx.save_for_backward(*arguments[: count + 1], exact if exact.numel() else out, *kept)
             ctx.mark_non_differentiable(exact, *kept)
             return out, exact, *kept

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gnnbench.errors import UnsupportedOp
-from gnnbench.graph import Graph, handles
+from gnnbench.graph import Graph
 from gnnbench.ops import _custom
 from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.spmm import spmm_grad_x, spmm_linear
@@ -16,14 +16,14 @@ from gnnbench.ops.spmm import spmm_grad_x, spmm_linear
 
 def edge_softmax(kernels: Kernels, graph: Graph, score: Tensor) -> Tensor:
     """Normalise score [E, H] over the edges of each destination: alpha [E, H], differentiable in score."""
-    alpha: Tensor = _edge_softmax(score, graph.handle, kernels.handle)
+    alpha: Tensor = _edge_softmax(score, graph, kernels)
     return alpha
 
 
 def sddmm(kernels: Kernels, graph: Graph, a: Tensor, b: Tensor) -> Tensor:
     """Score edges: out[ij] = <a[i], b[j]> with a [N, H, C], b [M, H, C] -> [E, H], or [N, F], [M, F] -> [E]."""
     (b,) = graph.sources(b)
-    score: Tensor = _sddmm(a, b, graph.handle, kernels.handle)
+    score: Tensor = _sddmm(a, b, graph, kernels)
     return score
 
 
@@ -31,8 +31,7 @@ def sddmm(kernels: Kernels, graph: Graph, a: Tensor, b: Tensor) -> Tensor:
     "edge_softmax(Tensor score, str graph, str kernels) -> Tensor",
     fake=lambda score, graph, kernels: _custom.like(score),
 )
-def _edge_softmax(score: Tensor, graph_handle: str, kernels_handle: str) -> Tensor:
-    graph, kernels = _custom.objects(graph_handle, kernels_handle)
+def _edge_softmax(score: Tensor, graph: Graph, kernels: Kernels) -> Tensor:
     graph.check_unchanged()
     reasons = kernels.unsupported("edge_softmax", graph, score)
     if score.dim() != 2 or score.size(0) != graph.num_edges:
@@ -46,18 +45,16 @@ def _edge_softmax(score: Tensor, graph_handle: str, kernels_handle: str) -> Tens
     "edge_softmax_backward(Tensor alpha, Tensor grad_alpha, str graph, str kernels) -> Tensor",
     fake=lambda alpha, grad_alpha, graph, kernels: _custom.like(alpha),
 )
-def _edge_softmax_backward(alpha: Tensor, grad_alpha: Tensor, graph_handle: str, kernels_handle: str) -> Tensor:
-    graph, kernels = _custom.objects(graph_handle, kernels_handle)
+def _edge_softmax_backward(alpha: Tensor, grad_alpha: Tensor, graph: Graph, kernels: Kernels) -> Tensor:
     return kernels.edge_softmax_backward(graph, alpha, grad_alpha)
 
 
 @_custom.differentiates(_edge_softmax)
 class _EdgeSoftmax(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, score: Tensor, graph: str, kernels: str) -> Tensor:
-        _custom.keep_alive(ctx, graph, kernels)
-        ctx.how = (graph, kernels)
-        alpha: Tensor = _custom.below_autograd(_edge_softmax, score, *ctx.how)
+    def forward(ctx: Any, score: Tensor, *how: Any) -> Tensor:
+        ctx.how = how
+        alpha: Tensor = _custom.below_autograd(ctx, _edge_softmax, score, *how)
         ctx.save_for_backward(alpha)
         return alpha
 
@@ -68,10 +65,9 @@ class _EdgeSoftmax(torch.autograd.Function):
 
 @_custom.op(
     "sddmm(Tensor a, Tensor b, str graph, str kernels) -> Tensor",
-    fake=lambda a, b, graph, kernels: _custom.like(a, handles.find(graph).num_edges, *a.shape[1:-1]),
+    fake=lambda a, b, graph, kernels: _custom.like(a, graph.num_edges, *a.shape[1:-1]),
 )
-def _sddmm(a: Tensor, b: Tensor, graph_handle: str, kernels_handle: str) -> Tensor:
-    graph, kernels = _custom.objects(graph_handle, kernels_handle)
+def _sddmm(a: Tensor, b: Tensor, graph: Graph, kernels: Kernels) -> Tensor:
     graph.check_unchanged()
     reasons = kernels.unsupported("sddmm", graph, a, b)
     if a.dim() not in (2, 3) or a.shape[1:] != b.shape[1:] or a.dtype != b.dtype:
@@ -88,11 +84,10 @@ def _sddmm(a: Tensor, b: Tensor, graph_handle: str, kernels_handle: str) -> Tens
 @_custom.differentiates(_sddmm)
 class _Sddmm(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, a: Tensor, b: Tensor, graph: str, kernels: str) -> Tensor:
-        _custom.keep_alive(ctx, graph, kernels)
-        ctx.how = (graph, kernels)
+    def forward(ctx: Any, a: Tensor, b: Tensor, *how: Any) -> Tensor:
+        ctx.how = how
         ctx.save_for_backward(a, b)
-        score: Tensor = _custom.below_autograd(_sddmm, a, b, *ctx.how)
+        score: Tensor = _custom.below_autograd(ctx, _sddmm, a, b, *how)
         return score
 
     @staticmethod

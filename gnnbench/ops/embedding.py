@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from gnnbench.errors import UnsupportedOp
-from gnnbench.graph import handles
 from gnnbench.ops import _custom
 from gnnbench.ops.kernels import Kernels
 
@@ -32,7 +31,7 @@ def embedding_sum(kernels: Kernels, tables: Sequence[Tensor], categories: Tensor
         raise UnsupportedOp("embedding_sum", ["there are no tables, expected at least one"])
     sizes = [0, *(len(table) for table in tables)]
     starts = torch.tensor(sizes, device=categories.device).cumsum(0)
-    out: Tensor = _sum(torch.cat([*tables]), categories, starts, kernels.handle)
+    out: Tensor = _sum(torch.cat([*tables]), categories, starts, kernels)
     return out
 
 
@@ -40,7 +39,7 @@ def embedding_sum(kernels: Kernels, tables: Sequence[Tensor], categories: Tensor
     "embedding_sum(Tensor table, Tensor categories, Tensor starts, str kernels) -> Tensor",
     fake=lambda table, categories, starts, kernels: _custom.like(table, categories.size(0), table.size(1)),
 )
-def _sum(table: Tensor, categories: Tensor, starts: Tensor, kernels: str) -> Tensor:
+def _sum(table: Tensor, categories: Tensor, starts: Tensor, kernels: Kernels) -> Tensor:
     reasons = []
     if categories.dim() != 2 or categories.size(-1) != len(starts) - 1:
         reasons.append(f"categories have shape {list(categories.shape)}, expected [N, {len(starts) - 1}]")
@@ -52,27 +51,24 @@ def _sum(table: Tensor, categories: Tensor, starts: Tensor, kernels: str) -> Ten
         reasons.append(f"tables are on {table.device}, categories on {categories.device}")
     if reasons:
         raise UnsupportedOp("embedding_sum", reasons)
-    out: Tensor = handles.find(kernels).embedding_sum(table, categories, starts)
-    return out
+    return kernels.embedding_sum(table, categories, starts)
 
 
 @_custom.gradient(
     "embedding_sum_backward(Tensor grad_out, Tensor categories, Tensor starts, int rows, str kernels) -> Tensor",
     fake=lambda grad_out, categories, starts, rows, kernels: _custom.like(grad_out, rows, grad_out.size(1)),
 )
-def _backward(grad_out: Tensor, categories: Tensor, starts: Tensor, rows: int, kernels: str) -> Tensor:
-    out: Tensor = handles.find(kernels).embedding_sum_backward(grad_out, categories, starts)
-    return out
+def _backward(grad_out: Tensor, categories: Tensor, starts: Tensor, rows: int, kernels: Kernels) -> Tensor:
+    return kernels.embedding_sum_backward(grad_out, categories, starts)
 
 
 @_custom.differentiates(_sum)
 class _EmbeddingSum(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, table: Tensor, categories: Tensor, starts: Tensor, kernels: str) -> Tensor:
-        _custom.keep_alive(ctx, kernels)
+    def forward(ctx: Any, table: Tensor, categories: Tensor, starts: Tensor, kernels: Any) -> Tensor:
         ctx.how = (table.size(0), kernels)
         ctx.save_for_backward(categories, starts)
-        out: Tensor = _custom.below_autograd(_sum, table, categories, starts, kernels)
+        out: Tensor = _custom.below_autograd(ctx, _sum, table, categories, starts, kernels)
         return out
 
     @staticmethod

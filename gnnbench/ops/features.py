@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gnnbench.errors import UnsupportedOp
-from gnnbench.graph import Graph, handles
+from gnnbench.graph import Graph
 from gnnbench.ops import _custom
 from gnnbench.ops.dropout import Dropout, drawn_seed
 from gnnbench.ops.kernels import Kernels
@@ -42,13 +42,12 @@ def dropout(kernels: Kernels, x: Tensor | Features, p: float = 0.5, training: bo
     if training and not x.is_floating_point():
         raise UnsupportedOp("dropout", [f"x has type {x.dtype}, expected floating point"])
     seed = drawn_seed(p, x.device) if training else None
-    return x if seed is None else _dropout(x, seed, p, first, kernels.handle)
+    return x if seed is None else _dropout(x, seed, p, first, kernels)
 
 
-def _multiplied(x: Tensor, seed: Tensor, p: float, first: int, kernels: str) -> Tensor:
+def _multiplied(x: Tensor, seed: Tensor, p: float, first: int, kernels: Kernels) -> Tensor:
     """x, or a gradient, times the mask of a seed."""
-    out: Tensor = handles.find(kernels).dropout(x.contiguous(), Dropout(p, seed, first))
-    return out
+    return kernels.dropout(x.contiguous(), Dropout(p, seed, first))
 
 
 _dropout = _custom.op(
@@ -64,11 +63,10 @@ _dropout_backward = _custom.gradient(
 @_custom.differentiates(_dropout)
 class _Dropout(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, seed: Tensor, p: float, first: int, kernels: str) -> Tensor:
-        _custom.keep_alive(ctx, kernels)
-        ctx.how = (p, first, kernels)
+    def forward(ctx: Any, x: Tensor, seed: Tensor, *how: Any) -> Tensor:
+        ctx.how = how
         ctx.save_for_backward(seed)
-        out: Tensor = _custom.below_autograd(_dropout, x, seed, *ctx.how)
+        out: Tensor = _custom.below_autograd(ctx, _dropout, x, seed, *how)
         return out
 
     @staticmethod

@@ -34,7 +34,7 @@ def fusedmm(kernels: Kernels, graph: Graph, x: Tensor, y: Tensor, edge_fn: str =
         UnsupportedOp: shapes, types or f do not fit, or the kernels decline.
     """
     (y,) = graph.sources(y)
-    out: Tensor = _fusedmm(x, y, graph.handle, kernels.handle, edge_fn)
+    out: Tensor = _fusedmm(x, y, graph, kernels, edge_fn)
     return out
 
 
@@ -42,8 +42,7 @@ def fusedmm(kernels: Kernels, graph: Graph, x: Tensor, y: Tensor, edge_fn: str =
     "fusedmm(Tensor x, Tensor y, str graph, str kernels, str edge_fn) -> Tensor",
     fake=lambda x, y, graph, kernels, edge_fn: _custom.like(x),
 )
-def _fusedmm(x: Tensor, y: Tensor, graph_handle: str, kernels_handle: str, edge_fn: str) -> Tensor:
-    graph, kernels = _custom.objects(graph_handle, kernels_handle)
+def _fusedmm(x: Tensor, y: Tensor, graph: Graph, kernels: Kernels, edge_fn: str) -> Tensor:
     graph.check_unchanged()
     reasons = kernels.unsupported("fusedmm", graph, x, y)
     if edge_fn not in EDGE_FNS:
@@ -64,9 +63,8 @@ def _fusedmm(x: Tensor, y: Tensor, graph_handle: str, kernels_handle: str, edge_
     fake=lambda x, y, grad_out, graph, kernels, edge_fn: _custom.like(x),
 )
 def _fusedmm_grad_x(
-    x: Tensor, y: Tensor, grad_out: Tensor, graph_handle: str, kernels_handle: str, edge_fn: str
+    x: Tensor, y: Tensor, grad_out: Tensor, graph: Graph, kernels: Kernels, edge_fn: str
 ) -> Tensor:
-    graph, kernels = _custom.objects(graph_handle, kernels_handle)
     return kernels.fusedmm_grad_x(graph, x, y, edge_fn, grad_out)
 
 
@@ -75,20 +73,18 @@ def _fusedmm_grad_x(
     fake=lambda x, y, grad_out, graph, kernels, edge_fn: _custom.like(y),
 )
 def _fusedmm_grad_y(
-    x: Tensor, y: Tensor, grad_out: Tensor, graph_handle: str, kernels_handle: str, edge_fn: str
+    x: Tensor, y: Tensor, grad_out: Tensor, graph: Graph, kernels: Kernels, edge_fn: str
 ) -> Tensor:
-    graph, kernels = _custom.objects(graph_handle, kernels_handle)
     return kernels.fusedmm_grad_y(graph, x, y, edge_fn, grad_out)
 
 
 @_custom.differentiates(_fusedmm)
 class _FusedMM(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor, graph: str, kernels: str, edge_fn: str) -> Tensor:
-        _custom.keep_alive(ctx, graph, kernels)
-        ctx.how = (graph, kernels, edge_fn)
+    def forward(ctx: Any, x: Tensor, y: Tensor, *how: Any) -> Tensor:
+        ctx.how = how
         ctx.save_for_backward(x, y)
-        out: Tensor = _custom.below_autograd(_fusedmm, x, y, *ctx.how)
+        out: Tensor = _custom.below_autograd(ctx, _fusedmm, x, y, *how)
         return out
 
     @staticmethod

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from gnnbench.errors import UnsupportedOp
-from gnnbench.graph import Graph, Rows, handles
+from gnnbench.graph import Graph, Rows
 from gnnbench.graph.part import Part
 from gnnbench.ops import _custom
 from gnnbench.ops.kernels import EXTREMA, REDUCTIONS, Kernels
@@ -38,17 +38,9 @@ def spmm(kernels: Kernels, graph: Graph, x: Tensor, value: Tensor | None = None,
         out: Tensor = _Overlapped.apply(x, graph, kernels, reduce)
         return out
     (x,) = graph.sources(x, later=value is None and reduce in EXTREMA)
-    arguments = x, value, graph.handle, kernels.handle, reduce
+    arguments = x, value, graph, kernels, reduce
     out = spmm_max(*arguments)[0] if reduce in EXTREMA else spmm_linear(*arguments)
     return out
-
-
-def _checked(
-    x: Tensor, value: Tensor | None, graph_handle: str, kernels_handle: str, reduce: str
-) -> tuple[Kernels, Graph]:
-    graph, kernels = _custom.objects(graph_handle, kernels_handle)
-    _check(kernels, graph, x, value, reduce)
-    return kernels, graph
 
 
 def _check(kernels: Kernels, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> None:
@@ -81,24 +73,21 @@ def _misfits(graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> list
 
 @_custom.op(
     "spmm(Tensor x, Tensor? value, str graph, str kernels, str reduce) -> Tensor",
-    fake=lambda x, value, graph, kernels, reduce: _custom.like(x, handles.find(graph).num_rows, *x.shape[1:]),
+    fake=lambda x, value, graph, kernels, reduce: _custom.like(x, graph.num_rows, *x.shape[1:]),
 )
-def spmm_linear(x: Tensor, value: Tensor | None, graph_handle: str, kernels_handle: str, reduce: str) -> Tensor:
-    kernels, graph = _checked(x, value, graph_handle, kernels_handle, reduce)
+def spmm_linear(x: Tensor, value: Tensor | None, graph: Graph, kernels: Kernels, reduce: str) -> Tensor:
+    _check(kernels, graph, x, value, reduce)
     return kernels.spmm(graph, x, value, reduce)
 
 
 @_custom.gradient(
     "spmm_grad_x(Tensor grad_out, Tensor? value, str graph, str kernels, str reduce) -> Tensor",
     fake=lambda grad_out, value, graph, kernels, reduce: _custom.like(
-        grad_out, handles.find(graph).num_cols, *grad_out.shape[1:]
+        grad_out, graph.num_cols, *grad_out.shape[1:]
     ),
 )
-def spmm_grad_x(
-    grad_out: Tensor, value: Tensor | None, graph_handle: str, kernels_handle: str, reduce: str
-) -> Tensor:
+def spmm_grad_x(grad_out: Tensor, value: Tensor | None, graph: Graph, kernels: Kernels, reduce: str) -> Tensor:
     """Run the kernel on the transpose; `reduce` is that of the forward."""
-    graph, kernels = _custom.objects(graph_handle, kernels_handle)
     transposed_value = None if value is None else value[graph.perm]
     return kernels.spmm(graph.transpose, _shares(graph, grad_out, reduce), transposed_value, "sum")
 
@@ -108,9 +97,8 @@ def spmm_grad_x(
     fake=lambda grad_out, x, value, graph, kernels, reduce: _custom.like(value),
 )
 def _spmm_grad_value(
-    grad_out: Tensor, x: Tensor, value: Tensor, graph_handle: str, kernels_handle: str, reduce: str
+    grad_out: Tensor, x: Tensor, value: Tensor, graph: Graph, kernels: Kernels, reduce: str
 ) -> Tensor:
-    graph, kernels = _custom.objects(graph_handle, kernels_handle)
     grad_out = _shares(graph, grad_out, reduce)
     if value.dim() == 1:
         grad_out, x = grad_out.flatten(1), x.flatten(1)
@@ -120,11 +108,10 @@ def _spmm_grad_value(
 @_custom.differentiates(spmm_linear)
 class _Spmm(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, value: Tensor | None, graph: str, kernels: str, reduce: str) -> Tensor:
-        _custom.keep_alive(ctx, graph, kernels)
-        ctx.how = (graph, kernels, reduce)
+    def forward(ctx: Any, x: Tensor, value: Tensor | None, *how: Any) -> Tensor:
+        ctx.how = how
         ctx.save_for_backward(x if value is not None else None, value)
-        out: Tensor = _custom.below_autograd(spmm_linear, x, value, *ctx.how)
+        out: Tensor = _custom.below_autograd(ctx, spmm_linear, x, value, *how)
         return out
 
     @staticmethod
@@ -138,14 +125,14 @@ class _Spmm(torch.autograd.Function):
 @_custom.op(
     "spmm_max(Tensor x, Tensor? value, str graph, str kernels, str reduce) -> (Tensor, Tensor)",
     fake=lambda x, value, graph, kernels, reduce: (
-        out := _custom.like(x, handles.find(graph).num_rows, *x.shape[1:]),
+        out := _custom.like(x, graph.num_rows, *x.shape[1:]),
         out.new_empty(out.shape, dtype=torch.int32),
     ),
 )
 def spmm_max(
-    x: Tensor, value: Tensor | None, graph_handle: str, kernels_handle: str, reduce: str
+    x: Tensor, value: Tensor | None, graph: Graph, kernels: Kernels, reduce: str
 ) -> tuple[Tensor, Tensor]:
-    kernels, graph = _checked(x, value, graph_handle, kernels_handle, reduce)
+    _check(kernels, graph, x, value, reduce)
 
     def best(rows: Rows) -> tuple[Tensor, Tensor]:
         out, arg_out = kernels.spmm_max(rows.graph, x, value, reduce)
@@ -160,14 +147,11 @@ def spmm_max(
 
 @_custom.gradient(
     "spmm_max_grad_x(Tensor grad_out, Tensor arg_out, Tensor? value, str graph, str kernels) -> Tensor",
-    fake=lambda grad_out, arg_out, value, graph, kernels: _custom.like(
-        grad_out, handles.find(graph).num_cols, grad_out.size(1)
-    ),
+    fake=lambda grad_out, arg_out, value, graph, kernels: _custom.like(grad_out, graph.num_cols, grad_out.size(1)),
 )
 def _extremum_grad_x(
-    grad_out: Tensor, arg_out: Tensor, value: Tensor | None, graph_handle: str, kernels_handle: str
+    grad_out: Tensor, arg_out: Tensor, value: Tensor | None, graph: Graph, kernels: Kernels
 ) -> Tensor:
-    graph, kernels = _custom.objects(graph_handle, kernels_handle)
     return kernels.spmm_max_backward(graph, arg_out, grad_out, value)
 
 
@@ -175,11 +159,11 @@ def _extremum_grad_x(
     "spmm_max_grad_value(Tensor grad_out, Tensor arg_out, Tensor x, Tensor value, str graph) -> Tensor",
     fake=lambda grad_out, arg_out, x, value, graph: _custom.like(value),
 )
-def _extremum_grad_value(grad_out: Tensor, arg_out: Tensor, x: Tensor, value: Tensor, graph: str) -> Tensor:
+def _extremum_grad_value(grad_out: Tensor, arg_out: Tensor, x: Tensor, value: Tensor, graph: Graph) -> Tensor:
     grad_value = torch.zeros_like(value)
     if value.numel():
         edge = arg_out.clamp(min=0).long()
-        share = grad_out * x.gather(0, handles.find(graph).col.long()[edge])
+        share = grad_out * x.gather(0, graph.col.long()[edge])
         grad_value.index_add_(0, edge.flatten(), share.masked_fill(arg_out < 0, 0.0).flatten())
     return grad_value
 
@@ -187,12 +171,9 @@ def _extremum_grad_value(grad_out: Tensor, arg_out: Tensor, x: Tensor, value: Te
 @_custom.differentiates(spmm_max)
 class _Extremum(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, value: Tensor | None, graph: str, kernels: str, reduce: str
-    ) -> tuple[Tensor, Tensor]:
-        _custom.keep_alive(ctx, graph, kernels)
-        ctx.how = (graph, kernels)
-        out, arg_out = _custom.below_autograd(spmm_max, x, value, graph, kernels, reduce)
+    def forward(ctx: Any, x: Tensor, value: Tensor | None, *how: Any) -> tuple[Tensor, Tensor]:
+        ctx.how = how[:2]
+        out, arg_out = _custom.below_autograd(ctx, spmm_max, x, value, *how)
         ctx.save_for_backward(x if value is not None else None, value, arg_out)
         ctx.mark_non_differentiable(arg_out)
         return out, arg_out
