@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from math import prod
 from typing import Any
 
 from torch.nn import Dropout, Module
 
+from gnnbench.convs import _layers
 from gnnbench.ops.features import dropout
 from gnnbench.ops.kernels import Kernels
 from gnnbench.results.schema import Binding
@@ -22,13 +22,15 @@ def bind(model: Module, kernels: Kernels, first_node: int | None = None) -> list
             kernels, for all processes draw the same random numbers.
     """
     layers: list[tuple[str, Any]] = [
-        (path, layer) for path, layer in model.named_modules() if type(layer) is Dropout and layer.p
+        (path, layer)
+        for path, layer in model.named_modules()
+        if type(layer) is Dropout and layer.p and not _layers.has_own_forward(layer)
     ]
     accelerated = "dropout" in kernels.accelerated
     if first_node is None and not accelerated:
         return []
     for _, layer in layers:
-        layer.forward = partial(_forward, layer, kernels, first_node or 0)
+        layer.forward = _layers.Equivalent(_forward, layer, kernels, first_node or 0)
     provider = kernels.name if accelerated else "torch"
     return [
         Binding(module=path, conv="Dropout", kernels={"dropout": provider}, rewrites=["dropout"])

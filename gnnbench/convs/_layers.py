@@ -6,7 +6,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from torch.nn import BatchNorm1d, Linear, Module, ReLU, Sequential
+from torch.nn import BatchNorm1d, Embedding, Linear, Module, ReLU, Sequential
 from torch.nn.modules import module as torch_module
 from torch_geometric.nn import Linear as PygLinear
 from torch_geometric.nn import MessagePassing
@@ -20,19 +20,19 @@ _aggregate = attrgetter("forward", "reduce", "__call__")
 _AGGREGATE = {kind: tuple(map(pygs_own, _aggregate(kind))) for kind in REDUCTIONS}
 _FORWARD: dict[type, Any] = {
     kind: kind.forward if is_from(kind.forward, "torch") else None
-    for kind in (Linear, PygLinear, Sequential, BatchNorm1d, ReLU)
+    for kind in (Linear, PygLinear, Sequential, BatchNorm1d, ReLU, Embedding)
 }
 
 
 class Equivalent(partial[Any]):
-    """A forward of ours on a layer, which computes what that of its class does."""
+    """A forward of ours on a layer, in the place of that of its class."""
 
 
 def reduction(conv: MessagePassing) -> str | None:
     """How PyG reduces messages along an `edge_index`: as `aggr_module` does, whatever became of `conv.aggr`."""
     module: Any = conv._modules.get("aggr_module")
     kind = type(module)
-    if kind not in REDUCTIONS or _is_hooked(module) or "reduce" in vars(module):
+    if kind not in REDUCTIONS or _is_changed(module) or "reduce" in vars(module):
         return None
     return REDUCTIONS[kind] if _aggregate(kind) == _AGGREGATE[kind] else None
 
@@ -45,7 +45,7 @@ def reduce_of(conv: MessagePassing) -> str:
 def is_untouched(module: Any, *kinds: type[Module]) -> bool:
     """Return whether `module` is of exactly one of `kinds`, with the forward of its class and without hooks."""
     kind = type(module)
-    return kind in kinds and not _is_hooked(module) and kind.forward is _FORWARD[kind]
+    return kind in kinds and not _is_changed(module) and kind.forward is _FORWARD[kind]
 
 
 def is_plain_linear(layer: Any) -> bool:
@@ -63,8 +63,19 @@ def narrows(layer: Any) -> bool:
     return is_plain_linear(layer) and layer.weight.size(0) < layer.weight.size(1)
 
 
-def _is_hooked(module: Module) -> bool:
+def has_own_forward(layer: Module) -> bool:
+    """Return whether a program gave this instance a forward of its own."""
+    own = vars(layer).get("forward")
+    return not (own is None or isinstance(own, Equivalent))
+
+
+def _is_changed(module: Module) -> bool:
     """Return whether a call of `module` runs more than the forward of its class, or another one."""
+    return is_hooked(module) or has_own_forward(module)
+
+
+def is_hooked(module: Module) -> bool:
+    """Return whether hooks see, or change, what `module` is given and returns."""
     hooks = (
         module._forward_hooks,
         module._forward_pre_hooks,
@@ -77,5 +88,4 @@ def _is_hooked(module: Module) -> bool:
         torch_module._global_backward_hooks,
         torch_module._global_backward_pre_hooks,
     )
-    own = vars(module).get("forward")
-    return any(hooks) or any(everywhere) or not (own is None or isinstance(own, Equivalent))
+    return any(hooks) or any(everywhere)

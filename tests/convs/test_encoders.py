@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -97,10 +99,23 @@ def test_embeddings_are_those_of_ogb(name: str, wrap: Wrap) -> None:
         assert torch.allclose(gradient, truth, rtol=1e-12, atol=0)
 
 
-def test_tables_of_several_types_are_added_in_the_type_of_the_first() -> None:
+def halve(encoder: Any) -> None:
+    encoder.forward = lambda categories: type(encoder).forward(encoder, categories) / 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda encoder: encoder.bond_embedding_list[1].double(),  # which is added in the type of the first
+        lambda encoder: setattr(encoder.bond_embedding_list[1], "max_norm", 0.1),
+        lambda encoder: encoder.bond_embedding_list[1].register_forward_hook(lambda module, given, out: out / 2),
+        halve,
+    ],
+)
+def test_what_is_more_than_a_sum_of_rows_is_computed_as_by_ogb(change: Callable[[Any], None]) -> None:
     encoder = pytest.importorskip("ogb.graphproppred.mol_encoder").BondEncoder(4)
-    encoder.bond_embedding_list[1].double()
-    categories = torch.zeros(3, 3, dtype=torch.long)
-    expected = encoder(categories)
+    change(encoder)
+    twin = copy.deepcopy(encoder)
     convs.bind(encoder, OURS, transform_first=False, fold_norm=False)
-    torch.testing.assert_close(encoder(categories), expected)
+    for categories in (torch.ones(3, 3, dtype=torch.long), torch.ones(3, 2, dtype=torch.int32)):
+        torch.testing.assert_close(encoder(categories), twin(categories))
