@@ -37,8 +37,10 @@ def vector(edge_weight: Tensor) -> Tensor:
     return edge_weight.flatten()
 
 
-def in_rows(graph: Graph, value: Tensor) -> Tensor:
-    """A tensor over the edges of `edge_index` in the order of `graph.col`."""
+def in_rows(graph: Graph, value: Tensor, *, looped: bool = False) -> Tensor:
+    """A tensor over the edges of `edge_index` in the order of `graph.col`; with added loops behind, of theirs."""
+    if looped:
+        return value.index_select(0, graph.looped_edge_place.argsort())
     ordered: Tensor = value if graph.edge_id is None else _Ordered.apply(value, graph, True)
     return ordered
 

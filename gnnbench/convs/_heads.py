@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
-from gnnbench.convs import _edges
+from gnnbench.convs import _edges, _layers
 from gnnbench.convs._cost import Cost, Rates
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
@@ -71,13 +71,18 @@ def weights(kernels: Kernels, graph: Graph, score: Tensor, dropped: Dropout | fl
 
 def edge_features(conv: MessagePassing, graph: Graph, edge_attr: Tensor) -> Tensor:
     """`edge_attr` [E] or [E, D], with those of added loops, transformed to [E', H, C] in the order of rows."""
-    if getattr(conv, "add_self_loops", False):
+    if looped := bool(getattr(conv, "add_self_loops", False)):
         reverse = conv.flow != "source_to_target"
         edge_attr = _edges.with_loops(graph, edge_attr, conv.fill_value, by_source=reverse)
     else:
         edge_attr = _edges.in_rows(graph, edge_attr)
     edge_attr = edge_attr.view(-1, 1) if edge_attr.dim() == 1 else edge_attr
-    return conv.lin_edge(edge_attr).view(-1, conv.heads, conv.out_channels)
+    if _layers.is_plain_linear(conv.lin_edge):
+        out = conv.lin_edge(edge_attr)
+    else:  # hooks and a user's layer are given edges in the order of PyG
+        out = conv.lin_edge(_edges.in_edge_index(graph, edge_attr, looped=looped))
+        out = _edges.in_rows(graph, out, looped=looped)
+    return out.view(-1, conv.heads, conv.out_channels)
 
 
 def finish(conv: MessagePassing, out: Tensor, x: Tensor | None) -> Tensor:

@@ -359,6 +359,21 @@ def test_hooks_on_all_modules_see_all_calls(case: str) -> None:
     assert ran() == (case != "gcn cached")  # whose weights need a gradient
 
 
+@pytest.mark.parametrize("case", ["gat edges", "gatv2 edges", "transformer edges"])
+def test_hooks_on_a_layer_of_edges_see_them_in_pygs_order(case: str) -> None:
+    seen: list[Tensor] = []
+    twins = built(case), built(case)
+    for conv in twins:
+        conv.lin_edge.register_forward_hook(lambda module, given, out: seen.append(given[0]))
+        conv.lin_edge.register_full_backward_hook(lambda module, given, out: seen.append(out[0]))
+    for arguments in forms(case):
+        seen.clear()
+        agree(*twins, arguments)
+        half = len(seen) // 2
+        torch.testing.assert_close(seen[:half], seen[half:], rtol=1e-9, atol=1e-11)
+    assert ran()
+
+
 def test_function_modes_see_pygs_own_calls() -> None:
     class Doubling(torch.overrides.TorchFunctionMode):
         def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
