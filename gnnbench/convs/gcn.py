@@ -154,6 +154,8 @@ def _commutes(conv: GCNConv) -> bool:
 
 
 def combine(conv: GCNConv, x: Tensor, aggregated: Tensor) -> Tensor:
+    if x.dtype != aggregated.dtype and not torch.is_autocast_enabled(x.device.type):
+        F.linear(x, conv.lin.weight)  # raises what PyG would, whose features meet weights of another type first
     return F.linear(aggregated, conv.lin.weight, conv.bias)
 
 

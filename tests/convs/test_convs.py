@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -313,6 +314,19 @@ def test_a_graph_first_seen_in_inference_mode_is_fit_for_training(case: str) -> 
     expected = outcome(conv, x, Graph.from_edge_index(RANDOM, NODES))
     torch.testing.assert_close(outcome(conv, x, graph), expected)
     assert found.shape == expected[0].shape
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_features_of_another_type_than_the_weights_are_refused_as_by_pyg(keep: bool) -> None:
+    conv = built("gcn widening")
+    for dtype in (torch.float16, torch.float32):
+        x = features(conv).detach().to(dtype)
+        with pytest.raises(RuntimeError) as refusal:
+            conv(x, RANDOM)
+        twin = copy.deepcopy(conv)
+        convs.bind(twin, Kernels(), transform_first=True, fold_norm=True, keep_aggregation=keep)
+        with pytest.raises(RuntimeError, match=re.escape(str(refusal.value))):
+            twin(x, Graph.from_edge_index(RANDOM, NODES))
 
 
 def test_a_copy_of_a_bound_conv_has_weights_of_its_own() -> None:
