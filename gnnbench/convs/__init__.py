@@ -42,7 +42,7 @@ from torch_geometric import nn
 from torch_geometric.nn import MessagePassing
 
 from gnnbench import registry
-from gnnbench.convs import _checks, _dropout, _encoders, _graph, _linears, _norms, _overrides, _readout
+from gnnbench.convs import _checks, _dropout, _encoders, _graph, _layers, _linears, _norms, _overrides, _readout
 from gnnbench.convs._bound import KEEP, BoundForward
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
@@ -176,9 +176,10 @@ def _unkept(model: Module, conv: Module, module: ModuleType) -> list[str]:
 
 
 def _multiplies_first(model: Module, conv: Module, module: ModuleType, names: list[str]) -> bool:
-    """Return whether features meet nothing but dropout and products with weights."""
+    """Return whether features meet nothing but dropout and products with weights, and nobody looks at them."""
     first: bool = hasattr(module, "multiplies_first") and module.multiplies_first(conv, frozenset(names))
-    return first and getattr(model, "multiplies_features", False)
+    alone = first and getattr(model, "multiplies_features", False)
+    return alone and not any(map(_layers.is_hooked, (model, conv, *model.children())))
 
 
 def _provider(op: str, kernels: Kernels) -> str:

@@ -74,7 +74,8 @@ class Stack(Module):
     @property
     def multiplies_features(self) -> bool:
         """Return whether features meet nothing but dropout before the first conv, and nothing beside it."""
-        return self.encode is None and self.embed is None and not self.skips
+        drops: bool = type(self.drop) is Dropout and "forward" not in vars(self.drop)
+        return drops and self.encode is None and self.embed is None and not self.skips
 
     def forward(self, x: Tensor, adj: Any, segments: Any = None, edge_attr: Tensor | None = None) -> Tensor:
         """Logits [N, out_channels] of features x [N, in_channels], or [B, out_channels] of `segments` of nodes.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -137,6 +138,25 @@ def test_models_compute_the_same_from_sparse_features(model: str) -> None:
         results.append([logits, *(parameter.grad for parameter in built.parameters())])
     for ours, dense in zip(*results, strict=True):
         assert torch.allclose(ours, dense, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.skipif(bool(isplib.MISSING), reason=isplib.MISSING)
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda model: setattr(model, "drop", torch.nn.ReLU()),
+        lambda model: model.convs[0].register_forward_pre_hook(lambda conv, given: (given[0].relu(), given[1])),
+    ],
+)
+def test_features_that_meet_more_than_dropout_and_weights_keep_their_zeros(change: Callable[[Any], None]) -> None:
+    graph = dataset()
+    graph.x.copy_(sparse(*graph.x.shape, 0.2, torch.float32))
+    config = run_config("gat")
+    model = setup.build(config, setup.Ends.of(graph)).eval()
+    change(model)
+    ready = setup.prepare(config, model, isplib.Backend(BackendConfig(name="isplib")), graph)
+    (batch,) = ready.batching.samples()
+    assert batch.outputs(model).isfinite().all()
 
 
 def test_shares_and_types_that_cannot_be_dropped_are_refused() -> None:
