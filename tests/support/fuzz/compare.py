@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import torch
@@ -11,8 +10,7 @@ from torch import Tensor
 from tests.support.fuzz.play import RAISED, Seed, Story, play
 
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
-NOISE = {torch.float64: 1e-14, torch.float32: 1e-6}
-TRIALS, AMPLIFIED = 4, 32  # of rounding errors in PyTorch's own result, and how many times those ours may be off
+TRIALS, AMPLIFIED = 8, 32  # of other rounding in PyTorch, and how many times what it does there ours may be off
 
 
 def difference(seed: Seed) -> tuple[str, Story]:
@@ -30,7 +28,7 @@ def difference(seed: Seed) -> tuple[str, Story]:
             for index in range(max(len(values), len(others))):
                 pair = [each[index] if index < len(each) else "nothing" for each in (values, others)]
                 problem = _unequal(*pair, TOLERANCE[dtype])
-                if problem and not _uncertain(seed, (number, label, index), pair, dtype):
+                if problem and not _uncertain(seed, (number, label, index), pair):
                     return f"chapter {number}, {label}, time {index + 1}: {problem}", ours
     return "", ours
 
@@ -78,22 +76,17 @@ def _off(expected: Tensor, found: Tensor) -> float:
     return (expected - found).abs().masked_fill(same, 0.0).nan_to_num(torch.inf, torch.inf).max().item()
 
 
-def _uncertain(seed: Seed, place: tuple[int, str, int], pair: list[Any], dtype: torch.dtype) -> bool:
-    """Whether the result of either moves as much when parameters and features are off by a rounding error.
-
-    An error that is not of rounding hardly moves. PyTorch's result alone does not tell: where softmax is over one
-    edge, its gradient is exactly 0, and ours what cancels of large numbers.
-    """
+def _uncertain(seed: Seed, place: tuple[int, str, int], pair: list[Any]) -> bool:
+    """Whether PyTorch's own result moves as much where it rounds otherwise."""
     expected, found = pair
     if not isinstance(expected, Tensor) or not isinstance(found, Tensor) or expected.shape != found.shape:
         return False
     number, label, index = place
     moved = 0.0
-    for trial, ours in itertools.product(range(TRIALS), (False, True)):
-        story = play(seed, ours=ours, noise=NOISE[dtype], shaken=trial)
+    for trial in range(TRIALS):
+        story = play(seed, ours=False, rounding=trial)
         try:
-            shaken = story.chapters[number][label][index]
-            moved = max(moved, _off(found if ours else expected, shaken))
+            moved = max(moved, _off(expected, story.chapters[number][label][index]))
         except (LookupError, RuntimeError, TypeError):
             return True
     return _off(expected, found) <= AMPLIFIED * moved

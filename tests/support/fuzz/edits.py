@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import Module, Parameter, Sequential
 from torch.nn.utils import parametrizations, prune
 
+from gnnbench.ops.features import Features
 from tests.support.fuzz import layers
 
 Seen = Callable[[str, Any], None]  # told by hooks: which of them, and the tensors it was given
@@ -126,6 +127,8 @@ def hook(draw: Random, model: Module, seen: Seen) -> None:
 def _halved(given: Any) -> Any:
     if isinstance(given, tuple):
         return tuple(_halved(each) for each in given)
+    if isinstance(given, Features):
+        return given.of_value(given.value / 2)
     floating = isinstance(given, Tensor) and given.is_floating_point() and given.layout == torch.strided
     return given / 2 if floating else given
 

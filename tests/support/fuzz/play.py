@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
+import torch_geometric.nn.aggr.base as aggregation
 from torch import Tensor, nn
 
 import gnnbench
@@ -18,15 +19,18 @@ from gnnbench import backends, convs
 from gnnbench.backends import isplib
 from gnnbench.backends.isplib import dropout, embedding, linear, norm, spmm
 from gnnbench.config import BackendConfig
+from gnnbench.convs import _overrides
 from gnnbench.errors import GnnbenchError
 from gnnbench.graph import Graph
 from gnnbench.ops.dropout import Dropout, drawn_seed
+from gnnbench.ops.features import Features
 from gnnbench.ops.kernels import Kernels
 from gnnbench.patch import cost
 from gnnbench.patch import features as known
 from tests.support.dropin import BACKEND
 from tests.support.fuzz import inputs, layers
 from tests.support.fuzz.edits import edit
+from tests.support.fuzz.rounding import Rounding, first_of_equals
 
 WAYS = ("bind", "prepare", "accelerate", "patched")
 EDGE_DIM = 3
@@ -74,6 +78,8 @@ def open_gates() -> Iterator[None]:
     with ExitStack() as stack:
         for owner, name, value in GATES:
             stack.enter_context(mock.patch.object(owner, name, value))
+        stack.enter_context(mock.patch.dict(_overrides.STAND_INS, {first_of_equals: aggregation.scatter}))
+        stack.enter_context(mock.patch.object(aggregation, "scatter", first_of_equals))
         for owner, names in COUNTED.items() if not isplib.MISSING else ():
             for name in names:
                 label = f"{owner.__name__.rpartition('.')[2]}.{name}"
@@ -90,16 +96,12 @@ def _counted(label: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def play(seed: Seed, *, ours: bool, noise: float = 0.0, shaken: int = 0) -> Story:
-    """Tell the story of a seed, by kernels if `ours`.
-
-    Args:
-        noise: relative error that parameters and features are given first, to see what rounding does to them.
-        shaken: which error.
-    """
-    told = _Teller(seed, ours, noise, shaken)
+def play(seed: Seed, *, ours: bool, rounding: int | None = None) -> Story:
+    """Tell the story of a seed, by kernels if `ours`; with errors of that number if `rounding` is one."""
+    told = _Teller(seed, ours)
     try:
-        told.tell()
+        with nullcontext() if rounding is None else Rounding(rounding):
+            told.tell()
     except Refused as refusal:
         return Story(told.chapters[:-1], str(refusal))
     finally:
@@ -109,11 +111,11 @@ def play(seed: Seed, *, ours: bool, noise: float = 0.0, shaken: int = 0) -> Stor
 
 
 class _Teller:
-    def __init__(self, seed: Seed, ours: bool, noise: float, shaken: int) -> None:
-        self.draw, self.way, self.ours, self.noise = Random(seed.number), seed.way, ours, noise
-        self.generator = torch.Generator().manual_seed(shaken)
+    def __init__(self, seed: Seed, ours: bool) -> None:
+        self.draw, self.way, self.ours = Random(seed.number), seed.way, ours
         torch.manual_seed(seed.number)
         self.chapters: list[Chapter] = [{}]
+        self.sparse = False
 
     def tell(self) -> None:
         draw = self.draw
@@ -122,8 +124,6 @@ class _Teller:
         make = layers.stack if self.way == "prepare" else layers.net
         self.model = layers.initialised(make(draw, width, EDGE_DIM)).to(self.dtype)
         self.width = width
-        for parameter in self.model.parameters():
-            self._shake(parameter)
         self.edge_index = self.adj = inputs.edge_index(draw, self.rows)
         self.edge_attr = torch.randn(self.edge_index.size(1), EDGE_DIM, dtype=self.dtype)
         self.x = self._features()
@@ -143,8 +143,11 @@ class _Teller:
             if value.is_floating_point() and value.layout == torch.strided:
                 self._note(what, value.detach().resolve_neg().clone())
         elif isinstance(value, (tuple, list)):
-            for index, each in enumerate(each for each in value if each is not None):  # a Graph has no gradient
+            for index, each in enumerate(each for each in value if not _is_edges(each)):
                 self._see(f"{what}[{index}]", each)
+        elif isinstance(value, Features):
+            x = value.value.new_zeros(value.shape)
+            self._see(what, x.index_put((value.graph.row, value.graph.col.long()), value.value.detach()))
         elif value is None or isinstance(value, (bool, str)):
             self._note(what, value)
 
@@ -165,15 +168,8 @@ class _Teller:
         except Exception as error:
             self._note(RAISED, error)
 
-    def _shake(self, tensor: Tensor) -> Tensor:
-        if self.noise and tensor.is_floating_point():
-            with torch.no_grad():
-                factor = 1 + self.noise * torch.randn(tensor.shape, generator=self.generator, dtype=torch.float64)
-                tensor = tensor.mul_(factor) if isinstance(tensor, nn.Parameter) else (tensor * factor).to(tensor)
-        return tensor
-
     def _features(self) -> Tensor:
-        x = self._shake(inputs.features(self.draw, self.model, self.rows, self.width, self.dtype))
+        x = inputs.features(self.draw, self.model, self.rows, self.width, self.dtype)
         self._see("features", x)  # whose type says how precise what follows can be
         return x
 
@@ -184,6 +180,8 @@ class _Teller:
             self.model = edit(self.draw, self.model, self._see)
 
         self._try(act)
+        if self.sparse:  # features without zeros, of which dropout would draw other random numbers
+            self.model.drop.p = 0.0
 
     def _bind(self) -> None:
         draw = self.draw
@@ -207,7 +205,8 @@ class _Teller:
     def _prepare(self, flags: dict[str, bool]) -> None:
         """As the harness does, without zeros of features where none of them is dropped (by other numbers)."""
         drops = any(type(layer) is nn.Dropout and layer.p for layer in self.model.modules())
-        config = BackendConfig(name=BACKEND, sparse_features=not drops, **flags)
+        self.sparse = not drops
+        config = BackendConfig(name=BACKEND, sparse_features=self.sparse, **flags)
         backend = backends.backend_type(BACKEND)(config)
         if self.ours:
             graph = Graph.from_edge_index(self.edge_index, self.rows)
@@ -300,6 +299,13 @@ class _Teller:
                 parameter.grad = None
         for name, buffer in self.model.named_buffers():
             self._see(f"buffer {name}", buffer if buffer.is_floating_point() else str(buffer.tolist()))
+
+
+def _is_edges(value: Any) -> bool:
+    """Whether a value may be edges or their gradient, which are a tensor to PyG and a Graph to bound models."""
+    return (
+        value is None or isinstance(value, Graph) or (isinstance(value, Tensor) and not value.is_floating_point())
+    )
 
 
 class HashDropout:
