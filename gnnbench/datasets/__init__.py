@@ -13,7 +13,7 @@ A source is a module with
     _prepare     fills in what a source of one graph lacks, and checks all of it
     _prepare_graphs _check_graphs   the same for many graphs
     _reorder     other orders of nodes
-    _describe _describe_graphs      what `gnnbench datasets` says of them
+    _describe    what `gnnbench datasets` says of them
     _names       names in configurations, and what the sources of synthetic data share
     _raw _cache  files as users have them, and files kept between runs
     _unpickle    what pickles in such files may hold

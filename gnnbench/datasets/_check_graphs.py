@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gnnbench.datasets._graphs import PARTS, GraphsDataset
-from gnnbench.errors import DatasetError
+from gnnbench.errors import DatasetError, GraphError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -13,35 +13,20 @@ if TYPE_CHECKING:
 
 def structure(dataset: GraphsDataset) -> None:
     """Pointers ascend and fit the tensors, every graph has nodes, and edges stay within their graph."""
-    import numpy as np
+    from gnnbench.graph import union
 
-    name, edge_index = dataset.name, dataset.edge_index
-    if edge_index.dim() != 2 or edge_index.size(0) != 2:
-        raise DatasetError(f"{name}: edge_index has shape {list(edge_index.shape)}, but must be [2, E]")
-    _pointer(name, "graph_ptr", dataset.graph_ptr, dataset.num_nodes, "nodes")
-    _pointer(name, "edge_ptr", dataset.edge_ptr, edge_index.size(1), "edges")
-    if dataset.edge_ptr.numel() != dataset.graph_ptr.numel():
+    try:
+        graph_ptr, _ = union.checked(dataset.graph_ptr, dataset.edge_ptr, dataset.edge_index)
+    except GraphError as error:
+        raise DatasetError(f"{dataset.name}: {error}") from None
+    if graph_ptr[-1] != dataset.num_nodes:
         raise DatasetError(
-            f"{name}: edge_ptr is of {dataset.edge_ptr.numel() - 1} graphs, but graph_ptr of {dataset.num_graphs}"
+            f"{dataset.name}: graph_ptr ends at {int(graph_ptr[-1])}, but there are {dataset.num_nodes} nodes"
         )
-    sizes = dataset.graph_ptr.diff()
-    if not bool(sizes.all()):
-        raise DatasetError(f"{name}: graph {_first(sizes == 0)} has no nodes; leave it out")
-    filled = dataset.edge_ptr.diff() > 0
-    if not bool(filled.any()):
-        raise DatasetError(f"{name}: none of its graphs has an edge; there is nothing to aggregate")
-    starts = dataset.edge_ptr[:-1][filled].numpy()
-    for ends in edge_index.numpy():
-        low, high = np.minimum.reduceat(ends, starts), np.maximum.reduceat(ends, starts)
-        wrong = (low < 0) | (high >= sizes[filled].numpy())
-        if wrong.any():
-            place = int(wrong.argmax())
-            graph = int(filled.nonzero()[place])
-            node = int(low[place] if low[place] < 0 else high[place])
-            raise DatasetError(
-                f"{name}: an edge of graph {graph} names node {node}; "
-                f"its {int(sizes[graph])} nodes have ids 0 to {int(sizes[graph]) - 1}"
-            )
+    if bool((empty := graph_ptr.diff() == 0).any()):
+        raise DatasetError(f"{dataset.name}: graph {_first(empty)} has no nodes; leave it out")
+    if not dataset.num_edges:
+        raise DatasetError(f"{dataset.name}: none of its graphs has an edge; there is nothing to aggregate")
 
 
 def values(dataset: GraphsDataset) -> None:
@@ -99,17 +84,6 @@ def without_class(dataset: GraphsDataset) -> Tensor:
     nodes = (dataset.y < 0).nonzero().flatten()
     owners = torch.searchsorted(dataset.graph_ptr, nodes, right=True) - 1
     return torch.bincount(owners, minlength=dataset.num_graphs) > 0
-
-
-def _pointer(name: str, key: str, ptr: Tensor, total: int, noun: str) -> None:
-    if ptr.dim() != 1 or ptr.numel() < 2 or int(ptr[0]) != 0:
-        raise DatasetError(f"{name}: {key} must start at 0 and have an entry more than there are graphs")
-    if bool((ptr.diff() < 0).any()):
-        raise DatasetError(f"{name}: graph {_first(ptr.diff() < 0)} ends before it begins; {key} must not fall")
-    if int(ptr[-1]) != total:
-        raise DatasetError(
-            f"{name}: {key} ends at {int(ptr[-1])} in graph {ptr.numel() - 2}, but there are {total} {noun}"
-        )
 
 
 def _features(dataset: GraphsDataset, table: Tensor, ptr: Tensor, place: str, noun: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
@@ -14,8 +14,7 @@ from gnnbench.results.schema import Record
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from gnnbench.datasets import AnyDataset, NodeDataset, Roots
-    from gnnbench.datasets._describe_graphs import GraphsInfo
+    from gnnbench.datasets import AnyDataset, Roots
 
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 
@@ -32,37 +31,36 @@ class OfferRecord(Record):
     where: Path | None = Field(description="the folder or file, where on disk")
 
 
-class DegreeBin(Record):
-    """Nodes whose in-degree is from `low` to `high`, both included."""
-
-    low: int
-    high: int
-    nodes: int
-
-
 class DatasetInfo(Record):
-    """One dataset, after the options of its configuration were applied."""
+    """One dataset, after the options of its configuration were applied; counts are over all of its graphs."""
 
     name: str
-    made_up: list[str] = Field(description="what is not real: graph, features, labels, split")
+    made_up: list[str] = Field(description="what is not real: graph or graphs, features, labels, split")
     notes: list[str]
+    graphs: int
     nodes: int
     edges: int = Field(description="directed: an undirected edge counts twice")
+    graph_nodes: dict[str, int] = Field(
+        description="nodes of a graph at shares of the graphs: '0.5' is the median"
+    )
+    graph_edges: dict[str, int]
     degree_mean: float = Field(description="in-edges per node")
-    degree_quantiles: dict[str, int] = Field(description="in-degree at shares of the nodes: '0.5' is the median")
-    degree_histogram: list[DegreeBin] = Field(description="0, then bins that double: 1, 2-3, 4-7, ...")
+    degree_quantiles: dict[str, int] = Field(description="in-degree at shares of the nodes")
     max_out_degree: int
     symmetric: bool = Field(description="every edge has its reverse")
     self_loops: int
     duplicate_edges: int = Field(description="edges that repeat an earlier one")
     isolated_nodes: int = Field(description="with neither in- nor out-edge; a loop counts as both")
     features: int
+    categories: bool = Field(description="features are categories that an encoder embeds")
     feature_density: float = Field(description="share of features that are not zero")
-    classes: int
-    multilabel: bool
-    class_counts: list[int] = Field(description="nodes of each class, or with each label")
-    unlabelled: int
-    train: int
+    edge_features: int
+    target: Literal["class", "labels", "value"]
+    per_node: bool = Field(description="targets are of nodes, not of whole graphs")
+    outputs: int = Field(description="classes, or labels, or values")
+    class_counts: list[int] = Field(description="targets of each class, or with each label")
+    missing_targets: int
+    train: int = Field(description="nodes; graphs where there are many")
     val: int
     test: int
     metric: str
@@ -78,53 +76,70 @@ def offers(where: Roots) -> list[OfferRecord]:
     ]
 
 
-def info(dataset: AnyDataset) -> DatasetInfo | GraphsInfo:
-    """Count everything there is to know about `dataset`."""
-    from gnnbench.datasets import _describe_graphs
+def info(dataset: AnyDataset) -> DatasetInfo:
+    """Count everything there is to know about `dataset`; sorts its edges, so that large ones take a while."""
+    import torch
 
+    (src, dst), nodes, y = dataset.edge_index, dataset.num_nodes, dataset.y
     if isinstance(dataset, datasets.GraphsDataset):
-        return _describe_graphs.info(dataset)
-    return of_graph(dataset)
-
-
-def of_graph(dataset: NodeDataset) -> DatasetInfo:
-    """Describe one graph; sorts its edges, so large ones take a while."""
-    import numpy as np
-
-    src, dst = dataset.edge_index
-    nodes = dataset.num_nodes
+        graph_ptr, edge_ptr, edge_attr = dataset.graph_ptr, dataset.edge_ptr, dataset.edge_attr
+        first = graph_ptr[:-1].repeat_interleave(edge_ptr.diff())
+        src, dst = src + first, dst + first
+        target, per_node, outputs, encoder = dataset.target, dataset.per_node, dataset.num_outputs, dataset.encoder
+        parts = {part: len(ids) for part, ids in dataset.parts.items()}
+    else:
+        graph_ptr, edge_ptr, edge_attr = torch.tensor([0, nodes]), torch.tensor([0, len(src)]), None
+        target, per_node, outputs, encoder = (
+            "labels" if dataset.multilabel else "class",
+            True,
+            dataset.num_classes,
+            "",
+        )
+        masks = {"train": dataset.train_mask, "val": dataset.val_mask, "test": dataset.test_mask}
+        parts = {part: int(mask.sum()) for part, mask in masks.items()}
     in_degree, out_degree = dst.bincount(minlength=nodes), src.bincount(minlength=nodes)
     symmetric, duplicates = _compare_with_reverse(src, dst, nodes)
-    y = dataset.y
-    counts = y.sum(0) if dataset.multilabel else y[y >= 0].bincount(minlength=dataset.num_classes)
-    quantiles = np.quantile(in_degree.numpy(), QUANTILES, method="lower")
+    counts: list[int] = [] if target == "value" else (y == 1).sum(0).tolist()
+    missing = int(y.isnan().sum())
+    if target == "class":
+        counts, missing = y[y >= 0].bincount(minlength=outputs).tolist(), int((y < 0).sum())
     return DatasetInfo(
         name=dataset.label,
         made_up=dataset.made_up,
         notes=dataset.notes,
+        graphs=len(graph_ptr) - 1,
         nodes=nodes,
-        edges=src.numel(),
-        degree_mean=src.numel() / nodes,
-        degree_quantiles={f"{share:g}": int(value) for share, value in zip(QUANTILES, quantiles, strict=True)},
-        degree_histogram=_histogram(in_degree),
+        edges=len(src),
+        graph_nodes=_quantiles(graph_ptr.diff()),
+        graph_edges=_quantiles(edge_ptr.diff()),
+        degree_mean=len(src) / nodes,
+        degree_quantiles=_quantiles(in_degree),
         max_out_degree=int(out_degree.max()),
         symmetric=symmetric,
         self_loops=int((src == dst).sum()),
         duplicate_edges=duplicates,
         isolated_nodes=int(((in_degree == 0) & (out_degree == 0)).sum()),
         features=dataset.x.size(1),
+        categories=bool(encoder),
         feature_density=int(dataset.x.count_nonzero()) / max(1, dataset.x.numel()),
-        classes=dataset.num_classes,
-        multilabel=dataset.multilabel,
-        class_counts=[int(count) for count in counts],
-        unlabelled=0 if dataset.multilabel else int((y < 0).sum()),
-        train=int(dataset.train_mask.sum()),
-        val=int(dataset.val_mask.sum()),
-        test=int(dataset.test_mask.sum()),
+        edge_features=0 if edge_attr is None else edge_attr.size(1),
+        target=target,
+        per_node=per_node,
+        outputs=outputs,
+        class_counts=counts,
+        missing_targets=missing,
+        **parts,
         metric=dataset.metric,
         edge_index_bytes=dataset.edge_index.nbytes,
-        feature_bytes=dataset.x.nbytes,
+        feature_bytes=dataset.x.nbytes + (0 if edge_attr is None else edge_attr.nbytes),
     )
+
+
+def _quantiles(counts: Tensor) -> dict[str, int]:
+    import numpy as np
+
+    values = np.quantile(counts.numpy(), QUANTILES, method="lower")
+    return {f"{share:g}": int(value) for share, value in zip(QUANTILES, values, strict=True)}
 
 
 def _compare_with_reverse(src: Tensor, dst: Tensor, nodes: int) -> tuple[bool, int]:
@@ -135,12 +150,3 @@ def _compare_with_reverse(src: Tensor, dst: Tensor, nodes: int) -> tuple[bool, i
     forward.sort()
     reverse.sort()
     return bool(np.array_equal(forward, reverse)), int((np.diff(forward) == 0).sum())
-
-
-def _histogram(degree: Tensor) -> list[DegreeBin]:
-    import numpy as np
-
-    counts = np.bincount(np.frexp(degree.numpy().astype("float64"))[1])  # 0, then floor(log2) + 1
-    bins = [DegreeBin(low=0, high=0, nodes=int(counts[0]))]
-    bins += [DegreeBin(low=2 ** (e - 1), high=2**e - 1, nodes=int(counts[e])) for e in range(1, len(counts))]
-    return bins

@@ -32,6 +32,11 @@ def read_npz(path: Path) -> Arrays:
 
     with np.load(_opened(path), allow_pickle=False) as archive:
         keys = set(archive.files)
+        if "graph_ptr" in keys:
+            raise DatasetError(
+                f"{path}: holds many graphs; save them with torch_geometric.data.InMemoryDataset.save(graphs, "
+                f"'{path.stem}.pt'), which is read"
+            )
         pick = {name: archive[name] for name in NPZ_EXTRAS if name in keys}
         pointers, columns = ("indptr", "indices") if "indptr" in keys else ("rowptr", "col")
         if "edge_index" in keys:

@@ -28,6 +28,11 @@ class Union:
     targets: Tensor
     edge_attr: Tensor | None
 
+    @property
+    def widths(self) -> tuple[int, int]:
+        """Features of a node, and of an edge."""
+        return self.x.size(1), 0 if self.edge_attr is None else self.edge_attr.size(1)
+
     def graphs(self) -> dict[str, Any]:
         """The fields that a GraphsDataset takes over as they are."""
         return {key: value for key, value in vars(self).items() if key != "targets"}
@@ -76,7 +81,7 @@ def joined(name: str, unions: Mapping[str, Union]) -> tuple[Union, dict[str, Ten
     """All parts after each other, and the ids of the graphs of each.
 
     Raises:
-        DatasetError: parts with other features than the first.
+        DatasetError: parts with other features than the first, of nodes or of edges.
     """
     import torch
 
@@ -84,10 +89,10 @@ def joined(name: str, unions: Mapping[str, Union]) -> tuple[Union, dict[str, Ten
     parts = dict(zip(unions, torch.arange(sum(graphs)).split(graphs), strict=True))
     first, *others = unions.values()
     for union, ids in zip(others, list(parts.values())[1:], strict=True):
-        if union.x.size(1) != first.x.size(1):
+        if (own := union.widths) != (expected := first.widths):
             raise DatasetError(
-                f"{name}: graph {int(ids[0])} has {union.x.size(1)} features, but graph 0 has {first.x.size(1)}; "
-                f"all graphs need equally many"
+                f"{name}: graph {int(ids[0])} has {own[0]} features of nodes and {own[1]} of edges, but graph 0 "
+                f"has {expected[0]} and {expected[1]}; all graphs need equally many"
             )
 
     def chained(key: str) -> Tensor:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SUFFIXES = (".mtx", ".npz", ".txt", ".csv", ".tsv", ".edges", ".edgelist")
+MANY = ".pt"
 SPECS: list[str] = []
 SPARSEST = 100  # nodes per edge beyond which ids are taken to have gaps
 
@@ -26,7 +27,7 @@ class Config(GraphsConfig):
     """Where the files are, relative to the working folder or the data root."""
 
     source: str = "files"
-    path: Path = Field(description="the graph; or many, in an .npz with graph_ptr or a folder with graphs.csv")
+    path: Path = Field(description="the graph; or many, in a .pt of PyG or in a folder")
     features: Path | None = Field(None, description="[N, F] numbers; .npy, .npz or text")
     labels: Path | None = Field(None, description="[N] classes from 0, -1 for none, or [N, T] of 0 and 1")
     split: Path | None = Field(None, description="[N] words train, val, test or none; or .npz of three masks")
@@ -40,7 +41,7 @@ def parse(spec: str) -> dict[str, Any] | None:
     from gnnbench.datasets import mapped
 
     is_folder = spec.endswith("/") and mapped.parse(spec) is None
-    return {"path": spec} if _suffix(Path(spec)) in SUFFIXES or is_folder else None
+    return {"path": spec} if _suffix(Path(spec)) in (*SUFFIXES, MANY) or is_folder else None
 
 
 def listing(where: Roots) -> list[Offer]:
@@ -62,13 +63,12 @@ def load(config: Config, where: Roots) -> AnyDataset:
     from gnnbench.datasets import _graph_files
 
     path = _locate(config.path, where, folders=True)
-    if path.is_dir() or (_suffix(path) == ".npz" and _graph_files.holds_graphs(path)):
+    if path.is_dir() or _suffix(path) == MANY:
         if beside := [key for key in ("features", "labels", "split") if getattr(config, key) is not None]:
             raise DatasetError(
                 f"dataset.{beside[0]}: is for a file of one graph; {path} holds many, with their own"
             )
-        reader = _graph_files.read_folder if path.is_dir() else _graph_files.read_npz
-        return reader(path, config.classes)
+        return _graph_files.read(path, config.classes)
     return _one_graph(path, config, where)
 
 
@@ -124,7 +124,9 @@ def _reader(path: Path) -> Callable[[Path], dict[str, np.ndarray]]:
 
     suffix = _suffix(path)
     if suffix not in SUFFIXES:
-        raise DatasetError(f"{path}: is not a kind of graph file known here; allowed: {', '.join(SUFFIXES)}")
+        raise DatasetError(
+            f"{path}: is not a kind of graph file known here; allowed: {', '.join((*SUFFIXES, MANY))}"
+        )
     return {".mtx": _tables.read_mtx, ".npz": _tables.read_npz}.get(suffix, _tables.read_edge_list)
 
 

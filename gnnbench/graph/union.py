@@ -73,17 +73,7 @@ class Union:
             GraphError: pointers that do not rise from 0 to the number of nodes or edges, an index out of range, or
                 more than 2^31 - 1 nodes or edges.
         """
-        check_edge_index(edge_index)
-        graph_ptr, edge_ptr = _checked("graph_ptr", graph_ptr), _checked("edge_ptr", edge_ptr)
-        if graph_ptr.numel() != edge_ptr.numel():
-            raise GraphError(
-                f"graph_ptr is of {graph_ptr.numel() - 1} graphs, but edge_ptr of {edge_ptr.numel() - 1}"
-            )
-        num_nodes, num_edges = int(graph_ptr[-1]), edge_index.size(1)
-        check_size(num_nodes, num_nodes, num_edges)
-        if edge_ptr[-1] != num_edges:
-            raise GraphError(f"edge_ptr ends at {int(edge_ptr[-1])}, but edge_index has {num_edges} edges")
-        _check_range(graph_ptr, edge_ptr, edge_index)
+        graph_ptr, edge_ptr = checked(graph_ptr, edge_ptr, edge_index)
         edge_index = edge_index.to(torch.int32).contiguous()
         layout = layout or Layout()
         members, symmetric = _sorted(graph_ptr, edge_ptr, edge_index, layout) if rows else (None, None)
@@ -179,6 +169,20 @@ class Union:
         _check_rows("x", x, self.num_nodes, "nodes")
         slices = self.graph_ptr, picked.ids, picked.ptr, picked.num_nodes
         return self.layout.take(*slices, x.detach(), self._threads)
+
+
+def checked(graph_ptr: Tensor, edge_ptr: Tensor, edge_index: Tensor) -> tuple[Tensor, Tensor]:
+    """Copies of both pointers in int64; errors as `Union.of`."""
+    check_edge_index(edge_index)
+    graph_ptr, edge_ptr = _checked("graph_ptr", graph_ptr), _checked("edge_ptr", edge_ptr)
+    if graph_ptr.numel() != edge_ptr.numel():
+        raise GraphError(f"graph_ptr is of {graph_ptr.numel() - 1} graphs, but edge_ptr of {edge_ptr.numel() - 1}")
+    num_nodes, num_edges = int(graph_ptr[-1]), edge_index.size(1)
+    check_size(num_nodes, num_nodes, num_edges)
+    if edge_ptr[-1] != num_edges:
+        raise GraphError(f"edge_ptr ends at {int(edge_ptr[-1])}, but edge_index has {num_edges} edges")
+    _check_range(graph_ptr, edge_ptr, edge_index)
+    return graph_ptr, edge_ptr
 
 
 @torch.inference_mode(False)

@@ -34,9 +34,9 @@ def test_real_graphs_have_their_published_counts(cache: Path, spec: str) -> None
     dataset = load(spec, Roots(REAL, cache))
     nodes, edges, features, classes, split = COUNTS[spec]
     info = describe.info(dataset)
-    assert (info.nodes, info.edges, info.features, info.classes) == (nodes, edges, features, classes)
+    assert (info.nodes, info.edges, info.features, info.outputs) == (nodes, edges, features, classes)
     assert info.symmetric
-    assert sum(info.class_counts) + info.unlabelled == nodes
+    assert sum(info.class_counts) + info.missing_targets == nodes
     if split is None:
         assert dataset.made_up == ["split"]
     else:

@@ -112,13 +112,12 @@ def test_info_counts_a_graph_drawn_by_hand() -> None:
     edges = torch.tensor([[0, 1, 1, 2, 3, 0, 0, 0], [1, 0, 2, 1, 3, 4, 4, 2]])  # a loop at 3, 0-4 twice, 5 alone
     y = torch.tensor([0, 1, 1, -1, 0, 1])
     info = describe.info(ring(edge_index=edges, y=y, x=torch.eye(6)))
-    assert (info.nodes, info.edges, info.features, info.classes) == (6, 8, 6, 2)
+    assert (info.nodes, info.edges, info.features, info.outputs) == (6, 8, 6, 2)
     assert (info.self_loops, info.duplicate_edges, info.isolated_nodes) == (1, 1, 1)
     assert not info.symmetric
     assert info.degree_quantiles == {"0": 0, "0.25": 1, "0.5": 1, "0.75": 2, "0.9": 2, "0.99": 2, "1": 2}
-    assert [(b.low, b.high, b.nodes) for b in info.degree_histogram] == [(0, 0, 1), (1, 1, 2), (2, 3, 3)]
     assert info.max_out_degree == 4
-    assert (info.class_counts, info.unlabelled) == ([2, 3], 1)
+    assert (info.class_counts, info.missing_targets) == ([2, 3], 1)
     assert info.feature_density == pytest.approx(1 / 6)
     assert (info.edge_index_bytes, info.feature_bytes) == (2 * 8 * 8, 6 * 6 * 4)
 

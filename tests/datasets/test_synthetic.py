@@ -35,7 +35,7 @@ def test_counts_are_the_presets_and_edges_are_those_of_a_simple_undirected_graph
     assert info.nodes == round(shape.nodes * scale)
     possible = info.nodes * (info.nodes - 1) / 2
     assert info.edges == pytest.approx(min(shape.edges * scale, possible), rel=0.01)
-    assert (info.features, info.classes) == (shape.features, shape.classes)
+    assert (info.features, info.outputs) == (shape.features, shape.classes)
     assert info.symmetric
     assert (info.self_loops, info.duplicate_edges) == (0, 0)
     assert [info.train, info.val, info.test] == [
