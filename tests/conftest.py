@@ -95,7 +95,8 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     from gnnbench.measure.rounds import Budget
     from gnnbench.tuning import search
 
-    for name, value in (("STREAM_BYTES", 1 << 16), ("LINES", 1 << 10), ("LEAST_S", 1e-4)):
+    small = {"STREAM_BYTES": 1 << 16, "LINES": 1 << 10, "LEAST_S": 1e-4, "GEMM": (8, 8, 8), "TALL": (8, 8, 8)}
+    for name, value in small.items():
         monkeypatch.setattr(ceilings, name, value)
     monkeypatch.setattr(search, "SURVEY", Budget(rounds=1, least_s=0.0))
     for owner, name in ((vars(search), "DUEL"), (bench.__kwdefaults__, "budget")):

@@ -216,6 +216,8 @@ def test_every_command_runs(extended: None, without_processes: None) -> None:
             case ["gnnbench", "bench", "sample", *options]:
                 assert datasets.parse(options[options.index("--graph") + 1])
                 extra = ("--graph", SMALL, "--batches", "3")
+            case ["gnnbench", "bench", "linear", *options]:
+                extra = ("--shapes", "8x8x8")
             case ["gnnbench", "bench", *options]:
                 assert datasets.parse(options[options.index("--graph") + 1])
                 extra = ("--graph", SMALL, "--widths", "4")

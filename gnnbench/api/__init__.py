@@ -195,8 +195,9 @@ def bench(
     *,
     widths: Sequence[int] = (16, 32, 64, 128, 256),
     heads: Sequence[int] = (1,),
+    shapes: str | Sequence[str] = (),
     backend: str = "isplib",
-    against: str | Sequence[str] = ("torch-csr", "torch-scatter", "dgl"),
+    against: str | Sequence[str] = (),
     backward: bool = False,
     weighted: bool = False,
     dgl_python: str = "",
@@ -210,12 +211,13 @@ def bench(
     """Time an op beside its peers and the limits of this machine, as `gnnbench bench` does.
 
     Args:
-        op: such as "spmm", "sddmm", "edge_softmax" or "gat_attention".
-        graph: such as "cora" or "synthetic:reddit:0.05".
+        op: such as "spmm", "sddmm", "edge_softmax", "gat_attention" or "linear".
+        graph: such as "cora" or "synthetic:reddit:0.05"; layers such as "linear" take none.
         widths: the channels of all heads together.
         heads: numbers of heads, for ops with heads.
+        shapes: of a layer, such as "820x300x600"; empty for those of the configurations that gnnbench has.
         backend: whose kernels to time.
-        against: peers, such as `["torch-csr", "pyg"]`.
+        against: peers, such as `["torch-csr", "pyg"]`; empty for the usual ones.
         backward: time the gradients too.
         weighted: run spmm and spmm_max with edge values.
         dgl_python: the interpreter that has DGL; empty for this one.
@@ -234,11 +236,14 @@ def bench(
     from gnnbench.report import live
     from gnnbench.results import files
 
-    grid = benchmarks.Grid(op, widths, heads, configs.names(against), backward, weighted, backend)
+    against, sizes = configs.names(against), configs.names(shapes)
+    grid = benchmarks.Grid(op, widths, heads, against, backward, weighted, backend, sizes)
     roots = datasets.roots(_path(data_root))
     with _threads_kept():
         environment.use_threads(threads)
-        dataset = datasets.single(datasets.load(configs.load(None, BARE, graph).dataset, roots))
+        dataset = None
+        if grid.on_graph:
+            dataset = datasets.single(datasets.load(configs.load(None, BARE, graph).dataset, roots))
         folder = Path(out) if out else files.new_folder(f"{op}-bench")
         with live.BenchView.watched(quiet) or nullcontext() as view:
             record = benchmarks.bench(

@@ -1,7 +1,8 @@
 """Ops against their peers: checked, then timed in interleaved rounds, and held against the machine's ceilings.
 
 ops peers    the ops and their other implementations
-workloads suites epochs   the graphs and cells of a suite
+cells workloads suites epochs   the cells and graphs of a suite, and how it runs
+shapes       of the layers of all configurations, for ops that take no graph
 contest check             one op on one graph, checked, then timed
 collate sample batches    batches of many graphs, and of sampled neighbourhoods, likewise; what both share
 ceilings     what this machine could do at most
@@ -11,6 +12,7 @@ records      what is written
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,36 +23,43 @@ import torch
 
 from gnnbench import backends
 from gnnbench.backends.base import KernelBackend
-from gnnbench.benchmarks import ceilings, peers
+from gnnbench.benchmarks import ceilings, peers, shapes
 from gnnbench.benchmarks.check import Truth
 from gnnbench.benchmarks.contest import Contest, fail
 from gnnbench.benchmarks.dgl import Dgl, DglCase
-from gnnbench.benchmarks.ops import OPS, Case, Direction
+from gnnbench.benchmarks.ops import OPS, Case
 from gnnbench.benchmarks.records import BF16, Bench, Row, Size
 from gnnbench.config import BackendConfig
 from gnnbench.datasets import NodeDataset
-from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
+from gnnbench.errors import BackendUnavailable, ConfigError, UnsupportedOp, did_you_mean
 from gnnbench.graph import Graph
 from gnnbench.measure import code, environment, memory
 from gnnbench.measure.rounds import Budget
+from gnnbench.ops._workload import Direction
 from gnnbench.results import files
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Grid of cases: every width with every number of heads, in every direction.
+    """Grid of cases: every width with every number of heads, or every shape, in every direction.
+
+    Attributes:
+        against: peers; those of the op if empty.
+        shapes: such as "820x300x600", for ops that take no graph; those of the op if empty.
 
     Raises:
-        ConfigError: an unknown op or peer, a backend without kernels, or a width that cannot be split among heads.
+        ConfigError: an unknown op or peer, a backend without kernels, a width that cannot be split among heads, or
+            a shape with other numbers than the op has sizes.
     """
 
     op: str
     widths: Sequence[int] = (16, 32, 64, 128, 256)
     heads: Sequence[int] = (1,)
-    against: Sequence[str] = ("torch-csr", "torch-scatter", "dgl")
+    against: Sequence[str] = ()
     backward: bool = False
     weighted: bool = False
     backend: str = "isplib"
+    shapes: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         problems = [] if self.op in OPS else [f"unknown op {self.op!r}{did_you_mean(self.op, OPS)}"]
@@ -61,24 +70,50 @@ class Grid:
         if self.backend not in kinds:
             problems.append(f"backend {self.backend!r} has no kernels; allowed: {', '.join(kinds)}")
         problems += [f"{size} is no width or number of heads" for size in (*self.widths, *self.heads) if size < 1]
-        if not problems and OPS[self.op].has_width:
-            problems += [
-                f"a width of {width} cannot be split among {heads} heads"
-                for width in self.widths
-                for heads in self.heads
-                if OPS[self.op].has_heads and width % heads
-            ]
-        if not self.widths or not self.heads:
-            problems.append("give at least one width and one number of heads")
+        if not problems:
+            problems += self._misfits()
         if problems:
             raise ConfigError(*problems)
 
-    def sizes(self) -> list[tuple[int, int]]:
-        """(width, heads) of every case."""
+    def _misfits(self) -> list[str]:
+        """Sizes that the op cannot have, each in a sentence."""
         op = OPS[self.op]
+        if self.shapes and not op.sizes:
+            return [f"{self.op} runs on a graph and has no shapes; give widths"]
+        if not op.sizes and not (self.widths and self.heads):
+            return ["give at least one width and one number of heads"]
+        example, each = "x".join(["64"] * len(op.sizes)), " x ".join(op.sizes.values())
+        result = [
+            f"{shape!r} is no shape of {self.op}; give {each}, such as {example}"
+            for shape in self.shapes
+            if not re.fullmatch("x".join([r"[1-9]\d*"] * len(op.sizes)), shape)
+        ]
+        return result + [
+            f"a width of {width} cannot be split among {heads} heads"
+            for width in self.widths
+            for heads in self.heads
+            if op.has_heads and op.has_width and width % heads
+        ]
+
+    @property
+    def on_graph(self) -> bool:
+        """Return whether the op takes a graph, not shapes."""
+        return not OPS[self.op].sizes
+
+    def sizes(self) -> list[tuple[int, int, tuple[int, ...]]]:
+        """Width, heads and shape of every case."""
+        op = OPS[self.op]
+        if op.sizes:
+            every = self.shapes or op.shapes or shapes.of_configurations(self.op)
+            return [(split[-1], 1, split) for text in every for split in [tuple(map(int, text.split("x")))]]
         if not op.has_width:
-            return [(heads, heads) for heads in self.heads]
-        return [(width, heads) for heads in (self.heads if op.has_heads else (1,)) for width in self.widths]
+            return [(heads, heads, ()) for heads in self.heads]
+        return [(width, heads, ()) for heads in (self.heads if op.has_heads else (1,)) for width in self.widths]
+
+    @property
+    def peers(self) -> list[str]:
+        """The baselines: those asked for, or the usual ones of the op."""
+        return [*(self.against or OPS[self.op].peers or ("torch-csr", "torch-scatter", "dgl"))]
 
     @property
     def directions(self) -> tuple[Direction, ...]:
@@ -86,12 +121,12 @@ class Grid:
 
     @property
     def implementations(self) -> list[str]:
-        return list(dict.fromkeys((self.backend, *self.against)))
+        return list(dict.fromkeys((self.backend, *self.peers)))
 
     @property
     def compared(self) -> list[str]:
         """The baselines of every row; ours too, if bfloat16 is to show what it gains."""
-        return self.implementations if self.backend + BF16 in self.against else list(self.against)
+        return self.implementations if self.backend + BF16 in self.peers else self.peers
 
     @property
     def loaded(self) -> KernelBackend | None:
@@ -110,7 +145,7 @@ class Grid:
 
 def bench(
     grid: Grid,
-    dataset: NodeDataset,
+    dataset: NodeDataset | None,
     *,
     out: Path,
     cache: Path,
@@ -120,7 +155,7 @@ def bench(
     budget: Budget = Budget(),
     on_event: Callable[[Bench, str], None] = lambda *_: None,
 ) -> Bench:
-    """Check and time everything in `grid` on one graph.
+    """Check and time everything in `grid` on one graph; None for an op that takes none.
 
     What fails becomes a row with its status and reason. `out/bench.json` is written after every case. A stop ends
     the benchmark and keeps what was measured.
@@ -137,24 +172,34 @@ def bench(
     """
     backend, device = grid.loaded, grid.device
     layout = backend.make_kernels() if backend else None
-    if layout:
-        layout.learn_machine(dataset.num_edges)
-    graph = dataset.graph(device, layout)
+    graph, name = None, dataset.name if dataset else ""
+    if dataset:
+        if layout:
+            layout.learn_machine(dataset.num_edges)
+        graph = dataset.graph(device, layout)
     record = Bench(
         op=grid.op,
         backend=grid.backend,
-        graph=dataset.name,
-        size=size_of(graph),
-        weighted=grid.weighted and not OPS[grid.op].has_heads,
-        peers=list(grid.against),
+        graph=name,
+        size=size_of(graph) if graph else None,
+        weighted=grid.weighted and bool(OPS[grid.op].weights),
+        peers=grid.peers,
         threads=torch.get_num_threads(),
         environment=environment.describe(),
         code=code.digest(),
         rows=[
-            Row(op=grid.op, graph=dataset.name, width=width, heads=heads, direction=direction, implementation=name)
-            for width, heads in grid.sizes()
+            Row(
+                op=grid.op,
+                graph=name,
+                width=width,
+                heads=heads,
+                shape=[*shape],
+                direction=direction,
+                implementation=implementation,
+            )
+            for width, heads, shape in grid.sizes()
             for direction in grid.directions
-            for name in grid.implementations
+            for implementation in grid.implementations
         ],
     )
     contest = Contest(memory.meter(device), budget, lambda text: on_event(record, text))
@@ -167,8 +212,8 @@ def bench(
             on_cpu = device.type == "cpu"
             record.ceilings = ceilings.find(cache, now) if on_cpu else ceilings.copying(device, now)
             work.contest.ceilings = record.ceilings
-            for width, heads in grid.sizes():
-                work.case(width, heads)
+            for width, heads, shape in grid.sizes():
+                work.case(width, heads, shape)
         record.status = "ok"
     except KeyboardInterrupt:
         pass
@@ -193,7 +238,7 @@ class _Benching:
     """The cases of one benchmark and what they share; everything they learn goes into `record`."""
 
     grid: Grid
-    graph: Graph
+    graph: Graph | None
     record: Bench
     path: Path
     now: Callable[[], Any]
@@ -202,9 +247,10 @@ class _Benching:
     memory_bytes: int
     dgl: Dgl | Exception | None = None
 
-    def case(self, width: int, heads: int) -> None:
+    def case(self, width: int, heads: int, shape: tuple[int, ...]) -> None:
         """Check and time all implementations of one case."""
-        case = Case(self.grid.op, self.graph, width, heads, self.grid.weighted)
+        sizes: dict[str, Any] = {"width": width, "heads": heads, "shape": shape, "device": self.grid.device}
+        case = Case(self.grid.op, self.graph, weighted=self.grid.weighted, **sizes)
         truth = Truth(case)
         self.record.checked_rows = min(truth.rows, self.record.checked_rows or truth.rows)
         ready: dict[str, peers.Implementation] = {}
@@ -228,6 +274,8 @@ class _Benching:
     def _implementation(self, name: str, case: Case) -> peers.Implementation:
         if name != "dgl":
             return peers.local(name, case, self.now)
+        if self.graph is None:
+            raise UnsupportedOp(case.name, ["DGL is asked for ops on a graph only"])
         if self.graph.device.type != "cpu":
             raise BackendUnavailable("DGL is measured on the CPU only")
         if self.dgl is None:
@@ -241,7 +289,9 @@ class _Benching:
         return DglCase(self.dgl, case)
 
     def _row(self, case: Case, direction: Direction, name: str) -> Row:
-        key = case.width, case.heads, direction, name
+        key = case.width, case.heads, [*case.shape], direction, name
         return next(
-            row for row in self.record.rows if (row.width, row.heads, row.direction, row.implementation) == key
+            row
+            for row in self.record.rows
+            if (row.width, row.heads, row.shape, row.direction, row.implementation) == key
         )

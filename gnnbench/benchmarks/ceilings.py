@@ -1,4 +1,4 @@
-"""The ceilings of this machine: streaming through memory, and gathering cache lines from the L2 cache."""
+"""The ceilings of this machine: streaming memory, gathering cache lines from the L2 cache, dense products."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ from gnnbench.results import files
 STREAM_BYTES = 1 << 28  # of each array; far more than a core's share of any cache
 COPY_BYTES = 1 << 31  # the same on a GPU
 LINES = 1 << 20  # gathered by each thread at once
+GEMM = 2048, 2048, 2048  # rows, inputs and outputs of a product that is bound by arithmetic
+TALL = 8192, 256, 256  # one whose weight stays in the cache
 LEAST_S = 0.3  # of repeats of one measurement, for processors that take a while to reach their speed
 
 
 def find(cache: Path, now: Callable[[], float]) -> Ceilings | None:
-    """Measure for about two seconds; the highest that this machine ever reached with so many threads counts.
+    """Measure for about three seconds; the highest that this machine ever reached with so many threads counts.
 
     What else runs can only lower a figure, so that the file in `cache` comes closer to the truth with every run.
     None where the kernels are not built.
@@ -39,7 +41,7 @@ def find(cache: Path, now: Callable[[], float]) -> Ceilings | None:
     with suppress(OSError, ValueError):  # not there yet, or not ours
         known = Ceilings.model_validate_json(path.read_bytes())
         ceilings = Ceilings(
-            **{name: max(value, getattr(known, name)) for name, value in ceilings.model_dump().items()}
+            **{name: max(value, getattr(known, name) or 0.0) for name, value in ceilings.model_dump().items()}
         )
     with suppress(GnnbenchError):  # a cache that cannot be written
         files.save_json(ceilings, path)
@@ -47,7 +49,7 @@ def find(cache: Path, now: Callable[[], float]) -> Ceilings | None:
 
 
 def measure(now: Callable[[], float]) -> Ceilings:
-    """Both ceilings as of now, each the best of many repeats."""
+    """The ceilings as of now, each the best of many repeats."""
     a, b, c = torch.zeros(3, STREAM_BYTES // 4)
     streams = ((lambda: b.sum(), 1), (lambda: a.copy_(b), 2), (lambda: torch.add(b, c, alpha=2.0, out=a), 3))
     stream = max(arrays * a.nbytes / _best(call, now) for call, arrays in streams)
@@ -55,7 +57,17 @@ def measure(now: Callable[[], float]) -> Ceilings:
     table = torch.ones(max(1, L2_BYTES // 2 // 64), ceiling.LINE_FLOATS)
     line = torch.randint(len(table), (threads, LINES), dtype=torch.int32)
     gather = line.numel() * 64 / _best(lambda: ceiling.gather(table, line), now)
-    return Ceilings(stream_bytes_per_s=stream, gather_bytes_per_s=gather)
+    return Ceilings(stream_bytes_per_s=stream, gather_bytes_per_s=gather, flop_per_s=_products(now))
+
+
+def _products(now: Callable[[], Any]) -> float:
+    """The most that PyTorch's products and ours do."""
+    kernels, best = isplib.IsplibKernels(), 0.0
+    for rows, ins, outs in (GEMM, TALL):
+        x, weight = torch.ones(rows, ins), torch.ones(outs, ins)
+        for call in (lambda: x @ weight.t(), lambda: kernels.linear(x, weight, None)):  # noqa: B023
+            best = max(best, 2 * rows * ins * outs / _best(call, now))
+    return best
 
 
 def copying(device: torch.device, now: Callable[[], Any]) -> Ceilings:

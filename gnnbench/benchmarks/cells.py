@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from gnnbench.benchmarks import workloads
-from gnnbench.benchmarks.ops import OPS, Direction
+from gnnbench.benchmarks.ops import OPS
 from gnnbench.benchmarks.workloads import GRAPHS, Scale
 from gnnbench.errors import ConfigError, did_you_mean
+from gnnbench.ops._workload import Direction
 
 OURS = "cuda"
 ATTENTION = ("gatv2_attention", "gat_attention", "dot_attention")

@@ -7,8 +7,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from gnnbench.benchmarks.ops import Case, Direction
+from gnnbench.benchmarks.ops import Case
 from gnnbench.graph import Graph
+from gnnbench.ops._workload import Direction
 from gnnbench.ops.kernels import Kernels
 
 ROW_FLOOR = 1e-2  # of the root mean square of all rows, which a row counts for at least
@@ -29,22 +30,26 @@ class Truth:
     """
 
     def __init__(self, case: Case) -> None:
-        self.case = case
-        graph = case.graph
-        self._rows = _sample(graph, TRUTH_BYTES // (8 * case.width))
-        self.rows = self._rows.numel()
-        degree = graph.degree[self._rows]
+        self.case, self.rows, self.grad_out = case, len(case.grad_out), case.grad_out
+        self._graph: Graph | None = None
+        self._sampled: dict[str, Tensor] = {}  # by the first dimension of a tensor, what is compared
+        if not case.op.sizes:
+            self._sample(case.graph)
+
+    def _sample(self, graph: Graph) -> None:
+        rows = _sample(graph, TRUTH_BYTES // (8 * self.case.width))
+        self.rows = rows.numel()
+        degree = graph.degree[rows]
         rowptr = torch.zeros(self.rows + 1, dtype=torch.int64, device=graph.device)
         torch.cumsum(degree, 0, out=rowptr[1:])
-        first = torch.repeat_interleave(graph.rowptr[self._rows] - rowptr[:-1], degree)
-        self._edges = first + torch.arange(int(rowptr[-1]), device=graph.device)
-        self._graph = Graph(rowptr, graph.col[self._edges], graph.num_cols)
-        if self.rows == graph.num_rows:
-            self.grad_out = case.grad_out
-        else:
-            sampled = self._rows if case.op.over == "destinations" else self._edges
-            self.grad_out = torch.zeros_like(case.grad_out)
-            self.grad_out[sampled] = case.grad_out[sampled]
+        first = torch.repeat_interleave(graph.rowptr[rows] - rowptr[:-1], degree)
+        edges = first + torch.arange(int(rowptr[-1]), device=graph.device)
+        self._sampled = {"N": rows, "E": edges}
+        self._graph = Graph(rowptr, graph.col[edges], graph.num_cols)
+        if self.rows < graph.num_rows:
+            sampled = self._sampled[self.case.op.out[0]]
+            self.grad_out = torch.zeros_like(self.case.grad_out)
+            self.grad_out[sampled] = self.case.grad_out[sampled]
 
     def tolerance(self, in_bf16: bool = False) -> float:
         """The largest `error` that is allowed."""
@@ -59,15 +64,12 @@ class Truth:
         Args:
             in_bf16: it was computed from inputs rounded to bfloat16, whatever their type.
         """
-        overs = (
-            [self.case.op.over]
-            if direction == "forward"
-            else [self.case.over[name] for name in self.case.op.grads]
-        )
-        parts = [self._part(over, tensor) for over, tensor in zip(overs, tensors, strict=True)]
-        truths = self._forward if direction == "forward" else self._backward
+        forward = direction == "forward"
+        every = [self.case.op.out] if forward else [self.case.dims[name] for name in self.case.op.grads]
+        parts = [self._part(dims, tensor) for dims, tensor in zip(every, tensors, strict=True)]
+        truths = self._forward if forward else self._backward
         rounded = in_bf16 or self.case.dtype == torch.bfloat16
-        by_row = direction == "forward" and self.case.op.over == "destinations" and not rounded
+        by_row = forward and self.case.op.out[0] == "N" and not rounded
         return max(_difference(part, truth, rounded, by_row) for part, truth in zip(parts, truths, strict=True))
 
     @cached_property
@@ -76,23 +78,23 @@ class Truth:
 
     @cached_property
     def _backward(self) -> list[Tensor]:
-        grad_out = self._part(self.case.op.over, self.case.grad_out)
+        grad_out = self._part(self.case.op.out, self.case.grad_out)
         return list(torch.autograd.grad(self._out, [self._inputs[name] for name in self.case.op.grads], grad_out))
 
     @cached_property
     def _inputs(self) -> dict[str, Tensor]:
         case = self.case
-        parts = {name: self._part(case.over[name], tensor.detach()) for name, tensor in case.inputs.items()}
+        parts = {name: self._part(case.dims[name], tensor.detach()) for name, tensor in case.inputs.items()}
         return {name: part.requires_grad_(name in case.op.grads) for name, part in parts.items()}
 
     @cached_property
     def _out(self) -> Tensor:
         return self.case.op.call(Kernels(), self._graph, **self._inputs)
 
-    def _part(self, over: str, tensor: Tensor) -> Tensor:
-        """The sampled part of a tensor, in float64."""
-        chosen = {"destinations": self._rows, "edges": self._edges}.get(over)
-        return (tensor if chosen is None else tensor[chosen]).double()
+    def _part(self, dims: str, tensor: Tensor) -> Tensor:
+        """The sampled part of a tensor, in float64 but for whole numbers."""
+        part = tensor[self._sampled[dims[0]]] if dims[0] in self._sampled else tensor
+        return part.double() if part.is_floating_point() else part
 
 
 def _sample(graph: Graph, edges: int) -> Tensor:

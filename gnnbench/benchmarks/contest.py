@@ -11,11 +11,12 @@ from typing import Any
 import torch
 
 from gnnbench.benchmarks.check import Truth
-from gnnbench.benchmarks.ops import Case, Direction
+from gnnbench.benchmarks.ops import Case
 from gnnbench.benchmarks.peers import Implementation
 from gnnbench.benchmarks.records import Ceilings, Measured, Row, ratios, time_of
 from gnnbench.measure import memory
 from gnnbench.measure.rounds import Budget, Timed, interleaved
+from gnnbench.ops._workload import Direction
 
 
 @dataclass
@@ -45,19 +46,17 @@ class Contest:
 
         In bfloat16 a peer that accumulates in it is timed however imprecise it is, and its row says so.
         """
-        size = f"width {case.width}" + f", {case.heads} heads" * (case.heads > 1)
-        label = f"{case.name} {direction}, {size}"
+        label = f"{case.name} {direction}, {case.label}"
         for name, implementation in ready.items():
             self.say(f"{label}: checking {name}")
             row, tolerance = rows[name], truth.tolerance(rows[name].rounds)
             row.reason = implementation.note
             try:
-                outputs = implementation.outputs(direction, truth.grad_out)
-                row.error = truth.error(direction, outputs, row.rounds)
+                row.error = _error(implementation, truth, direction, row)
             except Exception as problem:
                 fail(row, problem)
                 continue
-            if row.error > tolerance:
+            if row.error is not None and row.error > tolerance:
                 row.reason = f"differs from float64 by {row.error:.2g}, more than {tolerance:g}"
                 if implementation.is_exact or case.dtype != torch.bfloat16 or not math.isfinite(row.error):
                     row.status = "wrong"
@@ -77,12 +76,11 @@ class Contest:
         )
         for name in times:
             try:
-                outputs = ready[name].outputs(direction, truth.grad_out)
-                error = truth.error(direction, outputs, rows[name].rounds)
+                error = _error(ready[name], truth, direction, rows[name]) or 0.0
             except Exception as problem:
                 fail(rows[name], problem)
                 error = math.inf
-            if not error <= max(truth.tolerance(rows[name].rounds), 2 * (rows[name].error or 0.0)):
+            if error > max(truth.tolerance(rows[name].rounds), 2 * (rows[name].error or 0.0)):
                 refute(rows, name, f"differs from float64 by {error:.2g} after it was timed", against)
             else:
                 self._conclude(rows[name], case)
@@ -111,13 +109,22 @@ class Contest:
     def _conclude(self, row: Row, case: Case) -> None:
         assert row.time_s
         assert row.direction != "epoch"
-        row.gather_bytes_per_s = case.gathered_bytes / row.time_s.median
+        row.gather_bytes_per_s = case.gathered_bytes / row.time_s.median or None
+        row.flop_per_s = case.flop(row.direction) / row.time_s.median or None
         if (ceiling := self.ceilings) and not row.rounds:
             traffic, gathered = case.compulsory(row.direction)
             bound = traffic / ceiling.stream_bytes_per_s
             if ceiling.gather_bytes_per_s:
                 bound = max(bound, gathered / ceiling.gather_bytes_per_s)
+            if ceiling.flop_per_s:
+                bound = max(bound, case.flop(row.direction) / ceiling.flop_per_s)
             row.roofline_fraction = bound / row.time_s.median
+
+
+def _error(implementation: Implementation, truth: Truth, direction: Direction, row: Row) -> float | None:
+    """The error of what it computes; None where that cannot be checked."""
+    outputs = implementation.outputs(direction, truth.grad_out)
+    return truth.error(direction, outputs, row.rounds) if implementation.is_checked else None
 
 
 def refute(rows: Mapping[str, Row], name: str, reason: str, against: Sequence[str]) -> None:

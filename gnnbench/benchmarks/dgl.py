@@ -16,11 +16,12 @@ import torch
 from torch import Tensor
 
 from gnnbench import launch
-from gnnbench.benchmarks.ops import Case, Direction
+from gnnbench.benchmarks.ops import Case
 from gnnbench.errors import BackendUnavailable, OutOfMemory, RunFailed
 from gnnbench.graph import Graph
 from gnnbench.measure import memory
 from gnnbench.measure.memory import Meter
+from gnnbench.ops._workload import Direction
 
 CHILD = Path(__file__).with_name("dgl_child.py")
 REMEDY = "install DGL in an environment of its own and give its interpreter by --dgl-python"
@@ -112,7 +113,7 @@ class DglCase:
     """
 
     def __init__(self, dgl: Dgl, case: Case) -> None:
-        self._dgl, self.note, self.is_exact = dgl, "", False
+        self._dgl, self.note, self.is_exact, self.is_checked = dgl, "", False, True
         self._unlike = case.graph.degree == 0 if case.name == "spmm_max" else None
         if self._unlike is not None and self._unlike.any():
             self.note = "gives -inf in rows without edges, where the others give 0; these are not checked"

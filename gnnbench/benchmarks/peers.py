@@ -14,17 +14,19 @@ from torch_geometric.utils import scatter, softmax
 
 from gnnbench import backends
 from gnnbench.backends.base import KernelBackend
-from gnnbench.benchmarks.ops import SLOPE, Case, Direction
+from gnnbench.benchmarks.ops import OPS, Case
 from gnnbench.benchmarks.records import BF16
 from gnnbench.config import BackendConfig
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.measure.memory import Meter
 from gnnbench.measure.rounds import timed
+from gnnbench.ops._workload import Direction
 from gnnbench.ops.families import FAMILIES
 from gnnbench.ops.kernels import Kernels
 
 ATTENTION = tuple(family.op for family in FAMILIES.values())
+OWN = list(dict.fromkeys(name for op in OPS.values() for name in op.peers))  # peers that ops bring
 
 
 class Implementation(Protocol):
@@ -33,10 +35,12 @@ class Implementation(Protocol):
     Attributes:
         note: what is to be known beside its figures; empty for nothing.
         is_exact: whether it accumulates bfloat16 in float32.
+        is_checked: whether its results can be compared with float64.
     """
 
     note: str
     is_exact: bool
+    is_checked: bool
 
     def outputs(self, direction: Direction, grad_out: Tensor) -> list[Tensor]:
         """The output, or the gradients of `case.op.grads` from `grad_out`."""
@@ -63,8 +67,10 @@ class Local:
         now: Callable[[], Any],
         note: str = "",
         is_exact: bool = False,
+        is_checked: bool = True,
     ) -> None:
-        self.case, self.call, self.now, self.note, self.is_exact = case, call, now, note, is_exact
+        self.case, self.call, self.now = case, call, now
+        self.note, self.is_exact, self.is_checked = note, is_exact, is_checked
 
     def outputs(self, direction: Direction, grad_out: Tensor) -> list[Tensor]:
         if direction == "forward":
@@ -97,12 +103,17 @@ def taken(work: Callable[[], Any], meter: Meter) -> tuple[int, int]:
 
 
 def local(name: str, case: Case, now: Callable[[], Any]) -> Local:
-    """One of `PEERS`, or the kernels of a backend, by the differentiable ops that models run.
+    """One of `PEERS` or of the op's own, or the kernels of a backend, by the differentiable ops that models run.
 
     Raises:
         BackendUnavailable: this machine cannot run the backend.
         UnsupportedOp: it has no such op.
     """
+    if name in case.op.peers:
+        call = partial(case.op.peers[name], **case.inputs)
+        return Local(case, call, now, case.op.random, is_checked=not case.op.random)
+    if name in (PEERS if case.shape else OWN):
+        raise UnsupportedOp(case.name, [f"{name} has " + ("ops on a graph only" if case.shape else "layers only")])
     if name in PEERS:
         return Local(case, PEERS[name](case), now)
     rounds = name.endswith(BF16)
@@ -118,13 +129,14 @@ def local(name: str, case: Case, now: Callable[[], Any]) -> Local:
 
 def by_ops(kernels: Kernels, case: Case) -> Callable[[], Tensor]:
     """The op of `case` on any kernels."""
-    return lambda: case.op.call(kernels, case.graph, **case.inputs)
+    graph = None if case.shape else case.graph
+    return lambda: case.op.call(kernels, graph, **case.inputs)
 
 
 def names() -> list[str]:
     """The implementations that an op can be compared with."""
     kinds = backends.with_kernels()
-    return [*PEERS, "dgl", *kinds, *(name + BF16 for name, kind in kinds.items() if "bf16" in kind.gathers)]
+    return [*PEERS, *OWN, "dgl", *kinds, *(name + BF16 for name, kind in kinds.items() if "bf16" in kind.gathers)]
 
 
 def torch_csr(case: Case) -> Callable[[], Tensor]:
@@ -191,7 +203,7 @@ def torch_scatter(case: Case) -> Callable[[], Tensor]:
 
     def activated() -> Tensor:
         summed = inputs["key"].index_select(0, col) + inputs["query"].index_select(0, row)
-        return torch.nn.functional.leaky_relu(summed, SLOPE)
+        return torch.nn.functional.leaky_relu(summed, 0.2)
 
     calls: dict[str, Callable[[], Tensor]] = {
         "spmm": spmm,

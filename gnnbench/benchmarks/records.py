@@ -42,7 +42,8 @@ class Row(Record):
 
     op: str = Field(description="or the model that is trained, whose direction is epoch")
     graph: str
-    width: int = Field(description="channels of all heads together")
+    width: int = Field(description="channels of all heads together; of a shape the last size")
+    shape: list[int] = Field([], description="sizes, of an op that takes no graph")
     heads: int
     dtype: str = "float32"
     direction: Literal["forward", "backward", "epoch"]
@@ -58,6 +59,7 @@ class Row(Record):
     peak_memory_bytes: int | None = Field(None, description="highest memory of the whole process in that call")
     ratio: dict[str, Ratio | None] = Field({}, description="by peer; its time over this one's")
     gather_bytes_per_s: float | None = Field(None, description="edges x width x bytes of a number, over the time")
+    flop_per_s: float | None = Field(None, description="multiplications and additions of a product, over the time")
     roofline_fraction: float | None = Field(
         None, description="time that the machine's ceilings allow over the time; None if unknown, and in bf16"
     )
@@ -74,11 +76,14 @@ class Row(Record):
 
 
 class Ceilings(Record):
-    """The bandwidth this machine reaches at best, in bytes per second, with all threads."""
+    """Speeds that this machine reaches at best, with all threads."""
 
     stream_bytes_per_s: float = Field(description="reading and writing arrays much larger than the caches")
     gather_bytes_per_s: float | None = Field(
         None, description="random cache lines from a table in the L2 cache; None on a GPU"
+    )
+    flop_per_s: float | None = Field(
+        None, description="multiplications and additions of a large product in float32; None if not measured"
     )
 
 
@@ -115,8 +120,8 @@ class Bench(Benchmark):
     status: Literal["ok", "interrupted"] = "interrupted"
     op: str
     backend: str = "isplib"
-    graph: str = Field(description="the dataset's name; that of a synthetic graph says so")
-    size: Size
+    graph: str = Field("", description="the dataset's name, which says so of a synthetic graph; empty without one")
+    size: Size | None = Field(None, description="None for an op that takes no graph")
     weighted: bool = Field(description="whether edges have values, in spmm and spmm_max")
     peers: list[str]
     threads: int

@@ -32,12 +32,13 @@ if TYPE_CHECKING:
 
 
 # Options that some have and others have not.
-OF_OPS = ("widths", "heads", "backward", "weighted", "plot")
+OF_OPS = ("widths", "heads", "shapes", "backward", "weighted", "plot")
 NOT_OF: dict[str, tuple[str, ...]] = {
     "collate": (*OF_OPS, "dgl_python", "fanouts"),
     "sample": (*OF_OPS, "backend"),
 }
-NOT_OF_OPS = ("batches", "fanouts")
+OF_BATCHES = ("batches", "fanouts")
+OF_GRAPHS = ("graph", "widths", "heads", "weighted", "dgl_python")
 
 
 def bench(
@@ -46,7 +47,7 @@ def bench(
         str,
         typer.Argument(
             metavar="OP",
-            help="Such as spmm, sddmm, edge_softmax or gat_attention; collate, which puts batches of graphs "
+            help="Such as spmm, edge_softmax, gat_attention or linear; collate, which puts batches of graphs "
             "together; or sample, which draws neighbourhoods; an unknown name lists all ops.",
         ),
     ],
@@ -57,6 +58,14 @@ def bench(
         "16,32,64,128,256"
     ),
     heads: Annotated[str, typer.Option(metavar="N,N", help="Numbers of heads, for ops with heads.")] = "1",
+    shapes: Annotated[
+        str,
+        typer.Option(
+            metavar="S,S",
+            help="Of linear, rows x inputs x outputs such as 820x300x600; of batch_norm, dropout and "
+            "embedding_sum likewise, without a graph. By default those of all configurations.",
+        ),
+    ] = "",
     backend: Annotated[
         str, typer.Option(metavar="NAME", help="Whose kernels to time, such as isplib or cuda.")
     ] = "isplib",
@@ -65,10 +74,11 @@ def bench(
         typer.Option(
             metavar="A,B",
             help="Peers: torch-csr, torch-scatter, pyg, pyg-compile, cusparse, dgl, or backends with kernels such "
-            "as reference; isplib-bf16 is isplib in bfloat16. For collate: pyg, which is PyG's DataLoader, and "
-            "pyg-list, the same with a list of graphs. For sample: dgl and pyg-lib.",
+            "as reference; isplib-bf16 is isplib in bfloat16; torch for layers. For collate: pyg, which is PyG's "
+            "DataLoader, and pyg-list, the same with a list of graphs. For sample: dgl and pyg-lib. By default "
+            "torch-csr,torch-scatter,dgl, or torch for layers.",
         ),
-    ] = "torch-csr,torch-scatter,dgl",
+    ] = "",
     batches: Annotated[
         str, typer.Option(metavar="N,N", help="Batch sizes, for collate and sample.")
     ] = "64,256,1024",
@@ -94,14 +104,17 @@ def bench(
 ) -> None:
     """Time an op beside its peers and the limits of this machine."""
     given = {name for name in ctx.params if getattr(ctx.get_parameter_source(name), "name", "") == "COMMANDLINE"}
-    if wrong := [name for name in NOT_OF.get(op, NOT_OF_OPS) if name in given]:
-        raise ConfigError(f"bench {op} has no --{', --'.join(wrong).replace('_', '-')}")
     from gnnbench import api
     from gnnbench.benchmarks.ops import OPS
     from gnnbench.report import bench as report
     from gnnbench.report import plots, tables
     from gnnbench.results import files
 
+    if op not in (*OPS, *NOT_OF):
+        raise ConfigError(f"unknown op {op!r}{did_you_mean(op, [*OPS, *NOT_OF])}")
+    lacks = NOT_OF.get(op) or (*OF_BATCHES, *(OF_GRAPHS if OPS[op].sizes else ["shapes"]))
+    if wrong := [name for name in lacks if name in given]:
+        raise ConfigError(f"bench {op} has no --{', --'.join(wrong).replace('_', '-')}")
     sizes, hops = numbers(batches), numbers(fanouts)
     if plot:
         plots.check(plot)
@@ -112,14 +125,13 @@ def bench(
         options |= {"fanouts": hops, "dgl_python": dgl_python} if op == "sample" else {"backend": backend}
         out = out or files.new_folder(f"{op}-bench")
         record, table = _batches(op, graph, options | {"out": out}, threads, data_root, quiet)
-    elif op not in OPS:
-        raise ConfigError(f"unknown op {op!r}{did_you_mean(op, [*OPS, *NOT_OF])}")
     else:
         record = api.bench(
             op,
             graph,
             widths=numbers(widths),
             heads=numbers(heads),
+            shapes=shapes,
             backend=backend,
             against=against,
             backward=backward,

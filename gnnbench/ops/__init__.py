@@ -9,5 +9,6 @@ linear       linear layers, whose gradients are taken together
 norm         batch norm with the ReLU after it
 embedding    sums of a row of each of several tables, as encoders of categories look up
 features     dropout of features, and products with those that are mostly zero
+_workload    what an op is checked, timed and tuned on; each declares its own
 _custom      ops as `torch.library` operators, so that torch.compile takes them
 """

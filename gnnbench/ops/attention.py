@@ -10,6 +10,7 @@ from torch import Tensor
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph, Rows
 from gnnbench.ops import _custom
+from gnnbench.ops._workload import Workload
 from gnnbench.ops.dropout import Dropout, drawn_seed
 from gnnbench.ops.families import FAMILIES, Family
 from gnnbench.ops.kernels import Kernels
@@ -155,3 +156,30 @@ def _check(family: Family, kernels: Kernels, graph: Graph, p: float, inputs: tup
 
 
 _OPS = {name: _registered(family) for name, family in FAMILIES.items()}
+
+
+def _workload(family: Family) -> Workload:
+    slope, (forward_gathers, backward_gathers) = 0.2, family.gathers
+
+    def call(kernels: Kernels, graph: Graph, **inputs: Tensor) -> Tensor:
+        return attention(kernels, graph, family.name, tuple(inputs.values()), negative_slope=slope)
+
+    def kernel(kernels: Kernels, graph: Graph, *inputs: Tensor) -> tuple[Tensor, ...]:
+        return kernels.attention(graph, family, inputs, slope, None, family.keeps_positive)
+
+    def backward(kernels: Kernels, graph: Graph, *rest: Any) -> tuple[Tensor, ...]:
+        inputs, kept, grad_out = rest
+        return kernels.attention_backward(graph, family, inputs, slope, None, kept, grad_out)
+
+    return Workload(
+        inputs=family.inputs,
+        out="NHD",
+        call=call,
+        gathers={"forward": forward_gathers, "backward": backward_gathers},
+        scaled="C" in family.inputs["query"],
+        kernel=kernel,
+        backward=backward,
+    )
+
+
+WORKLOADS = {family.op: _workload(family) for family in FAMILIES.values()}

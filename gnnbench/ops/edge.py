@@ -10,6 +10,7 @@ from torch import Tensor
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.ops import _custom
+from gnnbench.ops._workload import Workload
 from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.spmm import spmm_grad_x, spmm_linear
 
@@ -96,3 +97,15 @@ class _Sddmm(torch.autograd.Function):
         grad_a = spmm_linear(b, grad, *ctx.how, "sum") if ctx.needs_input_grad[0] else None
         grad_b = spmm_grad_x(a, grad, *ctx.how, "sum") if ctx.needs_input_grad[1] else None
         return grad_a, grad_b, None, None
+
+
+WORKLOADS = {
+    "sddmm": Workload(
+        inputs={"a": "NHC", "b": "MHC"},
+        out="EH",
+        call=sddmm,
+        gathers={"forward": 1, "backward": 2},
+        kernel=lambda kernels, graph, a, b: kernels.sddmm(graph, a, b),
+    ),
+    "edge_softmax": Workload(inputs={"score": "EH"}, out="EH", call=edge_softmax),
+}

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from gnnbench.errors import UnsupportedOp
 from gnnbench.ops import _custom
+from gnnbench.ops._workload import Workload
 from gnnbench.ops.kernels import Kernels
 
 
@@ -74,3 +77,23 @@ class _EmbeddingSum(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
         return _backward(grad_out, *ctx.saved_tensors, *ctx.how), None, None, None
+
+
+def _by_table(tables: Tensor, categories: Tensor) -> Tensor:
+    """Add up as OGB's encoders do, table by table."""
+    return reduce(torch.add, map(F.embedding, categories.unbind(1), tables.unbind()))
+
+
+WORKLOADS = {
+    "embedding_sum": Workload(
+        inputs={"tables": "KTF", "categories": "RK"},
+        out="RF",
+        call=lambda kernels, _, tables, categories: embedding_sum(kernels, tables.unbind(), categories),
+        sizes={"R": "rows", "K": "tables", "F": "features"},
+        shapes=("820x9x300", "6500x9x300", "1700x3x300"),
+        fixed={"T": 64},
+        integers={"categories": 64},
+        saved=("categories",),
+        peers={"torch": _by_table},
+    )
+}

@@ -12,6 +12,7 @@ from torch import Tensor
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.ops import _custom
+from gnnbench.ops._workload import Workload
 from gnnbench.ops.dropout import Dropout, drawn_seed
 from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.spmm import spmm
@@ -151,4 +152,19 @@ _REPLACED: dict[Any, Callable[..., Any]] = {
     F.linear: _linear,
     F.dropout: _drop,
     torch.addmm: lambda out, x, weight: out + x @ weight,
+}
+
+
+WORKLOADS = {
+    "dropout": Workload(
+        inputs={"x": "RF"},
+        out="RF",
+        call=lambda kernels, _, x: _dropout(
+            x, torch.ones(1, dtype=torch.int64, device=x.device), 0.5, 0, kernels.handle
+        ),
+        sizes={"R": "rows", "F": "features"},
+        saved=(),
+        peers={"torch": lambda x: F.dropout(x, 0.5)},
+        random="draws other numbers than ours, so that it is not checked",
+    )
 }

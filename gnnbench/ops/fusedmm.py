@@ -10,6 +10,7 @@ from torch import Tensor
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.ops import _custom
+from gnnbench.ops._workload import Workload
 from gnnbench.ops.edge_fn import EDGE_FNS
 from gnnbench.ops.kernels import Kernels
 
@@ -93,3 +94,14 @@ class _FusedMM(torch.autograd.Function):
         grad_x = _fusedmm_grad_x(*given) if ctx.needs_input_grad[0] else None
         grad_y = _fusedmm_grad_y(*given) if ctx.needs_input_grad[1] else None
         return grad_x, grad_y, None, None, None
+
+
+WORKLOADS = {
+    "fusedmm": Workload(
+        inputs={"x": "NHC", "y": "MHC"},
+        out="NHC",
+        call=fusedmm,
+        gathers={"forward": 1, "backward": 3},
+        scaled=True,
+    )
+}

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gnnbench.ops._workload import Workload
 from gnnbench.ops.kernels import Kernels
 
 
@@ -39,3 +40,16 @@ class _Linear(torch.autograd.Function):
         given = grad_out.contiguous(), x.contiguous(), weight.contiguous()
         grad_x, grad_weight, grad_bias = kernels.linear_backward(*given, ctx.needs_input_grad[0])
         return grad_x, grad_weight, grad_bias if ctx.has_bias else None, None
+
+
+WORKLOADS = {
+    "linear": Workload(
+        inputs={"x": "RI", "weight": "OI", "bias": "O"},
+        out="RO",
+        call=lambda kernels, _, **inputs: linear(kernels, **inputs),
+        sizes={"R": "rows", "I": "inputs", "O": "outputs"},
+        products={"forward": 2, "backward": 4},
+        saved=("x", "weight"),
+        peers={"torch": lambda x, weight, bias: torch.nn.functional.linear(x, weight, bias)},
+    )
+}

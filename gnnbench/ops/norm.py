@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gnnbench.ops._workload import Workload
 from gnnbench.ops.kernels import Kernels
 
 
@@ -50,3 +51,19 @@ class _BatchNorm(torch.autograd.Function):
         moments = mean, var, eps, relu
         gradients = kernels.batch_norm_backward(x.contiguous(), grad_out.contiguous(), weight, bias, *moments)
         return *gradients, None, None, None
+
+
+EPS = 1e-5
+WORKLOADS = {
+    "batch_norm": Workload(
+        inputs={"x": "RF", "weight": "F", "bias": "F"},
+        out="RF",
+        call=lambda kernels, _, x, weight, bias: batch_norm(kernels, x, weight, bias, EPS)[0],
+        sizes={"R": "rows", "F": "features"},
+        peers={
+            "torch": lambda x, weight, bias: torch.nn.functional.batch_norm(
+                x, None, None, weight, bias, training=True, eps=EPS
+            )
+        },
+    )
+}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph, Rows
 from gnnbench.graph.part import Part
 from gnnbench.ops import _custom
+from gnnbench.ops._workload import Workload
 from gnnbench.ops.kernels import EXTREMA, REDUCTIONS, Kernels
 
 
@@ -223,3 +225,25 @@ def _shares(graph: Graph, grad_out: Tensor, reduce: str) -> Tensor:
         return grad_out
     degree = graph.degree.clamp(min=1).to(grad_out.dtype)
     return grad_out / degree.view(-1, *[1] * (grad_out.dim() - 1))
+
+
+def _workload(reduce: str, gathers_back: int, kernel: Callable[..., Any], names_edges: bool = False) -> Workload:
+    def call(kernels: Kernels, graph: Graph, x: Tensor, value: Tensor | None = None) -> Tensor:
+        return spmm(kernels, graph, x, value, reduce)
+
+    return Workload(
+        inputs={"x": "MC", "value": "E"},
+        out="NC",
+        call=call,
+        weights=("value",),
+        gathers={"forward": 1, "backward": gathers_back},
+        saved=("value",),
+        names_edges=names_edges,
+        kernel=kernel,
+    )
+
+
+WORKLOADS = {
+    "spmm": _workload("sum", 1, lambda kernels, graph, x: kernels.spmm(graph, x, None, "sum")),
+    "spmm_max": _workload("max", 0, lambda kernels, graph, x: kernels.spmm_max(graph, x, None, "max"), True),
+}

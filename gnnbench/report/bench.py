@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gnnbench import units
 from gnnbench.report import figures
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from gnnbench.report.plots import Panel
 
 BF16 = "-bf16"  # after the name of a backend that gathers in it
+GATHERED = "edges x width x 4 bytes over time, GB/s"
 
 
 def table(bench: Bench) -> Table:
@@ -24,9 +26,9 @@ def table(bench: Bench) -> Table:
     ran = {row.implementation for row in bench.rows if row.status not in absent}
     peers = [peer for peer in bench.peers if peer != bench.backend and peer in ran]
     heading = [
-        "heads" if bench.op == "edge_softmax" else "width",
+        _across(bench),
         bench.backend,
-        "gathers",
+        "speed" if any(row.shape for row in bench.rows) else "gathers",
         "of\nceiling",
         *(text for peer in peers for text in _heading(peer, bench.backend)),
     ]
@@ -34,7 +36,7 @@ def table(bench: Bench) -> Table:
         [
             Cell(_case(ours, bench.op)),
             _time(ours),
-            Cell(f"{ours.gather_bytes_per_s / 1e9:.1f} GB/s") if ours.gather_bytes_per_s else NOTHING,
+            _speed(ours),
             Cell(f"{ours.roofline_fraction:.0%}") if ours.roofline_fraction else NOTHING,
             *(cell for peer in peers for cell in _beside(case[peer], ours)),
         ]
@@ -46,36 +48,54 @@ def table(bench: Bench) -> Table:
 
 def title(bench: Bench) -> str:
     """The op and the graph."""
-    return f"{bench.op}{' with edge values' if bench.weighted else ''} on {bench.graph}"
+    return (
+        f"{bench.op}{' with edge values' if bench.weighted else ''}{f' on {bench.graph}' if bench.graph else ''}"
+    )
 
 
 def panels(bench: Bench) -> list[Panel]:
-    """Speed against width, one line per implementation; one panel per direction and number of heads."""
+    """Speed against width or size, one line per implementation; one panel per direction and number of heads."""
     from gnnbench.report.plots import Line, Panel
 
     lines: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for row in bench.rows:
         heads = f", {row.heads} heads" if row.heads > 1 and bench.op != "edge_softmax" else ""
         of_panel = lines.setdefault(row.direction + heads, {})
-        if row.gather_bytes_per_s:
+        if row.shape and row.time_s:
+            size = math.prod(row.shape)
+            of_panel.setdefault(row.implementation, []).append((size, size / row.time_s.median / 1e9))
+        elif row.gather_bytes_per_s:
             of_panel.setdefault(row.implementation, []).append((row.width, row.gather_bytes_per_s / 1e9))
-    across = "heads" if bench.op == "edge_softmax" else "width"
+    across = _across(bench)
+    sized = across == "shape"
+    across, up = ("product of all sizes", "that over time, G/s") if sized else (across, GATHERED)
     return [
-        Panel(name, across, "edges x width x 4 bytes over time, GB/s", [Line(*line) for line in of_panel.items()])
-        for name, of_panel in lines.items()
+        Panel(name, across, up, [Line(*line) for line in of_panel.items()]) for name, of_panel in lines.items()
     ]
 
 
 def _cases(bench: Bench) -> Iterator[dict[str, Row]]:
-    cases: dict[tuple[int, int, str], dict[str, Row]] = {}
+    cases: dict[tuple[Any, ...], dict[str, Row]] = {}
     for row in bench.rows:
-        cases.setdefault((row.heads, row.width, row.direction), {})[row.implementation] = row
+        cases.setdefault((*row.shape, row.heads, row.width, row.direction), {})[row.implementation] = row
     yield from cases.values()
+
+
+def _across(bench: Bench) -> str:
+    """Return what cases differ in."""
+    return "shape" if any(row.shape for row in bench.rows) else "heads" if bench.op == "edge_softmax" else "width"
+
+
+def _speed(row: Row) -> Cell:
+    if row.flop_per_s:
+        return Cell(f"{row.flop_per_s / 1e9:.0f} GFLOP/s")
+    return Cell(f"{row.gather_bytes_per_s / 1e9:.1f} GB/s") if row.gather_bytes_per_s else NOTHING
 
 
 def _case(row: Row, op: str) -> str:
     heads = f", {row.heads} heads" if row.heads > 1 and op != "edge_softmax" else ""
-    return f"{row.width}{heads}{', backward' if row.direction == 'backward' else ''}"
+    size = "x".join(map(str, row.shape)) or f"{row.width}{heads}"
+    return f"{size}{', backward' if row.direction == 'backward' else ''}"
 
 
 def _heading(peer: str, ours: str) -> tuple[str, ...]:
@@ -112,20 +132,35 @@ def _notes(bench: Bench) -> Iterator[str]:
             "error is the largest difference from float64, over the entry itself plus the root mean square of all"
         )
     rows = units.count(bench.checked_rows or 0)
-    sampled = f"{rows} of its rows" if bench.checked_rows != bench.size.nodes else "all of its rows"
+    sampled = f"{rows} of its rows" if bench.size and bench.checked_rows != bench.size.nodes else "all of its rows"
     yield f"Checked before timing: every result against float64 on {sampled}"
-    if bench.ceilings and bench.ceilings.gather_bytes_per_s:
+    yield from _limits(bench)
+    yield from machine(bench.environment)
+    if bench.versions:
+        yield "Peers: " + ", ".join(f"{name} {version}" for name, version in bench.versions.items())
+
+
+def _limits(bench: Bench) -> Iterator[str]:
+    """The ceilings that shares are of, and the graph."""
+    size = bench.size
+    if size is None and bench.ceilings:
+        flop_per_s = bench.ceilings.flop_per_s
+        multiplies = any(row.flop_per_s for row in bench.rows)
+        product = f", {flop_per_s / 1e9:.0f} GFLOP/s in products" if flop_per_s and multiplies else ""
+        yield (
+            f"Ceilings of this machine: {bench.ceilings.stream_bytes_per_s / 1e9:.1f} GB/s streamed from memory"
+            f"{product}. The share is that of the time which the slower of both allows, every tensor crossing the "
+            "bus once; it can pass 100% where tensors stay in the caches"
+        )
+    if size and bench.ceilings and bench.ceilings.gather_bytes_per_s:
         yield (
             f"Ceilings of this machine: {bench.ceilings.stream_bytes_per_s / 1e9:.1f} GB/s streamed from memory, "
             f"{bench.ceilings.gather_bytes_per_s / 1e9:.0f} GB/s gathered from the L2 cache. The share is that of "
             "the time which the slower of both allows, every tensor crossing the bus once; it can pass 100% where "
             "tensors stay in the caches"
         )
-    size = bench.size
-    yield (
-        f"Graph: {units.count(size.nodes)} nodes, {units.count(size.edges)} edges, largest in-degree "
-        f"{units.count(size.max_degree)}, {'symmetric' if size.symmetric else 'not symmetric'}"
-    )
-    yield from machine(bench.environment)
-    if bench.versions:
-        yield "Peers: " + ", ".join(f"{name} {version}" for name, version in bench.versions.items())
+    if size:
+        yield (
+            f"Graph: {units.count(size.nodes)} nodes, {units.count(size.edges)} edges, largest in-degree "
+            f"{units.count(size.max_degree)}, {'symmetric' if size.symmetric else 'not symmetric'}"
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import os
@@ -16,7 +17,7 @@ from torch import Tensor
 from gnnbench import benchmarks, datasets, stats
 from gnnbench.backends import isplib
 from gnnbench.backends.isplib import choices
-from gnnbench.benchmarks import Grid, ceilings, check, dgl, peers
+from gnnbench.benchmarks import Grid, ceilings, check, dgl, peers, shapes
 from gnnbench.benchmarks.check import Truth
 from gnnbench.benchmarks.ops import OPS, Case
 from gnnbench.benchmarks.records import Bench, Ceilings
@@ -34,6 +35,8 @@ from tests.support.real_data import needs_data
 
 pytestmark = pytest.mark.usefixtures("brief")
 needs_kernels = pytest.mark.skipif(bool(isplib.MISSING), reason="the kernels are not built")
+ON_GRAPHS = [name for name, op in OPS.items() if not op.sizes]
+LAYERS = {"linear": "300x32x16", "batch_norm": "300x16", "dropout": "300x16", "embedding_sum": "300x3x8"}
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +47,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> datasets.NodeDataset:
     return datasets.load(config.dataset, datasets.Roots(folder, folder))
 
 
-def run(grid: Grid, dataset: datasets.NodeDataset, out: Path, **options: Any) -> Bench:
+def run(grid: Grid, dataset: datasets.NodeDataset | None, out: Path, **options: Any) -> Bench:
     options = {"now": clock.cpu, "cache": out / "cache", **options}
     return benchmarks.bench(grid, dataset, out=out, **options)
 
@@ -105,7 +108,7 @@ def test_a_contestant_that_fails_leaves_the_others_alone() -> None:
 
 @needs_kernels
 @pytest.mark.parametrize("name", graphs.SQUARE)
-@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("op", ON_GRAPHS)
 def test_every_implementation_computes_the_op_or_declines(op: str, name: str) -> None:
     graph = graphs.graph(name)
     for heads, weighted in ((1, True), (3, False)):
@@ -125,7 +128,7 @@ def test_every_implementation_computes_the_op_or_declines(op: str, name: str) ->
         assert {"isplib", "reference"} <= set(ran)
 
 
-@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("op", ON_GRAPHS)
 def test_a_sample_of_rows_is_as_strict(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check, "TRUTH_BYTES", 8 * 4 * 200)
     case = Case(op, graphs.graph("power law"), 4, 4 if op == "edge_softmax" else 1)
@@ -137,8 +140,8 @@ def test_a_sample_of_rows_is_as_strict(op: str, monkeypatch: pytest.MonkeyPatch)
         assert truth.error(direction, outputs) < 1e-5
         for number, output in enumerate(outputs):
             changed = [tensor.clone() for tensor in outputs]
-            over = case.op.over if direction == "forward" else case.over[case.op.grads[number]]
-            row = {"destinations": truth._rows, "edges": truth._edges}.get(over, [0])[0]
+            dims = case.op.out if direction == "forward" else case.dims[case.op.grads[number]]
+            row = truth._sampled.get(dims[0], [0])[0]
             changed[number][row] = output[row] + output.abs().max()
             assert truth.error(direction, changed) > check.TOLERANCE
             changed[number][row] = torch.nan
@@ -191,6 +194,39 @@ def test_a_benchmark_has_a_row_for_everybody(dataset: datasets.NodeDataset, tmp_
     assert ratio
     assert (ratio.ratio, ratio.low, ratio.high) == expected
     assert "spmm backward, width 8: timing" in heard
+
+
+@needs_kernels
+@pytest.mark.parametrize(("op", "shape"), LAYERS.items())
+def test_a_layer_is_checked_and_timed_beside_torch(
+    op: str, shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert LAYERS.keys() == {*OPS} - {*ON_GRAPHS}
+    found = run(Grid(op, shapes=[shape], backward=True), None, tmp_path)
+    assert [(row.implementation, row.status) for row in found.rows] == [("isplib", "ok"), ("torch", "ok")] * 2
+    for row in found.rows:
+        assert "x".join(map(str, row.shape)) == shape
+        assert row.error is None if (op, row.implementation) == ("dropout", "torch") else row.error < 1e-4
+        assert bool(row.flop_per_s) == (op == "linear")
+        assert row.roofline_fraction
+        assert row.ratio["torch"]
+    text = tables.markdown(report.table(found))
+    assert f"| {shape}, backward |" in text
+    assert ("GFLOP/s" in text) == (op == "linear")
+    assert report.panels(found)[1].title == "backward"
+    call = OPS[op].call
+    wrong = dataclasses.replace(OPS[op], call=lambda kernels, *_, **inputs: call(kernels, None, **inputs) * 1.01)
+    monkeypatch.setitem(OPS, op, wrong)
+    monkeypatch.setattr(Truth, "_out", property(lambda truth: call(Kernels(), None, **truth._inputs)))
+    assert run(Grid(op, shapes=[shape]), None, tmp_path / "wrong").rows[0].status == "wrong"
+
+
+def test_layers_are_those_of_all_configurations() -> None:
+    linear, norms, dropped = (shapes.of_configurations(op) for op in ("linear", "batch_norm", "dropout"))
+    assert {"816x300x300", "2708x1433x16", "169343x256x256", "262144x100x256"} <= {*linear}
+    assert {"816x300", "169343x256"} <= {*norms}
+    assert "2708x1433" in dropped
+    assert Grid("linear").sizes()[0] == (2, 1, (32, 32, 2))
 
 
 def test_a_row_is_judged_by_its_own_size_beside_a_hub() -> None:
@@ -274,6 +310,8 @@ def test_ctrl_c_keeps_what_was_measured(dataset: datasets.NodeDataset, tmp_path:
         ({"op": "gat_attention", "widths": [16], "heads": [3]}, "a width of 16 cannot be split among 3 heads"),
         ({"op": "spmm", "widths": [0]}, "0 is no width"),
         ({"op": "spmm", "widths": []}, "at least one width"),
+        ({"op": "spmm", "shapes": ["8x8"]}, "runs on a graph and has no shapes"),
+        ({"op": "linear", "shapes": ["8x8"]}, "'8x8' is no shape of linear; give rows x inputs x outputs"),
     ],
 )
 def test_a_bad_grid_is_refused(arguments: dict[str, Any], words: str) -> None:
@@ -282,9 +320,12 @@ def test_a_bad_grid_is_refused(arguments: dict[str, Any], words: str) -> None:
 
 
 def test_ops_without_heads_or_widths_run_once_each() -> None:
-    assert Grid("spmm", (16, 32), (1, 3)).sizes() == [(16, 1), (32, 1)]
-    assert Grid("edge_softmax", (16, 32), (1, 3)).sizes() == [(1, 1), (3, 3)]
-    assert Grid("gat_attention", (16, 32), (1, 4)).sizes() == [(16, 1), (32, 1), (16, 4), (32, 4)]
+    sizes = [Grid(op, (16, 32), (1, 4)).sizes() for op in ("spmm", "edge_softmax", "gat_attention")]
+    assert sizes == [
+        [(16, 1, ()), (32, 1, ())],
+        [(1, 1, ()), (4, 4, ())],
+        [(16, 1, ()), (32, 1, ()), (16, 4, ()), (32, 4, ())],
+    ]
 
 
 @needs_kernels
@@ -446,7 +487,7 @@ def test_a_missing_dgl_is_a_row_with_its_remedy(
 
 
 @pytest.mark.skipif("GNNBENCH_DGL_PYTHON" not in os.environ, reason="GNNBENCH_DGL_PYTHON is not set")
-@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("op", ON_GRAPHS)
 def test_dgl_computes_the_same(op: str) -> None:
     graph = graphs.graph("isolated nodes")
     other = dgl.Dgl(os.environ["GNNBENCH_DGL_PYTHON"], graph)

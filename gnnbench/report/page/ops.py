@@ -33,8 +33,10 @@ def bench(record: Bench) -> Section:
     """A benchmark of one op."""
     record = guarded(record)
     ours = [row for row in record.rows if row.implementation == record.backend]
-    words = ["bench", record.op, "--graph", "GRAPH", "--widths", _list(row.width for row in ours)]
-    words += ["--heads", _list(row.heads for row in ours)]
+    shapes = _list("x".join(map(str, row.shape)) for row in ours)
+    words = ["bench", record.op, *(["--shapes", shapes] if shapes else ["--graph", "GRAPH"])]
+    words += [] if shapes else ["--widths", _list(row.width for row in ours)]
+    words += [] if shapes else ["--heads", _list(row.heads for row in ours)]
     words += ["--backend", record.backend, "--against", _against(record)]
     words += ["--backward"] * any(row.direction == "backward" for row in ours) + ["--weighted"] * record.weighted
     words += ["--threads", str(record.threads)]
