@@ -157,18 +157,17 @@ def compare(
     from gnnbench.report import live
     from gnnbench.results import files
 
-    specs, roots = configs.names(backends), datasets.roots(_path(data_root))
+    run, roots = comparison.resolve(loaded, configs.names(backends)), datasets.roots(_path(data_root))
     limit, kept = baselines.share(fail_above), None
     if save_baseline:
         baselines.path(roots.cache, save_baseline)
     if baseline:
         kept = baselines.load(roots.cache, baseline)
-        baselines.check(kept, baseline, loaded, specs, rounds)
+        baselines.check(kept, baseline, run, rounds)
     folder = Path(out) if out else files.new_folder(f"{configs.stem(config)}-compare")
     with live.CompareView.watched(quiet) or nullcontext() as view:
         record = comparison.compare(
-            loaded,
-            specs,
+            run,
             rounds=rounds,
             out=folder,
             roots=roots,

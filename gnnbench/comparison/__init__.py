@@ -10,25 +10,27 @@ baseline     an earlier comparison, and what is slower now beyond doubt
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from gnnbench import backends as registered
 from gnnbench import launch
 from gnnbench.comparison import parity, process
-from gnnbench.comparison._config import difference, in_bfloat16, of_backend, resolved, rows
+from gnnbench.comparison._config import ResolvedRun, difference, resolve
 from gnnbench.comparison.parity import REFERENCES, BackendParity, Parity, RoundParity
 from gnnbench.comparison.parity.judge import Snapshot, judge
 from gnnbench.comparison.process import Job
 from gnnbench.comparison.record import Comparison, Row
-from gnnbench.config import Run, backend_sections, validate
+from gnnbench.config import backend_sections
 from gnnbench.datasets import Roots
-from gnnbench.errors import ConfigError, GnnbenchError, did_you_mean
+from gnnbench.errors import ConfigError, GnnbenchError
 from gnnbench.measure import code
 from gnnbench.results import files, schema
 from gnnbench.results.schema import Result
+
+__all__ = ["Comparison", "Progress", "ResolvedRun", "compare", "epochs", "order", "resolve", "stored"]
 
 
 @dataclass(frozen=True)
@@ -52,18 +54,16 @@ class Progress:
 
 
 def compare(
-    config: Run,
-    backends: Sequence[str],
+    run: ResolvedRun,
     *,
     rounds: int = 3,
-    epochs: int | None = None,
     out: Path,
     roots: Roots,
     force: bool = False,
     on_event: Callable[[Progress], None] = lambda _: None,
     execute: Callable[[Job], Result] = process.execute,
 ) -> Comparison:
-    """Check and time `backends` on the run that `config` describes.
+    """Check and time the backends of `run`.
 
     Every backend runs in a fresh process per round, in an order that rotates. A backend that crashes, runs
     out of memory or is not supported becomes a row with that status and is not tried again. What is done
@@ -72,31 +72,19 @@ def compare(
     ends the running process and returns with status "interrupted".
 
     Args:
-        config: its backend's options apply to every backend that takes them; repeats and early stopping
-            do not apply, as rounds repeat and all backends run the same epochs.
-        backends: `"NAME[:key=value]..."` each, with options of its own before those of `config`. Where its
-            `train.cuda_graph` is true, or its `train.precision` is bf16, each runs without and with it.
-        epochs: replaces `config.train.epochs`.
+        run: as `resolve` makes it.
         out: folder for `comparison.json`, `parity/` and `rounds/`.
         force: forget what an earlier comparison left in `out`.
         on_event: told of every process before it starts.
         execute: runs a job in a fresh process.
 
     Raises:
-        ConfigError: unknown backends or options, or `out` holds a comparison of another configuration.
+        ConfigError: there are no rounds, or `out` holds a comparison of another configuration.
         GnnbenchError: bad data, `out` cannot be written, or the code changed while it was compared.
     """
-    named = [backend_sections(spec)[0]["name"] for spec in backends]
-    if unknown := [name for name in named if name not in registered.names()]:
-        raise ConfigError(
-            *(f"unknown backend {name!r}{did_you_mean(name, registered.names())}" for name in unknown)
-        )
-    if not backends or rounds < 1:
-        raise ConfigError(f"a comparison needs a backend and a round, found {list(backends)} and {rounds} rounds")
-    specs = rows(config, backends)
-    work = _Comparing(resolved(config, epochs, specs), specs, rounds, out, roots, on_event, execute)
-    for spec in specs:
-        validate(of_backend(work.config, spec), f"backend {spec!r}")
+    if rounds < 1:
+        raise ConfigError(f"a comparison of {rounds} rounds measures nothing; give one or more")
+    work = _Comparing(run, rounds, out, roots, on_event, execute)
     work.open(force)
     try:
         with launch.kept():
@@ -129,8 +117,7 @@ def epochs(comparison: Comparison, out: Path) -> dict[str, list[list[float]]]:
 
 @dataclass
 class _Comparing:
-    config: dict[str, Any]
-    backends: list[str]
+    run: ResolvedRun
     rounds: int
     out: Path
     roots: Roots
@@ -147,41 +134,43 @@ class _Comparing:
         if force and self._path.exists():
             for name in ("parity", "rounds"):
                 shutil.rmtree(self.out / name, ignore_errors=True)
-        elif self._path.exists() and (key := difference(files.load(Comparison, self._path).config, self.config)):
+        elif self._path.exists() and (
+            key := difference(files.load(Comparison, self._path).config, self.run.config)
+        ):
             raise ConfigError(
                 f"{self.out} holds a comparison of another configuration ({key} differs); "
                 "choose another --out, or replace it with --force"
             )
-        self.cells = {name: [] for name in self.backends}
+        self.cells = {name: [] for name in self.run.backends}
         self.codes = {
             name: code.digest(registered.module_of(backend_sections(name)[0]["name"]))
-            for name in {*self.backends, *REFERENCES}
+            for name in {*self.run.backends, *REFERENCES}
         }
         self._forget_other_code()
         self.record = Comparison(
-            config=self.config,
+            config=self.run.config,
             rounds=self.rounds,
-            epochs=self.config["train"]["epochs"],
-            rows=[Row(backend=name) for name in self.backends],
+            epochs=self.run.config["train"]["epochs"],
+            rows=[Row(backend=name) for name in self.run.backends],
         )
-        typed = validate(self.config, "comparison")
-        self.record.parity = Parity(checked=[*parity.checked(typed)], unchecked=[*parity.unchecked(typed)])
+        model = self.run.config["model"]
+        self.record.parity = Parity(checked=[*parity.checked(model)], unchecked=[*parity.unchecked(model)])
         self.save()
 
     def gate(self) -> None:
         """Compare every backend with the first reference that can run."""
         checked = self.record.parity
         self.reference = self._reference()
-        for name in self.backends:
+        self.save(REFERENCES)
+        for name in self.run.backends:
             if name not in checked.backends:
                 checked.backends[name] = self._checked(name)
-                self.save()
-        self.save()
+                self.save([name])
 
     def train(self) -> None:
         """Run the rounds; a backend that could not run once is left out from then on."""
         for round_ in range(1, self.rounds + 1):
-            for name in order(self.backends, round_):
+            for name in order(self.run.backends, round_):
                 if self._has_ended(name):
                     self.done += 1
                     continue
@@ -192,13 +181,13 @@ class _Comparing:
                     verdict = RoundParity.model_validate_json(job.verdict_path.read_bytes())
                     self.record.parity.backends[name].rounds.append(verdict)
                 self.done += 1
-                self.save()
+                self.save([name])
         if self.reference is not None:
             self.reference.tensors_path.unlink(missing_ok=True)
 
-    def save(self) -> None:
-        """Write what is known."""
-        self.record.update(self.cells)
+    def save(self, changed: Collection[str] = ()) -> None:
+        """Write what is known, once more of some backends."""
+        self.record.update(self.cells, changed)
         files.save_json(self.record, self._path)
 
     @property
@@ -222,7 +211,7 @@ class _Comparing:
         for name in REFERENCES:
             job = self._job("reference", name, self._verdict_path(name).parent)
             result = job.finished()
-            needed = any(other != name and not self._is_done(other) for other in self.backends)
+            needed = any(other != name and not self._is_done(other) for other in self.run.backends)
             kept = result is not None and result.config == job.config and job.tensors_path.exists()
             if result is None or (result.status == "ok" and not kept and needed):
                 result = self._run(job, name, "parity")
@@ -274,9 +263,7 @@ class _Comparing:
         return verdict
 
     def _job(self, task: Literal["reference", "parity", "train"], name: str, out: Path) -> Job:
-        config = of_backend(self.config, name)
-        if task == "reference" and any(map(in_bfloat16, self.backends)):  # so that it shows how far that moves
-            config["train"]["precision"] = "bf16"
+        config = (self.run.of_reference if task == "reference" else self.run.of)(name)
         job = Job(
             task=task,
             config=config,
@@ -289,7 +276,7 @@ class _Comparing:
         return job
 
     def _run(self, job: Job, name: str, stage: Literal["parity", "train"], round_: int = 0) -> Result:
-        total = len({*self.backends, *REFERENCES[:1]}) + self.rounds * len(self.backends)
+        total = len({*self.run.backends, *REFERENCES[:1]}) + self.rounds * len(self.run.backends)
         self.on_event(Progress(stage, name, round_, self.done, total, self.record))
         result = self.execute(job)
         self.done += stage == "parity"

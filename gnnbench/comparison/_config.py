@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,13 +11,79 @@ import torch
 from gnnbench import backends
 from gnnbench.backends.base import Backend
 from gnnbench.config import Run, backend_sections, validate
-from gnnbench.errors import BackendUnavailable
+from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
 
 
-def rows(config: Run, backends: Sequence[str]) -> list[str]:
-    """Every backend as it is, and beside it what `config` asks for: recorded steps, products in bfloat16, both."""
-    asked = {"cuda_graph=true": config.train.cuda_graph, "precision=bf16": config.train.precision == "bf16"}
-    result = [*backends]
+@dataclass(frozen=True)
+class ResolvedRun:
+    """A run that several backends train alike, validated; made by `resolve`.
+
+    Attributes:
+        backends: `"NAME[:key=value]..."`, a row of the table each.
+        config: what all share, as it is stored: whole, but for options of backends that the user left alone.
+    """
+
+    backends: list[str]
+    config: dict[str, Any]
+
+    def of(self, backend: str) -> dict[str, Any]:
+        """Return what a backend runs: its own options before those that all share."""
+        section, own = backend_sections(backend)
+        shared = self.config["backend"] if _takes_rewrites(section["name"]) else {}
+        others = {name: {**self.config[name], **content} for name, content in own.items()}
+        return {**self.config, **others, "backend": {**shared, **section}}
+
+    def of_reference(self, backend: str) -> dict[str, Any]:
+        """Return what the reference runs: in bfloat16 if any backend does, so that it shows how far that moves."""
+        config = self.of(backend)
+        in_bf16 = any(backend_sections(each)[1]["train"].get("precision") == "bf16" for each in self.backends)
+        return {**config, "train": config["train"] | {"precision": "bf16"}} if in_bf16 else config
+
+
+def resolve(run: Run, specs: Sequence[str]) -> ResolvedRun:
+    """Work out what every backend runs.
+
+    Rounds take the place of repeats, and all backends run the same epochs. Steps are recorded, and products are in
+    bfloat16, only where a backend's own options say so; where `run` does, every backend runs without and with it.
+    PyG runs on the GPU if it is compared with what runs there.
+
+    Raises:
+        ConfigError: there is no backend, or one is unknown or has a bad option.
+    """
+    known, named = backends.names(), [backend_sections(spec)[0]["name"] for spec in specs]
+    if unknown := [name for name in named if name not in known]:
+        raise ConfigError(*(f"unknown backend {name!r}{did_you_mean(name, known)}" for name in unknown))
+    if not specs:
+        raise ConfigError("a comparison needs a backend; give one or more, such as pyg,isplib")
+    rows = _rows(run, specs)
+    changes: dict[str, Any] = {"repeats": 1, "patience": 0, "checkpoint_every": 0, "workers": 1}
+    changes |= {"cuda_graph": False, "precision": "float32"}
+    if run.train.device == "auto" and torch.cuda.is_available() and any(map(_needs_gpu, rows)):
+        changes["device"] = "cuda"
+    run = run.model_copy(update={"train": run.train.model_copy(update=changes)})
+    config = run.model_dump(mode="json", serialize_as_any=True)
+    config["backend"] = run.backend.model_dump(mode="json", exclude_unset=True)
+    resolved = ResolvedRun(rows, config)
+    for row in rows:
+        if ":" in row:  # a name alone asks for nothing that was not validated with `run`
+            validate(resolved.of(row), f"backend {row!r}")
+    return resolved
+
+
+def difference(old: dict[str, Any], new: dict[str, Any]) -> str:
+    """The first key in which two resolved configurations differ, the backends' names aside."""
+    for section in new:
+        ours, theirs = new[section], old.get(section, {})
+        for key in sorted({*ours, *theirs}):
+            if (section, key) != ("backend", "name") and ours.get(key) != theirs.get(key):
+                return f"{section}.{key}"
+    return ""
+
+
+def _rows(run: Run, specs: Sequence[str]) -> list[str]:
+    """Every backend as it is, and beside it what `run` asks for: recorded steps, products in bfloat16, both."""
+    asked = {"cuda_graph=true": run.train.cuda_graph, "precision=bf16": run.train.precision == "bf16"}
+    result = [*specs]
     for option in (option for option, is_asked in asked.items() if is_asked):
         result = [row for spec in result for row in _without_and_with(option, spec)]
     return list(dict.fromkeys(result))
@@ -28,37 +95,6 @@ def _without_and_with(option: str, spec: str) -> list[str]:
     return [spec] if decided else [spec, f"{spec}:{option}"]
 
 
-def resolved(config: Run, epochs: int | None, specs: Sequence[str]) -> dict[str, Any]:
-    """The configuration that every backend runs, whole but for the options that the user left alone.
-
-    Steps are recorded, and products are in bfloat16, only where a backend's own options say so. PyG runs on the
-    GPU if it is compared with what runs there.
-    """
-    raw = config.model_dump(mode="json", serialize_as_any=True)
-    raw["backend"] = config.backend.model_dump(mode="json", exclude_unset=True)
-    raw["train"] |= {"repeats": 1, "patience": 0, "checkpoint_every": 0}
-    raw["train"] |= {"cuda_graph": False, "workers": 1, "precision": "float32"}
-    if raw["train"]["device"] == "auto" and torch.cuda.is_available() and any(map(_needs_gpu, specs)):
-        raw["train"]["device"] = "cuda"
-    if epochs is not None:
-        raw["train"]["epochs"] = epochs
-    validate(raw, "comparison")
-    return raw
-
-
-def of_backend(config: dict[str, Any], spec: str) -> dict[str, Any]:
-    """The configuration that a backend runs: its own options before those that all share."""
-    section, own = backend_sections(spec)
-    shared = config["backend"] if takes_rewrites(section["name"]) else {}
-    others = {name: {**config[name], **content} for name, content in own.items()}
-    return {**config, **others, "backend": {**shared, **section}}
-
-
-def in_bfloat16(spec: str) -> bool:
-    """Return whether a backend's own options ask for products in bfloat16."""
-    return backend_sections(spec)[1]["train"].get("precision") == "bf16"
-
-
 def _needs_gpu(spec: str) -> bool:
     section, own = backend_sections(spec)
     kind = _type(section["name"])
@@ -68,7 +104,7 @@ def _needs_gpu(spec: str) -> bool:
     return on_gpu or bool(own["train"].get("cuda_graph"))
 
 
-def takes_rewrites(name: str) -> bool:
+def _takes_rewrites(name: str) -> bool:
     kind = _type(name)
     return kind is not None and kind.takes_rewrites
 
@@ -79,13 +115,3 @@ def _type(name: str) -> type[Backend] | None:
         return backends.backend_type(name)
     except BackendUnavailable:
         return None
-
-
-def difference(old: dict[str, Any], new: dict[str, Any]) -> str:
-    """The first key in which two resolved configurations differ, the backends' names aside."""
-    for section in new:
-        ours, theirs = new[section], old.get(section, {})
-        for key in sorted({*ours, *theirs}):
-            if (section, key) != ("backend", "name") and ours.get(key) != theirs.get(key):
-                return f"{section}.{key}"
-    return ""

@@ -12,8 +12,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from gnnbench import stats
-from gnnbench.comparison._config import difference, resolved, rows
-from gnnbench.config import Run
+from gnnbench.comparison._config import ResolvedRun, difference
 from gnnbench.errors import ConfigError, did_you_mean
 from gnnbench.measure import environment
 from gnnbench.results import files
@@ -114,29 +113,30 @@ def load(cache: Path, name: str) -> Baseline:
     return files.load(Baseline, file)
 
 
-def check(baseline: Baseline, name: str, config: Run, backends: Sequence[str], rounds: int) -> None:
+def check(baseline: Baseline, name: str, run: ResolvedRun, rounds: int) -> None:
     """Refuse a comparison that says nothing beside a baseline, before it is measured.
 
     Raises:
         ConfigError: another machine, another configuration, no backend in common, or too few rounds to tell.
     """
-    specs = rows(config, backends)
     for part, now in (("cpu", environment.cpu()), ("gpus", environment.gpus())):
         if (then := baseline.environment.get(part)) != now:
             raise ConfigError(
                 f"baseline {name!r} is of another machine ({part} {_model(then)} there, {_model(now)} here), "
                 "which says nothing about code; save one on this machine"
             )
-    threads = config.measure.threads or environment.threads()["torch"]
+    threads = run.config["measure"]["threads"] or environment.threads()["torch"]
     if (before := baseline.environment.get("threads", {}).get("torch")) != threads:
         raise ConfigError(
             f"baseline {name!r} ran with {before} threads, and this would with {threads}: use as many"
         )
-    if key := difference(baseline.config, resolved(config, None, specs)):
+    if key := difference(baseline.config, run.config):
         raise ConfigError(f"baseline {name!r} is of another configuration ({key} differs); save one of this")
-    judged = _judged(baseline.rounds, specs)
+    judged = _judged(baseline.rounds, run.backends)
     if not judged:
-        raise ConfigError(f"baseline {name!r} has {', '.join(baseline.rounds)}, and none of {', '.join(specs)}")
+        raise ConfigError(
+            f"baseline {name!r} has {', '.join(baseline.rounds)}, and none of {', '.join(run.backends)}"
+        )
     fewest = min(len(baseline.rounds[backend]) for backend in judged)
     if 1 / math.comb(rounds + fewest, rounds) > LEVEL / len(judged):
         enough = next(n for n in range(2, 100) if 1 / math.comb(2 * n, n) <= LEVEL / len(judged))

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any, Literal
 
 from pydantic import Field
 
-from gnnbench import stats
+from gnnbench import registry, stats
 from gnnbench.comparison.baseline import Against
 from gnnbench.comparison.parity import BackendParity, Parity, drifting, drops, parting
-from gnnbench.config import backend_sections, validate
+from gnnbench.config import backend_sections
 from gnnbench.results import schema
 from gnnbench.results.schema import Binding, ChoiceRecord, DatasetFacts, Metrics, Ratio, Record, Result, Summary
 
@@ -86,14 +86,21 @@ class Comparison(Record):
             return 1
         return 4 if self.against and self.against.regressed else 0
 
-    def update(self, rounds: Mapping[str, Sequence[Result]]) -> None:
-        """Work out rows and warnings from the results so far, `rounds[backend]` in the order of rounds."""
+    def update(self, rounds: Mapping[str, Sequence[Result]], changed: Collection[str]) -> None:
+        """Work out rows and warnings from the results so far.
+
+        Args:
+            rounds: by backend, in the order of rounds.
+            changed: backends with new results or a new verdict; the rows of others keep their figures.
+        """
         done = [result for results_ in rounds.values() for result in results_ if result.status == "ok"]
         if done:
             self.dataset, self.environment = done[-1].dataset, done[-1].environment
             self.dataset_facts = done[-1].dataset_facts
         self.rows = [
             _row(row.backend, rounds.get(row.backend, []), self.parity.backends.get(row.backend), self.rounds)
+            if row.backend in changed
+            else row
             for row in self.rows
         ]
         measured = {row.backend: row for row in self.rows if row.epoch_s is not None}
@@ -103,9 +110,12 @@ class Comparison(Record):
         green = {name for name in measured if self._is_green(name) and name not in parted}
         fastest = min(green.intersection(BASELINES), key=lambda name: _seconds(measured[name]), default=None)
         for name, row in measured.items():
-            for place, baseline in (*zip(BASELINES, BASELINES, strict=True), (FASTEST, fastest)):
-                if baseline in green and name in green:
-                    row.speedup[place] = _speedup(baseline, name, rounds)
+            for baseline in BASELINES:
+                if not {name, baseline} <= green:
+                    row.speedup[baseline] = None
+                elif row.speedup[baseline] is None or {name, baseline}.intersection(changed):
+                    row.speedup[baseline] = _speedup(baseline, name, rounds)
+            row.speedup[FASTEST] = row.speedup[fastest] if fastest else None
             if "pyg" in measured:
                 _relate(row, measured["pyg"])
         self.warnings = [*_warnings(rounds), *(f"{name}: {why}" for name, why in parted.items())]
@@ -113,14 +123,12 @@ class Comparison(Record):
     def _compare_losses(self, rounds: Mapping[str, Sequence[Result]]) -> None:
         """Hold the losses of every backend against the reference's, where nothing is drawn at random."""
         reference = self.parity.reference
-        if reference is None or not rounds.get(reference):
-            return
-        config = validate(self.config, "comparison")
-        if drops(config):
+        if reference is None or not rounds.get(reference) or drops(self.config["model"]):
             return
         expected = [sample.loss for sample in rounds[reference][0].samples]
+        batches = registry.find("training.batching", self.config["batch"]["kind"]).Config
         for name, verdict in self.parity.backends.items():
-            if config.batch.draws_neighbors and backend_sections(name)[0].get("loader") == "pyg":
+            if batches.draws_neighbors and backend_sections(name)[0].get("loader") == "pyg":
                 verdict.unchecked = [*dict.fromkeys([*verdict.unchecked, OWN_DRAWS])]
                 continue
             losses = ([sample.loss for sample in result.samples] for result in rounds.get(name, ()))
@@ -186,7 +194,7 @@ def _relate(row: Row, pyg: Row) -> None:
     """Set what is measured against pyg and needs no parity: memory. And break-even, where parity is green."""
     if row.peak_memory_bytes and pyg.peak_memory_bytes:
         row.memory_ratio = row.peak_memory_bytes / pyg.peak_memory_bytes
-    gain = _seconds(pyg) - _seconds(row)
+    gain, row.break_even_epochs = _seconds(pyg) - _seconds(row), None
     if row.speedup["pyg"] is not None and gain > 0:
         row.break_even_epochs = math.ceil(max((row.prepare_s or 0.0) - (pyg.prepare_s or 0.0), 0.0) / gain)
 

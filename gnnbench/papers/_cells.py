@@ -62,8 +62,7 @@ class Training(Record):
         """Go on where an earlier call ended."""
         [run_config] = self.configs(work.memory_limit)
         comparison.compare(
-            run_config,
-            self.backends,
+            comparison.resolve(run_config, self.backends),
             rounds=self.rounds,
             out=work.out,
             roots=work.roots,

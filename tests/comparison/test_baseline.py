@@ -159,10 +159,7 @@ def test_what_says_nothing_is_refused_before_anything_runs(folder: Path, quick: 
 
 
 def test_more_backends_need_more_rounds_to_be_told_from_chance() -> None:
-    config = run_config()
-    resolved = comparison.resolved(config, None, ["pyg"])
+    run = comparison.resolve(run_config(), BACKENDS)
     rounds = {name: [[1.0]] * 3 for name in BACKENDS}
     with pytest.raises(ConfigError, match="give --rounds 4 to both"):
-        baselines.check(
-            Baseline(config=resolved, environment=HERE, rounds=rounds), "main", config, BACKENDS, rounds=3
-        )
+        baselines.check(Baseline(config=run.config, environment=HERE, rounds=rounds), "main", run, rounds=3)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from gnnbench import config, datasets, launch
-from gnnbench.comparison import compare, process, record
+from gnnbench.comparison import compare, process, record, resolve
 from gnnbench.comparison.process import Job
 from gnnbench.errors import ConfigError
 from tests.support.commands import ROOT, run
@@ -100,7 +100,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str,
 
 
 def small(out: Path, *names: str) -> record.Comparison:
-    return compare(config.validate(SMALL, "test"), names, rounds=1, out=out, roots=datasets.roots())
+    return compare(resolve(config.validate(SMALL, "test"), names), rounds=1, out=out, roots=datasets.roots())
 
 
 @pytest.mark.slow

@@ -306,7 +306,6 @@ def test_a_folder_with_another_file_of_that_name_is_refused(tmp_path: Path) -> N
         (("pyg", "isplib:fold_norn=false"), {}, r"backend\.fold_norn: unknown key; did you mean 'fold_norm'"),
         (("pyg", "isplib:fold_norm"), {}, "backend 'isplib:fold_norm': write it as NAME:key=value"),
         (("pyg",), {"rounds": 0}, "0 rounds"),
-        (("pyg",), {"epochs": -1}, r"train\.epochs"),
     ],
 )
 def test_bad_input_is_refused_before_anything_runs(tmp_path: Path, names: Any, options: Any, words: str) -> None:

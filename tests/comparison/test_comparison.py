@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from gnnbench.comparison import record
+from gnnbench.comparison import record, stored
 from gnnbench.comparison.process import Job
 from gnnbench.results.schema import Result
-from tests.support.compare_runner import EPOCHS, Runner, cell, compared, row
+from tests.support.compare_runner import EPOCHS, SECONDS, Runner, cell, compared, row, run_config
 
 
 def test_figures_are_worked_out_from_all_rounds(tmp_path: Path) -> None:
@@ -102,3 +102,25 @@ def test_noisy_rounds_and_losses_that_part_are_warned_of(tmp_path: Path) -> None
     assert "isplib: rounds differ by 50%" in noisy
     assert "in epoch 3 (1 and 1.25)" in parted
     assert "different software" in software
+
+
+def test_only_the_row_that_changed_is_computed_and_the_others_are_as_if_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed: list[str] = []
+    real = record._row
+    monkeypatch.setattr(record, "_row", lambda name, *rest: computed.append(name) or real(name, *rest))
+    found = compared(tmp_path, Runner(), rounds=2)
+    assert computed.count("isplib") == 3  # its verdict, and its rounds
+    again = found.model_copy(deep=True)
+    again.update({name: stored(tmp_path, name) for name in SECONDS if name != "reference"}, [*SECONDS])
+    assert again == found
+
+
+def test_a_configuration_is_validated_once_before_its_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = run_config()
+    monkeypatch.setattr("gnnbench.config.validate", None)
+    monkeypatch.setattr("gnnbench.comparison._config.validate", None)  # for options of a backend alone
+    assert compared(tmp_path, Runner(), "pyg", "isplib", rounds=1, config=config).status == "ok"

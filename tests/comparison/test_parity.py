@@ -295,7 +295,8 @@ def test_losses_are_held_tightly_first_and_loosely_later(losses: list[float], wo
 
 
 def test_what_is_checked_is_said() -> None:
-    drawn, exact = run_config("gat", 0.4), run_config("sage max", 0.0, 0.0)
+    drawn = run_config("gat", 0.4).model.model_dump()
+    exact = run_config("sage max", 0.0, 0.0).model.model_dump()
     assert "attention dropout" in " ".join(parity.checked(drawn))
     assert "losses" in " ".join(parity.unchecked(drawn))
     assert "losses" in " ".join(parity.checked(exact))

@@ -44,7 +44,7 @@ def _continued(dataset: str, model: str, allocator: str, rounds: int, options: a
     overrides += [f"train.epochs={options.epochs}", f"measure.allocator={allocator}"]
     run = config.load(CONFIGS / f"{model}_cora.yaml", overrides, dataset=datasets.parse(dataset))
     out = options.out / "raw" / f"{dataset.replace(':', '_')}_{model}_{allocator}"
-    record = comparison.compare(run, BACKENDS, rounds=rounds, out=out, roots=datasets.roots())
+    record = comparison.compare(comparison.resolve(run, BACKENDS), rounds=rounds, out=out, roots=datasets.roots())
     if record.exit_code:
         sys.exit(f"{model} on {dataset} ended with status {record.status}: {record.parity.reason}")
     return record

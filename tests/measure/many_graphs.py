@@ -116,8 +116,7 @@ def epochs(name: str, options: argparse.Namespace, out: Path) -> dict[str, Any]:
                 rounds.append(dgl(options.dgl_python, folder))
 
         record = comparison.compare(
-            run,
-            backends_of(name),
+            comparison.resolve(run, backends_of(name)),
             rounds=options.rounds,
             out=out / "raw" / name,
             roots=datasets.roots(),

@@ -38,8 +38,7 @@ def main() -> None:
     )
     raw = options.out.with_suffix("")
     record = comparison.compare(
-        run,
-        BACKENDS,
+        comparison.resolve(run, BACKENDS),
         rounds=options.rounds,
         epochs=options.epochs,
         out=raw,

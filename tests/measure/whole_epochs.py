@@ -46,7 +46,7 @@ def measured(dataset: str, model: str, options: argparse.Namespace) -> Compariso
         dataset=None if own.exists() else datasets.parse(dataset),
     )
     roots, raw = datasets.roots(), options.out / "raw" / f"{dataset}_{model}"
-    record = comparison.compare(run, list(BACKENDS), rounds=options.rounds, out=raw, roots=roots)
+    record = comparison.compare(comparison.resolve(run, [*BACKENDS]), rounds=options.rounds, out=raw, roots=roots)
     files.save_json(record, path)
     return record
 

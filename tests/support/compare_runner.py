@@ -11,7 +11,7 @@ import psutil
 import torch
 
 from gnnbench import config, datasets
-from gnnbench.comparison import compare, process, record
+from gnnbench.comparison import compare, process, record, resolve
 from gnnbench.comparison.parity import RoundParity
 from gnnbench.comparison.parity.judge import Snapshot
 from gnnbench.comparison.process import Job
@@ -94,9 +94,11 @@ def cell(status: Any, task: str = "train") -> Callable[[Job], Result]:
 
 def compared(out: Path, runner: Runner, *names: str, rounds: int = 3, **options: Any) -> record.Comparison:
     names = names or ("pyg", "pyg-sparse", "isplib")
-    return compare(
-        options.pop("config", run_config()), names, rounds=rounds, out=out, roots=ROOTS, execute=runner, **options
-    )
+    config = options.pop("config", None) or run_config()
+    if epochs := options.pop("epochs", 0):
+        config = config.model_copy(update={"train": config.train.model_copy(update={"epochs": epochs})})
+    run = resolve(config, names)
+    return compare(run, rounds=rounds, out=out, roots=ROOTS, execute=runner, **options)
 
 
 def row(found: record.Comparison, name: str) -> record.Row:

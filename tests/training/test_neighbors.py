@@ -257,7 +257,7 @@ def test_pygs_own_loader_trains_on_draws_of_its_own(monkeypatch: pytest.MonkeyPa
     record.parity.reference = "pyg"
     record.parity.backends = {name: BackendParity(status="ok", ok=True) for name in ("pyg", "pyg:loader=pyg")}
     for _ in range(2):
-        record.update({"pyg": [trained(asked("pyg"))], "pyg:loader=pyg": [first]})
+        record.update({"pyg": [trained(asked("pyg"))], "pyg:loader=pyg": [first]}, [])
     verdict = record.parity.backends["pyg:loader=pyg"]
     assert (verdict.losses, verdict.unchecked) == ("", [OWN_DRAWS])
 

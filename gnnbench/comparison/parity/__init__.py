@@ -9,16 +9,13 @@ This module says what is recorded of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from pydantic import Field
 
 from gnnbench.config import RECORDED_EPOCH
 from gnnbench.results.schema import Record, Status
-
-if TYPE_CHECKING:
-    from gnnbench.config import Run
 
 # Measured between two orders of summation in PyG itself (14 models, a hub of 20 000 edges): RMS errors up to
 # 1e-5, worst rows up to 4e-5. One edge missed in 5.7 million (GCN on a graph shaped like Reddit, 12 000 nodes, a
@@ -130,30 +127,30 @@ class Parity(Record):
         self.reason = "; ".join(f"{name}: {self.backends[name].red}" for name in wrong)
 
 
-def drops(config: Run) -> list[str]:
+def drops(model: Mapping[str, Any]) -> list[str]:
     """The kinds of dropout that a model trains with, as its configuration names them."""
-    return [key for key, value in config.model.model_dump().items() if key.endswith("dropout") and value]
+    return [key for key, value in model.items() if key.endswith("dropout") and value]
 
 
-def checked(config: Run) -> Iterator[str]:
-    """Yield what the gate compares in a run."""
+def checked(model: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what the gate compares of a model."""
     yield "logits, every gradient and the gradient at every node, of a step in training"
     yield "the same in evaluation mode from other weights, and once more after the last timed epoch of each round"
-    if "attention_dropout" in drops(config):
+    if "attention_dropout" in drops(model):
         yield "attention dropout: none in evaluation, its mean and spread, and the gradient through its own mask"
-    if "dropout" in drops(config):
+    if "dropout" in drops(model):
         yield "dropout of features where it is not torch's: its share and scale, and the gradient through its mask"
-    if not drops(config):
+    if not drops(model):
         yield "losses of all epochs"
 
 
-def unchecked(config: Run) -> Iterator[str]:
-    """Yield what the gate leaves out in a run."""
-    if drops(config):
+def unchecked(model: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what the gate leaves out of a model."""
+    if drops(model):
         yield "losses, as dropout is drawn at random"
-    if config.model.activation in ("relu", "leaky_relu") or config.model.name == "gin":
+    if model["activation"] in ("relu", "leaky_relu") or model["name"] == "gin":
         yield "gradients at the kink of a ReLU, for which SiLU stands in"
-    if getattr(config.model, "aggr", "") == "max":
+    if model.get("aggr") == "max":
         yield "which of several equal neighbours a maximum takes"
 
 

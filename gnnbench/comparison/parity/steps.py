@@ -71,9 +71,10 @@ def computed(
     if as_reference:
         return _reference(config, backend, dataset, cache)
     snapshot = _snapshot(config, backend, _steps(config, backend, dataset, cache))
-    if "attention_dropout" in drops(config):
+    kinds = drops(config.model.model_dump())
+    if "attention_dropout" in kinds:
         snapshot.dropout, snapshot.unchecked = dropout.measured(config, backend, dataset)
-    if "dropout" in drops(config):
+    if "dropout" in kinds:
         snapshot.dropout |= dropout.of_features(config, backend, dataset)
     return snapshot
 
@@ -132,7 +133,7 @@ def _prepared(
     jitter: int | None = None,
 ) -> tuple[Module, Batching]:
     """The model with its first weights and without dropout, in training mode, and its batches."""
-    without = config.model.model_copy(update=dict.fromkeys(drops(config), 0.0))
+    without = config.model.model_copy(update=dict.fromkeys(drops(config.model.model_dump()), 0.0))
     model = setup.build(config.model_copy(update={"model": without}), setup.Ends.of(dataset))
     _jitter_embeddings(model, jitter)
     for conv in _sloped(model) if slope else ():
