@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import importlib
+import json
+import os
 import re
 import shlex
 import shutil
@@ -22,6 +24,7 @@ from torch_geometric.nn import TAGConv
 import gnnbench.backends
 from gnnbench import Graph, cells, comparison, convs, datasets, history, papers, patch, sweeps
 from gnnbench.backends import cuda
+from gnnbench.backends import isplib as isplib_backend
 from gnnbench.cells import Outcome, Work
 from gnnbench.config import BackendConfig
 from gnnbench.convs import _cost
@@ -44,7 +47,10 @@ COMMANDS = list(  # in their order, each once
         for line in block.splitlines()
     )
 )
-BLOCKS = re.findall(r"```(?:python|yaml|toml)\n(.*?)```", ALL, re.DOTALL)
+OP = (
+    "## An op with kernels" + TEXT["docs/extending.md"].partition("## An op with kernels")[2].partition("\n## ")[0]
+)
+BLOCKS = re.findall(r"```(?:python|yaml|toml)\n(.*?)```", ALL.replace(OP, ""), re.DOTALL)
 FILE = re.compile(r"# ([\w/.]+\.(?:py|yaml|toml))\n(.*)", re.DOTALL)  # whose path the first line names
 EXAMPLES = {match[1]: match[2] for block in BLOCKS if (match := FILE.match(block))}
 PROGRAMS = [block for block in BLOCKS if not FILE.match(block)]
@@ -53,6 +59,18 @@ SHORT = ("--epochs", "2", "--set", "train.repeats=1")
 SMALL = "synthetic:cora:0.05"
 MANY = "synthetic:pattern:0.001"
 ONE_AT_A_TIME = threading.Lock()  # of trials side by side, which have a process each otherwise
+
+
+SCALE_ROWS = """
+import json
+import gnnbench
+from gnnbench.backends.cuda import CudaKernels
+from gnnbench.backends.isplib import IsplibKernels
+assert "scale_rows" in CudaKernels.accelerated & IsplibKernels.accelerated
+peers = ["isplib", "reference", "torch"]
+found = gnnbench.bench("scale_rows", shapes=["7x5"], backend="cuda", against=peers, backward=True, quiet=True)
+print(json.dumps([(row.implementation, row.status, row.reason) for row in found.rows]))
+"""
 
 
 @pytest.fixture
@@ -283,6 +301,34 @@ def test_the_example_conv_backend_and_op_are_right(extended: None) -> None:
     once = 0.8 * share @ x + 0.2 * x
     torch.testing.assert_close(ppr(dense, graph, x, steps=2, alpha=0.2), 0.8 * share @ once + 0.2 * x)
     assert torch.autograd.gradcheck(lambda x: ppr(dense, graph, x, steps=2), (x,))
+
+
+@pytest.mark.skipif(bool(isplib_backend.MISSING) or not shutil.which("gcc"), reason="the kernels are not built")
+@pytest.mark.slow
+def test_an_op_with_kernels_is_six_places(tmp_path: Path) -> None:
+    """In a copy of the package, where the new source alone is compiled; Triton's interpreter stands for a GPU."""
+    pytest.importorskip("Cython")
+    blocks = re.findall(r"```(?:python|c|cython)\n(?:# |/\* )([\w/.]+)([^\n]*)\n(.*?)```", OP, re.DOTALL)
+    assert len(blocks) == 6
+    for name in ("gnnbench", "cython_kernels"):  # without the sources of what is compiled already
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "*.pyx"))
+    shutil.copy2(ROOT / "setup.py", tmp_path)
+    (tmp_path / "pyproject.toml").touch()
+    for path, place, code in blocks:
+        file = tmp_path / path
+        if place.startswith(", in"):
+            kernels = file.read_text()
+            file.write_text(kernels.replace("\n\n\ndef check_categories", f"\n\n{code}\n\ndef check_categories"))
+        else:
+            assert not file.exists()
+            file.write_text(code)
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(tmp_path), "GNNBENCH_CACHE": "cache"}
+    for words in (("setup.py", "build_ext", "--inplace"), ("-c", SCALE_ROWS)):
+        command = [sys.executable, *words]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+    statuses = json.loads(done.stdout)
+    assert statuses == [[name, "ok", ""] for name in ("cuda", "isplib", "reference", "torch")] * 2
 
 
 def test_a_model_without_ops_of_ours_is_unsupported(extended: None, monkeypatch: pytest.MonkeyPatch) -> None:

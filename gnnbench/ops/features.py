@@ -159,9 +159,7 @@ WORKLOADS = {
     "dropout": Workload(
         inputs={"x": "RF"},
         out="RF",
-        call=lambda kernels, _, x: _dropout(
-            x, torch.ones(1, dtype=torch.int64, device=x.device), 0.5, 0, kernels.handle
-        ),
+        call=lambda kernels, _, x: _dropout(x, torch.tensor([1], device=x.device), 0.5, 0, kernels),
         sizes={"R": "rows", "F": "features"},
         saved=(),
         peers={"torch": lambda x: F.dropout(x, 0.5)},
