@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from operator import itemgetter
 
-from torch.nn import Module
+from torch.nn import Module, Parameter
 from torch.nn.parameter import is_lazy
 from torch_geometric.nn import MessagePassing
 
 from gnnbench.convs import _layers, _overrides
 from gnnbench.convs._bound import Accelerated, BoundForward
 
-HOOKS = frozenset(
-    f"_{where}_forward_{when}hooks"
-    for where in ("propagate", "message", "aggregate", "message_and_aggregate", "edge_update")
-    for when in ("", "pre_")
+_hooks = itemgetter(
+    *(
+        f"_{where}_forward_{when}hooks"
+        for where in ("propagate", "message", "aggregate", "message_and_aggregate", "edge_update")
+        for when in ("", "pre_")
+    )
 )
 
 
@@ -41,7 +44,7 @@ def common(
     """Reasons that hold for every conv: what is not PyG's own, hooks, and options of `MessagePassing`."""
     name = type(conv).__name__
     reasons = [f"{name} overrides {method}()" for method in _overrides.overridden(conv)]
-    if any(map(vars(conv).__getitem__, HOOKS)):
+    if any(_hooks(vars(conv))):
         reasons.append(f"{name} has hooks on its messages, which would never run")
     if _layers.reduction(conv) not in reduce:
         aggregation = vars(conv)["_modules"].get("aggr_module")
@@ -62,6 +65,7 @@ def common(
 
 def _has_lazy(module: Module) -> bool:
     """Return whether a parameter below `module` has no size yet; `parameters()` would take twice as long."""
-    if any(is_lazy(parameter) for parameter in module._parameters.values() if parameter is not None):
+    parameters = module._parameters.values()
+    if any(each is not None and type(each) is not Parameter and is_lazy(each) for each in parameters):
         return True
-    return any(_has_lazy(child) for child in module._modules.values() if child is not None)
+    return any(child is not None and _has_lazy(child) for child in module._modules.values())

@@ -26,8 +26,9 @@ COST = Cost(Rates(250_000, 55, 20_000, 50, 1.6), Rates(380_000, 70, 50_000, 125,
 
 def unsupported(conv: GCNConv) -> list[str]:
     reasons = _checks.common(conv)
-    if not isinstance(getattr(conv.lin, "weight", None), Tensor):
-        reasons.append(f"GCNConv has lin={conv.lin}, which has no weights of its own")
+    lin = conv.lin
+    if not isinstance(getattr(lin, "weight", None), Tensor):
+        reasons.append(f"GCNConv has lin={lin}, which has no weights of its own")
     return reasons
 
 
@@ -37,7 +38,8 @@ def ops(conv: GCNConv) -> list[str]:
 
 def rewrites(conv: GCNConv, *, transform_first: bool, fold_norm: bool) -> list[str]:
     """PyG multiplies by the weights first; `aggregate_first` is its opposite, where the input is narrower."""
-    aggregate_first = transform_first and _commutes(conv) and conv.lin.weight.size(0) > conv.lin.weight.size(1)
+    outputs, inputs = conv.lin.weight.shape
+    aggregate_first = transform_first and outputs > inputs and _commutes(conv)
     return ["aggregate_first"] * aggregate_first + ["fold_norm"] * (fold_norm and bool(conv.normalize))
 
 

@@ -126,12 +126,11 @@ class GraphCache:
 
     def find(self, adjacency: Adjacency, num_rows: int, num_cols: int, *, reverse: bool = False) -> Graph | None:
         """Return the Graph of an adjacency, or None where it would have to be built."""
-        shape = _Shape(num_rows, num_cols, reverse, part(adjacency))
+        state, shape = _state(adjacency), _Shape(num_rows, num_cols, reverse, part(adjacency))
         with self._lock:
             entry: _Entry | None = self._entries.get(owner(adjacency), {}).get(shape)
-        if entry is None or entry.state != _state(adjacency):
-            return None
-        with self._lock:
+            if entry is None or entry.state != state:
+                return None
             self.found += 1
             entry.used = next(self._clock)
         return entry.graph

@@ -36,7 +36,8 @@ def stamp(tensor: Tensor) -> Stamp | None:
 def _sample(tensor: Tensor) -> bytes:
     if tensor.requires_grad:
         tensor = tensor.detach()
-    tensor = tensor.resolve_neg()
+    if tensor.is_neg():
+        tensor = tensor.resolve_neg()
     numbers = (tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
     if tensor.numel() > FEW:
         numbers = numbers[tuple(slice(None, None, length // SAMPLES + 1) for length in numbers.shape)]

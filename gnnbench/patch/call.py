@@ -63,11 +63,13 @@ def read(conv: Any, names: Sequence[str], args: Sequence[Any], kwargs: dict[str,
     Raises:
         Declined: PyG has to run it, or to raise its own error.
     """
+    if why := watched() or surroundings():
+        raise Declined(why)
+    if len(args) == 2 and not kwargs and _is_usual(conv, *args):
+        return Call(args[0], args[1], args[0].size(0), args[0].size(0), {})
     options = {name: value for name, value in named(names, args, kwargs).items() if value is not None}
     x, adjacency, size = (options.pop(name, None) for name in ("x", "edge_index", "size"))
     sources, destinations = x if isinstance(x, (tuple, list)) and len(x) == 2 else (x, x)
-    if why := watched() or surroundings():
-        raise Declined(why)
     if why := _wrong_features(sources, destinations) or _wrong_adjacency(conv, adjacency):
         raise Declined(why)
     sparse, num_cols = is_sparse(adjacency), sources.size(0)
@@ -104,9 +106,25 @@ def _sizes(conv: Any, adjacency: Adjacency, size: Any) -> list[tuple[int | None,
 
 def is_plain(args: tuple[Any, ...]) -> bool:
     """Return whether a conv is given a matrix of features and an `edge_index`, as most often."""
-    if len(args) < 3 or type(args[1]) not in PLAIN or type(args[2]) is not Tensor:
+    return len(args) > 2 and _are_plain(args[1], args[2])
+
+
+def _are_plain(x: Any, edge_index: Any) -> bool:
+    if type(x) not in PLAIN or type(edge_index) is not Tensor:
         return False
-    return args[1].dim() == 2 == args[2].dim() and args[2].layout is torch.strided
+    return x.dim() == 2 == edge_index.dim() and edge_index.layout is torch.strided
+
+
+def _is_usual(conv: Any, x: Any, edge_index: Any) -> bool:
+    """Return whether a call needs no further look at its arguments."""
+    return (
+        _are_plain(x, edge_index)
+        and x.layout is torch.strided
+        and x.is_floating_point()
+        and edge_index.dtype is torch.int64
+        and edge_index.size(0) == 2
+        and conv.flow == "source_to_target"
+    )
 
 
 def returned_edges(conv: Any, asked: Call) -> Tensor:

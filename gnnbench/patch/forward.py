@@ -85,7 +85,7 @@ class Forward(StandIn):
         if reasons := self.module.unsupported(conv):
             raise UnsupportedOp(self.name, reasons)
         asked = call.read(conv, self.names, rest, kwargs)
-        if unknown := asked.options.keys() - self.takes:
+        if asked.options and (unknown := asked.options.keys() - self.takes):
             raise Declined(f"its argument {min(unknown)} is not covered")
         sparse = cache.is_sparse(asked.adjacency)
         if sparse:
