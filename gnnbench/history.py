@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import sqlite3
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gnnbench import stats
-from gnnbench.comparison.baseline import YARDSTICK, spread
 from gnnbench.errors import ConfigError, GnnbenchError
 from gnnbench.measure import environment
 from gnnbench.report import run
@@ -29,9 +25,7 @@ NAME = "history.sqlite"
 KINDS = {"comparison.json": "comparison", "results.json": "run"}  # whose rows have epochs
 PARTS = {"rounds", "parity", "cells"}  # folders of results that are parts of others
 VERSION = 2  # of the table; another one is dropped, as --rebuild makes it anew
-LEVEL = 0.01  # of false alarms, of a series
 LATEST = 50  # results whose configurations are read
-LEAST = 0.05  # change of a median epoch that is worth a mark
 
 
 class Entry(NamedTuple):
@@ -55,15 +49,6 @@ class Entry(NamedTuple):
     def series(self) -> tuple[str, ...]:
         """Return what results have in common whose times can be compared."""
         return self.title, self.kind, self.configuration, self.machine, self.backend
-
-
-class Change(NamedTuple):
-    """Epochs have another length from a result on."""
-
-    ratio: float  # median epoch from there on over the one before; above 1 is slower
-    last: Entry  # before it
-    before: int  # results since the change before it
-    after: int  # until the next
 
 
 COLUMNS = ", ".join(Entry._fields)
@@ -155,50 +140,12 @@ def epochs(cache: Path) -> list[tuple[dict[str, Any], float]]:
     return measured
 
 
-def changes(entries: Sequence[Entry]) -> dict[Entry, Change]:
-    """Where epochs of the same run on the same machine became longer or shorter, by the first result after it.
-
-    A change is one of ranks (see `stats.steps`), larger than 5%, and larger than four median deviations of the
-    results on either side. Where PyG ran in the same comparisons, epochs over those of PyG changed as well, for a
-    machine that is slower today slows PyG too.
-    """
-    of_pyg = {entry.path: entry.epoch_s for entry in entries if entry.backend == YARDSTICK}
-    series: dict[tuple[str, ...], list[Entry]] = {}
-    for entry in entries:
-        if entry.epoch_s:
-            series.setdefault(entry.series, []).append(entry)
-    found = {}
-    for results in series.values():
-        seconds = [entry.epoch_s or 0.0 for entry in results]
-        beside = [of_pyg.get(entry.path) for entry in results if entry.backend != YARDSTICK]
-        ratios = [each / pyg for each, pyg in zip(seconds, beside, strict=False) if pyg]
-        places = stats.steps(seconds, LEVEL)
-        for begin, place, end in zip([0, *places], places, [*places[1:], len(results)], strict=False):
-            shift = _shift(seconds[begin:place], seconds[place:end])
-            if len(ratios) == len(seconds) and shift * _shift(ratios[begin:place], ratios[place:end]) <= 0:
-                continue
-            if shift:
-                found[results[place]] = Change(math.exp(shift), results[place - 1], place - begin, end - place)
-    return found
-
-
 def machine(facts: dict[str, Any]) -> str:
     """Processor, usable cores and GPUs in words; empty where a run ended before they were known."""
     if not (cpu := facts.get("cpu")):
         return ""
     parts = [cpu.get("model") or cpu.get("architecture"), f"{cpu.get('usable_cores')} cores"]
     return ", ".join([*map(str, parts), *(gpu["model"] for gpu in facts.get("gpus") or [])])
-
-
-def _shift(before: Sequence[float], after: Sequence[float]) -> float:
-    """Logarithm of the ratio of medians; 0 where its size or a rank test leaves a doubt."""
-    from scipy.stats import mannwhitneyu
-
-    shift = math.log(median(after) / median(before))
-    beyond = (
-        abs(shift) > math.log1p(max(LEAST, spread(before, after))) and mannwhitneyu(before, after).pvalue <= LEVEL
-    )
-    return shift if beyond else 0.0
 
 
 def _files(paths: Iterable[Path]) -> Iterator[Path]:

@@ -9,8 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 RESAMPLES = 2000
-SHUFFLES = 4999  # random orders
-SHORTEST = 4  # values on either side of a step
 
 Floats = NDArray[np.float64]
 Rounds = Sequence[Sequence[float]]  # one inner sequence per process that was measured
@@ -60,44 +58,6 @@ def falling(samples: Sequence[float]) -> bool:
     deviation = np.sqrt(n * (n - 1) * (2 * n + 5) / 18)
     first, last = np.median(values[: n // 4]), np.median(values[-(n // 4) :])
     return bool(score / deviation < -2.33 and first > 1.05 * last)
-
-
-def steps(values: Sequence[float], level: float = 0.01) -> list[int]:
-    """Where a series changes its level: the places of the first values after each change, in order.
-
-    The series is cut where the ranks before and after differ most, if at most a share of `level` of its random
-    orders have a cut as good; then its parts are. Ranks leave outliers no weight.
-
-    Sources: A. N. Pettitt, A non-parametric approach to the change-point problem, Applied Statistics 28 (1979),
-    here by permutations; A. J. Scott and M. Knott, A cluster analysis method for grouping means in the analysis of
-    variance, Biometrics 30 (1974), for the cuts of parts.
-    """
-    from scipy.stats import rankdata
-
-    rng = np.random.default_rng(0)
-    found, todo = [], [(0, len(values))]
-    while todo:
-        begin, end = todo.pop()
-        if end - begin < 2 * SHORTEST:
-            continue
-        ranks = rankdata(values[begin:end])
-        shuffled = rng.permuted(np.tile(ranks, (SHUFFLES, 1)), axis=1)
-        contrasts = _contrasts(np.vstack([ranks, shuffled]))
-        best = contrasts.max(axis=1)
-        if np.mean(best >= best[0] - 1e-9) <= level:  # its own order is one of them
-            place = begin + SHORTEST + int(contrasts[0].argmax())
-            found.append(place)
-            todo += [(begin, place), (place, end)]
-    return sorted(found)
-
-
-def _contrasts(ranks: Floats) -> Floats:
-    """How many standard deviations the ranks before a cut are from their expectation, [orders, cuts]."""
-    n = ranks.shape[1]
-    before = np.arange(SHORTEST, n - SHORTEST + 1)  # values
-    excess = np.cumsum(ranks, axis=1)[:, before - 1] - before * (n + 1) / 2
-    contrasts: Floats = np.abs(excess) / np.sqrt(before * (n - before) * (n + 1) / 12)
-    return contrasts
 
 
 def _median(rounds: Rounds) -> float:

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-import random
-from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
 
 import pytest
 
 from gnnbench import history, sweeps
 from gnnbench.history import Entry
 from gnnbench.report import history as report
-from gnnbench.report import plots, tables
+from gnnbench.report import tables
 from gnnbench.report.page import Stored
 from gnnbench.results import files
-from tests.support import recorded
 from tests.support.commands import ROOT, TINY, run
 from tests.support.compare_runner import Runner, compared
 from tests.support.trials import swept, written
@@ -94,65 +90,16 @@ def entry(number: int, epoch_s: float, backend: str = "isplib") -> Entry:
     return made
 
 
-def compared_with_pyg(ours: Sequence[float], pyg: Sequence[float] = ()) -> list[Entry]:
-    """Results in their order, alone or beside those of PyG."""
-    alone = [entry(number, epoch_s) for number, epoch_s in enumerate(ours, start=1)]
-    return alone + [entry(number, epoch_s, "pyg") for number, epoch_s in enumerate(pyg, start=1)]
-
-
-def drawn(rng: random.Random, results: int = 20) -> list[float]:
-    """Median epochs of results of three recorded rounds each."""
-    return [
-        median(second for of_round in rng.sample(recorded.rounds(), 3) for second in of_round)
-        for _ in range(results)
-    ]
-
-
-def test_equal_code_has_no_changes() -> None:
-    """At most 5 of 100 histories of recorded rounds; and every stretch of ten or more of a real series."""
-    rng = random.Random(0)
-    assert sum(bool(history.changes(compared_with_pyg(drawn(rng), drawn(rng)))) for _ in range(50)) <= 2
-    assert sum(bool(history.changes(compared_with_pyg(drawn(rng)))) for _ in range(50)) <= 2
-    ours, pyg = ([median(each) for each in recorded.series()[name]] for name in ("isplib", "pyg"))
-    stretches = [slice(begin, end) for begin in range(7) for end in range(begin + 10, 17)]
-    assert [at for at in stretches if history.changes(compared_with_pyg(ours[at], pyg[at]))] == []
-
-
-def test_slower_code_is_marked_where_it_began_and_a_slower_machine_is_not() -> None:
-    rng, hits = random.Random(1), 0
-    for _ in range(20):
-        ours, pyg = drawn(rng), drawn(rng)
-        slower = [epoch_s * (1.2 if place >= 12 else 1.0) for place, epoch_s in enumerate(ours)]
-        found = history.changes(compared_with_pyg(slower, pyg))
-        hits += any(abs(int(each.revision) - 13) <= 1 and each.backend == "isplib" for each in found)
-        all_slower = [epoch_s * (1.2 if place >= 12 else 1.0) for place, epoch_s in enumerate(pyg)]
-        machine = history.changes(compared_with_pyg(slower, all_slower))
-        assert "isplib" not in {each.backend for each in machine}
-    assert hits >= 17
-
-
-def test_changes_are_in_the_table_the_picture_and_the_json(cache: Path) -> None:
-    levels = [1.0] * 8 + [1.5] * 8 + [0.5] * 8
-    entries = [entry(number, level + 0.0001 * (number % 3)) for number, level in enumerate(levels, start=1)]
-    entries[16] = entries[16]._replace(revision=entries[15].revision)
-    changes = history.changes(entries)
-    assert [each.written[:10] for each in changes] == ["2026-01-09", "2026-01-17"]
-    (table,) = report.tables(entries[4:], changes)
-    text = tables.markdown(table)
-    assert "| 2026-01-09 12:00<br>0000009 | 1.50 s<br>1.50x slower | – | runs/9 |" in text
-    assert "1.50x slower from 2026-01-09 12:00 (0000009) on; before: 0000008; 8 results before it, 8 since" in text
-    assert "3.00x faster from 2026-01-17 12:00 (0000016) on; the same revision as before" in text
-    (panel,) = report.panels(entries, changes)
-    assert [(line.label, line.marks) for line in panel.lines] == [
-        ("isplib", [(8.0, "1.50x slower"), (16.0, "3.00x faster")])
-    ]
-    assert (panel.names[8.0], panel.names[16.0]) == ("0000009", "")
-    plots.save([panel], "", cache.parent / "h.svg")
-    assert "1.50x slower" in (cache.parent / "h.svg").read_text()
-    assert [each["change"] for each in report.records(entries, changes)][7:9] == [
-        None,
-        pytest.approx(1.5, rel=0.01),
-    ]
+def test_results_are_a_table_and_a_picture_per_configuration(cache: Path) -> None:
+    entries = [entry(1, 1.0), entry(2, 1.5), entry(2, 2.0, "pyg"), entry(3, 1.5)._replace(revision="0000002")]
+    (table,) = report.tables(entries)
+    assert "| 2026-01-02 12:00<br>0000002 | 1.50 s | 2.00 s | – | runs/2 |" in tables.markdown(table)
+    (panel,) = report.panels(entries)
+    assert {line.label: [*line.points] for line in panel.lines} == {
+        "isplib": [(0.0, 1.0), (1.0, 1.5), (2.0, 1.5)],
+        "pyg": [(1.0, 2.0)],
+    }
+    assert panel.names == {0.0: "0000001", 1.0: "0000002", 2.0: ""}
 
 
 def test_an_index_that_cannot_be_used_is_told_and_fails_no_run(cache: Path) -> None:

@@ -37,7 +37,7 @@ def history(
     markdown: Markdown = None,
     latex: Latex = None,
 ) -> None:
-    """List results over time, and mark where epochs changed.
+    """List results over time.
 
     Their index in the cache folder can be made anew from their JSON files at any time.
     """
@@ -54,11 +54,11 @@ def history(
         number, refused = index.rebuild(cache, rebuild)
         print(f"gnnbench: {units.counted(number, 'result')} indexed", *refused, sep="\n", file=sys.stderr)
     known = index.entries(cache, words, all_machines=all_machines)
-    changes, newest = index.changes(known), [*dict.fromkeys(entry.path for entry in known)][-limit:]
+    newest = [*dict.fromkeys(entry.path for entry in known)][-limit:]
     entries = [entry for entry in known if entry.path in newest]
-    listed = report.records(entries, changes)
+    listed = [entry._asdict() for entry in entries]
     if csv:
         files.save_text(tables.to_csv(listed), csv)
     if plot and entries:
-        plots.save(report.panels(entries, changes), "Epochs over revisions", plot)
-    show(report.tables(entries, changes), json.dumps(listed, indent=1), as_json, quiet, markdown, latex)
+        plots.save(report.panels(entries), "Epochs over revisions", plot)
+    show(report.tables(entries), json.dumps(listed, indent=1), as_json, quiet, markdown, latex)

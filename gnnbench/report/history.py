@@ -1,12 +1,12 @@
-"""The index of results as a table, and epochs over revisions as pictures; where their length changed is marked."""
+"""The index of results as a table, and epochs over revisions as pictures."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gnnbench import units
 from gnnbench.report.figures import NOTHING
@@ -14,18 +14,16 @@ from gnnbench.report.plots import Line, Panel
 from gnnbench.report.tables import Cell, Table
 
 if TYPE_CHECKING:
-    from gnnbench.history import Change, Entry
-
-    Changes = Mapping[Entry, Change]
+    from gnnbench.history import Entry
 
 SPREAD = 4.0  # largest epoch over the smallest, from which on an axis is logarithmic
 OF_FOLDERS = ("comparison.json", "results.json")  # named by their folder
 TO_THE_MINUTE = len("2025-11-22 12:00")
 
 
-def tables(entries: Sequence[Entry], changes: Changes) -> list[Table]:
+def tables(entries: Sequence[Entry]) -> list[Table]:
     """A table per configuration: a row per result, the newest last, and a column per backend."""
-    drawn = [_table(group, changes) for group in _groups(entries)]
+    drawn = [_table(group) for group in _groups(entries)]
     machines = dict.fromkeys(entry.machine for entry in entries if entry.machine)
     where = [f"Machine: {machine}" for machine in machines]
     if not drawn:
@@ -33,14 +31,9 @@ def tables(entries: Sequence[Entry], changes: Changes) -> list[Table]:
     return [*drawn[:-1], replace(drawn[-1], notes=[*drawn[-1].notes, *where])]
 
 
-def records(entries: Sequence[Entry], changes: Changes) -> list[dict[str, Any]]:
-    """Every entry with its names; `change` is the ratio of epochs from it on to those before, None mostly."""
-    return [{**entry._asdict(), "change": changes[entry].ratio if entry in changes else None} for entry in entries]
-
-
-def panels(entries: Sequence[Entry], changes: Changes) -> list[Panel]:
+def panels(entries: Sequence[Entry]) -> list[Panel]:
     """A picture per configuration: the median epoch of every result, with a line per backend, over revisions."""
-    return [_panel(group, changes) for group in _groups(entries)]
+    return [_panel(group) for group in _groups(entries)]
 
 
 def _groups(entries: Sequence[Entry]) -> list[list[Entry]]:
@@ -52,13 +45,13 @@ def _groups(entries: Sequence[Entry]) -> list[list[Entry]]:
     return [*groups.values()]
 
 
-def _table(group: Sequence[Entry], changes: Changes) -> Table:
+def _table(group: Sequence[Entry]) -> Table:
     backends = [*dict.fromkeys(entry.backend for entry in group)]
     rows = []
     for path in dict.fromkeys(entry.path for entry in group):
         of_result = {entry.backend: entry for entry in group if entry.path == path}
         first = next(iter(of_result.values()))
-        epochs = (_epoch(of_result[name], changes) if name in of_result else NOTHING for name in backends)
+        epochs = (_epoch(of_result[name]) if name in of_result else NOTHING for name in backends)
         when = Cell(first.written[:TO_THE_MINUTE], first.revision)
         rows.append([when, *epochs, _quality([*of_result.values()]), Cell(_place(path))])
     metrics = dict.fromkeys(entry.metric for entry in group if entry.metric)
@@ -66,42 +59,25 @@ def _table(group: Sequence[Entry], changes: Changes) -> Table:
         ["written", *backends, f"test {'/'.join(metrics) or 'metric'}", "result"],
         rows,
         title=f"{group[0].title}: {units.counted(len(rows), group[0].kind)}",
-        notes=[_sentence(entry, changes[entry]) for entry in group if entry in changes],
         prose=(0, len(backends) + 2),
     )
 
 
-def _panel(entries: Sequence[Entry], changes: Changes) -> Panel:
+def _panel(entries: Sequence[Entry]) -> Panel:
     unit, scale = units.scale(max(entry.epoch_s or 0.0 for entry in entries))
     places = {path: float(place) for place, path in enumerate(dict.fromkeys(entry.path for entry in entries))}
     revisions = {places[entry.path]: entry.revision[:7] or entry.written[5:10] for entry in entries}
     lines: dict[str, list[tuple[float, float]]] = {}
-    marks: dict[str, list[tuple[float, str]]] = {}
     for entry in entries:
         lines.setdefault(entry.backend, []).append((places[entry.path], (entry.epoch_s or 0.0) / scale))
-        if entry in changes:
-            marks.setdefault(entry.backend, []).append((places[entry.path], _size(changes[entry].ratio)))
     return Panel(
         f"{entries[0].title}, {units.counted(len(places), entries[0].kind)}",
         "revision, a point per result",
         f"epoch, {unit}",
-        [Line(backend, points, marks.get(backend, ())) for backend, points in lines.items()],
+        [Line(backend, points) for backend, points in lines.items()],
         {place: "" if revisions.get(place - 1) == name else name for place, name in revisions.items()},
         spread=SPREAD,
     )
-
-
-def _sentence(entry: Entry, change: Change) -> str:
-    last = change.last
-    since = f"{entry.written[:TO_THE_MINUTE]} ({entry.revision or 'revision unknown'})"
-    same = entry.revision and entry.revision == last.revision and not entry.revision.endswith("+")
-    code = "the same revision as before, so that it is not the code" if same else f"before: {last.revision or '–'}"
-    counts = f"{units.counted(change.before, 'result')} before it, {change.after} since"
-    return f"Change of {entry.backend}: {_size(change.ratio)} from {since} on; {code}; {counts}"
-
-
-def _size(ratio: float) -> str:
-    return f"{ratio:.2f}x slower" if ratio > 1 else f"{1 / ratio:.2f}x faster"
 
 
 def _place(path: str) -> str:
@@ -113,12 +89,10 @@ def _place(path: str) -> str:
     return str(place)
 
 
-def _epoch(entry: Entry, changes: Changes) -> Cell:
+def _epoch(entry: Entry) -> Cell:
     if entry.epoch_s is None or entry.low is None or entry.high is None:
         return NOTHING
-    interval = units.interval(units.seconds, entry.low, entry.high)
-    change = _size(changes[entry].ratio) if entry in changes else ""
-    return Cell(units.seconds(entry.epoch_s), "\n".join(filter(None, (interval, change))))
+    return Cell(units.seconds(entry.epoch_s), units.interval(units.seconds, entry.low, entry.high))
 
 
 def _quality(of_result: Sequence[Entry]) -> Cell:
