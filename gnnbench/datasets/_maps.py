@@ -183,6 +183,16 @@ def open_arrays(
     return maps
 
 
+def check_shapes(folder: Path, maps: Mapping[str, Tensor], lengths: Mapping[str, int], again: str = AGAIN) -> None:
+    """Raises DatasetError, which ends with the remedy `again`, where arrays have not as many rows as they must."""
+    for name, values in maps.items():
+        dims = {"x": (2,), "y": (1, 2)}.get(name, (1,))
+        if values.dim() not in dims or len(values) != lengths[name]:
+            raise DatasetError(
+                f"{folder / name}.npy: has shape {[*values.shape]}, but must have {lengths[name]} rows; {again}"
+            )
+
+
 def check_rows(folder: Path, rowptr: Tensor, col: Tensor, num_cols: int | None = None, again: str = AGAIN) -> None:
     """Read both once, in order, and piece by piece.
 

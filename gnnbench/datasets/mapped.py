@@ -5,16 +5,13 @@ from __future__ import annotations
 import os.path
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field
 
 from gnnbench.config import DatasetConfig
 from gnnbench.datasets import MappedDataset, Offer, Roots, _cache
 from gnnbench.errors import ConfigError, DatasetError
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 SPECS: list[str] = []
 BEFORE = ("to_undirected", "reorder", "normalize_features")  # what would copy whole arrays
@@ -68,7 +65,8 @@ def load(config: Config, where: Roots) -> MappedDataset:
         )
     header = _maps.read_header(folder)
     maps = _maps.open_arrays(folder, header.arrays)
-    _check_shapes(folder, maps)
+    nodes = len(maps["x"])
+    _maps.check_shapes(folder, maps, {**dict.fromkeys(maps, nodes), "rowptr": nodes + 1, "col": len(maps["col"])})
     rowptr, col = maps.pop("rowptr"), maps.pop("col")
     key = _cache.fingerprint([folder / "rowptr.npy", folder / "col.npy"])
     _cache.built(where.cache / "mapped" / key, lambda _: _maps.check_rows(folder, rowptr, col))
@@ -82,17 +80,3 @@ def load(config: Config, where: Roots) -> MappedDataset:
         made_up=header.made_up,
         notes=header.notes,
     )
-
-
-def _check_shapes(folder: Path, maps: dict[str, Tensor]) -> None:
-    from gnnbench.datasets import _maps
-
-    nodes = len(maps["x"])
-    for name, values in maps.items():
-        dims = {"x": (2,), "y": (1, 2)}.get(name, (1,))
-        size = {"rowptr": nodes + 1, "col": len(maps["col"])}.get(name, nodes)
-        if values.dim() not in dims or len(values) != size:
-            raise DatasetError(
-                f"{folder / name}.npy: has shape {[*values.shape]}, which does not go with x of shape "
-                f"{[*maps['x'].shape]}; {_maps.AGAIN}"
-            )

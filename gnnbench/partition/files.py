@@ -196,12 +196,7 @@ def _check_dataset(folder: Path, written: dict[str, Any], asked: dict[str, Any])
 def _check(where: Path, maps: dict[str, Tensor], part: PartFiles, offsets: Tensor, rank: int) -> None:
     """Raises DatasetError where kernels or exchanges could not trust the indices."""
     lengths = {"rowptr": part.nodes + 1, "col": part.edges, "halo": part.halo}
-    for name, values in maps.items():
-        dims, length = {"x": (2,), "y": (1, 2)}.get(name, (1,)), lengths.get(name, part.nodes)
-        if values.dim() not in dims or len(values) != length:
-            raise DatasetError(
-                f"{where / name}.npy: has shape {[*values.shape]}, but {MANIFEST} promises {length} rows; {AGAIN}"
-            )
+    _maps.check_shapes(where, maps, {**dict.fromkeys(maps, part.nodes), **lengths}, AGAIN)
     _maps.check_rows(where, maps["rowptr"], maps["col"], part.nodes + part.halo, AGAIN)
     halo, (begin, end) = maps["halo"], offsets[rank : rank + 2].tolist()
     inside = bool(((halo >= begin) & (halo < end)).any())

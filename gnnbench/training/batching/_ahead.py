@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
+from collections import deque
 from collections.abc import Iterator
-from queue import Full, Queue
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import torch
@@ -15,50 +15,25 @@ from gnnbench.training.batching._batch import Batch, Batching
 
 T = TypeVar("T")
 SAMPLES = 3  # batches that backends are compared on
-WAIT_S = 0.1  # until a thread whose batches nobody takes any more checks whether to end
 
 
 def ahead(batches: Iterator[T], depth: int) -> Iterator[T]:
-    """The items of `batches`, in order; a thread keeps up to `depth` of them ready, and 0 means no thread.
+    """The items of `batches`, in order; a thread keeps `depth` of them ready, and 0 means no thread.
 
     An error of `batches` is raised where its batch would have come. The thread ends with this iterator.
     """
     if not depth:
         yield from batches
         return
-    ready: Queue[tuple[T | None, BaseException | None]] = Queue(depth)
-    abandoned = threading.Event()
-
-    def put(batch: T | None, error: BaseException | None = None) -> bool:
-        while not abandoned.is_set():
-            try:
-                ready.put((batch, error), timeout=WAIT_S)
-            except Full:
-                continue
-            return True
-        return False
-
-    def work() -> None:
-        torch.set_num_threads(1)  # of this thread: with a team of its own, OpenMP has more threads than cores
-        try:
-            if all(put(batch) for batch in batches):
-                put(None)
-        except BaseException as error:
-            put(None, error)
-
-    thread = threading.Thread(target=work, name="gnnbench-batches", daemon=True)
-    thread.start()
+    # With a team of its own in the thread, OpenMP would have more threads than cores.
+    pool = ThreadPoolExecutor(1, "gnnbench-batches", torch.set_num_threads, (1,))
     try:
-        while True:
-            batch, error = ready.get()
-            if error is not None:
-                raise error
-            if batch is None:
-                return
+        made = deque(pool.submit(next, batches, None) for _ in range(depth + 1))
+        while (batch := made.popleft().result()) is not None:
+            made.append(pool.submit(next, batches, None))
             yield batch
     finally:
-        abandoned.set()
-        thread.join()
+        pool.shutdown(cancel_futures=True)
 
 
 class Loader(Batching):
