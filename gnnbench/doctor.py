@@ -66,5 +66,5 @@ def _data(where: datasets.Roots) -> dict[str, Any]:
         "root_writable": os.access(where.raw, os.W_OK),
         "cache": str(where.cache),
         "cache_bytes": sum(cached),
-        "on_disk": [offer.spec for _, offer in datasets.listing(where) if offer.where],
+        "on_disk": [offer.spec for offer in datasets.listing(where) if offer.on_disk],
     }

@@ -254,13 +254,12 @@ def datasets(ctx: typer.Context, data_root: DataRoot = None, as_json: Json = Fal
     if ctx.invoked_subcommand:
         return
     from gnnbench import datasets
-    from gnnbench.datasets import _describe as describe
     from gnnbench.report import datasets as report
 
     roots = datasets.roots(data_root)
-    offers = describe.offers(roots)
-    text = json.dumps([offer.model_dump(mode="json") for offer in offers], indent=1)
-    show(report.listing(offers, roots), text, as_json)
+    offers = datasets.listing(roots)
+    facts = [{**vars(offer), "on_disk": offer.on_disk} for offer in offers]
+    show(report.listing(offers, roots), json.dumps(facts, indent=1, default=str), as_json)
 
 
 @datasets_app.command(epilog=EXIT_CODES)

@@ -13,7 +13,7 @@ A source is a module with
     _prepare     fills in what a source of one graph lacks, and checks all of it
     _prepare_graphs _check_graphs   the same for many graphs
     _reorder     other orders of nodes
-    _describe    what `gnnbench datasets` says of them
+    _describe    what `gnnbench datasets info` says of one
     _names       names in configurations, and what the sources of synthetic data share
     _raw _cache  files as users have them, and files kept between runs
     _unpickle    what pickles in such files may hold
@@ -26,7 +26,7 @@ A source is a module with
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -75,6 +75,11 @@ class Offer:
     edges: int | None  # directed: an undirected edge counts twice
     where: Path | None
     graphs: int | None = 1
+    source: str = ""  # which `listing` fills in
+
+    @property
+    def on_disk(self) -> bool:
+        return self.where is not None
 
 
 def roots(data_root: Path | None = None) -> Roots:
@@ -99,10 +104,10 @@ def parse(spec: str) -> dict[str, Any]:
     raise ConfigError(f"unknown dataset {spec!r}{did_you_mean(spec, known)}")
 
 
-def listing(where: Roots) -> list[tuple[str, Offer]]:
-    """Every source's offers, each with the name of its source."""
+def listing(where: Roots) -> list[Offer]:
+    """Every source's offers."""
     return [
-        (source, offer)
+        replace(offer, source=source)
         for source in registry.names("datasets")
         for offer in registry.find("datasets", source).listing(where)
     ]

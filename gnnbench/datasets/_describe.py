@@ -1,9 +1,7 @@
-"""Listing of the datasets on offer for `gnnbench datasets`, and everything about one of them."""
+"""Everything about one dataset, for `gnnbench datasets info`."""
 
 from __future__ import annotations
 
-import dataclasses
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
@@ -14,21 +12,9 @@ from gnnbench.results.schema import Record
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from gnnbench.datasets import AnyDataset, Roots
+    from gnnbench.datasets import AnyDataset
 
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
-
-
-class OfferRecord(Record):
-    """A dataset on offer; counts are None where only loading would tell."""
-
-    spec: str = Field(description="what --dataset takes")
-    source: str
-    graphs: int | None
-    nodes: int | None = Field(description="of all graphs")
-    edges: int | None = Field(description="directed: an undirected edge counts twice")
-    on_disk: bool
-    where: Path | None = Field(description="the folder or file, where on disk")
 
 
 class DatasetInfo(Record):
@@ -66,14 +52,6 @@ class DatasetInfo(Record):
     metric: str
     edge_index_bytes: int
     feature_bytes: int
-
-
-def offers(where: Roots) -> list[OfferRecord]:
-    """Every dataset with a short name, and graph files found in the data root."""
-    return [
-        OfferRecord(source=source, on_disk=offer.where is not None, **dataclasses.asdict(offer))
-        for source, offer in datasets.listing(where)
-    ]
 
 
 def info(dataset: AnyDataset) -> DatasetInfo:

@@ -11,12 +11,12 @@ from gnnbench.report.tables import Cell, Table
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gnnbench.datasets import Roots
-    from gnnbench.datasets._describe import DatasetInfo, OfferRecord
+    from gnnbench.datasets import Offer, Roots
+    from gnnbench.datasets._describe import DatasetInfo
     from gnnbench.datasets._maps import Header
 
 
-def listing(offers: Sequence[OfferRecord], where: Roots) -> Table:
+def listing(offers: Sequence[Offer], where: Roots) -> Table:
     """Every dataset on offer."""
     return Table(
         ("dataset", "source", "graphs", "nodes", "edges", "here"),
@@ -90,7 +90,7 @@ def _quantiles(counts: Mapping[str, int]) -> str:
     return f"quantiles: {', '.join(f'{float(share):.0%} {units.count(value)}' for share, value in counts.items())}"
 
 
-def _offer(offer: OfferRecord) -> list[Cell]:
+def _offer(offer: Offer) -> list[Cell]:
     counts = [_count(value) for value in (offer.graphs, offer.nodes, offer.edges)]
     source = offer.source.removesuffix("_graphs")
     here = offer.on_disk or source == "synthetic"

@@ -18,7 +18,7 @@ from gnnbench.config import Run
 from gnnbench.errors import BackendUnavailable, ConfigError, GnnbenchError
 from gnnbench.measure import advice, allocator, clock, code, environment, memory
 from gnnbench.results import files, schema
-from gnnbench.results.schema import Evaluation, Result, Sample, Status
+from gnnbench.results.schema import Evaluation, Record, Result, Sample, Status
 from gnnbench.training import checkpoint, cuda_graph, setup, workers
 from gnnbench.training.batching._batch import Batching
 from gnnbench.training.loop import Trainer
@@ -28,8 +28,7 @@ ROOM = 10  # peaks of an epoch: glibc may leave seven freed tensors of a size id
 UNFINISHED = "the run had not ended when this was written"
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(Record):
     """Something that just happened in a run.
 
     Attributes:
@@ -191,7 +190,7 @@ class _Run:
         return f"stopped by {stopping.by()} {where}{remedy}"
 
     def _emit(self, kind: Any, **details: Any) -> None:
-        self.on_event(Event(kind, self.result, **details))
+        self.on_event(Event(kind=kind, result=self.result, **details))
 
     def _prepare(self, backend: Backend, recorder: clock.Recorder) -> tuple[torch.nn.Module, Batching]:
         """Model and batching; the dataset ends here, so that edges which the backend does not need are freed."""

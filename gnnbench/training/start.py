@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from gnnbench import config as configs
 from gnnbench import datasets, launch, stopping
@@ -14,7 +15,7 @@ from gnnbench.config import Run
 from gnnbench.errors import ConfigError, GnnbenchError
 from gnnbench.launch import Task
 from gnnbench.results import files
-from gnnbench.results.schema import Evaluation, Record, Result, Sample
+from gnnbench.results.schema import Result
 from gnnbench.training import checkpoint, team
 from gnnbench.training import run as training
 from gnnbench.training.run import Event
@@ -36,10 +37,10 @@ class Share(Task):
                 roots=self.roots,
                 out=self.out,
                 resume=self.resume,
-                on_event=lambda event: _Word.of_event(event).say(),
+                on_event=_say,
             )
         except GnnbenchError as error:
-            _Word(kind="error", message=str(error), exit_code=error.exit_code).say()
+            print(json.dumps({"kind": "error", "message": str(error), "exit_code": error.exit_code}), flush=True)
             print(f"gnnbench: {error}", file=sys.stderr)
             return error.exit_code
         if result.status != "ok":
@@ -77,27 +78,6 @@ def exit_code(result: Result) -> int:
     return {"ok": 0, "interrupted": stopping.exit_code()}.get(result.status, 1)
 
 
-class _Word(Record):
-    """An event of worker 0, or the error that it ended with, as a line."""
-
-    kind: Literal["error", "dataset_loaded", "prepared", "step", "epoch", "repeat_done", "message"]
-    result: Result | None = None  # where more of it is known than epochs
-    sample: Sample | None = None
-    evaluation: Evaluation | None = None
-    message: str = ""
-    steps: int = 0
-    of: int = 0
-    exit_code: int = 1
-
-    @classmethod
-    def of_event(cls, event: Event) -> _Word:
-        told = {name: getattr(event, name) for name in ("kind", "sample", "evaluation", "message", "steps", "of")}
-        return cls(result=event.result if event.kind in ("dataset_loaded", "prepared") else None, **told)
-
-    def say(self) -> None:
-        print(self.model_dump_json(exclude_defaults=True), flush=True)
-
-
 class _Listener:
     """Passes on the events of worker 0, with the result as far as they tell it."""
 
@@ -110,16 +90,22 @@ class _Listener:
     def hear(self, line: str) -> None:
         if not line.startswith('{"kind":'):  # what a library prints
             return
-        word = _Word.model_validate_json(line)
-        if word.kind == "error":
-            kind = ConfigError if word.exit_code == ConfigError.exit_code else GnnbenchError
-            self.error = kind(word.message)
+        word = json.loads(line)
+        if word["kind"] == "error":
+            kind = ConfigError if word["exit_code"] == ConfigError.exit_code else GnnbenchError
+            self.error = kind(word["message"])
             return
-        self.result = word.result or self.result
-        if word.sample:
-            self.result.samples.append(word.sample)
-        event = Event(word.kind, self.result, word.sample, word.evaluation, word.message, word.steps, word.of)
+        event = Event.model_validate({"result": self.result, **word})
+        self.result = event.result
+        if event.sample:
+            self.result.samples.append(event.sample)
         self._on_event(event)
+
+
+def _say(event: Event) -> None:
+    """Print an event as a line, with the result where more of it is known than epochs."""
+    known = event.kind in ("dataset_loaded", "prepared")
+    print(event.model_dump_json(exclude_defaults=True, exclude=set() if known else {"result"}), flush=True)
 
 
 def _result(task: Share, known: Result, codes: dict[int, int]) -> Result:

@@ -148,7 +148,7 @@ def test_unknown_names_are_answered_with_a_near_one(spec: str, hint: str) -> Non
 
 
 def test_every_offer_can_be_asked_for(where: Roots) -> None:
-    offers = describe.offers(where)
+    offers = datasets.listing(where)
     assert len({offer.spec for offer in offers}) == len(offers) > 25
     for offer in offers:
         assert datasets.parse(offer.spec)["source"] == offer.source

@@ -159,7 +159,7 @@ def test_benchmark_sets_are_their_three_splits(where: Roots, name: str) -> None:
         positions = torch.cat([data.x, data.pos], 1) if name == "MNIST" else None
         check_same(graph(dataset, number), data, positions)
     assert (dataset.per_node, dataset.metric, dataset.made_up) == (name == "PATTERN", "accuracy", [])
-    assert [offer.on_disk for offer in describe.offers(where) if offer.spec == name.lower()] == [True]
+    assert [offer.on_disk for offer in datasets.listing(where) if offer.spec == name.lower()] == [True]
 
 
 def test_superpixels_to_segment(where: Roots) -> None:

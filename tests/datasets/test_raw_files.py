@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 import torch
 
+from gnnbench import datasets
 from gnnbench.datasets import NodeDataset, Roots, _raw
-from gnnbench.datasets import _describe as describe
 from gnnbench.errors import DatasetError
 from tests.support.real_data import REAL, load, needs_data, snapshot
 from tests.support.tables import write_csv
@@ -168,7 +168,7 @@ def test_a_download_is_kept_whole_or_not_at_all(where: Roots, monkeypatch: pytes
     assert load("tolokers", where).num_nodes == 8
     monkeypatch.setattr(HeterophilousGraphDataset, "download", half)
     assert load("tolokers", where).num_nodes == 8  # from disk
-    assert [offer.on_disk for offer in describe.offers(where) if offer.spec == "tolokers"] == [True]
+    assert [offer.on_disk for offer in datasets.listing(where) if offer.spec == "tolokers"] == [True]
 
 
 PROTEIN_EDGES = np.array([[0, 1], [1, 2], [2, 3], [0, 3], [4, 5]])

@@ -136,7 +136,7 @@ def test_seed_and_nothing_else_decides_the_graphs_which_are_kept(where: Roots) -
         arrays = [getattr(dataset, name).numpy() for name in _draw_graphs.ARRAYS]
         digests.append(hashlib.sha256(b"".join(map(np.ndarray.tobytes, arrays))).hexdigest())
     assert digests[0] == digests[1] != digests[2]
-    on_disk = {offer.spec for offer in describe.offers(where) if offer.on_disk}
+    on_disk = {offer.spec for offer in datasets.listing(where) if offer.on_disk}
     assert on_disk == set()  # at scale 1
 
 

@@ -218,11 +218,18 @@ def test_the_training_view_shows_epochs_and_redraws_by_their_time(result: Result
 
     out, console = terminal()
     with live.TrainView(console) as view:
-        view(Event("dataset_loaded", result))
-        view(Event("prepared", result))
+        view(Event(kind="dataset_loaded", result=result))
+        view(Event(kind="prepared", result=result))
         for sample in result.samples:
-            view(Event("epoch", result, sample, result.evaluations[0] if sample.epoch == 1 else None))
-        view(Event("message", result, message="stopping after this epoch"))
+            view(
+                Event(
+                    kind="epoch",
+                    result=result,
+                    sample=sample,
+                    evaluation=result.evaluations[0] if sample.epoch == 1 else None,
+                )
+            )
+        view(Event(kind="message", result=result, message="stopping after this epoch"))
     text = out.getvalue()
     assert "loading the dataset" in text
     assert "Graph: 3 nodes" in text
@@ -234,7 +241,7 @@ def test_the_training_view_shows_epochs_and_redraws_by_their_time(result: Result
     out, console = terminal()
     with live.TrainView(console) as view:
         for sample in fast:
-            view(Event("epoch", result, sample))
+            view(Event(kind="epoch", result=result, sample=sample))
     assert out.getvalue().count("gat (2 layers") <= 2 + len(fast) * 0.01 / live.REDRAW_S
 
 
