@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 from pydantic import Field, ValidationError
@@ -52,16 +52,26 @@ class Array(Record):
         return cls(dtype=str(array.dtype), shape=[*array.shape], bytes=array.nbytes)
 
 
-class Header(Record):
-    """Header of a folder of arrays: what they are, and of what graph."""
+class Facts(Record):
+    """Facts of a graph that stand beside its arrays."""
 
     schema_version: Literal[1] = 1
-    gnnbench: str = Field(description="version that wrote it")
+    gnnbench: str = Field(__version__, description="version that wrote it")
     name: str
     made_up: list[str]
     notes: list[str]
     num_classes: int
     metric: str
+
+    def attributes(self) -> dict[str, Any]:
+        """Those of `NodeDataset.facts`, and its metric as a function."""
+        own = {name: getattr(self, name) for name in ("name", "made_up", "notes", "num_classes")}
+        return own | _prepare.metric_named(self.metric, self.num_classes)
+
+
+class Header(Facts):
+    """Header of a folder of arrays: what they are, and of what graph."""
+
     arrays: dict[str, Array]
 
 
@@ -81,15 +91,7 @@ def write(dataset: NodeDataset, folder: Path, layout: Layout | None = None) -> H
     graph = dataset.graph(torch.device("cpu"), layout)
     arrays = {"rowptr": graph.rowptr, "col": graph.col}
     arrays |= {name: getattr(dataset, name) for name in DTYPES if name not in arrays}
-    header = Header(
-        gnnbench=__version__,
-        name=dataset.name,
-        made_up=dataset.made_up,
-        notes=dataset.notes,
-        num_classes=dataset.num_classes,
-        metric=dataset.metric,
-        arrays={name: Array.of(value.numpy()) for name, value in arrays.items()},
-    )
+    header = Header(**dataset.facts, arrays={name: Array.of(value.numpy()) for name, value in arrays.items()})
     with new_folder(folder) as temporary:
         for name, value in arrays.items():
             save(temporary / f"{name}.npy", value.numpy())

@@ -65,6 +65,12 @@ class NodeDataset:
             return self.name
         return f"{self.name} ({', '.join(self.made_up)} synthetic)"
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Attributes of the whole dataset that files keep; its metric by its name."""
+        names = ("name", "made_up", "notes", "num_classes", "metric")
+        return {name: getattr(self, name) for name in names}
+
     def graph(self, device: torch.device, layout: Layout | None = None) -> Graph:
         """The edges in rows on `device`, sorted there by `layout`; raises as `Graph.from_edge_index`."""
         from gnnbench.graph import Graph

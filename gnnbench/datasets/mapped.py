@@ -51,7 +51,7 @@ def load(config: Config, where: Roots) -> MappedDataset:
         ConfigError: an option that has to be given to the conversion.
         DatasetError: a file is missing, truncated or no part of a graph.
     """
-    from gnnbench.datasets import _maps, _prepare
+    from gnnbench.datasets import _maps
 
     for name in BEFORE:
         if getattr(config, name) != DatasetConfig.model_fields[name].default:
@@ -70,13 +70,4 @@ def load(config: Config, where: Roots) -> MappedDataset:
     rowptr, col = maps.pop("rowptr"), maps.pop("col")
     key = _cache.fingerprint([folder / "rowptr.npy", folder / "col.npy"])
     _cache.built(where.cache / "mapped" / key, lambda _: _maps.check_rows(folder, rowptr, col))
-    return MappedDataset(
-        rowptr,
-        col,
-        name=header.name,
-        **maps,
-        num_classes=header.num_classes,
-        **_prepare.metric_named(header.metric, header.num_classes),
-        made_up=header.made_up,
-        notes=header.notes,
-    )
+    return MappedDataset(rowptr, col, **maps, **header.attributes())

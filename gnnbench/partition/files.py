@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from gnnbench import __version__
 from gnnbench.config import DatasetConfig
 from gnnbench.datasets import NodeDataset, _maps, _prepare
 from gnnbench.errors import DatasetError
@@ -37,17 +36,10 @@ class PartFiles(Record):
     arrays: dict[str, _maps.Array]
 
 
-class Partition(Record):
+class Partition(_maps.Facts):
     """Record of a folder of parts."""
 
-    schema_version: Literal[1] = 1
-    gnnbench: str = Field(description="version that wrote it")
     dataset: dict[str, Any] = Field(description="section `dataset` of the configurations that it belongs to")
-    name: str
-    made_up: list[str]
-    notes: list[str]
-    num_classes: int
-    metric: str
     method: Method
     seed: int
     parts: list[PartFiles] = Field(min_length=1)
@@ -94,13 +86,8 @@ def write(
             data = taken(dataset, edges, numbering, rank, graph.layout)
             written.append(_write(data, temporary / f"part-{rank:04d}"))
         partition = Partition(
-            gnnbench=__version__,
+            **dataset.facts,
             dataset=config.model_dump(mode="json"),
-            name=dataset.name,
-            made_up=dataset.made_up,
-            notes=dataset.notes,
-            num_classes=dataset.num_classes,
-            metric=dataset.metric,
             method=method,
             seed=seed,
             parts=written,
@@ -147,17 +134,7 @@ def load(folder: Path, rank: int, parts: int, config: DatasetConfig | None = Non
     offsets = torch.tensor([0, *(each.nodes for each in partition.parts)]).cumsum(0)
     _check(where, maps, part, offsets, rank)
     arrays: dict[str, Any] = maps
-    return PartData(
-        rank,
-        offsets,
-        **arrays,
-        name=partition.name,
-        num_classes=partition.num_classes,
-        **_prepare.metric_named(partition.metric, partition.num_classes),
-        num_edges=partition.num_edges,
-        made_up=partition.made_up,
-        notes=partition.notes,
-    )
+    return PartData(rank, offsets, num_edges=partition.num_edges, **arrays, **partition.attributes())
 
 
 def _write(data: PartData, where: Path) -> PartFiles:
@@ -166,7 +143,7 @@ def _write(data: PartData, where: Path) -> PartFiles:
     for name, array in arrays.items():
         _maps.save(where / f"{name}.npy", array)
     return PartFiles(
-        nodes=data.num_nodes,
+        nodes=data.num_rows,
         edges=len(data.col),
         halo=len(data.halo),
         sha256=_checksum(where),

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -20,12 +18,13 @@ BY_NODE = ("x", "y", "train_mask", "val_mask", "test_mask")
 METIS_LIMIT = 2**31 - 1  # of its integers: twice the edges, and nodes and edges together as weights
 
 
-@dataclass(frozen=True, eq=False)
-class PartData:
+class PartData(NodeDataset):
     """One rank's share of a graph: its nodes, their in-edges, and which nodes of other ranks these come from.
 
     Nodes are renumbered by part: part p owns the new ids `offsets[p]:offsets[p + 1]`. Columns ascend in new ids,
     so that a row is accumulated in the same order as in one process that trains on the renumbered graph.
+
+    Of its nodes it says what a dataset does, and of itself what the whole graph is; it has no `edge_index`.
 
     Attributes:
         rank: which part this is.
@@ -36,27 +35,23 @@ class PartData:
         halo: [h] int64, new ids of the sources of my edges that other parts own, ascending.
         x, y, train_mask, val_mask, test_mask: of my nodes, as in `NodeDataset`.
         name, num_classes, metric, score, made_up, notes: of the whole dataset, as in `NodeDataset`.
-        num_edges: edges of the whole graph.
+        num_nodes, num_edges: of the whole graph; num_rows: my nodes.
     """
 
-    rank: int
-    offsets: Tensor
-    node_id: Tensor
-    rowptr: Tensor
-    col: Tensor
-    halo: Tensor
-    x: Tensor
-    y: Tensor
-    train_mask: Tensor
-    val_mask: Tensor
-    test_mask: Tensor
-    name: str
-    num_classes: int
-    metric: str
-    score: Callable[[Tensor, Tensor], float]
-    num_edges: int
-    made_up: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    def __init__(
+        self, rank: int, offsets: Tensor, rowptr: Tensor, col: Tensor, halo: Tensor, num_edges: int, **others: Any
+    ) -> None:
+        self.rank, self.offsets, self.rowptr, self.col, self.halo = rank, offsets, rowptr, col, halo
+        self._num_edges = num_edges
+        vars(self).update(others)
+
+    @property
+    def num_nodes(self) -> int:
+        return int(self.offsets[-1])
+
+    @property
+    def num_edges(self) -> int:
+        return self._num_edges
 
     @property
     def parts(self) -> int:
@@ -73,14 +68,13 @@ class PartData:
         return int(torch.searchsorted(self.halo, self.begin))
 
     @property
-    def num_nodes(self) -> int:
-        """My nodes."""
-        return self.node_id.numel()
+    def num_rows(self) -> int:
+        return self.rowptr.numel() - 1
 
     @property
     def num_cols(self) -> int:
         """My nodes and those of the halo."""
-        return self.num_nodes + self.halo.numel()
+        return self.num_rows + self.halo.numel()
 
 
 class Numbering(NamedTuple):
@@ -142,22 +136,17 @@ def taken(
     column = torch.searchsorted(halo, source) + behind
     rows = (layout or Layout()).csr(row, column, end - begin, end - begin + len(halo))
     node_id = numbering.nodes(rank)
-    by_node: dict[str, Any] = {name: getattr(dataset, name)[node_id] for name in BY_NODE}
     return PartData(
         rank,
         numbering.offsets,
-        node_id,
         rows.rowptr,
         rows.col,
         halo,
-        **by_node,
-        name=dataset.name,
-        num_classes=dataset.num_classes,
-        metric=dataset.metric,
+        dataset.num_edges,
+        **dataset.facts,
         score=dataset.score,
-        num_edges=dataset.num_edges,
-        made_up=dataset.made_up,
-        notes=dataset.notes,
+        node_id=node_id,
+        **{name: getattr(dataset, name)[node_id] for name in BY_NODE},
     )
 
 

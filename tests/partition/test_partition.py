@@ -26,7 +26,7 @@ def test_the_parts_are_the_renumbered_graph(case: tuple[NodeDataset, Tensor, int
     whole = Graph.from_edge_index(position[data.edge_index], data.num_nodes)
     for rank, piece in enumerate(pieces):
         begin, end = piece.begin, int(piece.offsets[rank + 1])
-        assert (piece.parts, end - begin) == (parts, piece.num_nodes)
+        assert (piece.parts, end - begin) == (parts, piece.num_rows)
         assert bool((assignment[piece.node_id] == rank).all())
         assert bool((piece.node_id.diff() > 0).all())
         assert bool((piece.halo.diff() > 0).all())

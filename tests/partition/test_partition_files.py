@@ -176,7 +176,7 @@ def test_the_command(tmp_path: Path) -> None:
     for expected in ("in 3 metis parts", "halo share", "Balance: nodes and edges of the largest part are 1."):
         assert expected in words
     assert [*folder.parent.iterdir()] == [folder]
-    assert sum(files.load(folder, rank, 3).num_nodes for rank in range(3)) == 135
+    assert sum(files.load(folder, rank, 3).num_rows for rank in range(3)) == 135
     facts = run("partition", spec, "--parts", "2", "--method", "random", "--out", tmp_path / "two", "--json")
     assert [part["nodes"] for part in json.loads(facts.stdout)["parts"]] == [68, 67]
     for arguments, words in {

@@ -29,7 +29,7 @@ def test_counts_are_those_of_the_parts(case: tuple[NodeDataset, Tensor, int]) ->
     owners = assignment[torch.cat([piece.node_id for piece in pieces])]
     received = torch.cat([owners[piece.halo] for piece in pieces]).bincount(minlength=parts)
     assert plan.shares(data.graph(CPU), assignment, parts) == [
-        Share(piece.num_nodes, piece.col.numel(), piece.halo.numel(), int(sent))
+        Share(piece.num_rows, piece.col.numel(), piece.halo.numel(), int(sent))
         for piece, sent in zip(pieces, received, strict=True)
     ]
 

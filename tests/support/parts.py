@@ -101,7 +101,7 @@ def structure(case: str) -> None:
     kernels = KERNELS["isplib"]()
     whole, mine, piece = parts_of(case, kernels)
     x = dataset(case).x
-    begin, end = piece.begin, piece.begin + piece.num_nodes
+    begin, end = piece.begin, piece.begin + piece.num_rows
     fetched, column, three = mine.sources(piece.x, piece.x[:, 0], piece.x.view(-1, 3, 4))
     node = torch.cat([piece.halo[: piece.first], torch.arange(begin, end), piece.halo[piece.first :]])
     assert torch.equal(fetched, x[node])
@@ -141,7 +141,7 @@ def agreement(case: str, backend: str, names: list[str], rewrites: dict[str, boo
     kernels = KERNELS[backend]()
     whole, mine, piece = parts_of(case, kernels)
     _, overlapped, _ = parts_of(case, kernels, overlap=True)
-    begin, end = piece.begin, piece.begin + piece.num_nodes
+    begin, end = piece.begin, piece.begin + piece.num_rows
     weight = torch.randn(whole.num_rows, 3, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
 
     def computed(name: str, graph: Graph, x: Tensor, weight: Tensor, first_node: int) -> tuple[Tensor, ...]:

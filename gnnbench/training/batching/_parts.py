@@ -10,30 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import Module
 
-from gnnbench.datasets import NodeDataset
 from gnnbench.graph.part import Part
 from gnnbench.partition.part import PartData
 from gnnbench.training.batching import _loss
 from gnnbench.training.batching._batch import Batch
 from gnnbench.training.batching.full import Full
-
-
-class Piece(NodeDataset):
-    """One part, which says of its nodes what a dataset does, and of itself what the whole graph is."""
-
-    def __init__(self, data: PartData) -> None:
-        self.data = data
-        of_nodes = ("x", "y", "train_mask", "val_mask", "test_mask")
-        of_all = ("name", "num_classes", "metric", "score", "made_up", "notes")
-        vars(self).update({name: getattr(data, name) for name in (*of_nodes, *of_all)}, node_id=None)
-
-    @property
-    def num_nodes(self) -> int:
-        return int(self.data.offsets[-1])
-
-    @property
-    def num_edges(self) -> int:
-        return self.data.num_edges
 
 
 class Parts(Full):
@@ -48,6 +29,7 @@ class Parts(Full):
 
     def __init__(self, data: PartData, graph: Part, x: Tensor) -> None:
         super().__init__(data, graph, graph.device, x)
+        assert data.node_id is not None
         self.graph, self.metric, self.node_id = graph, data.metric, data.node_id.to(graph.device)
         count = torch.tensor([len(self.nodes["train"])], device=graph.device)
         self.targets = int(graph.exchange.summed(count))

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from gnnbench.backends.base import Backend
     from gnnbench.config import Run
     from gnnbench.datasets import NodeDataset
-    from gnnbench.partition.part import PartData
 
 
 class Config(BatchConfig):
@@ -43,7 +42,7 @@ class Full(Batching):
 
     loads = False
 
-    def __init__(self, dataset: NodeDataset | PartData, adj: Any, device: torch.device, x: Any = None) -> None:
+    def __init__(self, dataset: NodeDataset, adj: Any, device: torch.device, x: Any = None) -> None:
         masks = {"train": dataset.train_mask, "val": dataset.val_mask, "test": dataset.test_mask}
         self.nodes = {name: mask.nonzero().flatten().to(device) for name, mask in masks.items()}
         self.y = dataset.y.to(device)

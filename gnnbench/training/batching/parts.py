@@ -49,7 +49,7 @@ class Config(BatchConfig):
 
 
 def read(config: Run) -> NodeDataset | None:
-    """The part of this process in `batch.folder`, as if it were a dataset; None without a folder.
+    """The part of this process in `batch.folder`; None without a folder.
 
     Raises:
         ConfigError: nodes are to be put in another order than they have there.
@@ -60,11 +60,10 @@ def read(config: Run) -> NodeDataset | None:
     import torch.distributed as dist
 
     from gnnbench.partition import files
-    from gnnbench.training.batching._parts import Piece
 
     if config.dataset.reorder != "none":
         raise ConfigError("nodes have the order of the parts in batch.folder; leave dataset.reorder out")
-    return Piece(files.load(Path(config.batch.folder), dist.get_rank(), dist.get_world_size(), config.dataset))
+    return files.load(Path(config.batch.folder), dist.get_rank(), dist.get_world_size(), config.dataset)
 
 
 def prepare(config: Run, model: Module, backend: Backend, dataset: NodeDataset, cache: Path | None) -> Ready:
@@ -110,10 +109,9 @@ def _share(config: Config, dataset: NodeDataset, layout: Layout | None) -> tuple
 
     from gnnbench.graph.exchange import communicating
     from gnnbench.partition import part
-    from gnnbench.training.batching._parts import Piece
 
-    if isinstance(dataset, Piece):
-        return dataset.data, []
+    if isinstance(dataset, part.PartData):
+        return dataset, []
     method, warnings = part.chosen(config.method)
     rank, size = dist.get_rank(), dist.get_world_size()
     assignment = torch.zeros(dataset.num_nodes, dtype=torch.int64)
