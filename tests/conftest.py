@@ -20,7 +20,6 @@ from gnnbench.measure import allocator
 if TYPE_CHECKING:
     from tests.support.compare_runner import Runner
 
-os.environ["GNNBENCH_MACHINE"] = "off"  # measured, it would make choices, and so bits, differ between machines
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read when kernels are defined, which then run on CPU tensors
     for absent in (torch.cuda, torch.xpu, torch.mtia):  # would keep a traceback of every torch.manual_seed

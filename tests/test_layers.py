@@ -32,7 +32,7 @@ RIGHT: dict[str, set[str]] = {
     "measure": {"config", "results", "stats", "units", "errors"},
     "launch": {"stopping", "measure", "datasets", "results", "errors"},
     "store": {"measure", "ops", "graph", "results", "errors"},
-    "backends": {"convs", "ops", "graph", "datasets", "measure", "config", "results", "registry", "errors"},
+    "backends": {"convs", "ops", "graph", "measure", "config", "results", "registry", "errors"},
     "partition": {"measure", "backends", "ops", "datasets", "graph", "config", "results", "errors"},
     "sample": {"backends", "graph", "errors"},
     "patch": {"sample", "backends", "convs", "ops", "graph", "errors"},

@@ -184,7 +184,6 @@ class KernelBackend(Backend):
         from gnnbench.ops import features
 
         kernels, x = self.make_kernels(), dataset.x.to(self.device)
-        kernels.learn_machine(dataset.num_edges)
         sparse = self.config.sparse_features and self._multiplies_sparse(kernels) and features.mostly_zero(x)
         rewrites = {**self.rewrites(), convs.SPARSE: sparse}
         bindings = convs.bind(model.to(self.device), kernels, **rewrites)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 
 from gnnbench import convs
 from gnnbench.backends import base
 from gnnbench.backends.isplib import Backend as IsplibBackend
 from gnnbench.backends.isplib import IsplibKernels
-from gnnbench.datasets import NodeDataset
 from gnnbench.patch import forward
 from gnnbench.results.schema import Binding
+
+if TYPE_CHECKING:
+    from gnnbench.datasets import NodeDataset
 
 
 class Backend(base.EdgeIndexBackend):

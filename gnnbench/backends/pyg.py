@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 
 from gnnbench.backends import base
-from gnnbench.datasets import NodeDataset
+
+if TYPE_CHECKING:
+    from gnnbench.datasets import NodeDataset
 
 
 class Backend(base.EdgeIndexBackend):

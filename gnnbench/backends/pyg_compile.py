@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 
 from gnnbench.backends import base
-from gnnbench.datasets import NodeDataset
 from gnnbench.results.schema import Binding
+
+if TYPE_CHECKING:
+    from gnnbench.datasets import NodeDataset
 
 
 class Backend(base.EdgeIndexBackend):

@@ -11,9 +11,11 @@ from torch_geometric.nn import GCNConv, MessagePassing
 from torch_geometric.utils import contains_self_loops, sort_edge_index, to_torch_csr_tensor
 
 from gnnbench.backends import base
-from gnnbench.datasets import NodeDataset
 from gnnbench.errors import UnsupportedOp
 from gnnbench.results.schema import Binding
+
+if TYPE_CHECKING:
+    from gnnbench.datasets import NodeDataset
 
 if TYPE_CHECKING:
     from gnnbench.graph.union import Union

@@ -174,8 +174,6 @@ def bench(
     layout = backend.make_kernels() if backend else None
     graph, name = None, dataset.name if dataset else ""
     if dataset:
-        if layout:
-            layout.learn_machine(dataset.num_edges)
         graph = dataset.graph(device, layout)
     record = Bench(
         op=grid.op,

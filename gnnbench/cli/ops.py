@@ -25,7 +25,7 @@ from gnnbench.cli.options import (
     numbers,
     show,
 )
-from gnnbench.errors import ConfigError, GnnbenchError, did_you_mean
+from gnnbench.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     from gnnbench.report.tables import Table
@@ -194,9 +194,6 @@ def tune(
         str, typer.Option(metavar="NAME", help="A backend whose kernels have choices, such as isplib or cuda.")
     ] = "isplib",
     clear: Annotated[bool, typer.Option("--clear", help="Delete all tuned choices.")] = False,
-    machine: Annotated[
-        bool, typer.Option("--machine", help="Measure anew what choices on graphs that are not tuned follow from.")
-    ] = False,
     threads: Annotated[int, typer.Option(min=0, help="Threads for all kernels; 0 uses PyTorch's default.")] = 0,
     data_root: DataRoot = None,
     plot: Plot = None,
@@ -217,17 +214,8 @@ def tune(
         print(f"removed {units.counted(store.clear(roots.cache), 'file')} of tuned choices from {roots.cache}")
         if not target:
             return
-    if machine:
-        kept = search.kernels_of(backend)[0]().learn_machine(anew=True)
-        if kept is None:
-            raise GnnbenchError(
-                f"{backend} learned nothing of this machine, which may be busy; try again when it is idle"
-            )
-        print(f"measured this machine; choices that are not tuned follow from {kept}")
-        if not target:
-            return
     if not target:
-        raise ConfigError("give a graph such as cora, the YAML file of a run, --machine or --clear")
+        raise ConfigError("give a graph such as cora, the YAML file of a run, or --clear")
     if plot:
         plots.check(plot)
     is_run = target.endswith((".yaml", ".yml"))

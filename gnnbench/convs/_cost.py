@@ -2,8 +2,7 @@
 
 Prices were measured on an Intel Xeon with AVX-512, on random graphs of 30 to 10,000 edges, few to a node, where we
 gain least: about the least that 16 and 64 channels saved. Graphs beyond the caches save much more. On an AMD EPYC
-(Zen 3), the default model of a machine, builds for sums took 0.8 to 2 times as long, so that the prices stand for
-both. Where a machine was measured, builds and calls are scaled by its builds over that EPYC's.
+(Zen 3), builds for sums took 0.8 to 2 times as long, so that the prices stand for both, as they are.
 """
 
 from __future__ import annotations
@@ -18,13 +17,6 @@ class Price(NamedTuple):
     saved: float
 
 
-class Scale(NamedTuple):
-    """How many times as long as the rates say something takes on another machine."""
-
-    call: float = 1.0  # whatever does not depend on the size of a graph
-    build_edge: float = 1.0
-
-
 class Rates(NamedTuple):
     """Nanoseconds on one core: what a Graph costs, and what PyG takes longer than we with it."""
 
@@ -35,11 +27,11 @@ class Rates(NamedTuple):
     value: float  # for each channel of all heads of an edge
     row: int = 0  # for each node and head
 
-    def price(self, edges: int, values: int, heads: int = 1, rows: int = 0, scale: Scale = Scale()) -> Price:
+    def price(self, edges: int, values: int, heads: int = 1, rows: int = 0) -> Price:
         """Price a call on `rows` nodes, for each of whose `edges` PyG handles `values` numbers in `heads`."""
         build, build_edge, call, edge, value, row = self
-        saved = scale.call * call + edges * (heads * edge + values * value) + rows * heads * row
-        return Price(scale.call * build + scale.build_edge * edges * build_edge, saved)
+        saved = call + edges * (heads * edge + values * value) + rows * heads * row
+        return Price(build + edges * build_edge, saved)
 
 
 class Cost(NamedTuple):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from pathlib import Path
 from typing import ClassVar
 
 import torch
@@ -69,17 +68,6 @@ class Capabilities(Layout):
         it is `graph`.
         """
         return self.choices(op, graph, width, dtype, heads)[0]
-
-    def learn_machine(self, edges: int = 0, *, anew: bool = False) -> Path | None:
-        """Measure what untuned choices follow from, if it is not known and a graph of so many edges is worth it.
-
-        Args:
-            anew: whether to measure it in any case.
-
-        Returns:
-            The file that it is kept in; None where there is none.
-        """
-        return None
 
     def fallback(self, choice: Choice) -> tuple[Kernels, Choice]:
         """The baseline of the tuner's speedups: kernels for any machine, and their choice beside `choice`."""

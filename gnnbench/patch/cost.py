@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gnnbench.backends.isplib import machine
-from gnnbench.convs._cost import Price, Rates, Scale
+from gnnbench.convs._cost import Price, Rates
 
 FEW = 120_000  # numbers to gather, below which PyG is left alone without a further look; 0: nothing is weighed
 CALLS = 4  # that have to save the price of a Graph, if one does not
@@ -24,24 +23,16 @@ STARTS = (Rates(0, 0, -150_000, -14, 5),) * 2
 PRODUCT = Rates(0, 0, 0, 0, 0), Rates(220_000, 50, -110_000, 60, 0)
 
 
-def scale(x: Tensor) -> Scale:
-    """Return the scale of builds and calls on this processor over the assumed one; on GPUs none was measured."""
-    if not x.is_cpu:
-        return Scale()
-    here, assumed = machine.current(), machine.DEFAULT
-    return Scale(here.build / assumed.build, here.build_edge / assumed.build_edge)
-
-
 def of_groups(score: Tensor, *, starts: bool = False) -> Price:
     """For a softmax of score [E, H] over groups, given by where they start or by an index."""
     rates = STARTS if starts else GROUPS
     edges, width = score.shape
-    return rates[score.requires_grad and torch.is_grad_enabled()].price(edges, width, scale=scale(score))
+    return rates[score.requires_grad and torch.is_grad_enabled()].price(edges, width)
 
 
 def of_product(edges: int, x: Tensor) -> Price:
     """For a product of a sparse matrix with x."""
-    return PRODUCT[x.requires_grad and torch.is_grad_enabled()].price(edges, x.size(-1), scale=scale(x))
+    return PRODUCT[x.requires_grad and torch.is_grad_enabled()].price(edges, x.size(-1))
 
 
 class Patience:

@@ -70,13 +70,13 @@ class Forward(StandIn):
         """Price the Graph of a call, and what it saves."""
         trained = torch.is_grad_enabled()
         if self.gathers_input:
-            return self.rates[trained and x.requires_grad].price(edges, x.size(1), scale=cost.scale(x))
+            return self.rates[trained and x.requires_grad].price(edges, x.size(1))
         trained = trained or draws(conv)  # as when this forward is repeated
         own = vars(conv)
         heads, channels = own.get("heads", 1), own.get("out_channels", x.size(1))
         if type(heads) is not int or type(channels) is not int:  # nobody reads GCNConv's
             heads, channels = 1, x.size(1)
-        return self.rates[trained].price(edges, heads * channels, heads, x.size(0), cost.scale(x))
+        return self.rates[trained].price(edges, heads * channels, heads, x.size(0))
 
     def accelerated(self, engine: Engine, *args: Any, **kwargs: Any) -> Any:
         conv, *rest = args

@@ -132,7 +132,6 @@ def tune(
     Raises:
         GnnbenchError: a choice computes something else.
     """
-    kernels.learn_machine(graph.num_edges)
     start = now()
     choice_records: list[ChoiceRecord] = []
     for request in wanted:

@@ -17,7 +17,7 @@ from gnnbench.backends.isplib.workspace import workspace
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import EXTREMA, Choice, Kernels, choice_key
 from gnnbench.ops.spmm import spmm
-from tests.support import graphs, machines
+from tests.support import choosing, graphs
 from tests.support.kernels import ISPLIB, check, double, normal, over_dtypes, over_levels, over_pairs
 
 CROWDED = ["self loops", "duplicates", "symmetric", "hub", "wide", "tall", "power law"]
@@ -26,7 +26,7 @@ CROWDED = ["self loops", "duplicates", "symmetric", "hub", "wide", "tall", "powe
 @pytest.fixture
 def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of four columns."""
-    machines.use_blocks(monkeypatch, 2)
+    choosing.use_blocks(monkeypatch, 2)
 
 
 @over_dtypes
@@ -159,7 +159,7 @@ def test_the_plan_holds_every_edge_once() -> None:
 
 def test_bit_for_bit_the_same_on_any_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choices, "L2_BYTES", 1e-9)  # so that bf16 is worth its conversion
-    machines.use_blocks(monkeypatch, 5)
+    choosing.use_blocks(monkeypatch, 5)
     graph = graphs.power_law(500, 20_000)
     x, value = normal(500, 67, dtype=torch.float32), normal(20_000, dtype=torch.float32)
     alone, *others = (
@@ -204,7 +204,7 @@ def test_rows_without_edges_are_zero_whatever_was_chosen(level: int, graph_name:
 
 
 def test_sparse_rows_are_not_worth_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    machines.use_blocks(monkeypatch, 2)
+    choosing.use_blocks(monkeypatch, 2)
     monkeypatch.setattr(choices, "PLAN", 1)
     for name in graphs.NAMES:
         graph = graphs.graph(name)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import statistics
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
 from gnnbench.backends import isplib
-from gnnbench.backends.isplib import choices, edge_choices, machine
+from gnnbench.backends.isplib import choices, edge_choices
 from gnnbench.benchmarks.ops import Case
 from gnnbench.ops.kernels import Kernels, choice_key
-from tests.support import graphs, machines
+from tests.support import graphs
 from tests.support.kernels import check, normal
 
 
@@ -100,15 +106,22 @@ def test_small_work_takes_one_thread() -> None:
 
 
 @pytest.mark.parametrize("op", choices.TUNED)
-@pytest.mark.parametrize(("row_ns", "algorithm"), [(1.9, "row"), (2.1, "blocked")])
-def test_the_choice_is_what_the_machine_is_fast_at(
-    monkeypatch: pytest.MonkeyPatch, op: str, row_ns: float, algorithm: str
+@pytest.mark.parametrize(
+    ("limits", "algorithm"),
+    [
+        ({}, "row"),  # 40 edges a row, and features that a cache holds
+        ({"LARGE": 0}, "row"),
+        ({"LARGE": 0, "CROWDED": 40}, "blocked"),
+        ({"FULL": 40}, "blocked"),
+        ({"FULL": 40, "SHARED": 41, "LEAST": 40}, "blocked"),
+        ({"FULL": 40, "SHARED": 41, "LEAST": 41}, "row"),
+    ],
+)
+def test_blocks_are_walked_where_many_edges_share_them(
+    monkeypatch: pytest.MonkeyPatch, op: str, limits: dict[str, int], algorithm: str
 ) -> None:
-    """At width 32, where sums walk both lines of a row at once, and extrema one after the other."""
-    model = machines.figures(row_ns, 2.0 if op == "spmm" else 1.0)
-    monkeypatch.setattr(machine, "current", lambda: model)
-    monkeypatch.setattr(choices, "SHIFTS", (0,))
-    monkeypatch.setattr(choices, "SHIFT", 9)
+    for name, value in {"SHIFTS": (0,), "SHIFT": 9, **limits}.items():
+        monkeypatch.setattr(choices, name, value)
     for threads in (1, 2):  # on which the order of summation must not depend
         kernels, graph = isplib.IsplibKernels(threads=threads), graphs.power_law(500, 20_000)
         first = kernels.chosen(op, graph, 32, torch.float32)
@@ -116,16 +129,29 @@ def test_the_choice_is_what_the_machine_is_fast_at(
         assert first.get("shift", 9) == 9
 
 
-def test_gathers_are_as_far_apart_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choices, "WINDOWS", [1 << bits for bits in range(4, 14)])
-    monkeypatch.setattr(choices, "COUNTED", 0)
-    generator = torch.Generator().manual_seed(0)
-    row = torch.arange(40_000) // 40
-    anywhere, nearby = (torch.randint(width, row.shape, generator=generator) for width in (1000, 20))
-    shares = []
-    for col in (anywhere, (row + nearby) % 1000):
-        graph = graphs.Graph.from_edge_index(torch.stack([col, row]), 1000)
-        distances = choices.Size.of(graph).distances
-        assert sum(distance.share for distance in distances) == pytest.approx(1)
-        shares += [sum(each.share for each in distances if each.columns <= most) for most in (40, 700)]
-    assert shares == pytest.approx([0.04, 0.7, 1.0, 1.0], abs=0.1)
+def test_features_that_no_cache_holds_are_prefetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels, graph = isplib.IsplibKernels(), graphs.power_law(500, 20_000)
+    distances = []
+    for size in (choices.L2_BYTES, 1 << 10):
+        monkeypatch.setattr(choices, "L2_BYTES", size)
+        monkeypatch.setattr(choices, "LARGE", 1 << 20)
+        distances.append(kernels.chosen("spmm", graph, 32, torch.float32)["prefetch"])
+        graph.plans.clear()
+    assert distances == [0, choices.AHEAD]
+
+
+def test_what_is_chosen_is_near_the_best_of_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the times of all candidates on twelve graphs, on a processor with 1 MiB of second-level cache a core."""
+    monkeypatch.setattr(choices, "L2_BYTES", 1 << 20)
+    monkeypatch.setattr(choices, "SHIFT", 13)
+    cells = json.loads((Path(__file__).parents[2] / "results" / "regret" / "amd-epyc.json").read_text())["cells"]
+    kernels, regrets = isplib.IsplibKernels(threads=2), []
+    for cell in cells:
+        rows, edges = cell["nodes"], cell["edges"]
+        graph: Any = SimpleNamespace(num_rows=rows, num_cols=rows, num_edges=edges, once=lambda _, make: make())
+        chosen = kernels._heuristic(graph, cell["width"], torch.float32)
+        (time,) = (time for candidate, time in cell["candidates"] if candidate == chosen)
+        regrets.append(time / min(time for _, time in cell["candidates"]))
+    assert len(regrets) == 180
+    assert statistics.geometric_mean(regrets) < 1.05
+    assert max(regrets) < 1.45

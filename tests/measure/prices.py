@@ -3,8 +3,7 @@
     python tests/measure/prices.py [--channels N] [--repeats N]
 
 On random graphs, forward alone and with backward: the first call on a new `edge_index` over a later one, and
-PyG's call over that, all on one core. Prices follow from `gnnbench tune --machine`,
-or are the defaults. Minima of many calls.
+PyG's call over that, all on one core. Minima of many calls.
 """
 
 from __future__ import annotations

@@ -73,7 +73,6 @@ class Regrets(Record):
     """Every cell, and peers on the same graphs."""
 
     environment: dict[str, Any]
-    model: bool = Field(description="whether this machine was measured, or choices follow from another's figures")
     cells: list[Cell] = Field([])
     peers: list[Row] = Field([], description="our choice, DGL and torch CSR, each in a run of its own op")
 
@@ -147,8 +146,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=1.15)
     options = parser.parse_args()
     kernels = IsplibKernels()
-    learned = kernels.learn_machine(anew=not options.out.exists())
-    record = Regrets(environment=environment.describe(), model=learned is not None)
+    record = Regrets(environment=environment.describe())
     if options.out.exists():
         record = files.load(Regrets, options.out)
     for spec in options.graphs:

@@ -18,7 +18,6 @@ from torch_geometric.explain.algorithm.utils import set_masks
 import gnnbench
 from gnnbench import convs, patch
 from gnnbench.backends import isplib
-from gnnbench.backends.isplib import machine
 from gnnbench.convs import gcn
 from gnnbench.errors import BackendUnavailable, ConfigError, UnsupportedOp
 from gnnbench.patch import cost
@@ -334,18 +333,6 @@ def test_a_graph_of_middling_size_is_sorted_once_it_comes_again_and_again(view: 
     assert gnnbench.patch_status().declined == {("GCNConv", NEW): 30 + left}
     assert gnnbench.patch_status().accelerated == {"GCNConv": 10 - left}
     assert gnnbench.patch_status().graphs_built - built == 1
-
-
-def test_a_machine_that_was_measured_decides_what_repays_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    x, edges, layer = torch.randn(4000, 32), EDGES[:, :2600].clone(), conv()
-    fast = machine.DEFAULT.model_copy(update={"build": machine.DEFAULT.build / 4})
-    slow = machine.DEFAULT.model_copy(update={"build_edge": machine.DEFAULT.build_edge * 100})
-    with gnnbench.patched(BACKEND):
-        for model in (slow, machine.DEFAULT, fast):
-            monkeypatch.setattr(machine, "current", lambda model=model: model)
-            layer(x, edges.clone())
-    assert gnnbench.patch_status().declined == {("GCNConv", NEW): 2}
-    assert gnnbench.patch_status().accelerated == {"GCNConv": 1}
 
 
 def test_the_graph_of_an_inference_tensor_which_cannot_be_kept_has_to_pay_at_once() -> None:

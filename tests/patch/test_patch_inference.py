@@ -13,7 +13,7 @@ from torch_geometric.utils import sort_edge_index
 
 import gnnbench
 from tests.patch.test_patch_functions import Pooling
-from tests.support import machines
+from tests.support import choosing
 from tests.support.dropin import BACKEND
 
 NODES, EDGES = 60, 900
@@ -22,7 +22,7 @@ NODES, EDGES = 60, 900
 @pytest.fixture(autouse=True)
 def over_blocks(monkeypatch: pytest.MonkeyPatch, always: None) -> None:
     """And every Graph is worth its blocks."""
-    machines.use_blocks(monkeypatch, 2)
+    choosing.use_blocks(monkeypatch, 2)
 
 
 def inputs() -> dict[str, Tensor]:

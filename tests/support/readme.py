@@ -205,7 +205,7 @@ def _gains(one: Bench, widths: list[int]) -> Iterator[list[Cell]]:
 
 
 def chosen(folder: Path) -> str:
-    """One row per graph and op: what the model's choice gains over a peer at every width, and its regret."""
+    """One row per graph and op: what the choice gains over a peer at every width, and its regret."""
     texts = []
     for path in sorted((folder / "regret").glob("*.json")):
         one = json.loads(path.read_text())

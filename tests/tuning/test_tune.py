@@ -25,7 +25,7 @@ from gnnbench.training import setup
 from gnnbench.tuning import search, store
 from gnnbench.tuning.search import Request
 from gnnbench.tuning.store import Tuned
-from tests.support import graphs, machines
+from tests.support import choosing, graphs
 from tests.support.commands import TINY, Output, run
 
 needs_kernels = pytest.mark.skipif(bool(isplib.MISSING), reason="the kernels are not built")
@@ -111,7 +111,7 @@ def test_a_choice_that_computes_something_else_is_an_error() -> None:
 @pytest.mark.parametrize("op", search.AGGREGATIONS)
 def test_choices_may_add_in_another_order(op: str, monkeypatch: pytest.MonkeyPatch, brief: None) -> None:
     """Blocks of different sizes do, on either side of the heuristic's; their sums differ in rounding."""
-    machines.use_blocks(monkeypatch, 7)
+    choosing.use_blocks(monkeypatch, 7)
     kernels = isplib.IsplibKernels(threads=2)
     graph = graphs.power_law(600, 60_000, kernels)
     first = kernels.choices(op, graph, 24, torch.float32)[0]

@@ -4,7 +4,6 @@ layout collate spmm edge fusedmm attention dropout embedding norm linear   the k
 by `cython_kernels/*.pyx`
 sample                                       sampled neighbourhoods, likewise
 choices edge_choices                         how they can be run, for heuristics and the tuner
-machine measurement                          what memory costs here, which choices follow from
 ceiling                                      what no kernel over edges can beat
 _base _compiled workspace                    what all share, the compiled modules, and memory to work in
 """
