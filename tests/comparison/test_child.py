@@ -70,7 +70,7 @@ class Backend(base.Backend):
 """
 FOREIGN = {
     "wrong": (CHANGED, "out[-1] = 0"),
-    "late": (CHANGED, "out *= 1.0 + (self.calls > 8)"),
+    "late": (CHANGED, "out *= 1.0 + (self.calls > 14)"),
     "dying": (ENDING, "os.kill(os.getpid(), signal.SIGKILL)"),
     "hungry": (ENDING, "torch.empty(1 << 33, dtype=torch.uint8)"),
 }
