@@ -86,38 +86,47 @@ def softmax_kernel(
     longest: tensor,
     hub_begin: tensor,  # [S] the slices of a segment's row, as `plan.Hubs`; None where the segment is the row
     hub_end: tensor,
-    slice_top: tensor,  # [slices, H]
+    slice_top: tensor,  # [slices, H], of the forward
     slice_total: tensor,
-    score: tensor,  # [E, H]
-    alpha: tensor,  # [E, H]
+    score: tensor,  # [E, H]; in backward alpha
+    grad: tensor,  # [E, H], of alpha; None in forward
+    out: tensor,  # [E, H]
     H: constexpr,
     ACC: constexpr,
     BLOCK_S: constexpr,
     BLOCK_E: constexpr,
     BLOCK_H: constexpr,
 ) -> tensor:
-    """alpha = exp(score) over its sum over the row."""
+    """alpha = exp(score) over its sum over the row, or alpha * (grad - the row's sum of alpha * grad)."""
     first, length, segment, mine = segments_of(begin, end, row, count, longest, BLOCK_S)
-    if hub_begin is None:
-        top, total = top_and_total(score, None, first, length, H, ACC, BLOCK_E, BLOCK_H)
+    begins, counts, scores, weights = first, length, score, grad
+    if hub_begin is not None:
+        begins = tl.load(hub_begin + segment, mine, 0)
+        counts = tl.load(hub_end + segment, mine, 0) - begins
+        scores, weights = (slice_top, slice_total) if grad is None else (slice_total, None)
+    if grad is None:
+        top, total = top_and_total(scores, weights, begins, counts, H, ACC, BLOCK_E, BLOCK_H)
     else:
-        hub = tl.load(hub_begin + segment, mine, 0)
-        slices = tl.load(hub_end + segment, mine, 0) - hub
-        top, total = top_and_total(slice_top, slice_total, hub, slices, H, ACC, BLOCK_E, BLOCK_H)
+        total = dot(scores, weights, begins, counts, H, ACC, BLOCK_E, BLOCK_H)
     for chunk in range(0, tl.max(length, 0), BLOCK_E):
         where, valid = entries(first, length, chunk, H, BLOCK_E, BLOCK_H)
-        exp = tl.exp(tl.load(score + where, valid, 0.0).to(ACC) - top[:, None, :])
-        tl.store(alpha + where, (exp / total[:, None, :]).to(alpha.dtype.element_ty), valid)
+        value = tl.load(score + where, valid, 0.0).to(ACC)
+        if grad is None:
+            value = tl.exp(value - top[:, None, :]) / total[:, None, :]
+        else:
+            value *= tl.load(grad + where, valid, 0.0).to(ACC) - total[:, None, :]
+        tl.store(out + where, value.to(out.dtype.element_ty), valid)
 
 
 @jit
-def slice_softmax_kernel(
+def slice_kernel(
     begin: tensor,
     end: tensor,
     row: tensor,
     count: tensor,
     longest: tensor,
-    score: tensor,  # [E, H]
+    score: tensor,  # as of `softmax_kernel`
+    grad: tensor,
     top: tensor,  # [S, H]
     total: tensor,
     H: constexpr,
@@ -126,68 +135,14 @@ def slice_softmax_kernel(
     BLOCK_E: constexpr,
     BLOCK_H: constexpr,
 ) -> tensor:
-    """`top_and_total` of each segment."""
+    """`top_and_total` of each segment, or the sum of alpha * grad."""
     first, length, segment, mine = segments_of(begin, end, row, count, longest, BLOCK_S)
-    highest, terms = top_and_total(score, None, first, length, H, ACC, BLOCK_E, BLOCK_H)
     where, exists = entries(segment, mine.to(tl.int32), 0, H, 1, BLOCK_H)
-    tl.store(top + where, highest[:, None, :], exists)
-    tl.store(total + where, terms[:, None, :], exists)
-
-
-@jit
-def softmax_backward_kernel(
-    begin: tensor,  # the same as of `softmax_kernel`
-    end: tensor,
-    row: tensor,
-    count: tensor,
-    longest: tensor,
-    hub_begin: tensor,
-    hub_end: tensor,
-    slice_total: tensor,  # [slices, H]
-    alpha: tensor,  # [E, H]
-    grad_alpha: tensor,
-    grad_score: tensor,
-    H: constexpr,
-    ACC: constexpr,
-    BLOCK_S: constexpr,
-    BLOCK_E: constexpr,
-    BLOCK_H: constexpr,
-) -> tensor:
-    """grad_score = alpha * (grad_alpha - the row's sum of alpha * grad_alpha)."""
-    first, length, segment, mine = segments_of(begin, end, row, count, longest, BLOCK_S)
-    if hub_begin is None:
-        total = dot(alpha, grad_alpha, first, length, H, ACC, BLOCK_E, BLOCK_H)
+    if grad is None:
+        highest, terms = top_and_total(score, None, first, length, H, ACC, BLOCK_E, BLOCK_H)
+        tl.store(top + where, highest[:, None, :], exists)
     else:
-        hub = tl.load(hub_begin + segment, mine, 0)
-        slices = tl.load(hub_end + segment, mine, 0) - hub
-        total = dot(slice_total, None, hub, slices, H, ACC, BLOCK_E, BLOCK_H)
-    for chunk in range(0, tl.max(length, 0), BLOCK_E):
-        where, valid = entries(first, length, chunk, H, BLOCK_E, BLOCK_H)
-        grad = tl.load(grad_alpha + where, valid, 0.0).to(ACC) - total[:, None, :]
-        grad *= tl.load(alpha + where, valid, 0.0).to(ACC)
-        tl.store(grad_score + where, grad.to(grad_score.dtype.element_ty), valid)
-
-
-@jit
-def slice_dot_kernel(
-    begin: tensor,
-    end: tensor,
-    row: tensor,
-    count: tensor,
-    longest: tensor,
-    alpha: tensor,  # [E, H]
-    grad_alpha: tensor,
-    total: tensor,  # [S, H]
-    H: constexpr,
-    ACC: constexpr,
-    BLOCK_S: constexpr,
-    BLOCK_E: constexpr,
-    BLOCK_H: constexpr,
-) -> tensor:
-    """The sum of alpha * grad_alpha of each segment."""
-    first, length, segment, mine = segments_of(begin, end, row, count, longest, BLOCK_S)
-    terms = dot(alpha, grad_alpha, first, length, H, ACC, BLOCK_E, BLOCK_H)
-    where, exists = entries(segment, mine.to(tl.int32), 0, H, 1, BLOCK_H)
+        terms = dot(score, grad, first, length, H, ACC, BLOCK_E, BLOCK_H)
     tl.store(total + where, terms[:, None, :], exists)
 
 
@@ -195,26 +150,20 @@ class SoftmaxKernels(BaseKernels):
     """Edge softmax. A slice of a hub first finds its part of the row's sums, then each reads all of them."""
 
     def edge_softmax(self, graph: Graph, score: Tensor) -> Tensor:
-        score = score.contiguous()
-        alpha = torch.empty_like(score)
-        short = rows(graph, self.longest(graph))
-        _over(softmax_kernel, graph, short, score, None, None, None, None, score, alpha)
-        if cut := hubs(graph, self.longest(graph)):
-            slices, top, total = cut.slices.apart, _per_slice(cut, score), _per_slice(cut, score)
-            _over(slice_softmax_kernel, graph, slices, score, score, top, total)
-            _over(softmax_kernel, graph, slices, score, cut.begin, cut.end, top, total, score, alpha)
-        return alpha
+        return self._over_rows(graph, score.contiguous(), None)
 
     def edge_softmax_backward(self, graph: Graph, alpha: Tensor, grad_alpha: Tensor) -> Tensor:
-        alpha, grad_alpha = alpha.contiguous(), grad_alpha.contiguous()
-        grad_score = torch.empty_like(alpha)
-        given, short = (alpha, grad_alpha, grad_score), rows(graph, self.longest(graph))
-        _over(softmax_backward_kernel, graph, short, alpha, None, None, None, *given)
+        return self._over_rows(graph, alpha.contiguous(), grad_alpha.contiguous())
+
+    def _over_rows(self, graph: Graph, score: Tensor, grad: Tensor | None) -> Tensor:
+        given = score, grad, torch.empty_like(score)
+        _over(softmax_kernel, graph, rows(graph, self.longest(graph)), score, None, None, None, None, *given)
         if cut := hubs(graph, self.longest(graph)):
-            slices, total = cut.slices.apart, _per_slice(cut, alpha)
-            _over(slice_dot_kernel, graph, slices, alpha, alpha, grad_alpha, total)
-            _over(softmax_backward_kernel, graph, slices, alpha, cut.begin, cut.end, total, *given)
-        return grad_score
+            top, total = _per_slice(cut, score), _per_slice(cut, score)
+            slices = cut.slices.apart
+            _over(slice_kernel, graph, slices, score, score, grad, top, total)
+            _over(softmax_kernel, graph, slices, score, cut.begin, cut.end, top, total, *given)
+        return given[-1]
 
 
 def _over(kernel: Any, graph: Graph, segments: Segments, like: Tensor, *args: Tensor | None) -> None:
