@@ -3,7 +3,6 @@
 section      what a page says about one result
 comparison run ops profile reproduction sweep    that of each kind
 pictures     drawings
-facts        the machine and the configuration as rows and text
 
 `page.html.jinja`, `page.css` and `page.js` are the page itself.
 """
@@ -21,9 +20,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gnnbench import __version__, units
 from gnnbench.report.page import comparison, ops, profile, reproduction, run, sweep
-from gnnbench.report.page.facts import sheet, yaml_of
 from gnnbench.report.page.pictures import ILLEGAL
-from gnnbench.report.page.section import Section
+from gnnbench.report.page.section import Section, yaml_of
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -78,7 +76,7 @@ def html(results: Sequence[Stored]) -> str:
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
-    environment.filters |= {"key": _key, "prose": _prose, "sheet": sheet, "yaml": yaml_of}
+    environment.filters |= {"key": _key, "prose": _prose, "yaml": yaml_of}
     script = (FOLDER / "page.js").read_text(encoding="utf-8")
     page = environment.get_template("page.html.jinja").render(
         sections=[*map(section, results)],

@@ -12,7 +12,7 @@ from gnnbench.report import comparison as report
 from gnnbench.report import run
 from gnnbench.report.figures import NOTHING
 from gnnbench.report.page.pictures import Picture, Strip, curves, sizes, stacks, strips
-from gnnbench.report.page.section import Grid, Section, Tile, Tone
+from gnnbench.report.page.section import Grid, Section, Tone
 from gnnbench.report.tables import Cell, Table
 from gnnbench.report.tune import used
 
@@ -40,7 +40,6 @@ def section(record: Comparison, rounds: Rounds) -> Section:
         question=QUESTION,
         verdict=verdict,
         tone=tone,
-        tiles=[*_tiles(record, winner)],
         advice=record.warnings,
         grids=[
             Grid(
@@ -111,24 +110,6 @@ def _faster(row: Row, baseline: str) -> str:
         share = units.ratio(speedup.ratio)
         return f"No backend beats {speedup.baseline}: {row.backend} runs at {share} its speed ({interval})."
     return f"{row.backend} trains {units.ratio(speedup.ratio)} as fast as {speedup.baseline} ({interval})."
-
-
-def _tiles(record: Comparison, winner: Row | None) -> Iterator[Tile]:
-    if winner and winner.epoch_s:
-        for baseline in ("pyg", report.FASTEST):
-            speedup = winner.speedup.get(baseline)
-            if speedup and speedup.baseline != winner.backend and (baseline == "pyg" or speedup.baseline != "pyg"):
-                interval = units.interval(units.ratio, speedup.low, speedup.high, "95%: {}")
-                yield Tile(f"{winner.backend} vs {speedup.baseline}", units.ratio(speedup.ratio), interval)
-        time = winner.epoch_s
-        interval = units.interval(units.seconds, time.low, time.high, "95%: {}")
-        yield Tile(f"epoch of {winner.backend}", units.seconds(time.median), interval)
-        if winner.peak_memory_bytes:
-            of_pyg = f"{units.ratio(winner.memory_ratio)} pyg's" if winner.memory_ratio else ""
-            yield Tile("peak memory", units.size(winner.peak_memory_bytes), of_pyg)
-    colour = {True: "green", False: "red", None: "not checked"}[record.parity.ok]
-    reference = f"against {record.parity.reference}" if record.parity.reference else "no speedup is given"
-    yield Tile("parity", colour, reference)
 
 
 def _reasons(record: Comparison) -> Iterator[str]:

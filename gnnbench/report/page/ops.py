@@ -15,7 +15,7 @@ from gnnbench.report import sample as sample_report
 from gnnbench.report import suite as suite_report
 from gnnbench.report import tune as tune_report
 from gnnbench.report.page.pictures import Picture, of_panel
-from gnnbench.report.page.section import Grid, Section, Tile, Tone
+from gnnbench.report.page.section import Grid, Section, Tone
 
 if TYPE_CHECKING:
     from gnnbench.benchmarks.batches import BatchBench
@@ -73,7 +73,7 @@ def suite(record: Suite) -> Section:
     made = replace(made, grids=[*made.grids, by_status], remark="")
     if record.caveat:
         verdict = [f"These times mean nothing: {record.caveat}.", *made.verdict]
-        made = replace(made, tone="bad", verdict=verdict, tiles=[])
+        made = replace(made, tone="bad", verdict=verdict)
     return made
 
 
@@ -94,7 +94,6 @@ def _section(
         question=question,
         verdict=verdict,
         tone=tone,
-        tiles=[*_tiles(ours, record.backend)],
         grids=[Grid(replace(table, notes=()))],
         conditions=[INTERVALS, *table.notes],
         environment=record.environment,
@@ -111,13 +110,10 @@ def tuning(record: Tuned) -> Section:
         f"{units.counted(len(changed), 'choice')} of {len(record.choices)} "
         "differ from the heuristic's; the others are what it takes anyway."
     ]
-    tiles = [Tile("choices", str(len(record.choices)), f"{len(changed)} not the heuristic's")]
     if best and best in changed:
-        interval = units.ratio(best.gain.low, best.gain.high)
-        tiles.append(Tile(f"{best.op}, width {best.width}", units.ratio(best.gain.ratio), f"95%: {interval}"))
-        verdict.append(
-            f"The largest gain over the heuristic is {tiles[-1].value} ({tiles[-1].label}; {interval})."
-        )
+        interval = units.interval(units.ratio, best.gain.low, best.gain.high, ", 95% interval {}")
+        gain = f"{units.ratio(best.gain.ratio)} ({best.op}, width {best.width}{interval})"
+        verdict.append(f"The largest gain over the heuristic is {gain}.")
     table = tune_report.table(record)
     requests = [choice for choice in record.choices if choice.adjacency == "graph"]
     words = ["tune", "GRAPH", "--ops", _list(choice.op for choice in requests)]
@@ -128,7 +124,6 @@ def tuning(record: Tuned) -> Section:
         title=tune_report.title(record),
         question="Which choices of the kernels are fastest on this graph?",
         verdict=verdict,
-        tiles=tiles,
         grids=[Grid(replace(table, notes=()))],
         pictures=[
             of_panel(panel, "Speedup by width", TUNED) for panel in tune_report.panels(record) if panel.lines
@@ -188,15 +183,6 @@ def _verdict(ours: Sequence[Any], backend: str, rows: Sequence[Any]) -> tuple[To
         return "bad" if bad else "plain", sentences or ["Nothing was timed beside it."]
     good: Tone = "good" if beyond["faster"] == beyond["cases"] else "plain"
     return "bad" if bad else good, sentences
-
-
-def _tiles(ours: Sequence[Any], backend: str) -> Iterator[Tile]:
-    """The range of what ours gains over each peer."""
-    for peer in dict.fromkeys(peer for row in ours for peer in row.ratio):
-        gains = [ratio.ratio for row in ours if (ratio := row.ratio.get(peer)) and peer != row.implementation]
-        if gains:
-            ends = dict.fromkeys((min(gains), max(gains)))
-            yield Tile(f"{backend} vs {peer}", units.ratio(*ends), units.counted(len(gains), "case"))
 
 
 def _panels(record: Bench) -> Iterator[Picture]:

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gnnbench import units
 from gnnbench.report import figures
 from gnnbench.report import profile as report
 from gnnbench.report.page.pictures import Picture, of_panel, stacks
-from gnnbench.report.page.section import Grid, Section, Tile
+from gnnbench.report.page.section import Grid, Section
 
 if TYPE_CHECKING:
     from gnnbench.profiling import Profile
@@ -30,7 +29,6 @@ def section(profile: Profile) -> Section:
         question="Where does the time of an epoch go?",
         verdict=_verdict(profile),
         tone="plain" if profile.status == "ok" else "bad",
-        tiles=[*_tiles(profile)],
         advice=profile.warnings,
         grids=[Grid(layers), Grid(replace(ops, notes=()))],
         pictures=[*_pictures(profile)],
@@ -54,14 +52,6 @@ def _verdict(profile: Profile) -> list[str]:
         f"of all ops {first.op}{where} takes most, {first.share:.0%}.",
         f"{report.cost(profile)}.",
     ]
-
-
-def _tiles(profile: Profile) -> Iterator[Tile]:
-    if profile.timed_epoch_s and profile.epoch_s:
-        yield Tile("epoch", units.seconds(profile.timed_epoch_s), "without the profiler")
-        yield Tile("profiled epoch", units.seconds(profile.epoch_s), f"{units.ratio(profile.slowdown or 1.0)}")
-    if profile.memory:
-        yield Tile("tensors", units.size(profile.memory.peak_bytes), "at once")
 
 
 def _pictures(profile: Profile) -> Iterator[Picture]:

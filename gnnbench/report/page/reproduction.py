@@ -12,7 +12,7 @@ from gnnbench import units
 from gnnbench.report import reproduce as report
 from gnnbench.report import reproduce_plots
 from gnnbench.report.page.pictures import Picture, of_panel
-from gnnbench.report.page.section import Grid, Section, Tile
+from gnnbench.report.page.section import Grid, Section
 
 if TYPE_CHECKING:
     from gnnbench.papers import Reproduction
@@ -46,7 +46,6 @@ def section(record: Reproduction) -> Section:
             *sentences,
         ],
         tone="bad" if record.exit_code == 3 else "plain",
-        tiles=[Tile(verdict, str(count), "claims") for verdict, count in verdicts.most_common()],
         grids=[Grid(replace(claims, notes=()))],
         pictures=[*_pictures(record)],
         details=[

@@ -12,7 +12,7 @@ from gnnbench import units
 from gnnbench.report import run as report
 from gnnbench.report.figures import ended
 from gnnbench.report.page.pictures import Picture, Strip, curves, stacks, strips
-from gnnbench.report.page.section import Grid, Section, Tile, Tone
+from gnnbench.report.page.section import Grid, Section, Tone
 
 if TYPE_CHECKING:
     from gnnbench.results.schema import Evaluation, Result, Sample
@@ -30,7 +30,6 @@ def section(result: Result) -> Section:
         question="How long does an epoch take, and what does the model learn?",
         verdict=verdict,
         tone=tone,
-        tiles=[*_tiles(result)],
         advice=result.warnings,
         grids=[
             Grid(replace(table, heading=("figure", "value", "range and conditions"), notes=()), sortable=False)
@@ -62,25 +61,6 @@ def _verdict(result: Result) -> tuple[Tone, list[str]]:
         return "plain", sentences or ["Nothing was measured."]
     why = f": {result.reason}" if result.reason else ""
     return "bad", [f"The run ended as {ended(result.status)}{why}.", *sentences]
-
-
-def _tiles(result: Result) -> Iterator[Tile]:
-    if result.epoch_s:
-        interval = units.interval(units.seconds, result.epoch_s.low, result.epoch_s.high, "95%: {}")
-        yield Tile("epoch", units.seconds(result.epoch_s.median), interval)
-    if result.metrics and result.metrics.test is not None:
-        spread = result.metrics.test_std if len(result.metrics.per_repeat) > 1 else None
-        yield Tile(
-            f"test {result.metrics.name}",
-            f"{result.metrics.test:.4f}",
-            "" if spread is None else f"± {spread:.4f} over {len(result.metrics.per_repeat)} repeats",
-        )
-    if result.peak_memory_bytes:
-        yield Tile("peak memory", units.size(result.peak_memory_bytes))
-    if result.samples:
-        yield Tile(
-            "epochs", units.count(len(result.samples)), f"{sum(s.warmup for s in result.samples)} of warm-up"
-        )
 
 
 def _pictures(result: Result) -> Iterator[Picture]:

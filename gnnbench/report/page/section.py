@@ -6,18 +6,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+import yaml
+
 from gnnbench.report.page.pictures import Picture
 from gnnbench.report.tables import Table
 
 Tone = Literal["good", "bad", "plain"]  # of a verdict: proven, refused or wrong, and everything else
-
-
-class Tile(NamedTuple):
-    """A figure to read from afar, and the line below it that qualifies it."""
-
-    label: str
-    value: str
-    detail: str = ""
 
 
 class Grid(NamedTuple):
@@ -54,7 +48,6 @@ class Section:
     question: str
     verdict: Sequence[str]
     tone: Tone = "plain"
-    tiles: Sequence[Tile] = ()
     advice: Sequence[str] = ()
     grids: Sequence[Grid] = ()
     pictures: Sequence[Picture] = ()
@@ -72,3 +65,8 @@ class Section:
         first, *others = (grid.table for grid in self.grids)
         notes = [*self.verdict, *first.notes, *(f"Warning: {text}" for text in self.advice), *self.conditions]
         return [Table(first.heading, first.rows, first.title, notes, first.prose), *others]
+
+
+def yaml_of(values: Mapping[str, Any]) -> str:
+    """The text of a file in YAML; empty where there is nothing."""
+    return yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True) if values else ""

@@ -7,12 +7,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gnnbench import units
 from gnnbench.report import sweep as report
 from gnnbench.report import sweep_plots
-from gnnbench.report.page.facts import yaml_of
 from gnnbench.report.page.pictures import Picture, of_panel
-from gnnbench.report.page.section import Grid, Section, Tile
+from gnnbench.report.page.section import Grid, Section, yaml_of
 
 if TYPE_CHECKING:
     from gnnbench.sweeps import Sweep
@@ -30,7 +28,6 @@ def section(record: Sweep) -> Section:
         question="Which configuration is best by validation, and how does it do on the test set?",
         verdict=[*report.verdicts(record)]
         or ["No configuration has a validation metric, so that none is the best."],
-        tiles=[*_tiles(record)],
         advice=[*report.doubts(record)],
         grids=[Grid(replace(report.table(record, named=False), notes=()), marked=best, mark="best")],
         pictures=[*_pictures(record)],
@@ -41,15 +38,6 @@ def section(record: Sweep) -> Section:
         remark="`grid.yaml` lies beside `run.yaml` and holds",
         file=yaml_of(grid),
     )
-
-
-def _tiles(record: Sweep) -> Iterator[Tile]:
-    for point in record.points:
-        if point.best and point.test is not None:
-            spread = f"± {point.test_std:.4f}, {point.name}"
-            yield Tile(f"test {point.metric}, {point.dataset}", f"{point.test:.4f}", spread)
-    done = sum(point.seeds for point in record.points)
-    yield Tile("trials", units.count(done), f"of {units.count(len(record.cells))} ended well")
 
 
 def _pictures(record: Sweep) -> Iterator[Picture]:
