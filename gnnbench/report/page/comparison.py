@@ -26,7 +26,6 @@ QUESTION = "Which backend trains this model fastest, and does each compute what 
 
 def section(record: Comparison, rounds: Rounds) -> Section:
     """A comparison; `rounds` are the results behind it, by backend, where they are known."""
-    record = guarded(record)
     winner, fastest = _fastest(record, besides="pyg"), _fastest(record)
     table = report.table(record)
     tone, verdict = _verdict(record, winner)
@@ -56,20 +55,6 @@ def section(record: Comparison, rounds: Rounds) -> Section:
             ["gnnbench", "compare", "run.yaml", "--backends", ",".join(names), "--rounds", str(record.rounds)]
         ),
     )
-
-
-def guarded(record: Comparison) -> Comparison:
-    """The record without speedups of, or over, a backend that was not proven to compute what PyG computes."""
-    record = record.model_copy(deep=True)
-    green = {name for name, verdict in record.parity.backends.items() if verdict.green}
-    green = green if record.parity.ok is not None else set()
-    for row in record.rows:
-        for baseline, speedup in row.speedup.items():
-            if speedup and not {row.backend, speedup.baseline} <= green:
-                row.speedup[baseline] = None
-        if row.speedup.get("pyg") is None:
-            row.break_even_epochs = None
-    return record
 
 
 def _fastest(record: Comparison, besides: str = "") -> Row | None:

@@ -6,7 +6,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from gnnbench import units
 from gnnbench.report import bench as bench_report
@@ -25,13 +25,11 @@ if TYPE_CHECKING:
     from gnnbench.report.tables import Table
     from gnnbench.tuning.store import Tuned
 
-Rows = TypeVar("Rows", "Bench", "Suite", "CollateBench", "SampleBench")
 OF_GRAPH = "GRAPH stands for the dataset, whose name on the command line the result does not keep"
 
 
 def bench(record: Bench) -> Section:
     """A benchmark of one op."""
-    record = guarded(record)
     ours = [row for row in record.rows if row.implementation == record.backend]
     shapes = _list("x".join(map(str, row.shape)) for row in ours)
     words = ["bench", record.op, *(["--shapes", shapes] if shapes else ["--graph", "GRAPH"])]
@@ -47,7 +45,6 @@ def bench(record: Bench) -> Section:
 
 def collate(record: CollateBench) -> Section:
     """A benchmark of batches."""
-    record = guarded(record)
     words = ["--backend", record.backend, "--against", _against(record)]
     question = "How long does it take to put graphs together into a batch, per graph?"
     return _batches(record, "Batches", question, collate_report.table(record), words)
@@ -55,7 +52,6 @@ def collate(record: CollateBench) -> Section:
 
 def sample(record: SampleBench) -> Section:
     """A benchmark of sampled neighbourhoods."""
-    record = guarded(record)
     words = ["--fanouts", ",".join(map(str, record.fanouts)), "--against", _against(record)]
     words += ["--threads", str(record.threads)]
     question = "How long does it take to draw a neighbourhood and to gather its features?"
@@ -64,7 +60,6 @@ def sample(record: SampleBench) -> Section:
 
 def suite(record: Suite) -> Section:
     """A suite of ops and models on one device."""
-    record = guarded(record)
     ours = [row for row in record.rows if row.backend == record.backend]
     question = f"Is everything on {record.backend} right, and how fast is it beside its fastest peers?"
     words = ["suite", record.suite, "--scale", record.scale]
@@ -137,27 +132,6 @@ def tuning(record: Tuned) -> Section:
 
 INTERVALS = "Times are medians over interleaved rounds; ranges are 95% bootstrap intervals"
 TUNED = "Times faster than the fallback, tuned and by the heuristic; dotted: the width of the largest gain."
-
-
-def guarded(record: Rows) -> Rows:
-    """The record without ratios of, or over, what is wrong or has not run."""
-    record = record.model_copy(deep=True)
-    rows: Sequence[Any] = record.rows
-    right: dict[tuple[Any, ...], set[str]] = {}
-    for row in rows:
-        if row.status == "ok":
-            right.setdefault(_case(row), set()).add(row.implementation)
-    for row in rows:
-        proven = right.get(_case(row), set())
-        row.ratio = {
-            peer: ratio if {peer, row.implementation} <= proven else None for peer, ratio in row.ratio.items()
-        }
-    return record
-
-
-def _case(row: Any) -> tuple[Any, ...]:
-    names = ("graph", "op", "width", "heads", "dtype", "direction", "batch_size", "part")
-    return tuple(getattr(row, name, None) for name in names)
 
 
 def _verdict(ours: Sequence[Any], backend: str, rows: Sequence[Any]) -> tuple[Tone, list[str]]:

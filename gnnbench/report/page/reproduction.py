@@ -29,7 +29,6 @@ CAPTIONS = {
 
 def section(record: Reproduction) -> Section:
     """A reproduction."""
-    record = guarded(record)
     *measured, claims = report.tables(record)
     verdicts = Counter(finding.verdict for finding in record.findings)
     wrong = {each.implementation for each in record.measurements if each.status == "wrong"}
@@ -56,15 +55,6 @@ def section(record: Reproduction) -> Section:
         environment=record.environment,
         command=shlex.join(["gnnbench", "reproduce", record.paper.name, "--scale", record.scale]),
     )
-
-
-def guarded(record: Reproduction) -> Reproduction:
-    """The record without speedups of what is wrong or has not run."""
-    record = record.model_copy(deep=True)
-    for measurement in record.measurements:
-        if measurement.status != "ok":
-            measurement.speedup = {}
-    return record
 
 
 def _pictures(record: Reproduction) -> Iterator[Picture]:
