@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gnnbench.datasets import NodeDataset, Offer, Roots, _cache, _prepare, _raw
+from gnnbench.datasets import NodeDataset, Offer, Roots, _cache, _prepare, _raw, _union
+from gnnbench.datasets._graphs import PARTS
 from gnnbench.errors import DatasetError, did_you_mean
 
 # Folders that several classes share in common collections; otherwise a folder is called like its class.
@@ -122,6 +123,17 @@ def opened(
     with _raw.reading(name, files or [where.cache]), _raw.quiet():
         folder = _cache.built(where.cache / "pyg" / f"{class_name}-{key}", construct)
         return [construct(folder, variant) for variant in variants]
+
+
+def splits(
+    known: Known, where: Roots, stand_in: str, *, with_positions: bool = False
+) -> tuple[_union.Union, dict[str, Any]]:
+    """The graphs of a class with `split="train"`, "val" and "test", joined, and the ids of those of each part."""
+    name = known.args["name"]
+    variants = [{"split": part} for part in PARTS]
+    datasets = opened(name, known.dataset_class, known.args, where, stand_in=stand_in, variants=variants)
+    unions = [_union.of(name, dataset, with_positions=with_positions) for dataset in datasets]
+    return _union.joined(name, dict(zip(PARTS, unions, strict=True)))
 
 
 def dataset_class(name: str) -> type:

@@ -5,20 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import Literal
 
-from gnnbench.datasets import GraphsDataset, Roots, _names, _prepare_graphs, _pyg, _union
-from gnnbench.datasets._graphs import PARTS, GraphsConfig
+from gnnbench.datasets import GraphsDataset, Roots, _names, _prepare_graphs, _pyg
+from gnnbench.datasets._graphs import GraphsConfig
 from gnnbench.datasets._pyg import Known
 
-
-def _known(name: str, graphs: int) -> Known:
-    return Known("GNNBenchmarkDataset", {"name": name}, None, None, graphs)
-
-
 KNOWN = {
-    "pattern": _known("PATTERN", 14_000),
-    "cluster": _known("CLUSTER", 12_000),
-    "mnist": _known("MNIST", 70_000),
-    "cifar10": _known("CIFAR10", 60_000),
+    name.lower(): Known("GNNBenchmarkDataset", {"name": name}, None, None, graphs)
+    for name, graphs in {"PATTERN": 14_000, "CLUSTER": 12_000, "MNIST": 70_000, "CIFAR10": 60_000}.items()
 }
 SPECS = list(KNOWN)
 PER_NODE = ("pattern", "cluster")
@@ -45,16 +38,11 @@ def load(config: Config, where: Roots) -> GraphsDataset:
         DatasetError: the raw files are missing or corrupt.
     """
     item = KNOWN[config.name]
-    name = item.args["name"]
-    splits = [{"split": part} for part in PARTS]
-    stand_in = f"synthetic:{config.name}:0.1"
-    datasets = _pyg.opened(name, item.dataset_class, item.args, where, stand_in=stand_in, variants=splits)
-    unions = [_union.of(name, dataset, with_positions=True) for dataset in datasets]
-    union, parts = _union.joined(name, dict(zip(PARTS, unions, strict=True)))
+    union, parts = _pyg.splits(item, where, f"synthetic:{config.name}:0.1", with_positions=True)
     y = union.targets.flatten().long()
     classes = int(y.max()) + 1
     return GraphsDataset(
-        name,
+        item.args["name"],
         **union.graphs(),
         y=y,
         parts=parts,

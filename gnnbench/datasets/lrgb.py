@@ -6,8 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from gnnbench.datasets import GraphsDataset, Roots, _names, _ogb, _prepare_graphs, _pyg, _union
-from gnnbench.datasets._graphs import PARTS, GraphsConfig, Target
+from gnnbench.datasets import GraphsDataset, Roots, _names, _ogb, _prepare_graphs, _pyg
+from gnnbench.datasets._graphs import GraphsConfig, Target
 from gnnbench.datasets._pyg import Known
 
 if TYPE_CHECKING:
@@ -23,16 +23,8 @@ class Kind(NamedTuple):
     stand_in: str
 
 
-def _known(name: str, graphs: int) -> Known:
-    return Known("LRGBDataset", {"name": name}, None, None, graphs)
-
-
-KNOWN = {
-    "pascalvoc-sp": _known("PascalVOC-SP", 11_355),
-    "coco-sp": _known("COCO-SP", 123_286),
-    "peptides-func": _known("Peptides-func", 15_535),
-    "peptides-struct": _known("Peptides-struct", 15_535),
-}
+SIZES = {"PascalVOC-SP": 11_355, "COCO-SP": 123_286, "Peptides-func": 15_535, "Peptides-struct": 15_535}
+KNOWN = {name.lower(): Known("LRGBDataset", {"name": name}, None, None, graphs) for name, graphs in SIZES.items()}
 KINDS = {
     "pascalvoc-sp": Kind("class", 21, True, "synthetic:pascalvoc-sp:0.1"),
     "coco-sp": Kind("class", 81, True, "synthetic:coco-sp:0.01"),
@@ -63,14 +55,10 @@ def load(config: Config, where: Roots) -> GraphsDataset:
         DatasetError: the raw files are missing or corrupt.
     """
     item, kind = KNOWN[config.name], KINDS[config.name]
-    name = item.args["name"]
-    splits = [{"split": part} for part in PARTS]
-    datasets = _pyg.opened(name, item.dataset_class, item.args, where, stand_in=kind.stand_in, variants=splits)
-    unions = [_union.of(name, dataset) for dataset in datasets]
-    union, parts = _union.joined(name, dict(zip(PARTS, unions, strict=True)))
+    union, parts = _pyg.splits(item, where, kind.stand_in)
     metric, score = _metric(kind)
     return GraphsDataset(
-        name,
+        item.args["name"],
         **union.graphs(),
         y=union.targets.flatten().long() if kind.target == "class" else union.targets.float(),
         parts=parts,
