@@ -6,7 +6,6 @@ import os
 import platform
 import re
 import subprocess
-import sys
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -113,9 +112,7 @@ def threads() -> dict[str, Any]:
 
 def usable_cores() -> int:
     """Logical cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(os.sched_getaffinity(0))
 
 
 def openmp_runtimes() -> list[str] | None:
@@ -158,25 +155,16 @@ def _cpu_field(*names: str) -> str | None:
 
 
 def _cpu_model() -> str | None:
-    if sys.platform == "darwin":
-        return _command("sysctl", "-n", "machdep.cpu.brand_string")
-    if sys.platform == "linux":
-        return _cpu_field("model name", "Model", "cpu model") or platform.processor() or None
-    return platform.processor() or None
+    return _cpu_field("model name", "Model", "cpu model") or platform.processor() or None
 
 
 def _isa() -> list[str] | None:
-    if sys.platform != "linux":
-        return ["neon"] if platform.machine() == "arm64" else None
     flags = (_cpu_field("flags", "Features") or "").split()
     return ["neon" if flag == "asimd" else flag for flag in ISA_FLAGS if flag in flags]
 
 
 def _caches() -> dict[str, int] | None:
     """Bytes of the caches that core 0 uses: L1d, L2, L3."""
-    if sys.platform == "darwin":
-        names = {"L1d": "hw.l1dcachesize", "L2": "hw.l2cachesize"}
-        return {level: int(_command("sysctl", "-n", name)) for level, name in names.items()}
     result = {}
     for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
         kind, level, size = ((index / name).read_text().strip() for name in ("type", "level", "size"))

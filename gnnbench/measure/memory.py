@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import sys
+import resource
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -139,7 +139,7 @@ def limited(text: str, device: torch.device) -> Iterator[None]:
     On CUDA it is PyTorch's share of the device. On the CPU it is Linux's `RLIMIT_DATA`: private writable
     memory, which is what tensors are made of. `RLIMIT_AS` would also count libraries, memory-mapped
     datasets and address space that is reserved but never touched, tens of GiB of it once CUDA is loaded,
-    so that a run would fail far below its limit. Other systems have no such limit; there it is not enforced.
+    so that a run would fail far below its limit.
 
     Raises:
         ConfigError: the limit is below what the process already uses.
@@ -191,11 +191,6 @@ def _cuda_limit(share: float, device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def _data_limit(limit: int, text: str) -> Iterator[None]:
-    if sys.platform != "linux":
-        yield
-        return
-    import resource  # exists on Unix only
-
     if (used := _data_bytes()) > limit:
         raise ConfigError(
             f"measure.memory_limit: {text} is less than the {units.size(used)} that Python and PyTorch "
@@ -213,7 +208,7 @@ def _data_limit(limit: int, text: str) -> Iterator[None]:
 def _give_back() -> None:
     """Return freed memory to the system, or an epoch could reuse it and seem to need less than it does."""
     gc.collect()
-    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None:
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # of glibc
         trim(0)
 
 
