@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import Any
 
 from torch.nn import BatchNorm1d, Embedding, Linear, Module, ReLU, Sequential
@@ -16,9 +16,6 @@ from gnnbench.convs._overrides import is_from, pygs_own
 
 REDUCTIONS = {SumAggregation: "sum", MeanAggregation: "mean", MaxAggregation: "max", MinAggregation: "min"}
 
-_WHEN = ("forward", "forward_pre", "backward", "backward_pre")
-_hooks = itemgetter(*(f"_{when}_hooks" for when in _WHEN))
-_hooks_everywhere = itemgetter(*(f"_global_{when}_hooks" for when in _WHEN))
 _aggregate = attrgetter("forward", "reduce", "__call__")
 _AGGREGATE = {kind: tuple(map(pygs_own, _aggregate(kind))) for kind in REDUCTIONS}
 _FORWARD: dict[type, Any] = {
@@ -79,4 +76,16 @@ def _is_changed(module: Module) -> bool:
 
 def is_hooked(module: Module) -> bool:
     """Return whether hooks see, or change, what `module` is given and returns."""
-    return any(_hooks(vars(module))) or any(_hooks_everywhere(vars(torch_module)))
+    hooks = (
+        module._forward_hooks,
+        module._forward_pre_hooks,
+        module._backward_hooks,
+        module._backward_pre_hooks,
+    )
+    everywhere = (
+        torch_module._global_forward_hooks,
+        torch_module._global_forward_pre_hooks,
+        torch_module._global_backward_hooks,
+        torch_module._global_backward_pre_hooks,
+    )
+    return any(hooks) or any(everywhere)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial, reduce
-from operator import or_
+from operator import attrgetter, or_
 from typing import Any, TypeVar
 
 import torch
@@ -28,6 +28,7 @@ _AUTOCAST = ("AutocastCPU", "AutocastCUDA")
 _AUTOCAST_KEYS = reduce(or_, (torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key)) for key in _AUTOCAST))
 
 _TENSORS = (Tensor, torch.nn.Parameter)
+_requires_grad = attrgetter("requires_grad")
 _HANDLED = ("graph", "kernels")  # parameters that are handles in a schema
 
 F = TypeVar("F", bound=type[torch.autograd.Function])
@@ -56,23 +57,31 @@ class Op:
         overload: the op as torch knows it.
         function: its implementation, which autograd does not see.
         names: its parameters.
-        handled: places of those that are handles in the schema, at least one.
+        handled, tensors: places of those that are handles in the schema, at least one, and of tensors.
         apply: of the autograd Function that calls it; None where there is no gradient.
     """
 
     def __init__(self, overload: OpOverload, function: Callable[..., Any]) -> None:
         self.overload = overload
         self.function = function
-        self.names = [argument.name for argument in overload._schema.arguments]
+        arguments = overload._schema.arguments
+        self.names = [argument.name for argument in arguments]
         self.apply: Callable[..., Any] | None = None
         self.handled = [place for place, name in enumerate(self.names) if name in _HANDLED]
+        self.tensors = [place for place, each in enumerate(arguments) if "Tensor" in str(each.type)]
 
     def __call__(self, *args: Any) -> Any:
-        if torch.compiler.is_compiling() or self.is_by_handle(args) or _is_watched(args):
-            return self.overload(*[arg.handle if isinstance(arg, handles.Handled) else arg for arg in args])
-        if self.apply is None or not torch.is_grad_enabled() or not any(map(_requires_grad, args)):
+        if torch.compiler.is_compiling() or self.is_by_handle(args):
+            return self._dispatched(args)
+        tensors = [args[place] for place in self.tensors if args[place] is not None]
+        if _is_watched(tensors):
+            return self._dispatched(args)
+        if self.apply is None or not torch.is_grad_enabled() or not any(map(_requires_grad, tensors)):
             return self.function(*args)
         return self.apply(*args)
+
+    def _dispatched(self, args: tuple[Any, ...]) -> Any:
+        return self.overload(*[arg.handle if isinstance(arg, handles.Handled) else arg for arg in args])
 
     def is_by_handle(self, args: tuple[Any, ...]) -> bool:
         """Return whether a call came by torch's dispatcher."""
@@ -90,14 +99,14 @@ class Op:
         return self.function(*self.objects(args))
 
 
-def _is_watched(args: tuple[Any, ...]) -> bool:
+def _is_watched(tensors: list[Tensor]) -> bool:
     """Return whether torch's dispatcher may do more with a call than run it on the CPU and tell autograd.
 
     Modes, autocast, transforms and traces change the keys of the thread; subclasses, batches, views that negate
     and other devices those of a tensor. Forward derivatives, profilers and functions' modes have no key.
     """
-    for arg in args:
-        if isinstance(arg, Tensor) and (type(arg) not in _TENSORS or _tensor_keys(arg) != _PLAIN_TENSOR):
+    for tensor in tensors:
+        if type(tensor) not in _TENSORS or _tensor_keys(tensor) != _PLAIN_TENSOR:
             return True
     return (
         _thread_keys() != _PLAIN_THREAD
@@ -119,10 +128,6 @@ def is_transformed(*tensors: Tensor | None) -> bool:
         or torch.is_autocast_enabled("cpu")
         or any(each is not None and (type(each) not in _TENSORS or each.is_neg()) for each in tensors)
     )
-
-
-def _requires_grad(argument: Any) -> bool:
-    return isinstance(argument, Tensor) and argument.requires_grad
 
 
 def op(schema: str, fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], Op]:

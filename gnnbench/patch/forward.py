@@ -87,10 +87,10 @@ class Forward(StandIn):
         asked = call.read(conv, self.names, rest, kwargs)
         if asked.options and (unknown := asked.options.keys() - self.takes):
             raise Declined(f"its argument {min(unknown)} is not covered")
-        sparse = cache.is_sparse(asked.adjacency)
-        if sparse:
-            self._check_sparse(conv, asked)
+        sparse = False
         if not call.is_plain(args):
+            if sparse := cache.is_sparse(asked.adjacency):
+                self._check_sparse(conv, asked)
             self._weigh(engine, conv, asked)
         if self.recall is not None and (kept := self.recall(conv, asked.x, asked.adjacency, **asked.options)):
             asked = asked._replace(adjacency=kept[0], options=kept[1])
