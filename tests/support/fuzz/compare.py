@@ -10,7 +10,7 @@ from torch import Tensor
 from tests.support.fuzz.play import RAISED, Seed, Story, play
 
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
-TRIALS, AMPLIFIED = 8, 32  # of other rounding in PyTorch, and how many times what it does there ours may be off
+TRIALS, AMPLIFIED = 8, 4  # of other rounding in PyTorch, and how many times what it does there ours may be off
 
 
 def difference(seed: Seed) -> tuple[str, Story]:
@@ -77,7 +77,7 @@ def _off(expected: Tensor, found: Tensor) -> float:
 
 
 def _uncertain(seed: Seed, place: tuple[int, str, int], pair: list[Any]) -> bool:
-    """Whether PyTorch's own result moves as much where it rounds otherwise."""
+    """Whether PyTorch's own result moves as much where it rounds otherwise, and more coarsely."""
     expected, found = pair
     if not isinstance(expected, Tensor) or not isinstance(found, Tensor) or expected.shape != found.shape:
         return False

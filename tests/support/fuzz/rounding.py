@@ -10,7 +10,7 @@ import torch_geometric.utils
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-ULPS = 4  # standard deviation of an error
+ULPS, BITS = 32, 4  # standard deviation of a random error; the fewest bits that are rounded away
 ARITHMETIC = re.compile(
     "(add|b|baddb)?mm|mv|dot|mul|div|add|r?sub|neg|sum|mean|var|exp|log|pow|r?sqrt|reciprocal|square|lerp"
     "|addc(mul|div)|(sigmoid|tanh|silu|elu)(_backward)?|_?native_(batch|layer)_norm.*|norm|linalg_vector_norm"
@@ -19,20 +19,32 @@ ARITHMETIC = re.compile(
 
 
 class Rounding(TorchDispatchMode):
-    """Every result of arithmetic within it is off by a few units in the last place, as `number` has it."""
+    """Every result of arithmetic within it is off by some units in the last place, as `number` has it.
+
+    Errors are random by even numbers. By odd ones the last bits are rounded away, so that what is equal but for
+    rounding becomes equal.
+    """
 
     def __init__(self, number: int) -> None:
         super().__init__()
         self.generator = torch.Generator().manual_seed(number)
+        self.bits = BITS + number // 2 if number % 2 else 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **kwargs or {})
         if ARITHMETIC.fullmatch(func.overloadpacket.__name__.rstrip("_")):
             for each in out if isinstance(out, tuple) else (out,):
                 if isinstance(each, Tensor) and each.is_floating_point():
-                    error = torch.randn(each.shape, generator=self.generator, dtype=torch.float64)
-                    each.mul_(1 + ULPS * torch.finfo(each.dtype).eps * error)
+                    self._round(each)
         return out
+
+    def _round(self, x: Tensor) -> None:
+        if self.bits:
+            large = x * (2**self.bits + 1)
+            x.copy_(large - (large - x))
+        else:
+            error = torch.randn(x.shape, generator=self.generator, dtype=torch.float64)
+            x.mul_(1 + ULPS * torch.finfo(x.dtype).eps * error)
 
 
 def first_of_equals(
