@@ -221,6 +221,44 @@ class Kernels(Capabilities):
         """x, contiguous and of any shape, times zero where a number is dropped and `dropout.scale` elsewhere."""
         return x * dropout.multiplier_of(x).to(x)
 
+    def segment(self, rowptr: Tensor, x: Tensor, reduce: str) -> Tensor:
+        """out[i] = reduce of x[rowptr[i]:rowptr[i + 1]], zero where that is empty.
+
+        Args:
+            rowptr: [N + 1] int64, from 0 to E.
+            x: [E, F], contiguous.
+            reduce: "sum", "mean", "min" or "max".
+
+        Returns:
+            [N, F].
+        """
+        index = rows_of(rowptr, len(x))
+        out = x.new_zeros(len(rowptr) - 1, x.size(1))
+        if reduce in EXTREMA:
+            return out.scatter_reduce(0, index.unsqueeze(1).expand_as(x), x, "a" + reduce, include_self=False)
+        out = out.index_add(0, index, x)
+        return out / rowptr.diff().clamp(min=1).to(x.dtype).unsqueeze(1) if reduce == "mean" else out
+
+    def segment_backward(
+        self, rowptr: Tensor, grad_out: Tensor, reduce: str, x: Tensor | None = None, out: Tensor | None = None
+    ) -> Tensor:
+        """grad_x [E, F] of `segment`; that of an extremum is shared out equally among all x that equal it.
+
+        Args:
+            x, out: of the forward, contiguous; for "min" and "max" only.
+        """
+        index = rows_of(rowptr, int(rowptr[-1]))
+        if x is None or out is None:
+            shares = rowptr.diff().clamp(min=1).to(grad_out.dtype).unsqueeze(1) if reduce == "mean" else 1
+            return (grad_out / shares).index_select(0, index)
+        equals = (x == out.index_select(0, index)).to(x.dtype)
+        shares = grad_out / torch.zeros_like(out).index_add_(0, index, equals).clamp(min=1)
+        return equals * shares.index_select(0, index)
+
+    def add_rows(self, out: Tensor, index: Tensor, x: Tensor) -> None:
+        """Add x [E, F] to the rows `index` [E] int32 of out [N, F], one after the other; all contiguous."""
+        out.index_add_(0, index, x)
+
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """x [N, F] times weight [D, F] transposed, plus bias [D]; all contiguous."""
         return torch.nn.functional.linear(x, weight, bias)

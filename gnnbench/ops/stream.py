@@ -1,0 +1,300 @@
+"""Functions of edges, reduced by destination or not, evaluated for some destinations at a time.
+
+The forward keeps nothing over edges. The backward evaluates every chunk again, with gradients, and adds what it gets
+to those of the nodes, so that memory is that of a chunk however many edges there are. Whatever is local to a
+destination, such as a softmax over its edges, is exact, for a chunk holds all edges of its destinations.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+from gnnbench.graph import Graph, rows_of
+from gnnbench.ops.kernels import Kernels
+
+Place: TypeAlias = Literal["source", "destination", "edge", "shared", "parameter"]
+
+
+class Chunk:
+    """Some destinations of a graph with all their edges, in the order of `graph.col`.
+
+    Attributes:
+        rows, edges: which they are.
+        rowptr: [r + 1] int64 of these rows, from 0 on.
+    """
+
+    def __init__(self, graph: Graph, rows: slice, edges: slice) -> None:
+        self.graph, self.rows, self.edges = graph, rows, edges
+        self.rowptr = graph.rowptr[rows.start : rows.stop + 1] - edges.start
+        self.num_rows, self.num_edges = rows.stop - rows.start, edges.stop - edges.start
+
+    @cached_property
+    def index(self) -> Tensor:
+        """Destination of every edge, counted within the chunk, [e] int64."""
+        return rows_of(self.rowptr, self.num_edges)
+
+    @cached_property
+    def col(self) -> Tensor:
+        """Source of every edge, [e] int32."""
+        return self.graph.col[self.edges]
+
+    @cached_property
+    def edge_id(self) -> Tensor:
+        """Position of every edge in `edge_index`, [e] int64."""
+        edge_id = self.graph.edge_id
+        if edge_id is None:
+            return torch.arange(self.edges.start, self.edges.stop, device=self.col.device)
+        return edge_id[self.edges].long()
+
+    @cached_property
+    def as_graph(self) -> Graph:
+        """Its rows over their edges, each a column of its own."""
+        col = torch.arange(self.num_edges, dtype=torch.int32, device=self.col.device)
+        return Graph(self.rowptr, col, self.num_edges, None, self.graph.layout)
+
+
+Function: TypeAlias = Callable[..., Tensor]  # of a Chunk, and of its share of each tensor
+
+
+class Operands(NamedTuple):
+    """Tensors with their places.
+
+    A function is given of each tensor
+        source: rows [e, ...], those of the sources of the edges;
+        destination: likewise of the destinations;
+        edge: the rows of the edges, of a tensor in the order of `edge_index`;
+        shared: all of it;
+        parameter: nothing, as it finds these itself.
+    """
+
+    tensors: Sequence[Tensor]
+    places: Sequence[Place]
+
+    def of(self, kernels: Kernels, chunk: Chunk) -> list[Tensor]:
+        """The share of a chunk in each tensor."""
+        pairs = zip(self.tensors, self.places, strict=True)
+        return [_share(kernels, chunk, tensor, place) for tensor, place in pairs]
+
+    def given(self, shares: Sequence[Tensor]) -> list[Tensor]:
+        """Those among `shares` that a function takes."""
+        return [share for share, place in zip(shares, self.places, strict=True) if place != "parameter"]
+
+
+def chunks(graph: Graph, edges: int) -> Iterator[Chunk]:
+    """The rows of a graph in turn, as many at once as have `edges` edges, one at least."""
+    bounds = graph.once(("chunks", edges), lambda: _bounds(graph.rowptr.tolist(), edges))
+    for (row, edge), (next_row, next_edge) in zip(bounds, bounds[1:], strict=False):
+        yield Chunk(graph, slice(row, next_row), slice(edge, next_edge))
+
+
+def stream(
+    kernels: Kernels,
+    graph: Graph,
+    function: Function,
+    operands: Operands,
+    *,
+    edges: int,
+    over_edges: bool = False,
+    draws: bool = False,
+) -> Tensor:
+    """Evaluate `function` chunk by chunk.
+
+    Args:
+        kernels: they gather, and reduce gradients.
+        graph: N destinations, E edges.
+        function: chunk, *shares -> [r, ...], one row for each of its destinations, or [e, ...], for its edges.
+        operands: what it computes from; gradients go to these and nowhere else.
+        edges: of a chunk, unless a destination alone has more.
+        over_edges: whether results are over edges.
+        draws: whether it draws random numbers; the backward then draws them again.
+
+    Returns:
+        [N, ...], or [E, ...] in the order of `edge_index`; differentiable in the operands, to any order.
+    """
+    how = _How(kernels, graph, function, tuple(operands.places), edges, over_edges, draws)
+    out: Tensor = _Stream.apply(how, *operands.tensors)
+    return out
+
+
+class _How(NamedTuple):
+    kernels: Kernels
+    graph: Graph
+    function: Function
+    places: tuple[Place, ...]
+    edges: int
+    over_edges: bool
+    draws: bool
+
+
+class _Stream(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, how: _How, *tensors: Tensor) -> Tensor:
+        ctx.how = how
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*tensors)
+        device = how.graph.device
+        ctx.autocast = torch.is_autocast_enabled(device.type), torch.get_autocast_dtype(device.type)
+        ctx.states = []
+        operands, outs = Operands(tensors, how.places), []
+        for chunk in chunks(how.graph, how.edges):
+            if how.draws:
+                ctx.states.append(_random_state(device))
+            outs.append(how.function(chunk, *operands.given(operands.of(how.kernels, chunk))))
+        out = outs[0] if len(outs) == 1 else torch.cat(outs)
+        if not how.over_edges or how.graph.edge_id is None:
+            return out
+        place = how.graph.edge_place
+        assert place is not None
+        return out.index_select(0, place)
+
+    @staticmethod
+    def backward(ctx: Any, grad_out: Tensor | None) -> tuple[Any, ...]:
+        how, tensors, needed = ctx.how, ctx.saved_tensors, ctx.needs_input_grad[1:]
+        if grad_out is None:
+            return (None,) * (1 + len(tensors))
+        with _as_then(how.graph.device, ctx.autocast):
+            if torch.is_grad_enabled():
+                return None, *_at_once(how, tensors, needed, grad_out, ctx.states)
+            gradients = [
+                _Gradient(how.kernels, tensor, place) if need else None
+                for tensor, place, need in zip(tensors, how.places, needed, strict=True)
+            ]
+            with _random_kept(how.graph.device, how.draws):
+                for k, chunk in enumerate(chunks(how.graph, how.edges)):
+                    if how.draws:
+                        _set_random_state(how.graph.device, ctx.states[k])
+                    _add_chunk(how, chunk, tensors, gradients, grad_out)
+        return None, *(None if gradient is None else gradient.total for gradient in gradients)
+
+
+class _Gradient:
+    """The gradient of one operand, to which chunks add theirs."""
+
+    def __init__(self, kernels: Kernels, tensor: Tensor, place: Place) -> None:
+        self.kernels, self.place = kernels, place
+        # Chunks write the rows of destinations and edges once each, and add to those of sources.
+        new = torch.zeros_like if place == "source" else torch.empty_like
+        self.total: Tensor | None = None
+        self.like, self.new = tensor, new
+
+    def add(self, chunk: Chunk, grad: Tensor | None) -> None:
+        if self.place in ("shared", "parameter"):
+            if grad is not None:
+                self.total = grad if self.total is None else self.total.add_(grad)
+            return
+        if self.total is None:
+            self.total = self.new(self.like, memory_format=torch.contiguous_format)
+        if grad is None:
+            grad = self.like.new_zeros(chunk.num_edges, *self.like.shape[1:])
+        flat = grad.contiguous().view(chunk.num_edges, self.like.shape[1:].numel())
+        if self.place == "source":
+            self.kernels.add_rows(self.total.view(len(self.total), -1), chunk.col, flat)
+        elif self.place == "destination":
+            self.total[chunk.rows] = self.kernels.segment(chunk.rowptr, flat, "sum").view(
+                chunk.num_rows, *grad.shape[1:]
+            )
+        else:
+            self.total[chunk.edge_id] = grad
+
+
+def _add_chunk(
+    how: _How, chunk: Chunk, tensors: Sequence[Tensor], gradients: Sequence[_Gradient | None], grad_out: Tensor
+) -> None:
+    shares: list[Tensor] = []
+    for tensor, place, gradient in zip(tensors, how.places, gradients, strict=True):
+        if place == "parameter":
+            shares.append(tensor)
+        else:
+            share = _share(how.kernels, chunk, tensor.detach(), place)
+            shares.append(share.requires_grad_(gradient is not None))
+    with torch.enable_grad():
+        out = how.function(chunk, *Operands(tensors, how.places).given(shares))
+    grad = grad_out[chunk.edge_id] if how.over_edges else grad_out[chunk.rows]
+    wanted = [share for share, gradient in zip(shares, gradients, strict=True) if gradient is not None]
+    found = iter(torch.autograd.grad(out, wanted, grad, allow_unused=True) if out.requires_grad else ())
+    for gradient in gradients:
+        if gradient is not None:
+            gradient.add(chunk, next(found, None))
+
+
+def _at_once(
+    how: _How, tensors: Sequence[Tensor], needed: Sequence[bool], grad_out: Tensor, states: list[Any]
+) -> list[Tensor | None]:
+    """Gradients that can be differentiated in turn, by plain kernels over all edges, as many as there are."""
+    plain, outs = Kernels(), []
+    operands = Operands(tensors, how.places)
+    with _random_kept(how.graph.device, how.draws):
+        for k, chunk in enumerate(chunks(how.graph, how.edges)):
+            if how.draws:
+                _set_random_state(how.graph.device, states[k])
+            outs.append(how.function(chunk, *operands.given(operands.of(plain, chunk))))
+    out = torch.cat(outs)
+    if how.over_edges and how.graph.edge_place is not None:
+        out = out.index_select(0, how.graph.edge_place)
+    wanted = [tensor for tensor, need in zip(tensors, needed, strict=True) if need]
+    found = iter(torch.autograd.grad(out, wanted, grad_out, create_graph=True, allow_unused=True))
+    return [next(found) if need else None for need in needed]
+
+
+def _share(kernels: Kernels, chunk: Chunk, tensor: Tensor, place: Place) -> Tensor:
+    if place == "source":
+        return tensor.index_select(0, chunk.col)
+    if place == "edge":
+        return tensor.index_select(0, chunk.edge_id)
+    if place == "destination":
+        rows = tensor[chunk.rows]
+        if torch.is_grad_enabled() or not rows.is_floating_point():
+            return rows.index_select(0, chunk.index)
+        flat = rows.contiguous().view(chunk.num_rows, tensor.shape[1:].numel())
+        return kernels.segment_backward(chunk.rowptr, flat, "sum").view(chunk.num_edges, *tensor.shape[1:])
+    return tensor
+
+
+def _bounds(rowptr: list[int], edges: int) -> list[tuple[int, int]]:
+    """Where chunks begin and the last one ends, by row and edge; a graph without rows is one chunk."""
+    row, rows = 0, len(rowptr) - 1
+    bounds = [(0, 0)]
+    while row < rows or len(bounds) == 1:
+        row = min(max(bisect_right(rowptr, rowptr[row] + edges) - 1, row + 1), rows)
+        bounds.append((row, rowptr[row]))
+    return bounds
+
+
+@contextmanager
+def _as_then(device: torch.device, autocast: tuple[bool, torch.dtype]) -> Iterator[None]:
+    """Compute in the types of the forward."""
+    enabled, dtype = autocast
+    if not enabled and not torch.is_autocast_enabled(device.type):
+        yield
+        return
+    with torch.autocast(device.type, dtype, enabled=enabled, cache_enabled=False):
+        yield
+
+
+@contextmanager
+def _random_kept(device: torch.device, draws: bool) -> Iterator[None]:
+    """Leave the generators as they were."""
+    state = _random_state(device) if draws else None
+    try:
+        yield
+    finally:
+        if state is not None:
+            _set_random_state(device, state)
+
+
+def _random_state(device: torch.device) -> list[Tensor]:
+    on_gpu = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
+    return [torch.get_rng_state(), *on_gpu]
+
+
+def _set_random_state(device: torch.device, state: list[Tensor]) -> None:
+    torch.set_rng_state(state[0])
+    if len(state) > 1:
+        torch.cuda.set_rng_state(state[1], device)
