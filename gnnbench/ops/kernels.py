@@ -33,6 +33,7 @@ class Capabilities(Layout):
     """
 
     name: ClassVar[str] = "torch"
+    chunk_bytes: ClassVar[int] = 16 << 20  # what a chunk of streamed edges keeps alive: a part of the last cache
     accelerated: ClassVar[frozenset[str]] = frozenset()
     families: ClassVar[Collection[str]] = tuple(FAMILIES)
     narrow: ClassVar[tuple[torch.dtype, ...]] = ()  # types below float32 whose elements are accumulated in it

@@ -1,0 +1,131 @@
+"""Message-passing layers of any class: their own functions, run on kernels without a message for every edge at once.
+
+arguments    what a call gives to a layer's functions, and where each tensor belongs
+recognise    messages that are a product with the adjacency, found by tracing
+rehearsal    what is refused, and what an edge keeps alive, found on a few destinations
+replaced     functions of torch and PyG that stand in for others while a chunk is evaluated
+judge        what of a layer is refused before anything is run
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from gnnbench.errors import UnsupportedOp
+from gnnbench.graph import Graph
+from gnnbench.messages import recognise, replaced
+from gnnbench.messages.arguments import Asked, parameters
+from gnnbench.messages.rehearsal import Rehearsal, rehearse
+from gnnbench.ops.kernels import Kernels
+from gnnbench.ops.stream import Chunk, Operands, stream
+
+KEPT = 8  # rehearsals of a layer, whose arguments may take turns
+LEAST, MOST = 1 << 8, 1 << 17  # edges of a chunk
+
+_known: Any = WeakKeyDictionary()  # layers -> their rehearsals
+
+
+class _Known(NamedTuple):
+    """A rehearsal, and all that it depends on."""
+
+    state: tuple[Any, ...]
+    rehearsal: Rehearsal
+
+
+def propagate(asked: Asked, kernels: Kernels, graph: Graph) -> tuple[Tensor, str]:
+    """Compute what `propagate` or `edge_updater` returns for a call on `graph`.
+
+    Returns:
+        The result, and how it was computed: "spmm" or "streamed".
+
+    Raises:
+        UnsupportedOp: with the reasons why PyG's own code has to run.
+    """
+    out = recognise.product(asked, kernels, graph) if "message" in asked.functions else None
+    how = "spmm"
+    if out is None:
+        out, how = _streamed(asked, kernels, graph), "streamed"
+    return (asked.conv.update(out, **asked.update) if "message" in asked.functions else out), how
+
+
+def _streamed(asked: Asked, kernels: Kernels, graph: Graph) -> Tensor:
+    conv, given = asked.conv, asked.streamed
+    names = {function: list(parameters(conv, function)) for function in asked.functions}
+
+    def function(chunk: Chunk, *shares: Tensor) -> Tensor:
+        arguments = asked.named(chunk, shares)
+        with replaced.within(chunk, kernels):
+            out: Any = None
+            for name, wanted in names.items():
+                own = {each: arguments[each] for each in wanted if each in arguments}
+                before = (out,) if name == "aggregate" else ()
+                out = getattr(conv, name)(*before, **own)
+        if not isinstance(out, Tensor) or out.dim() < max(1, -conv.node_dim, conv.node_dim + 1):
+            raise UnsupportedOp("streaming", ["its result is not a tensor over nodes"])
+        return out.movedim(conv.node_dim, 0) if over_nodes else out
+
+    over_nodes = "message" in asked.functions
+    rehearsal = _rehearsed(asked, kernels, graph, function, given)
+    trained = rehearsal.parameters
+    operands = Operands([*given.tensors, *trained], [*given.places, *("parameter" for _ in trained)])
+    out = stream(
+        kernels,
+        graph,
+        function,
+        operands,
+        edges=_chunk_length(kernels, rehearsal),
+        over_edges=not over_nodes,
+        draws=rehearsal.draws,
+    )
+    return out.movedim(0, conv.node_dim) if over_nodes and out.dim() > 1 else out
+
+
+def _chunk_length(kernels: Kernels, rehearsal: Rehearsal) -> int:
+    length = int(kernels.chunk_bytes / max(rehearsal.bytes_per_edge, 1))
+    return 1 << (min(max(length, LEAST), MOST).bit_length() - 1)
+
+
+def _rehearsed(asked: Asked, kernels: Kernels, graph: Graph, function: Any, operands: Operands) -> Rehearsal:
+    state = _state(asked, operands)
+    known = _known.setdefault(asked.conv, [])
+    for each in known:
+        if _same(each.state, state):
+            rehearsal: Rehearsal = each.rehearsal
+            return rehearsal
+    rehearsal = rehearse(asked.conv, kernels, graph, function, operands)
+    known.insert(0, _Known(state, rehearsal))
+    del known[KEPT:]
+    return rehearsal
+
+
+def _state(asked: Asked, operands: Operands) -> tuple[Any, ...]:
+    """All that a rehearsal may depend on but for the values of tensors and the edges."""
+    modules = tuple(asked.conv.modules())
+    given = zip(operands.tensors, operands.places, strict=True)
+    return (
+        *modules,
+        *(each for module in modules for each in _plain_values(module)),
+        *(value for module in modules for value in module._parameters.values()),
+        tuple(p.requires_grad for p in asked.conv.parameters()),
+        tuple((place, t.dtype, t.shape[1:], t.requires_grad) for t, place in given),
+        tuple((name, value) for name, value in asked.constants.items() if type(value) in VALUES),
+        (torch.is_grad_enabled(), torch.is_autocast_enabled(asked.adjacency.device.type)),
+    )
+
+
+VALUES = (int, float, bool, str, type(None))
+
+
+def _plain_values(module: Any) -> tuple[Any, ...]:
+    return tuple(value for value in vars(module).values() if type(value) in VALUES)
+
+
+def _same(then: tuple[Any, ...], now: tuple[Any, ...]) -> bool:
+    return len(then) == len(now) and all(
+        a is b or (type(a) is type(b) and not isinstance(a, (Tensor, torch.nn.Module)) and a == b)
+        for a, b in zip(then, now, strict=True)
+    )

@@ -1,0 +1,168 @@
+"""Messages that are `x_j` or a number of each edge times `x_j`, so that their sum is a product with the adjacency.
+
+A layer's `message` is traced once, with symbols for its tensors. What tracing does not understand is streamed; what it
+does is compared with the message itself on random edges before it is believed.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import operator
+from types import FunctionType
+from typing import Any
+
+import torch
+import torch.fx
+from torch import Tensor
+from torch_geometric.nn import MessagePassing
+
+from gnnbench.convs import _edges, _layers, _overrides
+from gnnbench.graph import Graph
+from gnnbench.messages.arguments import Asked, Operand, parameters
+from gnnbench.ops.kernels import EXTREMA, Kernels
+from gnnbench.ops.spmm import spmm
+
+VIEWS = ("view", "unsqueeze", "reshape")
+PRODUCTS = (operator.mul, torch.mul)
+EDGES = 5  # of the comparison
+OUTSIDE = ("LOAD_GLOBAL", "LOAD_NAME", "IMPORT_NAME", "STORE_ATTR", "LOAD_CLOSURE")
+
+
+def product(asked: Asked, kernels: Kernels, graph: Graph) -> Tensor | None:
+    """The result of a call whose messages are recognised; None where they are not."""
+    conv = asked.conv
+    reduce = _layers.reduction(conv)
+    kind = type(conv)
+    if reduce is None or "aggregate" in vars(conv) or "message" in vars(conv):
+        return None
+    if _overrides.STAND_INS.get(kind.aggregate, kind.aggregate) is not MessagePassing.aggregate:
+        return None
+    by_name = {each.name: each for each in asked.operands}
+    found = _recognised(kind, kind.message, tuple(sorted(by_name)), tuple(_constants(asked)))
+    if found is None or "x_j" not in by_name or by_name["x_j"].place != "source":
+        return None
+    x, weight = by_name["x_j"], None if found == "x_j" else by_name[found]
+    if weight is not None and (weight.place != "edge" or not _multiplies(x, weight)):
+        return None
+    if not x.tensor.is_floating_point() or not _agrees(asked, x, weight):
+        return None
+    rows = x.tensor.movedim(x.dim, 0)
+    heads = weight is not None and weight.tensor.dim() > 1 and weight.tensor.shape[1:].numel() > 1
+    if reduce in EXTREMA and heads:
+        return None
+    flat = rows if heads else rows.reshape(len(rows), rows.shape[1:].numel())
+    value = None
+    if weight is not None:
+        value = _edges.in_rows(graph, weight.tensor.reshape(graph.num_edges, -1) if heads else weight.tensor.flatten())
+        if torch.is_autocast_enabled(value.device.type):
+            value = value.to(flat.dtype)
+    out = spmm(kernels, graph, flat, value, reduce)
+    return out.view(graph.num_rows, *rows.shape[1:]).movedim(0, x.dim)
+
+
+def _constants(asked: Asked) -> list[tuple[str, Any]]:
+    message = parameters(asked.conv, "message")
+    return sorted((name, value) for name, value in asked.constants.items() if name in message and value is None)
+
+
+@functools.lru_cache(1024)
+def _recognised(kind: type, message: Any, tensors: tuple[str, ...], constants: tuple[Any, ...]) -> str | None:
+    """`x_j`, or the name of the numbers that it is multiplied by; None for any other message."""
+    if not isinstance(message, FunctionType) or _looks_outside(message):
+        return None
+    graph = torch.fx.Graph()
+    tracer = torch.fx.proxy.GraphAppendingTracer(graph)
+    names = list(message.__code__.co_varnames[1 : message.__code__.co_argcount])
+    given = {name: torch.fx.Proxy(graph.placeholder(name), tracer) for name in names if name in tensors}
+    given |= {name: value for name, value in constants if name in names}
+    try:
+        out = message(_bare(kind), **given)
+    except Exception:  # whatever a message does to symbols that it takes for tensors
+        return None
+    return _kind_of(out.node) if isinstance(out, torch.fx.Proxy) else None
+
+
+def _kind_of(node: torch.fx.Node) -> str | None:
+    if node.op == "placeholder":
+        return "x_j" if node.target == "x_j" else None
+    if node.op not in ("call_function", "call_method") or len(node.args) != 2 or node.kwargs:
+        return None
+    if node.target not in (*PRODUCTS, "mul", "__mul__", "__rmul__"):
+        return None
+    for number, source in (node.args, node.args[::-1]):
+        if isinstance(source, torch.fx.Node) and source.op == "placeholder" and source.target == "x_j":
+            name = _viewed(number)
+            if name is not None and name != "x_j":
+                return name
+    return None
+
+
+def _viewed(node: Any) -> str | None:
+    """The name of the argument that `node` is a view of."""
+    while isinstance(node, torch.fx.Node) and node.op == "call_method" and node.target in VIEWS:
+        node = node.args[0]
+    return str(node.target) if isinstance(node, torch.fx.Node) and node.op == "placeholder" else None
+
+
+def _multiplies(x: Operand, weight: Operand) -> bool:
+    """Return whether there is one number for each edge, or one for each edge and head of x [N, H, C]."""
+    numbers = weight.tensor.shape[1:].numel()
+    heads = x.tensor.size(1) if x.tensor.dim() == 3 and x.dim == 0 else 1
+    same = weight.tensor.dtype == x.tensor.dtype or torch.is_autocast_enabled(x.tensor.device.type)
+    return weight.tensor.is_floating_point() and same and numbers in (1, heads)
+
+
+def _agrees(asked: Asked, x: Operand, weight: Operand | None) -> bool:
+    """Compare with the message itself on random edges."""
+    shapes = tuple((each.name, each.dim, tuple(each.tensor.shape)) for each in asked.operands)
+    kind, name = type(asked.conv), None if weight is None else weight.name
+    return _compared(kind, kind.message, _few(shapes), name, x.dim, tuple(_constants(asked)))
+
+
+def _few(shapes: tuple[tuple[str, int, tuple[int, ...]], ...]) -> tuple[tuple[str, int, tuple[int, ...]], ...]:
+    """Shapes of tensors over a few edges."""
+    return tuple((name, dim, (*shape[:dim], EDGES, *shape[dim + 1 :])) for name, dim, shape in shapes)
+
+
+@functools.lru_cache(1024)
+def _compared(
+    kind: type,
+    message: Any,
+    shapes: tuple[tuple[str, int, tuple[int, ...]], ...],
+    weight: str | None,
+    x_dim: int,
+    constants: tuple[Any, ...],
+) -> bool:
+    generator = torch.Generator().manual_seed(0)
+    names = message.__code__.co_varnames[: message.__code__.co_argcount]
+    given: dict[str, Any] = {name: value for name, value in constants if name in names}
+    for name, _, shape in shapes:
+        if name in names:
+            given[name] = torch.randn(shape, generator=generator, dtype=torch.float64)
+    with torch.no_grad(), torch.autocast("cpu", enabled=False):
+        try:
+            found = message(_bare(kind), **given)
+        except Exception:  # as in tracing
+            return False
+        expected = given["x_j"]
+        if weight is not None:
+            value = given[weight].reshape(EDGES, -1)
+            value = value.view(EDGES, *(1 for _ in expected.shape[1:])) if value.size(1) == 1 else value.unsqueeze(-1)
+            expected = (value * expected.movedim(x_dim, 0)).movedim(0, x_dim)
+    return isinstance(found, Tensor) and found.shape == expected.shape and torch.equal(found, expected)
+
+
+def _bare(kind: type) -> Any:
+    """An instance without parameters and options, for a message that asks for some is not recognised."""
+    conv: Any = kind.__new__(kind)
+    torch.nn.Module.__init__(conv)
+    return conv
+
+
+def _looks_outside(message: Any) -> bool:
+    """Return whether a message that is not PyG's may depend on what is not given to it."""
+    if _overrides.is_from(message, "torch_geometric."):
+        return False
+    code = message.__code__
+    return bool(code.co_freevars) or any(each.opname in OUTSIDE for each in dis.get_instructions(code))

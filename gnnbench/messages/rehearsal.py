@@ -1,0 +1,213 @@
+"""A rehearsal of a layer's functions on a few destinations, before they are trusted with all, a chunk at a time.
+
+It tells how much an edge keeps alive, where gradients go and whether random numbers are drawn; and it refuses what a
+chunk would compute otherwise than the whole: functions that look across destinations, or at state that others read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import Module, Parameter
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
+from torch_geometric.nn import norm
+
+from gnnbench.errors import UnsupportedOp
+from gnnbench.graph import Graph
+from gnnbench.messages import replaced
+from gnnbench.ops.kernels import Kernels
+from gnnbench.ops.stream import Chunk, Function, Operands
+
+EDGES = 48  # of either half, at least
+ACROSS = (
+    *(_BatchNorm, _InstanceNorm, norm.BatchNorm, norm.InstanceNorm, norm.GraphNorm, norm.GraphSizeNorm),
+    *(norm.PairNorm, norm.MeanSubtractionNorm, norm.DiffGroupNorm),
+)
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}  # of what differs by rounding alone, over the largest number
+
+
+class Rehearsal(NamedTuple):
+    """Attributes:
+    bytes_per_edge: what a backward needs of an edge while it lasts.
+    draws: whether random numbers are drawn.
+    parameters: those that get a gradient.
+    """
+
+    bytes_per_edge: float
+    draws: bool
+    parameters: tuple[Parameter, ...]
+
+
+def rehearse(
+    conv: Module, kernels: Kernels, graph: Graph, function: Function, operands: Operands
+) -> Rehearsal:
+    """Evaluate `function`, of the methods of `conv`, on a few destinations.
+
+    Raises:
+        UnsupportedOp: with the reasons why it cannot be evaluated a chunk at a time.
+    """
+    both, halves = _few_rows(graph)
+    state = torch.get_rng_state()
+    try:
+        with _unchanged(conv), _looking_across_refused(conv):
+            with replaced.without_dropout() as rehearsed:
+                _check_local(kernels, function, operands, both, halves)
+                drops = rehearsed.dropped
+            if not torch.equal(torch.get_rng_state(), state):
+                raise _refused("its message draws random numbers other than those of dropout")
+            if not torch.is_grad_enabled():
+                return Rehearsal(_nbytes(operands.of(kernels, both)) / max(both.num_edges, 1), drops, ())
+            return _with_gradients(conv, kernels, function, operands, both, drops)
+    finally:
+        torch.set_rng_state(state)
+
+
+def _few_rows(graph: Graph) -> tuple[Chunk, list[Chunk]]:
+    """Some rows, and these in two halves."""
+    edges = torch.tensor([EDGES, 2 * EDGES], device=graph.device)
+    middle, end = torch.searchsorted(graph.rowptr, edges).clamp(max=graph.num_rows).tolist()
+    if end <= middle and middle < graph.num_rows:  # a row of very many edges
+        end = middle + 1
+    bounds = [0, middle, end]
+    at = [int(graph.rowptr[row]) for row in bounds]
+    if not (at[0] < at[1] < at[2]):
+        raise _refused("it has too few edges to tell whether its messages are local")
+    pieces = [(bounds[0], bounds[2]), (bounds[0], bounds[1]), (bounds[1], bounds[2])]
+    both, *halves = (
+        Chunk(graph, slice(a, b), slice(int(graph.rowptr[a]), int(graph.rowptr[b]))) for a, b in pieces
+    )
+    return both, halves
+
+
+def _check_local(
+    kernels: Kernels, function: Function, operands: Operands, both: Chunk, halves: Sequence[Chunk]
+) -> None:
+    """Refuse a function of which a destination's result depends on other destinations."""
+
+    def evaluated(chunk: Chunk) -> Tensor:
+        return function(chunk, *operands.given(operands.of(kernels, chunk)))
+
+    with torch.no_grad():
+        whole, apart = evaluated(both), [evaluated(half) for half in halves]
+    if not all(isinstance(each, Tensor) and each.dim() for each in (whole, *apart)):
+        raise _refused("its messages are not reduced to one tensor")
+    if len(whole) not in (both.num_rows, both.num_edges):
+        raise _refused("its result has other rows than the destinations")
+    split = torch.cat(apart)
+    if split.shape != whole.shape:
+        raise _refused("its result depends on how many destinations there are")
+    scale = whole.double().abs().nan_to_num().amax() if whole.numel() else 0
+    tolerance = TOLERANCE.get(whole.dtype, 3e-2) * float(scale)
+    if not torch.allclose(split.double(), whole.double(), rtol=0, atol=tolerance, equal_nan=True):
+        raise _refused("its messages depend on edges of other destinations")
+
+
+def _with_gradients(
+    conv: Module, kernels: Kernels, function: Function, operands: Operands, chunk: Chunk, drops: bool
+) -> Rehearsal:
+    parameters = {id(each): each for each in conv.parameters()}
+    kept: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        if id(tensor) not in parameters:
+            kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.enable_grad():
+        began = (torch.zeros((), requires_grad=True) * 1).grad_fn._sequence_nr()  # type: ignore[union-attr]
+        shares = [
+            share
+            if place == "parameter"
+            else share.detach().requires_grad_(tensor.requires_grad)
+            for share, tensor, place in zip(
+                operands.of(kernels, chunk), operands.tensors, operands.places, strict=True
+            )
+        ]
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            out = function(chunk, *operands.given(shares))
+    reached = list(_leaves(out, began))
+    ours = {id(share) for share in shares}
+    if any(id(leaf) not in ours and id(leaf) not in parameters for leaf in reached):
+        raise _refused("its message reads a tensor that needs a gradient and is neither given to it nor a parameter")
+    trained = tuple({id(leaf): parameters[id(leaf)] for leaf in reached if id(leaf) in parameters}.values())
+    nbytes = sum(kept.values()) + _nbytes([*shares, out])
+    return Rehearsal(nbytes / max(chunk.num_edges, 1), drops, trained)
+
+
+def _leaves(out: Tensor, began: int) -> Iterator[Tensor]:
+    """The tensors that gradients of `out` end in.
+
+    Raises:
+        UnsupportedOp: a part of the graph of `out` is older than `began`, so that it can only be gone through once.
+    """
+    todo, met = [out.grad_fn], {None}
+    while todo:
+        node: Any = todo.pop()
+        if node in met:
+            continue
+        met.add(node)
+        if hasattr(node, "variable"):
+            yield node.variable
+        elif node._sequence_nr() < began:
+            raise _refused("its message reads a tensor that was computed from parameters before")
+        todo += [each for each, _ in node.next_functions]
+
+
+@contextmanager
+def _unchanged(conv: Module) -> Iterator[None]:
+    """Refuse functions that write to a layer, whose state is as it was afterwards."""
+    modules = list(conv.modules())
+    before = [dict(vars(module)) for module in modules]
+    held = [(module._buffers, dict(module._buffers)) for module in modules]
+    buffers = [(buffer, buffer._version, buffer.detach().clone()) for buffer in conv.buffers()]
+    written = ""
+    try:
+        yield
+    finally:
+        for module, attributes in zip(modules, before, strict=True):
+            for name, value in list(vars(module).items()):
+                if name not in attributes:
+                    written = name
+                    del vars(module)[name]
+                elif value is not attributes[name]:
+                    written = name
+                    vars(module)[name] = attributes[name]
+        for now, then in held:
+            if any(now.get(name) is not buffer for name, buffer in then.items()):
+                written = "a buffer"
+                now.update(then)
+        for buffer, version, copy in buffers:
+            if buffer._version != version:
+                written = "a buffer"
+                with torch.no_grad():
+                    buffer.copy_(copy)
+    if written:
+        raise _refused(f"its message writes {written}, which others read")
+
+
+@contextmanager
+def _looking_across_refused(conv: Module) -> Iterator[None]:
+    def refuse(module: Module, args: Any) -> None:
+        if module.training or not getattr(module, "track_running_stats", False):
+            raise _refused(f"its message looks across edges, by {type(module).__name__}")
+
+    with ExitStack() as stack:
+        for module in conv.modules():
+            if isinstance(module, ACROSS):
+                stack.callback(module.register_forward_pre_hook(refuse).remove)
+        yield
+
+
+def _nbytes(tensors: Sequence[Tensor]) -> int:
+    return sum(tensor.nbytes for tensor in tensors)
+
+
+def _refused(reason: str) -> UnsupportedOp:
+    return UnsupportedOp("streaming", [reason])
+
+
