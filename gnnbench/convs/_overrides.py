@@ -126,11 +126,12 @@ def _recompiled(kind: type, *functions: Any) -> list[str]:
     return [
         name
         for name, function in zip(COMPILED, functions, strict=True)
-        if function is not None and not _is_compiled(kind, name, function)
+        if function is not None and not is_compiled(kind, name, function)
     ]
 
 
-def _is_compiled(kind: type, name: str, function: Any) -> bool:
+def is_compiled(kind: type, name: str, function: Any) -> bool:
+    """Return whether PyG wrote a function of a class, or compiled it for that class."""
     holder = next(base for base in kind.__mro__ if name in vars(base))
     written = holder is MessagePassing and is_from(function, "torch_geometric.")  # and could not be compiled
     return written or is_from(function, f"{holder.__module__}_{holder.__name__}_")

@@ -1,4 +1,4 @@
-"""Message-passing layers of any class: their own functions, run on kernels without a message for every edge at once.
+"""Message-passing layers of any class: their own functions on kernels, without all messages at once.
 
 arguments    what a call gives to a layer's functions, and where each tensor belongs
 recognise    messages that are a product with the adjacency, found by tracing

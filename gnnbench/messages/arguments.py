@@ -1,4 +1,4 @@
-"""What a call of `propagate` or `edge_updater` gives to the functions of its layer, and where each tensor belongs."""
+"""Arguments of `propagate` and `edge_updater`: what a layer's functions are given, and where each tensor belongs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gnnbench.graph.cache import Adjacency, is_sparse, num_edges, values
 from gnnbench.ops.stream import Chunk, Operands, Place
 
 SPECIAL = frozenset(
-    "edge_index adj_t edge_index_i edge_index_j size size_i size_j ptr index dim_size".split()
+    ["edge_index", "adj_t", "edge_index_i", "edge_index_j", "size", "size_i", "size_j", "ptr", "index", "dim_size"]
 )
 FROM_VALUES = ("edge_weight", "edge_attr", "edge_type")  # which PyG takes from a sparse adjacency
 PLAIN = (Tensor, Parameter)
@@ -136,7 +136,8 @@ def read(conv: Any, functions: tuple[str, ...], edge_index: Adjacency, size: Any
         raise _left(conv, "nothing tells how many nodes there are")
     rows = sizes[destination] if sizes[destination] is not None else sizes[source]
     cols = sizes[source] if sizes[source] is not None else sizes[destination]
-    assert rows is not None and cols is not None
+    assert rows is not None
+    assert cols is not None
     update = {name: filled[name] for name in updating if name in filled}
     return Asked(conv, functions, edge_index, rows, cols, operands, constants, update, _has_ptr(conv, edge_index))
 
@@ -226,5 +227,3 @@ def _special(asked: Asked, name: str, chunk: Chunk) -> Any:
             return asked.num_cols
         case _:
             return chunk.num_rows
-
-

@@ -54,10 +54,7 @@ def _replaced(kind: type, name: str) -> bool:
 
 def _is_watched(module: Module) -> bool:
     return bool(
-        module._forward_hooks
-        or module._forward_pre_hooks
-        or module._backward_hooks
-        or module._backward_pre_hooks
+        module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
     )
 
 

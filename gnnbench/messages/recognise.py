@@ -10,7 +10,7 @@ import dis
 import functools
 import operator
 from types import FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.fx
@@ -29,36 +29,52 @@ EDGES = 5  # of the comparison
 OUTSIDE = ("LOAD_GLOBAL", "LOAD_NAME", "IMPORT_NAME", "STORE_ATTR", "LOAD_CLOSURE")
 
 
+class Product(NamedTuple):
+    """`weight`, one number for each edge (and head) or none for ones, times x, reduced by destination."""
+
+    x: Operand
+    weight: Operand | None
+    heads: bool
+    reduce: str
+
+
+def is_product(asked: Asked) -> bool:
+    """Return whether the messages of a call are recognised."""
+    return _find(asked) is not None
+
+
 def product(asked: Asked, kernels: Kernels, graph: Graph) -> Tensor | None:
     """The result of a call whose messages are recognised; None where they are not."""
-    conv = asked.conv
-    reduce = _layers.reduction(conv)
-    kind = type(conv)
-    if reduce is None or "aggregate" in vars(conv) or "message" in vars(conv):
+    found = _find(asked)
+    if found is None:
         return None
-    if _overrides.STAND_INS.get(kind.aggregate, kind.aggregate) is not MessagePassing.aggregate:
-        return None
-    by_name = {each.name: each for each in asked.operands}
-    found = _recognised(kind, kind.message, tuple(sorted(by_name)), tuple(_constants(asked)))
-    if found is None or "x_j" not in by_name or by_name["x_j"].place != "source":
-        return None
-    x, weight = by_name["x_j"], None if found == "x_j" else by_name[found]
-    if weight is not None and (weight.place != "edge" or not _multiplies(x, weight)):
-        return None
-    if not x.tensor.is_floating_point() or not _agrees(asked, x, weight):
-        return None
-    rows = x.tensor.movedim(x.dim, 0)
-    heads = weight is not None and weight.tensor.dim() > 1 and weight.tensor.shape[1:].numel() > 1
-    if reduce in EXTREMA and heads:
-        return None
+    x, weight, heads, reduce = found
+    rows, value = x.tensor.movedim(x.dim, 0), None
     flat = rows if heads else rows.reshape(len(rows), rows.shape[1:].numel())
-    value = None
     if weight is not None:
-        value = _edges.in_rows(graph, weight.tensor.reshape(graph.num_edges, -1) if heads else weight.tensor.flatten())
-        if torch.is_autocast_enabled(value.device.type):
-            value = value.to(flat.dtype)
+        value = weight.tensor.reshape(graph.num_edges, -1) if heads else weight.tensor.flatten()
+        value = _edges.in_rows(graph, value).to(flat.dtype)
     out = spmm(kernels, graph, flat, value, reduce)
     return out.view(graph.num_rows, *rows.shape[1:]).movedim(0, x.dim)
+
+
+def _find(asked: Asked) -> Product | None:
+    conv, kind = asked.conv, type(asked.conv)
+    reduce, own = _layers.reduction(conv), vars(conv)
+    aggregate = _overrides.STAND_INS.get(kind.aggregate, kind.aggregate)
+    if reduce is None or aggregate is not MessagePassing.aggregate or "aggregate" in own or "message" in own:
+        return None
+    by_name = {each.name: each for each in asked.operands}
+    name = _recognised(kind, kind.message, tuple(sorted(by_name)), tuple(_constants(asked)))
+    x, weight = by_name.get("x_j"), None if name in (None, "x_j") else by_name[str(name)]
+    if name is None or x is None or x.place != "source" or not x.tensor.is_floating_point():
+        return None
+    if weight is not None and (weight.place != "edge" or not _multiplies(x, weight)):
+        return None
+    heads = weight is not None and weight.tensor.shape[1:].numel() > 1
+    if (heads and reduce in EXTREMA) or not _agrees(asked, x, weight):
+        return None
+    return Product(x, weight, heads, reduce)
 
 
 def _constants(asked: Asked) -> list[tuple[str, Any]]:
@@ -148,7 +164,9 @@ def _compared(
         expected = given["x_j"]
         if weight is not None:
             value = given[weight].reshape(EDGES, -1)
-            value = value.view(EDGES, *(1 for _ in expected.shape[1:])) if value.size(1) == 1 else value.unsqueeze(-1)
+            value = (
+                value.view(EDGES, *(1 for _ in expected.shape[1:])) if value.size(1) == 1 else value.unsqueeze(-1)
+            )
             expected = (value * expected.movedim(x_dim, 0)).movedim(0, x_dim)
     return isinstance(found, Tensor) and found.shape == expected.shape and torch.equal(found, expected)
 

@@ -28,7 +28,10 @@ ACROSS = (
     *(_BatchNorm, _InstanceNorm, norm.BatchNorm, norm.InstanceNorm, norm.GraphNorm, norm.GraphSizeNorm),
     *(norm.PairNorm, norm.MeanSubtractionNorm, norm.DiffGroupNorm),
 )
-TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}  # of what differs by rounding alone, over the largest number
+TOLERANCE = {
+    torch.float64: 1e-9,
+    torch.float32: 1e-4,
+}  # of what differs by rounding alone, over the largest number
 
 
 class Rehearsal(NamedTuple):
@@ -43,9 +46,7 @@ class Rehearsal(NamedTuple):
     parameters: tuple[Parameter, ...]
 
 
-def rehearse(
-    conv: Module, kernels: Kernels, graph: Graph, function: Function, operands: Operands
-) -> Rehearsal:
+def rehearse(conv: Module, kernels: Kernels, graph: Graph, function: Function, operands: Operands) -> Rehearsal:
     """Evaluate `function`, of the methods of `conv`, on a few destinations.
 
     Raises:
@@ -121,9 +122,7 @@ def _with_gradients(
     with torch.enable_grad():
         began = (torch.zeros((), requires_grad=True) * 1).grad_fn._sequence_nr()  # type: ignore[union-attr]
         shares = [
-            share
-            if place == "parameter"
-            else share.detach().requires_grad_(tensor.requires_grad)
+            share if place == "parameter" else share.detach().requires_grad_(tensor.requires_grad)
             for share, tensor, place in zip(
                 operands.of(kernels, chunk), operands.tensors, operands.places, strict=True
             )
@@ -133,7 +132,9 @@ def _with_gradients(
     reached = list(_leaves(out, began))
     ours = {id(share) for share in shares}
     if any(id(leaf) not in ours and id(leaf) not in parameters for leaf in reached):
-        raise _refused("its message reads a tensor that needs a gradient and is neither given to it nor a parameter")
+        raise _refused(
+            "its message reads a tensor that needs a gradient and is neither given to it nor a parameter"
+        )
     trained = tuple({id(leaf): parameters[id(leaf)] for leaf in reached if id(leaf) in parameters}.values())
     nbytes = sum(kept.values()) + _nbytes([*shares, out])
     return Rehearsal(nbytes / max(chunk.num_edges, 1), drops, trained)
@@ -209,5 +210,3 @@ def _nbytes(tensors: Sequence[Tensor]) -> int:
 
 def _refused(reason: str) -> UnsupportedOp:
     return UnsupportedOp("streaming", [reason])
-
-

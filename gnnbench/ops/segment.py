@@ -41,4 +41,9 @@ class _Segment(torch.autograd.Function):
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
         rowptr, kernels, reduce = ctx.how
         kernels = Kernels() if torch.is_grad_enabled() else kernels  # which autograd follows
-        return kernels.segment_backward(rowptr, grad_out.contiguous(), reduce, *ctx.saved_tensors), None, None, None
+        return (
+            kernels.segment_backward(rowptr, grad_out.contiguous(), reduce, *ctx.saved_tensors),
+            None,
+            None,
+            None,
+        )

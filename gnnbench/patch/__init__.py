@@ -1,6 +1,7 @@
 """The two-line drop-in: unmodified PyG programs run on our kernels wherever those are exact.
 
-forward      what stands in for the forward of a PyG conv; functions: for softmax and spmm; sampler: for sampling
+forward      what stands in for the forward of a PyG conv; propagate: for the messages of any other layer;
+             functions: for softmax and spmm; sampler: for sampling
 stand_in     ours or, where that is not exact, PyG's own
 call         what a program asks of a conv
 repeated     calls that run once more in the backward, as checkpointing does
@@ -27,8 +28,9 @@ from torch.nn import Module
 from gnnbench import backends, convs
 from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
 from gnnbench.ops.kernels import Kernels
-from gnnbench.patch import forward, functions, sampler
+from gnnbench.patch import forward, functions, propagate, sampler
 from gnnbench.patch.repeated import repeated as is_repeated
+from gnnbench.patch.stand_in import StandIn
 from gnnbench.patch.status import TALLY, Status
 
 M = TypeVar("M", bound=Module)
@@ -41,6 +43,13 @@ class _Setting:
 
     names: frozenset[str]
     engine: forward.Engine | None = None
+    others: bool = False  # layers too that nobody could name, for their classes are not yet there
+
+    def includes(self, target: StandIn) -> bool:
+        """Return whether `target` stands in."""
+        if isinstance(target, propagate.Compilation):
+            return self.engine is not None
+        return target.name in self.names or (self.others and isinstance(target, propagate.Propagate))
 
 
 _lock = threading.RLock()
@@ -132,16 +141,18 @@ def accelerate(model: M, backend: str = "auto", names: Sequence[str] | None = No
     setting = _setting(backend, names, strict)
     assert setting.engine is not None
     forward.bind(model, setting.engine, setting.names)
+    propagate.bind(model, setting.engine, None if names is None else names)
     return model
 
 
 def patch_status() -> Status:
     """Return what is patched, what ran accelerated, what PyG ran itself and why, and the memory of Graphs."""
-    ran, declined = TALLY.counts()
+    ran, ways, declined = TALLY.counts()
     graphs = [cache for engine in [*_engines.values()] for _, cache in engine.by_device.values()]
     return Status(
         patched=tuple(sorted(_current.names)),
         accelerated=ran,
+        ways=ways,
         declined=declined,
         missing=_missing(_current.engine),
         graphs=sum(map(len, graphs)),
@@ -154,10 +165,11 @@ def patch_status() -> Status:
 
 def _setting(backend: str, names: Sequence[str] | None, strict: bool) -> _Setting:
     with _lock:
-        known = {target.name: target.unasked() for target in _targets()}
+        known = {kind.__name__: True for kind in propagate.layers()}
+        known |= {target.name: target.unasked() for target in _always()}
         for name in names or ():
             if name not in known:
-                raise ConfigError(f"unknown conv {name!r}{did_you_mean(name, known)}")
+                raise ConfigError(f"unknown layer {name!r}{did_you_mean(name, known)}")
         if (backend, strict) not in _engines:
             engine = _engines[backend, strict] = _engine(backend, strict)
             for device, why in _missing(engine).items():
@@ -165,7 +177,7 @@ def _setting(backend: str, names: Sequence[str] | None, strict: bool) -> _Settin
                     _warned.add(device)
                     warnings.warn(f"gnnbench leaves everything on {device} to PyG: {why}", stacklevel=3)
     unasked = [name for name, is_unasked in known.items() if is_unasked]
-    return _Setting(frozenset(unasked if names is None else names), _engines[backend, strict])
+    return _Setting(frozenset(unasked if names is None else names), _engines[backend, strict], names is None)
 
 
 def _missing(engine: forward.Engine | None) -> dict[str, str]:
@@ -227,26 +239,36 @@ def _apply() -> None:
     _current = _nested[-1] if _nested else _base
     for target in _targets():
         ours, pygs = _replacement(target), target.original
-        wanted, other = (ours, pygs) if target.name in _current.names else (pygs, ours)
+        wanted, other = (ours, pygs) if _current.includes(target) else (pygs, ours)
         for owner in target.owners():
             if vars(owner).get(target.attribute) is other:
                 setattr(owner, target.attribute, wanted)
 
 
-@functools.cache
-def _targets() -> list[forward.StandIn]:
+def _targets() -> list[StandIn]:
     """All stand-ins; those for parts of one class share its name."""
+    return [*_always(), *propagate.known()]
+
+
+@functools.cache
+def _always() -> list[StandIn]:
     forwards = [forward.forward_of(getattr(torch_geometric.nn, name)) for name in convs.table()]
-    return [*forwards, *functions.TABLE.values(), *sampler.PARTS]
+    return [*forwards, *functions.TABLE.values(), *sampler.PARTS, propagate.Compilation(_adopt)]
+
+
+def _adopt() -> None:
+    """Let a layer stand in whose class PyG has just compiled."""
+    with _lock:
+        _apply()
 
 
 @functools.cache
 def _replacement(target: forward.StandIn) -> Any:
     def run(*args: Any, **kwargs: Any) -> Any:
         setting = _current
-        if setting.engine is None or target.name not in setting.names:  # held elsewhere than by its owners
+        if setting.engine is None or not setting.includes(target):  # held elsewhere than by its owners
             return target.original(*args, **kwargs)
-        if (setting.engine is not _base.engine or target.name not in _base.names) and is_repeated(*args[:1]):
+        if (setting.engine is not _base.engine or not _base.includes(target)) and is_repeated(*args[:1]):
             return target.left(setting.engine, WITHIN, *args, **kwargs)
         return target(setting.engine, *args, **kwargs)
 

@@ -8,13 +8,16 @@ from typing import Any
 
 import torch
 import torch.utils.checkpoint
+from torch.nn.modules.dropout import _DropoutNd
 
 _top_hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)  # from torch 2.8 on
 
 
 def draws(conv: Any) -> bool:
-    """Return whether a conv drops attention weights, other ones than PyG's by the same seed."""
-    return bool(getattr(conv, "training", False) and getattr(conv, "dropout", 0.0))
+    """Return whether a conv drops some of what it computes, other numbers than PyG by the same seed."""
+    return getattr(conv, "training", False) and any(
+        isinstance(module, _DropoutNd) or getattr(module, "dropout", None) for module in conv.modules()
+    )
 
 
 def repeated(conv: Any = None) -> bool:

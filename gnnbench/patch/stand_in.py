@@ -22,9 +22,11 @@ class StandIn:
 
     Attributes:
         name: what users call it.
+        way: how it ran last, as the status says.
     """
 
     name: str
+    way = "kernels"
     attribute: str
     original: Any
 
@@ -52,7 +54,7 @@ class StandIn:
             except (Declined, UnsupportedOp, GraphError) as error:
                 reason = call.reason(error)
             else:
-                TALLY.accelerated(self.name)
+                TALLY.accelerated(self.name, self.way)
                 return out
         return self.left(engine, reason, *args, **kwargs)
 

@@ -17,6 +17,7 @@ class Status:
     Attributes:
         patched: names of what is replaced at this moment.
         accelerated: how many calls of each ran on our kernels.
+        ways: how each ran: "kernels" of its own, "spmm" or "streamed", the last way if there were several.
         declined: how many calls of each PyG ran itself, by reason.
         missing: why no kernels run what is patched, by type of device, where this machine has one.
         graphs: Graphs kept for calls to come.
@@ -27,6 +28,7 @@ class Status:
 
     patched: tuple[str, ...]
     accelerated: dict[str, int]
+    ways: dict[str, str]
     declined: dict[tuple[str, str], int]
     missing: dict[str, str]
     graphs: int
@@ -38,7 +40,9 @@ class Status:
     def __str__(self) -> str:
         lines = [f"patched: {', '.join(self.patched) or 'nothing'}"]
         lines += [f"no kernels on {device}, which is left to PyG: {why}" for device, why in self.missing.items()]
-        lines += [f"accelerated: {name}, {count} calls" for name, count in self.accelerated.items()]
+        lines += [
+            f"accelerated: {name}, {count} calls, {self.ways[name]}" for name, count in self.accelerated.items()
+        ]
         lines += [f"declined: {name}, {count} calls: {why}" for (name, why), count in self.declined.items()]
         held, limit = self.graph_bytes / 2**20, self.graph_limit_bytes / 2**20
         lines.append(
@@ -54,12 +58,14 @@ class Tally:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._accelerated: Counter[str] = Counter()
+        self._ways: dict[str, str] = {}
         self._declined: Counter[tuple[str, str]] = Counter()
 
-    def accelerated(self, name: str) -> None:
+    def accelerated(self, name: str, way: str) -> None:
         """Count a call of `name` that ran on our kernels."""
         with self._lock:
             self._accelerated[name] += 1
+            self._ways[name] = way
 
     def declined(self, name: str, reason: str) -> None:
         """Count a call of `name` that was left to PyG; a new reason is logged."""
@@ -69,10 +75,10 @@ class Tally:
         if count == 1:
             logger.info("%s runs PyG's own code: %s", name, reason)
 
-    def counts(self) -> tuple[dict[str, int], dict[tuple[str, str], int]]:
-        """Copies of (accelerated, declined)."""
+    def counts(self) -> tuple[dict[str, int], dict[str, str], dict[tuple[str, str], int]]:
+        """Copies of (accelerated, ways, declined)."""
         with self._lock:
-            return dict(self._accelerated), dict(self._declined)
+            return dict(self._accelerated), dict(self._ways), dict(self._declined)
 
     def clear(self) -> None:
         """Start anew."""
