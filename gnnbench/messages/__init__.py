@@ -21,7 +21,7 @@ from gnnbench.messages import recognise, replaced
 from gnnbench.messages.arguments import Asked, parameters
 from gnnbench.messages.rehearsal import Rehearsal, rehearse
 from gnnbench.ops.kernels import Kernels
-from gnnbench.ops.stream import Chunk, Operands, stream
+from gnnbench.ops.stream import Chunk, Operands, Place, stream
 
 KEPT = 8  # rehearsals of a layer, whose arguments may take turns
 LEAST, MOST = 1 << 8, 1 << 17  # edges of a chunk
@@ -71,7 +71,8 @@ def _streamed(asked: Asked, kernels: Kernels, graph: Graph) -> Tensor:
     over_nodes = "message" in asked.functions
     rehearsal = _rehearsed(asked, kernels, graph, function, given)
     trained = rehearsal.parameters
-    operands = Operands([*given.tensors, *trained], [*given.places, *("parameter" for _ in trained)])
+    found: Place = "parameter"
+    operands = Operands([*given.tensors, *trained], [*given.places, *[found] * len(trained)])
     out = stream(
         kernels,
         graph,

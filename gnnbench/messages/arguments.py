@@ -1,4 +1,4 @@
-"""Arguments of `propagate` and `edge_updater`: what a layer's functions are given, and where each tensor belongs."""
+"""Arguments of `propagate` and `edge_updater`: what a layer's functions are given, and what goes over which."""
 
 from __future__ import annotations
 

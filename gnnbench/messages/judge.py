@@ -1,4 +1,4 @@
-"""What of a layer is refused before any of its functions is run a chunk at a time."""
+"""Refusals of layers, before any of their functions is run a chunk at a time."""
 
 from __future__ import annotations
 

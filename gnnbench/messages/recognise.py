@@ -1,7 +1,7 @@
 """Messages that are `x_j` or a number of each edge times `x_j`, so that their sum is a product with the adjacency.
 
-A layer's `message` is traced once, with symbols for its tensors. What tracing does not understand is streamed; what it
-does is compared with the message itself on random edges before it is believed.
+A layer's `message` is traced once, with symbols for its tensors. What tracing does not understand is streamed;
+what it does is compared with the message itself on random edges before it is believed.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ def product(asked: Asked, kernels: Kernels, graph: Graph) -> Tensor | None:
 
 
 def _find(asked: Asked) -> Product | None:
-    conv, kind = asked.conv, type(asked.conv)
+    conv = asked.conv
+    kind: Any = type(conv)
     reduce, own = _layers.reduction(conv), vars(conv)
     aggregate = _overrides.STAND_INS.get(kind.aggregate, kind.aggregate)
     if reduce is None or aggregate is not MessagePassing.aggregate or "aggregate" in own or "message" in own:
@@ -83,7 +84,7 @@ def _constants(asked: Asked) -> list[tuple[str, Any]]:
 
 
 @functools.lru_cache(1024)
-def _recognised(kind: type, message: Any, tensors: tuple[str, ...], constants: tuple[Any, ...]) -> str | None:
+def _recognised(kind: Any, message: Any, tensors: tuple[str, ...], constants: tuple[Any, ...]) -> str | None:
     """`x_j`, or the name of the numbers that it is multiplied by; None for any other message."""
     if not isinstance(message, FunctionType) or _looks_outside(message):
         return None
@@ -132,7 +133,8 @@ def _multiplies(x: Operand, weight: Operand) -> bool:
 def _agrees(asked: Asked, x: Operand, weight: Operand | None) -> bool:
     """Compare with the message itself on random edges."""
     shapes = tuple((each.name, each.dim, tuple(each.tensor.shape)) for each in asked.operands)
-    kind, name = type(asked.conv), None if weight is None else weight.name
+    kind: Any = type(asked.conv)
+    name = None if weight is None else weight.name
     return _compared(kind, kind.message, _few(shapes), name, x.dim, tuple(_constants(asked)))
 
 
@@ -143,7 +145,7 @@ def _few(shapes: tuple[tuple[str, int, tuple[int, ...]], ...]) -> tuple[tuple[st
 
 @functools.lru_cache(1024)
 def _compared(
-    kind: type,
+    kind: Any,
     message: Any,
     shapes: tuple[tuple[str, int, tuple[int, ...]], ...],
     weight: str | None,
@@ -171,7 +173,7 @@ def _compared(
     return isinstance(found, Tensor) and found.shape == expected.shape and torch.equal(found, expected)
 
 
-def _bare(kind: type) -> Any:
+def _bare(kind: Any) -> Any:
     """An instance without parameters and options, for a message that asks for some is not recognised."""
     conv: Any = kind.__new__(kind)
     torch.nn.Module.__init__(conv)

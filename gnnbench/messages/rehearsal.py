@@ -1,7 +1,7 @@
 """A rehearsal of a layer's functions on a few destinations, before they are trusted with all, a chunk at a time.
 
-It tells how much an edge keeps alive, where gradients go and whether random numbers are drawn; and it refuses what a
-chunk would compute otherwise than the whole: functions that look across destinations, or at state that others read.
+It tells how much an edge keeps alive, where gradients go and whether random numbers are drawn; and it refuses what
+a chunk would compute otherwise than the whole: functions that look across destinations, or write what others read.
 """
 
 from __future__ import annotations
@@ -119,22 +119,21 @@ def _with_gradients(
             kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor
 
-    with torch.enable_grad():
+    with torch.no_grad():
+        shares = operands.of(kernels, chunk)
+    given = zip(shares, operands.tensors, operands.places, strict=True)
+    shares = [
+        share if place == "parameter" else share.detach().requires_grad_(tensor.requires_grad)
+        for share, tensor, place in given
+    ]
+    # Within these hooks, for a checkpoint counts what is saved outside of them.
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         began = (torch.zeros((), requires_grad=True) * 1).grad_fn._sequence_nr()  # type: ignore[union-attr]
-        shares = [
-            share if place == "parameter" else share.detach().requires_grad_(tensor.requires_grad)
-            for share, tensor, place in zip(
-                operands.of(kernels, chunk), operands.tensors, operands.places, strict=True
-            )
-        ]
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            out = function(chunk, *operands.given(shares))
+        out = function(chunk, *operands.given(shares))
     reached = list(_leaves(out, began))
     ours = {id(share) for share in shares}
     if any(id(leaf) not in ours and id(leaf) not in parameters for leaf in reached):
-        raise _refused(
-            "its message reads a tensor that needs a gradient and is neither given to it nor a parameter"
-        )
+        raise _refused("its message reads a tensor that needs a gradient and is no argument or parameter")
     trained = tuple({id(leaf): parameters[id(leaf)] for leaf in reached if id(leaf) in parameters}.values())
     nbytes = sum(kept.values()) + _nbytes([*shares, out])
     return Rehearsal(nbytes / max(chunk.num_edges, 1), drops, trained)
@@ -144,7 +143,7 @@ def _leaves(out: Tensor, began: int) -> Iterator[Tensor]:
     """The tensors that gradients of `out` end in.
 
     Raises:
-        UnsupportedOp: a part of the graph of `out` is older than `began`, so that it can only be gone through once.
+        UnsupportedOp: a part of the graph of `out` is older than `began`, so that it is gone through once only.
     """
     todo, met = [out.grad_fn], {None}
     while todo:

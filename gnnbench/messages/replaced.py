@@ -1,8 +1,8 @@
 """Functions that stand in for torch's and PyG's own while a chunk of edges is evaluated.
 
-What a layer's functions look up under these names, in whatever module, is looked at in every call: the index of the
-chunk itself, whose edges lie row by row, is reduced by kernels, without a scatter. Everything else, and every other
-thread, gets the original.
+What a layer's functions look up under these names, in whatever module, looks at every call: what goes over the
+index of the chunk, whose edges lie row by row, is reduced by kernels, without a scatter. Everything else, and
+every other thread, gets the original.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ spmm edge attention fusedmm   one autograd Function for each op, written once fo
 families     attention's score functions, one file each
 edge_fn      functions on edges for FusedMM
 dropout      random numbers by a hash: what is dropped is drawn again, not kept
+segment      reductions over runs of rows
+stream       functions of edges, a chunk of destinations at a time
 linear       linear layers, whose gradients are taken together
 norm         batch norm with the ReLU after it
 embedding    sums of a row of each of several tables, as encoders of categories look up

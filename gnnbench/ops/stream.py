@@ -1,12 +1,13 @@
 """Functions of edges, reduced by destination or not, evaluated for some destinations at a time.
 
-The forward keeps nothing over edges. The backward evaluates every chunk again, with gradients, and adds what it gets
-to those of the nodes, so that memory is that of a chunk however many edges there are. Whatever is local to a
+The forward keeps nothing over edges. The backward evaluates every chunk again, with gradients, and adds what it
+gets to those of the nodes, so that memory is that of a chunk however many edges there are. Whatever is local to a
 destination, such as a softmax over its edges, is exact, for a chunk holds all edges of its destinations.
 """
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -90,7 +91,7 @@ class Operands(NamedTuple):
 def chunks(graph: Graph, edges: int) -> Iterator[Chunk]:
     """The rows of a graph in turn, as many at once as have `edges` edges, one at least."""
     bounds = graph.once(("chunks", edges), lambda: _bounds(graph.rowptr.tolist(), edges))
-    for (row, edge), (next_row, next_edge) in zip(bounds, bounds[1:], strict=False):
+    for (row, edge), (next_row, next_edge) in itertools.pairwise(bounds):
         yield Chunk(graph, slice(row, next_row), slice(edge, next_edge))
 
 

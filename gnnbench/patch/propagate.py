@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
+import torch.utils.checkpoint
 from torch import Tensor
 from torch.nn import Module
 from torch_geometric import EdgeIndex
@@ -77,6 +78,8 @@ class Propagate(StandIn):
         except GnnbenchError:
             raise
         except Exception as error:  # PyG's own code raises its own error, or does what only it can
+            if type(error).__module__ == torch.utils.checkpoint.__name__:  # has all that it wants to know
+                raise
             raise Declined(f"its functions raised {type(error).__name__} on some of its edges") from error
         return out
 
@@ -141,13 +144,9 @@ def known(kinds: Iterable[type[MessagePassing]] | None = None) -> list[Propagate
     for kind in layers() if kinds is None else kinds:
         for attribute in FUNCTIONS:
             function = vars(kind).get(attribute)
-            if (
-                function is not None
-                and not _has_forward(kind)
-                and _overrides.is_compiled(kind, attribute, function)
-            ):
+            if function and not _has_forward(kind) and _overrides.is_compiled(kind, attribute, function):
                 _compiled.add(kind)
-                found.append(stand_in_of(kind, attribute))
+                found.append(stand_in_of(kind, attribute))  # type: ignore[arg-type]
     return found
 
 

@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 logger = logging.getLogger("gnnbench")
+SHOWN = 10  # names of layers
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,10 @@ class Status:
     graphs_built: int
 
     def __str__(self) -> str:
-        lines = [f"patched: {', '.join(self.patched) or 'nothing'}"]
+        named = [name for name in self.patched if not name[0].isupper()]
+        layers = [name for name in self.patched if name[0].isupper()]
+        named = [*(layers if len(layers) <= SHOWN else [f"{len(layers)} layers"]), *named]
+        lines = [f"patched: {', '.join(named) or 'nothing'}"]
         lines += [f"no kernels on {device}, which is left to PyG: {why}" for device, why in self.missing.items()]
         lines += [
             f"accelerated: {name}, {count} calls, {self.ways[name]}" for name, count in self.accelerated.items()

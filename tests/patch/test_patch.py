@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import copy
 import math
 import pickle
@@ -116,7 +117,7 @@ def test_calls_are_counted_and_print_readably() -> None:
     assert (status.graphs, status.declined) == (1, {})
     assert status.graph_bytes > 4 * EDGES.size(1)
     assert "accelerated: GCNConv, 3 calls" in str(status)
-    assert "patched: AGNNConv, GATConv" in str(status)
+    assert re.search("patched: [0-9]+ layers, sampler, softmax, spmm", str(status))
     gnnbench.unpatch_pyg()
     assert (gnnbench.patch_status().graphs, gnnbench.patch_status().patched) == (0, ())
 
@@ -140,8 +141,8 @@ def test_strict_raises_instead() -> None:
 
 @pytest.mark.usefixtures("no_gpu")
 def test_wrong_names_and_missing_backends_say_so() -> None:
-    with pytest.raises(ConfigError, match="unknown conv 'GCN'; did you mean 'GCNConv'"):
-        gnnbench.patch_pyg(names=["GCN"])
+    with pytest.raises(ConfigError, match="unknown layer 'GCNConf'; did you mean 'GCNConv'"):
+        gnnbench.patch_pyg(names=["GCNConf"])
     with pytest.raises(ConfigError, match="unknown backend 'isplip'"):
         gnnbench.patch_pyg("isplip")
     with pytest.raises(ConfigError, match="backend 'pyg' runs PyG's own code"):
@@ -175,7 +176,7 @@ def test_subclasses_keep_what_they_override() -> None:
             torch.testing.assert_close(layer(features(), EDGES), expected)
     status = gnnbench.patch_status()
     assert status.accelerated == {"GCNConv": 1}
-    assert status.declined == {("GCNConv", "Doubling overrides message()"): 1}
+    assert status.declined["GCNConv", "Doubling overrides message()"] == 1
 
 
 def hooked(layer: pyg.GCNConv) -> None:

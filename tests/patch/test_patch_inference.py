@@ -74,7 +74,9 @@ def test_inference_mode(case: str) -> None:
                 torch.testing.assert_close(changed, run(inside), rtol=1e-4, atol=1e-5)
         trained = torch.autograd.grad(run(outside).square().sum(), list(module.parameters()))
     torch.testing.assert_close(trained, grads, rtol=1e-3, atol=1e-3)
-    assert gnnbench.patch_status().accelerated[name] == 6
+    ran = gnnbench.patch_status().accelerated
+    assert ran[name] >= 5
+    assert sum(ran.values()) == 6  # a layer with its softmax, where that is all
 
 
 def test_what_a_conv_cached_in_inference_mode() -> None:
