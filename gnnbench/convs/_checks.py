@@ -12,7 +12,7 @@ from torch_geometric.nn import MessagePassing
 from gnnbench.convs import _layers, _overrides
 from gnnbench.convs._bound import Accelerated, BoundForward
 
-_hooks = itemgetter(
+hooks_on_messages = itemgetter(
     *(
         f"_{where}_forward_{when}hooks"
         for where in ("propagate", "message", "aggregate", "message_and_aggregate", "edge_update")
@@ -44,7 +44,7 @@ def common(
     """Reasons that hold for every conv: what is not PyG's own, hooks, and options of `MessagePassing`."""
     name = type(conv).__name__
     reasons = [f"{name} overrides {method}()" for method in _overrides.overridden(conv)]
-    if any(_hooks(vars(conv))):
+    if any(hooks_on_messages(vars(conv))):
         reasons.append(f"{name} has hooks on its messages, which would never run")
     if _layers.reduction(conv) not in reduce:
         aggregation = vars(conv)["_modules"].get("aggr_module")

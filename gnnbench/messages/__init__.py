@@ -52,37 +52,52 @@ def propagate(asked: Asked, kernels: Kernels, graph: Graph) -> tuple[Tensor, str
     return (asked.conv.update(out, **asked.update) if "message" in asked.functions else out), how
 
 
-def _streamed(asked: Asked, kernels: Kernels, graph: Graph) -> Tensor:
-    conv, given = asked.conv, asked.streamed
-    names = {function: list(parameters(conv, function)) for function in asked.functions}
+class _Evaluation:
+    """A layer's functions over the edges of a chunk.
 
-    def function(chunk: Chunk, *shares: Tensor) -> Tensor:
-        arguments = asked.named(chunk, shares)
-        with replaced.within(chunk, kernels):
-            out: Any = None
-            for name, wanted in names.items():
-                own = {each: arguments[each] for each in wanted if each in arguments}
-                before = (out,) if name == "aggregate" else ()
-                out = getattr(conv, name)(*before, **own)
+    Attributes:
+        written: names of tensors over edges that they leave on the layer, as results beside their own.
+    """
+
+    def __init__(self, asked: Asked, kernels: Kernels) -> None:
+        self.asked, self.kernels = asked, kernels
+        self.over_nodes = "message" in asked.functions
+        self.names = {function: list(parameters(asked.conv, function)) for function in asked.functions}
+        self.written: tuple[str, ...] = ()
+
+    def __call__(self, chunk: Chunk, *shares: Tensor) -> tuple[Tensor, ...]:
+        conv, arguments = self.asked.conv, self.asked.named(chunk, shares)
+        own = vars(conv)
+        before = {name: own[name] for name in self.written if name in own}
+        out: Any = None
+        with replaced.within(chunk, self.kernels):
+            for function, names in self.names.items():
+                given = {name: arguments[name] for name in names if name in arguments}
+                out = getattr(conv, function)(*((out,) if function == "aggregate" else ()), **given)
+        written = [own.pop(name) for name in self.written]
+        own.update(before)
         if not isinstance(out, Tensor) or out.dim() < max(1, -conv.node_dim, conv.node_dim + 1):
             raise UnsupportedOp("streaming", ["its result is not a tensor over nodes"])
-        return out.movedim(conv.node_dim, 0) if over_nodes else out
+        return (out.movedim(conv.node_dim, 0) if self.over_nodes else out), *written
 
-    over_nodes = "message" in asked.functions
-    rehearsal = _rehearsed(asked, kernels, graph, function, given)
-    trained = rehearsal.parameters
-    found: Place = "parameter"
-    operands = Operands([*given.tensors, *trained], [*given.places, *[found] * len(trained)])
-    out = stream(
+
+def _streamed(asked: Asked, kernels: Kernels, graph: Graph) -> Tensor:
+    conv, given, evaluate = asked.conv, asked.streamed, _Evaluation(asked, kernels)
+    rehearsal = _rehearsed(asked, kernels, graph, evaluate, given)
+    evaluate.written = rehearsal.written
+    parameter: Place = "parameter"
+    places = [*given.places, *[parameter] * len(rehearsal.parameters)]
+    out, *written = stream(
         kernels,
         graph,
-        function,
-        operands,
+        evaluate,
+        Operands([*given.tensors, *rehearsal.parameters], places),
         edges=_chunk_length(kernels, rehearsal),
-        over_edges=not over_nodes,
+        over_edges=[not evaluate.over_nodes, *[True] * len(rehearsal.written)],
         draws=rehearsal.draws,
     )
-    return out.movedim(0, conv.node_dim) if over_nodes and out.dim() > 1 else out
+    vars(conv).update(zip(rehearsal.written, written, strict=True))
+    return out.movedim(0, conv.node_dim) if evaluate.over_nodes and out.dim() > 1 else out
 
 
 def _chunk_length(kernels: Kernels, rehearsal: Rehearsal) -> int:

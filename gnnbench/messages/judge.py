@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch_geometric.nn import MessagePassing, aggr
 
-from gnnbench.convs import _checks, _overrides
+from gnnbench.convs import _checks, _layers, _overrides
 
 INTERNAL = ("_check_input", "_set_size", "_index_select", "_index_select_safe", "_lift", "_collect")
 LOCAL = {  # aggregations that look at each destination by itself
@@ -28,7 +28,7 @@ def objections(conv: Any) -> list[str]:
     name = kind.__name__
     reasons = [f"{name} overrides {each}()" for each in INTERNAL if _replaced(kind, each) or each in own]
     reasons += [f"{name} has its own {each}()" for each in ("collect", "edge_collect") if each in own]
-    if any(map(own.__getitem__, _checks.HOOKS)) or own["_propagate_forward_hooks"]:
+    if any(_checks.hooks_on_messages(own)):
         reasons.append(f"{name} has hooks on its messages")
     if conv.explain:
         reasons.append(f"{name} is being explained")
@@ -37,7 +37,7 @@ def objections(conv: Any) -> list[str]:
     if conv.flow not in ("source_to_target", "target_to_source"):
         reasons.append(f"{name} has flow={conv.flow!r}")
     inner = [module for module in conv.modules() if module is not conv]
-    if watched := next((module for module in inner if _is_watched(module)), None):
+    if watched := next((module for module in inner if _layers.is_hooked(module)), None):
         reasons.append(f"{name} has hooks on its {type(watched).__name__}")
     if any(parameter._backward_hooks for parameter in conv.parameters()):
         reasons.append(f"{name} has hooks on its parameters")
@@ -50,12 +50,6 @@ def objections(conv: Any) -> list[str]:
 
 def _replaced(kind: type, name: str) -> bool:
     return getattr(kind, name) is not _own[name] or not _overrides.is_from(_own[name], "torch_geometric.")
-
-
-def _is_watched(module: Module) -> bool:
-    return bool(
-        module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
-    )
 
 
 def _aggregations(conv: Any) -> list[Module]:

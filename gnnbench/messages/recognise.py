@@ -126,7 +126,8 @@ def _multiplies(x: Operand, weight: Operand) -> bool:
     """Return whether there is one number for each edge, or one for each edge and head of x [N, H, C]."""
     numbers = weight.tensor.shape[1:].numel()
     heads = x.tensor.size(1) if x.tensor.dim() == 3 and x.dim == 0 else 1
-    same = weight.tensor.dtype == x.tensor.dtype or torch.is_autocast_enabled(x.tensor.device.type)
+    wide = torch.promote_types(weight.tensor.dtype, x.tensor.dtype) == x.tensor.dtype
+    same = wide or torch.is_autocast_enabled(x.tensor.device.type)
     return weight.tensor.is_floating_point() and same and numbers in (1, heads)
 
 

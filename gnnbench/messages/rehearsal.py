@@ -28,6 +28,7 @@ ACROSS = (
     *(_BatchNorm, _InstanceNorm, norm.BatchNorm, norm.InstanceNorm, norm.GraphNorm, norm.GraphSizeNorm),
     *(norm.PairNorm, norm.MeanSubtractionNorm, norm.DiffGroupNorm),
 )
+COARSE = 3e-2  # for types of 16 bits
 TOLERANCE = {
     torch.float64: 1e-9,
     torch.float32: 1e-4,
@@ -39,15 +40,19 @@ class Rehearsal(NamedTuple):
     bytes_per_edge: what a backward needs of an edge while it lasts.
     draws: whether random numbers are drawn.
     parameters: those that get a gradient.
+    written: names of tensors over edges that are left on the layer.
     """
 
     bytes_per_edge: float
     draws: bool
     parameters: tuple[Parameter, ...]
+    written: tuple[str, ...] = ()
 
 
-def rehearse(conv: Module, kernels: Kernels, graph: Graph, function: Function, operands: Operands) -> Rehearsal:
+def rehearse(conv: Module, kernels: Kernels, graph: Graph, function: Any, operands: Operands) -> Rehearsal:
     """Evaluate `function`, of the methods of `conv`, on a few destinations.
+
+    Tensors over edges that it leaves on the layer become results, by their names in `function.written`.
 
     Raises:
         UnsupportedOp: with the reasons why it cannot be evaluated a chunk at a time.
@@ -55,22 +60,29 @@ def rehearse(conv: Module, kernels: Kernels, graph: Graph, function: Function, o
     both, halves = _few_rows(graph)
     state = torch.get_rng_state()
     try:
-        with _unchanged(conv), _looking_across_refused(conv):
-            with replaced.without_dropout() as rehearsed:
-                _check_local(kernels, function, operands, both, halves)
-                drops = rehearsed.dropped
+        with _looking_across_refused(conv), replaced.without_dropout() as rehearsed:
+            with _unchanged(conv) as written, torch.no_grad():
+                function(both, *operands.given(operands.of(kernels, both)))
             if not torch.equal(torch.get_rng_state(), state):
                 raise _refused("its message draws random numbers other than those of dropout")
-            if not torch.is_grad_enabled():
-                return Rehearsal(_nbytes(operands.of(kernels, both)) / max(both.num_edges, 1), drops, ())
-            return _with_gradients(conv, kernels, function, operands, both, drops)
+            if any(len(each) != both.num_edges for each in written.values()):
+                raise _refused(f"its message writes {min(written)}, which others read")
+            function.written = tuple(written)
+            with _unchanged(conv):
+                _check_local(kernels, function, operands, both, halves)
+        shown = Rehearsal(0.0, rehearsed.dropped, (), function.written)
+        if not torch.is_grad_enabled():
+            nbytes = _nbytes(operands.of(kernels, both))
+            return shown._replace(bytes_per_edge=nbytes / max(both.num_edges, 1))
+        with _looking_across_refused(conv), _unchanged(conv):
+            return _with_gradients(conv, kernels, function, operands, both, shown)
     finally:
         torch.set_rng_state(state)
 
 
 def _few_rows(graph: Graph) -> tuple[Chunk, list[Chunk]]:
     """Some rows, and these in two halves."""
-    edges = torch.tensor([EDGES, 2 * EDGES], device=graph.device)
+    edges = torch.tensor([min(EDGES, graph.num_edges // 2), min(2 * EDGES, graph.num_edges)], device=graph.device)
     middle, end = torch.searchsorted(graph.rowptr, edges).clamp(max=graph.num_rows).tolist()
     if end <= middle and middle < graph.num_rows:  # a row of very many edges
         end = middle + 1
@@ -90,26 +102,29 @@ def _check_local(
 ) -> None:
     """Refuse a function of which a destination's result depends on other destinations."""
 
-    def evaluated(chunk: Chunk) -> Tensor:
+    def evaluated(chunk: Chunk) -> tuple[Tensor, ...]:
         return function(chunk, *operands.given(operands.of(kernels, chunk)))
 
     with torch.no_grad():
-        whole, apart = evaluated(both), [evaluated(half) for half in halves]
-    if not all(isinstance(each, Tensor) and each.dim() for each in (whole, *apart)):
-        raise _refused("its messages are not reduced to one tensor")
+        wholes, apart = evaluated(both), [evaluated(half) for half in halves]
+    for whole, *parts in zip(wholes, *apart, strict=True):
+        _check_equal(whole, torch.cat(parts), both)
+
+
+def _check_equal(whole: Tensor, split: Tensor, both: Chunk) -> None:
     if len(whole) not in (both.num_rows, both.num_edges):
         raise _refused("its result has other rows than the destinations")
-    split = torch.cat(apart)
     if split.shape != whole.shape:
         raise _refused("its result depends on how many destinations there are")
     scale = whole.double().abs().nan_to_num().amax() if whole.numel() else 0
-    tolerance = TOLERANCE.get(whole.dtype, 3e-2) * float(scale)
+    exact = not torch.is_autocast_enabled(whole.device.type)
+    tolerance = (TOLERANCE.get(whole.dtype, COARSE) if exact else COARSE) * float(scale)
     if not torch.allclose(split.double(), whole.double(), rtol=0, atol=tolerance, equal_nan=True):
         raise _refused("its messages depend on edges of other destinations")
 
 
 def _with_gradients(
-    conv: Module, kernels: Kernels, function: Function, operands: Operands, chunk: Chunk, drops: bool
+    conv: Module, kernels: Kernels, function: Function, operands: Operands, chunk: Chunk, shown: Rehearsal
 ) -> Rehearsal:
     parameters = {id(each): each for each in conv.parameters()}
     kept: dict[int, int] = {}
@@ -129,14 +144,14 @@ def _with_gradients(
     # Within these hooks, for a checkpoint counts what is saved outside of them.
     with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         began = (torch.zeros((), requires_grad=True) * 1).grad_fn._sequence_nr()  # type: ignore[union-attr]
-        out = function(chunk, *operands.given(shares))
-    reached = list(_leaves(out, began))
+        outs = function(chunk, *operands.given(shares))
+    reached = [leaf for out in outs for leaf in _leaves(out, began)]
     ours = {id(share) for share in shares}
     if any(id(leaf) not in ours and id(leaf) not in parameters for leaf in reached):
         raise _refused("its message reads a tensor that needs a gradient and is no argument or parameter")
     trained = tuple({id(leaf): parameters[id(leaf)] for leaf in reached if id(leaf) in parameters}.values())
-    nbytes = sum(kept.values()) + _nbytes([*shares, out])
-    return Rehearsal(nbytes / max(chunk.num_edges, 1), drops, trained)
+    nbytes = sum(kept.values()) + _nbytes([*shares, *outs])
+    return shown._replace(bytes_per_edge=nbytes / max(chunk.num_edges, 1), parameters=trained)
 
 
 def _leaves(out: Tensor, began: int) -> Iterator[Tensor]:
@@ -159,24 +174,26 @@ def _leaves(out: Tensor, began: int) -> Iterator[Tensor]:
 
 
 @contextmanager
-def _unchanged(conv: Module) -> Iterator[None]:
-    """Refuse functions that write to a layer, whose state is as it was afterwards."""
+def _unchanged(conv: Module) -> Iterator[dict[str, Tensor]]:
+    """Refuse functions that write to a layer, which is then as it was; yield the tensors that they leave on it."""
     modules = list(conv.modules())
     before = [dict(vars(module)) for module in modules]
     held = [(module._buffers, dict(module._buffers)) for module in modules]
     buffers = [(buffer, buffer._version, buffer.detach().clone()) for buffer in conv.buffers()]
+    left: dict[str, Tensor] = {}
     written = ""
     try:
-        yield
+        yield left
     finally:
         for module, attributes in zip(modules, before, strict=True):
-            for name, value in list(vars(module).items()):
-                if name not in attributes:
+            own = vars(module)
+            for name in [name for name, value in own.items() if value is not attributes.get(name, own)]:
+                if module is conv and isinstance(own[name], Tensor) and own[name].dim():
+                    left[name] = own[name]
+                else:
                     written = name
-                    del vars(module)[name]
-                elif value is not attributes[name]:
-                    written = name
-                    vars(module)[name] = attributes[name]
+                own.pop(name)
+                own.update({name: attributes[name]} if name in attributes else {})
         for now, then in held:
             if any(now.get(name) is not buffer for name, buffer in then.items()):
                 written = "a buffer"

@@ -61,7 +61,7 @@ class Chunk:
         return Graph(self.rowptr, col, self.num_edges, None, self.graph.layout)
 
 
-Function: TypeAlias = Callable[..., Tensor]  # of a Chunk, and of its share of each tensor
+Function: TypeAlias = Callable[..., tuple[Tensor, ...]]  # of a Chunk, and of its share of each tensor
 
 
 class Operands(NamedTuple):
@@ -102,26 +102,26 @@ def stream(
     operands: Operands,
     *,
     edges: int,
-    over_edges: bool = False,
+    over_edges: Sequence[bool] = (False,),
     draws: bool = False,
-) -> Tensor:
+) -> tuple[Tensor, ...]:
     """Evaluate `function` chunk by chunk.
 
     Args:
         kernels: they gather, and reduce gradients.
         graph: N destinations, E edges.
-        function: chunk, *shares -> [r, ...], one row for each of its destinations, or [e, ...], for its edges.
+        function: chunk, *shares -> tensors [r, ...], rows for its destinations, or [e, ...], for its edges.
         operands: what it computes from; gradients go to these and nowhere else.
         edges: of a chunk, unless a destination alone has more.
-        over_edges: whether results are over edges.
+        over_edges: of each result, whether it is over edges.
         draws: whether it draws random numbers; the backward then draws them again.
 
     Returns:
-        [N, ...], or [E, ...] in the order of `edge_index`; differentiable in the operands, to any order.
+        [N, ...], or [E, ...] in the order of `edge_index`, each; differentiable in the operands, to any order.
     """
-    how = _How(kernels, graph, function, tuple(operands.places), edges, over_edges, draws)
-    out: Tensor = _Stream.apply(how, *operands.tensors)
-    return out
+    how = _How(kernels, graph, function, tuple(operands.places), edges, tuple(over_edges), draws)
+    outs: tuple[Tensor, ...] = _Stream.apply(how, *operands.tensors)
+    return outs
 
 
 class _How(NamedTuple):
@@ -130,13 +130,13 @@ class _How(NamedTuple):
     function: Function
     places: tuple[Place, ...]
     edges: int
-    over_edges: bool
+    over_edges: tuple[bool, ...]
     draws: bool
 
 
 class _Stream(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, how: _How, *tensors: Tensor) -> Tensor:
+    def forward(ctx: Any, how: _How, *tensors: Tensor) -> tuple[Tensor, ...]:
         ctx.how = how
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*tensors)
@@ -148,21 +148,14 @@ class _Stream(torch.autograd.Function):
             if how.draws:
                 ctx.states.append(_random_state(device))
             outs.append(how.function(chunk, *operands.given(operands.of(how.kernels, chunk))))
-        out = outs[0] if len(outs) == 1 else torch.cat(outs)
-        if not how.over_edges or how.graph.edge_id is None:
-            return out
-        place = how.graph.edge_place
-        assert place is not None
-        return out.index_select(0, place)
+        return _joined(how, outs)
 
     @staticmethod
-    def backward(ctx: Any, grad_out: Tensor | None) -> tuple[Any, ...]:
+    def backward(ctx: Any, *grad_outs: Tensor | None) -> tuple[Any, ...]:
         how, tensors, needed = ctx.how, ctx.saved_tensors, ctx.needs_input_grad[1:]
-        if grad_out is None:
-            return (None,) * (1 + len(tensors))
         with _as_then(how.graph.device, ctx.autocast):
             if torch.is_grad_enabled():
-                return None, *_at_once(how, tensors, needed, grad_out, ctx.states)
+                return None, *_at_once(how, tensors, needed, grad_outs, ctx.states)
             gradients = [
                 _Gradient(how.kernels, tensor, place) if need else None
                 for tensor, place, need in zip(tensors, how.places, needed, strict=True)
@@ -171,7 +164,7 @@ class _Stream(torch.autograd.Function):
                 for k, chunk in enumerate(chunks(how.graph, how.edges)):
                     if how.draws:
                         _set_random_state(how.graph.device, ctx.states[k])
-                    _add_chunk(how, chunk, tensors, gradients, grad_out)
+                    _add_chunk(how, chunk, tensors, gradients, grad_outs)
         return None, *(None if gradient is None else gradient.total for gradient in gradients)
 
 
@@ -206,7 +199,11 @@ class _Gradient:
 
 
 def _add_chunk(
-    how: _How, chunk: Chunk, tensors: Sequence[Tensor], gradients: Sequence[_Gradient | None], grad_out: Tensor
+    how: _How,
+    chunk: Chunk,
+    tensors: Sequence[Tensor],
+    gradients: Sequence[_Gradient | None],
+    grad_outs: Sequence[Tensor | None],
 ) -> None:
     shares: list[Tensor] = []
     for tensor, place, gradient in zip(tensors, how.places, gradients, strict=True):
@@ -216,17 +213,28 @@ def _add_chunk(
             share = _share(how.kernels, chunk, tensor.detach(), place)
             shares.append(share.requires_grad_(gradient is not None))
     with torch.enable_grad():
-        out = how.function(chunk, *Operands(tensors, how.places).given(shares))
-    grad = grad_out[chunk.edge_id] if how.over_edges else grad_out[chunk.rows]
+        outs = how.function(chunk, *Operands(tensors, how.places).given(shares))
+    asked = [
+        (out, grad[chunk.edge_id if over_edges else chunk.rows])
+        for out, grad, over_edges in zip(outs, grad_outs, how.over_edges, strict=True)
+        if grad is not None and out.requires_grad
+    ]
     wanted = [share for share, gradient in zip(shares, gradients, strict=True) if gradient is not None]
-    found = iter(torch.autograd.grad(out, wanted, grad, allow_unused=True) if out.requires_grad else ())
+    found: Iterator[Tensor | None] = iter(())
+    if asked:
+        results, grads = zip(*asked, strict=True)
+        found = iter(torch.autograd.grad(results, wanted, grads, allow_unused=True))
     for gradient in gradients:
         if gradient is not None:
             gradient.add(chunk, next(found, None))
 
 
 def _at_once(
-    how: _How, tensors: Sequence[Tensor], needed: Sequence[bool], grad_out: Tensor, states: list[Any]
+    how: _How,
+    tensors: Sequence[Tensor],
+    needed: Sequence[bool],
+    grad_outs: Sequence[Tensor | None],
+    states: list[Any],
 ) -> list[Tensor | None]:
     """Gradients that can be differentiated in turn, by plain kernels over all edges, as many as there are."""
     plain, outs = Kernels(), []
@@ -236,12 +244,21 @@ def _at_once(
             if how.draws:
                 _set_random_state(how.graph.device, states[k])
             outs.append(how.function(chunk, *operands.given(operands.of(plain, chunk))))
-    out = torch.cat(outs)
-    if how.over_edges and how.graph.edge_place is not None:
-        out = out.index_select(0, how.graph.edge_place)
+    given = [(out, grad) for out, grad in zip(_joined(how, outs), grad_outs, strict=True) if grad is not None]
     wanted = [tensor for tensor, need in zip(tensors, needed, strict=True) if need]
-    found = iter(torch.autograd.grad(out, wanted, grad_out, create_graph=True, allow_unused=True))
+    results, grads = zip(*given, strict=True)
+    found = iter(torch.autograd.grad(results, wanted, grads, create_graph=True, allow_unused=True))
     return [next(found) if need else None for need in needed]
+
+
+def _joined(how: _How, outs: Sequence[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+    """Results of all chunks, those over edges in the order of `edge_index`."""
+    place = how.graph.edge_place if any(how.over_edges) else None
+    joined = (each[0] if len(each) == 1 else torch.cat(each) for each in zip(*outs, strict=True))
+    return tuple(
+        out.index_select(0, place) if over_edges and place is not None else out
+        for out, over_edges in zip(joined, how.over_edges, strict=True)
+    )
 
 
 def _share(kernels: Kernels, chunk: Chunk, tensor: Tensor, place: Place) -> Tensor:

@@ -88,6 +88,7 @@ class Tally:
         """Start anew."""
         with self._lock:
             self._accelerated.clear()
+            self._ways.clear()
             self._declined.clear()
 
 

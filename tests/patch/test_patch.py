@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import copy
 import math
 import pickle
+import re
 import threading
 from collections.abc import Callable
 from typing import Any

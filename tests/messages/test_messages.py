@@ -1,0 +1,231 @@
+"""Layers of every class of PyG give PyG's outputs and gradients, by the way that the table says."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+from torch_geometric import EdgeIndex
+from torch_geometric import nn as pyg
+
+import gnnbench
+from gnnbench import messages
+from gnnbench.ops.kernels import Kernels
+from tests.support import graphs, layers
+from tests.support.dropin import BACKEND, always, untouched  # noqa: F401
+
+ZOO = ["isolated nodes", "self loops", "duplicates", "symmetric", "hub", "power law"]
+
+
+def everything(make: Any, call: layers.Call, g: layers.Given) -> list[Tensor]:
+    """A layer's output and all gradients, of what it is given and of its parameters."""
+    torch.manual_seed(0)
+    layer = make().double()
+    out = call(layer, g)
+    weight = torch.linspace(-1, 2, out.numel(), dtype=out.dtype).view(out.shape)
+    wanted = [*(each for each in g if each.requires_grad), *layer.parameters()]
+    if not out.requires_grad:  # as that of what spreads labels
+        return [out]
+    grads = torch.autograd.grad((out * weight).sum(), wanted, allow_unused=True)
+    return [out, *(torch.zeros_like(w) if d is None else d for w, d in zip(wanted, grads, strict=True))]
+
+
+def test_the_table_has_every_class() -> None:
+    kinds = (getattr(pyg, name) for name in dir(pyg))
+    found = {kind.__name__ for kind in kinds if inspect.isclass(kind) and issubclass(kind, pyg.MessagePassing)}
+    assert found - {"MessagePassing"} == {*layers.LAYERS, *layers.NEEDED}
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks of a few edges, so that small graphs have many."""
+    monkeypatch.setattr(messages, "LEAST", 1)
+    monkeypatch.setattr(Kernels, "chunk_bytes", 4096)
+
+
+@pytest.mark.usefixtures("always", "short")
+@pytest.mark.parametrize("name", layers.LAYERS)
+def test_a_class_is_exact(name: str) -> None:
+    way, cases = layers.LAYERS[name]
+    for graph in ZOO:
+        edge_index, nodes, _ = graphs.zoo()[graph]
+        g = layers.given(edge_index, nodes)
+        for make, call in cases:
+            expected = everything(make, call, g)
+            with gnnbench.patched(BACKEND):
+                found = everything(make, call, g)
+            for ours, theirs in zip(found, expected, strict=True):
+                torch.testing.assert_close(ours, theirs, rtol=1e-7, atol=1e-9)
+    status = gnnbench.patch_status()
+    assert status.ways.get(name) == way, status
+
+
+class Own(pyg.MessagePassing):
+    """A layer of a user, whose message is `compute`, of itself and of what PyG gives it."""
+
+    def __init__(self, compute: Any, **options: Any) -> None:
+        super().__init__(**options)
+        self.compute = compute
+        self.lin = nn.Linear(layers.F, 4)
+        self.norm = nn.BatchNorm1d(4)
+        self.table = nn.Parameter(torch.rand(60, 4))
+
+    def forward(self, x: Any, edge_index: Any, attr: Any = None, size: Any = None) -> Tensor:
+        return self.propagate(edge_index, x=x, attr=attr, size=size)
+
+    def message(self, x_i: Any, x_j: Tensor, attr: Any, index: Tensor) -> Tensor:
+        return self.compute(self, x_i, x_j, attr, index)
+
+
+def gated(own: Own, x_i: Any, x_j: Tensor, attr: Any, index: Tensor) -> Tensor:
+    out = own.lin(x_j)
+    out = out if x_i is None else out * own.lin(x_i).sigmoid()
+    return out if attr is None else out * attr.sum(-1, keepdim=True)
+
+
+def _rectangle(own: Any, g: layers.Given) -> Tensor:
+    wide = g.edge_index % torch.tensor([[60], [11]])
+    return own((g.x, g.x_0[:11]), wide, g.attr, size=(60, 11))
+
+
+def _sources_alone(own: Any, g: layers.Given) -> Tensor:
+    return own((g.x, None), g.edge_index % torch.tensor([[60], [11]]), size=(60, 11))
+
+
+def _sparse(own: Any, g: layers.Given) -> Tensor:
+    matrix = torch.sparse_coo_tensor(g.edge_index.flip(0), torch.ones(900).double(), (60, 60)).coalesce()
+    return own(g.x, matrix.to_sparse_csr())
+
+
+CALLS: dict[str, Any] = {
+    "plain": lambda own, g: own(g.x, g.edge_index),
+    "edge features": lambda own, g: own(g.x, g.edge_index, g.attr),
+    "rectangle": _rectangle,
+    "sources alone": _sources_alone,
+    "EdgeIndex": lambda own, g: own(g.x, EdgeIndex(g.edge_index, sparse_size=(60, 60)).sort_by("col")[0]),
+    "sparse": _sparse,
+    "checkpoint": lambda own, g: checkpoint(own, g.x, g.edge_index, g.attr, use_reentrant=False),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.usefixtures("always", "short")
+@pytest.mark.parametrize("flow", ["source_to_target", "target_to_source"])
+@pytest.mark.parametrize("case", CALLS)
+def test_a_layer_of_a_user_is_streamed(case: str, flow: str) -> None:
+    g = layers.given(graphs.zoo()["power law"][0], 60)
+    if case in ("rectangle", "sources alone", "sparse", "EdgeIndex") and flow == "target_to_source":
+        pytest.skip("PyG has these the other way round")
+    expected = everything(lambda: Own(gated, flow=flow), CALLS[case], g)
+    gnnbench.patch_pyg(BACKEND)
+    found = everything(lambda: Own(gated, flow=flow), CALLS[case], g)
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-7, atol=1e-9)
+    assert gnnbench.patch_status().ways == {"Own": "streamed"}, gnnbench.patch_status()
+
+
+def remembers(own: Own, x_i: Any, x_j: Tensor, attr: Any, index: Tensor) -> Tensor:
+    own.last = x_j.mean()
+    return own.lin(x_j)
+
+
+def raises(own: Own, x_i: Any, x_j: Tensor, attr: Any, index: Tensor) -> Tensor:
+    raise ValueError("a message of a user")
+
+
+FAKE = torch.rand(4, requires_grad=True, dtype=torch.float64)
+REFUSED: dict[str, tuple[Any, dict[str, Any]]] = {
+    "looks across edges, by BatchNorm1d": (lambda own, i, j, a, index: own.norm(own.lin(j)), {}),
+    "depend on edges of other destinations": (lambda own, i, j, a, index: own.lin(j) - own.lin(j).mean(0), {}),
+    "edges of other destinations": (lambda own, i, j, a, index: own.lin(j) * own.table[index], {}),
+    "writes last": (remembers, {}),
+    "draws random numbers": (lambda own, i, j, a, index: own.lin(j) + torch.rand(4).double(), {}),
+    "no argument or parameter": (lambda own, i, j, a, index: own.lin(j) * FAKE, {}),
+    "computed from parameters before": (lambda own, i, j, a, index: own.lin(j) * (own.table * 2)[0] * OLD, {}),
+    "LSTMAggregation may look": (gated, {"aggr": "lstm", "aggr_kwargs": {"in_channels": 4, "out_channels": 4}}),
+    "raised ValueError": (raises, {}),
+}
+OLD = FAKE.exp()
+
+
+@pytest.mark.usefixtures("always", "short")
+@pytest.mark.parametrize("reason", REFUSED)
+def test_what_a_chunk_would_compute_otherwise_is_left_to_pyg(reason: str) -> None:
+    compute, options = REFUSED[reason]
+    edge_index = graphs.zoo()["power law"][0]
+    edge_index = edge_index[:, edge_index[1].argsort(stable=True)]  # as an LSTM asks for
+    g = layers.given(edge_index, 60)
+    torch.manual_seed(0)
+    own = Own(compute, **options).double()
+    with gnnbench.patched(BACKEND):
+        state = copy.deepcopy(own.state_dict())
+        if reason == "raised ValueError":
+            with pytest.raises(ValueError, match="a message of a user"):
+                own(g.x, g.edge_index)
+        else:
+            torch.manual_seed(1)
+            found = own(g.x, g.edge_index)
+            now = own.state_dict()
+            own.load_state_dict(state)
+            torch.manual_seed(1)
+            with gnnbench.unpatched():
+                torch.testing.assert_close(found, own(g.x, g.edge_index), rtol=0, atol=0)
+            torch.testing.assert_close(dict(now), dict(own.state_dict()), rtol=0, atol=0)
+    status = gnnbench.patch_status()
+    assert any(reason in why for _, why in status.declined), status
+    assert not status.accelerated
+
+
+@pytest.mark.usefixtures("always", "short")
+def test_second_derivatives_and_inference() -> None:
+    g = layers.given(graphs.SMALL["knot"][0], 6)
+    torch.manual_seed(0)
+    own = Own(gated).double()
+    attr = g.attr.detach()
+    with gnnbench.patched(BACKEND):
+        assert torch.autograd.gradgradcheck(lambda x: own(x, g.edge_index, attr), g.x)
+        with torch.inference_mode():
+            found = own(g.x, g.edge_index, attr)
+    torch.testing.assert_close(found, own(g.x, g.edge_index, attr))
+    assert gnnbench.patch_status().ways == {"Own": "streamed"}
+
+
+@pytest.mark.usefixtures("always", "short")
+def test_dropout_drops_the_same_in_the_backward() -> None:
+    """Where x is one everywhere and messages are dropped alone, the gradient of the sum tells what was kept."""
+    torch.manual_seed(0)
+    own = Own(lambda own, i, j, a, index: nn.functional.dropout(j, 0.5))
+    edge_index = graphs.zoo()["power law"][0]
+    x = torch.ones(60, layers.F, requires_grad=True)
+    with gnnbench.patched(BACKEND):
+        out = own(x, edge_index)
+        (grad,) = torch.autograd.grad(out.sum(), x)
+    assert gnnbench.patch_status().accelerated == {"Own": 1}
+    torch.testing.assert_close(grad.sum(0), out.sum(0))
+    assert 0.4 < float(out.sum()) / (2 * 900 * layers.F) < 0.6
+
+
+@pytest.mark.usefixtures("always", "short")
+def test_autocast_computes_in_the_types_of_pyg() -> None:
+    g = layers.given(graphs.zoo()["power law"][0], 60)
+    x = g.x.detach().float().requires_grad_()
+    torch.manual_seed(0)
+    own = Own(lambda own, i, j, a, index: own.lin(j) * own.lin(i).sigmoid())
+
+    def run() -> list[Tensor]:
+        with torch.autocast("cpu", torch.bfloat16):
+            out = own(x, g.edge_index)
+        return [out, *torch.autograd.grad(out.float().square().sum(), [x, *own.lin.parameters()])]
+
+    expected = run()
+    with gnnbench.patched(BACKEND):
+        found = run()
+    assert [each.dtype for each in found] == [each.dtype for each in expected]
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=5e-2, atol=5e-2 * float(theirs.abs().max()))
+    assert gnnbench.patch_status().ways == {"Own": "streamed"}
