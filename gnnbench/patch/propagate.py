@@ -103,7 +103,7 @@ class Propagate(StandIn):
         prices = _cost.SUM if recognised else STREAMED
         rates = prices.training if torch.is_grad_enabled() else prices.inference
         edges, width = num_edges(asked.adjacency), x.shape[1:].numel()
-        price = rates.price(edges, width, rows=asked.num_rows, scale=cost.scale(x))
+        price = rates.price(edges, width, rows=asked.num_rows)
         engine.weigh(asked.adjacency, price, asked.conv)
 
 
