@@ -21,7 +21,7 @@ from gnnbench.messages import recognise, replaced
 from gnnbench.messages.arguments import Asked, parameters
 from gnnbench.messages.rehearsal import Rehearsal, rehearse
 from gnnbench.ops.kernels import Kernels
-from gnnbench.ops.stream import Chunk, Operands, Place, stream
+from gnnbench.ops.stream import Chunk, Operands, Place, autocast_of, in_types_of, stream
 
 KEPT = 8  # rehearsals of a layer, whose arguments may take turns
 LEAST, MOST = 1 << 8, 1 << 17  # edges of a chunk
@@ -112,7 +112,8 @@ def _rehearsed(asked: Asked, kernels: Kernels, graph: Graph, function: Any, oper
         if _same(each.state, state):
             rehearsal: Rehearsal = each.rehearsal
             return rehearsal
-    rehearsal = rehearse(asked.conv, kernels, graph, function, operands)
+    with in_types_of(graph.device, autocast_of(graph.device)):
+        rehearsal = rehearse(asked.conv, kernels, graph, function, operands)
     known.insert(0, _Known(state, rehearsal))
     del known[KEPT:]
     return rehearsal

@@ -141,19 +141,20 @@ class _Stream(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*tensors)
         device = how.graph.device
-        ctx.autocast = torch.is_autocast_enabled(device.type), torch.get_autocast_dtype(device.type)
+        ctx.autocast = autocast_of(device)
         ctx.states = []
         operands, outs = Operands(tensors, how.places), []
-        for chunk in chunks(how.graph, how.edges):
-            if how.draws:
-                ctx.states.append(_random_state(device))
-            outs.append(how.function(chunk, *operands.given(operands.of(how.kernels, chunk))))
+        with in_types_of(device, ctx.autocast):
+            for chunk in chunks(how.graph, how.edges):
+                if how.draws:
+                    ctx.states.append(_random_state(device))
+                outs.append(how.function(chunk, *operands.given(operands.of(how.kernels, chunk))))
         return _joined(how, outs)
 
     @staticmethod
     def backward(ctx: Any, *grad_outs: Tensor | None) -> tuple[Any, ...]:
         how, tensors, needed = ctx.how, ctx.saved_tensors, ctx.needs_input_grad[1:]
-        with _as_then(how.graph.device, ctx.autocast):
+        with in_types_of(how.graph.device, ctx.autocast):
             if torch.is_grad_enabled():
                 return None, *_at_once(how, tensors, needed, grad_outs, ctx.states)
             gradients = [
@@ -285,9 +286,14 @@ def _bounds(rowptr: list[int], edges: int) -> list[tuple[int, int]]:
     return bounds
 
 
+def autocast_of(device: torch.device) -> tuple[bool, torch.dtype]:
+    """Return whether autocast is on, and to what type it casts."""
+    return torch.is_autocast_enabled(device.type), torch.get_autocast_dtype(device.type)
+
+
 @contextmanager
-def _as_then(device: torch.device, autocast: tuple[bool, torch.dtype]) -> Iterator[None]:
-    """Compute in the types of the forward."""
+def in_types_of(device: torch.device, autocast: tuple[bool, torch.dtype]) -> Iterator[None]:
+    """Compute in the types that `autocast_of` told, and keep no cast of a parameter, for that has no gradient here."""
     enabled, dtype = autocast
     if not enabled and not torch.is_autocast_enabled(device.type):
         yield
