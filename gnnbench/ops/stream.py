@@ -293,7 +293,7 @@ def autocast_of(device: torch.device) -> tuple[bool, torch.dtype]:
 
 @contextmanager
 def in_types_of(device: torch.device, autocast: tuple[bool, torch.dtype]) -> Iterator[None]:
-    """Compute in the types that `autocast_of` told, and keep no cast of a parameter, which has no gradient here."""
+    """Compute in the types that `autocast_of` told, and keep no cast of a parameter: it has no gradient here."""
     enabled, dtype = autocast
     if not enabled and not torch.is_autocast_enabled(device.type):
         yield
