@@ -224,39 +224,31 @@ def pyg(case: Case) -> Callable[[], Tensor]:
     """The attention of PyG's own convs, without their linear layers."""
     inputs, heads, channels = case.inputs, case.heads, case.width // case.heads
     edge_index = torch.stack([case.graph.col.long(), case.graph.row])
-    size = (case.graph.num_cols, case.graph.num_rows)
     made: dict[str, Any] = {"bias": False, "add_self_loops": False}
+    given: dict[str, Any] = {"size": (case.graph.num_cols, case.graph.num_rows)}
+    if case.name == "dot_attention":
+        conv: Any = torch_geometric.nn.TransformerConv(channels, channels, heads, bias=False)
+        given |= {"key": inputs["key"], "value": inputs["value"], "edge_attr": None}
+        scale = channels**0.5  # which the conv divides by
+        return lambda: conv.propagate(edge_index, query=inputs["query"] * scale, **given)
     if case.name == "gat_attention":
         conv = torch_geometric.nn.GATConv(channels, channels, heads, **made)
-
-        def gat() -> Tensor:
-            scores = inputs["key"], inputs["query"]
-            alpha = conv.edge_updater(edge_index, alpha=scores, edge_attr=None, size=size)
-            return conv.propagate(edge_index, x=(inputs["value"], inputs["value"]), alpha=alpha, size=size)
-
-        return gat
-    if case.name == "gatv2_attention":
+        x, scores = (inputs["value"], inputs["value"]), {"alpha": (inputs["key"], inputs["query"])}
+    elif case.name == "gatv2_attention":
         conv = torch_geometric.nn.GATv2Conv(channels, channels, heads, **made)
         del conv.att  # the parameter, for the input takes its place
         conv.att = inputs["att"].unsqueeze(0)
+        x = inputs["key"], inputs["query"]
+        scores = {"x": x}
+    else:
+        raise UnsupportedOp(case.name, [f"PyG has a conv for {', '.join(ATTENTION)} only"])
 
-        def gatv2() -> Tensor:
-            x = inputs["key"], inputs["query"]
-            alpha = conv.edge_updater(edge_index, x=x, edge_attr=None, size=size)
-            return conv.propagate(edge_index, x=x, alpha=alpha, size=size)
+    def attend() -> Tensor:
+        alpha = conv.edge_updater(edge_index, **scores, edge_attr=None, **given)
+        out: Tensor = conv.propagate(edge_index, x=x, alpha=alpha, **given)
+        return out
 
-        return gatv2
-    if case.name == "dot_attention":
-        conv = torch_geometric.nn.TransformerConv(channels, channels, heads, bias=False)
-
-        def dot() -> Tensor:
-            query = inputs["query"] * channels**0.5  # which the conv divides by
-            return conv.propagate(
-                edge_index, query=query, key=inputs["key"], value=inputs["value"], edge_attr=None, size=size
-            )
-
-        return dot
-    raise UnsupportedOp(case.name, [f"PyG has a conv for {', '.join(ATTENTION)} only"])
+    return attend
 
 
 def pyg_compile(case: Case) -> Callable[[], Tensor]:
