@@ -9,7 +9,6 @@ import shutil
 import socket
 import sys
 import tempfile
-import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -87,12 +86,15 @@ def fetch(what: str, folder: Path, missing: str, stand_in: str, download: Callab
     Raises:
         DatasetError: the download failed; says what is missing, where it goes and what stands in.
     """
+    from rich.console import Console
+
     temporary = None
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         files.remove_left(folder)
         temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f"{files.temporary_name(folder.name)}-"))
-        with _progress(what, temporary), quiet(), _impatient(), _unpickle.plain_only():
+        terminal = Console(file=sys.stderr)  # the one of now, before `quiet`
+        with terminal.status(f"downloading {what}"), quiet(), _impatient(), _unpickle.plain_only():
             content = download(temporary)
         folder.mkdir(exist_ok=True)
         for file in content.iterdir():
@@ -112,15 +114,6 @@ def fetch(what: str, folder: Path, missing: str, stand_in: str, download: Callab
 def writable_root(raw: Path, cache: Path) -> Path:
     """Where downloads go: the data root, or the cache where that is read-only."""
     return raw if _cache.is_writable(raw) else cache / "data"
-
-
-def size_of(folder: Path) -> int:
-    """Bytes of all files in `folder`, which may change meanwhile."""
-    total = 0
-    for path in folder.rglob("*"):
-        with contextlib.suppress(OSError):
-            total += path.stat().st_size if path.is_file() else 0
-    return total
 
 
 def _forbidden(error: BaseException | None) -> str:
@@ -159,30 +152,3 @@ def _impatient() -> Iterator[None]:
         yield
     finally:
         socket.setdefaulttimeout(before)
-
-
-@contextlib.contextmanager
-def _progress(what: str, folder: Path) -> Iterator[None]:
-    """Show on stderr how much has arrived in `folder`; loaders do not say how much will come."""
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-
-    columns = (TextColumn("downloading {task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    done = threading.Event()
-    terminal = Console(file=sys.stderr)  # the one of now, before `quiet`
-    with Progress(
-        *columns, console=terminal, transient=True, redirect_stdout=False, redirect_stderr=False
-    ) as progress:
-        task = progress.add_task(what, total=None)
-
-        def watch() -> None:
-            while not done.wait(0.3):
-                progress.update(task, completed=size_of(folder))
-
-        watcher = threading.Thread(target=watch, daemon=True)
-        watcher.start()
-        try:
-            yield
-        finally:
-            done.set()
-            watcher.join()

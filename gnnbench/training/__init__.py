@@ -2,11 +2,9 @@
 
 run          a run from its configuration to its `Result`, with every way it can end
 setup        a model on its backend, ready for steps
-autocast     its dense products in bfloat16
 loop         one epoch, evaluation, early stopping; holds no clock
-team         the processes that train together, and how they end for the same reason
+team         the processes that train together, what each measured, and how they end for the same reason
 start        a run in as many processes as it asks for
-workers      what each of them measured
 cuda_graph   the same with the training step recorded in a CUDA graph
 checkpoint   where training stands, on disk
 """

@@ -19,7 +19,7 @@ from gnnbench.errors import BackendUnavailable, ConfigError, GnnbenchError
 from gnnbench.measure import advice, allocator, clock, code, environment, memory
 from gnnbench.results import files, schema
 from gnnbench.results.schema import Evaluation, Record, Result, Sample, Status
-from gnnbench.training import checkpoint, cuda_graph, setup, workers
+from gnnbench.training import checkpoint, cuda_graph, setup, team
 from gnnbench.training.batching._batch import Batching
 from gnnbench.training.loop import Trainer
 from gnnbench.training.team import Team, joined
@@ -163,7 +163,7 @@ class _Run:
             earlier = len(self.result.samples)  # of a run that is resumed
             with stopping.requested(lambda text: self._emit("message", message=text)) as stop:
                 finished = self._train(model, batching, recorder, stop, state)
-            self.result.workers = workers.figures(self.team, batching, self.result.samples[earlier:])
+            self.result.workers = team.figures(self.team, batching, self.result.samples[earlier:])
             if not finished:
                 raise KeyboardInterrupt
             if self.inspect:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 from torch.nn import Module
 
 from gnnbench import datasets, models, registry
@@ -14,7 +16,6 @@ from gnnbench.backends.base import Backend
 from gnnbench.config import Run
 from gnnbench.datasets import GraphsDataset, NodeDataset
 from gnnbench.errors import ConfigError
-from gnnbench.training import autocast
 from gnnbench.training.batching._batch import Ready
 
 
@@ -39,7 +40,7 @@ def build(config: Run, ends: Ends, repeat: int = 0) -> Module:
     torch.manual_seed(config.train.seed + repeat)
     model = models.build(config.model, *ends, batched=not config.batch.repeats)
     if config.train.precision == "bf16":
-        autocast.bind(model)
+        model.forward = partial(_forward, model)
     return model
 
 
@@ -74,3 +75,11 @@ def prepare(
 
 def _kind(config: Run) -> ModuleType:
     return registry.find("training.batching", config.batch.kind)
+
+
+def _forward(model: Any, x: Any, *args: Any, **more: Any) -> Tensor:
+    """The float32 outputs of `model` under autocast: its dense products are in bfloat16."""
+    # Few weights are used twice in a step, and a copy that is kept would outlive the recording of a CUDA graph.
+    with torch.autocast(x.device.type, torch.bfloat16, cache_enabled=False):
+        out: Tensor = type(model).forward(model, x, *args, **more)
+    return out.float()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+import statistics
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from importlib import import_module
@@ -17,7 +18,10 @@ import torch.distributed as dist
 from gnnbench.config import Run
 from gnnbench.errors import ConfigError, GnnbenchError, WorkerLost
 from gnnbench.graph.exchange import communicating
+from gnnbench.results.schema import Sample, Worker, counted
+from gnnbench.training.batching._batch import Batching
 
+TIMES = ("epoch_s", "forward_s", "backward_s", "exchange_s", "optimizer_s")
 REASON = "reason"  # the key of the store where the first process that fails says why
 REASON_WAIT_S = 2  # for it, when another process is gone
 RENDEZVOUS = "GNNBENCH_RENDEZVOUS"  # where `gnnbench train --workers` has its processes meet
@@ -198,6 +202,17 @@ def joined(config: Run, resolved: dict[str, Any], code: str) -> Iterator[Team]:
         yield team
     finally:
         dist.destroy_process_group()
+
+
+def figures(team: Team, batching: Batching, samples: Sequence[Sample]) -> list[Worker]:
+    """Those of every worker, from the `samples` that it took itself; none of one alone, or without epochs."""
+    if not batching.part or not samples:
+        return []
+    kept = counted(samples)
+    times = {name: statistics.median(getattr(sample, name) or 0.0 for sample in kept) for name in TIMES}
+    memory = {"peak_memory_bytes": max(sample.peak_memory_bytes for sample in kept)}
+    every = team.collected({**batching.part, **memory, **times})
+    return [Worker(rank=rank, **figures) for rank, figures in enumerate(every)]
 
 
 def _digest(value: Any) -> int:
