@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from gnnbench.config import Count, DatasetConfig
-from gnnbench.datasets._nodes import NodeDataset
+from gnnbench.datasets._nodes import Named, NodeDataset
 from gnnbench.errors import DatasetError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class GraphsConfig(DatasetConfig):
 
 
 @dataclass
-class GraphsDataset:
+class GraphsDataset(Named):
     """Graphs with features, targets and a split, one after the other.
 
     Graph g has the nodes `graph_ptr[g]:graph_ptr[g + 1]` and the edges `edge_ptr[g]:edge_ptr[g + 1]`. Targets are
@@ -82,13 +82,6 @@ class GraphsDataset:
     @property
     def num_edges(self) -> int:
         return self.edge_index.size(1)
-
-    @property
-    def label(self) -> str:
-        """The name as every table shows it, with what is made up; those of synthetic graphs say so themselves."""
-        if not self.made_up or "graphs" in self.made_up:
-            return self.name
-        return f"{self.name} ({', '.join(self.made_up)} synthetic)"
 
     def first(self, graphs: int) -> NodeDataset:
         """The first `graphs` graphs as one; all its nodes are of class 0 and for training.

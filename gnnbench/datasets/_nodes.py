@@ -14,8 +14,22 @@ if TYPE_CHECKING:
     from gnnbench.graph import Graph, Layout
 
 
+class Named:
+    """A dataset with a name, and with what of it is not real."""
+
+    name: str
+    made_up: list[str]
+
+    @property
+    def label(self) -> str:
+        """The name as every table shows it, with what is made up; those of synthetic graphs say so themselves."""
+        if not self.made_up or {"graph", "graphs"} & {*self.made_up}:
+            return self.name
+        return f"{self.name} ({', '.join(self.made_up)} synthetic)"
+
+
 @dataclass
-class NodeDataset:
+class NodeDataset(Named):
     """One graph with node features, targets and a split.
 
     Attributes:
@@ -57,13 +71,6 @@ class NodeDataset:
     @property
     def multilabel(self) -> bool:
         return self.y.dim() == 2
-
-    @property
-    def label(self) -> str:
-        """The name as every table shows it, with what is made up; that of a synthetic graph says so itself."""
-        if not self.made_up or "graph" in self.made_up:
-            return self.name
-        return f"{self.name} ({', '.join(self.made_up)} synthetic)"
 
     @property
     def facts(self) -> dict[str, Any]:
