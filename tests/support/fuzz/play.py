@@ -218,8 +218,8 @@ class _Teller:
             self._hash_dropout()
 
     def _hash_dropout(self) -> None:
-        """Let PyTorch drop what our kernels are to drop."""
-        for layer in self.model.modules():
+        """Let PyTorch drop what our kernels are to drop; without them both drop what PyTorch does."""
+        for layer in self.model.modules() if not isplib.MISSING else ():
             if type(layer) is nn.Dropout and layer.p:
                 layer.forward = HashDropout(layer)  # type: ignore[method-assign]
 
