@@ -25,6 +25,7 @@ from gnnbench.ops.stream import Chunk, Operands, Place, autocast_of, in_types_of
 
 KEPT = 8  # rehearsals of a layer, whose arguments may take turns
 LEAST, MOST = 1 << 8, 1 << 17  # edges of a chunk
+AT_ONCE = 4  # chunks
 
 _known: Any = WeakKeyDictionary()  # layers -> their rehearsals
 
@@ -92,7 +93,7 @@ def _streamed(asked: Asked, kernels: Kernels, graph: Graph) -> Tensor:
         graph,
         evaluate,
         Operands([*given.tensors, *rehearsal.parameters], places),
-        edges=_chunk_length(kernels, rehearsal),
+        edges=_chunk_length(kernels, graph, rehearsal),
         over_edges=[not evaluate.over_nodes, *[True] * len(rehearsal.written)],
         draws=rehearsal.draws,
     )
@@ -100,8 +101,11 @@ def _streamed(asked: Asked, kernels: Kernels, graph: Graph) -> Tensor:
     return out.movedim(0, conv.node_dim) if evaluate.over_nodes and out.dim() > 1 else out
 
 
-def _chunk_length(kernels: Kernels, rehearsal: Rehearsal) -> int:
-    length = int(kernels.chunk_bytes / max(rehearsal.bytes_per_edge, 1))
+def _chunk_length(kernels: Kernels, graph: Graph, rehearsal: Rehearsal) -> int:
+    """Edges of a chunk: all where that keeps alive no more than a few chunks, for they are then computed once."""
+    if rehearsal.bytes_per_edge * graph.num_edges <= AT_ONCE * kernels.chunk_bytes:
+        return graph.num_edges
+    length = int(kernels.chunk_bytes / rehearsal.bytes_per_edge)
     return 1 << (min(max(length, LEAST), MOST).bit_length() - 1)
 
 

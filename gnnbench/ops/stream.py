@@ -120,6 +120,13 @@ def stream(
         [N, ...], or [E, ...] in the order of `edge_index`, each; differentiable in the operands, to any order.
     """
     how = _How(kernels, graph, function, tuple(operands.places), edges, tuple(over_edges), draws)
+    if graph.num_edges <= edges:  # nothing to save by computing it again
+        (chunk,) = chunks(graph, edges)
+        shares = [
+            tensor if place in ("shared", "parameter") else _Share.apply(tensor, place, kernels, chunk)
+            for tensor, place in zip(*operands, strict=True)
+        ]
+        return _joined(how, [function(chunk, *operands.given(shares))])
     outs: tuple[Tensor, ...] = _Stream.apply(how, *operands.tensors)
     return outs
 
@@ -167,6 +174,25 @@ class _Stream(torch.autograd.Function):
                         _set_random_state(how.graph.device, ctx.states[k])
                     _add_chunk(how, chunk, tensors, gradients, grad_outs)
         return None, *(None if gradient is None else gradient.total for gradient in gradients)
+
+
+class _Share(torch.autograd.Function):
+    """The share of the one chunk of a graph in an operand over nodes or edges."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, place: Place, kernels: Kernels, chunk: Chunk) -> Tensor:
+        ctx.how = place, kernels, chunk, tensor.shape
+        return _share(kernels, chunk, tensor, place)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        place, kernels, chunk, shape = ctx.how
+        if torch.is_grad_enabled():  # which autograd follows
+            index = {"source": chunk.col, "destination": chunk.index, "edge": chunk.edge_id}[place]
+            return grad.new_zeros(shape).index_add(0, index, grad), None, None, None
+        gradient = _Gradient(kernels, grad.new_empty(shape), place)
+        gradient.add(chunk, grad)
+        return gradient.total, None, None, None
 
 
 class _Gradient:

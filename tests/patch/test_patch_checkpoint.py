@@ -36,7 +36,7 @@ CONVS: dict[str, Callable[[], nn.Module]] = {
     "SGConv": lambda: pyg.SGConv(32, 32),  # a product
     "softmax": lambda: Weights(32, 8),
 }
-TIMES = {3000: 40, 4000: 20, 20_000: 1}  # that graphs of so many edges come, until they are surely worth sorting
+TIMES = {3000: 40, 4000: 20, 30_000: 1}  # that graphs of so many edges come, until they are surely worth sorting
 
 
 def graph(edges: int) -> Tensor:
@@ -75,7 +75,7 @@ def test_a_backward_outside_of_the_context_runs_what_the_forward_ran(
 ) -> None:
     if old_torch:
         monkeypatch.setattr(repeated, "_top_hooks", None)
-    conv, x, edge_index = CONVS[name](), features(), graph(20_000)
+    conv, x, edge_index = CONVS[name](), features(), graph(30_000)
     with gnnbench.patched(BACKEND):
         out = checkpoint(conv, x, edge_index, use_reentrant=False)
     out.sum().backward()
