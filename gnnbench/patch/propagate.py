@@ -29,7 +29,7 @@ from gnnbench.patch.stand_in import StandIn
 
 FUNCTIONS = {"propagate": ("message", "aggregate"), "edge_updater": ("edge_update",)}
 CHANNELS = 16  # at least, for a first guess
-# Measured on layers whose messages do little, of 16 and 64 channels on random graphs of 3,000 to 40,000 edges, four
+# Measured on layers whose messages do little, of 16 and 64 channels on random graphs of 3,000 to 40,000 edges, 4
 # to a node, on an AMD EPYC (Zen 4): about where those gain nothing that gain least.
 STREAMED = Cost(Rates(110_000, 35, -2_000_000, 0, 1.5), Rates(110_000, 35, -1_600_000, 0, 2.0))
 OWN_PRODUCT = "PyG has a product of its own for this adjacency"

@@ -26,17 +26,24 @@ class Weights(nn.Linear):
         return utils.softmax(super().forward(x)[edge_index[0]], edge_index[1], num_nodes=NODES)
 
 
+class Wide(pyg.GeneralConv):
+    """A layer that is streamed, of so many channels that it is worth it."""
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return super().forward(x.repeat(1, 4), edge_index)
+
+
 CONVS: dict[str, Callable[[], nn.Module]] = {
     "GCNConv": lambda: pyg.GCNConv(32, 32),
     "SAGEConv": lambda: pyg.SAGEConv(32, 32),
     "GINConv": lambda: pyg.GINConv(nn.Linear(32, 32)),
     "GATConv": lambda: pyg.GATConv(32, 4, heads=8),
     "GATv2Conv": lambda: pyg.GATv2Conv(32, 4, heads=8),
-    "GeneralConv": lambda: pyg.GeneralConv(32, 32, attention=True, heads=8),  # streamed
+    "Wide": lambda: Wide(128, 32, attention=True, heads=8),
     "SGConv": lambda: pyg.SGConv(32, 32),  # a product
     "softmax": lambda: Weights(32, 8),
 }
-TIMES = {3000: 40, 4000: 20, 30_000: 1}  # that graphs of so many edges come, until they are surely worth sorting
+TIMES = {3000: 40, 4000: 20, 20_000: 1}  # that graphs of so many edges come, until they are surely worth sorting
 
 
 def graph(edges: int) -> Tensor:
@@ -65,17 +72,17 @@ def test_both_runs_save_the_same_tensors(name: str, edges: int) -> None:
             conv(x, edge_index)
         found = torch.autograd.grad(out.square().sum(), [x, *conv.parameters()])
         torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
-    assert accelerated(name) > 0 or edges == 3000 or (edges == 4000 and name in ("GeneralConv", "SGConv"))
+    assert accelerated(name) > 0 or edges == 3000 or (edges == 4000 and name in ("Wide", "SGConv"))
 
 
 @pytest.mark.parametrize("old_torch", [False, True])
-@pytest.mark.parametrize("name", ["GCNConv", "GATConv", "GeneralConv", "softmax"])
+@pytest.mark.parametrize("name", ["GCNConv", "GATConv", "Wide", "softmax"])
 def test_a_backward_outside_of_the_context_runs_what_the_forward_ran(
     monkeypatch: pytest.MonkeyPatch, name: str, old_torch: bool
 ) -> None:
     if old_torch:
         monkeypatch.setattr(repeated, "_top_hooks", None)
-    conv, x, edge_index = CONVS[name](), features(), graph(30_000)
+    conv, x, edge_index = CONVS[name](), features(), graph(20_000)
     with gnnbench.patched(BACKEND):
         out = checkpoint(conv, x, edge_index, use_reentrant=False)
     out.sum().backward()
