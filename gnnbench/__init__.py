@@ -21,12 +21,18 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from gnnbench import registry
+
 if TYPE_CHECKING:
     from gnnbench.api import bench as bench
     from gnnbench.api import compare as compare
     from gnnbench.api import load_result as load_result
     from gnnbench.api import profile as profile
     from gnnbench.api import train as train
+    from gnnbench.api.reproduce import reproduce as reproduce
+    from gnnbench.api.suite import suite as suite
+    from gnnbench.api.sweep import sweep as sweep
+    from gnnbench.api.tune import tune as tune
     from gnnbench.graph import Graph as Graph
     from gnnbench.patch import accelerate as accelerate
     from gnnbench.patch import accelerated as accelerated
@@ -47,10 +53,11 @@ _LAZY |= dict.fromkeys(
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        return getattr(importlib.import_module(f"gnnbench.{_LAZY[name]}"), name)
+    module = _LAZY.get(name) or (f"api.{name}" if name in registry.names("api") else "")
+    if module:
+        return getattr(importlib.import_module(f"gnnbench.{module}"), name)
     raise AttributeError(f"module 'gnnbench' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})  # for completion in notebooks
+    return sorted({*globals(), *_LAZY, *registry.names("api")})  # for completion in notebooks

@@ -6,42 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
-from gnnbench import __version__, comparison
-from gnnbench.benchmarks.collate import CollateBench
-from gnnbench.benchmarks.records import Bench, Suite
-from gnnbench.benchmarks.sample import SampleBench
+from gnnbench import __version__, comparison, kinds
 from gnnbench.comparison.record import Comparison
 from gnnbench.errors import ConfigError
-from gnnbench.papers import Reproduction
-from gnnbench.profiling import Profile
 from gnnbench.report.page import Stored
-from gnnbench.results.schema import SCHEMA_VERSION, Result
-from gnnbench.sweeps import Sweep
-from gnnbench.tuning.store import Tuned
-
-NAMES = (  # in folders
-    "comparison.json",
-    "results.json",
-    "bench.json",
-    "profile.json",
-    "suite.json",
-    "reproduction.json",
-    "sweep.json",
-)
-KINDS: dict[str, tuple[str, type[BaseModel]]] = {  # by a name that every file of a kind has, and no other kind
-    "parity": ("comparison", Comparison),
-    "findings": ("reproduction", Reproduction),
-    "suite": ("suite", Suite),
-    "axes": ("sweep", Sweep),
-    "slowdown": ("profile", Profile),
-    "fingerprint": ("tuning", Tuned),
-    "samples": ("run", Result),
-    "weighted": ("bench", Bench),
-    "fanouts": ("sample", SampleBench),
-    "peers": ("collate", CollateBench),
-}
+from gnnbench.results.schema import SCHEMA_VERSION
 
 
 def load(path: Path) -> Stored:
@@ -57,13 +28,13 @@ def load(path: Path) -> Stored:
         raise ConfigError(f"{file}: cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{file}: is not JSON: {error}") from None
-    name = next((name for name in KINDS if isinstance(raw, dict) and name in raw), None)
-    if name is None:
+    known = kinds.known().items() if isinstance(raw, dict) else ()
+    kind, schema = next(((name, each) for name, each in known if each.mark in raw), ("", None))
+    if schema is None:
         raise ConfigError(
             f"{file}: is not a result of train, compare, bench, profile, suite, tune, reproduce or sweep; give "
             "the folder or the JSON that one of them wrote"
         )
-    kind, schema = KINDS[name]
     if (version := raw.get("schema_version", SCHEMA_VERSION)) != SCHEMA_VERSION:
         raise ConfigError(
             f"{file}: has schema {version!r}, and gnnbench {__version__} reads schema {SCHEMA_VERSION}; "
@@ -71,6 +42,7 @@ def load(path: Path) -> Stored:
         )
     try:
         record = schema.model_validate(raw)
+        record._path = file
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"])) or kind
@@ -94,9 +66,10 @@ def of_comparison(record: Comparison, path: Path) -> Stored:
 def _file(path: Path) -> Path:
     if not path.is_dir():
         return path
-    if present := [path / name for name in NAMES if (path / name).exists()]:
+    names = sorted({kind.file for kind in kinds.known().values()} - {""})
+    if present := [path / name for name in names if (path / name).exists()]:
         return present[0]
-    raise ConfigError(f"{path}: holds none of {', '.join(NAMES)}; give the folder of a run or its JSON")
+    raise ConfigError(f"{path}: holds none of {', '.join(names)}; give the folder of a run or its JSON")
 
 
 def _remedy(raw: dict[str, Any]) -> str:

@@ -1,30 +1,32 @@
-"""Runs, comparisons, benchmarks and profiles from Python; the verbs of the command line call these functions.
+"""Measuring from Python; the verbs of the command line call these functions, or are made of them.
 
-configs      where a configuration comes from, and what overrides it
-shown        results with a table for notebooks and a frame for pandas
+__init__     train, compare, bench and profile; load_result
+_configs     where a configuration comes from, and what overrides it
+_options     parameters that several functions share, and how they end
+
+A file that is named as its function is a verb: its parameters are options.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from gnnbench.api import configs
-from gnnbench.api.configs import Overrides, Source
-from gnnbench.errors import BackendUnavailable, ConfigError, GnnbenchError, OutOfMemory, RunFailed
+from gnnbench.api import _configs as configs
+from gnnbench.api._configs import Overrides, Source
+from gnnbench.api._options import AnyPath, ended, path, threads_kept
+from gnnbench.errors import ConfigError
 
 if TYPE_CHECKING:
-    from gnnbench.api import shown
+    from gnnbench import kinds
+    from gnnbench.kinds.bench import Bench
+    from gnnbench.kinds.comparison import Comparison
+    from gnnbench.kinds.profile import Profile
+    from gnnbench.kinds.run import Run
     from gnnbench.training.run import Event
-
-AnyPath = str | Path
-BARE = ["dataset.random_features=1", "dataset.random_labels=2"]  # where a graph has none: ops do not look at them
-ERRORS: dict[str, type[GnnbenchError]] = {"oom": OutOfMemory, "unavailable": BackendUnavailable}
-
-S = TypeVar("S", bound="shown.Shown")
 
 
 def train(
@@ -42,7 +44,7 @@ def train(
     resume: AnyPath | None = None,
     quiet: bool = False,
     check: bool = True,
-) -> shown.Run:
+) -> Run:
     """Train one model on one graph and measure every epoch, as `gnnbench train` does.
 
     Args:
@@ -68,13 +70,13 @@ def train(
         KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP, after the epoch at hand; what was measured is kept.
     """
     from gnnbench import datasets, history
-    from gnnbench.api.shown import Run
     from gnnbench.config import validate
+    from gnnbench.kinds.run import Run
     from gnnbench.report import live
     from gnnbench.results import files, schema
     from gnnbench.training import start, team
 
-    roots, first = datasets.roots(_path(data_root)), team.is_first()
+    roots, first = datasets.roots(path(data_root)), team.is_first()
     if resume:
         if config or set or backend or dataset or epochs or memory_limit or workers or out:
             raise ConfigError("--resume takes the run's own configuration; leave out other options")
@@ -94,12 +96,12 @@ def train(
         elif first:
             folder = files.new_folder(f"{configs.stem(config)}-{loaded.backend.name}")
     loaded = start.by_torchrun(loaded)
-    with _threads_kept(), live.TrainView.watched(quiet or not first) or nullcontext() as view:
+    with threads_kept(), live.TrainView.watched(quiet or not first) or nullcontext() as view:
         result = start.run(loaded, roots=roots, out=folder, resume=resume is not None, on_event=view or _tell)
     made = Run.of(result, folder / "results.json")
     if result.status == "ok" and first:
         history.remember(roots.cache, "run", made, made.path)
-    return _ended(made, check, result.reason)
+    return ended(made, check, result.reason)
 
 
 def _tell(event: Event) -> None:
@@ -125,7 +127,7 @@ def compare(
     fail_above: str = "5%",
     quiet: bool = False,
     check: bool = True,
-) -> shown.Comparison:
+) -> Comparison:
     """Check backends against PyG, then time them in turn, in fresh processes, as `gnnbench compare` does.
 
     A backend that fails is a row with its reason; one whose result differs from PyG's has no speedup, and
@@ -152,12 +154,11 @@ def compare(
     loaded = configs.load(config, set, dataset, epochs, memory_limit)
     launch.prepare()  # while PyTorch is imported here
     from gnnbench import comparison, datasets, history
-    from gnnbench.api.shown import Comparison
     from gnnbench.comparison import baseline as baselines
-    from gnnbench.report import live
+    from gnnbench.kinds.comparison import Comparison
     from gnnbench.results import files
 
-    run, roots = comparison.resolve(loaded, configs.names(backends)), datasets.roots(_path(data_root))
+    run, roots = comparison.resolve(loaded, configs.names(backends)), datasets.roots(path(data_root))
     limit, kept = baselines.share(fail_above), None
     if save_baseline:
         baselines.path(roots.cache, save_baseline)
@@ -165,7 +166,7 @@ def compare(
         kept = baselines.load(roots.cache, baseline)
         baselines.check(kept, baseline, run, rounds)
     folder = Path(out) if out else files.new_folder(f"{configs.stem(config)}-compare")
-    with live.CompareView.watched(quiet) or nullcontext() as view:
+    with Comparison.view.watched(quiet) or nullcontext() as view:
         record = comparison.compare(
             run,
             rounds=rounds,
@@ -185,7 +186,7 @@ def compare(
     made = Comparison.of(record, folder / "comparison.json")
     if record.status == "ok":
         history.remember(roots.cache, "comparison", made, made.path)
-    return _ended(made, check, f"the same call with out={str(folder)!r} continues")
+    return ended(made, check, f"the same call with out={str(folder)!r} continues")
 
 
 def bench(
@@ -206,7 +207,7 @@ def bench(
     out: AnyPath | None = None,
     quiet: bool = False,
     check: bool = True,
-) -> shown.Bench:
+) -> Bench:
     """Time an op beside its peers and the limits of this machine, as `gnnbench bench` does.
 
     Args:
@@ -230,21 +231,20 @@ def bench(
         KeyboardInterrupt: Ctrl-C; what was measured is kept.
     """
     from gnnbench import benchmarks, datasets
-    from gnnbench.api.shown import Bench
+    from gnnbench.kinds.bench import Bench
     from gnnbench.measure import clock, environment
-    from gnnbench.report import live
     from gnnbench.results import files
 
     against, sizes = configs.names(against), configs.names(shapes)
     grid = benchmarks.Grid(op, widths, heads, against, backward, weighted, backend, sizes)
-    roots = datasets.roots(_path(data_root))
-    with _threads_kept():
+    roots = datasets.roots(path(data_root))
+    with threads_kept():
         environment.use_threads(threads)
         dataset = None
         if grid.on_graph:
-            dataset = datasets.single(datasets.load(configs.load(None, BARE, graph).dataset, roots))
+            dataset = datasets.single(datasets.load(configs.load(None, configs.BARE, graph).dataset, roots))
         folder = Path(out) if out else files.new_folder(f"{op}-bench")
-        with live.BenchView.watched(quiet) or nullcontext() as view:
+        with Bench.view.watched(quiet) or nullcontext() as view:
             record = benchmarks.bench(
                 grid,
                 dataset,
@@ -255,7 +255,7 @@ def bench(
                 memory_limit=memory_limit,
                 on_event=view or (lambda *_: None),
             )
-    return _ended(Bench.of(record, folder / "bench.json"), check, f"the measurements so far are in {folder}")
+    return ended(Bench.of(record, folder / "bench.json"), check, f"the measurements so far are in {folder}")
 
 
 def profile(
@@ -271,7 +271,7 @@ def profile(
     out: AnyPath | None = None,
     quiet: bool = False,
     check: bool = True,
-) -> shown.Profile:
+) -> Profile:
     """Show where the time of an epoch goes, by layer and op, as `gnnbench profile` does.
 
     Args:
@@ -283,59 +283,32 @@ def profile(
         As `train` does.
     """
     from gnnbench import datasets, profiling
-    from gnnbench.api.shown import Profile
+    from gnnbench.kinds.profile import Profile
     from gnnbench.report import live
     from gnnbench.results import files
 
     loaded = configs.load(config, set, dataset, None, memory_limit, backend)
-    profiling.check(loaded, epochs, _path(trace))
+    profiling.check(loaded, epochs, path(trace))
     folder = Path(out) if out else files.new_folder(f"{configs.stem(config)}-{loaded.backend.name}-profile")
-    with _threads_kept(), live.TrainView.watched(quiet) or nullcontext() as view:
+    with threads_kept(), live.TrainView.watched(quiet) or nullcontext() as view:
         record = profiling.profile(
             loaded,
             epochs=epochs,
-            roots=datasets.roots(_path(data_root)),
+            roots=datasets.roots(path(data_root)),
             out=folder,
-            trace=_path(trace),
+            trace=path(trace),
             on_event=view,
         )
-    return _ended(Profile.of(record, folder / "profile.json"), check, record.reason)
+    return ended(Profile.of(record, folder / "profile.json"), check, record.reason)
 
 
-def load_result(path: AnyPath) -> shown.Shown:
+def load_result(path: AnyPath) -> kinds.ResultKind:
     """Load what a verb or one of these functions wrote: the folder of its results, or the JSON itself.
 
     Raises:
         ConfigError: there is no such file, it is not a result, or it is one of another schema.
     """
     from gnnbench import stored
-    from gnnbench.api.shown import KINDS
 
-    found = stored.load(Path(path))
-    return KINDS[found.kind].of(found.record, found.path)
-
-
-def _ended(result: S, check: bool, reason: str) -> S:
-    """The result, unless it did not come to its end and `check` asks for that."""
-    status: str = getattr(result, "status", "ok")
-    if check and status == "interrupted":
-        raise KeyboardInterrupt(reason)
-    if check and status != "ok":
-        raise ERRORS.get(status, RunFailed)(reason)
-    return result
-
-
-@contextmanager
-def _threads_kept() -> Iterator[None]:
-    """Leave a notebook with the number of threads that it had, whatever a run asks for."""
-    import torch
-
-    threads = torch.get_num_threads()
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
-def _path(given: AnyPath | None) -> Path | None:
-    return None if given is None else Path(given)
+    found: kinds.ResultKind = stored.load(Path(path)).record
+    return found

@@ -1,11 +1,9 @@
 """The command line: parses, calls, prints. A verb imports what it needs when it runs, so that help is quick.
 
 __init__     the app: train, compare, datasets, doctor
-ops          bench and tune: single ops
-profile      where the time of an epoch goes
-suite        all ops and models on a GPU
-reproduce    papers
-sweep        a run over a grid of its keys
+verb         the verbs that are functions of `gnnbench.api`, made of their parameters
+ops          bench: single ops; profile: where the time of an epoch goes
+sweep        the plan of a sweep
 partition    a graph in parts, for several processes
 report       results as a page; history: a list of them over time
 options      options that several verbs share
@@ -25,9 +23,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from gnnbench import stopping
-from gnnbench.api.configs import load
-from gnnbench.cli import history, ops, partition, profile, reproduce, streams, suite, sweep
+from gnnbench import registry, stopping
+from gnnbench.api._configs import load
+from gnnbench.cli import history, ops, partition, profile, streams, sweep, verb
 from gnnbench.cli import report as reporting
 from gnnbench.cli.options import (
     EXIT_CODES,
@@ -53,12 +51,32 @@ from gnnbench.cli.options import (
 from gnnbench.errors import GnnbenchError
 from gnnbench.measure import waiting
 
+SPECIAL: dict[str, dict[str, Any]] = {  # verbs with options that are of the command line alone
+    "sweep": {"instead": sweep.planned},
+    "tune": {"instead": ops.prepared, "plots": True},
+}
+
 
 class Verbs(TyperGroup):
     """Turns errors that are meant for the user into one sentence and an exit code."""
 
+    asked = ""  # the verb that runs; of the others a list shows what they do
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*super().list_commands(ctx), *registry.names("api")]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in registry.names("api"):
+            return super().get_command(ctx, cmd_name)
+        function = getattr(registry.find("api", cmd_name), cmd_name)
+        one = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+        run = verb.command(function, **SPECIAL.get(cmd_name, {})) if cmd_name == self.asked else lambda: None
+        one.command(cmd_name, epilog=EXIT_CODES, help=verb.summary(function))(run)
+        return typer.main.get_command(one)
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         refuse_empty(args)
+        self.asked = args[0]
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
@@ -238,11 +256,7 @@ def compare(
 
 
 app.command(epilog=EXIT_CODES)(ops.bench)
-app.command(epilog=EXIT_CODES)(ops.tune)
 app.command(epilog=EXIT_CODES)(profile.profile)
-app.command(epilog=EXIT_CODES)(suite.suite)
-app.command(epilog=EXIT_CODES)(reproduce.reproduce)
-app.command(epilog=EXIT_CODES)(sweep.sweep)
 app.command(epilog=EXIT_CODES)(partition.partition)
 app.command(epilog=EXIT_CODES)(reporting.report)
 app.command(epilog=EXIT_CODES)(history.history)

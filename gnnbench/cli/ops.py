@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gnnbench.api import BARE
-from gnnbench.api.configs import load, names
+from gnnbench.api._configs import BARE, load, names
 from gnnbench.cli.options import (
     Csv,
     DataRoot,
@@ -18,7 +16,6 @@ from gnnbench.cli.options import (
     Limit,
     Markdown,
     Out,
-    Overrides,
     Plot,
     Quiet,
     finish,
@@ -178,70 +175,21 @@ def _batches(
     return record, report.table(record)
 
 
-def tune(
-    target: Annotated[
-        str,
-        typer.Argument(metavar="TARGET", help="A graph such as cora or graph.mtx, or the YAML file of a run."),
-    ] = "",
-    widths: Annotated[str, typer.Option(metavar="N,N", help="Widths; by default those of the run.")] = "",
-    ops: Annotated[
-        str,
-        typer.Option(metavar="A,B", help="Such as spmm,gat_attention_backward; by default those of the run."),
-    ] = "",
-    heads: Annotated[str, typer.Option(metavar="N,N", help="Numbers of heads, for ops with heads.")] = "1",
-    overrides: Overrides = None,
-    backend: Annotated[
-        str, typer.Option(metavar="NAME", help="A backend whose kernels have choices, such as isplib or cuda.")
-    ] = "isplib",
+def prepared(
+    target: Annotated[str, typer.Argument()] = "",
+    *,
     clear: Annotated[bool, typer.Option("--clear", help="Delete all tuned choices.")] = False,
-    threads: Annotated[int, typer.Option(min=0, help="Threads for all kernels; 0 uses PyTorch's default.")] = 0,
     data_root: DataRoot = None,
     plot: Plot = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
-    markdown: Markdown = None,
-    latex: Latex = None,
-) -> None:
-    """Find the fastest choices of the kernels on a graph."""
+) -> bool:
+    """Do what `tune` does before it tunes a graph; True if there is none."""
     from gnnbench import datasets, units
-    from gnnbench.measure import clock, environment
-    from gnnbench.report import live, plots
-    from gnnbench.report import tune as report
-    from gnnbench.tuning import search, store
+    from gnnbench.report import plots
+    from gnnbench.tuning import store
 
-    roots = datasets.roots(data_root)
-    if clear:
-        print(f"removed {units.counted(store.clear(roots.cache), 'file')} of tuned choices from {roots.cache}")
-        if not target:
-            return
-    if not target:
-        raise ConfigError("give a graph such as cora, the YAML file of a run, or --clear")
     if plot:
         plots.check(plot)
-    is_run = target.endswith((".yaml", ".yml"))
-    config = load(Path(target), overrides) if is_run else load(None, [*BARE, *(overrides or [])], target)
-    environment.use_threads(threads or config.measure.threads)
-    kind, device = search.kernels_of(backend)
-    dataset = datasets.single(datasets.load(config.dataset, roots))
-    kernels = kind()
-    graph = dataset.graph(device, kernels)
-    if is_run and not (widths or ops):
-        wanted = search.requests_of(config, dataset, kind, device)
-    else:
-        asked = names(ops) or search.AGGREGATIONS
-        wanted = search.requests(graph, asked, numbers(widths or "16,32,64,128,256"), numbers(heads))
-    view = live.TuneView.watched(quiet)
-    with view or nullcontext():
-        tuned = search.tune(
-            graph,
-            dataset.name,
-            wanted,
-            now=clock.of(device),
-            kernels=kernels,
-            on_event=view or (lambda *_: None),
-        )
-    tuned = search.keep(tuned, roots.cache, graph)
-    if plot:
-        plots.save(report.panels(tuned), report.title(tuned), plot)
-    where = store.path(roots.cache, graph, kernels.name)
-    show(report.table(tuned), tuned, as_json, quiet, markdown, latex, saved=where)
+    if clear:
+        cache = datasets.roots(data_root).cache
+        print(f"removed {units.counted(store.clear(cache), 'file')} of tuned choices from {cache}")
+    return clear and not target

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gnnbench.api.configs import load
+from gnnbench.api._configs import load
 from gnnbench.cli.options import DataRoot, Json, Latex, Markdown, Overrides, Quiet, numbers, show
 from gnnbench.errors import ConfigError, did_you_mean
 

@@ -11,19 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gnnbench import units
 from gnnbench.measure import clock
-from gnnbench.report import bench, comparison, reproduce, run, suite, sweep, tables
+from gnnbench.report import run, tables
 from gnnbench.report.tables import Cell, Table
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from gnnbench.benchmarks.records import Bench, Suite
-    from gnnbench.comparison import Progress
-    from gnnbench.papers import Progress as ReproduceProgress
-    from gnnbench.results.schema import ChoiceRecord
-    from gnnbench.sweeps import Progress as SweepProgress
     from gnnbench.training.run import Event
-    from gnnbench.tuning.search import Request
 
 SHOWN_EPOCHS = 10
 AROUND = 6  # lines of a picture beside its title and rows: blanks, heading of two lines, rule, what is left out
@@ -103,6 +97,13 @@ class View:
             self._output.update(HTML(text))
 
 
+class Steps(View):
+    """Tells in words what runs now; most kinds of results draw more."""
+
+    def __call__(self, step: str) -> None:
+        self.say(step)
+
+
 class TrainView(View):
     """The latest epochs; the seconds that epochs took decide when to redraw."""
 
@@ -145,62 +146,6 @@ class TrainView(View):
         heading = run.epoch_heading(last) if last else run.EPOCH_HEADING
         self.draw(f"{title}: {line}{step}", Table(heading, list(self._rows)), newest=True)
         self._drawn_at = clock.cpu()
-
-
-class CompareView(View):
-    """The table as far as it is known, and the process that runs now."""
-
-    def __call__(self, event: Progress) -> None:
-        """Show what is about to start."""
-        stage = "parity check" if event.stage == "parity" else f"round {event.round} of {event.comparison.rounds}"
-        table = comparison.table(event.comparison)
-        lines = [table.title, *comparison.parity(event.comparison.parity), f"{stage}, {event.backend}"]
-        self.draw("\n".join(lines) + f" ({event.done + 1} of {event.total})", table)
-
-
-class BenchView(View):
-    """The table as far as it is known, and what runs now."""
-
-    def __call__(self, record: Bench, step: str) -> None:
-        """Show what is about to start."""
-        self.draw(f"{bench.title(record)}\n{step}", bench.table(record))
-
-
-class SuiteView(View):
-    """The number of rows by status, and what runs now."""
-
-    def __call__(self, record: Suite, step: str) -> None:
-        """Show what is about to start."""
-        self.draw(f"{suite.title(record)}\n{step}", suite.counts(record))
-
-
-class TuneView(View):
-    """Progress of what is tuned now."""
-
-    def __call__(self, choices: Sequence[ChoiceRecord], request: Request) -> None:
-        """Show what is about to start."""
-        adjacency = " of the transpose" if request.adjacency == "transpose" else ""
-        heads = f", {request.heads} heads" if request.heads > 1 else ""
-        self.say(f"tuning {request.op}{adjacency} at width {request.width}{heads}")
-
-
-class ReproduceView(View):
-    """The claims as far as they are known, and the cell that runs now."""
-
-    def __call__(self, event: ReproduceProgress) -> None:
-        """Show what is about to start."""
-        step = f", {event.what}" if event.what else ""
-        line = f"{event.cell} ({event.done + 1} of {event.total}){step}"
-        self.draw(f"{reproduce.title(event.reproduction)}\n{line}", reproduce.claims(event.reproduction))
-
-
-class SweepView(View):
-    """The configurations as far as they are known, and the trial that runs now."""
-
-    def __call__(self, event: SweepProgress) -> None:
-        """Show what has just started or ended."""
-        line = f"{event.trial} ({event.done} of {event.total} done)"
-        self.draw(f"{sweep.title(event.sweep)}\n{line}", sweep.table(event.sweep))
 
 
 def _lines(row: Sequence[Cell]) -> int:

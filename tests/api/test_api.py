@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import gnnbench
-from gnnbench.api import configs
-from gnnbench.api.shown import KINDS
+from gnnbench import kinds
+from gnnbench.api import _configs as configs
 from gnnbench.errors import BackendUnavailable, ConfigError, GnnbenchError
 from gnnbench.report import live, tables
 from gnnbench.report.tables import Cell, Table
@@ -30,8 +30,8 @@ pytestmark = pytest.mark.usefixtures("folder")
 def test_importing_is_light_and_names_complete() -> None:
     program = (
         "import sys, gnnbench\n"
-        "assert {'train', 'compare', 'bench', 'profile', 'load_result', 'patch_pyg'} <= {*dir(gnnbench)}\n"
-        "gnnbench.train\n"
+        "assert {'train', 'sweep', 'tune', 'suite', 'reproduce', 'load_result', 'patch_pyg'} <= {*dir(gnnbench)}\n"
+        "gnnbench.train, gnnbench.sweep\n"
         "print(sorted({name.split('.')[0] for name in sys.modules}))"
     )
     output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
@@ -148,7 +148,7 @@ def test_benchmarks(brief: None) -> None:
 def test_stored_results_of_other_kinds_show_themselves(kind: str) -> None:
     folder = {"bench": "ops", "reproduction": "reproductions"}.get(kind, kind)
     result = gnnbench.load_result(next((ROOT / "results" / folder).glob("*.json")))
-    assert type(result) is KINDS[kind]
+    assert type(result) is kinds.known()[kind]
     assert len(result.to_frame())
     assert "<table>" in result._repr_html_()
 

@@ -245,7 +245,7 @@ def test_tables_pictures_and_the_page_say_what_was_measured(plan: sweeps.Plan, t
     assert [bars.groups for bars in drawn["backend"] if isinstance(bars, plots.Bars)] == 2 * [["pyg", "isplib"]]
     assert len(report.records(found)) == 12
     result = stored.load(tmp_path)
-    assert (result.kind, result.record) == ("sweep", found)
+    assert (result.kind, result.record.model_dump()) == ("sweep", found.model_dump())
     root = parsed(page.html([result]))
     assert root.all("p", class_="answer")[0].text.startswith(
         "Best on cora: hidden 16, pyg; validation accuracy 0.9100"
@@ -258,6 +258,7 @@ def test_tables_pictures_and_the_page_say_what_was_measured(plan: sweeps.Plan, t
 
 def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GNNBENCH_CACHE", str(tmp_path / "cache"))  # without a history
     monkeypatch.setattr(cells, "execute", Trials())
     path = written(tmp_path, GRID.replace("  backend: [pyg, isplib]\n", ""))
     dry = run("sweep", path, "--dry-run")

@@ -13,15 +13,14 @@ import base64
 import gzip
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gnnbench import __version__, units
-from gnnbench.report.page import comparison, ops, profile, reproduction, run, sweep
+from gnnbench import __version__, registry, units
 from gnnbench.report.page.pictures import ILLEGAL
-from gnnbench.report.page.section import Section, yaml_of
+from gnnbench.report.page.section import Grid, Section, yaml_of
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -42,23 +41,16 @@ class Stored(NamedTuple):
     rounds: Mapping[str, Sequence[Result]] = {}
 
 
-SECTIONS: dict[str, Callable[[Stored], Section]] = {
-    "comparison": lambda stored: comparison.section(stored.record, stored.rounds),
-    "run": lambda stored: run.section(stored.record),
-    "bench": lambda stored: ops.bench(stored.record),
-    "profile": lambda stored: profile.section(stored.record),
-    "collate": lambda stored: ops.collate(stored.record),
-    "sample": lambda stored: ops.sample(stored.record),
-    "suite": lambda stored: ops.suite(stored.record),
-    "tuning": lambda stored: ops.tuning(stored.record),
-    "reproduction": lambda stored: reproduction.section(stored.record),
-    "sweep": lambda stored: sweep.section(stored.record),
-}
-
-
 def section(stored: Stored) -> Section:
     """Make the section of a page about a result."""
-    made = SECTIONS[stored.kind](stored)
+    kind = registry.find("kinds", stored.kind).KIND
+    if kind.section is None:
+        drawn = kind.of(stored.record, stored.path).tables()
+        made = Section(
+            kind.__name__, drawn[0].title, "", ["The table holds what was measured."], grids=[*map(Grid, drawn)]
+        )
+    else:
+        made = kind.section(stored.record, *filter(None, [stored.rounds]))
     status = getattr(stored.record, "status", "ok")
     if status == "ok" or stored.kind in ("run", "profile"):
         return made

@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from gnnbench.results.schema import Result
 
 Rounds = Mapping[str, Sequence["Result"]]
+NONE: Rounds = {}
 QUESTION = "Which backend trains this model fastest, and does each compute what PyG computes?"
 
 
-def section(record: Comparison, rounds: Rounds) -> Section:
+def section(record: Comparison, rounds: Rounds = NONE) -> Section:
     """A comparison; `rounds` are the results behind it, by backend, where they are known."""
     winner, fastest = _fastest(record, besides="pyg"), _fastest(record)
     table = report.table(record)

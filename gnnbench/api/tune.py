@@ -1,0 +1,81 @@
+"""The fastest choices of kernels on a graph."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gnnbench.api import _configs as configs
+from gnnbench.api._options import AnyPath, DataRoot, Names, Numbers, Overrides, numbers, path, threads_kept
+from gnnbench.errors import ConfigError
+
+if TYPE_CHECKING:
+    from gnnbench.kinds.tuning import Tuning
+
+
+def tune(
+    target: Annotated[AnyPath, typer.Argument(metavar="TARGET"), str] = "",
+    *,
+    widths: Annotated[Numbers, typer.Option(metavar="N,N"), str] = "",
+    ops: Annotated[Names, typer.Option(metavar="A,B"), str] = "",
+    heads: Annotated[Numbers, typer.Option(metavar="N,N"), str] = "1",
+    set: Overrides = None,
+    backend: Annotated[str, typer.Option(metavar="NAME")] = "isplib",
+    threads: Annotated[int, typer.Option(min=0)] = 0,
+    data_root: DataRoot = None,
+    quiet: bool = False,
+) -> Tuning:
+    """Find the fastest choices of the kernels on a graph.
+
+    Later runs on the graph use them.
+
+    Args:
+        target: a graph such as cora or graph.mtx, or the YAML file of a run.
+        widths: widths; by default those of the run.
+        ops: such as spmm,gat_attention_backward; by default those of the run.
+        heads: numbers of heads, for ops with heads.
+        backend: a backend whose kernels have choices, such as isplib or cuda.
+        threads: threads for all kernels; 0 uses PyTorch's default.
+        set, data_root, quiet: as in `train`.
+
+    Raises:
+        ConfigError: a bad value.
+        GnnbenchError: bad data, a choice that computes something else, or the cache cannot be written.
+    """
+    if not target:
+        raise ConfigError("give a graph such as cora, the YAML file of a run, or --clear")
+    from gnnbench import datasets
+    from gnnbench.kinds.tuning import Tuning
+    from gnnbench.measure import clock, environment
+    from gnnbench.tuning import search, store
+
+    roots = datasets.roots(path(data_root))
+    is_run = str(target).endswith((".yaml", ".yml"))
+    values = configs.written(set)
+    graph_alone = None, [*configs.BARE, *values], str(target)
+    config = configs.load(Path(target), values) if is_run else configs.load(*graph_alone)
+    with threads_kept():
+        environment.use_threads(threads or config.measure.threads)
+        kind, device = search.kernels_of(backend)
+        dataset = datasets.single(datasets.load(config.dataset, roots))
+        kernels = kind()
+        graph = dataset.graph(device, kernels)
+        if is_run and not (widths or ops):
+            wanted = search.requests_of(config, dataset, kind, device)
+        else:
+            asked = configs.names(ops) or search.AGGREGATIONS
+            wanted = search.requests(graph, asked, numbers(widths or "16,32,64,128,256"), numbers(heads))
+        with Tuning.view.watched(quiet) or nullcontext() as view:
+            tuned = search.tune(
+                graph,
+                dataset.name,
+                wanted,
+                now=clock.of(device),
+                kernels=kernels,
+                on_event=view or (lambda *_: None),
+            )
+        tuned = search.keep(tuned, roots.cache, graph)
+        return Tuning.of(tuned, store.path(roots.cache, graph, kernels.name))

@@ -1,0 +1,107 @@
+"""Kinds of results, one file each: how the JSON of a kind is told, and how its results are shown everywhere.
+
+The file's `KIND` is a schema that is a `ResultKind`, too: tables on the terminal, in notebooks and in files,
+frames, sections of pages and progress follow from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from pydantic import BaseModel, PrivateAttr
+
+from gnnbench import registry
+from gnnbench.errors import GnnbenchError
+from gnnbench.report import live, tables
+
+if TYPE_CHECKING:
+    import pandas
+
+    from gnnbench.report.plots import Bars, Panel, Timeline
+    from gnnbench.report.tables import Table
+
+    Pictures = Mapping[str, Sequence[Panel | Bars | Timeline]]
+
+K = TypeVar("K", bound="ResultKind")
+
+
+class ResultKind(BaseModel):
+    """A stored result; a notebook shows its table.
+
+    Attributes:
+        mark: the name in its JSON that no other kind has.
+        file: what it is called in a folder of results; empty where a user names it.
+        report: the module that draws it by `table` or `tables`, and perhaps `records`, `title` and `panels`; None
+            where the class has its own methods.
+        section: makes the section of a page from a record; None has no more than its tables.
+        frame: the field that its frame has, unless that module makes the records.
+        view: what draws events while it is measured.
+        path: the JSON that it is kept in.
+    """
+
+    mark: ClassVar[str]
+    file: ClassVar[str] = ""
+    report: ClassVar[Any] = None
+    section: ClassVar[Any] = None
+    frame: ClassVar[str] = "rows"
+    view: ClassVar[Any] = live.Steps
+    _path: Path = PrivateAttr()
+
+    @classmethod
+    def of(cls: type[K], record: BaseModel, path: Path) -> K:
+        """The record that is kept in `path`."""
+        made: Any = cls.model_construct(record.model_fields_set, **dict(record))
+        made._path = path
+        return made
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    def tables(self) -> Sequence[Table]:
+        """Return the tables that the command line prints."""
+        several: Callable[..., Sequence[Table]] | None = getattr(self.report, "tables", None)
+        return several(self) if several else [self.report.table(self)]
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return the rows in numbers, with the names of the JSON."""
+        own: Callable[..., list[dict[str, Any]]] | None = getattr(self.report, "records", None)
+        return own(self) if own else tables.records(getattr(self, self.frame))
+
+    def pictures(self) -> Pictures:
+        """Return pictures that lie beside the JSON, by name; none of most kinds."""
+        return {}
+
+    def drawn(self: K) -> K:
+        """Write its pictures beside its JSON; returns itself."""
+        from gnnbench.report import plots
+
+        for name, panels in self.pictures().items():
+            files = (self.path.parent / f"{name}{suffix}" for suffix in (".png", ".svg"))
+            plots.save(panels, self.report.title(self), *files)
+        return self
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One line per row of the result, with the names of its JSON, nested ones joined by dots.
+
+        Raises:
+            GnnbenchError: pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError:
+            raise GnnbenchError("to_frame needs pandas; run `pip install pandas`") from None
+        return pandas.DataFrame(tables.flat(self.records()))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.path)!r})"
+
+    def _repr_html_(self) -> str:
+        return "\n".join(map(tables.html, self.tables()))
+
+
+def known() -> dict[str, type[ResultKind]]:
+    """All kinds by name."""
+    return {name: registry.find("kinds", name).KIND for name in registry.names("kinds")}

@@ -1,0 +1,25 @@
+"""Profiles: where the time of an epoch goes."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from gnnbench import profiling
+from gnnbench.kinds import ResultKind
+from gnnbench.report import live
+from gnnbench.report import profile as report
+from gnnbench.report.page import profile as page
+
+
+class Profile(ResultKind, profiling.Profile):
+    """Where the time of an epoch goes; a line of its frame is an op of a layer."""
+
+    mark: ClassVar = "slowdown"
+    file: ClassVar = "profile.json"
+    report: ClassVar = report
+    section: ClassVar = page.section
+    frame: ClassVar = "ops"
+    view: ClassVar = live.TrainView
+
+
+KIND = Profile

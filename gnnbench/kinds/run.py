@@ -1,0 +1,25 @@
+"""Runs of `gnnbench train`."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from gnnbench.kinds import ResultKind
+from gnnbench.report import live
+from gnnbench.report import run as report
+from gnnbench.report.page import run as page
+from gnnbench.results import files
+from gnnbench.results.schema import Result
+
+
+class Run(ResultKind, Result):
+    """A run; a line of its frame is an epoch."""
+
+    mark: ClassVar = "samples"
+    file: ClassVar = files.RUN
+    report: ClassVar = report
+    section: ClassVar = page.section
+    view: ClassVar = live.TrainView
+
+
+KIND = Run
