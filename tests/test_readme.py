@@ -111,10 +111,10 @@ def extended(working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     (info / "entry_points.txt").write_text(f"[{points}")
     monkeypatch.syspath_prepend(working_folder)
     importlib.invalidate_caches()
-    for cached in (convs.table, patch._targets):
+    for cached in (convs.table, patch._always):
         cached.cache_clear()
     yield
-    for cached in (convs.table, patch._targets):
+    for cached in (convs.table, patch._always):
         cached.cache_clear()
     for name in EXTENDED:
         importlib.import_module(f"gnnbench.{name}").__path__.pop()
