@@ -181,12 +181,13 @@ class KernelBackend(Backend):
     def prepare(self, model: torch.nn.Module, dataset: NodeDataset) -> Prepared:
         # Imported here, for backends that run PyG untouched load none of this.
         from gnnbench import convs
+        from gnnbench.messages import bound
         from gnnbench.ops import features
 
         kernels, x = self.make_kernels(), dataset.x.to(self.device)
         sparse = self.config.sparse_features and self._multiplies_sparse(kernels) and features.mostly_zero(x)
         rewrites = {**self.rewrites(), convs.SPARSE: sparse}
-        bindings = convs.bind(model.to(self.device), kernels, **rewrites)
+        bindings = convs.bind(model.to(self.device), kernels, rest=bound.bind, **rewrites)
         graph = dataset.graph(self.device, kernels)
         convs.warm(model, graph, x)
         sparse = any(convs.SPARSE in binding.rewrites for binding in bindings)
@@ -194,9 +195,10 @@ class KernelBackend(Backend):
 
     def bind(self, model: torch.nn.Module) -> list[Binding]:
         from gnnbench import convs
+        from gnnbench.messages import bound
 
         rewrites = {**self.rewrites(), "keep_aggregation": False}
-        return convs.bind(model.to(self.device), self.make_kernels(), **rewrites)
+        return convs.bind(model.to(self.device), self.make_kernels(), rest=bound.bind, **rewrites)
 
     def collate(
         self, union: Union, graphs: torch.Tensor, x: torch.Tensor, edge_attr: torch.Tensor | None, *, pooled: bool
@@ -217,7 +219,7 @@ class KernelBackend(Backend):
         """Return whether a product without zeros is likely to gain; on GPUs, fast at dense ones, none did."""
         return kernels.device_type == "cpu" and "spmm" in kernels.accelerated
 
-    def rewrites(self) -> dict[str, bool]:
+    def rewrites(self) -> dict[str, Any]:
         """The rewrites that the configuration allows, as `convs.bind` takes them."""
         allowed = {"transform_first", "fold_norm", "keep_aggregation", "dropout", "layers"}
         return self.config.model_dump(include=allowed)

@@ -10,7 +10,7 @@ from gnnbench import convs
 from gnnbench.backends import base
 from gnnbench.backends.isplib import Backend as IsplibBackend
 from gnnbench.backends.isplib import IsplibKernels
-from gnnbench.patch import forward
+from gnnbench.patch import forward, propagate
 from gnnbench.results.schema import Binding
 
 if TYPE_CHECKING:
@@ -30,5 +30,7 @@ class Backend(base.EdgeIndexBackend):
         return base.Prepared(dataset.edge_index, self.bind(model))
 
     def bind(self, model: torch.nn.Module) -> list[Binding]:
-        forward.bind(model, forward.Engine([IsplibKernels()]), convs.table())
+        engine = forward.Engine([IsplibKernels()])
+        forward.bind(model, engine, convs.table())
+        propagate.bind(model, engine, None)
         return super().bind(model)

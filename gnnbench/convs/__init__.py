@@ -32,9 +32,9 @@ and, where there is something to say,
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeAlias
 
 from torch import Tensor
 from torch.nn import Module
@@ -50,6 +50,7 @@ from gnnbench.ops.families import FAMILIES
 from gnnbench.ops.kernels import Kernels
 from gnnbench.results.schema import Binding
 
+Rest: TypeAlias = Callable[[Sequence[tuple[str, Any]], Kernels], list[Binding]]  # of convs by their paths
 SPARSE = "sparse_features"
 # What runs where a backend has no kernel of its own for an op.
 COMPOSED = {family.op: family.parts for family in FAMILIES.values()}
@@ -66,6 +67,7 @@ def bind(
     dropout: bool = False,
     layers: bool = False,
     first_node: int | None = None,
+    rest: Rest | None = None,
 ) -> list[Binding]:
     """Let `kernels` execute every conv of `model`, which is then called with a Graph as adjacency.
 
@@ -83,14 +85,16 @@ def bind(
         dropout: allow the model's dropout layers to draw other random numbers than torch's.
         layers: also let `kernels` that are faster than torch at them compute linear layers and batch norms.
         first_node: of this process, where several share the nodes of a graph; see `_dropout.bind`.
+        rest: binds the convs whose class has no file here; None to refuse them.
 
     Raises:
         UnsupportedOp: with the reasons of all convs that cannot be computed exactly; then nothing is bound.
     """
-    bound = list(_convs(model))
+    bound = [(path, conv, module) for path, conv, module in _convs(model) if module or rest is None]
     if reasons := [f"{path}: {reason}" for path, conv, _ in bound for reason in unsupported(conv)]:
         raise UnsupportedOp(f"this model on {kernels.name!r} kernels", reasons)
-    bindings: list[Binding] = []
+    others = [(path, conv) for path, conv, module in _convs(model) if module is None]
+    bindings: list[Binding] = rest(others, kernels) if rest and others else []
     for path, conv, module in bound:
         keeps, declined = keep_aggregation and not bindings, {}
         if keeps and (reasons := _unkept(model, conv, module)):
@@ -117,6 +121,8 @@ def bind(
 def warm(model: Module, graph: Graph, x: Tensor | None = None) -> None:
     """Compute what the convs of a bound `model` keep of graph and features, so that it counts as preparation."""
     for _, conv, module in _convs(model):
+        if module is None:  # by `rest`
+            continue
         bound: BoundForward = conv.forward
         used, adjacency = _ops(conv, module, bound.kernels), _graph.adjacency(conv, graph)
         passes = adjacency.passes

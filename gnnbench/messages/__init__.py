@@ -5,6 +5,7 @@ recognise    messages that are a product with the adjacency, found by tracing
 rehearsal    what is refused, and what an edge keeps alive, found on a few destinations
 replaced     functions of torch and PyG that stand in for others while a chunk is evaluated
 judge        what of a layer is refused before anything is run
+bound        layers of models that are called with a Graph
 """
 
 from __future__ import annotations

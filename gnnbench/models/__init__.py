@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gnnbench import registry
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch
 
     from gnnbench.config import ModelConfig
@@ -35,6 +37,7 @@ def build(
     out_channels: int,
     encoder: str = "",
     edge_channels: int = 0,
+    degrees: Callable[[], torch.Tensor] | None = None,
     batched: bool = False,
 ) -> torch.nn.Module:
     """The model that `config` describes, on CPU, initialised from torch's global seed.
@@ -48,6 +51,7 @@ def build(
         encoder: what embeds categories x [N, in_channels] int64 before the first conv, and those of edges; empty
             for features.
         edge_channels: width of the features of edges, 0 where there are none.
+        degrees: count the nodes that have 0, 1, ... in-edges, for convs that are scaled by them; None if unknown.
         batched: whether every step brings another graph, so that convs may keep nothing of it.
 
     Raises:
@@ -55,7 +59,10 @@ def build(
     """
     from gnnbench.models._stack import Stack
 
-    model = Stack(config, registry.find("models", config.name), in_channels, out_channels, encoder, edge_channels)
+    family = registry.find("models", config.name)
+    if degrees is not None and hasattr(family, "fit"):
+        config = family.fit(config, degrees)
+    model = Stack(config, family, in_channels, out_channels, encoder, edge_channels)
     for conv in model.convs if batched else ():
         if hasattr(conv, "cached"):
             kept: Any = conv

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 EPOCH_HEADING = ("epoch", "loss", "train", "val", "test")
 PHASES = ("load", "forward", "backward", "exchange", "optimizer")
+OPS = {"stream": "its own messages in chunks"}
 REWRITES = {
     "transform_first": "transform before aggregate",
     "aggregate_first": "aggregate before transform",
@@ -46,7 +47,7 @@ def table(result: Result, saved: Path | None = None) -> Table:
 def title(config: dict[str, Any], dataset: str, backend: str = "") -> str:
     """Model, dataset with what is synthetic, backend, and bfloat16 where products are in it."""
     model = config["model"]
-    kind = "-".join([model["name"], *filter(None, [model.get("aggr")])])
+    kind = model.get("conv") or "-".join([model["name"], *filter(None, [model.get("aggr")])])
     name = f"{kind} ({units.counted(model['layers'], 'layer')}, {model['hidden']} hidden)"
     precision = "products in bfloat16" if config.get("train", {}).get("precision") == "bf16" else ""
     return ", ".join(filter(None, [f"{name} on {dataset or config['dataset']['source']}", backend, precision]))
@@ -87,7 +88,7 @@ def kernels(bindings: Sequence[Binding], backend: str = "Kernels") -> Iterator[s
     same = Counter(
         (
             binding.conv,
-            ", ".join(f"{op} by {kernel}" for op, kernel in binding.kernels.items()),
+            ", ".join(f"{OPS.get(op, op)} by {kernel}" for op, kernel in binding.kernels.items()),
             ", ".join(REWRITES.get(rewrite, rewrite) for rewrite in binding.rewrites),
             "".join(f"; no {REWRITES.get(name, name)}, as {reason}" for name, reason in binding.declined.items()),
         )

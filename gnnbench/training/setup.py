@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -20,19 +21,20 @@ from gnnbench.training.batching._batch import Ready
 
 
 class Ends(NamedTuple):
-    """Widths that a model connects: features, outputs and edges, and the encoder of categories."""
+    """Widths that a model connects, of features, outputs and edges; the encoder of categories; in-degrees."""
 
     features: int
     outputs: int
     encoder: str = ""
     edges: int = 0
+    degrees: Callable[[], Tensor] | None = None
 
     @classmethod
     def of(cls, dataset: NodeDataset | GraphsDataset) -> Ends:
         if isinstance(dataset, NodeDataset):
-            return cls(dataset.x.size(1), dataset.num_classes)
+            return cls(dataset.x.size(1), dataset.num_classes, degrees=partial(_degrees, dataset))
         edges = 0 if dataset.edge_attr is None else dataset.edge_attr.size(1)
-        return cls(dataset.x.size(1), dataset.num_outputs, dataset.encoder, edges)
+        return cls(dataset.x.size(1), dataset.num_outputs, dataset.encoder, edges, partial(_degrees, dataset))
 
 
 def build(config: Run, ends: Ends, repeat: int = 0) -> Module:
@@ -42,6 +44,11 @@ def build(config: Run, ends: Ends, repeat: int = 0) -> Module:
     if config.train.precision == "bf16":
         model.forward = partial(_forward, model)
     return model
+
+
+def _degrees(dataset: NodeDataset | GraphsDataset) -> Tensor:
+    """Count the nodes that have 0, 1, ... in-edges."""
+    return torch.bincount(torch.bincount(dataset.edge_index[1], minlength=dataset.num_nodes))
 
 
 def read(config: Run, roots: datasets.Roots) -> NodeDataset | GraphsDataset:

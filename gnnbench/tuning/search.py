@@ -21,10 +21,12 @@ from gnnbench.datasets import NodeDataset
 from gnnbench.errors import ConfigError, GnnbenchError, did_you_mean
 from gnnbench.graph import Graph
 from gnnbench.measure.rounds import Budget, Timed, interleaved, timed
+from gnnbench.messages import bound
 from gnnbench.ops.families import FAMILIES
 from gnnbench.ops.kernels import Choice, Kernels, choice_key
 from gnnbench.results import files
 from gnnbench.results.schema import ChoiceRecord, Ratio
+from gnnbench.training import setup
 from gnnbench.training.batching.full import Full
 from gnnbench.training.loop import Trainer
 from gnnbench.tuning import store
@@ -100,9 +102,10 @@ def requests_of(
         UnsupportedOp: they cannot run the model.
     """
     listening = type("Listening", (_Listening, kind), {})()
-    model = models.build(config.model, dataset.x.size(1), dataset.num_classes).to(device)
+    model = models.build(config.model, *setup.Ends.of(dataset)).to(device)
     rewrites = config.backend
-    convs.bind(model, listening, transform_first=rewrites.transform_first, fold_norm=rewrites.fold_norm)
+    allowed = {"transform_first": rewrites.transform_first, "fold_norm": rewrites.fold_norm}
+    convs.bind(model, listening, rest=bound.bind, **allowed)
     graph = dataset.graph(device, listening)
     Trainer(model, Full(dataset, graph, device), config.train).train()
     asked: list[Request] = listening.asked(graph)

@@ -1,0 +1,125 @@
+"""Layers of models that are called with a Graph: their own forward, with messages on kernels."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from gnnbench.convs._bound import Accelerated
+from gnnbench.errors import UnsupportedOp
+from gnnbench.graph import Graph
+from gnnbench.graph.cache import Adjacency, GraphCache
+from gnnbench.messages import arguments, judge, propagate
+from gnnbench.ops.kernels import Kernels
+from gnnbench.results.schema import Binding
+
+FUNCTIONS = {"propagate": ("message", "aggregate"), "edge_updater": ("edge_update",)}
+MAX_GRAPH_BYTES = 2 << 30
+MADE = 4  # edge indices that a forward made, whose Graphs are kept
+
+_of: Any = WeakTensorKeyDictionary()  # the edge_index of a Graph -> a reference to it
+
+
+def bind(layers: Sequence[tuple[str, Any]], kernels: Kernels) -> list[Binding]:
+    """Let `kernels` run the messages of layers, given with their paths, which are then called with a Graph.
+
+    Returns:
+        A Binding for each, which says how its messages ran once it was called.
+
+    Raises:
+        UnsupportedOp: with the reasons of all layers whose messages have to be PyG's; then nothing is bound.
+    """
+    if reasons := [f"{path}: {reason}" for path, layer in layers for reason in _unsupported(layer)]:
+        raise UnsupportedOp(f"this model on {kernels.name!r} kernels", reasons)
+    graphs = Graphs(kernels)
+    bindings = [Binding(module=path, conv=type(layer).__name__) for path, layer in layers]
+    for (_, layer), binding in zip(layers, bindings, strict=True):
+        layer.forward = BoundForward(layer)
+        for attribute in FUNCTIONS:
+            setattr(layer, attribute, BoundMessages(layer, attribute, kernels, graphs, binding))
+    return bindings
+
+
+def _unsupported(layer: Any) -> list[str]:
+    own = vars(layer).get("forward")
+    replaced = not (own is None or isinstance(own, (BoundForward, Accelerated)))
+    return [f"{type(layer).__name__} has a forward of its own"] * replaced + judge.objections(layer)
+
+
+class BoundForward:
+    """Calls PyG's own forward with the `edge_index` of a Graph."""
+
+    def __init__(self, layer: Any) -> None:
+        self.layer = layer
+
+    def __call__(self, x: Any, adjacency: Any, *edges: Any) -> Any:
+        if isinstance(adjacency, Graph):
+            adjacency = edge_index_of(adjacency)
+        return type(self.layer).forward(self.layer, x, adjacency, *edges)
+
+
+class BoundMessages:
+    """Runs `propagate` or `edge_updater` of a layer on kernels; what they cannot run is an error."""
+
+    def __init__(self, layer: Any, attribute: str, kernels: Kernels, graphs: Graphs, binding: Binding) -> None:
+        self.layer, self.functions = layer, FUNCTIONS[attribute]
+        self.kernels, self.graphs, self.binding = kernels, graphs, binding
+
+    def __call__(self, edge_index: Adjacency, size: Any = None, **given: Any) -> Any:
+        if reasons := judge.objections(self.layer):
+            raise UnsupportedOp(type(self.layer).__name__, reasons)
+        asked = arguments.read(self.layer, self.functions, edge_index, size, given)
+        graph = self.graphs.of(edge_index, asked.num_rows, asked.num_cols, reverse=asked.reverse)
+        out, way = propagate(asked, self.kernels, graph)
+        op = {"spmm": "spmm", "streamed": "stream"}[way]
+        self.binding.kernels[op] = self.kernels.name if OWN[op] in self.kernels.accelerated else "torch"
+        return out
+
+
+OWN = {"spmm": "spmm", "stream": "segment"}  # the kernel that makes an op a backend's own
+
+
+def edge_index_of(graph: Graph) -> Tensor:
+    """[2, E] int64 of source and destination, in the order that the edges were given in; kept on the graph."""
+
+    def make() -> Tensor:
+        ends = torch.stack([graph.col.long(), graph.row])
+        return ends if graph.edge_place is None else ends.index_select(1, graph.edge_place)
+
+    edge_index: Tensor = graph.once("edge_index", make)
+    if edge_index not in _of:
+        _of[edge_index] = weakref.ref(graph)
+    return edge_index
+
+
+class Graphs:
+    """The Graphs of what forwards call `propagate` with: of a Graph's own edges, and of others made from these.
+
+    A forward that adds loops or normalises makes an equal `edge_index` in every call; comparing it with those
+    that were met costs much less than sorting it.
+    """
+
+    def __init__(self, kernels: Kernels) -> None:
+        self.cache = GraphCache(kernels, MAX_GRAPH_BYTES)
+        self.made: list[Tensor] = []
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Graphs:
+        return self
+
+    def of(self, edge_index: Tensor, num_rows: int, num_cols: int, *, reverse: bool) -> Graph:
+        own = _of[edge_index]() if edge_index in _of else None
+        if own is not None and not reverse and (own.num_rows, own.num_cols) == (num_rows, num_cols):
+            return own
+        for met in self.made:
+            if met is edge_index or (met.shape == edge_index.shape and torch.equal(met, edge_index)):
+                graph = self.cache.find(met, num_rows, num_cols, reverse=reverse)
+                if graph is not None:
+                    return graph
+        graph = self.cache.graph(edge_index, num_rows, num_cols, reverse=reverse)
+        self.made = [edge_index, *self.made[: MADE - 1]]
+        return graph
