@@ -1,0 +1,361 @@
+"""Layers of PyG by the drop-in beside their own code: outputs and gradients are compared, then steps timed in turn."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn import Module
+
+from gnnbench import backends, patch
+from gnnbench.benchmarks.contest import fail, refute
+from gnnbench.benchmarks.peers import taken
+from gnnbench.benchmarks.records import Benchmark, CellStatus, Time, ratios, time_of
+from gnnbench.config import BackendConfig
+from gnnbench.datasets import NodeDataset
+from gnnbench.errors import ConfigError, UnsupportedOp, did_you_mean
+from gnnbench.measure import clock, code, environment, memory
+from gnnbench.measure.rounds import Budget, interleaved, timed
+from gnnbench.models.conv import EDGE_CHANNELS, kinds, layer
+from gnnbench.results import files
+from gnnbench.results.schema import Ratio, Record
+
+PYG = "pyg"
+ALL = "all"
+TOLERANCE = 1e-4  # root mean square of a difference from PyG's, over that of the tensor
+FLOOR = 1e-2  # of the largest root mean square of all tensors, which each has at least
+DIRECTIONS: tuple[Direction, ...] = ("forward", "step")
+Direction = Literal["forward", "step"]
+# Arguments that layers cannot do without, though they have defaults, and options that make them run.
+WANTED = {
+    **dict.fromkeys(("GINEConv", "GMMConv", "NNConv", "PDNConv", "SplineConv"), "edge_attr"),
+    **dict.fromkeys(("FastRGCNConv", "RGATConv", "RGCNConv"), "edge_type"),
+    "HEATConv": "edge_attr",
+}
+OPTIONS = {"GINEConv": {"edge_dim": EDGE_CHANNELS}, "FusedGATConv": {"add_self_loops": False}}
+
+
+class LayerRow(Record):
+    """One implementation of a layer; figures are None where status is not ok."""
+
+    conv: str = Field(description="class of torch_geometric.nn")
+    width: int = Field(description="channels of its input and output")
+    direction: Direction = Field(description="forward without gradients; or step, which is forward and backward")
+    implementation: str = Field(description="pyg, or the backend that the drop-in runs it on")
+    way: str = Field("", description="how it ran: by kernels of its own, spmm or streamed; PyG where it could not")
+    status: CellStatus = "pending"
+    reason: str = Field("", description="one sentence where status is not ok, or what is to be known beside it")
+    error: float | None = Field(
+        None, description="root mean square of the difference from PyG over that of the tensor, the largest of all"
+    )
+    time_s: Time | None = None
+    memory_increase_bytes: int | None = Field(None, description="highest memory in one call above that before it")
+    peak_memory_bytes: int | None = Field(None, description="highest memory of the whole process in that call")
+    ratio: dict[str, Ratio | None] = Field({}, description="by peer; its time over this one's")
+
+    @property
+    def backend(self) -> str:
+        """The backend whose kernels ran, or the peer."""
+        return self.implementation
+
+
+class LayerBench(Benchmark):
+    """Everything known about one benchmark of layers."""
+
+    status: Literal["ok", "interrupted"] = "interrupted"
+    op: Literal["conv"] = "conv"
+    graph: str = Field(description="the dataset's label, with what is synthetic")
+    nodes: int
+    edges: int = Field(description="an undirected edge counts twice")
+    threads: int
+    layers: list[str] = Field(description="classes of torch_geometric.nn")
+    rows: list[LayerRow]
+
+
+def bench(
+    dataset: NodeDataset,
+    layers: Sequence[str],
+    *,
+    out: Path,
+    now: Callable[[], Any] = clock.cpu,
+    widths: Sequence[int] = (64,),
+    backend: str = "isplib",
+    memory_limit: str = "90%",
+    budget: Budget = Budget(),
+    on_event: Callable[[str], None] = lambda _: None,
+) -> LayerBench:
+    """Check and time layers with as many outputs as inputs; `out/bench.json` is written after every one.
+
+    Args:
+        layers: classes, or "all".
+        now: a clock as `timed` takes it.
+        on_event: hears what is about to start.
+
+    Raises:
+        ConfigError: an unknown class or backend, or a width that is none.
+        GnnbenchError: the backend cannot run, or `out` cannot be written.
+    """
+    names = list(kinds()) if [*layers] == [ALL] else list(dict.fromkeys(layers))
+    _check(names, widths, backend)
+    device = backends.load(BackendConfig(name=backend)).device
+    record = LayerBench(
+        backend=backend,
+        graph=dataset.label,
+        nodes=dataset.num_nodes,
+        edges=dataset.num_edges,
+        threads=torch.get_num_threads(),
+        layers=names,
+        environment=environment.describe(),
+        code=code.digest(),
+        rows=[
+            LayerRow(conv=name, width=width, direction=direction, implementation=each)
+            for name in names
+            for width in widths
+            for direction in DIRECTIONS
+            for each in (PYG, backend)
+        ],
+    )
+    case = _Contest(dataset, backend, device, now, budget, memory.meter(device))
+    try:
+        with memory.limited(memory_limit, device):
+            for name in names:
+                for width in widths:
+                    on_event(f"{name}, width {width}: checking, then timing")
+                    case.run([row for row in record.rows if (row.conv, row.width) == (name, width)])
+                    files.save_json(record, out / "bench.json")
+        record.status = "ok"
+    except KeyboardInterrupt:
+        pass
+    files.save_json(record, out / "bench.json")
+    return record
+
+
+def way(name: str, dataset: NodeDataset, width: int = 8, backend: str = "isplib") -> tuple[str, str]:
+    """How the drop-in runs a layer, as in `LayerRow`, and the reason where PyG has to.
+
+    Raises:
+        ConfigError: PyG cannot build it or run it here.
+    """
+    theirs, inputs = _made(name, dataset, width, torch.device("cpu"))
+    ours = _accelerated(theirs, backend)
+    try:
+        _call(theirs, inputs)
+    except Exception as error:  # of PyG's own code
+        raise ConfigError(f"{name} cannot run here: {memory.ending(error)[1]}") from None
+    try:
+        for _ in range(2):  # what a call leaves behind may be in the way of the next one
+            out = ours.call(inputs)
+            if out and any(tensor.requires_grad for tensor in out):
+                ours.step(inputs, _seeds(out))
+    except UnsupportedOp as error:
+        return "PyG", "; ".join(error.reasons)
+    return ours.way, "" if ours.way != "PyG" else "its forward does not call propagate"
+
+
+class _Layer:
+    """A layer, and how its calls ran."""
+
+    def __init__(self, name: str, conv: Module) -> None:
+        self.name, self.conv, self.way = name, conv, "PyG"
+
+    def call(self, inputs: dict[str, Any]) -> list[Tensor]:
+        before = patch.patch_status().accelerated.get(self.name, 0)
+        out = _call(self.conv, inputs)
+        status = patch.patch_status()
+        if status.accelerated.get(self.name, 0) > before:
+            self.way = status.ways[self.name]
+        return out
+
+    def step(self, inputs: dict[str, Any], seeds: list[Tensor]) -> list[Tensor]:
+        """Gradients of all inputs and parameters, after outputs."""
+        out = _call(self.conv, inputs)
+        trained = [(each, seed) for each, seed in zip(out, seeds, strict=True) if each.requires_grad]
+        ends, given = zip(*trained, strict=True)
+        leaves = [*_tensors(inputs), *self.conv.parameters()]
+        leaves = [each for each in leaves if each.requires_grad]
+        found = torch.autograd.grad(ends, leaves, given, allow_unused=True)
+        return [*out, *(torch.zeros(1) if each is None else each for each in found)]
+
+
+class _Contest(NamedTuple):
+    dataset: NodeDataset
+    backend: str
+    device: torch.device
+    now: Callable[[], Any]
+    budget: Budget
+    meter: memory.Meter
+
+    def run(self, rows: list[LayerRow]) -> None:
+        """Check, weigh and time one layer of one width."""
+        name, width = rows[0].conv, rows[0].width
+        try:
+            conv, inputs = _made(name, self.dataset, width, self.device)
+            pyg, ours = _Layer(name, conv), _accelerated(conv, self.backend)
+            seeds = _seeds(_call(conv, inputs))
+        except Exception as error:  # PyG cannot build it, or run it on this graph
+            for row in rows:
+                fail(row, error)
+                row.status = "oom" if row.status == "oom" else "unavailable"
+            return
+        works: dict[Direction, Callable[[_Layer], list[Tensor]]] = {
+            "forward": lambda layer: _without_gradients(layer, inputs),
+            "step": lambda layer: layer.step(inputs, seeds),
+        }
+        trained = any(each.requires_grad for each in _call(conv, inputs))
+        for direction in DIRECTIONS:
+            by_name = {row.implementation: row for row in rows if row.direction == direction}
+            if direction == "step" and not trained:
+                for row in by_name.values():
+                    row.status, row.reason = "unsupported", "it has nothing to train"
+                continue
+            self._race(by_name, {PYG: pyg, self.backend: ours}, works[direction])
+
+    def _race(
+        self, rows: dict[str, LayerRow], layers: dict[str, _Layer], work: Callable[[_Layer], list[Tensor]]
+    ) -> None:
+        truth: list[Tensor] | None = None
+        for name, layer in layers.items():
+            row = rows[name]
+            try:
+                found = [work(layer) for _ in range(2)][1]
+                self._judge(row, found, truth)
+                del found
+                row.memory_increase_bytes, row.peak_memory_bytes = taken(partial(work, layer), self.meter)
+                truth = work(layer) if name == PYG else truth
+            except Exception as error:
+                fail(row, error)
+                row.reason = "; ".join(error.reasons) if isinstance(error, UnsupportedOp) else row.reason
+            row.way = "PyG" if name == PYG or row.status == "unsupported" else layer.way
+        contestants = {
+            name: partial(timed, partial(work, layers[name]), self.now)
+            for name, row in rows.items()
+            if row.status == "pending"
+        }
+        times = interleaved(contestants, self.budget, lambda name, error: fail(rows[name], error))
+        for name, samples in times.items():
+            rows[name].status, rows[name].time_s = "ok", time_of(samples)
+        ratios(rows, [PYG])
+        if self.backend in times and truth is not None:
+            error = _error(work(layers[self.backend]), truth)
+            if not error <= TOLERANCE:
+                refute(rows, self.backend, f"differs from PyG by {error:.2g} after it was timed", [PYG])
+
+    def _judge(self, row: LayerRow, found: list[Tensor], truth: list[Tensor] | None) -> None:
+        if row.implementation == PYG:
+            return
+        if truth is None:
+            row.reason = "not checked, as PyG did not come to an end"
+            return
+        row.error = _error(found, truth)
+        if not row.error <= TOLERANCE:
+            row.status, row.reason = "wrong", f"differs from PyG by {row.error:.2g}, more than {TOLERANCE:g}"
+
+
+def _made(name: str, dataset: NodeDataset, width: int, device: torch.device) -> tuple[Module, dict[str, Any]]:
+    """A layer, and the arguments of its forward by name."""
+    torch.manual_seed(0)
+    degree = torch.bincount(dataset.edge_index[1], minlength=dataset.num_nodes)
+    options: dict[str, Any] = dict(OPTIONS.get(name, {}))
+    kind = kinds()[name]
+    if "deg" in inspect.signature(kind.__init__).parameters:
+        options["deg"] = torch.bincount(degree)
+    conv = layer(name, width, width, options).to(device)
+    inputs = {}
+    for key, parameter in inspect.signature(kind.forward).parameters.items():
+        if key != "self" and (parameter.default is parameter.empty or WANTED.get(name) == key):
+            inputs[key] = _input(name, key, dataset, width)
+    return conv, {key: _to(value, device) for key, value in inputs.items()}
+
+
+def _input(name: str, key: str, dataset: NodeDataset, width: int) -> Any:
+    """Draw an argument of a forward by its name."""
+    nodes, edge_index = dataset.num_nodes, dataset.edge_index
+    x = torch.randn(nodes, 3, width) if name == "DNAConv" else torch.randn(nodes, width)
+    match key:
+        case "x" | "x_0":
+            return x.requires_grad_()
+        case "x_dict":
+            return {"node": x.requires_grad_()}
+        case "edge_index_dict":
+            return {("node", "to", "node"): edge_index}
+        case "pos" | "normal":
+            return torch.nn.functional.normalize(torch.randn(nodes, 3), dim=1)
+        case "edge_attr":
+            return torch.rand(edge_index.size(1), EDGE_CHANNELS).requires_grad_()
+        case "edge_type":
+            return torch.randint(2, (edge_index.size(1),))
+        case "node_type":
+            return torch.randint(2, (nodes,))
+        case "y":
+            return dataset.y.long().clamp(min=0)
+        case "edge_index" if name == "MeshCNNConv":  # which has four neighbours of every node
+            return torch.stack([torch.randint(nodes, (4 * nodes,)), torch.arange(nodes).repeat_interleave(4)])
+        case _ if key.endswith("edge_index"):
+            return edge_index
+        case _:
+            raise ConfigError(f"{name} is called with {key}, which this benchmark has no values for")
+
+
+def _accelerated(conv: Module, backend: str) -> _Layer:
+    """A copy of a layer by the drop-in, which leaves nothing to PyG."""
+    return _Layer(type(conv).__name__, patch.accelerate(copy.deepcopy(conv), backend, strict=True))
+
+
+def _call(conv: Module, inputs: dict[str, Any]) -> list[Tensor]:
+    return [each for each in _tensors(conv(**inputs)) if each.is_floating_point()]
+
+
+def _without_gradients(layer: _Layer, inputs: dict[str, Any]) -> list[Tensor]:
+    with torch.no_grad():
+        return layer.call(inputs)
+
+
+def _seeds(out: list[Tensor]) -> list[Tensor]:
+    """Gradients of outputs."""
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(each.shape, generator=generator).to(each) for each in out]
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (tuple, list, dict)):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _tensors(each)
+
+
+def _to(value: Any, device: torch.device) -> Any:
+    if isinstance(value, dict):
+        return {key: _to(each, device) for key, each in value.items()}
+    return value.to(device).detach().requires_grad_(value.requires_grad)
+
+
+def _error(found: list[Tensor], truth: list[Tensor]) -> float:
+    """Largest root mean square of the difference of two tensors over that of the true one; NaN counts as inf."""
+    if [each.shape for each in found] != [each.shape for each in truth]:
+        return math.inf
+    sizes = [float(each.double().square().mean().sqrt()) if each.numel() else 0.0 for each in truth]
+    least = max(FLOOR * max(sizes, default=0.0), 1e-30)
+    pairs = zip(found, truth, sizes, strict=True)
+    errors = [float((a - b).double().square().mean().sqrt()) / max(size, least) for a, b, size in pairs if a.numel()]
+    return max((math.inf if math.isnan(error) else error for error in errors), default=0.0)
+
+
+def _check(names: Sequence[str], widths: Sequence[int], backend: str) -> None:
+    known, allowed = kinds(), backends.with_kernels()
+    problems = [f"unknown layer {name!r}{did_you_mean(name, known)}" for name in names if name not in known]
+    problems += [f"{width} is no width" for width in widths if width < 1]
+    if backend not in allowed:
+        problems.append(f"backend {backend!r} has no kernels; allowed: {', '.join(allowed)}")
+    if not names or not widths:
+        problems.append("give layers with --conv, such as PNAConv,EdgeConv or all, and at least one width")
+    if problems:
+        raise ConfigError(*problems)
