@@ -27,7 +27,7 @@ RIGHT: dict[str, set[str]] = {
     "ops": {"graph", "registry", "errors"},
     "results": {"stats", "errors"},
     "convs": {"ops", "graph", "results", "registry", "errors"},
-    "messages": {"convs", "ops", "graph", "errors"},
+    "messages": {"convs", "ops", "graph", "results", "errors"},
     "models": {"config", "registry", "errors"},
     "datasets": {"graph", "config", "results", "registry", "errors", "units"},
     "measure": {"config", "results", "stats", "units", "errors"},

@@ -342,15 +342,16 @@ def test_an_op_with_kernels_is_six_places(tmp_path: Path) -> None:
     assert statuses == [[name, "ok", ""] for name in ("cuda", "isplib", "reference", "torch")] * 2
 
 
-def test_a_model_without_ops_of_ours_is_unsupported(extended: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(convs.table(), "TAGConv")
-    output = run("train", *SHORT, "--dataset", "ring:50", "--set", "model.name=tag", "--backend", "isplib")
+def test_a_model_that_only_pyg_can_run_is_unsupported() -> None:
+    conv = ("--set", "model.name=conv", "--set", "model.conv=SAGEConv", "--set", "model.options={aggr: lstm}")
+    output = run("train", *SHORT, "--dataset", SMALL, *conv, "--backend", "isplib")
     assert output.code == 1
-    assert "TAGConv" in output.stderr
+    assert "SAGEConv aggregates by" in output.stderr
 
 
 def test_the_json_names_are_those_of_the_schema() -> None:
     from gnnbench.benchmarks.collate import CollateBench
+    from gnnbench.benchmarks.layers import LayerBench
     from gnnbench.benchmarks.records import Bench, Suite
     from gnnbench.benchmarks.sample import SampleBench
     from gnnbench.comparison.record import Comparison
@@ -358,7 +359,7 @@ def test_the_json_names_are_those_of_the_schema() -> None:
     from gnnbench.results.schema import Result
 
     named = TEXT["docs/cli.md"].partition("## Names in the JSON")[2]
-    kinds = (Result, Comparison, Bench, Profile, CollateBench, SampleBench, Suite)
+    kinds = (Result, Comparison, Bench, Profile, CollateBench, SampleBench, LayerBench, Suite)
     grids = (papers.Reproduction, sweeps.Sweep)
     known = "".join(str(kind.model_json_schema()) for kind in (*kinds, *grids))
     known += str([*history.Entry._fields])

@@ -127,7 +127,7 @@ def _error(implementation: Implementation, truth: Truth, direction: Direction, r
     return truth.error(direction, outputs, row.rounds) if implementation.is_checked else None
 
 
-def refute(rows: Mapping[str, Row], name: str, reason: str, against: Sequence[str]) -> None:
+def refute(rows: Mapping[str, Measured], name: str, reason: str, against: Sequence[str]) -> None:
     """Take back the time of one that computed something else in the end."""
     if rows[name].status == "ok":
         rows[name].status, rows[name].reason = "wrong", reason

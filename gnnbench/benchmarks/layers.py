@@ -1,4 +1,4 @@
-"""Layers of PyG by the drop-in beside their own code: outputs and gradients are compared, then steps timed in turn."""
+"""Layers of PyG by the drop-in beside their own code: outputs and gradients compared, then steps timed in turn."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ WANTED = {
     **dict.fromkeys(("FastRGCNConv", "RGATConv", "RGCNConv"), "edge_type"),
     "HEATConv": "edge_attr",
 }
-OPTIONS = {"GINEConv": {"edge_dim": EDGE_CHANNELS}, "FusedGATConv": {"add_self_loops": False}}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "GINEConv": {"edge_dim": EDGE_CHANNELS},
+    "FusedGATConv": {"add_self_loops": False},
+}
 
 
 class LayerRow(Record):
@@ -182,7 +185,7 @@ class _Layer:
         leaves = [*_tensors(inputs), *self.conv.parameters()]
         leaves = [each for each in leaves if each.requires_grad]
         found = torch.autograd.grad(ends, leaves, given, allow_unused=True)
-        return [*out, *(torch.zeros(1) if each is None else each for each in found)]
+        return [*(each.detach() for each in out), *(torch.zeros(1) if each is None else each for each in found)]
 
 
 class _Contest(NamedTuple):
@@ -206,8 +209,8 @@ class _Contest(NamedTuple):
                 row.status = "oom" if row.status == "oom" else "unavailable"
             return
         works: dict[Direction, Callable[[_Layer], list[Tensor]]] = {
-            "forward": lambda layer: _without_gradients(layer, inputs),
-            "step": lambda layer: layer.step(inputs, seeds),
+            "forward": lambda each: _without_gradients(each, inputs),
+            "step": lambda each: each.step(inputs, seeds),
         }
         trained = any(each.requires_grad for each in _call(conv, inputs))
         for direction in DIRECTIONS:
@@ -222,18 +225,20 @@ class _Contest(NamedTuple):
         self, rows: dict[str, LayerRow], layers: dict[str, _Layer], work: Callable[[_Layer], list[Tensor]]
     ) -> None:
         truth: list[Tensor] | None = None
-        for name, layer in layers.items():
+        for name, each in layers.items():
             row = rows[name]
             try:
-                found = [work(layer) for _ in range(2)][1]
+                found = [work(each) for _ in range(2)][
+                    1
+                ]  # what a call leaves behind may be in the way of the next
                 self._judge(row, found, truth)
                 del found
-                row.memory_increase_bytes, row.peak_memory_bytes = taken(partial(work, layer), self.meter)
-                truth = work(layer) if name == PYG else truth
+                row.memory_increase_bytes, row.peak_memory_bytes = taken(partial(work, each), self.meter)
+                truth = work(each) if name == PYG else truth
             except Exception as error:
                 fail(row, error)
                 row.reason = "; ".join(error.reasons) if isinstance(error, UnsupportedOp) else row.reason
-            row.way = "PyG" if name == PYG or row.status == "unsupported" else layer.way
+            row.way = "PyG" if name == PYG or row.status == "unsupported" else each.way
         contestants = {
             name: partial(timed, partial(work, layers[name]), self.now)
             for name, row in rows.items()
@@ -244,9 +249,9 @@ class _Contest(NamedTuple):
             rows[name].status, rows[name].time_s = "ok", time_of(samples)
         ratios(rows, [PYG])
         if self.backend in times and truth is not None:
-            error = _error(work(layers[self.backend]), truth)
-            if not error <= TOLERANCE:
-                refute(rows, self.backend, f"differs from PyG by {error:.2g} after it was timed", [PYG])
+            off = _error(work(layers[self.backend]), truth)
+            if not off <= TOLERANCE:
+                refute(rows, self.backend, f"differs from PyG by {off:.2g} after it was timed", [PYG])
 
     def _judge(self, row: LayerRow, found: list[Tensor], truth: list[Tensor] | None) -> None:
         if row.implementation == PYG:
@@ -263,7 +268,7 @@ def _made(name: str, dataset: NodeDataset, width: int, device: torch.device) -> 
     """A layer, and the arguments of its forward by name."""
     torch.manual_seed(0)
     degree = torch.bincount(dataset.edge_index[1], minlength=dataset.num_nodes)
-    options: dict[str, Any] = dict(OPTIONS.get(name, {}))
+    options: dict[str, Any] = {**OPTIONS.get(name, {})}
     kind = kinds()[name]
     if "deg" in inspect.signature(kind.__init__).parameters:
         options["deg"] = torch.bincount(degree)
@@ -313,9 +318,9 @@ def _call(conv: Module, inputs: dict[str, Any]) -> list[Tensor]:
     return [each for each in _tensors(conv(**inputs)) if each.is_floating_point()]
 
 
-def _without_gradients(layer: _Layer, inputs: dict[str, Any]) -> list[Tensor]:
+def _without_gradients(each: _Layer, inputs: dict[str, Any]) -> list[Tensor]:
     with torch.no_grad():
-        return layer.call(inputs)
+        return each.call(inputs)
 
 
 def _seeds(out: list[Tensor]) -> list[Tensor]:
@@ -345,7 +350,9 @@ def _error(found: list[Tensor], truth: list[Tensor]) -> float:
     sizes = [float(each.double().square().mean().sqrt()) if each.numel() else 0.0 for each in truth]
     least = max(FLOOR * max(sizes, default=0.0), 1e-30)
     pairs = zip(found, truth, sizes, strict=True)
-    errors = [float((a - b).double().square().mean().sqrt()) / max(size, least) for a, b, size in pairs if a.numel()]
+    errors = [
+        float((a - b).double().square().mean().sqrt()) / max(size, least) for a, b, size in pairs if a.numel()
+    ]
     return max((math.inf if math.isnan(error) else error for error in errors), default=0.0)
 
 

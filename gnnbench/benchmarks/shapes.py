@@ -51,6 +51,8 @@ def of_configurations(op: str) -> list[str]:
 
 def _layers(run: config.Run, op: str) -> Iterator[tuple[int, tuple[int, ...]]]:
     dataset, batch = run.dataset, run.batch
+    if run.model.name == "conv":  # whose layers may be within messages, over as many edges as a chunk has
+        return
     nodes, features, classes = SIZES[(getattr(dataset, "preset", None) or dataset.name).lower()]
     with torch.device("meta"):
         hidden = run.model.hidden

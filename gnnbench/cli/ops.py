@@ -33,6 +33,7 @@ OF_OPS = ("widths", "heads", "shapes", "backward", "weighted", "plot")
 NOT_OF: dict[str, tuple[str, ...]] = {
     "collate": (*OF_OPS, "dgl_python", "fanouts"),
     "sample": (*OF_OPS, "backend"),
+    "conv": (*OF_OPS[1:], "against", "dgl_python", "batches", "fanouts"),
 }
 OF_BATCHES = ("batches", "fanouts")
 OF_GRAPHS = ("graph", "widths", "heads", "weighted", "dgl_python")
@@ -45,7 +46,7 @@ def bench(
         typer.Argument(
             metavar="OP",
             help="Such as spmm, edge_softmax, gat_attention or linear; collate, which puts batches of graphs "
-            "together; or sample, which draws neighbourhoods; an unknown name lists all ops.",
+            "together; sample, which draws neighbourhoods; or conv, layers of PyG; an unknown name lists all ops.",
         ),
     ],
     graph: Annotated[
@@ -54,6 +55,12 @@ def bench(
     widths: Annotated[str, typer.Option(metavar="N,N", help="Widths: the channels of all heads together.")] = (
         "16,32,64,128,256"
     ),
+    conv: Annotated[
+        str,
+        typer.Option(
+            metavar="A,B", help="Layers of torch_geometric.nn, for conv: such as PNAConv,EdgeConv, or all."
+        ),
+    ] = "",
     heads: Annotated[str, typer.Option(metavar="N,N", help="Numbers of heads, for ops with heads.")] = "1",
     shapes: Annotated[
         str,
@@ -110,6 +117,7 @@ def bench(
     if op not in (*OPS, *NOT_OF):
         raise ConfigError(f"unknown op {op!r}{did_you_mean(op, [*OPS, *NOT_OF])}")
     lacks = NOT_OF.get(op) or (*OF_BATCHES, *(OF_GRAPHS if OPS[op].sizes else ["shapes"]))
+    lacks = lacks if op == "conv" else (*lacks, "conv")
     if wrong := [name for name in lacks if name in given]:
         raise ConfigError(f"bench {op} has no --{', --'.join(wrong).replace('_', '-')}")
     sizes, hops = numbers(batches), numbers(fanouts)
@@ -117,11 +125,13 @@ def bench(
         plots.check(plot)
     record: Any
     if op in NOT_OF:
-        options: dict[str, Any] = {"sizes": sizes, "memory_limit": memory_limit}
+        options: dict[str, Any] = {"memory_limit": memory_limit}
         options |= {"against": names(against)} if "against" in given else {}
         options |= {"fanouts": hops, "dgl_python": dgl_python} if op == "sample" else {"backend": backend}
+        layers = {"layers": names(conv), "widths": numbers(widths) if "widths" in given else (64,)}
+        options |= layers if op == "conv" else {"sizes": sizes}
         out = out or files.new_folder(f"{op}-bench")
-        record, table = _batches(op, graph, options | {"out": out}, threads, data_root, quiet)
+        record, table = _others(op, graph, options | {"out": out}, threads, data_root, quiet)
     else:
         record = api.bench(
             op,
@@ -150,16 +160,13 @@ def bench(
     finish(record, f"the measurements so far are in {out}")
 
 
-def _batches(
+def _others(
     op: str, graph: str, options: dict[str, Any], threads: int, data_root: Path | None, quiet: bool
 ) -> tuple[Any, Table]:
-    """Measure batches for `bench`; returns the record and its table."""
-    from gnnbench import datasets
-    from gnnbench.benchmarks import collate, sample
+    """Measure batches or layers for `bench`; returns the record and its table."""
+    from gnnbench import datasets, registry
     from gnnbench.measure import clock, environment
-    from gnnbench.report import collate as collate_report
     from gnnbench.report import live
-    from gnnbench.report import sample as sample_report
 
     environment.use_threads(threads)
     roots = datasets.roots(data_root)
@@ -168,8 +175,8 @@ def _batches(
         dataset = datasets.single(dataset)
     elif not isinstance(dataset, datasets.GraphsDataset):
         raise ConfigError(f"{graph} is a single graph; give a dataset of many graphs, such as --graph ogbg-molhiv")
-    benchmark: Any = sample if op == "sample" else collate
-    report: Any = sample_report if op == "sample" else collate_report
+    module = "layers" if op == "conv" else op
+    benchmark, report = registry.find("benchmarks", module), registry.find("report", module)
     view = live.View.watched(quiet)
     record = benchmark.bench(dataset, now=clock.cpu, on_event=view.say if view else lambda _: None, **options)
     return record, report.table(record)

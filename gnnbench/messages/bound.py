@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -48,7 +49,11 @@ def bind(layers: Sequence[tuple[str, Any]], kernels: Kernels) -> list[Binding]:
 def _unsupported(layer: Any) -> list[str]:
     own = vars(layer).get("forward")
     replaced = not (own is None or isinstance(own, (BoundForward, Accelerated)))
-    return [f"{type(layer).__name__} has a forward of its own"] * replaced + judge.objections(layer)
+    reasons = [f"{type(layer).__name__} has a forward of its own"] * replaced
+    called = list(inspect.signature(type(layer).forward).parameters)
+    if more := called[2 : called.index("edge_index")] if "edge_index" in called else []:
+        reasons.append(f"{type(layer).__name__} is called with {' and '.join(more)} before its edges")
+    return reasons + judge.objections(layer)
 
 
 class BoundForward:

@@ -22,6 +22,7 @@ PROMISED = {
     *product(("gin", "gcn"), ("ogbg_molhiv", "proteins", "mutag")),
     ("gine", "ogbg_molhiv"),
     *product(("transformer", "agnn", "gat"), ("pattern", "cluster")),
+    ("conv", "computers"),
 }
 
 
@@ -57,7 +58,9 @@ def test_each_is_what_its_name_says(path: Path) -> None:
         return
     found = config.load(path)
     name = found.model.name + (f"_{found.model.aggr}" if found.model.name == "sage" else "")
-    dataset = getattr(found.dataset, "name", found.dataset.source).replace("-", "_").lower()
+    args = getattr(found.dataset, "args", {})
+    dataset = args.get("name") or getattr(found.dataset, "name", found.dataset.source)
+    dataset = dataset.replace("-", "_").lower()
     assert path.stem == f"{name}_{dataset}" + "_sampled" * (found.batch.kind == "neighbors")
 
 

@@ -11,6 +11,7 @@ from torch_geometric import nn as pyg
 
 from gnnbench import models, registry
 from gnnbench.config import AttentionConfig, ModelConfig
+from gnnbench.errors import ConfigError
 
 EDGES = torch.tensor([[0, 1, 2, 3, 4, 0], [1, 2, 3, 4, 0, 2]])
 CLASSES = {
@@ -22,11 +23,13 @@ CLASSES = {
     "gatv2": pyg.GATv2Conv,
     "transformer": pyg.TransformerConv,
     "agnn": pyg.AGNNConv,
+    "conv": pyg.EdgeConv,
 }
 ATTENTION = ("gat", "gatv2", "transformer")
 
 
 def configured(name: str, **keys: Any) -> ModelConfig:
+    keys = {"conv": "EdgeConv", **keys} if name == "conv" else keys
     config: ModelConfig = registry.find("models", name).Config(name=name, **keys)
     return config
 
@@ -139,3 +142,50 @@ def test_one_seed_gives_one_model(name: str) -> None:
     first, second = built(name).state_dict(), built(name).state_dict()
     assert list(first) == list(second)
     assert all(torch.equal(first[key], second[key]) for key in first)
+
+
+@pytest.mark.parametrize(
+    ("conv", "options"),
+    [
+        ("APPNP", {}),
+        ("CGConv", {}),
+        ("ChebConv", {"K": 2}),
+        ("GINConv", {}),
+        ("SuperGATConv", {"heads": 2, "concat": False}),
+        ("PNAConv", {"deg": [0, 4, 1]}),
+    ],
+)
+def test_any_conv_of_pyg_makes_a_stack(conv: str, options: dict[str, Any]) -> None:
+    model = built("conv", conv=conv, options=options, hidden=8)
+    assert {type(layer).__name__ for layer in model.get_submodule("convs").children()} == {conv}
+    assert model(torch.randn(5, 6), EDGES).shape == (5, 3)
+
+
+def test_degrees_of_the_graph_reach_convs_that_are_scaled_by_them() -> None:
+    histogram = torch.tensor([1, 3, 4])
+    config = configured("conv", conv="PNAConv")
+    model = models.build(config, 6, 3, degrees=lambda: histogram)
+    by_hand = pyg.PNAConv(6, 3, ["mean"], ["identity"], deg=histogram).aggr_module
+    assert model.get_submodule("convs.0").aggr_module.avg_deg_lin == by_hand.avg_deg_lin
+
+
+@pytest.mark.parametrize(
+    ("conv", "options", "sentence"),
+    [
+        ("PNACon", {}, "model.conv: unknown layer 'PNACon'; did you mean 'PNAConv'?"),
+        ("EdgeConv", {"aggregate": "sum"}, "model.options: EdgeConv takes no 'aggregate'; did you mean 'aggr'?"),
+        ("ChebConv", {"depth": 2}, "ChebConv takes no 'depth'; allowed: K, aggr, "),
+        ("PNAConv", {}, "model.options: PNAConv needs deg"),
+        ("EGConv", {}, "model.options: EGConv cannot be built: ValueError: 'out_channels' (got 3)"),
+        ("FAConv", {}, "model.conv: FAConv is called with x_0 too, which a stack does not have"),
+        ("NNConv", {}, "model.conv: NNConv cannot be called with x and edge_index alone: "),
+        ("MixHopConv", {}, "MixHopConv gives 192 channels where the stack needs 64; set other model.options"),
+    ],
+)
+def test_a_conv_that_fits_no_stack_is_refused_in_a_sentence(
+    conv: str, options: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        built("conv", conv=conv, options=options)
+    assert sentence in str(error.value)
+    assert "\n" not in str(error.value)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gnnbench import units
 from gnnbench.report import bench as bench_report
 from gnnbench.report import collate as collate_report
+from gnnbench.report import layers as layer_report
 from gnnbench.report import sample as sample_report
 from gnnbench.report import suite as suite_report
 from gnnbench.report import tune as tune_report
@@ -20,6 +21,7 @@ from gnnbench.report.page.section import Grid, Section, Tone
 if TYPE_CHECKING:
     from gnnbench.benchmarks.batches import BatchBench
     from gnnbench.benchmarks.collate import CollateBench
+    from gnnbench.benchmarks.layers import LayerBench
     from gnnbench.benchmarks.records import Bench, Benchmark, Suite
     from gnnbench.benchmarks.sample import SampleBench
     from gnnbench.report.tables import Table
@@ -56,6 +58,16 @@ def sample(record: SampleBench) -> Section:
     words += ["--threads", str(record.threads)]
     question = "How long does it take to draw a neighbourhood and to gather its features?"
     return _batches(record, "Samples", question, sample_report.table(record), words)
+
+
+def conv(record: LayerBench) -> Section:
+    """A benchmark of layers of PyG."""
+    ours = [row for row in record.rows if row.implementation == record.backend]
+    words = ["bench", "conv", "--conv", ",".join(record.layers), "--graph", "GRAPH"]
+    words += ["--widths", _list(row.width for row in ours), "--backend", record.backend]
+    words += ["--threads", str(record.threads)]
+    question = f"Are layers of PyG on {record.backend} right, and how fast and small beside PyG's own code?"
+    return _section(record, "Layers", question, layer_report.table(record), ours, words)
 
 
 def suite(record: Suite) -> Section:
