@@ -14,6 +14,7 @@ class LayerBench(ResultKind, layers.LayerBench):
     """A benchmark of layers of PyG; a line of its frame is an implementation of one of them."""
 
     mark: ClassVar = "layers"
+    file: ClassVar = "bench.json"
     report: ClassVar = report
     section: ClassVar = ops.conv
 

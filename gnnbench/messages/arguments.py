@@ -18,6 +18,7 @@ from gnnbench.ops.stream import Chunk, Operands, Place
 SPECIAL = frozenset(
     ["edge_index", "adj_t", "edge_index_i", "edge_index_j", "size", "size_i", "size_j", "ptr", "index", "dim_size"]
 )
+FUNCTIONS = {"propagate": ("message", "aggregate"), "edge_updater": ("edge_update",)}  # that run over edges
 FROM_VALUES = ("edge_weight", "edge_attr", "edge_type")  # which PyG takes from a sparse adjacency
 PLAIN = (Tensor, Parameter)
 

@@ -16,10 +16,10 @@ from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.graph.cache import Adjacency, GraphCache
 from gnnbench.messages import arguments, judge, propagate
+from gnnbench.messages.arguments import FUNCTIONS
 from gnnbench.ops.kernels import Kernels
 from gnnbench.results.schema import Binding
 
-FUNCTIONS = {"propagate": ("message", "aggregate"), "edge_updater": ("edge_update",)}
 MAX_GRAPH_BYTES = 2 << 30
 MADE = 4  # edge indices that a forward made, whose Graphs are kept
 

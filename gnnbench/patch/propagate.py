@@ -21,13 +21,12 @@ from gnnbench.convs._cost import Cost, Rates
 from gnnbench.errors import GnnbenchError, UnsupportedOp
 from gnnbench.graph.cache import is_sparse, num_edges
 from gnnbench.messages import arguments, judge, recognise
-from gnnbench.messages.arguments import Asked
+from gnnbench.messages.arguments import FUNCTIONS, Asked
 from gnnbench.patch import call, cost
 from gnnbench.patch.call import Declined
 from gnnbench.patch.engine import AS_FAST, Engine
 from gnnbench.patch.stand_in import StandIn
 
-FUNCTIONS = {"propagate": ("message", "aggregate"), "edge_updater": ("edge_update",)}
 CHANNELS = 16  # at least, for a first guess
 # Measured on layers whose messages do little, of 16 and 64 channels on random graphs of 3,000 to 40,000 edges, 4
 # to a node, on an AMD EPYC (Zen 4): about where those gain nothing that gain least.
