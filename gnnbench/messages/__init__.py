@@ -26,7 +26,7 @@ from gnnbench.ops.stream import Chunk, Operands, Place, autocast_of, in_types_of
 
 KEPT = 8  # rehearsals of a layer, whose arguments may take turns
 LEAST, MOST = 1 << 8, 1 << 17  # edges of a chunk
-AT_ONCE = 4  # chunks
+AT_ONCE = 8  # chunks
 
 _known: Any = WeakKeyDictionary()  # layers -> their rehearsals
 

@@ -33,7 +33,7 @@ class Capabilities(Layout):
     """
 
     name: ClassVar[str] = "torch"
-    chunk_bytes: ClassVar[int] = 16 << 20  # what a chunk of streamed edges keeps alive: a part of the last cache
+    chunk_bytes: ClassVar[int] = 8 << 20  # kept alive by a chunk of streamed edges: a part of the last cache
     accelerated: ClassVar[frozenset[str]] = frozenset()
     families: ClassVar[Collection[str]] = tuple(FAMILIES)
     narrow: ClassVar[tuple[torch.dtype, ...]] = ()  # types below float32 whose elements are accumulated in it
