@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -97,6 +98,22 @@ def _few_rows(graph: Graph) -> tuple[Chunk, list[Chunk]]:
     return both, halves
 
 
+class _Turned(Chunk):
+    """A chunk with the edges of every row in the opposite order."""
+
+    @cached_property
+    def order(self) -> Tensor:
+        return (self.index * self.num_edges - torch.arange(self.num_edges, device=self.index.device)).argsort()
+
+    @cached_property
+    def col(self) -> Tensor:
+        return super().col.index_select(0, self.order)
+
+    @cached_property
+    def edge_id(self) -> Tensor:
+        return super().edge_id.index_select(0, self.order)
+
+
 def _check_local(
     kernels: Kernels, function: Function, operands: Operands, both: Chunk, halves: Sequence[Chunk]
 ) -> None:
@@ -105,13 +122,16 @@ def _check_local(
     def evaluated(chunk: Chunk) -> tuple[Tensor, ...]:
         return function(chunk, *operands.given(operands.of(kernels, chunk)))
 
+    turned = _Turned(both.graph, both.rows, both.edges)
     with torch.no_grad():
-        wholes, apart = evaluated(both), [evaluated(half) for half in halves]
-    for whole, *parts in zip(wholes, *apart, strict=True):
-        _check_equal(whole, torch.cat(parts), both)
+        wholes, apart, others = evaluated(both), [evaluated(half) for half in halves], evaluated(turned)
+    for whole, other, *parts in zip(wholes, others, *apart, strict=True):
+        _check_equal(whole, torch.cat(parts), both, "its messages depend on edges of other destinations")
+        if len(whole) == both.num_rows != both.num_edges:
+            _check_equal(whole, other, both, "its result depends on the order of its edges")
 
 
-def _check_equal(whole: Tensor, split: Tensor, both: Chunk) -> None:
+def _check_equal(whole: Tensor, split: Tensor, both: Chunk, otherwise: str) -> None:
     if len(whole) not in (both.num_rows, both.num_edges):
         raise _refused("its result has other rows than the destinations")
     if split.shape != whole.shape:
@@ -120,7 +140,7 @@ def _check_equal(whole: Tensor, split: Tensor, both: Chunk) -> None:
     exact = not torch.is_autocast_enabled(whole.device.type)
     tolerance = (TOLERANCE.get(whole.dtype, COARSE) if exact else COARSE) * float(scale)
     if not torch.allclose(split.double(), whole.double(), rtol=0, atol=tolerance, equal_nan=True):
-        raise _refused("its messages depend on edges of other destinations")
+        raise _refused(otherwise)
 
 
 def _with_gradients(

@@ -138,12 +138,18 @@ def raises(own: Own, x_i: Any, x_j: Tensor, attr: Any, index: Tensor) -> Tensor:
     raise ValueError("a message of a user")
 
 
+def place_in_row(index: Tensor) -> Tensor:
+    """Whether an edge is the first of its row."""
+    return torch.cat([index.new_ones(1), (index[1:] != index[:-1]).long()]).double().unsqueeze(1)
+
+
 FAKE = torch.rand(4, requires_grad=True, dtype=torch.float64)
 REFUSED: dict[str, tuple[Any, dict[str, Any]]] = {
     "looks across edges, by BatchNorm1d": (lambda own, i, j, a, index: own.norm(own.lin(j)), {}),
     "depend on edges of other destinations": (lambda own, i, j, a, index: own.lin(j) - own.lin(j).mean(0), {}),
     "edges of other destinations": (lambda own, i, j, a, index: own.lin(j) * own.table[index], {}),
     "writes last": (remembers, {}),
+    "depends on the order of its edges": (lambda own, i, j, a, index: own.lin(j) * place_in_row(index), {}),
     "draws random numbers": (lambda own, i, j, a, index: own.lin(j) + torch.rand(4).double(), {}),
     "no argument or parameter": (lambda own, i, j, a, index: own.lin(j) * FAKE, {}),
     "computed from parameters before": (lambda own, i, j, a, index: own.lin(j) * (own.table * 2)[0] * OLD, {}),
