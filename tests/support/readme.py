@@ -24,6 +24,7 @@ from gnnbench.papers import Reproduction
 from gnnbench.papers._records import SCALES
 from gnnbench.partition.plan import Plan
 from gnnbench.report import bench, comparison, partition, plots, reproduce_plots, run, tables
+from gnnbench.report import layers as layer_report
 from gnnbench.report import reproduce as reproduction
 from gnnbench.report.figures import NOTHING, ended, ratio
 from gnnbench.report.tables import Cell, Table
@@ -390,6 +391,12 @@ def layers(_: Path) -> str:
     return tables.markdown(Table(["layer", "runs by", "as"], rows, prose=(0, 1, 2)))
 
 
+def layered(paths: list[Path]) -> str:
+    """One table per benchmark of layers."""
+    loaded = [files.load(benchmark.LayerBench, path) for path in paths]
+    return "\n".join(tables.markdown(layer_report.table(one)) for one in loaded)
+
+
 def _way(name: str, dataset: NodeDataset) -> tuple[str, str]:
     try:
         way, reason = benchmark.way(name, dataset, backend="reference")
@@ -410,6 +417,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "plan": planned,
     "keys": keys,
     "layers": layers,
+    "layer gains": partial(_every, layered, "layers/*.json"),
     "machines": scaled,
     "commands": waited,
     **{f"reproduce {paper}": partial(reproduced, paper=paper) for paper in papers.names()},
