@@ -74,7 +74,7 @@ def conv(config: Config, in_channels: int, out_channels: int, last: bool) -> Mod
     import torch
 
     made = layer(config.conv, in_channels, out_channels, config.options)
-    x, edge_index = torch.zeros(3, in_channels), torch.tensor([[0, 1, 2], [1, 2, 0]])
+    x, edge_index = torch.zeros(3, in_channels), torch.tensor([[2, 0, 1], [0, 1, 2]])
     if x.is_meta:
         return made
     name = f"model.conv: {config.conv}"
