@@ -135,7 +135,7 @@ def _state(asked: Asked, operands: Operands) -> tuple[Any, ...]:
         tuple(p.requires_grad for p in asked.conv.parameters()),
         tuple((place, t.dtype, t.shape[1:], t.requires_grad) for t, place in given),
         tuple((name, value) for name, value in asked.constants.items() if type(value) in VALUES),
-        (torch.is_grad_enabled(), torch.is_autocast_enabled(asked.adjacency.device.type)),
+        (torch.is_grad_enabled(), torch.is_autocast_enabled(operands.tensors[0].device.type)),
     )
 
 
