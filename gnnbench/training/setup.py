@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import weakref
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -32,9 +34,9 @@ class Ends(NamedTuple):
     @classmethod
     def of(cls, dataset: NodeDataset | GraphsDataset) -> Ends:
         if isinstance(dataset, NodeDataset):
-            return cls(dataset.x.size(1), dataset.num_classes, degrees=partial(_degrees, dataset))
+            return cls(dataset.x.size(1), dataset.num_classes, degrees=_degrees(dataset))
         edges = 0 if dataset.edge_attr is None else dataset.edge_attr.size(1)
-        return cls(dataset.x.size(1), dataset.num_outputs, dataset.encoder, edges, partial(_degrees, dataset))
+        return cls(dataset.x.size(1), dataset.num_outputs, dataset.encoder, edges, _degrees(dataset))
 
 
 def build(config: Run, ends: Ends, repeat: int = 0) -> Module:
@@ -46,9 +48,17 @@ def build(config: Run, ends: Ends, repeat: int = 0) -> Module:
     return model
 
 
-def _degrees(dataset: NodeDataset | GraphsDataset) -> Tensor:
-    """Count the nodes that have 0, 1, ... in-edges."""
-    return torch.bincount(torch.bincount(dataset.edge_index[1], minlength=dataset.num_nodes))
+def _degrees(dataset: NodeDataset | GraphsDataset) -> Callable[[], Tensor]:
+    """Count the nodes that have 0, 1, ... in-edges when first asked, without keeping the dataset until then."""
+    reference = weakref.ref(dataset)
+
+    @functools.cache
+    def count() -> Tensor:
+        asked = reference()
+        assert asked is not None, "a model was built before"
+        return torch.bincount(torch.bincount(asked.edge_index[1], minlength=asked.num_nodes))
+
+    return count
 
 
 def read(config: Run, roots: datasets.Roots) -> NodeDataset | GraphsDataset:
