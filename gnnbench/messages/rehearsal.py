@@ -30,18 +30,18 @@ ACROSS = (
     *(norm.PairNorm, norm.MeanSubtractionNorm, norm.DiffGroupNorm),
 )
 COARSE = 3e-2  # for types of 16 bits
-TOLERANCE = {
-    torch.float64: 1e-9,
-    torch.float32: 1e-4,
-}  # of what differs by rounding alone, over the largest number
+# Differences by rounding alone, over the largest number.
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
 
 
 class Rehearsal(NamedTuple):
-    """Attributes:
-    bytes_per_edge: what a backward needs of an edge while it lasts.
-    draws: whether random numbers are drawn.
-    parameters: those that get a gradient.
-    written: names of tensors over edges that are left on the layer.
+    """Findings on a few destinations, which hold for all.
+
+    Attributes:
+        bytes_per_edge: what a backward needs of an edge while it lasts.
+        draws: whether dropout draws random numbers.
+        parameters: those that get a gradient.
+        written: names of tensors over edges that are left on the layer.
     """
 
     bytes_per_edge: float
