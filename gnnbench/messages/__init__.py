@@ -20,6 +20,7 @@ from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.messages import recognise, replaced
 from gnnbench.messages.arguments import Asked, parameters
+from gnnbench.messages.recognise import Product
 from gnnbench.messages.rehearsal import Rehearsal, rehearse
 from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.stream import Chunk, Operands, Place, autocast_of, in_types_of, stream
@@ -38,8 +39,11 @@ class _Known(NamedTuple):
     rehearsal: Rehearsal
 
 
-def propagate(asked: Asked, kernels: Kernels, graph: Graph) -> tuple[Tensor, str]:
+def propagate(asked: Asked, kernels: Kernels, graph: Graph, product: Product | None) -> tuple[Tensor, str]:
     """Compute what `propagate` or `edge_updater` returns for a call on `graph`.
+
+    Args:
+        product: its messages, as `recognise.find` has recognised them.
 
     Returns:
         The result, and how it was computed: "spmm" or "streamed".
@@ -47,9 +51,9 @@ def propagate(asked: Asked, kernels: Kernels, graph: Graph) -> tuple[Tensor, str
     Raises:
         UnsupportedOp: with the reasons why PyG's own code has to run.
     """
-    out = recognise.product(asked, kernels, graph) if "message" in asked.functions else None
-    how = "spmm"
-    if out is None:
+    if product is not None:
+        out, how = recognise.aggregated(product, kernels, graph), "spmm"
+    else:
         out, how = _streamed(asked, kernels, graph), "streamed"
     return (asked.conv.update(out, **asked.update) if "message" in asked.functions else out), how
 

@@ -15,7 +15,7 @@ from gnnbench.convs._bound import Accelerated
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.graph.cache import Adjacency, GraphCache
-from gnnbench.messages import arguments, judge, propagate
+from gnnbench.messages import arguments, judge, propagate, recognise
 from gnnbench.messages.arguments import FUNCTIONS
 from gnnbench.ops.kernels import Kernels
 from gnnbench.results.schema import Binding
@@ -80,7 +80,7 @@ class BoundMessages:
             raise UnsupportedOp(type(self.layer).__name__, reasons)
         asked = arguments.read(self.layer, self.functions, edge_index, size, given)
         graph = self.graphs.of(edge_index, asked.num_rows, asked.num_cols, reverse=asked.reverse)
-        out, way = propagate(asked, self.kernels, graph)
+        out, way = propagate(asked, self.kernels, graph, recognise.find(asked))
         op = {"spmm": "spmm", "streamed": "stream"}[way]
         self.binding.kernels[op] = self.kernels.name if OWN[op] in self.kernels.accelerated else "torch"
         return out

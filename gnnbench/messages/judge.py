@@ -19,7 +19,7 @@ LOCAL = {  # aggregations that look at each destination by itself
     *(aggr.VariancePreservingAggregation, aggr.AttentionalAggregation, aggr.DeepSetsAggregation),
     *(aggr.SortAggregation, aggr.fused.FusedAggregation),
 }
-_own = {name: getattr(MessagePassing, name) for name in (*INTERNAL, "aggregate")}
+_own = {name: getattr(MessagePassing, name) for name in INTERNAL}
 
 
 def objections(conv: Any) -> list[str]:

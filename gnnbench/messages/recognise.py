@@ -38,17 +38,9 @@ class Product(NamedTuple):
     reduce: str
 
 
-def is_product(asked: Asked) -> bool:
-    """Return whether the messages of a call are recognised."""
-    return _find(asked) is not None
-
-
-def product(asked: Asked, kernels: Kernels, graph: Graph) -> Tensor | None:
-    """The result of a call whose messages are recognised; None where they are not."""
-    found = _find(asked)
-    if found is None:
-        return None
-    x, weight, heads, reduce = found
+def aggregated(product: Product, kernels: Kernels, graph: Graph) -> Tensor:
+    """The result of a call whose messages are recognised."""
+    x, weight, heads, reduce = product
     rows, value = x.tensor.movedim(x.dim, 0), None
     flat = rows if heads else rows.reshape(len(rows), rows.shape[1:].numel())
     if weight is not None:
@@ -58,7 +50,10 @@ def product(asked: Asked, kernels: Kernels, graph: Graph) -> Tensor | None:
     return out.view(graph.num_rows, *rows.shape[1:]).movedim(0, x.dim)
 
 
-def _find(asked: Asked) -> Product | None:
+def find(asked: Asked) -> Product | None:
+    """Recognise the messages of a call; None where they are something else, or there are none."""
+    if "message" not in asked.functions:
+        return None
     conv = asked.conv
     kind: Any = type(conv)
     reduce, own = _layers.reduction(conv), vars(conv)

@@ -34,7 +34,8 @@ class _Current(threading.local):
     """The chunk that this thread evaluates.
 
     Attributes:
-        drops: whether dropout is left out, so that results can be compared; `dropped`: whether it was asked for.
+        drops: whether dropout drops; it does not where results are to be compared.
+        dropped: whether it was asked for meanwhile.
     """
 
     chunk: Chunk | None = None

@@ -69,12 +69,13 @@ class Propagate(StandIn):
         devices = {each.tensor.device for each in asked.operands} | {where}
         if len(devices) > 1 or not asked.operands:
             raise Declined("its arguments are not tensors on one device")
-        self._weigh(engine, asked)
+        product = recognise.find(asked)
+        self._weigh(engine, asked, STREAMED if product is None else _cost.SUM)
         kernels, graph = engine.graph(
             asked.operands[0].tensor, edge_index, asked.num_rows, asked.num_cols, reverse=asked.reverse
         )
         try:
-            out, self.way = messages.propagate(asked, kernels, graph)
+            out, self.way = messages.propagate(asked, kernels, graph, product)
         except GnnbenchError:
             raise
         except Exception as error:  # PyG's own code raises its own error, or does what only it can
@@ -97,10 +98,8 @@ class Propagate(StandIn):
         own = type(edge_index) is EdgeIndex and conv.SUPPORTS_FUSED_EDGE_INDEX and edge_index.is_sorted_by_col
         return OWN_PRODUCT if own and conv.fuse and self.aggregates else None
 
-    def _weigh(self, engine: Engine, asked: Asked) -> None:
+    def _weigh(self, engine: Engine, asked: Asked, prices: Cost) -> None:
         x = max((each.tensor for each in asked.operands), key=lambda tensor: tensor[:1].numel())
-        recognised = self.aggregates and recognise.is_product(asked)
-        prices = _cost.SUM if recognised else STREAMED
         rates = prices.training if torch.is_grad_enabled() else prices.inference
         edges, width = num_edges(asked.adjacency), x.shape[1:].numel()
         price = rates.price(edges, width, rows=asked.num_rows)
