@@ -16,6 +16,7 @@ from gnnbench.graph.stamp import Stamp, stamp
 
 Adjacency: TypeAlias = Any  # Tensor, EdgeIndex or SparseTensor
 State: TypeAlias = tuple[int, tuple[Stamp | None, ...]]  # of its owner, and of the tensors that hold its edges
+MAX_GRAPH_BYTES = 2 << 30  # that the Graphs of a device may hold together
 MAX_PARTS = 16  # of one tensor are remembered, for batches may be cut out of it without end
 
 

@@ -14,13 +14,12 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from gnnbench.convs._bound import Accelerated
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
-from gnnbench.graph.cache import Adjacency, GraphCache
+from gnnbench.graph.cache import MAX_GRAPH_BYTES, Adjacency, GraphCache
 from gnnbench.messages import arguments, judge, propagate, recognise
 from gnnbench.messages.arguments import FUNCTIONS
 from gnnbench.ops.kernels import Kernels
 from gnnbench.results.schema import Binding
 
-MAX_GRAPH_BYTES = 2 << 30
 MADE = 4  # edge indices that a forward made, whose Graphs are kept
 
 _of: Any = WeakTensorKeyDictionary()  # the edge_index of a Graph -> a reference to it

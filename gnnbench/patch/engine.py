@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gnnbench.graph import Graph
-from gnnbench.graph.cache import Adjacency, GraphCache, is_sparse, owner, part
+from gnnbench.graph.cache import MAX_GRAPH_BYTES, Adjacency, GraphCache, is_sparse, owner, part
 from gnnbench.ops.kernels import Kernels
 from gnnbench.patch import cost
 from gnnbench.patch.call import Declined
@@ -17,7 +17,6 @@ from gnnbench.patch.cost import Patience, Price
 from gnnbench.patch.features import KnownFeatures
 from gnnbench.patch.repeated import repeated
 
-MAX_GRAPH_BYTES = 2 << 30
 RUNS = 2  # of a forward that may be repeated, which share a Graph
 AS_FAST = "PyG is as fast here, on few edges or without a gradient"
 CAPTURED = "a CUDA graph is being captured, with an adjacency that has no Graph yet or has to be looked at"
