@@ -14,7 +14,7 @@ from gnnbench.results.schema import Binding
 if TYPE_CHECKING:
     from gnnbench.config import BackendConfig
     from gnnbench.datasets import NodeDataset
-    from gnnbench.graph import Graph, Layout
+    from gnnbench.graph import CSRBuilder, Graph
     from gnnbench.graph.union import Union
     from gnnbench.ops.kernels import Kernels
 
@@ -45,7 +45,7 @@ class Edges(Protocol):
     def edge_index(self) -> torch.Tensor:
         """[2, E] int64, source and destination, in main memory."""
 
-    def graph(self, device: torch.device, layout: Layout | None = None) -> Graph:
+    def graph(self, device: torch.device, layout: CSRBuilder | None = None) -> Graph:
         """In rows on `device`."""
 
 
@@ -119,7 +119,7 @@ class Backend(ABC):
         """
         raise NotImplementedError
 
-    def adjacency(self, edges: Edges, layout: Layout | None) -> Any:
+    def adjacency(self, edges: Edges, layout: CSRBuilder | None) -> Any:
         """Return what a bound model takes beside features, for any graph; may run in a thread.
 
         Args:
@@ -127,7 +127,7 @@ class Backend(ABC):
         """
         raise UnsupportedOp(f"backend {self.name!r} on sampled batches", ["it prepares one graph once"])
 
-    def layout(self) -> Layout | None:
+    def layout(self) -> CSRBuilder | None:
         """How the edges of many graphs are sorted and put together; None for the fastest way there is."""
         return None
 
@@ -152,7 +152,7 @@ class EdgeIndexBackend(Backend):
         edges = None if edge_attr is None else union.gather_edges(graphs, edge_attr)
         return Collated(union.gather(graphs, x), union.edge_index(graphs), segments, edges)
 
-    def adjacency(self, edges: Edges, layout: Layout | None) -> torch.Tensor:
+    def adjacency(self, edges: Edges, layout: CSRBuilder | None) -> torch.Tensor:
         return edges.edge_index.to(self.device)
 
 
@@ -208,10 +208,10 @@ class KernelBackend(Backend):
         graph, x, ptr, edges = union.collate(graphs, x, edge_attr)
         return Collated(x, graph, readout(ptr, union.layout) if pooled else None, edges)
 
-    def adjacency(self, edges: Edges, layout: Layout | None) -> Graph:
+    def adjacency(self, edges: Edges, layout: CSRBuilder | None) -> Graph:
         return edges.graph(self.device, layout)
 
-    def layout(self) -> Layout:
+    def layout(self) -> CSRBuilder:
         return self.make_kernels()
 
     @staticmethod

@@ -3,7 +3,7 @@
 ops peers    the ops and their other implementations
 cells workloads suites epochs   the cells and graphs of a suite, and how it runs
 shapes       of the layers of all configurations, for ops that take no graph
-contest check             one op on one graph, checked, then timed
+op_benchmark check   one op on one graph, checked, then timed
 layers       of PyG, by the drop-in beside their own code
 collate sample batches    batches of many graphs, and of sampled neighbourhoods, likewise; what both share
 ceilings     what this machine could do at most
@@ -25,9 +25,9 @@ import torch
 from gnnbench import backends
 from gnnbench.backends.base import KernelBackend
 from gnnbench.benchmarks import ceilings, peers, shapes
-from gnnbench.benchmarks.check import Truth
-from gnnbench.benchmarks.contest import Contest, fail
+from gnnbench.benchmarks.check import Reference
 from gnnbench.benchmarks.dgl import Dgl, DglCase
+from gnnbench.benchmarks.op_benchmark import OpBenchmark, fail
 from gnnbench.benchmarks.ops import OPS, Case
 from gnnbench.benchmarks.records import BF16, Bench, Row, Size
 from gnnbench.config import BackendConfig
@@ -201,16 +201,16 @@ def bench(
             for implementation in grid.implementations
         ],
     )
-    contest = Contest(memory.meter(device), budget, lambda text: on_event(record, text))
+    benchmark = OpBenchmark(memory.meter(device), budget, lambda text: on_event(record, text))
     limit = memory.limit_bytes(memory_limit)
-    work = _Benching(grid, graph, record, out / "bench.json", now, contest, dgl_python, limit)
+    work = _Benching(grid, graph, record, out / "bench.json", now, benchmark, dgl_python, limit)
     files.save_json(record, work.path)
     try:
         with memory.limited(memory_limit, device):
             on_event(record, "measuring what this machine can do at best")
             on_cpu = device.type == "cpu"
             record.ceilings = ceilings.find(cache, now) if on_cpu else ceilings.copying(device, now)
-            work.contest.ceilings = record.ceilings
+            work.benchmark.ceilings = record.ceilings
             for width, heads, shape in grid.sizes():
                 work.case(width, heads, shape)
         record.status = "ok"
@@ -241,7 +241,7 @@ class _Benching:
     record: Bench
     path: Path
     now: Callable[[], Any]
-    contest: Contest
+    benchmark: OpBenchmark
     dgl_python: str
     memory_bytes: int
     dgl: Dgl | Exception | None = None
@@ -250,7 +250,7 @@ class _Benching:
         """Check and time all implementations of one case."""
         sizes: dict[str, Any] = {"width": width, "heads": heads, "shape": shape, "device": self.grid.device}
         case = Case(self.grid.op, self.graph, weighted=self.grid.weighted, **sizes)
-        truth = Truth(case)
+        truth = Reference(case)
         self.record.checked_rows = min(truth.rows, self.record.checked_rows or truth.rows)
         ready: dict[str, peers.Implementation] = {}
         for name in self.grid.implementations:
@@ -262,7 +262,7 @@ class _Benching:
                     fail(row, error)
         for direction in self.grid.directions:
             racing = {name: self._row(case, direction, name) for name in self.grid.implementations}
-            self.contest.direction(case, truth, direction, ready, racing, self.grid.compared)
+            self.benchmark.direction(case, truth, direction, ready, racing, self.grid.compared)
             files.save_json(self.record, self.path)
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ BF16_TOLERANCE = 0.05  # over the sum of that and of the entry itself: bfloat16 
 TRUTH_BYTES = 1 << 29  # of one tensor of all sampled edges in float64
 
 
-class Truth:
+class Reference:
     """The correct results of a case, in float64.
 
     Where the graph is large, whole rows of it are sampled. Their results are exact, for a destination needs its

@@ -18,7 +18,7 @@ from gnnbench import backends
 from gnnbench.backends.base import KernelBackend
 from gnnbench.benchmarks import batches
 from gnnbench.benchmarks.batches import BatchBench, BatchRow
-from gnnbench.benchmarks.contest import fail
+from gnnbench.benchmarks.op_benchmark import fail
 from gnnbench.benchmarks.records import Time, ratios, time_of
 from gnnbench.config import BackendConfig
 from gnnbench.datasets import GraphsDataset

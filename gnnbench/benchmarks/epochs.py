@@ -54,7 +54,7 @@ class Training:
         self.config = config.validate(raw, "the suite")
         self.dataset, self.cache, self.now = dataset, cache, now
         self._backend = self._placed()
-        built = setup.build(self.config, setup.Ends.of(dataset))
+        built = setup.build(self.config, setup.ModelDims.of(dataset))
         ready = setup.prepare(self.config, built, self._backend, dataset, cache)
         self._trainer = cuda_graph.trainer(built, ready.batching, self.config.train)
 
@@ -64,8 +64,8 @@ class Training:
 
     def wrong(self, expected: Snapshot, reference: str) -> str:
         """Where the trained model differs, empty if it does not; it cannot be trained any more."""
-        ends = setup.Ends.of(self.dataset)
-        result = steps.trained(self.config, self._backend, self._trainer.model, self._trainer.batching, ends)
+        dims = setup.ModelDims.of(self.dataset)
+        result = steps.trained(self.config, self._backend, self._trainer.model, self._trainer.batching, dims)
         return judge_trained(result, expected, reference).reason
 
     def begin(self, epochs: int) -> list[float]:

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from gnnbench import backends, patch
-from gnnbench.benchmarks.contest import fail, refute
+from gnnbench.benchmarks.op_benchmark import fail, refute
 from gnnbench.benchmarks.peers import taken
 from gnnbench.benchmarks.records import Benchmark, CellStatus, Time, ratios, time_of
 from gnnbench.config import BackendConfig

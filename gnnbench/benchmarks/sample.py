@@ -17,8 +17,8 @@ from torch_geometric.sampler import NeighborSampler, NodeSamplerInput
 from gnnbench.backends import isplib
 from gnnbench.benchmarks import batches
 from gnnbench.benchmarks.batches import CPU, BatchBench, BatchRow
-from gnnbench.benchmarks.contest import fail
 from gnnbench.benchmarks.dgl import Dgl
+from gnnbench.benchmarks.op_benchmark import fail
 from gnnbench.benchmarks.records import Time, ratios, time_of
 from gnnbench.datasets import NodeDataset
 from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
@@ -26,16 +26,16 @@ from gnnbench.measure.rounds import Budget, Timed, interleaved, timed
 
 OURS = "isplib"
 PEERS = ("dgl", "pyg-lib")
-PARTS = ("sample", "gather", "both")
+STAGES = ("sample", "gather", "both")
 BATCHES = 16  # of different seeds, which come again and again
-Part = Literal["sample", "gather", "both"]
+Stage = Literal["sample", "gather", "both"]
 
 
 class SampleRow(BatchRow):
     """One sampler at one batch size; figures are None where status is not ok."""
 
     batch_size: int = Field(description="seeds in a batch")
-    part: Part = Field(description="sampling, gathering the features of its nodes, or one after the other")
+    part: Stage = Field(description="sampling, gathering the features of its nodes, or one after the other")
     edges: float | None = Field(None, description="of a batch, mean; DGL samples old nodes again in every hop")
     time_s: Time | None = Field(None, description="of one edge; of a batch where features alone are gathered")
 
@@ -83,9 +83,9 @@ def bench(
         threads=torch.get_num_threads(),
         peers=list(against),
         rows=[
-            SampleRow(batch_size=size, part=part, implementation=name)
+            SampleRow(batch_size=size, part=stage, implementation=name)
             for size in sizes
-            for part in PARTS
+            for stage in STAGES
             for name in names
         ],
     )
@@ -116,7 +116,7 @@ class Ours:
             return "a batch has an edge that the graph has not"
         return "a batch has an edge twice" if edge.unique().numel() < edge.numel() else ""
 
-    def timed(self, part: str, batches: Sequence[Tensor], now: Callable[[], Any]) -> tuple[Timed, float]:
+    def timed(self, stage: str, batches: Sequence[Tensor], now: Callable[[], Any]) -> tuple[Timed, float]:
         """Return what can be timed, and the mean number of edges; each thread works on batches of its own."""
         nodes, edges = zip(*map(self.sample, batches), strict=True)
         works: dict[str, Callable[[Tensor, Tensor], Any]] = {
@@ -128,7 +128,7 @@ class Ours:
 
         def measure(samples: int, calls: int) -> list[float]:
             epochs = timed(
-                lambda: [*threads.map(works[part], batches, nodes)], now, samples, -(-calls // len(batches))
+                lambda: [*threads.map(works[stage], batches, nodes)], now, samples, -(-calls // len(batches))
             )
             return [seconds / len(batches) for seconds in epochs]
 
@@ -165,10 +165,10 @@ class OfDgl:
     def wrong(self, seeds: Tensor) -> str:
         return ""
 
-    def timed(self, part: str, batches: Sequence[Tensor], now: Callable[[], Any]) -> tuple[Timed, float]:
+    def timed(self, stage: str, batches: Sequence[Tensor], now: Callable[[], Any]) -> tuple[Timed, float]:
         """As `Ours.timed`; DGL reads its own clock."""
         self.dgl.save("seeds", torch.stack([*batches]).int())
-        edges: float = self.dgl.ask("sampling", fanouts=self.fanouts, part=part)["edges"]
+        edges: float = self.dgl.ask("sampling", fanouts=self.fanouts, part=stage)["edges"]
 
         def measure(samples: int, calls: int) -> list[float]:
             answer = self.dgl.ask("time", direction="forward", samples=samples, calls=calls)
@@ -206,23 +206,23 @@ def _prepared(makers: Makers, against: Sequence[str], now: Callable[[], Any], bu
         generator = torch.Generator().manual_seed(0)
         batches = [torch.randperm(num_nodes, generator=generator)[:size] for _ in range(BATCHES)]
         reasons = {name: next(filter(None, map(sampler.wrong, batches)), "") for name, sampler in samplers.items()}
-        for part in PARTS:
-            of_part = {row.implementation: row for row in rows if row.part == part}
+        for stage in STAGES:
+            of_stage = {row.implementation: row for row in rows if row.part == stage}
             contestants: dict[str, Timed] = {}
-            for name, row in of_part.items():
+            for name, row in of_stage.items():
                 if name in missing:
                     row.status, row.reason = "unavailable", missing[name]
                 elif reasons[name]:
                     row.status, row.reason = "wrong", reasons[name]
                 else:
-                    contestants[name], edges = samplers[name].timed(part, batches, now)
-                    row.edges = None if part == "gather" else edges
-            done = interleaved(contestants, budget, lambda name, error: fail(of_part[name], error))  # noqa: B023
+                    contestants[name], edges = samplers[name].timed(stage, batches, now)
+                    row.edges = None if stage == "gather" else edges
+            done = interleaved(contestants, budget, lambda name, error: fail(of_stage[name], error))  # noqa: B023
             for name, samples in done.items():
-                edges = max(of_part[name].edges or 1.0, 1.0)
-                of_part[name].time_s = time_of([[seconds / edges for seconds in round_] for round_ in samples])
-                of_part[name].status = "ok"
-            ratios(of_part, against)
+                edges = max(of_stage[name].edges or 1.0, 1.0)
+                of_stage[name].time_s = time_of([[seconds / edges for seconds in round_] for round_ in samples])
+                of_stage[name].status = "ok"
+            ratios(of_stage, against)
 
     return race
 

@@ -13,9 +13,9 @@ from gnnbench.backends import cuda
 from gnnbench.backends.cuda import _triton
 from gnnbench.benchmarks import ceilings, peers, size_of, workloads
 from gnnbench.benchmarks.cells import DIRECTIONS, OURS, RECORDED, TRAINING, Cell, cells
-from gnnbench.benchmarks.check import Truth
-from gnnbench.benchmarks.contest import Contest, fail, refute
+from gnnbench.benchmarks.check import Reference
 from gnnbench.benchmarks.epochs import Training
+from gnnbench.benchmarks.op_benchmark import OpBenchmark, fail, refute
 from gnnbench.benchmarks.ops import Case
 from gnnbench.benchmarks.records import Row, Suite
 from gnnbench.benchmarks.workloads import Scale
@@ -75,7 +75,7 @@ def run(
     work.declare(todo)
     try:
         on_event(record, "measuring what this device can do at best")
-        record.ceilings = work.contest.ceilings = ceilings.copying(work.device, instants)
+        record.ceilings = work.benchmark.ceilings = ceilings.copying(work.device, instants)
         missing = [cell for cell in todo if work.remaining(cell)]
         if scale == "full":
             on_event(record, "generating graphs")
@@ -113,7 +113,7 @@ class _Work:
         self.device = torch.device(cuda.CudaKernels.device_type)
         self.record = self._begun()
         self.meter = memory.meter(self.device)
-        self.contest = Contest(self.meter, ROUNDS[scale], lambda text: on_event(self.record, text))
+        self.benchmark = OpBenchmark(self.meter, ROUNDS[scale], lambda text: on_event(self.record, text))
         self._rows: dict[tuple[Cell, str, str], Row] = {}
         self._datasets: dict[str, NodeDataset] = {}
         self._graphs: dict[str, Graph] = {}
@@ -155,7 +155,7 @@ class _Work:
         for row in self._rows_of(cell):
             row.status, row.reason = "pending", ""
         try:
-            self.contest.say(f"{cell.op} on {cell.graph}: loading")
+            self.benchmark.say(f"{cell.op} on {cell.graph}: loading")
             (self._epochs if cell.op.startswith(TRAINING) else self._op)(cell)
         except Exception as error:  # of the graph itself, or the truth
             for row in self._rows_of(cell):
@@ -166,7 +166,7 @@ class _Work:
 
     def _op(self, cell: Cell) -> None:
         case = Case(cell.op, self._graph(cell.graph), cell.width, cell.heads, dtype=getattr(torch, cell.dtype))
-        truth = Truth(case)
+        truth = Reference(case)
         ready: dict[str, peers.Implementation] = {}
         for name in (OURS, *cell.against):
             try:
@@ -176,7 +176,7 @@ class _Work:
                     fail(self._rows[cell, direction, name], error)
         for direction in DIRECTIONS:
             rows = {name: self._rows[cell, direction, name] for name in (OURS, *cell.against)}
-            self.contest.direction(case, truth, direction, ready, rows, cell.against)
+            self.benchmark.direction(case, truth, direction, ready, rows, cell.against)
 
     def _epochs(self, cell: Cell) -> None:
         dataset, model = self._dataset(cell.graph), cell.op.removeprefix(TRAINING)
@@ -185,7 +185,7 @@ class _Work:
         losses: dict[str, list[float]] = {}
         reference, computed = "", None
         for name in (*cell.against, *cell.ours):
-            self.contest.say(f"{cell.op} on {cell.graph}: checking {name}")
+            self.benchmark.say(f"{cell.op} on {cell.graph}: checking {name}")
             eager = name.removesuffix(RECORDED)
             try:
                 training = Training(model, cell.width, cell.heads, name, dataset, self.roots.cache, self.instants)
@@ -206,10 +206,12 @@ class _Work:
         if reference.startswith(OURS):
             for name in cell.ours:
                 rows[name].reason = rows[name].reason or "not checked: PyG did not run"
-        self.contest.say(f"{cell.op} on {cell.graph}: timing")
+        self.benchmark.say(f"{cell.op} on {cell.graph}: timing")
         right = {name: training for name, training in running.items() if rows[name].status == "pending"}
-        self.contest.weigh({name: partial(training.memory, self.meter) for name, training in right.items()}, rows)
-        timed = self.contest.timed({name: training.time for name, training in right.items()}, rows, cell.against)
+        self.benchmark.weigh(
+            {name: partial(training.memory, self.meter) for name, training in right.items()}, rows
+        )
+        timed = self.benchmark.timed({name: training.time for name, training in right.items()}, rows, cell.against)
         for name in timed if computed else ():
             assert computed
             try:

@@ -95,7 +95,7 @@ def _planned(loaded: Run, parts: list[int], method: Any, seed: int, data_root: P
     from gnnbench.training import setup
 
     setup.build(
-        loaded, setup.Ends(features=1, outputs=1)
+        loaded, setup.ModelDims(features=1, outputs=1)
     )  # loads what a worker loads, and refuses what it refuses
     program, roots = int(psutil.Process().memory_info().rss), datasets.roots(data_root)
     layout = isplib.cpu_layout()

@@ -137,7 +137,7 @@ def _snapshot(job: Job, run_config: Run) -> None:
     from gnnbench.training.team import joined
 
     digest = code.digest(backends.module_of(run_config.backend.name))
-    with joined(run_config, job.config, digest) as team, team.alike():
+    with joined(run_config, job.config, digest) as team, team.propagate_errors():
         path = None if team.rank else job.tensors_path
         label = steps.snapshot(run_config, job.roots, path, as_reference=job.task == "reference")
     if path:
@@ -152,12 +152,12 @@ def _inspection(job: Job, run_config: Run) -> Inspect | None:
         return None
     path, name = job.reference
 
-    def inspect(backend: Backend, model: Module, batching: Batching, ends: setup.Ends) -> None:
+    def inspect(backend: Backend, model: Module, batching: Batching, dims: setup.ModelDims) -> None:
         from gnnbench.comparison.parity import judge, steps
         from gnnbench.training import team
 
         expected = judge.Snapshot.load(path)
-        snapshot = steps.trained(run_config, backend, model, batching, ends)
+        snapshot = steps.trained(run_config, backend, model, batching, dims)
         if team.is_first():
             files.save_json(judge.judge_trained(snapshot, expected, name), job.verdict_path)
 

@@ -10,7 +10,7 @@ and, where there is something to say,
     rewrites(conv, transform_first=, fold_norm=): which of the allowed exact rewrites apply to this conv;
     aggregate(conv, kernels, rewrites, x, graph), combine(conv, x, aggregated): its forward in two steps, the first
         of which no parameter has a part in, so that the aggregation of constant features can be kept;
-    unkept(conv): sentences, each a reason why this conv has no such first step;
+    cannot_cache_aggregation(conv): sentences, each a reason why this conv has no such first step;
     warm(conv, rewrites, graph): compute what it keeps on the graph that it aggregates over;
     multiplies_first(conv, rewrites): whether its forward multiplies features by weights before all else;
     recall(conv, x, adjacency, **options): the adjacency and options that it keeps of its first call, None for the
@@ -97,7 +97,7 @@ def bind(
     bindings: list[Binding] = rest(others, kernels) if rest and others else []
     for path, conv, module in bound:
         keeps, declined = keep_aggregation and not bindings, {}
-        if keeps and (reasons := _unkept(model, conv, module)):
+        if keeps and (reasons := _cannot_cache_aggregation(model, conv, module)):
             keeps, declined = False, {KEEP: "; ".join(reasons)}
         names = rewrites(conv, module, transform_first=transform_first and not keeps, fold_norm=fold_norm)
         names += [KEEP] * keeps
@@ -174,11 +174,11 @@ def _ops(conv: Module, module: ModuleType, kernels: Kernels) -> list[str]:
     return [*module.ops(conv), *parts]
 
 
-def _unkept(model: Module, conv: Module, module: ModuleType) -> list[str]:
-    if not hasattr(module, "unkept"):
+def _cannot_cache_aggregation(model: Module, conv: Module, module: ModuleType) -> list[str]:
+    if not hasattr(module, "cannot_cache_aggregation"):
         return [f"how {module.CONV} aggregates depends on its weights"]
     changes = getattr(model, "input_changes", "")
-    return [changes] * bool(changes) + module.unkept(conv)
+    return [changes] * bool(changes) + module.cannot_cache_aggregation(conv)
 
 
 def _multiplies_first(model: Module, conv: Module, module: ModuleType, names: list[str]) -> bool:

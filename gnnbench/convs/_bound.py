@@ -38,7 +38,7 @@ class BoundForward:
         self.conv, self.kernels, self.rewrites = conv, kernels, rewrites
         self.unsupported = unsupported
         self.applicable: Any = getattr(module, "rewrites", None)
-        self.unkept: Any = getattr(module, "unkept", None)
+        self.cannot_cache_aggregation: Any = getattr(module, "cannot_cache_aggregation", None)
         self.options = _options(conv)
         self.forward = module.forward
         self.aggregate: Any = getattr(module, "aggregate", None)
@@ -63,7 +63,7 @@ class BoundForward:
             lost -= set(self.applicable(self.conv, transform_first=True, fold_norm=True))
             reasons += [f"its rewrite {name} no longer applies" for name in sorted(lost)]
         if KEEP in self.rewrites:
-            reasons += self.unkept(self.conv)
+            reasons += self.cannot_cache_aggregation(self.conv)
         if reasons:
             raise UnsupportedOp(
                 "a conv that was changed after it was bound", [*reasons, "prepare the model again"]

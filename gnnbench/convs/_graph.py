@@ -60,9 +60,9 @@ def is_simple(graph: Graph) -> bool:
 def once(make: Callable[[Graph, torch.dtype], Tensor], graph: Graph, dtype: torch.dtype) -> Tensor:
     """`make(graph, dtype)`, computed once and kept on the graph."""
     key = make.__name__, dtype
-    if torch.compiler.is_compiling() or key not in graph.plans:
+    if torch.compiler.is_compiling() or key not in graph.cache:
         _keep(make, graph.handle, dtype)
-    tensor: Tensor = graph.plans[key]
+    tensor: Tensor = graph.cache[key]
     return tensor
 
 

@@ -34,7 +34,7 @@ def ops(conv: MessagePassing, fused: str, *parts: str) -> list[str]:
     return [fused] if conv.lin_edge is None else [*parts, "edge_softmax", "spmm"]
 
 
-def apart(conv: MessagePassing, layer: Any, x: Tensor) -> Tensor:
+def split_heads(conv: MessagePassing, layer: Any, x: Tensor) -> Tensor:
     """Features x [N, F] transformed by `layer`, as heads [N, H, C]."""
     if layer is None:
         raise UnsupportedOp(type(conv).__name__, ["it lacks a linear layer"])
@@ -56,7 +56,9 @@ def joined(conv: MessagePassing, out: Tensor) -> Tensor:
     return out.flatten(1) if conv.concat else out.mean(dim=1)
 
 
-def mix(conv: MessagePassing, kernels: Kernels, graph: Graph, score: Tensor, x: Tensor) -> tuple[Tensor, ...]:
+def aggregate_heads(
+    conv: MessagePassing, kernels: Kernels, graph: Graph, score: Tensor, x: Tensor
+) -> tuple[Tensor, ...]:
     """Attention from its scores [E, H]: the sum of x [M, H, C], and the weights before and after dropout."""
     alpha = edge_softmax(kernels, graph, score)
     dropped = F.dropout(alpha, float(conv.dropout), conv.training)

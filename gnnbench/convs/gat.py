@@ -60,7 +60,7 @@ def forward(
     score = fetched.index_select(0, looped.col) + score_dst.index_select(0, looped.row)
     if edge_attr is not None and has_edges:
         score = score + (_heads.edge_features(conv, graph, edge_attr) * conv.att_edge).sum(-1)
-        out, _, alpha = _heads.mix(conv, kernels, looped, F.leaky_relu(score, slope), h_src)
+        out, _, alpha = _heads.aggregate_heads(conv, kernels, looped, F.leaky_relu(score, slope), h_src)
     else:
         alpha = _heads.weights(kernels, looped, F.leaky_relu(score, slope), dropped)
     out = _heads.finish(conv, out, x_dst)
@@ -72,7 +72,7 @@ def forward(
 def _transformed(conv: GATConv, x_src: Tensor, x_dst: Tensor | None) -> tuple[Tensor, Tensor | None]:
     """Sources and destinations as heads [., H, C]; one product where both are the same and share weights."""
     lin_src, lin_dst = (conv.lin_src, conv.lin_dst) if conv.lin is None else (conv.lin, conv.lin)
-    h_src = _heads.apart(conv, lin_src, x_src)
+    h_src = _heads.split_heads(conv, lin_src, x_src)
     if x_dst is None:
         return h_src, None
-    return h_src, h_src if x_dst is x_src and conv.lin is not None else _heads.apart(conv, lin_dst, x_dst)
+    return h_src, h_src if x_dst is x_src and conv.lin is not None else _heads.split_heads(conv, lin_dst, x_dst)

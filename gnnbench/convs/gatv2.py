@@ -47,9 +47,9 @@ def forward(
         raise UnsupportedOp("GATv2Conv", ["its att was replaced by one of another shape"])
     if x_dst is None or (edge_attr is not None and conv.lin_edge is None):
         raise UnsupportedOp("GATv2Conv", ["no features of destinations, or edge features without edge_dim"])
-    h_src = _heads.apart(conv, conv.lin_l, x_src)
+    h_src = _heads.split_heads(conv, conv.lin_l, x_src)
     shared = conv.share_weights and isinstance(x, Tensor)  # of a pair, PyG transforms each by its own
-    h_dst = h_src if shared else _heads.apart(conv, conv.lin_r, x_dst)
+    h_dst = h_src if shared else _heads.split_heads(conv, conv.lin_r, x_dst)
     looped = _graph.adjacency(conv, graph)
     slope = conv.negative_slope
     if edge_attr is None:
@@ -65,7 +65,7 @@ def forward(
     if edge_attr is None:
         alpha = _heads.weights(kernels, looped, score, dropped)
     else:
-        out, _, alpha = _heads.mix(conv, kernels, looped, score, h_src)
+        out, _, alpha = _heads.aggregate_heads(conv, kernels, looped, score, h_src)
     out = _heads.finish(conv, out, x_dst)
     if not return_attention_weights:
         return out

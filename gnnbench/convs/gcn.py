@@ -52,7 +52,7 @@ def warm(conv: GCNConv, rewrites: frozenset[str], graph: Graph) -> None:
         _ = _graph.once(_norm, graph, dtype), graph.perm
 
 
-def unkept(conv: GCNConv) -> list[str]:
+def cannot_cache_aggregation(conv: GCNConv) -> list[str]:
     return [] if _commutes(conv) else ["GCNConv's linear layer is hooked or was replaced"]
 
 
@@ -140,12 +140,12 @@ def _weighted(conv: GCNConv, kernels: Kernels, x: Tensor, graph: Graph, edge_wei
 def _is_plain(graph: Graph, norm: Tensor) -> bool:
     """Return whether these weights are the normalisation of `graph` but for rounding; asked once and kept."""
     key = "plain norm"
-    kept = graph.plans.get(key)
+    kept = graph.cache.get(key)
     state = stamp(norm)
     if kept is None or state is None or kept[0]() is not norm or kept[1] != state:
         rounding = 8 * torch.finfo(norm.dtype).eps
         plain = torch.allclose(_edges.in_rows(graph, norm), _norm(graph, norm.dtype), rtol=rounding, atol=0.0)
-        kept = graph.plans[key] = weakref.ref(norm), state, plain and not norm.requires_grad
+        kept = graph.cache[key] = weakref.ref(norm), state, plain and not norm.requires_grad
     result: bool = kept[2]
     return result
 

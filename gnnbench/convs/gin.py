@@ -36,7 +36,7 @@ def rewrites(conv: GINConv, *, transform_first: bool, fold_norm: bool) -> list[s
     return ["transform_first"] * (transform_first and _layers.narrows(first))
 
 
-def unkept(conv: GINConv) -> list[str]:
+def cannot_cache_aggregation(conv: GINConv) -> list[str]:
     return []
 
 

@@ -31,7 +31,7 @@ def rewrites(conv: SAGEConv, *, transform_first: bool, fold_norm: bool) -> list[
     return ["transform_first"] * (transform_first and commutes and _layers.narrows(conv.lin_l))
 
 
-def unkept(conv: SAGEConv) -> list[str]:
+def cannot_cache_aggregation(conv: SAGEConv) -> list[str]:
     return ["SAGEConv aggregates what project=True has it learn"] * _projects(conv)
 
 

@@ -49,8 +49,8 @@ def forward(
         raise UnsupportedOp("TransformerConv", ["no features of destinations, or edge features or edge_dim alone"])
     if edge_attr is not None and edge_attr.dim() != 2:
         raise UnsupportedOp("TransformerConv", ["edge features that are no matrix"])
-    query = _heads.apart(conv, conv.lin_query, x_dst) * conv.out_channels**-0.5  # on nodes: there are fewer
-    key, value = _heads.apart(conv, conv.lin_key, x_src), _heads.apart(conv, conv.lin_value, x_src)
+    query = _heads.split_heads(conv, conv.lin_query, x_dst) * conv.out_channels**-0.5  # on nodes: there are fewer
+    key, value = _heads.split_heads(conv, conv.lin_key, x_src), _heads.split_heads(conv, conv.lin_value, x_src)
     alpha = None
     if edge_attr is None:
         out = attention(kernels, graph, "dot", (query, key, value), _heads.drawn(conv, graph, value))
@@ -59,7 +59,7 @@ def forward(
     else:
         edge, by_edge = _heads.edge_features(conv, graph, edge_attr), _graph.edges_as_columns(graph)
         score = sddmm(kernels, graph, query, key) + sddmm(kernels, by_edge, query, edge)
-        out, alpha, dropped = _heads.mix(conv, kernels, graph, score, value)
+        out, alpha, dropped = _heads.aggregate_heads(conv, kernels, graph, score, value)
         out = out + spmm(kernels, by_edge, edge, dropped)
     out = _with_root(conv, _heads.joined(conv, out).to(value.dtype), x_dst)  # PyG's, under autocast on CPUs
     if alpha is None or not isinstance(return_attention_weights, bool):

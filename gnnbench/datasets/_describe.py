@@ -64,7 +64,7 @@ def info(dataset: AnyDataset) -> DatasetInfo:
         first = graph_ptr[:-1].repeat_interleave(edge_ptr.diff())
         src, dst = src + first, dst + first
         target, per_node, outputs, encoder = dataset.target, dataset.per_node, dataset.num_outputs, dataset.encoder
-        parts = {part: len(ids) for part, ids in dataset.parts.items()}
+        parts = {split: len(ids) for split, ids in dataset.parts.items()}
     else:
         graph_ptr, edge_ptr, edge_attr = torch.tensor([0, nodes]), torch.tensor([0, len(src)]), None
         target, per_node, outputs, encoder = (
@@ -74,7 +74,7 @@ def info(dataset: AnyDataset) -> DatasetInfo:
             "",
         )
         masks = {"train": dataset.train_mask, "val": dataset.val_mask, "test": dataset.test_mask}
-        parts = {part: int(mask.sum()) for part, mask in masks.items()}
+        parts = {split: int(mask.sum()) for split, mask in masks.items()}
     in_degree, out_degree = dst.bincount(minlength=nodes), src.bincount(minlength=nodes)
     symmetric, duplicates = _compare_with_reverse(src, dst, nodes)
     counts: list[int] = [] if target == "value" else (y == 1).sum(0).tolist()

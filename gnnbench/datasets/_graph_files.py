@@ -27,7 +27,7 @@ def read(path: Path, classes: int) -> GraphsDataset:
     Raises:
         DatasetError: nothing of the kind is there; corrupt; or classes that are not numbered from 0.
     """
-    saved = [path / f"{part}.pt" for part in PARTS if (path / f"{part}.pt").is_file()]
+    saved = [path / f"{split}.pt" for split in PARTS if (path / f"{split}.pt").is_file()]
     texts = sorted(path.glob(f"*{ADJACENCY}"))
     parts: dict[str, Tensor] = {}
     if path.is_file():

@@ -30,7 +30,7 @@ from gnnbench.results.schema import Record
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from gnnbench.graph import Layout
+    from gnnbench.graph import CSRBuilder
 
 R = TypeVar("R", bound=Record)
 HEADER = "gnnbench.json"
@@ -75,7 +75,7 @@ class Header(Facts):
     arrays: dict[str, Array]
 
 
-def write(dataset: NodeDataset, folder: Path, layout: Layout | None = None) -> Header:
+def write(dataset: NodeDataset, folder: Path, layout: CSRBuilder | None = None) -> Header:
     """Write a dataset that is fit for training, its edges sorted by `layout`, into a folder: whole or not at all.
 
     Arrays that are memory maps already, such as features of synthetic graphs, are copied piece by piece.

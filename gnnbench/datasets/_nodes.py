@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from gnnbench.graph import Graph, Layout
+    from gnnbench.graph import CSRBuilder, Graph
 
 
 class Named:
@@ -78,7 +78,7 @@ class NodeDataset(Named):
         names = ("name", "made_up", "notes", "num_classes", "metric")
         return {name: getattr(self, name) for name in names}
 
-    def graph(self, device: torch.device, layout: Layout | None = None) -> Graph:
+    def graph(self, device: torch.device, layout: CSRBuilder | None = None) -> Graph:
         """The edges in rows on `device`, sorted there by `layout`; raises as `Graph.from_edge_index`."""
         from gnnbench.graph import Graph
 
@@ -116,7 +116,7 @@ class MappedDataset(NodeDataset):
 
         return torch.stack([self.col.long(), rows_of(self.rowptr, self.num_edges)])
 
-    def graph(self, device: torch.device, layout: Layout | None = None) -> Graph:
+    def graph(self, device: torch.device, layout: CSRBuilder | None = None) -> Graph:
         """The rows as they are, which were checked when the dataset was opened."""
         from gnnbench.graph import Graph
 

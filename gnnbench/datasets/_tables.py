@@ -99,9 +99,9 @@ def read_split(path: Path) -> Arrays:
         with np.load(path, allow_pickle=False) as archive:
             named = {key: SPLIT_WORDS.get(key.removesuffix("_mask")) for key in archive.files}
             parts = {
-                f"{part}_mask": archive[key].astype(bool) if key.endswith("_mask") else archive[key]
-                for key, part in named.items()
-                if part
+                f"{split}_mask": archive[key].astype(bool) if key.endswith("_mask") else archive[key]
+                for key, split in named.items()
+                if split
             }
         if "train_mask" not in parts:
             raise DatasetError(f"{path}: holds {', '.join(named)}; a split needs train, val and test")
@@ -110,7 +110,7 @@ def read_split(path: Path) -> Arrays:
     if unknown := set(words) - SPLIT_WORDS.keys() - {"none", ""}:
         raise DatasetError(f"{path}: unknown part {min(unknown)!r}; allowed: train, val, test, none")
     spelled = np.array([SPLIT_WORDS.get(word, "") for word in words])
-    return {f"{part}_mask": spelled == part for part in ("train", "val", "test")}
+    return {f"{split}_mask": spelled == split for split in ("train", "val", "test")}
 
 
 def _opened(path: Path) -> Any:

@@ -83,7 +83,7 @@ def load(config: Config, where: Roots) -> GraphsDataset:
         f"{config.name} fold {config.fold}",
         **union.graphs(),
         y=y,
-        parts={part: mask.nonzero().flatten() for part, mask in masks.items()},
+        parts={split: mask.nonzero().flatten() for split, mask in masks.items()},
         target="class" if is_class else "value",
         num_outputs=outputs,
         **_prepare_graphs.plain_metric("class" if is_class else "value", outputs),

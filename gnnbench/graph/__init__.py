@@ -21,12 +21,12 @@ from torch import Tensor
 from gnnbench.errors import GraphError
 from gnnbench.graph.check import check_edge_index, check_range, check_size
 from gnnbench.graph.handles import Handled
-from gnnbench.graph.layout import Compressed, Layout, rows_of
+from gnnbench.graph.layout import Compressed, CSRBuilder, rows_of
 
 T = TypeVar("T")
 
 
-class kept(cached_property[T]):
+class cached(cached_property[T]):
     """A cached property of a Graph; its tensors can be trained with, even if first asked for in inference mode."""
 
     def __init__(self, compute: Callable[[Any], T]) -> None:
@@ -47,7 +47,7 @@ class Graph(Handled):
         num_cols: number of source nodes (equal to `num_rows` for an ordinary graph).
         edge_id: [E] int32, the position of each edge in the `edge_index` it came from, or None where
             the graph was given as rows.
-        plans: per-graph precomputation of backends, by their own keys.
+        cache: per-graph precomputation of backends, by their own keys.
         first_col: the column of the node that row 0 is.
         first_edge: how many edges stand before these, where other processes have them.
     """
@@ -61,14 +61,14 @@ class Graph(Handled):
         col: Tensor,
         num_cols: int,
         edge_id: Tensor | None = None,
-        layout: Layout | None = None,
+        layout: CSRBuilder | None = None,
     ) -> None:
         self.rowptr = rowptr
         self.col = col
         self.num_cols = num_cols
         self.edge_id = edge_id
-        self.layout = layout or Layout()
-        self.plans: dict[Any, Any] = {}
+        self.layout = layout or CSRBuilder()
+        self.cache: dict[Any, Any] = {}
         self._checked = (rowptr, col, num_cols, rowptr._version, col._version)
 
     @classmethod
@@ -78,7 +78,7 @@ class Graph(Handled):
         edge_index: Tensor,
         num_rows: int,
         num_cols: int | None = None,
-        layout: Layout | None = None,
+        layout: CSRBuilder | None = None,
     ) -> Graph:
         """Sort `edge_index` [2, E] (source, destination; any integer type) by destination.
 
@@ -91,14 +91,14 @@ class Graph(Handled):
         src, dst = edge_index.long().contiguous()
         check_range("source", src, num_cols)
         check_range("destination", dst, num_rows)
-        layout = layout or Layout()
+        layout = layout or CSRBuilder()
         rowptr, col, edge_id = layout.csr(dst, src, num_rows, num_cols)
         return cls(rowptr, col, num_cols, edge_id, layout)
 
     @classmethod
     @torch.inference_mode(False)
     def from_csr(
-        cls, rowptr: Tensor, col: Tensor, num_cols: int | None = None, layout: Layout | None = None
+        cls, rowptr: Tensor, col: Tensor, num_cols: int | None = None, layout: CSRBuilder | None = None
     ) -> Graph:
         """Copy rows that are already sorted: `rowptr` [N + 1], `col` [E] ascending within each row.
 
@@ -167,17 +167,17 @@ class Graph(Handled):
         return self.col.device
 
     def once(self, key: Any, make: Callable[[], T]) -> T:
-        """The result of `make()`, kept in `plans`; where several threads ask at once, all get the same."""
-        if key not in self.plans:
-            self.plans.setdefault(key, self.computed(make))
-        made: T = self.plans[key]
+        """The result of `make()`, kept in `cache`; where several threads ask at once, all get the same."""
+        if key not in self.cache:
+            self.cache.setdefault(key, self.computed(make))
+        made: T = self.cache[key]
         return made
 
     @torch.inference_mode(False)
     def computed(self, make: Callable[[], T]) -> T:
         """`make()`, whose tensors every mode and every stream can use."""
         made = make()
-        settle(self.device)
+        synchronize(self.device)
         return made
 
     @property
@@ -188,42 +188,42 @@ class Graph(Handled):
     def __repr__(self) -> str:
         return f"Graph({self.num_rows} x {self.num_cols}, {self.num_edges} edges, {self.device})"
 
-    @kept
+    @cached
     def degree(self) -> Tensor:
         """In-edges of each destination, [N] int64."""
         return self.rowptr.diff()
 
-    @kept
+    @cached
     def row(self) -> Tensor:
         """Destination of every edge, [E] int64; only the plain-torch kernels need it."""
         return rows_of(self.rowptr, self.num_edges)
 
-    @kept
+    @cached
     def is_symmetric(self) -> bool:
         """Return whether every edge has its reverse, so that the transpose is this graph itself."""
         return self.num_rows == self.num_cols and self.layout.is_symmetric(self.rowptr, self.col)
 
-    @kept
+    @cached
     def _transposed(self) -> Compressed:
         return self.layout.transpose(self.rowptr, self.col, self.num_cols)
 
     @property
     def transpose(self) -> Graph:
-        """The reversed graph; a symmetric one shares this graph's tensors and plans."""
+        """The reversed graph; a symmetric one shares this graph's tensors and cache."""
         return self if self.is_symmetric else self._reversed
 
-    @kept
+    @cached
     def _reversed(self) -> Graph:  # never this graph itself: a circle of references would outlive its batch
         return Graph(self._transposed.rowptr, self._transposed.col, self.num_rows, None, self.layout)
 
-    @kept
+    @cached
     def perm(self) -> Tensor:
         """[E] int32: edge i of the transpose is edge `perm[i]` here."""
         if self.is_symmetric and "_transposed" not in vars(self):  # which would keep a second rowptr and col
             return self.layout.transpose(self.rowptr, self.col, self.num_cols).perm
         return self._transposed.perm
 
-    @kept
+    @cached
     def with_self_loops(self) -> Graph:
         """Return the graph with exactly one self-loop per node that is source and destination, as in PyG.
 
@@ -241,7 +241,7 @@ class Graph(Handled):
         """Return a graph of these nodes with other edges."""
         return Graph(rowptr, col, self.num_cols, None, self.layout)
 
-    @kept
+    @cached
     def looped_edge_id(self) -> Tensor:
         """[E'] int64: each edge of `with_self_loops` by its place in `edge_index`, loops by num_edges + node."""
         looped, inner = self.with_self_loops, self.col != self.row
@@ -250,17 +250,17 @@ class Graph(Handled):
         result[looped.col != looped.row] = edge_id[inner]
         return result
 
-    @kept
+    @cached
     def edge_place(self) -> Tensor | None:
         """[E] int32: where each edge of `edge_index` stands here, the inverse of `edge_id`."""
         return None if self.edge_id is None else _inverse(self.edge_id)
 
-    @kept
+    @cached
     def looped_edge_place(self) -> Tensor:
         """[E'] int64: where in `with_self_loops` are the edges in the order of PyG, which puts loops last."""
         return self.looped_edge_id.argsort()
 
-    @kept
+    @cached
     def gcn_scale(self) -> Tensor:
         """[N] float64: degree^-1/2, zero for an isolated node (Kipf & Welling 2017, equation 2)."""
         scale = self.degree.double().pow(-0.5)
@@ -291,7 +291,7 @@ class Rows(NamedTuple):
         return x if self.row is None else x.index_select(0, self.row)
 
 
-def settle(device: torch.device) -> None:
+def synchronize(device: torch.device) -> None:
     """Wait for what was computed, lest another stream of a GPU finds it kept, but not there yet."""
     if device.type == "cuda":
         torch.cuda.current_stream(device).synchronize()

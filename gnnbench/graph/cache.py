@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.weak import WeakIdRef, WeakTensorKeyDictionary
 from torch_geometric.typing import SparseTensor
 
-from gnnbench.graph import Graph, Layout, rows_of, settle
+from gnnbench.graph import CSRBuilder, Graph, rows_of, synchronize
 from gnnbench.graph.stamp import Stamp, stamp
 
 Adjacency: TypeAlias = Any  # Tensor, EdgeIndex or SparseTensor
@@ -83,7 +83,7 @@ class GraphCache:
         found, built: how often a Graph was there, and how often not.
     """
 
-    def __init__(self, layout: Layout, max_bytes: int) -> None:
+    def __init__(self, layout: CSRBuilder, max_bytes: int) -> None:
         self.layout, self.max_bytes = layout, max_bytes
         self.found = self.built = 0
         self._entries: Any = WeakTensorKeyDictionary()  # owner -> {_Shape: _Entry}
@@ -112,7 +112,7 @@ class GraphCache:
             return result
         state = _state(adjacency)
         graph = self._build(adjacency, num_rows, num_cols, reverse)
-        settle(graph.device)
+        synchronize(graph.device)
         with self._lock:
             self.built += 1
             if state is not None:

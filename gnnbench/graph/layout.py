@@ -1,4 +1,4 @@
-"""Layout: how edges are sorted into rows, in plain torch."""
+"""CSRBuilder: how edges are sorted into rows, in plain torch."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Compressed(NamedTuple):
     perm: Tensor  # [E] int32
 
 
-class Layout(Concatenation, Handled):
+class CSRBuilder(Concatenation, Handled):
     """Sorts edges and puts graphs side by side: plain torch, overridden by backends that are faster at it."""
 
     def plan(self, graph: Graph) -> None:
-        """Keep in `graph.plans` what kernels want of a graph before their first call; nothing here."""
+        """Keep in `graph.cache` what kernels want of a graph before their first call; nothing here."""
 
     def csr(self, row: Tensor, col: Tensor, num_rows: int, num_cols: int) -> Compressed:
         """Sort COO edges [E] (int64, within range) by row, then column; equal edges keep their order."""

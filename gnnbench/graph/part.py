@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from gnnbench.errors import GraphError
-from gnnbench.graph import Graph, Layout, Rows, kept
+from gnnbench.graph import CSRBuilder, Graph, Rows, cached
 from gnnbench.graph.exchange import Exchange
 
 LEAST = 0.1  # of a part's edges, that rows without halo must have to be worth a pass of their own
@@ -31,13 +31,13 @@ class Part(Graph):
 
     arriving: Callable[[], None] | None = None
 
-    def __init__(self, rowptr: Tensor, col: Tensor, exchange: Exchange, layout: Layout | None = None) -> None:
+    def __init__(self, rowptr: Tensor, col: Tensor, exchange: Exchange, layout: CSRBuilder | None = None) -> None:
         super().__init__(rowptr, col, exchange.num_rows + exchange.halo, None, layout)
         self.exchange, self.first_col = exchange, exchange.lower
         self.first_edge = exchange.before(self.num_edges)
 
     @classmethod
-    def of(cls, rowptr: Tensor, col: Tensor, exchange: Exchange, layout: Layout | None = None) -> Part:
+    def of(cls, rowptr: Tensor, col: Tensor, exchange: Exchange, layout: CSRBuilder | None = None) -> Part:
         """Rows that are checked here; raises GraphError as `Graph.from_csr`."""
         if rowptr.numel() != exchange.num_rows + 1:
             raise GraphError(f"rowptr is of {rowptr.numel() - 1} rows, but this process has {exchange.num_rows}")
@@ -89,7 +89,7 @@ class Part(Graph):
         rows = (self,) if self.apart is None else tuple(rows.graph for rows in self.apart)
         return *rows, *self.transpose_apart
 
-    @kept
+    @cached
     def apart(self) -> tuple[Rows, Rows] | None:
         """The rows without halo columns, and those with them; None where the first have few edges or all."""
         if not self.num_edges:
@@ -107,7 +107,7 @@ class Part(Graph):
         col = self.col[chosen.repeat_interleave(self.degree)]
         return Rows(Graph(rowptr, col, self.num_cols, None, self.layout), row)
 
-    @kept
+    @cached
     def transpose_apart(self) -> tuple[Graph, Graph, Graph]:
         """The rows of the transpose that are [lower halo | mine | higher halo]; its edges are not copied."""
         whole, mine = self.transpose, self.first_col + self.num_rows

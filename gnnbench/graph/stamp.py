@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-FEW = 4096  # numbers, of which all are compared
+MIN_SAMPLED = 4096  # numbers, of which all are compared
 SAMPLES = 64  # of each dimension of a larger tensor, about
 
 
@@ -39,6 +39,6 @@ def _sample(tensor: Tensor) -> bytes:
     if tensor.is_neg():
         tensor = tensor.resolve_neg()
     numbers = (tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
-    if tensor.numel() > FEW:
+    if tensor.numel() > MIN_SAMPLED:
         numbers = numbers[tuple(slice(None, None, length // SAMPLES + 1) for length in numbers.shape)]
     return numbers.tobytes()

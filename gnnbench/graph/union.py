@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gnnbench.errors import GraphError
-from gnnbench.graph import Graph, Layout
+from gnnbench.graph import CSRBuilder, Graph
 from gnnbench.graph.check import check_edge_index, check_size
 from gnnbench.graph.concat import Members, Picked
 
@@ -39,7 +39,7 @@ class Union:
         graph_ptr: Tensor,
         edge_ptr: Tensor,
         edge_index: Tensor,
-        layout: Layout,
+        layout: CSRBuilder,
         members: Members | None,
         symmetric: Tensor | None,
         threads: int,
@@ -55,7 +55,7 @@ class Union:
         graph_ptr: Tensor,
         edge_ptr: Tensor,
         edge_index: Tensor,
-        layout: Layout | None = None,
+        layout: CSRBuilder | None = None,
         *,
         rows: bool = True,
         threads: int = 1,
@@ -75,7 +75,7 @@ class Union:
         """
         graph_ptr, edge_ptr = checked(graph_ptr, edge_ptr, edge_index)
         edge_index = edge_index.to(torch.int32).contiguous()
-        layout = layout or Layout()
+        layout = layout or CSRBuilder()
         members, symmetric = _sorted(graph_ptr, edge_ptr, edge_index, layout) if rows else (None, None)
         return cls(graph_ptr, edge_ptr, edge_index, layout, members, symmetric, threads)
 
@@ -186,7 +186,7 @@ def checked(graph_ptr: Tensor, edge_ptr: Tensor, edge_index: Tensor) -> tuple[Te
 
 
 @torch.inference_mode(False)
-def readout(ptr: Tensor, layout: Layout) -> Graph:
+def readout(ptr: Tensor, layout: CSRBuilder) -> Graph:
     """The graph from the nodes of a batch to its graphs, as `Union.readout`, where `ptr` is known already."""
     num_graphs, num_nodes = ptr.numel() - 1, int(ptr[-1])
     node = torch.arange(num_nodes + 1, device=ptr.device)
@@ -199,7 +199,7 @@ def readout(ptr: Tensor, layout: Layout) -> Graph:
 
 
 def _sorted(
-    graph_ptr: Tensor, edge_ptr: Tensor, edge_index: Tensor, layout: Layout
+    graph_ptr: Tensor, edge_ptr: Tensor, edge_index: Tensor, layout: CSRBuilder
 ) -> tuple[Members, Tensor | None]:
     """All graphs in rows, and which of them are symmetric, [G] bool; None if all are."""
     num_nodes, counts = int(graph_ptr[-1]), edge_ptr.diff()

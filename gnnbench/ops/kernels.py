@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gnnbench.errors import DatasetError
-from gnnbench.graph import Graph, Layout, rows_of
+from gnnbench.graph import CSRBuilder, Graph, rows_of
 from gnnbench.ops.dropout import Dropout
 from gnnbench.ops.edge_fn import EDGE_FNS
 from gnnbench.ops.families import FAMILIES, Family, Inputs
@@ -20,11 +20,11 @@ Choice = dict[str, int | str]  # the knobs of a kernel, which change its speed b
 
 
 def choice_key(op: str, width: int, dtype: torch.dtype, heads: int = 1) -> tuple[str, str, int, torch.dtype, int]:
-    """Where in `graph.plans` a choice for `op` is."""
+    """Where in `graph.cache` a choice for `op` is."""
     return "choice", op, width, dtype, heads
 
 
-class Capabilities(Layout):
+class Capabilities(CSRBuilder):
     """State which inputs kernels take, and how they can be run.
 
     Attributes:
@@ -62,10 +62,10 @@ class Capabilities(Layout):
         return [{}]
 
     def chosen(self, op: str, graph: Graph, width: int, dtype: torch.dtype, heads: int = 1) -> Choice:
-        """The choice that `op` runs by next: the one in `graph.plans` at `choice_key(op, width, dtype, heads)`.
+        """The choice that `op` runs by next: the one in `graph.cache` at `choice_key(op, width, dtype, heads)`.
 
         One that these kernels cannot run, such as one kept from another machine, counts as none. A pass over the
-        rows of `graph.transpose`, as backward needs, has the choices of that graph, whose plans are its own unless
+        rows of `graph.transpose`, as backward needs, has the choices of that graph, whose cache is its own unless
         it is `graph`.
         """
         return self.choices(op, graph, width, dtype, heads)[0]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gnnbench.datasets import NodeDataset, _reorder
 from gnnbench.errors import DatasetError
-from gnnbench.graph import Graph, Layout, rows_of
+from gnnbench.graph import CSRBuilder, Graph, rows_of
 
 Method = Literal["metis", "random", "contiguous"]
 PLAIN = "Parts are contiguous ranges of ids; after `pip install pymetis` they would have fewer edges between them"
@@ -107,7 +107,12 @@ class Numbering(NamedTuple):
 
 
 def split(
-    dataset: NodeDataset, assignment: Tensor, rank: int, parts: int | None = None, *, layout: Layout | None = None
+    dataset: NodeDataset,
+    assignment: Tensor,
+    rank: int,
+    parts: int | None = None,
+    *,
+    layout: CSRBuilder | None = None,
 ) -> PartData:
     """One part of a graph in memory.
 
@@ -126,7 +131,7 @@ def split(
 
 
 def taken(
-    dataset: NodeDataset, edges: Tensor, numbering: Numbering, rank: int, layout: Layout | None = None
+    dataset: NodeDataset, edges: Tensor, numbering: Numbering, rank: int, layout: CSRBuilder | None = None
 ) -> PartData:
     """One part, whose in-edges [2, e] are known already."""
     begin, end = numbering.offsets[rank : rank + 2].tolist()
@@ -134,7 +139,7 @@ def taken(
     halo = source[(source < begin) | (source >= end)].unique()
     behind = torch.where(source < begin, 0, (source - begin).clamp(max=end - begin))  # of my nodes, lower ones
     column = torch.searchsorted(halo, source) + behind
-    rows = (layout or Layout()).csr(row, column, end - begin, end - begin + len(halo))
+    rows = (layout or CSRBuilder()).csr(row, column, end - begin, end - begin + len(halo))
     node_id = numbering.nodes(rank)
     return PartData(
         rank,

@@ -14,7 +14,7 @@ from gnnbench import datasets
 from gnnbench.config import Run
 from gnnbench.datasets import Roots, ogb
 from gnnbench.errors import ConfigError
-from gnnbench.graph import Graph, Layout
+from gnnbench.graph import CSRBuilder, Graph
 from gnnbench.partition import part
 from gnnbench.partition.part import Method, in_edges
 from gnnbench.results.schema import Record
@@ -82,7 +82,7 @@ def plan(
     method: Method | Literal["auto"],
     seed: int,
     *,
-    layout: Layout,
+    layout: CSRBuilder,
     program_bytes: int,
 ) -> Plan:
     """Take a graph apart, or model random parts of an OGB graph that is not on disk, and estimate.

@@ -166,7 +166,7 @@ def patch_status() -> Status:
 def _setting(backend: str, names: Sequence[str] | None, strict: bool) -> _Setting:
     with _lock:
         known = {kind.__name__: True for kind in propagate.layers()}
-        known |= {target.name: target.unasked() for target in _always()}
+        known |= {target.name: target.enabled_by_default() for target in _always()}
         for name in names or ():
             if name not in known:
                 raise ConfigError(f"unknown layer {name!r}{did_you_mean(name, known)}")
@@ -176,8 +176,8 @@ def _setting(backend: str, names: Sequence[str] | None, strict: bool) -> _Settin
                 if device not in _warned:
                     _warned.add(device)
                     warnings.warn(f"gnnbench leaves everything on {device} to PyG: {why}", stacklevel=3)
-    unasked = [name for name, is_unasked in known.items() if is_unasked]
-    return _Setting(frozenset(unasked if names is None else names), _engines[backend, strict], names is None)
+    by_default = [name for name, is_default in known.items() if is_default]
+    return _Setting(frozenset(by_default if names is None else names), _engines[backend, strict], names is None)
 
 
 def _missing(engine: forward.Engine | None) -> dict[str, str]:

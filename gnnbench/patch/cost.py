@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gnnbench.convs._cost import Price, Rates
 
-FEW = 120_000  # numbers to gather, below which PyG is left alone without a further look; 0: nothing is weighed
+MIN_GATHERED = 120_000  # numbers to gather, below which PyG is left alone unweighed; 0: nothing is weighed
 CALLS = 4  # that have to save the price of a Graph, if one does not
 REMEMBERED = 1 << 14  # adjacencies at most, the dead ones with them
 NEVER = (lambda: None), 0.0

@@ -71,7 +71,7 @@ class Engine:
 
         Calls that came before do not count where the call may be repeated, for they need not come before that too.
         """
-        if not cost.FEW:
+        if not cost.MIN_GATHERED:
             return None
         if price.saved <= 0:
             return AS_FAST

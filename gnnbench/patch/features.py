@@ -12,13 +12,13 @@ from gnnbench.graph.stamp import Stamp, stamp
 from gnnbench.ops.features import Features, mostly_zero
 from gnnbench.ops.kernels import Kernels
 
-FEW = 1 << 18  # numbers, whose product with weights takes hardly longer than a look at some of them
+MIN_NUMBERS = 1 << 18  # numbers, whose product with weights takes hardly longer than a look at some of them
 
 
 def many(x: Any) -> bool:
     """Return whether x is constant features, and so many that zeros among them may matter."""
     plain = isinstance(x, Tensor) and not x.requires_grad and x.is_cpu and not torch.compiler.is_compiling()
-    return plain and x.numel() >= FEW
+    return plain and x.numel() >= MIN_NUMBERS
 
 
 class KnownFeatures:

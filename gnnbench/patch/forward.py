@@ -57,12 +57,12 @@ class Forward(StandIn):
         replaced = not _overrides.is_from(self.original, "torch_geometric.")
         return [] if replaced else [self.kind]
 
-    def glance(self, engine: Engine, args: tuple[Any, ...]) -> str | None:
+    def quick_reject(self, engine: Engine, args: tuple[Any, ...]) -> str | None:
         if not call.is_plain(args):
             return None
         conv, x, edge_index = args[:3]
         edges = edge_index.numel() // 2
-        if edges * (x.size(1) if self.gathers_input else CHANNELS) < cost.FEW:
+        if edges * (x.size(1) if self.gathers_input else CHANNELS) < cost.MIN_GATHERED:
             return AS_FAST
         return engine.objection(edge_index, self.price(conv, x, edges), conv)
 

@@ -52,8 +52,8 @@ class Propagate(StandIn):
     def owners(self) -> list[Any]:
         return [self.kind]
 
-    def glance(self, engine: Engine, args: tuple[Any, ...]) -> str | None:
-        small = len(args) > 1 and type(args[1]) is Tensor and args[1].numel() // 2 * CHANNELS < cost.FEW
+    def quick_reject(self, engine: Engine, args: tuple[Any, ...]) -> str | None:
+        small = len(args) > 1 and type(args[1]) is Tensor and args[1].numel() // 2 * CHANNELS < cost.MIN_GATHERED
         return AS_FAST if small and not is_sparse(args[1]) else None
 
     def accelerated(self, engine: Engine, *args: Any, **kwargs: Any) -> Any:

@@ -31,7 +31,7 @@ class _Part(StandIn):
     def __init__(self) -> None:
         self.original = vars(NeighborSampler)[self.attribute]
 
-    def unasked(self) -> bool:
+    def enabled_by_default(self) -> bool:
         return not (torch_geometric.typing.WITH_PYG_LIB or torch_geometric.typing.WITH_TORCH_SPARSE)
 
     def owners(self) -> list[Any]:

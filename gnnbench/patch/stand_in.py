@@ -30,7 +30,7 @@ class StandIn:
     attribute: str
     original: Any
 
-    def unasked(self) -> bool:
+    def enabled_by_default(self) -> bool:
         """Return whether it stands in where no names are given."""
         return True
 
@@ -38,7 +38,7 @@ class StandIn:
         """The objects that hold the stand-in or the original."""
         raise NotImplementedError
 
-    def glance(self, engine: Engine, args: tuple[Any, ...]) -> str | None:
+    def quick_reject(self, engine: Engine, args: tuple[Any, ...]) -> str | None:
         """Why a call is not worth it, by its first arguments: on a small batch there is no time for more."""
         return None
 
@@ -47,7 +47,7 @@ class StandIn:
         raise NotImplementedError
 
     def __call__(self, engine: Engine, *args: Any, **kwargs: Any) -> Any:
-        reason = None if engine.strict else self.glance(engine, args)
+        reason = None if engine.strict else self.quick_reject(engine, args)
         if reason is None:
             try:
                 out = self.accelerated(engine, *args, **kwargs)

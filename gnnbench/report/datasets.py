@@ -79,8 +79,8 @@ def _facts(facts: DatasetInfo) -> Iterator[tuple[str, str, str]]:
     each = f"{'one for' if facts.target == 'class' else 'for'} every {noun}"
     yield targets, units.count(facts.outputs), f"{each}{sizes}, {units.count(facts.missing_targets)} missing"
     of, members = (facts.graphs, "graphs") if many else (facts.nodes, "nodes")
-    for part in ("train", "val", "test"):
-        yield part, units.count(getattr(facts, part)), f"{getattr(facts, part) / of:.1%} of the {members}"
+    for split in ("train", "val", "test"):
+        yield split, units.count(getattr(facts, split)), f"{getattr(facts, split) / of:.1%} of the {members}"
     yield "metric", facts.metric, ""
     index, x = facts.edge_index_bytes, facts.feature_bytes
     yield "memory", units.size(index + x), f"edge_index {units.size(index)}, features {units.size(x)}"

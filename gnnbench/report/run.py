@@ -192,6 +192,6 @@ def _quality(result: Result) -> Iterator[list[Cell]]:
         f"± {metrics.test_std:.4f} over {repeats} repeats" if repeats > 1 and metrics.test_std is not None else ""
     )
     chosen = "at the best validation epoch" if metrics.val is not None else "after the last epoch"
-    for part, detail in (("train", chosen), ("val", ""), ("test", spread)):
-        if (value := getattr(metrics, part)) is not None:
-            yield [Cell(f"{part} {metrics.name}"), Cell(f"{value:.4f}"), Cell(detail)]
+    for split, detail in (("train", chosen), ("val", ""), ("test", spread)):
+        if (value := getattr(metrics, split)) is not None:
+            yield [Cell(f"{split} {metrics.name}"), Cell(f"{value:.4f}"), Cell(detail)]

@@ -48,7 +48,7 @@ class Event(Record):
     of: int = 0
 
 
-Inspect = Callable[[Backend, torch.nn.Module, Batching, setup.Ends], None]
+Inspect = Callable[[Backend, torch.nn.Module, Batching, setup.ModelDims], None]
 
 
 def run(
@@ -95,7 +95,7 @@ def run(
             out, on_event = None, None
         state = None
         if resume:
-            with team.alike():
+            with team.propagate_errors():
                 stored, state = _stored(out, result.config, team)
             if stored.status == "ok":
                 return stored
@@ -106,7 +106,7 @@ def run(
         running = _Run(config, roots, out, result, on_event or (lambda _: None), inspect, team)
         running.save()
         try:
-            with team.alike():
+            with team.propagate_errors():
                 running.execute(state)
             result.status, result.reason = "ok", ""
         except (Exception, KeyboardInterrupt) as error:
@@ -167,7 +167,7 @@ class _Run:
             if not finished:
                 raise KeyboardInterrupt
             if self.inspect:
-                self.inspect(backend, model, batching, self.ends)
+                self.inspect(backend, model, batching, self.dims)
 
     def save(self) -> None:
         """Write what is known so far."""
@@ -198,14 +198,14 @@ class _Run:
             dataset = setup.read(self.config, self.roots)
         dataset, reorder_s = recorder.time(lambda: datasets.reordered(dataset, self.config.dataset))
         self.result.dataset = dataset.label
-        self.ends = setup.Ends.of(dataset)
+        self.dims = setup.ModelDims.of(dataset)
         self.result.dataset_facts = schema.DatasetFacts(
             name=dataset.name,
             made_up=dataset.made_up,
             nodes=dataset.num_nodes,
             edges=dataset.num_edges,
-            features=self.ends.features,
-            classes=self.ends.outputs,
+            features=self.dims.features,
+            classes=self.dims.outputs,
             metric=dataset.metric,
             **_counts(dataset),
             reorder=self.config.dataset.reorder,
@@ -224,7 +224,7 @@ class _Run:
         return model, ready.batching
 
     def _build(self, repeat: int = 0) -> torch.nn.Module:
-        return setup.build(self.config, self.ends, repeat)
+        return setup.build(self.config, self.dims, repeat)
 
     def _train(
         self,

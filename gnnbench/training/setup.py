@@ -19,10 +19,10 @@ from gnnbench.backends.base import Backend
 from gnnbench.config import Run
 from gnnbench.datasets import GraphsDataset, NodeDataset
 from gnnbench.errors import ConfigError
-from gnnbench.training.batching._batch import Ready
+from gnnbench.training.batching._batch import Setup
 
 
-class Ends(NamedTuple):
+class ModelDims(NamedTuple):
     """Widths that a model connects, of features, outputs and edges; the encoder of categories; in-degrees."""
 
     features: int
@@ -32,17 +32,17 @@ class Ends(NamedTuple):
     degrees: Callable[[], Tensor] | None = None
 
     @classmethod
-    def of(cls, dataset: NodeDataset | GraphsDataset) -> Ends:
+    def of(cls, dataset: NodeDataset | GraphsDataset) -> ModelDims:
         if isinstance(dataset, NodeDataset):
             return cls(dataset.x.size(1), dataset.num_classes, degrees=_degrees(dataset))
         edges = 0 if dataset.edge_attr is None else dataset.edge_attr.size(1)
         return cls(dataset.x.size(1), dataset.num_outputs, dataset.encoder, edges, _degrees(dataset))
 
 
-def build(config: Run, ends: Ends, repeat: int = 0) -> Module:
+def build(config: Run, dims: ModelDims, repeat: int = 0) -> Module:
     """The model with its first weights, on CPU; leaves the random generators as training finds them."""
     torch.manual_seed(config.train.seed + repeat)
-    model = models.build(config.model, *ends, batched=not config.batch.repeats)
+    model = models.build(config.model, *dims, batched=not config.batch.repeats)
     if config.train.precision == "bf16":
         model.forward = partial(_forward, model)
     return model
@@ -69,7 +69,7 @@ def read(config: Run, roots: datasets.Roots) -> NodeDataset | GraphsDataset:
 
 def prepare(
     config: Run, model: Module, backend: Backend, dataset: NodeDataset | GraphsDataset, cache: Path | None = None
-) -> Ready:
+) -> Setup:
     """Everything done once per dataset and model: it is bound on its backend, tuned choices are read from `cache`.
 
     Raises:
@@ -86,7 +86,7 @@ def prepare(
         raise ConfigError(
             f"{dataset.name} is one graph, and batch.kind={kind} is of many; leave batch.kind out to train on it"
         )
-    ready: Ready = _kind(config).prepare(config, model.to(backend.device), backend, dataset, cache)
+    ready: Setup = _kind(config).prepare(config, model.to(backend.device), backend, dataset, cache)
     return ready
 
 

@@ -50,7 +50,7 @@ class Team:
         return error
 
     @contextmanager
-    def alike(self) -> Iterator[None]:
+    def propagate_errors(self) -> Iterator[None]:
         """Let all processes end with the error of the first that fails in the block."""
         try:
             yield

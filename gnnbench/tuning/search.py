@@ -102,7 +102,7 @@ def requests_of(
         UnsupportedOp: they cannot run the model.
     """
     listening = type("Listening", (_Listening, kind), {})()
-    model = models.build(config.model, *setup.Ends.of(dataset)).to(device)
+    model = models.build(config.model, *setup.ModelDims.of(dataset)).to(device)
     rewrites = config.backend
     allowed = {"transform_first": rewrites.transform_first, "fold_norm": rewrites.fold_norm}
     convs.bind(model, listening, rest=bound.bind, **allowed)
@@ -205,7 +205,7 @@ class _Search:
         if best is not None:
             duellists[BEST] = contestants[best]
         times = interleaved(duellists, DUEL, _raise)
-        del self.chooses.plans[self.key]
+        del self.chooses.cache[self.key]
         choice, winner, gain = default, DEFAULT, stats.Interval(1.0, 1.0, 1.0)
         if best is not None and (interval := stats.ratio_interval(times[DEFAULT], times[BEST])).low > 1.0:
             choice, winner, gain = others[int(best)], BEST, interval
@@ -219,7 +219,7 @@ class _Search:
         )
 
     def _call(self, kernels: Kernels, choice: Choice) -> Any:
-        self.chooses.plans[self.key] = choice
+        self.chooses.cache[self.key] = choice
         return self.kernel(kernels, *self.arguments)
 
     def _timed(self, kernels: Kernels, choice: Choice) -> Timed:

@@ -140,12 +140,12 @@ def apply(graph: Graph, kernels: Kernels, model: Module, cache: Path) -> tuple[T
         dtype = DTYPES[record.dtype]
         for target in _adjacencies(graph, record.adjacency):
             key = choice_key(record.op, record.width, dtype, record.heads)
-            target.plans[key] = record.choice
+            target.cache[key] = record.choice
             taken = kernels.chosen(record.op, target, record.width, dtype, record.heads) == record.choice
             if taken:
                 target.layout.plan(target)
             else:
-                del target.plans[key]
+                del target.cache[key]
             records = in_force if taken else impossible
             if record not in records:
                 records.append(record)

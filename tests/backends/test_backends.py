@@ -180,7 +180,7 @@ class TinyKernels(Kernels):
         return [{"way": 0}, {"way": 1}]
 
     def chosen(self, op, graph, width, dtype, heads=1):
-        return graph.plans.get(choice_key(op, width, dtype, heads), {"way": 0})
+        return graph.cache.get(choice_key(op, width, dtype, heads), {"way": 0})
 
     def spmm(self, graph, x, value, reduce):
         return super().spmm(graph, x, value, reduce) + self.off

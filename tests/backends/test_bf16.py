@@ -41,11 +41,11 @@ ALGORITHMS = {
 def test_sum_and_mean(kernels: Kernels, graph_name: str, width: int, algorithm: str) -> None:
     graph = graphs.graph(graph_name)
     x = normal(graph.num_cols, width, dtype=torch.float32)
-    graph.plans[choice_key("spmm", width, x.dtype)] = ALGORITHMS[algorithm]
+    graph.cache[choice_key("spmm", width, x.dtype)] = ALGORITHMS[algorithm]
     for value, reduce in itertools.product((None, normal(graph.num_edges, dtype=torch.float32)), ("sum", "mean")):
         found = kernels.spmm(graph, x, value, reduce)
         check(found, Kernels().spmm(graph, *double(rounded(x), value), reduce))
-    assert (("blocks", "spmm", 1) in graph.plans) == (algorithm == "blocked")
+    assert (("blocks", "spmm", 1) in graph.cache) == (algorithm == "blocked")
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -55,7 +55,7 @@ def test_rows_of_thousands(level: int, algorithm: str) -> None:
     graph = graphs.crowd(kernels, 7000, 800)
     x, value = normal(800, 130, dtype=torch.float32) + 1, normal(graph.num_edges, dtype=torch.float32) + 1
     blocked = {"algorithm": "blocked", "shift": 9}
-    graph.plans[choice_key("spmm", 130, x.dtype)] = blocked if algorithm == "blocked" else ALGORITHMS["row"]
+    graph.cache[choice_key("spmm", 130, x.dtype)] = blocked if algorithm == "blocked" else ALGORITHMS["row"]
     found = kernels.spmm(graph, x, value, "mean")
     assert graphs.relative_error(found, Kernels().spmm(graph, *double(rounded(x), value), "mean")) < 1e-5
 
@@ -69,7 +69,7 @@ def test_rounding_is_to_nearest_even_and_keeps_what_is_no_number(level: int, alg
     nodes = torch.arange(x.size(0))
     graph = Graph.from_edge_index(torch.stack([nodes, nodes]), len(nodes))
     blocked = {"algorithm": "blocked", "shift": 12}
-    graph.plans[choice_key("spmm", 64, x.dtype)] = blocked if algorithm == "blocked" else ALGORITHMS["row"]
+    graph.cache[choice_key("spmm", 64, x.dtype)] = blocked if algorithm == "blocked" else ALGORITHMS["row"]
     found = isplib.IsplibKernels(isa=level, gather="bf16").spmm(graph, x, None, "sum")
     torch.testing.assert_close(found, rounded(x) + 0.0, rtol=0, atol=0, equal_nan=True)
 

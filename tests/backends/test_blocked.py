@@ -37,7 +37,7 @@ def test_sum_and_mean(kernels: isplib.IsplibKernels, graph_name: str, width: int
     x = normal(graph.num_cols, width, dtype=dtype)
     for value, reduce in itertools.product((None, normal(graph.num_edges, dtype=dtype)), ("sum", "mean")):
         check(kernels.spmm(graph, x, value, reduce), Kernels().spmm(graph, *double(x, value), reduce))
-    assert len(graph.plans["blocks", "spmm", 2].start) == -(-graph.num_cols >> 2)
+    assert len(graph.cache["blocks", "spmm", 2].start) == -(-graph.num_cols >> 2)
 
 
 @over_dtypes
@@ -53,7 +53,7 @@ def test_extrema_with_ties_and_nan(kernels: Kernels, graph_name: str, width: int
         truth = Kernels().spmm_max(graph, x, value, reduce)
         torch.testing.assert_close(found[0], truth[0], rtol=0, atol=0, equal_nan=True)
         assert torch.equal(found[1], truth[1])
-    assert ("blocks", "spmm_max", 2) in graph.plans
+    assert ("blocks", "spmm_max", 2) in graph.cache
 
 
 @over_dtypes
@@ -66,7 +66,7 @@ def test_extrema_where_sources_are_looked_at_first(algorithm: str, level: int, d
     graph = Graph(torch.arange(0, 2001, 20), torch.arange(20, dtype=torch.int32).repeat(100), 20)
     kernels = isplib.IsplibKernels(isa=level)
     for width, reduce, weighted in itertools.product((1, 17, 41, 128), EXTREMA, (False, True)):
-        graph.plans[choice_key("spmm_max", width, dtype)] = row if algorithm == "row" else blocked
+        graph.cache[choice_key("spmm_max", width, dtype)] = row if algorithm == "row" else blocked
         value = normal(graph.num_edges, dtype=dtype).round() if weighted else None
         for other in (0.0, torch.inf, -torch.inf, torch.nan):
             x = normal(graph.num_cols, width, dtype=dtype).round()
@@ -143,10 +143,10 @@ def test_weights_are_those_of_the_call_whatever_another_thread_asks_for(
 def test_the_plan_holds_every_edge_once() -> None:
     graph = graphs.graph("power law")
     for op in choices.TUNED:
-        graph.plans[choice_key(op, 5, torch.float32)] = {"algorithm": "blocked", "shift": 2}
+        graph.cache[choice_key(op, 5, torch.float32)] = {"algorithm": "blocked", "shift": 2}
     isplib.IsplibKernels(threads=3).plan(graph)
     for op in choices.TUNED:
-        start, local, shift = graph.plans["blocks", op, 2]
+        start, local, shift = graph.cache["blocks", op, 2]
         found = [
             (row, (block << shift) + int(column) - 1)
             for block in range(len(start))
@@ -170,7 +170,7 @@ def test_bit_for_bit_the_same_on_any_number_of_threads(monkeypatch: pytest.Monke
         ]
         for threads in (1, 2, 3, 5)
     )
-    assert len(graph.plans["blocks", "spmm", 5].start) == 16
+    assert len(graph.cache["blocks", "spmm", 5].start) == 16
     assert all(torch.equal(*pair) for other in others for pair in zip(alone, other, strict=True))
 
 
@@ -182,8 +182,8 @@ def test_gradients_take_the_same_way() -> None:
     true = (spmm(Kernels(), graph, x, value, "mean") * normal(60, 41)).sum()
     pairs = zip(torch.autograd.grad(loss, (x, value)), torch.autograd.grad(true, (x, value)), strict=True)
     assert all(graphs.relative_error(*pair) < 1e-13 for pair in pairs)
-    assert ("blocks", "spmm", 2) in graph.plans
-    assert ("blocks", "spmm", 2) in graph.transpose.plans
+    assert ("blocks", "spmm", 2) in graph.cache
+    assert ("blocks", "spmm", 2) in graph.transpose.cache
 
 
 @pytest.mark.parametrize("graph_name", ["no edges", "no nodes", "no sources"])
@@ -192,7 +192,7 @@ def test_rows_without_edges_are_zero_whatever_was_chosen(level: int, graph_name:
     kernels = isplib.IsplibKernels(isa=level)
     graph = graphs.graph(graph_name, kernels)
     for on, op in itertools.product((graph, graph.transpose), choices.TUNED):
-        on.plans[choice_key(op, 41, torch.float32)] = {"algorithm": "blocked", "shift": 2}
+        on.cache[choice_key(op, 41, torch.float32)] = {"algorithm": "blocked", "shift": 2}
         x = normal(on.num_cols, 41, dtype=torch.float32)
         for value in (None, normal(0, dtype=torch.float32)):
             if op == "spmm":
@@ -210,7 +210,7 @@ def test_sparse_rows_are_not_worth_a_plan(monkeypatch: pytest.MonkeyPatch) -> No
         graph = graphs.graph(name)
         isplib.IsplibKernels().plan(graph)
         crowded = graph.num_edges >= graph.num_rows * -(-graph.num_cols // 4) > 0
-        assert (("blocks", "spmm", 2) in graph.plans) == crowded
+        assert (("blocks", "spmm", 2) in graph.cache) == crowded
 
 
 @pytest.mark.usefixtures("small_cache")
@@ -222,7 +222,7 @@ def test_a_workspace_is_kept_with_its_graph_and_goes_with_it() -> None:
     def kept(graph: Graph) -> torch.Tensor:
         kernels.spmm(graph, x, None, "sum")
         kernels.spmm_max(graph, x, None, "max")
-        (whole,) = graph.plans["workspace"]
+        (whole,) = graph.cache["workspace"]
         return whole
 
     first = kept(graph)
@@ -231,8 +231,8 @@ def test_a_workspace_is_kept_with_its_graph_and_goes_with_it() -> None:
     with workspace(graph, 3) as (one,), workspace(graph, 3, 5) as (two, three):  # as two threads have them
         spans = sorted((part.data_ptr(), part.data_ptr() + part.nbytes) for part in (one, two, three))
         assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(spans))
-        assert not graph.plans["workspace"]
-    assert len(graph.plans["workspace"]) == 1
+        assert not graph.cache["workspace"]
+    assert len(graph.cache["workspace"]) == 1
     storage = weakref.ref(kept(graph).untyped_storage())
     del first, one, two, three, graph
     assert storage() is None

@@ -29,7 +29,7 @@ def test_every_choice_runs_and_computes_the_same(op: str) -> None:
     assert {choice["algorithm"] for choice in choices} == {"row", "blocked"}
     assert len(choices) == len({tuple(choice.items()) for choice in choices}) <= 13
     for choice in choices:
-        graph.plans[choice_key(op, 41, x.dtype)] = choice
+        graph.cache[choice_key(op, 41, x.dtype)] = choice
         assert kernels.chosen(op, graph, 41, x.dtype) == choice
         if op == "spmm":
             check(kernels.spmm(graph, x, None, "mean"), Kernels().spmm(graph, x, None, "mean"))
@@ -55,13 +55,13 @@ def test_passes_over_edges_compute_the_same_by_every_choice(name: str) -> None:
         for op in ops:
             assert choice in kernels.choices(op, graph, 24, torch.float64, 2)
             for on in (graph, graph.transpose):
-                on.plans[choice_key(op, 24, torch.float64, 2)] = choice
+                on.cache[choice_key(op, 24, torch.float64, 2)] = choice
                 assert kernels.chosen(op, on, 24, torch.float64, 2) == choice
         found = outcome(kernels)
         torch.testing.assert_close(found, truth)
         same = bits.setdefault(choice.get("chunk"), found)  # whatever the threads and the prefetch distance
         assert all(torch.equal(*pair) for pair in zip(found, same, strict=True))
-    graph.plans[choice_key(ops[0], 24, torch.float64, 2)] = {**choices[0], "threads": 3}
+    graph.cache[choice_key(ops[0], 24, torch.float64, 2)] = {**choices[0], "threads": 3}
     assert kernels.chosen(ops[0], graph, 24, torch.float64, 2) == choices[0]
 
 
@@ -84,11 +84,11 @@ def test_passes_over_edges_compute_the_same_by_every_choice(name: str) -> None:
 )
 def test_a_choice_that_cannot_run_is_ignored(choice: object) -> None:
     kernels, graph, untuned = isplib.IsplibKernels(threads=2), *(graphs.power_law(500, 20_000) for _ in range(2))
-    graph.plans[key := choice_key("spmm", 4, torch.float32)] = choice
+    graph.cache[key := choice_key("spmm", 4, torch.float32)] = choice
     assert kernels.chosen("spmm", graph, 4, torch.float32) == kernels.choices("spmm", untuned, 4, torch.float32)[0]
     kernels.plan(graph)
     kernels.plan(untuned)
-    assert graph.plans.keys() - {key} == untuned.plans.keys()
+    assert graph.cache.keys() - {key} == untuned.cache.keys()
 
 
 def test_kernels_without_knobs_have_one_choice() -> None:
@@ -136,7 +136,7 @@ def test_features_that_no_cache_holds_are_prefetched(monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(choices, "L2_BYTES", size)
         monkeypatch.setattr(choices, "LARGE", 1 << 20)
         distances.append(kernels.chosen("spmm", graph, 32, torch.float32)["prefetch"])
-        graph.plans.clear()
+        graph.cache.clear()
     assert distances == [0, choices.AHEAD]
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from gnnbench.backends.cuda import CudaKernels, choices
 from gnnbench.backends.cuda.families import ON_DEVICE
-from gnnbench.benchmarks.check import Truth
+from gnnbench.benchmarks.check import Reference
 from gnnbench.benchmarks.ops import Case
 from gnnbench.graph import Graph
 from gnnbench.ops.attention import attention
@@ -55,7 +55,7 @@ def run_by(on: Graph, family: str, tensors: tuple[Tensor, ...], choice: Choice) 
     heads, channels = FAMILIES[family].roles(tensors)[2].shape[1:]
     for op in (f"{family}_attention", f"{family}_attention_backward"):
         for adjacency in (on, on.transpose):
-            adjacency.plans[choice_key(op, heads * channels, tensors[0].dtype, heads)] = choice
+            adjacency.cache[choice_key(op, heads * channels, tensors[0].dtype, heads)] = choice
 
 
 @over_families
@@ -122,7 +122,7 @@ def test_every_type(family: str, dtype: torch.dtype) -> None:
 def test_gradients_in_bfloat16_are_rounded_once(family: str) -> None:
     """What is left of large terms is not less precise than they are."""
     case = Case(f"{family}_attention", graph("duplicates"), width=8, heads=2, dtype=torch.bfloat16)
-    truth = Truth(case)
+    truth = Reference(case)
     inputs = [case.inputs[name] for name in case.op.grads]
     gradients = torch.autograd.grad(
         case.op.call(KERNELS, **{"graph": case.graph, **case.inputs}), inputs, case.grad_out
@@ -194,7 +194,7 @@ def test_choices_from_elsewhere_are_ignored_where_they_cannot_run() -> None:
     on, op = graph("hub"), "gat_attention"
     first = KERNELS.choices(op, on, 16, torch.float32, 2)[0]
     for choice in ({"strategy": "edge", "lane": 16, "warps": 1}, {"algorithm": "row"}, {**first, "warps": 64}):
-        on.plans[choice_key(op, 16, torch.float32, 2)] = choice
+        on.cache[choice_key(op, 16, torch.float32, 2)] = choice
         assert KERNELS.chosen(op, on, 16, torch.float32, 2) == first
 
 
@@ -217,5 +217,5 @@ def test_untuned_the_degrees_of_each_direction_decide(nodes: int, into_hub: int,
         assert hows == [there, back]
     expected = "sliced" if there == "edge" else there
     assert kernels.chosen("gat_attention", on, 64, torch.float32, 8)["strategy"] == expected
-    on.plans[choice_key("dot_attention", 64, torch.float32, 8)] = {"strategy": "fused", "lane": 8, "warps": 1}
+    on.cache[choice_key("dot_attention", 64, torch.float32, 8)] = {"strategy": "fused", "lane": 8, "warps": 1}
     assert kernels.how("dot_attention", on, 8, 8, 8, torch.float32).longest == on.num_edges

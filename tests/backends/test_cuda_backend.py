@@ -89,7 +89,7 @@ def test_every_choice_computes_the_same(op: str) -> None:
     assert len(choices) == len({tuple(choice.items()) for choice in choices}) <= 12
     assert ({"algorithm": "cusparse"} in choices) == (op == "spmm")
     for choice in choices:
-        on.plans[choice_key(op, 70, x.dtype)] = choice
+        on.cache[choice_key(op, 70, x.dtype)] = choice
         assert KERNELS.chosen(op, on, 70, x.dtype) == choice
         if op == "sddmm":
             check(KERNELS.sddmm(on, x, x), Kernels().sddmm(on, x.double(), x.double()))
@@ -108,7 +108,7 @@ def test_every_choice_computes_the_same(op: str) -> None:
 )
 def test_a_choice_that_cannot_run_is_ignored(choice: object) -> None:
     on = graph("hub")
-    on.plans[choice_key("spmm", 4, torch.float32)] = choice
+    on.cache[choice_key("spmm", 4, torch.float32)] = choice
     assert KERNELS.chosen("spmm", on, 4, torch.float32) == KERNELS.choices("spmm", on, 4, torch.float32)[0]
 
 

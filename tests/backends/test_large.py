@@ -98,9 +98,9 @@ def test_isplib_in_blocks(level: int, name: str, dtype: torch.dtype) -> None:
     graph = graphs.crowd(kernels, LONG, MANY[0])
     for on in (graph, graph.transpose):
         for op in choices.TUNED:
-            on.plans[choice_key(op, 128, dtype)] = {"algorithm": "blocked", "shift": 9}
+            on.cache[choice_key(op, 128, dtype)] = {"algorithm": "blocked", "shift": 9}
     check(name, kernels, graph, *MANY[1:], dtype)
-    assert any(len(plan.start) == 2 for key, plan in graph.plans.items() if key[0] == "blocks")
+    assert any(len(plan.start) == 2 for key, plan in graph.cache.items() if key[0] == "blocks")
 
 
 @needs_triton

@@ -11,7 +11,7 @@ from torch_geometric import nn as pyg
 from torch_geometric import utils
 
 import gnnbench
-from gnnbench.graph import Compressed, Graph, Layout
+from gnnbench.graph import Compressed, CSRBuilder, Graph
 from gnnbench.graph.cache import GraphCache
 from gnnbench.patch import engine, functions
 from gnnbench.patch.engine import CAPTURED
@@ -23,7 +23,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 NODES, CYCLES = 1000, 200_000_000  # a tenth of a second
 
 
-class Slow(Layout):
+class Slow(CSRBuilder):
     """Sorts long after it has returned."""
 
     def csr(self, row: Tensor, col: Tensor, num_rows: int, num_cols: int) -> Compressed:
@@ -37,12 +37,12 @@ def edges() -> Tensor:
 
 
 def test_nothing_is_found_before_its_stream_was_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    edge_index, cache, there = edges(), GraphCache(Layout(), 1 << 30), []
+    edge_index, cache, there = edges(), GraphCache(CSRBuilder(), 1 << 30), []
     graph = Graph.from_edge_index(edge_index, NODES)
     for name in ("graph", "graph.cache"):
         monkeypatch.setattr(
-            f"gnnbench.{name}.settle",
-            lambda _: there.append(("degree" in vars(graph), "plan" in graph.plans, len(cache))),
+            f"gnnbench.{name}.synchronize",
+            lambda _: there.append(("degree" in vars(graph), "plan" in graph.cache, len(cache))),
         )
     _ = graph.degree, graph.once("plan", list), cache.graph(edge_index, NODES, NODES)
     assert there == [(False, False, 0), (True, False, 0), (True, True, 0)]

@@ -18,7 +18,7 @@ from gnnbench import benchmarks, datasets, stats
 from gnnbench.backends import isplib
 from gnnbench.backends.isplib import choices
 from gnnbench.benchmarks import Grid, ceilings, check, dgl, peers, shapes
-from gnnbench.benchmarks.check import Truth
+from gnnbench.benchmarks.check import Reference
 from gnnbench.benchmarks.ops import OPS, Case
 from gnnbench.benchmarks.records import Bench, Ceilings
 from gnnbench.config import validate
@@ -113,7 +113,7 @@ def test_every_implementation_computes_the_op_or_declines(op: str, name: str) ->
     graph = graphs.graph(name)
     for heads, weighted in ((1, True), (3, False)):
         case = Case(op, graph, 3 if op == "edge_softmax" else 6, heads if OPS[op].has_heads else 1, weighted)
-        truth = Truth(case)
+        truth = Reference(case)
         ran = []
         for implementation in ("isplib", "isplib-bf16", "reference", "torch-csr", "torch-scatter", "pyg"):
             try:
@@ -132,7 +132,7 @@ def test_every_implementation_computes_the_op_or_declines(op: str, name: str) ->
 def test_a_sample_of_rows_is_as_strict(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check, "TRUTH_BYTES", 8 * 4 * 200)
     case = Case(op, graphs.graph("power law"), 4, 4 if op == "edge_softmax" else 1)
-    truth = Truth(case)
+    truth = Reference(case)
     assert 1 < truth.rows < 60
     one = peers.local("reference", case, clock.cpu)
     for direction in ("forward", "backward"):
@@ -217,7 +217,7 @@ def test_a_layer_is_checked_and_timed_beside_torch(
     call = OPS[op].call
     wrong = dataclasses.replace(OPS[op], call=lambda kernels, *_, **inputs: call(kernels, None, **inputs) * 1.01)
     monkeypatch.setitem(OPS, op, wrong)
-    monkeypatch.setattr(Truth, "_out", property(lambda truth: call(Kernels(), None, **truth._inputs)))
+    monkeypatch.setattr(Reference, "_out", property(lambda truth: call(Kernels(), None, **truth._inputs)))
     assert run(Grid(op, shapes=[shape]), None, tmp_path / "wrong").rows[0].status == "wrong"
 
 
@@ -233,7 +233,7 @@ def test_a_row_is_judged_by_its_own_size_beside_a_hub() -> None:
     sources = torch.cat([torch.arange(1, 300).repeat(60), torch.tensor([5])])
     targets = torch.cat([torch.zeros(299 * 60, dtype=torch.int64), torch.tensor([7])])
     case = Case("spmm", benchmarks.Graph.from_edge_index(torch.stack([sources, targets]), 300), 8)
-    truth = Truth(case)
+    truth = Reference(case)
     (out,) = peers.Local(case, peers.by_ops(Kernels(), case), clock.cpu).outputs("forward", truth.grad_out)
     assert truth.error("forward", [out]) < 1e-4
     out[7] *= 1.04
@@ -432,7 +432,7 @@ class LikeDgl:
 def test_dgl_is_not_wrong_where_rows_have_no_edges(name: str) -> None:
     graph = graphs.graph(name)
     case = Case("spmm_max", graph, 4)
-    truth, one = Truth(case), dgl.DglCase(LikeDgl(graph), case)
+    truth, one = Reference(case), dgl.DglCase(LikeDgl(graph), case)
     for direction in ("forward", "backward"):
         assert truth.error(direction, one.outputs(direction, truth.grad_out)) < 1e-6
     assert ("-inf in rows without edges" in one.note) == (name == "isolated nodes")
@@ -493,7 +493,7 @@ def test_dgl_computes_the_same(op: str) -> None:
     other = dgl.Dgl(os.environ["GNNBENCH_DGL_PYTHON"], graph)
     try:
         case = Case(op, graph, 3 if op == "edge_softmax" else 6, 3 if OPS[op].has_heads else 1)
-        truth, one = Truth(case), dgl.DglCase(other, case)
+        truth, one = Reference(case), dgl.DglCase(other, case)
         assert bool(one.note) == (op == "spmm_max")
         for direction in ("forward", "backward"):
             assert truth.error(direction, one.outputs(direction, truth.grad_out)) < 1e-4

@@ -43,7 +43,7 @@ def test_batches_are_timed_by_part_and_edge(tmp_path: Path) -> None:
     result = run(tmp_path)
     ours = [row for row in result.rows if row.implementation == "isplib"]
     assert [(row.batch_size, row.part) for row in ours] == [
-        (size, part) for size in (4, 9) for part in sample.PARTS
+        (size, part) for size in (4, 9) for part in sample.STAGES
     ]
     for row in ours:
         assert (row.status, row.reason) == ("ok", "")

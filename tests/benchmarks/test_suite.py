@@ -20,7 +20,7 @@ from gnnbench.backends import cuda
 from gnnbench.backends.cuda import _tile, _triton
 from gnnbench.benchmarks import cells as grid
 from gnnbench.benchmarks import check, peers, suites, workloads
-from gnnbench.benchmarks.check import Truth
+from gnnbench.benchmarks.check import Reference
 from gnnbench.benchmarks.ops import OPS, Case
 from gnnbench.benchmarks.records import Row, Suite
 from gnnbench.errors import ConfigError, UnsupportedOp
@@ -250,7 +250,7 @@ def test_cusparse_computes_sums(name: str, weighted: bool) -> None:
     edge_index, count, _ = graphs.zoo()[name]
     graph = benchmarks.Graph.from_edge_index(edge_index.to(DEVICE), count)
     case = Case("spmm", graph, 6, weighted=weighted)
-    truth = Truth(case)
+    truth = Reference(case)
     one = peers.Local(case, peers.cusparse(case), clock.instants(DEVICE))
     for direction in grid.DIRECTIONS:
         assert truth.error(direction, one.outputs(direction, truth.grad_out)) < 1e-4
@@ -265,7 +265,7 @@ def test_compiled_pyg_computes_the_op(op: str, monkeypatch: pytest.MonkeyPatch) 
     dataset = workloads.load("batch", "tiny", datasets.Roots(Path(), Path()))
     graph = benchmarks.Graph.from_edge_index(dataset.edge_index, dataset.num_nodes)
     case = Case(op, graph, 2 if op == "edge_softmax" else 4, 2 if OPS[op].has_heads else 1)
-    truth, one = Truth(case), peers.Local(case, peers.pyg_compile(case), clock.cpu)
+    truth, one = Reference(case), peers.Local(case, peers.pyg_compile(case), clock.cpu)
     for direction in grid.DIRECTIONS:
         assert truth.error(direction, one.outputs(direction, truth.grad_out)) < 1e-4
         assert len(one.time(direction, 1, 2)) == 1
@@ -273,7 +273,7 @@ def test_compiled_pyg_computes_the_op(op: str, monkeypatch: pytest.MonkeyPatch) 
 
 def test_bfloat16_is_checked_by_what_it_can_hold() -> None:
     case = Case("spmm", graphs.graph("power law"), 4, dtype=torch.bfloat16)
-    truth = Truth(case)
+    truth = Reference(case)
     exact = truth._forward[0]
     assert truth.error("forward", [exact.bfloat16()]) < 2**-8 < truth.tolerance()
     worst = exact.abs().argmax()

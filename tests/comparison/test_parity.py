@@ -272,7 +272,7 @@ def test_a_model_that_was_trained_is_checked_once_more(kernels: type[Kernels]) -
     trainer = Trainer(model, Full(dataset(), backend.prepare(model, dataset()).adj, backend.device), config.train)
     for _ in range(3):
         trainer.train()
-    found = steps.trained(config, backend, model, trainer.batching, setup.Ends.of(dataset()))
+    found = steps.trained(config, backend, model, trainer.batching, setup.ModelDims.of(dataset()))
     judged = judge_trained(found, reference("gcn"), "pyg")
     assert judged.ok is (kernels is Kernels)
     assert judged.ok or "in evaluation" in judged.reason

@@ -125,7 +125,7 @@ def test_the_widest_type_holds(op: str, kernels: str) -> None:
 def test_a_backward_from_within_autocast_computes_the_same(op: str, create_graph: bool, kernels: str) -> None:
     by = KERNELS[kernels]()
     on = Graph.from_edge_index(graphs.zoo()["wide"][0].to(DEVICE) % 6, 6, layout=by)
-    on.transpose.plans[choice_key("spmm", 8, torch.float32)] = {"algorithm": "cusparse"}
+    on.transpose.cache[choice_key("spmm", 8, torch.float32)] = {"algorithm": "cusparse"}
     inputs = [torch.randn(size, 2, *rest).to(DEVICE).requires_grad_() for size, *rest in ((6, 4), (on.num_edges,))]
     out = OPS[op](by, on, *inputs)
     grad_out = torch.randn_like(out)

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch_geometric import EdgeIndex
 
 from gnnbench.errors import GraphError
-from gnnbench.graph import Graph, Layout
+from gnnbench.graph import CSRBuilder, Graph
 from gnnbench.graph.cache import GraphCache
 
 EDGES = [[0, 1, 2, 2, 0], [1, 0, 1, 0, 0]]
@@ -20,7 +20,7 @@ EDGES = [[0, 1, 2, 2, 0], [1, 0, 1, 0, 0]]
 
 @pytest.fixture
 def cache() -> GraphCache:
-    return GraphCache(Layout(), max_bytes=1 << 20)
+    return GraphCache(CSRBuilder(), max_bytes=1 << 20)
 
 
 def edge_index() -> Tensor:
@@ -120,7 +120,7 @@ def test_edge_index_class_of_pyg(cache: GraphCache) -> None:
 
 def test_what_was_not_used_for_longest_goes_first() -> None:
     one = Graph.from_edge_index(edge_index(), 3).nbytes
-    cache = GraphCache(Layout(), max_bytes=2 * one)
+    cache = GraphCache(CSRBuilder(), max_bytes=2 * one)
     tensors = [edge_index() for _ in range(3)]
     first, second = cache.graph(tensors[0], 3, 3), cache.graph(tensors[1], 3, 3)
     cache.graph(tensors[0], 3, 3)
@@ -131,7 +131,7 @@ def test_what_was_not_used_for_longest_goes_first() -> None:
 
 
 def test_one_graph_over_the_limit_is_still_kept() -> None:
-    cache, edges = GraphCache(Layout(), max_bytes=1), edge_index()
+    cache, edges = GraphCache(CSRBuilder(), max_bytes=1), edge_index()
     assert cache.graph(edges, 3, 3) is cache.graph(edges, 3, 3)
 
 
@@ -151,10 +151,10 @@ def test_memory_is_counted_while_another_thread_derives_more(cache: GraphCache) 
         """What is counted while the other thread runs."""
 
         def __iter__(self) -> Iterator[Tensor]:
-            graph.plans["another"] = vars(graph)["more"] = torch.zeros(1)
+            graph.cache["another"] = vars(graph)["more"] = torch.zeros(1)
             return super().__iter__()
 
-    graph.plans["derived"] = vars(graph)["known"] = Derived([torch.zeros(100)])
+    graph.cache["derived"] = vars(graph)["known"] = Derived([torch.zeros(100)])
     assert cache.nbytes > 400
 
 

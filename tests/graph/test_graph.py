@@ -13,10 +13,10 @@ from torch_geometric.utils import add_remaining_self_loops, sort_edge_index
 
 from gnnbench.backends import isplib
 from gnnbench.errors import GraphError
-from gnnbench.graph import Compressed, Graph, Layout
+from gnnbench.graph import Compressed, CSRBuilder, Graph
 from tests.support import graphs
 
-LAYOUTS: dict[str, Layout] = {"torch": Layout()}
+LAYOUTS: dict[str, CSRBuilder] = {"torch": CSRBuilder()}
 LAYOUTS |= {} if isplib.MISSING else {f"isplib {t} threads": isplib.IsplibKernels(threads=t) for t in (1, 3)}
 over_graphs = pytest.mark.parametrize("graph_name", graphs.NAMES)
 over_layouts = pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS.keys())
@@ -28,7 +28,7 @@ def same(found: Compressed, truth: Compressed) -> bool:
 
 @over_graphs
 @over_layouts
-def test_rows_hold_the_edges_of_edge_index(layout: Layout, graph_name: str) -> None:
+def test_rows_hold_the_edges_of_edge_index(layout: CSRBuilder, graph_name: str) -> None:
     edge_index, rows, cols = graphs.zoo()[graph_name]
     graph = Graph.from_edge_index(edge_index, rows, cols, layout)
     assert (graph.num_rows, graph.num_cols, graph.num_edges) == (rows, cols, edge_index.size(1))
@@ -45,7 +45,7 @@ def test_rows_hold_the_edges_of_edge_index(layout: Layout, graph_name: str) -> N
 
 @over_graphs
 @over_layouts
-def test_transpose(layout: Layout, graph_name: str) -> None:
+def test_transpose(layout: CSRBuilder, graph_name: str) -> None:
     graph = graphs.graph(graph_name, layout)
     ones = np.ones(graph.num_edges)
     matrix = scipy.sparse.csr_matrix((ones, graph.col, graph.rowptr), shape=(graph.num_rows, graph.num_cols))
@@ -63,7 +63,7 @@ def test_transpose(layout: Layout, graph_name: str) -> None:
 
 @over_layouts
 @pytest.mark.parametrize("graph_name", graphs.SQUARE)
-def test_symmetry(layout: Layout, graph_name: str) -> None:
+def test_symmetry(layout: CSRBuilder, graph_name: str) -> None:
     graph = graphs.graph(graph_name, layout)
     dense = torch.zeros(graph.num_rows, graph.num_rows)
     dense.index_put_((graph.row, graph.col.long()), torch.ones(graph.num_edges), accumulate=True)
@@ -72,7 +72,7 @@ def test_symmetry(layout: Layout, graph_name: str) -> None:
 
 
 @over_layouts
-def test_one_edge_breaks_symmetry(layout: Layout) -> None:
+def test_one_edge_breaks_symmetry(layout: CSRBuilder) -> None:
     edge_index = graphs.zoo()["symmetric"][0]
     for dropped in range(edge_index.size(1)):
         left = torch.cat([edge_index[:, :dropped], edge_index[:, dropped + 1 :]], dim=1)
@@ -84,7 +84,7 @@ def test_one_edge_breaks_symmetry(layout: Layout) -> None:
 
 @over_layouts
 @pytest.mark.parametrize("nodes", [3, 70_000])  # by one thread, and by all
-def test_equal_degrees_do_not_make_a_graph_symmetric(layout: Layout, nodes: int) -> None:
+def test_equal_degrees_do_not_make_a_graph_symmetric(layout: CSRBuilder, nodes: int) -> None:
     """A directed ring, and the same with the way back."""
     node = torch.arange(nodes)
     ring = torch.stack([node, (node + 1) % nodes])
@@ -97,7 +97,7 @@ def test_equal_degrees_do_not_make_a_graph_symmetric(layout: Layout, nodes: int)
 
 @over_layouts
 @pytest.mark.parametrize("graph_name", graphs.SQUARE)
-def test_self_loops_are_those_of_pyg(layout: Layout, graph_name: str) -> None:
+def test_self_loops_are_those_of_pyg(layout: CSRBuilder, graph_name: str) -> None:
     edge_index, nodes, _ = graphs.zoo()[graph_name]
     graph = graphs.graph(graph_name, layout).with_self_loops
     truth = sort_edge_index(add_remaining_self_loops(edge_index, num_nodes=nodes)[0], sort_by_row=False)
@@ -107,7 +107,7 @@ def test_self_loops_are_those_of_pyg(layout: Layout, graph_name: str) -> None:
 
 @over_layouts
 @pytest.mark.parametrize("graph_name", graphs.NAMES)
-def test_edges_beside_self_loops_know_where_they_came_from(layout: Layout, graph_name: str) -> None:
+def test_edges_beside_self_loops_know_where_they_came_from(layout: CSRBuilder, graph_name: str) -> None:
     edge_index, rows, cols = graphs.zoo()[graph_name]
     graph = graphs.graph(graph_name, layout)
     looped, nodes = graph.with_self_loops, torch.arange(min(rows, cols))
@@ -135,7 +135,7 @@ def test_large_graphs_are_sorted_alike(rows: int, cols: int, edges: int) -> None
     generator = torch.Generator().manual_seed(0)
     row = torch.randint(rows, (edges,), generator=generator).clamp_(min=rows // 10)
     col = torch.randint(cols, (edges,), generator=generator)
-    plain = Layout()
+    plain = CSRBuilder()
     truth = plain.csr(row, col, rows, cols)
     turned = plain.transpose(truth.rowptr, truth.col, cols)
     square = max(rows, cols)
@@ -161,7 +161,7 @@ def test_any_edges_are_sorted_and_transposed_as_by_torch(
     edges: list[tuple[int, int]], rows: int, threads: int
 ) -> None:
     row, col = torch.tensor(edges, dtype=torch.int64).reshape(-1, 2).t().contiguous()
-    plain, fast = Layout(), isplib.IsplibKernels(threads=threads)
+    plain, fast = CSRBuilder(), isplib.IsplibKernels(threads=threads)
     found = fast.csr(row, col, rows, 6)
     assert same(found, plain.csr(row, col, rows, 6))
     turned = fast.transpose(found.rowptr, found.col, 6)
@@ -173,7 +173,7 @@ def test_any_edges_are_sorted_and_transposed_as_by_torch(
 
 
 @over_layouts
-def test_any_integer_type_and_stride_is_taken(layout: Layout) -> None:
+def test_any_integer_type_and_stride_is_taken(layout: CSRBuilder) -> None:
     edge_index, nodes, _ = graphs.zoo()["power law"]
     truth = Graph.from_edge_index(edge_index, nodes, layout=layout)
     for same_edges in (edge_index.int(), edge_index.short(), edge_index.t().contiguous().t()):

@@ -65,7 +65,7 @@ def dgl_input(run: Run, folder: Path) -> None:
     """Graphs, order and weights for DGL, and what our model makes of the first batch."""
     data = datasets.load(run.dataset, datasets.roots())
     assert isinstance(data, datasets.GraphsDataset)
-    model = setup.build(run, setup.Ends.of(data))
+    model = setup.build(run, setup.ModelDims.of(data))
     from gnnbench import backends
 
     ready = setup.prepare(run, model, backends.load(run.backend), data)

@@ -84,7 +84,7 @@ def measure(kernels: IsplibKernels, graph: Graph, label: str, name: str, width: 
     key = choice_key(op, width, x.dtype)
 
     def call(choice: Choice) -> None:
-        graph.plans[key] = choice
+        graph.cache[key] = choice
         kernels.spmm(graph, x, value, "sum") if op == "spmm" else kernels.spmm_max(graph, x, value, "max")
 
     def of(choice: Choice) -> Timed:
@@ -102,7 +102,7 @@ def measure(kernels: IsplibKernels, graph: Graph, label: str, name: str, width: 
     ratio = (
         stats.ratio_interval(times[CHOSEN], times[BEST]) if best != choices[0] else stats.Interval(1.0, 1.0, 1.0)
     )
-    del graph.plans[key]
+    del graph.cache[key]
     return Cell(
         graph=label,
         nodes=graph.num_rows,

@@ -129,7 +129,7 @@ def test_models_compute_the_same_from_sparse_features(model: str) -> None:
     config, results = run_config(model), []
     for asked in (True, False):
         backend = isplib.Backend(BackendConfig(name="isplib", sparse_features=asked))
-        built = setup.build(config, setup.Ends.of(graph)).eval()
+        built = setup.build(config, setup.ModelDims.of(graph)).eval()
         ready = setup.prepare(config, built, backend, graph)
         assert ("sparse_features" in ready.bindings[0].rewrites) == asked
         (batch,) = ready.batching.samples()
@@ -152,7 +152,7 @@ def test_features_that_meet_more_than_dropout_and_weights_keep_their_zeros(chang
     graph = dataset()
     graph.x.copy_(sparse(*graph.x.shape, 0.2, torch.float32))
     config = run_config("gat")
-    model = setup.build(config, setup.Ends.of(graph)).eval()
+    model = setup.build(config, setup.ModelDims.of(graph)).eval()
     change(model)
     ready = setup.prepare(config, model, isplib.Backend(BackendConfig(name="isplib")), graph)
     (batch,) = ready.batching.samples()

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from gnnbench.datasets import NodeDataset, Roots, _maps, mapped, synthetic
 from gnnbench.errors import DatasetError
-from gnnbench.graph import Compressed, Layout
+from gnnbench.graph import Compressed, CSRBuilder
 from gnnbench.partition import files, part
 from tests.support.commands import run
 from tests.support.partition import cases, dataset
@@ -59,13 +59,13 @@ def test_a_mapped_graph_is_never_in_memory_whole(
     _maps.write(data, tmp_path / "maps")
     stored = mapped.load(mapped.Config(path=tmp_path / "maps"), Roots(tmp_path, tmp_path / "cache"))
     sorted_at_once: list[int] = []
-    csr = Layout.csr
+    csr = CSRBuilder.csr
 
-    def counted(self: Layout, row: Tensor, *rest: Any) -> Compressed:
+    def counted(self: CSRBuilder, row: Tensor, *rest: Any) -> Compressed:
         sorted_at_once.append(len(row))
         return csr(self, row, *rest)
 
-    monkeypatch.setattr(Layout, "csr", counted)
+    monkeypatch.setattr(CSRBuilder, "csr", counted)
     assert torch.equal(part.assign(stored.graph(CPU), 3, method, 1), assignment)
     streamed = written(stored, assignment, 3, tmp_path / "streamed")
     assert streamed.parts == expected.parts

@@ -153,7 +153,7 @@ def test_wrong_names_and_missing_backends_say_so() -> None:
 
 
 def test_other_devices_are_left_to_pyg(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cost, "FEW", 0)
+    monkeypatch.setattr(cost, "MIN_GATHERED", 0)
     layer = pyg.SAGEConv(32, 4).to("meta")
     with gnnbench.patched():
         layer(features().to("meta"), EDGES.to("meta"))

@@ -10,7 +10,7 @@ import torch
 from torch_geometric import utils
 
 import gnnbench
-from gnnbench.graph import Graph, Layout
+from gnnbench.graph import CSRBuilder, Graph
 from gnnbench.graph.cache import GraphCache
 from tests.convs.test_convs import CONVS
 from tests.patch.test_patch_convs import WEIGHTED, check, outcome, rand, simple, width
@@ -79,7 +79,7 @@ def test_values_with_a_gradient_are_pygs() -> None:
 
 
 def test_a_graph_is_found_by_the_tensors_inside() -> None:
-    cache, adj_t = GraphCache(Layout(), max_bytes=1 << 20), matrix("hub", valued=False)
+    cache, adj_t = GraphCache(CSRBuilder(), max_bytes=1 << 20), matrix("hub", valued=False)
     graph = cache.graph(adj_t, 30, 30)
     row, col, _ = adj_t.coo()
     assert torch.equal(graph.col, Graph.from_edge_index(torch.stack([col, row]), 30).col)

@@ -19,7 +19,7 @@ from torch import Tensor
 from gnnbench.backends import isplib
 from gnnbench.backends.isplib.sample import BY_NODE, Neighbors, Sample, SampledEdges
 from gnnbench.errors import ConfigError, GraphError
-from gnnbench.graph import Graph, Layout
+from gnnbench.graph import CSRBuilder, Graph
 from gnnbench.graph.check import MAX_INT32
 from tests.support import graphs
 
@@ -187,7 +187,7 @@ def test_edges_that_are_no_batch_are_no_graph(wrong: dict[str, list[int]]) -> No
         batch.graph()
 
 
-class Unused(Layout):
+class Unused(CSRBuilder):
     """Sorts nothing."""
 
     def csr(self, *_: Any) -> Any:

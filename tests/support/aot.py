@@ -133,7 +133,7 @@ def by_edge(kernels: CudaKernels, on: Graph, heads: int, channels: int, dtype: t
         for op, lane in ((family.op, 16), (f"{family.op}_backward", 8)):
             for side in (on, on.transpose):
                 choice = {"strategy": "edge", "lane": lane, "warps": 1}
-                side.plans[choice_key(op, heads * channels, dtype, heads)] = choice
+                side.cache[choice_key(op, heads * channels, dtype, heads)] = choice
     fused(kernels, on, heads, channels, dtype)
 
 

@@ -39,4 +39,4 @@ def untouched() -> Iterator[None]:
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every call is worth its Graph."""
-    monkeypatch.setattr(cost, "FEW", 0)
+    monkeypatch.setattr(cost, "MIN_GATHERED", 0)

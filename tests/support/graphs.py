@@ -7,7 +7,7 @@ import functools
 import torch
 from torch import Tensor
 
-from gnnbench.graph import Graph, Layout
+from gnnbench.graph import CSRBuilder, Graph
 from gnnbench.ops.kernels import Kernels
 
 
@@ -62,13 +62,13 @@ SMALL = {
 }
 
 
-def graph(name: str, layout: Layout | None = None) -> Graph:
+def graph(name: str, layout: CSRBuilder | None = None) -> Graph:
     """A graph of the zoo or a small one, built by `layout`."""
     edge_index, rows, cols = (zoo() | SMALL)[name]
     return Graph.from_edge_index(edge_index, rows, cols, layout)
 
 
-def power_law(nodes: int, edges: int, layout: Layout | None = None) -> Graph:
+def power_law(nodes: int, edges: int, layout: CSRBuilder | None = None) -> Graph:
     """A larger graph, for what only shows when the work is split among threads."""
     return Graph.from_edge_index(_power_law(nodes, edges), nodes, layout=layout)
 

@@ -209,7 +209,7 @@ def configured(
 
 
 def _learned(wanted: config.Run, data: NodeDataset) -> Any:
-    model = setup.build(wanted, setup.Ends.of(data)).to(data.x.dtype)
+    model = setup.build(wanted, setup.ModelDims.of(data)).to(data.x.dtype)
     with patch.object(part, "assign", lambda *_: assignment(data.name)):
         ready = setup.prepare(wanted, model, backends.load(wanted.backend, wanted.train), data)
     trainer = Trainer(model, ready.batching, wanted.train)

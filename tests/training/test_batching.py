@@ -67,7 +67,7 @@ def test_features_of_edges(model: str) -> None:
     attends = {} if model == "gine" else {"edge_features": True}
     compare_to_pyg(data, {"name": model, "readout": "sum", **attends})
     with pytest.raises(ConfigError, match=f"model {model} takes features of edges, which the dataset lacks"):
-        setup.build(asked(model={"name": model, **attends}), setup.Ends.of(graphs_dataset()))
+        setup.build(asked(model={"name": model, **attends}), setup.ModelDims.of(graphs_dataset()))
 
 
 def compare_to_pyg(data: GraphsDataset, model: dict[str, Any]) -> None:
@@ -126,7 +126,7 @@ def test_an_epoch_sees_every_training_graph_once_in_an_order_of_its_own() -> Non
     nodes = graphs_dataset().num_nodes
     data = graphs_dataset(x=torch.arange(nodes).float().view(-1, 1))
     wanted = asked("pyg", batch={"size": 5})
-    model = setup.build(wanted, setup.Ends.of(data))
+    model = setup.build(wanted, setup.ModelDims.of(data))
     batching = setup.prepare(wanted, model, backends.load(wanted.backend), data).batching
     orders = []
     for seed, number in ((0, 1), (0, 2), (1, 1), (0, 1)):

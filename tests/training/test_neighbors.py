@@ -98,7 +98,7 @@ def test_an_epoch_has_every_training_node_once_and_draws_anew() -> None:
     data = datasets.load(wanted.dataset, datasets.roots())
     assert isinstance(data, datasets.NodeDataset)
     data.x = torch.arange(data.num_nodes).float().view(-1, 1)
-    model = setup.build(wanted, setup.Ends.of(data))
+    model = setup.build(wanted, setup.ModelDims.of(data))
     batching = setup.prepare(wanted, model, backends.load(wanted.backend), data).batching
     drawn = []
     for seed, number in ((0, 1), (0, 2), (0, 1)):
@@ -175,7 +175,7 @@ def test_training_reads_the_features_that_it_samples_and_no_others(tmp_path: Pat
     section = {"source": "mapped", "path": str(tmp_path / "maps")}
     wanted = config.validate({**wanted.model_dump(serialize_as_any=True), "dataset": section}, "test")
     data = datasets.load(wanted.dataset, datasets.roots())
-    model = setup.build(wanted, setup.Ends.of(data))
+    model = setup.build(wanted, setup.ModelDims.of(data))
     batching = setup.prepare(wanted, model, backends.load(wanted.backend), data).batching
     for number in range(3):
         for batch in batching.epoch(0, number):

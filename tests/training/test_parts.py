@@ -91,7 +91,7 @@ def test_models_with_features_of_edges_are_refused(name: str, more: dict[str, bo
     with pytest.raises(
         ConfigError, match=f"model {name} takes features of edges, which the dataset lacks; choose"
     ):
-        setup.build(config.validate(raw, "test"), setup.Ends.of(parts.dataset("hub")))
+        setup.build(config.validate(raw, "test"), setup.ModelDims.of(parts.dataset("hub")))
 
 
 def test_parts_on_disk_are_trained_on_as_those_in_memory(ranks: Ranks, tmp_path: Path) -> None:

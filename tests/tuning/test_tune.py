@@ -51,7 +51,7 @@ class Knobs(Kernels):
         return [{"algorithm": "row", "number": number} for number in range(len(self.seconds))]
 
     def spmm(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> Tensor:
-        number = int(graph.plans[choice_key("spmm", x.size(1), x.dtype)].get("number", 0))
+        number = int(graph.cache[choice_key("spmm", x.size(1), x.dtype)].get("number", 0))
         self.clock_s += self.seconds[number] * (1 + self.noise * self.random.random())
         return super().spmm(graph, x, value, reduce) + (number == self.wrong)
 
@@ -123,7 +123,7 @@ def test_choices_may_add_in_another_order(op: str, monkeypatch: pytest.MonkeyPat
 def test_a_search_leaves_no_choice_behind() -> None:
     graph, knobs = graphs.graph("power law"), Knobs(0.2, 0.1)
     search.tune(graph, "zoo", [SPMM], now=knobs.now, kernels=knobs)
-    assert not [key for key in graph.plans if key[0] == "choice"]
+    assert not [key for key in graph.cache if key[0] == "choice"]
 
 
 def test_requests_cover_the_backward_of_asymmetric_graphs() -> None:
@@ -267,8 +267,8 @@ def test_choices_reach_the_graph_its_loops_and_their_transposes(cache: Path) -> 
     for on, expected in ((graph, row), (looped, row), (transpose, blocked)):
         assert kernels.chosen("spmm", on, 4, torch.float32) == expected
     assert "transpose" not in vars(looped)  # what was not made is not made for this
-    assert ("blocks", "spmm", 8) in transpose.plans
-    assert choice_key("spmm", 8, torch.float32) not in graph.plans
+    assert ("blocks", "spmm", 8) in transpose.cache
+    assert choice_key("spmm", 8, torch.float32) not in graph.cache
 
 
 def test_an_untouched_cache_costs_nothing(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,7 +61,7 @@ class ChoosingKernels(BaseKernels):
     def chosen(self, op: str, graph: Graph, width: int, dtype: torch.dtype, heads: int = 1) -> Choice:
         if op not in {*BY_ROWS, *ATTENTION}:
             return super().chosen(op, graph, width, dtype, heads)
-        choice = graph.plans.get(choice_key(op, width, dtype, heads))
+        choice = graph.cache.get(choice_key(op, width, dtype, heads))
         return choice if _possible(choice, op, dtype) else self._untuned(op, graph, width, heads)
 
     def how(self, op: str, graph: Graph, heads: int, width: int, width_out: int, dtype: torch.dtype) -> How:

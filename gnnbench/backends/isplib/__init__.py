@@ -20,7 +20,7 @@ from gnnbench.backends.isplib import _compiled, choices
 from gnnbench.backends.isplib._base import BaseKernels
 from gnnbench.backends.isplib._compiled import ISA, isa_level, report
 from gnnbench.backends.isplib.sample import Neighbors
-from gnnbench.graph import Graph, Layout
+from gnnbench.graph import CSRBuilder, Graph
 
 BF16_TOLERANCE = 2e-2
 
@@ -37,9 +37,9 @@ class IsplibKernels(BaseKernels):
     name: ClassVar[str] = "isplib"
 
 
-def cpu_layout() -> Layout:
+def cpu_layout() -> CSRBuilder:
     """Return what sorts edges fastest on a CPU: compiled code where it is built, otherwise plain torch."""
-    return Layout() if MISSING else IsplibKernels()
+    return CSRBuilder() if MISSING else IsplibKernels()
 
 
 class Backend(base.KernelBackend):

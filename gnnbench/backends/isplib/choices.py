@@ -65,7 +65,7 @@ class ChoosingKernels(BaseKernels):
     def chosen(self, op: str, graph: Graph, width: int, dtype: torch.dtype, heads: int = 1) -> Choice:
         if op not in TUNED:
             return super().chosen(op, graph, width, dtype, heads)
-        result = graph.plans.get(choice_key(op, width, dtype, heads))
+        result = graph.cache.get(choice_key(op, width, dtype, heads))
         if result is not None and self._possible(result, graph):
             return result
         return self._heuristic(graph, width, dtype)

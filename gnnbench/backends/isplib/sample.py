@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gnnbench.backends.isplib import _compiled
 from gnnbench.errors import ConfigError, GraphError
-from gnnbench.graph import Compressed, Graph, Layout
+from gnnbench.graph import Compressed, CSRBuilder, Graph
 from gnnbench.graph.check import MAX_INT32, check_size
 
 native = _compiled.load("sample")
@@ -60,7 +60,7 @@ class SampledEdges(NamedTuple):
         return torch.stack([self.row, self.col])
 
     @torch.inference_mode(False)
-    def graph(self, device: torch.device = CPU, layout: Layout | None = None) -> Graph:
+    def graph(self, device: torch.device = CPU, layout: CSRBuilder | None = None) -> Graph:
         """In rows on `device`, with the transpose: counted, never sorted.
 
         Raises:

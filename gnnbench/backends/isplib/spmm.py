@@ -46,7 +46,7 @@ class SpmmKernels(choices.ChoosingKernels):
 
     def plan(self, graph: Graph) -> None:
         # A copy, for another thread may add a choice meanwhile.
-        every = [(key[1], choice) for key, choice in list(graph.plans.items()) if key[0] == "choice"]
+        every = [(key[1], choice) for key, choice in list(graph.cache.items()) if key[0] == "choice"]
         tuned = [(op, choice) for op, choice in every if self._possible(choice, graph) and "shift" in choice]
         planned = {("spmm", shift) for shift in self._planned(graph)}
         for op, shift in planned | {(op, int(choice["shift"])) for op, choice in tuned}:
@@ -123,13 +123,13 @@ class SpmmKernels(choices.ChoosingKernels):
         if value is None:
             return None, True
         key, state = ("ordered", *blocks.local.shape, blocks.shift), stamp(value)
-        kept: Ordered | None = graph.plans.get(key)
+        kept: Ordered | None = graph.cache.get(key)
         if kept is not None and kept.source() is value and kept.state == state:
             return kept.value, kept.finite
         ordered = torch.empty(blocks.local.shape, dtype=value.dtype)
         finite = native.order(self.isa, self.threads, **_plan(graph, blocks), value=value, ordered=ordered)
         if state is not None:
-            graph.plans[key] = Ordered(weakref.ref(value), state, ordered, finite)
+            graph.cache[key] = Ordered(weakref.ref(value), state, ordered, finite)
         return ordered, finite
 
     def _team(self, choice: Choice) -> tuple[int, int]:

@@ -25,7 +25,7 @@ def workspace(graph: Graph, *lines: int) -> Iterator[list[Tensor]]:
 
     One workspace stays with the graph; of several threads at once, all but one get new memory.
     """
-    kept: list[Tensor] = graph.plans.setdefault("workspace", [])
+    kept: list[Tensor] = graph.cache.setdefault("workspace", [])
     try:
         whole = kept.pop()
     except IndexError:

@@ -37,14 +37,14 @@ def measured(config: Run, backend: Backend, dataset: NodeDataset | GraphsDataset
     """
     if backend.name in PYG:
         return {}, []
-    part, p = _part(dataset), config.model.attention_dropout
-    without, batch = _layer(config, backend, part, 0.0)
-    dropping = _layer(config, backend, part, p)
+    subgraph, p = _subgraph(dataset), config.model.attention_dropout
+    without, batch = _layer(config, backend, subgraph, 0.0)
+    dropping = _layer(config, backend, subgraph, p)
     vanilla = backends.load(BackendConfig())
     vanilla.home = backend.device
     with torch.no_grad():
         expected = batch.outputs(without).double()
-        ours, theirs = _passes(*dropping, expected), _passes(*_layer(config, vanilla, part, p), expected)
+        ours, theirs = _passes(*dropping, expected), _passes(*_layer(config, vanilla, subgraph, p), expected)
         result = {
             "attention dropout in evaluation": _in_evaluation(*dropping, expected),
             "mean of attention dropout": _mean(ours, p),
@@ -61,10 +61,10 @@ def measured(config: Run, backend: Backend, dataset: NodeDataset | GraphsDataset
 
 def of_features(config: Run, backend: Backend, dataset: NodeDataset | GraphsDataset) -> dict[str, TensorError]:
     """Errors of the dropout layers by name; none where they are torch's own."""
-    part = _part(dataset)
+    subgraph = _subgraph(dataset)
     single = _at_once(config)
-    model: Any = setup.build(single, setup.Ends.of(part))
-    setup.prepare(single, model, backend, part)
+    model: Any = setup.build(single, setup.ModelDims.of(subgraph))
+    setup.prepare(single, model, backend, subgraph)
     if "forward" not in vars(model.drop):
         return {}
     return {"dropout of features": TensorError(rel_rms=0.0, worst_row=0.0, problem=_mask(model.drop, backend))}
@@ -103,7 +103,7 @@ def _layer(config: Run, backend: Backend, dataset: NodeDataset, p: float) -> tup
     heads = {"output_heads": config.model.heads, "attention_dropout": p}
     train = config.train.model_copy(update={"precision": "float32"})
     single = _at_once(config, layers=1, dropout=0.0, **heads).model_copy(update={"train": train})
-    model = setup.build(single, setup.Ends.of(dataset))
+    model = setup.build(single, setup.ModelDims.of(dataset))
     (batch,) = setup.prepare(single, model.train(), backend, dataset).batching.samples()
     return model, batch
 
@@ -195,7 +195,7 @@ def _off(tensor: Tensor, expected: Tensor) -> float:
     return float((tensor.double() - expected).norm() / expected.norm().clamp(min=1e-300))
 
 
-def _part(dataset: NodeDataset | GraphsDataset) -> NodeDataset:
+def _subgraph(dataset: NodeDataset | GraphsDataset) -> NodeDataset:
     """The graph, or the first ones as one; or the edges into some of its nodes, a hub's cut off."""
     if isinstance(dataset, GraphsDataset):
         dataset = dataset.first(max(1, int((dataset.edge_ptr <= EDGES).sum()) - 1))

@@ -79,10 +79,10 @@ def computed(
     return snapshot
 
 
-def trained(config: Run, backend: Backend, model: Module, batching: Batching, ends: setup.Ends) -> Snapshot:
+def trained(config: Run, backend: Backend, model: Module, batching: Batching, dims: setup.ModelDims) -> Snapshot:
     """The evaluation step of a trained model from other weights; it must not be trained any further."""
     _smooth(model, config, batching)
-    return _snapshot(config, backend, _evaluation(config, model, batching, ends))
+    return _snapshot(config, backend, _evaluation(config, model, batching, dims))
 
 
 def _snapshot(config: Run, backend: Backend, tensors: dict[str, Tensor]) -> Snapshot:
@@ -95,7 +95,7 @@ def _snapshot(config: Run, backend: Backend, tensors: dict[str, Tensor]) -> Snap
 def _reference(config: Run, backend: Backend, dataset: Dataset, cache: Path | None) -> Snapshot:
     exact = config.model_copy(update={"train": config.train.model_copy(update={"precision": "float32"})})
     snapshot = _snapshot(exact, backend, _steps(exact, backend, dataset, cache))
-    snapshot.kinks = any(True for _ in _sloped(setup.build(config, setup.Ends.of(dataset))))
+    snapshot.kinks = any(True for _ in _sloped(setup.build(config, setup.ModelDims.of(dataset))))
     for seed in range(ROUNDED):
         if config.batch.draws_neighbors:
             change = partial(_jittered_batch, seed=seed)
@@ -121,7 +121,7 @@ def _steps(
     if list(_sloped(model)):  # a backend may keep the slope that it saw first
         del model, batching
         model, batching = _prepared(config, backend, dataset, cache, jitter=jitter)
-    return result | _evaluation(config, model, batching, setup.Ends.of(dataset), change, jitter)
+    return result | _evaluation(config, model, batching, setup.ModelDims.of(dataset), change, jitter)
 
 
 def _prepared(
@@ -134,7 +134,7 @@ def _prepared(
 ) -> tuple[Module, Batching]:
     """The model with its first weights and without dropout, in training mode, and its batches."""
     without = config.model.model_copy(update=dict.fromkeys(drops(config.model.model_dump()), 0.0))
-    model = setup.build(config.model_copy(update={"model": without}), setup.Ends.of(dataset))
+    model = setup.build(config.model_copy(update={"model": without}), setup.ModelDims.of(dataset))
     _jitter_embeddings(model, jitter)
     for conv in _sloped(model) if slope else ():
         conv.negative_slope = slope
@@ -148,12 +148,12 @@ def _evaluation(
     config: Run,
     model: Module,
     batching: Batching,
-    ends: setup.Ends,
+    dims: setup.ModelDims,
     change: Change = lambda batch: batch,
     jitter: int | None = None,
 ) -> dict[str, Tensor]:
     """A step in evaluation mode from other weights; batch norms go on with the statistics of the batch."""
-    other = setup.build(config, ends, repeat=1)
+    other = setup.build(config, dims, repeat=1)
     with torch.no_grad():
         for parameter in other.parameters():
             size = float(parameter.square().mean().sqrt()) or 1.0

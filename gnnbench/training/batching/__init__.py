@@ -2,7 +2,7 @@
 
 A kind of batches is a module with
     `Config(BatchConfig)`: its keys, and what it can do;
-    `prepare(config, model, backend, dataset, cache)`: a `Ready`, everything done once per dataset and model;
+    `prepare(config, model, backend, dataset, cache)`: a `Setup`, everything done once per dataset and model;
 and, where it reads its data by itself,
     `read(config)`: the dataset, or None for that of the configuration.
 

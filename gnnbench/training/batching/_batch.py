@@ -88,7 +88,7 @@ class Batching(ABC):
 
 
 @dataclass(frozen=True)
-class Ready:
+class Setup:
     """A model on its backend and what it trains on, how its convs were bound, and the tuned choices in force."""
 
     batching: Batching

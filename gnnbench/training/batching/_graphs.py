@@ -43,8 +43,8 @@ class Graphs(Loader):
 
     def metrics(self, model: Module) -> dict[str, float | None]:
         return {
-            part: _loss.score(self.dataset.score, self._outputs(model, graphs), self._targets(graphs).cpu())
-            for part, graphs in self.dataset.parts.items()
+            split: _loss.score(self.dataset.score, self._outputs(model, graphs), self._targets(graphs).cpu())
+            for split, graphs in self.dataset.parts.items()
         }
 
     def samples(self) -> list[Batch]:

@@ -81,8 +81,8 @@ class Neighborhoods(Loader):
         """Estimate for each part of the split the metric of outputs on sampled neighbourhoods."""
         masks = {"train": self.dataset.train_mask, "val": self.dataset.val_mask, "test": self.dataset.test_mask}
         return {
-            part: self._estimate(model, mask.nonzero().flatten(), number)
-            for number, (part, mask) in enumerate(masks.items())
+            split: self._estimate(model, mask.nonzero().flatten(), number)
+            for number, (split, mask) in enumerate(masks.items())
         }
 
     def _estimate(self, model: Module, nodes: Tensor, number: int) -> float | None:

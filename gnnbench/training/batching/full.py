@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gnnbench.config import BatchConfig
 from gnnbench.errors import ConfigError
-from gnnbench.training.batching._batch import Batch, Batching, Ready
+from gnnbench.training.batching._batch import Batch, Batching, Setup
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,17 +77,19 @@ class Full(Batching):
         from gnnbench.training.batching import _loss
 
         logits = self.batch.outputs(model)
-        return {part: _loss.score(self.score, logits[nodes], self.y[nodes]) for part, nodes in self.nodes.items()}
+        return {
+            split: _loss.score(self.score, logits[nodes], self.y[nodes]) for split, nodes in self.nodes.items()
+        }
 
 
-def prepare(config: Run, model: Module, backend: Backend, dataset: NodeDataset, cache: Path | None) -> Ready:
+def prepare(config: Run, model: Module, backend: Backend, dataset: NodeDataset, cache: Path | None) -> Setup:
     """Raises UnsupportedOp where the backend cannot run this model."""
     if config.backend.loader != "ours":
         raise ConfigError(f"backend.loader={config.backend.loader} is of batches; leave it out")
     prepared = backend.prepare(model, dataset)
     batching = Full(dataset, prepared.adj, backend.device, prepared.x)
     if cache is None or prepared.kernels is None or not backend.config.tuned:
-        return Ready(batching, prepared.bindings)
+        return Setup(batching, prepared.bindings)
     from gnnbench.tuning import store  # which imports ops, and PyG's rows are to load none of ours
 
-    return Ready(batching, prepared.bindings, *store.apply(prepared.adj, prepared.kernels, model, cache))
+    return Setup(batching, prepared.bindings, *store.apply(prepared.adj, prepared.kernels, model, cache))

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from gnnbench.config import BatchConfig, Count, Positive
 from gnnbench.errors import ConfigError
-from gnnbench.training.batching._batch import Ready
+from gnnbench.training.batching._batch import Setup
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -30,7 +30,7 @@ class Config(BatchConfig):
     prefetch: Count = Field(1, description="batches that a thread makes ahead; 0: none, and no thread")
 
 
-def prepare(config: Run, model: Module, backend: Backend, dataset: GraphsDataset, cache: Path | None) -> Ready:
+def prepare(config: Run, model: Module, backend: Backend, dataset: GraphsDataset, cache: Path | None) -> Setup:
     """Raises ConfigError where the readout does not give the targets, UnsupportedOp where the backend cannot."""
     from gnnbench.backends import isplib
     from gnnbench.graph.union import Union
@@ -54,4 +54,4 @@ def prepare(config: Run, model: Module, backend: Backend, dataset: GraphsDataset
     if config.backend.loader == "pyg":
         from gnnbench.training.batching._pyg_loader import PygLoader as batches
     edge_attr = None if getattr(model, "embed_edges", None) is None else dataset.edge_attr
-    return Ready(batches(config.batch, dataset, union, backend, edge_attr), bindings)
+    return Setup(batches(config.batch, dataset, union, backend, edge_attr), bindings)

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from gnnbench.config import BatchConfig, Count, Positive
 from gnnbench.errors import BackendUnavailable, ConfigError
-from gnnbench.training.batching._batch import Ready
+from gnnbench.training.batching._batch import Setup
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -46,7 +46,7 @@ class Config(BatchConfig):
     )
 
 
-def prepare(config: Run, model: Module, backend: Backend, dataset: NodeDataset, cache: Path | None) -> Ready:
+def prepare(config: Run, model: Module, backend: Backend, dataset: NodeDataset, cache: Path | None) -> Setup:
     """Raises ConfigError where batches do not fit graph or model, BackendUnavailable without compiled kernels."""
     from gnnbench import models
     from gnnbench.backends import isplib
@@ -69,4 +69,4 @@ def prepare(config: Run, model: Module, backend: Backend, dataset: NodeDataset, 
         from gnnbench.training.batching._pyg_neighbors import PygNeighborhoods as batches
     estimated = [ESTIMATED] * (config.batch.evaluation == "sampled")
     trims = config.batch.trim and models.is_bipartite(config.model)
-    return Ready(batches(config.batch, dataset, backend, trims), backend.bind(model), warnings=estimated)
+    return Setup(batches(config.batch, dataset, backend, trims), backend.bind(model), warnings=estimated)

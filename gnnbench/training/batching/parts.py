@@ -9,7 +9,7 @@ from pydantic import Field
 
 from gnnbench.config import BatchConfig, Count, Positive
 from gnnbench.errors import ConfigError, UnsupportedOp
-from gnnbench.training.batching._batch import Ready
+from gnnbench.training.batching._batch import Setup
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gnnbench.backends.base import Backend
     from gnnbench.config import Run
     from gnnbench.datasets import NodeDataset
-    from gnnbench.graph import Layout
+    from gnnbench.graph import CSRBuilder
     from gnnbench.partition.part import PartData
 
 
@@ -66,7 +66,7 @@ def read(config: Run) -> NodeDataset | None:
     return files.load(Path(config.batch.folder), dist.get_rank(), dist.get_world_size(), config.dataset)
 
 
-def prepare(config: Run, model: Module, backend: Backend, dataset: NodeDataset, cache: Path | None) -> Ready:
+def prepare(config: Run, model: Module, backend: Backend, dataset: NodeDataset, cache: Path | None) -> Setup:
     """Every process calls it; it keeps of the dataset no more than its part.
 
     Raises:
@@ -99,10 +99,10 @@ def prepare(config: Run, model: Module, backend: Backend, dataset: NodeDataset, 
     bindings = convs.bind(model, kernels, **backend.rewrites(), first_node=data.begin)
     _batch_norm.bind(model, exchange, int(data.offsets[-1]))
     convs.warm(model, graph, x)
-    return Ready(Parts(data, graph, x), bindings, warnings=warnings)
+    return Setup(Parts(data, graph, x), bindings, warnings=warnings)
 
 
-def _share(config: Config, dataset: NodeDataset, layout: Layout | None) -> tuple[PartData, list[str]]:
+def _share(config: Config, dataset: NodeDataset, layout: CSRBuilder | None) -> tuple[PartData, list[str]]:
     """The part of this process, and what is to be said of parts; where nodes go is decided by the first one."""
     import torch
     import torch.distributed as dist

@@ -39,8 +39,8 @@ CALLS: Counter[str] = Counter()  # of compiled kernels
 GATES = [
     *((linear, name, 1) for name in ("LEAST", "LEAST_WEIGHT", "LEAST_WORK")),
     (norm, "TEAM_WORK", 1),
-    (cost, "FEW", 0),
-    (known, "FEW", 1),
+    (cost, "MIN_GATHERED", 0),
+    (known, "MIN_NUMBERS", 1),
 ]
 COUNTED = {
     linear: ("forward", "backward"),

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from gnnbench.benchmarks.check import Truth
+from gnnbench.benchmarks.check import Reference
 from gnnbench.benchmarks.ops import Case
 from gnnbench.benchmarks.peers import Implementation
 from gnnbench.benchmarks.records import Ceilings, Measured, Row, ratios, time_of
@@ -20,7 +20,7 @@ from gnnbench.ops._workload import Direction
 
 
 @dataclass
-class Contest:
+class OpBenchmark:
     """How contestants are measured.
 
     Attributes:
@@ -36,7 +36,7 @@ class Contest:
     def direction(
         self,
         case: Case,
-        truth: Truth,
+        truth: Reference,
         direction: Direction,
         ready: Mapping[str, Implementation],
         rows: Mapping[str, Row],
@@ -121,7 +121,7 @@ class Contest:
             row.roofline_fraction = bound / row.time_s.median
 
 
-def _error(implementation: Implementation, truth: Truth, direction: Direction, row: Row) -> float | None:
+def _error(implementation: Implementation, truth: Reference, direction: Direction, row: Row) -> float | None:
     """The error of what it computes; None where that cannot be checked."""
     outputs = implementation.outputs(direction, truth.grad_out)
     return truth.error(direction, outputs, row.rounds) if implementation.is_checked else None
