@@ -56,7 +56,7 @@ lint: $(VENV)/installed
 
 # The measured tables and pictures of README.md and docs/, from results/.
 readme: $(VENV)/installed
-	$(BIN)/python tests/support/readme.py
+	$(BIN)/python -m tests.support.readme
 
 # Python sources are used in place, so only a changed kernel, dependency or build setting installs again.
 $(VENV)/installed: pyproject.toml constraints.txt $(filter-out %_fields.pxi,$(wildcard setup.py cython_kernels/*.pyx cython_kernels/*.pxi)) $(TEMPLATES)

@@ -21,7 +21,7 @@ from gnnbench.graph import Graph
 from gnnbench.messages import recognise, replaced
 from gnnbench.messages.arguments import Asked, parameters
 from gnnbench.messages.recognise import Product
-from gnnbench.messages.rehearsal import Rehearsal, rehearse
+from gnnbench.messages.rehearsal import Rehearsal, as_given, rehearse, trained_attributes
 from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.stream import Chunk, Operands, Place, autocast_of, in_types_of, stream
 
@@ -91,6 +91,8 @@ def _streamed(asked: Asked, kernels: Kernels, graph: Graph) -> Tensor:
     conv, given, evaluate = asked.conv, asked.streamed, _Evaluation(asked, kernels)
     rehearsal = _rehearsed(asked, kernels, graph, evaluate, given)
     evaluate.written = rehearsal.written
+    if rehearsal.in_order:
+        graph = as_given(graph, rehearsal.in_order)
     parameter: Place = "parameter"
     places = [*given.places, *[parameter] * len(rehearsal.parameters)]
     out, *written = stream(
@@ -137,6 +139,7 @@ def _state(asked: Asked, operands: Operands) -> tuple[Any, ...]:
         *(each for module in modules for each in _plain_values(module)),
         *(value for module in modules for value in module._parameters.values()),
         tuple(p.requires_grad for p in asked.conv.parameters()),
+        tuple(trained_attributes(asked.conv)),
         tuple((place, t.dtype, t.shape[1:], t.requires_grad) for t, place in given),
         tuple((name, value) for name, value in asked.constants.items() if type(value) in VALUES),
         (torch.is_grad_enabled(), torch.is_autocast_enabled(operands.tensors[0].device.type)),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-from torch import Tensor
 from torch.nn import Module
 from torch_geometric.nn import MessagePassing, aggr
 
@@ -43,8 +41,6 @@ def objections(conv: Any) -> list[str]:
         reasons.append(f"{name} has hooks on its parameters")
     if strange := next((each for each in _aggregations(conv) if type(each) not in LOCAL), None):
         reasons.append(f"{type(strange).__name__} may look at other destinations, such as that of the most edges")
-    if held := next((held for module in conv.modules() for held in _trained_attributes(module)), None):
-        reasons.append(f"{name} holds {held}, which needs a gradient and is no parameter")
     return reasons
 
 
@@ -55,11 +51,3 @@ def _replaced(kind: type, name: str) -> bool:
 def _aggregations(conv: Any) -> list[Module]:
     module = conv._modules.get("aggr_module")
     return [] if module is None else [each for each in module.modules() if isinstance(each, aggr.Aggregation)]
-
-
-def _trained_attributes(module: Module) -> list[str]:
-    return [
-        name
-        for name, value in vars(module).items()
-        if isinstance(value, Tensor) and value.requires_grad and torch.is_grad_enabled()
-    ]

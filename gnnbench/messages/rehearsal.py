@@ -6,7 +6,7 @@ a chunk would compute otherwise than the whole: functions that look across desti
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -42,12 +42,14 @@ class Rehearsal(NamedTuple):
         draws: whether dropout draws random numbers.
         parameters: those that get a gradient.
         written: names of tensors over edges that are left on the layer.
+        in_order: edges of every destination, where their order matters: the Graph is then to be `as_given`.
     """
 
     bytes_per_edge: float
     draws: bool
     parameters: tuple[Parameter, ...]
     written: tuple[str, ...] = ()
+    in_order: int = 0
 
 
 def rehearse(conv: Module, kernels: Kernels, graph: Graph, function: Any, operands: Operands) -> Rehearsal:
@@ -70,8 +72,9 @@ def rehearse(conv: Module, kernels: Kernels, graph: Graph, function: Any, operan
                 raise _refused(f"its message writes {min(written)}, which others read")
             function.written = tuple(written)
             with _unchanged(conv):
-                _check_local(kernels, function, operands, both, halves)
-        shown = Rehearsal(0.0, rehearsed.dropped, (), function.written)
+                ordered = _check_local(kernels, function, operands, both, halves)
+        degree = both.num_edges // both.num_rows if ordered else 0
+        shown = Rehearsal(0.0, rehearsed.dropped, (), function.written, degree)
         if not torch.is_grad_enabled():
             nbytes = _nbytes(operands.of(kernels, both))
             return shown._replace(bytes_per_edge=nbytes / max(both.num_edges, 1))
@@ -79,6 +82,28 @@ def rehearse(conv: Module, kernels: Kernels, graph: Graph, function: Any, operan
             return _with_gradients(conv, kernels, function, operands, both, shown)
     finally:
         torch.set_rng_state(state)
+
+
+def as_given(graph: Graph, degree: int) -> Graph:
+    """The Graph with the edges of each row in the order of `edge_index`, which has them row by row, `degree` each.
+
+    Functions that look at the places of edges, as in a mesh, then find in a chunk what they find in the whole.
+
+    Raises:
+        UnsupportedOp: it has them otherwise.
+    """
+
+    def make() -> Graph | None:
+        place = graph.edge_place
+        row, col = (graph.row, graph.col) if place is None else (graph.row[place], graph.col[place])
+        if bool((row.diff() < 0).any()) or bool((graph.degree != degree).any()):
+            return None
+        return Graph(graph.rowptr, col, graph.num_cols, None, graph.layout)
+
+    given: Graph | None = graph.once(("as given", degree), make)
+    if given is None:
+        raise _refused("its result depends on the order of its edges, and these are not row by row, as many each")
+    return given
 
 
 def _few_rows(graph: Graph) -> tuple[Chunk, list[Chunk]]:
@@ -116,8 +141,8 @@ class _Turned(Chunk):
 
 def _check_local(
     kernels: Kernels, function: Function, operands: Operands, both: Chunk, halves: Sequence[Chunk]
-) -> None:
-    """Refuse a function of which a destination's result depends on other destinations."""
+) -> bool:
+    """Refuse a function of which a destination's result depends on others; return whether order matters to it."""
 
     def evaluated(chunk: Chunk) -> tuple[Tensor, ...]:
         return function(chunk, *operands.given(operands.of(kernels, chunk)))
@@ -126,21 +151,39 @@ def _check_local(
     with torch.no_grad():
         wholes, apart, others = evaluated(both), [evaluated(half) for half in halves], evaluated(turned)
     for whole, other, *parts in zip(wholes, others, *apart, strict=True):
-        _check_equal(whole, torch.cat(parts), both, "its messages depend on edges of other destinations")
-        if len(whole) == both.num_rows != both.num_edges:
-            _check_equal(whole, other, both, "its result depends on the order of its edges")
+        _check_equal(whole, torch.cat(parts), both)
+        if len(whole) == both.num_rows != both.num_edges and not _equal(whole, other):
+            _check_in_order(evaluated, both)
+            return True
+    return False
 
 
-def _check_equal(whole: Tensor, split: Tensor, both: Chunk, otherwise: str) -> None:
+def _check_in_order(evaluated: Callable[[Chunk], tuple[Tensor, ...]], both: Chunk) -> None:
+    """Compare rows, each by itself, with all of them, where their edges are as they were given."""
+    degree = both.num_edges // both.num_rows
+    graph = as_given(both.graph, degree)
+    rows = [slice(row, row + 1) for row in range(both.rows.start, both.rows.stop)]
+    with torch.no_grad():
+        wholes = evaluated(Chunk(graph, both.rows, both.edges))
+        apart = [evaluated(Chunk(graph, row, slice(row.start * degree, row.stop * degree))) for row in rows]
+    for whole, *parts in zip(wholes, *apart, strict=True):
+        _check_equal(whole, torch.cat(parts), both)
+
+
+def _check_equal(whole: Tensor, split: Tensor, both: Chunk) -> None:
     if len(whole) not in (both.num_rows, both.num_edges):
         raise _refused("its result has other rows than the destinations")
     if split.shape != whole.shape:
         raise _refused("its result depends on how many destinations there are")
+    if not _equal(whole, split):
+        raise _refused("its messages depend on edges of other destinations")
+
+
+def _equal(whole: Tensor, split: Tensor) -> bool:
     scale = whole.double().abs().nan_to_num().amax() if whole.numel() else 0
     exact = not torch.is_autocast_enabled(whole.device.type)
     tolerance = (TOLERANCE.get(whole.dtype, COARSE) if exact else COARSE) * float(scale)
-    if not torch.allclose(split.double(), whole.double(), rtol=0, atol=tolerance, equal_nan=True):
-        raise _refused(otherwise)
+    return torch.allclose(split.double(), whole.double(), rtol=0, atol=tolerance, equal_nan=True)
 
 
 def _with_gradients(
@@ -165,7 +208,8 @@ def _with_gradients(
     with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         began = (torch.zeros((), requires_grad=True) * 1).grad_fn._sequence_nr()  # type: ignore[union-attr]
         outs = function(chunk, *operands.given(shares))
-    reached = [leaf for out in outs for leaf in _leaves(out, began)]
+    held = {each.grad_fn for each in trained_attributes(conv).values()}
+    reached = [leaf for out in outs for leaf in _leaves(out, began, held)]
     ours = {id(share) for share in shares}
     if any(id(leaf) not in ours and id(leaf) not in parameters for leaf in reached):
         raise _refused("its message reads a tensor that needs a gradient and is no argument or parameter")
@@ -174,11 +218,22 @@ def _with_gradients(
     return shown._replace(bytes_per_edge=nbytes / max(chunk.num_edges, 1), parameters=trained)
 
 
-def _leaves(out: Tensor, began: int) -> Iterator[Tensor]:
+def trained_attributes(conv: Module) -> dict[str, Tensor]:
+    """Tensors that need a gradient and are no parameters, which a layer holds, by their paths."""
+    return {
+        f"{path}.{name}": value
+        for path, module in conv.named_modules()
+        for name, value in vars(module).items()
+        if isinstance(value, Tensor) and value.requires_grad
+    }
+
+
+def _leaves(out: Tensor, began: int, held: Collection[Any]) -> Iterator[Tensor]:
     """The tensors that gradients of `out` end in.
 
     Raises:
-        UnsupportedOp: a part of the graph of `out` is older than `began`, so that it is gone through once only.
+        UnsupportedOp: a part of the graph of `out` is older than `began` or among `held`, so that it is gone
+            through once only.
     """
     todo, met = [out.grad_fn], {None}
     while todo:
@@ -188,7 +243,7 @@ def _leaves(out: Tensor, began: int) -> Iterator[Tensor]:
         met.add(node)
         if hasattr(node, "variable"):
             yield node.variable
-        elif node._sequence_nr() < began:
+        elif node._sequence_nr() < began or node in held:
             raise _refused("its message reads a tensor that was computed from parameters before")
         todo += [each for each, _ in node.next_functions]
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import inspect
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,7 +18,7 @@ from torch_geometric import nn as pyg
 import gnnbench
 from gnnbench import messages
 from gnnbench.ops.kernels import Kernels
-from tests.support import graphs, layers
+from tests.support import absent, graphs, layers
 from tests.support.dropin import BACKEND, always, untouched  # noqa: F401
 
 ZOO = ["isolated nodes", "self loops", "duplicates", "symmetric", "hub", "power law"]
@@ -38,7 +40,7 @@ def everything(make: Any, call: layers.Call, g: layers.Given) -> list[Tensor]:
 def test_the_table_has_every_class() -> None:
     kinds = (getattr(pyg, name) for name in dir(pyg))
     found = {kind.__name__ for kind in kinds if inspect.isclass(kind) and issubclass(kind, pyg.MessagePassing)}
-    assert found - {"MessagePassing"} == {*layers.LAYERS, *layers.NEEDED}
+    assert found - {"MessagePassing"} == {*layers.LAYERS, *layers.ELSEWHERE}
 
 
 @pytest.fixture
@@ -48,7 +50,16 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Kernels, "chunk_bytes", 4096)
 
 
-@pytest.mark.usefixtures("always", "short")
+@pytest.fixture
+def runnable() -> Iterator[None]:
+    """Every layer has what it calls, and fills tensors of float64, though MeshCNNConv names no type."""
+    torch.set_default_dtype(torch.float64)
+    with absent.supplied():
+        yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.usefixtures("always", "short", "runnable")
 @pytest.mark.parametrize("name", layers.LAYERS)
 def test_a_class_is_exact(name: str) -> None:
     way, cases = layers.LAYERS[name]
@@ -185,6 +196,47 @@ def test_what_a_chunk_would_compute_otherwise_is_left_to_pyg(reason: str) -> Non
     status = gnnbench.patch_status()
     assert any(reason in why for _, why in status.declined), status
     assert not status.accelerated
+
+
+@pytest.mark.usefixtures("always", "short", "runnable")
+def test_edges_out_of_order_are_pygs_after_others_in_order() -> None:
+    g = layers.given(graphs.zoo()["symmetric"][0], 15)
+    mesh = pyg.MeshCNNConv(layers.F, 4)
+    with gnnbench.patched(BACKEND):
+        for _ in range(2):
+            layers.meshed(mesh, g)
+        neighbours = torch.arange(60) % 15
+        for other in (torch.arange(15).repeat(4), torch.arange(10).repeat_interleave(6)):
+            edge_index = torch.stack([neighbours, other])
+            found = mesh(g.x, edge_index)
+            torch.testing.assert_close(found, gnnbench.unpatched()(mesh)(g.x, edge_index), rtol=0, atol=0)
+    status = gnnbench.patch_status()
+    assert status.accelerated == {"MeshCNNConv": 2}
+    assert sum(status.declined.values()) == 2
+
+
+@pytest.mark.usefixtures("always", "short")
+def test_an_attribute_that_comes_to_need_a_gradient_gets_it() -> None:
+    """Even one that another thread computed, whose functions autograd counts apart."""
+    g = layers.given(graphs.zoo()["power law"][0], 60)
+    own: Any = Own(lambda own, i, j, a, index: own.lin(j) * own.scale).double()
+    own.scale = torch.ones(4, dtype=torch.float64)
+
+    def compute() -> None:
+        for _ in range(10_000):
+            own.scale = own.lin.bias.exp()
+
+    with gnnbench.patched(BACKEND):
+        own(g.x, g.edge_index)
+        assert gnnbench.patch_status().accelerated == {"Own": 1}
+        own.scale.requires_grad_()
+        assert torch.autograd.grad(own(g.x, g.edge_index).sum(), own.scale)
+        thread = threading.Thread(target=compute)
+        thread.start()
+        thread.join()
+        (found,) = torch.autograd.grad(own(g.x, g.edge_index).sum(), own.lin.bias, retain_graph=True)
+    assert gnnbench.patch_status().accelerated == {"Own": 1}
+    torch.testing.assert_close(found, torch.autograd.grad(own(g.x, g.edge_index).sum(), own.lin.bias)[0])
 
 
 @pytest.mark.usefixtures("always", "short")

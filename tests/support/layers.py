@@ -83,6 +83,24 @@ def dictionaries(conv: Any, g: Given) -> Any:
     return conv({"a": g.x}, {("a", "to", "a"): g.edge_index})["a"]
 
 
+def typed_featured(conv: Any, g: Given) -> Any:
+    return conv(g.x, g.edge_index, g.kind, g.attr)
+
+
+def meshed(conv: Any, g: Given) -> Any:
+    """Every node has four neighbours, of which the first and third, and the second and fourth, belong together."""
+    nodes = torch.arange(len(g.x))
+    neighbours = torch.stack([nodes + step for step in (3, 1, 7, 2)], 1).flatten() % len(nodes)
+    return conv(g.x, torch.stack([neighbours, nodes.repeat_interleave(4)]))
+
+
+def supervised(conv: Any, g: Given) -> Any:
+    """The output of a second call, after one that left its attention on the layer, and the loss of that."""
+    for _ in range(2):
+        out = conv(g.x, g.edge_index, g.edge_index.flip(0))
+    return torch.cat([out.flatten(), conv.get_attention_loss().view(1)])
+
+
 METADATA = (["a"], [("a", "to", "a")])
 
 # Class -> how it runs, and ways to make and to call it. "kernels": it has a forward of ours.
@@ -97,6 +115,7 @@ LAYERS: dict[str, tuple[str, list[tuple[Callable[[], Any], Call]]]] = {
         "streamed",
         [(lambda: pyg.DNAConv(F, heads=2), lambda c, g: c(torch.stack([g.x, g.x_0], 1), g.edge_index))],
     ),
+    "DynamicEdgeConv": ("streamed", [(lambda: pyg.DynamicEdgeConv(mlp(2 * F, 5), 4), lambda c, g: c(g.x))]),
     "EGConv": (
         "streamed",
         [(lambda: pyg.EGConv(F, 8, ["sum", "mean", "symnorm", "min", "max", "var", "std"], 2, 2), plain)],
@@ -159,6 +178,7 @@ LAYERS: dict[str, tuple[str, list[tuple[Callable[[], Any], Call]]]] = {
         ],
     ),
     "GraphConv": ("kernels", [(lambda: pyg.GraphConv(F, 4), weighted)]),
+    "GravNetConv": ("streamed", [(lambda: pyg.GravNetConv(F, 4, 3, 5, 4), lambda c, g: c(g.x))]),
     "HANConv": ("streamed", [(lambda: pyg.HANConv(F, 4, METADATA, heads=2), dictionaries)]),
     "HEATConv": (
         "streamed",
@@ -187,6 +207,7 @@ LAYERS: dict[str, tuple[str, list[tuple[Callable[[], Any], Call]]]] = {
         [(lambda: pyg.LabelPropagation(2, 0.5), lambda c, g: c(g.x, g.edge_index, edge_weight=g.weight))],
     ),
     "MFConv": ("spmm", [(lambda: pyg.MFConv(F, 4, max_degree=3), plain)]),
+    "MeshCNNConv": ("streamed", [(lambda: pyg.MeshCNNConv(F, 4), meshed)]),
     "MixHopConv": ("spmm", [(lambda: pyg.MixHopConv(F, 4), weighted)]),
     "NNConv": ("streamed", [(lambda: pyg.NNConv(F, 4, mlp(2, 4 * F), aggr="mean"), featured)]),
     "PDNConv": ("spmm", [(lambda: pyg.PDNConv(F, 4, edge_dim=2, hidden_channels=3), featured)]),
@@ -203,7 +224,7 @@ LAYERS: dict[str, tuple[str, list[tuple[Callable[[], Any], Call]]]] = {
     "PointTransformerConv": ("streamed", [(lambda: pyg.PointTransformerConv(F, 4), placed)]),
     "RGATConv": (
         "streamed",
-        [(lambda: pyg.RGATConv(F, 4, RELATIONS, heads=2, edge_dim=2), lambda c, g: typed_featured(c, g))],
+        [(lambda: pyg.RGATConv(F, 4, RELATIONS, heads=2, edge_dim=2), typed_featured)],
     ),
     "RGCNConv": ("spmm", [(lambda: pyg.RGCNConv(F, 4, RELATIONS), typed)]),
     "ResGatedGraphConv": (
@@ -224,22 +245,12 @@ LAYERS: dict[str, tuple[str, list[tuple[Callable[[], Any], Call]]]] = {
         "spmm",
         [(lambda: pyg.SimpleConv("mean"), plain), (lambda: pyg.SimpleConv("max"), weighted)],
     ),
-    "SuperGATConv": ("streamed", [(lambda: pyg.SuperGATConv(F, 4, heads=2).eval(), plain)]),
+    "SplineConv": ("streamed", [(lambda: pyg.SplineConv(F, 4, dim=2, kernel_size=3), featured)]),
+    "SuperGATConv": ("streamed", [(lambda: pyg.SuperGATConv(F, 4, heads=2), supervised)]),
     "TAGConv": ("spmm", [(lambda: pyg.TAGConv(F, 4), weighted)]),
     "TransformerConv": ("kernels", [(lambda: pyg.TransformerConv(F, 4, heads=2), plain)]),
     "WLConvContinuous": ("spmm", [(lambda: pyg.WLConvContinuous(), weighted)]),
 }
 
-# Classes that need packages beside PyG even without ours, or whose edges have a meaning in order.
-NEEDED = {
-    "DynamicEdgeConv": "torch-cluster",
-    "FusedGATConv": "dgNN",
-    "GravNetConv": "torch-cluster",
-    "PANConv": "torch-sparse",
-    "SplineConv": "torch-spline-conv",
-    "MeshCNNConv": "four edges for each node, in their order",
-}
-
-
-def typed_featured(conv: Any, g: Given) -> Any:
-    return conv(g.x, g.edge_index, g.kind, g.attr)
+# Classes whose messages are another package's: the operator of dgNN, and the products of torch-sparse.
+ELSEWHERE = {"FusedGATConv", "PANConv"}

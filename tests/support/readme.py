@@ -10,16 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
-import torch
 from rich.console import Console
 
 from gnnbench import config, papers, registry, units
 from gnnbench.benchmarks import layers as benchmark
 from gnnbench.benchmarks.records import BF16, Bench
 from gnnbench.comparison.record import Comparison, Row
-from gnnbench.datasets import NodeDataset
-from gnnbench.errors import ConfigError
-from gnnbench.models.conv import kinds
 from gnnbench.papers import Reproduction
 from gnnbench.papers._records import SCALES
 from gnnbench.partition.plan import Plan
@@ -29,6 +25,7 @@ from gnnbench.report import reproduce as reproduction
 from gnnbench.report.figures import NOTHING, ended, ratio
 from gnnbench.report.tables import Cell, Table
 from gnnbench.results import files
+from tests.support import ways
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
@@ -372,37 +369,10 @@ def _configs(package: str) -> dict[str, type[config.Section]]:
     return {name: registry.find(package, name).Config for name in registry.names(package)}
 
 
-def layers(_: Path) -> str:
-    """One row per message-passing layer of PyG: how the drop-in runs it, found by running it on a small graph."""
-    nodes, drawn = 100, torch.Generator().manual_seed(0)
-    edge_index = torch.randint(nodes, (2, 800), generator=drawn)
-    mask = torch.ones(nodes, dtype=torch.bool)
-    dataset = NodeDataset(
-        name="random",
-        edge_index=edge_index[:, edge_index[0] != edge_index[1]],
-        x=torch.randn(nodes, 8, generator=drawn),
-        y=torch.arange(nodes) % 3,
-        **dict.fromkeys(("train_mask", "val_mask", "test_mask"), mask),
-        num_classes=3,
-        metric="accuracy",
-        score=lambda *_: 0.0,
-    )
-    rows = [[Cell(f"`{name}`"), *map(Cell, _way(name, dataset))] for name in kinds()]
-    return tables.markdown(Table(["layer", "runs by", "as"], rows, prose=(0, 1, 2)))
-
-
 def layered(paths: list[Path]) -> str:
     """One table per benchmark of layers."""
     loaded = [files.load(benchmark.LayerBench, path) for path in paths]
     return "\n".join(tables.markdown(layer_report.table(one)) for one in loaded)
-
-
-def _way(name: str, dataset: NodeDataset) -> tuple[str, str]:
-    try:
-        way, reason = benchmark.way(name, dataset, backend="reference")
-    except ConfigError as error:
-        return "not tried", str(error).rpartition("Error: ")[2]
-    return way, reason or "–"
 
 
 TABLES: dict[str, Callable[[Path], str]] = {
@@ -416,7 +386,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "ops": partial(_every, contested, "ops/*.json"),
     "plan": planned,
     "keys": keys,
-    "layers": layers,
+    "layers": ways.table,
     "layer gains": partial(_every, layered, "layers/*.json"),
     "machines": scaled,
     "commands": waited,
