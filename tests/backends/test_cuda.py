@@ -99,6 +99,27 @@ def test_sddmm(name: str, shape: tuple[int, ...]) -> None:
     check(KERNELS.sddmm(on, a, b), TRUTH.sddmm(on, *double(a, b)))
 
 
+@over_graphs("width", [1, 70, 5])
+def test_segments_with_ties_and_nan(name: str, width: int) -> None:
+    on = graph(name)
+    x, grad_out = normal(on.num_edges, width).round(), normal(on.num_rows, width)
+    x[1::9, ::3] = torch.nan
+    x[2::9, ::3] = -torch.inf
+    for reduce in ("max", "min"):
+        out = KERNELS.segment(on.rowptr, x, reduce)
+        torch.testing.assert_close(out, TRUTH.segment(on.rowptr, x, reduce), rtol=0, atol=0, equal_nan=True)
+        found = KERNELS.segment_backward(on.rowptr, grad_out, reduce, x, out)
+        check(found, TRUTH.segment_backward(on.rowptr, grad_out.double(), reduce, x.double(), out.double()))
+    x = normal(on.num_edges, width)
+    for reduce in ("sum", "mean"):
+        check(KERNELS.segment(on.rowptr, x, reduce), TRUTH.segment(on.rowptr, x.double(), reduce))
+    found = normal(on.num_cols, width)
+    truth = found.double()
+    KERNELS.add_rows(found, on.col, x)
+    TRUTH.add_rows(truth, on.col, x.double())
+    check(found, truth)
+
+
 @over_graphs("heads", [1, 8, 3])
 def test_edge_softmax(name: str, heads: int) -> None:
     on = graph(name)
@@ -125,6 +146,11 @@ def test_every_op_in_every_type(dtype: torch.dtype) -> None:
     alpha = KERNELS.edge_softmax(on, score)
     check(alpha, TRUTH.edge_softmax(on, score.double()))
     check(KERNELS.edge_softmax_backward(on, alpha, score), TRUTH.edge_softmax_backward(on, *double(alpha, score)))
+    edges = value.unsqueeze(1).contiguous()
+    out = KERNELS.segment(on.rowptr, edges, "max")
+    check(out, TRUTH.segment(on.rowptr, edges.double(), "max"))
+    found = KERNELS.segment_backward(on.rowptr, out, "max", edges, out)
+    check(found, TRUTH.segment_backward(on.rowptr, out.double(), "max", edges.double(), out.double()))
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])

@@ -17,9 +17,11 @@ from torch_geometric import nn as pyg
 
 import gnnbench
 from gnnbench import messages
+from gnnbench.backends.cuda import CudaKernels
 from gnnbench.ops.kernels import Kernels
 from tests.support import absent, graphs, layers
 from tests.support.dropin import BACKEND, always, untouched  # noqa: F401
+from tests.support.gpu import DEVICE, needs_triton
 
 ZOO = ["isolated nodes", "self loops", "duplicates", "symmetric", "hub", "power law"]
 
@@ -27,9 +29,9 @@ ZOO = ["isolated nodes", "self loops", "duplicates", "symmetric", "hub", "power 
 def everything(make: Any, call: layers.Call, g: layers.Given) -> list[Tensor]:
     """A layer's output and all gradients, of what it is given and of its parameters."""
     torch.manual_seed(0)
-    layer = make().double()
+    layer = make().double().to(g.x.device)
     out = call(layer, g)
-    weight = torch.linspace(-1, 2, out.numel(), dtype=out.dtype).view(out.shape)
+    weight = torch.linspace(-1, 2, out.numel(), dtype=out.dtype, device=out.device).view(out.shape)
     wanted = [*(each for each in g if each.requires_grad), *layer.parameters()]
     if not out.requires_grad:  # as that of what spreads labels
         return [out]
@@ -47,7 +49,8 @@ def test_the_table_has_every_class() -> None:
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks of a few edges, so that small graphs have many."""
     monkeypatch.setattr(messages, "LEAST", 1)
-    monkeypatch.setattr(Kernels, "chunk_bytes", 4096)
+    for kind in (Kernels, CudaKernels):
+        monkeypatch.setattr(kind, "chunk_bytes", 4096)
 
 
 @pytest.fixture
@@ -62,13 +65,24 @@ def runnable() -> Iterator[None]:
 @pytest.mark.usefixtures("always", "short", "runnable")
 @pytest.mark.parametrize("name", layers.LAYERS)
 def test_a_class_is_exact(name: str) -> None:
+    check_class(name, ZOO, BACKEND, "cpu")
+
+
+@needs_triton
+@pytest.mark.usefixtures("always", "short")
+@pytest.mark.parametrize("name", ["EdgeConv", "FAConv"])
+def test_a_class_is_exact_by_triton(name: str) -> None:
+    check_class(name, ["isolated nodes", "hub"], "cuda", DEVICE)
+
+
+def check_class(name: str, zoo: list[str], backend: str, device: Any) -> None:
     way, cases = layers.LAYERS[name]
-    for graph in ZOO:
+    for graph in zoo:
         edge_index, nodes, _ = graphs.zoo()[graph]
-        g = layers.given(edge_index, nodes)
+        g = layers.given(edge_index, nodes, device)
         for make, call in cases:
             expected = everything(make, call, g)
-            with gnnbench.patched(BACKEND):
+            with gnnbench.patched(backend):
                 found = everything(make, call, g)
             for ours, theirs in zip(found, expected, strict=True):
                 torch.testing.assert_close(ours, theirs, rtol=1e-7, atol=1e-9)

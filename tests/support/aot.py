@@ -99,13 +99,15 @@ def with_hub(nodes: int, edges: int) -> Graph:
 
 
 def aggregations(kernels: CudaKernels, on: Graph, width: int, dtype: torch.dtype) -> None:
-    """All that GCN, SAGE and GIN run, forward and backward."""
+    """All that GCN, SAGE and GIN run, and streamed messages, forward and backward."""
     x, value = torch.ones(on.num_rows, width, dtype=dtype), torch.ones(on.num_edges, dtype=dtype)
     kernels.spmm(on, x, None, "mean")
     kernels.spmm(on, x, value, "sum")
     out, arg_out = kernels.spmm_max(on, x, None, "max")
     kernels.spmm_max_backward(on, arg_out, out, None)
     kernels.sddmm(on, x, x)
+    edges = torch.ones(on.num_edges, width, dtype=dtype)
+    kernels.segment_backward(on.rowptr, out, "max", edges, kernels.segment(on.rowptr, edges, "max"))
 
 
 def over_heads(kernels: CudaKernels, on: Graph, heads: int, channels: int, dtype: torch.dtype) -> None:

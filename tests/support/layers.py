@@ -29,20 +29,21 @@ class Given(NamedTuple):
     node_kind: Tensor
 
 
-def given(edge_index: Tensor, nodes: int) -> Given:
+def given(edge_index: Tensor, nodes: int, device: torch.device | str = "cpu") -> Given:
     """Random tensors for a graph."""
     generator = torch.Generator().manual_seed(len(edge_index[0]))
     edges = edge_index.size(1)
 
     def random(*shape: int) -> Tensor:
-        return torch.rand(shape, generator=generator, dtype=torch.float64).add_(0.1).requires_grad_()
+        drawn = torch.rand(shape, generator=generator, dtype=torch.float64).add_(0.1)
+        return drawn.to(device).requires_grad_()
 
     return Given(
-        edge_index,
+        edge_index.to(device),
         *(random(nodes, F), random(nodes, F), random(nodes, 3), random(nodes, 3)),
         *(random(edges), random(edges, 2)),
-        torch.randint(RELATIONS, (edges,), generator=generator),
-        torch.randint(2, (nodes,), generator=generator),
+        torch.randint(RELATIONS, (edges,), generator=generator).to(device),
+        torch.randint(2, (nodes,), generator=generator).to(device),
     )
 
 

@@ -29,6 +29,7 @@ class BaseKernels(Kernels):
 
     narrow: ClassVar[tuple[torch.dtype, ...]] = NARROW
     device_type: ClassVar[str] = "cpu" if INTERPRETED else "cuda"
+    chunk_bytes: ClassVar[int] = 32 << 20  # starting a kernel costs more than leaving the cache
 
     def __init__(self, slice_edges: int = SLICE_EDGES) -> None:
         self.slice_edges = slice_edges
