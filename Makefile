@@ -30,7 +30,7 @@ SANITIZED := build/sanitized
 SANITIZED_MODULES := $(patsubst cython_kernels/%.pyx,$(SANITIZED)/_%.so,$(wildcard cython_kernels/*.pyx))
 SANITIZER := -O1 -g1 -fsanitize=address,undefined -fno-sanitize=null,object-size,pointer-overflow \
     -fno-sanitize-recover=undefined --param asan-instrumentation-with-call-threshold=0
-SANITIZED_TESTS ?= $(addprefix tests/,$(addsuffix .py,ops/test_kernels ops/test_grad backends/test_blocked ops/test_attention ops/test_fusedmm graph/test_graph graph/test_union sample/test_sample convs/test_encoders convs/test_norms convs/test_linears))
+SANITIZED_TESTS ?= $(addprefix tests/,$(addsuffix .py,ops/test_kernels ops/test_grad backends/test_blocked ops/test_attention ops/test_fusedmm ops/test_pairs ops/test_random_pairs graph/test_graph graph/test_union sample/test_sample convs/test_encoders convs/test_norms convs/test_linears))
 
 sanitize: $(VENV)/installed
 	$(MAKE) --jobs=2 $(SANITIZED_MODULES)

@@ -3,7 +3,8 @@
 cache        the Graph of an adjacency that a program passes around
 union        many graphs, of which batches are put together without a sort
 part         the rows of one of several processes, which fetch what their edges need of others; exchange: how
-layout       how edges are sorted into rows; concat: what a batch consists of, both in plain torch
+layout       how edges are sorted into rows; concat: what a batch consists of; complement: how pairs that are no
+             edges are drawn; all in plain torch
 check        what is refused as no graph
 stamp        whether tensors were edited
 handles      names by which torch's custom ops find Graphs and kernels

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from gnnbench.graph.complement import Complement
 from gnnbench.graph.concat import Concatenation
 from gnnbench.graph.handles import Handled
 
@@ -22,8 +23,11 @@ class Compressed(NamedTuple):
     perm: Tensor  # [E] int32
 
 
-class CSRBuilder(Concatenation, Handled):
-    """Sorts edges and puts graphs side by side: plain torch, overridden by backends that are faster at it."""
+class CSRBuilder(Complement, Concatenation, Handled):
+    """Sorts edges, puts graphs side by side and draws pairs that are no edges.
+
+    In plain torch, overridden by backends that are faster at it.
+    """
 
     def plan(self, graph: Graph) -> None:
         """Keep in `graph.cache` what kernels want of a graph before their first call; nothing here."""

@@ -7,6 +7,8 @@ edge_fn      functions on edges for FusedMM
 dropout      random numbers by a hash: what is dropped is drawn again, not kept
 segment      reductions over runs of rows
 stream       functions of edges, a chunk of destinations at a time
+pairs        dot products and other functions of pairs of nodes, as decoders of links need
+negatives    pairs drawn at random that are no edges
 linear       linear layers, whose gradients are taken together
 norm         batch norm with the ReLU after it
 embedding    sums of a row of each of several tables, as encoders of categories look up

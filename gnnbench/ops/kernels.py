@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import ClassVar
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
@@ -13,6 +14,9 @@ from gnnbench.graph import CSRBuilder, Graph, rows_of
 from gnnbench.ops.dropout import Dropout
 from gnnbench.ops.edge_fn import EDGE_FNS
 from gnnbench.ops.families import FAMILIES, Family, Inputs
+
+if TYPE_CHECKING:
+    from gnnbench.graph.cache import GraphCache
 
 EXTREMA = ("min", "max")
 REDUCTIONS = ("sum", "mean", *EXTREMA)
@@ -38,6 +42,13 @@ class Capabilities(CSRBuilder):
     families: ClassVar[Collection[str]] = tuple(FAMILIES)
     narrow: ClassVar[tuple[torch.dtype, ...]] = ()  # types below float32 whose elements are accumulated in it
     device_type: ClassVar[str] = "cpu"  # where tensors must be for `patch_pyg` to take these kernels
+
+    @cached_property
+    def pair_graphs(self) -> GraphCache:
+        """Graphs of the pairs of nodes that ops were called on, which are kept as long as these."""
+        from gnnbench.graph.cache import MAX_GRAPH_BYTES, GraphCache
+
+        return GraphCache(self, MAX_GRAPH_BYTES)
 
     def unsupported(self, op: str, graph: Graph, *tensors: Tensor | None) -> list[str]:
         """Reasons why `op` cannot run on these inputs; empty if it can."""
