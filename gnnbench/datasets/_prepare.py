@@ -93,9 +93,14 @@ def check_memory(name: str, nodes: int, columns: int, key: str) -> None:
 
 
 def _check_graph(dataset: NodeDataset) -> None:
-    edges, nodes = dataset.edge_index, dataset.num_nodes
+    edges, x, y = dataset.edge_index, dataset.x, dataset.y
     if edges.dim() != 2 or edges.size(0) != 2:
         raise DatasetError(f"{dataset.name}: edge_index has shape {list(edges.shape)}, but must be [2, E]")
+    if x.dim() != 2:
+        raise DatasetError(f"{dataset.name}: features have shape {list(x.shape)}, but must be [N, F]")
+    if y.dim() not in (1, 2):
+        raise DatasetError(f"{dataset.name}: labels have shape {list(y.shape)}, but must be [N] or [N, T]")
+    nodes = len(x)
     if nodes < 2:
         raise DatasetError(f"{dataset.name} has {_count(nodes, 'node')}; a graph to train on needs at least two")
     if not edges.size(1):
@@ -106,6 +111,9 @@ def _check_graph(dataset: NodeDataset) -> None:
         raise DatasetError(
             f"{dataset.name}: edge index {wrong} is out of range; its {nodes} nodes have ids 0 to {nodes - 1}"
         )
+    for part in PARTS:
+        if (shape := list(getattr(dataset, part).shape)) != [nodes]:
+            raise DatasetError(f"{dataset.name}: {part} has shape {shape}, but must be [{nodes}]")
 
 
 def _fill(dataset: NodeDataset, config: DatasetConfig) -> None:

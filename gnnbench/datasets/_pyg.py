@@ -76,7 +76,9 @@ def load(
         DatasetError: unknown class, refused arguments, raw files missing or corrupt, not one node-level graph.
     """
     (dataset,) = opened(name, class_name, args, where, stand_in=stand_in, seed=seed)
-    converted = _convert(name, class_name, dataset, split_index)
+    read_from = Path(dataset.raw_dir) if dataset.has_download else where.cache
+    with _raw.reading(name, [read_from]), _raw.quiet():
+        converted = _convert(name, class_name, dataset, split_index)
     if not dataset.has_download and class_name != "KarateClub":
         converted.name = f"synthetic {name}"
         converted.made_up = ["graph", "features", "labels", "split"]

@@ -93,18 +93,35 @@ def test_a_test_index_cut_short_is_noticed_by_its_count(where: Roots) -> None:
         load("cora", where)
 
 
-def tolokers(path: Path, nodes: int = 8) -> None:
-    """A tiny file in the layout of HeterophilousGraphDataset."""
+def tolokers(path: Path, nodes: int = 8, **others: Any) -> None:
+    """A tiny file in the layout of HeterophilousGraphDataset, with other arrays in place of its own."""
     path.parent.mkdir(parents=True, exist_ok=True)
     ids = np.arange(nodes)
     masks = {f"{part}_masks": np.tile(ids % 3 == i, (2, 1)) for i, part in enumerate(("train", "val", "test"))}
-    np.savez(
-        path,
-        node_features=np.ones((nodes, 3), np.float32),
-        node_labels=ids % 2,
-        edges=np.stack([ids, np.roll(ids, 1)], 1),
+    arrays = {
+        "node_features": np.ones((nodes, 3), np.float32),
+        "node_labels": ids % 2,
+        "edges": np.stack([ids, np.roll(ids, 1)], 1),
         **masks,
-    )
+    }
+    np.savez(path, **(arrays | others))
+
+
+@pytest.mark.parametrize(
+    ("array", "shape", "message"),
+    [
+        ("node_labels", (0,), "raw: cannot be read as part of .*Tolokers"),
+        ("node_labels", (8, 2, 2), r"Tolokers: labels have shape \[8, 2, 2\], but must be"),
+        ("node_features", (8,), r"Tolokers: features have shape \[8\], but must be"),
+        ("val_masks", (2, 3), r"Tolokers: val_mask has shape \[3\], but must be \[8\]"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(where: Roots, array: str, shape: tuple[int], message: str) -> None:
+    """They can be read, so that PyG's class takes them."""
+    tolokers(where.raw / "Heterophilous/tolokers/raw/tolokers.npz", **{array: np.zeros(shape)})
+    with pytest.raises(DatasetError, match=message) as caught:
+        load("tolokers", where)
+    assert "\n" not in str(caught.value)
 
 
 def test_changed_raw_files_are_not_served_stale(where: Roots) -> None:
