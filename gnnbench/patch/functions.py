@@ -9,7 +9,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -67,6 +67,24 @@ class Function(StandIn):
         if why := call.surroundings():
             raise Declined(why)
         return self.compute(engine, **asked)
+
+    def run_original(self, *args: Any, **kwargs: Any) -> Any:
+        """Run PyG's own code, which warns of what its caller does, and that is not our function."""
+        pygs = self.original
+        if "warnings" not in pygs.__code__.co_names:
+            return pygs(*args, **kwargs)
+        own = FunctionType(
+            pygs.__code__, {**pygs.__globals__, "warnings": _Warnings}, pygs.__name__, pygs.__defaults__
+        )
+        return own(*args, **kwargs)
+
+
+class _Warnings:
+    """The module `warnings` as a function of PyG has it."""
+
+    @staticmethod
+    def warn(message: str, *_: Any, **__: Any) -> None:
+        _warn(message)
 
 
 def _softmax(
@@ -135,7 +153,10 @@ def _spmm(engine: Engine, src: Any = None, other: Any = None, reduce: Any = "sum
         weight = _edges.in_rows(graph, weight.to(other.dtype) if isinstance(src, SparseTensor) else weight)
     out = spmm(kernels, graph, other, weight, reduce)
     if _is_converted(src, other, reduce):
-        _warn_of_conversion(src.layout)
+        _warn(
+            f"Converting sparse tensor to CSR format, which is kept for the next call with the same tensor (got "
+            f"'{src.layout}'); convert it beforehand to save this"
+        )
     return out
 
 
@@ -146,16 +167,13 @@ def _is_converted(src: Any, other: Tensor, reduce: str) -> bool:
     return src.layout == torch.sparse_coo or not other.requires_grad or reduce in ("min", "max")
 
 
-def _warn_of_conversion(layout: torch.layout) -> None:
-    """Warn at the line of the program that called, however many of our functions are between."""
+def _warn(message: str) -> None:
+    """Warn at the line of the program that called, however many of our functions, and PyG's own, are between."""
+    between = OURS, TABLE["spmm"].original.__code__.co_filename
     level, frame = 1, inspect.currentframe()
-    while frame and frame.f_code.co_filename.startswith(OURS):
+    while frame and frame.f_code.co_filename.startswith(between):
         level, frame = level + 1, frame.f_back
-    warnings.warn(
-        f"Converting sparse tensor to CSR format, which is kept for the next call with the same tensor (got "
-        f"'{layout}'); convert it beforehand to save this",
-        stacklevel=level,
-    )
+    warnings.warn(message, stacklevel=level)
 
 
 TABLE = {name: Function(name, compute) for name, compute in (("softmax", _softmax), ("spmm", _spmm))}

@@ -63,6 +63,10 @@ class StandIn:
         TALLY.declined(self.name, reason)
         if engine.strict:
             raise UnsupportedOp(f"{self.name} with strict=True", [reason])
+        return self.run_original(*args, **kwargs)
+
+    def run_original(self, *args: Any, **kwargs: Any) -> Any:
+        """Run PyG's own code."""
         return self.original(*args, **kwargs)
 
 
