@@ -30,7 +30,7 @@ from tests.support.ranks import Ranks
 def test_ten_epochs_reach_the_losses_of_one_process(
     case: str, backend: str, p: float, norm: str, ranks: Ranks
 ) -> None:
-    """With dropout, too, as nodes are in the same order; some parts have no training nodes, no edges or no nodes."""
+    """With dropout, too, as nodes are in the same order; some have no training nodes, no edges or no nodes."""
     if backend == "isplib" and isplib.MISSING:
         pytest.skip(f"the kernels are not built: {isplib.MISSING}")
     results = ranks.run(parts.trained, case, backend, p, norm)
