@@ -38,15 +38,6 @@ def edges_as_columns(graph: Graph) -> Graph:
     return graph.once("edges", make)
 
 
-def edges_by_source(graph: Graph) -> Graph:
-    """Sources over their edges, each a column of its own; kept on the graph."""
-
-    def make() -> Graph:
-        return Graph(graph.transpose.rowptr, graph.perm, graph.num_edges, None, graph.layout)
-
-    return graph.once("edges by source", make)
-
-
 def is_simple(graph: Graph) -> bool:
     """Return whether no edge is a loop or comes twice; kept on the graph."""
 

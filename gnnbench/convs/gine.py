@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 from torch_geometric.nn import GINEConv
 
-from gnnbench.convs import _cost, _edges, _graph, gin
+from gnnbench.convs import _cost, _edges, _layers, gin
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import Kernels
-from gnnbench.ops.spmm import spmm
+from gnnbench.ops.segment import segment
+from gnnbench.ops.stream import Chunk, Operands, Place, chunk_length, stream
 
 CONV = "GINEConv"
-# Messages have to be written out here as in PyG, so that only graphs of some 50,000 edges gain.
+# Messages have to be written out as in PyG, though not all at once, so that only graphs of some 50,000 edges gain.
 COST = _cost.Cost(
     _cost.Rates(110_000, 35, -700_000, 10, 0.1), _cost.Rates(220_000, 50, -1_400_000, 10, 0.1), gathers_input=True
 )
@@ -26,7 +25,7 @@ def unsupported(conv: GINEConv) -> list[str]:
 
 
 def ops(conv: GINEConv) -> list[str]:
-    return ["spmm"]
+    return ["segment"]
 
 
 def forward(
@@ -45,36 +44,19 @@ def forward(
     x_src, x_dst = _edges.pair(x)
     if edge_attr is None:
         raise UnsupportedOp("GINEConv", ["no features of edges"])
-    edge = edge_attr if conv.lin is None else conv.lin(edge_attr)
-    if edge.dim() != 2 or edge.size(1) != x_src.size(1):
+    lin = conv.lin if _layers.is_plain_linear(conv.lin) else None
+    edge = edge_attr if conv.lin is None or lin is not None else conv.lin(edge_attr)
+    width = x_src.size(1)
+    if edge.dim() != 2 or (edge.size(1) if lin is None else lin.weight.size(0)) != width:
         raise UnsupportedOp("GINEConv", ["features of edges and nodes have different widths"])
-    message = _Gather.apply(x_src, graph, kernels) + _edges.in_rows(graph, edge)
-    return gin.combine(conv, x_dst, _Sum.apply(message.relu_(), graph, kernels))
 
+    def summed(chunk: Chunk, x: Tensor, edge: Tensor) -> tuple[Tensor]:
+        message = (x + (edge if lin is None else lin(edge))).relu_()
+        wide = message.to(torch.promote_types(message.dtype, torch.float32))
+        return (segment(kernels, chunk.rowptr, wide).to(message.dtype),)
 
-class _Gather(torch.autograd.Function):
-    """Sources of edges, in the order of rows; its gradient is the sum over the edges of each source."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, graph: Graph, kernels: Kernels) -> Tensor:
-        ctx.how = graph, kernels
-        return x.index_select(0, graph.col)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        graph, kernels = ctx.how
-        grad = grad.to(kernels.computes_in(grad.dtype))  # autocast of the forward has ended
-        return spmm(kernels, _graph.edges_by_source(graph), grad), None, None
-
-
-class _Sum(torch.autograd.Function):
-    """The sum over the edges of each row; its gradient is a gather."""
-
-    @staticmethod
-    def forward(ctx: Any, message: Tensor, graph: Graph, kernels: Kernels) -> Tensor:
-        ctx.row = graph.row
-        return spmm(kernels, _graph.edges_as_columns(graph), message)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return grad.index_select(0, ctx.row), None, None
+    parameters = [] if lin is None else [*lin.parameters()]
+    places: list[Place] = ["source", "edge", *["parameter"] * len(parameters)]  # type: ignore[list-item]
+    length = chunk_length(kernels, graph, (3 * width + edge.size(1)) * x_src.element_size())
+    (out,) = stream(kernels, graph, summed, Operands([x_src, edge, *parameters], places), edges=length)
+    return gin.combine(conv, x_dst, out)

@@ -23,11 +23,9 @@ from gnnbench.messages.arguments import Asked, parameters
 from gnnbench.messages.recognise import Product
 from gnnbench.messages.rehearsal import Rehearsal, as_given, rehearse, trained_attributes
 from gnnbench.ops.kernels import Kernels
-from gnnbench.ops.stream import Chunk, Operands, Place, autocast_of, in_types_of, stream
+from gnnbench.ops.stream import Chunk, Operands, Place, autocast_of, chunk_length, in_types_of, stream
 
 KEPT = 8  # rehearsals of a layer, whose arguments may take turns
-LEAST, MOST = 1 << 8, 1 << 17  # edges of a chunk
-AT_ONCE = 8  # chunks
 
 _known: Any = WeakKeyDictionary()  # layers -> their rehearsals
 
@@ -100,20 +98,12 @@ def _streamed(asked: Asked, kernels: Kernels, graph: Graph) -> Tensor:
         graph,
         evaluate,
         Operands([*given.tensors, *rehearsal.parameters], places),
-        edges=_chunk_length(kernels, graph, rehearsal),
+        edges=chunk_length(kernels, graph, rehearsal.bytes_per_edge),
         over_edges=[not evaluate.over_nodes, *[True] * len(rehearsal.written)],
         draws=rehearsal.draws,
     )
     vars(conv).update(zip(rehearsal.written, written, strict=True))
     return out.movedim(0, conv.node_dim) if evaluate.over_nodes and out.dim() > 1 else out
-
-
-def _chunk_length(kernels: Kernels, graph: Graph, rehearsal: Rehearsal) -> int:
-    """Edges of a chunk: all where that keeps alive no more than a few chunks, for they are then computed once."""
-    if rehearsal.bytes_per_edge * graph.num_edges <= AT_ONCE * kernels.chunk_bytes:
-        return graph.num_edges
-    length = int(kernels.chunk_bytes / rehearsal.bytes_per_edge)
-    return 1 << (min(max(length, LEAST), MOST).bit_length() - 1)
 
 
 def _rehearsed(asked: Asked, kernels: Kernels, graph: Graph, function: Any, operands: Operands) -> Rehearsal:

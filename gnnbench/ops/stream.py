@@ -20,6 +20,9 @@ from torch import Tensor
 from gnnbench.graph import Graph, rows_of
 from gnnbench.ops.kernels import Kernels
 
+LEAST, MOST = 1 << 8, 1 << 17  # edges of a chunk
+AT_ONCE = 8  # chunks
+
 Place: TypeAlias = Literal["source", "destination", "edge", "shared", "parameter"]
 
 
@@ -86,6 +89,14 @@ class Operands(NamedTuple):
     def given(self, shares: Sequence[Tensor]) -> list[Tensor]:
         """Those among `shares` that a function takes."""
         return [share for share, place in zip(shares, self.places, strict=True) if place != "parameter"]
+
+
+def chunk_length(kernels: Kernels, graph: Graph, bytes_per_edge: float) -> int:
+    """Edges of a chunk: all where that keeps alive no more than a few chunks, for they are then computed once."""
+    if bytes_per_edge * graph.num_edges <= AT_ONCE * kernels.chunk_bytes:
+        return graph.num_edges
+    length = int(kernels.chunk_bytes / bytes_per_edge)
+    return 1 << (min(max(length, LEAST), MOST).bit_length() - 1)
 
 
 def chunks(graph: Graph, edges: int) -> Iterator[Chunk]:

@@ -16,8 +16,8 @@ from torch_geometric import EdgeIndex
 from torch_geometric import nn as pyg
 
 import gnnbench
-from gnnbench import messages
 from gnnbench.backends.cuda import CudaKernels
+from gnnbench.ops import stream
 from gnnbench.ops.kernels import Kernels
 from tests.support import absent, graphs, layers
 from tests.support.dropin import BACKEND, always, untouched  # noqa: F401
@@ -48,7 +48,7 @@ def test_the_table_has_every_class() -> None:
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks of a few edges, so that small graphs have many."""
-    monkeypatch.setattr(messages, "LEAST", 1)
+    monkeypatch.setattr(stream, "LEAST", 1)
     for kind in (Kernels, CudaKernels):
         monkeypatch.setattr(kind, "chunk_bytes", 4096)
 
