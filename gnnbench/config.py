@@ -65,6 +65,9 @@ class ModelConfig(Section):
         "none", description="how the nodes of a graph become its one output; none: outputs are of nodes"
     )
     head_layers: Positive = Field(1, description="linear layers after the readout")
+    jk: Literal["none", "cat", "max"] = Field(
+        "none", description="outputs of which layers count: of the last, or of all, side by side or their maxima"
+    )
 
 
 class AttentionConfig(ModelConfig):
@@ -101,6 +104,13 @@ class TrainConfig(Section):
     cuda_graph: bool = Field(False, description="record a training step on the GPU once, then replay it whole")
     workers: Positive = Field(1, description="processes that train together, each on a part of the graph")
     precision: Literal["float32", "bf16"] = Field("float32", description="of dense products; bf16: under autocast")
+    schedule: Literal["none", "cosine", "plateau"] = Field(
+        "none", description="of the rate, from lr: to zero in the last epoch, or by half where validation stalls"
+    )
+    warmup_epochs: Count = Field(0, description="first epochs, in which the rate rises to lr")
+    stalled: Positive = Field(10, description="evaluations without a better one before plateau halves the rate")
+    clip_norm: Annotated[float, Field(ge=0)] = Field(0.0, description="norm of all gradients at most; 0: any")
+    label_smoothing: Fraction = Field(0.0, description="share of each target that is spread over all classes")
 
     @model_validator(mode="after")
     def _epochs_are_left_to_replay(self) -> TrainConfig:
@@ -109,6 +119,14 @@ class TrainConfig(Section):
                 f"cuda_graph records epoch {RECORDED_EPOCH} and replays those after it; "
                 f"raise epochs (now {self.epochs}), or leave it out"
             )
+        if self.cuda_graph and (self.schedule != "none" or self.warmup_epochs):
+            raise ValueError("cuda_graph replays one learning rate; leave it out, or schedule and warmup_epochs")
+        return self
+
+    @model_validator(mode="after")
+    def _warm_up_ends(self) -> TrainConfig:
+        if self.warmup_epochs >= self.epochs:
+            raise ValueError(f"warmup_epochs {self.warmup_epochs} leaves none of {self.epochs} epochs; lower it")
         return self
 
 

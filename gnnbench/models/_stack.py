@@ -10,6 +10,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import BatchNorm1d, Dropout, Identity, LayerNorm, Linear, Module, ModuleList
+from torch_geometric.nn import JumpingKnowledge
 
 from gnnbench.config import ModelConfig
 from gnnbench.errors import ConfigError
@@ -22,8 +23,9 @@ class Stack(Module):
     """`config.layers` convs; each but the last is followed by norm, activation and residual connection.
 
     A family with `linear_ends` has convs without weights: a linear layer before them sets their width and
-    one after them gives the logits. With a readout, every conv has the width `hidden`, the last one is followed by
-    norm and activation too, and `config.head_layers` linear layers come after the pooling.
+    one after them gives the logits. With a readout or jumping knowledge (Xu et al. 2018), every conv has the width
+    `hidden`, and the last one is followed by norm and activation too; then come `config.head_layers` linear layers
+    after the pooling, or one.
     """
 
     def __init__(
@@ -39,9 +41,9 @@ class Stack(Module):
         self.drop = Dropout(config.dropout)
         self.activation = getattr(F, config.activation)
         linear_ends = getattr(family, "linear_ends", lambda _: False)(config)
-        hidden, pooled = config.hidden, config.readout != "none"
+        hidden, pooled, jumps = config.hidden, config.readout != "none", config.jk != "none"
         first = hidden if linear_ends or encoder else in_channels
-        last = hidden if linear_ends or pooled else out_channels
+        last = hidden if linear_ends or pooled or jumps else out_channels
         widths = [first, *[hidden] * (config.layers - 1), last]
         self.encode = Linear(in_channels, hidden) if linear_ends and not encoder else None
         self.embed = _encoder("AtomEncoder", hidden) if encoder else None
@@ -49,11 +51,13 @@ class Stack(Module):
         if _takes_edges(config, family, edge_channels):
             self.embed_edges = _encoder("BondEncoder", hidden) if encoder else Linear(edge_channels, hidden)
         self.convs = ModuleList(
-            family.conv(config, *widths[i : i + 2], last=i == config.layers - 1 and not pooled)
+            family.conv(config, *widths[i : i + 2], last=i == config.layers - 1 and not (pooled or jumps))
             for i in range(config.layers)
         )
-        self.decode = Linear(hidden, out_channels) if linear_ends and not pooled else None
-        followed = widths[1:] if pooled else widths[1:-1]
+        self.jump = JumpingKnowledge(config.jk) if jumps else None
+        width = hidden * config.layers if config.jk == "cat" else hidden
+        self.decode = Linear(width, out_channels) if (linear_ends or jumps) and not pooled else None
+        followed = widths[1:] if pooled or jumps else widths[1:-1]
         self.norms = ModuleList(NORMS[config.norm](width) for width in followed)
         self.skips = ModuleList(
             Identity() if width == hidden else Linear(width, hidden, bias=False)
@@ -61,7 +65,7 @@ class Stack(Module):
             if config.residual
         )
         self.readout = Readout(config.readout) if pooled else None
-        outputs = [hidden] * config.head_layers + [out_channels]
+        outputs = [width, *[hidden] * (config.head_layers - 1), out_channels]
         self.head = ModuleList(Linear(*ends) for ends in pairwise(outputs)) if pooled else None
 
     @property
@@ -88,6 +92,7 @@ class Stack(Module):
             x = self.embed(x)
         if self.encode is not None:
             x = self.activation(self.encode(self.drop(x)))
+        every = []
         for layer, conv in enumerate(self.convs):
             if isinstance(adj, list):
                 (own, rows), inputs = adj[layer], self.drop(x)
@@ -99,6 +104,9 @@ class Stack(Module):
                 if self.skips:
                     out = out + self.skips[layer](x)
             x = out
+            every.append(x)
+        if self.jump is not None:
+            x = self.jump([each[: len(x)] for each in every])
         if self.readout is not None and self.head is not None:
             x = self.readout(x, segments)
             for layer, linear in enumerate(self.head):

@@ -4,22 +4,57 @@ from __future__ import annotations
 
 import io
 import pickle
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.nn import Module
 
 from gnnbench.errors import ConfigError, GnnbenchError
-from gnnbench.results import files
-from gnnbench.results.schema import Result
+from gnnbench.results import files, schema
+from gnnbench.results.schema import Evaluation, Result
 from gnnbench.training.loop import Trainer
 
 RESULTS = "results.json"
 CHECKPOINT = "checkpoint.pt"
+WEIGHTS = "best.pt"  # a `state_dict`, of the evaluation with the best validation metric of all repeats
 LONGEST_S = 60  # between two of them, but for an epoch that takes longer
 
 
-def save(folder: Path, trainer: Trainer, repeat: int, result: Result) -> None:
+class Best:
+    """The weights of the best evaluation so far, by its validation metric.
+
+    Attributes:
+        weights: a copy of the model's `state_dict`; empty before the first evaluation.
+    """
+
+    def __init__(self) -> None:
+        self.weights: dict[str, Tensor] = {}
+        self._found: list[Evaluation] = []
+
+    def see(self, evaluation: Evaluation, model: Module) -> None:
+        """Keep the weights of `model` if none had a better evaluation."""
+        self._found = [schema.best([*self._found, evaluation])]
+        if self._found[0] is evaluation:
+            self.weights = {name: tensor.detach().cpu().clone() for name, tensor in model.state_dict().items()}
+
+    def restore(self, weights: dict[str, Tensor], evaluations: Sequence[Evaluation]) -> None:
+        """Go on from what a checkpoint holds, with the evaluations before it."""
+        self.weights, self._found = weights, [schema.best(evaluations)] if evaluations else []
+
+    def export(self, folder: Path) -> None:
+        """Write the weights for models of PyG.
+
+        Raises:
+            GnnbenchError: the folder cannot be written or the disk is full.
+        """
+        if self.weights:
+            files.save_bytes(_saved(self.weights), folder / WEIGHTS)
+
+
+def save(folder: Path, trainer: Trainer, repeat: int, result: Result, best: Best) -> None:
     """Write the state after an epoch of `repeat`, with what was measured so far.
 
     PyTorch's generators are the only source of randomness in training, so their states suffice.
@@ -33,10 +68,15 @@ def save(folder: Path, trainer: Trainer, repeat: int, result: Result) -> None:
         "rng": torch.get_rng_state(),
         "cuda_rng": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
         "result": result.model_dump_json(),
+        "best": best.weights,
     }
+    files.save_bytes(_saved(state), folder / CHECKPOINT)
+
+
+def _saved(state: dict[str, Any]) -> bytes:
     content = io.BytesIO()
     torch.save(state, content)
-    files.save_bytes(content.getvalue(), folder / CHECKPOINT)
+    return content.getvalue()
 
 
 def read(folder: Path) -> bytes:
@@ -63,6 +103,7 @@ def parsed(content: bytes, folder: Path | None) -> dict[str, Any] | None:
     try:
         state: dict[str, Any] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         state["result"] = Result.model_validate_json(state["result"])
+        state["best"]
     except (OSError, EOFError, KeyError, ValueError, RuntimeError, pickle.UnpicklingError):
         raise _unreadable(folder) from None
     return state
@@ -76,22 +117,22 @@ def _unreadable(folder: Path | None) -> GnnbenchError:
 
 
 def discard(folder: Path) -> None:
-    """Remove the checkpoint of an earlier run in `folder`.
+    """Remove the checkpoint and the weights of an earlier run in `folder`.
 
     Raises:
-        GnnbenchError: it cannot be removed.
+        GnnbenchError: one cannot be removed.
     """
-    try:
-        (folder / CHECKPOINT).unlink(missing_ok=True)
-    except OSError as error:
-        raise GnnbenchError(
-            f"{folder / CHECKPOINT}: cannot be removed: {error.strerror}; choose another --out"
-        ) from None
+    for path in (folder / CHECKPOINT, folder / WEIGHTS):
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise GnnbenchError(f"{path}: cannot be removed: {error.strerror}; choose another --out") from None
 
 
-def restore(state: dict[str, Any], trainer: Trainer) -> None:
-    """Bring a freshly built trainer and the random generators to where `save` was called."""
+def restore(state: dict[str, Any], trainer: Trainer, best: Best) -> None:
+    """Bring a freshly built trainer, its best weights and the random generators to where `save` was called."""
     trainer.load_state_dict(state["trainer"])
+    best.restore(state["best"], state["result"].evaluations)
     torch.set_rng_state(state["rng"])
     if state["cuda_rng"]:
         torch.cuda.set_rng_state_all(state["cuda_rng"])

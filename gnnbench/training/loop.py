@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, LRScheduler, ReduceLROnPlateau, SequentialLR
 
 from gnnbench.errors import RunFailed
 from gnnbench.results import schema
@@ -45,6 +46,10 @@ class Trainer:
         fused = True if next(model.parameters()).device.type == "cpu" and not config.cuda_graph else None
         kind = OPTIMIZERS[config.optimizer]
         self.optimizer = kind(_parameter_groups(model, config), lr=config.lr, fused=fused)
+        self.schedules = _schedules(self.optimizer, config)
+        self.plateau = None
+        if config.schedule == "plateau":
+            self.plateau = ReduceLROnPlateau(self.optimizer, "max", 0.5, config.stalled)
 
     def train(
         self, phase: Phase = lambda _: nullcontext(), tell: Callable[[int], None] = lambda _: None
@@ -68,6 +73,8 @@ class Trainer:
             losses.append(self.step(batch, phase))
             targets.append(batch.targets)
             tell(len(losses))
+        for schedule in self.schedules:
+            schedule.step()
         if len(losses) == 1:
             return losses[0]
         shares = torch.tensor(targets, dtype=torch.float64) / max(sum(targets), 1)
@@ -93,6 +100,8 @@ class Trainer:
             loss.backward()
         loss = self.batching.added(self.model, loss.detach())
         with phase("optimizer"):
+            if self.config.clip_norm:
+                torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
             self.optimizer.step()
             self.optimizer.zero_grad()
         return loss
@@ -122,6 +131,11 @@ class Trainer:
         self.model.eval()
         return self.batching.metrics(self.model)
 
+    def adapt(self, evaluation: schema.Evaluation) -> None:
+        """Lower the rate where `train.schedule` follows the validation metric, and that has stalled."""
+        if self.plateau is not None and evaluation.val is not None:
+            self.plateau.step(evaluation.val)
+
     def finished(self, evaluations: Sequence[schema.Evaluation]) -> bool:
         """Return whether all epochs are done or `patience` is used up, given this repeat's evaluations.
 
@@ -134,12 +148,29 @@ class Trainer:
         return self.epoch - schema.best(evaluations).epoch >= self.config.patience
 
     def state_dict(self) -> dict[str, Any]:
-        return {"epoch": self.epoch, "model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+        return {"epoch": self.epoch} | {name: part.state_dict() for name, part in self._parts.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.epoch = state["epoch"]
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        for name, part in self._parts.items():
+            part.load_state_dict(state[name])
+
+    @property
+    def _parts(self) -> dict[str, Any]:
+        """By name in a checkpoint, all that has a state."""
+        parts = {"model": self.model, "optimizer": self.optimizer, "plateau": self.plateau}
+        parts |= {f"schedule {number}": schedule for number, schedule in enumerate(self.schedules)}
+        return {name: part for name, part in parts.items() if part is not None}
+
+
+def _schedules(optimizer: torch.optim.Optimizer, config: TrainConfig) -> list[LRScheduler]:
+    """Return the schedulers of the learning rate, to step after every epoch."""
+    warm, rest = config.warmup_epochs, config.epochs - config.warmup_epochs
+    result: list[LRScheduler] = [LinearLR(optimizer, 1 / (warm + 1), total_iters=warm)] if warm else []
+    if config.schedule == "cosine":
+        cosine = CosineAnnealingLR(optimizer, rest)
+        result = [SequentialLR(optimizer, [*result, cosine], [warm])] if warm else [cosine]
+    return result
 
 
 def _parameter_groups(model: torch.nn.Module, config: TrainConfig) -> list[dict[str, Any]]:

@@ -147,6 +147,7 @@ class _Run:
     team: Team
     other_programs: clock.OtherPrograms = field(default_factory=clock.OtherPrograms)
     saved_s: float = field(default_factory=clock.cpu)  # when the latest checkpoint was
+    best: checkpoint.Best = field(default_factory=checkpoint.Best)
 
     def execute(self, state: dict[str, Any] | None) -> None:
         """Load, prepare and train; `state` is a checkpoint to go on from."""
@@ -181,6 +182,8 @@ class _Run:
         self.result.refresh()
         self.result.warnings += advice.warnings(self.result)
         self.save()
+        if self.out:
+            self.best.export(self.out)
 
     def interruption(self) -> str:
         """How far an interrupted run came, and how to go on."""
@@ -239,7 +242,7 @@ class _Run:
             model.load_state_dict(self._build(repeat).state_dict())
             trainer = cuda_graph.trainer(model, batching, self.config.train, self.config.train.seed + repeat)
             if state:
-                checkpoint.restore(state, trainer)
+                checkpoint.restore(state, trainer, self.best)
                 state = None
             if not self._repeat(trainer, repeat, recorder, stop):
                 return False
@@ -276,6 +279,9 @@ class _Run:
                 evaluation = Evaluation(repeat=repeat, epoch=trainer.epoch, **trainer.evaluate())
                 evaluations.append(evaluation)
                 self.result.evaluations.append(evaluation)
+                if self.out:
+                    self.best.see(evaluation, trainer.model)
+                trainer.adapt(evaluation)
             self._emit("epoch", sample=sample, evaluation=evaluation)
             due = every and (trainer.epoch % every == 0 or trainer.finished(evaluations))
             if due or (every and clock.cpu() - self.saved_s > checkpoint.LONGEST_S):
@@ -294,7 +300,7 @@ class _Run:
             return
         self.saved_s = clock.cpu()
         try:
-            checkpoint.save(self.out, trainer, repeat, self.result)
+            checkpoint.save(self.out, trainer, repeat, self.result, self.best)
             self.save()
         except GnnbenchError as error:
             text = f"no checkpoint after epoch {trainer.epoch}: {error}"

@@ -86,7 +86,11 @@ def prepare(
         raise ConfigError(
             f"{dataset.name} is one graph, and batch.kind={kind} is of many; leave batch.kind out to train on it"
         )
+    classes = dataset.y.dim() == 1 if isinstance(dataset, NodeDataset) else dataset.target == "class"
+    if config.train.label_smoothing and not classes:
+        raise ConfigError(f"train.label_smoothing is of classes, which {dataset.name} has none of; leave it out")
     ready: Setup = _kind(config).prepare(config, model.to(backend.device), backend, dataset, cache)
+    ready.batching.smoothing = config.train.label_smoothing
     return ready
 
 

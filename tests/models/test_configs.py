@@ -45,9 +45,12 @@ def test_each_is_valid_and_complete(path: Path) -> None:
             "head_layers",
             "root_weight",
             "edge_features",
+            "jk",
         }  # of one model alone, so that --set model.name=... stays valid
         assert set(raw[section]) >= set(type(getattr(found, section)).model_fields) - optional
-    assert set(raw["train"]) >= set(config.TrainConfig.model_fields) - {"checkpoint_every", "device", "cuda_graph"}
+    recipes = {"schedule", "warmup_epochs", "stalled", "clip_norm", "label_smoothing"}  # of tuned baselines
+    machine = {"checkpoint_every", "device", "cuda_graph"}
+    assert set(raw["train"]) >= set(config.TrainConfig.model_fields) - recipes - machine
     assert not any(value is None for section in raw.values() for value in section.values())
     assert path.read_text().count("#") >= 4
 

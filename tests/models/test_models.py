@@ -124,6 +124,26 @@ def test_a_residual_adds_the_input_of_a_hidden_layer() -> None:
     torch.testing.assert_close(seen[0], x)
 
 
+@pytest.mark.parametrize("jk", ["none", "cat", "max"])
+@pytest.mark.parametrize(("name", "model"), [("gcn", pyg.GCN), ("sage", pyg.GraphSAGE), ("gat", pyg.GAT)])
+def test_weights_are_those_of_pygs_own_models(name: str, model: Any, jk: str) -> None:
+    heads = {"output_heads": 8} if name == "gat" else {}
+    ours = built(name, layers=3, hidden=8, jk=jk, **heads).eval()
+    own = {"heads": 8} if name == "gat" else {}
+    theirs = model(6, 8, 3, 3, jk=None if jk == "none" else jk, **own)
+    weights = {key.replace("decode.", "lin."): tensor for key, tensor in ours.state_dict().items()}
+    theirs.load_state_dict(weights)
+    x = torch.randn(5, 6)
+    torch.testing.assert_close(ours(x, EDGES), theirs.eval()(x, EDGES))
+
+
+def test_jumping_knowledge_is_of_the_rows_of_the_last_of_several_layers() -> None:
+    model = built("sage", layers=2, hidden=8, jk="cat").eval()
+    layers = [models.Layer(EDGES[:, EDGES[1] < rows], rows) for rows in (5, 2)]
+    x = torch.randn(5, 6)
+    torch.testing.assert_close(model(x, layers), model(x, EDGES)[:2])
+
+
 def test_dropout_falls_on_every_layers_input_in_training_only() -> None:
     model = built("gcn", layers=3, hidden=64, dropout=0.5, activation="tanh")
     shares = []

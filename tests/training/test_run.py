@@ -16,12 +16,13 @@ from typing import Any
 
 import pytest
 import torch
+from torch_geometric.nn import GCN
 
 from gnnbench import backends, config, datasets
 from gnnbench.backends.base import Prepared
 from gnnbench.backends.pyg import Backend as PygBackend
 from gnnbench.errors import ConfigError, DatasetError, GnnbenchError, UnsupportedOp
-from gnnbench.results import files
+from gnnbench.results import files, schema
 from gnnbench.results.schema import Result
 from gnnbench.training import checkpoint
 from gnnbench.training import run as run_module
@@ -170,6 +171,22 @@ def test_a_stopped_run_goes_on_to_the_same_numbers(
     resumed = run(settings, roots=roots, out=out, resume=True)
     assert resumed.status == "ok"
     assert learned(resumed) == learned(straight)
+    kept = [torch.load(folder / "best.pt", weights_only=True) for folder in (tmp_path / "straight", out)]
+    assert all(torch.equal(tensor, kept[1][name]) for name, tensor in kept[0].items())
+
+
+def test_the_best_weights_are_kept_for_pygs_own_model(roots: datasets.Roots, tmp_path: Path) -> None:
+    settings = configuration(train={"epochs": 30, "lr": 0.1, "repeats": 2})
+    result = run(settings, roots=roots, out=tmp_path)
+    dataset = datasets.load(settings.dataset, roots)
+    model = GCN(16, 8, 2, dataset.num_classes)
+    model.load_state_dict(torch.load(tmp_path / "best.pt", weights_only=True))
+    outputs = model.eval()(dataset.x, dataset.edge_index)
+    chosen = schema.best(result.evaluations)
+    assert chosen is not result.evaluations[-1]
+    for split in ("train", "val", "test"):
+        mask = getattr(dataset, f"{split}_mask")
+        assert dataset.score(outputs[mask], dataset.y[mask]) == pytest.approx(getattr(chosen, split))
 
 
 @pytest.mark.parametrize("backend", ["pyg", "reference", "isplib", "patched"])
@@ -271,7 +288,7 @@ def test_a_fresh_run_forgets_the_checkpoint_of_an_earlier_one(roots: datasets.Ro
     run(configuration(), roots=roots, out=tmp_path)
     once = configuration(train={"checkpoint_every": 0})
     run(once, roots=roots, out=tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["results.json"]
+    assert {path.name for path in tmp_path.iterdir()} == {"results.json", "best.pt"}
 
 
 def test_the_resolved_configuration_is_read_back_equal() -> None:

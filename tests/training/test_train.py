@@ -201,16 +201,65 @@ def test_early_stopping(
     assert training.finished([evaluation(*entry) for entry in validation]) is expected
 
 
-def test_state_continues_to_the_same_losses() -> None:
-    straight = trainer(epochs=8)
-    losses = [straight.check(straight.train()) for _ in range(8)]
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({}, [1.0, 1.0, 1.0, 1.0, 1.0]),
+        ({"warmup_epochs": 3}, [0.25, 0.5, 0.75, 1.0, 1.0]),
+        ({"schedule": "cosine"}, [1.0, 0.75, 0.25, 0.0]),
+        ({"schedule": "cosine", "warmup_epochs": 1}, [0.5, 1.0, 0.5, 0.0]),
+        ({"schedule": "plateau", "stalled": 1}, [1.0, 1.0, 1.0, 0.5, 0.5]),
+    ],
+    ids=str,
+)
+def test_schedules_change_the_rate_after_every_epoch(config: dict[str, Any], expected: list[float]) -> None:
+    training = trainer(optimizer="sgd", lr=1.0, epochs=3 if "schedule" in config else 5, **config)
+    rates = [training.optimizer.param_groups[0]["lr"]]
+    for epoch in range(1, len(expected)):
+        training.train()
+        training.adapt(evaluation(epoch, 0.5))
+        rates.append(training.optimizer.param_groups[0]["lr"])
+    assert rates == pytest.approx(expected)
 
-    first = trainer(epochs=8)
-    for _ in range(4):
-        first.train()
+
+def test_gradients_are_clipped_together() -> None:
+    before, after = (trainer(optimizer="sgd", lr=1.0, clip_norm=norm) for norm in (0.0, 1e-3))
+    initial = [parameter.detach().clone() for parameter in before.model.parameters()]
+    steps = []
+    for training in (before, after):
+        torch.manual_seed(0)
+        training.train()
+        moved = zip(training.model.parameters(), initial, strict=True)
+        steps.append(torch.cat([(new.detach() - old).flatten() for new, old in moved]))
+    assert float(steps[0].norm()) > 2e-3
+    torch.testing.assert_close(steps[1], steps[0] * 1e-3 / steps[0].norm())
+
+
+def test_smoothing_spreads_a_share_of_each_class_over_all() -> None:
+    batching = trainer().batching
+    batching.smoothing = 0.2
+    logits = torch.randn(10, 2)
+    target = torch.tensor([[0.9, 0.1], [0.1, 0.9]] * 2)
+    torch.testing.assert_close(batching.loss(logits), -(target * logits[:4].log_softmax(-1)).sum(-1).mean())
+
+
+@pytest.mark.parametrize("schedule", ["none", "cosine", "plateau"])
+def test_state_continues_to_the_same_losses(schedule: str) -> None:
+    config: dict[str, Any] = {"epochs": 8, "schedule": schedule, "stalled": 1}
+
+    def epochs(training: Trainer, count: int) -> list[float]:
+        losses = []
+        for _ in range(count):
+            losses.append(training.check(training.train()))
+            training.adapt(evaluation(training.epoch, 0.5))
+        return losses
+
+    losses = epochs(trainer(**config), 8)
+    first = trainer(**config)
+    epochs(first, 4)
     state, rng = first.state_dict(), torch.get_rng_state()
-    second = trainer(epochs=8)
+    second = trainer(**config)
     second.load_state_dict(state)
     torch.set_rng_state(rng)
     assert second.epoch == 4
-    assert [second.check(second.train()) for _ in range(4)] == losses[4:]
+    assert epochs(second, 4) == losses[4:]

@@ -51,12 +51,14 @@ class Batching(ABC):
         loads: whether training may have to wait for a batch.
         loading_s: seconds that making batches took in the current epoch, in whichever thread.
         edges: of all batches of the current epoch, where they are drawn; otherwise None.
+        smoothing: share of a class that losses spread over all classes.
     """
 
     steps = 1
     loads = True
     loading_s = 0.0
     edges: int | None = None
+    smoothing = 0.0
 
     @property
     def part(self) -> dict[str, int]:

@@ -58,7 +58,7 @@ class Graphs(Loader):
         pooled = not self.dataset.per_node
         with record_function("gnnbench::collate"):  # for the profiler, as this is no op of PyTorch
             x, adj, *more = self.backend.collate(self.union, graphs, self.x, self.edge_attr, pooled=pooled)
-        return Batch(x, adj, _loss.function(target, y), _loss.count(target, y), *more)
+        return Batch(x, adj, _loss.function(target, y, self.smoothing), _loss.count(target, y), *more)
 
     def _targets(self, graphs: Tensor) -> Tensor:
         return self.union.gather(graphs, self.y) if self.dataset.per_node else self.y[graphs]

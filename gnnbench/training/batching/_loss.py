@@ -9,13 +9,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
-def function(target: str, y: Tensor) -> Callable[[Tensor], Tensor]:
+def function(target: str, y: Tensor, smoothing: float = 0.0) -> Callable[[Tensor], Tensor]:
     """The function that gives the mean loss [] of outputs [M, C]; see `GraphsDataset.y` for `y` and `target`.
 
     Cross-entropy of a class; binary cross-entropy over the labels that are there; the L1 distance of values.
+
+    Args:
+        smoothing: share of a class that is spread over all classes.
     """
     if target == "class":
-        return lambda outputs: F.cross_entropy(outputs, y)
+        return lambda outputs: F.cross_entropy(outputs, y, label_smoothing=smoothing)
     if target == "value":
         return lambda outputs: F.l1_loss(outputs, y)
     known = ~y.isnan()

@@ -116,5 +116,5 @@ class Neighborhoods(Loader):
             adj = [Layer(self.backend.adjacency(hop, self.layout), hop.num_rows) for hop in sample.hops()]
         else:
             adj = self.backend.adjacency(sample.edges, self.layout)
-        loss, size = _loss.function(self.target, y.to(self.backend.device)), len(y)
+        loss, size = _loss.function(self.target, y.to(self.backend.device), self.smoothing), len(y)
         return Batch(x, adj, lambda outputs: loss(outputs[:size]), size)

@@ -56,7 +56,8 @@ class Parts(Full):
     def loss(self, logits: Tensor) -> Tensor:
         """The share of these nodes in the mean over training nodes of all processes."""
         if self.y.dim() == 1:
-            return F.cross_entropy(logits, self.train_y, reduction="sum") / self.targets
+            total = F.cross_entropy(logits, self.train_y, reduction="sum", label_smoothing=self.smoothing)
+            return total / self.targets
         chosen, y = (tensor.index_select(0, self.nodes["train"]) for tensor in (logits, self.y))
         return F.binary_cross_entropy_with_logits(chosen, y, reduction="sum") / (self.targets * y.size(1))
 

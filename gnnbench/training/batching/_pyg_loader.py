@@ -46,5 +46,5 @@ class PygLoader(Graphs):
         for data in DataLoader(self._data, batch_sampler=batches, generator=generator):
             data = data.to(device)
             segments = None if self.dataset.per_node else (data.batch, data.num_graphs)
-            loss, targets = _loss.function(target, data.y), _loss.count(target, data.y)
+            loss, targets = _loss.function(target, data.y, self.smoothing), _loss.count(target, data.y)
             yield Batch(data.x, data.edge_index, loss, targets, segments, data.edge_attr)

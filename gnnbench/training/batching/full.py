@@ -61,7 +61,7 @@ class Full(Batching):
         import torch.nn.functional as F
 
         if self.y.dim() == 1:  # ignoring the other nodes costs less than selecting these, and its gradient
-            return F.cross_entropy(logits, self.train_y)
+            return F.cross_entropy(logits, self.train_y, label_smoothing=self.smoothing)
         chosen, y = (tensor.index_select(0, self.nodes["train"]) for tensor in (logits, self.y))
         return F.binary_cross_entropy_with_logits(chosen, y)
 
