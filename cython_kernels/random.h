@@ -31,4 +31,7 @@ static inline uint64_t draw_below(uint64_t *stream, uint64_t n) {
     return (uint64_t)(product >> 64);
 }
 
+/* One of the 2^53 middles of the intervals that [0, 1] is cut into, so that neither end is among them. */
+static inline double draw_unit(uint64_t *stream) { return ((double)(draw(stream) >> 11) + 0.5) * 0x1p-53; }
+
 #endif

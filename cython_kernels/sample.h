@@ -5,7 +5,7 @@
 
 /* A node stands at `position - base` in the batch; where its position is less than `base`, it is not there yet.
  * Positions are found by node, or through a hash table, of which at most half is taken: a slot of an earlier batch is
- * free. */
+ * free. Where every seed has a tree of its own, a node stands in the batch once for each tree that has it. */
 struct slot {
     int32_t node, position;
 };
@@ -13,28 +13,34 @@ struct slot {
 struct seeds {
     int64_t count, num_nodes, base, mask;
     const int64_t *seeds; /* [count] */
+    const int32_t *tree;  /* [count]; or NULL */
     int32_t *position;    /* [num_nodes]; or NULL, as one of both is */
     struct slot *table;   /* [mask + 1, 8], a power of two; or NULL */
     int32_t *node;        /* [count] */
 };
 
 struct count {
-    int64_t count, num_nodes, num_edges, fanout, replace;
-    const int64_t *rowptr; /* [num_nodes + 1] */
+    int64_t count, num_rows, num_edges, fanout, replace, trees, last;
+    const int64_t *rowptr; /* [num_rows + 1] */
     const int32_t *node;   /* [count], those whose rows are sampled */
+    const int64_t *time;   /* [num_edges], ascending in each row; or NULL */
+    const int64_t *limit;  /* [trees], the latest time of each; or NULL, as `time` is */
+    const int32_t *tree;   /* [count]; or NULL */
     int64_t *begin;        /* [count], of their rows */
     int64_t *degree;       /* [count] */
     int64_t *offset;       /* [count + 1], where their sampled edges begin; offset[0] is given */
 };
 
 struct draw {
-    int64_t first, count, num_nodes, num_edges, words, fanout, replace, key;
+    int64_t first, count, num_nodes, num_edges, words, most, fanout, replace, key;
     const int32_t *col;      /* [num_edges]; or NULL, as one of both is */
     const int64_t *wide_col; /* [num_edges]; or NULL */
     const int32_t *edge_id;  /* [num_edges]; or NULL where edges are named by their places */
     const int64_t *begin;    /* [count] */
     const int64_t *degree;   /* [count] */
     const int64_t *offset;   /* [count + 1] */
+    const double *weight;    /* [num_edges], none negative; or NULL */
+    double *scratch;         /* [most], for each edge of a row; or NULL, as `weight` is */
     uint64_t *seen;          /* [words], all zero: a bit for each edge of a row */
     int64_t *row;            /* [offset[count]]: nodes of the graph, which `relabel` turns into places */
     int64_t *out_col;        /* [offset[count]] */
@@ -42,11 +48,28 @@ struct draw {
 };
 
 struct relabel {
-    int64_t begin, end, count, num_nodes, base, mask, room;
-    int64_t *row;       /* [end] */
-    int32_t *position;  /* [num_nodes]; or NULL, as one of both is */
-    struct slot *table; /* [mask + 1, 8]; or NULL */
-    int32_t *node;      /* [room], one more than can be new at least */
+    int64_t begin, end, count, num_nodes, base, mask, room, rows;
+    int64_t *row;            /* [end] */
+    const int64_t *out_col;  /* [end] */
+    const int32_t *row_tree; /* [rows], of the nodes that `out_col` has places of; or NULL */
+    int32_t *tree;           /* [room]; or NULL, as `row_tree` is */
+    int32_t *position;       /* [num_nodes]; or NULL, as one of both is */
+    struct slot *table;      /* [mask + 1, 8]; or NULL */
+    int32_t *node;           /* [room], one more than can be new at least */
+};
+
+struct induce {
+    int64_t count, edges, num_rows, num_nodes, num_edges, base, mask;
+    const int64_t *rowptr;   /* [num_rows + 1] */
+    const int32_t *col;      /* [num_edges]; or NULL, as one of both is */
+    const int64_t *wide_col; /* [num_edges]; or NULL */
+    const int32_t *edge_id;  /* [num_edges]; or NULL */
+    const int32_t *node;     /* [count], whose in-edges from nodes of the batch are taken */
+    int32_t *position;       /* [num_nodes]; or NULL, as one of both is */
+    struct slot *table;      /* [mask + 1, 8]; or NULL */
+    int64_t *row;            /* [edges]; or NULL, to count them */
+    int64_t *out_col;        /* [edges]; or NULL */
+    int64_t *edge;           /* [edges]; or NULL */
 };
 
 struct compress {

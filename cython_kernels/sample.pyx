@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Uniform sampling of neighbourhoods, hop by hop, by the fields of structs in `sample.h`.
+"""Sampling of neighbourhoods, hop by hop, by the fields of structs in `sample.h`.
 
 Rows are checked as they are read, for they may be shared with other processes or mapped from a file.
 """
@@ -10,6 +10,9 @@ include "sample_fields.pxi"
 cdef extern from "random.h":
     uint64_t mix(uint64_t x) noexcept nogil
     uint64_t draw_below(uint64_t *stream, uint64_t n) noexcept nogil
+    double draw_unit(uint64_t *stream) noexcept nogil
+
+from libc.math cimport INFINITY, expm1, log, log1p
 
 cdef extern from *:
     void prefetch "__builtin_prefetch"(const void *address) noexcept nogil
@@ -19,10 +22,14 @@ cdef enum:
     AHEAD = 16
 
 
-cdef inline slot_task *find(slot_task *table, int64_t mask, int64_t node, int64_t base) noexcept nogil:
-    """The slot of a node, or the free one that is to be its."""
-    cdef int64_t at = <int64_t>mix(<uint64_t>node) & mask
-    while table[at].position >= base and table[at].node != node:
+cdef inline slot_task *find(
+    slot_task *table, int64_t mask, int64_t node, int64_t base, const int32_t *trees, int32_t tree
+) noexcept nogil:
+    """The slot of a node, or the free one that is to be its; of a tree's node, where `trees` has those of places."""
+    cdef int64_t at = <int64_t>mix(<uint64_t>node + (<uint64_t>tree << 32)) & mask
+    while table[at].position >= base and (
+        table[at].node != node or (trees != NULL and trees[table[at].position - base] != tree)
+    ):
         at = (at + 1) & mask
     return table + at
 
@@ -41,7 +48,7 @@ def start(**fields) -> bool:
                 known = False
                 break
             if s.table:
-                at = find(s.table, s.mask, node, s.base)
+                at = find(s.table, s.mask, node, s.base, s.tree, s.tree[i] if s.tree else 0)
                 if at.position < s.base:
                     at.node, at.position = <int32_t>node, <int32_t>(s.base + i)
             elif s.position[node] < s.base:
@@ -51,7 +58,7 @@ def start(**fields) -> bool:
 
 
 def count(**fields) -> int:
-    """How many edges each row will have; the longest row that is drawn from without replacement, -1 for a wrong one."""
+    """How many edges each row will have; the longest row that is drawn from, -1 for a wrong one."""
     cdef count_task s
     cdef int64_t i, begin, end, degree, size, longest = 0
     fill_count(&s, fields)
@@ -64,10 +71,14 @@ def count(**fields) -> int:
             if begin < 0 or end < begin or end > s.num_edges:
                 longest = -1
                 break
+            if s.time:
+                end = first_later(s.time, begin, end, s.limit[s.tree[i]])
+                if s.last and s.fanout >= 0 and end - begin > s.fanout:
+                    begin = end - s.fanout
             degree = size = end - begin
             if s.fanout >= 0 and degree and (s.replace or degree > s.fanout):
                 size = s.fanout
-                if not s.replace and degree > longest:
+                if degree > longest:
                     longest = degree
             s.begin[i] = begin
             s.degree[i] = degree
@@ -75,49 +86,70 @@ def count(**fields) -> int:
     return longest
 
 
-def draw(**fields) -> bool:
-    """Sample the rows that were counted; False where one of them holds what is no node."""
+cdef int64_t first_later(const int64_t *time, int64_t begin, int64_t end, int64_t limit) noexcept nogil:
+    cdef int64_t middle
+    while begin < end:
+        middle = (begin + end) // 2
+        if time[middle] <= limit:
+            begin = middle + 1
+        else:
+            end = middle
+    return begin
+
+
+def draw(**fields) -> int:
+    """Sample the rows that were counted: 0, or 1 where one holds what is no node, 2 where all its weights are zero."""
     cdef draw_task s
-    cdef int64_t begin = 0, wrong = 0
+    cdef int64_t begin = 0
+    cdef int wrong = 0
     fill_draw(&s, fields)
+    if s.weight:
+        need("draw", fields, ("scratch",))
     with nogil:
         while begin < s.count:
-            wrong += draw_piece(&s, begin)
+            wrong |= draw_piece(&s, begin)
             begin += PIECE
-    return not wrong
+    return 1 if wrong & 1 else wrong
 
 
-cdef int64_t draw_piece(const draw_task *s, int64_t begin) noexcept nogil:
-    cdef int64_t end = begin + PIECE if begin + PIECE < s.count else s.count, i, e, node, place, wrong = 0
+cdef int draw_piece(const draw_task *s, int64_t begin) noexcept nogil:
+    cdef int64_t end = begin + PIECE if begin + PIECE < s.count else s.count, i, e, node, place, strange = 0
+    cdef bint drawn = True
     for i in range(begin, end):
-        draw_row(s, i)
+        drawn &= draw_row(s, i)
     for e in range(s.offset[begin], s.offset[end]):
         place = s.edge[e]
         node = s.col[place] if s.col else s.wide_col[place]
-        wrong += node < 0 or node >= s.num_nodes
+        strange += node < 0 or node >= s.num_nodes
         s.row[e] = node
         if s.edge_id:
             s.edge[e] = s.edge_id[place]
-    return wrong
+    return (strange > 0) + 2 * (not drawn)
 
 
-cdef void draw_row(const draw_task *s, int64_t i) noexcept nogil:
-    """Choose edges, by Floyd's method where none may be chosen twice (Bentley and Floyd 1987)."""
+cdef bint draw_row(const draw_task *s, int64_t i) noexcept nogil:
+    """Choose edges, by Floyd's method where none may be chosen twice (Bentley and Floyd 1987); False if none can be."""
     cdef int64_t begin = s.begin[i], degree = s.degree[i], size = s.offset[i + 1] - s.offset[i], k, limit
     cdef int64_t *edge = s.edge + s.offset[i]
     cdef int64_t *out_col = s.out_col + s.offset[i]
     cdef uint64_t stream = mix(<uint64_t>s.key + <uint64_t>(s.first + i)), pick, bit
+    cdef bint drawn = True
     for k in range(size):
         out_col[k] = s.first + i
     if s.fanout < 0 or (size == degree and not s.replace):
         for k in range(size):
             edge[k] = begin + k
-        return
+        return True
+    if s.weight and size:
+        drawn = (draw_by_weight_again if s.replace else draw_by_weight)(s, begin, degree, size, edge, &stream)
+        for k in range(size):
+            fetch(s, edge[k])
+        return drawn
     if s.replace:
         for k in range(size):
             edge[k] = begin + <int64_t>draw_below(&stream, degree)
             fetch(s, edge[k])
-        return
+        return True
     for k in range(size):
         limit = degree - size + k
         pick = draw_below(&stream, limit + 1)
@@ -130,6 +162,73 @@ cdef void draw_row(const draw_task *s, int64_t i) noexcept nogil:
         fetch(s, edge[k])
     for k in range(size):
         s.seen[(edge[k] - begin) >> 6] = 0
+    return True
+
+
+cdef bint draw_by_weight(
+    const draw_task *s, int64_t begin, int64_t degree, int64_t size, int64_t *edge, uint64_t *stream
+) noexcept nogil:
+    """Choose one edge after the other by weight, none twice: the least of exponential variates at these rates.
+
+    Once there are `size`, the weight to skip before the next lesser one is exponential too: algorithm A-ExpJ of
+    Efraimidis and Spirakis 2006. The greatest of those that are kept is the root of a heap. Edges of weight zero
+    come last, by their places.
+    """
+    cdef const double *weight = s.weight + begin
+    cdef double *variate = s.scratch
+    cdef double skip
+    cdef int64_t k
+    cdef bint drawn = False
+    for k in range(size):
+        edge[k] = begin + k
+        variate[k] = -log(draw_unit(stream)) / weight[k] if weight[k] > 0 else INFINITY
+        drawn |= weight[k] > 0
+    for k in range(size // 2 - 1, -1, -1):
+        sift(variate, edge, k, size)
+    skip = -log(draw_unit(stream)) / variate[0]
+    for k in range(size, degree):
+        skip -= weight[k]
+        if skip < 0 and weight[k] > 0:
+            drawn = True
+            edge[0] = begin + k
+            variate[0] = -log1p(draw_unit(stream) * expm1(-weight[k] * variate[0])) / weight[k]
+            sift(variate, edge, 0, size)
+            skip = -log(draw_unit(stream)) / variate[0]
+    return drawn
+
+
+cdef void sift(double *variate, int64_t *edge, int64_t at, int64_t size) noexcept nogil:
+    """Move what stands at a place of a heap down, to where none below it is greater."""
+    cdef double moved = variate[at]
+    cdef int64_t place = edge[at], below = 2 * at + 1
+    while below < size:
+        below += below + 1 < size and variate[below + 1] > variate[below]
+        if variate[below] <= moved:
+            break
+        variate[at], edge[at] = variate[below], edge[below]
+        at, below = below, 2 * below + 1
+    variate[at], edge[at] = moved, place
+
+
+cdef bint draw_by_weight_again(
+    const draw_task *s, int64_t begin, int64_t degree, int64_t size, int64_t *edge, uint64_t *stream
+) noexcept nogil:
+    """Choose each edge by its weight, from the sums of those before."""
+    cdef double total = 0, target
+    cdef int64_t k, low, high, middle
+    for k in range(degree):
+        total += s.weight[begin + k]
+        s.scratch[k] = total
+    for k in range(size):
+        target, low, high = draw_unit(stream) * total, 0, degree - 1
+        while low < high:
+            middle = (low + high) // 2
+            if s.scratch[middle] < target:
+                low = middle + 1
+            else:
+                high = middle
+        edge[k] = begin + low
+    return total > 0
 
 
 cdef inline void fetch(const draw_task *s, int64_t place) noexcept nogil:
@@ -172,17 +271,53 @@ cdef int64_t relabel_by_node(const relabel_task *s) noexcept nogil:
 
 cdef int64_t relabel_by_table(const relabel_task *s) noexcept nogil:
     cdef int64_t e, count = s.count
+    cdef int32_t tree = 0
     cdef slot_task *at
     for e in range(s.begin, s.end):
         if e + AHEAD < s.end:
-            prefetch(s.table + (<int64_t>mix(<uint64_t>s.row[e + AHEAD]) & s.mask))
-        at = find(s.table, s.mask, s.row[e], s.base)
+            if s.tree:
+                tree = s.row_tree[s.out_col[e + AHEAD]]
+            prefetch(s.table + (<int64_t>mix(<uint64_t>s.row[e + AHEAD] + (<uint64_t>tree << 32)) & s.mask))
+        if s.tree:
+            tree = s.row_tree[s.out_col[e]]
+        at = find(s.table, s.mask, s.row[e], s.base, s.tree, tree)
         if at.position < s.base:
             at.node, at.position = <int32_t>s.row[e], <int32_t>(s.base + count)
             s.node[count] = at.node
+            if s.tree:
+                s.tree[count] = tree
             count += 1
         s.row[e] = at.position - s.base
     return count
+
+
+def induce(**fields) -> int:
+    """All edges between nodes of a batch, or only their number; -1 where a row reaches out of the graph."""
+    cdef induce_task s
+    cdef int64_t i, e, begin, end, node, place, found = 0
+    cdef bint wrong = False
+    fill_induce(&s, fields)
+    if fields.get("row") is not None:
+        need("induce", fields, ("out_col", "edge"))
+    with nogil:
+        for i in range(s.count):
+            begin = s.rowptr[s.node[i]]
+            end = s.rowptr[s.node[i] + 1]
+            if begin < 0 or end < begin or end > s.num_edges:
+                wrong = True
+                break
+            for e in range(begin, end):
+                node = s.col[e] if s.col else s.wide_col[e]
+                if node < 0 or node >= s.num_nodes:
+                    wrong = True
+                    break
+                place = find(s.table, s.mask, node, s.base, NULL, 0).position if s.table else s.position[node]
+                if place >= s.base:
+                    if s.row and found < s.edges:
+                        s.row[found], s.out_col[found] = place - s.base, i
+                        s.edge[found] = s.edge_id[e] if s.edge_id else e
+                    found += 1
+    return -1 if wrong else found
 
 
 def compress(**fields) -> bool:

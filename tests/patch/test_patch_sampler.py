@@ -110,54 +110,165 @@ def test_edges_are_followed_backwards_where_pyg_does() -> None:
         assert torch.equal(edges.sort().values, torch.isin(EDGES[end], seeds).nonzero().flatten())
 
 
-def hetero() -> HeteroData:
+def typed(**more: Any) -> HeteroData:
+    """Papers that cite papers, and their authors, with times and weights of edges."""
     data = HeteroData()
-    data["a"].x = DATA.x
-    data["a", "to", "a"].edge_index = EDGES
+    data["paper"].x, data["paper"].year = DATA.x, torch.arange(NODES) % 7
+    data["author"].num_nodes = 9
+    data["paper", "cites", "paper"].edge_index = EDGES
+    data["author", "writes", "paper"].edge_index = torch.stack(
+        [torch.arange(NODES * 2) % 9, torch.arange(NODES * 2) // 2]
+    )
+    for store in data.edge_stores:
+        store.at = torch.arange(store.num_edges) % 5
+    data["paper", "rev_writes", "author"].edge_index = data["author", "writes", "paper"].edge_index.flip(0)
     return data
 
 
-def timed() -> Data:
+def check_typed(batch: HeteroData, data: HeteroData) -> None:
+    assert batch.node_types == data.node_types
+    assert batch.edge_types == data.edge_types
+    for type_ in data.node_types:
+        assert sum(batch[type_].num_sampled_nodes) == batch[type_].num_nodes == len(batch[type_].n_id)
+        assert type_ != "paper" or torch.equal(batch[type_].x, data[type_].x[batch[type_].n_id])
+    for relation in data.edge_types:
+        source, _, destination = relation
+        row, col = batch[relation].edge_index
+        local = torch.stack([batch[source].n_id[row], batch[destination].n_id[col]])
+        assert torch.equal(data[relation].edge_index[:, batch[relation].e_id], local)
+        assert sum(batch[relation].num_sampled_edges) == len(row)
+        assert bool((col.diff() >= 0).all())
+        if "batch" in batch[source]:
+            assert torch.equal(batch[source].batch[row], batch[destination].batch[col])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_loader_of_typed_graphs_works(workers: int) -> None:
+    data, fanouts = typed(), {"cites": [4, 3], "writes": [-1, 2], "rev_writes": [0, 5]}
+    with pytest.raises(ImportError, match="requires either"):
+        next(iter(loader(data, input_nodes="paper")))
+    gnnbench.patch_pyg()
+    by_relation = {relation: fanouts[relation[1]] for relation in data.edge_types}
+    seeds = []
+    for batch in loader(data, num_neighbors=by_relation, input_nodes="paper", num_workers=workers):
+        check_typed(batch, data)
+        assert torch.equal(batch["paper"].n_id[: batch["paper"].batch_size], batch["paper"].input_id)
+        assert batch["paper", "rev_writes", "author"].num_sampled_edges[0] == 0
+        assert batch["author", "writes", "paper"].num_sampled_edges[0] == 2 * batch["paper"].batch_size
+        seeds.append(batch["paper"].input_id)
+    assert torch.equal(torch.cat(seeds).sort().values, torch.arange(NODES))
+    for batch in loader(data, input_nodes="paper", subgraph_type="bidirectional"):
+        row, col = batch["paper", "cites", "paper"].edge_index
+        assert {*zip(row.tolist(), col.tolist(), strict=True)} == {*zip(col.tolist(), row.tolist(), strict=True)}
+
+
+def test_typed_edges_are_seeds_too() -> None:
+    gnnbench.patch_pyg()
+    data, relation = typed(), ("author", "writes", "paper")
+    edges = data[relation].edge_index
+    for options in ({}, {"disjoint": True}, {"time_attr": "year", "edge_label_time": torch.arange(NODES * 2) % 7}):
+        loaded = LinkNeighborLoader(
+            data, [4, 3], (relation, edges), batch_size=20, neg_sampling="binary", **options
+        )
+        for batch in loaded:
+            check_typed(batch, data)
+            label, size = batch[relation].edge_label_index, batch[relation].input_id.numel()
+            ends = torch.stack([batch["author"].n_id[label[0]], batch["paper"].n_id[label[1]]])
+            assert torch.equal(ends[:, :size], edges[:, batch[relation].input_id])
+
+
+@pytest.mark.parametrize("strategy", ["uniform", "last"])
+@pytest.mark.parametrize("time_attr", ["year", "at"])
+def test_no_edge_comes_from_the_future(strategy: str, time_attr: str) -> None:
+    """By times of nodes or of edges, whether each seed is given one or has one."""
+    gnnbench.patch_pyg()
+    data = typed()
+    for given in (None, data["paper"].year.flip(0)):
+        if given is None and time_attr == "at":
+            with pytest.raises(ConfigError, match="seeds of type 'paper' have no time; give input_time"):
+                next(iter(loader(data, input_nodes="paper", time_attr="at")))
+            continue
+        options = {"temporal_strategy": strategy, "time_attr": time_attr, "input_time": given}
+        for batch in loader(data, input_nodes="paper", **options):
+            check_typed(batch, data)
+            ids = batch["paper"].input_id
+            limit = (data["paper"].year if given is None else given)[ids]
+            if time_attr == "year":
+                hop = slice(batch["paper"].batch_size, None)
+                assert bool((batch["paper"].year[hop] <= limit[batch["paper"].batch[hop]]).all())
+                continue
+            for relation in data.edge_types[:2]:
+                trees = batch["paper"].batch[batch[relation].edge_index[1]]
+                assert bool((batch[relation].at <= limit[trees]).all())
+
+
+def test_weights_trees_and_induced_edges() -> None:
+    gnnbench.patch_pyg()
+    data = typed()
+    writes = data["author", "writes", "paper"]
+    writes.weight = (
+        1.0 - torch.arange(writes.num_edges) % 2
+    )  # of the two authors of a paper the second one has none
+    for batch in loader(data, input_nodes="paper", num_neighbors=[1], weight_attr="weight"):
+        check_typed(batch, data)
+        assert bool((batch["author", "writes", "paper"].e_id % 2 == 0).all())
+    for batch in loader(data, input_nodes="paper", disjoint=True):
+        check_typed(batch, data)
+        assert batch["paper"].batch[: batch["paper"].batch_size].tolist() == [*range(batch["paper"].batch_size)]
+    for given, name in ((DATA, None), (data, "paper")):
+        for batch in loader(given, input_nodes=name, subgraph_type="induced"):
+            store = batch["paper", "cites", "paper"] if name else batch
+            nodes = batch["paper"].n_id if name else batch.n_id
+            inside = torch.isin(EDGES, nodes).all(0).nonzero().flatten()
+            assert torch.equal(store.e_id.sort().values, inside)
+            assert torch.equal(EDGES[:, store.e_id], nodes[store.edge_index])
+
+
+def one(**fields: Any) -> Data:
     data = DATA.clone()
-    data.time = torch.arange(NODES)
-    return data
-
-
-def weighted() -> Data:
-    data = DATA.clone()
-    data.weight = torch.ones(EDGES.size(1))
-    return data
-
-
-def edges_timed() -> Data:
-    data = DATA.clone()
-    data.edge_time = torch.arange(EDGES.size(1))
-    return data
+    return data.update(fields)
 
 
 @pytest.mark.parametrize(
-    ("make", "problem"),
+    ("make", "error", "problem"),
     [
-        (lambda: loader(hetero(), input_nodes="a"), "heterogeneous graphs"),
-        (lambda: loader(timed(), time_attr="time"), "times"),
-        (lambda: loader(disjoint=True), "disjoint=True"),
-        (lambda: loader(subgraph_type="induced"), "subgraph_type='induced'"),
-        (lambda: loader(weighted(), weight_attr="weight"), "edge weights"),
-        (lambda: loader(edges_timed(), time_attr="edge_time"), "times of edges"),
+        (lambda: loader(num_neighbors=[4, -2]), ConfigError, r"num_neighbors is \[4, -2\]"),
+        (lambda: loader(input_nodes=torch.tensor([NODES])), ConfigError, f"there is no node {NODES}"),
+        (lambda: loader(typed(), input_nodes=("paper", torch.tensor([NODES]))), ConfigError, "there is no node"),
+        (lambda: loader(typed(), input_nodes=("venue", torch.tensor([0]))), ConfigError, "no node type 'venue'"),
+        (lambda: loader(typed(), input_nodes="paper", num_neighbors={("a", "b", "c"): [1]}), ValueError, "exist"),
+        (lambda: loader(subgraph_type="induced", disjoint=True), ValueError, "'disjoint' sampling not supported"),
+        (lambda: loader(one(weight=torch.ones(3)), weight_attr="weight"), (ConfigError, IndexError), "3"),
+        (lambda: loader(one(w=-torch.ones(EDGES.size(1))), weight_attr="w"), ConfigError, "numbers from 0 up"),
+        (lambda: loader(one(time=torch.arange(NODES + 1)), time_attr="time"), (ConfigError, ValueError), "time"),
+        (lambda: loader(one(time=torch.rand(NODES)), time_attr="time"), ConfigError, "must be .* whole numbers"),
+        (
+            lambda: loader(one(time=torch.arange(NODES)), time_attr="time", temporal_strategy="first"),
+            ConfigError,
+            "'last'",
+        ),
+        (
+            lambda: loader(one(time=-EDGES[1]), time_attr="time", is_sorted=True, input_time=torch.arange(NODES)),
+            ConfigError,
+            "not sorted by time",
+        ),
     ],
 )
-def test_what_is_not_covered_is_pygs_error_with_our_reason(make: Callable[[], Any], problem: str) -> None:
-    with pytest.raises(ImportError) as untouched:
-        next(iter(make()))
+def test_bad_input_is_refused(make: Callable[[], Any], error: Any, problem: str) -> None:
     gnnbench.patch_pyg()
-    with pytest.raises(ImportError, match=f"gnnbench's own sampler does not cover.*{problem}") as patched:
+    with pytest.raises(error, match=problem):
         next(iter(make()))
-    assert str(patched.value).startswith(str(untouched.value))
-    declined = gnnbench.patch_status().declined
-    assert not declined or declined == {("sampler", problem): 1}
+
+
+def test_what_is_not_covered_is_pygs_error_with_our_reason() -> None:
+    gnnbench.patch_pyg()
+    sampler = NeighborSampler(DATA, [4])
+    with pytest.raises(ImportError, match=r"requires either .*does not cover this: further arguments"):
+        sampler._sample(torch.tensor([1]), more=1)
+    assert gnnbench.patch_status().declined == {("sampler", "further arguments"): 1}
     gnnbench.patch_pyg(strict=True)
-    with pytest.raises((UnsupportedOp, ImportError), match=problem):
-        next(iter(make()))
+    with pytest.raises(UnsupportedOp, match="further arguments"):
+        sampler._sample(torch.tensor([1]), more=1)
 
 
 @pytest.mark.parametrize("library", ["WITH_PYG_LIB", "WITH_TORCH_SPARSE"])
@@ -172,14 +283,6 @@ def test_where_pyg_has_its_sampler_ours_has_to_be_asked_for(library: str, monkey
     with gnnbench.unpatched():
         assert vars(NeighborSampler)["_sample"] is METHODS["_sample"]
     assert gnnbench.patch_status().accelerated == {"sampler": 1}
-
-
-def test_bad_input_is_refused() -> None:
-    gnnbench.patch_pyg()
-    with pytest.raises(ConfigError, match=r"num_neighbors is \[4, -2\]"):
-        next(iter(loader(num_neighbors=[4, -2])))
-    with pytest.raises(ConfigError, match=f"there is no node {NODES}"):
-        next(iter(loader(input_nodes=torch.tensor([NODES]))))
 
 
 def test_a_sampler_takes_other_rows_and_its_memory_goes_with_it() -> None:

@@ -17,7 +17,8 @@ from scipy import stats
 from torch import Tensor
 
 from gnnbench.backends import isplib
-from gnnbench.backends.isplib.sample import BY_NODE, Neighbors, Sample, SampledEdges
+from gnnbench.backends.isplib.batch import BY_NODE, Positions
+from gnnbench.backends.isplib.sample import Neighbors, Sample, SampledEdges
 from gnnbench.errors import ConfigError, GraphError
 from gnnbench.graph import CSRBuilder, Graph
 from gnnbench.graph.check import MAX_INT32
@@ -30,6 +31,12 @@ MILLION = 10**6
 def neighbors(edge_index: Tensor, nodes: int, *, wide: bool = False) -> Neighbors:
     graph = graphs.Graph.from_edge_index(edge_index, nodes)
     return Neighbors(graph.rowptr, graph.col.long() if wide else graph.col, graph.edge_id)
+
+
+def positions(rows: Neighbors) -> list[Positions]:
+    """Those that no batch uses."""
+    (kept,) = rows.typed._positions.values()
+    return kept
 
 
 def star(degree: int) -> Neighbors:
@@ -220,16 +227,16 @@ def same(batch: Sample, truth: Sample) -> None:
 
 @pytest.mark.parametrize("by_node", [0, BY_NODE], ids=["by table", "by node"])
 def test_positions_start_anew_before_they_overflow(by_node: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(isplib.sample, "BY_NODE", by_node)
+    monkeypatch.setattr(isplib.batch, "BY_NODE", by_node)
     edge_index, nodes, _ = graphs.zoo()["power law"]
     rows, seeds = neighbors(edge_index, nodes), torch.arange(9)
     truth = rows.sample(seeds, [3, 3], key=1)
-    kept = rows._positions[0]
+    kept = positions(rows)[0]
     kept.base = MAX_INT32 - nodes - len(seeds)  # room for one more batch
     same(rows.sample(seeds, [3, 3], key=1), truth)
     assert kept.base > MAX_INT32 - nodes - len(seeds)
     same(rows.sample(seeds, [3, 3], key=1), truth)
-    assert rows._positions == [kept]
+    assert positions(rows) == [kept]
     assert kept.base == 1 + len(truth.node)
 
 
@@ -242,7 +249,7 @@ def test_a_hash_table_gives_the_same_batches(
     edge_index, nodes, *_ = many[0]
     by_node = neighbors(edge_index, nodes)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(isplib.sample, "BY_NODE", 0)
+        patched.setattr(isplib.batch, "BY_NODE", 0)
         by_table = neighbors(edge_index, nodes)
         for *_, seeds, fanouts, replace in many:
             within = seeds % nodes
@@ -257,8 +264,8 @@ def test_the_memory_of_a_hash_table_follows_the_batch() -> None:
     rows = Neighbors(torch.arange(nodes + 1), (torch.arange(nodes, dtype=torch.int32) + 1) % nodes)
     batch = rows.sample(torch.tensor([nodes - 2, 5, 5]), [1] * 4, key=1)
     assert batch.node.tolist() == [nodes - 2, 5, 5, nodes - 1, 6, 0, 7, 1, 8, 2, 9]
-    assert rows._positions[0].table is not None
-    assert rows._positions[0].table.numel() < 200
+    assert positions(rows)[0].table is not None
+    assert positions(rows)[0].table.numel() < 200
 
 
 def test_memory_does_not_grow_with_batches() -> None:
@@ -270,7 +277,7 @@ def test_memory_does_not_grow_with_batches() -> None:
             rows.sample(seeds, [10], key)
         sizes.append(psutil.Process().memory_info().rss)
     assert sizes[-1] - sizes[0] < 64 << 20  # of 132 MiB, the size of 7,500 batches; sanitizers keep some
-    assert len(rows._positions) == 1
+    assert len(positions(rows)) == 1
 
 
 def wrong(rowptr: list[int], col: list[int]) -> Neighbors:
@@ -300,7 +307,7 @@ def test_what_are_no_rows_is_refused() -> None:
     for given_rows in ((rowptr.int(), col), (rowptr, col.float()), (rowptr[None], col), (rowptr, col, col)):
         with pytest.raises(GraphError, match=r"but must be a contiguous vector of torch\.int"):
             Neighbors(*given_rows)
-    with pytest.raises(GraphError, match="as many as col"):
+    with pytest.raises(GraphError, match="edge_id must have as many entries as col, 1, not 2"):
         Neighbors(rowptr, col, torch.tensor([0, 1]).int())
     for node in (1, -1, 2**32):
         with pytest.raises(ConfigError, match=f"there is no node {node}; the 1 nodes are numbered from 0"):

@@ -2,7 +2,7 @@
 
 layout collate spmm edge fusedmm attention dropout embedding norm linear segment negatives   the kernels,
 by `cython_kernels/*.pyx`
-sample                                       sampled neighbourhoods, likewise
+sample batch                                 sampled neighbourhoods, likewise
 choices edge_choices                         how they can be run, for heuristics and the tuner
 ceiling                                      what no kernel over edges can beat
 _base _compiled workspace                    what all share, the compiled modules, and memory to work in

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from gnnbench.backends.isplib import _compiled
+from gnnbench.backends.isplib.batch import Edges, How, Nodes, Positions, Rows, native
 from gnnbench.errors import ConfigError, GraphError
 from gnnbench.graph import Compressed, CSRBuilder, Graph
-from gnnbench.graph.check import MAX_INT32, check_size
+from gnnbench.graph.check import check_size
 
-native = _compiled.load("sample")
 CPU = torch.device("cpu")
-BY_NODE = 1 << 22  # nodes of a graph, beyond which positions are in a hash table
+GOLDEN = 0x9E3779B97F4A7C15  # far from each other are its multiples in 64 bits: keys of relations
+NODE, EDGE = "", ("", "", "")  # of graphs without types
+Relation = tuple[str, str, str]  # types of the sources and destinations of its edges, its name between them
 
 
 class Sample(NamedTuple):
@@ -86,56 +87,128 @@ class SampledEdges(NamedTuple):
         return graph.known(is_symmetric=symmetric, transposed=Compressed(*turned))
 
 
-class _Positions:
-    """Where nodes stand in a batch, counted from `base`, which rises so that nothing has to be cleared.
+class TypedSample(NamedTuple):
+    """Nodes by type and edges by relation, hop by hop; edge i of a relation runs from place row[i] to col[i]."""
 
-    A number for each node of the graph, or, of a large graph, a hash table that grows with the largest batch.
+    node: dict[str, Tensor]  # [n] int64, seeds first
+    row: dict[Relation, Tensor]  # [e] int64, places among the nodes of the relation's first type
+    col: dict[Relation, Tensor]  # [e] int64, ascending, among those of its last
+    edge: dict[Relation, Tensor]  # [e] int64, by `edge_id`, or by their places in the rows where there is none
+    num_nodes: dict[str, list[int]]  # seeds, then those that each hop added
+    num_edges: dict[Relation, list[int]]  # of each hop
+    tree: dict[str, Tensor] | None  # [n] int64, the seed that a node was reached from, where trees are disjoint
+
+
+class TypedNeighbors:
+    """In-edges in rows by relation. A batch is the work of one thread; many may sample at once.
+
+    Args:
+        num_nodes: by type.
+        rows: by relation, those of its destinations.
+
+    Raises:
+        ConfigError: a relation between types that are none.
+        GraphError: rows that do not fit the numbers of nodes, or more than 2^31 - 1 nodes of a type.
     """
 
-    def __init__(self, num_nodes: int) -> None:
-        self.position = torch.zeros(num_nodes, dtype=torch.int32) if num_nodes <= BY_NODE else None
-        self.table = torch.zeros(0, 2, dtype=torch.int32) if self.position is None else None
-        self.num_nodes, self.base = num_nodes, 1
+    def __init__(self, num_nodes: Mapping[str, int], rows: Mapping[Relation, Rows]) -> None:
+        self.num_nodes, self.rows = dict(num_nodes), dict(rows)
+        for relation, of in rows.items():
+            source, _, destination = relation
+            if missing := {source, destination} - num_nodes.keys():
+                types = ", ".join(map(repr, num_nodes))
+                raise ConfigError(
+                    f"relation {relation} is of node type {missing.pop()!r}, but there are only {types}"
+                )
+            if (num_nodes[destination], num_nodes[source]) != (of.num_rows, of.num_cols):
+                raise GraphError(
+                    f"relation {relation} has rows of {of.num_rows} nodes from {of.num_cols}, but there are "
+                    f"{num_nodes[destination]} of type {destination!r} and {num_nodes[source]} of {source!r}"
+                )
+        for size in num_nodes.values():
+            check_size(size, size, 0)
+        self._positions: dict[tuple[str, bool], list[Positions]] = {}  # that no thread uses at the moment
 
-    def start_batch(self, size: int) -> None:
-        """Start a batch of at most `size` nodes."""
-        if self.base + size > MAX_INT32:
-            for kept in (self.position, self.table):
-                if kept is not None:
-                    kept.zero_()
-            self.base = 1
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TypedNeighbors, (self.num_nodes, self.rows)
 
-    def put(self, seeds: Tensor, node: Tensor) -> bool:
-        """Give seeds [n] int64 the first places, and write them to node [n]; False where one is no node."""
-        self._make_room(node[:0], len(seeds))
-        return self._put(seeds, node)
+    @torch.inference_mode(False)
+    def sample(
+        self,
+        seeds: Mapping[str, Tensor],
+        fanouts: Mapping[Relation, Sequence[int]],
+        key: int,
+        *,
+        replace: bool = False,
+        disjoint: bool = False,
+        limit: Tensor | None = None,
+        last: bool = False,
+        induced: bool = False,
+    ) -> TypedSample:
+        """A batch; the same for the same arguments.
 
-    def relabel(self, row: Tensor, begin: int, end: int, node: Tensor, count: int) -> int:
-        """Places for the nodes in `row[begin:end]`, of which new ones are added to node[:count]; the new count."""
-        self._make_room(node[:count], count + end - begin)
-        sizes = {"begin": begin, "end": end, "count": count, "room": node.numel()}
-        places: int = native.relabel(row=row[:end], node=node, **sizes, **self._fields())
-        return places
+        Args:
+            seeds: [n] int64 by type; repeated ones are nodes of their own with the edges from them at the first.
+            fanouts: in-edges to sample of each node that the hop before added, -1 for all, by relation and hop.
+            key: 64 bits, the source of all random numbers.
+            replace: whether an edge can be drawn more than once.
+            disjoint: give every seed nodes of its own, of which `tree` then tells.
+            limit: [n] int64 over all seeds, which have trees then: none gets an edge with a later time.
+            last: take the last edges up to that, instead of any of them.
+            induced: take all edges between the nodes of the batch in the end, instead of those that led to them.
 
-    def _put(self, seeds: Tensor, node: Tensor) -> bool:
-        known: bool = native.start(seeds=seeds, node=node, count=len(seeds), **self._fields())
-        return known
+        Raises:
+            ConfigError: a seed that is no node, or edges to draw by weights that are all zero.
+            GraphError: rows that reach out of `col`, or name what is no node.
+        """
+        disjoint = disjoint or limit is not None
+        if unknown := seeds.keys() - self.num_nodes.keys():
+            known = ", ".join(map(repr, self.num_nodes))
+            raise ConfigError(f"there is no node type {unknown.pop()!r}, only {known}")
+        sizes = [of_type.numel() for of_type in seeds.values()]
+        if limit is not None and len(limit) != sum(sizes):
+            raise ConfigError(f"there are {sum(sizes)} seeds, but {len(limit)} times of seeds")
+        first = dict(zip(seeds, accumulate(sizes, initial=0), strict=False))
+        nodes = dict[str, Nodes]()
+        for type_ in self.num_nodes:
+            of_type = seeds.get(type_, torch.empty(0)).to(torch.int64).contiguous()
+            trees = torch.arange(len(of_type), dtype=torch.int32) + first.get(type_, 0) if disjoint else None
+            nodes[type_] = Nodes(self._take(type_, disjoint), of_type, trees)
+        how = How(replace, last, limit)
+        edges = {relation: Edges() for relation in self.rows}
+        for hop in range(max(map(len, fanouts.values()), default=0)):
+            for number, (relation, rows) in enumerate(self.rows.items()):
+                own = (key + number * GOLDEN + 2**63) % 2**64 - 2**63
+                ends = nodes[relation[0]], nodes[relation[2]]
+                edges[relation].add_hop(rows, *ends, fanouts[relation][hop], own, how)
+            for each in nodes.values():
+                each.end_hop()
+        if induced:
+            edges = {
+                relation: Edges.between(rows, nodes[relation[0]], nodes[relation[2]])
+                for relation, rows in self.rows.items()
+            }
+        for type_, each in nodes.items():
+            self._positions[type_, disjoint].append(each.release())
+        return TypedSample(
+            {type_: each.node[: each.count].long() for type_, each in nodes.items()},
+            {relation: each.row for relation, each in edges.items()},
+            {relation: each.col for relation, each in edges.items()},
+            {relation: each.edge for relation, each in edges.items()},
+            {type_: each.num_nodes for type_, each in nodes.items()},
+            {relation: each.num_edges for relation, each in edges.items()},
+            {type_: each.trees() for type_, each in nodes.items()} if disjoint else None,
+        )
 
-    def _fields(self) -> dict[str, Any]:
-        """The fields by which kernels take positions."""
-        mask = 0 if self.table is None else len(self.table) - 1
-        sizes = {"num_nodes": self.num_nodes, "base": self.base, "mask": mask}
-        return {"position": self.position, "table": self.table, **sizes}
-
-    def _make_room(self, node: Tensor, size: int) -> None:
-        """In the table, for `size` nodes, of which `node` are there."""
-        if self.table is not None and len(self.table) < 2 * size:
-            self.table = torch.zeros(1 << (2 * size - 1).bit_length(), 2, dtype=torch.int32)
-            self._put(node.long(), node)
+    def _take(self, type_: str, by_table: bool) -> Positions:
+        try:  # rather than ask first, as another thread may take the last
+            return self._positions.setdefault((type_, by_table), []).pop()
+        except IndexError:
+            return Positions(self.num_nodes[type_], by_table)
 
 
 class Neighbors:
-    """The in-edges of N nodes in rows. A batch is the work of one thread; many may sample at once.
+    """The in-edges of N nodes of one type in rows, sampled as by `TypedNeighbors`.
 
     Args:
         rowptr: [N + 1] int64, where rows begin.
@@ -147,83 +220,15 @@ class Neighbors:
     """
 
     def __init__(self, rowptr: Tensor, col: Tensor, edge_id: Tensor | None = None) -> None:
-        _check("rowptr", rowptr, torch.int64)
-        _check("col", col, torch.int32, torch.int64)
-        if edge_id is not None:
-            _check("edge_id", edge_id, torch.int32)
-        if not rowptr.numel() or (edge_id is not None and edge_id.numel() != col.numel()):
-            raise GraphError("rowptr must have an entry more than there are nodes, and edge_id as many as col")
-        self.rowptr, self.col, self.edge_id = rowptr, col, edge_id
-        self._columns = {"col" if col.dtype == torch.int32 else "wide_col": col, "edge_id": edge_id}
-        self.num_nodes = rowptr.numel() - 1
-        check_size(self.num_nodes, self.num_nodes, 0)
-        self._positions: list[_Positions] = []  # that no thread uses at the moment
+        rows = Rows(rowptr, col, edge_id)
+        self.rowptr, self.col, self.edge_id, self.num_nodes = rowptr, col, edge_id, rows.num_rows
+        self.typed = TypedNeighbors({NODE: rows.num_rows}, {EDGE: rows})
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Neighbors, (self.rowptr, self.col, self.edge_id)
 
-    @torch.inference_mode(False)
     def sample(self, seeds: Tensor, fanouts: Sequence[int], key: int, replace: bool = False) -> Sample:
-        """A batch; the same for the same arguments.
-
-        Args:
-            seeds: [n] int64, repeated ones are nodes of their own with the edges from them at the first.
-            fanouts: in-edges to sample of each node that the hop before added, -1 for all.
-            key: 64 bits, the source of all random numbers.
-            replace: whether an edge can be drawn more than once.
-
-        Raises:
-            ConfigError: a seed that is no node.
-            GraphError: rows that reach out of `col`, or name what is no node.
-        """
-        seeds = seeds.to(torch.int64).contiguous()
-        count = seeds.numel()
-        if self.num_nodes + count > MAX_INT32:
-            raise GraphError(f"{self.num_nodes} nodes and {count} seeds are more than 2^31 - 1 together")
-        try:  # rather than ask first, as another thread may take the last
-            positions = self._positions.pop()
-        except IndexError:
-            positions = _Positions(self.num_nodes)
-        positions.start_batch(self.num_nodes + count)
-        node = torch.empty(count, dtype=torch.int32)
-        if not positions.put(seeds, node):
-            wrong = seeds[(seeds < 0) | (seeds >= self.num_nodes)][0]
-            raise ConfigError(f"there is no node {int(wrong)}; the {self.num_nodes} nodes are numbered from 0")
-        row = col = edge = seeds.new_empty(0)
-        first, end, num_nodes, num_edges = 0, 0, [count], list[int]()
-        sizes = {"num_nodes": self.num_nodes, "num_edges": self.col.numel(), "replace": replace}
-        for fanout in fanouts:
-            rows, done = count - first, end
-            begin, degree, offset = (seeds.new_empty(size) for size in (rows, rows, rows + 1))
-            offset[0] = done
-            drawn = {"begin": begin, "degree": degree, "offset": offset, "count": rows, "fanout": fanout}
-            longest = native.count(rowptr=self.rowptr, node=node[first:count], **drawn, **sizes)
-            if longest < 0:
-                raise GraphError(f"rowptr does not rise from 0 to the number of edges, {self.col.numel()}")
-            end = int(offset[-1])
-            row, col, edge = (_grown(values, end) for values in (row, col, edge))
-            node = _grown(node[:count], count + end - done + 1)
-            seen = torch.zeros((longest + 63) // 64, dtype=torch.int64)
-            out = {"row": row, "out_col": col, "edge": edge, "seen": seen, "words": len(seen)}
-            if not native.draw(**self._columns, **drawn, **sizes, **out, first=first, key=key):
-                raise GraphError(f"col has an index outside the range of 0 to {self.num_nodes - 1}")
-            first, count = count, positions.relabel(row, done, end, node, count)
-            num_nodes.append(count - first)
-            num_edges.append(end - done)
-        positions.base += count
-        self._positions.append(positions)
-        return Sample(node[:count].long(), row, col, edge, num_nodes, num_edges)
-
-
-def _grown(values: Tensor, size: int) -> Tensor:
-    out = values.new_empty(size)
-    out[: values.numel()] = values
-    return out
-
-
-def _check(name: str, values: Tensor, *dtypes: torch.dtype) -> None:
-    if values.dim() != 1 or values.dtype not in dtypes or not values.is_cpu or not values.is_contiguous():
-        raise GraphError(
-            f"{name} is {values.dtype} of shape {list(values.shape)} on {values.device}, but must be a contiguous "
-            f"vector of {' or '.join(map(str, dtypes))} in main memory"
-        )
+        """A batch by the arguments of `TypedNeighbors.sample`, whose errors it raises."""
+        typed = self.typed.sample({NODE: seeds}, {EDGE: fanouts}, key, replace=replace)
+        of_type = typed.node[NODE], typed.row[EDGE], typed.col[EDGE], typed.edge[EDGE]
+        return Sample(*of_type, typed.num_nodes[NODE], typed.num_edges[EDGE])
