@@ -24,14 +24,14 @@ from typing import TYPE_CHECKING, Any
 from gnnbench import registry
 
 if TYPE_CHECKING:
-    from gnnbench.api import bench as bench
-    from gnnbench.api import compare as compare
     from gnnbench.api import load_result as load_result
-    from gnnbench.api import profile as profile
-    from gnnbench.api import train as train
+    from gnnbench.api.bench import bench as bench
+    from gnnbench.api.compare import compare as compare
+    from gnnbench.api.profile import profile as profile
     from gnnbench.api.reproduce import reproduce as reproduce
     from gnnbench.api.suite import suite as suite
     from gnnbench.api.sweep import sweep as sweep
+    from gnnbench.api.train import train as train
     from gnnbench.api.tune import tune as tune
     from gnnbench.graph import Graph as Graph
     from gnnbench.patch import accelerate as accelerate
@@ -45,8 +45,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_LAZY = {"Graph": "graph", "NeighborSampler": "sample"}
-_LAZY |= dict.fromkeys(("bench", "compare", "load_result", "profile", "train"), "api")
+_LAZY = {"Graph": "graph", "NeighborSampler": "sample", "load_result": "api"}
 _LAZY |= dict.fromkeys(
     ("accelerate", "accelerated", "patch_pyg", "patch_status", "patched", "unpatch_pyg", "unpatched"), "patch"
 )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from gnnbench.api._configs import Overrides as Values
+from gnnbench.api._configs import Source
 from gnnbench.errors import BackendUnavailable, ConfigError, GnnbenchError, OutOfMemory, RunFailed
 
 if TYPE_CHECKING:
@@ -23,11 +24,36 @@ Names = str | Sequence[str]
 Numbers = str | Sequence[int]
 ERRORS: dict[str, type[GnnbenchError]] = {"oom": OutOfMemory, "unavailable": BackendUnavailable}
 
-DataRoot = Annotated[
-    AnyPath | None,
-    typer.Option(help="Folder of datasets; default: $GNNBENCH_DATA, then the user's cache folder."),
+
+def in_a_folder(ctx: typer.Context, param: typer.CallbackParam, file: Path | None) -> Path | None:
+    """Refuse a file in a folder that is missing, unless it is that of --out, before anything is measured."""
+    if file and not file.parent.is_dir() and file.parent != ctx.params.get("out"):
+        raise ConfigError(
+            f"{param.opts[0]} {file}: there is no folder {file.parent}; create it, or name another file"
+        )
+    if file and file.is_dir():
+        raise ConfigError(f"{param.opts[0]} {file}: is a folder; name a file in it")
+    return file
+
+
+DATA_ROOT = typer.Option(help="Folder of datasets; default: $GNNBENCH_DATA, then the user's cache folder.")
+SET = typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a key of the configuration; repeatable.")
+
+Config = Annotated[
+    Source,
+    typer.Argument(metavar="CONFIG", help="YAML file of one run, or its name in configs; default: a small graph."),
     Path | None,
 ]
+Backend = Annotated[
+    str,
+    typer.Option(metavar="NAME[:KEY=VALUE]", help="Backend, such as isplib:fold_norm=false; `doctor` lists them."),
+]
+Spec = Annotated[
+    str,
+    typer.Option("--dataset", metavar="SPEC", help="Such as cora, ogbn-arxiv, synthetic:reddit:0.05, graph.mtx."),
+]
+Epochs = Annotated[int | None, typer.Option(help="Number of epochs, instead of the configuration's.")]
+DataRoot = Annotated[AnyPath | None, DATA_ROOT, Path | None]
 Limit = Annotated[
     str,
     typer.Option(
@@ -39,11 +65,8 @@ Out = Annotated[
     typer.Option(is_eager=True, help="Folder for the results; default: a new one in runs/."),
     Path | None,
 ]
-Overrides = Annotated[
-    Values,
-    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a key of the configuration; repeatable."),
-    list[str] | None,
-]
+Overrides = Annotated[Values, SET, list[str] | None]
+Force = Annotated[bool, typer.Option("--force")]
 Dgl = Annotated[
     str, typer.Option(metavar="PATH", envvar="GNNBENCH_DGL_PYTHON", help="Python interpreter with DGL installed.")
 ]

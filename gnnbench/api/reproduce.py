@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gnnbench import registry
-from gnnbench.api._options import DataRoot, Dgl, Limit, Out, ended, path
+from gnnbench.api._options import DataRoot, Dgl, Force, Limit, Out, ended, path
 from gnnbench.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def reproduce(
     data_root: DataRoot = None,
     memory_limit: Limit = "90%",
     out: Out = None,
-    force: Annotated[bool, typer.Option("--force")] = False,
+    force: Force = False,
     quiet: bool = False,
     check: bool = True,
 ) -> Reproduction:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gnnbench.api import _configs as configs
-from gnnbench.api._options import AnyPath, DataRoot, Out, Overrides, ended, path
+from gnnbench.api._options import AnyPath, DataRoot, Force, Out, Overrides, ended, path
 from gnnbench.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def sweep(
     exclusive: Annotated[bool, typer.Option("--exclusive")] = False,
     data_root: DataRoot = None,
     out: Out = None,
-    force: Annotated[bool, typer.Option("--force")] = False,
+    force: Force = False,
     quiet: bool = False,
     check: bool = True,
 ) -> Sweep:

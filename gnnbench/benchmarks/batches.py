@@ -15,6 +15,7 @@ from gnnbench.measure import code, environment, memory
 from gnnbench.results import files
 from gnnbench.results.schema import Ratio, Record
 
+SIZES = (64, 256, 1024)
 CPU = torch.device("cpu")
 
 

@@ -21,14 +21,13 @@ from gnnbench.benchmarks.batches import BatchBench, BatchRow
 from gnnbench.benchmarks.op_benchmark import fail
 from gnnbench.benchmarks.records import Time, ratios, time_of
 from gnnbench.config import BackendConfig
-from gnnbench.datasets import GraphsDataset
+from gnnbench.datasets import AnyDataset, GraphsDataset
 from gnnbench.errors import ConfigError, did_you_mean
 from gnnbench.graph import Graph
 from gnnbench.graph.union import Union
 from gnnbench.measure.rounds import Budget, interleaved, timed
 
 LOADERS = ("pyg", "pyg-list")
-SIZES = (64, 256, 1024)
 CHECKED = 3  # batches of every size before they are timed, and one after
 T = TypeVar("T")
 Next = Callable[[], Any]  # the next batch of an endless stream
@@ -54,13 +53,13 @@ class CollateBench(BatchBench):
 
 
 def bench(
-    dataset: GraphsDataset,
+    dataset: AnyDataset,
     *,
     out: Path,
     now: Callable[[], Any],
     backend: str = "isplib",
     against: Sequence[str] = ("pyg",),
-    sizes: Sequence[int] = SIZES,
+    sizes: Sequence[int] = batches.SIZES,
     memory_limit: str = "90%",
     budget: Budget = Budget(),
     on_event: Callable[[str], None] = lambda _: None,
@@ -77,11 +76,13 @@ def bench(
         on_event: hears what is about to start.
 
     Raises:
-        ConfigError: an unknown name, or no positive batch size.
+        ConfigError: a single graph, an unknown name, or no positive batch size.
         GnnbenchError: a backend cannot run, memory is exceeded, or `out` cannot be written.
     """
     names = list(dict.fromkeys((backend, *against)))
     _check(backend, names, sizes)
+    if not isinstance(dataset, GraphsDataset):
+        raise ConfigError(f"{dataset.name} is a single graph; give a dataset of many, such as --graph ogbg-molhiv")
     record = CollateBench(
         **batches.facts(dataset),
         backend=backend,

@@ -85,8 +85,8 @@ class LayerBench(Benchmark):
 
 def bench(
     dataset: NodeDataset,
-    layers: Sequence[str],
     *,
+    layers: Sequence[str] = (),
     out: Path,
     now: Callable[[], Any] = clock.cpu,
     widths: Sequence[int] = (64,),

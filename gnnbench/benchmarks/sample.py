@@ -57,7 +57,7 @@ def bench(
     now: Callable[[], Any],
     against: Sequence[str] = PEERS,
     fanouts: Sequence[int] = (15, 10, 5),
-    sizes: Sequence[int] = (1024,),
+    sizes: Sequence[int] = batches.SIZES,
     dgl_python: str = "",
     memory_limit: str = "90%",
     budget: Budget = Budget(),

@@ -1,9 +1,8 @@
 """The command line: parses, calls, prints. A verb imports what it needs when it runs, so that help is quick.
 
-__init__     the app: train, compare, datasets, doctor
+__init__     the app: verbs, datasets, doctor
 verb         the verbs that are functions of `gnnbench.api`, made of their parameters
-ops          bench: single ops; profile: where the time of an epoch goes
-sweep        the plan of a sweep
+instead      what some of these do before
 partition    a graph in parts, for several processes
 report       results as a page; history: a list of them over time
 options      options that several verbs share
@@ -21,39 +20,21 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from gnnbench import registry, stopping
 from gnnbench.api._configs import load
-from gnnbench.cli import history, ops, partition, profile, streams, sweep, verb
+from gnnbench.cli import history, instead, partition, streams, verb
 from gnnbench.cli import report as reporting
-from gnnbench.cli.options import (
-    EXIT_CODES,
-    Backend,
-    Config,
-    Csv,
-    DataRoot,
-    Epochs,
-    Json,
-    Latex,
-    Limit,
-    Markdown,
-    Out,
-    Overrides,
-    Page,
-    Quiet,
-    Spec,
-    finish,
-    is_first,
-    refuse_empty,
-    show,
-)
+from gnnbench.cli.options import EXIT_CODES, DataRoot, Json, Overrides, is_first, refuse_empty, show
 from gnnbench.errors import GnnbenchError
 from gnnbench.measure import waiting
 
 SPECIAL: dict[str, dict[str, Any]] = {  # verbs with options that are of the command line alone
-    "sweep": {"instead": sweep.planned},
-    "tune": {"instead": ops.prepared, "plots": True},
+    "bench": {"instead": instead.unpictured, "plots": True},
+    "profile": {"plots": True},
+    "sweep": {"instead": instead.planned},
+    "tune": {"instead": instead.cleared, "plots": True},
 }
 
 
@@ -62,8 +43,9 @@ class Verbs(TyperGroup):
 
     asked = ""  # the verb that runs; of the others a list shows what they do
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        return [*super().list_commands(ctx), *registry.names("api")]
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.commands = {**dict.fromkeys(registry.names("api"), TyperCommand(None)), **self.commands}
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in registry.names("api"):
@@ -125,138 +107,6 @@ def root(
         raise typer.Exit
 
 
-@app.command(epilog=EXIT_CODES)
-def train(
-    config: Config = None,
-    overrides: Overrides = None,
-    backend: Backend = "",
-    dataset: Spec = "",
-    data_root: DataRoot = None,
-    epochs: Epochs = None,
-    memory_limit: Limit = "",
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes of this machine, each with a part of the graph.")
-    ] = None,
-    out: Out = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a run in --out.")] = False,
-    resume: Annotated[
-        Path | None, typer.Option(metavar="RUN_DIR", help="Continue the stopped run in this folder.")
-    ] = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
-    csv: Csv = None,
-    markdown: Markdown = None,
-    latex: Latex = None,
-) -> None:
-    """Train one model on one graph and measure every epoch."""
-    from gnnbench import api
-    from gnnbench.report import run as report
-    from gnnbench.report import tables
-    from gnnbench.results import files
-    from gnnbench.training import start
-
-    result = api.train(
-        config,
-        backend=backend,
-        dataset=dataset,
-        epochs=epochs,
-        set=overrides,
-        memory_limit=memory_limit,
-        workers=workers,
-        data_root=data_root,
-        out=out,
-        force=force,
-        resume=resume,
-        quiet=quiet,
-        check=False,
-    )
-    if not is_first():
-        raise typer.Exit(start.exit_code(result))
-    if csv:
-        files.save_text(tables.to_csv(report.records(result)), csv)
-    table, nothing_ran = report.table(result, result.path.parent), not result.samples
-    show(table, result.model_dump_json(indent=1), as_json, quiet or nothing_ran, markdown, latex)
-    if result.status != "ok":
-        print(f"gnnbench: {result.reason}", file=sys.stderr)
-        raise typer.Exit(start.exit_code(result))
-
-
-@app.command(epilog=EXIT_CODES)
-def compare(
-    config: Config = None,
-    backends: Annotated[
-        str,
-        typer.Option(
-            metavar="A,B,C", help="Backends, with pyg as the baseline; options as in isplib:fold_norm=false."
-        ),
-    ] = "pyg,pyg-sparse,isplib",
-    rounds: Annotated[int, typer.Option(min=1, help="Fresh processes per backend, interleaved.")] = 3,
-    epochs: Epochs = None,
-    overrides: Overrides = None,
-    dataset: Spec = "",
-    data_root: DataRoot = None,
-    memory_limit: Limit = "",
-    out: Out = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace a comparison of another configuration in --out.")
-    ] = False,
-    as_json: Json = False,
-    quiet: Quiet = False,
-    csv: Csv = None,
-    markdown: Markdown = None,
-    latex: Latex = None,
-    page: Page = None,
-    save_baseline: Annotated[
-        str, typer.Option("--save-baseline", metavar="NAME", help="Keep the epochs for later comparisons.")
-    ] = "",
-    baseline: Annotated[
-        str, typer.Option(metavar="NAME", help="Hold against kept epochs; exit code 4 if slower beyond doubt.")
-    ] = "",
-    fail_above: Annotated[
-        str, typer.Option("--fail-above", metavar="PERCENT", help="Slowdown that --baseline tolerates.")
-    ] = "5%",
-) -> None:
-    """Check backends against PyG, then time them in turn.
-
-    Every process is checked again after its last epoch. The notes below the table say what was checked, and what
-    was not. What --out holds is kept, but measured anew where the code changed since.
-    """
-    from gnnbench import api
-    from gnnbench.report import comparison as report
-    from gnnbench.report import tables
-    from gnnbench.results import files
-
-    record = api.compare(
-        config,
-        backends,
-        rounds=rounds,
-        dataset=dataset,
-        epochs=epochs,
-        set=overrides,
-        memory_limit=memory_limit,
-        data_root=data_root,
-        out=out,
-        force=force,
-        save_baseline=save_baseline,
-        baseline=baseline,
-        fail_above=fail_above,
-        quiet=quiet,
-        check=False,
-    )
-    folder = record.path.parent
-    if csv:
-        files.save_text(tables.to_csv(report.records(record)), csv)
-    if page:
-        from gnnbench import stored
-        from gnnbench.report import page as pages
-
-        files.save_text(pages.html([stored.of_comparison(record, record.path)]), page)
-    show(report.table(record, folder), record.model_dump_json(indent=1), as_json, quiet, markdown, latex)
-    finish(record, f"the same command with --out {folder} continues")
-
-
-app.command(epilog=EXIT_CODES)(ops.bench)
-app.command(epilog=EXIT_CODES)(profile.profile)
 app.command(epilog=EXIT_CODES)(partition.partition)
 app.command(epilog=EXIT_CODES)(reporting.report)
 app.command(epilog=EXIT_CODES)(history.history)

@@ -9,11 +9,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from gnnbench import stopping
+from gnnbench.api._options import DATA_ROOT, SET, in_a_folder
 from gnnbench.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -22,62 +23,14 @@ if TYPE_CHECKING:
     from gnnbench.report.tables import Table
 
 
-class Finished(Protocol):
-    """The record of a verb's measurements."""
-
-    status: Any
-
-    @property
-    def exit_code(self) -> int: ...
-
-
 EXIT_CODES = (
     "Exit codes: 0 success, 1 a run failed, 2 bad input, 3 parity red (a backend's result differs from PyG's), "
     "4 slower than the baseline, 130 stopped by Ctrl-C, 143 by SIGTERM, 129 by SIGHUP."
 )
 
 
-def in_a_folder(ctx: typer.Context, param: typer.CallbackParam, file: Path | None) -> Path | None:
-    """Refuse a file in a folder that is missing, unless it is that of --out, before anything is measured."""
-    if file and not file.parent.is_dir() and file.parent != ctx.params.get("out"):
-        raise ConfigError(
-            f"{param.opts[0]} {file}: there is no folder {file.parent}; create it, or name another file"
-        )
-    if file and file.is_dir():
-        raise ConfigError(f"{param.opts[0]} {file}: is a folder; name a file in it")
-    return file
-
-
-Config = Annotated[
-    Path | None,
-    typer.Argument(metavar="CONFIG", help="YAML file of one run, or its name in configs; default: a small graph."),
-]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a key of the configuration; repeatable."),
-]
-Backend = Annotated[
-    str,
-    typer.Option(metavar="NAME[:KEY=VALUE]", help="Backend, such as isplib:fold_norm=false; `doctor` lists them."),
-]
-Spec = Annotated[
-    str,
-    typer.Option("--dataset", metavar="SPEC", help="Such as cora, ogbn-arxiv, synthetic:reddit:0.05, graph.mtx."),
-]
-DataRoot = Annotated[
-    Path | None,
-    typer.Option(help="Folder of datasets; default: $GNNBENCH_DATA, then the user's cache folder."),
-]
-Limit = Annotated[
-    str,
-    typer.Option(
-        "--memory-limit", metavar="SIZE", help="Such as 16GiB or 80%; a run that exceeds it ends as out of memory."
-    ),
-]
-Epochs = Annotated[int | None, typer.Option(help="Number of epochs, instead of the configuration's.")]
-Out = Annotated[
-    Path | None, typer.Option(is_eager=True, help="Folder for the results; default: a new one in runs/.")
-]
+DataRoot = Annotated[Path | None, DATA_ROOT]
+Overrides = Annotated[list[str] | None, SET]
 Json = Annotated[bool, typer.Option("--json", help="Print only the result, as JSON on standard output.")]
 Plot = Annotated[
     Path | None,
@@ -108,13 +61,6 @@ def refuse_empty(arguments: Sequence[str]) -> None:
         if not argument or (option.startswith("--") and equals and not value):
             name = option or (before if before.startswith("-") else f"the argument after {before}")
             raise ConfigError(f"{name}: is empty; give a value, or leave it out")
-
-
-def numbers(text: str) -> list[int]:
-    try:
-        return [int(number) for number in text.split(",") if number.strip()]
-    except ValueError:
-        raise ConfigError(f"{text!r} is not a list of numbers such as 16,32,64") from None
 
 
 def is_first() -> bool:
@@ -161,9 +107,12 @@ def _printable(text: str) -> str:
     return text
 
 
-def finish(finished: Finished, kept: str) -> NoReturn:
-    """End a verb with the exit code of its record; `kept` says how to continue after a stop."""
-    if finished.status == "interrupted":
-        print(f"gnnbench: stopped by {stopping.by()}; {kept}", file=sys.stderr)
-        raise typer.Exit(stopping.exit_code())
-    raise typer.Exit(finished.exit_code)
+def finish(result: Any) -> NoReturn:
+    """End a verb with the exit code of its result, after a sentence where it did not come to its end."""
+    status, reason = getattr(result, "status", "ok"), getattr(result, "reason", "")
+    if is_first() and (reason or status == "interrupted"):
+        kept = f"the same command with --out {result.path.parent} continues"
+        kept = kept if result.continues else f"the measurements so far are in {result.path.parent}"
+        print(f"gnnbench: {reason or f'stopped by {stopping.by()}; {kept}'}", file=sys.stderr)
+    code = getattr(result, "exit_code", int(status != "ok"))
+    raise typer.Exit(stopping.exit_code() if status == "interrupted" else code)

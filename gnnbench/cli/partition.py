@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gnnbench.api._configs import load
-from gnnbench.cli.options import DataRoot, Json, Latex, Markdown, Overrides, Quiet, numbers, show
+from gnnbench.api._options import numbers
+from gnnbench.cli.options import DataRoot, Json, Latex, Markdown, Overrides, Quiet, show
 from gnnbench.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:

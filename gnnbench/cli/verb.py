@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from gnnbench.cli import options
-from gnnbench.cli.options import finish, show
+from gnnbench.cli.options import finish, is_first, show
 
 COMMON = {
     "as_json": (options.Json, False),
@@ -36,6 +36,10 @@ def command(
     unchecked = {"check": False} if "check" in inspect.signature(function).parameters else {}
 
     def run(**given: Any) -> None:
+        if plot := given.get("plot"):
+            from gnnbench.report import plots
+
+            plots.check(plot)
         if instead and instead(**{name: given[name] for name in extra}):
             return
         chosen = {name: given[name] for name in own} | {"quiet": given["quiet"]} | unchecked
@@ -93,15 +97,18 @@ def _show(
     from gnnbench.report import plots, tables
     from gnnbench.results import files
 
+    if not is_first():
+        finish(result)
+    records = result.records()
     if csv:
-        files.save_text(tables.to_csv(result.records()), csv)
+        files.save_text(tables.to_csv(records), csv)
     if page:
         from gnnbench import stored
         from gnnbench.report import page as pages
 
         files.save_text(pages.html([stored.load(result.path)]), page)
-    if plot:
-        plots.save(result.report.panels(result), result.report.title(result), plot)
-    show(result.tables(), result, as_json, quiet, markdown, latex, saved=result.path)
-    if hasattr(result, "exit_code"):
-        finish(result, f"the same command with --out {result.path.parent} continues")
+    if plot and (panels := result.report.panels(result)):
+        plots.save(panels, result.report.title(result), plot)
+    nothing_ran = not records and bool(getattr(result, "reason", ""))
+    show(result.tables(), result, as_json, quiet or nothing_ran, markdown, latex, saved=result.path)
+    finish(result)

@@ -37,6 +37,7 @@ class ResultKind(BaseModel):
             where the class has its own methods.
         section: makes the section of a page from a record; None has no more than its tables.
         frame: the field that its frame has, unless that module makes the records.
+        continues: whether the command that made it goes on with it after a stop.
         view: what draws events while it is measured.
         path: the JSON that it is kept in.
     """
@@ -46,6 +47,7 @@ class ResultKind(BaseModel):
     report: ClassVar[Any] = None
     section: ClassVar[Any] = None
     frame: ClassVar[str] = "rows"
+    continues: ClassVar[bool] = True
     view: ClassVar[Any] = live.Steps
     _path: Path = PrivateAttr()
 

@@ -25,6 +25,7 @@ class Bench(ResultKind, records.Bench):
     file: ClassVar = "bench.json"
     report: ClassVar = report
     section: ClassVar = ops.bench
+    continues: ClassVar = False
     view: ClassVar = View
 
 

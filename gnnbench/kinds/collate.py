@@ -17,6 +17,7 @@ class CollateBench(ResultKind, collate.CollateBench):
     file: ClassVar = "bench.json"
     report: ClassVar = report
     section: ClassVar = ops.collate
+    continues: ClassVar = False
 
 
 KIND = CollateBench

@@ -17,6 +17,7 @@ class LayerBench(ResultKind, layers.LayerBench):
     file: ClassVar = "bench.json"
     report: ClassVar = report
     section: ClassVar = ops.conv
+    continues: ClassVar = False
 
 
 KIND = LayerBench

@@ -17,6 +17,7 @@ class SampleBench(ResultKind, sample.SampleBench):
     file: ClassVar = "bench.json"
     report: ClassVar = report
     section: ClassVar = ops.sample
+    continues: ClassVar = False
 
 
 KIND = SampleBench

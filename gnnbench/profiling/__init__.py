@@ -131,3 +131,4 @@ class _Profiler:
             record.memory = _trace.memory(written, on_gpu=self.on_gpu)
             if trace is not None:
                 _trace.save(written, trace)
+                record.trace = str(trace)

@@ -48,6 +48,7 @@ class Profile(OfRun):
     loading_s: float | None = Field(None, description="making the batches of an epoch, in whichever thread")
     ops: list[Op] = Field([], description="the one that takes longest first")
     memory: Memory | None = None
+    trace: str = Field("", description="file of the Chrome trace")
     peak_memory_bytes: int | None = Field(None, description="of the process or device, in the timed epochs")
     warnings: list[str] = Field([], description="doubts about the timed epochs")
 

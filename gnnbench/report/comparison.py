@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gnnbench import units
@@ -21,12 +20,8 @@ FASTEST, LOADER = "fastest_pyg", "pyg:loader=pyg"  # baselines by their keys
 NAMES = {FASTEST: "fastest PyG", LOADER: "pyg with\nits loader"}
 
 
-def table(comparison: Comparison, saved: Path | None = None) -> Table:
-    """Backends side by side, with parity, reasons, rewrites, conditions and warnings below.
-
-    Args:
-        saved: the folder that it is kept in.
-    """
+def table(comparison: Comparison) -> Table:
+    """Backends side by side, with parity, reasons, rewrites, conditions and warnings below."""
     metric = next((row.metrics.name for row in comparison.rows if row.metrics), "metric")
     phases = [phase for phase in ("load", "forward", "backward") if phase != "load" or _loads(comparison)]
     baselines = list(_baselines(comparison))
@@ -44,7 +39,7 @@ def table(comparison: Comparison, saved: Path | None = None) -> Table:
         [*heading, f"test\n{metric}"],
         rows,
         title=f"{title(comparison.config, comparison.dataset)}: {size}",
-        notes=[*_notes(comparison), *([f"Results: {saved / 'comparison.json'}"] if saved else [])],
+        notes=[*_notes(comparison)],
     )
 
 

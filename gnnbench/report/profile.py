@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gnnbench import units
@@ -19,21 +18,15 @@ MARKS = 10  # epochs named in a picture, beyond which some are left out
 OF_LAYERS = ("forward", "backward")
 
 
-def tables(profile: Profile, *, rows: int = ROWS, trace: Path | None = None) -> list[Table]:
-    """Layers, then the `rows` ops that take longest, with conditions below.
-
-    Args:
-        trace: the file of the Chrome trace.
-    """
-    where = [f"Trace: {trace}; open it in https://ui.perfetto.dev"] if trace else []
-    longest, others = profile.ops[:rows], profile.ops[rows:]
+def tables(profile: Profile) -> list[Table]:
+    """Layers, then the ops that take longest, with conditions below."""
+    longest, others = profile.ops[:ROWS], profile.ops[ROWS:]
     heading = ["op", "layer", "phase", "calls", "time", *["on the GPU"] * profile.on_gpu, "share"]
     lines = [[*map(Cell, (op.op, op.layer, op.phase)), *_figures(profile, [op])] for op in longest]
     if others:
         name = units.counted(len(others), "other row")
         lines.append([Cell(name), Cell(""), Cell(""), *_figures(profile, others)])
-    notes = [*_notes(profile), *where]
-    return [_layers(profile), Table(heading, lines, title="By op", notes=notes, prose=(0, 1, 2))]
+    return [_layers(profile), Table(heading, lines, title="By op", notes=[*_notes(profile)], prose=(0, 1, 2))]
 
 
 def title(profile: Profile) -> str:
@@ -59,17 +52,17 @@ def phases(profile: Profile) -> dict[str, float]:
     return {name or "between": seconds for name, seconds in names.items() if seconds}
 
 
-def memory(profile: Profile) -> Timeline | None:
-    """The tensors of the profiled epochs over time."""
+def panels(profile: Profile) -> list[Timeline]:
+    """Draw the tensors of the profiled epochs over time, if any."""
     from gnnbench.report.plots import Timeline
 
     if not profile.memory:
-        return None
+        return []
     told, mib = profile.memory, units.SIZES["MiB"]
     unit, scale = units.scale(told.seconds[-1])
     points = [(time / scale, size / mib) for time, size in zip(told.seconds, told.allocated_bytes, strict=True)]
     named = [(time / scale, f"epoch {number}") for number, time in enumerate(told.epochs_s, start=1)]
-    return Timeline("Memory of tensors", f"time, {unit}", "MiB", points, named[:: 1 + len(named) // MARKS])
+    return [Timeline("Memory of tensors", f"time, {unit}", "MiB", points, named[:: 1 + len(named) // MARKS])]
 
 
 def _layers(profile: Profile) -> Table:
@@ -129,4 +122,6 @@ def _notes(profile: Profile) -> Iterator[str]:
     yield from run.kernels(profile.bindings)
     yield from run.graph(profile.dataset_facts)
     yield from run.machine(profile.environment)
+    if profile.trace:
+        yield f"Trace: {profile.trace}; open it in https://ui.perfetto.dev"
     yield from (f"Warning: {text}" for text in profile.warnings)

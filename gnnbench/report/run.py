@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gnnbench import units
@@ -28,18 +27,17 @@ REWRITES = {
 }
 
 
-def table(result: Result, saved: Path | None = None) -> Table:
-    """One run: its figures, with conditions and warnings below; `saved` is the folder that it is kept in."""
+def table(result: Result) -> Table:
+    """One run: its figures, with conditions and warnings below."""
     tuned = used(result.choices, result.tuning_s)
     notes = [*kernels(result.bindings), *tuned, *graph(result.dataset_facts), *machine(result.environment)]
-    where = [f"Results: {saved / 'results.json'}"] if saved else []
     if result.status != "ok":
         notes.insert(0, f"Status: {ended(result.status)}: {result.reason}")
     return Table(
         ("", "", ""),
         [*_times(result), *_memory(result), *_workers(result), *_quality(result)],
         title=title(result.config, result.dataset, result.backend),
-        notes=[*notes, *(f"Warning: {text}" for text in result.warnings), *where],
+        notes=[*notes, *(f"Warning: {text}" for text in result.warnings)],
         prose=(0, 2),
     )
 

@@ -93,7 +93,7 @@ def test_loading_batches_is_a_part(set: dict[str, Any], prefetch: int) -> None:
 
 def test_the_verb_writes_tables_trace_and_pictures(folder: Path) -> None:
     files = ("--trace", "t.json.gz", "--plot", "m.svg", "--csv", "o.csv", "--markdown", "p.md", "--out", "p")
-    output = run("profile", *SMALL, "--backend", "isplib", "--epochs", "2", "--rows", "3", *files)
+    output = run("profile", *SMALL, "--backend", "isplib", "--epochs", "2", *files)
     assert output.code == 0, output.stderr
     assert "A profiled epoch takes" in output.stdout
     assert "both measured in this run" in " ".join(output.stdout.split())

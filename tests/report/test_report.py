@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -75,7 +76,7 @@ def test_units_have_three_digits(text: str, expected: str) -> None:
 
 @pytest.mark.parametrize("width", [80, 100, 140])
 def test_a_comparison_is_whole_at_every_width(found: Comparison, width: int) -> None:
-    table = comparison.table(found, Path("runs/" + "long-" * 30))
+    table = replace(comparison.table(found), notes=["long-" * 30])
     text = shown(table, width)
     words = text.split()
     assert "…" not in text
@@ -83,7 +84,7 @@ def test_a_comparison_is_whole_at_every_width(found: Comparison, width: int) -> 
     assert max(map(len, drawn)) <= width
     for cells in table.rows:
         assert {word for one in cells for line in one for word in line.split()} <= set(words)
-    assert f"{'long-' * 30}/comparison.json" in text
+    assert "long-" * 30 in text
 
 
 def test_a_comparison_fits_side_by_side_in_100_columns(found: Comparison) -> None:
@@ -112,7 +113,7 @@ def test_a_tolerance_of_ones_own_is_said(found: Comparison) -> None:
 def test_a_synthetic_graph_is_called_so(found: Comparison, result: Result) -> None:
     facts = FACTS.model_copy(update={"made_up": ["features", "split"]})
     found.dataset_facts = result.dataset_facts = facts
-    for table in (comparison.table(found), run.table(result, Path("out"))):
+    for table in (comparison.table(found), run.table(result)):
         assert "Synthetic, not real data: features, split" in table.notes
         assert "Synthetic, not real data: features, split" in tables.markdown(table)
 
@@ -173,20 +174,19 @@ def test_markdown_escapes_bars() -> None:
 def test_a_run_says_what_was_measured(result: Result) -> None:
     result.bindings = [BINDING]
     result.warnings = ["the machine is noisy: close other programs"]
-    text = shown(run.table(result, Path("out")), 100)
+    text = shown(run.table(result), 100)
     assert "gat (2 layers, 8 hidden) on zoo, isplib" in text
     assert re.search(r"epoch +100 ms +of 3 epochs", text)
     assert re.search(r"peak memory +100 B +50.0 B above the 50.0 B before training", text)
     assert re.search(r"test accuracy +0.7000", text)
     assert "Kernels: 1 x GCNConv: spmm by isplib; exact rewrites: transform before aggregate" in text
     assert "Warning: the machine is noisy: close other programs" in text
-    assert "Results: out/results.json" in text
 
 
 def test_a_stopped_run_says_why(result: Result) -> None:
     result.status, result.reason = "oom", "out of memory: needs more than 16GiB"
     result.environment = {"other_programs_busy_cores": 0.0}
-    text = shown(run.table(result, Path("out")), 100)
+    text = shown(run.table(result), 100)
     assert "Status: out of memory: out of memory: needs more than 16GiB" in text
 
 

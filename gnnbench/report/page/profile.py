@@ -57,5 +57,5 @@ def _verdict(profile: Profile) -> list[str]:
 def _pictures(profile: Profile) -> Iterator[Picture]:
     if profile.ops:
         yield stacks("What an epoch is made of", PARTS, {profile.backend: report.phases(profile)})
-    if timeline := report.memory(profile):
+    for timeline in report.panels(profile):
         yield of_panel(timeline, "Memory over time", TENSORS)

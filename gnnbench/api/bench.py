@@ -1,0 +1,123 @@
+"""Ops, layers and batches beside their peers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gnnbench.api import _configs as configs
+from gnnbench.api._options import DataRoot, Dgl, Limit, Names, Numbers, Out, ended, numbers, path, threads_kept
+from gnnbench.errors import ConfigError, did_you_mean
+
+if TYPE_CHECKING:
+    from gnnbench.kinds import ResultKind
+
+COMMON = ("backend", "against", "backward")
+ON_GRAPH = (*COMMON, "graph", "widths", "heads", "weighted")
+# Benchmarks that are none of a single op, and the options that each has.
+OTHERS = {
+    "collate": ("graph", "backend", "against", "batches"),
+    "sample": ("graph", "against", "batches", "fanouts"),
+    "conv": ("graph", "backend", "conv", "widths"),
+}
+SPECIFIC = {*ON_GRAPH, "shapes", *itertools.chain(*OTHERS.values())}
+READ: dict[str, Callable[[Any], Any]] = dict.fromkeys(("widths", "heads", "batches", "fanouts"), numbers)
+READ |= dict.fromkeys(("conv", "shapes", "against"), configs.names)
+NAMES = {"conv": "layers", "batches": "sizes"}  # of parameters of benchmarks, where they differ
+
+
+def bench(
+    op: Annotated[str, typer.Argument(metavar="OP")],
+    graph: Annotated[str, typer.Option(metavar="SPEC")] = "",
+    *,
+    widths: Annotated[Numbers, typer.Option(metavar="N,N"), str] = "",
+    conv: Annotated[Names, typer.Option(metavar="A,B"), str] = "",
+    heads: Annotated[Numbers, typer.Option(metavar="N,N"), str] = "",
+    shapes: Annotated[Names, typer.Option(metavar="S,S"), str] = "",
+    backend: Annotated[str, typer.Option(metavar="NAME")] = "",
+    against: Annotated[Names, typer.Option(metavar="A,B"), str] = "",
+    batches: Annotated[Numbers, typer.Option(metavar="N,N"), str] = "",
+    fanouts: Annotated[Numbers, typer.Option(metavar="N,N"), str] = "",
+    backward: Annotated[bool, typer.Option("--backward")] = False,
+    weighted: Annotated[bool, typer.Option("--weighted")] = False,
+    dgl_python: Dgl = "",
+    threads: Annotated[int, typer.Option(min=0)] = 0,
+    data_root: DataRoot = None,
+    memory_limit: Limit = "90%",
+    out: Out = None,
+    quiet: bool = False,
+    check: bool = True,
+) -> ResultKind:
+    """Time an op beside its peers and the limits of this machine.
+
+    Args:
+        op: such as spmm, edge_softmax, gat_attention or linear; collate, which puts batches of graphs together;
+            sample, which draws neighbourhoods; or conv, layers of PyG; an unknown name lists all ops.
+        graph: such as cora, ogbn-arxiv, synthetic:reddit:0.05 or graph.mtx; by default synthetic:reddit:0.01.
+        widths: the channels of all heads together; by default 16,32,64,128,256, of layers of PyG 64.
+        conv: layers of torch_geometric.nn, for conv: such as PNAConv,EdgeConv, or all.
+        heads: numbers of heads, for ops with heads; by default 1.
+        shapes: of linear, rows x inputs x outputs such as 820x300x600; of batch_norm, dropout and embedding_sum
+            likewise, without a graph. By default those of all configurations.
+        backend: whose kernels to time, such as cuda; by default isplib.
+        against: peers: torch-csr, torch-scatter, pyg, pyg-compile, cusparse, dgl, or backends with kernels such as
+            reference; isplib-bf16 is isplib in bfloat16; torch for layers. For collate: pyg, which is PyG's
+            DataLoader, and pyg-list, the same with a list of graphs. For sample: dgl and pyg-lib. By default
+            torch-csr,torch-scatter,dgl, or torch for layers.
+        batches: batch sizes, for collate and sample; by default 64,256,1024.
+        fanouts: in-edges of a node by hop, for sample; by default 15,10,5.
+        backward: time the gradients too.
+        weighted: run spmm and spmm_max with edge values.
+        threads: threads for all kernels; 0 uses PyTorch's default.
+        dgl_python, data_root, memory_limit, out, quiet, check: as in `reproduce`.
+
+    Raises:
+        ConfigError: a bad value.
+        GnnbenchError: bad data, or `out` cannot be written.
+        KeyboardInterrupt: Ctrl-C; what was measured is kept.
+    """
+    given = {name: value for name, value in locals().items() if value and name in SPECIFIC}
+    from gnnbench import benchmarks, datasets, registry
+    from gnnbench.benchmarks.ops import OPS
+    from gnnbench.measure import clock, environment
+    from gnnbench.results import files
+
+    if op not in (*OPS, *OTHERS):
+        raise ConfigError(f"unknown op {op!r}{did_you_mean(op, [*OPS, *OTHERS])}")
+    has = OTHERS.get(op) or ((*COMMON, "shapes") if OPS[op].sizes else ON_GRAPH)
+    if wrong := [name for name in given if name not in has]:
+        raise ConfigError(f"bench {op} has no --{', --'.join(wrong)}")
+    spec = given.pop("graph", "synthetic:reddit:0.01")
+    options = {
+        NAMES.get(name, name): READ[name](value) if name in READ else value for name, value in given.items()
+    }
+    roots, folder = datasets.roots(path(data_root)), Path(out) if out else files.new_folder(f"{op}-bench")
+    with threads_kept():
+        environment.use_threads(threads)
+        grid = None if op in OTHERS else benchmarks.Grid(op, **options)
+        dataset: Any = None
+        if grid is None or grid.on_graph:
+            config = configs.load(None, None if op == "collate" else configs.BARE, spec).dataset
+            dataset = datasets.load(config, roots)
+            dataset = dataset if op == "collate" else datasets.single(dataset)
+        kind = registry.find("kinds", op if op in OTHERS else "bench").KIND
+        if grid:
+            own: dict[str, Any] = {
+                "cache": roots.cache,
+                "now": clock.instants(grid.device),
+                "dgl_python": dgl_python,
+            }
+            measure = partial(benchmarks.bench, grid, dataset, **own)
+        else:
+            module = registry.find("benchmarks", NAMES.get(op, op))
+            own = {"dgl_python": dgl_python} if op == "sample" else {}
+            measure = partial(module.bench, dataset, now=clock.cpu, **options, **own)
+        with kind.view.watched(quiet) or nullcontext() as view:
+            record = measure(out=folder, memory_limit=memory_limit, on_event=view or (lambda *_: None))
+    return ended(kind.of(record, folder / "bench.json"), check, f"the measurements so far are in {folder}")

@@ -1,0 +1,95 @@
+"""Backends side by side."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gnnbench.api import _configs as configs
+from gnnbench.api._options import Config, DataRoot, Epochs, Force, Limit, Names, Out, Overrides, Spec, ended, path
+
+if TYPE_CHECKING:
+    from gnnbench.kinds.comparison import Comparison
+
+
+def compare(
+    config: Config = None,
+    backends: Annotated[Names, typer.Option(metavar="A,B,C"), str] = "pyg,pyg-sparse,isplib",
+    *,
+    rounds: Annotated[int, typer.Option(min=1)] = 3,
+    dataset: Spec = "",
+    epochs: Epochs = None,
+    set: Overrides = None,
+    memory_limit: Limit = "",
+    data_root: DataRoot = None,
+    out: Out = None,
+    force: Force = False,
+    save_baseline: Annotated[str, typer.Option("--save-baseline", metavar="NAME")] = "",
+    baseline: Annotated[str, typer.Option(metavar="NAME")] = "",
+    fail_above: Annotated[str, typer.Option("--fail-above", metavar="PERCENT")] = "5%",
+    quiet: bool = False,
+    check: bool = True,
+) -> Comparison:
+    """Check backends against PyG, then time them in turn.
+
+    Every process is checked again after its last epoch. A backend that fails is a row with its reason; one whose
+    result differs from PyG's has no speedup. Notes below the table say what was checked, and what was not. What
+    the folder of results holds is kept, but measured anew where the code changed since.
+
+    Args:
+        config, dataset, epochs, set, memory_limit, data_root, quiet: as in `train`.
+        backends: with pyg as the baseline; options as in isplib:fold_norm=false.
+        rounds: fresh processes per backend, interleaved.
+        out: the folder for the results, which goes on with a comparison that it holds.
+        force: replace a comparison of another configuration in `out`.
+        save_baseline: keep the epochs by this name for later comparisons.
+        baseline: hold against epochs kept by this name; exit code 4 if slower beyond doubt.
+        fail_above: slowdown that `baseline` tolerates.
+        check: raise if it did not come to its end.
+
+    Raises:
+        ConfigError: a bad value, or `out` holds a comparison of another configuration.
+        GnnbenchError: bad data, or `out` cannot be written.
+        KeyboardInterrupt: Ctrl-C; what was measured is kept.
+    """
+    from gnnbench import launch
+
+    loaded = configs.load(config, set, dataset, epochs, memory_limit)
+    launch.prepare()  # while PyTorch is imported here
+    from gnnbench import comparison, datasets, history
+    from gnnbench.comparison import baseline as baselines
+    from gnnbench.kinds.comparison import Comparison
+    from gnnbench.results import files
+
+    run, roots = comparison.resolve(loaded, configs.names(backends)), datasets.roots(path(data_root))
+    limit, kept = baselines.share(fail_above), None
+    if save_baseline:
+        baselines.path(roots.cache, save_baseline)
+    if baseline:
+        kept = baselines.load(roots.cache, baseline)
+        baselines.check(kept, baseline, run, rounds)
+    folder = Path(out) if out else files.new_folder(f"{configs.stem(config)}-compare")
+    with Comparison.view.watched(quiet) or nullcontext() as view:
+        record = comparison.compare(
+            run,
+            rounds=rounds,
+            out=folder,
+            roots=roots,
+            force=force,
+            on_event=view or (lambda _: None),
+        )
+    if record.status == "ok" and (kept or save_baseline):
+        seconds = comparison.epochs(record, folder)
+        if kept:
+            rows = [row.backend for row in record.rows]
+            record.against = baselines.judge(kept, baseline, rows, seconds, limit)
+            files.save_json(record, folder / "comparison.json")
+        if save_baseline and record.exit_code == 0:
+            baselines.save(record.config, record.environment, seconds, roots.cache, save_baseline)
+    made = Comparison.of(record, folder / "comparison.json")
+    if record.status == "ok":
+        history.remember(roots.cache, "comparison", made, made.path)
+    return ended(made, check, f"the same call with out={str(folder)!r} continues")

@@ -1,0 +1,74 @@
+"""Where the time of an epoch goes."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gnnbench.api import _configs as configs
+from gnnbench.api._options import (
+    AnyPath,
+    Backend,
+    Config,
+    DataRoot,
+    Limit,
+    Out,
+    Overrides,
+    Spec,
+    ended,
+    in_a_folder,
+    path,
+    threads_kept,
+)
+
+if TYPE_CHECKING:
+    from gnnbench.kinds.profile import Profile
+
+
+def profile(
+    config: Config = None,
+    *,
+    backend: Backend = "",
+    dataset: Spec = "",
+    epochs: Annotated[int, typer.Option()] = 3,
+    set: Overrides = None,
+    memory_limit: Limit = "",
+    data_root: DataRoot = None,
+    trace: Annotated[AnyPath | None, typer.Option(metavar="FILE", callback=in_a_folder), Path | None] = None,
+    out: Out = None,
+    quiet: bool = False,
+    check: bool = True,
+) -> Profile:
+    """Show where the time of an epoch goes, by layer and op.
+
+    A profiled epoch is slower than others; both are measured, and the table says by how much.
+
+    Args:
+        config, backend, dataset, set, memory_limit, data_root, out, quiet, check: as in `train`.
+        epochs: to profile; as many are timed without the profiler before, after those of warm-up.
+        trace: write a Chrome trace for ui.perfetto.dev to this file, .json or .json.gz.
+
+    Raises:
+        As `train` does.
+    """
+    from gnnbench import datasets, profiling
+    from gnnbench.kinds.profile import Profile
+    from gnnbench.report import live
+    from gnnbench.results import files
+
+    loaded = configs.load(config, set, dataset, None, memory_limit, backend)
+    profiling.check(loaded, epochs, path(trace))
+    folder = Path(out) if out else files.new_folder(f"{configs.stem(config)}-{loaded.backend.name}-profile")
+    with threads_kept(), live.TrainView.watched(quiet) or nullcontext() as view:
+        record = profiling.profile(
+            loaded,
+            epochs=epochs,
+            roots=datasets.roots(path(data_root)),
+            out=folder,
+            trace=path(trace),
+            on_event=view,
+        )
+    return ended(Profile.of(record, folder / "profile.json"), check, record.reason)

@@ -1,0 +1,113 @@
+"""One run."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gnnbench.api import _configs as configs
+from gnnbench.api._options import (
+    AnyPath,
+    Backend,
+    Config,
+    DataRoot,
+    Epochs,
+    Force,
+    Limit,
+    Out,
+    Overrides,
+    Spec,
+    ended,
+    path,
+    threads_kept,
+)
+from gnnbench.errors import ConfigError
+
+if TYPE_CHECKING:
+    from gnnbench.kinds.run import Run
+    from gnnbench.training.run import Event
+
+
+def train(
+    config: Config = None,
+    *,
+    backend: Backend = "",
+    dataset: Spec = "",
+    epochs: Epochs = None,
+    set: Overrides = None,
+    memory_limit: Limit = "",
+    workers: Annotated[int | None, typer.Option(min=1)] = None,
+    data_root: DataRoot = None,
+    out: Out = None,
+    force: Force = False,
+    resume: Annotated[AnyPath | None, typer.Option(metavar="RUN_DIR"), Path | None] = None,
+    quiet: bool = False,
+    check: bool = True,
+) -> Run:
+    """Train one model on one graph and measure every epoch.
+
+    Args:
+        config: a YAML file, the name of one in `configs` such as "gcn_cora", or a mapping of its sections; None is
+            a small synthetic graph.
+        backend: such as "isplib" or "isplib:fold_norm=false"; replaces the configuration's.
+        dataset: such as "cora" or "synthetic:reddit:0.05"; replaces the configuration's.
+        epochs: replaces `train.epochs`.
+        set: other keys, as in `{"model.hidden": 64}`.
+        memory_limit: such as "16GiB" or "80%".
+        workers: processes of this machine, each with a part of the graph; replaces `train.workers`.
+        data_root: the folder of datasets; None for `$GNNBENCH_DATA`, then the user's cache folder.
+        out: the folder for the results; None for a new one in `runs/`.
+        force: replace a run that `out` holds.
+        resume: go on with the stopped run in this folder, whose own configuration counts.
+        quiet: show no progress; otherwise it is shown in notebooks and on terminals.
+        check: raise if the run did not come to its end; False returns it, with `status` and `reason`.
+
+    Raises:
+        ConfigError: a bad value; `out` holds results, or `resume` no run.
+        DatasetError: the data are missing, broken or cannot be trained on.
+        GnnbenchError: the run failed, as by running out of memory; or `out` cannot be written.
+        KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP, after the epoch at hand; what was measured is kept.
+    """
+    from gnnbench import datasets, history
+    from gnnbench.config import validate
+    from gnnbench.kinds.run import Run
+    from gnnbench.report import live
+    from gnnbench.results import files, schema
+    from gnnbench.training import start, team
+
+    roots, first = datasets.roots(path(data_root)), team.is_first()
+    if resume:
+        if config or set or backend or dataset or epochs or memory_limit or workers or out:
+            raise ConfigError("--resume takes the run's own configuration; leave out other options")
+        folder = Path(resume)
+        if not (folder / files.RUN).exists():
+            what = next((f"a {kind}" for name, kind in files.KINDS.items() if (folder / name).exists()), "no run")
+            raise ConfigError(
+                f"{folder} holds {what}; give the folder of a run to resume, such as runs/demo-isplib-1"
+            )
+        kept = files.load(schema.Result, folder / "results.json")
+        loaded = validate(kept.config, str(folder / "results.json"))
+    else:
+        loaded = configs.load(config, set, dataset, epochs, memory_limit, backend, workers)
+        folder = Path(out or "")  # of the first process that torchrun started, which alone writes
+        if out and first:
+            files.check_out(folder, files.RUN if force else "")
+        elif first:
+            folder = files.new_folder(f"{configs.stem(config)}-{loaded.backend.name}")
+    loaded = start.by_torchrun(loaded)
+    with threads_kept(), live.TrainView.watched(quiet or not first) or nullcontext() as view:
+        result = start.run(loaded, roots=roots, out=folder, resume=resume is not None, on_event=view or _tell)
+    made = Run.of(result, folder / "results.json")
+    if result.status == "ok" and first:
+        history.remember(roots.cache, "run", made, made.path)
+    return ended(made, check, result.reason)
+
+
+def _tell(event: Event) -> None:
+    """Tell where nobody watches what was not as it should be, such as a checkpoint that cannot be written."""
+    if event.kind == "message":
+        print(f"gnnbench: {event.message}", file=sys.stderr)
