@@ -18,7 +18,7 @@ Fraction = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[int, Field(gt=0, lt=2**62)]
 Count = Annotated[int, Field(ge=0, lt=2**62)]
 RECORDED_EPOCH = 4  # of a run with cuda_graph, after warm-up and one epoch that looks for obstacles
-BY_BACKEND = {"train": ("cuda_graph", "workers", "precision"), "batch": ("overlap", "halo")}  # options of backends
+BY_BACKEND = {"train": ("cuda_graph", "workers", "precision"), "batch": ("halo",)}  # options of backends
 
 
 class Section(BaseModel):

@@ -125,9 +125,9 @@ def warm(model: Module, graph: Graph, x: Tensor | None = None) -> None:
             continue
         bound: BoundForward = conv.forward
         used, adjacency = _ops(conv, module, bound.kernels), _graph.adjacency(conv, graph)
-        passes = adjacency.passes
+        transpose = adjacency.transpose
         if "spmm" in used:
-            for warmed in passes:
+            for warmed in (adjacency, transpose):
                 warmed.layout.plan(warmed)
         if "edge_softmax" in used:
             _ = adjacency.perm, adjacency.row

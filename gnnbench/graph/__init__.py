@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -139,25 +139,13 @@ class Graph(Handled):
             self._reversed, transpose.is_symmetric = transpose, is_symmetric
         return self
 
-    def sources(self, *x: Tensor, later: bool = False) -> tuple[Tensor, ...]:
-        """Features [M, ...] of the columns, from those [n, ...] of this process's nodes; here the same.
-
-        With `later`, those of other processes may be missing until `by_rows`, which then has to come next.
-        """
+    def sources(self, *x: Tensor) -> tuple[Tensor, ...]:
+        """Features [M, ...] of the columns, from those [n, ...] of this process's nodes; here the same."""
         return x
-
-    def by_rows(self, compute: Callable[[Rows], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
-        """Tensors [N, ...] that `compute` makes, of all rows at once or of some at a time, [r, ...]."""
-        return compute(Rows(self))
 
     @property
     def num_rows(self) -> int:
         return self.rowptr.numel() - 1
-
-    @property
-    def passes(self) -> tuple[Graph, ...]:
-        """The graphs whose rows a sum over edges and its gradient go over."""
-        return self, self.transpose
 
     @property
     def num_edges(self) -> int:
@@ -274,22 +262,6 @@ class Graph(Handled):
             raise GraphError("the Graph's rowptr, col or num_cols was replaced; build a new Graph instead")
         if [rowptr._version, col._version] != versions:
             raise GraphError("the Graph's rowptr or col was edited in place; build a new Graph instead")
-
-
-class Rows(NamedTuple):
-    """Rows of a graph, with all of its columns.
-
-    Attributes:
-        graph: these rows alone.
-        row: [r] int64, which they are; None for all of them.
-    """
-
-    graph: Graph
-    row: Tensor | None = None
-
-    def of(self, x: Tensor) -> Tensor:
-        """Those of x [N, ...], [r, ...]."""
-        return x if self.row is None else x.index_select(0, self.row)
 
 
 def synchronize(device: torch.device) -> None:

@@ -22,7 +22,6 @@ class Exchange:
     Args:
         offsets: [P + 1] int64.
         halo: [h] int64, the nodes to fetch, ascending; on the device of the features.
-        overlap: whether sums and means go on while features and gradients travel.
         narrow: whether float32 features and gradients travel as bfloat16.
 
     Attributes:
@@ -36,7 +35,7 @@ class Exchange:
         WorkerLost: another process ended, or does not answer.
     """
 
-    def __init__(self, offsets: Tensor, halo: Tensor, *, overlap: bool = False, narrow: bool = False) -> None:
+    def __init__(self, offsets: Tensor, halo: Tensor, *, narrow: bool = False) -> None:
         rank, size = dist.get_rank(), dist.get_world_size()
         if offsets.numel() != size + 1:
             raise GraphError(f"a graph in {offsets.numel() - 1} parts needs as many processes, found {size}")
@@ -44,7 +43,7 @@ class Exchange:
         outside = (halo < 0) | (halo >= nodes) | ((halo >= begin) & (halo < end))
         if bool(outside.any() or (halo.diff() <= 0).any()):
             raise GraphError("halo must ascend, and be of nodes that other processes have")
-        self.num_rows, self.overlap, self.narrow = end - begin, overlap, narrow
+        self.num_rows, self.narrow = end - begin, narrow
         self.phase: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
         self.sent_bytes = self.received_bytes = 0
         owner = torch.bucketize(halo, offsets[1:].to(halo.device), right=True)
@@ -53,7 +52,7 @@ class Exchange:
         with communicating():
             dist.all_to_all_single(asked, wanted)
         self._received, self._sent = wanted.tolist(), asked.tolist()
-        self._send = self._swapping(halo.unsqueeze(1), self._sent, self._received)().flatten() - begin
+        self._send = self._swapped(halo.unsqueeze(1), self._sent, self._received).flatten() - begin
         if bool(((self._send < 0) | (self._send >= self.num_rows)).any()):
             raise GraphError(
                 "another process asks for nodes that this one does not have; their parts are not of one graph"
@@ -74,41 +73,26 @@ class Exchange:
             dist.all_to_all_single(others, counts)
         return int(others[: dist.get_rank()].sum())
 
-    def fetching(self, x: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], Callable[[], None]]:
-        """Features [lower halo | mine | higher halo, ...] of x [n, ...], all of which travel in one message.
-
-        Returns:
-            The features, mine of which are there at once, and the function that waits for the others.
-        """
+    def fetched(self, x: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Features [lower halo | mine | higher halo, ...] of x [n, ...], all of which travel in one message."""
         sent = self._message([each.index_select(0, self._send) for each in x])
-        arrived = self._swapping(sent, self._received, self._sent)
-        end = self.lower + self.num_rows
-        columns = tuple(each.new_empty(self.halo + self.num_rows, *each.shape[1:]) for each in x)
-        for each, mine in zip(columns, x, strict=True):
-            each[self.lower : end] = mine
+        halo = self._swapped(sent, self._received, self._sent).split([prod(each.shape[1:]) for each in x], 1)
+        columns = []
+        for mine, theirs in zip(x, halo, strict=True):
+            others = theirs.to(mine.dtype).view(len(theirs), *mine.shape[1:])
+            columns.append(torch.cat([others[: self.lower], mine, others[self.lower :]]))
+        return tuple(columns)
 
-        def wait() -> None:
-            halo = arrived().split([prod(each.shape[1:]) for each in x], 1)
-            for each, theirs in zip(map(_flat, columns), halo, strict=True):
-                each[: self.lower], each[end:] = theirs[: self.lower], theirs[self.lower :]
-
-        return columns, wait
-
-    def returning(self, halo: Sequence[Tensor]) -> Callable[[Sequence[Tensor]], tuple[Tensor, ...]]:
-        """Send gradients [h, ...] of the halo to where it belongs, in the order of `fetching`.
+    def returned(self, mine: Sequence[Tensor], halo: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Send gradients [h, ...] of the halo to where they belong, in the order of `fetched`.
 
         Returns:
-            The function that adds what others found for my nodes to gradients [n, ...] of mine, in place.
+            Gradients `mine` [n, ...], to which those that others found are added in place.
         """
-        arrived = self._swapping(self._message(halo), self._sent, self._received)
-        widths = [prod(each.shape[1:]) for each in halo]
-
-        def added(mine: Sequence[Tensor]) -> tuple[Tensor, ...]:
-            for each, theirs in zip(mine, arrived().split(widths, 1), strict=True):
-                _flat(each).index_add_(0, self._send, theirs.to(each.dtype))
-            return tuple(mine)
-
-        return added
+        arrived = self._swapped(self._message(halo), self._sent, self._received)
+        for each, theirs in zip(mine, arrived.split([prod(each.shape[1:]) for each in halo], 1), strict=True):
+            _flat(each).index_add_(0, self._send, theirs.to(each.dtype))
+        return tuple(mine)
 
     def summed(self, x: Tensor) -> Tensor:
         """x, to which the same of all other processes is added in place, whose result is the same on all."""
@@ -122,7 +106,7 @@ class Exchange:
         counts = torch.zeros(size, dtype=torch.int64, device=x.device)
         counts[dist.get_rank()] = len(x)
         sizes = self.summed(counts).tolist()
-        rows = self._swapping(_flat(x).repeat(size, 1), sizes, [len(x)] * size)()
+        rows = self._swapped(_flat(x).repeat(size, 1), sizes, [len(x)] * size)
         return rows.view(len(rows), *x.shape[1:])
 
     def _message(self, x: Sequence[Tensor]) -> Tensor:
@@ -130,20 +114,14 @@ class Exchange:
         rows = torch.cat([_flat(each) for each in x], 1)
         return rows.bfloat16() if self.narrow and rows.dtype == torch.float32 else rows
 
-    def _swapping(self, rows: Tensor, to_receive: list[int], to_send: list[int]) -> Callable[[], Tensor]:
-        """Send `rows` [., F], ordered by rank; the result waits for those that others send."""
+    def _swapped(self, rows: Tensor, to_receive: list[int], to_send: list[int]) -> Tensor:
+        """Send `rows` [., F], ordered by rank, and wait for those that others send."""
         theirs = rows.new_empty(sum(to_receive), rows.size(1))
         with self.phase("exchange"), communicating():
-            work = dist.all_to_all_single(theirs, rows, to_receive, to_send, async_op=True)
+            dist.all_to_all_single(theirs, rows, to_receive, to_send)
         self.sent_bytes += rows.nbytes
         self.received_bytes += theirs.nbytes
-
-        def arrived(sent: Tensor = rows) -> Tensor:  # held until then, lest a thread of gloo's frees it
-            with self.phase("exchange"), communicating():
-                work.wait()
-            return theirs
-
-        return arrived
+        return theirs
 
 
 @contextmanager

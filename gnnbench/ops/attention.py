@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gnnbench.errors import UnsupportedOp
-from gnnbench.graph import Graph, Rows
+from gnnbench.graph import Graph
 from gnnbench.ops import _custom
 from gnnbench.ops._workload import Workload
 from gnnbench.ops.dropout import Dropout, drawn_seed
@@ -44,7 +44,7 @@ def attention(
     Raises:
         UnsupportedOp: shapes or types do not fit, or the kernels decline.
     """
-    inputs = _fetched(FAMILIES[family], graph, inputs, later=not dropout)  # whose mask is of all rows at once
+    inputs = _fetched(FAMILIES[family], graph, inputs)
     keeps = FAMILIES[family].keeps_positive and torch.is_grad_enabled()
     keep = keeps and any(tensor.requires_grad for tensor in inputs)
     p, seed = dropout[:2] if isinstance(dropout, Dropout) else (dropout, drawn_seed(dropout, inputs[0].device))
@@ -52,9 +52,9 @@ def attention(
     return out
 
 
-def _fetched(family: Family, graph: Graph, inputs: tuple[Tensor, ...], later: bool) -> tuple[Tensor, ...]:
-    """`inputs`, with those of sources for all columns of the graph, which come together; `later` as there."""
-    fetched = graph.sources(*(inputs[place] for place in family.sources), later=later)
+def _fetched(family: Family, graph: Graph, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """`inputs`, with those of sources for all columns of the graph, which come together."""
+    fetched = graph.sources(*(inputs[place] for place in family.sources))
     of_sources = dict(zip(family.sources, fetched, strict=True))
     return tuple(of_sources.get(place, tensor) for place, tensor in enumerate(inputs))
 
@@ -85,13 +85,8 @@ def _registered(family: Family) -> _custom.Op:
     def op(*arguments: Any) -> tuple[Tensor, ...]:
         inputs, (seed, p, slope, keep, graph, kernels) = arguments[:count], arguments[count:]
         _check(family, kernels, graph, p, inputs)
-        keep, dropout, dims = keep and bool(positive), _dropout(graph, p, seed), family.inputs.values()
-
-        def attended(rows: Rows) -> tuple[Tensor, ...]:
-            mine = tuple(rows.of(x) if each[0] == "N" else x for each, x in zip(dims, inputs, strict=True))
-            return kernels.attention(rows.graph, family, mine, slope, dropout, keep)
-
-        exact, *kept = graph.by_rows(attended)
+        keep, dropout = keep and bool(positive), _dropout(graph, p, seed)
+        exact, *kept = kernels.attention(graph, family, inputs, slope, dropout, keep)
         return outputs(exact, family.roles(inputs)[2].dtype, *kept)
 
     kept = _tensors("out", "stats", *positive)

@@ -7,11 +7,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from gnnbench.errors import UnsupportedOp
-from gnnbench.graph import Graph, Rows
-from gnnbench.graph.part import Part
+from gnnbench.graph import Graph
 from gnnbench.ops import _custom
 from gnnbench.ops._workload import Workload
 from gnnbench.ops.kernels import EXTREMA, REDUCTIONS, Kernels
@@ -33,15 +31,9 @@ def spmm(kernels: Kernels, graph: Graph, x: Tensor, value: Tensor | None = None,
     Raises:
         UnsupportedOp: shapes or types do not fit, or the kernels decline.
     """
-    if isinstance(graph, Part) and graph.exchange.overlap and value is None and reduce not in EXTREMA:
-        graph.check_own(x)
-        if torch.is_autocast_enabled(x.device.type):
-            x = x.to(kernels.computes_in(x.dtype))
-        out: Tensor = _Overlapped.apply(x, graph, kernels, reduce)
-        return out
-    (x,) = graph.sources(x, later=value is None and reduce in EXTREMA)
+    (x,) = graph.sources(x)
     arguments = x, value, graph, kernels, reduce
-    out = spmm_max(*arguments)[0] if reduce in EXTREMA else spmm_linear(*arguments)
+    out: Tensor = spmm_max(*arguments)[0] if reduce in EXTREMA else spmm_linear(*arguments)
     return out
 
 
@@ -135,16 +127,7 @@ def spmm_max(
     x: Tensor, value: Tensor | None, graph: Graph, kernels: Kernels, reduce: str
 ) -> tuple[Tensor, Tensor]:
     _check(kernels, graph, x, value, reduce)
-
-    def best(rows: Rows) -> tuple[Tensor, Tensor]:
-        out, arg_out = kernels.spmm_max(rows.graph, x, value, reduce)
-        if rows.row is not None:  # edges are counted in these rows alone
-            behind = (graph.rowptr[rows.row] - rows.graph.rowptr[:-1]).to(arg_out.dtype).unsqueeze(1)
-            arg_out = arg_out.where(arg_out < 0, arg_out + behind)
-        return out, arg_out
-
-    out, arg_out = graph.by_rows(best)
-    return out, arg_out
+    return kernels.spmm_max(graph, x, value, reduce)
 
 
 @_custom.gradient(
@@ -189,34 +172,6 @@ class _Extremum(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             grad_value = _extremum_grad_value(grad_out, arg_out, x, value, ctx.how[0])
         return grad_x, grad_value, None, None, None
-
-
-class _Overlapped(torch.autograd.Function):
-    """A sum or mean over a part of a graph, what needs nothing of other processes while the rest travels.
-
-    Rows are accumulated as they otherwise are, so that results are the same in every bit.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, part: Part, kernels: Kernels, reduce: str) -> Tensor:
-        ctx.how = part, kernels, reduce
-        (columns,) = part.fetching([x])
-        _check(kernels, part, columns, None, reduce)
-        (out,) = part.by_rows(lambda rows: (kernels.spmm(rows.graph, columns, None, reduce),))
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
-        part, kernels, reduce = ctx.how
-        grad_out = _shares(part, grad_out, reduce).contiguous()
-
-        def summed(graph: Graph) -> Tensor:
-            return kernels.spmm(graph, grad_out, None, "sum")
-
-        lower, mine, higher = part.transpose_apart
-        added = part.exchange.returning([torch.cat([summed(lower), summed(higher)])])
-        return *added([summed(mine)]), None, None, None
 
 
 def _shares(graph: Graph, grad_out: Tensor, reduce: str) -> Tensor:

@@ -4,7 +4,7 @@
         [--rounds N] [--epochs N]
 
 Trains configs/gcn_reddit.yaml by the command line, in turn in every round: one process with one thread and with
-two, then each number of workers with one thread, its halos waited for, overlapped, and in bfloat16. Parts are made
+two, then each number of workers with one thread, its halos in float32 and in bfloat16. Parts are made
 once. What was measured is kept in RAW and not measured again. Writes OUT/DATASET.json, prints its rows, and names
 the figures that miss their target.
 """
@@ -40,12 +40,11 @@ class Cell(NamedTuple):
 
     workers: int = 1
     threads: int = 1
-    overlap: bool | None = None
     halo: str | None = None
 
     @property
     def name(self) -> str:
-        how = [] if self.halo is None else [self.halo, "overlap" if self.overlap else "wait"]
+        how = [] if self.halo is None else [self.halo]
         return "-".join([str(self.workers), f"{self.threads}t", *how])
 
 
@@ -53,8 +52,7 @@ ALONE, TWO_THREADS = Cell(), Cell(threads=2)
 
 
 def cells(parts: list[int]) -> list[Cell]:
-    ways = (False, "float32"), (True, "float32"), (True, "bf16")
-    return [ALONE, TWO_THREADS, *(Cell(count, 1, *way) for count in parts for way in ways)]
+    return [ALONE, TWO_THREADS, *(Cell(count, 1, halo) for count in parts for halo in ("float32", "bf16"))]
 
 
 def command(*arguments: object, threads: int = 1) -> str:
@@ -72,7 +70,7 @@ def trained(cell: Cell, round_: int, options: argparse.Namespace) -> Result:
         settings = [f"measure.threads={cell.threads}", "train.eval_every=1000", "train.checkpoint_every=0"]
         if cell.workers > 1:
             folder = parts_of(cell.workers, options)
-            settings += [f"batch.folder={folder}", f"batch.halo={cell.halo}", f"batch.overlap={cell.overlap}"]
+            settings += [f"batch.folder={folder}", f"batch.halo={cell.halo}"]
         with tempfile.TemporaryDirectory() as out:
             sets = [word for setting in settings for word in ("--set", setting)]
             how = ["--backend", "isplib", "--workers", cell.workers, "--epochs", options.epochs, *sets]

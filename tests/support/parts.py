@@ -20,7 +20,6 @@ from gnnbench.backends import isplib
 from gnnbench.datasets import NodeDataset, Roots, _prepare
 from gnnbench.errors import GraphError
 from gnnbench.graph import Graph
-from gnnbench.graph import part as graph_part
 from gnnbench.graph.exchange import Exchange
 from gnnbench.graph.part import Part
 from gnnbench.ops.kernels import Kernels
@@ -44,7 +43,7 @@ EXACT: dict[str, Callable[[int, int], Module]] = {
     "graph conv": lambda i, o: nn.GraphConv(i, o),
 }
 HEADS: dict[str, Any] = {"heads": 2, "concat": False}
-DROPPING = {**HEADS, "dropout": 0.3}  # by the place of an edge, so that halos are waited for
+DROPPING = {**HEADS, "dropout": 0.3}
 ATTENTION: dict[str, Callable[[int, int], Module]] = {
     "gat": lambda i, o: nn.GATConv(i, o, **HEADS),
     "gatv2": lambda i, o: nn.GATv2Conv(i, o, **HEADS),
@@ -87,11 +86,11 @@ def assignment(case: str) -> Tensor:
     return torch.arange(3).repeat_interleave(torch.tensor(SIZES[case]))
 
 
-def parts_of(case: str, kernels: Kernels, **how: bool) -> tuple[Graph, Part, part.PartData]:
+def parts_of(case: str, kernels: Kernels) -> tuple[Graph, Part, part.PartData]:
     """The whole graph, the part of this rank, and its data."""
     data = dataset(case)
     mine = part.split(data, assignment(case), dist.get_rank(), dist.get_world_size(), layout=kernels)
-    exchange = Exchange(mine.offsets, mine.halo, **how)
+    exchange = Exchange(mine.offsets, mine.halo)
     whole = Graph.from_edge_index(data.edge_index, data.num_nodes, layout=kernels)
     return whole, Part.of(mine.rowptr, mine.col, exchange, kernels), mine
 
@@ -140,7 +139,6 @@ def agreement(case: str, backend: str, names: list[str], rewrites: dict[str, boo
     """Of each conv, whether outputs are equal, and the largest relative errors of outputs and gradients."""
     kernels = KERNELS[backend]()
     whole, mine, piece = parts_of(case, kernels)
-    _, overlapped, _ = parts_of(case, kernels, overlap=True)
     begin, end = piece.begin, piece.begin + piece.num_rows
     weight = torch.randn(whole.num_rows, 3, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
 
@@ -158,14 +156,6 @@ def agreement(case: str, backend: str, names: list[str], rewrites: dict[str, boo
     result = {}
     for name in names:
         out, grad_x, grads = computed(name, mine, piece.x, weight[begin:end], begin)
-        with (
-            patch.object(graph_part, "LEAST", 0.0),  # rows without halo apart, however few
-            patch.object(graph_part, "_put", wraps=graph_part._put) as put,
-        ):
-            again = computed(name, overlapped, piece.x, weight[begin:end], begin)
-            waits = "dropout" in name or (name == "gcn" and not rewrites["fold_norm"])  # which weighs edges
-            assert put.called == (overlapped.apart is not None and not waits), name
-        assert all(map(torch.equal, again, (out, grad_x, grads))), name
         dist.all_reduce(grads)
         out_, grad_x_, grads_ = computed(name, whole, dataset(case).x, weight, 0)
         pairs = (out, out_[begin:end], out_), (grad_x, grad_x_[begin:end], grad_x_), (grads, grads_, grads_)

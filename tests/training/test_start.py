@@ -234,7 +234,7 @@ def test_workers_are_compared_with_pyg(folder: Path) -> None:
         "--rounds",
         "1",
         "--backends",
-        f"pyg,{BACKEND}:workers=2,{BACKEND}:workers=2:overlap=true:halo=bf16",
+        f"pyg,{BACKEND}:workers=2,{BACKEND}:workers=2:halo=bf16",
         "--out",
         str(folder / "out"),
         "--json",

@@ -37,7 +37,6 @@ class Config(BatchConfig):
     )
     seed: Count = Field(0, description="of metis and random")
     folder: str = Field("", description="of parts that `gnnbench partition` wrote, in place of method and seed")
-    overlap: bool = Field(False, description="compute what needs no halo while the rest travels; the same results")
     halo: Literal["float32", "bf16"] = Field(
         "float32", description="in which features of other parts travel, and their gradients; bf16 is not exact"
     )
@@ -93,7 +92,7 @@ def prepare(config: Run, model: Module, backend: Backend, dataset: NodeDataset, 
     kernels, device = backend.make_kernels(), backend.device
     data, warnings = _share(config.batch, dataset, kernels if device.type == "cpu" else None)
     narrow = config.batch.halo == "bf16"
-    exchange = Exchange(data.offsets, data.halo.to(device), overlap=config.batch.overlap, narrow=narrow)
+    exchange = Exchange(data.offsets, data.halo.to(device), narrow=narrow)
     graph = Part.of(data.rowptr.to(device), data.col.to(device), exchange, kernels)
     x = data.x.to(device)
     bindings = convs.bind(model, kernels, **backend.rewrites(), first_node=data.begin)
