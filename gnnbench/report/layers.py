@@ -17,17 +17,20 @@ PYG = "pyg"
 
 
 def table(bench: LayerBench) -> Table:
-    """One line per layer and width."""
-    heading = ["layer", "width", "way", "forward,\npyg", f"forward,\n{bench.backend}", "speedup"]
+    """One line per layer and width, which is in the title where all have one."""
+    widths = {row.width for row in bench.rows}
+    several = len(widths) > 1
+    heading = ["layer", *["width"] * several, "way", "forward,\npyg", f"forward,\n{bench.backend}", "speedup"]
     heading += ["step,\npyg", f"step,\n{bench.backend}", "speedup", "memory,\npyg", f"memory,\n{bench.backend}"]
     cases: dict[tuple[str, int], dict[tuple[str, str], LayerRow]] = {}
     for row in bench.rows:
         cases.setdefault((row.conv, row.width), {})[row.direction, row.implementation] = row
     rows = [
-        [Cell(conv), Cell(units.count(width)), *_figures(by_name, bench.backend)]
+        [Cell(conv), *[Cell(units.count(width))] * several, *_figures(by_name, bench.backend)]
         for (conv, width), by_name in cases.items()
     ]
-    return Table(heading, rows, title=f"Layers on {bench.graph}", notes=[*_notes(bench)], prose=(0, 2))
+    title = f"Layers on {bench.graph}" + (f", width {min(widths)}" if len(widths) == 1 else "")
+    return Table(heading, rows, title=title, notes=[*_notes(bench)], prose=(0, heading.index("way")))
 
 
 def _figures(rows: dict[tuple[str, str], LayerRow], ours: str) -> Iterator[Cell]:

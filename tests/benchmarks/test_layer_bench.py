@@ -21,7 +21,7 @@ def test_layers_are_checked_weighed_and_timed_beside_pygs(tmp_path: Path) -> Non
     asked = "EdgeConv,SGConv,GATConv,SplineConv,LabelPropagation"
     done = commands.run(*COMMON, "--conv", asked, "--out", tmp_path, "--csv", tmp_path / "rows.csv")
     assert done.code == 0, done.stderr
-    assert "Layers on synthetic cora x0.05" in done.stdout
+    assert "Layers on synthetic cora x0.05, width 4" in done.stdout
     assert "memory_increase_bytes" in (tmp_path / "rows.csv").read_text()
     record = files.load(LayerBench, tmp_path / "bench.json")
     ours = {(row.conv, row.direction): row for row in record.rows if row.implementation == "reference"}
