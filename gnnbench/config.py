@@ -38,9 +38,20 @@ class DatasetConfig(Section):
     normalize_features: bool = Field(False, description="scale each node's features to sum to one")
     random_features: Count = Field(0, description="width of seeded random features where the graph has none")
     random_labels: Count = Field(0, description="classes of seeded random labels where the graph has none")
-    train_share: Fraction = Field(0.6, description="share of training nodes where the source has no split")
-    val_share: Fraction = Field(0.2, description="share of validation nodes where the source has no split")
+    train_share: Fraction = Field(0.6, description="share of training nodes, or links, where there is no split")
+    val_share: Fraction = Field(0.2, description="share of validation nodes, or links, where there is no split")
     seed: Count = Field(0, description="seeds everything that is drawn: features, labels, split, graph")
+    task: Literal["nodes", "links"] = Field("nodes", description="links: tell edges from pairs that are none")
+    metric: str = Field(
+        "",
+        pattern=r"^(|hits@[1-9]\d*|mrr|auc|ap)$",
+        description="of links: hits@K, mrr, auc or ap; empty: the benchmark's own, else auc",
+    )
+    negatives: Count = Field(
+        0,
+        description="destinations drawn for each evaluated link, as mrr needs; 0: one list for all",
+    )
+    embedding: Count = Field(0, description="width of vectors trained for nodes of links, in place of features")
 
     @model_validator(mode="after")
     def _shares_fit(self) -> DatasetConfig:
@@ -48,6 +59,13 @@ class DatasetConfig(Section):
             raise ValueError(
                 f"train_share {self.train_share} and val_share {self.val_share} add up to more than 1"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _links_are_predicted(self) -> DatasetConfig:
+        given = [key for key in ("metric", "negatives", "embedding") if getattr(self, key)]
+        if given and self.task == "nodes":
+            raise ValueError(f"{given[0]} is for task links; set dataset.task=links too")
         return self
 
 
@@ -64,10 +82,16 @@ class ModelConfig(Section):
     readout: Literal["none", "mean", "sum", "max"] = Field(
         "none", description="how the nodes of a graph become its one output; none: outputs are of nodes"
     )
-    head_layers: Positive = Field(1, description="linear layers after the readout")
     jk: Literal["none", "cat", "max"] = Field(
         "none", description="outputs of which layers count: of the last, or of all, side by side or their maxima"
     )
+    head_layers: Positive = Field(1, description="linear layers after the readout, or of decoder mlp")
+    decoder: Literal["dot", "mlp", "distmult"] = Field(
+        "dot",
+        description="how two nodes become the score of their link: dot product; a network on the product of both; "
+        "dot product weighted by the type of the link",
+    )
+    out_channels: Count = Field(0, description="width of a node before the decoder; 0: hidden")
 
 
 class AttentionConfig(ModelConfig):
@@ -135,19 +159,24 @@ class BatchConfig(Section):
 
     Attributes:
         graphs: a step is on some of many graphs, not on one.
-        repeats: all steps are on the same edges, so that convs may keep what they made of them.
+        links: a step is on some links, not on nodes.
         draws_neighbors: edges are drawn from a graph that may be too large to be copied.
         distributed: each of several processes has a part of the graph.
         with_workers: the kind that takes its place where several processes are asked for; empty for none.
     """
 
     graphs: ClassVar[bool] = False
-    repeats: ClassVar[bool] = False
+    links: ClassVar[bool] = False
     draws_neighbors: ClassVar[bool] = False
     distributed: ClassVar[bool] = False
     with_workers: ClassVar[str] = ""
 
     kind: str = "full"
+
+    @property
+    def repeats(self) -> bool:
+        """Return whether all steps are on the same edges, so that convs may keep what they made of them."""
+        return False
 
     @property
     def tolerance(self) -> float | None:

@@ -13,7 +13,6 @@ from gnnbench.results.schema import Binding
 
 if TYPE_CHECKING:
     from gnnbench.config import BackendConfig
-    from gnnbench.datasets import NodeDataset
     from gnnbench.graph import CSRBuilder, Graph
     from gnnbench.graph.union import Union
     from gnnbench.ops.kernels import Kernels
@@ -47,6 +46,18 @@ class Edges(Protocol):
 
     def graph(self, device: torch.device, layout: CSRBuilder | None = None) -> Graph:
         """In rows on `device`."""
+
+
+class Inputs(Edges, Protocol):
+    """One graph with what its nodes are given: features, or ids of vectors that are trained."""
+
+    @property
+    def x(self) -> torch.Tensor:
+        """[N, F] float32, or [N] int64."""
+
+    @property
+    def num_nodes(self) -> int:
+        """N."""
 
 
 class Backend(ABC):
@@ -91,7 +102,7 @@ class Backend(ABC):
         return []
 
     @abstractmethod
-    def prepare(self, model: torch.nn.Module, dataset: NodeDataset) -> Prepared:
+    def prepare(self, model: torch.nn.Module, dataset: Inputs) -> Prepared:
         """Everything done once per graph and model, reported as preparation time.
 
         Raises:
@@ -178,7 +189,7 @@ class KernelBackend(Backend):
         """Why a sum over x gathers in another type than the configuration asks for; empty if it does not."""
         return ""
 
-    def prepare(self, model: torch.nn.Module, dataset: NodeDataset) -> Prepared:
+    def prepare(self, model: torch.nn.Module, dataset: Inputs) -> Prepared:
         # Imported here, for backends that run PyG untouched load none of this.
         from gnnbench import convs
         from gnnbench.messages import bound

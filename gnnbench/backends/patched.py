@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 
 from gnnbench import convs
@@ -12,9 +10,6 @@ from gnnbench.backends.isplib import Backend as IsplibBackend
 from gnnbench.backends.isplib import IsplibKernels
 from gnnbench.patch import forward, propagate
 from gnnbench.results.schema import Binding
-
-if TYPE_CHECKING:
-    from gnnbench.datasets import NodeDataset
 
 
 class Backend(base.EdgeIndexBackend):
@@ -26,7 +21,7 @@ class Backend(base.EdgeIndexBackend):
     def unavailable(cls) -> list[str]:
         return IsplibBackend.unavailable()
 
-    def prepare(self, model: torch.nn.Module, dataset: NodeDataset) -> base.Prepared:
+    def prepare(self, model: torch.nn.Module, dataset: base.Inputs) -> base.Prepared:
         return base.Prepared(dataset.edge_index, self.bind(model))
 
     def bind(self, model: torch.nn.Module) -> list[Binding]:

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 
 from gnnbench.backends import base
-
-if TYPE_CHECKING:
-    from gnnbench.datasets import NodeDataset
 
 
 class Backend(base.EdgeIndexBackend):
@@ -18,5 +13,5 @@ class Backend(base.EdgeIndexBackend):
     name = "pyg"
     anywhere = True
 
-    def prepare(self, model: torch.nn.Module, dataset: NodeDataset) -> base.Prepared:
+    def prepare(self, model: torch.nn.Module, dataset: base.Inputs) -> base.Prepared:
         return base.Prepared(dataset.edge_index.to(self.device), [])

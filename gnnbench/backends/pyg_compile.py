@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 
 from gnnbench.backends import base
 from gnnbench.results.schema import Binding
-
-if TYPE_CHECKING:
-    from gnnbench.datasets import NodeDataset
 
 
 class Backend(base.EdgeIndexBackend):
@@ -19,7 +14,7 @@ class Backend(base.EdgeIndexBackend):
     name = "pyg-compile"
     anywhere = True
 
-    def prepare(self, model: torch.nn.Module, dataset: NodeDataset) -> base.Prepared:
+    def prepare(self, model: torch.nn.Module, dataset: base.Inputs) -> base.Prepared:
         model.compile(dynamic=False)
         return base.Prepared(dataset.edge_index.to(self.device), [])
 

@@ -15,9 +15,6 @@ from gnnbench.errors import UnsupportedOp
 from gnnbench.results.schema import Binding
 
 if TYPE_CHECKING:
-    from gnnbench.datasets import NodeDataset
-
-if TYPE_CHECKING:
     from gnnbench.graph.union import Union
 
 
@@ -33,7 +30,7 @@ class Backend(base.Backend):
         reason = "PyTorch multiplies no sparse matrix in bfloat16 on the CPU; leave it out, or take pyg"
         return reason if self.device.type == "cpu" else ""
 
-    def prepare(self, model: torch.nn.Module, dataset: NodeDataset) -> base.Prepared:
+    def prepare(self, model: torch.nn.Module, dataset: base.Inputs) -> base.Prepared:
         self.bind(model)
         self._check_loops(lambda: contains_self_loops(dataset.edge_index))
         reverse = dataset.edge_index.to(self.device).flip(0)

@@ -6,12 +6,15 @@ A source is a module with
     `parse(spec)`: the keys that a short name stands for, or None where it is not one of this source;
     `listing(roots)`: a list of `Offer`;
     `load(config, roots)`: a `NodeDataset`, with [N, 0] features, labels of -1 and empty masks for what it lacks;
-        or a `GraphsDataset`, with [N, 0] features, classes of -1 and no parts.
+        or a `GraphsDataset`, with [N, 0] features, classes of -1 and no parts;
+        or a `LinksDataset`, with [N, 0] features and without negatives.
 
     _nodes       NodeDataset, what a source of one graph yields, and MappedDataset, which stays on disk
     _graphs      GraphsDataset, what a source of many graphs yields
     _prepare     fills in what a source of one graph lacks, and checks all of it
     _prepare_graphs _check_graphs   the same for many graphs
+    _links       LinksDataset, what a source of links yields, and any source of one graph where `task` is links
+    _prepare_links _link_metrics    splits and checks links; what they are scored by
     _reorder     other orders of nodes
     _describe    what `gnnbench datasets info` says of one
     _names       names in configurations, and what the sources of synthetic data share
@@ -35,12 +38,14 @@ import platformdirs
 from gnnbench import registry
 from gnnbench.config import DatasetConfig
 from gnnbench.datasets._graphs import GraphsDataset
+from gnnbench.datasets._links import LinksDataset
 from gnnbench.datasets._nodes import MappedDataset, NodeDataset
 from gnnbench.errors import ConfigError, DatasetError, did_you_mean
 
 __all__ = [
     "AnyDataset",
     "GraphsDataset",
+    "LinksDataset",
     "MappedDataset",
     "NodeDataset",
     "Offer",
@@ -54,7 +59,7 @@ __all__ = [
     "single",
 ]
 
-AnyDataset = NodeDataset | GraphsDataset
+AnyDataset = NodeDataset | GraphsDataset | LinksDataset
 Data = TypeVar("Data", bound=AnyDataset)
 
 
@@ -124,22 +129,30 @@ def load(config: DatasetConfig, where: Roots) -> AnyDataset:
 
 def read(config: DatasetConfig, where: Roots) -> AnyDataset:
     """Read a dataset with its nodes in the order of the source."""
-    from gnnbench.datasets import _prepare, _prepare_graphs
+    from gnnbench.datasets import _prepare, _prepare_graphs, _prepare_links
 
     dataset: AnyDataset = registry.find("datasets", config.source).load(config, where)
+    if isinstance(dataset, LinksDataset):
+        return _prepare_links.prepare(dataset, config)
+    if isinstance(dataset, GraphsDataset):
+        if config.task == "links":
+            raise DatasetError(f"{dataset.name} holds many graphs, and links are of one; leave dataset.task out")
+        return _prepare_graphs.finish(dataset, config)
+    if config.task == "links":
+        return _prepare_links.split(_prepare.finish(dataset, config), config)
     if isinstance(dataset, MappedDataset):
         return dataset  # fit for training when it was written; to look at all of it again would read all of it
-    if isinstance(dataset, GraphsDataset):
-        return _prepare_graphs.finish(dataset, config)
     return _prepare.finish(dataset, config)
 
 
 def single(dataset: AnyDataset) -> NodeDataset:
-    """`dataset`, for what works on one graph alone.
+    """`dataset`, for what works on one graph alone; of links the graph that messages run over.
 
     Raises:
         DatasetError: it is many graphs.
     """
+    if isinstance(dataset, LinksDataset):
+        return dataset.as_nodes()
     if isinstance(dataset, GraphsDataset):
         raise DatasetError(
             f"{dataset.name} holds {dataset.num_graphs:,} graphs, but this command works on one; give it a "
@@ -152,6 +165,6 @@ def reordered(dataset: Data, config: DatasetConfig) -> Data:
     """`dataset` with its nodes in the order that `config.reorder` names; a cost of its own, and so a step."""
     from gnnbench.datasets import _reorder
 
-    if isinstance(dataset, NodeDataset) and config.reorder != "none":
+    if not isinstance(dataset, GraphsDataset) and config.reorder != "none":
         return cast(Data, _reorder.reordered(dataset, config.reorder))
     return dataset

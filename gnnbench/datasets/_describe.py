@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -12,7 +12,7 @@ from gnnbench.results.schema import Record
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from gnnbench.datasets import AnyDataset
+    from gnnbench.datasets import AnyDataset, LinksDataset
 
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 
@@ -41,16 +41,19 @@ class DatasetInfo(Record):
     categories: bool = Field(description="features are categories that an encoder embeds")
     feature_density: float = Field(description="share of features that are not zero")
     edge_features: int
-    target: Literal["class", "labels", "value"]
+    target: Literal["class", "labels", "value", "link"]
     per_node: bool = Field(description="targets are of nodes, not of whole graphs")
-    outputs: int = Field(description="classes, or labels, or values")
+    outputs: int = Field(description="classes, labels or values; all links")
     class_counts: list[int] = Field(description="targets of each class, or with each label")
     missing_targets: int
-    train: int = Field(description="nodes; graphs where there are many")
+    relations: int = Field(1, description="types of links")
+    negatives: int = Field(0, description="pairs that test links are told from, or destinations of each")
+    train: int = Field(description="nodes; graphs where there are many; links")
     val: int
     test: int
     metric: str
     edge_index_bytes: int
+    embedding_bytes: int = Field(0, description="of vectors that are trained in place of features")
     feature_bytes: int
 
 
@@ -58,6 +61,9 @@ def info(dataset: AnyDataset) -> DatasetInfo:
     """Count everything there is to know about `dataset`; sorts its edges, so that large ones take a while."""
     import torch
 
+    links = dataset if isinstance(dataset, datasets.LinksDataset) else None
+    if isinstance(dataset, datasets.LinksDataset):
+        dataset = dataset.as_nodes()
     (src, dst), nodes, y = dataset.edge_index, dataset.num_nodes, dataset.y
     if isinstance(dataset, datasets.GraphsDataset):
         graph_ptr, edge_ptr, edge_attr = dataset.graph_ptr, dataset.edge_ptr, dataset.edge_attr
@@ -81,7 +87,7 @@ def info(dataset: AnyDataset) -> DatasetInfo:
     missing = int(y.isnan().sum())
     if target == "class":
         counts, missing = y[y >= 0].bincount(minlength=outputs).tolist(), int((y < 0).sum())
-    return DatasetInfo(
+    facts = DatasetInfo(
         name=dataset.label,
         made_up=dataset.made_up,
         notes=dataset.notes,
@@ -111,6 +117,27 @@ def info(dataset: AnyDataset) -> DatasetInfo:
         edge_index_bytes=dataset.edge_index.nbytes,
         feature_bytes=dataset.x.nbytes + (0 if edge_attr is None else edge_attr.nbytes),
     )
+    return facts if links is None else facts.model_copy(update=_of_links(links))
+
+
+def _of_links(dataset: LinksDataset) -> dict[str, Any]:
+    """Facts of links, in place of those of the nodes of their graph."""
+    test = dataset.negatives["test"]
+    trained = {"feature_density": 0.0, "feature_bytes": 0} if dataset.embedding else {}
+    return {
+        **trained,
+        "made_up": dataset.made_up,
+        "notes": dataset.notes,
+        "target": "link",
+        "per_node": False,
+        "outputs": sum(pairs.size(1) for pairs in dataset.positives.values()),
+        "class_counts": [],
+        "relations": dataset.num_relations,
+        "negatives": test.size(1),
+        **{part: pairs.size(1) for part, pairs in dataset.positives.items()},
+        "metric": dataset.metric,
+        "embedding_bytes": dataset.embedding_bytes,
+    }
 
 
 def _quantiles(counts: Tensor) -> dict[str, int]:

@@ -18,21 +18,32 @@ PARTS = ("train_mask", "val_mask", "test_mask")
 def finish(dataset: NodeDataset, config: DatasetConfig) -> NodeDataset:
     """`dataset` with the options of `config` applied, fit for training; its tensors are never written to.
 
+    Labels and split are left alone where nodes are not what is predicted.
+
     Raises:
         DatasetError: what makes it unfit, in one sentence with the remedy.
     """
-    _check_graph(dataset)
-    _fill(dataset, config)
-    _check_values(dataset)
-    _split(dataset, config)
+    check_graph(dataset.name, dataset.edge_index, dataset.x)
+    _check_shapes(dataset)
+    if not config.embedding:
+        fill_features(dataset, config)
+    if config.task == "nodes":
+        _fill_labels(dataset, config)
+        _check_labels(dataset)
+        _split(dataset, config)
     if config.to_undirected:
         from torch_geometric.utils import to_undirected
 
         dataset.edge_index = to_undirected(dataset.edge_index, num_nodes=dataset.num_nodes)
     if config.normalize_features:
-        x = dataset.x - dataset.x.min()  # as PyG's NormalizeFeatures
-        dataset.x = x.div_(x.sum(dim=-1, keepdim=True).clamp_(min=1.0))
+        dataset.x = normalized(dataset.x)
     return dataset
+
+
+def normalized(x: Tensor) -> Tensor:
+    """Rows of features that sum to one, as PyG's NormalizeFeatures."""
+    x = x - x.min()
+    return x.div_(x.sum(dim=-1, keepdim=True).clamp_(min=1.0))
 
 
 def plain_metric(multilabel: bool) -> dict[str, Any]:
@@ -92,31 +103,40 @@ def check_memory(name: str, nodes: int, columns: int, key: str) -> None:
         )
 
 
-def _check_graph(dataset: NodeDataset) -> None:
-    edges, x, y = dataset.edge_index, dataset.x, dataset.y
+def check_graph(name: str, edges: Tensor, x: Tensor) -> None:
+    """Raises DatasetError where `edges` are no [2, E] of the nodes that have x [N, F], or there are none."""
     if edges.dim() != 2 or edges.size(0) != 2:
-        raise DatasetError(f"{dataset.name}: edge_index has shape {list(edges.shape)}, but must be [2, E]")
+        raise DatasetError(f"{name}: edge_index has shape {list(edges.shape)}, but must be [2, E]")
     if x.dim() != 2:
-        raise DatasetError(f"{dataset.name}: features have shape {list(x.shape)}, but must be [N, F]")
-    if y.dim() not in (1, 2):
-        raise DatasetError(f"{dataset.name}: labels have shape {list(y.shape)}, but must be [N] or [N, T]")
+        raise DatasetError(f"{name}: features have shape {list(x.shape)}, but must be [N, F]")
     nodes = len(x)
     if nodes < 2:
-        raise DatasetError(f"{dataset.name} has {_count(nodes, 'node')}; a graph to train on needs at least two")
+        raise DatasetError(f"{name} has {_count(nodes, 'node')}; a graph to train on needs at least two")
     if not edges.size(1):
-        raise DatasetError(f"{dataset.name} has no edges; there is nothing for a graph network to aggregate")
+        raise DatasetError(f"{name} has no edges; there is nothing for a graph network to aggregate")
     low, high = (int(end) for end in edges.aminmax())
     if low < 0 or high >= nodes:
         wrong = low if low < 0 else high
         raise DatasetError(
-            f"{dataset.name}: edge index {wrong} is out of range; its {nodes} nodes have ids 0 to {nodes - 1}"
+            f"{name}: edge index {wrong} is out of range; its {nodes} nodes have ids 0 to {nodes - 1}"
         )
+
+
+def _check_shapes(dataset: NodeDataset) -> None:
+    nodes, y = dataset.num_nodes, dataset.y
+    if y.dim() not in (1, 2):
+        raise DatasetError(f"{dataset.name}: labels have shape {list(y.shape)}, but must be [N] or [N, T]")
     for part in PARTS:
         if (shape := list(getattr(dataset, part).shape)) != [nodes]:
             raise DatasetError(f"{dataset.name}: {part} has shape {shape}, but must be [{nodes}]")
 
 
-def _fill(dataset: NodeDataset, config: DatasetConfig) -> None:
+def fill_features(dataset: Any, config: DatasetConfig) -> None:
+    """Draw the features that `dataset` lacks, and check those that it has.
+
+    Raises:
+        DatasetError: there are none and none are asked for, or a node has some that are no numbers.
+    """
     import torch
 
     if not dataset.x.size(1):
@@ -129,6 +149,15 @@ def _fill(dataset: NodeDataset, config: DatasetConfig) -> None:
         size = (dataset.num_nodes, config.random_features)
         dataset.x = torch.randn(size, generator=generator(config, FEATURES))
         dataset.made_up.append("features")
+    low, high = dataset.x.aminmax()  # NaN if any value is, without a copy of x
+    if not bool(torch.isfinite(high - low)):
+        row = next(row for row, values in enumerate(dataset.x) if not bool(torch.isfinite(values).all()))
+        raise DatasetError(f"{dataset.name}: the features of node {row} hold NaN or infinity; clean them first")
+
+
+def _fill_labels(dataset: NodeDataset, config: DatasetConfig) -> None:
+    import torch
+
     if dataset.y.dim() == 1 and not bool((dataset.y >= 0).any()):
         if dataset.y.numel() and int(dataset.y.min()) < -1:
             return  # wrong labels, not missing ones
@@ -143,15 +172,8 @@ def _fill(dataset: NodeDataset, config: DatasetConfig) -> None:
         dataset.made_up.append("labels")
 
 
-def _check_values(dataset: NodeDataset) -> None:
-    import torch
-
-    name, x, y = dataset.name, dataset.x, dataset.y
-    low, high = x.aminmax()  # NaN if any value is, without a copy of x
-    if not bool(torch.isfinite(high - low)):
-        for row in range(dataset.num_nodes):
-            if not bool(torch.isfinite(x[row]).all()):
-                raise DatasetError(f"{name}: the features of node {row} hold NaN or infinity; clean them first")
+def _check_labels(dataset: NodeDataset) -> None:
+    name, y = dataset.name, dataset.y
     if y.size(0) != dataset.num_nodes:
         raise DatasetError(f"{name} has {y.size(0)} labels, but {dataset.num_nodes} nodes")
     if dataset.multilabel:

@@ -6,6 +6,7 @@ import importlib
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from gnnbench.datasets._links import LinksDataset
 from gnnbench.datasets._nodes import NodeDataset
 from gnnbench.errors import DatasetError
 
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 NODES_PER_PART = 1024  # of METIS: features of a part fit a core's cache
 
 
-def reordered(dataset: NodeDataset, how: str) -> NodeDataset:
-    """Return the graph with its nodes in another order, and `node_id` to map them back.
+def reordered(dataset: NodeDataset | LinksDataset, how: str) -> NodeDataset | LinksDataset:
+    """Return the graph with its nodes in another order, and, of nodes, `node_id` to map them back.
 
     Args:
         dataset: checked; it is left as it is.
@@ -36,6 +37,8 @@ def reordered(dataset: NodeDataset, how: str) -> NodeDataset:
         order = _reverse_cuthill_mckee(edge_index, nodes)
     else:
         order = _by_part(edge_index, nodes)
+    if isinstance(dataset, LinksDataset):
+        return dataset.renumbered(order)
     position = torch.empty_like(order)
     position[order] = torch.arange(nodes)
     node_id = order if dataset.node_id is None else dataset.node_id[order]

@@ -16,6 +16,7 @@ from gnnbench.results.schema import Sample
 
 T = TypeVar("T")
 PHASES = ("load", "forward", "backward", "exchange", "optimizer")
+PARTS = ("encoder", "decoder", "loss")  # of the forward phase, whose time includes theirs
 
 
 cpu: Callable[[], float] = time.perf_counter  # monotonic seconds
@@ -87,7 +88,7 @@ class Recorder:
     @contextmanager
     def epoch(self) -> Iterator[None]:
         """Time one epoch and take its peak memory."""
-        self._seconds = dict.fromkeys(PHASES)
+        self._seconds = dict.fromkeys(PHASES + PARTS)
         self._paused_s = self._inner_s = 0.0
         self.meter.reset()
         start = self.now()
@@ -104,13 +105,13 @@ class Recorder:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Add the time of this block, but for phases within it, to a phase of the current epoch."""
+        """Add the time of this block, but for phases within it that are not its parts, to one of the epoch."""
         before, self._inner_s = self._inner_s, 0.0
         start = self.now()
         yield
         elapsed_s = self.now() - start
         self._seconds[name] = (self._seconds.get(name) or 0.0) + elapsed_s - self._inner_s
-        self._inner_s = before + elapsed_s
+        self._inner_s = before + (self._inner_s if name in PARTS else elapsed_s)
 
     def sample(
         self, repeat: int, epoch: int, loss: float, held_bytes: int = 0, loading_s: float | None = None

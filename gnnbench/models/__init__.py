@@ -2,6 +2,8 @@
 
 _stack       the one model definition
 _readout     from the nodes of graphs to the graphs
+_decoder     from the nodes of a graph to its links
+_links       what a decoder is made for, and what it is given
 _heads       how attention models spread their width over heads
 """
 
@@ -10,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gnnbench import registry
+from gnnbench.models._links import Links, Pairs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,6 +20,9 @@ if TYPE_CHECKING:
     import torch
 
     from gnnbench.config import ModelConfig
+
+
+__all__ = ["Layer", "Links", "Pairs", "build", "is_bipartite"]
 
 
 class Layer(NamedTuple):
@@ -38,6 +44,7 @@ def build(
     encoder: str = "",
     edge_channels: int = 0,
     degrees: Callable[[], torch.Tensor] | None = None,
+    links: Links | None = None,
     batched: bool = False,
 ) -> torch.nn.Module:
     """The model that `config` describes, on CPU, initialised from torch's global seed.
@@ -45,13 +52,14 @@ def build(
     Its forward is `model(x [N, in_channels], adj) -> logits [N, out_channels]`, where `adj` is what the
     backend's `prepare` returned; its convs are `model.convs`, first to last. With a readout it is
     `model(x, adj, segments) -> outputs [B, out_channels]` of graphs. Convs that take features of edges are given
-    `edge_attr` [E, edge_channels] of the forward.
+    `edge_attr` [E, edge_channels] of the forward. For links it is `model(x, adj, pairs) -> scores [P]`.
 
     Args:
         encoder: what embeds categories x [N, in_channels] int64 before the first conv, and those of edges; empty
             for features.
         edge_channels: width of the features of edges, 0 where there are none.
         degrees: count the nodes that have 0, 1, ... in-edges, for convs that are scaled by them; None if unknown.
+        links: what is predicted, in place of outputs of nodes.
         batched: whether every step brings another graph, so that convs may keep nothing of it.
 
     Raises:
@@ -62,7 +70,12 @@ def build(
     family = registry.find("models", config.name)
     if degrees is not None and hasattr(family, "fit"):
         config = family.fit(config, degrees)
-    model = Stack(config, family, in_channels, out_channels, encoder, edge_channels)
+    if links is None:
+        model = Stack(config, family, in_channels, out_channels, encoder, edge_channels)
+    else:
+        from gnnbench.models._decoder import LinkStack
+
+        model = LinkStack(config, family, in_channels, links)
     for conv in model.convs if batched else ():
         if hasattr(conv, "cached"):
             kept: Any = conv

@@ -72,6 +72,31 @@ def _facts(facts: DatasetInfo) -> Iterator[tuple[str, str, str]]:
     kind = "categories, " * facts.categories
     of_edges = f"; {units.count(facts.edge_features)} of an edge" if facts.edge_features else ""
     yield "features", units.count(facts.features), f"{kind}{facts.feature_density:.1%} not zero{of_edges}"
+    if facts.target == "link":
+        yield from _links(facts)
+    else:
+        yield from _targets(facts)
+    yield "metric", facts.metric, ""
+    index, x, trained = facts.edge_index_bytes, facts.feature_bytes, facts.embedding_bytes
+    vectors = f", trained vectors {units.size(trained)}" if trained else ""
+    yield (
+        "memory",
+        units.size(index + x + trained),
+        f"edge_index {units.size(index)}, features {units.size(x)}{vectors}",
+    )
+
+
+def _links(facts: DatasetInfo) -> Iterator[tuple[str, str, str]]:
+    types = f"of {units.count(facts.relations)} types" if facts.relations > 1 else ""
+    yield "links", units.count(facts.outputs), types
+    for part in ("train", "val", "test"):
+        yield part, units.count(getattr(facts, part)), f"{getattr(facts, part) / facts.outputs:.1%} of the links"
+    each = "for each test link" if facts.metric == "mrr" else "in one list for all test links"
+    yield "negatives", units.count(facts.negatives), each
+
+
+def _targets(facts: DatasetInfo) -> Iterator[tuple[str, str, str]]:
+    many = facts.graphs > 1
     noun = "node" if facts.per_node else "graph"
     targets = {"class": "classes", "labels": "labels", "value": "values"}[facts.target]
     ends = dict.fromkeys(units.count(end(facts.class_counts)) for end in (min, max) if facts.class_counts)
@@ -81,9 +106,6 @@ def _facts(facts: DatasetInfo) -> Iterator[tuple[str, str, str]]:
     of, members = (facts.graphs, "graphs") if many else (facts.nodes, "nodes")
     for split in ("train", "val", "test"):
         yield split, units.count(getattr(facts, split)), f"{getattr(facts, split) / of:.1%} of the {members}"
-    yield "metric", facts.metric, ""
-    index, x = facts.edge_index_bytes, facts.feature_bytes
-    yield "memory", units.size(index + x), f"edge_index {units.size(index)}, features {units.size(x)}"
 
 
 def _quantiles(counts: Mapping[str, int]) -> str:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 EPOCH_HEADING = ("epoch", "loss", "train", "val", "test")
 PHASES = ("load", "forward", "backward", "exchange", "optimizer")
+PARTS = {"negatives": "load", "encoder": "forward", "decoder": "forward", "loss": "forward"}  # within which phase
 OPS = {"stream": "its own messages in chunks"}
 REWRITES = {
     "transform_first": "transform before aggregate",
@@ -120,9 +121,15 @@ def graph(facts: DatasetFacts | None) -> Iterator[str]:
     """Size of the graph and what of it is synthetic; none if the run ended before they were known."""
     if not facts:
         return
-    names = (*["graphs"] * (facts.graphs is not None), "nodes", "edges", "features", "classes")
-    label = "Graph" if facts.graphs is None else "Graphs"
-    yield f"{label}: " + ", ".join(f"{units.count(getattr(facts, name))} {name}" for name in names)
+    if facts.train_links is not None:
+        size = f"{units.count(facts.nodes)} nodes, {units.count(facts.edges)} edges of messages"
+        vectors = f", {units.size(facts.embedding_bytes)} trained" if facts.embedding_bytes else ""
+        links = units.count(facts.train_links)
+        yield f"Graph: {size}, {units.count(facts.features)} features{vectors}, {links} training links"
+    else:
+        names = (*["graphs"] * (facts.graphs is not None), "nodes", "edges", "features", "classes")
+        label = "Graph" if facts.graphs is None else "Graphs"
+        yield f"{label}: " + ", ".join(f"{units.count(getattr(facts, name))} {name}" for name in names)
     if facts.reorder_s is not None:
         yield f"Nodes reordered by {facts.reorder} in {units.seconds(facts.reorder_s)}, once per graph"
     if facts.made_up:
@@ -153,7 +160,11 @@ def _times(result: Result) -> Iterator[list[Cell]]:
             if phase == "load" and result.loading_s:
                 detail = f"waited for batches, which took {units.seconds(result.loading_s.median)} to make"
             yield [Cell(phase), Cell(units.seconds(summary.median)), Cell(detail)]
-    rates = {"graphs": result.graphs_per_s, "edges": result.edges_per_s}
+        for part in [part for part, whole in PARTS.items() if whole == phase]:
+            if of_part := getattr(result, f"{part}_s"):
+                detail = units.interval(units.seconds, of_part.low, of_part.high)
+                yield [Cell(f"  {part}"), Cell(units.seconds(of_part.median)), Cell(detail)]
+    rates = {"links": result.links_per_s, "graphs": result.graphs_per_s, "edges": result.edges_per_s}
     if shown := [f"{units.count(round(rate))} {what}/s" for what, rate in rates.items() if rate]:
         yield [Cell("throughput"), *map(Cell, shown), *[Cell("")] * (2 - len(shown))]
     if result.prepare_s is not None:

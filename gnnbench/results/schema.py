@@ -16,7 +16,19 @@ from gnnbench import stats
 SCHEMA_VERSION: Literal[1] = 1
 
 Status = Literal["ok", "interrupted", "oom", "unsupported", "unavailable", "failed"]
-Phase = Literal["epoch", "load", "loading", "forward", "backward", "exchange", "optimizer"]
+Phase = Literal[
+    "epoch",
+    "load",
+    "loading",
+    "negatives",
+    "forward",
+    "encoder",
+    "decoder",
+    "loss",
+    "backward",
+    "exchange",
+    "optimizer",
+]
 
 
 class Record(BaseModel):
@@ -36,7 +48,11 @@ class Sample(Record):
         None,
         description="making batches, in whichever thread: a cost that `load_s` shows as far as it is waited for",
     )
+    negatives_s: float | None = Field(None, description="drawing negatives of links, in `loading_s`")
     edges: int | None = Field(None, description="of all batches, where they are sampled")
+    encoder_s: float | None = Field(None, description="vectors of nodes, whose links are scored, in `forward_s`")
+    decoder_s: float | None = Field(None, description="scores of links and negatives, in `forward_s`")
+    loss_s: float | None = Field(None, description="of these scores, in `forward_s`")
     forward_s: float | None = Field(None, description="model and loss; None in a CUDA graph, which is one whole")
     backward_s: float | None = Field(None, description="all gradients")
     exchange_s: float | None = Field(
@@ -90,10 +106,12 @@ class DatasetFacts(Record):
     graphs: int | None = Field(None, description="how many there are; None for one that is trained on whole")
     train_graphs: int | None = Field(None, description="of an epoch")
     train_edges: int | None = Field(None, description="of these graphs, an undirected edge counting twice")
+    train_links: int | None = Field(None, description="of an epoch, where links are predicted")
+    embedding_bytes: int | None = Field(None, description="of vectors of nodes that are trained for links")
     nodes: int
     edges: int
     features: int
-    classes: int = Field(description="outputs of the model: classes, labels or values")
+    classes: int = Field(description="outputs of the model: classes, labels or values; 1 of links")
     metric: str = Field(description="what evaluations measure, such as accuracy or rocauc; higher is better")
     reorder: str = Field("none", description="the order that nodes were put in")
     reorder_s: float | None = Field(None, description="what that took, once per graph, in no other figure")
@@ -177,6 +195,11 @@ class Result(OfRun):
     epoch_s: Summary | None = None
     load_s: Summary | None = None
     loading_s: Summary | None = None
+    negatives_s: Summary | None = None
+    encoder_s: Summary | None = None
+    decoder_s: Summary | None = None
+    loss_s: Summary | None = None
+    links_per_s: float | None = Field(None, description="training links over the median epoch")
     graphs_per_s: float | None = Field(None, description="training graphs over the median epoch")
     edges_per_s: float | None = Field(None, description="their edges, or those of all sampled batches")
     forward_s: Summary | None = None
@@ -205,6 +228,8 @@ class Result(OfRun):
             setattr(self, f"{phase}_s", summarise(self.samples, phase))
         if drawn := [sample.edges / sample.epoch_s for sample in counted(self.samples) if sample.edges]:
             self.edges_per_s = statistics.median(drawn)
+        if self.epoch_s and self.dataset_facts and self.dataset_facts.train_links:
+            self.links_per_s = self.dataset_facts.train_links / self.epoch_s.median
         if self.epoch_s and self.dataset_facts and self.dataset_facts.train_graphs:
             self.graphs_per_s = self.dataset_facts.train_graphs / self.epoch_s.median
             self.edges_per_s = (self.dataset_facts.train_edges or 0) / self.epoch_s.median

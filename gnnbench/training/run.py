@@ -272,7 +272,7 @@ class _Run:
                 loss = trainer.train(recorder.phase, tell)
             loading_s = batching.loading_s if batching.loads else None
             sample = recorder.sample(repeat, trainer.epoch, trainer.check(loss), trainer.held_bytes, loading_s)
-            sample.edges = batching.edges
+            sample.edges, sample.negatives_s = batching.edges, batching.negatives_s
             self.result.samples.append(sample)
             evaluation = None
             if trainer.evaluates:
@@ -308,8 +308,11 @@ class _Run:
             self._emit("message", message=text)
 
 
-def _counts(dataset: datasets.NodeDataset | datasets.GraphsDataset) -> dict[str, int]:
-    """Graphs, and what an epoch goes over, of many graphs; nothing of one."""
+def _counts(dataset: datasets.AnyDataset) -> dict[str, int | None]:
+    """Graphs, and what an epoch goes over, of many graphs; links; nothing of nodes."""
+    if isinstance(dataset, datasets.LinksDataset):
+        links = dataset.positives["train"].size(1)
+        return {"train_links": links, "embedding_bytes": dataset.embedding_bytes or None}
     if isinstance(dataset, datasets.NodeDataset):
         return {}
     train = dataset.parts["train"]

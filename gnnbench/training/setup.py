@@ -17,22 +17,26 @@ from torch.nn import Module
 from gnnbench import datasets, models, registry
 from gnnbench.backends.base import Backend
 from gnnbench.config import Run
-from gnnbench.datasets import GraphsDataset, NodeDataset
+from gnnbench.datasets import AnyDataset, GraphsDataset, LinksDataset, NodeDataset
 from gnnbench.errors import ConfigError
 from gnnbench.training.batching._batch import Setup
 
 
 class ModelDims(NamedTuple):
-    """Widths that a model connects, of features, outputs and edges; the encoder of categories; in-degrees."""
+    """Widths of features, outputs and edges that a model connects; encoder of categories; in-degrees; links."""
 
     features: int
     outputs: int
     encoder: str = ""
     edges: int = 0
     degrees: Callable[[], Tensor] | None = None
+    links: models.Links | None = None
 
     @classmethod
-    def of(cls, dataset: NodeDataset | GraphsDataset) -> ModelDims:
+    def of(cls, dataset: AnyDataset) -> ModelDims:
+        if isinstance(dataset, LinksDataset):
+            links = models.Links(dataset.num_nodes, dataset.num_relations, dataset.embedding > 0)
+            return cls(dataset.num_features, 1, degrees=_degrees(dataset), links=links)
         if isinstance(dataset, NodeDataset):
             return cls(dataset.x.size(1), dataset.num_classes, degrees=_degrees(dataset))
         edges = 0 if dataset.edge_attr is None else dataset.edge_attr.size(1)
@@ -42,13 +46,15 @@ class ModelDims(NamedTuple):
 def build(config: Run, dims: ModelDims, repeat: int = 0) -> Module:
     """The model with its first weights, on CPU; leaves the random generators as training finds them."""
     torch.manual_seed(config.train.seed + repeat)
+    if dims.links:
+        dims = dims._replace(links=dims.links._replace(sparse=config.batch.draws_neighbors))
     model = models.build(config.model, *dims, batched=not config.batch.repeats)
     if config.train.precision == "bf16":
         model.forward = partial(_forward, model)
     return model
 
 
-def _degrees(dataset: NodeDataset | GraphsDataset) -> Callable[[], Tensor]:
+def _degrees(dataset: AnyDataset) -> Callable[[], Tensor]:
     """Count the nodes that have 0, 1, ... in-edges when first asked, without keeping the dataset until then."""
     reference = weakref.ref(dataset)
 
@@ -61,15 +67,13 @@ def _degrees(dataset: NodeDataset | GraphsDataset) -> Callable[[], Tensor]:
     return count
 
 
-def read(config: Run, roots: datasets.Roots) -> NodeDataset | GraphsDataset:
+def read(config: Run, roots: datasets.Roots) -> AnyDataset:
     """The dataset as it is, or what a kind of batches reads in its place."""
     own = getattr(_kind(config), "read", lambda _: None)(config)
     return datasets.read(config.dataset, roots) if own is None else own
 
 
-def prepare(
-    config: Run, model: Module, backend: Backend, dataset: NodeDataset | GraphsDataset, cache: Path | None = None
-) -> Setup:
+def prepare(config: Run, model: Module, backend: Backend, dataset: AnyDataset, cache: Path | None = None) -> Setup:
     """Everything done once per dataset and model: it is bound on its backend, tuned choices are read from `cache`.
 
     Raises:
@@ -82,16 +86,27 @@ def prepare(
             f"{dataset.name} holds {dataset.num_graphs} graphs, and batch.kind={kind} is of one graph; train on "
             "batches of them with --set batch.kind=graphs"
         )
+    if isinstance(dataset, LinksDataset) != config.batch.links:
+        ours, others = ("nodes", "links") if config.batch.links else ("links", "nodes")
+        remedy = "dataset.task=links" if config.batch.links else "batch.kind=links"
+        raise ConfigError(
+            f"{dataset.name} has {ours} to predict, and batch.kind={kind} predicts {others}; set {remedy} too"
+        )
     if isinstance(dataset, NodeDataset) and config.batch.graphs:
         raise ConfigError(
             f"{dataset.name} is one graph, and batch.kind={kind} is of many; leave batch.kind out to train on it"
         )
-    classes = dataset.y.dim() == 1 if isinstance(dataset, NodeDataset) else dataset.target == "class"
-    if config.train.label_smoothing and not classes:
+    if config.train.label_smoothing and not _has_classes(dataset):
         raise ConfigError(f"train.label_smoothing is of classes, which {dataset.name} has none of; leave it out")
     ready: Setup = _kind(config).prepare(config, model.to(backend.device), backend, dataset, cache)
     ready.batching.smoothing = config.train.label_smoothing
     return ready
+
+
+def _has_classes(dataset: AnyDataset) -> bool:
+    if isinstance(dataset, NodeDataset):
+        return not dataset.multilabel
+    return isinstance(dataset, GraphsDataset) and dataset.target == "class"
 
 
 def _kind(config: Run) -> ModuleType:

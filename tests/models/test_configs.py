@@ -23,6 +23,7 @@ PROMISED = {
     ("gine", "ogbg_molhiv"),
     *product(("transformer", "agnn", "gat"), ("pattern", "cluster")),
     ("conv", "computers"),
+    *product(("gae",), CITATION),
 }
 
 
@@ -43,6 +44,8 @@ def test_each_is_valid_and_complete(path: Path) -> None:
             "normalize",
             "readout",
             "head_layers",
+            "decoder",
+            "out_channels",
             "root_weight",
             "edge_features",
             "jk",
@@ -60,7 +63,8 @@ def test_each_is_what_its_name_says(path: Path) -> None:
     if path.stem == "demo":
         return
     found = config.load(path)
-    name = found.model.name + (f"_{found.model.aggr}" if found.model.name == "sage" else "")
+    name = "gae" if found.model.decoder == "dot" and found.batch.links else found.model.name
+    name += f"_{found.model.aggr}" if found.model.name == "sage" else ""
     args = getattr(found.dataset, "args", {})
     dataset = args.get("name") or getattr(found.dataset, "name", found.dataset.source)
     dataset = dataset.replace("-", "_").lower()

@@ -12,7 +12,7 @@ from gnnbench import backends
 from gnnbench.backends.base import Backend
 from gnnbench.comparison.parity import TOLERANCE, TensorError
 from gnnbench.config import BackendConfig, BatchConfig, Run
-from gnnbench.datasets import GraphsDataset, NodeDataset
+from gnnbench.datasets import AnyDataset, GraphsDataset, LinksDataset, NodeDataset
 from gnnbench.training import setup
 from gnnbench.training.batching._batch import Batch
 
@@ -27,7 +27,7 @@ PYG = ("pyg", "pyg-sparse", "pyg-compile")  # where attention dropout is PyG's o
 Measured = tuple[dict[str, TensorError], list[str]]
 
 
-def measured(config: Run, backend: Backend, dataset: NodeDataset | GraphsDataset) -> Measured:
+def measured(config: Run, backend: Backend, dataset: AnyDataset) -> Measured:
     """Errors by what was measured of a layer, and sentences on what could not be.
 
     A layer is linear in its attention weights: its mean over many passes is what it computes without dropout. In
@@ -59,7 +59,7 @@ def measured(config: Run, backend: Backend, dataset: NodeDataset | GraphsDataset
     return result | {"gradient under attention dropout": gradient}, unchecked
 
 
-def of_features(config: Run, backend: Backend, dataset: NodeDataset | GraphsDataset) -> dict[str, TensorError]:
+def of_features(config: Run, backend: Backend, dataset: AnyDataset) -> dict[str, TensorError]:
     """Errors of the dropout layers by name; none where they are torch's own."""
     subgraph = _subgraph(dataset)
     single = _at_once(config)
@@ -195,8 +195,10 @@ def _off(tensor: Tensor, expected: Tensor) -> float:
     return float((tensor.double() - expected).norm() / expected.norm().clamp(min=1e-300))
 
 
-def _subgraph(dataset: NodeDataset | GraphsDataset) -> NodeDataset:
+def _subgraph(dataset: AnyDataset) -> NodeDataset:
     """The graph, or the first ones as one; or the edges into some of its nodes, a hub's cut off."""
+    if isinstance(dataset, LinksDataset):
+        dataset = dataset.as_nodes()
     if isinstance(dataset, GraphsDataset):
         dataset = dataset.first(max(1, int((dataset.edge_ptr <= EDGES).sum()) - 1))
     edge_index, edges = dataset.edge_index, dataset.edge_index.size(1)

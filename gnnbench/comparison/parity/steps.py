@@ -18,12 +18,11 @@ from gnnbench.backends.base import Backend
 from gnnbench.comparison.parity import AUTOCAST_TOLERANCE, TOLERANCE, dropout, drops
 from gnnbench.comparison.parity.judge import AT_NODES, EVALUATION, Snapshot
 from gnnbench.config import Run
-from gnnbench.datasets import GraphsDataset, NodeDataset, Roots
+from gnnbench.datasets import AnyDataset, LinksDataset, NodeDataset, Roots
 from gnnbench.measure import environment, memory
 from gnnbench.training import setup
 from gnnbench.training.batching._batch import Batch, Batching
 
-Dataset = NodeDataset | GraphsDataset
 Change = Callable[[Batch], Batch]
 PROBE = "activation.probe"
 
@@ -56,7 +55,7 @@ def snapshot(config: Run, roots: Roots, path: Path | None, *, as_reference: bool
 def computed(
     config: Run,
     backend: Backend,
-    dataset: Dataset,
+    dataset: AnyDataset,
     as_reference: bool,
     cache: Path | None = None,
 ) -> Snapshot:
@@ -92,7 +91,7 @@ def _snapshot(config: Run, backend: Backend, tensors: dict[str, Tensor]) -> Snap
     return Snapshot(tensors, max(filter(None, allowed)), autocast=autocast)
 
 
-def _reference(config: Run, backend: Backend, dataset: Dataset, cache: Path | None) -> Snapshot:
+def _reference(config: Run, backend: Backend, dataset: AnyDataset, cache: Path | None) -> Snapshot:
     exact = config.model_copy(update={"train": config.train.model_copy(update={"precision": "float32"})})
     snapshot = _snapshot(exact, backend, _steps(exact, backend, dataset, cache))
     snapshot.kinks = any(True for _ in _sloped(setup.build(config, setup.ModelDims.of(dataset))))
@@ -110,7 +109,7 @@ def _reference(config: Run, backend: Backend, dataset: Dataset, cache: Path | No
 def _steps(
     config: Run,
     backend: Backend,
-    dataset: Dataset,
+    dataset: AnyDataset,
     cache: Path | None,
     change: Change = lambda batch: batch,
     jitter: int | None = None,
@@ -127,7 +126,7 @@ def _steps(
 def _prepared(
     config: Run,
     backend: Backend,
-    dataset: Dataset,
+    dataset: AnyDataset,
     cache: Path | None,
     slope: float | None = None,
     jitter: int | None = None,
@@ -181,7 +180,7 @@ def _step(model: Module, batching: Batching, batch: Batch) -> dict[str, Tensor]:
     logits = batch.outputs(model)
     loss = batch.loss(logits)
     loss.backward()
-    result = {"logits": batching.whole(logits.detach())}
+    result = {"logits": batching.whole(logits.detach().view(len(logits), -1))}
     for name, parameter in model.named_parameters():
         if name == PROBE and parameter.grad is not None:  # of the nodes of this process
             result[AT_NODES] = batching.whole(parameter.grad[: batch.x.size(0)])
@@ -189,15 +188,17 @@ def _step(model: Module, batching: Batching, batch: Batch) -> dict[str, Tensor]:
     batching.added(model, loss.detach())
     for name, parameter in model.named_parameters():
         if parameter.grad is not None:
-            result[f"gradient of {name}"] = parameter.grad
+            result[f"gradient of {name}"] = parameter.grad.to_dense()
     return {name: tensor.detach().cpu().clone() for name, tensor in result.items()}
 
 
-def _jittered(dataset: Dataset, seed: int) -> Dataset:
+def _jittered(dataset: AnyDataset, seed: int) -> AnyDataset:
     """Change features in their last bits, and reverse the edges of each graph."""
     x = _jittered_x(dataset.x, seed)
     if isinstance(dataset, NodeDataset):
         return dataset.changed(x=x, edge_index=dataset.edge_index.flip(1))
+    if isinstance(dataset, LinksDataset):
+        return replace(dataset, x=x, edge_index=dataset.edge_index.flip(1))
     first, last = dataset.edge_ptr[:-1], dataset.edge_ptr[1:] - 1
     mirror = torch.repeat_interleave(first + last, dataset.edge_ptr.diff())
     return replace(dataset, x=x, edge_index=dataset.edge_index[:, mirror - torch.arange(len(mirror))])

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module
 
+    from gnnbench.models import Pairs
     from gnnbench.results.schema import Binding
     from gnnbench.tuning.store import Tuned
 
@@ -27,6 +28,7 @@ class Batch:
         targets: how many targets the mean is over.
         segments: what the backend hands to the model's readout; None where outputs are of nodes.
         edge_attr: [E, D] features of edges, in the order of `adj`; None where the model takes none.
+        pairs: the pairs of nodes that a decoder scores; None where outputs are of nodes or graphs.
     """
 
     x: Tensor
@@ -35,10 +37,11 @@ class Batch:
     targets: int
     segments: Any = None
     edge_attr: Tensor | None = None
+    pairs: Pairs | None = None
 
     def outputs(self, model: Module) -> Tensor:
-        """The model's outputs, [N, C] of nodes or [B, C] of graphs."""
-        more = {"segments": self.segments, "edge_attr": self.edge_attr}
+        """The model's outputs, [N, C] of nodes, [B, C] of graphs or [P] of pairs."""
+        more = {"segments": self.segments, "edge_attr": self.edge_attr, "pairs": self.pairs}
         out: Tensor = model(self.x, self.adj, **{key: value for key, value in more.items() if value is not None})
         return out
 
@@ -52,6 +55,7 @@ class Batching(ABC):
         loading_s: seconds that making batches took in the current epoch, in whichever thread.
         edges: of all batches of the current epoch, where they are drawn; otherwise None.
         smoothing: share of a class that losses spread over all classes.
+        negatives_s: seconds that drawing negatives took in the current epoch; None where there are none.
     """
 
     steps = 1
@@ -59,6 +63,7 @@ class Batching(ABC):
     loading_s = 0.0
     edges: int | None = None
     smoothing = 0.0
+    negatives_s: float | None = None
 
     @property
     def part(self) -> dict[str, int]:

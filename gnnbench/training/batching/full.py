@@ -25,10 +25,13 @@ if TYPE_CHECKING:
 class Config(BatchConfig):
     """Nothing to choose."""
 
-    repeats = True
     with_workers = "parts"
 
     kind: str = "full"
+
+    @property
+    def repeats(self) -> bool:
+        return True
 
 
 class Full(Batching):

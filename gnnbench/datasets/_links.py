@@ -1,0 +1,114 @@
+"""LinksDataset: links to tell from pairs of nodes that are none, as every source of them yields it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from gnnbench.datasets._nodes import Named, NodeDataset
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from gnnbench.graph import CSRBuilder, Graph
+
+EVALUATED = ("val", "test")
+
+
+@dataclass
+class LinksDataset(Named):
+    """A graph that messages run over, links by part, and pairs that are none.
+
+    Attributes:
+        name: what tables call it; a synthetic graph says so.
+        edge_index: [2, E] int64, source and destination of the edges that messages run over: none to be predicted.
+        x: [N, F] float32; or [N] int64, the ids of nodes, where vectors are trained in place of features.
+        positives: "train", "val" and "test" -> links [2, P] int64; the latter two may be empty.
+        negatives: "val" and "test" -> pairs [2, Q] int64, one list for all links; or, where `ranked`, destinations
+            [P, K] int64 for the source of each; without keys until drawn.
+        ranked: whether each link has negatives of its own.
+        metric: name of what `score` returns; empty for auc.
+        score: (scores of links [P], of negatives [Q] or [P, K]) -> float, higher is better.
+        relations: part -> type [P] int64 of each link; None for one type.
+        num_relations: types of links.
+        embedding: width of the vectors that are trained, 0 for features.
+        own_split: whether the split is the benchmark's, and is taken as it is.
+        made_up: what of this dataset is not real: any of "graph", "features", "split", "negatives".
+        notes: sentences that the user should see once.
+    """
+
+    name: str
+    edge_index: Tensor
+    x: Tensor
+    positives: dict[str, Tensor]
+    negatives: dict[str, Tensor] = field(default_factory=dict)
+    ranked: bool = False
+    metric: str = ""
+    score: Callable[[Tensor, Tensor], float] = lambda positives, negatives: float("nan")
+    relations: dict[str, Tensor] | None = None
+    num_relations: int = 1
+    embedding: int = 0
+    own_split: bool = False
+    made_up: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def num_nodes(self) -> int:
+        return self.x.size(0)
+
+    @property
+    def num_edges(self) -> int:
+        return self.edge_index.size(1)
+
+    @property
+    def num_features(self) -> int:
+        """Width of features, or of the vectors that are trained in their place."""
+        return self.embedding or self.x.size(1)
+
+    @property
+    def embedding_bytes(self) -> int:
+        """Memory of the vectors that are trained, in float32; their gradients and the optimizer take more."""
+        return 4 * self.num_nodes * self.embedding
+
+    def graph(self, device: torch.device, layout: CSRBuilder | None = None) -> Graph:
+        """The edges of messages in rows on `device`; raises as `Graph.from_edge_index`."""
+        from gnnbench.graph import Graph
+
+        return Graph.from_edge_index(self.edge_index.to(device), self.num_nodes, layout=layout)
+
+    def renumbered(self, order: Tensor) -> LinksDataset:
+        """The nodes in another order: node i is then what node `order[i]` [N] was."""
+        import torch
+
+        position = torch.empty_like(order)
+        position[order] = torch.arange(len(order))
+        parts: dict[str, Any] = {
+            name: {part: position[nodes] for part, nodes in getattr(self, name).items()}
+            for name in ("positives", "negatives")
+        }
+        x = self.x if self.embedding else self.x[order]
+        return replace(self, edge_index=position[self.edge_index], x=x, **parts)
+
+    def as_nodes(self) -> NodeDataset:
+        """The graph of messages with all nodes of one class and for training; ids become seeded features."""
+        import torch
+
+        from gnnbench.datasets import _prepare
+
+        nodes, x = self.num_nodes, self.x
+        if self.embedding:
+            x = torch.randn(nodes, self.embedding, generator=torch.Generator().manual_seed(0))
+        every, none = torch.ones(nodes, dtype=torch.bool), torch.zeros(nodes, dtype=torch.bool)
+        return NodeDataset(
+            self.label,
+            self.edge_index,
+            x,
+            torch.zeros(nodes, dtype=torch.long),
+            train_mask=every,
+            val_mask=none,
+            test_mask=none,
+            num_classes=1,
+            **_prepare.plain_metric(multilabel=False),
+        )

@@ -1,0 +1,218 @@
+"""Steps that all sources of links share: splits, drawing what is missing, and checks before training."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from gnnbench.config import DatasetConfig
+from gnnbench.datasets import _link_metrics, _prepare
+from gnnbench.datasets._links import EVALUATED, LinksDataset
+from gnnbench.datasets._nodes import NodeDataset
+from gnnbench.errors import DatasetError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+NEGATIVES = 1 << 32  # what a seed is used for, beside the purposes of `_prepare`
+DRAWS = 64  # of destinations that may be links
+
+
+def split(dataset: NodeDataset, config: DatasetConfig) -> LinksDataset:
+    """The edges of one graph in three parts by PyG's `RandomLinkSplit`, those of training for messages too.
+
+    Loops and edges that repeat another one are no links, for a copy in another part would give them away.
+
+    Raises:
+        DatasetError: too few edges, or what `finish` refuses.
+    """
+    import torch
+    from torch_geometric.data import Data
+    from torch_geometric.transforms import RandomLinkSplit
+    from torch_geometric.utils import coalesce, is_undirected, remove_self_loops
+
+    edge_index = coalesce(remove_self_loops(dataset.edge_index)[0], num_nodes=dataset.num_nodes)
+    data = Data(edge_index=edge_index, num_nodes=dataset.num_nodes)
+    options = {"is_undirected": is_undirected(edge_index, num_nodes=dataset.num_nodes), "split_labels": True}
+    test_share = round(1 - config.train_share - config.val_share, 9)
+    splitter = RandomLinkSplit(config.val_share, test_share, add_negative_train_samples=False, **options)
+    state = random.getstate()
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(config.seed)
+            random.seed(config.seed)  # which PyG draws negatives by
+            parts = dict(zip(("train", "val", "test"), splitter(data), strict=True))
+    except ValueError:
+        raise DatasetError(
+            f"{dataset.name}: {edge_index.size(1)} edges leave none for training; raise dataset.train_share"
+        ) from None
+    finally:
+        random.setstate(state)
+    repeated = dataset.num_edges - edge_index.size(1)
+    note = f"{repeated} loops and repeated edges are left out, as a copy in another part would give a link away"
+    return finish(
+        LinksDataset(
+            dataset.name,
+            parts["train"].edge_index,
+            dataset.x,
+            positives={part: each.pos_edge_label_index for part, each in parts.items()},
+            negatives={
+                part: getattr(parts[part], "neg_edge_label_index", edge_index[:, :0]) for part in EVALUATED
+            },
+            made_up=[*dataset.made_up, "split"],
+            notes=[*dataset.notes, *[note] * bool(repeated)],
+        ),
+        config,
+    )
+
+
+def prepare(dataset: LinksDataset, config: DatasetConfig) -> LinksDataset:
+    """`dataset`, as its source yields it, with the options of `config` applied, fit for training; see `finish`."""
+    _prepare.check_graph(dataset.name, dataset.edge_index, dataset.x)
+    if not config.embedding:
+        _prepare.fill_features(dataset, config)
+    if config.to_undirected:
+        from torch_geometric.utils import to_undirected
+
+        dataset.edge_index = to_undirected(dataset.edge_index, num_nodes=dataset.num_nodes)
+    if config.normalize_features:
+        dataset.x = _prepare.normalized(dataset.x)
+    return finish(dataset, config)
+
+
+def finish(dataset: LinksDataset, config: DatasetConfig) -> LinksDataset:
+    """`dataset` with a metric and negatives, once its graph and features are what they are to be.
+
+    Raises:
+        DatasetError: what makes it unfit, in one sentence with the remedy.
+    """
+    import torch
+
+    _check_links(dataset)
+    if config.embedding:
+        dataset.embedding, dataset.x = config.embedding, torch.arange(dataset.num_nodes)
+    if config.negatives or not dataset.negatives:
+        dataset.made_up += [] if "split" in dataset.made_up else ["negatives"]
+        _draw_negatives(dataset, config)
+    _check_negatives(dataset)
+    dataset.metric = config.metric or dataset.metric or ("mrr" if dataset.ranked else "auc")
+    _check_metric(dataset)
+    dataset.score = _link_metrics.score_of(dataset.metric)
+    _check_leak(dataset)
+    return dataset
+
+
+def _check_links(dataset: LinksDataset) -> None:
+    if not dataset.positives["train"].size(1):
+        raise DatasetError(f"{dataset.name} has no training links; give some to the part 'train'")
+    for part, pairs in dataset.positives.items():
+        _check_range(dataset, f"a {part} link", pairs)
+
+
+def _check_range(dataset: LinksDataset, what: str, pairs: Tensor) -> None:
+    if not pairs.numel():
+        return
+    low, high = (int(end) for end in pairs.aminmax())
+    if low < 0 or high >= dataset.num_nodes:
+        raise DatasetError(
+            f"{dataset.name}: {what} names node {low if low < 0 else high}, which is not there; its "
+            f"{dataset.num_nodes} nodes have ids 0 to {dataset.num_nodes - 1}"
+        )
+
+
+def _draw_negatives(dataset: LinksDataset, config: DatasetConfig) -> None:
+    """Draw for each evaluated link `config.negatives` destinations that are no links, or one pair in a list."""
+    import torch
+
+    generator = torch.Generator().manual_seed(NEGATIVES + config.seed)
+    known = torch.cat([dataset.edge_index, *dataset.positives.values()], 1)
+    keys = (known[0] * dataset.num_nodes + known[1]).unique()
+    dataset.ranked = config.negatives > 0
+    for part in EVALUATED:
+        links = dataset.positives[part]
+        sources = links[0].repeat_interleave(max(config.negatives, 1))
+        if not dataset.ranked:
+            sources = torch.randint(dataset.num_nodes, sources.shape, generator=generator)
+        drawn = torch.randint(dataset.num_nodes, sources.shape, generator=generator)
+        for _ in range(DRAWS):
+            wrong = (drawn == sources) | torch.isin(sources * dataset.num_nodes + drawn, keys)
+            if not bool(wrong.any()):
+                break
+            drawn[wrong] = torch.randint(dataset.num_nodes, (int(wrong.sum()),), generator=generator)
+        else:
+            raise DatasetError(
+                f"{dataset.name}: no negatives can be drawn, as a source is linked to nearly all nodes; give a "
+                "list of them"
+            )
+        dataset.negatives[part] = (
+            drawn.view(links.size(1), -1) if dataset.ranked else torch.stack([sources, drawn])
+        )
+
+
+def _check_negatives(dataset: LinksDataset) -> None:
+    for part in EVALUATED:
+        links, negatives = dataset.positives[part].size(1), dataset.negatives[part]
+        if links and not negatives.numel():
+            raise DatasetError(
+                f"{dataset.name} has no negatives for its {links} {part} links; list some, or leave out those of "
+                "all parts to have them drawn"
+            )
+        _check_range(dataset, f"a {part} negative", negatives)
+
+
+def _check_metric(dataset: LinksDataset) -> None:
+    name, metric = dataset.name, dataset.metric
+    if metric == "mrr" and not dataset.ranked:
+        raise DatasetError(
+            f"{name} has one list of negatives for all links, which metric mrr does not fit; choose hits@K, auc "
+            "or ap, or draw some for each link with --set dataset.negatives=100"
+        )
+    if metric != "mrr" and dataset.ranked:
+        raise DatasetError(
+            f"{name} has negatives of its own for each link, which metric {metric} does not fit; choose mrr"
+        )
+    if metric.startswith("hits@"):
+        rank = int(metric.partition("@")[2])
+        fewest = min(dataset.negatives[part].size(1) for part in EVALUATED if dataset.positives[part].size(1))
+        if rank > fewest:
+            raise DatasetError(
+                f"{name} has a list of {fewest} negatives, among which {metric} is always 1; choose a smaller K"
+            )
+
+
+def _check_leak(dataset: LinksDataset) -> None:
+    """Refuse edges of messages, and training links, that are to be predicted.
+
+    Edges of messages have no type and are not held against typed links. What a benchmark's own split repeats is
+    told instead.
+
+    Raises:
+        DatasetError: with one such link.
+    """
+    import torch
+
+    known = [_keys(dataset, "train")]
+    if dataset.relations is None:
+        known.append(dataset.edge_index[0] * dataset.num_nodes + dataset.edge_index[1])
+    seen = torch.cat(known)
+    for part in EVALUATED:
+        leaks = torch.isin(_keys(dataset, part), seen).nonzero().flatten()
+        if not len(leaks):
+            continue
+        if dataset.own_split:
+            share = len(leaks) / dataset.positives[part].size(1)
+            dataset.notes.append(f"{share:.1%} of the {part} links are edges of messages too, in its own split")
+            continue
+        src, dst = dataset.positives[part][:, leaks[0]].tolist()
+        raise DatasetError(
+            f"{dataset.name}: {part} link {src} -> {dst} is also an edge of messages or a training link, one of "
+            f"{len(leaks)}; leave them out of the graph, or evaluation would see what it asks for"
+        )
+
+
+def _keys(dataset: LinksDataset, part: str) -> Tensor:
+    src, dst = dataset.positives[part]
+    keys: Tensor = src * dataset.num_nodes + dst
+    if dataset.relations is None:
+        return keys
+    return keys * dataset.num_relations + dataset.relations[part]

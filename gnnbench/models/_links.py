@@ -1,0 +1,42 @@
+"""Links of a graph: what a decoder is made for, and what it is given."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    import torch
+
+
+class Links(NamedTuple):
+    """A graph whose links a model predicts.
+
+    Attributes:
+        nodes: of the graph.
+        relations: types of links.
+        embedding: whether vectors are trained for nodes, in place of features.
+        sparse: whether a step trains the vectors of few of them.
+    """
+
+    nodes: int
+    relations: int = 1
+    embedding: bool = False
+    sparse: bool = False
+
+
+class Pairs(NamedTuple):
+    """Pairs of nodes to score.
+
+    Attributes:
+        nodes: [2, P] int64, rows of the vectors of nodes.
+        relation: [P] int64 type of each; None of one type.
+        phase: surrounds the parts of a forward.
+    """
+
+    nodes: torch.Tensor
+    relation: torch.Tensor | None = None
+    phase: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()

@@ -1,0 +1,175 @@
+"""Batches of links on an encoding of the whole graph; links and negatives are the same on every backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn import Module
+from torch.profiler import record_function
+
+from gnnbench.backends import isplib
+from gnnbench.backends.base import Backend
+from gnnbench.datasets import LinksDataset
+from gnnbench.graph import CSRBuilder, Graph
+from gnnbench.links import negatives
+from gnnbench.measure import clock
+from gnnbench.models import Pairs
+from gnnbench.training.batching import _loss
+from gnnbench.training.batching._ahead import SAMPLES, Loader
+from gnnbench.training.batching._batch import Batch
+
+if TYPE_CHECKING:
+    from gnnbench.training.batching.links import LinksConfig
+
+CPU = torch.device("cpu")
+SCORED = 1 << 18  # pairs at once in evaluation
+TRAIN = 2**64 - 1  # a seed that no training has, of the training links that are evaluated
+
+
+class MessageEdges(NamedTuple):
+    """Edges that messages run over."""
+
+    edge_index: Tensor  # [2, E] int64
+    num_nodes: int
+
+    def graph(self, device: torch.device, layout: CSRBuilder | None = None) -> Graph:
+        """In rows on `device`."""
+        return Graph.from_edge_index(self.edge_index.to(device), self.num_nodes, layout=layout)
+
+
+class Targets:
+    """Finds the edges of messages that are links of a batch, in either direction."""
+
+    def __init__(self, dataset: LinksDataset) -> None:
+        self.num_nodes = dataset.num_nodes
+        self.keys, self.place = self._key(*dataset.edge_index).unique(return_inverse=True)
+
+    def others(self, links: Tensor) -> Tensor:
+        """[E] bool: the edges that are none of `links` [2, P]."""
+        asked = torch.cat([self._key(*links), self._key(*links.flip(0))])
+        place = torch.searchsorted(self.keys, asked).clamp_(max=len(self.keys) - 1)
+        kept = torch.ones(len(self.keys), dtype=torch.bool)
+        kept[place[self.keys[place] == asked]] = False
+        return kept[self.place]
+
+    def _key(self, src: Tensor, dst: Tensor) -> Tensor:
+        return src * self.num_nodes + dst
+
+
+class Links(Loader):
+    """Batches of training links, each link once per epoch, with negatives drawn anew.
+
+    What is drawn depends on seed, epoch and the batch's number alone, so that it is the same on every backend, and
+    in a run that is resumed.
+
+    Args:
+        adj: what the backend hands to the model beside `x`, for the whole graph.
+        x: what takes the place of the features; None for themselves.
+    """
+
+    def __init__(
+        self, config: LinksConfig, dataset: LinksDataset, backend: Backend, adj: Any, x: Any = None
+    ) -> None:
+        self.links = dataset.positives["train"]
+        super().__init__(config, torch.arange(self.links.size(1)))
+        self.dataset, self.backend, self.adj = dataset, backend, adj
+        self.x = dataset.x.to(backend.device) if x is None else x
+        self.phase: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
+        self.graph = dataset.graph(CPU, isplib.cpu_layout())
+        self.targets = Targets(dataset) if config.drop_target_links else None
+        self.layout = backend.layout()
+
+    def watch(self, phase: Callable[[str], AbstractContextManager[None]]) -> None:
+        self.phase = phase
+
+    def epoch(self, seed: int, number: int) -> Iterator[Batch]:
+        self.negatives_s = 0.0
+        return self.ahead(self._batches(self.order(seed, number), seed, number), self.config.prefetch)
+
+    def samples(self) -> list[Batch]:
+        return [*self._batches(self.shuffled(0, 0)[: SAMPLES * self.config.size], 0, 0)]
+
+    def metrics(self, model: Module) -> dict[str, float | None]:
+        z = model(self.x, self.adj)
+        return {part: self._score(model, z, part) for part in self.dataset.positives}
+
+    def _batches(self, order: Tensor, seed: int, number: int) -> Iterator[Batch]:
+        for step, chosen in enumerate(order.split(self.config.size)):
+            state = np.random.SeedSequence((seed, number, step)).generate_state(1, np.uint64)
+            yield self._batch(chosen, int(state.view(np.int64)[0]))
+
+    def _batch(self, chosen: Tensor, key: int) -> Batch:
+        links = self.links[:, chosen]
+        adj = self.adj
+        if self.targets is not None:
+            others = self.targets.others(links)
+            edges = MessageEdges(self.dataset.edge_index[:, others], self.dataset.num_nodes)
+            adj = self.backend.adjacency(edges, self.layout)
+        pairs = self._pairs(chosen, key)
+        return self._of(self.x, adj, pairs, len(chosen))
+
+    def _pairs(self, chosen: Tensor, key: int) -> Pairs:
+        """Links and, after them, their negatives, with the types of the links."""
+        links, config = self.links[:, chosen], self.config
+        start = clock.cpu()
+        with record_function("gnnbench::negatives"):  # for the profiler, as this is no op of PyTorch
+            options = {"exclude_edges": config.exclude_edges}
+            if config.sampling == "corrupt":
+                drawn = negatives.corrupt(self.graph, links[0], config.negatives, key, **options)
+            else:
+                drawn = negatives.uniform(self.graph, config.negatives * len(chosen), key, **options)
+        self.negatives_s = (self.negatives_s or 0.0) + clock.cpu() - start
+        relation = None
+        if self.dataset.relations is not None:
+            own = self.dataset.relations["train"][chosen]
+            relation = torch.cat([own, own.repeat_interleave(config.negatives)])
+        return Pairs(torch.cat([links, drawn], 1), relation)
+
+    def _of(self, x: Any, adj: Any, pairs: Pairs, links: int) -> Batch:
+        """A batch whose first pairs are its links."""
+        device = self.backend.device
+        relation = None if pairs.relation is None else pairs.relation.to(device)
+
+        def loss(scores: Tensor) -> Tensor:
+            with self.phase("loss"):
+                return F.softplus(-scores[:links]).mean() + F.softplus(scores[links:]).mean()
+
+        return Batch(
+            x, adj, loss, links, pairs=Pairs(pairs.nodes.to(device), relation, lambda name: self.phase(name))
+        )
+
+    def _score(self, model: Any, z: Tensor, part: str) -> float | None:
+        """The metric of a part; of training of as many links as are for validation, beside their negatives."""
+        data, against = self.dataset, "val" if part == "train" else part
+        if not (count := data.positives[against].size(1)):
+            return None
+        links, relation = data.positives[part], data.relations[part] if data.relations else None
+        drawn = data.negatives[against]
+        if part == "train":
+            chosen = self.shuffled(TRAIN, 0)[:count]
+            links, relation = links[:, chosen], None if relation is None else relation[chosen]
+            drawn = drawn[: len(chosen)] if data.ranked else drawn
+        ours = self._scores(model, z, links, relation)
+        if data.ranked:
+            each = drawn.size(1)
+            pairs = torch.stack([links[0].repeat_interleave(each), drawn.flatten()])
+            of_pairs = None if relation is None else relation.repeat_interleave(each)
+            theirs = self._scores(model, z, pairs, of_pairs).view(-1, each)
+        else:
+            theirs = self._scores(model, z, drawn, None)
+        return _loss.score(data.score, ours, theirs)
+
+    def _scores(self, model: Any, z: Tensor, pairs: Tensor, relation: Tensor | None) -> Tensor:
+        """Scores [P] of pairs [2, P], on the CPU."""
+        device, scores = z.device, []
+        types = [None] * -(-pairs.size(1) // SCORED) if relation is None else relation.split(SCORED)
+        for some, kinds in zip(pairs.split(SCORED, 1), types, strict=True):
+            asked = Pairs(some.to(device), None if kinds is None else kinds.to(device))
+            scores.append(model.decoder(z, asked).float().cpu())
+        return torch.cat(scores)
