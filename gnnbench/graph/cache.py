@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
+import weakref
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
-from torch.utils.weak import WeakIdRef, WeakTensorKeyDictionary
+from torch.utils.weak import WeakIdRef
 from torch_geometric.typing import SparseTensor
 
 from gnnbench.graph import CSRBuilder, Graph, rows_of, synchronize
 from gnnbench.graph.stamp import Stamp, stamp
 
 Adjacency: TypeAlias = Any  # Tensor, EdgeIndex or SparseTensor
-State: TypeAlias = tuple[int, tuple[Stamp | None, ...]]  # of its owner, and of the tensors that hold its edges
 MAX_GRAPH_BYTES = 2 << 30  # that the Graphs of a device may hold together
 MAX_PARTS = 16  # of one tensor are remembered, for batches may be cut out of it without end
 
@@ -41,10 +40,10 @@ def values(adjacency: Adjacency) -> Tensor | None:
 
 def owner(adjacency: Adjacency) -> Tensor:
     """The tensor that an adjacency lives and dies with; views are made anew for every call, their base is not."""
-    if isinstance(adjacency, SparseTensor):
-        return adjacency.storage.col()
-    base = adjacency._base if type(adjacency) is Tensor else None
-    return adjacency if base is None else base
+    if type(adjacency) is Tensor:
+        base = adjacency._base
+        return adjacency if base is None else base
+    return adjacency.storage.col() if isinstance(adjacency, SparseTensor) else adjacency
 
 
 def part(adjacency: Adjacency) -> Any:
@@ -56,16 +55,25 @@ def part(adjacency: Adjacency) -> Any:
     return adjacency.storage_offset(), adjacency.size(), adjacency.stride()
 
 
-class _Shape(NamedTuple):
+class _Key(NamedTuple):
+    owner: int  # its id
     num_rows: int
     num_cols: int
     reverse: bool
     part: Any  # which part of its owner an adjacency is
 
 
-class _Entry:
-    def __init__(self, graph: Graph, state: State, used: int) -> None:
-        self.graph, self.state, self.used = graph, state, used
+class _Entry(NamedTuple):
+    graph: Graph
+    owner: weakref.ref[Tensor]  # which drops the entry when the tensor is freed
+    version: int
+    stamps: list[Stamp]  # of the tensors that hold the edges
+
+    def holds(self, whole: Tensor, adjacency: Adjacency) -> bool:
+        """Return whether the edges of an adjacency, `whole` or a part of it, are still those of the Graph."""
+        if self.owner() is not whole or self.version != whole._version:
+            return False
+        return all(stamp.holds(edges) for stamp, edges in zip(self.stamps, _indices(adjacency), strict=True))
 
 
 class GraphCache:
@@ -86,8 +94,7 @@ class GraphCache:
     def __init__(self, layout: CSRBuilder, max_bytes: int) -> None:
         self.layout, self.max_bytes = layout, max_bytes
         self.found = self.built = 0
-        self._entries: Any = WeakTensorKeyDictionary()  # owner -> {_Shape: _Entry}
-        self._clock = itertools.count()
+        self._entries: dict[_Key, _Entry] = {}  # the one used last comes last
         self._lock = threading.RLock()
 
     def graph(self, adjacency: Adjacency, num_rows: int, num_cols: int, *, reverse: bool = False) -> Graph:
@@ -107,34 +114,46 @@ class GraphCache:
         Raises:
             GraphError: an index out of range, or a wrong shape or type.
         """
-        result = self.find(adjacency, num_rows, num_cols, reverse=reverse)
-        if result is not None:
-            return result
-        state = _state(adjacency)
+        graph = self.find(adjacency, num_rows, num_cols, reverse=reverse)
+        if graph is not None:
+            return graph
+        whole = owner(adjacency)
+        stamps = [stamp(edges) for edges in _indices(adjacency)]  # as they are before they are read
         graph = self._build(adjacency, num_rows, num_cols, reverse)
         synchronize(graph.device)
         with self._lock:
             self.built += 1
-            if state is not None:
-                entry = _Entry(graph, state, next(self._clock))
-                shape = _Shape(num_rows, num_cols, reverse, part(adjacency))
-                shapes = self._entries.setdefault(owner(adjacency), {})
-                shapes[shape] = entry
-                if len(shapes) > MAX_PARTS:
-                    del shapes[next(iter(shapes))]
-                self._forget_oldest()
+            if not whole.is_inference() and None not in stamps:  # whose edits would go unnoticed
+                self._keep(_Key(id(whole), num_rows, num_cols, reverse, part(adjacency)), graph, whole, stamps)
         return graph
 
     def find(self, adjacency: Adjacency, num_rows: int, num_cols: int, *, reverse: bool = False) -> Graph | None:
         """Return the Graph of an adjacency, or None where it would have to be built."""
-        state, shape = _state(adjacency), _Shape(num_rows, num_cols, reverse, part(adjacency))
+        whole = owner(adjacency)
+        key = _Key(id(whole), num_rows, num_cols, reverse, part(adjacency))
+        entry = self._entries.get(key)
+        if entry is None or not entry.holds(whole, adjacency):
+            return None
         with self._lock:
-            entry: _Entry | None = self._entries.get(owner(adjacency), {}).get(shape)
-            if entry is None or entry.state != state:
-                return None
             self.found += 1
-            entry.used = next(self._clock)
+            if self._entries.pop(key, None) is not None:
+                self._entries[key] = entry
         return entry.graph
+
+    def _keep(self, key: _Key, graph: Graph, whole: Tensor, stamps: list[Any]) -> None:
+        this = weakref.ref(self)
+
+        def forget(dead: weakref.ref[Tensor]) -> None:
+            cache = this()
+            if cache is not None and (entry := cache._entries.get(key)) and entry.owner is dead:
+                cache._entries.pop(key, None)
+
+        self._entries.pop(key, None)
+        self._entries[key] = _Entry(graph, weakref.ref(whole, forget), whole._version, stamps)
+        parts = [each for each in list(self._entries) if each.owner == key.owner]
+        for each in parts[:-MAX_PARTS]:
+            self._entries.pop(each, None)
+        self._forget_oldest()
 
     @torch.inference_mode(False)
     def _build(self, adjacency: Adjacency, num_rows: int, num_cols: int, reverse: bool) -> Graph:
@@ -146,42 +165,30 @@ class GraphCache:
         return Graph.from_edge_index(edge_index, num_rows, num_cols, layout=self.layout)
 
     def __len__(self) -> int:
-        with self._lock:
-            return sum(map(len, self._entries.values()))
+        return len(self._entries)
 
     @property
     def nbytes(self) -> int:
         """Memory of all Graphs kept, with everything derived from them."""
-        with self._lock:
-            return sum(entry.graph.nbytes for shapes in self._entries.values() for entry in shapes.values())
+        return sum(entry.graph.nbytes for entry in list(self._entries.values()))
 
     def clear(self) -> None:
         """Forget every Graph."""
-        with self._lock:
-            self._entries.clear()
+        self._entries.clear()
 
     def _forget_oldest(self) -> None:
-        kept = [
-            (entry.used, shapes, shape) for shapes in self._entries.values() for shape, entry in shapes.items()
-        ]
         excess = self.nbytes - self.max_bytes
-        for _, shapes, shape in sorted(kept, key=lambda item: int(item[0]))[:-1]:
+        for key, entry in list(self._entries.items())[:-1]:
             if excess <= 0:
                 break
-            excess -= shapes.pop(shape).graph.nbytes
-
-
-def _state(adjacency: Adjacency) -> State | None:
-    """A stamp of the contents of an adjacency; None for inference tensors, whose edits go unnoticed."""
-    whole = owner(adjacency)
-    if whole.is_inference():
-        return None
-    stamps = tuple(map(stamp, _indices(adjacency)))
-    return None if None in stamps else (whole._version, stamps)
+            excess -= entry.graph.nbytes
+            self._entries.pop(key, None)
 
 
 def _indices(adjacency: Adjacency) -> tuple[Tensor, ...]:
     """The tensors that hold the edges: of a sparse matrix, or inside PyG's EdgeIndex."""
+    if type(adjacency) is Tensor and adjacency.layout is torch.strided:
+        return (adjacency,)
     if isinstance(adjacency, SparseTensor):
         return adjacency.storage.rowptr(), adjacency.storage.col()
     if adjacency.layout == torch.sparse_csr:
@@ -190,7 +197,7 @@ def _indices(adjacency: Adjacency) -> tuple[Tensor, ...]:
         return adjacency.ccol_indices(), adjacency.row_indices()
     if adjacency.layout == torch.sparse_coo:
         return (adjacency._indices(),)
-    data: Any = adjacency if type(adjacency) is Tensor else getattr(adjacency, "_data", adjacency)
+    data: Any = getattr(adjacency, "_data", adjacency)
     return (data,)
 
 

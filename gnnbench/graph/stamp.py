@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from typing import NamedTuple
 
@@ -24,6 +25,15 @@ class Stamp(NamedTuple):
     address: int
     sample: bytes
 
+    def holds(self, tensor: Tensor) -> bool:
+        """Return whether the tensor that this stamp is of was left as it was then."""
+        return (
+            tensor._version == self.version
+            and tensor.data_ptr() == self.address
+            and tensor.untyped_storage() is self.memory()
+            and (not self.sample or _sample(tensor) == self.sample)
+        )
+
 
 def stamp(tensor: Tensor) -> Stamp | None:
     """A stamp of the contents of `tensor`; None for an inference tensor, where no edit by torch would show."""
@@ -39,6 +49,9 @@ def _sample(tensor: Tensor) -> bytes:
     if tensor.is_neg():
         tensor = tensor.resolve_neg()
     numbers = (tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
-    if tensor.numel() > MIN_SAMPLED:
-        numbers = numbers[tuple(slice(None, None, length // SAMPLES + 1) for length in numbers.shape)]
-    return numbers.tobytes()
+    return numbers[_sampled(numbers.shape)].tobytes() if numbers.size > MIN_SAMPLED else numbers.tobytes()
+
+
+@functools.lru_cache
+def _sampled(shape: tuple[int, ...]) -> tuple[slice, ...]:
+    return tuple(slice(None, None, length // SAMPLES + 1) for length in shape)

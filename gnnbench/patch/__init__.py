@@ -268,7 +268,8 @@ def _replacement(target: forward.StandIn) -> Any:
         setting = _current
         if setting.engine is None or not setting.includes(target):  # held elsewhere than by its owners
             return target.original(*args, **kwargs)
-        if (setting.engine is not _base.engine or not _base.includes(target)) and is_repeated(*args[:1]):
+        outlasts = setting is _base or (setting.engine is _base.engine and _base.includes(target))
+        if not outlasts and is_repeated(*args[:1]):
             return target.left(setting.engine, WITHIN, *args, **kwargs)
         return target(setting.engine, *args, **kwargs)
 

@@ -63,8 +63,6 @@ def read(conv: Any, names: Sequence[str], args: Sequence[Any], kwargs: dict[str,
     Raises:
         Declined: PyG has to run it, or to raise its own error.
     """
-    if why := watched() or surroundings():
-        raise Declined(why)
     if len(args) == 2 and not kwargs and _is_usual(conv, *args):
         return Call(args[0], args[1], args[0].size(0), args[0].size(0), {})
     options = {name: value for name, value in named(names, args, kwargs).items() if value is not None}
@@ -104,12 +102,8 @@ def _sizes(conv: Any, adjacency: Adjacency, size: Any) -> list[tuple[int | None,
     return sizes
 
 
-def is_plain(args: tuple[Any, ...]) -> bool:
+def are_plain(x: Any = None, edge_index: Any = None, *_: Any) -> bool:
     """Return whether a conv is given a matrix of features and an `edge_index`, as most often."""
-    return len(args) > 2 and _are_plain(args[1], args[2])
-
-
-def _are_plain(x: Any, edge_index: Any) -> bool:
     if type(x) not in PLAIN or type(edge_index) is not Tensor:
         return False
     return x.dim() == 2 == edge_index.dim() and edge_index.layout is torch.strided
@@ -118,7 +112,7 @@ def _are_plain(x: Any, edge_index: Any) -> bool:
 def _is_usual(conv: Any, x: Any, edge_index: Any) -> bool:
     """Return whether a call needs no further look at its arguments."""
     return (
-        _are_plain(x, edge_index)
+        are_plain(x, edge_index)
         and x.layout is torch.strided
         and x.is_floating_point()
         and edge_index.dtype is torch.int64
@@ -153,6 +147,12 @@ def watched() -> str | None:
     if _has_any_global_hook() or Module.__call__ is not MODULE_CALL:
         return "hooks on the calls of all modules"
     return None
+
+
+def check_unwatched() -> None:
+    """Raise Declined where something would miss our calls, or in which our ops cannot run."""
+    if why := watched() or surroundings():
+        raise Declined(why)
 
 
 def surroundings() -> str | None:

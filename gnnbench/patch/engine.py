@@ -66,34 +66,50 @@ class Engine:
             raise Declined(self.missing.get(device, f"no kernels run on {device}"))
         return self.by_device[device]
 
-    def objection(self, adjacency: Adjacency, price: Price, conv: Any = None) -> str | None:
-        """Why to leave a call on `adjacency` to PyG: it has no Graph yet, or never gains. None if it is worth it.
+    def weigh(self, adjacency: Adjacency, price: Price, conv: Any = None, *, known: bool = False) -> None:
+        """Raise Declined where a call on `adjacency` never gains, or not enough to build its Graph.
 
-        Calls that came before do not count where the call may be repeated, for they need not come before that too.
+        Neither calls that came before nor a Graph that is `known` count where the call may be repeated, for they
+        need not come before that too.
         """
-        if not cost.MIN_GATHERED:
-            return None
+        if self.strict or not cost.MIN_GATHERED:
+            return
         if price.saved <= 0:
-            return AS_FAST
+            raise Declined(AS_FAST)
+        enough = RUNS * price.saved >= price.build
+        if known and enough:
+            return
         if repeated(conv):
-            return None if RUNS * price.saved >= price.build else NEW
-        return None if self.patience.worth(owner(adjacency), part(adjacency), price) else NEW
+            if not enough:
+                raise Declined(NEW)
+        elif not known and not self.patience.worth(owner(adjacency), part(adjacency), price):
+            raise Declined(NEW)
 
-    def weigh(self, adjacency: Adjacency, price: Price, conv: Any = None) -> None:
-        """Raise Declined with the `objection` to a call, if there is one."""
-        if not self.strict and (reason := self.objection(adjacency, price, conv)):
-            raise Declined(reason)
+    def find(
+        self, x: Tensor, adjacency: Adjacency, num_rows: int, num_cols: int, *, reverse: bool = False
+    ) -> Graph | None:
+        """Return the Graph of a call on x, None where there is none yet; raises Declined without kernels."""
+        return self.on(x)[1].find(adjacency, num_rows, num_cols, reverse=reverse)
 
     def graph(
-        self, x: Tensor, adjacency: Adjacency, num_rows: int, num_cols: int, *, reverse: bool = False
+        self,
+        x: Tensor,
+        adjacency: Adjacency,
+        num_rows: int,
+        num_cols: int,
+        *,
+        reverse: bool = False,
+        known: Graph | None = None,
     ) -> tuple[Kernels, Graph]:
-        """The kernels that run a call on x, and its Graph.
+        """The kernels that run a call on x, and its Graph, unless it is `known`.
 
         Raises:
             Declined: there are no kernels for that device, or no Graph and no way to build one now.
             GraphError: as `GraphCache.graph`.
         """
         kernels, graphs = self.on(x)
+        if known is not None:
+            return kernels, known
         if captured(x):
             graph = None if is_sparse(adjacency) else graphs.find(adjacency, num_rows, num_cols, reverse=reverse)
             if graph is None:

@@ -20,7 +20,7 @@ from gnnbench.convs._bound import Accelerated
 from gnnbench.convs._cost import Cost, Price
 from gnnbench.convs._graph import is_simple
 from gnnbench.errors import UnsupportedOp
-from gnnbench.graph import cache
+from gnnbench.graph import Graph, cache
 from gnnbench.patch import call, cost
 from gnnbench.patch.call import Call, Declined
 from gnnbench.patch.engine import AS_FAST, MAX_GRAPH_BYTES, Engine
@@ -57,15 +57,6 @@ class Forward(StandIn):
         replaced = not _overrides.is_from(self.original, "torch_geometric.")
         return [] if replaced else [self.kind]
 
-    def quick_reject(self, engine: Engine, args: tuple[Any, ...]) -> str | None:
-        if not call.is_plain(args):
-            return None
-        conv, x, edge_index = args[:3]
-        edges = edge_index.numel() // 2
-        if edges * (x.size(1) if self.gathers_input else CHANNELS) < cost.MIN_GATHERED:
-            return AS_FAST
-        return engine.objection(edge_index, self.price(conv, x, edges), conv)
-
     def price(self, conv: Any, x: Tensor, edges: int) -> Price:
         """Price the Graph of a call, and what it saves."""
         trained = torch.is_grad_enabled()
@@ -80,6 +71,12 @@ class Forward(StandIn):
 
     def accelerated(self, engine: Engine, *args: Any, **kwargs: Any) -> Any:
         conv, *rest = args
+        plain, graph = call.are_plain(*rest), None
+        if plain and not engine.strict:
+            self._reject_small(*rest[:2])
+        call.check_unwatched()
+        if plain:
+            graph = self._known(engine, conv, *rest[:2])
         if (kind := _overrides.pyg_class(conv)) is not self.kind:
             raise Declined(f"there is no accelerated {kind.__name__}")
         if reasons := self.module.unsupported(conv):
@@ -88,18 +85,19 @@ class Forward(StandIn):
         if asked.options and (unknown := asked.options.keys() - self.takes):
             raise Declined(f"its argument {min(unknown)} is not covered")
         sparse = False
-        if not call.is_plain(args):
+        if not plain:
             if sparse := cache.is_sparse(asked.adjacency):
                 self._check_sparse(conv, asked)
             self._weigh(engine, conv, asked)
         if self.recall is not None and (kept := self.recall(conv, asked.x, asked.adjacency, **asked.options)):
-            asked = asked._replace(adjacency=kept[0], options=kept[1])
+            asked, graph = asked._replace(adjacency=kept[0], options=kept[1]), None
         kernels, graph = engine.graph(
             asked.sources,
             asked.adjacency,
             asked.num_rows,
             asked.num_cols,
             reverse=conv.flow != "source_to_target",
+            known=graph,
         )
         options = asked.options
         if sparse and getattr(conv, "add_self_loops", False) and not is_simple(graph):
@@ -113,6 +111,17 @@ class Forward(StandIn):
             x = engine.features.without_zeros(kernels, x)
         out = self.module.forward(conv, kernels, rewrites, x, graph, **options)
         return out if isinstance(out, Tensor) else (out[0], (call.returned_edges(conv, asked), out[1]))
+
+    def _reject_small(self, x: Tensor, edge_index: Tensor) -> None:
+        if edge_index.numel() // 2 * (x.size(1) if self.gathers_input else CHANNELS) < cost.MIN_GATHERED:
+            raise Declined(AS_FAST)
+
+    def _known(self, engine: Engine, conv: Any, x: Tensor, edge_index: Tensor) -> Graph | None:
+        """Return the Graph of a plain call, if it is there; raises Declined where the call is not worth one."""
+        nodes = x.size(0)
+        graph = engine.find(x, edge_index, nodes, nodes, reverse=conv.flow != "source_to_target")
+        engine.weigh(edge_index, self.price(conv, x, edge_index.numel() // 2), conv, known=graph is not None)
+        return graph
 
     def _weigh(self, engine: Engine, conv: Any, asked: Call) -> None:
         x, edges = asked.sources, cache.num_edges(asked.adjacency)

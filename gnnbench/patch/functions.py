@@ -56,13 +56,10 @@ class Function(StandIn):
             find_holders()
         return [*_holders, sys.modules["__main__"]]
 
-    def quick_reject(self, engine: Engine, args: tuple[Any, ...]) -> str | None:
-        small = (
-            self.name == "softmax" and args and type(args[0]) is Tensor and args[0].numel() * 8 < cost.MIN_GATHERED
-        )
-        return AS_FAST if small else None
-
     def accelerated(self, engine: Engine, *args: Any, **kwargs: Any) -> Tensor:
+        is_softmax = self.name == "softmax" and args and type(args[0]) is Tensor
+        if is_softmax and not engine.strict and args[0].numel() * 8 < cost.MIN_GATHERED:
+            raise Declined(AS_FAST)
         asked = call.named(self.names, args, kwargs)
         if why := call.surroundings():
             raise Declined(why)

@@ -52,15 +52,15 @@ class Propagate(StandIn):
     def owners(self) -> list[Any]:
         return [self.kind]
 
-    def quick_reject(self, engine: Engine, args: tuple[Any, ...]) -> str | None:
-        small = len(args) > 1 and type(args[1]) is Tensor and args[1].numel() // 2 * CHANNELS < cost.MIN_GATHERED
-        return AS_FAST if small and not is_sparse(args[1]) else None
-
     def accelerated(self, engine: Engine, *args: Any, **kwargs: Any) -> Any:
+        small = len(args) > 1 and type(args[1]) is Tensor and args[1].numel() // 2 * CHANNELS < cost.MIN_GATHERED
+        if small and not engine.strict and not is_sparse(args[1]):
+            raise Declined(AS_FAST)
         conv, *rest = args
         given = call.named(self.names, rest, kwargs)
         edge_index, size = given.pop("edge_index", None), given.pop("size", None)
-        if why := call.watched() or call.surroundings() or self._wrong_adjacency(conv, edge_index):
+        call.check_unwatched()
+        if why := self._wrong_adjacency(conv, edge_index):
             raise Declined(why)
         if reasons := judge.objections(conv):
             raise UnsupportedOp(self.name, reasons)

@@ -38,24 +38,21 @@ class StandIn:
         """The objects that hold the stand-in or the original."""
         raise NotImplementedError
 
-    def quick_reject(self, engine: Engine, args: tuple[Any, ...]) -> str | None:
-        """Why a call is not worth it, by its first arguments: on a small batch there is no time for more."""
-        return None
-
     def accelerated(self, engine: Engine, *args: Any, **kwargs: Any) -> Any:
-        """The result of a call, or Declined, UnsupportedOp or GraphError where PyG has to give it."""
+        """The result of a call, or Declined, UnsupportedOp or GraphError where PyG has to give it.
+
+        Looks first at what rules out small batches, on which there is no time for more.
+        """
         raise NotImplementedError
 
     def __call__(self, engine: Engine, *args: Any, **kwargs: Any) -> Any:
-        reason = None if engine.strict else self.quick_reject(engine, args)
-        if reason is None:
-            try:
-                out = self.accelerated(engine, *args, **kwargs)
-            except (Declined, UnsupportedOp, GraphError) as error:
-                reason = call.reason(error)
-            else:
-                TALLY.accelerated(self.name, self.way)
-                return out
+        try:
+            out = self.accelerated(engine, *args, **kwargs)
+        except (Declined, UnsupportedOp, GraphError) as error:
+            reason = call.reason(error)
+        else:
+            TALLY.accelerated(self.name, self.way)
+            return out
         return self.left(engine, reason, *args, **kwargs)
 
     def left(self, engine: Engine, reason: str, /, *args: Any, **kwargs: Any) -> Any:
