@@ -63,9 +63,12 @@ def common(
     return reasons
 
 
-def _has_lazy(module: Module) -> bool:
+def _has_lazy(module: Module | None) -> bool:
     """Return whether a parameter below `module` has no size yet; `parameters()` would take twice as long."""
-    parameters = module._parameters.values()
-    if any(each is not None and type(each) is not Parameter and is_lazy(each) for each in parameters):
-        return True
-    return any(child is not None and _has_lazy(child) for child in module._modules.values())
+    if module is None:
+        return False
+    own = vars(module)
+    for parameter in own["_parameters"].values():
+        if type(parameter) is not Parameter and parameter is not None and is_lazy(parameter):
+            return True
+    return any(map(_has_lazy, own["_modules"].values()))

@@ -34,20 +34,18 @@ _HANDLED = ("graph", "kernels")  # parameters that are handles in a schema
 F = TypeVar("F", bound=type[torch.autograd.Function])
 
 
-def _thread_keys() -> tuple[int, int]:
-    """Return what this thread adds to the dispatch keys of every tensor, and what it removes from them."""
-    added, removed = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
-    return added.raw_repr(), removed.raw_repr()
+_dispatch_keys = torch._C._dispatch_keys
+# What a thread adds to the dispatch keys of every tensor, and what it removes from them.
+_added_keys, _removed_keys = torch._C._dispatch_tls_local_include_set, torch._C._dispatch_tls_local_exclude_set
 
 
-def _tensor_keys(tensor: Tensor) -> int:
-    keys: int = torch._C._dispatch_keys(tensor).raw_repr()
-    return keys
+def _keys() -> tuple[int, int, int]:
+    tensor = torch.empty(0, device="cpu")
+    return _dispatch_keys(tensor).raw_repr(), _added_keys().raw_repr(), _removed_keys().raw_repr()
 
 
 with ThreadPoolExecutor(1) as _plain:  # a thread of its own, for this one may be within autocast or inference mode
-    _PLAIN_THREAD = _plain.submit(_thread_keys).result()
-    _PLAIN_TENSOR = _plain.submit(lambda: _tensor_keys(torch.empty(0, device="cpu"))).result()
+    _PLAIN_TENSOR, _PLAIN_ADDED, _PLAIN_REMOVED = _plain.submit(_keys).result()
 
 
 class Op:
@@ -71,14 +69,17 @@ class Op:
         self.tensors = [place for place, each in enumerate(arguments) if "Tensor" in str(each.type)]
 
     def __call__(self, *args: Any) -> Any:
-        if torch.compiler.is_compiling() or self.is_by_handle(args):
+        if torch.compiler.is_compiling() or type(args[self.handled[0]]) is str:
             return self._dispatched(args)
         tensors = [args[place] for place in self.tensors if args[place] is not None]
-        if _is_watched(tensors):
+        for tensor in tensors:
+            if type(tensor) not in _TENSORS or _dispatch_keys(tensor).raw_repr() != _PLAIN_TENSOR:
+                return self._dispatched(args)
+        if _is_watched():
             return self._dispatched(args)
-        if self.apply is None or not torch.is_grad_enabled() or not any(map(_requires_grad, tensors)):
-            return self.function(*args)
-        return self.apply(*args)
+        if self.apply is not None and torch.is_grad_enabled() and any(map(_requires_grad, tensors)):
+            return self.apply(*args)
+        return self.function(*args)
 
     def _dispatched(self, args: tuple[Any, ...]) -> Any:
         return self.overload(*[arg.handle if isinstance(arg, handles.Handled) else arg for arg in args])
@@ -99,17 +100,15 @@ class Op:
         return self.function(*self.objects(args))
 
 
-def _is_watched(tensors: list[Tensor]) -> bool:
-    """Return whether torch's dispatcher may do more with a call than run it on the CPU and tell autograd.
+def _is_watched() -> bool:
+    """Return whether torch's dispatcher may do more in this thread than run a call and tell autograd.
 
     Modes, autocast, transforms and traces change the keys of the thread; subclasses, batches, views that negate
     and other devices those of a tensor. Forward derivatives, profilers and functions' modes have no key.
     """
-    for tensor in tensors:
-        if type(tensor) not in _TENSORS or _tensor_keys(tensor) != _PLAIN_TENSOR:
-            return True
     return (
-        _thread_keys() != _PLAIN_THREAD
+        _added_keys().raw_repr() != _PLAIN_ADDED
+        or _removed_keys().raw_repr() != _PLAIN_REMOVED
         or torch.autograd.forward_ad._current_level >= 0
         or torch.autograd._profiler_enabled()
         or torch._C._len_torch_function_stack() > 0

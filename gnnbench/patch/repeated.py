@@ -20,11 +20,13 @@ def draws(conv: Any) -> bool:
 
 def _drops(module: Any) -> bool:
     """Return whether dropout is in a module; walking `modules()` would take four times as long."""
+    if module is None:
+        return False
     own = vars(module)
     if isinstance(module, _DropoutNd) or own.get("dropout") or getattr(type(module), "dropout", None):
         return True
     children = own["_modules"]
-    return "dropout" in children or any(map(_drops, filter(None, children.values())))
+    return "dropout" in children or any(map(_drops, children.values()))
 
 
 def repeated(conv: Any = None) -> bool:
