@@ -12,7 +12,7 @@ training  measure  results   one run, its clocks and its JSON
 launch       jobs in fresh processes; stopping: the signals that end them early
 profiling    where the time of an epoch goes
 comparison  benchmarks  tuning  papers  sweeps   many runs: backends, ops, choices, papers, grids; cells: kept
-report       tables, pictures and pages; stored: results read back; history: their index
+report       tables, pictures and pages; stored: results read back; history: over time
 doctor  errors  registry  stats  units
 """
 

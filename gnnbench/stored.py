@@ -22,6 +22,15 @@ def load(path: Path) -> Stored:
         ConfigError: there is no such file, it is not a result, or it is one of another schema.
     """
     file = _file(path)
+    kind, loaded = record(file)
+    names = [row.backend for row in loaded.rows if row.epoch_s] if isinstance(loaded, Comparison) else []
+    safe = [name for name in names if not {"/", "\\"} & {*name}]
+    rounds = {name: comparison.stored(file.parent, name)[: loaded.rounds] for name in safe}
+    return Stored(kind, loaded, file, {name: results for name, results in rounds.items() if results})
+
+
+def record(file: Path) -> tuple[str, Any]:
+    """Load the JSON of a result, and the name of its kind; raises as `load` does."""
     try:
         raw = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -41,26 +50,13 @@ def load(path: Path) -> Stored:
             f"{_remedy(raw)}"
         )
     try:
-        record = schema.model_validate(raw)
-        record._path = file
+        result = schema.model_validate(raw)
+        result._path = file
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"])) or kind
         raise ConfigError(f"{file}: {key}: {first['msg'].lower()}; {_remedy(raw)}") from None
-    if isinstance(record, Comparison):
-        return of_comparison(record, file)
-    return Stored(kind, record, file)
-
-
-def of_comparison(record: Comparison, path: Path) -> Stored:
-    """A comparison with the results of its rounds, as far as they lie beside it.
-
-    Args:
-        path: its JSON.
-    """
-    names = [row.backend for row in record.rows if row.epoch_s and not {"/", "\\"} & {*row.backend}]
-    rounds = {name: comparison.stored(path.parent, name)[: record.rounds] for name in names}
-    return Stored("comparison", record, path, {name: results for name, results in rounds.items() if results})
+    return kind, result
 
 
 def _file(path: Path) -> Path:

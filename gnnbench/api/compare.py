@@ -59,7 +59,7 @@ def compare(
 
     loaded = configs.load(config, set, dataset, epochs, memory_limit)
     launch.prepare()  # while PyTorch is imported here
-    from gnnbench import comparison, datasets, history
+    from gnnbench import comparison, datasets
     from gnnbench.comparison import baseline as baselines
     from gnnbench.kinds.comparison import Comparison
     from gnnbench.results import files
@@ -90,6 +90,4 @@ def compare(
         if save_baseline and record.exit_code == 0:
             baselines.save(record.config, record.environment, seconds, roots.cache, save_baseline)
     made = Comparison.of(record, folder / "comparison.json")
-    if record.status == "ok":
-        history.remember(roots.cache, "comparison", made, made.path)
     return ended(made, check, f"the same call with out={str(folder)!r} continues")

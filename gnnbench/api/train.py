@@ -72,7 +72,7 @@ def train(
         GnnbenchError: the run failed, as by running out of memory; or `out` cannot be written.
         KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP, after the epoch at hand; what was measured is kept.
     """
-    from gnnbench import datasets, history
+    from gnnbench import datasets
     from gnnbench.config import validate
     from gnnbench.kinds.run import Run
     from gnnbench.report import live
@@ -102,8 +102,6 @@ def train(
     with threads_kept(), live.TrainView.watched(quiet or not first) or nullcontext() as view:
         result = start.run(loaded, roots=roots, out=folder, resume=resume is not None, on_event=view or _tell)
     made = Run.of(result, folder / "results.json")
-    if result.status == "ok" and first:
-        history.remember(roots.cache, "run", made, made.path)
     return ended(made, check, result.reason)
 
 

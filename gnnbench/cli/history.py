@@ -24,9 +24,9 @@ def history(
     words: Annotated[
         str, typer.Argument(metavar="WORDS", help="Only results with these in their title, backend or path.")
     ] = "",
-    rebuild: Annotated[
+    below: Annotated[
         list[Path] | None,
-        typer.Option(metavar="PATH", help="Make the index anew from the results below these; repeatable."),
+        typer.Option("--in", metavar="PATH", help="Results below these folders; repeatable; default: runs."),
     ] = None,
     all_machines: Annotated[bool, typer.Option("--all-machines", help="Those of other machines too.")] = False,
     limit: Annotated[int, typer.Option(min=1, help="The newest results.")] = 50,
@@ -37,23 +37,16 @@ def history(
     markdown: Markdown = None,
     latex: Latex = None,
 ) -> None:
-    """List results over time.
-
-    Their index in the cache folder can be made anew from their JSON files at any time.
-    """
-    from gnnbench import datasets, units
-    from gnnbench import history as index
+    """List results over time."""
+    from gnnbench import history as results
     from gnnbench.report import history as report
     from gnnbench.report import plots, tables
     from gnnbench.results import files
 
     if plot:
         plots.check(plot)
-    cache = datasets.roots().cache
-    if rebuild:
-        number, refused = index.rebuild(cache, rebuild)
-        print(f"gnnbench: {units.counted(number, 'result')} indexed", *refused, sep="\n", file=sys.stderr)
-    known = index.entries(cache, words, all_machines=all_machines)
+    known, refused = results.entries(below or (), words, all_machines=all_machines)
+    print(*(f"gnnbench: {each}" for each in refused), sep="\n", end="\n" * bool(refused), file=sys.stderr)
     newest = [*dict.fromkeys(entry.path for entry in known)][-limit:]
     entries = [entry for entry in known if entry.path in newest]
     listed = [entry._asdict() for entry in entries]

@@ -47,7 +47,7 @@ def planned(
     roots = datasets.roots(api.path(data_root))
     plan = sweeps.load(grid, configs.written(set), timed=timing)
     folder = Path(out or Path("runs", f"{plan.name}-sweep"))
-    trials = sweeps.planned(plan, out=folder, roots=roots, epochs=history.epochs(roots.cache))
+    trials = sweeps.planned(plan, out=folder, roots=roots, epochs=history.epochs())
     text = json.dumps([each.as_json() for each in trials], indent=1)
     show(report.plan(plan.name, trials, clock.since_start()), text, as_json, quiet, markdown, latex)
     return True

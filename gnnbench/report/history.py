@@ -1,4 +1,4 @@
-"""The index of results as a table, and epochs over revisions as pictures."""
+"""Results over time as tables, and epochs over revisions as pictures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def tables(entries: Sequence[Entry]) -> list[Table]:
     machines = dict.fromkeys(entry.machine for entry in entries if entry.machine)
     where = [f"Machine: {machine}" for machine in machines]
     if not drawn:
-        return [Table(("written", "epoch"), [], notes=["No run or comparison of this machine is known"])]
+        return [Table(("written", "epoch"), [], notes=["There is no run or comparison of this machine"])]
     return [*drawn[:-1], replace(drawn[-1], notes=[*drawn[-1].notes, *where])]
 
 
@@ -40,8 +40,7 @@ def _groups(entries: Sequence[Entry]) -> list[list[Entry]]:
     """Results of the same configuration, whatever their backends."""
     groups: dict[tuple[str, ...], list[Entry]] = {}
     for entry in entries:
-        if entry.epoch_s:
-            groups.setdefault(entry.series[:-1], []).append(entry)
+        groups.setdefault(entry.series[:-1], []).append(entry)
     return [*groups.values()]
 
 
@@ -64,12 +63,12 @@ def _table(group: Sequence[Entry]) -> Table:
 
 
 def _panel(entries: Sequence[Entry]) -> Panel:
-    unit, scale = units.scale(max(entry.epoch_s or 0.0 for entry in entries))
+    unit, scale = units.scale(max(entry.epoch_s for entry in entries))
     places = {path: float(place) for place, path in enumerate(dict.fromkeys(entry.path for entry in entries))}
     revisions = {places[entry.path]: entry.revision[:7] or entry.written[5:10] for entry in entries}
     lines: dict[str, list[tuple[float, float]]] = {}
     for entry in entries:
-        lines.setdefault(entry.backend, []).append((places[entry.path], (entry.epoch_s or 0.0) / scale))
+        lines.setdefault(entry.backend, []).append((places[entry.path], entry.epoch_s / scale))
     return Panel(
         f"{entries[0].title}, {units.counted(len(places), entries[0].kind)}",
         "revision, a point per result",
@@ -90,8 +89,6 @@ def _place(path: str) -> str:
 
 
 def _epoch(entry: Entry) -> Cell:
-    if entry.epoch_s is None or entry.low is None or entry.high is None:
-        return NOTHING
     return Cell(units.seconds(entry.epoch_s), units.interval(units.seconds, entry.low, entry.high))
 
 
