@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -118,6 +117,6 @@ def bench(
             module = registry.find("benchmarks", NAMES.get(op, op))
             own = {"dgl_python": dgl_python} if op == "sample" else {}
             measure = partial(module.bench, dataset, now=clock.cpu, **options, **own)
-        with kind.view.watched(quiet) or nullcontext() as view:
-            record = measure(out=folder, memory_limit=memory_limit, on_event=view or (lambda *_: None))
+        with kind.watched(quiet) as hear:
+            record = measure(out=folder, memory_limit=memory_limit, on_event=hear)
     return ended(kind.of(record, folder / "bench.json"), check, f"the measurements so far are in {folder}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -72,14 +71,14 @@ def compare(
         kept = baselines.load(roots.cache, baseline)
         baselines.check(kept, baseline, run, rounds)
     folder = Path(out) if out else files.new_folder(f"{configs.stem(config)}-compare")
-    with Comparison.view.watched(quiet) or nullcontext() as view:
+    with Comparison.watched(quiet) as hear:
         record = comparison.compare(
             run,
             rounds=rounds,
             out=folder,
             roots=roots,
             force=force,
-            on_event=view or (lambda _: None),
+            on_event=hear,
         )
     if record.status == "ok" and (kept or save_baseline):
         seconds = comparison.epochs(record, folder)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -56,19 +55,18 @@ def profile(
     """
     from gnnbench import datasets, profiling
     from gnnbench.kinds.profile import Profile
-    from gnnbench.report import live
     from gnnbench.results import files
 
     loaded = configs.load(config, set, dataset, None, memory_limit, backend)
     profiling.check(loaded, epochs, path(trace))
     folder = Path(out) if out else files.new_folder(f"{configs.stem(config)}-{loaded.backend.name}-profile")
-    with threads_kept(), live.TrainView.watched(quiet) or nullcontext() as view:
+    with threads_kept(), Profile.watched(quiet) as hear:
         record = profiling.profile(
             loaded,
             epochs=epochs,
             roots=datasets.roots(path(data_root)),
             out=folder,
             trace=path(trace),
-            on_event=view,
+            on_event=hear,
         )
     return ended(Profile.of(record, folder / "profile.json"), check, record.reason)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -56,10 +55,11 @@ def reproduce(
     from gnnbench import datasets
     from gnnbench import papers as known
     from gnnbench.kinds.reproduction import Reproduction
+    from gnnbench.report import reproduce_plots
     from gnnbench.results import files
 
     folder = Path(out) if out else files.new_folder("-".join(filter(None, (paper, scale, backend))))
-    with Reproduction.view.watched(quiet) or nullcontext() as view:
+    with Reproduction.watched(quiet) as hear:
         record = known.reproduce(
             paper,
             scale,
@@ -69,7 +69,7 @@ def reproduce(
             dgl_python=dgl_python,
             memory_limit=memory_limit,
             force=force,
-            on_event=view or (lambda _: None),
+            on_event=hear,
         )
     made = Reproduction.of(record, folder / files.REPRODUCTION)
-    return ended(made.drawn(), check, f"out={str(folder)!r} goes on with it")
+    return ended(made.drawn(reproduce_plots.pictures(made)), check, f"out={str(folder)!r} goes on with it")

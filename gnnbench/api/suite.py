@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -68,7 +67,7 @@ def suite(
     device = torch.device(CudaKernels.device_type)
     size: Literal["full", "tiny"] = "tiny" if (scale or device.type) in ("tiny", "cpu") else "full"
     folder = Path(out) if out else files.new_folder(f"{name}-suite")
-    with Suite.view.watched(quiet) or nullcontext() as view:
+    with Suite.watched(quiet) as hear:
         record = suites.run(
             suites.cells(configs.names(graphs), configs.names(ops), size),
             scale=size,
@@ -77,7 +76,7 @@ def suite(
             now=clock.cpu,
             instants=clock.instants(device),
             budget_s=budget,
-            on_event=view or (lambda *_: None),
+            on_event=hear,
         )
     made = Suite.of(record, folder / suites.FILE)
     return ended(made, check and record.status == "interrupted", f"out={str(folder)!r} goes on with it")

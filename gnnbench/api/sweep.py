@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -57,12 +56,13 @@ def sweep(
     """
     from gnnbench import datasets, sweeps
     from gnnbench.kinds.sweep import Sweep
+    from gnnbench.report import sweep_plots
     from gnnbench.results import files
 
     waiting, side_by_side = queue(str(jobs), partition, minutes, gpus, exclusive)
     plan = sweeps.load(Path(grid), configs.written(set), timed=timing)
     folder = Path(out or Path("runs", f"{plan.name}-sweep"))
-    with Sweep.view.watched(quiet) or nullcontext() as view:
+    with Sweep.watched(quiet) as hear:
         record = sweeps.sweep(
             plan,
             out=folder,
@@ -70,10 +70,14 @@ def sweep(
             force=force,
             jobs=side_by_side,
             queue=waiting,
-            on_event=view or (lambda _: None),
+            on_event=hear,
         )
     made = Sweep.of(record, folder / files.SWEEP)
-    return ended(made.drawn(), check, "; ".join(record.warnings) or f"out={str(folder)!r} goes on with it")
+    return ended(
+        made.drawn(sweep_plots.pictures(made)),
+        check,
+        "; ".join(record.warnings) or f"out={str(folder)!r} goes on with it",
+    )
 
 
 def queue(jobs: str, partition: str, minutes: int, gpus: int, exclusive: bool) -> tuple[Queue | None, int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -75,7 +74,6 @@ def train(
     from gnnbench import datasets
     from gnnbench.config import validate
     from gnnbench.kinds.run import Run
-    from gnnbench.report import live
     from gnnbench.results import files, schema
     from gnnbench.training import start, team
 
@@ -99,8 +97,8 @@ def train(
         elif first:
             folder = files.new_folder(f"{configs.stem(config)}-{loaded.backend.name}")
     loaded = start.by_torchrun(loaded)
-    with threads_kept(), live.TrainView.watched(quiet or not first) or nullcontext() as view:
-        result = start.run(loaded, roots=roots, out=folder, resume=resume is not None, on_event=view or _tell)
+    with threads_kept(), Run.watched(quiet or not first, _tell) as hear:
+        result = start.run(loaded, roots=roots, out=folder, resume=resume is not None, on_event=hear)
     made = Run.of(result, folder / "results.json")
     return ended(made, check, result.reason)
 

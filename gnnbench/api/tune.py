@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -68,14 +67,14 @@ def tune(
         else:
             asked = configs.names(ops) or search.AGGREGATIONS
             wanted = search.requests(graph, asked, numbers(widths or "16,32,64,128,256"), numbers(heads))
-        with Tuning.view.watched(quiet) or nullcontext() as view:
+        with Tuning.watched(quiet) as hear:
             tuned = search.tune(
                 graph,
                 dataset.name,
                 wanted,
                 now=clock.of(device),
                 kernels=kernels,
-                on_event=view or (lambda *_: None),
+                on_event=hear,
             )
         tuned = search.keep(tuned, roots.cache, graph)
         return Tuning.of(tuned, store.path(roots.cache, graph, kernels.name))

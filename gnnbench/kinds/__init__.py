@@ -6,7 +6,10 @@ frames, sections of pages and progress follow from it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     Pictures = Mapping[str, Sequence[Panel | Bars | Timeline]]
 
 K = TypeVar("K", bound="ResultKind")
+Hear = Callable[..., None]
 
 
 class ResultKind(BaseModel):
@@ -33,12 +37,12 @@ class ResultKind(BaseModel):
     Attributes:
         mark: the name in its JSON that no other kind has.
         file: what it is called in a folder of results; empty where a user names it.
-        report: the module that draws it by `table` or `tables`, and perhaps `records`, `title` and `panels`; None
-            where the class has its own methods.
+        report: the module that draws it by `table` or `tables`, and perhaps `records`, `title` and `panels`,
+            and `progress` while it is measured; None where the class has its own methods.
         section: makes the section of a page from a record; None has no more than its tables.
         frame: the field that its frame has, unless that module makes the records.
         continues: whether the command that made it goes on with it after a stop.
-        view: what draws events while it is measured.
+        view: what draws events in place of `progress`.
         path: the JSON that it is kept in.
     """
 
@@ -48,7 +52,7 @@ class ResultKind(BaseModel):
     section: ClassVar[Any] = None
     frame: ClassVar[str] = "rows"
     continues: ClassVar[bool] = True
-    view: ClassVar[Any] = live.Steps
+    view: ClassVar[Any] = None
     _path: Path = PrivateAttr()
 
     @classmethod
@@ -72,15 +76,28 @@ class ResultKind(BaseModel):
         own: Callable[..., list[dict[str, Any]]] | None = getattr(self.report, "records", None)
         return own(self) if own else tables.records(getattr(self, self.frame))
 
-    def pictures(self) -> Pictures:
-        """Return pictures that lie beside the JSON, by name; none of most kinds."""
-        return {}
+    @classmethod
+    @contextmanager
+    def watched(cls, quiet: bool, otherwise: Hear = lambda *_: None) -> Iterator[Hear]:
+        """Draw what the function of a block is told, on a terminal or in a notebook, if there is one.
 
-    def drawn(self: K) -> K:
-        """Write its pictures beside its JSON; returns itself."""
+        Args:
+            quiet: draw nothing.
+            otherwise: is told where nothing is drawn.
+        """
+        console = tables.console(sys.stderr)
+        if quiet or not (sys.stderr.isatty() or console.is_jupyter):
+            yield otherwise
+            return
+        view = cls.view or partial(live.Progress, progress=getattr(cls.report, "progress", None))
+        with view(console) as drawing:
+            yield drawing
+
+    def drawn(self: K, pictures: Pictures) -> K:
+        """Write pictures beside its JSON; returns itself."""
         from gnnbench.report import plots
 
-        for name, panels in self.pictures().items():
+        for name, panels in pictures.items():
             files = (self.path.parent / f"{name}{suffix}" for suffix in (".png", ".svg"))
             plots.save(panels, self.report.title(self), *files)
         return self

@@ -7,26 +7,17 @@ from typing import ClassVar
 from gnnbench.benchmarks import records
 from gnnbench.kinds import ResultKind
 from gnnbench.report import bench as report
-from gnnbench.report import live
 from gnnbench.report.page import ops
-
-
-class View(live.View):
-    """The table as far as it is known, and what runs now."""
-
-    def __call__(self, record: records.Bench, step: str) -> None:
-        self.draw(f"{report.title(record)}\n{step}", report.table(record))
 
 
 class Bench(ResultKind, records.Bench):
     """A benchmark of one op; a line of its frame is an implementation on one case."""
 
-    mark: ClassVar = "weighted"
-    file: ClassVar = "bench.json"
+    mark = "weighted"
+    file = "bench.json"
     report: ClassVar = report
-    section: ClassVar = ops.bench
-    continues: ClassVar = False
-    view: ClassVar = View
+    section = ops.bench
+    continues = False
 
 
 KIND = Bench

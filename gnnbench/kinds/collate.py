@@ -13,11 +13,11 @@ from gnnbench.report.page import ops
 class CollateBench(ResultKind, collate.CollateBench):
     """A benchmark of batches of graphs; a line of its frame is an implementation on one size."""
 
-    mark: ClassVar = "dtype"
-    file: ClassVar = "bench.json"
+    mark = "dtype"
+    file = "bench.json"
     report: ClassVar = report
-    section: ClassVar = ops.collate
-    continues: ClassVar = False
+    section = ops.collate
+    continues = False
 
 
 KIND = CollateBench

@@ -13,11 +13,11 @@ from gnnbench.report.page import ops
 class LayerBench(ResultKind, layers.LayerBench):
     """A benchmark of layers of PyG; a line of its frame is an implementation of one of them."""
 
-    mark: ClassVar = "layers"
-    file: ClassVar = "bench.json"
+    mark = "layers"
+    file = "bench.json"
     report: ClassVar = report
-    section: ClassVar = ops.conv
-    continues: ClassVar = False
+    section = ops.conv
+    continues = False
 
 
 KIND = LayerBench

@@ -14,12 +14,12 @@ from gnnbench.report.page import profile as page
 class Profile(ResultKind, profiling.Profile):
     """Where the time of an epoch goes; a line of its frame is an op of a layer."""
 
-    mark: ClassVar = "slowdown"
-    file: ClassVar = "profile.json"
+    mark = "slowdown"
+    file = "profile.json"
     report: ClassVar = report
-    section: ClassVar = page.section
-    frame: ClassVar = "ops"
-    view: ClassVar = live.TrainView
+    section = page.section
+    frame = "ops"
+    view = live.TrainView
 
 
 KIND = Profile

@@ -15,11 +15,11 @@ from gnnbench.results.schema import Result
 class Run(ResultKind, Result):
     """A run; a line of its frame is an epoch."""
 
-    mark: ClassVar = "samples"
-    file: ClassVar = files.RUN
+    mark = "samples"
+    file = files.RUN
     report: ClassVar = report
-    section: ClassVar = page.section
-    view: ClassVar = live.TrainView
+    section = page.section
+    view = live.TrainView
 
 
 KIND = Run

@@ -13,11 +13,11 @@ from gnnbench.report.page import ops
 class SampleBench(ResultKind, sample.SampleBench):
     """A benchmark of sampled neighbourhoods; a line of its frame is an implementation on one size."""
 
-    mark: ClassVar = "fanouts"
-    file: ClassVar = "bench.json"
+    mark = "fanouts"
+    file = "bench.json"
     report: ClassVar = report
-    section: ClassVar = ops.sample
-    continues: ClassVar = False
+    section = ops.sample
+    continues = False
 
 
 KIND = SampleBench

@@ -46,6 +46,11 @@ def table(bench: Bench) -> Table:
     return Table(heading, rows, title=title(bench), notes=[*_notes(bench)])
 
 
+def progress(record: Bench, step: str) -> tuple[str, Table]:
+    """The table as far as it is known, and what runs now."""
+    return f"{title(record)}\n{step}", table(record)
+
+
 def title(bench: Bench) -> str:
     """The op and the graph."""
     return (

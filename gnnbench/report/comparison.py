@@ -13,6 +13,7 @@ from gnnbench.report.tables import Cell, Table
 from gnnbench.report.tune import used
 
 if TYPE_CHECKING:
+    from gnnbench.comparison import Progress
     from gnnbench.comparison.parity import BackendParity, Parity
     from gnnbench.comparison.record import Comparison, Row, Speedup
 
@@ -41,6 +42,14 @@ def table(comparison: Comparison) -> Table:
         title=f"{title(comparison.config, comparison.dataset)}: {size}",
         notes=[*_notes(comparison)],
     )
+
+
+def progress(event: Progress) -> tuple[str, Table]:
+    """The table as far as it is known, and the process that runs now."""
+    stage = "parity check" if event.stage == "parity" else f"round {event.round} of {event.comparison.rounds}"
+    now = table(event.comparison)
+    lines = [now.title, *parity(event.comparison.parity), f"{stage}, {event.backend}"]
+    return "\n".join(lines) + f" ({event.done + 1} of {event.total})", now
 
 
 def records(comparison: Comparison) -> list[dict[str, Any]]:

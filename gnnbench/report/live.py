@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import html
-import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -39,14 +38,6 @@ class View:
         self.console = console
         self._live = Live(console=console, auto_refresh=False, transient=True)
         self._output: Any = None  # of a notebook's cell
-
-    @classmethod
-    def watched(cls: type[V], quiet: bool) -> V | None:
-        """A view on standard error, or in a notebook; None where nobody watches or `quiet` is asked for."""
-        if quiet:
-            return None
-        console = tables.console(sys.stderr)
-        return cls(console) if sys.stderr.isatty() or console.is_jupyter else None
 
     def __enter__(self: V) -> V:
         return self
@@ -97,11 +88,19 @@ class View:
             self._output.update(HTML(text))
 
 
-class Steps(View):
-    """Tells in words what runs now; most kinds of results draw more."""
+class Progress(View):
+    """Draws events as `progress` says: a line, and a table or None; without it, events are said as they are."""
 
-    def __call__(self, step: str) -> None:
-        self.say(step)
+    def __init__(self, console: Console, progress: Callable[..., tuple[str, Table | None]] | None = None) -> None:
+        super().__init__(console)
+        self._progress = progress or (lambda step: (step, None))
+
+    def __call__(self, *event: Any) -> None:
+        line, table = self._progress(*event)
+        if table:
+            self.draw(line, table)
+        else:
+            self.say(line)
 
 
 class TrainView(View):

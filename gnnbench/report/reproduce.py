@@ -12,7 +12,7 @@ from gnnbench.report.run import machine
 from gnnbench.report.tables import Cell, Table
 
 if TYPE_CHECKING:
-    from gnnbench.papers import Claim, Reproduction
+    from gnnbench.papers import Claim, Progress, Reproduction
     from gnnbench.papers._records import Estimate, Finding, Measurement
     from gnnbench.results.schema import Ratio
 
@@ -55,6 +55,13 @@ def claims(reproduction: Reproduction) -> Table:
         "verdict",
     )
     return Table(heading, rows, title=title(reproduction), notes=[*_notes(reproduction)], prose=(0, 5))
+
+
+def progress(event: Progress) -> tuple[str, Table]:
+    """The claims as far as they are known, and the cell that runs now."""
+    step = f", {event.what}" if event.what else ""
+    line = f"{event.cell} ({event.done + 1} of {event.total}){step}"
+    return f"{title(event.reproduction)}\n{line}", claims(event.reproduction)
 
 
 def value(claim: Claim, number: float) -> str:

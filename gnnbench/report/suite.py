@@ -37,6 +37,11 @@ def title(suite: Suite) -> str:
     return f"Suite {suite.suite} on {suite.device}" + (f" ({suite.caveat})" if suite.caveat else "")
 
 
+def progress(record: Suite, step: str) -> tuple[str, Table]:
+    """The number of rows by status, and what runs now."""
+    return f"{title(record)}\n{step}", counts(record)
+
+
 def counts(suite: Suite) -> Table:
     """The number of rows by status."""
     rows = Counter(row.status for row in suite.rows)

@@ -12,7 +12,7 @@ from gnnbench.report.tables import Cell, Table
 
 if TYPE_CHECKING:
     from gnnbench.sweeps import Planned as PlannedTrial
-    from gnnbench.sweeps import Point, Sweep
+    from gnnbench.sweeps import Point, Progress, Sweep
 
 
 def table(sweep: Sweep, *, named: bool = True) -> Table:
@@ -96,6 +96,11 @@ def records(sweep: Sweep) -> list[dict[str, Any]]:
         of_trial = {"seed": cell.definition["seed"], **outcome, "graph": cell.dataset}
         found.append({**cell.definition["values"], **of_trial, **figures})
     return found
+
+
+def progress(event: Progress) -> tuple[str, Table]:
+    """The configurations as far as they are known, and the trial that runs now."""
+    return f"{title(event.sweep)}\n{event.trial} ({event.done} of {event.total} done)", table(event.sweep)
 
 
 def plan(name: str, trials: Sequence[PlannedTrial], start_s: float) -> Table:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gnnbench.ops.kernels import Choice
     from gnnbench.report.plots import Panel
     from gnnbench.results.schema import ChoiceRecord
+    from gnnbench.tuning.search import Request
     from gnnbench.tuning.store import Tuned
 
 FALLBACK = "the row kernel as compiled for any processor, without prefetch"
@@ -38,6 +39,13 @@ def table(tuned: Tuned) -> Table:
     notes.append(f"Tuning took {units.seconds(tuned.tuning_s)}; `train` and `compare` use its choices from now on")
     heading = ("op, width", "time", "speedup vs\nfallback", "speedup vs\nheuristic", "choice")
     return Table(heading, rows, title=title(tuned), notes=notes, prose=(0, 4))
+
+
+def progress(choices: Sequence[ChoiceRecord], request: Request) -> tuple[str, None]:
+    """The request that is tuned now."""
+    adjacency = " of the transpose" if request.adjacency == "transpose" else ""
+    heads = f", {request.heads} heads" if request.heads > 1 else ""
+    return f"tuning {request.op}{adjacency} at width {request.width}{heads}", None
 
 
 def title(tuned: Tuned) -> str:
