@@ -185,6 +185,7 @@ def test_torch_is_imported_in_functions_only(path: Path) -> None:
                 "models/",
                 "datasets/",
                 "backends/pyg",
+                "benchmarks/negatives.py",
                 "benchmarks/peers.py",
                 "benchmarks/collate.py",
                 "benchmarks/sample.py",

@@ -242,7 +242,7 @@ def test_every_command_runs(extended: None, without_processes: None) -> None:
             case ["gnnbench", "bench", "collate", *options]:
                 assert datasets.parse(options[options.index("--graph") + 1])
                 extra = ("--graph", MANY, "--batches", "3")
-            case ["gnnbench", "bench", "sample", *options]:
+            case ["gnnbench", "bench", "sample" | "negatives", *options]:
                 assert datasets.parse(options[options.index("--graph") + 1])
                 extra = ("--graph", SMALL, "--batches", "3")
             case ["gnnbench", "bench", "linear", *options]:
@@ -352,6 +352,7 @@ def test_a_model_that_only_pyg_can_run_is_unsupported() -> None:
 def test_the_json_names_are_those_of_the_schema() -> None:
     from gnnbench.benchmarks.collate import CollateBench
     from gnnbench.benchmarks.layers import LayerBench
+    from gnnbench.benchmarks.negatives import NegativesBench
     from gnnbench.benchmarks.records import Bench, Suite
     from gnnbench.benchmarks.sample import SampleBench
     from gnnbench.comparison.record import Comparison
@@ -359,7 +360,7 @@ def test_the_json_names_are_those_of_the_schema() -> None:
     from gnnbench.results.schema import Result
 
     named = TEXT["docs/cli.md"].partition("## Names in the JSON")[2]
-    kinds = (Result, Comparison, Bench, Profile, CollateBench, SampleBench, LayerBench, Suite)
+    kinds = (Result, Comparison, Bench, Profile, CollateBench, SampleBench, NegativesBench, LayerBench, Suite)
     grids = (papers.Reproduction, sweeps.Sweep)
     known = "".join(str(kind.model_json_schema()) for kind in (*kinds, *grids))
     known += str([*history.Entry._fields])

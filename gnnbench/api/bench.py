@@ -23,6 +23,7 @@ ON_GRAPH = (*COMMON, "graph", "widths", "heads", "weighted")
 OTHERS = {
     "collate": ("graph", "backend", "against", "batches"),
     "sample": ("graph", "against", "batches", "fanouts"),
+    "negatives": ("graph", "against", "batches"),
     "conv": ("graph", "backend", "conv", "widths"),
 }
 SPECIFIC = {*ON_GRAPH, "shapes", *itertools.chain(*OTHERS.values())}
@@ -57,7 +58,8 @@ def bench(
 
     Args:
         op: such as spmm, edge_softmax, gat_attention or linear; collate, which puts batches of graphs together;
-            sample, which draws neighbourhoods; or conv, layers of PyG; an unknown name lists all ops.
+            sample, which draws neighbourhoods; negatives, pairs that are no edges; or conv, layers of PyG; an
+            unknown name lists all ops.
         graph: such as cora, ogbn-arxiv, synthetic:reddit:0.05 or graph.mtx; by default synthetic:reddit:0.01.
         widths: the channels of all heads together; by default 16,32,64,128,256, of layers of PyG 64.
         conv: layers of torch_geometric.nn, for conv: such as PNAConv,EdgeConv, or all.
@@ -67,9 +69,9 @@ def bench(
         backend: whose kernels to time, such as cuda; by default isplib.
         against: peers: torch-csr, torch-scatter, pyg, pyg-compile, cusparse, dgl, or backends with kernels such as
             reference; isplib-bf16 is isplib in bfloat16; torch for layers. For collate: pyg, which is PyG's
-            DataLoader, and pyg-list, the same with a list of graphs. For sample: dgl and pyg-lib. By default
-            torch-csr,torch-scatter,dgl, or torch for layers.
-        batches: batch sizes, for collate and sample; by default 64,256,1024.
+            DataLoader, and pyg-list, the same with a list of graphs. For sample: dgl and pyg-lib. For negatives:
+            pyg, pyg-dense and dgl. By default torch-csr,torch-scatter,dgl, or torch for layers.
+        batches: batch sizes, for collate and sample, by default 64,256,1024; for negatives 65536,1048576.
         fanouts: in-edges of a node by hop, for sample; by default 15,10,5.
         backward: time the gradients too.
         weighted: run spmm and spmm_max with edge values.
@@ -115,7 +117,7 @@ def bench(
             measure = partial(benchmarks.bench, grid, dataset, **own)
         else:
             module = registry.find("benchmarks", NAMES.get(op, op))
-            own = {"dgl_python": dgl_python} if op == "sample" else {}
+            own = {"dgl_python": dgl_python} if op in ("sample", "negatives") else {}
             measure = partial(module.bench, dataset, now=clock.cpu, **options, **own)
         with kind.watched(quiet) as hear:
             record = measure(out=folder, memory_limit=memory_limit, on_event=hear)

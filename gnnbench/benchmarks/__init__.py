@@ -5,7 +5,8 @@ cells workloads suites epochs   the cells and graphs of a suite, and how it runs
 shapes       of the layers of all configurations, for ops that take no graph
 op_benchmark check   one op on one graph, checked, then timed
 layers       of PyG, by the drop-in beside their own code
-collate sample batches    batches of many graphs, and of sampled neighbourhoods, likewise; what both share
+collate sample negatives batches   batches of many graphs, of sampled neighbourhoods, and of pairs that are no
+                          edges, likewise; what they share
 ceilings     what this machine could do at most
 dgl dgl_child             DGL, in another Python interpreter
 records      what is written

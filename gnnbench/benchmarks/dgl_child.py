@@ -58,6 +58,10 @@ def sddmm(g: Any, a: Tensor, b: Tensor) -> Any:
     return ops.v_dot_u(g, a, b).squeeze(-1)
 
 
+def pair_dot(g: Any, x_src: Tensor, x_dst: Tensor) -> Any:
+    return ops.u_dot_v(g, x_src, x_dst).squeeze(-1)
+
+
 def fusedmm(g: Any, x: Tensor, y: Tensor) -> Any:
     return ops.u_mul_e_sum(g, y, ops.v_dot_u(g, x, y))
 
@@ -80,6 +84,7 @@ CALLS: dict[str, Callable[..., Any]] = {
     "spmm": spmm,
     "spmm_max": spmm_max,
     "sddmm": sddmm,
+    "pair_dot": pair_dot,
     "edge_softmax": lambda g, score: edge_softmax(g, score),
     "fusedmm": fusedmm,
     "gat_attention": gat_attention,
@@ -128,6 +133,13 @@ class Bench:
             "both": lambda: x.index_select(0, sampler.sample_blocks(self.g, next(seeds))[0]),
         }[part]
         return {"edges": edges}
+
+    def negatives(self, count: int) -> dict[str, Any]:
+        """Have pairs without edges and self-loops drawn, as many of `count` as DGL finds."""
+        draw = partial(dgl.sampling.global_uniform_negative_sampling, self.g, count, replace=True)
+        self.call = draw
+        np.save(FOLDER / "output_0.npy", torch.stack(draw()).numpy())
+        return {}
 
     def outputs(self, direction: str) -> dict[str, Any]:
         tensors = self._found(direction, tensor("check_grad_out"))

@@ -209,6 +209,7 @@ def torch_scatter(case: Case) -> Callable[[], Tensor]:
         "spmm": spmm,
         "spmm_max": spmm,
         "sddmm": sddmm,
+        "pair_dot": lambda: sddmm("x_dst", "x_src"),
         "edge_softmax": lambda: softmax(inputs["score"], row, num_nodes=nodes),
         "fusedmm": fusedmm,
         "gat_attention": lambda: mix(activated(), inputs["value"]),
@@ -226,6 +227,9 @@ def pyg(case: Case) -> Callable[[], Tensor]:
     edge_index = torch.stack([case.graph.col.long(), case.graph.row])
     made: dict[str, Any] = {"bias": False, "add_self_loops": False}
     given: dict[str, Any] = {"size": (case.graph.num_cols, case.graph.num_rows)}
+    if case.name == "pair_dot":  # as `InnerProductDecoder`
+        src, dst = edge_index
+        return lambda: (inputs["x_src"][src] * inputs["x_dst"][dst]).sum(dim=1)
     if case.name == "dot_attention":
         conv: Any = torch_geometric.nn.TransformerConv(channels, channels, heads, bias=False)
         given |= {"key": inputs["key"], "value": inputs["value"], "edge_attr": None}
@@ -241,7 +245,7 @@ def pyg(case: Case) -> Callable[[], Tensor]:
         x = inputs["key"], inputs["query"]
         scores = {"x": x}
     else:
-        raise UnsupportedOp(case.name, [f"PyG has a conv for {', '.join(ATTENTION)} only"])
+        raise UnsupportedOp(case.name, [f"PyG has code for pair_dot and {', '.join(ATTENTION)} only"])
 
     def attend() -> Tensor:
         alpha = conv.edge_updater(edge_index, **scores, edge_attr=None, **given)

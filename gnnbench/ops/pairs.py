@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import torch
 from torch import Tensor
 
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
+from gnnbench.ops._workload import Workload
 from gnnbench.ops.edge import sddmm
 from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.stream import Operands, Place, stream
@@ -38,7 +40,7 @@ def pair_dot(kernels: Kernels, x_src: Tensor, x_dst: Tensor, pairs: Tensor) -> T
     score = sddmm(kernels, graph, x_dst, x_src)
     assert graph.edge_id is not None
     # Written, not gathered, so that the gradient is gathered and not added up.
-    return score.new_empty(score.shape).index_copy(0, graph.edge_id.long(), score)
+    return score.new_empty(score.shape).scatter(0, graph.edge_id.long(), score)
 
 
 def pair_map(
@@ -87,3 +89,18 @@ def pair_graph(kernels: Kernels, x_src: Tensor, x_dst: Tensor, pairs: Tensor) ->
     if x_src.dim() != 2 or x_src.shape[1:] != x_dst.shape[1:]:
         raise UnsupportedOp("pairs", [f"features have shapes {list(x_src.shape)} and {list(x_dst.shape)}"])
     return kernels.pair_graphs.graph(pairs, x_dst.size(0), x_src.size(0))
+
+
+def _of_edges(kernels: Kernels, graph: Graph, x_src: Tensor, x_dst: Tensor) -> Tensor:
+    pairs = graph.once("edges as pairs", lambda: torch.stack([graph.col.long(), graph.row]))
+    return pair_dot(kernels, x_src, x_dst, pairs)
+
+
+WORKLOADS = {
+    "pair_dot": Workload(
+        inputs={"x_src": "MC", "x_dst": "NC"},
+        out="E",
+        call=_of_edges,
+        gathers={"forward": 1, "backward": 2},
+    )
+}

@@ -12,6 +12,7 @@ from gnnbench import units
 from gnnbench.report import bench as bench_report
 from gnnbench.report import collate as collate_report
 from gnnbench.report import layers as layer_report
+from gnnbench.report import negatives as negatives_report
 from gnnbench.report import sample as sample_report
 from gnnbench.report import suite as suite_report
 from gnnbench.report import tune as tune_report
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from gnnbench.benchmarks.batches import BatchBench
     from gnnbench.benchmarks.collate import CollateBench
     from gnnbench.benchmarks.layers import LayerBench
+    from gnnbench.benchmarks.negatives import NegativesBench
     from gnnbench.benchmarks.records import Bench, Benchmark, Suite
     from gnnbench.benchmarks.sample import SampleBench
     from gnnbench.report.tables import Table
@@ -58,6 +60,13 @@ def sample(record: SampleBench) -> Section:
     words += ["--threads", str(record.threads)]
     question = "How long does it take to draw a neighbourhood and to gather its features?"
     return _batches(record, "Samples", question, sample_report.table(record), words)
+
+
+def negatives(record: NegativesBench) -> Section:
+    """A benchmark of negatives."""
+    words = ["--against", _against(record), "--threads", str(record.threads)]
+    question = "How long does it take to draw pairs of nodes that are no edges?"
+    return _batches(record, "Negatives", question, negatives_report.table(record), words)
 
 
 def conv(record: LayerBench) -> Section:

@@ -1,0 +1,172 @@
+"""Random pairs that are no edges beside those of PyG and DGL: checked against the graph, then timed in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch_geometric.utils import negative_sampling
+
+from gnnbench.backends import isplib
+from gnnbench.benchmarks import batches
+from gnnbench.benchmarks.batches import CPU, BatchBench, BatchRow
+from gnnbench.benchmarks.dgl import Dgl
+from gnnbench.benchmarks.op_benchmark import fail
+from gnnbench.benchmarks.records import Time, ratios, time_of
+from gnnbench.datasets import NodeDataset
+from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
+from gnnbench.graph import Graph
+from gnnbench.measure.rounds import Budget, Timed, interleaved, timed
+from gnnbench.ops import negatives
+from gnnbench.ops.kernels import Kernels
+
+OURS = ("isplib", "isplib-corrupt", "reference")
+PEERS = ("pyg", "pyg-dense", "dgl")
+SIZES = (65536, 1 << 20)
+
+
+class DrawRow(BatchRow):
+    """One implementation at one batch size; figures are None where status is not ok."""
+
+    batch_size: int = Field(description="pairs in a batch")
+    implementation: str = Field(
+        description="isplib, which draws both ends, isplib-corrupt only the destination; reference, in plain "
+        "torch; pyg and pyg-dense, methods of PyG's negative_sampling; dgl, global_uniform_negative_sampling"
+    )
+    time_s: Time | None = Field(None, description="of one pair: that of a batch over its size")
+
+
+class NegativesBench(BatchBench):
+    """Everything known about one benchmark of negatives."""
+
+    op: Literal["negatives"] = "negatives"
+    backend: str = OURS[0]
+    excluded: int = Field(description="pairs that may not be drawn: distinct edges and self-loops")
+    threads: int
+    rows: list[DrawRow]
+
+
+def bench(
+    dataset: NodeDataset,
+    *,
+    out: Path,
+    now: Callable[[], Any],
+    against: Sequence[str] = PEERS,
+    sizes: Sequence[int] = SIZES,
+    dgl_python: str = "",
+    memory_limit: str = "90%",
+    budget: Budget = Budget(),
+    on_event: Callable[[str], None] = lambda _: None,
+) -> NegativesBench:
+    """Check and time batches of pairs without edges and self-loops; `out/bench.json` is written after every size.
+
+    Ours has sorted the graph before, as it is for training; PyG is given its `edge_index` anew for every batch.
+
+    Args:
+        now: a clock as `timed` takes it.
+        against: of `PEERS`.
+        on_event: hears what is about to start.
+
+    Raises:
+        BackendUnavailable: our kernels are not built.
+        ConfigError: an unknown peer, or no positive size.
+        GnnbenchError: every pair is an edge, memory is exceeded, or `out` cannot be written.
+    """
+    if reasons := isplib.Backend.unavailable():
+        raise BackendUnavailable(f"drawing pairs needs backend isplib: {'; '.join(reasons)}")
+    problems = [f"unknown peer {name!r}{did_you_mean(name, PEERS)}" for name in against if name not in PEERS]
+    problems += [f"a batch of {size} pairs is none; give 1 or more" for size in sizes if size < 1]
+    if problems or not sizes:
+        raise ConfigError(*(problems or ["give at least one batch size"]))
+    names = [*OURS, *against]
+    edges = _keys(dataset.edge_index, dataset.num_nodes).unique()
+    record = NegativesBench(
+        **batches.facts(dataset),
+        excluded=dataset.num_nodes + int((edges % (dataset.num_nodes + 1) != 0).sum()),
+        threads=torch.get_num_threads(),
+        peers=list(against),
+        rows=[DrawRow(batch_size=size, implementation=name) for size in sizes for name in names],
+    )
+    prepare = partial(_prepared, dataset, edges, against, dgl_python, now, budget)
+    return batches.measured(record, sizes, prepare, out=out, memory_limit=memory_limit, on_event=on_event)
+
+
+def _keys(pairs: Tensor, num_nodes: int) -> Tensor:
+    """A number for each pair, by which a self-loop is a multiple of `num_nodes` + 1."""
+    return pairs[0] * num_nodes + pairs[1]
+
+
+def _prepared(
+    dataset: NodeDataset, edges: Tensor, against: Sequence[str], dgl_python: str, now: Any, budget: Budget
+) -> batches.Race:
+    """Prepare the check and the timing of batches of one size."""
+    fast, plain = (dataset.graph(CPU, kernels) for kernels in (isplib.IsplibKernels(), Kernels()))
+    theirs: dict[str, Dgl | str] = {}
+    if "dgl" in against:
+        try:
+            theirs["dgl"] = Dgl(dgl_python, fast)
+        except BackendUnavailable as error:
+            theirs["dgl"] = str(error)
+
+    def drawn(name: str, size: int) -> Callable[[], Tensor]:
+        """Draw pairs in this process, other ones at every call."""
+        seeds = iter(range(2**63))
+        of_pyg = {"pyg": "sparse", "pyg-dense": "dense"}
+        if name in of_pyg:
+            return partial(negative_sampling, dataset.edge_index, dataset.num_nodes, size, of_pyg[name])
+        if name == "isplib-corrupt":
+            sources = dataset.edge_index[0].repeat(-(-size // dataset.num_edges))[:size]
+            return lambda: negatives.corrupt(fast, sources, 1, next(seeds))
+        graph: Graph = fast if name == "isplib" else plain
+        return lambda: negatives.uniform(graph, size, next(seeds))
+
+    def wrong(pairs: Tensor) -> str:
+        """How pairs are not as asked for; empty if they are."""
+        keys = _keys(pairs, dataset.num_nodes)
+        if bool((keys % (dataset.num_nodes + 1) == 0).any()):
+            return "a self-loop was drawn"
+        return "an edge was drawn" if bool(torch.isin(keys, edges).any()) else ""
+
+    def contestant(row: DrawRow) -> Timed | None:
+        """What can be timed, once it was checked; None with the reason in the row."""
+        size, dgl = row.batch_size, theirs.get(row.implementation)
+        if isinstance(dgl, str):
+            row.status, row.reason = "unavailable", dgl
+            return None
+        call = drawn(row.implementation, size) if dgl is None else partial(_by_dgl, dgl, size)
+        pairs = call()
+        row.reason = wrong(pairs)
+        if row.reason or pairs.size(1) < size:
+            row.status, row.reason = "wrong", row.reason or f"only {pairs.size(1)} pairs were drawn"
+            return None
+        if dgl is None:
+            return partial(timed, call, now)
+        return lambda samples, calls: dgl.ask("time", direction="forward", samples=samples, calls=calls)["seconds"]
+
+    def race(rows: list[DrawRow], size: int) -> None:
+        by_name = {row.implementation: row for row in rows}
+        contestants: dict[str, Timed] = {}
+        for name, row in by_name.items():
+            try:
+                ready = contestant(row)
+            except Exception as error:
+                fail(row, error)
+            else:
+                contestants |= {name: ready} if ready else {}
+        done = interleaved(contestants, budget, lambda name, error: fail(by_name[name], error))
+        for name, samples in done.items():
+            by_name[name].time_s = time_of([[seconds / size for seconds in round_] for round_ in samples])
+            by_name[name].status = "ok"
+        ratios(by_name, against)
+
+    return race
+
+
+def _by_dgl(dgl: Dgl, size: int) -> Tensor:
+    dgl.ask("negatives", count=size)
+    return dgl.load("output_0").long()
