@@ -12,6 +12,15 @@ struct segment {
     void *grad_x;          /* [rowptr[rows], width], or NULL in forward */
 };
 
+struct gathered {
+    int64_t rows, cols, width;
+    const int64_t *rowptr;   /* [rows + 1], from 0 on */
+    const int32_t *col;      /* [rowptr[rows]], each below cols */
+    const void *source;      /* [cols, width], or NULL for zeros */
+    const void *destination; /* [rows, width], or NULL likewise */
+    void *out;               /* [rowptr[rows], width] */
+};
+
 struct added {
     int64_t rows, edges, width;
     int64_t parts;        /* of the rows, so that each is written by one thread */
@@ -24,4 +33,5 @@ struct added {
 #include "isa.inc"
 static kernel_table segment_kernels = KERNELS(segment);
 static kernel_table segment_backward_kernels = KERNELS(segment_backward);
+static kernel_table gathered_kernels = KERNELS(gathered);
 static kernel_table added_kernels = KERNELS(added);

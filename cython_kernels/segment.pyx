@@ -1,12 +1,12 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Reductions over runs of rows, by the fields of `struct segment` and `struct added`."""
+"""Reductions over runs of rows, by the fields of `struct segment`, `gathered` and `added`."""
 
 include "record.pxi"
 include "rows.pxi"
 include "segment_fields.pxi"
 
 cdef extern from "segment.h":
-    kernel_table segment_kernels, segment_backward_kernels, added_kernels
+    kernel_table segment_kernels, segment_backward_kernels, gathered_kernels, added_kernels
 
 REDUCTIONS = ("sum", "mean", "min", "max")  # by the numbers that `reduce` has
 
@@ -28,6 +28,15 @@ def backward(int isa, int threads, **fields):
     if task.width:
         with nogil:
             run_rows(kernel_for(segment_backward_kernels, isa, is_double, task.width), &task, task.rowptr, task.rows,
+                     task.width, threads)
+
+
+def gather(int isa, int threads, **fields):
+    cdef gathered_task task
+    cdef bint is_double = fill_gathered(&task, fields)
+    if task.width:
+        with nogil:
+            run_rows(kernel_for(gathered_kernels, isa, is_double, task.width), &task, task.rowptr, task.rows,
                      task.width, threads)
 
 

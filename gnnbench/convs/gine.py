@@ -11,7 +11,7 @@ from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.segment import segment
-from gnnbench.ops.stream import Chunk, Operands, Place, chunk_length, stream
+from gnnbench.ops.stream import Chunk, Operands, Place, Shares, chunk_length, stream
 
 CONV = "GINEConv"
 # Messages have to be written out as in PyG, though not all at once, so that only graphs of some 50,000 edges gain.
@@ -50,8 +50,9 @@ def forward(
     if edge.dim() != 2 or (edge.size(1) if lin is None else lin.weight.size(0)) != width:
         raise UnsupportedOp("GINEConv", ["features of edges and nodes have different widths"])
 
-    def summed(chunk: Chunk, x: Tensor, edge: Tensor) -> tuple[Tensor]:
-        message = (x + (edge if lin is None else lin(edge))).relu_()
+    def summed(chunk: Chunk, shares: Shares) -> tuple[Tensor]:
+        share = shares.of(1)
+        message = (shares.of(0) + (share if lin is None else lin(share))).relu_()
         wide = message.to(torch.promote_types(message.dtype, torch.float32))
         return (segment(kernels, chunk.rowptr, wide).to(message.dtype),)
 

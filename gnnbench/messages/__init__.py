@@ -3,6 +3,7 @@
 arguments    what a call gives to a layer's functions, and where each tensor belongs
 recognise    messages that are a product with the adjacency, found by tracing
 rehearsal    what is refused, and what an edge keeps alive, found on a few destinations
+lifted       linear layers of edges that are computed over nodes
 replaced     functions of torch and PyG that stand in for others while a chunk is evaluated
 judge        what of a layer is refused before anything is run
 bound        layers of models that are called with a Graph
@@ -10,6 +11,7 @@ bound        layers of models that are called with a Graph
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -18,12 +20,13 @@ from torch import Tensor
 
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
-from gnnbench.messages import recognise, replaced
+from gnnbench.messages import lifted, recognise, replaced
 from gnnbench.messages.arguments import Asked, parameters
+from gnnbench.messages.lifted import Lifting, Linear, extended, numbers
 from gnnbench.messages.recognise import Product
 from gnnbench.messages.rehearsal import Rehearsal, as_given, rehearse, trained_attributes
 from gnnbench.ops.kernels import Kernels
-from gnnbench.ops.stream import Chunk, Operands, Place, autocast_of, chunk_length, in_types_of, stream
+from gnnbench.ops.stream import Chunk, Operands, Place, Shares, autocast_of, chunk_length, in_types_of, stream
 
 KEPT = 8  # rehearsals of a layer, whose arguments may take turns
 
@@ -61,6 +64,9 @@ class _Evaluation:
 
     Attributes:
         written: names of tensors over edges that they leave on the layer, as results beside their own.
+        lifted: positions of the products of linear layers, as `lifted.extended` has them; None where all that
+            functions are given is numbers.
+        met: the linear layers of gathers that the last evaluation met.
     """
 
     def __init__(self, asked: Asked, kernels: Kernels) -> None:
@@ -68,17 +74,21 @@ class _Evaluation:
         self.over_nodes = "message" in asked.functions
         self.names = {function: list(parameters(asked.conv, function)) for function in asked.functions}
         self.written: tuple[str, ...] = ()
+        self.lifted: Mapping[Any, tuple[int, ...]] | None = None
+        self.met: tuple[Linear, ...] = ()
 
-    def __call__(self, chunk: Chunk, *shares: Tensor) -> tuple[Tensor, ...]:
-        conv, arguments = self.asked.conv, self.asked.named(chunk, shares)
+    def __call__(self, chunk: Chunk, shares: Shares) -> tuple[Tensor, ...]:
+        lifting = None if self.lifted is None else Lifting(shares, self.lifted)
+        conv, arguments = self.asked.conv, self.asked.named(chunk, lifting.argument if lifting else shares.of)
         own = vars(conv)
         before = {name: own[name] for name in self.written if name in own}
         out: Any = None
         with replaced.within(chunk, self.kernels):
             for function, names in self.names.items():
                 given = {name: arguments[name] for name in names if name in arguments}
-                out = getattr(conv, function)(*((out,) if function == "aggregate" else ()), **given)
-        written = [own.pop(name) for name in self.written]
+                out = numbers(getattr(conv, function)(*((out,) if function == "aggregate" else ()), **given))
+        self.met = tuple(lifting.met.values()) if lifting else ()
+        written = [numbers(own.pop(name)) for name in self.written]
         own.update(before)
         if not isinstance(out, Tensor) or out.dim() < max(1, -conv.node_dim, conv.node_dim + 1):
             raise UnsupportedOp("streaming", ["its result is not a tensor over nodes"])
@@ -91,13 +101,16 @@ def _streamed(asked: Asked, kernels: Kernels, graph: Graph) -> Tensor:
     evaluate.written = rehearsal.written
     if rehearsal.in_order:
         graph = as_given(graph, rehearsal.in_order)
+    operands = given
+    if rehearsal.lifted is not None:
+        operands, evaluate.lifted = extended(given, rehearsal.lifted)
     parameter: Place = "parameter"
-    places = [*given.places, *[parameter] * len(rehearsal.parameters)]
+    places = [*operands.places, *[parameter] * len(rehearsal.parameters)]
     out, *written = stream(
         kernels,
         graph,
         evaluate,
-        Operands([*given.tensors, *rehearsal.parameters], places),
+        Operands([*operands.tensors, *rehearsal.parameters], places),
         edges=chunk_length(kernels, graph, rehearsal.bytes_per_edge),
         over_edges=[not evaluate.over_nodes, *[True] * len(rehearsal.written)],
         draws=rehearsal.draws,
@@ -107,7 +120,7 @@ def _streamed(asked: Asked, kernels: Kernels, graph: Graph) -> Tensor:
 
 
 def _rehearsed(asked: Asked, kernels: Kernels, graph: Graph, function: Any, operands: Operands) -> Rehearsal:
-    state = _state(asked, operands)
+    state = _state(asked, operands, lifted.pays(graph))
     known = _known.setdefault(asked.conv, [])
     for each in known:
         if _same(each.state, state):
@@ -120,7 +133,7 @@ def _rehearsed(asked: Asked, kernels: Kernels, graph: Graph, function: Any, oper
     return rehearsal
 
 
-def _state(asked: Asked, operands: Operands) -> tuple[Any, ...]:
+def _state(asked: Asked, operands: Operands, *more: Any) -> tuple[Any, ...]:
     """All that a rehearsal may depend on but for the values of tensors and the edges."""
     modules = tuple(asked.conv.modules())
     given = zip(operands.tensors, operands.places, strict=True)
@@ -132,6 +145,7 @@ def _state(asked: Asked, operands: Operands) -> tuple[Any, ...]:
         tuple(trained_attributes(asked.conv)),
         tuple((place, t.dtype, t.shape[1:], t.requires_grad) for t, place in given),
         tuple((name, value) for name, value in asked.constants.items() if type(value) in VALUES),
+        more,
         (torch.is_grad_enabled(), torch.is_autocast_enabled(operands.tensors[0].device.type)),
     )
 

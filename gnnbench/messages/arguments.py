@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -40,6 +40,7 @@ class Asked(NamedTuple):
         constants: the rest of what its functions are given.
         update: what `update` is given.
         ptr: whether PyG gives it to them.
+        special: names of what they are given of the chunk itself.
     """
 
     conv: Any
@@ -51,6 +52,7 @@ class Asked(NamedTuple):
     constants: dict[str, Any]
     update: dict[str, Any]
     ptr: bool
+    special: list[str]
 
     @property
     def reverse(self) -> bool:
@@ -64,19 +66,14 @@ class Asked(NamedTuple):
             [each.place for each in self.operands],
         )
 
-    def named(self, chunk: Chunk, shares: Sequence[Tensor]) -> dict[str, Any]:
-        """All arguments for a chunk by name."""
+    def named(self, chunk: Chunk, share: Callable[[int], Tensor]) -> dict[str, Any]:
+        """All arguments for a chunk by name, with the share in every operand by its position."""
         given = self.constants.copy()
-        for operand, share in zip(self.operands, shares, strict=False):
-            given[operand.name] = share.movedim(0, operand.dim) if operand.dim else share
+        for k, (name, _, _, dim) in enumerate(self.operands):
+            given[name] = share(k).movedim(0, dim) if dim else share(k)
         for name in self.special:
             given[name] = _special(self, name, chunk)
         return given
-
-    @property
-    def special(self) -> list[str]:
-        names = {name for function in self.functions for name in parameters(self.conv, function)}
-        return sorted(names & SPECIAL)
 
 
 def parameters(conv: Any, function: str) -> Mapping[str, Any]:
@@ -140,7 +137,8 @@ def read(conv: Any, functions: tuple[str, ...], edge_index: Adjacency, size: Any
     assert rows is not None
     assert cols is not None
     update = {name: filled[name] for name in updating if name in filled}
-    return Asked(conv, functions, edge_index, rows, cols, operands, constants, update, _has_ptr(conv, edge_index))
+    special, ptr = sorted(wanted.keys() & SPECIAL), _has_ptr(conv, edge_index)
+    return Asked(conv, functions, edge_index, rows, cols, operands, constants, update, ptr, special)
 
 
 def _left(conv: Any, reason: str) -> UnsupportedOp:

@@ -20,9 +20,10 @@ from torch_geometric.nn import norm
 
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
-from gnnbench.messages import replaced
+from gnnbench.messages import lifted, replaced
+from gnnbench.messages.lifted import Linear
 from gnnbench.ops.kernels import Kernels
-from gnnbench.ops.stream import Chunk, Function, Operands
+from gnnbench.ops.stream import Chunk, Function, Leaves, Operands, Shares
 
 EDGES = 48  # of either half, at least
 ACROSS = (
@@ -43,6 +44,7 @@ class Rehearsal(NamedTuple):
         parameters: those that get a gradient.
         written: names of tensors over edges that are left on the layer.
         in_order: edges of every destination, where their order matters: the Graph is then to be `as_given`.
+        lifted: linear layers that can be computed over nodes; None where functions take nothing but numbers.
     """
 
     bytes_per_edge: float
@@ -50,6 +52,7 @@ class Rehearsal(NamedTuple):
     parameters: tuple[Parameter, ...]
     written: tuple[str, ...] = ()
     in_order: int = 0
+    lifted: tuple[Linear, ...] | None = None
 
 
 def rehearse(conv: Module, kernels: Kernels, graph: Graph, function: Any, operands: Operands) -> Rehearsal:
@@ -65,7 +68,7 @@ def rehearse(conv: Module, kernels: Kernels, graph: Graph, function: Any, operan
     try:
         with _looking_across_refused(conv), replaced.without_dropout() as rehearsed:
             with _unchanged(conv) as written, torch.no_grad():
-                function(both, *operands.given(operands.of(kernels, both)))
+                function(both, Shares(kernels, both, operands))
             if not torch.equal(torch.get_rng_state(), state):
                 raise _refused("its message draws random numbers other than those of dropout")
             if any(len(each) != both.num_edges for each in written.values()):
@@ -73,11 +76,9 @@ def rehearse(conv: Module, kernels: Kernels, graph: Graph, function: Any, operan
             function.written = tuple(written)
             with _unchanged(conv):
                 ordered = _check_local(kernels, function, operands, both, halves)
+            layers = _lifted(conv, kernels, function, operands, both)
         degree = both.num_edges // both.num_rows if ordered else 0
-        shown = Rehearsal(0.0, rehearsed.dropped, (), function.written, degree)
-        if not torch.is_grad_enabled():
-            nbytes = _nbytes(operands.of(kernels, both))
-            return shown._replace(bytes_per_edge=nbytes / max(both.num_edges, 1))
+        shown = Rehearsal(0.0, rehearsed.dropped, (), function.written, degree, layers)
         with _looking_across_refused(conv), _unchanged(conv):
             return _with_gradients(conv, kernels, function, operands, both, shown)
     finally:
@@ -145,7 +146,7 @@ def _check_local(
     """Refuse a function of which a destination's result depends on others; return whether order matters to it."""
 
     def evaluated(chunk: Chunk) -> tuple[Tensor, ...]:
-        return function(chunk, *operands.given(operands.of(kernels, chunk)))
+        return function(chunk, Shares(kernels, chunk, operands))
 
     turned = _Turned(both.graph, both.rows, both.edges)
     with torch.no_grad():
@@ -186,9 +187,57 @@ def _equal(whole: Tensor, split: Tensor) -> bool:
     return torch.allclose(split.double(), whole.double(), rtol=0, atol=tolerance, equal_nan=True)
 
 
+def _lifted(
+    conv: Module, kernels: Kernels, function: Any, operands: Operands, both: Chunk
+) -> tuple[Linear, ...] | None:
+    """Find the linear layers that can be computed over nodes, whose results are then equal.
+
+    None where functions do not take what stands for numbers, or autocast rounds every product.
+    """
+    if torch.is_autocast_enabled(both.col.device.type):
+        return None
+
+    def results(layers: tuple[Linear, ...] | None) -> tuple[Tensor, ...]:
+        more, function.lifted = (operands, None) if layers is None else lifted.extended(operands, layers)
+        with _unchanged(conv):
+            out: tuple[Tensor, ...] = function(both, Shares(kernels, both, more))
+            return out
+
+    layers: tuple[Linear, ...] = ()
+    try:
+        with torch.no_grad():
+            plain, standing = results(None), results(())
+            if lifted.pays(both.graph):
+                layers = tuple(each for each in function.met if each.is_exact)
+            for whole, other, moved in zip(plain, standing, results(layers), strict=True):
+                _check_equal(whole, other, both)
+                _check_equal(whole, moved, both)
+    except Exception:  # of functions that cannot do without the numbers
+        return None
+    finally:
+        function.lifted = None
+    return layers
+
+
 def _with_gradients(
-    conv: Module, kernels: Kernels, function: Function, operands: Operands, chunk: Chunk, shown: Rehearsal
+    conv: Module, kernels: Kernels, function: Any, operands: Operands, chunk: Chunk, shown: Rehearsal
 ) -> Rehearsal:
+    """Find where gradients go, and how much an edge keeps alive for them."""
+    trained, nbytes = _kept(conv, kernels, function, operands, chunk, None)
+    if shown.lifted is not None:
+        _, nbytes = _kept(conv, kernels, function, operands, chunk, shown.lifted)
+    return shown._replace(bytes_per_edge=nbytes / max(chunk.num_edges, 1), parameters=trained)
+
+
+def _kept(
+    conv: Module,
+    kernels: Kernels,
+    function: Any,
+    operands: Operands,
+    chunk: Chunk,
+    layers: tuple[Linear, ...] | None,
+) -> tuple[tuple[Parameter, ...], int]:
+    """The parameters that get a gradient, and the bytes that are kept until then."""
     parameters = {id(each): each for each in conv.parameters()}
     kept: dict[int, int] = {}
 
@@ -197,25 +246,22 @@ def _with_gradients(
             kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor
 
-    with torch.no_grad():
-        shares = operands.of(kernels, chunk)
-    given = zip(shares, operands.tensors, operands.places, strict=True)
-    shares = [
-        share if place == "parameter" else share.detach().requires_grad_(tensor.requires_grad)
-        for share, tensor, place in given
-    ]
     # Within these hooks, for a checkpoint counts what is saved outside of them.
-    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        began = (torch.zeros((), requires_grad=True) * 1).grad_fn._sequence_nr()  # type: ignore[union-attr]
-        outs = function(chunk, *operands.given(shares))
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        if layers is not None:
+            operands, function.lifted = lifted.extended(operands, layers)
+            kept.clear()
+        shares = Leaves(kernels, chunk, operands)
+        began = torch._C._autograd._get_sequence_nr()
+        outs = function(chunk, shares)
+    function.lifted = None
     held = {each.grad_fn for each in trained_attributes(conv).values()}
     reached = [leaf for out in outs for leaf in _leaves(out, began, held)]
-    ours = {id(share) for share in shares}
+    ours = {id(share) for share in shares.gathered.values()}
     if any(id(leaf) not in ours and id(leaf) not in parameters for leaf in reached):
         raise _refused("its message reads a tensor that needs a gradient and is no argument or parameter")
     trained = tuple({id(leaf): parameters[id(leaf)] for leaf in reached if id(leaf) in parameters}.values())
-    nbytes = sum(kept.values()) + _nbytes([*shares, *outs])
-    return shown._replace(bytes_per_edge=nbytes / max(chunk.num_edges, 1), parameters=trained)
+    return trained, sum(kept.values()) + _nbytes([*shares.gathered.values(), *outs])
 
 
 def trained_attributes(conv: Module) -> dict[str, Tensor]:

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch_geometric.utils import _scatter, _softmax
 
 from gnnbench.convs._overrides import STAND_INS
+from gnnbench.messages import lifted
 from gnnbench.ops._custom import is_transformed
 from gnnbench.ops.edge import edge_softmax
 from gnnbench.ops.kernels import REDUCTIONS, Kernels
@@ -76,7 +77,7 @@ def _reduced(
     src: Any, index: Any, dim: int = 0, dim_size: int | None = None, reduce: str = "sum"
 ) -> Tensor | None:
     """`scatter` over the index of the chunk; None where it is another one."""
-    chunk, kernels = _current.chunk, _current.kernels
+    chunk, kernels, src = _current.chunk, _current.kernels, lifted.numbers(src)
     reduce = ALIASES.get(reduce, reduce)
     if chunk is None or kernels is None or index is not chunk.index or reduce not in REDUCTIONS:
         return None
@@ -91,7 +92,7 @@ def _normalised(
     src: Any, index: Any = None, ptr: Any = None, num_nodes: int | None = None, dim: int = 0
 ) -> Tensor | None:
     """`softmax` over the index of the chunk; None where it is another one."""
-    chunk, kernels = _current.chunk, _current.kernels
+    chunk, kernels, src = _current.chunk, _current.kernels, lifted.numbers(src)
     if chunk is None or kernels is None or index is not chunk.index or num_nodes != chunk.num_rows:
         return None
     if not _is_over_edges(src, dim, chunk) or dim % src.dim() or not src.numel():
@@ -109,7 +110,9 @@ def _is_over_edges(src: Any, dim: int, chunk: Chunk) -> bool:
 
 def _multiplied(x: Any, weight: Any, bias: Any = None) -> Tensor | None:
     """`linear` of the rows of edges, where kernels are faster at it."""
-    kernels = _current.kernels
+    if (out := lifted.linear(x, weight, bias)) is not None:
+        return out
+    kernels, x = _current.kernels, lifted.numbers(x)
     if kernels is None or type(x) is not Tensor or x.dim() != 2 or is_transformed(x, weight, bias):
         return None
     return linear(kernels, x, weight, bias) if kernels.pays("linear", x, weight) else None

@@ -267,6 +267,26 @@ class Kernels(Capabilities):
         shares = grad_out / torch.zeros_like(out).index_add_(0, index, equals).clamp(min=1)
         return equals * shares.index_select(0, index)
 
+    def gather_rows(
+        self, rowptr: Tensor, col: Tensor, source: Tensor | None, destination: Tensor | None
+    ) -> Tensor:
+        """out[e] = source[col[e]] + destination[i] for every edge e of row i; one of both may be None.
+
+        Args:
+            rowptr: [N + 1] int64, from 0 to E.
+            col: [E] int32.
+            source: [M, ...], of any strides.
+            destination: [N, ...], of the type of source, and its shape but for the first dimension.
+
+        Returns:
+            [E, ...].
+        """
+        if destination is None:
+            assert source is not None
+            return source.index_select(0, col)
+        out = destination.index_select(0, rows_of(rowptr, len(col)))
+        return out if source is None else source.index_select(0, col) + out
+
     def add_rows(self, out: Tensor, index: Tensor, x: Tensor) -> None:
         """Add x [E, F] to the rows `index` [E] int32 of out [N, F], one after the other; all contiguous."""
         out.index_add_(0, index, x)

@@ -75,7 +75,7 @@ def pair_map(
     (out,) = stream(
         kernels,
         graph,
-        lambda _, *ends: (function(*ends),),
+        lambda _, shares: (function(shares.of(0), shares.of(1)),),
         Operands([x_src, x_dst, *parameters], ["source", "destination", *[parameter] * len(parameters)]),
         edges=graph.num_edges if graph.num_edges <= AT_ONCE * chunk else chunk,
         over_edges=[True],

@@ -64,31 +64,64 @@ class Chunk:
         return Graph(self.rowptr, col, self.num_edges, None, self.graph.layout)
 
 
-Function: TypeAlias = Callable[..., tuple[Tensor, ...]]  # of a Chunk, and of its share of each tensor
+Function: TypeAlias = Callable[..., tuple[Tensor, ...]]  # of a Chunk and its Shares
 
 
 class Operands(NamedTuple):
     """Tensors with their places.
 
-    A function is given of each tensor
-        source: rows [e, ...], those of the sources of the edges;
+    The share of a chunk in a tensor of place
+        source: rows [e, ...], those of the sources of its edges;
         destination: likewise of the destinations;
-        edge: the rows of the edges, of a tensor in the order of `edge_index`;
+        edge: the rows of its edges, of a tensor in the order of `edge_index`;
         shared: all of it;
-        parameter: nothing, as it finds these itself.
+        parameter: is not asked for, as a function finds these itself.
     """
 
     tensors: Sequence[Tensor]
     places: Sequence[Place]
 
-    def of(self, kernels: Kernels, chunk: Chunk) -> list[Tensor]:
-        """The share of a chunk in each tensor."""
-        pairs = zip(self.tensors, self.places, strict=True)
-        return [_share(kernels, chunk, tensor, place) for tensor, place in pairs]
 
-    def given(self, shares: Sequence[Tensor]) -> list[Tensor]:
-        """Those among `shares` that a function takes."""
-        return [share for share, place in zip(shares, self.places, strict=True) if place != "parameter"]
+class Shares:
+    """The shares of a chunk in operands, each gathered once, when it is asked for.
+
+    Attributes:
+        gathered: what was, by the positions of the operands that were added up in it.
+    """
+
+    def __init__(self, kernels: Kernels, chunk: Chunk, operands: Operands) -> None:
+        self.kernels, self.chunk = kernels, chunk
+        self.tensors, self.places = operands
+        self.gathered: dict[tuple[int, ...], Tensor] = {}
+
+    def of(self, *positions: int) -> Tensor:
+        """The share in an operand, or the sum of those in a source and a destination of one type and shape."""
+        if positions not in self.gathered:
+            self.gathered[positions] = self.gather(positions)
+        return self.gathered[positions]
+
+    def gather(self, positions: tuple[int, ...]) -> Tensor:
+        return _gathered(self.kernels, self.chunk, {self.places[k]: self.tensors[k] for k in positions})
+
+
+class Leaves(Shares):
+    """Shares that gradients end in."""
+
+    def gather(self, positions: tuple[int, ...]) -> Tensor:
+        needed = any(self.tensors[k].requires_grad for k in positions)
+        with torch.no_grad():
+            return super().gather(positions).detach().requires_grad_(needed)
+
+
+class _Differentiable(Shares):
+    """Shares of the one chunk of a graph, through which gradients go on to the operands."""
+
+    def gather(self, positions: tuple[int, ...]) -> Tensor:
+        given = [self.tensors[k] for k in positions], [self.places[k] for k in positions]
+        if given[1] == ["shared"]:
+            return given[0][0]
+        out: Tensor = _Gather.apply(self.kernels, self.chunk, given[1], *given[0])
+        return out
 
 
 def chunk_length(kernels: Kernels, graph: Graph, bytes_per_edge: float) -> int:
@@ -121,7 +154,7 @@ def stream(
     Args:
         kernels: they gather, and reduce gradients.
         graph: N destinations, E edges.
-        function: chunk, *shares -> tensors [r, ...], rows for its destinations, or [e, ...], for its edges.
+        function: chunk, shares -> tensors [r, ...], rows for its destinations, or [e, ...], for its edges.
         operands: what it computes from; gradients go to these and nowhere else.
         edges: of a chunk, unless a destination alone has more.
         over_edges: of each result, whether it is over edges.
@@ -133,11 +166,7 @@ def stream(
     how = _How(kernels, graph, function, tuple(operands.places), edges, tuple(over_edges), draws)
     if graph.num_edges <= edges:  # nothing to save by computing it again
         (chunk,) = chunks(graph, edges)
-        shares = [
-            tensor if place in ("shared", "parameter") else _Share.apply(tensor, place, kernels, chunk)
-            for tensor, place in zip(*operands, strict=True)
-        ]
-        return _joined(how, [function(chunk, *operands.given(shares))])
+        return _in_order(how, function(chunk, _Differentiable(kernels, chunk, operands)))
     outs: tuple[Tensor, ...] = _Stream.apply(how, *operands.tensors)
     return outs
 
@@ -161,13 +190,14 @@ class _Stream(torch.autograd.Function):
         device = how.graph.device
         ctx.autocast = autocast_of(device)
         ctx.states = []
-        operands, outs = Operands(tensors, how.places), []
+        results: list[Tensor] = []
         with in_types_of(device, ctx.autocast):
             for chunk in chunks(how.graph, how.edges):
                 if how.draws:
                     ctx.states.append(_random_state(device))
-                outs.append(how.function(chunk, *operands.given(operands.of(how.kernels, chunk))))
-        return _joined(how, outs)
+                outs = how.function(chunk, Shares(how.kernels, chunk, Operands(tensors, how.places)))
+                _write(how, chunk, outs, results)
+        return tuple(results)
 
     @staticmethod
     def backward(ctx: Any, *grad_outs: Tensor | None) -> tuple[Any, ...]:
@@ -187,51 +217,48 @@ class _Stream(torch.autograd.Function):
         return None, *(None if gradient is None else gradient.total for gradient in gradients)
 
 
-class _Share(torch.autograd.Function):
-    """The share of the one chunk of a graph in an operand over nodes or edges."""
+class _Gather(torch.autograd.Function):
+    """The share of the one chunk of a graph in operands over nodes or edges, added up."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: Tensor, place: Place, kernels: Kernels, chunk: Chunk) -> Tensor:
-        ctx.how = place, kernels, chunk, tensor.shape
-        return _share(kernels, chunk, tensor, place)
+    def forward(ctx: Any, kernels: Kernels, chunk: Chunk, places: list[Place], *tensors: Tensor) -> Tensor:
+        ctx.how = kernels, chunk, places, [each.shape for each in tensors]
+        return _gathered(kernels, chunk, dict(zip(places, tensors, strict=True)))
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        place, kernels, chunk, shape = ctx.how
-        if torch.is_grad_enabled():  # which autograd follows
-            index = {"source": chunk.col, "destination": chunk.index, "edge": chunk.edge_id}[place]
-            return grad.new_zeros(shape).index_add(0, index, grad), None, None, None
-        gradient = _Gradient(kernels, grad.new_empty(shape), place)
-        gradient.add(chunk, grad)
-        return gradient.total, None, None, None
+        kernels, chunk, places, shapes = ctx.how
+        grads: list[Tensor | None] = []
+        for place, shape in zip(places, shapes, strict=True):
+            if torch.is_grad_enabled():  # which autograd follows
+                index = {"source": chunk.col, "destination": chunk.index, "edge": chunk.edge_id}[place]
+                grads.append(grad.new_zeros(shape).index_add(0, index, grad))
+            else:
+                gradient = _Gradient(kernels, grad.new_empty(shape), place)
+                gradient.add(chunk, grad)
+                grads.append(gradient.total)
+        return None, None, None, *grads
 
 
 class _Gradient:
-    """The gradient of one operand, to which chunks add theirs."""
+    """The gradient of one operand, to which chunks add theirs; None as long as there is none."""
 
     def __init__(self, kernels: Kernels, tensor: Tensor, place: Place) -> None:
-        self.kernels, self.place = kernels, place
-        # Chunks write the rows of destinations and edges once each, and add to those of sources.
-        new = torch.zeros_like if place == "source" else torch.empty_like
+        self.kernels, self.place, self.like = kernels, place, tensor
         self.total: Tensor | None = None
-        self.like, self.new = tensor, new
 
-    def add(self, chunk: Chunk, grad: Tensor | None) -> None:
+    def add(self, chunk: Chunk, grad: Tensor) -> None:
         if self.place in ("shared", "parameter"):
-            if grad is not None:
-                self.total = grad if self.total is None else self.total.add_(grad)
+            self.total = grad if self.total is None else self.total.add_(grad)
             return
         if self.total is None:
-            self.total = self.new(self.like, memory_format=torch.contiguous_format)
-        if grad is None:
-            grad = self.like.new_zeros(chunk.num_edges, *self.like.shape[1:])
+            self.total = torch.zeros_like(self.like, memory_format=torch.contiguous_format)
         flat = grad.contiguous().view(chunk.num_edges, self.like.shape[1:].numel())
         if self.place == "source":
             self.kernels.add_rows(self.total.view(len(self.total), -1), chunk.col, flat)
         elif self.place == "destination":
-            self.total[chunk.rows] = self.kernels.segment(chunk.rowptr, flat, "sum").view(
-                chunk.num_rows, *grad.shape[1:]
-            )
+            total = self.kernels.segment(chunk.rowptr, flat, "sum")
+            self.total[chunk.rows] += total.view(chunk.num_rows, *grad.shape[1:])
         else:
             self.total[chunk.edge_id] = grad
 
@@ -243,28 +270,26 @@ def _add_chunk(
     gradients: Sequence[_Gradient | None],
     grad_outs: Sequence[Tensor | None],
 ) -> None:
-    shares: list[Tensor] = []
-    for tensor, place, gradient in zip(tensors, how.places, gradients, strict=True):
-        if place == "parameter":
-            shares.append(tensor)
-        else:
-            share = _share(how.kernels, chunk, tensor.detach(), place)
-            shares.append(share.requires_grad_(gradient is not None))
+    shares = Leaves(how.kernels, chunk, Operands(tensors, how.places))
     with torch.enable_grad():
-        outs = how.function(chunk, *Operands(tensors, how.places).given(shares))
+        outs = how.function(chunk, shares)
     asked = [
         (out, grad[chunk.edge_id if over_edges else chunk.rows])
         for out, grad, over_edges in zip(outs, grad_outs, how.over_edges, strict=True)
         if grad is not None and out.requires_grad
     ]
-    wanted = [share for share, gradient in zip(shares, gradients, strict=True) if gradient is not None]
-    found: Iterator[Tensor | None] = iter(())
-    if asked:
-        results, grads = zip(*asked, strict=True)
-        found = iter(torch.autograd.grad(results, wanted, grads, allow_unused=True))
-    for gradient in gradients:
-        if gradient is not None:
-            gradient.add(chunk, next(found, None))
+    if not asked:
+        return
+    ends = {positions: share for positions, share in shares.gathered.items() if share.requires_grad}
+    for k, place in enumerate(how.places):
+        if place == "parameter" and gradients[k] is not None:
+            ends[k,] = tensors[k]
+    results, grads = zip(*asked, strict=True)
+    found = torch.autograd.grad(results, list(ends.values()), grads, allow_unused=True)
+    for positions, grad in zip(ends, found, strict=True):
+        for gradient in (gradients[k] for k in positions):
+            if grad is not None and gradient is not None:
+                gradient.add(chunk, grad)
 
 
 def _at_once(
@@ -276,41 +301,49 @@ def _at_once(
 ) -> list[Tensor | None]:
     """Gradients that can be differentiated in turn, by plain kernels over all edges, as many as there are."""
     plain, outs = Kernels(), []
-    operands = Operands(tensors, how.places)
     with _random_kept(how.graph.device, how.draws):
         for k, chunk in enumerate(chunks(how.graph, how.edges)):
             if how.draws:
                 _set_random_state(how.graph.device, states[k])
-            outs.append(how.function(chunk, *operands.given(operands.of(plain, chunk))))
-    given = [(out, grad) for out, grad in zip(_joined(how, outs), grad_outs, strict=True) if grad is not None]
+            outs.append(how.function(chunk, Shares(plain, chunk, Operands(tensors, how.places))))
+    joined = _in_order(how, [torch.cat(each) for each in zip(*outs, strict=True)])
+    given = [(out, grad) for out, grad in zip(joined, grad_outs, strict=True) if grad is not None]
     wanted = [tensor for tensor, need in zip(tensors, needed, strict=True) if need]
     results, grads = zip(*given, strict=True)
     found = iter(torch.autograd.grad(results, wanted, grads, create_graph=True, allow_unused=True))
     return [next(found) if need else None for need in needed]
 
 
-def _joined(how: _How, outs: Sequence[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
-    """Results of all chunks, those over edges in the order of `edge_index`."""
+def _in_order(how: _How, outs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Results of all edges, those over edges in the order of `edge_index`."""
     place = how.graph.edge_place if any(how.over_edges) else None
-    joined = (each[0] if len(each) == 1 else torch.cat(each) for each in zip(*outs, strict=True))
     return tuple(
         out.index_select(0, place) if over_edges and place is not None else out
-        for out, over_edges in zip(joined, how.over_edges, strict=True)
+        for out, over_edges in zip(outs, how.over_edges, strict=True)
     )
 
 
-def _share(kernels: Kernels, chunk: Chunk, tensor: Tensor, place: Place) -> Tensor:
-    if place == "source":
-        return tensor.index_select(0, chunk.col)
+def _write(how: _How, chunk: Chunk, outs: Sequence[Tensor], results: list[Tensor]) -> None:
+    """Put what a chunk gave where it belongs in the results of all, which the first one makes room for."""
+    graph = how.graph
+    for k, (out, over_edges) in enumerate(zip(outs, how.over_edges, strict=True)):
+        if len(out) != (chunk.num_edges if over_edges else chunk.num_rows):
+            raise ValueError(f"{len(out)} rows of {chunk.num_rows} destinations with {chunk.num_edges} edges")
+        if k == len(results):
+            results.append(out.new_empty(graph.num_edges if over_edges else graph.num_rows, *out.shape[1:]))
+        results[k][chunk.edge_id if over_edges else chunk.rows] = out
+
+
+def _gathered(kernels: Kernels, chunk: Chunk, given: dict[Place, Tensor]) -> Tensor:
+    """The share in a tensor, or the sum of those in a source and a destination."""
+    place, tensor = next(iter(given.items()))
+    if place == "shared":
+        return tensor
     if place == "edge":
         return tensor.index_select(0, chunk.edge_id)
-    if place == "destination":
-        rows = tensor[chunk.rows]
-        if torch.is_grad_enabled() or not rows.is_floating_point():
-            return rows.index_select(0, chunk.index)
-        flat = rows.contiguous().view(chunk.num_rows, tensor.shape[1:].numel())
-        return kernels.segment_backward(chunk.rowptr, flat, "sum").view(chunk.num_edges, *tensor.shape[1:])
-    return tensor
+    rows = given.get("destination")
+    destination = None if rows is None else rows[chunk.rows]
+    return kernels.gather_rows(chunk.rowptr, chunk.col, given.get("source"), destination)
 
 
 def _bounds(rowptr: list[int], edges: int) -> list[tuple[int, int]]:

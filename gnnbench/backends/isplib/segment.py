@@ -31,6 +31,21 @@ class SegmentKernels(BaseKernels):
         native.backward(self.isa, self.threads, **fields)
         return grad_x
 
+    def gather_rows(
+        self, rowptr: Tensor, col: Tensor, source: Tensor | None, destination: Tensor | None
+    ) -> Tensor:
+        given = [each for each in (source, destination) if each is not None]
+        watched = torch.is_grad_enabled() and any(each.requires_grad for each in given)
+        if watched or not computes(*given) or not (source is None or source.is_contiguous()):
+            return super().gather_rows(rowptr, col, source, destination)
+        shape, dtype = given[0].shape[1:], given[0].dtype
+        out = torch.empty(len(col), *shape, dtype=dtype)
+        destination = None if destination is None else destination.contiguous()
+        sizes = {"rows": len(rowptr) - 1, "cols": 0 if source is None else len(source), "width": shape.numel()}
+        fields = {"rowptr": rowptr, "col": col, "source": source, "destination": destination, "out": out}
+        native.gather(self.isa, self.threads, **sizes, **fields)
+        return out
+
     def add_rows(self, out: Tensor, index: Tensor, x: Tensor) -> None:
         if not computes(out, x):
             return super().add_rows(out, index, x)
