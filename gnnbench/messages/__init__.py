@@ -114,6 +114,7 @@ def _streamed(asked: Asked, kernels: Kernels, graph: Graph) -> Tensor:
         edges=chunk_length(kernels, graph, rehearsal.bytes_per_edge),
         over_edges=[not evaluate.over_nodes, *[True] * len(rehearsal.written)],
         draws=rehearsal.draws,
+        around=replaced.installed,
     )
     vars(conv).update(zip(rehearsal.written, written, strict=True))
     return out.movedim(0, conv.node_dim) if evaluate.over_nodes and out.dim() > 1 else out

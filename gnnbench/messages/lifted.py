@@ -14,7 +14,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import Parameter
-from torch.utils._pytree import tree_map_only
 
 from gnnbench.graph import Graph
 from gnnbench.ops.stream import Operands, Place, Shares
@@ -103,7 +102,7 @@ def pays(graph: Graph) -> bool:
 
 
 class Lifting:
-    """What stands for gathers in the evaluation of one chunk.
+    """Stand-ins for gathers, of what one chunk is evaluated with.
 
     Attributes:
         positions: of the products of linear layers, by the keys of these.
@@ -184,7 +183,7 @@ class EdgeTensor(Tensor):
                 return out
         in_place = func.__name__ == "__setitem__" or (func.__name__[-1] == "_" != func.__name__[-2])
         if in_place and type(args[0]) is EdgeTensor:
-            args[0].is_changed = True
+            args[0].numbers, args[0].is_changed = numbers(args[0]).clone(), True
         return func(*numbers(args), **numbers(kwargs))
 
     @classmethod
@@ -194,7 +193,11 @@ class EdgeTensor(Tensor):
 
 def numbers(value: Any) -> Any:
     """A value, with numbers in place of whatever stands for gathers in it."""
-    return tree_map_only(EdgeTensor, _numbers, value)
+    if type(value) is EdgeTensor:
+        return _numbers(value)
+    if type(value) in (tuple, list):
+        return type(value)(numbers(each) for each in value)
+    return {key: numbers(each) for key, each in value.items()} if type(value) is dict else value
 
 
 def _numbers(x: EdgeTensor) -> Tensor:

@@ -192,31 +192,33 @@ def _lifted(
 ) -> tuple[Linear, ...] | None:
     """Find the linear layers that can be computed over nodes, whose results are then equal.
 
-    None where functions do not take what stands for numbers, or autocast rounds every product.
+    None where functions gain nothing by what stands for numbers, or do not take it, or autocast rounds products.
     """
     if torch.is_autocast_enabled(both.col.device.type):
         return None
 
-    def results(layers: tuple[Linear, ...] | None) -> tuple[Tensor, ...]:
+    def results(layers: tuple[Linear, ...] | None) -> tuple[tuple[Tensor, ...], set[tuple[int, ...]]]:
         more, function.lifted = (operands, None) if layers is None else lifted.extended(operands, layers)
+        shares = Shares(kernels, both, more)
         with _unchanged(conv):
-            out: tuple[Tensor, ...] = function(both, Shares(kernels, both, more))
-            return out
+            return function(both, shares), {*shares.gathered}
 
     layers: tuple[Linear, ...] = ()
     try:
         with torch.no_grad():
-            plain, standing = results(None), results(())
+            plain, gathered = results(None)
+            standing, _ = results(())
             if lifted.pays(both.graph):
                 layers = tuple(each for each in function.met if each.is_exact)
-            for whole, other, moved in zip(plain, standing, results(layers), strict=True):
+            found, others = results(layers)
+            for whole, other, moved in zip(plain, standing, found, strict=True):
                 _check_equal(whole, other, both)
                 _check_equal(whole, moved, both)
+            return None if others == gathered else layers
     except Exception:  # of functions that cannot do without the numbers
         return None
     finally:
         function.lifted = None
-    return layers
 
 
 def _with_gradients(

@@ -57,7 +57,7 @@ def within(chunk: Chunk, kernels: Kernels) -> Iterator[None]:
     before = _current.chunk, _current.kernels
     _current.chunk, _current.kernels = chunk, kernels
     try:
-        with _installed():
+        with installed():
             yield
     finally:
         _current.chunk, _current.kernels = before
@@ -135,7 +135,7 @@ REPLACED: list[tuple[str, Callable[..., Any], Callable[..., Any]]] = [
 
 
 @contextmanager
-def _installed() -> Iterator[None]:
+def installed() -> Iterator[None]:
     """Hold the stand-ins wherever a module holds the originals, or what stands in for these."""
     global _users
     with _lock:

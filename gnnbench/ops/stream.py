@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -148,6 +148,7 @@ def stream(
     edges: int,
     over_edges: Sequence[bool] = (False,),
     draws: bool = False,
+    around: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> tuple[Tensor, ...]:
     """Evaluate `function` chunk by chunk.
 
@@ -159,16 +160,19 @@ def stream(
         edges: of a chunk, unless a destination alone has more.
         over_edges: of each result, whether it is over edges.
         draws: whether it draws random numbers; the backward then draws them again.
+        around: makes what every pass over the chunks runs within.
 
     Returns:
         [N, ...], or [E, ...] in the order of `edge_index`, each; differentiable in the operands, to any order.
     """
-    how = _How(kernels, graph, function, tuple(operands.places), edges, tuple(over_edges), draws)
+    how = _How(kernels, graph, function, tuple(operands.places), edges, tuple(over_edges), draws, around)
     if graph.num_edges <= edges:  # nothing to save by computing it again
         (chunk,) = chunks(graph, edges)
-        return _in_order(how, function(chunk, _Differentiable(kernels, chunk, operands)))
-    outs: tuple[Tensor, ...] = _Stream.apply(how, *operands.tensors)
-    return outs
+        with around():
+            outs = function(chunk, _Differentiable(kernels, chunk, operands))
+        return _in_order(how, outs)
+    results: tuple[Tensor, ...] = _Stream.apply(how, *operands.tensors)
+    return results
 
 
 class _How(NamedTuple):
@@ -179,6 +183,7 @@ class _How(NamedTuple):
     edges: int
     over_edges: tuple[bool, ...]
     draws: bool
+    around: Callable[[], AbstractContextManager[Any]]
 
 
 class _Stream(torch.autograd.Function):
@@ -191,7 +196,7 @@ class _Stream(torch.autograd.Function):
         ctx.autocast = autocast_of(device)
         ctx.states = []
         results: list[Tensor] = []
-        with in_types_of(device, ctx.autocast):
+        with in_types_of(device, ctx.autocast), how.around():
             for chunk in chunks(how.graph, how.edges):
                 if how.draws:
                     ctx.states.append(_random_state(device))
@@ -202,7 +207,7 @@ class _Stream(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grad_outs: Tensor | None) -> tuple[Any, ...]:
         how, tensors, needed = ctx.how, ctx.saved_tensors, ctx.needs_input_grad[1:]
-        with in_types_of(how.graph.device, ctx.autocast):
+        with in_types_of(how.graph.device, ctx.autocast), how.around():
             if torch.is_grad_enabled():
                 return None, *_at_once(how, tensors, needed, grad_outs, ctx.states)
             gradients = [
@@ -235,6 +240,7 @@ class _Gather(torch.autograd.Function):
                 grads.append(grad.new_zeros(shape).index_add(0, index, grad))
             else:
                 gradient = _Gradient(kernels, grad.new_empty(shape), place)
+                gradient.make_room()
                 gradient.add(chunk, grad)
                 grads.append(gradient.total)
         return None, None, None, *grads
@@ -247,12 +253,16 @@ class _Gradient:
         self.kernels, self.place, self.like = kernels, place, tensor
         self.total: Tensor | None = None
 
+    def make_room(self) -> None:
+        """Begin with zeros, before the memory of a chunk is broken up by what lasts longer."""
+        if self.total is None and self.place not in ("shared", "parameter"):
+            self.total = torch.zeros_like(self.like, memory_format=torch.contiguous_format)
+
     def add(self, chunk: Chunk, grad: Tensor) -> None:
         if self.place in ("shared", "parameter"):
             self.total = grad if self.total is None else self.total.add_(grad)
             return
-        if self.total is None:
-            self.total = torch.zeros_like(self.like, memory_format=torch.contiguous_format)
+        assert self.total is not None
         flat = grad.contiguous().view(chunk.num_edges, self.like.shape[1:].numel())
         if self.place == "source":
             self.kernels.add_rows(self.total.view(len(self.total), -1), chunk.col, flat)
@@ -280,6 +290,9 @@ def _add_chunk(
     ]
     if not asked:
         return
+    for gradient in (gradients[k] for positions in shares.gathered for k in positions):
+        if gradient is not None:
+            gradient.make_room()
     ends = {positions: share for positions, share in shares.gathered.items() if share.requires_grad}
     for k, place in enumerate(how.places):
         if place == "parameter" and gradients[k] is not None:

@@ -193,3 +193,19 @@ def test_an_edited_graph_is_refused() -> None:
     for call in (lambda: spmm(kernels, graph, x), lambda: fusedmm(kernels, graph, x, x)):
         with pytest.raises(GraphError, match="edited in place"):
             call()
+
+
+@over_dtypes
+@over_pairs("width", [1, 3, 17, 64], on=["isolated nodes", "hub", "wide", "tall", "power law"])
+def test_rows_of_both_ends(kernels: Kernels, graph_name: str, width: int, dtype: torch.dtype) -> None:
+    graph = graphs.graph(graph_name)
+    source, destination = normal(graph.num_cols, width, dtype=dtype), normal(graph.num_rows, 2, width, dtype=dtype)
+    for ends in (
+        (source, None),
+        (None, destination[:, 1]),
+        (source, destination[:, 1]),
+        (destination[:, 0], None),
+    ):
+        if ends[0] is None or len(ends[0]) == graph.num_cols:
+            truth = Kernels().gather_rows(graph.rowptr, graph.col, *ends)
+            torch.testing.assert_close(kernels.gather_rows(graph.rowptr, graph.col, *ends), truth, rtol=0, atol=0)
