@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -21,7 +21,6 @@ LETTERS_PER_TICK = 12  # likewise, of what stands below bars
 ABREAST = 2  # panels at most; more fall into rows
 ABOVE = 1.06  # the top of an axis from zero, over the highest value: else half of its mark is cut off
 SPREAD = 20  # largest value over the smallest, from which on curves are drawn on a logarithmic axis
-UPRIGHT = 6  # names below an axis, beyond which they are turned
 CROWDED = 3  # series of bars, beyond which their numbers stand upright
 
 
@@ -34,14 +33,12 @@ class Line(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """Curves over shared axes; all x that occur are equally far apart, and have `names` if there are any."""
+    """Curves over shared axes; all x that occur are equally far apart."""
 
     title: str
     x_label: str
     y_label: str
     lines: Sequence[Line]
-    names: Mapping[float, str] = {}
-    spread: float = SPREAD
 
 
 class Series(NamedTuple):
@@ -139,14 +136,10 @@ def _curves(panel: Panel, axes: Axes) -> None:
         for mark, word in line.marks:
             axes.axvline(places[mark], color=drawn.get_color(), linestyle=":")
             axes.text(places[mark], 0.99, f" {word}", transform=axes.get_xaxis_transform(), fontsize=7, va="top")
-    if panel.names:
-        named = {places[x]: name for x, name in panel.names.items() if name}
-        axes.set_xticks([*named], [*named.values()], rotation=45 if len(named) > UPRIGHT else 0)
-    else:
-        axes.set_xticks(range(len(places)), [f"{x:g}" for x in places])
+    axes.set_xticks(range(len(places)), [f"{x:g}" for x in places])
     axes.set_xlabel(panel.x_label)
     values = [y for line in panel.lines for _, y in line.points]
-    if 0 < min(values) * panel.spread < max(values):
+    if 0 < min(values) * SPREAD < max(values):
         logarithmic(axes, "y")
     else:
         axes.set_ylim(0, ABOVE * max(values) or None)
