@@ -133,7 +133,7 @@ def _prepared(
         return "an edge was drawn" if bool(torch.isin(keys, edges).any()) else ""
 
     def contestant(row: DrawRow) -> Timed | None:
-        """What can be timed, once it was checked; None with the reason in the row."""
+        """Return what can be timed, once it was checked; None with the reason in the row."""
         size, dgl = row.batch_size, theirs.get(row.implementation)
         if isinstance(dgl, str):
             row.status, row.reason = "unavailable", dgl
