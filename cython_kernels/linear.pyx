@@ -25,7 +25,7 @@ def forward(int isa, int threads, **fields):
     cdef bint is_double = fill_packed(&task, fields, isa)
     need("linear", fields, ("out",))
     with nogil:
-        linear_pack_kernels[isa][is_double](&task, 0, task.columns)
+        team(linear_pack_kernels[isa][is_double], &task, task.columns, threads)
         team(linear_kernels[isa][is_double], &task, task.rows, threads)
 
 
@@ -34,7 +34,7 @@ def backward(int isa, int threads, **fields):
     cdef bint is_double = fill_packed(&task, fields, isa)
     need("linear", fields, ("grad_out", "partial", "grad_weight", "grad_bias"))
     with nogil:
-        linear_pack_kernels[isa][is_double](&task, 0, task.columns)
+        team(linear_pack_kernels[isa][is_double], &task, task.columns, threads)
         team(linear_chunk_kernels[isa][is_double], &task, task.chunks, threads)
         team(linear_end_kernels[isa][is_double], &task, task.outs, threads)
 

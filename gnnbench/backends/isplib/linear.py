@@ -17,10 +17,12 @@ native = _compiled.load("linear")
 LEAST, LEAST_WEIGHT = 16, 512  # inputs, outputs; and numbers of a weight, below which torch is as fast
 LEAST_WORK = 1 << 22  # multiplications that pay for packing the weight
 CHUNKS, CHUNK_ROWS = 64, 512  # at most so many pieces of the rows, for threads, of at least so many rows
+FEW_CHUNKS, FEW_ROWS = 16, 128  # or, where they are fewer, so many of so many rows
+MOST_WEIGHT, MANY_ROWS = 4, 512  # second-level caches of a weight; rows that pay for packing more than half of one
 
 
 class LinearKernels(BaseKernels):
-    """Products of many rows with a matrix that stays in the cache; libraries for all shapes are slower at it."""
+    """Products of many rows with a matrix that stays cached; libraries for all shapes are slower at it."""
 
     def pays(self, op: str, *tensors: Tensor) -> bool:
         return _fits(*tensors) if op == "linear" else super().pays(op, *tensors)
@@ -51,13 +53,14 @@ class LinearKernels(BaseKernels):
         """Sizes of a layer, and room for its weight in panels, which chunks of rows do not depend on."""
         width = native.panel(x.dtype == torch.float64, self.isa)
         panels = x.new_empty(-(-packed // width), depth + 1, width)
-        chunks = max(1, min(CHUNKS, len(x) // CHUNK_ROWS))
-        layer = {"rows": len(x), "ins": weight.size(1), "outs": weight.size(0), "chunks": chunks}
+        rows = len(x)
+        chunks = max(1, min(CHUNKS, rows // CHUNK_ROWS), min(FEW_CHUNKS, rows // FEW_ROWS))
+        layer = {"rows": rows, "ins": weight.size(1), "outs": weight.size(0), "chunks": chunks}
         return {**layer, "panels": panels, "columns": len(panels), "depth": depth, "width": width}
 
 
 def _fits(x: Tensor, weight: Tensor) -> bool:
-    """Return whether torch could do this product, it is large enough, and its weight stays in the cache."""
+    """Return whether torch could do this product, it is large enough, and its weight is not too large."""
     return (
         computes(x, weight)
         and x.dim() == weight.dim() == 2
@@ -66,7 +69,7 @@ def _fits(x: Tensor, weight: Tensor) -> bool:
         and min(weight.shape) >= LEAST
         and weight.numel() >= LEAST_WEIGHT
         and len(x) * weight.numel() >= LEAST_WORK
-        and 2 * weight.nbytes <= L2_BYTES
+        and 2 * weight.nbytes <= (2 * MOST_WEIGHT if len(x) >= MANY_ROWS else 1) * L2_BYTES
     )
 
 
