@@ -16,7 +16,7 @@ class CollateBench(ResultKind, collate.CollateBench):
     mark = "dtype"
     file = "bench.json"
     report: ClassVar = report
-    section = ops.collate
+    section = ops.bench
     continues = False
 
 

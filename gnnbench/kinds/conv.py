@@ -16,7 +16,7 @@ class LayerBench(ResultKind, layers.LayerBench):
     mark = "layers"
     file = "bench.json"
     report: ClassVar = report
-    section = ops.conv
+    section = ops.bench
     continues = False
 
 

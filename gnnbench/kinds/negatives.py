@@ -13,11 +13,11 @@ from gnnbench.report.page import ops
 class NegativesBench(ResultKind, negatives.NegativesBench):
     """A benchmark of negatives; a line of its frame is an implementation on one size."""
 
-    mark: ClassVar = "excluded"
-    file: ClassVar = "bench.json"
+    mark = "excluded"
+    file = "bench.json"
     report: ClassVar = report
-    section: ClassVar = ops.negatives
-    continues: ClassVar = False
+    section = ops.bench
+    continues = False
 
 
 KIND = NegativesBench

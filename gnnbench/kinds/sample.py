@@ -16,7 +16,7 @@ class SampleBench(ResultKind, sample.SampleBench):
     mark = "fanouts"
     file = "bench.json"
     report: ClassVar = report
-    section = ops.sample
+    section = ops.bench
     continues = False
 
 

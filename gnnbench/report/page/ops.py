@@ -4,79 +4,62 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gnnbench import units
-from gnnbench.report import bench as bench_report
-from gnnbench.report import collate as collate_report
-from gnnbench.report import layers as layer_report
-from gnnbench.report import negatives as negatives_report
-from gnnbench.report import sample as sample_report
+from gnnbench import registry, units
 from gnnbench.report import suite as suite_report
 from gnnbench.report import tune as tune_report
-from gnnbench.report.page.pictures import Picture, of_panel
+from gnnbench.report.page.pictures import of_panel
 from gnnbench.report.page.section import Grid, Section, Tone
 
 if TYPE_CHECKING:
-    from gnnbench.benchmarks.batches import BatchBench
-    from gnnbench.benchmarks.collate import CollateBench
-    from gnnbench.benchmarks.layers import LayerBench
-    from gnnbench.benchmarks.negatives import NegativesBench
-    from gnnbench.benchmarks.records import Bench, Benchmark, Suite
-    from gnnbench.benchmarks.sample import SampleBench
+    from gnnbench.benchmarks.records import Benchmark, Suite
     from gnnbench.report.tables import Table
     from gnnbench.tuning.store import Tuned
 
 OF_GRAPH = "GRAPH stands for the dataset, whose name on the command line the result does not keep"
+SHOWN = {  # by op, the module that makes its table, its kind and its question; of single ops the last
+    "collate": ("collate", "Batches", "How long does it take to put graphs together into a batch, per graph?"),
+    "sample": ("sample", "Samples", "How long does it take to draw a neighbourhood and to gather its features?"),
+    "negatives": ("negatives", "Negatives", "How long does it take to draw pairs of nodes that are no edges?"),
+    "conv": (
+        "layers",
+        "Layers",
+        "Are layers on {backend} right, and how fast and small beside PyG's own code?",
+    ),
+    "": ("bench", "Op", "Is {op} on {backend} right, and how fast is it beside its peers?"),
+}
+OF_ROWS = {"widths": "width", "heads": "heads", "batches": "batch_size"}  # options and what rows call them
 
 
-def bench(record: Bench) -> Section:
-    """A benchmark of one op."""
+def bench(record: Any) -> Section:
+    """A benchmark of an op, of layers or of batches."""
     ours = [row for row in record.rows if row.implementation == record.backend]
-    shapes = _list("x".join(map(str, row.shape)) for row in ours)
-    words = ["bench", record.op, *(["--shapes", shapes] if shapes else ["--graph", "GRAPH"])]
-    words += [] if shapes else ["--widths", _list(row.width for row in ours)]
-    words += [] if shapes else ["--heads", _list(row.heads for row in ours)]
-    words += ["--backend", record.backend, "--against", _against(record)]
-    words += ["--backward"] * any(row.direction == "backward" for row in ours) + ["--weighted"] * record.weighted
-    words += ["--threads", str(record.threads)]
-    question = f"Is {record.op} on {record.backend} right, and how fast is it beside its peers?"
-    made = _section(record, "Op", question, bench_report.table(record), ours, words)
-    return replace(made, pictures=[*_panels(record)])
-
-
-def collate(record: CollateBench) -> Section:
-    """A benchmark of batches."""
-    words = ["--backend", record.backend, "--against", _against(record)]
-    question = "How long does it take to put graphs together into a batch, per graph?"
-    return _batches(record, "Batches", question, collate_report.table(record), words)
-
-
-def sample(record: SampleBench) -> Section:
-    """A benchmark of sampled neighbourhoods."""
-    words = ["--fanouts", ",".join(map(str, record.fanouts)), "--against", _against(record)]
-    words += ["--threads", str(record.threads)]
-    question = "How long does it take to draw a neighbourhood and to gather its features?"
-    return _batches(record, "Samples", question, sample_report.table(record), words)
-
-
-def negatives(record: NegativesBench) -> Section:
-    """A benchmark of negatives."""
-    words = ["--against", _against(record), "--threads", str(record.threads)]
-    question = "How long does it take to draw pairs of nodes that are no edges?"
-    return _batches(record, "Negatives", question, negatives_report.table(record), words)
-
-
-def conv(record: LayerBench) -> Section:
-    """A benchmark of layers of PyG."""
-    ours = [row for row in record.rows if row.implementation == record.backend]
-    words = ["bench", "conv", "--conv", ",".join(record.layers), "--graph", "GRAPH"]
-    words += ["--widths", _list(row.width for row in ours), "--backend", record.backend]
-    words += ["--threads", str(record.threads)]
-    question = f"Are layers of PyG on {record.backend} right, and how fast and small beside PyG's own code?"
-    return _section(record, "Layers", question, layer_report.table(record), ours, words)
+    module, kind, question = SHOWN.get(record.op, SHOWN[""])
+    report = registry.find("report", module)
+    shapes = ["x".join(map(str, row.shape)) for row in ours if getattr(row, "shape", ())]
+    options: dict[str, Iterable[Any]] = {
+        "conv": getattr(record, "layers", ()),
+        "shapes": shapes,
+        "graph": () if shapes else ["GRAPH"],
+        **{option: [getattr(row, name, "") for row in ours if not shapes] for option, name in OF_ROWS.items()},
+        "fanouts": getattr(record, "fanouts", ()),
+        "backend": [record.backend] * (record.op not in ("sample", "negatives")),
+        "against": [peer for peer in getattr(record, "peers", ()) if peer != record.backend],
+        "threads": [getattr(record, "threads", "")],
+    }
+    words = ["bench", record.op]
+    for option, values in options.items():
+        words += [f"--{option}", text] if (text := _list(values)) else []
+    words += ["--backward"] * any(getattr(row, "direction", "") == "backward" for row in ours)
+    words += ["--weighted"] * getattr(record, "weighted", False)
+    made = _section(record, kind, question.format(**vars(record)), report.table(record), ours, words)
+    panels = report.panels(record) if hasattr(report, "panels") else ()
+    caption = "Higher is faster; a point is the median."
+    drawn = [of_panel(panel, f"{record.op} by {panel.x_label}", caption) for panel in panels if panel.lines]
+    return replace(made, pictures=drawn)
 
 
 def suite(record: Suite) -> Section:
@@ -91,12 +74,6 @@ def suite(record: Suite) -> Section:
         verdict = [f"These times mean nothing: {record.caveat}.", *made.verdict]
         made = replace(made, tone="bad", verdict=verdict)
     return made
-
-
-def _batches(record: BatchBench, kind: str, question: str, table: Table, words: list[str]) -> Section:
-    ours = [row for row in record.rows if row.implementation == record.backend]
-    words = ["bench", record.op, "--graph", "GRAPH", *words, "--batches", _list(row.batch_size for row in ours)]
-    return _section(record, kind, question, table, ours, words)
 
 
 def _section(
@@ -180,15 +157,5 @@ def _verdict(ours: Sequence[Any], backend: str, rows: Sequence[Any]) -> tuple[To
     return "bad" if bad else good, sentences
 
 
-def _panels(record: Bench) -> Iterator[Picture]:
-    for panel in bench_report.panels(record):
-        if panel.lines:
-            yield of_panel(panel, f"{record.op} by {panel.x_label}", "Higher is faster; a point is the median.")
-
-
 def _list(values: Any) -> str:
-    return ",".join(map(str, dict.fromkeys(values)))
-
-
-def _against(record: Bench | BatchBench) -> str:
-    return ",".join(peer for peer in record.peers if peer != record.backend)
+    return ",".join(dict.fromkeys(map(str, values)))
