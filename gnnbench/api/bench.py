@@ -86,6 +86,7 @@ def bench(
     given = {name: value for name, value in locals().items() if value and name in SPECIFIC}
     from gnnbench import benchmarks, datasets, registry
     from gnnbench.benchmarks.ops import OPS
+    from gnnbench.kinds import bench as kinds
     from gnnbench.measure import clock, environment
     from gnnbench.results import files
 
@@ -107,7 +108,7 @@ def bench(
             config = configs.load(None, None if op == "collate" else configs.BARE, spec).dataset
             dataset = datasets.load(config, roots)
             dataset = dataset if op == "collate" else datasets.single(dataset)
-        kind = registry.find("kinds", op if op in OTHERS else "bench").KIND
+        kind: Any = kinds.OTHERS.get(op, kinds.KIND)
         if grid:
             own: dict[str, Any] = {
                 "cache": roots.cache,

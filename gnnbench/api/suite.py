@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 SUITES = ("gpu",)
 SCALES = ("full", "tiny")
-CONTINUES = "goes on"
 
 
 def suite(

@@ -1,7 +1,7 @@
-"""Kinds of results, one file each: how the JSON of a kind is told, and how its results are shown everywhere.
+"""Kinds of results: how the JSON of a kind is told, and how its results are shown everywhere.
 
-The file's `KIND` is a schema that is a `ResultKind`, too: tables on the terminal, in notebooks and in files,
-frames, sections of pages and progress follow from it.
+A file's `KIND` is a schema that is a `ResultKind`, too; `OTHERS` of `bench` are alike but for their schemas.
+Tables on the terminal, in notebooks and in files, frames, sections of pages and progress follow from it.
 """
 
 from __future__ import annotations
@@ -114,4 +114,5 @@ class ResultKind(BaseModel):
 
 def known() -> dict[str, type[ResultKind]]:
     """All kinds by name."""
-    return {name: registry.find("kinds", name).KIND for name in registry.names("kinds")}
+    modules = {name: registry.find("kinds", name) for name in registry.names("kinds")}
+    return {name: module.KIND for name, module in modules.items()} | modules["bench"].OTHERS

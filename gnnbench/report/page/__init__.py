@@ -43,7 +43,8 @@ class Stored(NamedTuple):
 
 def section(stored: Stored) -> Section:
     """Make the section of a page about a result."""
-    kind = registry.find("kinds", stored.kind).KIND
+    module = registry.find("kinds", stored.kind if stored.kind in registry.names("kinds") else "bench")
+    kind = getattr(module, "OTHERS", {}).get(stored.kind, module.KIND)
     if kind.section is None:
         drawn = kind.of(stored.record, stored.path).tables()
         made = Section(
