@@ -22,6 +22,7 @@ and, where there is something to say,
     _checks _layers _overrides   what a conv must be like: itself, its layers, and what replaced PyG's own
     _graph       the graph that it aggregates over
     _edges _heads   what it is given over edges; what attention shares
+    _relations   edges of several relations, by pairs of a relation and a node
     _readout     pooling of the nodes of graphs
     _dropout     dropout layers
     _norms       batch norms with the activation after them

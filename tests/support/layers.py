@@ -136,7 +136,7 @@ LAYERS: dict[str, tuple[str, list[tuple[Callable[[], Any], Call]]]] = {
         ],
     ),
     "FastRGCNConv": (
-        "streamed",
+        "kernels",
         [
             (lambda: pyg.FastRGCNConv(F, 4, RELATIONS, num_bases=2), typed),
             (lambda: pyg.FastRGCNConv(F, 4, RELATIONS, num_blocks=2, aggr="sum"), typed),
@@ -227,7 +227,7 @@ LAYERS: dict[str, tuple[str, list[tuple[Callable[[], Any], Call]]]] = {
         "streamed",
         [(lambda: pyg.RGATConv(F, 4, RELATIONS, heads=2, edge_dim=2), typed_featured)],
     ),
-    "RGCNConv": ("spmm", [(lambda: pyg.RGCNConv(F, 4, RELATIONS), typed)]),
+    "RGCNConv": ("kernels", [(lambda: pyg.RGCNConv(F, 4, RELATIONS), typed)]),
     "ResGatedGraphConv": (
         "streamed",
         [

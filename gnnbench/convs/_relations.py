@@ -1,0 +1,130 @@
+"""Edges of several relations, as pairs of a relation and a node that has edges of it, some nodes at a time."""
+
+from __future__ import annotations
+
+import itertools
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from gnnbench.errors import UnsupportedOp
+from gnnbench.graph import Graph
+from gnnbench.graph.stamp import stamp
+
+
+class Chunk(NamedTuple):
+    """Some rows of a graph, and the pairs of a relation and one of them that have edges, sorted like that."""
+
+    rows: slice
+    pairs: Graph  # [pairs x columns]
+    sums: Graph  # [rows x pairs]
+    row: Tensor  # [pairs] int64, in the graph
+    sizes: list[int]  # pairs by relation
+    shares: Tensor  # [E] of every edge in the mean of its pair
+
+
+class Relations:
+    """The edges of a graph by relation.
+
+    Args:
+        graph: E edges.
+        types: [E] int64, the relations of its edges in its order, each below `count`.
+    """
+
+    def __init__(self, graph: Graph, types: Tensor, count: int) -> None:
+        self.graph, self.types, self.count = graph, types, count
+        self._chunks: dict[Any, list[Chunk]] = {}
+
+    def chunks(self, pairs: int, dtype: torch.dtype, *, reverse: bool = False) -> list[Chunk]:
+        """All rows, or with `reverse` all columns, as many at once as have about that many pairs; kept."""
+        edges = pairs * self.graph.num_edges // max(len(self._pairs[1]), 1)
+        key = max(edges, 1), dtype, reverse
+        if key not in self._chunks:
+            self._chunks[key] = self.graph.computed(lambda: self._made(*key))
+        return self._chunks[key]
+
+    def _made(self, edges: int, dtype: torch.dtype, reverse: bool) -> list[Chunk]:
+        graph, types, shares = self.graph, self.types, self._shares(dtype)
+        if reverse:
+            graph, types, shares = graph.transpose, types[graph.perm], shares[graph.perm]
+        starts = graph.rowptr[:-1] // edges
+        chunk = torch.zeros_like(starts)
+        torch.cumsum(starts[1:] != starts[:-1], 0, out=chunk[1:])
+        count = int(chunk[-1]) + 1 if len(chunk) else 0
+        by_group, order, row, first = _sorted(graph, chunk[graph.row] * self.count + types, count * self.count)
+        rowptr = torch.cat([first, first.new_tensor([graph.num_edges])])
+        col, shares, row = graph.col[order], shares[order], row[first]
+        pairs, places = torch.searchsorted(first, by_group).tolist(), by_group.tolist()
+        rows = torch.searchsorted(chunk, torch.arange(count + 1, device=graph.device)).tolist()
+        made = []
+        for number, (begin, end) in enumerate(itertools.pairwise(rows)):
+            groups = slice(number * self.count, (number + 1) * self.count + 1)
+            (first_pair, *_, last_pair), (place, *_, last_place) = pairs[groups], places[groups]
+            own = row[first_pair:last_pair]
+            ends = torch.stack([torch.arange(len(own), device=graph.device), own - begin])
+            made.append(
+                Chunk(
+                    slice(begin, end),
+                    Graph(
+                        rowptr[first_pair : last_pair + 1] - place,
+                        col[place:last_place],
+                        graph.num_cols,
+                        None,
+                        graph.layout,
+                    ),
+                    Graph.from_edge_index(ends, end - begin, len(own), layout=graph.layout),
+                    own,
+                    [after - before for before, after in itertools.pairwise(pairs[groups])],
+                    shares[place:last_place],
+                )
+            )
+        return made
+
+    @cached_property
+    def _pairs(self) -> tuple[Tensor, Tensor]:
+        """The edges sorted by pair, and how many each pair has."""
+        _, order, _, first = _sorted(self.graph, self.types, self.count)
+        return order, torch.cat([first, first.new_tensor([self.graph.num_edges])]).diff()
+
+    def _shares(self, dtype: torch.dtype) -> Tensor:
+        order, sizes = self._pairs
+        shares = torch.empty(self.graph.num_edges, dtype=dtype, device=self.graph.device)
+        shares[order] = sizes.to(dtype).reciprocal().repeat_interleave(sizes)
+        return shares
+
+
+def relations(conv: Any, graph: Graph, edge_type: Tensor | None) -> Relations:
+    """The relations of a graph's edges, kept on it for as long as they are these.
+
+    Args:
+        edge_type: [E] int64 in the order of PyG's `edge_index`.
+
+    Raises:
+        UnsupportedOp: not one relation of the conv for each edge.
+    """
+    name, count = type(conv).__name__, conv.num_relations
+    if edge_type is None or edge_type.dtype != torch.int64 or edge_type.shape != (graph.num_edges,):
+        raise UnsupportedOp(name, ["edge_type is not one whole number for each edge"])
+    state = stamp(edge_type), edge_type.stride(), count
+    seen, kept = graph.cache.get("relations", (None, None))
+    if kept is None or state[0] is None or seen != state:
+        if edge_type.numel() and not 0 <= int(edge_type.min()) <= int(edge_type.max()) < count:
+            raise UnsupportedOp(name, ["edges have types that the conv has no relation for"])
+        types = edge_type if graph.edge_id is None else edge_type[graph.edge_id]
+        kept = Relations(graph, types.contiguous(), count)
+        graph.cache["relations"] = state, kept
+    made: Relations = kept
+    return made
+
+
+def _sorted(graph: Graph, group: Tensor, groups: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Sort edges by group and row: where groups begin, the edges, their rows, and the first edge of every pair."""
+    place = torch.arange(graph.num_edges, device=graph.device)
+    by_group, order, _ = graph.layout.csr(group, place, groups, max(graph.num_edges, 1))
+    row = graph.row[order]
+    begins = torch.ones_like(row, dtype=torch.bool)
+    torch.ne(row[1:], row[:-1], out=begins[1:])
+    begins[by_group[:-1][by_group.diff() > 0]] = True
+    return by_group, order, row, begins.nonzero().flatten()

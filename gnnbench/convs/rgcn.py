@@ -1,0 +1,131 @@
+"""RGCNConv: out = W_0 x + b + sum over r of W_r reduce(x over in-edges of r) (Schlichtkrull et al. 2018)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch_geometric.typing
+from torch import Tensor
+from torch_geometric.nn import RGCNConv
+
+from gnnbench.convs import _checks, _cost, _edges, _layers
+from gnnbench.convs._relations import Chunk, Relations, relations
+from gnnbench.errors import UnsupportedOp
+from gnnbench.graph import Graph
+from gnnbench.ops.kernels import EXTREMA, REDUCTIONS, Kernels
+from gnnbench.ops.spmm import spmm
+
+CONV = "RGCNConv"
+# Measured on random graphs of 8 to 46 relations and on WordNet18RR, on an AMD EPYC (Zen 4): the least saved.
+COST = _cost.Cost(_cost.Rates(400_000, 130, 0, 40, 0.6), _cost.Rates(800_000, 220, 0, 70, 2.0), gathers_input=True)
+
+
+def unsupported(conv: RGCNConv) -> list[str]:
+    reasons = _checks.common(conv, REDUCTIONS)
+    plain = conv.num_bases is None and conv.num_blocks is None
+    if torch_geometric.typing.WITH_SEGMM and plain and _layers.reduction(conv) != "sum":
+        reasons.append("PyG reduces over all relations at once where it multiplies by pyg-lib")
+    return reasons
+
+
+def ops(conv: RGCNConv) -> list[str]:
+    return ["spmm_max" if _layers.reduction(conv) in EXTREMA else "spmm"]
+
+
+def forward(
+    conv: RGCNConv,
+    kernels: Kernels,
+    rewrites: frozenset[str],
+    x: Tensor | tuple[Tensor, Tensor | None],
+    graph: Graph,
+    edge_type: Tensor | None = None,
+) -> Tensor:
+    """Output [N, out_channels] of features x [N, in_channels], or of a pair of sources [M, .] and destinations.
+
+    `edge_type` [E] int64 is in the order of PyG's `edge_index`.
+    """
+    x_src, x_dst = _edges.pair(x)
+    if x_dst is None:
+        raise UnsupportedOp(type(conv).__name__, ["a pair without features of destinations"])
+    of, reduce, weight = relations(conv, graph, edge_type), _layers.reduce_of(conv), conv.weight
+    if conv.num_bases is not None:
+        weight = (conv.comp @ weight.flatten(1)).unflatten(1, weight.shape[1:])
+    simple = weight.dim() == 3 and weight.dtype == x_src.dtype and not torch.is_autocast_enabled(x_src.device.type)
+    if simple and reduce not in EXTREMA:
+        out: Tensor = _Sum.apply(x_src, weight, kernels, of, reduce)
+    else:
+        out = _whole(x_src, weight, kernels, of, reduce)
+    out = out if conv.root is None else out + x_dst @ conv.root
+    return out if conv.bias is None else out + conv.bias
+
+
+def _whole(x: Tensor, weight: Tensor, kernels: Kernels, of: Relations, reduce: str) -> Tensor:
+    """Reduce by relation, multiply by weight [R, F, O] or its blocks [R, B, ., .], and sum over relations."""
+    (chunk,) = of.chunks(of.graph.num_edges + 1, x.dtype)
+    reduced = spmm(kernels, chunk.pairs, x, None, reduce)
+    parts = zip(reduced.split(chunk.sizes), weight.unbind(), strict=True)
+    products = torch.cat([_product(part, each) for part, each in parts])
+    return spmm(kernels, chunk.sums, products.to(reduced.dtype), None, "sum")
+
+
+def _product(x: Tensor, weight: Tensor) -> Tensor:
+    if weight.dim() == 2:
+        return x @ weight
+    blocks, width, _ = weight.shape
+    return torch.bmm(x.unflatten(1, (blocks, width)).transpose(0, 1), weight).transpose(0, 1).flatten(1)
+
+
+class _Sum(torch.autograd.Function):
+    """`_whole` of a sum or mean, some destinations at a time, and some sources in the backward.
+
+    What is reduced then stays in the cache and is not kept: the gradient of sources is the same sum over the
+    reversed edges, and that of the weights is a product of their features with what it reduces.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, kernels: Kernels, of: Relations, reduce: str) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.how = kernels, of, reduce
+        out = x.new_empty(of.graph.num_rows, weight.size(2))
+        for chunk in of.chunks(_pairs_of_chunk(kernels, weight), x.dtype):
+            reduced = _reduced(kernels, chunk, x, reduce)
+            out[chunk.rows] = _sum(kernels, chunk, reduced, weight)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (x, weight), (kernels, of, reduce) = ctx.saved_tensors, ctx.how
+        needs_x, needs_weight = ctx.needs_input_grad[:2]
+        if torch.is_grad_enabled():  # for a gradient of gradients
+            wanted = [each for each, needs in ((x, needs_x), (weight, needs_weight)) if needs]
+            grads = iter(torch.autograd.grad(_whole(x, weight, *ctx.how), wanted, grad, create_graph=True))
+            return next(grads) if needs_x else None, next(grads) if needs_weight else None, None, None, None
+        grad_x = torch.empty_like(x) if needs_x else None
+        grad_weight = torch.zeros_like(weight) if needs_weight else None
+        grad = grad.contiguous()
+        for chunk in of.chunks(_pairs_of_chunk(kernels, weight), x.dtype, reverse=True):
+            reduced = _reduced(kernels, chunk, grad, reduce)
+            if grad_x is not None:
+                grad_x[chunk.rows] = _sum(kernels, chunk, reduced, weight.mT)
+            if grad_weight is not None:
+                own = x.index_select(0, chunk.row)
+                parts = zip(grad_weight, own.split(chunk.sizes), reduced.split(chunk.sizes), strict=True)
+                for out, of_x, of_grad in parts:
+                    out.addmm_(of_x.t(), of_grad)
+        return grad_x, grad_weight, None, None, None
+
+
+def _pairs_of_chunk(kernels: Kernels, weight: Tensor) -> int:
+    return max(1, kernels.chunk_bytes // (4 * max(weight.shape[1:]) * weight.element_size()))
+
+
+def _reduced(kernels: Kernels, chunk: Chunk, x: Tensor, reduce: str) -> Tensor:
+    return kernels.spmm(chunk.pairs, x, chunk.shares if reduce == "mean" else None, "sum")
+
+
+def _sum(kernels: Kernels, chunk: Chunk, reduced: Tensor, weight: Tensor) -> Tensor:
+    products = reduced.new_empty(len(reduced), weight.size(2))
+    for part, each, out in zip(reduced.split(chunk.sizes), weight, products.split(chunk.sizes), strict=True):
+        torch.mm(part, each, out=out)
+    return kernels.spmm(chunk.sums, products, None, "sum")
