@@ -161,10 +161,10 @@ def _normals(
     """Chunks of [N, width] float32: the community's mean plus noise; below density 1 whether that is large."""
     from scipy.special import ndtri
 
-    spread = signal / math.sqrt(2 * width)
+    spread = signal / math.sqrt(2 * max(1, width))
     means = rng.standard_normal((int(community.max()) + 1, width), dtype=np.float32) * np.float32(spread)
     threshold = ndtri(1 - density) * math.hypot(1, spread)
-    rows = max(1, CHUNK // width)
+    rows = max(1, CHUNK // max(1, width))
     for begin in range(0, len(community), rows):
         own = community[begin : begin + rows]
         values = rng.standard_normal((len(own), width), dtype=np.float32)

@@ -82,12 +82,13 @@ def parse(spec: str) -> dict[str, Any] | None:
 
 def listing(where: Roots) -> list[Offer]:
     """The presets at scale 1; those on disk were generated before."""
-    offers = []
-    for preset, shape in PRESETS.items():
-        folder = _folder(Config(preset=preset), shape, where)
-        found = folder if folder.is_dir() else None
-        offers.append(Offer(f"synthetic:{preset}", shape.nodes, shape.edges, found))
-    return offers
+    return [offer(Config(preset=preset), shape, where) for preset, shape in PRESETS.items()]
+
+
+def offer(config: Config, shape: Shape, where: Roots) -> Offer:
+    """A preset of `shape`, at scale 1."""
+    folder = _folder(config, shape, where)
+    return Offer(f"synthetic:{config.preset}", shape.nodes, shape.edges, folder if folder.is_dir() else None)
 
 
 def load(config: Config, where: Roots) -> NodeDataset:
@@ -96,38 +97,44 @@ def load(config: Config, where: Roots) -> NodeDataset:
     Raises:
         DatasetError: too few nodes for its classes, or too large for the machine's memory or disk.
     """
+    from gnnbench.datasets import _prepare
+
+    preset = PRESETS[config.preset]
+    found = arrays(config, preset, where)
+    part = found.pop("part")
+    return NodeDataset(
+        name=name(config),
+        **found,
+        train_mask=part == 1,
+        val_mask=part == 2,
+        test_mask=part == 3,
+        num_classes=config.classes or preset.classes,
+        **_prepare.plain_metric(preset.multilabel),
+        made_up=["graph", "features", "labels", "split"],
+    )
+
+
+def arrays(config: Config, preset: Shape, where: Roots) -> dict[str, Any]:
+    """Return `edge_index`, `x`, `y` and `part` of a preset as `config` has it, generated or mapped."""
     import numpy as np
     import torch
 
-    from gnnbench.datasets import _blockmodel, _cache, _prepare
+    from gnnbench.datasets import _blockmodel, _cache
 
-    shape = scaled(config)
-    _check_fits(config, shape, where)
+    shape = scaled(config, preset)
+    _check_fits(config, preset, shape, where)
 
     def generate(folder: Path) -> None:
         _blockmodel.generate(shape, config.seed, folder)
 
     folder = _cache.built(_folder(config, shape, where), generate)
     # Mapped copy-on-write: the file cannot change, and writing to a tensor is no crash.
-    edge_index, x = (torch.from_numpy(np.load(folder / f"{n}.npy", mmap_mode="c")) for n in ("edge_index", "x"))
-    y, part = (torch.from_numpy(np.load(folder / f"{n}.npy")) for n in ("y", "part"))
-    return NodeDataset(
-        name=_name(config),
-        edge_index=edge_index,
-        x=x,
-        y=y,
-        train_mask=part == 1,
-        val_mask=part == 2,
-        test_mask=part == 3,
-        num_classes=shape.classes,
-        **_prepare.plain_metric(shape.multilabel),
-        made_up=["graph", "features", "labels", "split"],
-    )
+    found = {n: torch.from_numpy(np.load(folder / f"{n}.npy", mmap_mode="c")) for n in ("edge_index", "x")}
+    return found | {n: torch.from_numpy(np.load(folder / f"{n}.npy")) for n in ("y", "part")}
 
 
-def scaled(config: Config) -> Shape:
+def scaled(config: Config, preset: Shape) -> Shape:
     """The counts that `config` asks for; edges are bounded by half of all pairs of nodes."""
-    preset = PRESETS[config.preset]
     nodes = config.nodes or max(1, round(preset.nodes * config.scale))
     edges = config.edges or round(preset.edges * config.scale)
     edges = 2 * min(edges // 2, nodes * (nodes - 1) // 4)
@@ -138,7 +145,7 @@ def scaled(config: Config) -> Shape:
         preset,
         nodes=nodes,
         edges=edges,
-        features=config.features or preset.features,
+        features=preset.features if config.features is None else config.features,
         classes=config.classes or preset.classes,
         max_degree=max(1, min(nodes - 1, round(max(cut, 3 * edges / nodes)))),
         **{part: max(1, math.floor(getattr(preset, part) * share)) for part in ("train", "val", "test")},
@@ -146,7 +153,8 @@ def scaled(config: Config) -> Shape:
     )
 
 
-def _name(config: Config) -> str:
+def name(config: Config) -> str:
+    """Name a preset in tables, with what `config` changed of it."""
     scale = "" if config.scale == 1 else f" x{config.scale:g}"
     chosen = ("nodes", "edges", "features", "classes", "homophily")
     given = [f"{key} {value}" for key in chosen if (value := getattr(config, key)) is not None]
@@ -159,14 +167,14 @@ def _folder(config: Config, shape: Shape, where: Roots) -> Path:
     return _names.folder(where, config.preset, _blockmodel.VERSION, sorted(asdict(shape).items()), config.seed)
 
 
-def _check_fits(config: Config, shape: Shape, where: Roots) -> None:
+def _check_fits(config: Config, preset: Shape, shape: Shape, where: Roots) -> None:
     needed = 3 if shape.multilabel else 3 * shape.classes
     if shape.nodes < needed:
         classes = "a split" if shape.multilabel else f"{shape.classes} classes"
         raise DatasetError(
-            f"{_name(config)}: {shape.nodes} nodes are too few for {classes}; use a scale of at least "
-            f"{needed / PRESETS[config.preset].nodes:.2g}, or dataset.nodes of at least {needed}"
+            f"{name(config)}: {shape.nodes} nodes are too few for {classes}; use a scale of at least "
+            f"{needed / preset.nodes:.2g}, or dataset.nodes of at least {needed}"
         )
     memory = PEAK_BYTES_PER_EDGE * shape.edges + 100 * shape.nodes
     disk = 16 * shape.edges + 4 * shape.nodes * (shape.features + shape.classes * shape.multilabel)
-    _names.check_fits(_name(config), memory, disk, where)
+    _names.check_fits(name(config), memory, disk, where)

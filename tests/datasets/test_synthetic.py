@@ -111,7 +111,8 @@ def test_seed_and_nothing_else_decides_the_graph(tmp_path: Path) -> None:
     """Neither memory that is not written nor the number of threads, which is another in the second process."""
     code = (
         "import sys; from pathlib import Path; from gnnbench.datasets import _blockmodel, synthetic; "
-        "shape = synthetic.scaled(synthetic.Config(preset='ogbn-arxiv', scale=0.01)); "
+        "config = synthetic.Config(preset='ogbn-arxiv', scale=0.01); "
+        "shape = synthetic.scaled(config, synthetic.PRESETS[config.preset]); "
         "_blockmodel.generate(shape, 0, Path(sys.argv[1]))"
     )
     folders = [tmp_path / name for name in ("threads", "same", "other")]
@@ -119,7 +120,7 @@ def test_seed_and_nothing_else_decides_the_graph(tmp_path: Path) -> None:
         folder.mkdir()
     environment = {**os.environ, "OMP_NUM_THREADS": "3", "OPENBLAS_NUM_THREADS": "3"}
     subprocess.run([sys.executable, "-c", code, str(folders[0])], env=environment, check=True)
-    shape = synthetic.scaled(synthetic.Config(preset="ogbn-arxiv", scale=0.01))
+    shape = synthetic.scaled(synthetic.Config(preset="ogbn-arxiv", scale=0.01), synthetic.PRESETS["ogbn-arxiv"])
     for seed, folder in enumerate(folders[1:]):
         _blockmodel.generate(shape, seed, folder)
     digests = [

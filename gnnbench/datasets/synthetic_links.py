@@ -1,0 +1,91 @@
+"""Synthetic graphs in the shapes of OGB's link datasets, with links that communities make likely."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from gnnbench.config import Positive
+from gnnbench.datasets import LinksDataset, Offer, Roots, _names, synthetic
+from gnnbench.datasets.synthetic import Shape
+
+SPLIT = 1 << 33  # what a seed is used for, beside the purposes of `_prepare` and `_prepare_links`
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A graph, and what is asked of its links.
+
+    Attributes:
+        graph: its nodes, edges and features are those of the dataset it is named after; degrees and communities,
+            which are its classes, are not.
+        val, test: shares of the links.
+        metric: of the dataset.
+    """
+
+    graph: Shape
+    val: float
+    test: float
+    metric: str
+
+
+def _shape(
+    nodes: int, links: int, features: int, communities: int, max_degree: int, exponent: float, homophily: float
+) -> Shape:
+    return Shape(nodes, 2 * links, features, communities, max_degree, exponent, 1, 1, 1, homophily, 0.0)
+
+
+PRESETS = {
+    "collab": Preset(_shape(235_868, 1_285_465, 128, 100, 700, 2.5, 0.9), 0.04, 0.04, "hits@50"),
+    "ppa": Preset(_shape(576_289, 30_326_273, 58, 58, 3_000, 2.2, 0.9), 0.2, 0.1, "hits@100"),
+    "ddi": Preset(_shape(4_267, 1_334_889, 0, 10, 2_200, 2.0, 0.8), 0.1, 0.1, "hits@20"),
+}
+SPECS = [f"synthetic:{preset}" for preset in PRESETS]
+
+
+class Config(synthetic.Config):
+    """A preset, scaled; the keys below `scale` replace its counts and are not scaled."""
+
+    source: str = "synthetic_links"
+    preset: Annotated[str, _names.one_of("preset", PRESETS)]
+    classes: Positive | None = Field(None, description="communities")
+
+
+def parse(spec: str) -> dict[str, Any] | None:
+    """`synthetic:PRESET[:SCALE]` with one of these presets."""
+    return _names.parse(spec, PRESETS)
+
+
+def listing(where: Roots) -> list[Offer]:
+    """The presets at scale 1; those on disk were generated before."""
+    return [synthetic.offer(Config(preset=name), preset.graph, where) for name, preset in PRESETS.items()]
+
+
+def load(config: Config, where: Roots) -> LinksDataset:
+    """Generate the graph, or map the one generated before, and split its links; those of training carry messages.
+
+    Raises:
+        DatasetError: too few nodes for its communities, or too large for the machine's memory or disk.
+    """
+    import torch
+
+    preset = PRESETS[config.preset]
+    arrays = synthetic.arrays(config, preset.graph, where)
+    edge_index = arrays["edge_index"]
+    links = edge_index[:, edge_index[0] < edge_index[1]]
+    generator = torch.Generator().manual_seed(SPLIT + config.seed)
+    order = torch.randperm(links.size(1), generator=generator)
+    val, test = (int(share * links.size(1)) for share in (preset.val, preset.test))
+    parts = order.split([links.size(1) - val - test, val, test])
+    positives = {name: links[:, part] for name, part in zip(("train", "val", "test"), parts, strict=True)}
+    train = positives["train"]
+    return LinksDataset(
+        synthetic.name(config),
+        edge_index=torch.cat([train, train.flip(0)], 1),
+        x=arrays["x"],
+        positives=positives,
+        metric=preset.metric,
+        made_up=["graph", "features", "split"],
+    )
