@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from types import FunctionType, ModuleType
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.utils import _scatter, _softmax
@@ -37,12 +38,16 @@ class _Current(threading.local):
     Attributes:
         drops: whether dropout drops; it does not where results are to be compared.
         dropped: whether it was asked for meanwhile.
+        reduced: tensors and their reductions, which several aggregations ask for, with the versions of these.
     """
 
     chunk: Chunk | None = None
     kernels: Kernels | None = None
     drops = True
     dropped = False
+
+    def __init__(self) -> None:
+        self.reduced: dict[tuple[Any, ...], tuple[Tensor, Tensor, int]] = {}
 
 
 _current = _Current()
@@ -55,12 +60,12 @@ _held: list[tuple[ModuleType, str, Any]] = []  # what modules hold under a name 
 def within(chunk: Chunk, kernels: Kernels) -> Iterator[None]:
     """Evaluate functions of `chunk`."""
     before = _current.chunk, _current.kernels
-    _current.chunk, _current.kernels = chunk, kernels
+    _current.chunk, _current.kernels, _current.reduced = chunk, kernels, {}
     try:
         with installed():
             yield
     finally:
-        _current.chunk, _current.kernels = before
+        (_current.chunk, _current.kernels), _current.reduced = before, {}
 
 
 @contextmanager
@@ -84,6 +89,17 @@ def _reduced(
     if dim_size != chunk.num_rows or not _is_over_edges(src, dim, chunk):
         return None
     dim %= src.dim()
+    if torch.is_inference(src):  # which has no version
+        return _segment(kernels, chunk, src, dim, reduce)
+    key = id(src), src._version, dim, reduce, torch.is_grad_enabled()
+    _, out, version = _current.reduced.get(key, (src, None, 0))
+    if out is None or out._version != version:
+        out = _segment(kernels, chunk, src, dim, reduce)
+        _current.reduced[key] = src, out, out._version
+    return out
+
+
+def _segment(kernels: Kernels, chunk: Chunk, src: Tensor, dim: int, reduce: str) -> Tensor:
     out = segment(kernels, chunk.rowptr, src.movedim(dim, 0) if dim else src, reduce)
     return out.movedim(0, dim) if dim else out
 

@@ -37,7 +37,7 @@ class Capabilities(CSRBuilder):
     """
 
     name: ClassVar[str] = "torch"
-    chunk_bytes: ClassVar[int] = 8 << 20  # kept alive by a chunk of streamed edges: a part of the last cache
+    chunk_bytes: ClassVar[int] = 4 << 20  # kept alive by a chunk of streamed edges: a part of the last cache
     accelerated: ClassVar[frozenset[str]] = frozenset()
     families: ClassVar[Collection[str]] = tuple(FAMILIES)
     narrow: ClassVar[tuple[torch.dtype, ...]] = ()  # types below float32 whose elements are accumulated in it

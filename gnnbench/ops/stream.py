@@ -200,8 +200,9 @@ class _Stream(torch.autograd.Function):
             for chunk in chunks(how.graph, how.edges):
                 if how.draws:
                     ctx.states.append(_random_state(device))
-                outs = how.function(chunk, Shares(how.kernels, chunk, Operands(tensors, how.places)))
-                _write(how, chunk, outs, results)
+                shares = Shares(how.kernels, chunk, Operands(tensors, how.places))
+                _write(how, chunk, how.function(chunk, shares), results)
+                ctx.gathered = {k for positions in shares.gathered for k in positions}
         return tuple(results)
 
     @staticmethod
@@ -214,6 +215,9 @@ class _Stream(torch.autograd.Function):
                 _Gradient(how.kernels, tensor, place) if need else None
                 for tensor, place, need in zip(tensors, how.places, needed, strict=True)
             ]
+            for gradient in (gradients[k] for k in ctx.gathered):
+                if gradient is not None:
+                    gradient.make_room()
             with _random_kept(how.graph.device, how.draws):
                 for k, chunk in enumerate(chunks(how.graph, how.edges)):
                     if how.draws:
@@ -240,7 +244,6 @@ class _Gather(torch.autograd.Function):
                 grads.append(grad.new_zeros(shape).index_add(0, index, grad))
             else:
                 gradient = _Gradient(kernels, grad.new_empty(shape), place)
-                gradient.make_room()
                 gradient.add(chunk, grad)
                 grads.append(gradient.total)
         return None, None, None, *grads
@@ -254,7 +257,7 @@ class _Gradient:
         self.total: Tensor | None = None
 
     def make_room(self) -> None:
-        """Begin with zeros, before the memory of a chunk is broken up by what lasts longer."""
+        """Begin with zeros; before the first chunk, whose memory would be broken up by what lasts longer."""
         if self.total is None and self.place not in ("shared", "parameter"):
             self.total = torch.zeros_like(self.like, memory_format=torch.contiguous_format)
 
@@ -262,6 +265,7 @@ class _Gradient:
         if self.place in ("shared", "parameter"):
             self.total = grad if self.total is None else self.total.add_(grad)
             return
+        self.make_room()
         assert self.total is not None
         flat = grad.contiguous().view(chunk.num_edges, self.like.shape[1:].numel())
         if self.place == "source":
@@ -290,9 +294,6 @@ def _add_chunk(
     ]
     if not asked:
         return
-    for gradient in (gradients[k] for positions in shares.gathered for k in positions):
-        if gradient is not None:
-            gradient.make_room()
     ends = {positions: share for positions, share in shares.gathered.items() if share.requires_grad}
     for k, place in enumerate(how.places):
         if place == "parameter" and gradients[k] is not None:
