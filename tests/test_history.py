@@ -32,8 +32,9 @@ def test_a_run_is_in_the_list_once(tmp_path: Path) -> None:
     assert entry["path"] == str(tmp_path / "runs" / "out" / "results.json")
     assert entry["low"] <= entry["epoch_s"] <= entry["high"]
     assert json.loads(run("history", "nothing", "--json").stdout) == []
-    shown = run("history", "--csv", "h.csv")
+    shown = run("history", "--plot", "h.svg", "--csv", "h.csv")
     assert "gcn (2 layers, 8 hidden) on synthetic cora x0.05" in shown.stdout
+    assert (tmp_path / "h.svg").exists()
     assert (tmp_path / "h.csv").read_text().count("\n") == 2
     ((config, epoch_s),) = history.epochs()
     assert (config["model"]["hidden"], config["backend"]["name"], epoch_s) == (8, "pyg", entry["epoch_s"])
@@ -80,7 +81,13 @@ def entry(number: int, epoch_s: float, backend: str = "isplib") -> Entry:
     return made
 
 
-def test_results_are_a_table_per_configuration() -> None:
+def test_results_are_a_table_and_a_picture_per_configuration() -> None:
     entries = [entry(1, 1.0), entry(2, 1.5), entry(2, 2.0, "pyg"), entry(3, 1.5)._replace(revision="0000002")]
     (table,) = report.tables(entries)
     assert "| 2026-01-02 12:00<br>0000002 | 1.50 s | 2.00 s | – | runs/2 |" in tables.markdown(table)
+    (panel,) = report.panels(entries)
+    assert {line.label: [*line.points] for line in panel.lines} == {
+        "isplib": [(0.0, 1.0), (1.0, 1.5), (2.0, 1.5)],
+        "pyg": [(1.0, 2.0)],
+    }
+    assert panel.names == {0.0: "0000001", 1.0: "0000002", 2.0: ""}

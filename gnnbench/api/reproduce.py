@@ -55,8 +55,7 @@ def reproduce(
     from gnnbench import datasets
     from gnnbench import papers as known
     from gnnbench.kinds.reproduction import Reproduction
-    from gnnbench.report import plots, reproduce_plots
-    from gnnbench.report import reproduce as report
+    from gnnbench.report import reproduce_plots
     from gnnbench.results import files
 
     folder = Path(out) if out else files.new_folder("-".join(filter(None, (paper, scale, backend))))
@@ -73,6 +72,4 @@ def reproduce(
             on_event=hear,
         )
     made = Reproduction.of(record, folder / files.REPRODUCTION)
-    for name, panels in reproduce_plots.pictures(made).items():
-        plots.save(panels, report.title(made), *(folder / f"{name}{suffix}" for suffix in (".png", ".svg")))
-    return ended(made, check, f"out={str(folder)!r} goes on with it")
+    return ended(made.drawn(reproduce_plots.pictures(made)), check, f"out={str(folder)!r} goes on with it")

@@ -56,6 +56,7 @@ def sweep(
     """
     from gnnbench import datasets, sweeps
     from gnnbench.kinds.sweep import Sweep
+    from gnnbench.report import sweep_plots
     from gnnbench.results import files
 
     waiting, side_by_side = queue(str(jobs), partition, minutes, gpus, exclusive)
@@ -72,7 +73,11 @@ def sweep(
             on_event=hear,
         )
     made = Sweep.of(record, folder / files.SWEEP)
-    return ended(made, check, "; ".join(record.warnings) or f"out={str(folder)!r} goes on with it")
+    return ended(
+        made.drawn(sweep_plots.pictures(made)),
+        check,
+        "; ".join(record.warnings) or f"out={str(folder)!r} goes on with it",
+    )
 
 
 def queue(jobs: str, partition: str, minutes: int, gpus: int, exclusive: bool) -> tuple[Queue | None, int]:

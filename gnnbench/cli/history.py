@@ -9,7 +9,15 @@ from typing import Annotated
 
 import typer
 
-from gnnbench.cli.options import Csv, Json, Latex, Markdown, Quiet, show
+from gnnbench.cli.options import (
+    Csv,
+    Json,
+    Latex,
+    Markdown,
+    Plot,
+    Quiet,
+    show,
+)
 
 
 def history(
@@ -22,6 +30,7 @@ def history(
     ] = None,
     all_machines: Annotated[bool, typer.Option("--all-machines", help="Those of other machines too.")] = False,
     limit: Annotated[int, typer.Option(min=1, help="The newest results.")] = 50,
+    plot: Plot = None,
     as_json: Json = False,
     quiet: Quiet = False,
     csv: Csv = None,
@@ -31,9 +40,11 @@ def history(
     """List results over time."""
     from gnnbench import history as results
     from gnnbench.report import history as report
-    from gnnbench.report import tables
+    from gnnbench.report import plots, tables
     from gnnbench.results import files
 
+    if plot:
+        plots.check(plot)
     known, refused = results.entries(below or (), words, all_machines=all_machines)
     print(*(f"gnnbench: {each}" for each in refused), sep="\n", end="\n" * bool(refused), file=sys.stderr)
     newest = [*dict.fromkeys(entry.path for entry in known)][-limit:]
@@ -41,4 +52,6 @@ def history(
     listed = [entry._asdict() for entry in entries]
     if csv:
         files.save_text(tables.to_csv(listed), csv)
+    if plot and entries:
+        plots.save(report.panels(entries), "Epochs over revisions", plot)
     show(report.tables(entries), json.dumps(listed, indent=1), as_json, quiet, markdown, latex)

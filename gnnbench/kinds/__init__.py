@@ -93,6 +93,15 @@ class ResultKind(BaseModel):
         with view(console) as drawing:
             yield drawing
 
+    def drawn(self: K, pictures: Pictures) -> K:
+        """Write pictures beside its JSON; returns itself."""
+        from gnnbench.report import plots
+
+        for name, panels in pictures.items():
+            files = (self.path.parent / f"{name}{suffix}" for suffix in (".png", ".svg"))
+            plots.save(panels, self.report.title(self), *files)
+        return self
+
     def to_frame(self) -> pandas.DataFrame:
         """One line per row of the result, with the names of its JSON, nested ones joined by dots.
 

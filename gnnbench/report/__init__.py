@@ -6,6 +6,6 @@ live         progress while something runs, on a terminal or in a notebook
 run comparison bench profile collate sample negatives layers suite tune reproduce sweep   tables
 history datasets partition installation   likewise
 latex        the same tables for papers
-reproduce_plots   the pictures of a reproduction
+reproduce_plots sweep_plots   the pictures of a reproduction and of a sweep
 page         results as one page, for a browser
 """

@@ -1,4 +1,4 @@
-"""Results over time as tables."""
+"""Results over time as tables, and epochs over revisions as pictures."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 
 from gnnbench import units
 from gnnbench.report.figures import NOTHING
+from gnnbench.report.plots import Line, Panel
 from gnnbench.report.tables import Cell, Table
 
 if TYPE_CHECKING:
     from gnnbench.history import Entry
 
+SPREAD = 4.0  # largest epoch over the smallest, from which on an axis is logarithmic
 OF_FOLDERS = ("comparison.json", "results.json")  # named by their folder
 TO_THE_MINUTE = len("2025-11-22 12:00")
 
@@ -27,6 +29,11 @@ def tables(entries: Sequence[Entry]) -> list[Table]:
     if not drawn:
         return [Table(("written", "epoch"), [], notes=["There is no run or comparison of this machine"])]
     return [*drawn[:-1], replace(drawn[-1], notes=[*drawn[-1].notes, *where])]
+
+
+def panels(entries: Sequence[Entry]) -> list[Panel]:
+    """A picture per configuration: the median epoch of every result, with a line per backend, over revisions."""
+    return [_panel(group) for group in _groups(entries)]
 
 
 def _groups(entries: Sequence[Entry]) -> list[list[Entry]]:
@@ -52,6 +59,23 @@ def _table(group: Sequence[Entry]) -> Table:
         rows,
         title=f"{group[0].title}: {units.counted(len(rows), group[0].kind)}",
         prose=(0, len(backends) + 2),
+    )
+
+
+def _panel(entries: Sequence[Entry]) -> Panel:
+    unit, scale = units.scale(max(entry.epoch_s for entry in entries))
+    places = {path: float(place) for place, path in enumerate(dict.fromkeys(entry.path for entry in entries))}
+    revisions = {places[entry.path]: entry.revision[:7] or entry.written[5:10] for entry in entries}
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for entry in entries:
+        lines.setdefault(entry.backend, []).append((places[entry.path], entry.epoch_s / scale))
+    return Panel(
+        f"{entries[0].title}, {units.counted(len(places), entries[0].kind)}",
+        "revision, a point per result",
+        f"epoch, {unit}",
+        [Line(backend, points) for backend, points in lines.items()],
+        {place: "" if revisions.get(place - 1) == name else name for place, name in revisions.items()},
+        spread=SPREAD,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -21,24 +21,28 @@ LETTERS_PER_TICK = 12  # likewise, of what stands below bars
 ABREAST = 2  # panels at most; more fall into rows
 ABOVE = 1.06  # the top of an axis from zero, over the highest value: else half of its mark is cut off
 SPREAD = 20  # largest value over the smallest, from which on curves are drawn on a logarithmic axis
+UPRIGHT = 6  # names below an axis, beyond which they are turned
 CROWDED = 3  # series of bars, beyond which their numbers stand upright
 
 
 class Line(NamedTuple):
-    """One curve; `marks` are x to point out, each with a word or none."""
+    """One curve; `marks` are x to point out, each with a word or none; `ends` those of y's interval, by x."""
 
     label: str
     points: Sequence[tuple[float, float]]
     marks: Sequence[tuple[float, str]] = ()
+    ends: Mapping[float, tuple[float, float]] = {}
 
 
 class Panel(NamedTuple):
-    """Curves over shared axes; all x that occur are equally far apart."""
+    """Curves over shared axes; all x that occur are equally far apart, and have `names` if there are any."""
 
     title: str
     x_label: str
     y_label: str
     lines: Sequence[Line]
+    names: Mapping[float, str] = {}
+    spread: float = SPREAD
 
 
 class Series(NamedTuple):
@@ -50,13 +54,14 @@ class Series(NamedTuple):
 
 
 class Bars(NamedTuple):
-    """Bars in groups, each with its value above it: side by side on a logarithmic axis, or stacked."""
+    """Bars in groups, each with its value above it: side by side, logarithmic or from zero, or stacked."""
 
     title: str
     y_label: str
     groups: Sequence[str]
     series: Sequence[Series]
     stacked: bool = False
+    logarithmic: bool = True
 
 
 class Timeline(NamedTuple):
@@ -133,16 +138,26 @@ def _curves(panel: Panel, axes: Axes) -> None:
     for line in panel.lines:
         x, y = zip(*sorted(line.points), strict=True)
         (drawn,) = axes.plot([places[one] for one in x], y, marker="o", label=line.label)
+        if line.ends:
+            own = [(one, (value, value)) for one, value in zip(x, y, strict=True)]  # where there is no interval
+            low, high = zip(*(line.ends.get(*each) for each in own), strict=True)
+            at, colour = [places[one] for one in x], drawn.get_color()
+            axes.errorbar(at, y, _error(y, low, high), fmt="none", color=colour, capsize=3)
         for mark, word in line.marks:
             axes.axvline(places[mark], color=drawn.get_color(), linestyle=":")
             axes.text(places[mark], 0.99, f" {word}", transform=axes.get_xaxis_transform(), fontsize=7, va="top")
-    axes.set_xticks(range(len(places)), [f"{x:g}" for x in places])
+    if panel.names:
+        named = {places[x]: name for x, name in panel.names.items() if name}
+        axes.set_xticks([*named], [*named.values()], rotation=45 if len(named) > UPRIGHT else 0)
+    else:
+        axes.set_xticks(range(len(places)), [f"{x:g}" for x in places])
     axes.set_xlabel(panel.x_label)
     values = [y for line in panel.lines for _, y in line.points]
-    if 0 < min(values) * SPREAD < max(values):
+    highest = max([*values, *(high for line in panel.lines for _, high in line.ends.values())])
+    if 0 < min(values) * panel.spread < max(values):
         logarithmic(axes, "y")
     else:
-        axes.set_ylim(0, ABOVE * max(values) or None)
+        axes.set_ylim(0, ABOVE * highest or None)
     axes.grid(alpha=0.3)
 
 
@@ -179,8 +194,11 @@ def _bars(panel: Bars, axes: Axes) -> None:
         bars = axes.bar(x, heights, width * 0.92, yerr=yerr, label=one.label, capsize=3, error_kw={"linewidth": 1})
         labels = [f"{value:,.0f}" if value >= 100 else f"{value:.3g}" for value in heights]
         axes.bar_label(bars, labels, fontsize=7, padding=2, rotation=90 if len(panel.series) > CROWDED else 0)
-    logarithmic(axes, "y")
-    axes.set_ylim(min(values) / 2, max(values) * 4)
+    if panel.logarithmic:
+        logarithmic(axes, "y")
+        axes.set_ylim(min(values) / 2, max(values) * 4)
+    else:
+        axes.set_ylim(0, 1.15 * max(values + [high for one in panel.series for _, high in filter(None, one.ends)]))
 
 
 def _stacks(panel: Bars, axes: Axes) -> None:

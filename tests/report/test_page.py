@@ -14,18 +14,20 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-from gnnbench import config, stored, units
+from gnnbench import config, stored, sweeps, units
 from gnnbench.benchmarks.records import Bench
 from gnnbench.comparison.record import Comparison
-from gnnbench.report import comparison, page, tables
+from gnnbench.report import comparison, page, plots, sweep_plots, tables
 from gnnbench.report.page import pictures
 from gnnbench.report.page.section import Section
+from gnnbench.report.plots import Bars, Line, Panel
 from gnnbench.results import files
 from gnnbench.results.schema import Result
 from tests.support.commands import ROOT, run
 from tests.support.compare_runner import Runner, compared
 from tests.support.page import Element, parsed
 from tests.support.records import MACHINE, long_run, tuned
+from tests.support.trials import swept, written
 
 HOSTILE = (
     "<script>alert(1)</script>\"'&$x^2$ </title><img src=http://example.com/x onerror=alert(2)>\x01--> {{ 7*7 }}"
@@ -269,13 +271,30 @@ def luminance(parts: torch.Tensor) -> float:
     return float(linear @ torch.tensor([0.2126, 0.7152, 0.0722]))
 
 
-def test_curves_have_whole_epochs_and_room_above_the_highest_point() -> None:
+def test_curves_have_whole_epochs_intervals_and_room_above_the_highest_point() -> None:
     figure = Figure()
     pictures.curves("", "", {"a": [(1, 2.0), (2, 2.001), (3, 2.0)]}, "", zero=True).draw(figure)
     (axes,) = figure.axes
     figure.draw_without_rendering()
     assert all(float(tick).is_integer() for tick in axes.get_xticks())
     assert axes.get_ylim()[1] > 2.001 * 1.03
+    line = Line("a", [(0.1, 2.0), (0.2, 2.001)], ends={0.2: (1.5, 2.9)})
+    plots.draw(Panel("", "", "", [line]), figure := Figure(layout="constrained"))
+    (axes,) = figure.axes
+    assert axes.get_ylim()[1] > 2.9 * 1.03
+    (bars,) = axes.containers
+    assert [[*map(list, segment)] for segment in bars[2][0].get_segments()] == [
+        [[0, 2.0], [0, 2.0]],
+        [[1, 1.5], [1, 2.9]],
+    ]
+
+
+def test_a_sweep_is_drawn_with_the_spread_of_its_seeds(tmp_path: Path) -> None:
+    record = swept(sweeps.load(written(tmp_path)), tmp_path / "out")
+    panels = [panel for axis in sweep_plots.pictures(record).values() for panel in axis]
+    spreads = [line.ends for panel in panels if isinstance(panel, Panel) for line in panel.lines]
+    spreads += [one.ends for panel in panels if isinstance(panel, Bars) for one in panel.series]
+    assert any(any(each) for each in spreads)
 
 
 def test_the_command_writes_one_page_of_several_results(folder: Path, tmp_path: Path) -> None:

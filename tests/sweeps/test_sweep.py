@@ -13,7 +13,7 @@ import yaml
 from gnnbench import cells, datasets, stats, stored, sweeps
 from gnnbench.cells import Outcome, Work
 from gnnbench.errors import ConfigError
-from gnnbench.report import page, tables
+from gnnbench.report import page, plots, sweep_plots, tables
 from gnnbench.report import sweep as report
 from gnnbench.results import files
 from gnnbench.sweeps import Sweep
@@ -229,13 +229,20 @@ def test_estimates_come_from_finished_trials_of_the_same_kind(plan: sweeps.Plan,
     assert notes[0] == "1 of 12 trials finished; the others take about 11.5 s without 6 trials of unknown length"
 
 
-def test_tables_and_the_page_say_what_was_measured(plan: sweeps.Plan, tmp_path: Path) -> None:
+def test_tables_pictures_and_the_page_say_what_was_measured(plan: sweeps.Plan, tmp_path: Path) -> None:
     found = swept(plan, tmp_path, Trials(broken=["hidden 32, isplib"]))
     text = tables.markdown(report.table(found))
     assert "gcn over hidden, backend: 6 configurations, 2 seeds each" in text
     assert "| hidden 16, pyg<br>best of cora | 0.9100<br>± 0.0141 | 0.8100<br>± 0.0141 | 200 ms |" in text
     assert "| hidden 32, isplib | – | – | – | – | 0 of 2<br>out of memory |" in text
     assert "- hidden 32, isplib: out of memory: out of memory: too wide" in text
+    drawn = sweep_plots.pictures(found)
+    hidden, times = drawn["model.hidden"]
+    assert isinstance(hidden, plots.Panel)
+    assert isinstance(times, plots.Panel)
+    assert [x for x, _ in hidden.lines[0].points] == [8, 16, 32]
+    assert [line.label for line in times.lines] == ["cora, pyg", "cora, isplib"]
+    assert [bars.groups for bars in drawn["backend"] if isinstance(bars, plots.Bars)] == 2 * [["pyg", "isplib"]]
     assert len(report.records(found)) == 12
     result = stored.load(tmp_path)
     assert (result.kind, result.record.model_dump()) == ("sweep", found.model_dump())
@@ -244,6 +251,7 @@ def test_tables_and_the_page_say_what_was_measured(plan: sweeps.Plan, tmp_path: 
         "Best on cora: hidden 16, pyg; validation accuracy 0.9100"
     )
     assert root.all("tr", class_="best")[0].text.split()[:4] == ["hidden", "16,", "pyg", "best"]
+    assert len(root.all("img")) == 4
     (grid,) = (each.text for each in root.all("code") if each.text.startswith("run: run.yaml"))
     assert yaml.safe_load(grid)["grid"]["model.hidden"] == [8, 16, 32]
 
@@ -264,6 +272,7 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     header, *rows = (tmp_path / "rows.csv").read_text().splitlines()
     assert header.startswith("model.hidden,seed,status,reason,graph,metric,val,test,epoch_s.median")
     assert len(rows) == 6
+    assert (tmp_path / "runs" / "grid-sweep" / "model.hidden.svg").exists()
     assert "Best on cora" in (tmp_path / "page.html").read_text()
     as_json = run("sweep", path, "--json")
     assert Sweep.model_validate_json(as_json.stdout).status == "ok"

@@ -1,0 +1,109 @@
+"""A sweep as pictures: along every axis, through the best configuration of every dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from gnnbench import units
+from gnnbench.report.plots import Bars, Line, Panel, Series
+from gnnbench.report.sweep import short
+
+if TYPE_CHECKING:
+    from gnnbench.sweeps import Point, Sweep
+
+Slice = Mapping[Any, "Point"]
+
+
+class Value(NamedTuple):
+    """A figure with the ends of its interval."""
+
+    median: float
+    low: float
+    high: float
+
+
+def pictures(sweep: Sweep) -> dict[str, list[Panel | Bars]]:
+    """By the axis; only those that there are figures for, at two values at least."""
+    drawn = {axis: [*_panels(sweep, axis)] for axis in sweep.axes if axis != "dataset"}
+    return {name: panels for name, panels in drawn.items() if panels}
+
+
+def _panels(sweep: Sweep, axis: str) -> Iterator[Panel | Bars]:
+    through = {point.dataset: _slice(sweep, axis, point) for point in sweep.points if point.best}
+    metric = "/".join(dict.fromkeys(point.metric for point in sweep.points if point.metric))
+    quality = _lines(through, _quality)
+    if quality:
+        yield _drawn(sweep, axis, quality, f"test {metric}" if _tested(sweep) else f"validation {metric}")
+    if "backend" in sweep.axes and axis != "backend":
+        through = {
+            f"{point.dataset}, {backend}": _slice(sweep, axis, point, backend=backend)
+            for point in sweep.points
+            if point.best
+            for backend in sweep.axes["backend"]
+        }
+    seconds = _lines(through, _seconds)
+    if seconds:
+        unit, scale = units.scale(max(value.median for line in seconds.values() for value in line.values()))
+        scaled = {
+            name: {x: Value(*(each / scale for each in value)) for x, value in line.items()}
+            for name, line in seconds.items()
+        }
+        yield _drawn(sweep, axis, scaled, f"epoch, {unit}")
+
+
+def _quality(point: Point) -> Value | None:
+    """The metric of the test set, or of validation, and how far seeds are from it."""
+    value, std = (point.val, point.val_std) if point.test is None else (point.test, point.test_std)
+    return None if value is None else Value(value, value - (std or 0.0), value + (std or 0.0))
+
+
+def _seconds(point: Point) -> Value | None:
+    time = point.epoch_s
+    return Value(time.median, time.low, time.high) if time else None
+
+
+def _slice(sweep: Sweep, axis: str, best: Point, **others: Any) -> Slice:
+    """By value of the axis, the configurations that otherwise are the best one, but for what `others` give."""
+    wanted = {key: others.get(key, value) for key, value in best.values.items() if key != axis}
+    return {
+        str(point.values[axis]): point
+        for point in sweep.points
+        if {key: value for key, value in point.values.items() if key != axis} == wanted
+    }
+
+
+def _lines(through: Mapping[str, Slice], read: Callable[[Point], Value | None]) -> dict[str, dict[str, Value]]:
+    lines = {
+        name: {x: value for x, point in points.items() if (value := read(point)) is not None}
+        for name, points in through.items()
+    }
+    return {name: line for name, line in lines.items() if len(line) > 1}
+
+
+def _drawn(sweep: Sweep, axis: str, lines: Mapping[str, Mapping[str, Value]], y_label: str) -> Panel | Bars:
+    values = sweep.axes[axis]
+    if all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values):
+        curves = [
+            Line(
+                name,
+                [(float(x), y.median) for x, y in line.items()],
+                ends={float(x): (y.low, y.high) for x, y in line.items() if y.low < y.high},
+            )
+            for name, line in lines.items()
+        ]
+        return Panel("", short(axis), y_label, curves)
+    groups = [str(value) for value in values]
+    series = [
+        Series(
+            name,
+            [line[x].median if x in line else None for x in groups],
+            [(line[x].low, line[x].high) if x in line and line[x].low < line[x].high else None for x in groups],
+        )
+        for name, line in lines.items()
+    ]
+    return Bars("", y_label, groups, series, logarithmic=False)
+
+
+def _tested(sweep: Sweep) -> bool:
+    return any(point.test is not None for point in sweep.points)
