@@ -60,8 +60,10 @@ def find(asked: Asked) -> Product | None:
     aggregate = _overrides.STAND_INS.get(kind.aggregate, kind.aggregate)
     if reduce is None or aggregate is not MessagePassing.aggregate or "aggregate" in own or "message" in own:
         return None
+    if any(value is not None for value in _constants(asked).values()):
+        return None
     by_name = {each.name: each for each in asked.operands}
-    name = _recognised(kind, kind.message, tuple(sorted(by_name)), tuple(_constants(asked)))
+    name = _recognised(kind.message, tuple(sorted(by_name)), tuple(_constants(asked)))
     x, weight = by_name.get("x_j"), None if name in (None, "x_j") else by_name[str(name)]
     if name is None or x is None or x.place != "source" or not x.tensor.is_floating_point():
         return None
@@ -73,23 +75,24 @@ def find(asked: Asked) -> Product | None:
     return Product(x, weight, heads, reduce)
 
 
-def _constants(asked: Asked) -> list[tuple[str, Any]]:
+def _constants(asked: Asked) -> dict[str, Any]:
+    """Return the arguments of a message that are no tensors."""
     message = parameters(asked.conv, "message")
-    return sorted((name, value) for name, value in asked.constants.items() if name in message and value is None)
+    return {name: asked.constants[name] for name in sorted(asked.constants) if name in message}
 
 
 @functools.lru_cache(1024)
-def _recognised(kind: Any, message: Any, tensors: tuple[str, ...], constants: tuple[Any, ...]) -> str | None:
+def _recognised(message: Any, tensors: tuple[str, ...], nothing: tuple[str, ...]) -> str | None:
     """`x_j`, or the name of the numbers that it is multiplied by; None for any other message."""
     if not isinstance(message, FunctionType) or _looks_outside(message):
         return None
     graph = torch.fx.Graph()
     tracer = torch.fx.proxy.GraphAppendingTracer(graph)
-    names = list(message.__code__.co_varnames[1 : message.__code__.co_argcount])
-    given = {name: torch.fx.Proxy(graph.placeholder(name), tracer) for name in names if name in tensors}
-    given |= {name: value for name, value in constants if name in names}
+    names = _names(message)
+    given: dict[str, Any] = dict.fromkeys(each for each in nothing if each in names)
+    given |= {name: torch.fx.Proxy(graph.placeholder(name), tracer) for name in names if name in tensors}
     try:
-        out = message(_bare(kind), **given)
+        out = message(None, **given)  # a layer of which nothing can be asked, as options differ from call to call
     except Exception:  # whatever a message does to symbols that it takes for tensors
         return None
     return _kind_of(out.node) if isinstance(out, torch.fx.Proxy) else None
@@ -131,7 +134,7 @@ def _agrees(asked: Asked, x: Operand, weight: Operand | None) -> bool:
     shapes = tuple((each.name, each.dim, tuple(each.tensor.shape)) for each in asked.operands)
     kind: Any = type(asked.conv)
     name = None if weight is None else weight.name
-    return _compared(kind, kind.message, _few(shapes), name, x.dim, tuple(_constants(asked)))
+    return _compared(kind.message, _few(shapes), name, x.dim, tuple(_constants(asked)))
 
 
 def _few(shapes: tuple[tuple[str, int, tuple[int, ...]], ...]) -> tuple[tuple[str, int, tuple[int, ...]], ...]:
@@ -141,22 +144,21 @@ def _few(shapes: tuple[tuple[str, int, tuple[int, ...]], ...]) -> tuple[tuple[st
 
 @functools.lru_cache(1024)
 def _compared(
-    kind: Any,
     message: Any,
     shapes: tuple[tuple[str, int, tuple[int, ...]], ...],
     weight: str | None,
     x_dim: int,
-    constants: tuple[Any, ...],
+    nothing: tuple[str, ...],
 ) -> bool:
     generator = torch.Generator().manual_seed(0)
-    names = message.__code__.co_varnames[: message.__code__.co_argcount]
-    given: dict[str, Any] = {name: value for name, value in constants if name in names}
+    names = _names(message)
+    given: dict[str, Any] = dict.fromkeys(each for each in nothing if each in names)
     for name, _, shape in shapes:
         if name in names:
             given[name] = torch.randn(shape, generator=generator, dtype=torch.float64)
     with torch.no_grad(), torch.autocast("cpu", enabled=False):
         try:
-            found = message(_bare(kind), **given)
+            found = message(None, **given)
         except Exception:  # as in tracing
             return False
         expected = given["x_j"]
@@ -169,11 +171,11 @@ def _compared(
     return isinstance(found, Tensor) and found.shape == expected.shape and torch.equal(found, expected)
 
 
-def _bare(kind: Any) -> Any:
-    """An instance without parameters and options, for a message that asks for some is not recognised."""
-    conv: Any = kind.__new__(kind)
-    torch.nn.Module.__init__(conv)
-    return conv
+def _names(message: Any) -> tuple[str, ...]:
+    """The arguments of a message after `self`."""
+    code = message.__code__
+    names: tuple[str, ...] = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+    return names
 
 
 def _looks_outside(message: Any) -> bool:

@@ -42,7 +42,9 @@ class Propagate(StandIn):
     def __init__(self, kind: type[MessagePassing], attribute: str) -> None:
         self.kind, self.name, self.attribute = kind, kind.__name__, attribute
         self.original: Any = inspect.unwrap(vars(kind)[attribute])
-        self.names = tuple(inspect.signature(self.original).parameters)[1:]
+        parameters = inspect.signature(self.original).parameters
+        self.names = tuple(parameters)[1:]
+        self.required = {each for each in self.names if parameters[each].default is inspect.Parameter.empty}
         self.functions = FUNCTIONS[attribute]
         self.aggregates = "aggregate" in self.functions
 
@@ -58,6 +60,8 @@ class Propagate(StandIn):
             raise Declined(AS_FAST)
         conv, *rest = args
         given = call.named(self.names, rest, kwargs)
+        if not self.required <= given.keys():
+            raise Declined("its arguments do not fit its signature")
         edge_index, size = given.pop("edge_index", None), given.pop("size", None)
         call.check_unwatched()
         if why := self._wrong_adjacency(conv, edge_index):
@@ -99,7 +103,7 @@ class Propagate(StandIn):
         return OWN_PRODUCT if own and conv.fuse and self.aggregates else None
 
     def _weigh(self, engine: Engine, asked: Asked, prices: Cost) -> None:
-        x = max((each.tensor for each in asked.operands), key=lambda tensor: tensor[:1].numel())
+        x = max((each.tensor for each in asked.operands), key=lambda tensor: tensor.shape[1:].numel())
         rates = prices.training if torch.is_grad_enabled() else prices.inference
         edges, width = num_edges(asked.adjacency), x.shape[1:].numel()
         price = rates.price(edges, width, rows=asked.num_rows)
