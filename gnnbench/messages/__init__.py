@@ -3,15 +3,19 @@
 arguments    what a call gives to a layer's functions, and where each tensor belongs
 recognise    messages that are a product with the adjacency, found by tracing
 rehearsal    what is refused, and what an edge keeps alive, found on a few destinations
+varied       other values, which rehearsals are run with too
 lifted       linear layers of edges that are computed over nodes
 replaced     functions of torch and PyG that stand in for others while a chunk is evaluated
+held         what a layer holds, from the forward to the backward, and what its functions write
 judge        what of a layer is refused before anything is run
 bound        layers of models that are called with a Graph
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -22,6 +26,7 @@ from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.messages import lifted, recognise, replaced
 from gnnbench.messages.arguments import Asked, parameters
+from gnnbench.messages.held import VALUES, Held, options
 from gnnbench.messages.lifted import Lifting, Linear, extended, numbers
 from gnnbench.messages.recognise import Product
 from gnnbench.messages.rehearsal import Rehearsal, as_given, rehearse, trained_attributes
@@ -76,6 +81,19 @@ class _Evaluation:
         self.written: tuple[str, ...] = ()
         self.lifted: Mapping[Any, tuple[int, ...]] | None = None
         self.met: tuple[Linear, ...] = ()
+        self.held: Held | None = None
+
+    def on(self, conv: Any) -> _Evaluation:
+        """Return the functions of another layer."""
+        other = copy.copy(self)
+        other.asked = self.asked._replace(conv=conv)
+        return other
+
+    @contextmanager
+    def around(self) -> Iterator[None]:
+        """Let functions run, in a backward too."""
+        with replaced.installed(), self.held.restored(self.written) if self.held else nullcontext():
+            yield
 
     def __call__(self, chunk: Chunk, shares: Shares) -> tuple[Tensor, ...]:
         lifting = None if self.lifted is None else Lifting(shares, self.lifted)
@@ -83,13 +101,17 @@ class _Evaluation:
         own = vars(conv)
         before = {name: own[name] for name in self.written if name in own}
         out: Any = None
-        with replaced.within(chunk, self.kernels):
-            for function, names in self.names.items():
-                given = {name: arguments[name] for name in names if name in arguments}
-                out = numbers(getattr(conv, function)(*((out,) if function == "aggregate" else ()), **given))
+        try:
+            with replaced.within(chunk, self.kernels):
+                for function, names in self.names.items():
+                    given = {name: arguments[name] for name in names if name in arguments}
+                    out = numbers(getattr(conv, function)(*((out,) if function == "aggregate" else ()), **given))
+            written = [numbers(own[name]) for name in self.written]
+        finally:
+            for name in self.written:
+                own.pop(name, None)
+            own.update(before)
         self.met = tuple(lifting.met.values()) if lifting else ()
-        written = [numbers(own.pop(name)) for name in self.written]
-        own.update(before)
         if not isinstance(out, Tensor) or out.dim() < max(1, -conv.node_dim, conv.node_dim + 1):
             raise UnsupportedOp("streaming", ["its result is not a tensor over nodes"])
         return (out.movedim(conv.node_dim, 0) if self.over_nodes else out), *written
@@ -106,15 +128,18 @@ def _streamed(asked: Asked, kernels: Kernels, graph: Graph) -> Tensor:
         operands, evaluate.lifted = extended(given, rehearsal.lifted)
     parameter: Place = "parameter"
     places = [*operands.places, *[parameter] * len(rehearsal.parameters)]
+    edges = chunk_length(kernels, graph, rehearsal.bytes_per_edge)
+    if edges < graph.num_edges and torch.is_grad_enabled():  # functions then run again in the backward
+        evaluate.held = Held(conv)
     out, *written = stream(
         kernels,
         graph,
         evaluate,
         Operands([*operands.tensors, *rehearsal.parameters], places),
-        edges=chunk_length(kernels, graph, rehearsal.bytes_per_edge),
+        edges=edges,
         over_edges=[not evaluate.over_nodes, *[True] * len(rehearsal.written)],
         draws=rehearsal.draws,
-        around=replaced.installed,
+        around=evaluate.around,
     )
     vars(conv).update(zip(rehearsal.written, written, strict=True))
     return out.movedim(0, conv.node_dim) if evaluate.over_nodes and out.dim() > 1 else out
@@ -136,11 +161,11 @@ def _rehearsed(asked: Asked, kernels: Kernels, graph: Graph, function: Any, oper
 
 def _state(asked: Asked, operands: Operands, *more: Any) -> tuple[Any, ...]:
     """All that a rehearsal may depend on but for the values of tensors and the edges."""
-    modules = tuple(asked.conv.modules())
+    modules = list(asked.conv.modules())
     given = zip(operands.tensors, operands.places, strict=True)
     return (
-        *modules,
-        *(each for module in modules for each in _plain_values(module)),
+        *modules[1:],  # for the layer itself is not to be kept
+        *(each for module in modules for each in options(module)),
         *(value for module in modules for value in module._parameters.values()),
         tuple(p.requires_grad for p in asked.conv.parameters()),
         tuple(trained_attributes(asked.conv)),
@@ -149,13 +174,6 @@ def _state(asked: Asked, operands: Operands, *more: Any) -> tuple[Any, ...]:
         more,
         (torch.is_grad_enabled(), torch.is_autocast_enabled(operands.tensors[0].device.type)),
     )
-
-
-VALUES = (int, float, bool, str, type(None))
-
-
-def _plain_values(module: Any) -> tuple[Any, ...]:
-    return tuple(value for value in vars(module).values() if type(value) in VALUES)
 
 
 def _same(then: tuple[Any, ...], now: tuple[Any, ...]) -> bool:

@@ -15,7 +15,7 @@ LOCAL = {  # aggregations that look at each destination by itself
     *(aggr.VarAggregation, aggr.StdAggregation, aggr.SoftmaxAggregation, aggr.PowerMeanAggregation),
     *(aggr.MedianAggregation, aggr.QuantileAggregation, aggr.MultiAggregation, aggr.DegreeScalerAggregation),
     *(aggr.VariancePreservingAggregation, aggr.AttentionalAggregation, aggr.DeepSetsAggregation),
-    *(aggr.SortAggregation, aggr.fused.FusedAggregation),
+    aggr.fused.FusedAggregation,
 }
 _own = {name: getattr(MessagePassing, name) for name in INTERNAL}
 

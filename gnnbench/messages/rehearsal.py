@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -21,9 +21,13 @@ from torch_geometric.nn import norm
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.messages import lifted, replaced
+from gnnbench.messages.held import unchanged
 from gnnbench.messages.lifted import Linear
+from gnnbench.messages.varied import VariedShares, scales, with_other_parameters
 from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.stream import Chunk, Function, Leaves, Operands, Shares
+
+Evaluator: TypeAlias = Callable[[Chunk], tuple[Tensor, ...]]
 
 EDGES = 48  # of either half, at least
 ACROSS = (
@@ -67,19 +71,20 @@ def rehearse(conv: Module, kernels: Kernels, graph: Graph, function: Any, operan
     state = torch.get_rng_state()
     try:
         with _looking_across_refused(conv), replaced.without_dropout() as rehearsed:
-            with _unchanged(conv) as written, torch.no_grad():
-                function(both, Shares(kernels, both, operands))
+            with unchanged(conv) as written, torch.no_grad():
+                _evaluate_first(kernels, function, operands, both)
             if not torch.equal(torch.get_rng_state(), state):
                 raise _refused("its message draws random numbers other than those of dropout")
             if any(len(each) != both.num_edges for each in written.values()):
                 raise _refused(f"its message writes {min(written)}, which others read")
             function.written = tuple(written)
-            with _unchanged(conv):
-                ordered = _check_local(kernels, function, operands, both, halves)
+            with unchanged(conv):
+                ordered = _check_local(lambda c: function(c, Shares(kernels, c, operands)), function, both, halves)
+                _check_with_other_values(conv, kernels, function, operands, both, halves)
             layers = _lifted(conv, kernels, function, operands, both)
         degree = both.num_edges // both.num_rows if ordered else 0
         shown = Rehearsal(0.0, rehearsed.dropped, (), function.written, degree, layers)
-        with _looking_across_refused(conv), _unchanged(conv):
+        with _looking_across_refused(conv), unchanged(conv):
             return _with_gradients(conv, kernels, function, operands, both, shown)
     finally:
         torch.set_rng_state(state)
@@ -140,26 +145,52 @@ class _Turned(Chunk):
         return super().edge_id.index_select(0, self.order)
 
 
-def _check_local(
-    kernels: Kernels, function: Function, operands: Operands, both: Chunk, halves: Sequence[Chunk]
-) -> bool:
+def _evaluate_first(kernels: Kernels, function: Function, operands: Operands, both: Chunk) -> None:
+    """Evaluate a function, and refuse it if it writes to tensors of its caller."""
+    given = [k for k, place in enumerate(operands.places) if place in ("edge", "shared")]
+    before, shares = Shares(kernels, both, operands), Shares(kernels, both, operands)
+    shares.gathered = {(k,): before.of(k).clone() for k in given}
+    function(both, shares)
+    for k in given:
+        now, then = shares.of(k), before.of(k)
+        if not bool(((now == then) | ((now != now) & (then != then))).all()):
+            raise _refused("its message writes to what it is given")
+
+
+def _check_with_other_values(
+    conv: Module, kernels: Kernels, function: Any, operands: Operands, both: Chunk, halves: Sequence[Chunk]
+) -> None:
+    """Refuse a function that looks across destinations where values are no zeros or ones, which would hide it."""
+    try:
+        with torch.no_grad():
+            largest = scales(Shares(kernels, both, operands))
+        other = function.on(with_other_parameters(conv))
+        _check_local(
+            lambda chunk: other(chunk, VariedShares(kernels, chunk, operands, largest)), function, both, halves
+        )
+    except UnsupportedOp:
+        raise
+    except Exception:  # of a layer that cannot be copied, or does not take these values
+        return
+
+
+def _check_local(evaluated: Evaluator, function: Any, both: Chunk, halves: Sequence[Chunk]) -> bool:
     """Refuse a function of which a destination's result depends on others; return whether order matters to it."""
-
-    def evaluated(chunk: Chunk) -> tuple[Tensor, ...]:
-        return function(chunk, Shares(kernels, chunk, operands))
-
     turned = _Turned(both.graph, both.rows, both.edges)
     with torch.no_grad():
         wholes, apart, others = evaluated(both), [evaluated(half) for half in halves], evaluated(turned)
-    for whole, other, *parts in zip(wholes, others, *apart, strict=True):
-        _check_equal(whole, torch.cat(parts), both)
-        if len(whole) == both.num_rows != both.num_edges and not _equal(whole, other):
+    for number, (whole, other, *parts) in enumerate(zip(wholes, others, *apart, strict=True)):
+        over_nodes = number == 0 and function.over_nodes
+        if len(whole) != (both.num_rows if over_nodes else both.num_edges):
+            raise _refused("its result has other rows than the destinations")
+        _check_equal(whole, torch.cat(parts))
+        if not _equal(whole if over_nodes else whole.index_select(0, turned.order), other):
             _check_in_order(evaluated, both)
             return True
     return False
 
 
-def _check_in_order(evaluated: Callable[[Chunk], tuple[Tensor, ...]], both: Chunk) -> None:
+def _check_in_order(evaluated: Evaluator, both: Chunk) -> None:
     """Compare rows, each by itself, with all of them, where their edges are as they were given."""
     degree = both.num_edges // both.num_rows
     graph = as_given(both.graph, degree)
@@ -168,12 +199,10 @@ def _check_in_order(evaluated: Callable[[Chunk], tuple[Tensor, ...]], both: Chun
         wholes = evaluated(Chunk(graph, both.rows, both.edges))
         apart = [evaluated(Chunk(graph, row, slice(row.start * degree, row.stop * degree))) for row in rows]
     for whole, *parts in zip(wholes, *apart, strict=True):
-        _check_equal(whole, torch.cat(parts), both)
+        _check_equal(whole, torch.cat(parts))
 
 
-def _check_equal(whole: Tensor, split: Tensor, both: Chunk) -> None:
-    if len(whole) not in (both.num_rows, both.num_edges):
-        raise _refused("its result has other rows than the destinations")
+def _check_equal(whole: Tensor, split: Tensor) -> None:
     if split.shape != whole.shape:
         raise _refused("its result depends on how many destinations there are")
     if not _equal(whole, split):
@@ -181,7 +210,8 @@ def _check_equal(whole: Tensor, split: Tensor, both: Chunk) -> None:
 
 
 def _equal(whole: Tensor, split: Tensor) -> bool:
-    scale = whole.double().abs().nan_to_num().amax() if whole.numel() else 0
+    finite = whole[whole.isfinite()].double().abs()
+    scale = finite.amax() if finite.numel() else 0
     exact = not torch.is_autocast_enabled(whole.device.type)
     tolerance = (TOLERANCE.get(whole.dtype, COARSE) if exact else COARSE) * float(scale)
     return torch.allclose(split.double(), whole.double(), rtol=0, atol=tolerance, equal_nan=True)
@@ -200,7 +230,7 @@ def _lifted(
     def results(layers: tuple[Linear, ...] | None) -> tuple[tuple[Tensor, ...], set[tuple[int, ...]]]:
         more, function.lifted = (operands, None) if layers is None else lifted.extended(operands, layers)
         shares = Shares(kernels, both, more)
-        with _unchanged(conv):
+        with unchanged(conv):
             return function(both, shares), {*shares.gathered}
 
     layers: tuple[Linear, ...] = ()
@@ -212,8 +242,8 @@ def _lifted(
                 layers = tuple(each for each in function.met if each.is_exact)
             found, others = results(layers)
             for whole, other, moved in zip(plain, standing, found, strict=True):
-                _check_equal(whole, other, both)
-                _check_equal(whole, moved, both)
+                _check_equal(whole, other)
+                _check_equal(whole, moved)
             return None if others == gathered else layers
     except Exception:  # of functions that cannot do without the numbers
         return None
@@ -294,40 +324,6 @@ def _leaves(out: Tensor, began: int, held: Collection[Any]) -> Iterator[Tensor]:
         elif node._sequence_nr() < began or node in held:
             raise _refused("its message reads a tensor that was computed from parameters before")
         todo += [each for each, _ in node.next_functions]
-
-
-@contextmanager
-def _unchanged(conv: Module) -> Iterator[dict[str, Tensor]]:
-    """Refuse functions that write to a layer, which is then as it was; yield the tensors that they leave on it."""
-    modules = list(conv.modules())
-    before = [dict(vars(module)) for module in modules]
-    held = [(module._buffers, dict(module._buffers)) for module in modules]
-    buffers = [(buffer, buffer._version, buffer.detach().clone()) for buffer in conv.buffers()]
-    left: dict[str, Tensor] = {}
-    written = ""
-    try:
-        yield left
-    finally:
-        for module, attributes in zip(modules, before, strict=True):
-            own = vars(module)
-            for name in [name for name, value in own.items() if value is not attributes.get(name, own)]:
-                if module is conv and isinstance(own[name], Tensor) and own[name].dim():
-                    left[name] = own[name]
-                else:
-                    written = name
-                own.pop(name)
-                own.update({name: attributes[name]} if name in attributes else {})
-        for now, then in held:
-            if any(now.get(name) is not buffer for name, buffer in then.items()):
-                written = "a buffer"
-                now.update(then)
-        for buffer, version, copy in buffers:
-            if buffer._version != version:
-                written = "a buffer"
-                with torch.no_grad():
-                    buffer.copy_(copy)
-    if written:
-        raise _refused(f"its message writes {written}, which others read")
 
 
 @contextmanager

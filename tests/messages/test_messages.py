@@ -99,6 +99,8 @@ class Own(pyg.MessagePassing):
         self.lin = nn.Linear(layers.F, 4)
         self.norm = nn.BatchNorm1d(4)
         self.table = nn.Parameter(torch.rand(60, 4))
+        self.zero = nn.Parameter(torch.zeros(1))
+        self.log: list[int] = []
 
     def forward(self, x: Any, edge_index: Any, attr: Any = None, size: Any = None) -> Tensor:
         return self.propagate(edge_index, x=x, attr=attr, size=size)
@@ -168,12 +170,19 @@ def place_in_row(index: Tensor) -> Tensor:
     return torch.cat([index.new_ones(1), (index[1:] != index[:-1]).long()]).double().unsqueeze(1)
 
 
+def logs(own: Own, x_i: Any, x_j: Tensor, attr: Any, index: Tensor) -> Tensor:
+    own.log.append(len(x_j))
+    return own.lin(x_j)
+
+
 FAKE = torch.rand(4, requires_grad=True, dtype=torch.float64)
 REFUSED: dict[str, tuple[Any, dict[str, Any]]] = {
     "looks across edges, by BatchNorm1d": (lambda own, i, j, a, index: own.norm(own.lin(j)), {}),
     "depend on edges of other destinations": (lambda own, i, j, a, index: own.lin(j) - own.lin(j).mean(0), {}),
     "edges of other destinations": (lambda own, i, j, a, index: own.lin(j) * own.table[index], {}),
+    "depend on edges of other": (lambda own, i, j, a, index: own.lin(j) + own.zero * own.lin(j).mean(), {}),
     "writes last": (remembers, {}),
+    "writes log": (logs, {}),
     "depends on the order of its edges": (lambda own, i, j, a, index: own.lin(j) * place_in_row(index), {}),
     "draws random numbers": (lambda own, i, j, a, index: own.lin(j) + torch.rand(4).double(), {}),
     "no argument or parameter": (lambda own, i, j, a, index: own.lin(j) * FAKE, {}),
