@@ -36,7 +36,6 @@ RIGHT: dict[str, set[str]] = {
     "backends": {"messages", "convs", "ops", "graph", "measure", "config", "results", "registry", "errors"},
     "partition": {"measure", "backends", "ops", "datasets", "graph", "config", "results", "errors"},
     "sample": {"backends", "graph", "errors"},
-    "links": {"backends", "ops", "graph", "errors"},
     "patch": {"sample", "messages", "backends", "convs", "ops", "graph", "errors"},
 }
 # The rooms that orchestrate them: each may import those after it, and all of the above.

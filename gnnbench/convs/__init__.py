@@ -24,6 +24,7 @@ and, where there is something to say,
     _edges _heads   what it is given over edges; what attention shares
     _relations   edges of several relations, by pairs of a relation and a node
     _readout     pooling of the nodes of graphs
+    _decoder     scores of pairs of nodes
     _dropout     dropout layers
     _norms       batch norms with the activation after them
     _linears     linear layers
@@ -43,7 +44,18 @@ from torch_geometric import nn
 from torch_geometric.nn import MessagePassing
 
 from gnnbench import registry
-from gnnbench.convs import _checks, _dropout, _encoders, _graph, _layers, _linears, _norms, _overrides, _readout
+from gnnbench.convs import (
+    _checks,
+    _decoder,
+    _dropout,
+    _encoders,
+    _graph,
+    _layers,
+    _linears,
+    _norms,
+    _overrides,
+    _readout,
+)
 from gnnbench.convs._bound import KEEP, BoundForward
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
@@ -113,6 +125,7 @@ def bind(
         *bindings,
         *_encoders.bind(model, kernels),
         *_readout.bind(model, kernels),
+        *_decoder.bind(model, kernels),
         *(_linears.bind(model, kernels) if layers else []),
         *(_norms.bind(model, kernels) if layers and first_node is None else []),
         *(_dropout.bind(model, kernels, first_node) if dropout else []),

@@ -20,6 +20,8 @@ from gnnbench.models._stack import Stack
 class Dot(Module):
     """PyG's dot product of both ends."""
 
+    score = None
+
     def __init__(self) -> None:
         super().__init__()
         self.product = InnerProductDecoder()
@@ -41,7 +43,11 @@ class Mlp(Module):
 
     def forward(self, z: Tensor, pairs: Pairs) -> Tensor:
         """Scores [P] of pairs of rows of z [N, F]."""
-        x = z[pairs.nodes[0]] * z[pairs.nodes[1]]
+        return self.score(z[pairs.nodes[0]], z[pairs.nodes[1]])
+
+    def score(self, src: Tensor, dst: Tensor) -> Tensor:
+        """Scores [P] of pairs with the ends src and dst [P, F]."""
+        x = src * dst
         for layer, linear in enumerate(self.lins):
             x = linear(self.drop(self.activation(x)) if layer else x)
         return x.squeeze(-1)

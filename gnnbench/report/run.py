@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 EPOCH_HEADING = ("epoch", "loss", "train", "val", "test")
 PHASES = ("load", "forward", "backward", "exchange", "optimizer")
 PARTS = {"negatives": "load", "encoder": "forward", "decoder": "forward", "loss": "forward"}  # within which phase
-OPS = {"stream": "its own messages in chunks"}
+OPS = {"stream": "its own messages in chunks", "pairs": "pairs in chunks"}
 REWRITES = {
     "transform_first": "transform before aggregate",
     "aggregate_first": "aggregate before transform",

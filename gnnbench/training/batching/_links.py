@@ -17,9 +17,9 @@ from gnnbench.backends import isplib
 from gnnbench.backends.base import Backend
 from gnnbench.datasets import LinksDataset
 from gnnbench.graph import CSRBuilder, Graph
-from gnnbench.links import negatives
 from gnnbench.measure import clock
 from gnnbench.models import Pairs
+from gnnbench.ops import negatives
 from gnnbench.training.batching import _loss
 from gnnbench.training.batching._ahead import SAMPLES, Loader
 from gnnbench.training.batching._batch import Batch
@@ -119,11 +119,11 @@ class Links(Loader):
         links, config = self.links[:, chosen], self.config
         start = clock.cpu()
         with record_function("gnnbench::negatives"):  # for the profiler, as this is no op of PyTorch
-            options = {"exclude_edges": config.exclude_edges}
+            each, exclude = config.negatives, config.exclude_edges
             if config.sampling == "corrupt":
-                drawn = negatives.corrupt(self.graph, links[0], config.negatives, key, **options)
+                drawn = negatives.corrupt(self.graph, links[0], each, key, exclude=exclude)
             else:
-                drawn = negatives.uniform(self.graph, config.negatives * len(chosen), key, **options)
+                drawn = negatives.uniform(self.graph, each * len(chosen), key, exclude=exclude)
         self.negatives_s = (self.negatives_s or 0.0) + clock.cpu() - start
         relation = None
         if self.dataset.relations is not None:
