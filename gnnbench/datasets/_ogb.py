@@ -1,4 +1,4 @@
-"""ogb's own loaders, run unattended, and its Evaluators, for datasets of nodes and of graphs."""
+"""ogb's own loaders, run unattended, and its Evaluators, for datasets of nodes, of graphs and of links."""
 
 from __future__ import annotations
 
@@ -15,8 +15,12 @@ if TYPE_CHECKING:
 
     from gnnbench.datasets import Roots
 
-Task = Literal["nodeproppred", "graphproppred"]  # packages of ogb
-LOADERS: dict[Task, str] = {"nodeproppred": "PygNodePropPredDataset", "graphproppred": "PygGraphPropPredDataset"}
+Task = Literal["nodeproppred", "graphproppred", "linkproppred"]  # packages of ogb
+LOADERS: dict[Task, str] = {
+    "nodeproppred": "PygNodePropPredDataset",
+    "graphproppred": "PygGraphPropPredDataset",
+    "linkproppred": "PygLinkPropPredDataset",
+}
 
 
 def meta(task: Task, name: str) -> dict[str, str]:
@@ -63,7 +67,7 @@ def find(task: Task, name: str, where: Roots, needed: Sequence[str], stand_in: s
     return target
 
 
-def read(task: Task, name: str, folder: Path, where: Roots) -> tuple[Any, dict[str, Tensor]]:
+def read(task: Task, name: str, folder: Path, where: Roots) -> tuple[Any, dict[str, Any]]:
     """The dataset, processed into the cache by ogb, and its split into "train", "valid" and "test"."""
     import ogb
     import torch
@@ -82,7 +86,12 @@ def read(task: Task, name: str, folder: Path, where: Roots) -> tuple[Any, dict[s
     parts = torch.serialization.safe_globals([DataEdgeAttr, DataTensorAttr, GlobalStorage])
     with _raw.reading(name, files), _raw.quiet(), _unattended(task), parts:
         dataset = construct(_cache.built(where.cache / "ogb" / f"{name}-{key}", construct))
-        return dataset, dataset.get_idx_split()
+        return dataset, dataset.get_edge_split() if task == "linkproppred" else dataset.get_idx_split()
+
+
+def metric_name(task: Task, name: str) -> str:
+    """OGB's name of the metric that it prescribes."""
+    return meta(task, name)["eval metric"]
 
 
 def metric_of(task: Task, name: str) -> tuple[str, Callable[[Tensor, Tensor], float]]:

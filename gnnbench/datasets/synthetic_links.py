@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -49,6 +49,7 @@ class Config(synthetic.Config):
     """A preset, scaled; the keys below `scale` replace its counts and are not scaled."""
 
     source: str = "synthetic_links"
+    task: Literal["links"] = Field("links", description="links: tell edges from pairs that are none")
     preset: Annotated[str, _names.one_of("preset", PRESETS)]
     classes: Positive | None = Field(None, description="communities")
 

@@ -77,7 +77,7 @@ class LinkStack(Stack):
         width = config.out_channels or config.hidden
         super().__init__(config, family, in_channels, width)
         if links.embedding:
-            self.embed = Embedding(links.nodes, in_channels, sparse=links.sparse)
+            self.embed = Embedding(links.nodes, in_channels)
             torch.nn.init.xavier_uniform_(self.embed.weight)  # as OGB's examples do
         self.decoder: Module = {
             "dot": Dot,

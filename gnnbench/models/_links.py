@@ -19,13 +19,11 @@ class Links(NamedTuple):
         nodes: of the graph.
         relations: types of links.
         embedding: whether vectors are trained for nodes, in place of features.
-        sparse: whether a step trains the vectors of few of them.
     """
 
     nodes: int
     relations: int = 1
     embedding: bool = False
-    sparse: bool = False
 
 
 class Pairs(NamedTuple):

@@ -71,7 +71,8 @@ def _facts(facts: DatasetInfo) -> Iterator[tuple[str, str, str]]:
     yield "in-degree", units.digits(facts.degree_mean), f"mean; {_quantiles(facts.degree_quantiles)}"
     kind = "categories, " * facts.categories
     of_edges = f"; {units.count(facts.edge_features)} of an edge" if facts.edge_features else ""
-    yield "features", units.count(facts.features), f"{kind}{facts.feature_density:.1%} not zero{of_edges}"
+    density = "trained vectors" if facts.embedding_bytes else f"{facts.feature_density:.1%} not zero"
+    yield "features", units.count(facts.features), f"{kind}{density}{of_edges}"
     if facts.target == "link":
         yield from _links(facts)
     else:

@@ -46,8 +46,6 @@ class ModelDims(NamedTuple):
 def build(config: Run, dims: ModelDims, repeat: int = 0) -> Module:
     """The model with its first weights, on CPU; leaves the random generators as training finds them."""
     torch.manual_seed(config.train.seed + repeat)
-    if dims.links:
-        dims = dims._replace(links=dims.links._replace(sparse=config.batch.draws_neighbors))
     model = models.build(config.model, *dims, batched=not config.batch.repeats)
     if config.train.precision == "bf16":
         model.forward = partial(_forward, model)

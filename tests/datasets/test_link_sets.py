@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
@@ -11,6 +13,8 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from gnnbench import config, datasets
 from gnnbench.datasets import LinksDataset, NodeDataset, Roots, _link_metrics, _prepare, _prepare_links
 from gnnbench.errors import ConfigError, DatasetError
+from tests.support.real_data import REAL, load, needs_data
+from tests.support.tables import write_csv
 
 CONFIG = config.DatasetConfig(source="test", task="links", random_features=4)
 
@@ -165,3 +169,49 @@ def test_wrong_keys_are_named(keys: dict[str, Any], reason: str) -> None:
     raw = {"dataset": {**datasets.parse("cora"), **keys}, "model": {"name": "gcn"}}
     with pytest.raises(ConfigError, match=reason):
         config.validate(raw, "test")
+
+
+def ogbl(folder: Path, edges: Any, split: dict[str, Any]) -> None:
+    """A tiny archive of OGB of a graph with these edges [E, 2] and six nodes."""
+    write_csv(folder / "raw" / "edge.csv.gz", np.array(edges))
+    write_csv(folder / "raw" / "num-node-list.csv.gz", np.array([6]))
+    write_csv(folder / "raw" / "num-edge-list.csv.gz", np.array([len(edges)]))
+    place = folder / "split" / {"ogbl_ddi": "target", "ogbl_citation2": "time"}[folder.name]
+    place.mkdir(parents=True)
+    for part, content in split.items():
+        torch.save({key: np.array(value) for key, value in content.items()}, place / f"{part}.pt")
+    (folder / "RELEASE_v1.txt").write_text("")
+
+
+def test_ogbs_links_come_with_their_split_negatives_and_metric(where: Roots) -> None:
+    negative = [[0, 5], [5, 1]] * 20
+    evaluated = {"edge": [[2, 3]], "edge_neg": negative}
+    split = {"train": {"edge": [[0, 1], [1, 2]]}, "valid": evaluated, "test": {**evaluated, "edge": [[3, 4]]}}
+    ogbl(where.raw / "ogb" / "ogbl_ddi", EDGES, split)
+    dataset: Any = load("ogbl_ddi", where, embedding=4)
+    assert (dataset.metric, dataset.made_up, dataset.num_nodes) == ("hits@20", [], 6)
+    assert dataset.edge_index.tolist() == [[0, 1, 1, 2], [1, 0, 2, 1]]
+    assert dataset.positives["test"].tolist() == [[3], [4]]
+    assert dataset.negatives["val"].T.tolist() == negative
+
+
+def test_citations_rank_each_link_among_destinations_of_its_own(where: Roots) -> None:
+    train = {"source_node": [0, 1], "target_node": [1, 2]}
+    test = {"source_node": [2], "target_node": [3], "target_node_neg": [[4, 5, 0]]}
+    folder = where.raw / "ogb" / "ogbl_citation2"
+    ogbl(folder, EDGES, {"train": train, "valid": {**test, "source_node": [3], "target_node": [4]}, "test": test})
+    write_csv(folder / "raw" / "node-feat.csv.gz", np.ones((6, 3)))
+    write_csv(folder / "raw" / "node_year.csv.gz", np.full(6, 2020))
+    dataset: Any = load("ogbl-citation2", where)
+    assert (dataset.metric, dataset.ranked, dataset.x.shape) == ("mrr", True, (6, 3))
+    assert dataset.negatives["test"].tolist() == [[4, 5, 0]]
+    assert dataset.positives["val"].tolist() == [[3], [4]]
+
+
+@needs_data
+def test_typed_links_of_wordnet(cache: Path) -> None:
+    dataset: Any = load("wordnet18rr", Roots(REAL, cache), embedding=8)
+    sizes = [dataset.positives[part].size(1) for part in ("train", "val", "test")]
+    assert (sizes, dataset.num_relations, dataset.num_nodes) == ([86_835, 3_034, 3_134], 11, 40_943)
+    assert dataset.negatives["test"].shape == (3_134, 100)
+    assert (dataset.metric, dataset.made_up) == ("mrr", ["negatives"])

@@ -50,6 +50,10 @@ CASES: dict[str, dict[str, Any]] = {
     "distmult": {"model": {"decoder": "distmult"}, "batch": {"sampling": "corrupt", "exclude_edges": False}},
     "dropped targets": {"batch": {"drop_target_links": True}},
 }
+SAMPLED = {"kind": "link_neighbors", "fanouts": [5, 3], "size": 40}
+if not isplib.MISSING:
+    CASES["neighbors of gcn"] = {"batch": SAMPLED, "dataset": {"embedding": 12}}
+    CASES["neighbors of sage"] = {"batch": {**SAMPLED, "drop_target_links": True}, "model": {"name": "sage"}}
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -129,6 +133,18 @@ def test_dropped_targets_are_not_in_the_graph_of_their_batch() -> None:
         )
         assert wanted.sum() == 2 * batch.targets
         assert torch.equal(batch.adj, edges[:, ~wanted])
+
+
+@pytest.mark.skipif(bool(isplib.MISSING), reason="the kernels are not built")
+@pytest.mark.parametrize("drops", [False, True])
+def test_all_neighbours_of_links_give_the_scores_of_the_whole_graph(drops: bool) -> None:
+    every = {**SAMPLED, "fanouts": [-1, -1], "drop_target_links": drops}
+    model, sampled = prepared(asked(model={"name": "sage"}, batch=every))
+    whole_model, whole = prepared(asked(model={"name": "sage"}, batch={"size": 40, "drop_target_links": drops}))
+    whole_model.load_state_dict(model.state_dict())
+    for ours, theirs in zip(sampled.epoch(0, 1), whole.epoch(0, 1), strict=True):
+        torch.testing.assert_close(ours.outputs(model), theirs.outputs(whole_model))
+    assert sampled.edges > 0
 
 
 def test_it_learns_and_ranks() -> None:

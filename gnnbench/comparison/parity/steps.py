@@ -188,7 +188,7 @@ def _step(model: Module, batching: Batching, batch: Batch) -> dict[str, Tensor]:
     batching.added(model, loss.detach())
     for name, parameter in model.named_parameters():
         if parameter.grad is not None:
-            result[f"gradient of {name}"] = parameter.grad.to_dense()
+            result[f"gradient of {name}"] = parameter.grad
     return {name: tensor.detach().cpu().clone() for name, tensor in result.items()}
 
 

@@ -82,7 +82,7 @@ class Links(Loader):
         self.x = dataset.x.to(backend.device) if x is None else x
         self.phase: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
         self.graph = dataset.graph(CPU, isplib.cpu_layout())
-        self.targets = Targets(dataset) if config.drop_target_links else None
+        self.targets = Targets(dataset) if config.drop_target_links and not config.draws_neighbors else None
         self.layout = backend.layout()
 
     def watch(self, phase: Callable[[str], AbstractContextManager[None]]) -> None:

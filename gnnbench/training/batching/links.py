@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from gnnbench.config import BatchConfig, Count, Positive
+from gnnbench.errors import ConfigError
 from gnnbench.training.batching._batch import Setup
 
 if TYPE_CHECKING:
@@ -45,9 +46,11 @@ class Config(LinksConfig):
 
 
 def prepare(config: Run, model: Module, backend: Backend, dataset: LinksDataset, cache: Path | None) -> Setup:
-    """Raises UnsupportedOp where the backend cannot run this model."""
+    """Raises UnsupportedOp where the backend cannot run this model, ConfigError for a loader of its own."""
     from gnnbench.training.batching._links import Links
 
+    if config.backend.loader != "ours":
+        raise ConfigError(f"backend.loader={config.backend.loader} makes no batches of links; leave it out")
     if config.batch.drop_target_links:
         bindings = backend.bind(model)
         return Setup(Links(config.batch, dataset, backend, backend.adjacency(dataset, backend.layout())), bindings)

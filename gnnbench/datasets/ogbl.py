@@ -1,0 +1,95 @@
+"""OGB's link-property datasets through ogb's own loader, splits and Evaluators (Hu et al. 2020)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field
+
+from gnnbench.config import DatasetConfig
+from gnnbench.datasets import LinksDataset, Offer, Roots, _names, _ogb
+from gnnbench.datasets._links import EVALUATED
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# Nodes and edges of messages, as published; both directions but for citation2.
+KNOWN: dict[str, tuple[int, int | None]] = {
+    "ogbl-collab": (235_868, 2_358_104),
+    "ogbl-ddi": (4_267, 2_135_822),
+    "ogbl-ppa": (576_289, 42_463_862),
+    "ogbl-citation2": (2_927_963, 30_387_995),
+    "ogbl-vessel": (3_538_495, None),
+}
+SPECS = list(KNOWN)
+NEEDED = ("raw/edge.csv.gz", "raw/num-node-list.csv.gz", "raw/num-edge-list.csv.gz")
+OWN_PARTS = {"train": "train", "val": "valid", "test": "test"}
+
+
+class Config(DatasetConfig):
+    """Which dataset."""
+
+    source: str = "ogbl"
+    name: Annotated[str, _names.one_of("dataset", KNOWN)]
+    task: Literal["links"] = Field("links", description="links: tell edges from pairs that are none")
+
+
+def parse(spec: str) -> dict[str, Any] | None:
+    """`ogbl-collab` and the like, in any case and with `_` for `-`."""
+    name = spec.lower().replace("_", "-")
+    if name not in KNOWN:
+        return None
+    return {"name": name} | ({"embedding": 256} if name == "ogbl-ddi" else {})  # which has no features
+
+
+def listing(where: Roots) -> list[Offer]:
+    return [
+        Offer(name, nodes, edges, _ogb.on_disk(name, where, needed(name)))
+        for name, (nodes, edges) in KNOWN.items()
+    ]
+
+
+def needed(name: str) -> tuple[str, ...]:
+    """Files without which a dataset cannot be read."""
+    return ("raw/data.npz",) if name == "ogbl-vessel" else NEEDED
+
+
+def load(config: Config, where: Roots) -> LinksDataset:
+    """The graph of training edges of `ogb.linkproppred.PygLinkPropPredDataset(config.name)`, and its split.
+
+    Raises:
+        DatasetError: files missing or corrupt.
+    """
+    import torch
+
+    folder = _ogb.find("linkproppred", config.name, where, needed(config.name), "cora --set dataset.task=links")
+    graphs, split = _ogb.read("linkproppred", config.name, folder, where)
+    data = graphs[0]
+    ranked = "target_node_neg" in split["test"]
+    own = {part: split[OWN_PARTS[part]] for part in OWN_PARTS}
+    metric = _ogb.metric_name("linkproppred", config.name)
+    return LinksDataset(
+        config.name,
+        data.edge_index,
+        torch.empty(data.num_nodes, 0) if data.x is None else data.x.float(),
+        positives={part: _links(links) for part, links in own.items()},
+        negatives={part: _negatives(own[part], ranked) for part in EVALUATED},
+        ranked=ranked,
+        metric={"rocauc": "auc"}.get(metric, metric),
+        own_split=True,
+    )
+
+
+def _links(part: dict[str, Any]) -> Tensor:
+    """[2, P] int64."""
+    import torch
+
+    ends = [part["source_node"], part["target_node"]] if "source_node" in part else torch.as_tensor(part["edge"]).T
+    return torch.stack([torch.as_tensor(each).long() for each in ends])
+
+
+def _negatives(part: dict[str, Any], ranked: bool) -> Tensor:
+    """[2, Q] int64, or destinations [P, K] int64 of each link."""
+    import torch
+
+    return torch.as_tensor(part["target_node_neg"] if ranked else part["edge_neg"].T).long().contiguous()

@@ -1,0 +1,64 @@
+"""Batches of links on sampled neighbourhoods of their ends, the same ones on every backend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.profiler import record_function
+
+from gnnbench.backends import isplib
+from gnnbench.backends.base import Backend
+from gnnbench.backends.isplib.sample import Sample
+from gnnbench.datasets import LinksDataset
+from gnnbench.models import Layer
+from gnnbench.training.batching._batch import Batch
+from gnnbench.training.batching._links import Links
+
+if TYPE_CHECKING:
+    from gnnbench.training.batching.link_neighbors import Config
+
+
+class LinkNeighborhoods(Links):
+    """Batches of training links, whose ends and those of their negatives are the seeds of a sample.
+
+    Args:
+        trims: whether each layer computes only the nodes that later ones gather from.
+    """
+
+    def __init__(self, config: Config, dataset: LinksDataset, backend: Backend, trims: bool) -> None:
+        super().__init__(config, dataset, backend, backend.adjacency(dataset, backend.layout()))
+        self.trims = trims
+        self.neighbors = isplib.Neighbors(self.graph.rowptr, self.graph.col)
+
+    def epoch(self, seed: int, number: int) -> Iterator[Batch]:
+        self.edges = 0
+        return super().epoch(seed, number)
+
+    def _batch(self, chosen: Tensor, key: int) -> Batch:
+        pairs = self._pairs(chosen, key)
+        seeds, ends = pairs.nodes.unique(return_inverse=True)
+        with record_function("gnnbench::sample"):  # for the profiler, as this is no op of PyTorch
+            sample = self.neighbors.sample(seeds, self.config.fanouts, key, self.config.replace)
+        if self.config.drop_target_links:
+            sample = self._without(sample, self.links[:, chosen])
+        self.edges = (self.edges or 0) + sample.row.numel()
+        x = self.dataset.x.index_select(0, sample.node).to(self.backend.device)
+        adj: Any
+        if self.trims:
+            adj = [Layer(self.backend.adjacency(hop, self.layout), hop.num_rows) for hop in sample.hops()]
+        else:
+            adj = self.backend.adjacency(sample.edges, self.layout)
+        return self._of(x, adj, pairs._replace(nodes=ends), len(chosen))
+
+    def _without(self, sample: Sample, links: Tensor) -> Sample:
+        """Return the sample without edges that are links [2, P], in either direction."""
+        nodes = self.dataset.num_nodes
+        src, dst = sample.node[sample.row], sample.node[sample.col]
+        targets = torch.cat([links[0] * nodes + links[1], links[1] * nodes + links[0]])
+        kept = ~torch.isin(src * nodes + dst, targets)
+        counts = [int(of_hop.sum()) for of_hop in kept.split(sample.num_edges)]
+        edges = {name: getattr(sample, name)[kept] for name in ("row", "col", "edge")}
+        return sample._replace(**edges, num_edges=counts)
