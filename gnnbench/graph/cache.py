@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Collection
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -12,10 +13,11 @@ from torch.utils.weak import WeakIdRef
 from torch_geometric.typing import SparseTensor
 
 from gnnbench.graph import CSRBuilder, Graph, rows_of, synchronize
-from gnnbench.graph.stamp import Stamp, stamp
+from gnnbench.graph.stamp import Stamp, sample, stamp
 
 Adjacency: TypeAlias = Any  # Tensor, EdgeIndex or SparseTensor
 MAX_GRAPH_BYTES = 2 << 30  # that the Graphs of a device may hold together
+MADE = 4  # edge indices that a program makes again and again, whose Graphs are kept without them
 MAX_PARTS = 16  # of one tensor are remembered, for batches may be cut out of it without end
 
 
@@ -76,12 +78,18 @@ class _Entry(NamedTuple):
         return all(stamp.holds(edges) for stamp, edges in zip(self.stamps, _indices(adjacency), strict=True))
 
 
+class _Made(NamedTuple):
+    graph: weakref.ref[Graph]
+    kept: Graph | None  # the same, if its edges were made twice, and may be again when no tensor holds them
+
+
 class GraphCache:
     """Graphs by the identity and contents of the tensors they were built from.
 
     A tensor that was freed, edited in place or given other memory never finds an old Graph; edits that torch does
-    not count are found by samples, as `stamp` says. Beyond `max_bytes` the Graphs not used for longest are
-    forgotten. Safe to use from several threads.
+    not count are found by samples, as `stamp` says. Another `edge_index` finds the Graph of an equal one, as of a
+    layer whose forward makes its edges anew: it is compared as a whole, which takes much less than to sort it.
+    Beyond `max_bytes` the Graphs not used for longest are forgotten. Safe to use from several threads.
 
     Args:
         layout: the code that sorts the edges.
@@ -95,6 +103,7 @@ class GraphCache:
         self.layout, self.max_bytes = layout, max_bytes
         self.found = self.built = 0
         self._entries: dict[_Key, _Entry] = {}  # the one used last comes last
+        self._made: dict[Any, _Made] = {}  # by the contents of an edge_index, those met last
         self._lock = threading.RLock()
 
     def graph(self, adjacency: Adjacency, num_rows: int, num_cols: int, *, reverse: bool = False) -> Graph:
@@ -119,12 +128,28 @@ class GraphCache:
             return graph
         whole = owner(adjacency)
         stamps = [stamp(edges) for edges in _indices(adjacency)]  # as they are before they are read
-        graph = self._build(adjacency, num_rows, num_cols, reverse)
-        synchronize(graph.device)
+        place = num_rows, num_cols, reverse, contents(adjacency)
+        made = self._made.get(place)
+        last = None if made is None else made.graph()
+        is_new = last is None or not _is_of(last, adjacency, reverse)
+        again = made is not None and (last is None or not is_new)
+        if is_new:
+            graph = self._build(adjacency, num_rows, num_cols, reverse)
+            synchronize(graph.device)
+        else:
+            graph = last
+        assert graph is not None
         with self._lock:
-            self.built += 1
+            self.built += is_new
+            self.found += not is_new
+            self._made.pop(place, None)
+            self._made[place] = _Made(weakref.ref(graph), graph if again else None)
+            if len(self._made) > MADE:
+                del self._made[next(iter(self._made))]
             if not whole.is_inference() and None not in stamps:  # whose edits would go unnoticed
                 self._keep(_Key(id(whole), num_rows, num_cols, reverse, part(adjacency)), graph, whole, stamps)
+            if is_new:
+                self._forget_oldest()
         return graph
 
     def find(self, adjacency: Adjacency, num_rows: int, num_cols: int, *, reverse: bool = False) -> Graph | None:
@@ -153,7 +178,6 @@ class GraphCache:
         parts = [each for each in list(self._entries) if each.owner == key.owner]
         for each in parts[:-MAX_PARTS]:
             self._entries.pop(each, None)
-        self._forget_oldest()
 
     @torch.inference_mode(False)
     def _build(self, adjacency: Adjacency, num_rows: int, num_cols: int, reverse: bool) -> Graph:
@@ -164,25 +188,48 @@ class GraphCache:
         edge_index = edge_index.flip(0) if reverse else edge_index
         return Graph.from_edge_index(edge_index, num_rows, num_cols, layout=self.layout)
 
+    def _graphs(self) -> Collection[Graph]:
+        """All Graphs that are kept, each once."""
+        kept = [entry.graph for entry in list(self._entries.values())]
+        kept += [made.kept for made in list(self._made.values()) if made.kept is not None]
+        return {id(graph): graph for graph in kept}.values()
+
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._graphs())
 
     @property
     def nbytes(self) -> int:
         """Memory of all Graphs kept, with everything derived from them."""
-        return sum(entry.graph.nbytes for entry in list(self._entries.values()))
+        return sum(graph.nbytes for graph in self._graphs())
 
     def clear(self) -> None:
         """Forget every Graph."""
         self._entries.clear()
+        self._made.clear()
 
     def _forget_oldest(self) -> None:
-        excess = self.nbytes - self.max_bytes
-        for key, entry in list(self._entries.items())[:-1]:
-            if excess <= 0:
-                break
-            excess -= entry.graph.nbytes
-            self._entries.pop(key, None)
+        for kept in self._made, self._entries:
+            for key in list(kept)[:-1]:
+                if self.nbytes <= self.max_bytes:
+                    return
+                kept.pop(key, None)
+
+
+def contents(adjacency: Adjacency) -> tuple[Any, ...]:
+    """A key that adjacencies of equal edges have in common, and others hardly ever; on a GPU, all of one shape."""
+    return tuple(
+        (edges.shape, edges.device, hash(sample(edges)) if edges.is_cpu else 0) for edges in _indices(adjacency)
+    )
+
+
+def _is_of(graph: Graph, adjacency: Adjacency, reverse: bool) -> bool:
+    """Return whether a Graph is that of an `edge_index`, in its order of edges, by all of them."""
+    if is_sparse(adjacency) or adjacency.dim() != 2:
+        return False
+    sources, destinations = _edge_index(adjacency).flip(0) if reverse else _edge_index(adjacency)
+    if graph.edge_id is not None:
+        sources, destinations = sources.index_select(0, graph.edge_id), destinations.index_select(0, graph.edge_id)
+    return bool((sources == graph.col).all() and (destinations == rows_of(graph.rowptr, graph.num_edges)).all())
 
 
 def _indices(adjacency: Adjacency) -> tuple[Tensor, ...]:

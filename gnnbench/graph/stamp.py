@@ -31,7 +31,7 @@ class Stamp(NamedTuple):
             tensor._version == self.version
             and tensor.data_ptr() == self.address
             and tensor.untyped_storage() is self.memory()
-            and (not self.sample or _sample(tensor) == self.sample)
+            and (not self.sample or sample(tensor) == self.sample)
         )
 
 
@@ -40,10 +40,11 @@ def stamp(tensor: Tensor) -> Stamp | None:
     if tensor.is_inference():
         return None
     memory = weakref.ref(tensor.untyped_storage())
-    return Stamp(tensor._version, memory, tensor.data_ptr(), _sample(tensor) if tensor.is_cpu else b"")
+    return Stamp(tensor._version, memory, tensor.data_ptr(), sample(tensor) if tensor.is_cpu else b"")
 
 
-def _sample(tensor: Tensor) -> bytes:
+def sample(tensor: Tensor) -> bytes:
+    """Bytes of all numbers of a tensor in main memory, of about 64 in each dimension where there are many."""
     if tensor.requires_grad:
         tensor = tensor.detach()
     if tensor.is_neg():

@@ -20,8 +20,6 @@ from gnnbench.messages.arguments import FUNCTIONS
 from gnnbench.ops.kernels import Kernels
 from gnnbench.results.schema import Binding
 
-MADE = 4  # edge indices that a forward made, whose Graphs are kept
-
 _of: Any = WeakTensorKeyDictionary()  # the edge_index of a Graph -> a reference to it
 
 
@@ -102,15 +100,10 @@ def edge_index_of(graph: Graph) -> Tensor:
 
 
 class Graphs:
-    """The Graphs of what forwards call `propagate` with: of a Graph's own edges, and of others made from these.
-
-    A forward that adds loops or normalises makes an equal `edge_index` in every call; comparing it with those
-    that were met costs much less than sorting it.
-    """
+    """The Graphs of what forwards call `propagate` with: of a Graph's own edges, and of others made from these."""
 
     def __init__(self, kernels: Kernels) -> None:
         self.cache = GraphCache(kernels, MAX_GRAPH_BYTES)
-        self.made: list[Tensor] = []
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Graphs:
         return self
@@ -119,11 +112,4 @@ class Graphs:
         own = _of[edge_index]() if edge_index in _of else None
         if own is not None and not reverse and (own.num_rows, own.num_cols) == (num_rows, num_cols):
             return own
-        for met in self.made:
-            if met is edge_index or (met.shape == edge_index.shape and torch.equal(met, edge_index)):
-                graph = self.cache.find(met, num_rows, num_cols, reverse=reverse)
-                if graph is not None:
-                    return graph
-        graph = self.cache.graph(edge_index, num_rows, num_cols, reverse=reverse)
-        self.made = [edge_index, *self.made[: MADE - 1]]
-        return graph
+        return self.cache.graph(edge_index, num_rows, num_cols, reverse=reverse)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import weakref
 from typing import Any
 
 import torch
@@ -13,8 +12,7 @@ from gnnbench.convs._cost import Price, Rates
 
 MIN_GATHERED = 120_000  # numbers to gather, below which PyG is left alone unweighed; 0: nothing is weighed
 CALLS = 4  # that have to save the price of a Graph, if one does not
-REMEMBERED = 1 << 14  # adjacencies at most, the dead ones with them
-NEVER = (lambda: None), 0.0
+REMEMBERED = 1 << 14  # adjacencies at most
 # Without and with a backward: softmax over groups, which saves nothing on two values, and over groups given by
 # where they start, which are checked in every call; products with a sparse matrix, which PyG transposes in every
 # backward.
@@ -43,17 +41,12 @@ class Patience:
     """
 
     def __init__(self) -> None:
-        self._missed: dict[Any, tuple[Any, float]] = {}  # by address and part: the tensor seen there, and ns
+        self._missed: dict[Any, float] = {}  # ns by contents, as a program may make equal edges in every call
 
-    def worth(self, owner: Tensor, part: Any, price: Price) -> bool:
-        """Return whether a call on a part of `owner` is to have its Graph, as all calls after it then are."""
-        key = id(owner), part
-        seen, missed = self._missed.get(key, NEVER)
-        if seen() is not owner:
-            if len(self._missed) >= REMEMBERED:
-                self._missed.clear()
-            seen, missed = weakref.ref(owner), 0.0
-        missed = math.inf if price.saved >= price.build else missed + price.saved
-        self._missed[key] = seen, missed
-        # The Graph of an inference tensor cannot be kept, so that it has to pay in this very call.
-        return missed >= CALLS * price.build and (price.saved >= price.build or not owner.is_inference())
+    def worth(self, contents: Any, price: Price) -> bool:
+        """Return whether a call on such edges is to have its Graph, as all calls after it then are."""
+        if len(self._missed) >= REMEMBERED:
+            self._missed.clear()
+        missed = math.inf if price.saved >= price.build else self._missed.get(contents, 0.0) + price.saved
+        self._missed[contents] = missed
+        return missed >= CALLS * price.build

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gnnbench.graph import Graph
-from gnnbench.graph.cache import MAX_GRAPH_BYTES, Adjacency, GraphCache, is_sparse, owner, part
+from gnnbench.graph.cache import MAX_GRAPH_BYTES, Adjacency, GraphCache, contents, is_sparse
 from gnnbench.ops.kernels import Kernels
 from gnnbench.patch import cost
 from gnnbench.patch.call import Declined
@@ -54,7 +54,8 @@ class Engine:
         return self
 
     def clear(self) -> None:
-        """Forget every Graph and all features."""
+        """Forget every Graph, what calls without one would have saved, and all features."""
+        self.patience = Patience()
         self.features.clear()
         for _, graphs in self.by_device.values():
             graphs.clear()
@@ -82,7 +83,7 @@ class Engine:
         if repeated(conv):
             if not enough:
                 raise Declined(NEW)
-        elif not known and not self.patience.worth(owner(adjacency), part(adjacency), price):
+        elif not known and not self.patience.worth(contents(adjacency), price):
             raise Declined(NEW)
 
     def find(

@@ -34,9 +34,29 @@ def test_the_same_tensor_finds_the_same_graph(cache: GraphCache) -> None:
     assert (graph.num_rows, graph.num_edges, cache.built, cache.found) == (3, 5, 1, 1)
 
 
-def test_an_equal_tensor_is_another(cache: GraphCache) -> None:
-    edges, others = edge_index(), edge_index()
-    assert cache.graph(edges, 3, 3) is not cache.graph(others, 3, 3)
+def test_edges_that_are_made_again_are_sorted_once(cache: GraphCache) -> None:
+    graph = cache.graph(edge_index(), 3, 3)
+    assert len(cache) == 0  # with the tensor, unless it comes again
+    for _ in range(3):
+        with torch.inference_mode():
+            assert cache.graph(edge_index(), 3, 3) is graph
+    assert (len(cache), cache.built, cache.found) == (1, 1, 3)
+    reverse = cache.graph(edge_index(), 3, 3, reverse=True)
+    assert cache.graph(edge_index(), 3, 3, reverse=True) is reverse is not graph
+    for columns in range(4, 9):
+        cache.graph(edge_index(), 3, columns)
+    assert len(cache) == 0
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_edges_that_differ_where_no_sample_is_are_others(cache: GraphCache, reverse: bool) -> None:
+    edges = torch.randint(50, (2, 5000), generator=torch.Generator().manual_seed(0))
+    others = edges.clone()
+    others[1, 1] = (others[1, 1] + 1) % 50
+    graph = cache.graph(edges, 50, 50, reverse=reverse)
+    assert cache.graph(edges.clone(), 50, 50, reverse=reverse) is graph
+    expected = Graph.from_edge_index(others.flip(0) if reverse else others, 50)
+    assert cache.graph(others, 50, 50, reverse=reverse).col.tolist() == expected.col.tolist()
 
 
 def _by_numpy(edges: Tensor) -> None:
@@ -78,8 +98,8 @@ def test_a_large_tensor_that_was_filled_anew_gets_a_new_graph(cache: GraphCache)
 
 def test_memory_taken_again_is_no_hit(cache: GraphCache) -> None:
     for shift in range(50):
-        edges = (edge_index() + shift) % 3  # often at the address of the one before
-        assert cache.graph(edges, 3, 3).col.tolist() == Graph.from_edge_index(edges, 3).col.tolist()
+        edges = edge_index() + shift  # often at the address of the one before
+        assert cache.graph(edges, 60, 60).col.tolist() == Graph.from_edge_index(edges, 60).col.tolist()
         del edges
     gc.collect()
     assert len(cache) == 0
@@ -121,7 +141,7 @@ def test_edge_index_class_of_pyg(cache: GraphCache) -> None:
 def test_what_was_not_used_for_longest_goes_first() -> None:
     one = Graph.from_edge_index(edge_index(), 3).nbytes
     cache = GraphCache(CSRBuilder(), max_bytes=2 * one)
-    tensors = [edge_index() for _ in range(3)]
+    tensors = [edge_index().roll(shift, 1) for shift in range(3)]
     first, second = cache.graph(tensors[0], 3, 3), cache.graph(tensors[1], 3, 3)
     cache.graph(tensors[0], 3, 3)
     cache.graph(tensors[2], 3, 3)
@@ -158,11 +178,13 @@ def test_memory_is_counted_while_another_thread_derives_more(cache: GraphCache) 
     assert cache.nbytes > 400
 
 
-def test_inference_tensors_are_never_kept(cache: GraphCache) -> None:
+def test_edits_of_inference_tensors_are_noticed(cache: GraphCache) -> None:
     with torch.inference_mode():
         edges = edge_index()
-        assert cache.graph(edges, 3, 3) is not cache.graph(edges, 3, 3)
-    assert len(cache) == 0
+        graph = cache.graph(edges, 3, 3)
+        assert cache.graph(edges, 3, 3) is graph
+        edges[0, 0] = 2
+        assert cache.graph(edges, 3, 3) is not graph
 
 
 def test_wrong_indices_are_refused_and_not_kept(cache: GraphCache) -> None:
@@ -180,7 +202,7 @@ def test_clear_forgets_all(cache: GraphCache) -> None:
 
 
 def test_many_threads_at_once(cache: GraphCache) -> None:
-    shared, wrong = [edge_index() for _ in range(4)], []
+    shared, wrong = [edge_index().roll(shift, 1) for shift in range(4)], []
 
     def work(seed: int) -> None:
         for step in range(200):
