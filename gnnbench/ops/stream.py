@@ -314,7 +314,11 @@ def _at_once(
     states: list[Any],
 ) -> list[Tensor | None]:
     """Gradients that can be differentiated in turn, by plain kernels over all edges, as many as there are."""
-    plain, outs = Kernels(), []
+    plain, outs, gate = Kernels(), [], _Gate()
+    tensors = [
+        _Gated.apply(tensor, gate) if tensor.requires_grad and place != "parameter" else tensor
+        for tensor, place in zip(tensors, how.places, strict=True)
+    ]
     with _random_kept(how.graph.device, how.draws):
         for k, chunk in enumerate(chunks(how.graph, how.edges)):
             if how.draws:
@@ -325,7 +329,28 @@ def _at_once(
     wanted = [tensor for tensor, need in zip(tensors, needed, strict=True) if need]
     results, grads = zip(*given, strict=True)
     found = iter(torch.autograd.grad(results, wanted, grads, create_graph=True, allow_unused=True))
+    gate.is_open = True
     return [next(found) if need else None for need in needed]
+
+
+class _Gate:
+    is_open = False
+
+
+class _Gated(torch.autograd.Function):
+    """An operand whose gradient goes no further before a gate is open.
+
+    Operands may be computed from each other or from parameters; autograd adds what flows on to these.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, gate: _Gate) -> Tensor:
+        ctx.gate = gate
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None]:
+        return grad if ctx.gate.is_open else None, None
 
 
 def _in_order(how: _How, outs: Sequence[Tensor]) -> tuple[Tensor, ...]:

@@ -168,3 +168,27 @@ def test_an_exception_in_a_backward_leaves_the_layer_as_it_was() -> None:
         with pytest.raises(ValueError, match="a message of a user"):
             out.sum().backward()
     assert own.left is left
+
+
+def squashes(own: Own, x_j: Tensor, attr: Any) -> Tensor:
+    return own.lin(x_j).tanh() * attr
+
+
+@pytest.mark.usefixtures("always", "short")
+def test_second_derivatives_of_operands_that_are_computed_from_each_other() -> None:
+    g = layers.given(graphs.zoo()["power law"][0], 60)
+    torch.manual_seed(0)
+    own = Own(squashes).double()
+
+    def run() -> list[Tensor]:
+        wanted = [g.x, *own.lin.parameters()]
+        attr = own.lin(g.x).mean(0)
+        first = torch.autograd.grad(own(g.x, g.edge_index, attr).square().sum(), wanted, create_graph=True)
+        second = torch.autograd.grad(sum(each.sin().sum() for each in first), wanted)
+        return [*first, *second]
+
+    expected = run()
+    with gnnbench.patched(BACKEND):
+        found = run()
+    torch.testing.assert_close(found, expected)
+    assert gnnbench.patch_status().accelerated == {"Own": 1}
