@@ -24,6 +24,7 @@ PROMISED = {
     *product(("transformer", "agnn", "gat"), ("pattern", "cluster")),
     ("conv", "computers"),
     *product(("gae",), CITATION),
+    *product(("gcn", "sage_mean"), ("ogbl_collab", "ogbl_ddi", "ogbl_ppa", "ogbl_citation2")),
 }
 
 
