@@ -55,8 +55,10 @@ class Config(synthetic.Config):
 
 
 def parse(spec: str) -> dict[str, Any] | None:
-    """`synthetic:PRESET[:SCALE]` with one of these presets."""
-    return _names.parse(spec, PRESETS)
+    """`synthetic:PRESET[:SCALE]` with one of these presets; without features, vectors of nodes are trained."""
+    found = _names.parse(spec, PRESETS)
+    featureless = found is not None and not PRESETS[found["preset"]].graph.features
+    return {**found, "embedding": 256} if found and featureless else found
 
 
 def listing(where: Roots) -> list[Offer]:
