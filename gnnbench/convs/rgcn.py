@@ -53,7 +53,7 @@ def forward(
         weight = (conv.comp @ weight.flatten(1)).unflatten(1, weight.shape[1:])
     simple = weight.dim() == 3 and weight.dtype == x_src.dtype and not torch.is_autocast_enabled(x_src.device.type)
     if simple and reduce not in EXTREMA:
-        out: Tensor = _Sum.apply(x_src, weight, kernels, of, reduce)
+        out: Tensor = _Sum.apply(x_src.resolve_neg().contiguous(), weight, kernels, of, reduce)
     else:
         out = _whole(x_src, weight, kernels, of, reduce)
     out = out if conv.root is None else out + x_dst @ conv.root
@@ -103,7 +103,7 @@ class _Sum(torch.autograd.Function):
             return next(grads) if needs_x else None, next(grads) if needs_weight else None, None, None, None
         grad_x = torch.empty_like(x) if needs_x else None
         grad_weight = torch.zeros_like(weight) if needs_weight else None
-        grad = grad.contiguous()
+        grad = grad.resolve_neg().contiguous()
         for chunk in of.chunks(_pairs_of_chunk(kernels, weight), x.dtype, reverse=True):
             reduced = _reduced(kernels, chunk, grad, reduce)
             if grad_x is not None:

@@ -44,7 +44,8 @@ def aggregated(product: Product, kernels: Kernels, graph: Graph) -> Tensor:
     rows, value = x.tensor.movedim(x.dim, 0), None
     flat = rows if heads else rows.reshape(len(rows), rows.shape[1:].numel())
     if weight is not None:
-        value = weight.tensor.reshape(graph.num_edges, -1) if heads else weight.tensor.flatten()
+        of_edge = weight.tensor.shape[1:].numel()
+        value = weight.tensor.reshape(graph.num_edges, of_edge) if heads else weight.tensor.flatten()
         value = _edges.in_rows(graph, value).to(flat.dtype)
     out = spmm(kernels, graph, flat, value, reduce)
     return out.view(graph.num_rows, *rows.shape[1:]).movedim(0, x.dim)

@@ -269,7 +269,7 @@ class _Gradient:
         assert self.total is not None
         flat = grad.contiguous().view(chunk.num_edges, self.like.shape[1:].numel())
         if self.place == "source":
-            self.kernels.add_rows(self.total.view(len(self.total), -1), chunk.col, flat)
+            self.kernels.add_rows(self.total.view(len(self.total), flat.size(1)), chunk.col, flat)
         elif self.place == "destination":
             total = self.kernels.segment(chunk.rowptr, flat, "sum")
             self.total[chunk.rows] += total.view(chunk.num_rows, *grad.shape[1:])

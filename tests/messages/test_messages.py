@@ -277,6 +277,30 @@ def test_second_derivatives_and_inference() -> None:
 
 
 @pytest.mark.usefixtures("always", "short")
+@pytest.mark.parametrize("name", ["RGCNConv", "ResGatedGraphConv", "SGConv", "GINEConv"])
+@pytest.mark.parametrize("kind", ["no nodes", "negated", "strided"])
+def test_features_of_any_memory(name: str, kind: str) -> None:
+    nodes = 0 if kind == "no nodes" else 20
+    edge_index = torch.arange(nodes).repeat(2, 3)
+    x = torch.randn(2 * nodes, 4)[::2] if kind == "strided" else torch.randn(nodes, 4)
+    x = (torch._neg_view(x) if kind == "negated" else x).requires_grad_()
+    edge_attr, edge_type = torch.randn(3 * nodes, 4), torch.arange(3 * nodes) % 2
+    more = {"RGCNConv": (edge_type,), "GINEConv": (edge_attr,)}.get(name, ())
+    options = {"RGCNConv": (4, 4, 2), "GINEConv": (nn.Linear(4, 4),)}.get(name, (4, 4))
+    conv: Any = getattr(pyg, name)(*options)
+
+    def run() -> list[Tensor]:
+        out = conv(x, edge_index, *more)
+        return [out, *torch.autograd.grad(out.square().sum(), [x, *conv.parameters()])]
+
+    expected = run()
+    with gnnbench.patched(BACKEND):
+        found = run()
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.usefixtures("always", "short")
 def test_dropout_drops_the_same_in_the_backward() -> None:
     """Where x is one everywhere and messages are dropped alone, the gradient of the sum tells what was kept."""
     torch.manual_seed(0)

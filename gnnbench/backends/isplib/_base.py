@@ -15,8 +15,8 @@ TYPES = (torch.float32, torch.float64)
 
 
 def computes(*tensors: Tensor) -> bool:
-    """Return whether compiled kernels take tensors of these types, where these are."""
-    return all(tensor.dtype in TYPES and tensor.device.type == "cpu" for tensor in tensors)
+    """Return whether compiled kernels take tensors of these types, where and with the signs that they lie."""
+    return all(each.dtype in TYPES and each.device.type == "cpu" and not each.is_neg() for each in tensors)
 
 
 def csr(graph: Graph) -> dict[str, Any]:
