@@ -104,7 +104,8 @@ class Stack(Module):
                 if self.skips:
                     out = out + self.skips[layer](x)
             x = out
-            every.append(x)
+            if self.jump is not None:
+                every.append(x)
         if self.jump is not None:
             x = self.jump([each[: len(x)] for each in every])
         if self.readout is not None and self.head is not None:
