@@ -60,26 +60,36 @@ def entries(
     Raises:
         ConfigError: a path does not exist.
     """
-    known: list[Entry] = []
-    refused = []
+    refused: list[str] = []
+    found = [
+        each
+        for each, _ in _known(paths, all_machines, refused)
+        if words in f"{each.title} {each.backend} {each.path}"
+    ]
+    return found, refused
+
+
+def epochs() -> list[tuple[dict[str, Any], float]]:
+    """Configurations of this machine's results in `runs` with their median epochs in seconds, the latest first."""
+    return [
+        ({**config, "backend": {"name": entry.backend.partition(":")[0]}}, entry.epoch_s)
+        for entry, config in reversed(_known((), False, []))
+    ]
+
+
+def _known(paths: Sequence[Path], all_machines: bool, refused: list[str]) -> list[tuple[Entry, dict[str, Any]]]:
+    """Entries with their configurations, the oldest first; sentences on what cannot be read go to `refused`."""
+    known: list[tuple[Entry, dict[str, Any]]] = []
     for file in _files(paths or [path for path in (FOLDER,) if path.exists()]):
         try:
             kind, record = stored.record(file)
         except ConfigError as error:
             refused += [str(error)] if file.name in KINDS or file in paths else []
         else:
-            known += _entries(file, record) if kind in KINDS.values() else []
+            rows = _entries(file, record) if kind in KINDS.values() else ()
+            known += [(entry, record.config) for entry in rows]
     here = "" if all_machines else machine(environment.describe())
-    found = [each for each in known if words in f"{each.title} {each.backend} {each.path}"]
-    return sorted((each for each in found if here in ("", each.machine)), key=lambda each: each.written), refused
-
-
-def epochs() -> list[tuple[dict[str, Any], float]]:
-    """Configurations of this machine's results in `runs` with their median epochs in seconds, the latest first."""
-    known, _ = entries()
-    configs = {path: stored.record(Path(path))[1].config for path in {entry.path for entry in known}}
-    backends = [(entry, {"name": entry.backend.partition(":")[0]}) for entry in reversed(known)]
-    return [({**configs[entry.path], "backend": backend}, entry.epoch_s) for entry, backend in backends]
+    return sorted((each for each in known if here in ("", each[0].machine)), key=lambda each: each[0].written)
 
 
 def machine(facts: dict[str, Any]) -> str:
