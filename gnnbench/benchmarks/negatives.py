@@ -84,7 +84,7 @@ def bench(
     if problems or not sizes:
         raise ConfigError(*(problems or ["give at least one batch size"]))
     names = [*OURS, *against]
-    edges = _keys(dataset.edge_index, dataset.num_nodes).unique()
+    edges = dataset.keys(dataset.edge_index).unique()
     record = NegativesBench(
         **batches.facts(dataset),
         excluded=dataset.num_nodes + int((edges % (dataset.num_nodes + 1) != 0).sum()),
@@ -94,11 +94,6 @@ def bench(
     )
     prepare = partial(_prepared, dataset, edges, against, dgl_python, now, budget)
     return batches.measured(record, sizes, prepare, out=out, memory_limit=memory_limit, on_event=on_event)
-
-
-def _keys(pairs: Tensor, num_nodes: int) -> Tensor:
-    """A number for each pair, by which a self-loop is a multiple of `num_nodes` + 1."""
-    return pairs[0] * num_nodes + pairs[1]
 
 
 def _prepared(
@@ -127,7 +122,7 @@ def _prepared(
 
     def wrong(pairs: Tensor) -> str:
         """How pairs are not as asked for; empty if they are."""
-        keys = _keys(pairs, dataset.num_nodes)
+        keys = dataset.keys(pairs)
         if bool((keys % (dataset.num_nodes + 1) == 0).any()):
             return "a self-loop was drawn"
         return "an edge was drawn" if bool(torch.isin(keys, edges).any()) else ""

@@ -75,14 +75,6 @@ class GraphsDataset(Named):
     def num_graphs(self) -> int:
         return self.graph_ptr.numel() - 1
 
-    @property
-    def num_nodes(self) -> int:
-        return self.x.size(0)
-
-    @property
-    def num_edges(self) -> int:
-        return self.edge_index.size(1)
-
     def first(self, graphs: int) -> NodeDataset:
         """The first `graphs` graphs as one; all its nodes are of class 0 and for training.
 

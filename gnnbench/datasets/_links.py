@@ -6,19 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from gnnbench.datasets._nodes import Named, NodeDataset
+from gnnbench.datasets._nodes import NodeDataset, OneGraph
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
-
-    from gnnbench.graph import CSRBuilder, Graph
 
 EVALUATED = ("val", "test")
 
 
 @dataclass
-class LinksDataset(Named):
+class LinksDataset(OneGraph):
     """A graph that messages run over, links by part, and pairs that are none.
 
     Attributes:
@@ -55,14 +52,6 @@ class LinksDataset(Named):
     notes: list[str] = field(default_factory=list)
 
     @property
-    def num_nodes(self) -> int:
-        return self.x.size(0)
-
-    @property
-    def num_edges(self) -> int:
-        return self.edge_index.size(1)
-
-    @property
     def num_features(self) -> int:
         """Width of features, or of the vectors that are trained in their place."""
         return self.embedding or self.x.size(1)
@@ -71,12 +60,6 @@ class LinksDataset(Named):
     def embedding_bytes(self) -> int:
         """Memory of the vectors that are trained, in float32; their gradients and the optimizer take more."""
         return 4 * self.num_nodes * self.embedding
-
-    def graph(self, device: torch.device, layout: CSRBuilder | None = None) -> Graph:
-        """The edges of messages in rows on `device`; raises as `Graph.from_edge_index`."""
-        from gnnbench.graph import Graph
-
-        return Graph.from_edge_index(self.edge_index.to(device), self.num_nodes, layout=layout)
 
     def renumbered(self, order: Tensor) -> LinksDataset:
         """The nodes in another order: node i is then what node `order[i]` [N] was."""

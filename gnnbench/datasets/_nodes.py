@@ -15,10 +15,20 @@ if TYPE_CHECKING:
 
 
 class Named:
-    """A dataset with a name, and with what of it is not real."""
+    """A dataset with a name, nodes and edges, and with what of it is not real."""
 
     name: str
     made_up: list[str]
+    x: Tensor
+    edge_index: Tensor
+
+    @property
+    def num_nodes(self) -> int:
+        return self.x.size(0)
+
+    @property
+    def num_edges(self) -> int:
+        return self.edge_index.size(1)
 
     @property
     def label(self) -> str:
@@ -28,8 +38,22 @@ class Named:
         return f"{self.name} ({', '.join(self.made_up)} synthetic)"
 
 
+class OneGraph(Named):
+    """A dataset whose edges are those of one graph."""
+
+    def graph(self, device: torch.device, layout: CSRBuilder | None = None) -> Graph:
+        """The edges in rows on `device`, sorted there by `layout`; raises as `Graph.from_edge_index`."""
+        from gnnbench.graph import Graph
+
+        return Graph.from_edge_index(self.edge_index.to(device), self.num_nodes, layout=layout)
+
+    def keys(self, pairs: Tensor) -> Tensor:
+        """A number [P] for each pair of nodes [2, P]; a self-loop's is a multiple of `num_nodes` + 1."""
+        return pairs[0] * self.num_nodes + pairs[1]
+
+
 @dataclass
-class NodeDataset(Named):
+class NodeDataset(OneGraph):
     """One graph with node features, targets and a split.
 
     Attributes:
@@ -61,14 +85,6 @@ class NodeDataset(Named):
     node_id: Tensor | None = None
 
     @property
-    def num_nodes(self) -> int:
-        return self.x.size(0)
-
-    @property
-    def num_edges(self) -> int:
-        return self.edge_index.size(1)
-
-    @property
     def multilabel(self) -> bool:
         return self.y.dim() == 2
 
@@ -77,12 +93,6 @@ class NodeDataset(Named):
         """Attributes of the whole dataset that files keep; its metric by its name."""
         names = ("name", "made_up", "notes", "num_classes", "metric")
         return {name: getattr(self, name) for name in names}
-
-    def graph(self, device: torch.device, layout: CSRBuilder | None = None) -> Graph:
-        """The edges in rows on `device`, sorted there by `layout`; raises as `Graph.from_edge_index`."""
-        from gnnbench.graph import Graph
-
-        return Graph.from_edge_index(self.edge_index.to(device), self.num_nodes, layout=layout)
 
     def changed(self, **values: Any) -> NodeDataset:
         """Copy in memory, with other values of some attributes."""

@@ -126,7 +126,7 @@ def _draw_negatives(dataset: LinksDataset, config: DatasetConfig) -> None:
 
     generator = torch.Generator().manual_seed(NEGATIVES + config.seed)
     known = torch.cat([dataset.edge_index, *dataset.positives.values()], 1)
-    keys = (known[0] * dataset.num_nodes + known[1]).unique()
+    keys = dataset.keys(known).unique()
     dataset.ranked = config.negatives > 0
     for part in EVALUATED:
         links = dataset.positives[part]
@@ -135,7 +135,7 @@ def _draw_negatives(dataset: LinksDataset, config: DatasetConfig) -> None:
             sources = torch.randint(dataset.num_nodes, sources.shape, generator=generator)
         drawn = torch.randint(dataset.num_nodes, sources.shape, generator=generator)
         for _ in range(DRAWS):
-            wrong = (drawn == sources) | torch.isin(sources * dataset.num_nodes + drawn, keys)
+            wrong = (drawn == sources) | torch.isin(dataset.keys(torch.stack([sources, drawn])), keys)
             if not bool(wrong.any()):
                 break
             drawn[wrong] = torch.randint(dataset.num_nodes, (int(wrong.sum()),), generator=generator)
@@ -193,7 +193,7 @@ def _check_leak(dataset: LinksDataset) -> None:
 
     known = [_keys(dataset, "train")]
     if dataset.relations is None:
-        known.append(dataset.edge_index[0] * dataset.num_nodes + dataset.edge_index[1])
+        known.append(dataset.keys(dataset.edge_index))
     seen = torch.cat(known)
     for part in EVALUATED:
         leaks = torch.isin(_keys(dataset, part), seen).nonzero().flatten()
@@ -211,8 +211,7 @@ def _check_leak(dataset: LinksDataset) -> None:
 
 
 def _keys(dataset: LinksDataset, part: str) -> Tensor:
-    src, dst = dataset.positives[part]
-    keys: Tensor = src * dataset.num_nodes + dst
+    keys = dataset.keys(dataset.positives[part])
     if dataset.relations is None:
         return keys
     return keys * dataset.num_relations + dataset.relations[part]

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import Module, Parameter
+from torch.nn import Module
 from torch.nn.modules.module import _has_any_global_hook
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
@@ -17,9 +17,9 @@ from torch_geometric.utils import add_self_loops, remove_self_loops
 
 from gnnbench.errors import GnnbenchError, GraphError, UnsupportedOp
 from gnnbench.graph.cache import Adjacency, is_sparse, num_edges, values
+from gnnbench.messages.arguments import PLAIN
 
 SPARSE = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
-PLAIN = (Tensor, Parameter)
 MODULE_CALL = Module.__call__
 
 

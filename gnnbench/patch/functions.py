@@ -20,6 +20,7 @@ import gnnbench
 from gnnbench.convs import _edges, _heads
 from gnnbench.graph import Graph
 from gnnbench.graph.cache import num_edges
+from gnnbench.messages.arguments import PLAIN
 from gnnbench.ops.edge import edge_softmax
 from gnnbench.ops.kernels import REDUCTIONS, Kernels
 from gnnbench.ops.spmm import spmm
@@ -96,7 +97,7 @@ def _softmax(
 
     PyG adds 1e-16 to the sum of a group, which is at least one, so that this is lost to rounding.
     """
-    if type(src) not in call.PLAIN or src.layout != torch.strided or not src.is_floating_point() or not src.dim():
+    if type(src) not in PLAIN or src.layout != torch.strided or not src.is_floating_point() or not src.dim():
         raise Declined("src is not a plain floating-point tensor")
     if dim not in (0, -src.dim()):
         raise Declined("a dimension other than the first")
@@ -139,7 +140,7 @@ def _spmm(engine: Engine, src: Any = None, other: Any = None, reduce: Any = "sum
         raise Declined("an unknown reduction")
     if why := call.wrong_matrix(src):
         raise Declined(why)
-    if type(other) not in call.PLAIN or other.layout != torch.strided or other.dim() != 2:
+    if type(other) not in PLAIN or other.layout != torch.strided or other.dim() != 2:
         raise Declined("other is not a plain matrix")
     if src.size(1) != other.size(0):
         raise Declined("the sizes of both matrices differ")

@@ -10,7 +10,7 @@ from gnnbench.report.run import machine
 from gnnbench.report.tables import Cell, Table
 
 if TYPE_CHECKING:
-    from gnnbench.benchmarks.negatives import DrawRow, NegativesBench
+    from gnnbench.benchmarks.negatives import NegativesBench
 
 
 def table(bench: NegativesBench) -> Table:
@@ -19,7 +19,7 @@ def table(bench: NegativesBench) -> Table:
         [
             Cell(units.count(row.batch_size)),
             Cell(row.implementation),
-            *_figures(row),
+            *figures.batch(row, row.batch_size),
             *(figures.ratio(row.ratio.get(peer)) for peer in bench.peers),
         ]
         for row in bench.rows
@@ -37,11 +37,3 @@ def table(bench: NegativesBench) -> Table:
         *machine(bench.environment),
     ]
     return Table(heading, rows, title=f"Negatives of {bench.graph}", notes=notes)
-
-
-def _figures(row: DrawRow) -> list[Cell]:
-    if row.time_s is None:
-        return [figures.time(row), figures.NOTHING]
-    time, size = row.time_s, row.batch_size
-    interval = units.interval(units.seconds, time.low * size, time.high * size)
-    return [Cell(units.seconds(time.median * size), interval), Cell(f"{1e-6 / time.median:.3g} M")]

@@ -10,7 +10,7 @@ from gnnbench.report.run import machine
 from gnnbench.report.tables import Cell, Table
 
 if TYPE_CHECKING:
-    from gnnbench.benchmarks.sample import SampleBench, SampleRow
+    from gnnbench.benchmarks.sample import SampleBench
 
 
 def table(bench: SampleBench) -> Table:
@@ -20,7 +20,7 @@ def table(bench: SampleBench) -> Table:
             Cell(units.count(row.batch_size)),
             Cell(row.part),
             Cell(row.implementation),
-            *_figures(row),
+            *figures.batch(row, row.edges),
             *(figures.ratio(row.ratio.get(peer)) for peer in bench.peers),
         ]
         for row in bench.rows
@@ -37,12 +37,3 @@ def table(bench: SampleBench) -> Table:
         *machine(bench.environment),
     ]
     return Table(heading, rows, title=f"Sampled neighbourhoods of {bench.graph}", notes=notes)
-
-
-def _figures(row: SampleRow) -> list[Cell]:
-    if row.time_s is None:
-        return [figures.time(row), figures.NOTHING]
-    time, edges = row.time_s, row.edges or 1.0
-    interval = units.interval(units.seconds, time.low * edges, time.high * edges)
-    rate = f"{1e-6 / time.median:.3g} M" if row.edges else "–"
-    return [Cell(units.seconds(time.median * edges), interval), Cell(rate)]

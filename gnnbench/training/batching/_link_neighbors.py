@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -13,9 +13,9 @@ from gnnbench.backends import isplib
 from gnnbench.backends.base import Backend
 from gnnbench.backends.isplib.sample import Sample
 from gnnbench.datasets import LinksDataset
-from gnnbench.models import Layer
 from gnnbench.training.batching._batch import Batch
 from gnnbench.training.batching._links import Links
+from gnnbench.training.batching._neighbors import sampled_adjacency
 
 if TYPE_CHECKING:
     from gnnbench.training.batching.link_neighbors import Config
@@ -46,19 +46,13 @@ class LinkNeighborhoods(Links):
             sample = self._without(sample, self.links[:, chosen])
         self.edges = (self.edges or 0) + sample.row.numel()
         x = self.dataset.x.index_select(0, sample.node).to(self.backend.device)
-        adj: Any
-        if self.trims:
-            adj = [Layer(self.backend.adjacency(hop, self.layout), hop.num_rows) for hop in sample.hops()]
-        else:
-            adj = self.backend.adjacency(sample.edges, self.layout)
+        adj = sampled_adjacency(self.backend, self.layout, sample, self.trims)
         return self._of(x, adj, pairs._replace(nodes=ends), len(chosen))
 
     def _without(self, sample: Sample, links: Tensor) -> Sample:
         """Return the sample without edges that are links [2, P], in either direction."""
-        nodes = self.dataset.num_nodes
-        src, dst = sample.node[sample.row], sample.node[sample.col]
-        targets = torch.cat([links[0] * nodes + links[1], links[1] * nodes + links[0]])
-        kept = ~torch.isin(src * nodes + dst, targets)
+        keys, ends = self.dataset.keys, sample.node[sample.edges.edge_index]
+        kept = ~torch.isin(keys(ends), keys(torch.cat([links, links.flip(0)], 1)))
         counts = [int(of_hop.sum()) for of_hop in kept.split(sample.num_edges)]
         edges = {name: getattr(sample, name)[kept] for name in ("row", "col", "edge")}
         return sample._replace(**edges, num_edges=counts)

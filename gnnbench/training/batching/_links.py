@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -16,7 +17,6 @@ from torch.profiler import record_function
 from gnnbench.backends import isplib
 from gnnbench.backends.base import Backend
 from gnnbench.datasets import LinksDataset
-from gnnbench.graph import CSRBuilder, Graph
 from gnnbench.measure import clock
 from gnnbench.models import Pairs
 from gnnbench.ops import negatives
@@ -32,34 +32,20 @@ SCORED = 1 << 18  # pairs at once in evaluation
 TRAIN = 2**64 - 1  # a seed that no training has, of the training links that are evaluated
 
 
-class MessageEdges(NamedTuple):
-    """Edges that messages run over."""
-
-    edge_index: Tensor  # [2, E] int64
-    num_nodes: int
-
-    def graph(self, device: torch.device, layout: CSRBuilder | None = None) -> Graph:
-        """In rows on `device`."""
-        return Graph.from_edge_index(self.edge_index.to(device), self.num_nodes, layout=layout)
-
-
 class Targets:
     """Finds the edges of messages that are links of a batch, in either direction."""
 
     def __init__(self, dataset: LinksDataset) -> None:
-        self.num_nodes = dataset.num_nodes
-        self.keys, self.place = self._key(*dataset.edge_index).unique(return_inverse=True)
+        self.dataset = dataset
+        self.keys, self.place = dataset.keys(dataset.edge_index).unique(return_inverse=True)
 
     def others(self, links: Tensor) -> Tensor:
         """[E] bool: the edges that are none of `links` [2, P]."""
-        asked = torch.cat([self._key(*links), self._key(*links.flip(0))])
+        asked = self.dataset.keys(torch.cat([links, links.flip(0)], 1))
         place = torch.searchsorted(self.keys, asked).clamp_(max=len(self.keys) - 1)
         kept = torch.ones(len(self.keys), dtype=torch.bool)
         kept[place[self.keys[place] == asked]] = False
         return kept[self.place]
-
-    def _key(self, src: Tensor, dst: Tensor) -> Tensor:
-        return src * self.num_nodes + dst
 
 
 class Links(Loader):
@@ -109,7 +95,7 @@ class Links(Loader):
         adj = self.adj
         if self.targets is not None:
             others = self.targets.others(links)
-            edges = MessageEdges(self.dataset.edge_index[:, others], self.dataset.num_nodes)
+            edges = replace(self.dataset, edge_index=self.dataset.edge_index[:, others])
             adj = self.backend.adjacency(edges, self.layout)
         pairs = self._pairs(chosen, key)
         return self._of(self.x, adj, pairs, len(chosen))

@@ -17,6 +17,7 @@ from gnnbench.backends.base import Backend
 from gnnbench.backends.isplib.sample import Sample
 from gnnbench.datasets import NodeDataset
 from gnnbench.errors import OutOfMemory
+from gnnbench.graph import CSRBuilder
 from gnnbench.measure import memory
 from gnnbench.models import Layer
 from gnnbench.training.batching import _loss
@@ -29,6 +30,13 @@ if TYPE_CHECKING:
 
 CPU = torch.device("cpu")
 EVALUATION = 2**64 - 1  # a seed that no training has
+
+
+def sampled_adjacency(backend: Backend, layout: CSRBuilder | None, sample: Sample, trims: bool) -> Any:
+    """Return what a model takes of a sample: its edges, or a `Layer` for each conv where each is trimmed."""
+    if trims:
+        return [Layer(backend.adjacency(hop, layout), hop.num_rows) for hop in sample.hops()]
+    return backend.adjacency(sample.edges, layout)
 
 
 class Neighborhoods(Loader):
@@ -111,10 +119,6 @@ class Neighborhoods(Loader):
 
     def _of(self, x: Tensor, sample: Sample, y: Tensor) -> Batch:
         """A batch whose first nodes are its seeds, with their targets y."""
-        adj: Any
-        if self.trims:
-            adj = [Layer(self.backend.adjacency(hop, self.layout), hop.num_rows) for hop in sample.hops()]
-        else:
-            adj = self.backend.adjacency(sample.edges, self.layout)
+        adj = sampled_adjacency(self.backend, self.layout, sample, self.trims)
         loss, size = _loss.function(self.target, y.to(self.backend.device), self.smoothing), len(y)
         return Batch(x, adj, lambda outputs: loss(outputs[:size]), size)

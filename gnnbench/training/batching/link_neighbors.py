@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from gnnbench.config import Count, Positive
-from gnnbench.errors import BackendUnavailable, ConfigError
+from gnnbench.errors import ConfigError
+from gnnbench.training.batching import neighbors
 from gnnbench.training.batching._batch import Setup
 from gnnbench.training.batching.links import LinksConfig
-from gnnbench.training.batching.neighbors import Fanout
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -28,7 +28,7 @@ class Config(LinksConfig):
 
     kind: str = "link_neighbors"
     size: Positive = Field(1024, description="training links in a batch; the last one of an epoch may have fewer")
-    fanouts: tuple[Fanout, ...] = Field(
+    fanouts: tuple[neighbors.Fanout, ...] = Field(
         (10, 10), min_length=1, description="in-edges drawn of each node, for each layer from the last; -1: all"
     )
     replace: bool = Field(False, description="whether an edge may be drawn more than once")
@@ -38,19 +38,12 @@ class Config(LinksConfig):
 def prepare(config: Run, model: Module, backend: Backend, dataset: LinksDataset, cache: Path | None) -> Setup:
     """Raises ConfigError where batches do not fit the model, BackendUnavailable without compiled kernels."""
     from gnnbench import models
-    from gnnbench.backends import isplib
     from gnnbench.training.batching._link_neighbors import LinkNeighborhoods
 
-    fanouts = list(config.batch.fanouts)
-    if len(fanouts) != config.model.layers:
-        raise ConfigError(
-            f"batch.fanouts is {fanouts}, but the model has {config.model.layers} layers; give one number for each"
-        )
+    neighbors.check_fanouts(config)
     if config.backend.loader != "ours":
         raise ConfigError(f"backend.loader={config.backend.loader} makes no batches of links; leave it out")
-    if reasons := isplib.Backend.unavailable():
-        text = f"batch.kind=link_neighbors needs the sampler of backend isplib: {'; '.join(reasons)}"
-        raise BackendUnavailable(text)
+    neighbors.check_sampler(config)
     trims = models.is_bipartite(config.model)
     bindings = backend.bind(model)
     return Setup(LinkNeighborhoods(config.batch, dataset, backend, trims), bindings)

@@ -49,24 +49,38 @@ class Config(BatchConfig):
 def prepare(config: Run, model: Module, backend: Backend, dataset: NodeDataset, cache: Path | None) -> Setup:
     """Raises ConfigError where batches do not fit graph or model, BackendUnavailable without compiled kernels."""
     from gnnbench import models
-    from gnnbench.backends import isplib
     from gnnbench.training.batching._neighbors import Neighborhoods
 
-    fanouts, nodes = list(config.batch.fanouts), int(dataset.train_mask.sum())
-    if len(fanouts) != config.model.layers:
-        raise ConfigError(
-            f"batch.fanouts is {fanouts}, but the model has {config.model.layers} layers; give one number for each"
-        )
+    check_fanouts(config)
+    nodes = int(dataset.train_mask.sum())
     if not 0 < config.batch.size <= nodes:
         raise ConfigError(
             f"batch.size is {config.batch.size}, but {dataset.name} has {nodes} training nodes; "
             "give at most as many"
         )
-    if reasons := isplib.Backend.unavailable():
-        raise BackendUnavailable(f"batch.kind=neighbors needs the sampler of backend isplib: {'; '.join(reasons)}")
+    check_sampler(config)
     batches = Neighborhoods
     if config.backend.loader == "pyg":
         from gnnbench.training.batching._pyg_neighbors import PygNeighborhoods as batches
     estimated = [ESTIMATED] * (config.batch.evaluation == "sampled")
     trims = config.batch.trim and models.is_bipartite(config.model)
     return Setup(batches(config.batch, dataset, backend, trims), backend.bind(model), warnings=estimated)
+
+
+def check_fanouts(config: Run) -> None:
+    """Raises ConfigError unless there is a fanout for each layer of the model."""
+    fanouts = list(config.batch.fanouts)
+    if len(fanouts) != config.model.layers:
+        raise ConfigError(
+            f"batch.fanouts is {fanouts}, but the model has {config.model.layers} layers; give one number for each"
+        )
+
+
+def check_sampler(config: Run) -> None:
+    """Raises BackendUnavailable without compiled kernels."""
+    from gnnbench.backends import isplib
+
+    if reasons := isplib.Backend.unavailable():
+        raise BackendUnavailable(
+            f"batch.kind={config.batch.kind} needs the sampler of backend isplib: {'; '.join(reasons)}"
+        )
