@@ -50,6 +50,9 @@ class Capabilities(CSRBuilder):
 
         return GraphCache(self, MAX_GRAPH_BYTES)
 
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in vars(self).items() if name != "pair_graphs"}  # it holds a lock
+
     def unsupported(self, op: str, graph: Graph, *tensors: Tensor | None) -> list[str]:
         """Reasons why `op` cannot run on these inputs; empty if it can."""
         return []
