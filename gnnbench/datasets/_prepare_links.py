@@ -162,6 +162,11 @@ def _check_negatives(dataset: LinksDataset) -> None:
 
 def _check_metric(dataset: LinksDataset) -> None:
     name, metric = dataset.name, dataset.metric
+    if dataset.relations is not None and not dataset.ranked:
+        raise DatasetError(
+            f"{name} has typed links, but its negatives have no type; draw some for each link, of its type, with "
+            "--set dataset.negatives=100"
+        )
     if metric == "mrr" and not dataset.ranked:
         raise DatasetError(
             f"{name} has one list of negatives for all links, which metric mrr does not fit; choose hits@K, auc "
@@ -173,7 +178,8 @@ def _check_metric(dataset: LinksDataset) -> None:
         )
     if metric.startswith("hits@"):
         rank = int(metric.partition("@")[2])
-        fewest = min(dataset.negatives[part].size(1) for part in EVALUATED if dataset.positives[part].size(1))
+        sizes = (dataset.negatives[part].size(1) for part in EVALUATED if dataset.positives[part].size(1))
+        fewest = min(sizes, default=rank)
         if rank > fewest:
             raise DatasetError(
                 f"{name} has a list of {fewest} negatives, among which {metric} is always 1; choose a smaller K"
@@ -183,18 +189,17 @@ def _check_metric(dataset: LinksDataset) -> None:
 def _check_leak(dataset: LinksDataset) -> None:
     """Refuse edges of messages, and training links, that are to be predicted.
 
-    Edges of messages have no type and are not held against typed links. What a benchmark's own split repeats is
-    told instead.
+    An edge in the other direction is one too, as no decoder tells both directions apart; but typed links are held
+    against those of their type and direction alone. What a benchmark's own split repeats is told instead.
 
     Raises:
         DatasetError: with one such link.
     """
     import torch
 
-    known = [_keys(dataset, "train")]
+    seen = _keys(dataset, "train")
     if dataset.relations is None:
-        known.append(dataset.keys(dataset.edge_index))
-    seen = torch.cat(known)
+        seen = torch.cat([seen, _undirected(dataset, dataset.edge_index)])
     for part in EVALUATED:
         leaks = torch.isin(_keys(dataset, part), seen).nonzero().flatten()
         if not len(leaks):
@@ -204,14 +209,23 @@ def _check_leak(dataset: LinksDataset) -> None:
             dataset.notes.append(f"{share:.1%} of the {part} links are edges of messages too, in its own split")
             continue
         src, dst = dataset.positives[part][:, leaks[0]].tolist()
+        remedy = "leave them out of the graph"
+        if "split" in dataset.made_up:
+            remedy = "make one link of both directions with --set dataset.to_undirected=true"
         raise DatasetError(
-            f"{dataset.name}: {part} link {src} -> {dst} is also an edge of messages or a training link, one of "
-            f"{len(leaks)}; leave them out of the graph, or evaluation would see what it asks for"
+            f"{dataset.name}: {part} link {src} -> {dst} is also an edge of messages or a training link, or its "
+            f"reverse is, as of {len(leaks)}; {remedy}, or evaluation would see what it asks for"
         )
 
 
 def _keys(dataset: LinksDataset, part: str) -> Tensor:
-    keys = dataset.keys(dataset.positives[part])
+    """Numbers [P] that links of a part share with those that give them away."""
+    pairs = dataset.positives[part]
     if dataset.relations is None:
-        return keys
-    return keys * dataset.num_relations + dataset.relations[part]
+        return _undirected(dataset, pairs)
+    return dataset.keys(pairs) * dataset.num_relations + dataset.relations[part]
+
+
+def _undirected(dataset: LinksDataset, pairs: Tensor) -> Tensor:
+    low, high = pairs.aminmax(dim=0)
+    return low * dataset.num_nodes + high

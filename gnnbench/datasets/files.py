@@ -1,15 +1,15 @@
-"""Your own graph: Matrix Market, `.npz` or an edge list, with features, labels and split; or many graphs."""
+"""Your own graph: Matrix Market, `.npz` or an edge list, and what stands beside it; many graphs; or links."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
 from gnnbench.config import Count
-from gnnbench.datasets import AnyDataset, NodeDataset, Offer, Roots
+from gnnbench.datasets import AnyDataset, LinksDataset, NodeDataset, Offer, Roots, _link_files
 from gnnbench.datasets._graphs import GraphsConfig
 from gnnbench.errors import DatasetError
 
@@ -27,7 +27,7 @@ class Config(GraphsConfig):
     """Where the files are, relative to the working folder or the data root."""
 
     source: str = "files"
-    path: Path = Field(description="the graph; or many, in a .pt of PyG or in a folder")
+    path: Path = Field(description="the graph; or many, in a .pt of PyG or in a folder; or links.csv")
     features: Path | None = Field(None, description="[N, F] numbers; .npy, .npz or text")
     labels: Path | None = Field(None, description="[N] classes from 0, -1 for none, or [N, T] of 0 and 1")
     split: Path | None = Field(None, description="[N] words train, val, test or none; or .npz of three masks")
@@ -37,10 +37,12 @@ class Config(GraphsConfig):
 
 
 def parse(spec: str) -> dict[str, Any] | None:
-    """Anything that ends like a graph file, compressed or not; a folder, written with a slash at its end."""
+    """Anything that ends like a graph file or links.csv, or those gzipped; a folder, with a slash at its end."""
     from gnnbench.datasets import mapped
 
     is_folder = spec.endswith("/") and mapped.parse(spec) is None
+    if _link_files.is_links(Path(spec)):
+        return {"path": spec, "task": "links"}
     return {"path": spec} if _suffix(Path(spec)) in (*SUFFIXES, MANY) or is_folder else None
 
 
@@ -55,7 +57,7 @@ def listing(where: Roots) -> list[Offer]:
 
 
 def load(config: Config, where: Roots) -> AnyDataset:
-    """Read the graph and whatever stands beside it; see `_graph_files` for many graphs.
+    """Read the graph and whatever stands beside it; see `_graph_files` for many graphs, `_link_files` for links.
 
     Raises:
         DatasetError: a file is missing, corrupt, of an unknown kind or does not fit the others.
@@ -64,12 +66,24 @@ def load(config: Config, where: Roots) -> AnyDataset:
 
     path = _locate(config.path, where, folders=True)
     if path.is_dir() or _suffix(path) == MANY:
-        if beside := [key for key in ("features", "labels", "split") if getattr(config, key) is not None]:
-            raise DatasetError(
-                f"dataset.{beside[0]}: is for a file of one graph; {path} holds many, with their own"
-            )
+        _check_unused(config, ("features", "labels", "split"), f"{path} holds many, with their own")
         return _graph_files.read(path, config.classes)
+    if config.task == "links" and _link_files.is_links(path):
+        _check_unused(config, ("labels", "split"), f"{path} lists links, with their parts")
+        return _links(path, config, where)
     return _one_graph(path, config, where)
+
+
+def _check_unused(config: Config, keys: Sequence[str], why: str) -> None:
+    if given := [key for key in keys if getattr(config, key) is not None]:
+        raise DatasetError(f"dataset.{given[0]}: is for a file of one graph; {why}")
+
+
+def _links(path: Path, config: Config, where: Roots) -> LinksDataset:
+    parts = _read(path, _link_files.read)
+    arrays = {"edge_index": parts.pop("pairs").numpy()} | _beside(config, where)
+    x = _features(config.features or path, arrays.get("x"), _num_nodes(path, arrays))
+    return LinksDataset(_plain_name(path), x=x, **parts)
 
 
 def _one_graph(path: Path, config: Config, where: Roots) -> NodeDataset:
@@ -80,8 +94,7 @@ def _one_graph(path: Path, config: Config, where: Roots) -> NodeDataset:
     arrays = _read(path, _reader(path))
     if "x" in arrays and arrays["x"].ndim:  # beside its own features, an edge beyond them is out of range
         arrays.setdefault("num_nodes", len(arrays["x"]))
-    if config.features is not None:
-        arrays["x"] = _read(_locate(config.features, where), _tables.read_matrix)
+    arrays |= _beside(config, where)
     if config.labels is not None:
         arrays["y"] = _read(_locate(config.labels, where), _tables.read_matrix)
     if config.split is not None:
@@ -101,6 +114,15 @@ def _one_graph(path: Path, config: Config, where: Roots) -> NodeDataset:
         **_prepare.plain_metric(y.dim() == 2),
         notes=[f"the weights in {path.name} are not used"] if arrays.get("weighted") else [],
     )
+
+
+def _beside(config: Config, where: Roots) -> dict[str, Any]:
+    """Features, where a file of them is given."""
+    from gnnbench.datasets import _tables
+
+    if config.features is None:
+        return {}
+    return {"x": _read(_locate(config.features, where), _tables.read_matrix)}
 
 
 def _suffix(path: Path) -> str:

@@ -11,7 +11,7 @@ import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from gnnbench import config, datasets
-from gnnbench.datasets import LinksDataset, NodeDataset, Roots, _link_metrics, _prepare, _prepare_links
+from gnnbench.datasets import LinksDataset, NodeDataset, Roots, _link_metrics, _prepare, _prepare_links, files
 from gnnbench.errors import ConfigError, DatasetError
 from tests.support.real_data import REAL, load, needs_data
 from tests.support.tables import write_csv
@@ -119,6 +119,8 @@ NEGATIVES = {"val": torch.tensor([[0], [5]]), "test": torch.tensor([[0], [5]])}
             "own: test link 3 -> 4 is also an edge of messages or a training link",
         ),
         (links({**TRAIN, "train": [(2, 3)]}, EDGES), {}, "own: val link 2 -> 3 is also an edge of messages"),
+        (links(TRAIN, [*EDGES, (4, 3)]), {}, "own: test link 3 -> 4 is also an edge of messages"),
+        (links(TRAIN, EDGES, relations={}), {}, "own has typed links, but its negatives have no type"),
         (
             links(TRAIN, EDGES, negatives={**NEGATIVES, "test": torch.empty(2, 0).long()}),
             {},
@@ -150,6 +152,71 @@ def test_what_cannot_be_evaluated_is_refused(dataset: LinksDataset, keys: dict[s
     with pytest.raises(DatasetError) as refused:
         _prepare_links.prepare(dataset, CONFIG.model_copy(update=keys))
     assert reason in str(refused.value)
+
+
+def test_an_edge_and_its_reverse_in_two_parts_are_refused(where: Roots, tmp_path: Path) -> None:
+    path = tmp_path / "ring.csv"
+    path.write_text("".join(f"{a},{b}\n" for a in range(20) for b in ((a + 1) % 20, (a - 1) % 20, (a + 2) % 20)))
+    config = files.Config(path=path, task="links")
+    with pytest.raises(DatasetError, match=r"or its reverse is, .* --set dataset.to_undirected=true"):
+        datasets.load(config, where)
+    together: Any = datasets.load(config.model_copy(update={"to_undirected": True}), where)
+    assert sum(pairs.size(1) for pairs in together.positives.values()) == 40
+
+
+OWN = "source,destination,part\n0,1,train\n1,2,train\n2,3,valid\n3,4,test\n"
+
+
+def own(where: Roots, tmp_path: Path, text: str, **keys: Any) -> Any:
+    path = tmp_path / "my_links.csv"
+    path.write_text(text)
+    assert datasets.parse(str(path)) == {"source": "files", "path": str(path), "task": "links"}
+    return datasets.load(files.Config(path=path, task="links", **keys), where)
+
+
+def test_links_of_ones_own(where: Roots, tmp_path: Path) -> None:
+    plain = own(where, tmp_path, OWN)
+    assert plain.edge_index.tolist() == [[0, 1, 1, 2], [1, 0, 2, 1]]
+    assert {part: pairs.T.tolist() for part, pairs in plain.positives.items()} == {
+        "train": [[0, 1], [1, 2]],
+        "val": [[2, 3]],
+        "test": [[3, 4]],
+    }
+    assert (plain.label, plain.num_nodes) == ("my_links (features, negatives synthetic)", 5)
+    text = "Source, Destination, Part, Label, Type\n0,1,train,1,1\n4,0,message,1,\n2,3,val,1,0\n4,2,test,1,0\n"
+    x = tmp_path / "x.npy"
+    np.save(x, np.ones((6, 2)))
+    typed = own(where, tmp_path, text, features=x, negatives=2)
+    assert (typed.num_relations, typed.relations["train"].tolist()) == (2, [1])
+    assert (typed.edge_index.T.tolist(), typed.num_nodes, typed.made_up) == ([[4, 0]], 6, ["negatives"])
+    listed = own(where, tmp_path, "part,source,destination,label\ntrain,0,1,1\nval,2,3,1\nval,0,3,0\n")
+    assert listed.negatives["val"].tolist() == [[0], [3]]
+    assert listed.made_up == ["features"]
+
+
+@pytest.mark.parametrize(
+    ("text", "keys", "reason"),
+    [
+        (OWN + "4,3,train\n", {}, "test link 3 -> 4 is also an edge of messages or a training link"),
+        (OWN + "3,2,message\n", {}, "val link 2 -> 3 is also an edge of messages or a training link"),
+        (OWN.replace("part", "split"), {}, "has columns destination, source, split; a file of links needs source"),
+        (OWN + "0,3,dev\n", {}, "unknown part 'dev'; allowed: train, val, test, message"),
+        (OWN + "0,x,train\n", {}, "node ids must be whole numbers from 0; found 'x'"),
+        (OWN + "0,1.5,train\n", {}, "node ids must be whole numbers from 0; found 1.5"),
+        (OWN.replace("train", "message"), {}, "has no training links"),
+        ("source,destination,part,label\n0,1,train,0\n", {}, "a line of part train has label 0"),
+        ("source,destination,part,label\n0,1,val,2\n", {}, "found label 2; allowed: 1 for a link"),
+        ("source,destination,part,type\n0,1,train,x\n", {}, "found type x of a link"),
+        (OWN, {"labels": "y.npy"}, "dataset.labels: is for a file of one graph; "),
+    ],
+)
+def test_bad_links_are_one_sentence(
+    where: Roots, tmp_path: Path, text: str, keys: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(DatasetError) as refused:
+        own(where, tmp_path, text, **keys)
+    assert reason in str(refused.value)
+    assert "probably truncated" not in str(refused.value)
 
 
 def test_what_a_benchmark_repeats_is_told() -> None:
