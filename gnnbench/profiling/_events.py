@@ -78,8 +78,9 @@ class _Walk:
         """Add an event and all that it called."""
         is_range = event.name == EPOCH
         if event.name.startswith(PHASE):
-            is_range, phase = True, event.name.removeprefix(PHASE)
-            layer = OUTSIDE[phase]
+            is_range, name = True, event.name.removeprefix(PHASE)
+            if name in OUTSIDE:  # others lie within these
+                phase, layer = name, OUTSIDE[name]
         elif event.name.startswith(LAYER):
             is_range, layer = True, event.name.removeprefix(LAYER)
         if is_range:
@@ -115,8 +116,8 @@ class _Walk:
         while event is not None:
             if event.name.startswith(LAYER):
                 return str(event.name.removeprefix(LAYER))
-            if event.name.startswith(PHASE):
-                return OUTSIDE[event.name.removeprefix(PHASE)]
+            if outside := OUTSIDE.get(event.name.removeprefix(PHASE)):
+                return outside
             event = event.cpu_parent
         return ""
 

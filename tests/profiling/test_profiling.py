@@ -75,8 +75,9 @@ def test_an_epoch_is_told_apart_by_layer_and_op(backend: str, monkeypatch: pytes
     [
         {"dataset": MANY, "batch_kind": "graphs", "batch_size": 4},
         {"batch_kind": "neighbors", "batch_size": 2, "batch_fanouts": [3, 3]},
+        {"dataset_task": "links", "batch_kind": "links", "batch_size": 50},
     ],
-    ids=["graphs", "neighbors"],
+    ids=["graphs", "neighbors", "links"],
 )
 @pytest.mark.parametrize("prefetch", [0, 1])
 def test_loading_batches_is_a_part(set: dict[str, Any], prefetch: int) -> None:
@@ -84,7 +85,9 @@ def test_loading_batches_is_a_part(set: dict[str, Any], prefetch: int) -> None:
     assert seconds(profile, phase="load", layer="batches") > 0
     assert profile.loading_s
     made = {(op.phase, op.op) for op in profile.ops}
-    assert bool(made & {("load", "gnnbench::sample"), ("load", "gnnbench::collate")}) == (not prefetch)
+    makers = {("load", f"gnnbench::{name}") for name in ("sample", "collate", "negatives")}
+    assert bool(made & makers) == (not prefetch)
+    assert bool(seconds(profile, phase="backward", layer="decoder")) == ("dataset_task" in set)
     assert sum(op.calls for op in profile.ops if op.op.startswith("Optimizer.step")) > 1
     words = " ".join(report.tables(profile)[1].notes)
     assert ("a thread of its own" in words) == bool(prefetch)
