@@ -117,6 +117,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine without a GPU, where nobody asked for Triton's interpreter either."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr("gnnbench.backends.cuda._triton.INTERPRETED", False)
+    monkeypatch.setattr("gnnbench.patch._engines", {})  # another test may have made that of cuda
 
 
 @pytest.fixture(scope="session")
