@@ -58,9 +58,9 @@ def forward(
     """
     x_src, x_dst = _edges.pair(x)
     edge_weight = None if edge_weight is None else _edges.weight(graph, edge_weight)
-    if "transform_first" not in rewrites:
-        return combine(conv, x_dst, aggregate(conv, kernels, rewrites, x_src, graph, edge_weight))
     layers: list[Any] = [*conv.nn] if isinstance(conv.nn, Sequential) else [conv.nn]
+    if "transform_first" not in rewrites or layers[0].weight.dtype != x_src.dtype:
+        return combine(conv, x_dst, aggregate(conv, kernels, rewrites, x_src, graph, edge_weight))
     weight, bias = layers[0].weight, layers[0].bias
     h_src = x_src @ weight.t()
     h_dst = h_src if x_dst is x_src else None if x_dst is None else x_dst @ weight.t()

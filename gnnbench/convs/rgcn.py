@@ -14,7 +14,7 @@ from gnnbench.convs._relations import Chunk, Relations, relations
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import EXTREMA, REDUCTIONS, Kernels
-from gnnbench.ops.spmm import spmm
+from gnnbench.ops.spmm import check, spmm
 
 CONV = "RGCNConv"
 # Measured on random graphs of 8 to 46 relations and on WordNet18RR, on an AMD EPYC (Zen 4): the least saved.
@@ -43,8 +43,22 @@ def forward(
 ) -> Tensor:
     """Output [N, out_channels] of features x [N, in_channels], or of a pair of sources [M, .] and destinations.
 
-    `edge_type` [E] int64 is in the order of PyG's `edge_index`.
+    `edge_type` [E] int64 is in the order of PyG's `edge_index`. The output has the default type at least, as
+    PyG adds all relations to zeros of that.
     """
+    out = summed(conv, kernels, rewrites, x, graph, edge_type)
+    return out.to(torch.promote_types(out.dtype, torch.get_default_dtype()))
+
+
+def summed(
+    conv: RGCNConv,
+    kernels: Kernels,
+    rewrites: frozenset[str],
+    x: Tensor | tuple[Tensor, Tensor | None],
+    graph: Graph,
+    edge_type: Tensor | None = None,
+) -> Tensor:
+    """Compute `forward` in the type of the features."""
     x_src, x_dst = _edges.pair(x)
     if x_dst is None:
         raise UnsupportedOp(type(conv).__name__, ["a pair without features of destinations"])
@@ -53,6 +67,7 @@ def forward(
         weight = (conv.comp @ weight.flatten(1)).unflatten(1, weight.shape[1:])
     simple = weight.dim() == 3 and weight.dtype == x_src.dtype and not torch.is_autocast_enabled(x_src.device.type)
     if simple and reduce not in EXTREMA:
+        check(kernels, graph, x_src, None, reduce)
         out: Tensor = _Sum.apply(x_src.resolve_neg().contiguous(), weight, kernels, of, reduce)
     else:
         out = _whole(x_src, weight, kernels, of, reduce)

@@ -60,11 +60,19 @@ class Asked(NamedTuple):
 
     @property
     def streamed(self) -> Operands:
-        """The operands, those over nodes and edges with these along the first dimension."""
-        return Operands(
-            [each.tensor.movedim(each.dim, 0) if each.dim else each.tensor for each in self.operands],
-            [each.place for each in self.operands],
-        )
+        """The operands, those over nodes and edges with these along the first dimension.
+
+        Computed tensors over nodes are copied, as they may change in place before a backward gathers again.
+        """
+        copies: dict[int, Tensor] = {}
+        tensors = []
+        for _, tensor, place, dim in self.operands:
+            if place in ("source", "destination") and tensor.grad_fn is not None and torch.is_grad_enabled():
+                if id(tensor) not in copies:
+                    copies[id(tensor)] = tensor.clone()
+                tensor = copies[id(tensor)]
+            tensors.append(tensor.movedim(dim, 0) if dim else tensor)
+        return Operands(tensors, [each.place for each in self.operands])
 
     def named(self, chunk: Chunk, share: Callable[[int], Tensor]) -> dict[str, Any]:
         """All arguments for a chunk by name, with the share in every operand by its position."""
@@ -122,9 +130,11 @@ def read(conv: Any, functions: tuple[str, ...], edge_index: Adjacency, size: Any
         if isinstance(value, (tuple, list)):
             if len(value) != 2:
                 raise _left(conv, f"{name[:-2]} is no pair")
-            _set_size(conv, sizes, 1 - end, value[1 - end])
-            value = value[end]
-        _set_size(conv, sizes, end, value)
+            for number, half in enumerate(value):  # the first one is of sources, whatever the flow
+                _set_size(conv, sizes, number, half)
+            value = value[0 if place == "source" else 1]
+        else:
+            _set_size(conv, sizes, end, value)
         if isinstance(value, Tensor):
             operands.append(Operand(name, _plain(conv, name, value), place, conv.node_dim % value.dim()))
         else:
@@ -136,6 +146,9 @@ def read(conv: Any, functions: tuple[str, ...], edge_index: Adjacency, size: Any
     cols = sizes[source] if sizes[source] is not None else sizes[destination]
     assert rows is not None
     assert cols is not None
+    counts = {"source": cols, "destination": rows}
+    if any(each.tensor.size(each.dim) != counts.get(each.place, each.tensor.size(each.dim)) for each in operands):
+        raise _left(conv, "the sizes of its tensors over nodes differ")
     update = {name: filled[name] for name in updating if name in filled}
     special, ptr = sorted(wanted.keys() & SPECIAL), _has_ptr(conv, edge_index)
     return Asked(conv, functions, edge_index, rows, cols, operands, constants, update, ptr, special)

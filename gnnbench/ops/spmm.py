@@ -37,7 +37,8 @@ def spmm(kernels: Kernels, graph: Graph, x: Tensor, value: Tensor | None = None,
     return out
 
 
-def _check(kernels: Kernels, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> None:
+def check(kernels: Kernels, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> None:
+    """Raise UnsupportedOp, with all reasons, where `spmm` cannot run on these arguments."""
     if reasons := _misfits(graph, x, value, reduce) or kernels.unsupported("spmm", graph, x, value):
         raise UnsupportedOp(f"spmm with reduce={reduce!r}", reasons)
 
@@ -70,7 +71,7 @@ def _misfits(graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> list
     fake=lambda x, value, graph, kernels, reduce: _custom.like(x, graph.num_rows, *x.shape[1:]),
 )
 def spmm_linear(x: Tensor, value: Tensor | None, graph: Graph, kernels: Kernels, reduce: str) -> Tensor:
-    _check(kernels, graph, x, value, reduce)
+    check(kernels, graph, x, value, reduce)
     return kernels.spmm(graph, x, value, reduce)
 
 
@@ -104,7 +105,7 @@ class _Spmm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, value: Tensor | None, *how: Any) -> Tensor:
         ctx.how = how
-        ctx.save_for_backward(x if value is not None else None, value)
+        ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, value)
         out: Tensor = _custom.below_autograd(ctx, spmm_linear, x, value, *how)
         return out
 
@@ -126,7 +127,7 @@ class _Spmm(torch.autograd.Function):
 def spmm_max(
     x: Tensor, value: Tensor | None, graph: Graph, kernels: Kernels, reduce: str
 ) -> tuple[Tensor, Tensor]:
-    _check(kernels, graph, x, value, reduce)
+    check(kernels, graph, x, value, reduce)
     return kernels.spmm_max(graph, x, value, reduce)
 
 
@@ -159,7 +160,7 @@ class _Extremum(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, value: Tensor | None, *how: Any) -> tuple[Tensor, Tensor]:
         ctx.how = how[:2]
         out, arg_out = _custom.below_autograd(ctx, spmm_max, x, value, *how)
-        ctx.save_for_backward(x if value is not None else None, value, arg_out)
+        ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, value, arg_out)
         ctx.mark_non_differentiable(arg_out)
         return out, arg_out
 

@@ -338,9 +338,10 @@ def test_a_copy_of_a_bound_conv_has_weights_of_its_own() -> None:
     assert not torch.allclose(twin(x, graph), conv(x, graph))
 
 
-def test_gin_has_the_type_of_its_eps() -> None:
+@pytest.mark.parametrize("transform_first", [False, True])
+def test_gin_has_the_type_of_its_eps(transform_first: bool) -> None:
     x, edge_index = torch.ones(3, 2), torch.tensor([[0, 1], [1, 2]])
-    conv = pyg.GINConv(nn.Linear(2, 2)).double()
+    conv = pyg.GINConv(nn.Linear(2, 1)).double()
     expected = conv(x, edge_index)
-    convs.bind(conv, Kernels(), transform_first=False, fold_norm=False)
+    convs.bind(conv, Kernels(), transform_first=transform_first, fold_norm=False)
     torch.testing.assert_close(conv(x, Graph.from_edge_index(edge_index, 3)), expected)

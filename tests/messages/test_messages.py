@@ -17,6 +17,7 @@ from torch_geometric import nn as pyg
 
 import gnnbench
 from gnnbench.backends.cuda import CudaKernels
+from gnnbench.errors import UnsupportedOp
 from gnnbench.ops import stream
 from gnnbench.ops.kernels import Kernels
 from tests.support import absent, graphs, layers
@@ -124,6 +125,14 @@ def _sources_alone(own: Any, g: layers.Given) -> Tensor:
     return own((g.x, None), g.edge_index % torch.tensor([[60], [11]]), size=(60, 11))
 
 
+def _changed_in_place(own: Any, g: layers.Given) -> Tensor:
+    x = g.x * 2
+    out = own(x, g.edge_index, g.attr)
+    with torch.no_grad():
+        x.add_(1)
+    return out
+
+
 def _sparse(own: Any, g: layers.Given) -> Tensor:
     matrix = torch.sparse_coo_tensor(g.edge_index.flip(0), torch.ones(900).double(), (60, 60)).coalesce()
     return own(g.x, matrix.to_sparse_csr())
@@ -132,6 +141,8 @@ def _sparse(own: Any, g: layers.Given) -> Tensor:
 CALLS: dict[str, Any] = {
     "plain": lambda own, g: own(g.x, g.edge_index),
     "edge features": lambda own, g: own(g.x, g.edge_index, g.attr),
+    "pair": lambda own, g: own((g.x, g.x_0), g.edge_index, g.attr),
+    "features changed in place": _changed_in_place,
     "rectangle": _rectangle,
     "sources alone": _sources_alone,
     "EdgeIndex": lambda own, g: own(g.x, EdgeIndex(g.edge_index, sparse_size=(60, 60)).sort_by("col")[0]),
@@ -278,16 +289,17 @@ def test_second_derivatives_and_inference() -> None:
 
 @pytest.mark.usefixtures("always", "short")
 @pytest.mark.parametrize("name", ["RGCNConv", "ResGatedGraphConv", "SGConv", "GINEConv"])
-@pytest.mark.parametrize("kind", ["no nodes", "negated", "strided"])
+@pytest.mark.parametrize("kind", ["no nodes", "negated", "strided", "bfloat16"])
 def test_features_of_any_memory(name: str, kind: str) -> None:
     nodes = 0 if kind == "no nodes" else 20
     edge_index = torch.arange(nodes).repeat(2, 3)
     x = torch.randn(2 * nodes, 4)[::2] if kind == "strided" else torch.randn(nodes, 4)
     x = (torch._neg_view(x) if kind == "negated" else x).requires_grad_()
-    edge_attr, edge_type = torch.randn(3 * nodes, 4), torch.arange(3 * nodes) % 2
+    x = x.detach().bfloat16().requires_grad_() if kind == "bfloat16" else x
+    edge_attr, edge_type = torch.randn(3 * nodes, 4, dtype=x.dtype), torch.arange(3 * nodes) % 2
     more = {"RGCNConv": (edge_type,), "GINEConv": (edge_attr,)}.get(name, ())
     options = {"RGCNConv": (4, 4, 2), "GINEConv": (nn.Linear(4, 4),)}.get(name, (4, 4))
-    conv: Any = getattr(pyg, name)(*options)
+    conv: Any = getattr(pyg, name)(*options).to(x.dtype)
 
     def run() -> list[Tensor]:
         out = conv(x, edge_index, *more)
@@ -313,6 +325,28 @@ def test_dropout_drops_the_same_in_the_backward() -> None:
     assert gnnbench.patch_status().accelerated == {"Own": 1}
     torch.testing.assert_close(grad.sum(0), out.sum(0))
     assert 0.4 < float(out.detach().sum()) / (2 * 900 * layers.F) < 0.6
+
+
+@pytest.mark.usefixtures("always", "short")
+def test_another_thread_may_run_what_a_rehearsal_refuses() -> None:
+    g = layers.given(graphs.zoo()["power law"][0], 60)
+    raised: list[BaseException] = []
+
+    def normalise(own: Own) -> None:
+        try:
+            own.norm(torch.rand(3, 4).double())
+        except UnsupportedOp as error:
+            raised.append(error)
+
+    def compute(own: Own, i: Any, j: Tensor, a: Any, index: Tensor) -> Tensor:
+        thread = threading.Thread(target=normalise, args=(own,))
+        thread.start()
+        thread.join()
+        return own.lin(j)
+
+    with gnnbench.patched(BACKEND):
+        Own(compute).double()(g.x, g.edge_index)
+    assert not raised
 
 
 @pytest.mark.usefixtures("always", "short")
