@@ -20,6 +20,7 @@ from gnnbench.comparison.parity.judge import AT_NODES, EVALUATION, Snapshot
 from gnnbench.config import Run
 from gnnbench.datasets import AnyDataset, LinksDataset, NodeDataset, Roots
 from gnnbench.measure import environment, memory
+from gnnbench.models import Pairs
 from gnnbench.training import setup
 from gnnbench.training.batching._batch import Batch, Batching
 
@@ -63,8 +64,8 @@ def computed(
 
     One step is in training mode from the configured seed, where attention has a `SLOPE` that is not the default;
     one in evaluation mode from other weights. `as_reference` repeats both twice, with features, or embeddings of
-    categories, that differ in their last bits and with edges in reverse order, to find how far rounding moves, and
-    takes dropout for right.
+    categories, that differ in their last bits and with edges and pairs to score in reverse order, to find how far
+    rounding moves, and takes dropout for right.
     It computes in float32; where `config` asks for bfloat16 it finds how far that moves, too.
     """
     if as_reference:
@@ -98,7 +99,7 @@ def _reference(config: Run, backend: Backend, dataset: AnyDataset, cache: Path |
     for seed in range(ROUNDED):
         if config.batch.draws_neighbors:
             change = partial(_jittered_batch, seed=seed)
-            snapshot.learn_rounding(_steps(exact, backend, dataset, cache, change))
+            snapshot.learn_rounding(_steps(exact, backend, dataset, cache, change, seed))
         else:
             snapshot.learn_rounding(_steps(exact, backend, _jittered(dataset, seed), cache, jitter=seed))
     if config.train.precision == "bf16":
@@ -114,7 +115,7 @@ def _steps(
     change: Change = lambda batch: batch,
     jitter: int | None = None,
 ) -> dict[str, Tensor]:
-    """`jitter`, a seed, changes the last bits of embeddings."""
+    """`jitter`, a seed, changes the last bits of embeddings, and the order of pairs."""
     model, batching = _prepared(config, backend, dataset, cache, SLOPE, jitter)
     result = _all(model, batching, change)
     if list(_sloped(model)):  # a backend may keep the slope that it saw first
@@ -139,6 +140,8 @@ def _prepared(
         conv.negative_slope = slope
     model.to(backend.device).train()
     batching = setup.prepare(config, model, backend, dataset, cache).batching
+    if jitter is not None and hasattr(model, "decoder"):
+        _reverse_pairs(model.decoder)
     _smooth(model, config, batching)
     return model, batching
 
@@ -228,6 +231,18 @@ def _jitter_embeddings(model: Any, seed: int | None) -> None:
     if model.embed is not None and seed is not None:
         for parameter in model.embed.parameters():
             parameter.copy_(_jittered_x(parameter, seed))
+
+
+def _reverse_pairs(decoder: Any) -> None:
+    """Let a decoder score pairs in reverse order, in which sums over them, such as gradients, round otherwise."""
+    forward = decoder.forward
+
+    def reversed_forward(z: Tensor, pairs: Pairs) -> Tensor:
+        relation = None if pairs.relation is None else pairs.relation.flip(0)
+        scores: Tensor = forward(z, pairs._replace(nodes=pairs.nodes.flip(1), relation=relation))
+        return scores.flip(0)
+
+    decoder.forward = reversed_forward
 
 
 def _sloped(model: Module) -> Iterator[Any]:
