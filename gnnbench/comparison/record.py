@@ -44,6 +44,9 @@ class Row(Record):
     forward_s: Summary | None = None
     backward_s: Summary | None = None
     optimizer_s: Summary | None = None
+    parts_s: dict[str, Summary] = Field(
+        {}, description="of links: negatives within load; encoder, decoder and loss within forward"
+    )
     round_epoch_s: list[float] = Field([], description="median epoch of each round")
     speedup: dict[str, Speedup | None] = Field(
         NO_SPEEDUP, description="by baseline; None where a side did not run or parity is not green"
@@ -160,6 +163,7 @@ def _row(backend: str, rounds: Sequence[Result], parity: BackendParity | None, w
         forward_s=schema.summary(schema.times(rounds, "forward")),
         backward_s=schema.summary(schema.times(rounds, "backward")),
         optimizer_s=schema.summary(schema.times(rounds, "optimizer")),
+        parts_s={part: found for part in schema.PARTS if (found := schema.summary(schema.times(rounds, part)))},
         round_epoch_s=[median(samples) for samples in schema.times(rounds)],
         peak_memory_bytes=_highest([result.peak_memory_bytes for result in rounds]),
         memory_increase_bytes=_highest([result.memory_increase_bytes for result in rounds]),

@@ -85,12 +85,20 @@ def _notes(comparison: Comparison) -> Iterator[str]:
         if row.reason:
             name = row.backend.partition(":")[0]
             yield f"{row.backend}: {row.reason.removeprefix(f'backend {name!r} is unavailable: ')}"
+    yield from parts(comparison)
     for row in comparison.rows:
         yield from kernels(row.bindings, row.backend)
         yield from used(row.choices, row.tuning_s, row.backend)
     yield from graph(comparison.dataset_facts)
     yield from machine(comparison.environment)
     yield from (f"Warning: {text}" for text in comparison.warnings)
+
+
+def parts(comparison: Comparison) -> Iterator[str]:
+    """Tell the medians of what load and forward consist of, where that is told apart."""
+    for row in comparison.rows:
+        if told := [f"{part} {units.seconds(time.median)}" for part, time in row.parts_s.items()]:
+            yield f"{row.backend}, within load and forward: {', '.join(told)}"
 
 
 def parity(parity: Parity) -> Iterator[str]:

@@ -10,13 +10,13 @@ from gnnbench import units
 from gnnbench.report.figures import ended
 from gnnbench.report.tables import Cell, Table
 from gnnbench.report.tune import used
+from gnnbench.results.schema import PARTS
 
 if TYPE_CHECKING:
     from gnnbench.results.schema import Binding, DatasetFacts, Evaluation, Result, Sample, Summary
 
 EPOCH_HEADING = ("epoch", "loss", "train", "val", "test")
 PHASES = ("load", "forward", "backward", "exchange", "optimizer")
-PARTS = {"negatives": "load", "encoder": "forward", "decoder": "forward", "loss": "forward"}  # within which phase
 OPS = {"stream": "its own messages in chunks", "pairs": "pairs in chunks"}
 REWRITES = {
     "transform_first": "transform before aggregate",

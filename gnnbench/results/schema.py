@@ -29,6 +29,12 @@ Phase = Literal[
     "exchange",
     "optimizer",
 ]
+PARTS: dict[Phase, Phase] = {  # within which phase
+    "negatives": "load",
+    "encoder": "forward",
+    "decoder": "forward",
+    "loss": "forward",
+}
 
 
 class Record(BaseModel):

@@ -114,6 +114,7 @@ def _conditions(record: Comparison) -> Iterator[str]:
     )
     yield from list(report.parity(record.parity))[bool(record.parity.ok) :]  # whose first is part of the verdict
     yield from report.held(record)
+    yield from report.parts(record)
     for row in record.rows:
         yield from run.kernels(row.bindings, row.backend)
         yield from used(row.choices, row.tuning_s, row.backend)
