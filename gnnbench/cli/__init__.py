@@ -27,7 +27,7 @@ from gnnbench.api._configs import load
 from gnnbench.cli import history, instead, partition, streams, verb
 from gnnbench.cli import report as reporting
 from gnnbench.cli.options import EXIT_CODES, DataRoot, Json, Overrides, is_first, refuse_empty, show
-from gnnbench.errors import GnnbenchError
+from gnnbench.errors import DatasetError, GnnbenchError
 from gnnbench.measure import waiting
 
 SPECIAL: dict[str, dict[str, Any]] = {  # verbs with options that are of the command line alone
@@ -160,7 +160,13 @@ def convert(
     from gnnbench.report import datasets as report
 
     config = load(None, overrides, dataset=name).dataset
-    dataset = datasets.single(datasets.load(config, datasets.roots(data_root)))
+    loaded = datasets.load(config, datasets.roots(data_root))
+    if isinstance(loaded, datasets.LinksDataset):
+        raise DatasetError(
+            f"{loaded.name} has links to predict, which such arrays do not hold; convert a graph of nodes, and "
+            "train on it with --set dataset.task=links"
+        )
+    dataset = datasets.single(loaded)
     header = maps.write(dataset, out, isplib.cpu_layout())
     show(report.arrays(header, out), header.model_dump_json(indent=1), as_json)
 

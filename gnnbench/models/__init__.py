@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gnnbench.config import ModelConfig
 
 
-__all__ = ["Layer", "Links", "Pairs", "build", "is_bipartite"]
+__all__ = ["Layer", "Links", "Pairs", "build", "is_bipartite", "width_of_node"]
 
 
 class Layer(NamedTuple):
@@ -35,6 +35,11 @@ class Layer(NamedTuple):
 def is_bipartite(config: ModelConfig) -> bool:
     """Return whether the model takes a list with a `Layer` for each of its convs in place of `adj`."""
     return bool(getattr(registry.find("models", config.name), "bipartite", True))
+
+
+def width_of_node(config: ModelConfig) -> int:
+    """Return the width of what the encoder of a model of links gives for a node."""
+    return config.out_channels or config.hidden
 
 
 def build(

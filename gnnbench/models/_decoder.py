@@ -13,6 +13,7 @@ from torch_geometric.nn import InnerProductDecoder
 
 from gnnbench.config import ModelConfig
 from gnnbench.errors import ConfigError
+from gnnbench.models import width_of_node
 from gnnbench.models._links import Links, Pairs
 from gnnbench.models._stack import Stack
 
@@ -74,7 +75,7 @@ class LinkStack(Stack):
     def __init__(self, config: ModelConfig, family: ModuleType, in_channels: int, links: Links) -> None:
         if config.readout != "none":
             raise ConfigError(f"model.readout={config.readout} is of whole graphs, not of links; leave it out")
-        width = config.out_channels or config.hidden
+        width = width_of_node(config)
         super().__init__(config, family, in_channels, width)
         if links.embedding:
             self.embed = Embedding(links.nodes, in_channels)

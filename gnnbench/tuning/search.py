@@ -102,7 +102,10 @@ def requests_of(
         UnsupportedOp: they cannot run the model.
     """
     listening = type("Listening", (_Listening, kind), {})()
-    model = models.build(config.model, *setup.ModelDims.of(dataset)).to(device)
+    dims = setup.ModelDims.of(dataset)
+    if config.batch.links:
+        dims = dims._replace(outputs=models.width_of_node(config.model))
+    model = models.build(config.model, *dims).to(device)
     rewrites = config.backend
     allowed = {"transform_first": rewrites.transform_first, "fold_norm": rewrites.fold_norm}
     convs.bind(model, listening, rest=bound.bind, **allowed)

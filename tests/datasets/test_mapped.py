@@ -202,6 +202,8 @@ def test_the_command(tmp_path: Path) -> None:
     refused = run(*convert, folder)
     assert (refused.code, refused.stdout) == (2, "")
     assert "exists and is not an empty folder; give another --out" in refused.stderr
+    links = run(*convert, tmp_path / "links", "--set", "dataset.task=links")
+    assert "has links to predict, which such arrays do not hold" in links.stderr
     (tmp_path / "file").write_text("")
     assert "cannot be written: Not a directory" in run(*convert, tmp_path / "file" / "maps").stderr
     truncated(folder)

@@ -324,6 +324,21 @@ def test_training_uses_what_was_tuned_and_says_so(cache: Path, brief: None) -> N
 
 
 @needs_kernels
+def test_training_on_links_uses_what_was_tuned(cache: Path, brief: None) -> None:
+    path = cache.parent / "links.yaml"
+    sections = {
+        "dataset": {"source": "synthetic", "preset": "cora", "scale": 0.05, "task": "links"},
+        "model": {"name": "gcn", "hidden": 8, "out_channels": 3},
+        "batch": {"kind": "links"},
+    }
+    path.write_text(json.dumps(sections))
+    found = json.loads(run("tune", path, "--json").stdout)["choices"]
+    assert {record["width"] for record in found} == {3, 8}
+    result = run("train", path, "--backend", "isplib", "--epochs", "2", "--set", "measure.warmup=1", "--json")
+    assert json.loads(result.stdout)["choices"] == found
+
+
+@needs_kernels
 def test_attention_is_tuned_and_runs_as_was_found(cache: Path, brief: None) -> None:
     path = cache.parent / "gat.yaml"
     section = {"source": "synthetic", "preset": "cora", "scale": 0.05}

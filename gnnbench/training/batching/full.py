@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module
 
-    from gnnbench.backends.base import Backend
+    from gnnbench.backends.base import Backend, Prepared
     from gnnbench.config import Run
     from gnnbench.datasets import NodeDataset
+    from gnnbench.tuning.store import Tuned
 
 
 class Config(BatchConfig):
@@ -91,8 +92,15 @@ def prepare(config: Run, model: Module, backend: Backend, dataset: NodeDataset, 
         raise ConfigError(f"backend.loader={config.backend.loader} is of batches; leave it out")
     prepared = backend.prepare(model, dataset)
     batching = Full(dataset, prepared.adj, backend.device, prepared.x)
+    return Setup(batching, prepared.bindings, *tuned(prepared, model, backend, cache))
+
+
+def tuned(
+    prepared: Prepared, model: Module, backend: Backend, cache: Path | None
+) -> tuple[Tuned | None, list[str]]:
+    """Let the kernels of a whole graph run as `gnnbench tune` found best; choices in force, and warnings."""
     if cache is None or prepared.kernels is None or not backend.config.tuned:
-        return Setup(batching, prepared.bindings)
+        return None, []
     from gnnbench.tuning import store  # which imports ops, and PyG's rows are to load none of ours
 
-    return Setup(batching, prepared.bindings, *store.apply(prepared.adj, prepared.kernels, model, cache))
+    return store.apply(prepared.adj, prepared.kernels, model, cache)

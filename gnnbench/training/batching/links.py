@@ -9,6 +9,7 @@ from pydantic import Field
 
 from gnnbench.config import BatchConfig, Count, Positive
 from gnnbench.errors import ConfigError
+from gnnbench.training.batching import full
 from gnnbench.training.batching._batch import Setup
 
 if TYPE_CHECKING:
@@ -55,4 +56,5 @@ def prepare(config: Run, model: Module, backend: Backend, dataset: LinksDataset,
         bindings = backend.bind(model)
         return Setup(Links(config.batch, dataset, backend, backend.adjacency(dataset, backend.layout())), bindings)
     prepared = backend.prepare(model, dataset)
-    return Setup(Links(config.batch, dataset, backend, prepared.adj, prepared.x), prepared.bindings)
+    batching = Links(config.batch, dataset, backend, prepared.adj, prepared.x)
+    return Setup(batching, prepared.bindings, *full.tuned(prepared, model, backend, cache))
