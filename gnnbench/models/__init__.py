@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gnnbench import registry
-from gnnbench.models._links import Links, Pairs
+from gnnbench.models._links import Links, Pairs, width_of_node
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,11 +35,6 @@ class Layer(NamedTuple):
 def is_bipartite(config: ModelConfig) -> bool:
     """Return whether the model takes a list with a `Layer` for each of its convs in place of `adj`."""
     return bool(getattr(registry.find("models", config.name), "bipartite", True))
-
-
-def width_of_node(config: ModelConfig) -> int:
-    """Return the width of what the encoder of a model of links gives for a node."""
-    return config.out_channels or config.hidden
 
 
 def build(

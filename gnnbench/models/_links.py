@@ -11,6 +11,13 @@ if TYPE_CHECKING:
 
     import torch
 
+    from gnnbench.config import ModelConfig
+
+
+def width_of_node(config: ModelConfig) -> int:
+    """Return the width of what the encoder of a model of links gives for a node."""
+    return config.out_channels or config.hidden
+
 
 class Links(NamedTuple):
     """A graph whose links a model predicts.
