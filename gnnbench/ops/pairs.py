@@ -36,9 +36,14 @@ def pair_dot(kernels: Kernels, x_src: Tensor, x_dst: Tensor, pairs: Tensor) -> T
         GraphError: a node that is not there, or `pairs` of another shape or type.
         UnsupportedOp: features that do not fit together, or that the kernels do not take.
     """
-    graph = pair_graph(kernels, x_src, x_dst, pairs)
+    return edge_dot(kernels, pair_graph(kernels, x_src, x_dst, pairs), x_src, x_dst)
+
+
+def edge_dot(kernels: Kernels, graph: Graph, x_src: Tensor, x_dst: Tensor) -> Tensor:
+    """`pair_dot` of the edges of a graph of M rows and N columns, in the order that they were given in."""
     score = sddmm(kernels, graph, x_dst, x_src)
-    assert graph.edge_id is not None
+    if graph.edge_id is None:
+        return score
     # Written, not gathered, so that the gradient is gathered and not added up.
     return score.new_empty(score.shape).scatter(0, graph.edge_id.long(), score)
 

@@ -1,7 +1,7 @@
 """The two-line drop-in: unmodified PyG programs run on our kernels wherever those are exact.
 
 forward      what stands in for the forward of a PyG conv; propagate: for the messages of any other layer;
-             functions: for softmax and spmm; sampler: for sampling
+             functions: for softmax and spmm; decoder: for scores of pairs; sampler: for sampling
 stand_in     ours or, where that is not exact, PyG's own
 call         what a program asks of a conv
 repeated     calls that run once more in the backward, as checkpointing does
@@ -28,7 +28,7 @@ from torch.nn import Module
 from gnnbench import backends, convs
 from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
 from gnnbench.ops.kernels import Kernels
-from gnnbench.patch import forward, functions, propagate, sampler
+from gnnbench.patch import decoder, forward, functions, propagate, sampler
 from gnnbench.patch.repeated import repeated as is_repeated
 from gnnbench.patch.stand_in import StandIn
 from gnnbench.patch.status import TALLY, Status
@@ -64,8 +64,9 @@ _engines: dict[tuple[str, bool], forward.Engine] = {}  # by backend and strictne
 def patch_pyg(backend: str = "auto", names: Sequence[str] | None = None, strict: bool = False) -> None:
     """Run the convs of all PyG models of this process on our kernels, until `unpatch_pyg()`.
 
-    So do calls of `torch_geometric.utils.softmax` and `spmm`, by whatever module holds them under these names, and
-    the sampling of `NeighborLoader` and `LinkNeighborLoader` where neither pyg-lib nor torch-sparse is installed.
+    So do `InnerProductDecoder`, which scores pairs for GAE and VGAE, calls of `torch_geometric.utils.softmax` and
+    `spmm`, by whatever module holds them under these names, and the sampling of `NeighborLoader` and
+    `LinkNeighborLoader` where neither pyg-lib nor torch-sparse is installed.
 
     What cannot be computed exactly runs PyG's own code; `patch_status()` says what and why. Called again, the last
     call's arguments hold. Where there are no kernels for a device of this machine, a warning says why, once.
@@ -142,6 +143,8 @@ def accelerate(model: M, backend: str = "auto", names: Sequence[str] | None = No
     assert setting.engine is not None
     forward.bind(model, setting.engine, setting.names)
     propagate.bind(model, setting.engine, None if names is None else names)
+    if decoder.DECODER.name in setting.names:
+        decoder.bind(model, setting.engine)
     return model
 
 
@@ -253,7 +256,7 @@ def _targets() -> list[StandIn]:
 @functools.cache
 def _always() -> list[StandIn]:
     forwards = [forward.forward_of(getattr(torch_geometric.nn, name)) for name in convs.table()]
-    return [*forwards, *functions.TABLE.values(), *sampler.PARTS, propagate.Compilation(_adopt)]
+    return [*forwards, decoder.DECODER, *functions.TABLE.values(), *sampler.PARTS, propagate.Compilation(_adopt)]
 
 
 def _adopt() -> None:
