@@ -1,14 +1,20 @@
 """The kernels: a module for each `cython_kernels/*.pyx`; pyproject.toml says all the rest."""
 
 import re
+import sys
+import sysconfig
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 SOURCES = Path("cython_kernels")
 SLOWEST = ("attention", "spmm")  # to compile, so that they are to begin first
+MAC = sys.platform == "darwin"  # whose clang has no OpenMP: kernels run on one thread there
+ONE_FOR_ALL: dict[str, Any] = {"py_limited_api": True, "define_macros": [("Py_LIMITED_API", "0x030A0000")]}
+if sysconfig.get_config_var("Py_GIL_DISABLED"):  # such a Python has no limited API
+    ONE_FOR_ALL = {}
 FAMILY = """\
 #define FAMILY(name) KERNEL({0}_##name)
 #include "families/{0}.inc"
@@ -44,6 +50,8 @@ class BuildKernels(build_ext):
     def build_extensions(self) -> None:
         from Cython.Build import cythonize  # which only a build has
 
+        for stale in Path("gnnbench/backends/isplib").glob("_*.cpython-*.so") if ONE_FOR_ALL else ():
+            stale.unlink()  # which Python would prefer
         list_families()
         for header in sorted(SOURCES.glob("*.h")):
             write_border(header)
@@ -126,16 +134,24 @@ def write(path: Path, text: str) -> None:
 
 
 def kernel(source: Path) -> Extension:
-    """Optional: without a compiler the package still installs, and `gnnbench doctor` says what is missing."""
+    """Optional: without a compiler the package still installs, and `gnnbench doctor` says what is missing.
+
+    OpenMP is not linked: the runtime is that of torch, whatever its file is called, which is loaded before.
+    """
     return Extension(
         f"gnnbench.backends.isplib._{source.stem}",
         [source.as_posix()],
         depends=sorted(path.as_posix() for path in SOURCES.rglob("*") if path.suffix in (".h", ".inc", ".pxi")),
-        extra_compile_args=["-O3", "-g0", "-fopenmp"],  # Python's own -g would double the time
-        extra_link_args=["-fopenmp"],
+        extra_compile_args=["-O3", "-g0", *([] if MAC else ["-fopenmp"])],  # Python's own -g would double the time
+        extra_link_args=[] if MAC else ["-Wl,-z,now"],  # so that without OpenMP the import fails, and no call
         optional=True,
+        **ONE_FOR_ALL,
     )
 
 
 sources = sorted(SOURCES.glob("*.pyx"), key=lambda path: (path.stem not in SLOWEST, path.stem))
-setup(cmdclass={"build_ext": BuildKernels}, ext_modules=[kernel(source) for source in sources])
+setup(
+    cmdclass={"build_ext": BuildKernels},
+    ext_modules=[kernel(source) for source in sources],
+    options={"bdist_wheel": {"py_limited_api": "cp310"}} if ONE_FOR_ALL else {},
+)

@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 """Dropout, by the fields of `struct dropout`."""
 
 from cython.parallel cimport prange

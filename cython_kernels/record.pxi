@@ -130,7 +130,7 @@ cdef int all_taken(str task, dict fields, Filling *f, tuple names) except -1:
     return f.real == FLOAT + 64
 
 
-cdef int need(str task, dict fields, tuple names) except -1:
+cdef inline int need(str task, dict fields, tuple names) except -1:
     """Refuse a task without fields that only some kernels of its struct read."""
     for name in names:
         if fields.get(name) is None:

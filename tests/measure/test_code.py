@@ -24,7 +24,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("name", "counts"),
     [
-        ("backends/isplib/_spmm.cpython-311-x86_64-linux-gnu.so", True),
+        ("backends/isplib/_spmm.abi3.so", True),
         ("ops/spmm.py", True),
         ("comparison/parity/judge.py", True),
         ("training/loop.py", True),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,10 +16,21 @@ from gnnbench.errors import BackendUnavailable, did_you_mean
 MISSING = ""  # why a module that was asked for could not be loaded
 
 
+def _share_openmp() -> None:
+    """Let the kernels, which are linked to no OpenMP runtime, find the one that torch has loaded."""
+    packages = Path(torch.__file__).parents[1]
+    found = [*packages.glob("torch/lib/libgomp*"), *packages.glob("torch.libs/libgomp*"), "libgomp.so.1"]
+    with suppress(OSError):  # or none, which the modules then miss
+        ctypes.CDLL(str(found[0]), ctypes.RTLD_GLOBAL)
+
+
+_share_openmp()
+
+
 def load(name: str) -> Any:
     """The module compiled from `cython_kernels/NAME.pyx`; where it was not built, None, and `MISSING` says why."""
     global MISSING
-    try:  # after torch, so that both share one OpenMP runtime
+    try:
         return import_module(f"gnnbench.backends.isplib._{name}")
     except ImportError as error:
         MISSING = str(error)
