@@ -38,8 +38,8 @@ class ResultKind(BaseModel):
         mark: the name in its JSON that no other kind has.
         file: what it is called in a folder of results; empty where a user names it.
         report: the module that draws it by `table` or `tables`, and perhaps `records`, `title` and `panels`,
-            and `progress` while it is measured; None where the class has its own methods.
-        section: makes the section of a page from a record; None has no more than its tables.
+            `section` on a page, and `progress` while it is measured; None where the class has its own methods.
+        section: makes the section of a page from a record, where that module does not.
         frame: the field that its frame has, unless that module makes the records.
         continues: whether the command that made it goes on with it after a stop.
         view: what draws events in place of `progress`.

@@ -7,7 +7,6 @@ from typing import ClassVar
 from gnnbench.comparison import record
 from gnnbench.kinds import ResultKind
 from gnnbench.report import comparison as report
-from gnnbench.report.page import comparison as page
 from gnnbench.results import files
 
 
@@ -17,7 +16,6 @@ class Comparison(ResultKind, record.Comparison):
     mark = "parity"
     file = files.COMPARISON
     report: ClassVar = report
-    section = page.section
 
 
 KIND = Comparison

@@ -8,7 +8,6 @@ from gnnbench import profiling
 from gnnbench.kinds import ResultKind
 from gnnbench.report import live
 from gnnbench.report import profile as report
-from gnnbench.report.page import profile as page
 
 
 class Profile(ResultKind, profiling.Profile):
@@ -17,7 +16,6 @@ class Profile(ResultKind, profiling.Profile):
     mark = "slowdown"
     file = "profile.json"
     report: ClassVar = report
-    section = page.section
     frame = "ops"
     view = live.TrainView
 

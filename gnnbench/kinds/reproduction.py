@@ -7,7 +7,7 @@ from typing import ClassVar
 from gnnbench import papers
 from gnnbench.kinds import ResultKind
 from gnnbench.report import reproduce as report
-from gnnbench.report.page import reproduction as page
+from gnnbench.report import reproduce_plots
 from gnnbench.results import files
 
 
@@ -17,7 +17,7 @@ class Reproduction(ResultKind, papers.Reproduction):
     mark = "findings"
     file = files.REPRODUCTION
     report: ClassVar = report
-    section = page.section
+    section = reproduce_plots.section
     frame = "measurements"
 
 

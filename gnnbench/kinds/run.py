@@ -7,7 +7,6 @@ from typing import ClassVar
 from gnnbench.kinds import ResultKind
 from gnnbench.report import live
 from gnnbench.report import run as report
-from gnnbench.report.page import run as page
 from gnnbench.results import files
 from gnnbench.results.schema import Result
 
@@ -18,7 +17,6 @@ class Run(ResultKind, Result):
     mark = "samples"
     file = files.RUN
     report: ClassVar = report
-    section = page.section
     view = live.TrainView
 
 

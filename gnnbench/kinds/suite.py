@@ -7,7 +7,6 @@ from typing import ClassVar
 from gnnbench.benchmarks import records
 from gnnbench.kinds import ResultKind
 from gnnbench.report import suite as report
-from gnnbench.report.page import ops
 
 
 class Suite(ResultKind, records.Suite):
@@ -16,7 +15,6 @@ class Suite(ResultKind, records.Suite):
     mark = "suite"
     file = "suite.json"
     report: ClassVar = report
-    section = ops.suite
 
 
 KIND = Suite

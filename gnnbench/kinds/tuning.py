@@ -6,7 +6,6 @@ from typing import ClassVar
 
 from gnnbench.kinds import ResultKind
 from gnnbench.report import tune as report
-from gnnbench.report.page import ops
 from gnnbench.tuning import store
 
 
@@ -15,7 +14,6 @@ class Tuning(ResultKind, store.Tuned):
 
     mark = "fingerprint"
     report: ClassVar = report
-    section = ops.tuning
     frame = "choices"
 
 

@@ -1,13 +1,16 @@
-"""A comparison as a table: backends side by side, with parity, reasons, rewrites and conditions below."""
+"""A comparison as a table and on a page: backends side by side, with parity, reasons and conditions below."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gnnbench import units
 from gnnbench.report import figures
 from gnnbench.report.figures import NOTHING, ended
+from gnnbench.report.page.pictures import Picture, Strip, curves, sizes, stacks, strips
+from gnnbench.report.page.section import Grid, Section, Tone, section_of
 from gnnbench.report.run import graph, kernels, machine, title
 from gnnbench.report.tables import Cell, Table
 from gnnbench.report.tune import used
@@ -16,8 +19,12 @@ if TYPE_CHECKING:
     from gnnbench.comparison import Progress
     from gnnbench.comparison.parity import BackendParity, Parity
     from gnnbench.comparison.record import Comparison, Row, Speedup
+    from gnnbench.results.schema import Result
+
+    Rounds = Mapping[str, Sequence[Result]]
 
 FASTEST, LOADER = "fastest_pyg", "pyg:loader=pyg"  # baselines by their keys
+QUESTION = "Which backend trains this model fastest, and does each compute what PyG computes?"
 NAMES = {FASTEST: "fastest PyG", LOADER: "pyg with\nits loader"}
 
 
@@ -35,12 +42,36 @@ def table(comparison: Comparison) -> Table:
         "prepare,\npaid in",
     ]
     rows = [_backend_row(row, phases, baselines) for row in comparison.rows]
-    size = f"{units.counted(comparison.rounds, 'round')} of {units.counted(comparison.epochs, 'epoch')}"
     return Table(
         [*heading, f"test\n{metric}"],
         rows,
-        title=f"{title(comparison.config, comparison.dataset)}: {size}",
+        title=f"{title(comparison.config, comparison.dataset)}: {_size(comparison)}",
         notes=[*_notes(comparison)],
+    )
+
+
+def section(record: Comparison, rounds: Rounds | None = None) -> Section:
+    """Tell which backend is fastest; `rounds` are the results behind it, by backend, where they are known."""
+    winner, fastest = _fastest(record, besides="pyg"), _fastest(record)
+    tone, verdict = _verdict(record, winner)
+    if record.against and record.against.regressed:
+        tone = "bad"
+        verdict = [*(f"{line}." for line in held(record) if line.startswith("Regression")), *verdict]
+    names = [row.backend for row in record.rows]
+    shown = replace(table(record), notes=[*_reasons(record)])
+    return section_of(
+        record,
+        [shown],
+        ["compare", "run.yaml", "--backends", ",".join(names), "--rounds", str(record.rounds)],
+        kind="Comparison",
+        title=title(record.config, record.dataset),
+        question=QUESTION,
+        verdict=verdict,
+        tone=tone,
+        grids=[Grid(shown, marked=[names.index(fastest.backend)] if fastest else [])],
+        pictures=[*_pictures(record, rounds or {})],
+        details=[*_tensors(record)],
+        conditions=[*_measured(record), *_conditions(record)],
     )
 
 
@@ -81,17 +112,42 @@ def held(comparison: Comparison) -> Iterator[str]:
 def _notes(comparison: Comparison) -> Iterator[str]:
     yield from parity(comparison.parity)
     yield from held(comparison)
+    yield from _reasons(comparison)
+    yield from _conditions(comparison)
+    yield from (f"Warning: {text}" for text in comparison.warnings)
+
+
+def _reasons(comparison: Comparison) -> Iterator[str]:
     for row in comparison.rows:
         if row.reason:
             name = row.backend.partition(":")[0]
             yield f"{row.backend}: {row.reason.removeprefix(f'backend {name!r} is unavailable: ')}"
+
+
+def _conditions(comparison: Comparison) -> Iterator[str]:
     yield from parts(comparison)
     for row in comparison.rows:
         yield from kernels(row.bindings, row.backend)
         yield from used(row.choices, row.tuning_s, row.backend)
     yield from graph(comparison.dataset_facts)
     yield from machine(comparison.environment)
-    yield from (f"Warning: {text}" for text in comparison.warnings)
+
+
+def _measured(comparison: Comparison) -> Iterator[str]:
+    """How a page says that it was measured, beside what is part of its verdict."""
+    warmup = comparison.config.get("measure", {}).get("warmup")
+    without = f", without the first {units.counted(warmup, 'epoch')} of each" if warmup else ""
+    yield (
+        f"Every backend ran {_size(comparison)}, each round in a fresh process, rounds of different backends in "
+        f"turn. Times are medians over all rounds{without}; ranges are 95% bootstrap intervals. Evaluation is "
+        "never timed"
+    )
+    yield from list(parity(comparison.parity))[bool(comparison.parity.ok) :]  # whose first is part of the verdict
+    yield from held(comparison)
+
+
+def _size(comparison: Comparison) -> str:
+    return f"{units.counted(comparison.rounds, 'round')} of {units.counted(comparison.epochs, 'epoch')}"
 
 
 def parts(comparison: Comparison) -> Iterator[str]:
@@ -198,3 +254,127 @@ def _preparation(row: Row) -> Cell:
     known = row.break_even_epochs is not None and row.backend != "pyg"
     paid = units.counted(row.break_even_epochs or 0, "epoch") if known else ""
     return Cell(units.seconds(row.prepare_s), paid)
+
+
+def _fastest(record: Comparison, besides: str = "") -> Row | None:
+    """The fastest of the rows that are proven right, pyg among them; None where there is but one."""
+    proven = [row for row in record.rows if row.epoch_s and row.speedup.get("pyg")]
+    others = [row for row in proven if row.backend != besides]
+    fastest = min(others, key=lambda row: row.epoch_s.median if row.epoch_s else 0.0, default=None)
+    return fastest if len(proven) > 1 else None
+
+
+def _verdict(record: Comparison, winner: Row | None) -> tuple[Tone, list[str]]:
+    checked = record.parity
+    if checked.ok is None:
+        return "bad", [
+            f"Parity was not checked, so no speedup is given{f': {checked.reason}' if checked.reason else ''}."
+        ]
+    red = [f"{name} gets no speedup: {verdict.red}." for name, verdict in checked.backends.items() if verdict.red]
+    if winner is None:
+        return "bad" if red else "plain", [*red, "No backend can be held against pyg."]
+    sentences = [_faster(winner, "pyg")]
+    fastest = winner.speedup.get(FASTEST)
+    if fastest and fastest.baseline not in ("pyg", winner.backend):
+        sentences.append(f"{_faster(winner, FASTEST)[:-1]}, the fastest of PyG's own backends.")
+    if not red:
+        sentences.append(f"{next(parity(checked))}.")
+    beyond = winner.speedup["pyg"]
+    good: Tone = "good" if beyond and beyond.low > 1 else "plain"
+    return "bad" if red else good, [*red, *sentences]
+
+
+def _faster(row: Row, baseline: str) -> str:
+    speedup = row.speedup[baseline]
+    assert speedup is not None
+    interval = units.interval(units.ratio, speedup.low, speedup.high, "95% interval {}") or "no interval"
+    if speedup.low <= 1 <= speedup.high:
+        return f"{row.backend} and {speedup.baseline} take the same time as far as can be told ({interval})."
+    if speedup.ratio < 1:
+        share = units.ratio(speedup.ratio)
+        return f"No backend beats {speedup.baseline}: {row.backend} runs at {share} its speed ({interval})."
+    return f"{row.backend} trains {units.ratio(speedup.ratio)} as fast as {speedup.baseline} ({interval})."
+
+
+def _tensors(record: Comparison) -> Iterator[Grid]:
+    """How far every tensor of every backend is from the reference's."""
+    judged = {name: verdict for name, verdict in record.parity.backends.items() if verdict.tensors}
+    if not judged:
+        return
+    rows = []
+    for tensor in dict.fromkeys(tensor for verdict in judged.values() for tensor in verdict.tensors):
+        errors = (verdict.tensors.get(tensor) for verdict in judged.values())
+        rows.append([Cell(tensor), *(_error(error) if error else NOTHING for error in errors)])
+    title = f"Parity, tensor by tensor: relative error against {record.parity.reference}, and of the worst row"
+    yield Grid(Table(["tensor", *judged], rows, title=title))
+
+
+def _error(error: object) -> Cell:
+    rms, worst = getattr(error, "rel_rms", None), getattr(error, "worst_row", None)
+    problem = getattr(error, "problem", "")
+    size = "–" if rms is None else _power(rms)
+    return Cell(size, problem or ("" if worst is None else f"worst row {_power(worst)}"))
+
+
+def _power(value: float) -> str:
+    return units.power(value) if value else "0"
+
+
+def _pictures(record: Comparison, rounds: Rounds) -> Iterator[Picture]:
+    timed = [row for row in record.rows if row.epoch_s]
+    if not timed:
+        return
+    yield _epochs(timed, rounds)
+    phases = {row.backend: _phases(row) for row in timed if row.forward_s and row.backward_s}
+    if phases:
+        yield stacks(
+            "What an epoch is made of",
+            "Medians; between phases, Python runs.",
+            phases,
+        )
+    memory = {row.backend: row.peak_memory_bytes for row in timed if row.peak_memory_bytes}
+    if memory:
+        yield sizes("Peak memory", "The highest of the process, or of the device, over all rounds.", memory)
+    quality = {name: _quality(results[-1]) for name, results in rounds.items()}
+    if any(len(points) > 1 for points in quality.values()):
+        metric = next((row.metrics.name for row in timed if row.metrics), "metric")
+        lines = {name: points for name, points in quality.items() if points}
+        yield curves(
+            f"Validation {metric} over epochs",
+            "The last round of every backend.",
+            lines,
+            f"validation {metric}",
+        )
+    losses = {
+        name: [(float(sample.epoch), sample.loss) for sample in results[-1].samples]
+        for name, results in rounds.items()
+    }
+    if any(len(points) > 1 for points in losses.values()):
+        yield curves("Training loss over epochs", "The last round of every backend.", losses, "loss")
+
+
+def _epochs(timed: Sequence[Row], rounds: Rounds) -> Picture:
+    """Every epoch where the rounds are known, otherwise the median epoch of every round."""
+    strips_ = []
+    for row in timed:
+        assert row.epoch_s
+        samples = [sample for result in rounds.get(row.backend, ()) for sample in result.samples]
+        counted = [sample.epoch_s for sample in samples if not sample.warmup] if samples else row.round_epoch_s
+        warmup = [sample.epoch_s for sample in samples if sample.warmup]
+        strips_.append(Strip(row.backend, counted, warmup, row.epoch_s))
+    known = all(row.backend in rounds for row in timed)
+    dots = "A dot is an epoch, a ring one of warm-up" if known else "A dot is the median epoch of a round"
+    title = "Every epoch of every backend" if known else "The median epoch of every round"
+    return strips(title, f"{dots}; the line is the median, the band its 95% interval.", strips_)
+
+
+def _phases(row: Row) -> dict[str, float]:
+    assert row.epoch_s
+    names = ("load", "forward", "backward", "optimizer")
+    parts = {name: summary.median for name in names if (summary := getattr(row, f"{name}_s"))}
+    between = "between" if row.optimizer_s else "optimizer and between"
+    return {**parts, between: max(0.0, row.epoch_s.median - sum(parts.values()))}
+
+
+def _quality(result: Result) -> list[tuple[float, float]]:
+    return [(float(one.epoch), one.val) for one in result.evaluations if one.val is not None]

@@ -1,4 +1,4 @@
-"""A profile as tables: the time of an epoch by layer and by op, with what the profiler itself costs."""
+"""A profile as tables and on a page: the time of an epoch by layer and by op, and what the profiler costs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from gnnbench import units
-from gnnbench.report import run
+from gnnbench.report import figures, run
+from gnnbench.report.page.pictures import Picture, of_panel, stacks
+from gnnbench.report.page.section import Section, section_of
 from gnnbench.report.tables import Cell, Table
 
 if TYPE_CHECKING:
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
 
 ROWS = 20
 MARKS = 10  # epochs named in a picture, beyond which some are left out
+PARTS = "Means of the profiled epochs."
+TENSORS = "Tensors that PyTorch holds; on a CPU only those made since the profiler began."
 OF_LAYERS = ("forward", "backward")
 
 
@@ -27,6 +31,20 @@ def tables(profile: Profile) -> list[Table]:
         name = units.counted(len(others), "other row")
         lines.append([Cell(name), Cell(""), Cell(""), *_figures(profile, others)])
     return [_layers(profile), Table(heading, lines, title="By op", notes=[*_notes(profile)], prose=(0, 1, 2))]
+
+
+def section(profile: Profile) -> Section:
+    """Tell where the time of an epoch goes."""
+    return section_of(
+        profile,
+        tables(profile),
+        ["profile", "run.yaml", "--epochs", str(profile.epochs)],
+        kind="Profile",
+        question="Where does the time of an epoch go?",
+        verdict=_verdict(profile),
+        tone="plain" if profile.status == "ok" else "bad",
+        pictures=[*_pictures(profile)],
+    )
 
 
 def title(profile: Profile) -> str:
@@ -125,3 +143,25 @@ def _notes(profile: Profile) -> Iterator[str]:
     if profile.trace:
         yield f"Trace: {profile.trace}; open it in https://ui.perfetto.dev"
     yield from (f"Warning: {text}" for text in profile.warnings)
+
+
+def _verdict(profile: Profile) -> list[str]:
+    if not profile.ops:
+        return [f"The run ended as {figures.ended(profile.status)}: {profile.reason}."]
+    layers: dict[str, float] = {}
+    for op in profile.ops:
+        layers[op.layer] = layers.get(op.layer, 0.0) + op.share
+    layer, first = max(layers, key=lambda name: layers[name]), profile.ops[0]
+    where = f" of {first.layer}" * bool(first.layer)
+    return [
+        f"{layer or 'What lies between phases'} takes {layers[layer]:.0%} of an epoch, more than any other layer; "
+        f"of all ops {first.op}{where} takes most, {first.share:.0%}.",
+        f"{cost(profile)}.",
+    ]
+
+
+def _pictures(profile: Profile) -> Iterator[Picture]:
+    if profile.ops:
+        yield stacks("What an epoch is made of", PARTS, {profile.backend: phases(profile)})
+    for timeline in panels(profile):
+        yield of_panel(timeline, "Memory over time", TENSORS)

@@ -1,4 +1,4 @@
-"""A reproduction as pictures: claims beside our measurements, and what the measurements depend on."""
+"""A reproduction as pictures and on a page: claims beside our measurements, and what these depend on."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ import json
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
 
+from gnnbench import units
+from gnnbench.report import reproduce
+from gnnbench.report.page.pictures import of_panel
+from gnnbench.report.page.section import Grid, Section, section_of
 from gnnbench.report.plots import Bars, Line, Panel, Series
 from gnnbench.report.reproduce import named, shared
 
@@ -19,6 +24,44 @@ if TYPE_CHECKING:
 
 Picture = Sequence[Panel | Bars]
 LETTERS = 18  # of a line below a bar
+CAPTIONS = {
+    "speedups": "Logarithmic. A whisker is the range of what was published, or measured.",
+    "memory": "Logarithmic, above what was held before.",
+    "sets": "Logarithmic, with 95% intervals.",
+    "widths": "The median of all graphs that were measured at more than one width.",
+    "batches": "The median of all graphs that were measured at more than one batch size.",
+    "epochs": "Medians of the phases of an epoch.",
+}
+
+
+def section(record: Reproduction) -> Section:
+    """Tell what of a paper's claims can be measured here, and what was measured."""
+    *measured, claims = reproduce.tables(record)
+    verdicts = Counter(finding.verdict for finding in record.findings)
+    wrong = {each.implementation for each in record.measurements if each.status == "wrong"}
+    words = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common())
+    judged = f"Of {units.counted(len(record.findings), 'claim')}: {words}." if words else "No claim was judged."
+    return section_of(
+        record,
+        [claims],
+        ["reproduce", record.paper.name, "--scale", record.scale],
+        kind="Reproduction",
+        question="What of a paper's claims can be measured here, under its protocol and a corrected one?",
+        verdict=[
+            *(f"{name} computes something else, and gets no speedup there." for name in sorted(wrong)),
+            judged,
+        ],
+        tone="bad" if record.exit_code == 3 else "plain",
+        pictures=[
+            of_panel(panel, name.capitalize(), CAPTIONS.get(name, ""))
+            for name, panels in pictures(record).items()
+            for panel in panels
+        ],
+        details=[
+            Grid(replace(each, title=f"{each.title}: {units.counted(len(each.rows), 'case')}"))
+            for each in measured
+        ],
+    )
 
 
 def pictures(reproduction: Reproduction) -> dict[str, Picture]:

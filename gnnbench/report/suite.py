@@ -1,14 +1,17 @@
-"""A suite of benchmarks as a table: ours, the share of the copy bandwidth, and the fastest peer of every case."""
+"""A suite of benchmarks as a table and on a page: ours, its share of the bandwidth, and each fastest peer."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gnnbench import units
 from gnnbench.report import figures
 from gnnbench.report.figures import NOTHING, ended
+from gnnbench.report.page.ops import measured
+from gnnbench.report.page.section import Grid, Section
 from gnnbench.report.run import machine
 from gnnbench.report.tables import Cell, Table
 
@@ -30,6 +33,19 @@ def table(suite: Suite) -> Table:
     name = suite.backend
     heading = "graph, op, size", name, "of copy\nbandwidth", "fastest\npeer", f"{name} vs\nit", "memory of\npeers"
     return Table(heading, rows, title=title(suite), notes=[*_notes(suite)], prose=(0, 3))
+
+
+def section(record: Suite) -> Section:
+    """Tell whether ours is right, and how fast it is beside its fastest peers."""
+    question = f"Is everything on {record.backend} right, and how fast is it beside its fastest peers?"
+    ours = [row for row in record.rows if row.backend == record.backend]
+    words = ["suite", record.suite, "--scale", record.scale]
+    made = measured(record, ours, "Suite", question, table(record), words, remark="")
+    by_status = Grid(replace(counts(record), title="Rows by status"))
+    made = replace(made, grids=[*made.grids, by_status])
+    if record.caveat:
+        made = replace(made, tone="bad", verdict=[f"These times mean nothing: {record.caveat}.", *made.verdict])
+    return made
 
 
 def title(suite: Suite) -> str:

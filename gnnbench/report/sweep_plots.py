@@ -1,17 +1,21 @@
-"""A sweep as pictures: along every axis, through the best configuration of every dataset."""
+"""A sweep as pictures and on a page: along every axis, through the best configuration of every dataset."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gnnbench import units
+from gnnbench.report import sweep as tables
+from gnnbench.report.page.pictures import of_panel
+from gnnbench.report.page.section import Grid, Section, section_of, yaml_of
 from gnnbench.report.plots import Bars, Line, Panel, Series
-from gnnbench.report.sweep import short
 
 if TYPE_CHECKING:
     from gnnbench.sweeps import Point, Sweep
 
+CAPTION = "All else as in the best configuration of each dataset."
 Slice = Mapping[Any, "Point"]
 
 
@@ -21,6 +25,32 @@ class Value(NamedTuple):
     median: float
     low: float
     high: float
+
+
+def section(record: Sweep) -> Section:
+    """Tell which configuration is best by validation, and how it does on the test set."""
+    best = [place for place, point in enumerate(record.points) if point.best]
+    table = tables.table(record, named=False)
+    grid = {"run": "run.yaml", "grid": record.axes, "repeats": record.repeats}
+    return section_of(
+        record,
+        [table],
+        ["sweep", "grid.yaml"],
+        kind="Sweep",
+        question="Which configuration is best by validation, and how does it do on the test set?",
+        verdict=[*tables.verdicts(record)]
+        or ["No configuration has a validation metric, so that none is the best."],
+        grids=[Grid(replace(table, notes=()), marked=best, mark="best")],
+        advice=[*tables.doubts(record)],
+        conditions=[*tables.conditions(record)],
+        pictures=[
+            of_panel(panel, f"{panel.y_label.partition(',')[0].capitalize()} over {tables.short(axis)}", CAPTION)
+            for axis, panels in pictures(record).items()
+            for panel in panels
+        ],
+        remark="`grid.yaml` lies beside `run.yaml` and holds",
+        file=yaml_of(grid),
+    )
 
 
 def pictures(sweep: Sweep) -> dict[str, list[Panel | Bars]]:
@@ -92,7 +122,7 @@ def _drawn(sweep: Sweep, axis: str, lines: Mapping[str, Mapping[str, Value]], y_
             )
             for name, line in lines.items()
         ]
-        return Panel("", short(axis), y_label, curves)
+        return Panel("", tables.short(axis), y_label, curves)
     groups = [str(value) for value in values]
     series = [
         Series(

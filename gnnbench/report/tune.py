@@ -1,4 +1,4 @@
-"""Tuned choices as a table and as a speedup curve over widths; and which of them a run used."""
+"""Tuned choices as a table, as a speedup curve over widths and on a page; and which of them a run used."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 
 from gnnbench import units
 from gnnbench.report import figures
+from gnnbench.report.page import ops as page
+from gnnbench.report.page.pictures import of_panel
+from gnnbench.report.page.section import Section, section_of
 from gnnbench.report.tables import Cell, Table
 
 if TYPE_CHECKING:
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 
 FALLBACK = "the row kernel as compiled for any processor, without prefetch"
 GPU_FALLBACK = "plain PyTorch"
+CAPTION = "Times faster than the fallback, tuned and by the heuristic; dotted: the width of the largest gain."
 
 
 def table(tuned: Tuned) -> Table:
@@ -39,6 +43,36 @@ def table(tuned: Tuned) -> Table:
     notes.append(f"Tuning took {units.seconds(tuned.tuning_s)}; `train` and `compare` use its choices from now on")
     heading = ("op, width", "time", "speedup vs\nfallback", "speedup vs\nheuristic", "choice")
     return Table(heading, rows, title=title(tuned), notes=notes, prose=(0, 4))
+
+
+def section(record: Tuned) -> Section:
+    """Tell which choices of the kernels are fastest on one graph."""
+    changed = [choice for choice in record.choices if choice.choice != choice.default]
+    best = max(record.choices, key=lambda choice: choice.gain.ratio, default=None)
+    verdict = [
+        f"{units.counted(len(changed), 'choice')} of {len(record.choices)} "
+        "differ from the heuristic's; the others are what it takes anyway."
+    ]
+    if best and best in changed:
+        interval = units.interval(units.ratio, best.gain.low, best.gain.high, ", 95% interval {}")
+        gain = f"{units.ratio(best.gain.ratio)} ({best.op}, width {best.width}{interval})"
+        verdict.append(f"The largest gain over the heuristic is {gain}.")
+    shown, requests = table(record), _forward(record.choices)
+    words = ["tune", "GRAPH", "--ops", page.listed(choice.op for choice in requests)]
+    words += ["--widths", page.listed(choice.width for choice in requests)]
+    words += ["--heads", page.listed(choice.heads for choice in requests), "--backend", record.kernels]
+    return section_of(
+        record,
+        [shown],
+        words,
+        kind="Tuning",
+        question="Which choices of the kernels are fastest on this graph?",
+        verdict=verdict,
+        pictures=[of_panel(panel, "Speedup by width", CAPTION) for panel in panels(record) if panel.lines],
+        conditions=[page.INTERVALS, *shown.notes],
+        environment=record.machine,
+        remark=page.OF_GRAPH,
+    )
 
 
 def progress(choices: Sequence[ChoiceRecord], request: Request) -> tuple[str, None]:

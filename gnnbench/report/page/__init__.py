@@ -1,7 +1,7 @@
 """Results as one page that needs nothing else: verdict, tables, pictures, machine and configuration.
 
-section      what a page says about one result
-comparison run ops profile reproduction sweep    that of each kind
+section      what a page says about one result; each module of `report` makes those of its kind
+ops          that of benchmarks
 pictures     drawings
 
 `page.html.jinja`, `page.css` and `page.js` are the page itself.
@@ -45,13 +45,14 @@ def section(stored: Stored) -> Section:
     """Make the section of a page about a result."""
     module = registry.find("kinds", stored.kind if stored.kind in registry.names("kinds") else "bench")
     kind = getattr(module, "OTHERS", {}).get(stored.kind, module.KIND)
-    if kind.section is None:
+    make = kind.section or getattr(kind.report, "section", None)
+    if make is None:
         drawn = kind.of(stored.record, stored.path).tables()
         made = Section(
             kind.__name__, drawn[0].title, "", ["The table holds what was measured."], grids=[*map(Grid, drawn)]
         )
     else:
-        made = kind.section(stored.record, *filter(None, [stored.rounds]))
+        made = make(stored.record, *filter(None, [stored.rounds]))
     status = getattr(stored.record, "status", "ok")
     if status == "ok" or stored.kind in ("run", "profile"):
         return made

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import yaml
@@ -65,6 +66,32 @@ class Section:
         first, *others = (grid.table for grid in self.grids)
         notes = [*self.verdict, *first.notes, *(f"Warning: {text}" for text in self.advice), *self.conditions]
         return [Table(first.heading, first.rows, first.title, notes, first.prose), *others]
+
+
+def section_of(record: Any, tables: Sequence[Table], words: Sequence[str], **others: Any) -> Section:
+    """The section of a record: its tables, with their notes as the conditions, unless `others` have their own.
+
+    Args:
+        record: what was measured.
+        tables: those that a command prints, the one with the title first.
+        words: `gnnbench` with these measures it again.
+        others: of `Section`.
+    """
+    fields: dict[str, Any] = {
+        "title": tables[0].title,
+        "advice": getattr(record, "warnings", ()),
+        "grids": [Grid(replace(table, notes=())) for table in tables],
+        "conditions": [note for table in tables for note in conditions(table)],
+        "environment": getattr(record, "environment", {}),
+        "config": getattr(record, "config", {}),
+        "command": shlex.join(["gnnbench", *words]),
+    }
+    return Section(**fields | others)
+
+
+def conditions(table: Table) -> list[str]:
+    """The notes of a table but for those that a section has elsewhere."""
+    return [note for note in table.notes if not note.startswith(("Status: ", "Warning: "))]
 
 
 def yaml_of(values: Mapping[str, Any]) -> str:
