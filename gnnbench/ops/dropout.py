@@ -37,8 +37,8 @@ class Dropout(NamedTuple):
 
     def words(self) -> tuple[int, int]:
         """The lower and the higher half of the seed."""
-        low, high = self._words()
-        return int(low), int(high)
+        seed = int(self.seed)
+        return seed & WORD, seed >> 32 & WORD
 
     def _words(self) -> tuple[Tensor, Tensor]:
         return self.seed & WORD, self.seed >> 32 & WORD

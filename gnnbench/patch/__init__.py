@@ -1,7 +1,8 @@
 """The two-line drop-in: unmodified PyG programs run on our kernels wherever those are exact.
 
 forward      what stands in for the forward of a PyG conv; propagate: for the messages of any other layer;
-             functions: for softmax and spmm; decoder: for scores of pairs; sampler: for sampling
+             functions: for softmax and spmm; decoder: for scores of pairs; sampler: for sampling;
+             dropout: for torch's
 stand_in     ours or, where that is not exact, PyG's own
 call         what a program asks of a conv
 repeated     calls that run once more in the backward, as checkpointing does
@@ -29,7 +30,7 @@ from gnnbench import backends, convs
 from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
 from gnnbench.ops.kernels import Kernels
 from gnnbench.patch import decoder, forward, functions, propagate, sampler
-from gnnbench.patch.repeated import repeated as is_repeated
+from gnnbench.patch.dropout import DROPOUT
 from gnnbench.patch.stand_in import StandIn
 from gnnbench.patch.status import TALLY, Status
 
@@ -61,7 +62,9 @@ _warned: set[str] = set()  # types of device
 _engines: dict[tuple[str, bool], forward.Engine] = {}  # by backend and strictness
 
 
-def patch_pyg(backend: str = "auto", names: Sequence[str] | None = None, strict: bool = False) -> None:
+def patch_pyg(
+    backend: str = "auto", names: Sequence[str] | None = None, strict: bool = False, dropout: bool = False
+) -> None:
     """Run the convs of all PyG models of this process on our kernels, until `unpatch_pyg()`.
 
     So do `InnerProductDecoder`, which scores pairs for GAE and VGAE, calls of `torch_geometric.utils.softmax` and
@@ -82,12 +85,15 @@ def patch_pyg(backend: str = "auto", names: Sequence[str] | None = None, strict:
             the sampler where PyG has its own.
         strict: run whatever is exact on our kernels, even where PyG is faster, and raise UnsupportedOp instead of
             running PyG's own code.
+        dropout: let `torch.nn.functional.dropout`, and through it `torch.nn.Dropout`, draw on the CPU by a hash,
+            faster and other numbers than torch's, by a seed of torch's generator; what it leaves of features that
+            come again and are mostly zero is then multiplied by weights without zeros.
 
     Raises:
         ConfigError: an unknown backend or name.
         BackendUnavailable: this machine cannot run it.
     """
-    _enter(_setting(backend, names, strict), base=True)
+    _enter(_setting(backend, names, strict, dropout), base=True)
 
 
 def unpatch_pyg() -> None:
@@ -98,9 +104,11 @@ def unpatch_pyg() -> None:
 
 
 @contextmanager
-def patched(backend: str = "auto", names: Sequence[str] | None = None, strict: bool = False) -> Iterator[None]:
+def patched(
+    backend: str = "auto", names: Sequence[str] | None = None, strict: bool = False, dropout: bool = False
+) -> Iterator[None]:
     """`patch_pyg` for the length of a `with`; for all threads, as classes are shared. May be nested."""
-    with _within(_setting(backend, names, strict)):
+    with _within(_setting(backend, names, strict, dropout)):
         yield
 
 
@@ -117,9 +125,10 @@ def accelerated(
     backend: str = "auto",
     names: Sequence[str] | None = None,
     strict: bool = False,
+    dropout: bool = False,
 ) -> Callable[..., Any]:
     """Decorator, with or without arguments: the function runs under `patched`."""
-    options: dict[str, Any] = {"backend": backend, "names": names, "strict": strict}
+    options: dict[str, Any] = {"backend": backend, "names": names, "strict": strict, "dropout": dropout}
     if function is None:
         return functools.partial(accelerated, **options)
     target = function
@@ -166,7 +175,7 @@ def patch_status() -> Status:
     )
 
 
-def _setting(backend: str, names: Sequence[str] | None, strict: bool) -> _Setting:
+def _setting(backend: str, names: Sequence[str] | None, strict: bool, dropout: bool = False) -> _Setting:
     with _lock:
         known = {kind.__name__: True for kind in propagate.layers()}
         known |= {target.name: target.enabled_by_default() for target in _always()}
@@ -180,7 +189,8 @@ def _setting(backend: str, names: Sequence[str] | None, strict: bool) -> _Settin
                     _warned.add(device)
                     warnings.warn(f"gnnbench leaves everything on {device} to PyG: {why}", stacklevel=3)
     by_default = [name for name, is_default in known.items() if is_default]
-    return _Setting(frozenset(by_default if names is None else names), _engines[backend, strict], names is None)
+    wanted = {*(by_default if names is None else names), *([DROPOUT.name] if dropout else [])}
+    return _Setting(frozenset(wanted), _engines[backend, strict], names is None)
 
 
 def _missing(engine: forward.Engine | None) -> dict[str, str]:
@@ -256,7 +266,8 @@ def _targets() -> list[StandIn]:
 @functools.cache
 def _always() -> list[StandIn]:
     forwards = [forward.forward_of(getattr(torch_geometric.nn, name)) for name in convs.table()]
-    return [*forwards, decoder.DECODER, *functions.TABLE.values(), *sampler.PARTS, propagate.Compilation(_adopt)]
+    named = decoder.DECODER, functions.SOFTMAX, functions.SPMM, DROPOUT
+    return [*forwards, *named, *sampler.PARTS, propagate.Compilation(_adopt)]
 
 
 def _adopt() -> None:
@@ -272,7 +283,7 @@ def _replacement(target: forward.StandIn) -> Any:
         if setting.engine is None or not setting.includes(target):  # held elsewhere than by its owners
             return target.original(*args, **kwargs)
         outlasts = setting is _base or (setting.engine is _base.engine and _base.includes(target))
-        if not outlasts and is_repeated(*args[:1]):
+        if not outlasts and target.is_repeated(*args, **kwargs):
             return target.left(setting.engine, WITHIN, *args, **kwargs)
         return target(setting.engine, *args, **kwargs)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import torch
@@ -9,10 +10,12 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from gnnbench.graph.stamp import Stamp, stamp
-from gnnbench.ops.features import Features, mostly_zero
+from gnnbench.ops.features import Features, dropout, mostly_zero
 from gnnbench.ops.kernels import Kernels
 
+FREE = 2  # references to a storage that is held by one tensor: by this, and by the object that is asked
 MIN_NUMBERS = 1 << 18  # numbers, whose product with weights takes hardly longer than a look at some of them
+_lock = threading.Lock()
 
 
 def many(x: Any) -> bool:
@@ -45,3 +48,39 @@ class KnownFeatures:
                 features = Features.of(kernels, x) if mostly_zero(x) else None
             self._met[x] = state, features, True
         return x if features is None else features
+
+    def dropped(self, kernels: Kernels, x: Tensor, p: float) -> Tensor:
+        """Dropout of x [N, F]; of what is not zero where that is worth it, and convs then find the result here."""
+        features = self.without_zeros(kernels, x)
+        if not isinstance(features, Features):
+            return dropout(kernels, x, p)
+        left = dropout(kernels, features, p)
+        with _lock:
+            kept = features.graph.cache
+            scattered = kept.get(_Scattered) or kept.setdefault(_Scattered, _Scattered(features))
+            out = scattered.filled(left.value)
+        self._met[out] = stamp(out), left, True
+        return out
+
+
+class _Scattered:
+    """A matrix of numbers that are mostly zero, in memory that is written where these are not.
+
+    The memory serves again once nothing else holds it, if no one has written to it.
+    """
+
+    def __init__(self, features: Features) -> None:
+        row, col = features.graph.row.long(), features.graph.col.long()
+        self.place = row * features.size(1) + col
+        self.shape = features.shape
+        self.memory = features.value.new_empty(0)
+        self.version = -1
+
+    def filled(self, value: Tensor) -> Tensor:
+        """The matrix of these numbers, in the order of their places."""
+        held = torch._C._storage_Use_Count(self.memory.untyped_storage()._cdata)
+        if held > FREE or self.memory._version != self.version:
+            self.memory = value.new_zeros(self.shape)
+        self.memory.view(-1).scatter_(0, self.place, value)
+        self.version = self.memory._version
+        return self.memory.detach()  # whose edits count in the version of this one

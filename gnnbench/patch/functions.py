@@ -1,8 +1,7 @@
-"""Functions of `torch_geometric.utils` that convs and programs call: softmax over groups, and sparse products."""
+"""Functions that convs and programs call: softmax over groups, and sparse products, of `torch_geometric.utils`."""
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import os
 import sys
@@ -15,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch_geometric.typing import SparseTensor
+from torch_geometric.utils import _softmax as pyg_softmax
+from torch_geometric.utils import _spmm as pyg_spmm
 
 import gnnbench
 from gnnbench.convs import _edges, _heads
@@ -31,6 +32,7 @@ from gnnbench.patch.stand_in import StandIn
 
 OURS = str(Path(gnnbench.__file__).parent) + os.sep
 
+_names: set[str] = set()
 _holders: list[ModuleType] = []
 _loaded = 0
 
@@ -39,17 +41,18 @@ def find_holders() -> None:
     """Look through all loaded modules, which takes a millisecond, for those that hold one of our functions."""
     global _loaded
     modules = [module for module in list(sys.modules.values()) if isinstance(module, ModuleType)]
-    _holders[:] = [module for module in modules if any(name in vars(module) for name in TABLE)]
+    _holders[:] = [module for module in modules if not _names.isdisjoint(vars(module))]
     _loaded = len(sys.modules)
 
 
 class Function(StandIn):
     """The stand-in for a function wherever a module holds it by its name; `compute` takes its arguments."""
 
-    def __init__(self, name: str, compute: Callable[..., Tensor]) -> None:
-        self.name = self.attribute = name
-        self.original = getattr(importlib.import_module(f"torch_geometric.utils._{name}"), name)
-        self.names = tuple(inspect.signature(self.original).parameters)
+    def __init__(self, original: Any, compute: Callable[..., Tensor]) -> None:
+        self.name = self.attribute = original.__name__
+        _names.add(self.name)
+        self.original = original
+        self.names = tuple(inspect.signature(original).parameters)
         self.compute = compute
 
     def owners(self) -> list[ModuleType]:
@@ -167,11 +170,11 @@ def _is_converted(src: Any, other: Tensor, reduce: str) -> bool:
 
 def _warn(message: str) -> None:
     """Warn at the line of the program that called, however many of our functions, and PyG's own, are between."""
-    between = OURS, TABLE["spmm"].original.__code__.co_filename
+    between = OURS, SPMM.original.__code__.co_filename
     level, frame = 1, inspect.currentframe()
     while frame and frame.f_code.co_filename.startswith(between):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, stacklevel=level)
 
 
-TABLE = {name: Function(name, compute) for name, compute in (("softmax", _softmax), ("spmm", _spmm))}
+SOFTMAX, SPMM = Function(pyg_softmax.softmax, _softmax), Function(pyg_spmm.spmm, _spmm)

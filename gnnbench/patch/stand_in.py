@@ -14,6 +14,7 @@ from gnnbench.errors import GraphError, UnsupportedOp
 from gnnbench.patch import call
 from gnnbench.patch.call import Declined
 from gnnbench.patch.engine import Engine
+from gnnbench.patch.repeated import repeated
 from gnnbench.patch.status import TALLY
 
 
@@ -37,6 +38,10 @@ class StandIn:
     def owners(self) -> Iterable[Any]:
         """The objects that hold the stand-in or the original."""
         raise NotImplementedError
+
+    def is_repeated(self, *args: Any, **kwargs: Any) -> bool:
+        """Return whether a call may be one of two runs of a forward, which must run the same code."""
+        return repeated(*args[:1])
 
     def accelerated(self, engine: Engine, *args: Any, **kwargs: Any) -> Any:
         """The result of a call, or Declined, UnsupportedOp or GraphError where PyG has to give it.

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import torch.nn.functional as F
 from torch_geometric import nn as pyg
 from torch_geometric import utils
 
@@ -19,9 +20,16 @@ BACKEND = "reference" if isplib.MISSING else "isplib"
 
 
 def functions() -> list[Any]:
-    """What the patch replaces: forwards of convs, and two functions where they are defined and imported."""
+    """What the patch replaces: forwards of convs, and functions where they are defined and imported."""
     forwards = [getattr(pyg, name).forward for name in convs.table()]
-    return [*forwards, utils.softmax, utils.spmm, pyg.conv.supergat_conv.softmax, pyg.conv.appnp.spmm]
+    return [
+        *forwards,
+        F.dropout,
+        utils.softmax,
+        utils.spmm,
+        pyg.conv.supergat_conv.softmax,
+        pyg.conv.appnp.spmm,
+    ]
 
 
 ORIGINAL = functions()
