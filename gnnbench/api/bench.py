@@ -119,7 +119,7 @@ def bench(
         else:
             module = registry.find("benchmarks", NAMES.get(op, op))
             own = {"dgl_python": dgl_python} if op in ("sample", "negatives") else {}
-            measure = partial(module.bench, dataset, now=clock.cpu, **options, **own)
+            measure = partial(module.bench, dataset, **options, **own)
         with kind.watched(quiet) as hear:
             record = measure(out=folder, memory_limit=memory_limit, on_event=hear)
     return ended(kind.of(record, folder / "bench.json"), check, f"the measurements so far are in {folder}")

@@ -1,4 +1,4 @@
-"""Fields of rows and records that benchmarks of batches share, and how sizes are gone through."""
+"""Fields of rows and records that benchmarks of batches share, and how they and layers are gone through."""
 
 from __future__ import annotations
 
@@ -47,8 +47,7 @@ class BatchBench(Benchmark):
     peers: list[str]
 
 
-B = TypeVar("B", bound=BatchBench)
-Race = Callable[[list[Any], int], None]  # checks and times the rows of one batch size
+B = TypeVar("B", bound=Benchmark)
 
 
 def facts(dataset: AnyDataset) -> dict[str, Any]:
@@ -57,7 +56,6 @@ def facts(dataset: AnyDataset) -> dict[str, Any]:
         "graph": dataset.label,
         "nodes": dataset.num_nodes,
         "edges": dataset.num_edges,
-        "features": dataset.x.size(1),
         "environment": environment.describe(),
         "code": code.digest(),
     }
@@ -65,26 +63,25 @@ def facts(dataset: AnyDataset) -> dict[str, Any]:
 
 def measured(
     record: B,
-    sizes: Iterable[int],
-    prepare: Callable[[], Race],
+    steps: Iterable[str],
     *,
     out: Path,
     memory_limit: str,
     on_event: Callable[[str], None],
+    device: torch.device = CPU,
 ) -> B:
-    """`record` with its rows measured; `out/bench.json` is written after every batch size, and on a stop.
+    """`record` with its rows measured by `steps`, which say what each does before it.
+
+    `out/bench.json` is written after every step, and on a stop.
 
     Raises:
         GnnbenchError: memory is exceeded, or `out` cannot be written.
     """
     try:
-        with memory.limited(memory_limit, CPU):
-            on_event("sorting the edges")
-            race = prepare()
-            for size in sizes:
-                on_event(f"batches of {size}: checking, then timing")
-                race([row for row in record.rows if row.batch_size == size], size)
+        with memory.limited(memory_limit, device):
+            for step in steps:
                 files.save_json(record, out / "bench.json")
+                on_event(step)
         record.status = "ok"
     except KeyboardInterrupt:
         pass

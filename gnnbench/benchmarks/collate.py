@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import cycle
 from pathlib import Path
@@ -18,14 +18,15 @@ from gnnbench import backends
 from gnnbench.backends.base import KernelBackend
 from gnnbench.benchmarks import batches
 from gnnbench.benchmarks.batches import BatchBench, BatchRow
-from gnnbench.benchmarks.op_benchmark import fail
-from gnnbench.benchmarks.records import Time, ratios, time_of
+from gnnbench.benchmarks.op_benchmark import race
+from gnnbench.benchmarks.records import Time, ratios
 from gnnbench.config import BackendConfig
 from gnnbench.datasets import AnyDataset, GraphsDataset
 from gnnbench.errors import ConfigError, did_you_mean
 from gnnbench.graph import Graph
 from gnnbench.graph.union import Union
-from gnnbench.measure.rounds import Budget, interleaved, timed
+from gnnbench.measure import clock
+from gnnbench.measure.rounds import Budget, timed
 
 LOADERS = ("pyg", "pyg-list")
 CHECKED = 3  # batches of every size before they are timed, and one after
@@ -56,7 +57,6 @@ def bench(
     dataset: AnyDataset,
     *,
     out: Path,
-    now: Callable[[], Any],
     backend: str = "isplib",
     against: Sequence[str] = ("pyg",),
     sizes: Sequence[int] = batches.SIZES,
@@ -71,7 +71,6 @@ def bench(
     every graph before, and kept it.
 
     Args:
-        now: a clock as `timed` takes it.
         against: of `LOADERS` and backends with kernels for the CPU.
         on_event: hears what is about to start.
 
@@ -85,15 +84,15 @@ def bench(
         raise ConfigError(f"{dataset.name} is a single graph; give a dataset of many, such as --graph ogbg-molhiv")
     record = CollateBench(
         **batches.facts(dataset),
+        features=dataset.x.size(1),
         backend=backend,
         graphs=dataset.num_graphs,
         dtype=str(dataset.x.dtype).removeprefix("torch."),
         peers=list(against),
         rows=[LoaderRow(batch_size=size, implementation=name) for size in sizes for name in names],
     )
-
-    prepare = partial(_prepared, dataset, names, against, now, budget)
-    return batches.measured(record, sizes, prepare, out=out, memory_limit=memory_limit, on_event=on_event)
+    steps = _steps(record, dataset, sizes, names, budget)
+    return batches.measured(record, steps, out=out, memory_limit=memory_limit, on_event=on_event)
 
 
 class Loaded(NamedTuple):
@@ -171,43 +170,41 @@ class _Stored(InMemoryDataset):
         self.slices = {"x": dataset.graph_ptr, "edge_index": dataset.edge_ptr, "y": of_y}
 
 
-def _prepared(
-    dataset: GraphsDataset, names: Sequence[str], against: Sequence[str], now: Callable[[], Any], budget: Budget
-) -> batches.Race:
-    """Prepare the check and the timing of batches of one size."""
+def _steps(
+    record: CollateBench, dataset: GraphsDataset, sizes: Sequence[int], names: Sequence[str], budget: Budget
+) -> Iterator[str]:
+    """Check and time batches of every size."""
+    yield "sorting the edges"
     of_pyg = OfPyg(dataset)
     ours = {name: Ours(name, dataset) for name in names if name not in LOADERS}
     order = torch.randperm(dataset.num_graphs, generator=torch.Generator().manual_seed(0))
 
-    def race(given: list[LoaderRow], size: int) -> None:
-        rows = {row.implementation: row for row in given}
+    def check(ids: Tensor, rows: Mapping[str, LoaderRow]) -> None:
+        truth = of_pyg.batch(ids)
+        for name, loader in ours.items():
+            if reason := loader.differs(ids, truth):
+                rows[name].status, rows[name].reason, rows[name].time_s = "wrong", reason, None
+
+    for size in sizes:
+        yield f"batches of {size}: checking, then timing"
+        rows = {row.implementation: row for row in record.rows if row.batch_size == size}
         if size > dataset.num_graphs:
-            for row in given:
+            for row in rows.values():
                 row.status, row.reason = "unsupported", f"the dataset has {dataset.num_graphs} graphs only"
-            ratios(rows, against)
-            return
+            ratios(rows, record.peers)
+            continue
         batches = order[: dataset.num_graphs // size * size].split(size)
-
-        def check(ids: Tensor) -> None:
-            truth = of_pyg.batch(ids)
-            for name, loader in ours.items():
-                if reason := loader.differs(ids, truth):
-                    rows[name].status, rows[name].reason, rows[name].time_s = "wrong", reason, None
-
         for ids in batches[:CHECKED]:
-            check(ids)
-        contestants = {
-            name: partial(timed, ours[name].stream(batches) if name in ours else of_pyg.stream(name, batches), now)
+            check(ids, rows)
+        streams = {
+            name: ours[name].stream(batches) if name in ours else of_pyg.stream(name, batches)
             for name, row in rows.items()
             if row.status == "pending"
         }
-        for name, samples in interleaved(contestants, budget, lambda name, error: fail(rows[name], error)).items():
-            rows[name].time_s = time_of([[seconds / size for seconds in round_] for round_ in samples])
-            rows[name].status = "ok"
-        check(batches[-1])
-        ratios(rows, against)
-
-    return race
+        contestants = {name: partial(timed, stream, clock.cpu) for name, stream in streams.items()}
+        race(contestants, rows, record.peers, budget, lambda row: row.batch_size)
+        check(batches[-1], rows)
+        ratios(rows, record.peers)
 
 
 def _same(tensor: Tensor | None, truth: Tensor) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -16,16 +17,16 @@ from torch import Tensor
 from torch.nn import Module
 
 from gnnbench import backends, patch
-from gnnbench.benchmarks.op_benchmark import fail, refute
+from gnnbench.benchmarks import batches
+from gnnbench.benchmarks.op_benchmark import fail, race, refute
 from gnnbench.benchmarks.peers import taken
-from gnnbench.benchmarks.records import Benchmark, CellStatus, Time, ratios, time_of
+from gnnbench.benchmarks.records import Benchmark, CellStatus, Time
 from gnnbench.config import BackendConfig
 from gnnbench.datasets import NodeDataset
 from gnnbench.errors import ConfigError, UnsupportedOp, did_you_mean
-from gnnbench.measure import clock, code, environment, memory
-from gnnbench.measure.rounds import Budget, interleaved, timed
+from gnnbench.measure import clock, memory
+from gnnbench.measure.rounds import Budget, timed
 from gnnbench.models.conv import EDGE_CHANNELS, kinds, layer
-from gnnbench.results import files
 from gnnbench.results.schema import Ratio, Record
 
 PYG = "pyg"
@@ -89,7 +90,6 @@ def bench(
     *,
     layers: Sequence[str] = (),
     out: Path,
-    now: Callable[[], Any] = clock.cpu,
     widths: Sequence[int] = (64,),
     backend: str = "isplib",
     memory_limit: str = "90%",
@@ -100,7 +100,6 @@ def bench(
 
     Args:
         layers: classes, or "all".
-        now: a clock as `timed` takes it.
         on_event: hears what is about to start.
 
     Raises:
@@ -112,13 +111,9 @@ def bench(
     device = backends.load(BackendConfig(name=backend)).device
     record = LayerBench(
         backend=backend,
-        graph=dataset.label,
-        nodes=dataset.num_nodes,
-        edges=dataset.num_edges,
+        **batches.facts(dataset),
         threads=torch.get_num_threads(),
         layers=names,
-        environment=environment.describe(),
-        code=code.digest(),
         rows=[
             LayerRow(conv=name, width=width, direction=direction, implementation=each)
             for name in names
@@ -127,19 +122,9 @@ def bench(
             for each in (PYG, backend)
         ],
     )
-    case = _Contest(dataset, backend, device, now, budget, memory.meter(device))
-    try:
-        with memory.limited(memory_limit, device):
-            for name in names:
-                for width in widths:
-                    on_event(f"{name}, width {width}: checking, then timing")
-                    case.run([row for row in record.rows if (row.conv, row.width) == (name, width)])
-                    files.save_json(record, out / "bench.json")
-        record.status = "ok"
-    except KeyboardInterrupt:
-        pass
-    files.save_json(record, out / "bench.json")
-    return record
+    case = _Contest(dataset, backend, device, budget, memory.meter(device))
+    steps = case.steps(record)
+    return batches.measured(record, steps, out=out, memory_limit=memory_limit, on_event=on_event, device=device)
 
 
 def way(name: str, dataset: NodeDataset, width: int = 8, backend: str = "isplib") -> tuple[str, str]:
@@ -193,9 +178,13 @@ class _Contest(NamedTuple):
     dataset: NodeDataset
     backend: str
     device: torch.device
-    now: Callable[[], Any]
     budget: Budget
     meter: memory.Meter
+
+    def steps(self, record: LayerBench) -> Iterator[str]:
+        for (name, width), rows in itertools.groupby(record.rows, lambda row: (row.conv, row.width)):
+            yield f"{name}, width {width}: checking, then timing"
+            self.run([*rows])
 
     def run(self, rows: list[LayerRow]) -> None:
         """Check, weigh and time one layer of one width."""
@@ -249,16 +238,9 @@ class _Contest(NamedTuple):
                 fail(row, error)
                 row.reason = "; ".join(error.reasons) if isinstance(error, UnsupportedOp) else row.reason
             row.way = "PyG" if name == PYG or row.status == "unsupported" else each.way
-        contestants = {
-            name: partial(timed, partial(work, layers[name]), self.now)
-            for name, row in rows.items()
-            if row.status == "pending"
-        }
-        times = interleaved(contestants, self.budget, lambda name, error: fail(rows[name], error))
-        for name, samples in times.items():
-            rows[name].status, rows[name].time_s = "ok", time_of(samples)
-        ratios(rows, [PYG])
-        if self.backend in times and truth is not None:
+        contestants = {name: partial(timed, partial(work, each), clock.cpu) for name, each in layers.items()}
+        done = race(contestants, rows, [PYG], self.budget)
+        if self.backend in done and truth is not None:
             off = _error(work(layers[self.backend]), truth)
             if not off <= tolerance:
                 refute(rows, self.backend, f"differs from PyG by {off:.2g} after it was timed", [PYG])

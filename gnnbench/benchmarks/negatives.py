@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -16,12 +16,13 @@ from gnnbench.backends import isplib
 from gnnbench.benchmarks import batches
 from gnnbench.benchmarks.batches import CPU, BatchBench, BatchRow
 from gnnbench.benchmarks.dgl import Dgl
-from gnnbench.benchmarks.op_benchmark import fail
-from gnnbench.benchmarks.records import Time, ratios, time_of
+from gnnbench.benchmarks.op_benchmark import fail, race
+from gnnbench.benchmarks.records import Time
 from gnnbench.datasets import NodeDataset
 from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
 from gnnbench.graph import Graph
-from gnnbench.measure.rounds import Budget, Timed, interleaved, timed
+from gnnbench.measure import clock
+from gnnbench.measure.rounds import Budget, Timed, timed
 from gnnbench.ops import negatives
 from gnnbench.ops.kernels import Kernels
 
@@ -55,7 +56,6 @@ def bench(
     dataset: NodeDataset,
     *,
     out: Path,
-    now: Callable[[], Any],
     against: Sequence[str] = PEERS,
     sizes: Sequence[int] = SIZES,
     dgl_python: str = "",
@@ -68,7 +68,6 @@ def bench(
     Ours has sorted the graph before, as it is for training; PyG is given its `edge_index` anew for every batch.
 
     Args:
-        now: a clock as `timed` takes it.
         against: of `PEERS`.
         on_event: hears what is about to start.
 
@@ -87,22 +86,29 @@ def bench(
     edges = dataset.keys(dataset.edge_index).unique()
     record = NegativesBench(
         **batches.facts(dataset),
+        features=dataset.x.size(1),
         excluded=dataset.num_nodes + int((edges % (dataset.num_nodes + 1) != 0).sum()),
         threads=torch.get_num_threads(),
         peers=list(against),
         rows=[DrawRow(batch_size=size, implementation=name) for size in sizes for name in names],
     )
-    prepare = partial(_prepared, dataset, edges, against, dgl_python, now, budget)
-    return batches.measured(record, sizes, prepare, out=out, memory_limit=memory_limit, on_event=on_event)
+    steps = _steps(record, dataset, edges, sizes, dgl_python, budget)
+    return batches.measured(record, steps, out=out, memory_limit=memory_limit, on_event=on_event)
 
 
-def _prepared(
-    dataset: NodeDataset, edges: Tensor, against: Sequence[str], dgl_python: str, now: Any, budget: Budget
-) -> batches.Race:
-    """Prepare the check and the timing of batches of one size."""
+def _steps(
+    record: NegativesBench,
+    dataset: NodeDataset,
+    edges: Tensor,
+    sizes: Sequence[int],
+    dgl_python: str,
+    budget: Budget,
+) -> Iterator[str]:
+    """Check and time batches of every size."""
+    yield "sorting the edges"
     fast, plain = (dataset.graph(CPU, kernels) for kernels in (isplib.IsplibKernels(), Kernels()))
     theirs: dict[str, Dgl | str] = {}
-    if "dgl" in against:
+    if "dgl" in record.peers:
         try:
             theirs["dgl"] = Dgl(dgl_python, fast)
         except BackendUnavailable as error:
@@ -140,26 +146,21 @@ def _prepared(
             row.status, row.reason = "wrong", row.reason or f"only {pairs.size(1)} pairs were drawn"
             return None
         if dgl is None:
-            return partial(timed, call, now)
+            return partial(timed, call, clock.cpu)
         return lambda samples, calls: dgl.ask("time", direction="forward", samples=samples, calls=calls)["seconds"]
 
-    def race(rows: list[DrawRow], size: int) -> None:
-        by_name = {row.implementation: row for row in rows}
+    for size in sizes:
+        yield f"batches of {size}: checking, then timing"
+        rows = {row.implementation: row for row in record.rows if row.batch_size == size}
         contestants: dict[str, Timed] = {}
-        for name, row in by_name.items():
+        for name, row in rows.items():
             try:
                 ready = contestant(row)
             except Exception as error:
                 fail(row, error)
             else:
                 contestants |= {name: ready} if ready else {}
-        done = interleaved(contestants, budget, lambda name, error: fail(by_name[name], error))
-        for name, samples in done.items():
-            by_name[name].time_s = time_of([[seconds / size for seconds in round_] for round_ in samples])
-            by_name[name].status = "ok"
-        ratios(by_name, against)
-
-    return race
+        race(contestants, rows, record.peers, budget, lambda row: row.batch_size)
 
 
 def _by_dgl(dgl: Dgl, size: int) -> Tensor:

@@ -99,12 +99,7 @@ class OpBenchmark:
         self, contestants: Mapping[str, Timed], rows: Mapping[str, Row], against: Sequence[str]
     ) -> list[str]:
         """Time those that have not failed; the names of those that came to the end."""
-        running = {name: contestant for name, contestant in contestants.items() if rows[name].status == "pending"}
-        times = interleaved(running, self.budget, lambda name, error: fail(rows[name], error))
-        for name, samples in times.items():
-            rows[name].status, rows[name].time_s = "ok", time_of(samples)
-        ratios(rows, against)
-        return list(times)
+        return race(contestants, rows, against, self.budget)
 
     def _conclude(self, row: Row, case: Case) -> None:
         assert row.time_s
@@ -125,6 +120,28 @@ def _error(implementation: Implementation, truth: Reference, direction: Directio
     """The error of what it computes; None where that cannot be checked."""
     outputs = implementation.outputs(direction, truth.grad_out)
     return truth.error(direction, outputs, row.rounds) if implementation.is_checked else None
+
+
+def race(
+    contestants: Mapping[str, Timed],
+    rows: Mapping[str, Measured],
+    against: Sequence[str],
+    budget: Budget,
+    parts: Callable[[Any], float] = lambda _: 1.0,
+) -> list[str]:
+    """Time those that have not failed in turn, and compare all; the names of those that came to the end.
+
+    Args:
+        parts: by the row, how many parts a call has; its time is that of one of them.
+    """
+    running = {name: contestant for name, contestant in contestants.items() if rows[name].status == "pending"}
+    times = interleaved(running, budget, lambda name, error: fail(rows[name], error))
+    for name, samples in times.items():
+        count = parts(rows[name])
+        rows[name].status = "ok"
+        rows[name].time_s = time_of([[seconds / count for seconds in round_] for round_ in samples])
+    ratios(rows, against)
+    return list(times)
 
 
 def refute(rows: Mapping[str, Measured], name: str, reason: str, against: Sequence[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -18,11 +18,12 @@ from gnnbench.backends import isplib
 from gnnbench.benchmarks import batches
 from gnnbench.benchmarks.batches import CPU, BatchBench, BatchRow
 from gnnbench.benchmarks.dgl import Dgl
-from gnnbench.benchmarks.op_benchmark import fail
-from gnnbench.benchmarks.records import Time, ratios, time_of
+from gnnbench.benchmarks.op_benchmark import race
+from gnnbench.benchmarks.records import Time
 from gnnbench.datasets import NodeDataset
 from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
-from gnnbench.measure.rounds import Budget, Timed, interleaved, timed
+from gnnbench.measure import clock
+from gnnbench.measure.rounds import Budget, Timed, timed
 
 OURS = "isplib"
 PEERS = ("dgl", "pyg-lib")
@@ -54,7 +55,6 @@ def bench(
     dataset: NodeDataset,
     *,
     out: Path,
-    now: Callable[[], Any],
     against: Sequence[str] = PEERS,
     fanouts: Sequence[int] = (15, 10, 5),
     sizes: Sequence[int] = batches.SIZES,
@@ -66,7 +66,6 @@ def bench(
     """Check and time batches of random seeds; `out/bench.json` is written after every batch size.
 
     Args:
-        now: a clock as `timed` takes it.
         against: of `PEERS`.
         on_event: hears what is about to start.
 
@@ -79,6 +78,7 @@ def bench(
     names = [OURS, *against]
     record = SampleBench(
         **batches.facts(dataset),
+        features=dataset.x.size(1),
         fanouts=list(fanouts),
         threads=torch.get_num_threads(),
         peers=list(against),
@@ -89,10 +89,9 @@ def bench(
             for name in names
         ],
     )
-
     makers = _makers(dataset, list(fanouts), dgl_python)
-    prepare = partial(_prepared, {name: makers[name] for name in names}, against, now, budget)
-    return batches.measured(record, sizes, prepare, out=out, memory_limit=memory_limit, on_event=on_event)
+    steps = _steps(record, sizes, {name: makers[name] for name in names}, budget)
+    return batches.measured(record, steps, out=out, memory_limit=memory_limit, on_event=on_event)
 
 
 class Ours:
@@ -116,7 +115,7 @@ class Ours:
             return "a batch has an edge that the graph has not"
         return "a batch has an edge twice" if edge.unique().numel() < edge.numel() else ""
 
-    def timed(self, stage: str, batches: Sequence[Tensor], now: Callable[[], Any]) -> tuple[Timed, float]:
+    def timed(self, stage: str, batches: Sequence[Tensor]) -> tuple[Timed, float]:
         """Return what can be timed, and the mean number of edges; each thread works on batches of its own."""
         nodes, edges = zip(*map(self.sample, batches), strict=True)
         works: dict[str, Callable[[Tensor, Tensor], Any]] = {
@@ -128,7 +127,7 @@ class Ours:
 
         def measure(samples: int, calls: int) -> list[float]:
             epochs = timed(
-                lambda: [*threads.map(works[stage], batches, nodes)], now, samples, -(-calls // len(batches))
+                lambda: [*threads.map(works[stage], batches, nodes)], clock.cpu, samples, -(-calls // len(batches))
             )
             return [seconds / len(batches) for seconds in epochs]
 
@@ -165,7 +164,7 @@ class OfDgl:
     def wrong(self, seeds: Tensor) -> str:
         return ""
 
-    def timed(self, stage: str, batches: Sequence[Tensor], now: Callable[[], Any]) -> tuple[Timed, float]:
+    def timed(self, stage: str, batches: Sequence[Tensor]) -> tuple[Timed, float]:
         """As `Ours.timed`; DGL reads its own clock."""
         self.dgl.save("seeds", torch.stack([*batches]).int())
         edges: float = self.dgl.ask("sampling", fanouts=self.fanouts, part=stage)["edges"]
@@ -189,8 +188,9 @@ def _makers(dataset: NodeDataset, fanouts: list[int], dgl_python: str) -> Makers
     }
 
 
-def _prepared(makers: Makers, against: Sequence[str], now: Callable[[], Any], budget: Budget) -> batches.Race:
-    """Prepare the check and the timing of batches of one size."""
+def _steps(record: SampleBench, sizes: Sequence[int], makers: Makers, budget: Budget) -> Iterator[str]:
+    """Check and time batches of every size."""
+    yield "sorting the edges"
     samplers: dict[str, Ours | OfDgl] = {}
     missing: dict[str, str] = {}
     for name, make in makers.items():
@@ -198,33 +198,23 @@ def _prepared(makers: Makers, against: Sequence[str], now: Callable[[], Any], bu
             samplers[name] = make()
         except BackendUnavailable as error:
             missing[name] = str(error)
-    ours = samplers[OURS]
-    assert isinstance(ours, Ours)
-    num_nodes = ours.neighbors.num_nodes
-
-    def race(rows: list[SampleRow], size: int) -> None:
+    for size in sizes:
+        yield f"batches of {size}: checking, then timing"
         generator = torch.Generator().manual_seed(0)
-        batches = [torch.randperm(num_nodes, generator=generator)[:size] for _ in range(BATCHES)]
+        batches = [torch.randperm(record.nodes, generator=generator)[:size] for _ in range(BATCHES)]
         reasons = {name: next(filter(None, map(sampler.wrong, batches)), "") for name, sampler in samplers.items()}
         for stage in STAGES:
-            of_stage = {row.implementation: row for row in rows if row.part == stage}
+            rows = {row.implementation: row for row in record.rows if (row.batch_size, row.part) == (size, stage)}
             contestants: dict[str, Timed] = {}
-            for name, row in of_stage.items():
+            for name, row in rows.items():
                 if name in missing:
                     row.status, row.reason = "unavailable", missing[name]
                 elif reasons[name]:
                     row.status, row.reason = "wrong", reasons[name]
                 else:
-                    contestants[name], edges = samplers[name].timed(stage, batches, now)
+                    contestants[name], edges = samplers[name].timed(stage, batches)
                     row.edges = None if stage == "gather" else edges
-            done = interleaved(contestants, budget, lambda name, error: fail(of_stage[name], error))  # noqa: B023
-            for name, samples in done.items():
-                edges = max(of_stage[name].edges or 1.0, 1.0)
-                of_stage[name].time_s = time_of([[seconds / edges for seconds in round_] for round_ in samples])
-                of_stage[name].status = "ok"
-            ratios(of_stage, against)
-
-    return race
+            race(contestants, rows, record.peers, budget, lambda row: max(row.edges or 1.0, 1.0))
 
 
 def _check(dataset: NodeDataset, against: Sequence[str], fanouts: Sequence[int], sizes: Sequence[int]) -> None:

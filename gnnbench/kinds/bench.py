@@ -6,11 +6,9 @@ from typing import ClassVar
 
 from gnnbench.benchmarks import collate, layers, negatives, records, sample
 from gnnbench.kinds import ResultKind
+from gnnbench.report import batches
 from gnnbench.report import bench as of_op
-from gnnbench.report import collate as of_collate
 from gnnbench.report import layers as of_layers
-from gnnbench.report import negatives as of_negatives
-from gnnbench.report import sample as of_sample
 from gnnbench.report.page import ops
 
 
@@ -31,7 +29,7 @@ class CollateBench(_Benchmark, collate.CollateBench):
     """A benchmark of batches of graphs; a line of its frame is an implementation on one size."""
 
     mark = "dtype"
-    report: ClassVar = of_collate
+    report: ClassVar = batches
 
 
 class LayerBench(_Benchmark, layers.LayerBench):
@@ -45,14 +43,14 @@ class NegativesBench(_Benchmark, negatives.NegativesBench):
     """A benchmark of negatives; a line of its frame is an implementation on one size."""
 
     mark = "excluded"
-    report: ClassVar = of_negatives
+    report: ClassVar = batches
 
 
 class SampleBench(_Benchmark, sample.SampleBench):
     """A benchmark of sampled neighbourhoods; a line of its frame is an implementation on one size."""
 
     mark = "fanouts"
-    report: ClassVar = of_sample
+    report: ClassVar = batches
 
 
 KIND = Bench

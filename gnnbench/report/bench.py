@@ -147,22 +147,17 @@ def _notes(bench: Bench) -> Iterator[str]:
 
 def _limits(bench: Bench) -> Iterator[str]:
     """The ceilings that shares are of, and the graph."""
-    size = bench.size
-    if size is None and bench.ceilings:
-        flop_per_s = bench.ceilings.flop_per_s
-        multiplies = any(row.flop_per_s for row in bench.rows)
-        product = f", {flop_per_s / 1e9:.0f} GFLOP/s in products" if flop_per_s and multiplies else ""
+    size, ceilings = bench.size, bench.ceilings
+    if ceilings and (size is None or ceilings.gather_bytes_per_s):
+        other = ""
+        if size and ceilings.gather_bytes_per_s:
+            other = f", {ceilings.gather_bytes_per_s / 1e9:.0f} GB/s gathered from the L2 cache"
+        elif ceilings.flop_per_s and any(row.flop_per_s for row in bench.rows):
+            other = f", {ceilings.flop_per_s / 1e9:.0f} GFLOP/s in products"
         yield (
-            f"Ceilings of this machine: {bench.ceilings.stream_bytes_per_s / 1e9:.1f} GB/s streamed from memory"
-            f"{product}. The share is that of the time which the slower of both allows, every tensor crossing the "
-            "bus once; it can pass 100% where tensors stay in the caches"
-        )
-    if size and bench.ceilings and bench.ceilings.gather_bytes_per_s:
-        yield (
-            f"Ceilings of this machine: {bench.ceilings.stream_bytes_per_s / 1e9:.1f} GB/s streamed from memory, "
-            f"{bench.ceilings.gather_bytes_per_s / 1e9:.0f} GB/s gathered from the L2 cache. The share is that of "
-            "the time which the slower of both allows, every tensor crossing the bus once; it can pass 100% where "
-            "tensors stay in the caches"
+            f"Ceilings of this machine: {ceilings.stream_bytes_per_s / 1e9:.1f} GB/s streamed from memory{other}. "
+            "The share is that of the time which the slower of both allows, every tensor crossing the bus once; "
+            "it can pass 100% where tensors stay in the caches"
         )
     if size:
         yield (

@@ -35,16 +35,3 @@ def ratio(gain: Ratio | None) -> Cell:
 def time(row: Any) -> Cell:
     """The time of a row of a benchmark, or what became of it."""
     return seconds(row.time_s) if row.time_s else Cell(ended(row.status))
-
-
-def batch(row: Any, size: float | None) -> list[Cell]:
-    """The time of a batch from that of one of its `size` members, and millions of these a second.
-
-    Without a size the row's time is that of a whole batch.
-    """
-    if row.time_s is None:
-        return [time(row), NOTHING]
-    each, members = row.time_s, size or 1.0
-    interval = units.interval(units.seconds, each.low * members, each.high * members)
-    rate = f"{1e-6 / each.median:.3g} M" if size else "–"
-    return [Cell(units.seconds(each.median * members), interval), Cell(rate)]

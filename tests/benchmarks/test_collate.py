@@ -16,7 +16,6 @@ from gnnbench.benchmarks.collate import CollateBench
 from gnnbench.datasets import GraphsDataset
 from gnnbench.errors import ConfigError
 from gnnbench.graph.concat import Concatenation, Picked
-from gnnbench.measure import clock
 from gnnbench.measure.rounds import Budget
 from gnnbench.results import files
 from tests.support import commands
@@ -51,7 +50,7 @@ def some_graphs(count: int = 23, per_node: bool = False) -> GraphsDataset:
 
 def run(dataset: GraphsDataset, out: Path, **options: Any) -> CollateBench:
     options = {"backend": "reference", "budget": Budget(rounds=2, least_s=0.0), "sizes": (4, 23), **options}
-    return collate.bench(dataset, out=out, now=clock.cpu, **options)
+    return collate.bench(dataset, out=out, **options)
 
 
 @pytest.mark.parametrize("per_node", [False, True])

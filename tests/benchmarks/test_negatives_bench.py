@@ -14,7 +14,6 @@ from gnnbench.backends import isplib
 from gnnbench.benchmarks import negatives
 from gnnbench.benchmarks.negatives import NegativesBench
 from gnnbench.errors import ConfigError
-from gnnbench.measure import clock
 from gnnbench.measure.rounds import Budget
 from gnnbench.report import page
 from tests.support import commands, graphs
@@ -28,7 +27,7 @@ def run(out: Path, **options: Any) -> NegativesBench:
     labels = torch.zeros(nodes, dtype=torch.long)
     dataset = datasets.NodeDataset("zoo", edge_index, x, labels, mask, mask, mask, 2, "accuracy", lambda *_: 0.0)
     options = {"budget": Budget(rounds=2, least_s=0.0), "sizes": (4, 9), "against": ("pyg",), **options}
-    return negatives.bench(dataset, out=out, now=clock.cpu, **options)
+    return negatives.bench(dataset, out=out, **options)
 
 
 def test_every_implementation_is_checked_timed_and_shown(tmp_path: Path) -> None:

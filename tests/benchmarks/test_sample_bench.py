@@ -17,7 +17,6 @@ from gnnbench.benchmarks import sample
 from gnnbench.benchmarks.records import Time
 from gnnbench.benchmarks.sample import SampleBench
 from gnnbench.errors import ConfigError
-from gnnbench.measure import clock
 from gnnbench.measure.rounds import Budget
 from gnnbench.report import page
 from gnnbench.results import files
@@ -36,7 +35,7 @@ def dataset() -> datasets.NodeDataset:
 
 def run(out: Path, **options: Any) -> SampleBench:
     options = {"budget": Budget(rounds=2, least_s=0.0), "sizes": (4, 9), "fanouts": (3, -1), **options}
-    return sample.bench(dataset(), out=out, now=clock.cpu, **options)
+    return sample.bench(dataset(), out=out, **options)
 
 
 def test_batches_are_timed_by_part_and_edge(tmp_path: Path) -> None:

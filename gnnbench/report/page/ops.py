@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 INTERVALS = "Times are medians over interleaved rounds; ranges are 95% bootstrap intervals"
 OF_GRAPH = "GRAPH stands for the dataset, whose name on the command line the result does not keep"
 SHOWN = {  # by op, the module that makes its table, its kind and its question; of single ops the last
-    "collate": ("collate", "Batches", "How long does it take to put graphs together into a batch, per graph?"),
-    "sample": ("sample", "Samples", "How long does it take to draw a neighbourhood and to gather its features?"),
-    "negatives": ("negatives", "Negatives", "How long does it take to draw pairs of nodes that are no edges?"),
+    "collate": ("batches", "Batches", "How long does it take to put graphs together into a batch, per graph?"),
+    "sample": ("batches", "Samples", "How long does it take to draw a neighbourhood and to gather its features?"),
+    "negatives": ("batches", "Negatives", "How long does it take to draw pairs of nodes that are no edges?"),
     "conv": (
         "layers",
         "Layers",
