@@ -15,6 +15,7 @@ and, where there is something to say,
     multiplies_first(conv, rewrites): whether its forward multiplies features by weights before all else;
     recall(conv, x, adjacency, **options): the adjacency and options that it keeps of its first call, None for the
         given ones;
+    TYPED: True where x is by type of nodes, and `graph` a Graph for every relation;
     DROPS_VALUES: True where PyG ignores the values of a `SparseTensor`.
 
     _cost        what a Graph costs and saves

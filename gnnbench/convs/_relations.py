@@ -8,9 +8,11 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch_geometric.typing import EdgeType
 
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
+from gnnbench.graph.check import check_size
 from gnnbench.graph.stamp import stamp
 
 
@@ -23,6 +25,15 @@ class Chunk(NamedTuple):
     row: Tensor  # [pairs] int64, in the graph
     sizes: list[int]  # pairs by relation
     shares: Tensor  # [E] of every edge in the mean of its pair
+
+
+class Ends(NamedTuple):
+    """A graph over the pairs of a relation and a source that have edges, sorted like that."""
+
+    across: Graph  # [rows x pairs]
+    within: Graph  # [rows * relations x pairs], a row of each relation, with the same edges in the same order
+    source: Tensor  # [pairs] int64
+    sizes: list[int]  # pairs by relation
 
 
 class Relations:
@@ -83,6 +94,21 @@ class Relations:
         return made
 
     @cached_property
+    def ends(self) -> Ends:
+        """Every edge from the pair of its relation and its source; made at its first use, and kept."""
+        return self.graph.computed(self._ends)
+
+    def _ends(self) -> Ends:
+        graph, count = self.graph, self.count
+        key, pair = torch.unique(self.types * graph.num_cols + graph.col, return_inverse=True)
+        edges = torch.stack([pair, graph.row * count + self.types])
+        within = Graph.from_edge_index(edges, graph.num_rows * count, len(key), layout=graph.layout)
+        across = Graph(within.rowptr[::count].contiguous(), within.col, len(key), within.edge_id, graph.layout)
+        relation = key.div(max(graph.num_cols, 1), rounding_mode="floor")
+        sizes = torch.bincount(relation, minlength=count).tolist()
+        return Ends(across, within, key - relation * graph.num_cols, sizes)
+
+    @cached_property
     def _pairs(self) -> tuple[Tensor, Tensor]:
         """The edges sorted by pair, and how many each pair has."""
         _, order, _, first = _sorted(self.graph, self.types, self.count)
@@ -117,6 +143,52 @@ def relations(conv: Any, graph: Graph, edge_type: Tensor | None) -> Relations:
         graph.cache["relations"] = state, kept
     made: Relations = kept
     return made
+
+
+def by_relation(x: Tensor, weight: Tensor, sizes: list[int]) -> Tensor:
+    """Multiply x [P, F], `sizes` rows of each relation, by weight [R, F, O] or its blocks [R, B, ., .]."""
+    return torch.cat([_product(part, each) for part, each in zip(x.split(sizes), weight.unbind(), strict=True)])
+
+
+def _product(x: Tensor, weight: Tensor) -> Tensor:
+    if weight.dim() == 2:
+        return x @ weight
+    blocks, width, _ = weight.shape
+    return torch.bmm(x.unflatten(1, (blocks, width)).transpose(0, 1), weight).transpose(0, 1).flatten(1)
+
+
+def joined(graphs: dict[EdgeType, Graph], nodes: dict[str, int]) -> Graph:
+    """The graphs of all relations as one, from the sources of each relation in turn to `nodes` of all types.
+
+    It is kept on the first of them.
+    """
+    first, *_ = graphs.values()
+    key = *nodes.items(), *((relation[-1], graph.handle) for relation, graph in graphs.items())
+    known, made = first.cache.get("joined", (None, None))
+    if known != key:
+        made = first.computed(lambda: _joined(graphs, nodes, first))
+        first.cache["joined"] = key, made
+    graph: Graph = made
+    return graph
+
+
+def _joined(graphs: dict[EdgeType, Graph], nodes: dict[str, int], like: Graph) -> Graph:
+    rows, columns = sum(nodes.values()), sum(graph.num_cols for graph in graphs.values())
+    check_size(rows, columns, sum(graph.num_edges for graph in graphs.values()))
+    starts = dict(zip(nodes, itertools.accumulate(nodes.values(), initial=0), strict=False))
+    begins = {relation: starts[relation[-1]] for relation in graphs}
+    own = {relation: slice(begin, begin + graphs[relation].num_rows) for relation, begin in begins.items()}
+    rowptr = like.rowptr.new_zeros(rows + 1)
+    for relation, graph in graphs.items():
+        rowptr[1:][own[relation]] += graph.degree
+    rowptr = rowptr.cumsum(0)
+    col, filled, column = like.col.new_empty(int(rowptr[-1])), rowptr[:-1].clone(), 0
+    for relation, graph in graphs.items():
+        place = (filled[own[relation]] - graph.rowptr[:-1]).repeat_interleave(graph.degree)
+        col[place + torch.arange(graph.num_edges, device=col.device)] = graph.col + column
+        filled[own[relation]] += graph.degree
+        column += graph.num_cols
+    return Graph(rowptr, col, columns, None, like.layout)
 
 
 def _sorted(graph: Graph, group: Tensor, groups: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:

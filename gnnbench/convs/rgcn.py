@@ -10,7 +10,7 @@ from torch import Tensor
 from torch_geometric.nn import RGCNConv
 
 from gnnbench.convs import _checks, _cost, _edges, _layers
-from gnnbench.convs._relations import Chunk, Relations, relations
+from gnnbench.convs._relations import Chunk, Relations, by_relation, relations
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import EXTREMA, REDUCTIONS, Kernels
@@ -79,16 +79,8 @@ def _whole(x: Tensor, weight: Tensor, kernels: Kernels, of: Relations, reduce: s
     """Reduce by relation, multiply by weight [R, F, O] or its blocks [R, B, ., .], and sum over relations."""
     (chunk,) = of.chunks(of.graph.num_edges + 1, x.dtype)
     reduced = spmm(kernels, chunk.pairs, x, None, reduce)
-    parts = zip(reduced.split(chunk.sizes), weight.unbind(), strict=True)
-    products = torch.cat([_product(part, each) for part, each in parts])
+    products = by_relation(reduced, weight, chunk.sizes)
     return spmm(kernels, chunk.sums, products.to(reduced.dtype), None, "sum")
-
-
-def _product(x: Tensor, weight: Tensor) -> Tensor:
-    if weight.dim() == 2:
-        return x @ weight
-    blocks, width, _ = weight.shape
-    return torch.bmm(x.unflatten(1, (blocks, width)).transpose(0, 1), weight).transpose(0, 1).flatten(1)
 
 
 class _Sum(torch.autograd.Function):

@@ -12,7 +12,7 @@ from torch.nn.modules.module import _has_any_global_hook
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 from torch_geometric import EdgeIndex
-from torch_geometric.typing import SparseTensor
+from torch_geometric.typing import EdgeType, SparseTensor
 from torch_geometric.utils import add_self_loops, remove_self_loops
 
 from gnnbench.errors import GnnbenchError, GraphError, UnsupportedOp
@@ -40,6 +40,14 @@ class Call(NamedTuple):
     def sources(self) -> Tensor:
         """Features of the nodes that send messages."""
         return self.x if isinstance(self.x, Tensor) else self.x[0]
+
+
+class TypedCall(NamedTuple):
+    """A call over nodes and edges of several types."""
+
+    x: dict[str, Tensor]
+    calls: dict[EdgeType, Call]  # by relation
+    options: dict[str, Any]  # the other arguments
 
 
 def reason(error: GnnbenchError) -> str:
@@ -84,6 +92,36 @@ def read(conv: Any, names: Sequence[str], args: Sequence[Any], kwargs: dict[str,
         if sparse or not _over_edges(options[name], asked):
             raise Declined(f"{name} is not a dense tensor over the entries of edge_index, of the same type as x")
     return asked
+
+
+def read_typed(conv: Any, names: Sequence[str], args: Sequence[Any], kwargs: dict[str, Any]) -> TypedCall:
+    """The call of a conv that is given features and edges by type.
+
+    Raises:
+        Declined: PyG has to run it, or to raise its own error.
+    """
+    options = named(names, args, kwargs)
+    x, edges = (options.pop(name, None) for name in names[:2])
+    if not isinstance(x, dict) or not isinstance(edges, dict) or not edges:
+        raise Declined("features and edges are not given by type")
+    if conv.flow != "source_to_target":
+        raise Declined("flow='target_to_source' beside features by type")
+    first = next(iter(x.values()), None)
+    if why := next(filter(None, (_wrong_features(first, each) for each in x.values())), None):
+        raise Declined(why)
+    calls = {}
+    for relation, adjacency in edges.items():
+        if not {relation[0], relation[-1]} <= x.keys():
+            raise Declined("edges of a type without features")
+        if isinstance(adjacency, SparseTensor):
+            raise Declined("a SparseTensor beside features by type")
+        if why := _wrong_adjacency(conv, adjacency):
+            raise Declined(why)
+        sources, destinations = x[relation[0]], x[relation[-1]]
+        if is_sparse(adjacency) and adjacency.shape != (len(destinations), len(sources)):
+            raise Declined("the sizes of node features and adjacency differ")
+        calls[relation] = Call(sources, adjacency, len(destinations), len(sources), {})
+    return TypedCall(x, calls, options)
 
 
 def _sizes(conv: Any, adjacency: Adjacency, size: Any) -> list[tuple[int | None, int | None]]:

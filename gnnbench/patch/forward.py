@@ -138,10 +138,35 @@ class Forward(StandIn):
             raise Declined(f"aggr={conv.aggr!r} beside a sparse adjacency, which is not how edges are aggregated")
 
 
+class TypedForward(Forward):
+    """The stand-in for the `forward` of a conv that is given features and edges by type."""
+
+    def accelerated(self, engine: Engine, *args: Any, **kwargs: Any) -> Any:
+        conv, *rest = args
+        call.check_unwatched()
+        if (kind := _overrides.pyg_class(conv)) is not self.kind:
+            raise Declined(f"there is no accelerated {kind.__name__}")
+        asked = call.read_typed(conv, self.names, rest, kwargs)
+        edges = {relation: cache.num_edges(each.adjacency) for relation, each in asked.calls.items()}
+        if not engine.strict and sum(edges.values()) * conv.out_channels < cost.MIN_GATHERED:
+            raise Declined(AS_FAST)
+        if reasons := self.module.unsupported(conv):
+            raise UnsupportedOp(self.name, reasons)
+        found = [engine.find(each.sources, *each[1:4]) for each in asked.calls.values()]
+        largest = asked.calls[max(edges, key=edges.__getitem__)]
+        rates, rows = self.rates[torch.is_grad_enabled() or draws(conv)], sum(map(len, asked.x.values()))
+        price = rates.price(sum(edges.values()), conv.out_channels, conv.heads, rows)
+        engine.weigh(largest.adjacency, price, conv, known=None not in found)
+        graphs, kernels = {}, engine.on(largest.sources)[0]
+        for (relation, each), known in zip(asked.calls.items(), found, strict=True):
+            _, graphs[relation] = engine.graph(each.sources, *each[1:4], known=known)
+        return self.module.forward(conv, kernels, frozenset(), asked.x, graphs, **asked.options)
+
+
 @functools.cache
 def forward_of(kind: type[MessagePassing]) -> Forward:
     """The one stand-in for the forward of a PyG class."""
-    return Forward(kind)
+    return (TypedForward if getattr(convs.table()[kind.__name__], "TYPED", False) else Forward)(kind)
 
 
 def bind(model: Module, engine: Engine, names: Iterable[str]) -> None:

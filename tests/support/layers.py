@@ -180,7 +180,7 @@ LAYERS: dict[str, tuple[str, list[tuple[Callable[[], Any], Call]]]] = {
     ),
     "GraphConv": ("kernels", [(lambda: pyg.GraphConv(F, 4), weighted)]),
     "GravNetConv": ("streamed", [(lambda: pyg.GravNetConv(F, 4, 3, 5, 4), lambda c, g: c(g.x))]),
-    "HANConv": ("streamed", [(lambda: pyg.HANConv(F, 4, METADATA, heads=2), dictionaries)]),
+    "HANConv": ("kernels", [(lambda: pyg.HANConv(F, 4, METADATA, heads=2), dictionaries)]),
     "HEATConv": (
         "streamed",
         [
@@ -190,7 +190,7 @@ LAYERS: dict[str, tuple[str, list[tuple[Callable[[], Any], Call]]]] = {
             )
         ],
     ),
-    "HGTConv": ("streamed", [(lambda: pyg.HGTConv(F, 4, METADATA, heads=2), dictionaries)]),
+    "HGTConv": ("kernels", [(lambda: pyg.HGTConv(F, 4, METADATA, heads=2), dictionaries)]),
     "HypergraphConv": (
         "streamed",
         [
@@ -224,7 +224,7 @@ LAYERS: dict[str, tuple[str, list[tuple[Callable[[], Any], Call]]]] = {
     "PointNetConv": ("streamed", [(lambda: pyg.PointNetConv(mlp(F + 3, 5), mlp(5, 4)), placed)]),
     "PointTransformerConv": ("streamed", [(lambda: pyg.PointTransformerConv(F, 4), placed)]),
     "RGATConv": (
-        "streamed",
+        "kernels",
         [(lambda: pyg.RGATConv(F, 4, RELATIONS, heads=2, edge_dim=2), typed_featured)],
     ),
     "RGCNConv": ("kernels", [(lambda: pyg.RGCNConv(F, 4, RELATIONS), typed)]),

@@ -1,0 +1,53 @@
+"""HANConv: attention as GATConv's along each relation, then over the relations of a type (Wang et al. 2019)."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+from torch_geometric.nn import HANConv
+from torch_geometric.nn.conv.han_conv import group
+from torch_geometric.typing import EdgeType
+
+from gnnbench.convs import _checks, _heads
+from gnnbench.graph import Graph
+from gnnbench.ops.attention import attention
+from gnnbench.ops.kernels import Kernels
+
+CONV = "HANConv"
+COST = _heads.COST
+TYPED = True
+
+
+def unsupported(conv: HANConv) -> list[str]:
+    return [*_checks.common(conv, node_dim=(0,)), *_heads.wrong_options(conv)]
+
+
+def ops(conv: HANConv) -> list[str]:
+    return ["gat_attention"]
+
+
+def forward(
+    conv: HANConv,
+    kernels: Kernels,
+    rewrites: frozenset[str],
+    x: dict[str, Tensor],
+    graphs: dict[EdgeType, Graph],
+    return_semantic_attention_weights: bool = False,
+) -> dict[str, Tensor | None] | tuple[dict[str, Tensor | None], dict[str, Tensor | None]]:
+    """Output [N, out_channels] of each type, None of those that no relation ends at.
+
+    With `return_semantic_attention_weights` also the weights [R] of the relations of each type.
+    """
+    shape = conv.heads, conv.out_channels // conv.heads
+    nodes = {kind: conv.proj[kind](own).view(-1, *shape) for kind, own in x.items()}
+    outs: dict[str, list[Tensor]] = {kind: [] for kind in x}
+    for relation, graph in graphs.items():
+        (source, _, destination), name = relation, "__".join(relation)
+        key = (nodes[source] * conv.lin_src[name]).sum(-1)
+        query = (nodes[destination] * conv.lin_dst[name]).sum(-1)
+        dropped = _heads.drawn(conv, graph, key)
+        out = attention(kernels, graph, "gat", (query, key, nodes[source]), dropped, conv.negative_slope)
+        outs[destination].append(F.relu(out.flatten(1)))
+    grouped = {kind: group(each, conv.q, conv.k_lin) for kind, each in outs.items()}
+    result, shares = ({kind: pair[place] for kind, pair in grouped.items()} for place in (0, 1))
+    return (result, shares) if return_semantic_attention_weights else result
