@@ -217,6 +217,9 @@ class BackendConfig(Section):
     dropout: bool = Field(True, description="draw the numbers of dropout by a hash, others than torch's")
     layers: bool = Field(True, description="compute linear layers and batch norms by kernels too")
     loader: Literal["ours", "pyg"] = Field("ours", description="who makes batches for PyG's own convs")
+    loader_workers: Count = Field(
+        0, description="processes that PyG's loader makes batches in, ahead of training; 0: none, in its thread"
+    )
 
 
 Dataset = TypeVar("Dataset", bound=DatasetConfig)

@@ -75,7 +75,7 @@ def load(config: BackendConfig, train: TrainConfig | None = None) -> Backend:
         UnsupportedOp: it cannot run in the precision that `train` asks for.
     """
     kind = backend_type(config.name)
-    asked = config.model_fields_set - {"name", "loader"}
+    asked = config.model_fields_set - {"name", "loader", "loader_workers"}
     if asked and not kind.takes_rewrites:
         raise ConfigError(
             f"backend.{min(asked)}: backend {config.name!r} takes no rewrites; leave it out of the configuration"
@@ -90,6 +90,8 @@ def load(config: BackendConfig, train: TrainConfig | None = None) -> Backend:
             f"backend.loader: backend {config.name!r} takes batches by {', '.join(kind.loaders)} only, "
             f"found {config.loader!r}"
         )
+    if config.loader_workers and config.loader != "pyg":
+        raise ConfigError("backend.loader_workers: only PyG's loader has workers; give backend.loader=pyg too")
     if reasons := kind.unavailable():
         raise BackendUnavailable(f"backend {config.name!r} is unavailable: {'; '.join(reasons)}")
     result = kind(config)

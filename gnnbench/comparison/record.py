@@ -20,6 +20,7 @@ from gnnbench.results.schema import Binding, ChoiceRecord, DatasetFacts, Metrics
 
 LOADER = "pyg:loader=pyg"  # PyG's convs on batches of PyG's own loader: whole epochs as its examples run them
 OWN_DRAWS = "its losses, as PyG's own loader draws other neighbourhoods"
+WITH_WORKERS = f"{LOADER}:loader_workers="  # how the names of such rows begin, which are baselines too
 BASELINES = ("pyg", "pyg-sparse", LOADER)
 FASTEST = "fastest_pyg"  # the faster of the baselines
 NO_SPEEDUP: dict[str, Any] = dict.fromkeys((*BASELINES, FASTEST))
@@ -111,12 +112,13 @@ class Comparison(Record):
         self.parity.conclude([row.backend for row in self.rows])
         parted = dict(_parted({name: rounds[name] for name in measured}))
         green = {name for name in measured if self._is_green(name) and name not in parted}
-        fastest = min(green.intersection(BASELINES), key=lambda name: _seconds(measured[name]), default=None)
+        baselines = [*BASELINES, *(name for name in measured if name.startswith(WITH_WORKERS))]
+        fastest = min(green.intersection(baselines), key=lambda name: _seconds(measured[name]), default=None)
         for name, row in measured.items():
-            for baseline in BASELINES:
+            for baseline in baselines:
                 if not {name, baseline} <= green:
                     row.speedup[baseline] = None
-                elif row.speedup[baseline] is None or {name, baseline}.intersection(changed):
+                elif row.speedup.get(baseline) is None or {name, baseline}.intersection(changed):
                     row.speedup[baseline] = _speedup(baseline, name, rounds)
             row.speedup[FASTEST] = row.speedup[fastest] if fastest else None
             if "pyg" in measured:

@@ -29,14 +29,13 @@ MODELS = ["gcn", "sage", "gin", "gat", "gatv2", "transformer", "agnn"]
 def asked(
     backend: str = "isplib", *, batch: dict[str, Any] | None = None, **sections: dict[str, Any]
 ) -> config.Run:
-    name, _, loader = backend.partition(":loader=")
     raw: dict[str, Any] = {
         "dataset": {"source": "synthetic", "preset": "cora"},
         "model": {"name": "gin", "hidden": 16, "dropout": 0.0, "readout": "sum", **sections.get("model", {})},
         "batch": {"kind": "graphs", "size": 4, **(batch or {})},
         "train": {"epochs": 3, "eval_every": 3, **sections.get("train", {})},
         "measure": {"warmup": 1},
-        "backend": {"name": name, **({"loader": loader} if loader else {})},
+        "backend": config.backend_sections(backend)[0],
     }
     return config.validate(raw, "test")
 
@@ -115,9 +114,9 @@ def test_dropout_is_the_same_whoever_makes_the_batches(monkeypatch: pytest.Monke
     data = graphs_dataset()
     losses = [
         [sample.loss for sample in trained(monkeypatch, asked(backend, model={"dropout": 0.5}), data).samples]
-        for backend in ("pyg", "pyg:loader=pyg")
+        for backend in ("pyg", "pyg:loader=pyg", "pyg:loader=pyg:loader_workers=2")
     ]
-    assert losses[0] == losses[1]
+    assert losses[0] == losses[1] == losses[2]
     wanted = asked("pyg:loader=pyg", model={"dropout": 0.5})
     assert dropout.of_features(wanted, backends.load(wanted.backend), data) == {}  # torch draws it
 
@@ -218,6 +217,7 @@ def test_a_batch_of_one_row_under_batch_norm_is_a_sentence(monkeypatch: pytest.M
     [
         ({"kind": "full"}, {}, "pyg", "holds 22 graphs, and batch.kind=full is of one graph"),
         ({}, {"readout": "none"}, "pyg", "targets of whole graphs, which model.readout=none does not give"),
+        ({}, {}, "pyg:loader_workers=2", "only PyG's loader has workers; give backend.loader=pyg too"),
         ({}, {}, "isplib:loader=pyg", "backend 'isplib' takes batches by ours only, found 'pyg'"),
         ({"kind": "graphs", "sizes": 3}, {}, "pyg", "batch.sizes: unknown key; did you mean 'size'?"),
         ({"kind": "graph"}, {}, "pyg", "batch.kind: unknown kind 'graph'; did you mean 'graphs'?"),
@@ -227,12 +227,11 @@ def test_what_does_not_fit_is_refused(
     batch: dict[str, Any], model: dict[str, Any], backend: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needs(backend.partition(":")[0])
-    name, _, loader = backend.partition(":loader=")
     raw = {
         "dataset": {"source": "synthetic", "preset": "cora"},
         "model": {"name": "gin", "readout": "sum", **model},
         "batch": {"kind": "graphs", **batch},
-        "backend": {"name": name, **({"loader": loader} if loader else {})},
+        "backend": config.backend_sections(backend)[0],
     }
     with pytest.raises(ConfigError, match=re.escape(words)):
         trained(monkeypatch, config.validate(raw, "test"), graphs_dataset())

@@ -242,6 +242,9 @@ def test_pygs_own_loader_trains_on_draws_of_its_own(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(torch_geometric.typing, "WITH_PYG_LIB", True)
     monkeypatch.setattr(NeighborSampler, "_sample", sampled)
+    by_processes = trained(of_pyg(2))
+    assert (by_processes.status, by_processes.reason) == ("ok", "")
+    assert all(each.edges for each in by_processes.samples)
     first, again = (trained(of_pyg(dropout=0.5)) for _ in range(2))
     assert (first.status, first.reason) == ("ok", "")
     assert [each.loss for each in first.samples] == [each.loss for each in again.samples]
@@ -262,6 +265,6 @@ def test_pygs_own_loader_trains_on_draws_of_its_own(monkeypatch: pytest.MonkeyPa
     assert (verdict.losses, verdict.unchecked) == ("", [OWN_DRAWS])
 
 
-def of_pyg(**model: Any) -> config.Run:
+def of_pyg(workers: int = 0, **model: Any) -> config.Run:
     raw = asked("pyg", model=model).model_dump(serialize_as_any=True)
-    return config.validate({**raw, "backend": {"name": "pyg", "loader": "pyg"}}, "test")
+    return config.validate({**raw, "backend": {"name": "pyg", "loader": "pyg", "loader_workers": workers}}, "test")

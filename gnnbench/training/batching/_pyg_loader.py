@@ -1,9 +1,9 @@
-"""The batches of `graphs` by PyG's own loader, as its examples make them: in the thread that trains."""
+"""The batches of `graphs` by PyG's own loader, in the thread that trains, as in its examples, or by processes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -21,6 +21,19 @@ if TYPE_CHECKING:
     from gnnbench.training.batching.graphs import Config
 
 
+class Turns:
+    """What a loader goes through `next`, so that it and its processes last from epoch to epoch."""
+
+    def __init__(self) -> None:
+        self.next: Sequence[Any] = ()
+
+    def __len__(self) -> int:
+        return len(self.next)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.next)
+
+
 class PygLoader(Graphs):
     """Batches of `Graphs`, the same graphs in the same order, collated by `torch_geometric.loader.DataLoader`."""
 
@@ -36,14 +49,22 @@ class PygLoader(Graphs):
         }
         if edge_attr is not None:
             columns["edge_attr"] = edge_attr.split(edges)
-        self._data = [Data(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
+        graphs = [Data(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
+        self._turns = Turns()
+        workers = backend.config.loader_workers
+        # A generator of its own, or the loader takes a number from torch's, and dropout draws other masks.
+        self._loader = DataLoader(
+            graphs,
+            batch_sampler=self._turns,
+            generator=torch.Generator(),
+            num_workers=workers,
+            persistent_workers=workers > 0,
+        )
 
     def _batches(self, order: Tensor) -> Iterator[Batch]:
         device, target = self.backend.device, self.dataset.target
-        batches = [graphs.tolist() for graphs in order.split(self.config.size)]
-        # Of its own, or the loader takes a number from torch's generator, and dropout draws other masks.
-        generator = torch.Generator()
-        for data in DataLoader(self._data, batch_sampler=batches, generator=generator):
+        self._turns.next = [graphs.tolist() for graphs in order.split(self.config.size)]
+        for data in self._loader:
             data = data.to(device)
             segments = None if self.dataset.per_node else (data.batch, data.num_graphs)
             loss, targets = _loss.function(target, data.y, self.smoothing), _loss.count(target, data.y)

@@ -1,7 +1,8 @@
-"""The batches of `neighbors` by PyG's own loader, as its examples make them: in the thread that trains."""
+"""The batches of `neighbors` by PyG's own loader, in the thread that trains, as in its examples, or others."""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from gnnbench.datasets import NodeDataset
 from gnnbench.errors import BackendUnavailable
 from gnnbench.training.batching._batch import Batch
 from gnnbench.training.batching._neighbors import Neighborhoods
+from gnnbench.training.batching._pyg_loader import Turns
 
 if TYPE_CHECKING:
     from gnnbench.training.batching.neighbors import Config
@@ -45,22 +47,33 @@ class PygNeighborhoods(Neighborhoods):
             )
         super().__init__(config, dataset, backend, trims)
         self.data = Data(x=dataset.x, y=dataset.y, edge_index=dataset.edge_index)
-        self.sampler = NeighborSampler(self.data, [*config.fanouts], replace=config.replace)
+        self._turns = Turns()
+        workers = backend.config.loader_workers
+        self._loader = NeighborLoader(
+            self.data,
+            config.fanouts,
+            batch_size=config.size,
+            neighbor_sampler=NeighborSampler(self.data, [*config.fanouts], replace=config.replace),
+            sampler=self._turns,
+            num_workers=workers,
+            persistent_workers=workers > 0,
+        )
+        # Of a loader that garbage collection finds, processes are not told to end, and are waited for.
+        weakref.finalize(self, setattr, self._loader, "_iterator", None)
 
     def epoch(self, seed: int, number: int) -> Iterator[Batch]:
         self.edges = 0
         return self.ahead(self._loaded(self.order(seed, number), seed, number), 0)
 
     def _loaded(self, order: Tensor, seed: int, number: int) -> Iterator[Batch]:
-        options = {"batch_size": self.config.size, "neighbor_sampler": self.sampler}
-        loader = NeighborLoader(self.data, self.config.fanouts, input_nodes=order, **options)
+        self._turns.next = order.tolist()
         state = torch.Generator().manual_seed((seed * 1_000_003 + number) % 2**63).get_state()
         batches = None
         while True:
             # With random numbers of its own, or the loader takes some of dropout's.
             with torch.random.fork_rng(devices=[]):
                 torch.set_rng_state(state)
-                batches = iter(loader) if batches is None else batches
+                batches = iter(self._loader) if batches is None else batches
                 data = next(batches, None)
                 state = torch.get_rng_state()
             if data is None:
