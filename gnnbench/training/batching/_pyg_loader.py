@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Turns:
-    """What a loader goes through `next`, so that it and its processes last from epoch to epoch."""
+    """Let a loader go through `next`, so that it and its processes last from epoch to epoch."""
 
     def __init__(self) -> None:
         self.next: Sequence[Any] = ()
