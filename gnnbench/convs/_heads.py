@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
@@ -12,8 +13,10 @@ from gnnbench.convs import _edges, _layers
 from gnnbench.convs._cost import Cost, Rates
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
+from gnnbench.ops._custom import is_transformed
 from gnnbench.ops.dropout import Dropout, drawn_seed
 from gnnbench.ops.edge import edge_softmax
+from gnnbench.ops.heads import head_scores
 from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.spmm import spmm
 
@@ -42,6 +45,14 @@ def split_heads(conv: MessagePassing, layer: Any, x: Tensor) -> Tensor:
     if out.shape != (x.size(0), conv.heads * conv.out_channels):
         raise UnsupportedOp(type(conv).__name__, ["a linear layer was replaced by one of another width"])
     return out.view(-1, conv.heads, conv.out_channels)
+
+
+def scores(kernels: Kernels, h: Tensor, *atts: Tensor) -> tuple[Tensor, ...]:
+    """Scores [N, H] of heads h [N, H, C] by each of `atts` [1, H, C]."""
+    fit = all(att.shape == (1, *h.shape[1:]) and att.dtype == h.dtype for att in atts)
+    if not fit or "head_scores" not in kernels.accelerated or is_transformed(h, *atts):
+        return tuple((h * att).sum(-1) for att in atts)
+    return head_scores(kernels, h, torch.cat(atts) if len(atts) > 1 else atts[0]).unbind()
 
 
 def drawn(conv: MessagePassing, graph: Graph, x: Tensor) -> Dropout | float:

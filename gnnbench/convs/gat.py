@@ -43,11 +43,14 @@ def forward(
     """
     x_src, x_dst = _edges.pair(x)
     h_src, h_dst = _transformed(conv, x_src, x_dst)
-    score_src = (h_src * conv.att_src).sum(-1)
-    if h_dst is None:  # PyG then scores by the sources alone
-        score_dst = score_src.new_zeros(graph.num_rows, conv.heads)
+    if h_dst is h_src:
+        score_src, score_dst = _heads.scores(kernels, h_src, conv.att_src, conv.att_dst)
     else:
-        score_dst = (h_dst * conv.att_dst).sum(-1)
+        (score_src,) = _heads.scores(kernels, h_src, conv.att_src)
+        if h_dst is None:  # PyG then scores by the sources alone
+            score_dst = score_src.new_zeros(graph.num_rows, conv.heads)
+        else:
+            (score_dst,) = _heads.scores(kernels, h_dst, conv.att_dst)
     looped = _graph.adjacency(conv, graph)
     has_edges = edge_attr is not None and conv.lin_edge is not None
     slope = conv.negative_slope

@@ -3,6 +3,7 @@
 kernels      the op set as an executable specification in plain PyTorch, which backends override
 spmm edge attention fusedmm   one autograd Function for each op, written once for all backends
 families     attention's score functions, one file each
+heads        scores of the heads of nodes, which attention adds up at edges
 edge_fn      functions on edges for FusedMM
 dropout      random numbers by a hash: what is dropped is drawn again, not kept
 segment      reductions over runs of rows

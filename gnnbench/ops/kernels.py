@@ -232,6 +232,15 @@ class Kernels(Capabilities):
         grad_score = self.edge_softmax_backward(graph, alpha, grad_alpha)
         return family.gradients(self, graph, inputs, slope, grad_score, grad_value)
 
+    def head_scores(self, x: Tensor, att: Tensor) -> Tensor:
+        """out[k, n, h] = <x[n, h], att[k, h]>; x [N, H, C], att [K, H, C], both contiguous -> [K, N, H]."""
+        return (x * att.unsqueeze(1)).sum(-1)
+
+    def head_scores_backward(self, grad_out: Tensor, x: Tensor, att: Tensor) -> tuple[Tensor, Tensor]:
+        """The gradients of x and att in `head_scores`."""
+        grad_out = grad_out.unsqueeze(-1)
+        return (grad_out * att.unsqueeze(1)).sum(0), (grad_out * x).sum(1)
+
     def dropout(self, x: Tensor, dropout: Dropout) -> Tensor:
         """x, contiguous and of any shape, times zero where a number is dropped and `dropout.scale` elsewhere."""
         return x * dropout.multiplier_of(x).to(x)

@@ -18,6 +18,7 @@ from gnnbench.backends.isplib import (
     edge,
     embedding,
     fusedmm,
+    heads,
     layout,
     linear,
     norm,
@@ -26,7 +27,7 @@ from gnnbench.backends.isplib import (
 from gnnbench.graph import Graph
 from gnnbench.ops.dropout import Dropout
 
-MODULES = (attention, collate, dropout, edge, embedding, fusedmm, layout, linear, norm, spmm)
+MODULES = (attention, collate, dropout, edge, embedding, fusedmm, heads, layout, linear, norm, spmm)
 Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 
 
@@ -68,6 +69,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
     kernels.sddmm(graph, x, x + 1)
     kernels.edge_softmax_backward(graph, kernels.edge_softmax(graph, scores), scores)
     kernels.fusedmm(graph, x, x + 1, "sigmoid")
+    x_heads, att = torch.randn(40, 3, 2), torch.randn(2, 3, 2)
+    kernels.head_scores_backward(kernels.head_scores(x_heads, att), x_heads, att)
     kernels.dropout(x, Dropout(0.5, torch.tensor([7])))
     weight, bias = torch.randn(9, 6), torch.randn(9)
     kernels.linear_backward(kernels.linear(x, weight, bias), x, weight, needs_x=True)

@@ -1,6 +1,6 @@
 """CPU kernels: `IsplibKernels` calls the compiled ones, `Backend` prepares graphs and models for them.
 
-layout collate spmm edge fusedmm attention dropout embedding norm linear segment negatives   the kernels,
+layout collate spmm edge fusedmm attention heads dropout embedding norm linear segment negatives   the kernels,
 by `cython_kernels/*.pyx`
 sample batch                                 sampled neighbourhoods, likewise
 choices edge_choices                         how they can be run, for heuristics and the tuner
