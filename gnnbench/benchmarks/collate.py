@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import cycle
+from itertools import chain, cycle, repeat
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 import torch
 from pydantic import Field
@@ -30,7 +30,6 @@ from gnnbench.measure.rounds import Budget, timed
 
 LOADERS = ("pyg", "pyg-list")
 CHECKED = 3  # batches of every size before they are timed, and one after
-T = TypeVar("T")
 Next = Callable[[], Any]  # the next batch of an endless stream
 
 
@@ -157,7 +156,7 @@ class OfPyg:
 
     def stream(self, name: str, batches: Sequence[Tensor]) -> Next:
         loader = DataLoader(self._sources[name], batch_sampler=[ids.tolist() for ids in batches])
-        return partial(next, _endless(loader))
+        return partial(next, chain.from_iterable(repeat(loader)))
 
 
 class _Stored(InMemoryDataset):
@@ -212,11 +211,6 @@ def _same(tensor: Tensor | None, truth: Tensor) -> bool:
     if tensor is None or tensor.dtype != truth.dtype or tensor.shape != truth.shape:
         return False
     return torch.equal(tensor.reshape(-1).view(torch.uint8), truth.reshape(-1).view(torch.uint8))
-
-
-def _endless(batches: Iterable[T]) -> Iterator[T]:
-    while True:
-        yield from batches
 
 
 def _check(backend: str, names: Sequence[str], sizes: Sequence[int]) -> None:

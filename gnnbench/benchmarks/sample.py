@@ -89,7 +89,11 @@ def bench(
             for name in names
         ],
     )
-    makers = _makers(dataset, list(fanouts), dgl_python)
+    makers: Makers = {
+        OURS: partial(Ours, dataset, record.fanouts),
+        "pyg-lib": partial(OfPyg, dataset, record.fanouts),
+        "dgl": partial(OfDgl, dataset, record.fanouts, dgl_python),
+    }
     steps = _steps(record, sizes, {name: makers[name] for name in names}, budget)
     return batches.measured(record, steps, out=out, memory_limit=memory_limit, on_event=on_event)
 
@@ -178,14 +182,6 @@ class OfDgl:
 
 
 Makers = dict[str, Callable[[], Ours | OfDgl]]
-
-
-def _makers(dataset: NodeDataset, fanouts: list[int], dgl_python: str) -> Makers:
-    return {
-        OURS: lambda: Ours(dataset, fanouts),
-        "pyg-lib": lambda: OfPyg(dataset, fanouts),
-        "dgl": lambda: OfDgl(dataset, fanouts, dgl_python),
-    }
 
 
 def _steps(record: SampleBench, sizes: Sequence[int], makers: Makers, budget: Budget) -> Iterator[str]:

@@ -29,8 +29,9 @@ def one_of(noun: str, names: Collection[str]) -> AfterValidator:
 
 
 def lowered(names: Collection[str], spec: str) -> dict[str, Any] | None:
-    """The keys of a source that knows `names`, which are written in any case; None for another name."""
-    return {"name": spec.lower()} if spec.lower() in names else None
+    """The keys of a source that knows `names`, in any case and with `_` for `-`; None for another name."""
+    name = {name.lower(): name for name in names}.get(spec.lower().replace("_", "-"))
+    return {"name": name} if name else None
 
 
 def parse(spec: str, presets: Collection[str]) -> dict[str, Any] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
 from gnnbench.config import DatasetConfig
@@ -30,11 +31,7 @@ class Config(DatasetConfig):
     name: Annotated[str, _names.one_of("dataset", KNOWN)]
 
 
-def parse(spec: str) -> dict[str, Any] | None:
-    """`ogbn-arxiv` and the like, in any case and with `_` for `-`."""
-    names = {name.lower(): name for name in KNOWN}
-    name = names.get(spec.lower().replace("_", "-"))
-    return {"name": name} if name else None
+parse = partial(_names.lowered, KNOWN)
 
 
 def listing(where: Roots) -> list[Offer]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from functools import partial
+from typing import Annotated
 
 from gnnbench.datasets import GraphsDataset, Offer, Roots, _names, _ogb, _union
 from gnnbench.datasets._graphs import PARTS, GraphsConfig, Target
@@ -40,10 +41,7 @@ class Config(GraphsConfig):
     name: Annotated[str, _names.one_of("dataset", KNOWN)]
 
 
-def parse(spec: str) -> dict[str, Any] | None:
-    """`ogbg-molhiv` and the like, in any case and with `_` for `-`."""
-    name = spec.lower().replace("_", "-")
-    return {"name": name} if name in KNOWN else None
+parse = partial(_names.lowered, KNOWN)
 
 
 def listing(where: Roots) -> list[Offer]:

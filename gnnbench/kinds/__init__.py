@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from pydantic import BaseModel, PrivateAttr
 
 from gnnbench import registry
-from gnnbench.errors import GnnbenchError
 from gnnbench.report import live, tables
 
 if TYPE_CHECKING:
@@ -103,15 +102,9 @@ class ResultKind(BaseModel):
         return self
 
     def to_frame(self) -> pandas.DataFrame:
-        """One line per row of the result, with the names of its JSON, nested ones joined by dots.
+        """One line per row of the result, with the names of its JSON, nested ones joined by dots."""
+        import pandas
 
-        Raises:
-            GnnbenchError: pandas is not installed.
-        """
-        try:
-            import pandas
-        except ImportError:
-            raise GnnbenchError("to_frame needs pandas; run `pip install pandas`") from None
         return pandas.DataFrame(tables.flat(self.records()))
 
     def __repr__(self) -> str:

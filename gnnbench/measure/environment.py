@@ -81,7 +81,7 @@ def packages() -> dict[str, str | None]:
 def cpu() -> dict[str, Any]:
     """The processor: what tells one machine from another."""
     return {
-        "model": _try(_cpu_model),
+        "model": _try(lambda: _cpu_field("model name", "Model", "cpu model") or platform.processor() or None),
         "architecture": platform.machine(),
         "physical_cores": _try(lambda: psutil.cpu_count(logical=False)),
         "logical_cores": _try(psutil.cpu_count),
@@ -152,10 +152,6 @@ def _cpu_field(*names: str) -> str | None:
     """The first of `names` in `/proc/cpuinfo`."""
     match = re.search(rf"^(?:{'|'.join(names)})\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     return match[1] if match else None
-
-
-def _cpu_model() -> str | None:
-    return _cpu_field("model name", "Model", "cpu model") or platform.processor() or None
 
 
 def _isa() -> list[str] | None:

@@ -116,7 +116,9 @@ class Kernels(Capabilities):
             [N, F] or [N, H, C].
         """
         out = x.new_zeros(graph.num_rows, *x.shape[1:]).index_add_(0, graph.row, _messages(graph, x, value))
-        return _rows_scaled(out, graph.degree.clamp(min=1).to(x.dtype).reciprocal()) if reduce == "mean" else out
+        if reduce == "mean":
+            out = out * graph.degree.clamp(min=1).to(x.dtype).reciprocal().view(-1, *[1] * (out.dim() - 1))
+        return out
 
     def spmm_max(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> tuple[Tensor, Tensor]:
         """The greatest message instead, or with reduce="min" the least, of x [M, F] and value [E].
@@ -396,10 +398,6 @@ def _row_maximum(graph: Graph, score: Tensor) -> Tensor:
 def _messages(graph: Graph, x: Tensor, value: Tensor | None) -> Tensor:
     message = x[graph.col.long()]
     return message if value is None else message * value.reshape(*value.shape, *[1] * (x.dim() - value.dim()))
-
-
-def _rows_scaled(out: Tensor, scale: Tensor) -> Tensor:
-    return out * scale.view(-1, *[1] * (out.dim() - 1))
 
 
 __all__ = ["EXTREMA", "REDUCTIONS", "Choice", "Kernels", "choice_key", "rows_of"]

@@ -31,7 +31,7 @@ NAMES = {FASTEST: "fastest PyG", LOADER: "pyg with\nits loader"}
 def table(comparison: Comparison) -> Table:
     """Backends side by side, with parity, reasons, rewrites, conditions and warnings below."""
     metric = next((row.metrics.name for row in comparison.rows if row.metrics), "metric")
-    phases = [phase for phase in ("load", "forward", "backward") if phase != "load" or _loads(comparison)]
+    phases = [*["load"] * any(row.load_s for row in comparison.rows), "forward", "backward"]
     baselines = list(_baselines(comparison))
     heading = [
         "backend",
@@ -203,10 +203,6 @@ def _scope(parity: Parity) -> Iterator[str]:
         yield f"Not checked: {'; '.join(unchecked)}"
 
 
-def _loads(comparison: Comparison) -> bool:
-    return any(row.load_s for row in comparison.rows)
-
-
 def _baselines(comparison: Comparison) -> Iterator[str]:
     """The baselines of every row: pyg, PyG's own loader where it is a row, and another that is faster."""
     yield "pyg"
@@ -335,7 +331,10 @@ def _pictures(record: Comparison, rounds: Rounds) -> Iterator[Picture]:
     memory = {row.backend: row.peak_memory_bytes for row in timed if row.peak_memory_bytes}
     if memory:
         yield sizes("Peak memory", "The highest of the process, or of the device, over all rounds.", memory)
-    quality = {name: _quality(results[-1]) for name, results in rounds.items()}
+    quality = {
+        name: [(float(one.epoch), one.val) for one in results[-1].evaluations if one.val is not None]
+        for name, results in rounds.items()
+    }
     if any(len(points) > 1 for points in quality.values()):
         metric = next((row.metrics.name for row in timed if row.metrics), "metric")
         lines = {name: points for name, points in quality.items() if points}
@@ -374,7 +373,3 @@ def _phases(row: Row) -> dict[str, float]:
     parts = {name: summary.median for name in names if (summary := getattr(row, f"{name}_s"))}
     between = "between" if row.optimizer_s else "optimizer and between"
     return {**parts, between: max(0.0, row.epoch_s.median - sum(parts.values()))}
-
-
-def _quality(result: Result) -> list[tuple[float, float]]:
-    return [(float(one.epoch), one.val) for one in result.evaluations if one.val is not None]

@@ -114,11 +114,8 @@ def _quantiles(counts: Mapping[str, int]) -> str:
 
 
 def _offer(offer: Offer) -> list[Cell]:
-    counts = [_count(value) for value in (offer.graphs, offer.nodes, offer.edges)]
+    known = (offer.graphs, offer.nodes, offer.edges)
+    counts = [Cell("" if value is None else units.count(value)) for value in known]
     source = offer.source.removesuffix("_graphs")
     here = offer.on_disk or source == "synthetic"
     return [Cell(offer.spec), Cell(source), *counts, Cell("yes" if here else "no")]
-
-
-def _count(value: int | None) -> Cell:
-    return Cell("" if value is None else units.count(value))

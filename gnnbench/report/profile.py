@@ -19,6 +19,7 @@ ROWS = 20
 MARKS = 10  # epochs named in a picture, beyond which some are left out
 PARTS = "Means of the profiled epochs."
 TENSORS = "Tensors that PyTorch holds; on a CPU only those made since the profiler began."
+PHASES = ("load", "forward", "backward", "optimizer", "")
 OF_LAYERS = ("forward", "backward")
 
 
@@ -64,7 +65,7 @@ def cost(profile: Profile) -> str:
 
 def phases(profile: Profile) -> dict[str, float]:
     """Seconds of an epoch by phase."""
-    names = dict.fromkeys(("load", "forward", "backward", "optimizer", ""), 0.0)
+    names = dict.fromkeys(PHASES, 0.0)
     for op in profile.ops:
         names[op.phase] += _seconds(profile, op)
     return {name or "between": seconds for name, seconds in names.items() if seconds}
@@ -85,7 +86,8 @@ def panels(profile: Profile) -> list[Timeline]:
 
 def _layers(profile: Profile) -> Table:
     """One line per layer, in the order in which they run."""
-    order = list(dict.fromkeys(op.layer for op in sorted(profile.ops, key=lambda op: (_phase(op), op.layer))))
+    running = sorted(profile.ops, key=lambda op: (PHASES.index(op.phase), op.layer))
+    order = list(dict.fromkeys(op.layer for op in running))
     lines = []
     for layer in order:
         ops = [op for op in profile.ops if op.layer == layer]
@@ -110,10 +112,6 @@ def _figures(profile: Profile, ops: Sequence[Op]) -> list[Cell]:
 
 def _seconds(profile: Profile, op: Op) -> float:
     return (op.device_s or 0.0) if profile.on_gpu else op.time_s
-
-
-def _phase(op: Op) -> int:
-    return ("load", "forward", "backward", "optimizer", "").index(op.phase)
 
 
 def _notes(profile: Profile) -> Iterator[str]:

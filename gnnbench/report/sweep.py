@@ -51,7 +51,8 @@ def verdicts(sweep: Sweep) -> Iterator[str]:
     """The best configuration of every dataset, in a sentence each."""
     for point in sweep.points:
         if point.best and point.val is not None:
-            found = f"Best on {point.dataset}: {point.name}; validation {point.metric} {_spread(point)}"
+            found = f"Best on {point.dataset}: {point.name}; validation {point.metric}"
+            found += f" {point.val:.4f} ± {point.val_std:.4f}"
             if point.test is not None:
                 found += f", test {point.test:.4f} ± {point.test_std:.4f}"
             yield f"{found} over {units.counted(point.seeds, 'seed')}."
@@ -110,7 +111,7 @@ def plan(name: str, trials: Sequence[PlannedTrial], start_s: float) -> Table:
             Cell(each.trial.name),
             Cell(str(each.trial.seed)),
             Cell(ended(each.outcome.status) if each.outcome else "to run"),
-            Cell("" if each.outcome else _estimate(each.estimate_s)),
+            Cell("" if each.outcome else "unknown" if each.estimate_s is None else units.seconds(each.estimate_s)),
         ]
         for each in trials
     ]
@@ -141,14 +142,6 @@ def _quality(mean: float | None, deviation: float | None, seeds: int) -> Cell:
     return Cell(f"{mean:.4f}", f"± {deviation:.4f}" if seeds > 1 and deviation is not None else "")
 
 
-def _spread(point: Point) -> str:
-    return f"{point.val:.4f} ± {point.val_std:.4f}"
-
-
 def _seeds(point: Point, repeats: int) -> Cell:
     failed = "" if point.status in ("ok", "pending") else ended(point.status)
     return Cell(f"{point.seeds} of {repeats}", failed)
-
-
-def _estimate(seconds: float | None) -> str:
-    return "unknown" if seconds is None else units.seconds(seconds)

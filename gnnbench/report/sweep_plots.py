@@ -64,7 +64,8 @@ def _panels(sweep: Sweep, axis: str) -> Iterator[Panel | Bars]:
     metric = "/".join(dict.fromkeys(point.metric for point in sweep.points if point.metric))
     quality = _lines(through, _quality)
     if quality:
-        yield _drawn(sweep, axis, quality, f"test {metric}" if _tested(sweep) else f"validation {metric}")
+        tested = any(point.test is not None for point in sweep.points)
+        yield _drawn(sweep, axis, quality, f"test {metric}" if tested else f"validation {metric}")
     if "backend" in sweep.axes and axis != "backend":
         through = {
             f"{point.dataset}, {backend}": _slice(sweep, axis, point, backend=backend)
@@ -133,7 +134,3 @@ def _drawn(sweep: Sweep, axis: str, lines: Mapping[str, Mapping[str, Value]], y_
         for name, line in lines.items()
     ]
     return Bars("", y_label, groups, series, logarithmic=False)
-
-
-def _tested(sweep: Sweep) -> bool:
-    return any(point.test is not None for point in sweep.points)

@@ -102,7 +102,11 @@ def sweep(
         repeats=plan.repeats,
         timed=plan.timed,
         cells=[
-            TrialRecord(key=work.cell.key, definition=_definition(work.cell), outcome=work.finished())
+            TrialRecord(
+                key=work.cell.key,
+                definition={"values": work.cell.values, "seed": work.cell.seed},
+                outcome=work.finished(),
+            )
             for work in works
         ],
         points=[
@@ -232,10 +236,6 @@ def _works(plan: Plan, out: Path, roots: Roots) -> list[Work]:
         )
         for trial in plan.trials
     ]
-
-
-def _definition(trial: Trial) -> dict[str, Any]:
-    return {"values": trial.values, "seed": trial.seed}
 
 
 def _estimate(trial: Trial, known: dict[str, list[tuple[float, float]]]) -> float | None:

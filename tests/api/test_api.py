@@ -153,13 +153,6 @@ def test_stored_results_of_other_kinds_show_themselves(kind: str) -> None:
     assert "<table>" in result._repr_html_()
 
 
-def test_a_frame_without_pandas_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    result = gnnbench.load_result(next((ROOT / "results").glob("*.json")))
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(GnnbenchError, match="run `pip install pandas`"):
-        result.to_frame()
-
-
 def test_tables_are_escaped() -> None:
     text = tables.html(Table(("a\nb", "c"), [[Cell("<x>"), Cell("1", "&")]], title="<t>", notes=["<n>"]))
     assert "<caption>&lt;t&gt;</caption>" in text

@@ -100,7 +100,8 @@ def judge(snapshot: Snapshot, expected: Snapshot, reference: str = "pyg") -> Bac
         errors[name], outliers[name] = _error(name, tensor, expected, reference, snapshot)
     for name in [name for name, error in errors.items() if error.problem] if expected.kinks else ():
         # A fault of the kernels would be seen with other weights too, in the other one of the two steps.
-        rows, others = outliers[name], outliers.get(_other_step(name), set())
+        other = name.removesuffix(EVALUATION) if name.endswith(EVALUATION) else name + EVALUATION
+        rows, others = outliers[name], outliers.get(other, set())
         if rows and not rows & others:
             errors[name].kinks, errors[name].problem = len(rows), ""
     for name in snapshot.tensors.keys() - expected.tensors.keys():
@@ -132,10 +133,6 @@ def judge_trained(snapshot: Snapshot, expected: Snapshot, reference: str) -> Rou
     return RoundParity(
         ok=judged.ok is True, reason=judged.reason, worst_tensor=judged.worst_tensor, rel_rms=judged.rel_rms
     )
-
-
-def _other_step(name: str) -> str:
-    return name.removesuffix(EVALUATION) if name.endswith(EVALUATION) else name + EVALUATION
 
 
 def is_of_nodes(name: str) -> bool:
