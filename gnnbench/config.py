@@ -51,7 +51,7 @@ class DatasetConfig(Section):
         0,
         description="destinations drawn for each evaluated link, as mrr needs; 0: one list for all",
     )
-    embedding: Count = Field(0, description="width of vectors trained for nodes of links, in place of features")
+    embedding: Count = Field(0, description="width of vectors trained in place of features, of links or types")
 
     @model_validator(mode="after")
     def _shares_fit(self) -> DatasetConfig:
@@ -63,7 +63,7 @@ class DatasetConfig(Section):
 
     @model_validator(mode="after")
     def _links_are_predicted(self) -> DatasetConfig:
-        given = [key for key in ("metric", "negatives", "embedding") if getattr(self, key)]
+        given = [key for key in ("metric", "negatives") if getattr(self, key)]
         if given and self.task == "nodes":
             raise ValueError(f"{given[0]} is for task links; set dataset.task=links too")
         return self
@@ -160,6 +160,7 @@ class BatchConfig(Section):
     Attributes:
         graphs: a step is on some of many graphs, not on one.
         links: a step is on some links, not on nodes.
+        typed: a step may be on a graph of several types.
         draws_neighbors: edges are drawn from a graph that may be too large to be copied.
         distributed: each of several processes has a part of the graph.
         with_workers: the kind that takes its place where several processes are asked for; empty for none.
@@ -167,6 +168,7 @@ class BatchConfig(Section):
 
     graphs: ClassVar[bool] = False
     links: ClassVar[bool] = False
+    typed: ClassVar[bool] = False
     draws_neighbors: ClassVar[bool] = False
     distributed: ClassVar[bool] = False
     with_workers: ClassVar[str] = ""

@@ -136,7 +136,10 @@ class Backend(ABC):
         Args:
             layout: what `layout()` returned.
         """
-        raise UnsupportedOp(f"backend {self.name!r} on sampled batches", ["it prepares one graph once"])
+        raise UnsupportedOp(f"backend {self.name!r} on samples or types", ["it prepares one graph once"])
+
+    def warm(self, model: torch.nn.Module, adj: Any) -> None:  # noqa: B027
+        """Compute what a bound model keeps of what `adjacency` returned, or of a dict of these by relation."""
 
     def layout(self) -> CSRBuilder | None:
         """How the edges of many graphs are sorted and put together; None for the fastest way there is."""
@@ -224,6 +227,11 @@ class KernelBackend(Backend):
 
     def layout(self) -> CSRBuilder:
         return self.make_kernels()
+
+    def warm(self, model: torch.nn.Module, adj: Any) -> None:
+        from gnnbench import convs
+
+        convs.warm(model, adj)
 
     @staticmethod
     def _multiplies_sparse(kernels: Kernels) -> bool:

@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 
 from gnnbench.benchmarks.records import Benchmark, CellStatus, Time
-from gnnbench.datasets import AnyDataset
+from gnnbench.datasets import GraphsDataset, NodeDataset
 from gnnbench.measure import code, environment, memory
 from gnnbench.results import files
 from gnnbench.results.schema import Ratio, Record
@@ -50,7 +50,7 @@ class BatchBench(Benchmark):
 B = TypeVar("B", bound=Benchmark)
 
 
-def facts(dataset: AnyDataset) -> dict[str, Any]:
+def facts(dataset: NodeDataset | GraphsDataset) -> dict[str, Any]:
     """The fields of a record that say what is measured and where."""
     return {
         "graph": dataset.label,

@@ -43,6 +43,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch_geometric import nn
 from torch_geometric.nn import MessagePassing
+from torch_geometric.nn.module_dict import ModuleDict
 
 from gnnbench import registry
 from gnnbench.convs import (
@@ -58,6 +59,7 @@ from gnnbench.convs import (
     _readout,
 )
 from gnnbench.convs._bound import KEEP, BoundForward
+from gnnbench.convs._relations import joined
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.ops.families import FAMILIES
@@ -133,13 +135,18 @@ def bind(
     ]
 
 
-def warm(model: Module, graph: Graph, x: Tensor | None = None) -> None:
-    """Compute what the convs of a bound `model` keep of graph and features, so that it counts as preparation."""
-    for _, conv, module in _convs(model):
+def warm(model: Module, graph: Graph | dict[Any, Graph], x: Tensor | None = None) -> None:
+    """Compute what the convs of a bound `model` keep of graph and features, so that it counts as preparation.
+
+    Args:
+        graph: that of all convs; or that of each relation, of which PyG's `HeteroConv` has a conv for each.
+    """
+    for path, conv, module in _convs(model):
         if module is None:  # by `rest`
             continue
         bound: BoundForward = conv.forward
-        used, adjacency = _ops(conv, module, bound.kernels), _graph.adjacency(conv, graph)
+        own = _own(graph, path, conv, module) if isinstance(graph, dict) else graph
+        used, adjacency = _ops(conv, module, bound.kernels), _graph.adjacency(conv, own)
         transpose = adjacency.transpose
         if "spmm" in used:
             for warmed in (adjacency, transpose):
@@ -151,7 +158,15 @@ def warm(model: Module, graph: Graph, x: Tensor | None = None) -> None:
         if hasattr(module, "warm"):
             module.warm(conv, bound.rewrites, adjacency)
         if x is not None and KEEP in bound.rewrites:
-            bound.aggregated(x, graph)
+            bound.aggregated(x, own)
+
+
+def _own(graphs: dict[Any, Graph], path: str, conv: Any, module: ModuleType) -> Graph:
+    """The graph that a conv aggregates over, of those of all relations."""
+    if not getattr(module, "TYPED", False):
+        return graphs[ModuleDict.to_external_key(path.rpartition(".")[2])]
+    rows = {relation[2]: graph.num_rows for relation, graph in graphs.items()}
+    return joined(graphs, {kind: rows[kind] for kind in conv.node_types})
 
 
 def unsupported(conv: Module) -> list[str]:

@@ -27,8 +27,6 @@ def bindable(conv: MessagePassing) -> list[str]:
     reasons = [f"{name} overrides forward()"] if has_own_forward(conv) else []
     if conv.flow != "source_to_target":
         reasons.append(f"{name} has flow={conv.flow!r}; only 'source_to_target' is supported")
-    if isinstance(getattr(conv, "in_channels", 0), tuple):
-        reasons.append(f"{name} was built for pairs of node features (in_channels={conv.in_channels})")
     return reasons
 
 

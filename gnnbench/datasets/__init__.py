@@ -7,7 +7,8 @@ A source is a module with
     `listing(roots)`: a list of `Offer`;
     `load(config, roots)`: a `NodeDataset`, with [N, 0] features, labels of -1 and empty masks for what it lacks;
         or a `GraphsDataset`, with [N, 0] features, classes of -1 and no parts;
-        or a `LinksDataset`, with [N, 0] features and without negatives.
+        or a `LinksDataset`, with [N, 0] features and without negatives;
+        or a `TypedDataset`, with labels of -1 and empty masks for what it lacks.
 
     _nodes       NodeDataset, what a source of one graph yields, and MappedDataset, which stays on disk
     _graphs      GraphsDataset, what a source of many graphs yields
@@ -15,6 +16,8 @@ A source is a module with
     _prepare_graphs _check_graphs   the same for many graphs
     _links       LinksDataset, what a source of links yields, and any source of one graph where `task` is links
     _prepare_links _link_metrics    splits and checks links; what they are scored by
+    _typed       TypedDataset, what a source of several types yields
+    _prepare_typed   fills in what it lacks, and checks it
     _reorder     other orders of nodes
     _describe    what `gnnbench datasets info` says of one
     _names       names in configurations, and what the sources of synthetic data share
@@ -40,6 +43,7 @@ from gnnbench.config import DatasetConfig
 from gnnbench.datasets._graphs import GraphsDataset
 from gnnbench.datasets._links import LinksDataset
 from gnnbench.datasets._nodes import MappedDataset, NodeDataset
+from gnnbench.datasets._typed import TypedDataset
 from gnnbench.errors import ConfigError, DatasetError, did_you_mean
 
 __all__ = [
@@ -50,6 +54,7 @@ __all__ = [
     "NodeDataset",
     "Offer",
     "Roots",
+    "TypedDataset",
     "listing",
     "load",
     "parse",
@@ -59,7 +64,7 @@ __all__ = [
     "single",
 ]
 
-AnyDataset = NodeDataset | GraphsDataset | LinksDataset
+AnyDataset = NodeDataset | GraphsDataset | LinksDataset | TypedDataset
 Data = TypeVar("Data", bound=AnyDataset)
 
 
@@ -129,11 +134,18 @@ def load(config: DatasetConfig, where: Roots) -> AnyDataset:
 
 def read(config: DatasetConfig, where: Roots) -> AnyDataset:
     """Read a dataset with its nodes in the order of the source."""
-    from gnnbench.datasets import _prepare, _prepare_graphs, _prepare_links
+    from gnnbench.datasets import _prepare, _prepare_graphs, _prepare_links, _prepare_typed
 
     dataset: AnyDataset = registry.find("datasets", config.source).load(config, where)
     if isinstance(dataset, LinksDataset):
         return _prepare_links.prepare(dataset, config)
+    if isinstance(dataset, TypedDataset):
+        return _prepare_typed.finish(dataset, config)
+    if config.embedding and config.task == "nodes":
+        raise ConfigError(
+            f"{dataset.name}: dataset.embedding is for task links and for types without features; set "
+            "dataset.task=links too, or leave it out"
+        )
     if isinstance(dataset, GraphsDataset):
         if config.task == "links":
             raise DatasetError(f"{dataset.name} holds many graphs, and links are of one; leave dataset.task out")
@@ -146,12 +158,12 @@ def read(config: DatasetConfig, where: Roots) -> AnyDataset:
 
 
 def single(dataset: AnyDataset) -> NodeDataset:
-    """`dataset`, for what works on one graph alone; of links the graph that messages run over.
+    """`dataset`, for what works on one graph alone; of links the graph of messages, of types all as one.
 
     Raises:
         DatasetError: it is many graphs.
     """
-    if isinstance(dataset, LinksDataset):
+    if isinstance(dataset, LinksDataset | TypedDataset):
         return dataset.as_nodes()
     if isinstance(dataset, GraphsDataset):
         raise DatasetError(
@@ -165,6 +177,6 @@ def reordered(dataset: Data, config: DatasetConfig) -> Data:
     """`dataset` with its nodes in the order that `config.reorder` names; a cost of its own, and so a step."""
     from gnnbench.datasets import _reorder
 
-    if not isinstance(dataset, GraphsDataset) and config.reorder != "none":
+    if isinstance(dataset, NodeDataset | LinksDataset) and config.reorder != "none":
         return cast(Data, _reorder.reordered(dataset, config.reorder))
     return dataset

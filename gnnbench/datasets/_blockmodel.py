@@ -43,10 +43,10 @@ def generate(shape: Shape, seed: int, folder: Path) -> None:
 
     pairs = _pairs(edge_rng, degree, community, shape.edges // 2, shape.homophily)
     _save(folder / "edge_index.npy", (2, shape.edges), np.int64, _both_directions(pairs, shape.nodes))
-    x = _normals(feature_rng, community, shape.features, shape.signal, shape.density)
+    x = normals(feature_rng, community, shape.features, shape.signal, shape.density)
     _save(folder / "x.npy", (shape.nodes, shape.features), np.float32, x)
     if shape.multilabel:
-        labels = _normals(label_rng, community, shape.classes, shape.signal * 4, LABEL_DENSITY)
+        labels = normals(label_rng, community, shape.classes, shape.signal * 4, LABEL_DENSITY)
         _save(folder / "y.npy", (shape.nodes, shape.classes), np.float32, labels)
     else:
         drawn = label_rng.integers(shape.classes, size=shape.nodes)
@@ -155,7 +155,7 @@ def _both_directions(pairs: Ints, nodes: int) -> Iterator[Ints]:
         yield edges[begin : begin + CHUNK] & mask
 
 
-def _normals(
+def normals(
     rng: np.random.Generator, community: Ints, width: int, signal: float, density: float
 ) -> Iterator[Floats]:
     """Chunks of [N, width] float32: the community's mean plus noise; below density 1 whether that is large."""

@@ -12,9 +12,17 @@ from gnnbench.results.schema import Record
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from gnnbench.datasets import AnyDataset, LinksDataset
+    from gnnbench.datasets import AnyDataset, LinksDataset, TypedDataset
 
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
+
+
+class NodeType(Record):
+    """The nodes of one type."""
+
+    nodes: int
+    features: int = Field(description="or width of the vectors that are trained in their place")
+    trained: bool = Field(description="has such vectors")
 
 
 class DatasetInfo(Record):
@@ -47,6 +55,9 @@ class DatasetInfo(Record):
     class_counts: list[int] = Field(description="targets of each class, or with each label")
     missing_targets: int
     relations: int = Field(1, description="types of links")
+    node_types: dict[str, NodeType] = Field({}, description="of a graph of several types")
+    edge_types: dict[str, int] = Field({}, description="edges of each of its relations")
+    target_type: str = Field("", description="type of the nodes that have targets")
     negatives: int = Field(0, description="pairs that test links are told from, or destinations of each")
     train: int = Field(description="nodes; graphs where there are many; links")
     val: int
@@ -61,8 +72,9 @@ def info(dataset: AnyDataset) -> DatasetInfo:
     """Count everything there is to know about `dataset`; sorts its edges, so that large ones take a while."""
     import torch
 
-    links = dataset if isinstance(dataset, datasets.LinksDataset) else None
-    if isinstance(dataset, datasets.LinksDataset):
+    own: dict[str, Any] = {}
+    if isinstance(dataset, datasets.LinksDataset | datasets.TypedDataset):
+        own = _of_links(dataset) if isinstance(dataset, datasets.LinksDataset) else _of_types(dataset)
         dataset = dataset.as_nodes()
     (src, dst), nodes, y = dataset.edge_index, dataset.num_nodes, dataset.y
     if isinstance(dataset, datasets.GraphsDataset):
@@ -117,7 +129,7 @@ def info(dataset: AnyDataset) -> DatasetInfo:
         edge_index_bytes=dataset.edge_index.nbytes,
         feature_bytes=dataset.x.nbytes + (0 if edge_attr is None else edge_attr.nbytes),
     )
-    return facts if links is None else facts.model_copy(update=_of_links(links))
+    return facts.model_copy(update=own)
 
 
 def _of_links(dataset: LinksDataset) -> dict[str, Any]:
@@ -137,6 +149,33 @@ def _of_links(dataset: LinksDataset) -> dict[str, Any]:
         **{part: pairs.size(1) for part, pairs in dataset.positives.items()},
         "metric": dataset.metric,
         "embedding_bytes": dataset.embedding_bytes,
+    }
+
+
+def _of_types(dataset: TypedDataset) -> dict[str, Any]:
+    """Facts of a graph of several types, in place of those of all of them as one."""
+    y, features = dataset.y, [x for x in dataset.x.values() if x.dim() == 2]
+    numbers = sum(x.numel() for x in features)
+    return {
+        "made_up": dataset.made_up,
+        "notes": dataset.notes,
+        "features": dataset.widths[dataset.target],
+        "feature_density": sum(int(x.count_nonzero()) for x in features) / max(1, numbers),
+        "feature_bytes": 4 * numbers,
+        "embedding_bytes": dataset.embedding_bytes,
+        "outputs": dataset.num_classes,
+        "class_counts": y[y >= 0].bincount(minlength=dataset.num_classes).tolist(),
+        "missing_targets": int((y < 0).sum()),
+        "node_types": {
+            kind: NodeType(nodes=len(x), features=dataset.widths[kind], trained=x.dim() == 1)
+            for kind, x in dataset.x.items()
+        },
+        "edge_types": {
+            " ".join(relation): edges.edge_index.size(1) for relation, edges in dataset.relations.items()
+        },
+        "target_type": dataset.target,
+        **{part: int(getattr(dataset, f"{part}_mask").sum()) for part in ("train", "val", "test")},
+        "metric": dataset.metric,
     }
 
 

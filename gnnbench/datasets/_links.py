@@ -80,18 +80,7 @@ class LinksDataset(OneGraph):
 
         from gnnbench.datasets import _prepare
 
-        nodes, x = self.num_nodes, self.x
+        x = self.x
         if self.embedding:
-            x = torch.randn(nodes, self.embedding, generator=torch.Generator().manual_seed(0))
-        every, none = torch.ones(nodes, dtype=torch.bool), torch.zeros(nodes, dtype=torch.bool)
-        return NodeDataset(
-            self.label,
-            self.edge_index,
-            x,
-            torch.zeros(nodes, dtype=torch.long),
-            train_mask=every,
-            val_mask=none,
-            test_mask=none,
-            num_classes=1,
-            **_prepare.plain_metric(multilabel=False),
-        )
+            x = torch.randn(self.num_nodes, self.embedding, generator=torch.Generator().manual_seed(0))
+        return _prepare.all_for_training(self.label, self.edge_index, x)

@@ -11,6 +11,8 @@ from gnnbench.errors import DatasetError
 if TYPE_CHECKING:
     from torch import Generator, Tensor
 
+    from gnnbench.datasets._typed import TypedDataset
+
 FEATURES, LABELS, SPLIT = range(3)  # what a seed is used for, so that each has its own stream
 PARTS = ("train_mask", "val_mask", "test_mask")
 
@@ -28,9 +30,7 @@ def finish(dataset: NodeDataset, config: DatasetConfig) -> NodeDataset:
     if not config.embedding:
         fill_features(dataset, config)
     if config.task == "nodes":
-        _fill_labels(dataset, config)
-        _check_labels(dataset)
-        _split(dataset, config)
+        finish_targets(dataset, config)
     if config.to_undirected:
         from torch_geometric.utils import to_undirected
 
@@ -38,6 +38,17 @@ def finish(dataset: NodeDataset, config: DatasetConfig) -> NodeDataset:
     if config.normalize_features:
         dataset.x = normalized(dataset.x)
     return dataset
+
+
+def finish_targets(dataset: NodeDataset | TypedDataset, config: DatasetConfig) -> None:
+    """Draw labels and a split where there are none, and check those that are there.
+
+    Raises:
+        DatasetError: what makes them unfit.
+    """
+    _fill_labels(dataset, config)
+    _check_labels(dataset)
+    _split(dataset, config)
 
 
 def normalized(x: Tensor) -> Tensor:
@@ -51,6 +62,24 @@ def plain_metric(multilabel: bool) -> dict[str, Any]:
     if multilabel:
         return {"metric": "micro-F1", "score": micro_f1}
     return {"metric": "accuracy", "score": accuracy}
+
+
+def all_for_training(name: str, edge_index: Tensor, x: Tensor) -> NodeDataset:
+    """A graph with all nodes of one class and for training, for what needs a graph and features alone."""
+    import torch
+
+    every, none = torch.ones(len(x), dtype=torch.bool), torch.zeros(len(x), dtype=torch.bool)
+    return NodeDataset(
+        name,
+        edge_index,
+        x,
+        torch.zeros(len(x), dtype=torch.long),
+        train_mask=every,
+        val_mask=none,
+        test_mask=none,
+        num_classes=1,
+        **plain_metric(multilabel=False),
+    )
 
 
 def metric_named(name: str, outputs: int) -> dict[str, Any]:
@@ -114,11 +143,18 @@ def check_graph(name: str, edges: Tensor, x: Tensor) -> None:
         raise DatasetError(f"{name} has {_count(nodes, 'node')}; a graph to train on needs at least two")
     if not edges.size(1):
         raise DatasetError(f"{name} has no edges; there is nothing for a graph network to aggregate")
-    low, high = (int(end) for end in edges.aminmax())
+    check_range(name, "an edge", edges, nodes)
+
+
+def check_range(name: str, what: str, ids: Tensor, nodes: int, of: str = "nodes") -> None:
+    """Raises DatasetError where `what` names one of `ids` that is none of so many nodes."""
+    if not ids.numel():
+        return
+    low, high = (int(end) for end in ids.aminmax())
     if low < 0 or high >= nodes:
-        wrong = low if low < 0 else high
         raise DatasetError(
-            f"{name}: edge index {wrong} is out of range; its {nodes} nodes have ids 0 to {nodes - 1}"
+            f"{name}: {what} names node {low if low < 0 else high}, which is not there; its {nodes} {of} have ids "
+            f"0 to {nodes - 1}"
         )
 
 
@@ -149,13 +185,20 @@ def fill_features(dataset: Any, config: DatasetConfig) -> None:
         size = (dataset.num_nodes, config.random_features)
         dataset.x = torch.randn(size, generator=generator(config, FEATURES))
         dataset.made_up.append("features")
-    low, high = dataset.x.aminmax()  # NaN if any value is, without a copy of x
+    check_finite(dataset.name, dataset.x)
+
+
+def check_finite(name: str, x: Tensor) -> None:
+    """Raises DatasetError where features [N, F] are no numbers."""
+    import torch
+
+    low, high = x.aminmax()  # NaN if any value is, without a copy of x
     if not bool(torch.isfinite(high - low)):
-        row = next(row for row, values in enumerate(dataset.x) if not bool(torch.isfinite(values).all()))
-        raise DatasetError(f"{dataset.name}: the features of node {row} hold NaN or infinity; clean them first")
+        row = next(row for row, values in enumerate(x) if not bool(torch.isfinite(values).all()))
+        raise DatasetError(f"{name}: the features of node {row} hold NaN or infinity; clean them first")
 
 
-def _fill_labels(dataset: NodeDataset, config: DatasetConfig) -> None:
+def _fill_labels(dataset: NodeDataset | TypedDataset, config: DatasetConfig) -> None:
     import torch
 
     if dataset.y.dim() == 1 and not bool((dataset.y >= 0).any()):
@@ -166,16 +209,16 @@ def _fill_labels(dataset: NodeDataset, config: DatasetConfig) -> None:
                 f"{dataset.name} has no labels; add seeded random ones, marked synthetic, with "
                 f"--set dataset.random_labels=8"
             )
-        drawn = torch.randint(config.random_labels, (dataset.num_nodes,), generator=generator(config, LABELS))
+        drawn = torch.randint(config.random_labels, dataset.y.shape, generator=generator(config, LABELS))
         dataset.y, dataset.num_classes = drawn, config.random_labels
         dataset.metric, dataset.score = "accuracy", accuracy
         dataset.made_up.append("labels")
 
 
-def _check_labels(dataset: NodeDataset) -> None:
+def _check_labels(dataset: NodeDataset | TypedDataset) -> None:
     name, y = dataset.name, dataset.y
-    if y.size(0) != dataset.num_nodes:
-        raise DatasetError(f"{name} has {y.size(0)} labels, but {dataset.num_nodes} nodes")
+    if len(y) != (nodes := len(dataset.train_mask)):
+        raise DatasetError(f"{name} has {len(y)} labels, but {nodes} nodes")
     if dataset.multilabel:
         if not bool(((y == 0) | (y == 1)).all()):
             raise DatasetError(f"{name}: labels of a node must each be 0 or 1, as a node may have several of them")
@@ -189,18 +232,18 @@ def _check_labels(dataset: NodeDataset) -> None:
         )
 
 
-def _split(dataset: NodeDataset, config: DatasetConfig) -> None:
+def _split(dataset: NodeDataset | TypedDataset, config: DatasetConfig) -> None:
     """Leave unlabelled nodes out; without any split draw one; check what results."""
     import torch
 
-    labelled = torch.ones(dataset.num_nodes, dtype=torch.bool) if dataset.multilabel else dataset.y >= 0
+    labelled = torch.ones(len(dataset.y), dtype=torch.bool) if dataset.multilabel else dataset.y >= 0
     if not any(bool(getattr(dataset, part).any()) for part in PARTS):
         nodes = labelled.nonzero().flatten()
         order = nodes[torch.randperm(len(nodes), generator=generator(config, SPLIT))]
         train, val = (round(share * len(nodes)) for share in (config.train_share, config.val_share))
         val = min(val, len(nodes) - train)
         for part, chosen in zip(PARTS, order.split([train, val, len(nodes) - train - val]), strict=True):
-            setattr(dataset, part, mask_of(dataset.num_nodes, chosen))
+            setattr(dataset, part, mask_of(len(labelled), chosen))
         dataset.made_up += [] if "split" in dataset.made_up else ["split"]
     else:
         for part in PARTS:

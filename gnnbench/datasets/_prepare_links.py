@@ -106,18 +106,7 @@ def _check_links(dataset: LinksDataset) -> None:
     if not dataset.positives["train"].size(1):
         raise DatasetError(f"{dataset.name} has no training links; give some to the part 'train'")
     for part, pairs in dataset.positives.items():
-        _check_range(dataset, f"a {part} link", pairs)
-
-
-def _check_range(dataset: LinksDataset, what: str, pairs: Tensor) -> None:
-    if not pairs.numel():
-        return
-    low, high = (int(end) for end in pairs.aminmax())
-    if low < 0 or high >= dataset.num_nodes:
-        raise DatasetError(
-            f"{dataset.name}: {what} names node {low if low < 0 else high}, which is not there; its "
-            f"{dataset.num_nodes} nodes have ids 0 to {dataset.num_nodes - 1}"
-        )
+        _prepare.check_range(dataset.name, f"a {part} link", pairs, dataset.num_nodes)
 
 
 def _draw_negatives(dataset: LinksDataset, config: DatasetConfig) -> None:
@@ -157,7 +146,7 @@ def _check_negatives(dataset: LinksDataset) -> None:
                 f"{dataset.name} has no negatives for its {links} {part} links; list some, or leave out those of "
                 "all parts to have them drawn"
             )
-        _check_range(dataset, f"a {part} negative", negatives)
+        _prepare.check_range(dataset.name, f"a {part} negative", negatives, dataset.num_nodes)
 
 
 def _check_metric(dataset: LinksDataset) -> None:

@@ -9,7 +9,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gnnbench.datasets import NodeDataset, Offer, Roots, _cache, _prepare, _raw, _union
+from gnnbench.datasets import (
+    NodeDataset,
+    Offer,
+    Roots,
+    TypedDataset,
+    _cache,
+    _prepare,
+    _prepare_typed,
+    _raw,
+    _union,
+)
 from gnnbench.datasets._graphs import PARTS
 from gnnbench.errors import DatasetError, did_you_mean
 
@@ -63,7 +73,7 @@ def load(
     stand_in: str,
     split_index: int = 0,
     seed: int = 0,
-) -> NodeDataset:
+) -> NodeDataset | TypedDataset:
     """The only graph of `torch_geometric.datasets.<class_name>(root, **args)`.
 
     Args:
@@ -157,7 +167,7 @@ def find(known: Known, where: Roots) -> Path | None:
     return next((place.folder for place in places if not place.missing), None)
 
 
-def unlike(dataset: NodeDataset, known: Known) -> str:
+def unlike(dataset: NodeDataset | TypedDataset, known: Known) -> str:
     """Half a sentence on counts that are not the published ones (text cut short still loads); else empty."""
     result, published = (dataset.num_nodes, dataset.num_edges), (known.nodes, known.edges)
     if result == published:
@@ -262,13 +272,15 @@ def _seeded(seed: int) -> Iterator[None]:
         np.random.set_state(states[1])  # noqa: NPY002
 
 
-def _convert(name: str, class_name: str, dataset: Any, split_index: int) -> NodeDataset:
+def _convert(name: str, class_name: str, dataset: Any, split_index: int) -> NodeDataset | TypedDataset:
     import torch
-    from torch_geometric.data import Data
+    from torch_geometric.data import Data, HeteroData
 
+    if len(dataset) == 1 and isinstance(dataset[0], HeteroData):
+        return _prepare_typed.of(name, dataset[0])
     if len(dataset) != 1 or not isinstance(dataset[0], Data) or dataset[0].edge_index is None:
-        kind = f"{len(dataset)} graphs" if len(dataset) != 1 else "a graph of several node or edge types"
-        raise DatasetError(f"{name}: {class_name} holds {kind}; gnnbench trains on one graph of one type")
+        kind = f"{len(dataset)} graphs" if len(dataset) != 1 else "no graph with edges"
+        raise DatasetError(f"{name}: {class_name} holds {kind}; gnnbench trains on one graph")
     data = dataset[0]
     x, y, nodes = data.x, data.y, data.num_nodes
     if x is None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated, Any
 
 from gnnbench.config import DatasetConfig
-from gnnbench.datasets import NodeDataset, Offer, Roots, _names, _ogb, _prepare
+from gnnbench.datasets import NodeDataset, Offer, Roots, TypedDataset, _names, _ogb, _prepare, _prepare_typed
 from gnnbench.errors import DatasetError
 
 # Nodes and edges as ogb's loader gives them (products and proteins in both directions, arxiv in one).
@@ -19,9 +18,11 @@ KNOWN = {
 }
 SPECS = list(KNOWN)
 NEEDED = {
-    True: ("raw/data.npz", "raw/node-label.npz"),
-    False: ("raw/edge.csv.gz", "raw/num-node-list.csv.gz", "raw/num-edge-list.csv.gz", "raw/node-label.csv.gz"),
+    "ogbn-papers100M": ("raw/data.npz", "raw/node-label.npz"),
+    "ogbn-mag": ("raw/num-node-dict.csv.gz", "raw/triplet-type-list.csv.gz"),
 }
+OTHERS = ("raw/edge.csv.gz", "raw/num-node-list.csv.gz", "raw/num-edge-list.csv.gz", "raw/node-label.csv.gz")
+MAG = {"to_undirected": True, "embedding": 128}  # only its papers have features, as wide as these
 
 
 class Config(DatasetConfig):
@@ -31,7 +32,10 @@ class Config(DatasetConfig):
     name: Annotated[str, _names.one_of("dataset", KNOWN)]
 
 
-parse = partial(_names.lowered, KNOWN)
+def parse(spec: str) -> dict[str, Any] | None:
+    """`ogbn-arxiv` and the like, in any case and with `_` for `-`."""
+    found = _names.lowered(KNOWN, spec)
+    return found and found | (MAG if found["name"] == "ogbn-mag" else {})
 
 
 def listing(where: Roots) -> list[Offer]:
@@ -42,27 +46,29 @@ def listing(where: Roots) -> list[Offer]:
     ]
 
 
-def load(config: Config, where: Roots) -> NodeDataset:
+def load(config: Config, where: Roots) -> NodeDataset | TypedDataset:
     """The only graph of `ogb.nodeproppred.PygNodePropPredDataset(config.name)`.
 
     ogbn-proteins has features on its edges alone: those of a node are the sum over its in-edges.
 
     Raises:
-        DatasetError: files missing or corrupt, node features missing and not asked to be filled in, or a
-            graph of several node types.
+        DatasetError: files missing or corrupt, or node features missing and not asked to be filled in.
     """
     import torch
 
-    meta = _ogb.meta("nodeproppred", config.name)
-    if meta["is hetero"] == "True":
-        raise DatasetError(
-            f"{config.name} has several node and edge types; gnnbench trains on graphs of one type, "
-            f"such as ogbn-arxiv"
-        )
-    twin = config.name if config.name in ("ogbn-products", "ogbn-proteins") else "ogbn-arxiv"
+    stand_in = {"ogbn-products": "ogbn-products", "ogbn-proteins": "ogbn-proteins", "ogbn-mag": "mag:0.01"}
+    twin = stand_in.get(config.name, "ogbn-arxiv")
     folder = _ogb.find("nodeproppred", config.name, where, _needed(config.name), f"synthetic:{twin}")
     graphs, split = _ogb.read("nodeproppred", config.name, folder, where)
-    data = graphs[0]
+    data, meta = graphs[0], _ogb.meta("nodeproppred", config.name)
+    metric, score = _ogb.metric_of("nodeproppred", config.name)
+    parts = list(zip(_prepare.PARTS, ("train", "valid", "test"), strict=True))
+    if meta["is hetero"] == "True":
+        typed = _typed(config.name, data)
+        typed.metric, typed.score, typed.num_classes = metric, score, int(meta["num classes"])
+        for part, key in parts:
+            setattr(typed, part, _prepare.mask_of(len(typed.y), torch.as_tensor(split[key][typed.target])))
+        return typed
 
     x = data.x
     if x is None and data.edge_attr is not None:
@@ -78,11 +84,9 @@ def load(config: Config, where: Roots) -> NodeDataset:
     y = data.y.squeeze(1) if data.y.size(1) == 1 else data.y.float()
     if y.dim() == 1:
         y = y.nan_to_num(-1).long()
-    parts = zip(_prepare.PARTS, ("train", "valid", "test"), strict=True)
     masks: dict[str, Any] = {
         part: _prepare.mask_of(data.num_nodes, torch.as_tensor(split[key])) for part, key in parts
     }
-    metric, score = _ogb.metric_of("nodeproppred", config.name)
     return NodeDataset(
         config.name,
         data.edge_index,
@@ -95,5 +99,18 @@ def load(config: Config, where: Roots) -> NodeDataset:
     )
 
 
+def _typed(name: str, graph: Any) -> TypedDataset:
+    """The types of ogb's graph, with labels and without a split."""
+    from torch_geometric.data import HeteroData
+
+    data = HeteroData()
+    for kind, nodes in graph.num_nodes_dict.items():
+        data[kind].num_nodes = nodes
+    for key in ("x", "y", "edge_index"):
+        for kind, value in graph[f"{key}_dict"].items():
+            data[kind][key] = value
+    return _prepare_typed.of(name, data)
+
+
 def _needed(name: str) -> tuple[str, ...]:
-    return NEEDED[name == "ogbn-papers100M"]
+    return NEEDED.get(name, OTHERS)

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Literal
 
 from gnnbench.config import DatasetConfig
-from gnnbench.datasets import NodeDataset, Roots, _names, _pyg
+from gnnbench.datasets import NodeDataset, Roots, TypedDataset, _names, _pyg
 from gnnbench.errors import DatasetError
 
 KNOWN = {
@@ -30,7 +30,7 @@ parse = partial(_names.lowered, KNOWN)
 listing = partial(_pyg.offers, KNOWN)
 
 
-def load(config: Config, where: Roots) -> NodeDataset:
+def load(config: Config, where: Roots) -> NodeDataset | TypedDataset:
     """Raises DatasetError where the raw files are missing or corrupt."""
     item = KNOWN[config.name]
     args = {**item.args, "split": config.split}

@@ -1,4 +1,4 @@
-"""Any node-classification dataset of `torch_geometric.datasets`, by class name and arguments."""
+"""Any node-classification dataset of `torch_geometric.datasets`, of one type or several, by class name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from gnnbench.config import Count, DatasetConfig
-from gnnbench.datasets import NodeDataset, Roots, _pyg
+from gnnbench.datasets import NodeDataset, Roots, TypedDataset, _pyg
 from gnnbench.datasets._pyg import Known
 
 KNOWN = {
@@ -19,7 +19,9 @@ KNOWN = {
     "blogcatalog": Known("AttributedGraphDataset", {"name": "BlogCatalog"}, 5_196, 343_486),
     "coauthor-cs": Known("Coauthor", {"name": "CS"}, 18_333, 163_788),
     "coauthor-physics": Known("Coauthor", {"name": "Physics"}, 34_493, 495_924),
+    "dblp": Known("DBLP", {}, 26_128, 239_566),
     "flickr": Known("Flickr", {}, 89_250, 899_756),
+    "imdb": Known("IMDB", {}, 11_616, 34_212),
     "johnshopkins55": Known("LINKXDataset", {"name": "johnshopkins55"}, 5_180, 373_172),
     "minesweeper": Known("HeterophilousGraphDataset", {"name": "Minesweeper"}, 10_000, 78_804),
     "questions": Known("HeterophilousGraphDataset", {"name": "Questions"}, 48_921, 307_080),
@@ -53,7 +55,8 @@ class Config(DatasetConfig):
 def parse(spec: str) -> dict[str, Any] | None:
     """A short name in any case, or `ClassName[:argument]`, such as `Amazon:Photo`."""
     if item := KNOWN.get(spec.lower()):
-        return {"dataset_class": item.dataset_class, "args": item.args}
+        trained = {"embedding": 64} if spec.lower() == "dblp" else {}  # whose conferences have no features
+        return {"dataset_class": item.dataset_class, "args": item.args, **trained}
     match = re.fullmatch(r"([A-Z]\w*)(?::([^:/]+))?", spec)
     if not match:
         return None
@@ -72,7 +75,7 @@ def parse(spec: str) -> dict[str, Any] | None:
 listing = partial(_pyg.offers, KNOWN)
 
 
-def load(config: Config, where: Roots) -> NodeDataset:
+def load(config: Config, where: Roots) -> NodeDataset | TypedDataset:
     """Raises DatasetError: unknown class or arguments, raw files missing or corrupt, not one graph."""
     argument = "".join(f":{value}" for value in config.args.values())
     dataset = _pyg.load(

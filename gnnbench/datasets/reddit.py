@@ -6,7 +6,7 @@ from functools import partial
 from typing import Literal
 
 from gnnbench.config import DatasetConfig
-from gnnbench.datasets import NodeDataset, Roots, _names, _pyg
+from gnnbench.datasets import NodeDataset, Roots, TypedDataset, _names, _pyg
 
 KNOWN = {
     "reddit": _pyg.Known("Reddit", {}, 232_965, 114_615_892),
@@ -26,7 +26,7 @@ parse = partial(_names.lowered, KNOWN)
 listing = partial(_pyg.offers, KNOWN)
 
 
-def load(config: Config, where: Roots) -> NodeDataset:
+def load(config: Config, where: Roots) -> NodeDataset | TypedDataset:
     """Raises DatasetError where the raw files are missing or corrupt."""
     item = KNOWN[config.name]
     return _pyg.load(item.dataset_class, item.dataset_class, item.args, where, stand_in="synthetic:reddit")

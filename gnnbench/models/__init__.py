@@ -4,6 +4,7 @@ _stack       the one model definition
 _readout     from the nodes of graphs to the graphs
 _decoder     from the nodes of a graph to its links
 _links       what a decoder is made for, and what it is given
+_typed _types   the model of graphs of several types, and what it is made for
 _heads       how attention models spread their width over heads
 """
 
@@ -12,7 +13,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gnnbench import registry
+from gnnbench.errors import ConfigError
 from gnnbench.models._links import Links, Pairs, width_of_node
+from gnnbench.models._types import Types
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
     from gnnbench.config import ModelConfig
 
 
-__all__ = ["Layer", "Links", "Pairs", "build", "is_bipartite", "width_of_node"]
+__all__ = ["Layer", "Links", "Pairs", "Types", "build", "is_bipartite", "width_of_node"]
 
 
 class Layer(NamedTuple):
@@ -45,6 +48,7 @@ def build(
     edge_channels: int = 0,
     degrees: Callable[[], torch.Tensor] | None = None,
     links: Links | None = None,
+    types: Types | None = None,
     batched: bool = False,
 ) -> torch.nn.Module:
     """The model that `config` describes, on CPU, initialised from torch's global seed.
@@ -60,14 +64,30 @@ def build(
         edge_channels: width of the features of edges, 0 where there are none.
         degrees: count the nodes that have 0, 1, ... in-edges, for convs that are scaled by them; None if unknown.
         links: what is predicted, in place of outputs of nodes.
+        types: of nodes and edges, where there are several; then see `TypedStack` for the forward.
         batched: whether every step brings another graph, so that convs may keep nothing of it.
 
     Raises:
-        ConfigError: the convs take features of edges, and there are none.
+        ConfigError: the convs take features of edges, and there are none; or the model is of one type, and the
+            graph of several, or the reverse.
     """
     from gnnbench.models._stack import Stack
+    from gnnbench.models._typed import TypedStack
 
     family = registry.find("models", config.name)
+    typed = [name for name in registry.names("models") if hasattr(registry.find("models", name), "typed")]
+    if (types is None) == (config.name in typed):
+        if types is None:
+            raise ConfigError(
+                f"model {config.name} is of graphs of several types, and this one has one; choose a model such as "
+                "gcn, or a dataset such as dblp"
+            )
+        raise ConfigError(
+            f"model {config.name} is of graphs of one type, and this one has {len(types.nodes)} types of nodes; "
+            f"choose {', '.join(typed[:-1])} or {typed[-1]}"
+        )
+    if types is not None:
+        return TypedStack(config, family, types, out_channels)
     if degrees is not None and hasattr(family, "fit"):
         config = family.fit(config, degrees)
     if links is None:

@@ -67,11 +67,23 @@ def _facts(facts: DatasetInfo) -> Iterator[tuple[str, str, str]]:
     if many:
         yield "graphs", units.count(facts.graphs), ""
     yield "nodes", units.count(facts.nodes), f"{units.count(facts.isolated_nodes)} isolated{nodes}"
+    for kind, one in facts.node_types.items():
+        yield (
+            f"  {kind}",
+            units.count(one.nodes),
+            f"{one.features} {'trained' if one.trained else 'features'} each",
+        )
     yield "edges", units.count(facts.edges), f"{symmetry}; {loops}{edges}"
+    for relation, count in facts.edge_types.items():
+        yield f"  {relation}", units.count(count), ""
     yield "in-degree", units.digits(facts.degree_mean), f"mean; {_quantiles(facts.degree_quantiles)}"
     kind = "categories, " * facts.categories
     of_edges = f"; {units.count(facts.edge_features)} of an edge" if facts.edge_features else ""
-    density = "trained vectors" if facts.embedding_bytes else f"{facts.feature_density:.1%} not zero"
+    density = f"{facts.feature_density:.1%} not zero"
+    if facts.node_types:
+        density = f"of {facts.target_type}; of all types {density}"
+    elif facts.embedding_bytes:
+        density = "trained vectors"
     yield "features", units.count(facts.features), f"{kind}{density}{of_edges}"
     if facts.target == "link":
         yield from _links(facts)
@@ -98,13 +110,15 @@ def _links(facts: DatasetInfo) -> Iterator[tuple[str, str, str]]:
 
 def _targets(facts: DatasetInfo) -> Iterator[tuple[str, str, str]]:
     many = facts.graphs > 1
-    noun = "node" if facts.per_node else "graph"
+    noun = facts.target_type or ("node" if facts.per_node else "graph")
     targets = {"class": "classes", "labels": "labels", "value": "values"}[facts.target]
     ends = dict.fromkeys(units.count(end(facts.class_counts)) for end in (min, max) if facts.class_counts)
     sizes = f", {'–'.join(ends)} {noun}s each" if ends else ""
     each = f"{'one for' if facts.target == 'class' else 'for'} every {noun}"
     yield targets, units.count(facts.outputs), f"{each}{sizes}, {units.count(facts.missing_targets)} missing"
     of, members = (facts.graphs, "graphs") if many else (facts.nodes, "nodes")
+    if facts.node_types:
+        of, members = facts.node_types[noun].nodes, f"{noun}s"
     for split in ("train", "val", "test"):
         yield split, units.count(getattr(facts, split)), f"{getattr(facts, split) / of:.1%} of the {members}"
 

@@ -157,6 +157,11 @@ def graph(facts: DatasetFacts | None) -> Iterator[str]:
         vectors = f", {units.size(facts.embedding_bytes)} trained" if facts.embedding_bytes else ""
         links = units.count(facts.train_links)
         yield f"Graph: {size}, {units.count(facts.features)} features{vectors}, {links} training links"
+    elif facts.node_types is not None:
+        nodes, edges = (units.count(count) for count in (facts.nodes, facts.edges))
+        size = f"{nodes} nodes of {facts.node_types} types, {edges} edges of {facts.edge_types} relations"
+        vectors = f", {units.size(facts.embedding_bytes)} of vectors trained" if facts.embedding_bytes else ""
+        yield f"Graph: {size}{vectors}, {units.count(facts.classes)} classes"
     else:
         names = (*["graphs"] * (facts.graphs is not None), "nodes", "edges", "features", "classes")
         label = "Graph" if facts.graphs is None else "Graphs"

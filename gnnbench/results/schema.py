@@ -113,7 +113,9 @@ class DatasetFacts(Record):
     train_graphs: int | None = Field(None, description="of an epoch")
     train_edges: int | None = Field(None, description="of these graphs, an undirected edge counting twice")
     train_links: int | None = Field(None, description="of an epoch, where links are predicted")
-    embedding_bytes: int | None = Field(None, description="of vectors of nodes that are trained for links")
+    node_types: int | None = Field(None, description="of a graph of several types; None of one type")
+    edge_types: int | None = Field(None, description="relations of such a graph")
+    embedding_bytes: int | None = Field(None, description="of vectors of nodes that are trained")
     nodes: int
     edges: int
     features: int

@@ -313,6 +313,9 @@ def _counts(dataset: datasets.AnyDataset) -> dict[str, int | None]:
     if isinstance(dataset, datasets.LinksDataset):
         links = dataset.positives["train"].size(1)
         return {"train_links": links, "embedding_bytes": dataset.embedding_bytes or None}
+    if isinstance(dataset, datasets.TypedDataset):
+        types = {"node_types": len(dataset.nodes), "edge_types": len(dataset.relations)}
+        return {**types, "embedding_bytes": dataset.embedding_bytes or None}
     if isinstance(dataset, datasets.NodeDataset):
         return {}
     train = dataset.parts["train"]

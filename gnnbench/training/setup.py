@@ -17,13 +17,13 @@ from torch.nn import Module
 from gnnbench import datasets, models, registry
 from gnnbench.backends.base import Backend
 from gnnbench.config import Run
-from gnnbench.datasets import AnyDataset, GraphsDataset, LinksDataset, NodeDataset
+from gnnbench.datasets import AnyDataset, GraphsDataset, LinksDataset, NodeDataset, TypedDataset
 from gnnbench.errors import ConfigError
 from gnnbench.training.batching._batch import Setup
 
 
 class ModelDims(NamedTuple):
-    """Widths of features, outputs and edges that a model connects; encoder of categories; in-degrees; links."""
+    """Widths of features, outputs and edges that a model connects; encoder of categories; what it is of."""
 
     features: int
     outputs: int
@@ -31,12 +31,18 @@ class ModelDims(NamedTuple):
     edges: int = 0
     degrees: Callable[[], Tensor] | None = None
     links: models.Links | None = None
+    types: models.Types | None = None
 
     @classmethod
     def of(cls, dataset: AnyDataset) -> ModelDims:
         if isinstance(dataset, LinksDataset):
             links = models.Links(dataset.num_nodes, dataset.num_relations, dataset.embedding > 0)
             return cls(dataset.num_features, 1, degrees=_degrees(dataset), links=links)
+        if isinstance(dataset, TypedDataset):
+            trained = [kind for kind, x in dataset.x.items() if x.dim() == 1]
+            widths, target = dataset.widths, dataset.target
+            types = models.Types(dataset.nodes, widths, trained, [*dataset.relations], target)
+            return cls(widths[target], dataset.num_classes, types=types)
         if isinstance(dataset, NodeDataset):
             return cls(dataset.x.size(1), dataset.num_classes, degrees=_degrees(dataset))
         edges = 0 if dataset.edge_attr is None else dataset.edge_attr.size(1)
@@ -90,9 +96,14 @@ def prepare(config: Run, model: Module, backend: Backend, dataset: AnyDataset, c
         raise ConfigError(
             f"{dataset.name} has {ours} to predict, and batch.kind={kind} predicts {others}; set {remedy} too"
         )
-    if isinstance(dataset, NodeDataset) and config.batch.graphs:
+    if isinstance(dataset, NodeDataset | TypedDataset) and config.batch.graphs:
         raise ConfigError(
             f"{dataset.name} is one graph, and batch.kind={kind} is of many; leave batch.kind out to train on it"
+        )
+    if isinstance(dataset, TypedDataset) and not config.batch.typed:
+        raise ConfigError(
+            f"{dataset.name} has several types of nodes, and batch.kind={kind} is of one; leave batch.kind and "
+            "train.workers out"
         )
     if config.train.label_smoothing and not _has_classes(dataset):
         raise ConfigError(f"train.label_smoothing is of classes, which {dataset.name} has none of; leave it out")
@@ -102,7 +113,7 @@ def prepare(config: Run, model: Module, backend: Backend, dataset: AnyDataset, c
 
 
 def _has_classes(dataset: AnyDataset) -> bool:
-    if isinstance(dataset, NodeDataset):
+    if isinstance(dataset, NodeDataset | TypedDataset):
         return not dataset.multilabel
     return isinstance(dataset, GraphsDataset) and dataset.target == "class"
 
@@ -114,6 +125,6 @@ def _kind(config: Run) -> ModuleType:
 def _forward(model: Any, x: Any, *args: Any, **more: Any) -> Tensor:
     """The float32 outputs of `model` under autocast: its dense products are in bfloat16."""
     # Few weights are used twice in a step, and a copy that is kept would outlive the recording of a CUDA graph.
-    with torch.autocast(x.device.type, torch.bfloat16, cache_enabled=False):
+    with torch.autocast(next(model.parameters()).device.type, torch.bfloat16, cache_enabled=False):
         out: Tensor = type(model).forward(model, x, *args, **more)
     return out.float()

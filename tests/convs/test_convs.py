@@ -255,7 +255,6 @@ def explained() -> pyg.MessagePassing:
         (lambda: pyg.GCNConv(3, 2, aggr="max"), r"aggregates by MaxAggregation\(\); supported, .*: sum$"),
         (lambda: pyg.SAGEConv(3, 2, aggr=["mean", "max"]), "aggregates by MultiAggregation"),
         (lambda: pyg.SAGEConv(3, 2, aggr=aggr.SoftmaxAggregation()), "aggregates by SoftmaxAggregation"),
-        (lambda: pyg.SAGEConv((3, 4), 2), "pairs of node features"),
         (lambda: pyg.SAGEConv(3, 2, decomposed_layers=3), "decomposed_layers=3"),
         (lambda: pyg.GINConv(nn.Linear(3, 2), node_dim=1), "node_dim=1"),
         (lambda: pyg.GCNConv(-1, 2), "without a size yet"),

@@ -84,11 +84,6 @@ def test_arxiv_without_features_names_the_option_and_loads_with_it(cache: Path) 
     assert torch.load is original
 
 
-def test_graphs_of_several_types_are_refused(where: Roots) -> None:
-    with pytest.raises(DatasetError, match="ogbn-mag has several node and edge types"):
-        load("ogbn-mag", where)
-
-
 def test_generated_pyg_graphs_are_called_synthetic_and_seeded(where: Roots) -> None:
     first, again, other = (load("FakeDataset", where, seed=seed) for seed in (0, 0, 1))
     assert first.label == "synthetic FakeDataset"
@@ -104,7 +99,6 @@ def test_generated_pyg_graphs_are_called_synthetic_and_seeded(where: Roots) -> N
         ({"dataset_class": "Amazon", "args": {"name": "Books"}}, "refuses the arguments .name='Books'."),
         ({"dataset_class": "Amazon", "args": {"nme": "Photo"}}, "refuses the arguments"),
         ({"dataset_class": "FakeDataset", "args": {"num_graphs": 2}}, "holds 2 graphs; gnnbench trains on one"),
-        ({"dataset_class": "FakeHeteroDataset"}, "a graph of several node or edge types"),
         ({"dataset_class": "FakeDataset", "args": {"task": "graph"}}, "has 1 labels, but"),
     ],
 )

@@ -198,7 +198,10 @@ BAD_ARRAYS = {
     "foreign keys": ({"user": [0], "item": [1]}, "holds item, user; a graph needs edge_index"),
     "wrong shape": ({"edge_index": np.zeros((3, 4), int)}, r"edges have shape \[3, 4\], but must be \[2, E\]"),
     "ragged": ({"row": [0, 1], "col": [1]}, "cannot be read"),
-    "index out of range": ({"edge_index": [[0, 9], [1, 0]], "num_nodes": 3}, "edge index 9 is out of range"),
+    "index out of range": (
+        {"edge_index": [[0, 9], [1, 0]], "num_nodes": 3},
+        "an edge names node 9, which is not there",
+    ),
     "pickled": ({"edge_index": np.array([[0, "a"], [1, None]], object)}, "cannot be read.*allow_pickle=False"),
     "NaN": ({"edge_index": EDGES, "x": np.full((5, 2), np.nan)}, "features of node 0 hold NaN"),
     "infinity": ({"edge_index": EDGES, "x": np.diag([1, 1, 1, np.inf, 1])}, "features of node 3 hold NaN"),

@@ -229,7 +229,6 @@ def test_what_a_benchmark_repeats_is_told() -> None:
     ("keys", "reason"),
     [
         ({"task": "links", "metric": "hits@0"}, r"dataset.metric: .*found 'hits@0'"),
-        ({"embedding": 8}, "dataset: embedding is for task links; set dataset.task=links too"),
     ],
 )
 def test_wrong_keys_are_named(keys: dict[str, Any], reason: str) -> None:

@@ -36,8 +36,11 @@ def ring(nodes: int = 6, **fields: Any) -> NodeDataset:
 
 BROKEN = {
     "no edges": ({"edge_index": torch.zeros(2, 0, dtype=torch.long)}, "ring has no edges"),
-    "edge out of range": ({"edge_index": torch.tensor([[0, 6], [1, 0]])}, "edge index 6 is out of range.*0 to 5"),
-    "negative edge": ({"edge_index": torch.tensor([[0, -3], [1, 0]])}, "edge index -3 is out of range"),
+    "edge out of range": (
+        {"edge_index": torch.tensor([[0, 6], [1, 0]])},
+        "an edge names node 6, .* ids 0 to 5",
+    ),
+    "negative edge": ({"edge_index": torch.tensor([[0, -3], [1, 0]])}, "an edge names node -3"),
     "wrong shape": ({"edge_index": torch.zeros(3, 4, dtype=torch.long)}, r"shape \[3, 4\]"),
     "one node": ({"x": torch.ones(1, 2)}, "ring has 1 node; "),
     "NaN": ({"x": torch.tensor([[1.0], [2], [float("nan")], [0], [0], [0]])}, "features of node 2 hold NaN"),

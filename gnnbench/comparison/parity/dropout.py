@@ -11,9 +11,10 @@ from torch import Tensor
 from gnnbench import backends
 from gnnbench.backends.base import Backend
 from gnnbench.comparison.parity import TOLERANCE, TensorError
-from gnnbench.config import BackendConfig, BatchConfig, Run
-from gnnbench.datasets import AnyDataset, GraphsDataset, LinksDataset, NodeDataset
+from gnnbench.config import BackendConfig, Run
+from gnnbench.datasets import AnyDataset, GraphsDataset, LinksDataset, NodeDataset, TypedDataset
 from gnnbench.training import setup
+from gnnbench.training.batching import full
 from gnnbench.training.batching._batch import Batch
 
 EDGES = 1 << 14  # of the part of a larger graph that is looked at
@@ -95,10 +96,12 @@ def _at_once(config: Run, **shape: Any) -> Run:
     """Return a run that has all of one graph as its batch."""
     section = config.model.model_copy(update={"readout": "none", **shape})
     backend = config.backend.model_copy(update={"loader": BackendConfig().loader})
-    return config.model_copy(update={"model": section, "batch": BatchConfig(), "backend": backend})
+    return config.model_copy(update={"model": section, "batch": full.Config(), "backend": backend})
 
 
-def _layer(config: Run, backend: Backend, dataset: NodeDataset, p: float) -> tuple[torch.nn.Module, Batch]:
+def _layer(
+    config: Run, backend: Backend, dataset: NodeDataset | TypedDataset, p: float
+) -> tuple[torch.nn.Module, Batch]:
     """One layer with all heads, in training mode, on the whole graph."""
     heads = {"output_heads": config.model.heads, "attention_dropout": p}
     train = config.train.model_copy(update={"precision": "float32"})
@@ -195,8 +198,10 @@ def _off(tensor: Tensor, expected: Tensor) -> float:
     return float((tensor.double() - expected).norm() / expected.norm().clamp(min=1e-300))
 
 
-def _subgraph(dataset: AnyDataset) -> NodeDataset:
-    """The graph, or the first ones as one; or the edges into some of its nodes, a hub's cut off."""
+def _subgraph(dataset: AnyDataset) -> NodeDataset | TypedDataset:
+    """The graph, or the first ones as one; or the edges into some of its nodes, a hub's cut off, of one type."""
+    if isinstance(dataset, TypedDataset):
+        return dataset
     if isinstance(dataset, LinksDataset):
         dataset = dataset.as_nodes()
     if isinstance(dataset, GraphsDataset):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -18,7 +19,7 @@ from gnnbench.backends.base import Backend
 from gnnbench.comparison.parity import AUTOCAST_TOLERANCE, TOLERANCE, dropout, drops
 from gnnbench.comparison.parity.judge import AT_NODES, EVALUATION, Snapshot
 from gnnbench.config import Run
-from gnnbench.datasets import AnyDataset, LinksDataset, NodeDataset, Roots
+from gnnbench.datasets import AnyDataset, LinksDataset, NodeDataset, Roots, TypedDataset
 from gnnbench.measure import environment, memory
 from gnnbench.models import Pairs
 from gnnbench.training import setup
@@ -186,7 +187,7 @@ def _step(model: Module, batching: Batching, batch: Batch) -> dict[str, Tensor]:
     result = {"logits": batching.whole(logits.detach().view(len(logits), -1))}
     for name, parameter in model.named_parameters():
         if name == PROBE and parameter.grad is not None:  # of the nodes of this process
-            result[AT_NODES] = batching.whole(parameter.grad[: batch.x.size(0)])
+            result[AT_NODES] = batching.whole(parameter.grad[: _nodes(batch)])
             parameter.grad = None
     batching.added(model, loss.detach())
     for name, parameter in model.named_parameters():
@@ -197,6 +198,12 @@ def _step(model: Module, batching: Batching, batch: Batch) -> dict[str, Tensor]:
 
 def _jittered(dataset: AnyDataset, seed: int) -> AnyDataset:
     """Change features in their last bits, and reverse the edges of each graph."""
+    if isinstance(dataset, TypedDataset):
+        data = copy.copy(dataset.data)
+        for store in data.stores:
+            for key in {"x", "edge_index"} & {*store.keys()}:
+                store[key] = store[key].flip(1) if key == "edge_index" else _jittered_x(store[key], seed)
+        return replace(dataset, data=data)
     x = _jittered_x(dataset.x, seed)
     if isinstance(dataset, NodeDataset):
         return dataset.changed(x=x, edge_index=dataset.edge_index.flip(1))
@@ -205,6 +212,11 @@ def _jittered(dataset: AnyDataset, seed: int) -> AnyDataset:
     first, last = dataset.edge_ptr[:-1], dataset.edge_ptr[1:] - 1
     mirror = torch.repeat_interleave(first + last, dataset.edge_ptr.diff())
     return replace(dataset, x=x, edge_index=dataset.edge_index[:, mirror - torch.arange(len(mirror))])
+
+
+def _nodes(batch: Batch) -> int:
+    """How many nodes the largest input of an activation has at most."""
+    return sum(map(len, batch.x.values())) if isinstance(batch.x, dict) else len(batch.x)
 
 
 def _jittered_batch(batch: Batch, seed: int) -> Batch:
@@ -252,7 +264,7 @@ def _sloped(model: Module) -> Iterator[Any]:
 def _smooth(model: Any, config: Run, batching: Batching) -> None:
     """Replace every ReLU of the model, those inside convs such as GIN's network too."""
     device = next(model.parameters()).device
-    nodes = max(batch.x.size(0) for batch in batching.samples())
+    nodes = max(map(_nodes, batching.samples()))
     model.activation = _Probed(model.activation, nodes, config.model.hidden).to(device)
     for module in list(model.modules()):
         for name, child in module.named_children():

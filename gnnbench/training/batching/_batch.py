@@ -22,7 +22,7 @@ class Batch:
     """The input of one step, all tensors on its device.
 
     Attributes:
-        x: [N, F] features, or int64 categories; or what a backend puts in their place.
+        x: [N, F] features, or int64 categories, or a dict of these by type; or what a backend puts in their place.
         adj: what the backend hands to the model beside `x`.
         loss: outputs [M, C] -> mean loss [] over the targets.
         targets: how many targets the mean is over.
@@ -31,7 +31,7 @@ class Batch:
         pairs: the pairs of nodes that a decoder scores; None where outputs are of nodes or graphs.
     """
 
-    x: Tensor
+    x: Any
     adj: Any
     loss: Callable[[Tensor], Tensor]
     targets: int

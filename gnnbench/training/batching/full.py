@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from gnnbench.config import BatchConfig
+from gnnbench.datasets import TypedDataset
 from gnnbench.errors import ConfigError
 from gnnbench.training.batching._batch import Batch, Batching, Setup
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 class Config(BatchConfig):
     """Nothing to choose."""
 
+    typed = True
     with_workers = "parts"
 
     kind: str = "full"
@@ -42,17 +44,25 @@ class Full(Batching):
         dataset: whose `edge_index` is not kept.
         adj: what the backend hands to the model beside `x`.
         x: what takes the place of the features; None for themselves.
+        edge_attr: what the model is given of each edge; None for nothing.
     """
 
     loads = False
 
-    def __init__(self, dataset: NodeDataset, adj: Any, device: torch.device, x: Any = None) -> None:
+    def __init__(
+        self,
+        dataset: NodeDataset | TypedDataset,
+        adj: Any,
+        device: torch.device,
+        x: Any = None,
+        edge_attr: Tensor | None = None,
+    ) -> None:
         masks = {"train": dataset.train_mask, "val": dataset.val_mask, "test": dataset.test_mask}
         self.nodes = {name: mask.nonzero().flatten().to(device) for name, mask in masks.items()}
         self.y = dataset.y.to(device)
         self.score = dataset.score
-        x = dataset.x.to(device) if x is None else x
-        self.batch = Batch(x, adj, self.loss, len(self.nodes["train"]))
+        x = dataset.x.to(device) if x is None else x  # type: ignore[union-attr]
+        self.batch = Batch(x, adj, self.loss, len(self.nodes["train"]), edge_attr=edge_attr)
 
     def epoch(self, seed: int, number: int) -> Iterator[Batch]:
         yield self.batch
@@ -86,13 +96,30 @@ class Full(Batching):
         }
 
 
-def prepare(config: Run, model: Module, backend: Backend, dataset: NodeDataset, cache: Path | None) -> Setup:
+def prepare(
+    config: Run, model: Module, backend: Backend, dataset: NodeDataset | TypedDataset, cache: Path | None
+) -> Setup:
     """Raises UnsupportedOp where the backend cannot run this model."""
     if config.backend.loader != "ours":
         raise ConfigError(f"backend.loader={config.backend.loader} is of batches; leave it out")
+    if isinstance(dataset, TypedDataset):
+        return _typed(model, backend, dataset)
     prepared = backend.prepare(model, dataset)
     batching = Full(dataset, prepared.adj, backend.device, prepared.x)
     return Setup(batching, prepared.bindings, *tuned(prepared, model, backend, cache))
+
+
+def _typed(model: Any, backend: Backend, dataset: TypedDataset) -> Setup:
+    """A graph of several types, in the form that the model takes."""
+    bindings, layout, edge_type = backend.bind(model), backend.layout(), None
+    adj: Any
+    if model.joins:
+        adj, edge_type = backend.adjacency(dataset, layout), dataset.edge_type.to(backend.device)
+    else:
+        adj = {name: backend.adjacency(edges, layout) for name, edges in dataset.relations.items()}
+    backend.warm(model, adj)
+    x = {kind: own.to(backend.device) for kind, own in dataset.x.items()}
+    return Setup(Full(dataset, adj, backend.device, x, edge_type), bindings)
 
 
 def tuned(

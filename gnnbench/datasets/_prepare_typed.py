@@ -1,0 +1,114 @@
+"""Steps that all sources of typed graphs share: reverse relations, what is missing, and checks before training."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gnnbench.config import DatasetConfig
+from gnnbench.datasets import _prepare
+from gnnbench.datasets._typed import TypedDataset
+from gnnbench.errors import DatasetError
+
+if TYPE_CHECKING:
+    from torch_geometric.data import HeteroData
+
+
+def of(name: str, data: HeteroData) -> TypedDataset:
+    """The graph of PyG's `data`, whose labels and masks are of the type of nodes that has some.
+
+    Raises:
+        DatasetError: no type, or no single one, has labels.
+    """
+    import torch
+
+    labelled = [kind for kind in data.node_types if "y" in data[kind]]
+    labelled = [kind for kind in labelled if "train_mask" in data[kind]] or labelled
+    if len(labelled) != 1:
+        found = " and ".join(labelled) if labelled else "none"
+        raise DatasetError(f"{name}: {found} of its types of nodes have labels, and one is to be classified")
+    store, y = data[labelled[0]], data[labelled[0]].y
+    if y.dim() == 2 and y.size(1) == 1:
+        y = y.squeeze(1)
+    if y.dim() != 1 or y.is_floating_point():
+        raise DatasetError(f"{name}: nodes of type {labelled[0]} have targets that are no classes")
+    none = torch.zeros(len(y), dtype=torch.bool)
+    train, val, test = (store.get(part, none) for part in _prepare.PARTS)
+    classes, metric = int(y.max()) + 1, _prepare.plain_metric(multilabel=False)
+    return TypedDataset(name, data, labelled[0], y.long(), train, val, test, classes, **metric)
+
+
+def finish(dataset: TypedDataset, config: DatasetConfig) -> TypedDataset:
+    """`dataset` with the options of `config` applied, fit for training; its tensors are never written to.
+
+    Raises:
+        DatasetError: what makes it unfit, in one sentence with the remedy.
+    """
+    from torch_geometric.transforms import NormalizeFeatures, ToUndirected
+
+    name = dataset.name
+    for key, plain in (("task", "nodes"), ("reorder", "none")):
+        if (value := getattr(config, key)) != plain:
+            raise DatasetError(f"{name} has types of nodes, and dataset.{key}={value} is of one; leave it out")
+    _check_relations(dataset)
+    if config.to_undirected:
+        dataset.data = ToUndirected()(dataset.data)
+    _check_reached(dataset)
+    if config.normalize_features:
+        dataset.data = NormalizeFeatures(["x"])(dataset.data)
+    dataset.embedding = config.embedding
+    _fill_features(dataset, config)
+    if len(dataset.y) != (nodes := dataset.nodes[dataset.target]):
+        raise DatasetError(f"{name} has {len(dataset.y)} labels, but {nodes} nodes of type {dataset.target}")
+    _prepare.finish_targets(dataset, config)
+    return dataset
+
+
+def _check_relations(dataset: TypedDataset) -> None:
+    known = dataset.data.node_types
+    for relation in dataset.data.edge_types:
+        where = f"{dataset.name}: relation {' '.join(relation)}"
+        if missing := [kind for kind in (relation[0], relation[2]) if kind not in known]:
+            raise DatasetError(
+                f"{where} is of type {missing[0]!r}, which is not there; its types of nodes are {', '.join(known)}"
+            )
+        edges = dataset.data[relation].edge_index
+        if edges.dim() != 2 or len(edges) != 2:
+            raise DatasetError(f"{where} has edges of shape {list(edges.shape)}, but they must be [2, E]")
+        for kind, ids in zip((relation[0], relation[2]), edges, strict=True):
+            _prepare.check_range(where, "an edge", ids, dataset.nodes[kind], f"nodes of type {kind}")
+
+
+def _check_reached(dataset: TypedDataset) -> None:
+    """Raises DatasetError unless every type of nodes has in-edges, as layers pass on only what these bring."""
+    reached = {destination for _, _, destination in dataset.data.edge_types}
+    if lonely := [kind for kind in dataset.data.node_types if kind not in reached]:
+        raise DatasetError(
+            f"{dataset.name}: no relation leads to nodes of type {lonely[0]}; add the reverse of each with --set "
+            "dataset.to_undirected=true"
+        )
+
+
+def _fill_features(dataset: TypedDataset, config: DatasetConfig) -> None:
+    """Draw features of types without them where vectors are not trained, and check those that are there."""
+    import torch
+
+    for kind, nodes in dataset.nodes.items():
+        store = dataset.data[kind]
+        if "x" in store:
+            x = store.x.to_dense() if store.x.layout != torch.strided else store.x
+            store.x = x.float()
+            if len(x) != nodes or x.dim() != 2:
+                raise DatasetError(
+                    f"{dataset.name}: features of type {kind} have shape {list(x.shape)}, but must be [{nodes}, F]"
+                )
+            _prepare.check_finite(f"{dataset.name}, type {kind}", store.x)
+        elif config.random_features and not config.embedding:
+            _prepare.check_memory(dataset.name, nodes, config.random_features, "random_features")
+            drawn = _prepare.generator(config, _prepare.FEATURES)
+            store.x = torch.randn(nodes, config.random_features, generator=drawn)
+            dataset.made_up += [] if "features" in dataset.made_up else ["features"]
+        elif not config.embedding:
+            raise DatasetError(
+                f"{dataset.name}: nodes of type {kind} have no features; train vectors for them with --set "
+                "dataset.embedding=64, or add seeded random features with --set dataset.random_features=64"
+            )

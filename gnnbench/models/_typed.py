@@ -1,0 +1,62 @@
+"""The model of graphs of several types: PyG's convs over all relations, and a linear layer of one type."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn import Dropout, Embedding, Linear, Module, ModuleList
+from torch_geometric.nn.module_dict import ModuleDict
+
+from gnnbench.config import ModelConfig
+from gnnbench.models._types import Types
+
+
+class TypedStack(Module):
+    """`config.layers` convs of the width `hidden`, each followed by the activation, then a linear layer.
+
+    Types without features have vectors that are trained. A family that `projects` gives all types the width
+    `hidden` before the first conv. One that `joins` numbers the nodes of all types together, and its convs take
+    the type of every edge; others take features and edges by type.
+    """
+
+    def __init__(self, config: ModelConfig, family: ModuleType, types: Types, out_channels: int) -> None:
+        super().__init__()
+        self.drop = Dropout(config.dropout)
+        self.activation: Any = getattr(F, config.activation)
+        self.activates, self.joins = getattr(family, "activates", True), getattr(family, "joins", False)
+        self.target = types.target
+        hidden = dict.fromkeys(types.widths, config.hidden)
+        self.embed = ModuleDict({kind: Embedding(types.nodes[kind], types.widths[kind]) for kind in types.trained})
+        for vectors in self.embed.parameters():
+            torch.nn.init.xavier_uniform_(vectors)
+        self.encode = None
+        if projects := getattr(family, "projects", False):
+            self.encode = ModuleDict({kind: Linear(width, config.hidden) for kind, width in types.widths.items()})
+        widths = [hidden if projects else types.widths, *[hidden] * (config.layers - 1)]
+        self.convs = ModuleList(family.conv(config, types, each) for each in widths)
+        self.decode = Linear(config.hidden, out_channels)
+
+    def forward(self, x: dict[str, Tensor], adj: Any, edge_attr: Tensor | None = None) -> Tensor:
+        """Logits [n, out_channels] of the nodes of one type.
+
+        Args:
+            x: [n, F] features of each type, or [n] int64 ids where vectors are trained.
+            adj: by relation; or of all, with `edge_attr` [E] int64, the relation of every edge.
+        """
+        h = {kind: self.embed[kind](own) if kind in self.embed else own for kind, own in x.items()}
+        if self.encode is not None:
+            h = {kind: self.activation(self.encode[kind](self.drop(own))) for kind, own in h.items()}
+        if self.joins:
+            joined = torch.cat([*h.values()])
+            for conv in self.convs:
+                joined = self.activation(conv(self.drop(joined), adj, edge_attr))
+            h = dict(zip(h, joined.split([len(own) for own in h.values()]), strict=True))
+        else:
+            for conv in self.convs:
+                h = conv({kind: self.drop(own) for kind, own in h.items()}, adj)
+                h = {kind: self.activation(own) for kind, own in h.items()} if self.activates else h
+        return self.decode(self.drop(h[self.target]))

@@ -1,0 +1,32 @@
+"""Graph attention network on a graph of several types: a conv for every relation (Veličković et al. 2018)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gnnbench.models._types import HeadsConfig
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+    from gnnbench.models import Types
+
+typed = True
+
+
+class Config(HeadsConfig):
+    """Nothing beyond heads."""
+
+
+def conv(config: Config, types: Types, widths: dict[str, int]) -> Module:
+    """A HeteroConv, sum over relations, of GATConvs without self-loops, heads side by side."""
+    from torch_geometric.nn import GATConv, HeteroConv
+
+    width, heads = config.hidden // config.heads, config.heads
+    convs = {
+        (source, name, destination): GATConv(
+            (widths[source], widths[destination]), width, heads, add_self_loops=False
+        )
+        for source, name, destination in types.relations
+    }
+    return HeteroConv(convs)

@@ -1,0 +1,36 @@
+"""GraphSAGE on a graph of several types: a conv for every relation (Hamilton, Ying & Leskovec 2017)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from gnnbench.models._types import TypedConfig
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+    from gnnbench.models import Types
+
+typed = True
+
+
+class Config(TypedConfig):
+    """How neighbours, and relations, are combined."""
+
+    aggr: Literal["sum", "mean", "max", "min"] = Field("mean", description="how neighbours are combined")
+    relations_aggr: Literal["sum", "mean", "max", "min"] = Field("sum", description="how relations are combined")
+
+
+def conv(config: Config, types: Types, widths: dict[str, int]) -> Module:
+    """A HeteroConv of SAGEConvs."""
+    from torch_geometric.nn import HeteroConv, SAGEConv
+
+    convs = {
+        (source, name, destination): SAGEConv(
+            (widths[source], widths[destination]), config.hidden, aggr=config.aggr
+        )
+        for source, name, destination in types.relations
+    }
+    return HeteroConv(convs, aggr=config.relations_aggr)
