@@ -150,13 +150,25 @@ def test_dropped_targets_are_not_in_the_graph_of_their_batch() -> None:
 @pytest.mark.skipif(bool(isplib.MISSING), reason="the kernels are not built")
 @pytest.mark.parametrize("drops", [False, True])
 def test_all_neighbours_of_links_give_the_scores_of_the_whole_graph(drops: bool) -> None:
-    every = {**SAMPLED, "fanouts": [-1, -1], "drop_target_links": drops}
+    every = {**SAMPLED, "fanouts": [-1, -1], "drop_target_links": drops, "evaluation": "sampled"}
     model, sampled = prepared(asked(model={"name": "sage"}, batch=every))
     whole_model, whole = prepared(asked(model={"name": "sage"}, batch={"size": 40, "drop_target_links": drops}))
     whole_model.load_state_dict(model.state_dict())
     for ours, theirs in zip(sampled.epoch(0, 1), whole.epoch(0, 1), strict=True):
         torch.testing.assert_close(ours.outputs(model), theirs.outputs(whole_model))
     assert sampled.edges > 0
+    with torch.no_grad():
+        assert sampled.metrics(model.eval()) == pytest.approx(whole.metrics(whole_model.eval()))
+    fewer = trained(asked(batch={**SAMPLED, "evaluation": "sampled"}))
+    assert "metrics are estimates" in " ".join(fewer.warnings)
+    assert fewer.metrics.test > 0.5
+
+
+@pytest.mark.skipif(bool(isplib.MISSING), reason="the kernels are not built")
+@pytest.mark.parametrize("batch", [{}, SAMPLED])
+def test_a_graph_that_is_sorted_is_not_sorted_again(batch: dict[str, Any]) -> None:
+    batching = prepared(asked("isplib", batch=batch))[1]
+    assert batching.graph is batching.adj
 
 
 def test_it_learns_and_ranks() -> None:

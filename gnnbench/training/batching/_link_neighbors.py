@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from gnnbench.backends.isplib.sample import Sample
 from gnnbench.datasets import LinksDataset
 from gnnbench.training.batching._batch import Batch
 from gnnbench.training.batching._links import Links
-from gnnbench.training.batching._neighbors import sampled_adjacency
+from gnnbench.training.batching._neighbors import on_the_whole_graph, sampled_adjacency
 
 if TYPE_CHECKING:
     from gnnbench.training.batching.link_neighbors import Config
@@ -37,6 +37,21 @@ class LinkNeighborhoods(Links):
         self.edges = 0
         return super().epoch(seed, number)
 
+    def vectors(self, model: Any) -> Tensor:
+        """The vectors of all nodes, exact or each of a sampled neighbourhood, which is always the same."""
+        if self.config.evaluation == "full":
+            with on_the_whole_graph():
+                return super().vectors(model)
+        of_seeds = []
+        for key, seeds in enumerate(torch.arange(self.dataset.num_nodes).split(self.config.size)):
+            sample = self.neighbors.sample(seeds, self.config.fanouts, key, self.config.replace)
+            of_seeds.append(model(*self._inputs(sample))[: len(seeds)])
+        return torch.cat(of_seeds)
+
+    def _inputs(self, sample: Sample) -> tuple[Tensor, Any]:
+        x = self.dataset.x.index_select(0, sample.node).to(self.backend.device)
+        return x, sampled_adjacency(self.backend, self.layout, sample, self.trims)
+
     def _batch(self, chosen: Tensor, key: int) -> Batch:
         pairs = self._pairs(chosen, key)
         seeds, ends = pairs.nodes.unique(return_inverse=True)
@@ -45,9 +60,7 @@ class LinkNeighborhoods(Links):
         if self.config.drop_target_links:
             sample = self._without(sample, self.links[:, chosen])
         self.edges = (self.edges or 0) + sample.row.numel()
-        x = self.dataset.x.index_select(0, sample.node).to(self.backend.device)
-        adj = sampled_adjacency(self.backend, self.layout, sample, self.trims)
-        return self._of(x, adj, pairs._replace(nodes=ends), len(chosen))
+        return self._of(*self._inputs(sample), pairs._replace(nodes=ends), len(chosen))
 
     def _without(self, sample: Sample, links: Tensor) -> Sample:
         """Return the sample without edges that are links [2, P], in either direction."""

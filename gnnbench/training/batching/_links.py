@@ -17,6 +17,7 @@ from torch.profiler import record_function
 from gnnbench.backends import isplib
 from gnnbench.backends.base import Backend
 from gnnbench.datasets import LinksDataset
+from gnnbench.graph import Graph
 from gnnbench.measure import clock
 from gnnbench.models import Pairs
 from gnnbench.ops import negatives
@@ -67,7 +68,8 @@ class Links(Loader):
         self.dataset, self.backend, self.adj = dataset, backend, adj
         self.x = dataset.x.to(backend.device) if x is None else x
         self.phase: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
-        self.graph = dataset.graph(CPU, isplib.cpu_layout())
+        sorted_already = isinstance(adj, Graph) and adj.rowptr.is_cpu
+        self.graph: Graph = adj if sorted_already else dataset.graph(CPU, isplib.cpu_layout())
         self.targets = Targets(dataset) if config.drop_target_links and not config.draws_neighbors else None
         self.layout = backend.layout()
 
@@ -82,8 +84,13 @@ class Links(Loader):
         return [*self._batches(self.shuffled(0, 0)[: SAMPLES * self.config.size], 0, 0)]
 
     def metrics(self, model: Module) -> dict[str, float | None]:
-        z = model(self.x, self.adj)
+        z = self.vectors(model)
         return {part: self._score(model, z, part) for part in self.dataset.positives}
+
+    def vectors(self, model: Any) -> Tensor:
+        """The vectors [N, F] of all nodes, by which links are scored in evaluation."""
+        z: Tensor = model(self.x, self.adj)
+        return z
 
     def _batches(self, order: Tensor, seed: int, number: int) -> Iterator[Batch]:
         for step, chosen in enumerate(order.split(self.config.size)):

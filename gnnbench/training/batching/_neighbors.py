@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,20 @@ def sampled_adjacency(backend: Backend, layout: CSRBuilder | None, sample: Sampl
     return backend.adjacency(sample.edges, layout)
 
 
+@contextmanager
+def on_the_whole_graph() -> Iterator[None]:
+    """Raise OutOfMemory, with a remedy, where evaluation within needs more memory than there is."""
+    try:
+        yield
+    except Exception as error:
+        if not memory.is_exhaustion(error):
+            raise
+        raise OutOfMemory(
+            "evaluation on the whole graph needs more memory than measure.memory_limit leaves, though training "
+            "does not; raise it, or set batch.evaluation to sampled"
+        ) from None
+
+
 class Neighborhoods(Loader):
     """Batches of training nodes, each once per epoch, with edges drawn anew.
 
@@ -68,15 +83,8 @@ class Neighborhoods(Loader):
     def metrics(self, model: Module) -> dict[str, float | None]:
         if self.config.evaluation == "sampled":
             return self._estimates(model)
-        try:
+        with on_the_whole_graph():
             return self._whole.metrics(model)
-        except Exception as error:
-            if not memory.is_exhaustion(error):
-                raise
-            raise OutOfMemory(
-                "evaluation on the whole graph needs more memory than measure.memory_limit leaves, though "
-                "training does not; raise it, or set batch.evaluation to sampled"
-            ) from None
 
     def samples(self) -> list[Batch]:
         return [*self._batches(self.shuffled(0, 0)[: SAMPLES * self.config.size], 0, 0)]

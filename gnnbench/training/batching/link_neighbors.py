@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Config(LinksConfig):
-    """Which neighbourhoods of links are drawn; evaluation is exact, on the whole graph."""
+    """Which neighbourhoods of links are drawn."""
 
     draws_neighbors = True
 
@@ -32,6 +32,7 @@ class Config(LinksConfig):
         (10, 10), min_length=1, description="in-edges drawn of each node, for each layer from the last; -1: all"
     )
     replace: bool = Field(False, description="whether an edge may be drawn more than once")
+    evaluation: Literal["full", "sampled"] = neighbors.EVALUATION
     prefetch: Count = Field(1, description="batches that a thread makes ahead; 0: none, and no thread")
 
 
@@ -45,5 +46,5 @@ def prepare(config: Run, model: Module, backend: Backend, dataset: LinksDataset,
         raise ConfigError(f"backend.loader={config.backend.loader} makes no batches of links; leave it out")
     neighbors.check_sampler(config)
     trims = models.is_bipartite(config.model)
-    bindings = backend.bind(model)
-    return Setup(LinkNeighborhoods(config.batch, dataset, backend, trims), bindings)
+    bindings, estimated = backend.bind(model), [neighbors.ESTIMATED] * (config.batch.evaluation == "sampled")
+    return Setup(LinkNeighborhoods(config.batch, dataset, backend, trims), bindings, warnings=estimated)

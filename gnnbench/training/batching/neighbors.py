@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 
 Fanout = Annotated[int, Field(ge=-1)]
 ESTIMATED = "metrics are estimates: evaluation is on sampled neighbourhoods, not on the whole graph"
+
+
+EVALUATION: Any = Field(
+    "full", description="exact, on the whole graph; or an estimate on neighbourhoods that are drawn as in training"
+)
 
 
 class Config(BatchConfig):
@@ -40,10 +45,7 @@ class Config(BatchConfig):
         "agnn, whose convs do not take sources and destinations apart",
     )
     prefetch: Count = Field(1, description="batches that a thread makes ahead; 0: none, and no thread")
-    evaluation: Literal["full", "sampled"] = Field(
-        "full",
-        description="exact, on the whole graph; or an estimate on neighbourhoods that are drawn as in training",
-    )
+    evaluation: Literal["full", "sampled"] = EVALUATION
 
 
 def prepare(config: Run, model: Module, backend: Backend, dataset: NodeDataset, cache: Path | None) -> Setup:
