@@ -14,11 +14,13 @@ from rich.console import Console
 
 from gnnbench import config, papers, registry, units
 from gnnbench.benchmarks import layers as benchmark
+from gnnbench.benchmarks.negatives import NegativesBench
 from gnnbench.benchmarks.records import BF16, Bench
 from gnnbench.comparison.record import Comparison, Row
 from gnnbench.papers import Reproduction
 from gnnbench.papers._records import SCALES
 from gnnbench.partition.plan import Plan
+from gnnbench.profiling import Profile
 from gnnbench.report import bench, comparison, partition, plots, reproduce_plots, run, tables
 from gnnbench.report import layers as layer_report
 from gnnbench.report import reproduce as reproduction
@@ -333,6 +335,66 @@ def waited(folder: Path) -> str:
     return tables.markdown(Table(["what", "time"], rows, notes=run.machine(record["environment"])))
 
 
+def of_links(folder: Path) -> str:
+    """One row per part of training on links: times of PyG, DGL and ours, what ours gains, and its memory."""
+    at = folder / "links"
+    if not (at / "pair_dot_synthetic_ppa_0.02.json").exists():
+        return ""
+    pairs = files.load(Bench, at / "pair_dot_synthetic_ppa_0.02.json")
+    drawn = files.load(NegativesBench, at / "negatives_synthetic_ppa_0.05.json")
+    products = files.load(Bench, at / "products_of_mlp.json")
+    profiles = [files.load(Profile, at / f"decoder_mlp_{name}.json") for name in ("pyg", "isplib")]
+    epoch = files.load(Comparison, at / "epoch_dot_synthetic_ppa_0.005.json")
+    assert pairs.exit_code == 0
+    assert epoch.parity.ok, "only a green comparison is shown"
+    rows = []
+    for direction in ("forward", "backward"):
+        by = {row.implementation: row for row in pairs.rows if row.direction == direction}
+        ours, pyg = by["isplib"], by["pyg"]
+        what = f"dot products of {units.count(pairs.size.edges)} pairs of width {ours.width}, {direction}"
+        memory = ours.memory_increase_bytes / pyg.memory_increase_bytes
+        times = (by[name].time_s.median for name in ("pyg", "dgl", "isplib"))
+        rows.append([what, *times, ours.ratio["pyg"], memory, "pair_dot_synthetic_ppa_0.02"])
+    for size in dict.fromkeys(row.batch_size for row in drawn.rows):
+        each = {row.implementation: row for row in drawn.rows if row.batch_size == size}
+        times = (size * each[name].time_s.median for name in ("pyg", "dgl", "isplib"))
+        what = f"{units.count(size)} negatives that are no edges, of {units.count(drawn.edges)}"
+        rows.append([what, *times, each["isplib"].ratio["pyg"], None, "negatives_synthetic_ppa_0.05"])
+    scored = 2 * profiles[0].dataset_facts.train_links  # with as many negatives
+    pyg, ours = (sum(op.time_s for op in one.ops if op.layer == "decoder") for one in profiles)
+    memory = profiles[1].memory.peak_bytes / profiles[0].memory.peak_bytes
+    what = f"`mlp` of 3 layers on {units.count(scored)} pairs of width 256, forward and backward"
+    rows.append([what, pyg, None, ours, pyg / ours, memory, "decoder_mlp_isplib"])
+    of = {(row.implementation, row.direction): row for row in products.rows if row.shape[0] == 2048}
+    each = [
+        sum(2 * scored / 2048 * times * of[name, direction].time_s.median for direction, times in passes)
+        for name, passes in (
+            ("torch", (("forward", 1), ("backward", 1))),
+            ("isplib", (("forward", 2), ("backward", 1))),  # as chunks are evaluated again
+        )
+    ]
+    what = "products of its two wide layers by themselves, 2,048 rows at a time"
+    rows.append([what, each[0], None, each[1], each[0] / each[1], None, "products_of_mlp"])
+    what = f"an epoch of 3 GCN layers and `dot`, {units.count(epoch.dataset_facts.edges)} edges"
+    first, last = epoch.rows[0], epoch.rows[-1]
+    times = first.epoch_s.median, None, last.epoch_s.median
+    rows.append([what, *times, last.speedup["pyg"], last.memory_ratio, "epoch_dot_synthetic_ppa_0.005"])
+    machine = {note for one in (pairs, drawn, products, *profiles, epoch) for note in run.machine(one.environment)}
+    heading = ["on synthetic ppa", "PyG", "DGL", "`isplib`", "gain over PyG", "memory over PyG's", "JSON"]
+    cells = [
+        [
+            Cell(what),
+            *(NOTHING if seconds is None else Cell(units.seconds(seconds)) for seconds in times),
+            Cell(units.ratio(gain)) if isinstance(gain, float) else ratio(gain),
+            NOTHING if share is None else Cell(f"{share:.2g}x"),
+            Cell(f"[{name}](../results/links/{name}.json)"),
+        ]
+        for what, *times, gain, share, name in rows
+    ]
+    notes = [*sorted(machine), f"Peers: dgl {pairs.versions['dgl']}"]
+    return tables.markdown(Table(heading, cells, notes=notes, prose=(0, 6)))
+
+
 def keys(_: Path) -> str:
     """One row per key of a configuration, those of one dataset, model or kind of batch with its name."""
     sections: dict[str, dict[str, type[config.Section]]] = {
@@ -390,6 +452,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "layer gains": partial(_every, layered, "layers/*.json"),
     "machines": scaled,
     "commands": waited,
+    "links": of_links,
     **{f"reproduce {paper}": partial(reproduced, paper=paper) for paper in papers.names()},
 }
 
