@@ -87,7 +87,7 @@ def bench(
     from gnnbench import benchmarks, datasets, registry
     from gnnbench.benchmarks.ops import OPS
     from gnnbench.kinds import bench as kinds
-    from gnnbench.measure import clock, environment
+    from gnnbench.measure import environment
     from gnnbench.results import files
 
     if op not in (*OPS, *OTHERS):
@@ -110,15 +110,10 @@ def bench(
             dataset = dataset if op == "collate" else datasets.single(dataset)
         kind: Any = kinds.OTHERS.get(op, kinds.KIND)
         if grid:
-            own: dict[str, Any] = {
-                "cache": roots.cache,
-                "now": clock.instants(grid.device),
-                "dgl_python": dgl_python,
-            }
-            measure = partial(benchmarks.bench, grid, dataset, **own)
+            measure = partial(benchmarks.bench, grid, dataset, cache=roots.cache, dgl_python=dgl_python)
         else:
             module = registry.find("benchmarks", NAMES.get(op, op))
-            own = {"dgl_python": dgl_python} if op in ("sample", "negatives") else {}
+            own: dict[str, Any] = {"dgl_python": dgl_python} if op in ("sample", "negatives") else {}
             measure = partial(module.bench, dataset, **options, **own)
         with kind.watched(quiet) as hear:
             record = measure(out=folder, memory_limit=memory_limit, on_event=hear)

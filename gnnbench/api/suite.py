@@ -60,7 +60,6 @@ def suite(
     from gnnbench.backends.cuda import CudaKernels
     from gnnbench.benchmarks import suites
     from gnnbench.kinds.suite import Suite
-    from gnnbench.measure import clock
     from gnnbench.results import files
 
     device = torch.device(CudaKernels.device_type)
@@ -72,8 +71,6 @@ def suite(
             scale=size,
             out=folder,
             roots=datasets.roots(path(data_root)),
-            now=clock.cpu,
-            instants=clock.instants(device),
             budget_s=budget,
             on_event=hear,
         )

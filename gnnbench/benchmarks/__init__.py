@@ -151,7 +151,6 @@ def bench(
     *,
     out: Path,
     cache: Path,
-    now: Callable[[], Any],
     dgl_python: str = "",
     memory_limit: str = "90%",
     budget: Budget = Budget(),
@@ -164,7 +163,6 @@ def bench(
 
     Args:
         cache: where the ceilings of this machine are kept.
-        now: clock of `grid.device`, as `timed` takes it.
         dgl_python: the interpreter that has DGL; empty for this one.
         memory_limit: of this process and of DGL's, each.
         on_event: hears what is about to start, and all that is known.
@@ -204,13 +202,13 @@ def bench(
     )
     benchmark = OpBenchmark(memory.meter(device), budget, lambda text: on_event(record, text))
     limit = memory.limit_bytes(memory_limit)
-    work = _Benching(grid, graph, record, out / "bench.json", now, benchmark, dgl_python, limit)
+    work = _Benching(grid, graph, record, out / "bench.json", benchmark, dgl_python, limit)
     files.save_json(record, work.path)
     try:
         with memory.limited(memory_limit, device):
             on_event(record, "measuring what this machine can do at best")
             on_cpu = device.type == "cpu"
-            record.ceilings = ceilings.find(cache, now) if on_cpu else ceilings.copying(device, now)
+            record.ceilings = ceilings.find(cache) if on_cpu else ceilings.copying(device)
             work.benchmark.ceilings = record.ceilings
             for width, heads, shape in grid.sizes():
                 work.case(width, heads, shape)
@@ -241,7 +239,6 @@ class _Benching:
     graph: Graph | None
     record: Bench
     path: Path
-    now: Callable[[], Any]
     benchmark: OpBenchmark
     dgl_python: str
     memory_bytes: int
@@ -273,7 +270,7 @@ class _Benching:
 
     def _implementation(self, name: str, case: Case) -> peers.Implementation:
         if name != "dgl":
-            return peers.local(name, case, self.now)
+            return peers.local(name, case)
         if self.graph is None:
             raise UnsupportedOp(case.name, ["DGL is asked for ops on a graph only"])
         if self.graph.device.type != "cpu":

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -14,6 +12,7 @@ from gnnbench.benchmarks.peers import taken
 from gnnbench.comparison.parity import steps
 from gnnbench.comparison.parity.judge import Snapshot, judge_trained
 from gnnbench.datasets import NodeDataset
+from gnnbench.measure import clock
 from gnnbench.measure.memory import Meter
 from gnnbench.measure.rounds import timed
 from gnnbench.training import cuda_graph, setup
@@ -26,7 +25,6 @@ class Training:
         backend: its name, with options of its own.
         dataset: with its tensors where the backend is to run.
         cache: where tuned choices are.
-        now: a clock as `timed` takes it.
 
     Raises:
         BackendUnavailable: this machine cannot run the backend.
@@ -41,7 +39,6 @@ class Training:
         backend: str,
         dataset: NodeDataset,
         cache: Path,
-        now: Callable[[], Any],
     ) -> None:
         section = {"name": model, "hidden": hidden} | ({"heads": heads} if heads > 1 else {})
         chosen, own = config.backend_sections(backend)
@@ -52,7 +49,7 @@ class Training:
             "backend": chosen,
         }
         self.config = config.validate(raw, "the suite")
-        self.dataset, self.cache, self.now = dataset, cache, now
+        self.dataset, self.cache, self.now = dataset, cache, clock.instants(dataset.x.device)
         self._backend = self._placed()
         built = setup.build(self.config, setup.ModelDims.of(dataset))
         ready = setup.prepare(self.config, built, self._backend, dataset, cache)

@@ -19,6 +19,7 @@ from gnnbench.benchmarks.records import BF16
 from gnnbench.config import BackendConfig
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
+from gnnbench.measure import clock
 from gnnbench.measure.memory import Meter
 from gnnbench.measure.rounds import timed
 from gnnbench.ops._workload import Direction
@@ -57,19 +58,18 @@ class Local:
 
     Args:
         call: of no arguments, on the inputs of `case`.
-        now: a clock as `timed` takes it.
     """
 
     def __init__(
         self,
         case: Case,
         call: Callable[[], Tensor],
-        now: Callable[[], Any],
         note: str = "",
         is_exact: bool = False,
         is_checked: bool = True,
     ) -> None:
-        self.case, self.call, self.now = case, call, now
+        self.case, self.call = case, call
+        self.now = clock.instants(next(iter(case.inputs.values())).device)
         self.note, self.is_exact, self.is_checked = note, is_exact, is_checked
 
     def outputs(self, direction: Direction, grad_out: Tensor) -> list[Tensor]:
@@ -102,7 +102,7 @@ def taken(work: Callable[[], Any], meter: Meter) -> tuple[int, int]:
     return max(0, peak - resting), peak
 
 
-def local(name: str, case: Case, now: Callable[[], Any]) -> Local:
+def local(name: str, case: Case) -> Local:
     """One of `PEERS` or of the op's own, or the kernels of a backend, by the differentiable ops that models run.
 
     Raises:
@@ -111,11 +111,11 @@ def local(name: str, case: Case, now: Callable[[], Any]) -> Local:
     """
     if name in case.op.peers:
         call = partial(case.op.peers[name], **case.inputs)
-        return Local(case, call, now, case.op.random, is_checked=not case.op.random)
+        return Local(case, call, case.op.random, is_checked=not case.op.random)
     if name in (PEERS if case.shape else OWN):
         raise UnsupportedOp(case.name, [f"{name} has " + ("ops on a graph only" if case.shape else "layers only")])
     if name in PEERS:
-        return Local(case, PEERS[name](case), now)
+        return Local(case, PEERS[name](case))
     rounds = name.endswith(BF16)
     if rounds and case.name != "spmm":
         raise UnsupportedOp(case.name, ["only sums gather in bfloat16"])
@@ -124,7 +124,7 @@ def local(name: str, case: Case, now: Callable[[], Any]) -> Local:
     assert isinstance(backend, KernelBackend)
     kernels = backend.make_kernels()
     note = backend.exception(case.graph, case.inputs["x"], case.width) if rounds else ""
-    return Local(case, by_ops(kernels, case), now, note, case.dtype in kernels.narrow)
+    return Local(case, by_ops(kernels, case), note, case.dtype in kernels.narrow)
 
 
 def by_ops(kernels: Kernels, case: Case) -> Callable[[], Tensor]:

@@ -24,7 +24,7 @@ from gnnbench.comparison.parity.judge import judge
 from gnnbench.datasets import NodeDataset, Roots
 from gnnbench.errors import BackendUnavailable, ConfigError
 from gnnbench.graph import Graph
-from gnnbench.measure import code, environment, memory
+from gnnbench.measure import clock, code, environment, memory
 from gnnbench.measure.rounds import Budget
 from gnnbench.results import files
 
@@ -44,8 +44,6 @@ def run(
     scale: Scale,
     out: Path,
     roots: Roots,
-    now: Callable[[], float],
-    instants: Callable[[], Any],
     budget_s: float,
     on_event: Callable[[Suite, str], None] = lambda *_: None,
 ) -> Suite:
@@ -53,10 +51,6 @@ def run(
 
     The file is written after every cell. What fails becomes a row with its status and reason; so does what is
     left when the budget is spent, which another call goes on with. A stop keeps what was measured.
-
-    Args:
-        now: a clock for the budget, in seconds.
-        instants: the clock of what is measured, as `timed` takes it.
 
     Raises:
         BackendUnavailable: there is neither a GPU nor an interpreter.
@@ -67,25 +61,25 @@ def run(
         raise BackendUnavailable("; ".join(reasons))
     if _triton.INTERPRETED and scale == "full":
         raise ConfigError("--scale full needs a GPU; in Triton's interpreter it would take days, so give tiny")
-    work = _Work(scale, out, roots, now, instants, budget_s, on_event)
+    work = _Work(scale, out, roots, budget_s, on_event)
     record = work.record
     begun = record.spent_s
-    start = now()
+    start = clock.cpu()
     record.status = "interrupted"
     work.declare(todo)
     try:
         on_event(record, "measuring what this device can do at best")
-        record.ceilings = work.benchmark.ceilings = ceilings.copying(work.device, instants)
+        record.ceilings = work.benchmark.ceilings = ceilings.copying(work.device)
         missing = [cell for cell in todo if work.remaining(cell)]
         if scale == "full":
             on_event(record, "generating graphs")
             workloads.prepare(list(dict.fromkeys(cell.graph for cell in missing)), roots)
         for cell in missing:
-            if now() - start < budget_s:
+            if clock.cpu() - start < budget_s:
                 work.cell(cell)
             else:
                 work.leave(cell)
-            record.spent_s = begun + now() - start
+            record.spent_s = begun + clock.cpu() - start
             work.save()
         left = any(row.status == "not run" for row in record.rows)
         record.status = "out of budget" if left else "ok"
@@ -103,13 +97,11 @@ class _Work:
         scale: Scale,
         out: Path,
         roots: Roots,
-        now: Callable[[], float],
-        instants: Callable[[], Any],
         budget_s: float,
         on_event: Callable[[Suite, str], None],
     ) -> None:
         self.scale, self.path, self.roots = scale, out / FILE, roots
-        self.instants, self.budget_s = instants, budget_s
+        self.budget_s = budget_s
         self.device = torch.device(cuda.CudaKernels.device_type)
         self.record = self._begun()
         self.meter = memory.meter(self.device)
@@ -170,7 +162,7 @@ class _Work:
         ready: dict[str, peers.Implementation] = {}
         for name in (OURS, *cell.against):
             try:
-                ready[name] = peers.local(name, case, self.instants)
+                ready[name] = peers.local(name, case)
             except Exception as error:
                 for direction in cell.directions:
                     fail(self._rows[cell, direction, name], error)
@@ -188,7 +180,7 @@ class _Work:
             self.benchmark.say(f"{cell.op} on {cell.graph}: checking {name}")
             eager = name.removesuffix(RECORDED)
             try:
-                training = Training(model, cell.width, cell.heads, name, dataset, self.roots.cache, self.instants)
+                training = Training(model, cell.width, cell.heads, name, dataset, self.roots.cache)
                 snapshot = training.computed(as_reference=computed is None)
                 losses[name] = training.begin(REPLAYED if eager + RECORDED in rows else 1)
             except Exception as error:

@@ -176,7 +176,6 @@ class Ops(Record):
             dataset,
             out=work.out,
             cache=work.roots.cache,
-            now=clock.instants(self.grid.device),
             dgl_python=work.dgl_python,
             memory_limit=work.memory_limit,
             on_event=lambda _, what: tell(what),

@@ -238,7 +238,7 @@ class TestFromAnotherPackage:
         grid = benchmarks.Grid("spmm", (4,), against=("reference",), backend="tiny")
         for off, status, code in ((0.0, "ok", 0), (1.0, "wrong", 3)):
             monkeypatch.setattr(grid.loaded.kernels, "off", off)  # type: ignore[union-attr]
-            found = benchmarks.bench(grid, dataset(), out=tmp_path, cache=tmp_path, now=clock.cpu)
+            found = benchmarks.bench(grid, dataset(), out=tmp_path, cache=tmp_path)
             assert [(row.implementation, row.status) for row in found.rows] == [
                 ("tiny", status),
                 ("reference", "ok"),

@@ -24,7 +24,6 @@ from gnnbench.benchmarks.records import Bench, Ceilings
 from gnnbench.config import validate
 from gnnbench.errors import BackendUnavailable, ConfigError, OutOfMemory, UnsupportedOp
 from gnnbench.graph import Graph
-from gnnbench.measure import clock
 from gnnbench.measure.rounds import Budget, interleaved
 from gnnbench.ops.kernels import Kernels
 from gnnbench.report import bench as report
@@ -48,7 +47,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> datasets.NodeDataset:
 
 
 def run(grid: Grid, dataset: datasets.NodeDataset | None, out: Path, **options: Any) -> Bench:
-    options = {"now": clock.cpu, "cache": out / "cache", **options}
+    options = {"cache": out / "cache", **options}
     return benchmarks.bench(grid, dataset, out=out, **options)
 
 
@@ -117,7 +116,7 @@ def test_every_implementation_computes_the_op_or_declines(op: str, name: str) ->
         ran = []
         for implementation in ("isplib", "isplib-bf16", "reference", "torch-csr", "torch-scatter", "pyg"):
             try:
-                one = peers.local(implementation, case, clock.cpu)
+                one = peers.local(implementation, case)
             except UnsupportedOp:
                 continue
             if not graph.num_edges and implementation not in ("isplib", "reference"):
@@ -134,7 +133,7 @@ def test_a_sample_of_rows_is_as_strict(op: str, monkeypatch: pytest.MonkeyPatch)
     case = Case(op, graphs.graph("power law"), 4, 4 if op == "edge_softmax" else 1)
     truth = Reference(case)
     assert 1 < truth.rows < 60
-    one = peers.local("reference", case, clock.cpu)
+    one = peers.local("reference", case)
     for direction in ("forward", "backward"):
         outputs = [tensor.clone() for tensor in one.outputs(direction, truth.grad_out)]
         assert truth.error(direction, outputs) < 1e-5
@@ -234,7 +233,7 @@ def test_a_row_is_judged_by_its_own_size_beside_a_hub() -> None:
     targets = torch.cat([torch.zeros(299 * 60, dtype=torch.int64), torch.tensor([7])])
     case = Case("spmm", benchmarks.Graph.from_edge_index(torch.stack([sources, targets]), 300), 8)
     truth = Reference(case)
-    (out,) = peers.Local(case, peers.by_ops(Kernels(), case), clock.cpu).outputs("forward", truth.grad_out)
+    (out,) = peers.Local(case, peers.by_ops(Kernels(), case)).outputs("forward", truth.grad_out)
     assert truth.error("forward", [out]) < 1e-4
     out[7] *= 1.04
     assert truth.error("forward", [out]) == pytest.approx(0.04, rel=1.5)
@@ -330,17 +329,17 @@ def test_ops_without_heads_or_widths_run_once_each() -> None:
 
 @needs_kernels
 def test_ceilings_keep_the_highest_and_survive_a_broken_file(tmp_path: Path) -> None:
-    first = ceilings.find(tmp_path, clock.cpu)
+    first = ceilings.find(tmp_path)
     assert first
     assert first.stream_bytes_per_s > 0
     (path,) = (tmp_path / "ceilings").iterdir()
     files.save_json(Ceilings(stream_bytes_per_s=1e15, gather_bytes_per_s=1.0), path)
-    second = ceilings.find(tmp_path, clock.cpu)
+    second = ceilings.find(tmp_path)
     assert second
     assert second.stream_bytes_per_s == 1e15
     assert second.gather_bytes_per_s > 1.0
     path.write_text("{")
-    third = ceilings.find(tmp_path, clock.cpu)
+    third = ceilings.find(tmp_path)
     assert third
     assert third.stream_bytes_per_s < 1e15
     assert Ceilings.model_validate_json(path.read_bytes()) == third

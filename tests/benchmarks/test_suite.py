@@ -24,7 +24,7 @@ from gnnbench.benchmarks.check import Reference
 from gnnbench.benchmarks.ops import OPS, Case
 from gnnbench.benchmarks.records import Row, Suite
 from gnnbench.errors import ConfigError, UnsupportedOp
-from gnnbench.measure import clock, code
+from gnnbench.measure import code
 from gnnbench.ops.kernels import Kernels
 from gnnbench.report import suite as report
 from gnnbench.report import tables
@@ -43,7 +43,7 @@ def suite(out: Path, *options: str) -> Output:
 
 def executed(out: Path, cells: list[suites.Cell], **options: Any) -> Suite:
     """On plain torch in place of Triton's kernels, whose interpreter would take most of the time."""
-    given = {"now": clock.cpu, "instants": clock.instants(DEVICE), "budget_s": 1e9, **options}
+    given = {"budget_s": 1e9, **options}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cuda.Backend, "kernels", Kernels)
         return suites.run(cells, scale="tiny", out=out, roots=datasets.Roots(out, out), **given)
@@ -251,7 +251,7 @@ def test_cusparse_computes_sums(name: str, weighted: bool) -> None:
     graph = benchmarks.Graph.from_edge_index(edge_index.to(DEVICE), count)
     case = Case("spmm", graph, 6, weighted=weighted)
     truth = Reference(case)
-    one = peers.Local(case, peers.cusparse(case), clock.instants(DEVICE))
+    one = peers.Local(case, peers.cusparse(case))
     for direction in grid.DIRECTIONS:
         assert truth.error(direction, one.outputs(direction, truth.grad_out)) < 1e-4
     with pytest.raises(UnsupportedOp, match="sum product only"):
@@ -265,7 +265,7 @@ def test_compiled_pyg_computes_the_op(op: str, monkeypatch: pytest.MonkeyPatch) 
     dataset = workloads.load("batch", "tiny", datasets.Roots(Path(), Path()))
     graph = benchmarks.Graph.from_edge_index(dataset.edge_index, dataset.num_nodes)
     case = Case(op, graph, 2 if op == "edge_softmax" else 4, 2 if OPS[op].has_heads else 1)
-    truth, one = Reference(case), peers.Local(case, peers.pyg_compile(case), clock.cpu)
+    truth, one = Reference(case), peers.Local(case, peers.pyg_compile(case))
     for direction in grid.DIRECTIONS:
         assert truth.error(direction, one.outputs(direction, truth.grad_out)) < 1e-4
         assert len(one.time(direction, 1, 2)) == 1

@@ -128,7 +128,6 @@ def compared(dataset: Any, options: argparse.Namespace) -> list[Row]:
             dataset,
             out=options.out.with_suffix("") / f"{dataset.label}_{op}_{peer}".replace(":", "_"),
             cache=datasets.roots().cache,
-            now=clock.cpu,
             dgl_python=options.dgl_python,
         )
         rows += [row for row in record.rows if row.implementation in ("isplib", peer)]
