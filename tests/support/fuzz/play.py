@@ -78,7 +78,8 @@ def open_gates() -> Iterator[None]:
     with ExitStack() as stack:
         for owner, name, value in GATES:
             stack.enter_context(mock.patch.object(owner, name, value))
-        stack.enter_context(mock.patch.dict(_overrides.STAND_INS, {first_of_equals: aggregation.scatter}))
+        _overrides.STAND_INS[first_of_equals] = aggregation.scatter
+        stack.callback(_overrides.STAND_INS.pop, first_of_equals)  # and no more, as others may be added meanwhile
         stack.enter_context(mock.patch.object(aggregation, "scatter", first_of_equals))
         for owner, names in COUNTED.items() if not isplib.MISSING else ():
             for name in names:
