@@ -45,18 +45,11 @@ def read(path: Path) -> dict[str, Any]:
             f"{' and '.join(OPTIONAL)}"
         )
     part = table["part"].astype(str).str.strip().str.lower().replace(_tables.SPLIT_WORDS)
-    if len(unknown := part[~part.isin(["train", *EVALUATED, MESSAGE])]):
-        raise DatasetError(f"{path}: unknown part {unknown.iloc[0]!r}; allowed: train, val, test, {MESSAGE}")
+    _check(path, part, part.isin(["train", *EVALUATED, MESSAGE]), f"train, val, test, {MESSAGE}")
     label = table["label"] if "label" in table else part.eq(part).astype(int)
-    if len(unknown := label[~label.isin([0, 1])]):
-        raise DatasetError(
-            f"{path}: found label {unknown.iloc[0]}; allowed: 1 for a link, 0 for a pair that is none"
-        )
-    if len(misplaced := part[label.eq(0) & ~part.isin(EVALUATED)]):
-        raise DatasetError(
-            f"{path}: a line of part {misplaced.iloc[0]} has label 0, but negatives are listed for val and test "
-            "alone; those of training are drawn"
-        )
+    _check(path, label, label.isin([0, 1]), "1 for a link, 0 for a pair that is none")
+    negative = part[label.eq(0)]
+    _check(path, negative, negative.isin(EVALUATED), "val, test beside label 0; negatives of training are drawn")
     pairs = torch.from_numpy(_tables.whole_edges(path, table[["source", "destination"]].to_numpy().T))
 
     def where(name: str, kind: int = 1) -> Tensor:
@@ -71,21 +64,15 @@ def read(path: Path) -> dict[str, Any]:
         "pairs": pairs,
     }
     if "type" in table:
-        kinds = _types(path, table["type"], part.ne(MESSAGE) & label.eq(1))
+        typed = pd.to_numeric(table["type"], errors="coerce").where(part.ne(MESSAGE) & label.eq(1), 0)
+        is_type = (typed >= 0) & (typed == typed.round()) & (typed < len(table))
+        _check(path, table["type"], is_type, "whole numbers from 0 without gaps")
+        kinds = torch.from_numpy(typed.astype("int64").to_numpy())
         result["relations"] = {name: kinds[where(name)] for name in positives}
-        result["num_relations"] = int(kinds.max()) + 1 if len(kinds) else 1
+        result["num_relations"] = int(kinds.max()) + 1
     return result
 
 
-def _types(path: Path, column: pd.Series[Any], asked: pd.Series[bool]) -> Tensor:
-    """Types [P] int64, of which those `asked` for are whole numbers from 0; others are 0."""
-    import pandas as pd
-    import torch
-
-    values = pd.to_numeric(column, errors="coerce").where(asked, 0)
-    wrong = ~((values >= 0) & (values == values.round()) & (values < len(column)))
-    if wrong.any():
-        raise DatasetError(
-            f"{path}: found type {column[wrong].iloc[0]} of a link; number the types from 0 without gaps"
-        )
-    return torch.from_numpy(values.astype("int64").to_numpy())
+def _check(path: Path, column: pd.Series[Any], fits: pd.Series[bool], allowed: str) -> None:
+    if not fits.all():
+        raise DatasetError(f"{path}: found {column.name} {column[~fits].iloc[0]}; allowed: {allowed}")
