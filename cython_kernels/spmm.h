@@ -7,6 +7,8 @@ struct spmm {
     const int64_t *rowptr; /* [rows + 1] */
     const int32_t *col;    /* [rowptr[rows]] */
     const void *value;     /* [rowptr[rows], heads], or NULL for ones */
+    const void *scale;     /* [rows], of what a row comes to, or NULL for ones; sums only */
+    const void *bias;      /* [heads * width], added to every row then, or NULL; sums only */
     const void *x;         /* [cols, heads * width] */
     char *packed;          /* [cols, (width + 31) / 32 * 64], x in bf16; or NULL */
     void *out;             /* [rows, heads * width] */

@@ -18,7 +18,7 @@ from gnnbench.graph import Graph
 from gnnbench.graph.cache import Adjacency, is_sparse
 from gnnbench.graph.stamp import stamp
 from gnnbench.ops.kernels import Kernels
-from gnnbench.ops.spmm import spmm
+from gnnbench.ops.spmm import spmm, spmm_rows
 
 CONV = "GCNConv"
 COST = Cost(Rates(250_000, 55, 20_000, 50, 1.6), Rates(380_000, 70, 50_000, 125, 1.25))
@@ -115,8 +115,7 @@ def aggregate(
     graph, dtype = _graph.adjacency(conv, graph), conv.lin.weight.dtype  # as PyG's, which autocast leaves alone
     if "fold_norm" in rewrites:
         scale = _graph.once(_scale, graph, dtype)
-        out = spmm(kernels, graph, x * scale)
-        return out * scale if bias is None else torch.addcmul(bias, out, scale)
+        return spmm_rows(kernels, graph, x * scale, scale, bias)
     out = spmm(kernels, graph, x, _graph.once(_norm, graph, dtype) if conv.normalize else None)
     return out if bias is None else out + bias
 

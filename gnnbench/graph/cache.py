@@ -75,7 +75,7 @@ class _Entry(NamedTuple):
         """Return whether the edges of an adjacency, `whole` or a part of it, are still those of the Graph."""
         if self.owner() is not whole or self.version != whole._version:
             return False
-        return all(stamp.holds(edges) for stamp, edges in zip(self.stamps, _indices(adjacency), strict=True))
+        return all(map(Stamp.holds, self.stamps, _indices(adjacency)))
 
 
 class _Made(NamedTuple):

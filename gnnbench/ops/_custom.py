@@ -69,15 +69,10 @@ class Op:
         self.tensors = [place for place, each in enumerate(arguments) if "Tensor" in str(each.type)]
 
     def __call__(self, *args: Any) -> Any:
-        if torch.compiler.is_compiling() or type(args[self.handled[0]]) is str:
-            return self._dispatched(args)
         tensors = [args[place] for place in self.tensors if args[place] is not None]
-        for tensor in tensors:
-            if type(tensor) not in _TENSORS or _dispatch_keys(tensor).raw_repr() != _PLAIN_TENSOR:
-                return self._dispatched(args)
-        if _is_watched():
+        if type(args[self.handled[0]]) is str or is_dispatched(tensors):
             return self._dispatched(args)
-        if self.apply is not None and torch.is_grad_enabled() and any(map(_requires_grad, tensors)):
+        if self.apply is not None and is_learned(tensors):
             return self.apply(*args)
         return self.function(*args)
 
@@ -100,12 +95,17 @@ class Op:
         return self.function(*self.objects(args))
 
 
-def _is_watched() -> bool:
+def is_dispatched(tensors: list[Tensor]) -> bool:
     """Return whether torch's dispatcher may do more in this thread than run a call and tell autograd.
 
     Modes, autocast, transforms and traces change the keys of the thread; subclasses, batches, views that negate
     and other devices those of a tensor. Forward derivatives, profilers and functions' modes have no key.
     """
+    if torch.compiler.is_compiling():
+        return True
+    for tensor in tensors:
+        if type(tensor) not in _TENSORS or _dispatch_keys(tensor).raw_repr() != _PLAIN_TENSOR:
+            return True
     return (
         _added_keys().raw_repr() != _PLAIN_ADDED
         or _removed_keys().raw_repr() != _PLAIN_REMOVED
@@ -113,6 +113,11 @@ def _is_watched() -> bool:
         or torch.autograd._profiler_enabled()
         or torch._C._len_torch_function_stack() > 0
     )
+
+
+def is_learned(tensors: list[Tensor]) -> bool:
+    """Return whether autograd follows a call on these tensors."""
+    return torch.is_grad_enabled() and any(map(_requires_grad, tensors))
 
 
 def is_transformed(*tensors: Tensor | None) -> bool:

@@ -120,6 +120,17 @@ class Kernels(Capabilities):
             out = out * graph.degree.clamp(min=1).to(x.dtype).reciprocal().view(-1, *[1] * (out.dim() - 1))
         return out
 
+    def spmm_rows(self, graph: Graph, x: Tensor, scale: Tensor, bias: Tensor | None) -> Tensor:
+        """Scale the rows of a sum, as GCN does: out[i] = scale[i] * sum of x[j] over edges (i, j) + bias.
+
+        Args:
+            x: [M, F].
+            scale: [N, 1], of the type of x.
+            bias: [F], likewise.
+        """
+        out = self.spmm(graph, x, None, "sum")
+        return out * scale if bias is None else torch.addcmul(bias, out, scale)
+
     def spmm_max(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> tuple[Tensor, Tensor]:
         """The greatest message instead, or with reduce="min" the least, of x [M, F] and value [E].
 

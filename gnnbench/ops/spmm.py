@@ -37,6 +37,27 @@ def spmm(kernels: Kernels, graph: Graph, x: Tensor, value: Tensor | None = None,
     return out
 
 
+def spmm_rows(kernels: Kernels, graph: Graph, x: Tensor, scale: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Scale the rows of a sum: out[i] = scale[i] * sum of x[j] over edges (i, j) + bias.
+
+    Args:
+        x: [M, F], as for `spmm`.
+        scale: [N, 1].
+        bias: [F], or what torch expands to it.
+
+    Returns:
+        [N, F], differentiable in all; in one pass over memory where no gradient is asked for.
+    """
+    given = [x, scale] if bias is None else [x, scale, bias]
+    fit = all(each.dtype == x.dtype for each in given) and (bias is None or bias.shape == x.shape[1:])
+    if not fit or _custom.is_dispatched(given) or _custom.is_learned(given):
+        out = spmm(kernels, graph, x)
+        return out * scale if bias is None else torch.addcmul(bias, out, scale)
+    (x,) = graph.sources(x)
+    check(kernels, graph, x, None, "sum")
+    return kernels.spmm_rows(graph, x, scale, bias)
+
+
 def check(kernels: Kernels, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> None:
     """Raise UnsupportedOp, with all reasons, where `spmm` cannot run on these arguments."""
     if reasons := _misfits(graph, x, value, reduce) or kernels.unsupported("spmm", graph, x, value):

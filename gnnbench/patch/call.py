@@ -65,13 +65,15 @@ def named(names: Sequence[str], args: Sequence[Any], kwargs: dict[str, Any]) -> 
     return options
 
 
-def read(conv: Any, names: Sequence[str], args: Sequence[Any], kwargs: dict[str, Any]) -> Call:
-    """The call of a conv, whose parameters are `names` after `self`.
+def read(
+    conv: Any, names: Sequence[str], args: Sequence[Any], kwargs: dict[str, Any], *, plain: bool = False
+) -> Call:
+    """The call of a conv, whose parameters are `names` after `self`; `plain` is what `are_plain` said of `args`.
 
     Raises:
         Declined: PyG has to run it, or to raise its own error.
     """
-    if len(args) == 2 and not kwargs and _is_usual(conv, *args):
+    if plain and len(args) == 2 and not kwargs and _is_usual(conv, *args):
         return Call(args[0], args[1], args[0].size(0), args[0].size(0), {})
     options = {name: value for name, value in named(names, args, kwargs).items() if value is not None}
     x, adjacency, size = (options.pop(name, None) for name in ("x", "edge_index", "size"))
@@ -148,10 +150,9 @@ def are_plain(x: Any = None, edge_index: Any = None, *_: Any) -> bool:
 
 
 def _is_usual(conv: Any, x: Any, edge_index: Any) -> bool:
-    """Return whether a call needs no further look at its arguments."""
+    """Return whether a plain call needs no further look at its arguments."""
     return (
-        are_plain(x, edge_index)
-        and x.layout is torch.strided
+        x.layout is torch.strided
         and x.is_floating_point()
         and edge_index.dtype is torch.int64
         and edge_index.size(0) == 2

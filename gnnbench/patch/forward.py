@@ -81,7 +81,7 @@ class Forward(StandIn):
             raise Declined(f"there is no accelerated {kind.__name__}")
         if reasons := self.module.unsupported(conv):
             raise UnsupportedOp(self.name, reasons)
-        asked = call.read(conv, self.names, rest, kwargs)
+        asked = call.read(conv, self.names, rest, kwargs, plain=plain)
         if asked.options and (unknown := asked.options.keys() - self.takes):
             raise Declined(f"its argument {min(unknown)} is not covered")
         sparse = False
@@ -110,7 +110,7 @@ class Forward(StandIn):
         if self.multiplies_first is not None and many(x) and self.multiplies_first(conv, rewrites):
             x = engine.features.without_zeros(kernels, x)
         out = self.module.forward(conv, kernels, rewrites, x, graph, **options)
-        return out if isinstance(out, Tensor) else (out[0], (call.returned_edges(conv, asked), out[1]))
+        return (out[0], (call.returned_edges(conv, asked), out[1])) if type(out) is tuple else out
 
     def _reject_small(self, x: Tensor, edge_index: Tensor) -> None:
         if edge_index.numel() // 2 * (x.size(1) if self.gathers_input else CHANNELS) < cost.MIN_GATHERED:

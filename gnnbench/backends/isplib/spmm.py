@@ -77,6 +77,16 @@ class SpmmKernels(choices.ChoosingKernels):
                 native.sum(self.isa, threads, **given)
         return out
 
+    def spmm_rows(self, graph: Graph, x: Tensor, scale: Tensor, bias: Tensor | None) -> Tensor:
+        choice = self.chosen("spmm", graph, x.size(1), x.dtype)
+        if choice["algorithm"] != "row" or self.gather != "float32":
+            return super().spmm_rows(graph, x, scale, bias)
+        x, (ahead, threads) = x.contiguous(), self._team(choice)
+        out = in_huge_pages(torch.empty(graph.num_rows, x.size(1), dtype=x.dtype))
+        given = {"x": x, "scale": scale, "bias": bias, "out": out, "heads": 1, "width": x.size(1), "ahead": ahead}
+        native.sum(self.isa, threads, **csr(graph), **given)
+        return out
+
     def spmm_max(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> tuple[Tensor, Tensor]:
         x, value = x.contiguous(), None if value is None else value.contiguous()
         width = x.size(1)
