@@ -20,8 +20,10 @@ RESULTS = sorted(path for path in (ROOT / "results").rglob("*.json") if path.par
 @pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)
 def test_everything_that_was_measured_opens(path: Path) -> None:
     kinds = {"ops": "bench", "attention": "bench", "reproductions": "reproduction"}
-    kinds |= {"layers": "conv", "collate": "collate", "sample": "sample", "negatives": "negatives"}
-    assert stored.load(path).kind == kinds.get(path.parent.name, "comparison")
+    kinds |= {"layers": "conv", "collate": "collate", "sample": "sample"}
+    kinds |= {"decoder": "profile", "pair": "bench", "products": "bench", "negatives": "negatives"}  # in links
+    name = path.stem.partition("_")[0] if path.parent.name == "links" else path.parent.name
+    assert stored.load(path).kind == kinds.get(name, "comparison")
 
 
 def test_a_folder_is_as_good_as_its_file(tmp_path: Path) -> None:

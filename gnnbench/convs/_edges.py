@@ -17,6 +17,14 @@ def pair(x: Tensor | tuple[Tensor, Tensor | None]) -> tuple[Tensor, Tensor | Non
     return (x[0], x[1]) if isinstance(x, (tuple, list)) else (x, x)
 
 
+def lasting(x_src: Tensor, x_dst: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Copy features that were computed, which may change before a backward: PyG gathers from them at once."""
+    source = x_src if getattr(x_src, "grad_fn", None) is None else x_src.clone()
+    if x_dst is x_src:
+        return source, source
+    return source, x_dst if x_dst is None or x_dst.grad_fn is None else x_dst.clone()
+
+
 def single(conv: Any, x: Any) -> Tensor:
     """x itself, where only one matrix of features makes sense."""
     if isinstance(x, (tuple, list)):

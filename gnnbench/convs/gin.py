@@ -62,11 +62,7 @@ def forward(
     if "transform_first" not in rewrites or layers[0].weight.dtype != x_src.dtype:
         return combine(conv, x_dst, aggregate(conv, kernels, rewrites, x_src, graph, edge_weight))
     weight, bias = layers[0].weight, layers[0].bias
-    if (
-        getattr(x_src, "grad_fn", None) is not None
-    ):  # PyG does not keep features that were computed, so that they may change
-        copied = x_src.clone()
-        x_src, x_dst = copied, copied if x_dst is x_src else x_dst
+    x_src, x_dst = _edges.lasting(x_src, x_dst)
     h_src = x_src @ weight.t()
     h_dst = h_src if x_dst is x_src else None if x_dst is None else x_dst @ weight.t()
     out = _with_self(conv, h_dst, spmm(kernels, graph, h_src, edge_weight))

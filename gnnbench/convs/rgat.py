@@ -48,6 +48,7 @@ def forward(
     x_src, x_dst = _edges.pair(x)
     if x_dst is None or (edge_attr is not None and conv.lin_edge is None):
         raise UnsupportedOp("RGATConv", ["no features of destinations, or edge features without edge_dim"])
+    x_src, x_dst = _edges.lasting(x_src, x_dst)
     ends = relations(conv, graph, edge_type).ends
     weight = conv.weight if conv.num_bases is None else torch.tensordot(conv.att, conv.basis, 1)
     value = by_relation(x_src.index_select(0, ends.source), weight, ends.sizes)  # of every relation and source
