@@ -26,7 +26,7 @@ from gnnbench.datasets import NodeDataset
 from gnnbench.errors import ConfigError, UnsupportedOp, did_you_mean
 from gnnbench.measure import clock, memory
 from gnnbench.measure.rounds import Budget, timed
-from gnnbench.models.conv import EDGE_CHANNELS, kinds, layer
+from gnnbench.models.conv import EDGE_CHANNELS, RELATIONS, kinds, layer
 from gnnbench.results.schema import Ratio, Record
 
 PYG = "pyg"
@@ -299,13 +299,14 @@ def _input(name: str, key: str, dataset: NodeDataset, width: int) -> Any:
         case "x_dict":
             return {"node": x.requires_grad_()}
         case "edge_index_dict":
-            return {("node", "to", "node"): edge_index}
+            drawn = torch.randint(RELATIONS, (edge_index.size(1),))
+            return {("node", f"to_{each}", "node"): edge_index[:, drawn == each] for each in range(RELATIONS)}
         case "pos" | "normal":
             return torch.nn.functional.normalize(torch.randn(nodes, 3), dim=1)
         case "edge_attr":
             return torch.rand(edge_index.size(1), EDGE_CHANNELS).requires_grad_()
         case "edge_type":
-            return torch.randint(2, (edge_index.size(1),))
+            return torch.randint(2 if name == "HEATConv" else RELATIONS, (edge_index.size(1),))
         case "node_type":
             return torch.randint(2, (nodes,))
         case "y":

@@ -40,14 +40,17 @@ def forward(
     """
     shape = conv.heads, conv.out_channels // conv.heads
     nodes = {kind: conv.proj[kind](own).view(-1, *shape) for kind, own in x.items()}
+    scores: dict[tuple[EdgeType, int], Tensor] = {}
+    for kind, h in nodes.items():  # of both ends of all relations, in one pass over the nodes of a type
+        ends = [(relation, place) for relation in graphs for place in (0, -1) if relation[place] == kind]
+        atts = [(conv.lin_dst if place else conv.lin_src)["__".join(relation)] for relation, place in ends]
+        scores |= zip(ends, _heads.scores(kernels, h, *atts), strict=True) if ends else {}
     outs: dict[str, list[Tensor]] = {kind: [] for kind in x}
     for relation, graph in graphs.items():
-        (source, _, destination), name = relation, "__".join(relation)
-        key = (nodes[source] * conv.lin_src[name]).sum(-1)
-        query = (nodes[destination] * conv.lin_dst[name]).sum(-1)
-        dropped = _heads.drawn(conv, graph, key)
-        out = attention(kernels, graph, "gat", (query, key, nodes[source]), dropped, conv.negative_slope)
-        outs[destination].append(F.relu(out.flatten(1)))
+        inputs = scores[relation, -1], scores[relation, 0], nodes[relation[0]]
+        dropped = _heads.drawn(conv, graph, inputs[2])
+        out = attention(kernels, graph, "gat", inputs, dropped, conv.negative_slope)
+        outs[relation[-1]].append(F.relu(out.flatten(1)))
     grouped = {kind: group(each, conv.q, conv.k_lin) for kind, each in outs.items()}
     result, shares = ({kind: pair[place] for kind, pair in grouped.items()} for place in (0, 1))
     return (result, shares) if return_semantic_attention_weights else result

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
 bipartite = False  # most take no pairs of sources and destinations
+RELATIONS = 4
 EDGE_CHANNELS = 3  # of the features of edges, where a constructor asks for their width
 OF_BASE = ("aggr", "aggr_kwargs", "flow", "node_dim")  # which layers hand to MessagePassing
 # Arguments that constructors ask for, by their names, and that options may replace.
@@ -28,7 +29,7 @@ DEFAULTS: dict[str, Any] = {
     "aggregators": ["mean", "min", "max", "std"],
     "scalers": ["identity", "amplification", "attenuation"],
     "filter_size": 3,
-    "num_relations": 4,
+    "num_relations": RELATIONS,
     "num_node_types": 2,
     "num_edge_types": 2,
     "edge_type_emb_dim": 4,
@@ -41,7 +42,7 @@ DEFAULTS: dict[str, Any] = {
     "space_dimensions": 3,
     "propagate_dimensions": 16,
     "k": 8,
-    "metadata": (["node"], [("node", "to", "node")]),
+    "metadata": (["node"], [("node", f"to_{relation}", "node") for relation in range(RELATIONS)]),
 }
 
 

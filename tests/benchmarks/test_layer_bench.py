@@ -18,7 +18,7 @@ COMMON = ("bench", "conv", "--graph", "synthetic:cora:0.05", "--widths", "4", "-
 
 
 def test_layers_are_checked_weighed_and_timed_beside_pygs(tmp_path: Path) -> None:
-    asked = "EdgeConv,SGConv,GATConv,SplineConv,LabelPropagation"
+    asked = "EdgeConv,SGConv,GATConv,HGTConv,RGATConv,SplineConv,LabelPropagation"
     done = commands.run(*COMMON, "--conv", asked, "--out", tmp_path, "--csv", tmp_path / "rows.csv")
     assert done.code == 0, done.stderr
     assert "Layers on synthetic cora x0.05, width 4" in done.stdout
@@ -26,11 +26,12 @@ def test_layers_are_checked_weighed_and_timed_beside_pygs(tmp_path: Path) -> Non
     record = files.load(LayerBench, tmp_path / "bench.json")
     ours = {(row.conv, row.direction): row for row in record.rows if row.implementation == "reference"}
     ways = {conv: row.way for (conv, direction), row in ours.items() if direction == "forward"}
-    assert ways == {"EdgeConv": "streamed", "SGConv": "spmm", "GATConv": "kernels"} | {
+    assert ways == {"EdgeConv": "streamed", "SGConv": "spmm", "GATConv": "kernels", "HGTConv": "kernels"} | {
+        "RGATConv": "kernels",
         "SplineConv": "",
         "LabelPropagation": "spmm",
     }
-    for conv in ("EdgeConv", "SGConv", "GATConv"):
+    for conv in ("EdgeConv", "SGConv", "GATConv", "HGTConv", "RGATConv"):
         row = ours[conv, "step"]
         assert (row.status, row.reason) == ("ok", "")
         assert row.error is not None
