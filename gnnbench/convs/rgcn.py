@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from gnnbench.ops.spmm import check, spmm
 CONV = "RGCNConv"
 # Measured on random graphs of 8 to 46 relations and on WordNet18RR, on an AMD EPYC (Zen 4): the least saved.
 COST = _cost.Cost(_cost.Rates(400_000, 130, 0, 40, 0.6), _cost.Rates(800_000, 220, 0, 70, 2.0), gathers_input=True)
+LEAST_ROWS = 512  # of a relation in a chunk, about, as products of fewer are slow
 
 
 def unsupported(conv: RGCNConv) -> list[str]:
@@ -94,10 +96,10 @@ class _Sum(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, kernels: Kernels, of: Relations, reduce: str) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.how = kernels, of, reduce
-        out = x.new_empty(of.graph.num_rows, weight.size(2))
+        out, weights = x.new_empty(of.graph.num_rows, weight.size(2)), weight.unbind()
         for chunk in of.chunks(_pairs_of_chunk(kernels, weight), x.dtype):
             reduced = _reduced(kernels, chunk, x, reduce)
-            out[chunk.rows] = _sum(kernels, chunk, reduced, weight)
+            out[chunk.rows] = _sum(kernels, chunk, reduced, weights)
         return out
 
     @staticmethod
@@ -110,29 +112,32 @@ class _Sum(torch.autograd.Function):
             return next(grads) if needs_x else None, next(grads) if needs_weight else None, None, None, None
         grad_x = torch.empty_like(x) if needs_x else None
         grad_weight = torch.zeros_like(weight) if needs_weight else None
+        weights = weight.mT.unbind()
+        grad_weights: Sequence[Tensor] = () if grad_weight is None else grad_weight.unbind()
         grad = grad.resolve_neg().contiguous()
         for chunk in of.chunks(_pairs_of_chunk(kernels, weight), x.dtype, reverse=True):
             reduced = _reduced(kernels, chunk, grad, reduce)
             if grad_x is not None:
-                grad_x[chunk.rows] = _sum(kernels, chunk, reduced, weight.mT)
-            if grad_weight is not None:
+                grad_x[chunk.rows] = _sum(kernels, chunk, reduced, weights)
+            if grad_weights:
                 own = x.index_select(0, chunk.row)
-                parts = zip(grad_weight, own.split(chunk.sizes), reduced.split(chunk.sizes), strict=True)
+                parts = zip(grad_weights, own.split(chunk.sizes), reduced.split(chunk.sizes), strict=True)
                 for out, of_x, of_grad in parts:
                     out.addmm_(of_x.t(), of_grad)
         return grad_x, grad_weight, None, None, None
 
 
 def _pairs_of_chunk(kernels: Kernels, weight: Tensor) -> int:
-    return max(1, kernels.chunk_bytes // (4 * max(weight.shape[1:]) * weight.element_size()))
+    fitting = kernels.chunk_bytes // (4 * max(weight.shape[1:]) * weight.element_size())
+    return max(1, fitting, LEAST_ROWS * len(weight))
 
 
 def _reduced(kernels: Kernels, chunk: Chunk, x: Tensor, reduce: str) -> Tensor:
     return kernels.spmm(chunk.pairs, x, chunk.shares if reduce == "mean" else None, "sum")
 
 
-def _sum(kernels: Kernels, chunk: Chunk, reduced: Tensor, weight: Tensor) -> Tensor:
-    products = reduced.new_empty(len(reduced), weight.size(2))
-    for part, each, out in zip(reduced.split(chunk.sizes), weight, products.split(chunk.sizes), strict=True):
+def _sum(kernels: Kernels, chunk: Chunk, reduced: Tensor, weights: Sequence[Tensor]) -> Tensor:
+    products = reduced.new_empty(len(reduced), weights[0].size(1))
+    for part, each, out in zip(reduced.split(chunk.sizes), weights, products.split(chunk.sizes), strict=True):
         torch.mm(part, each, out=out)
     return kernels.spmm(chunk.sums, products, None, "sum")

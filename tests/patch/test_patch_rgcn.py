@@ -11,6 +11,7 @@ from torch_geometric import nn as pyg
 from torch_geometric.nn import FastRGCNConv, RGCNConv
 
 import gnnbench
+from gnnbench.convs import rgcn
 from gnnbench.ops.kernels import Kernels
 from tests.patch.test_patch_convs import check, flowing, rand
 from tests.support import graphs
@@ -40,6 +41,7 @@ def chunked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     if request.param is not None:
         for kind in (Kernels, *Kernels.__subclasses__()):
             monkeypatch.setattr(kind, "chunk_bytes", request.param)
+        monkeypatch.setattr(rgcn, "LEAST_ROWS", 0)
 
 
 @pytest.mark.usefixtures("chunked")
