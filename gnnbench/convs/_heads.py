@@ -13,7 +13,7 @@ from gnnbench.convs import _edges, _layers
 from gnnbench.convs._cost import Cost, Rates
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
-from gnnbench.ops._custom import is_transformed
+from gnnbench.ops._custom import is_dispatched
 from gnnbench.ops.dropout import Dropout, drawn_seed
 from gnnbench.ops.edge import edge_softmax
 from gnnbench.ops.heads import head_scores
@@ -49,8 +49,11 @@ def split_heads(conv: MessagePassing, layer: Any, x: Tensor) -> Tensor:
 
 def scores(kernels: Kernels, h: Tensor, *atts: Tensor) -> tuple[Tensor, ...]:
     """Scores [N, H] of heads h [N, H, C] by each of `atts` [1, H, C]."""
-    fit = all(att.shape == (1, *h.shape[1:]) and att.dtype == h.dtype for att in atts)
-    if not fit or "head_scores" not in kernels.accelerated or is_transformed(h, *atts):
+    if (
+        "head_scores" not in kernels.accelerated
+        or is_dispatched([h, *atts])
+        or not all(att.shape == (1, *h.shape[1:]) and att.dtype == h.dtype for att in atts)
+    ):
         return tuple((h * att).sum(-1) for att in atts)
     return head_scores(kernels, h, torch.cat(atts) if len(atts) > 1 else atts[0]).unbind()
 

@@ -147,7 +147,7 @@ def test_a_default_configuration_is_not_named_as_a_file() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"edge_index": np.array([[0, 9], [1, 0]])}, ["9", "range"]),
+        ({"edge_index": np.array([[0, 9], [1, 0]])}, ["9", "0 to 5"]),
         ({"x": np.full((6, 3), np.nan, dtype=np.float32)}, ["NaN"]),
     ],
     ids=["edge beyond the nodes", "NaN features"],

@@ -213,7 +213,7 @@ def test_what_does_not_fit_is_refused(batch: dict[str, Any], backend: str, words
 def test_a_backend_that_prepares_one_graph_is_unsupported() -> None:
     result = trained(asked("pyg-sparse"))
     assert result.status == "unsupported"
-    assert "sampled batches" in result.reason
+    assert "on samples or types" in result.reason
 
 
 def test_pygs_own_loader_is_unavailable_without_its_sampler(monkeypatch: pytest.MonkeyPatch) -> None:

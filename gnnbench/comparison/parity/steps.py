@@ -216,7 +216,7 @@ def _jittered(dataset: AnyDataset, seed: int) -> AnyDataset:
 
 def _nodes(batch: Batch) -> int:
     """How many nodes the largest input of an activation has at most."""
-    return sum(map(len, batch.x.values())) if isinstance(batch.x, dict) else len(batch.x)
+    return sum(map(len, batch.x.values())) if isinstance(batch.x, dict) else batch.x.size(0)
 
 
 def _jittered_batch(batch: Batch, seed: int) -> Batch:
