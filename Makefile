@@ -12,7 +12,7 @@ TEMPLATES := $(wildcard cython_kernels/*.h cython_kernels/*.inc cython_kernels/f
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed
-	$(BIN)/gnnbench compare --backends pyg,pyg-sparse,isplib
+	$(BIN)/gnnbench demo
 
 # One thread each, but a process per core: tests are small, and those about threads ask for their own number.
 TESTS := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from gnnbench.patch import unpatched as unpatched
     from gnnbench.sample import NeighborSampler as NeighborSampler
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _LAZY = {"Graph": "graph", "NeighborSampler": "sample", "load_result": "api"}
 _LAZY |= dict.fromkeys(

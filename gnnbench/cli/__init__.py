@@ -99,12 +99,24 @@ app.add_typer(datasets_app, name="datasets")
 def root(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
-    """Train graph neural networks and compare the backends that run them, in time, memory and accuracy."""
+    """Train graph neural networks and compare the backends that run them, in time, memory and accuracy.
+
+    \b
+    gnnbench demo              compare backends on a built-in graph
+    gnnbench compare gcn_cora  compare them on Cora, which is downloaded
+    gnnbench doctor            show what can run here, and how to install the rest
+    """
     if version:
         from gnnbench import __version__
 
         print(__version__)
         raise typer.Exit
+
+
+@app.command(epilog=EXIT_CODES)
+def demo() -> None:
+    """Compare backends on a built-in graph."""
+    app(["compare"], prog_name="gnnbench")
 
 
 app.command(epilog=EXIT_CODES)(partition.partition)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch_geometric import __version__ as pyg
 from torch_geometric.nn import MessagePassing
 
 from gnnbench.convs import _edges, _layers
@@ -21,6 +22,11 @@ from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.spmm import spmm
 
 COST = Cost(Rates(150_000, 45, 50_000, 16, 1.5, -55), Rates(250_000, 70, 70_000, 50, 2.8, -170))
+
+
+def returns_weights(flag: bool | None) -> bool:
+    """Return whether PyG's conv adds attention weights to its output: before PyG 2.8 for False, too."""
+    return isinstance(flag, bool) if pyg.startswith(("2.6.", "2.7.")) else bool(flag)
 
 
 def wrong_options(conv: MessagePassing) -> list[str]:

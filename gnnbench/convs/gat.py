@@ -57,7 +57,7 @@ def forward(
     if not has_edges:
         dropped = _heads.drawn(conv, looped, h_src)
         out = attention(kernels, looped, "gat", (score_dst, score_src, h_src), dropped, slope)
-        if not return_attention_weights:
+        if not _heads.returns_weights(return_attention_weights):
             return _heads.finish(conv, out, x_dst)
     (fetched,) = looped.sources(score_src)
     score = fetched.index_select(0, looped.col) + score_dst.index_select(0, looped.row)
@@ -67,7 +67,7 @@ def forward(
     else:
         alpha = _heads.weights(kernels, looped, F.leaky_relu(score, slope), dropped)
     out = _heads.finish(conv, out, x_dst)
-    if not return_attention_weights:
+    if not _heads.returns_weights(return_attention_weights):
         return out
     return out, _edges.in_edge_index(graph, alpha, looped=conv.add_self_loops)
 

@@ -55,7 +55,7 @@ def forward(
     if edge_attr is None:
         dropped = _heads.drawn(conv, looped, h_src)
         out = attention(kernels, looped, "gatv2", (h_dst, h_src, conv.att[0]), dropped, slope)
-        if not return_attention_weights:
+        if not _heads.returns_weights(return_attention_weights):
             return _heads.finish(conv, out, x_dst)
     (fetched,) = looped.sources(h_src)
     summed = fetched.index_select(0, looped.col) + h_dst.index_select(0, looped.row)
@@ -67,6 +67,6 @@ def forward(
     else:
         out, _, alpha = _heads.aggregate_heads(conv, kernels, looped, score, h_src)
     out = _heads.finish(conv, out, x_dst)
-    if not return_attention_weights:
+    if not _heads.returns_weights(return_attention_weights):
         return out
     return out, _edges.in_edge_index(graph, alpha, looped=conv.add_self_loops)

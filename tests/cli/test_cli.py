@@ -33,6 +33,7 @@ VERBS = (
     ["report"],
     ["datasets"],
     ["datasets", "info"],
+    ["demo"],
     ["doctor"],
 )
 GAT = ("--set", "model.name=gat", "--set", "model.hidden=8", "--set", "model.heads=2")
@@ -82,6 +83,7 @@ def test_help_documents_the_exit_codes(verb: list[str]) -> None:
 
 def test_the_version() -> None:
     assert run("--version").stdout.strip() == gnnbench.__version__
+    assert f"\nversion: {gnnbench.__version__}\n" in (ROOT / "CITATION.cff").read_text()
 
 
 @pytest.mark.parametrize(

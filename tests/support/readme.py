@@ -42,6 +42,7 @@ HEADLINES = (  # the last gains little
 )
 COMPARED = {"sum": ("spmm", "dgl"), "weighted": ("spmm", "torch-csr"), "max": ("spmm_max", "dgl")}
 SHOWN = "tolokers_1_gcn.json"  # as the command line prints it
+DEMO = "demo/gcn.json"  # of `gnnbench demo`
 
 
 def headlines(folder: Path) -> str:
@@ -263,7 +264,13 @@ def _largest(folder: Path, paper: str) -> tuple[Path, Reproduction] | None:
 
 
 def draw(folder: Path) -> None:
-    """The pictures of every paper at the largest scale that was measured."""
+    """The demo's speedups, and the pictures of every paper at the largest scale that was measured."""
+    demo = files.load(Comparison, folder / DEMO)
+    ratios = {row.backend: ratio for row in demo.rows if (ratio := row.speedup["pyg"])}
+    ends = [(each.low, each.high) for each in ratios.values()]
+    series = plots.Series("", [each.ratio for each in ratios.values()], ends)
+    bars = plots.Bars("", "epochs in the time of one of PyG's", [*ratios], [series])
+    plots.save([bars], run.title(demo.config, demo.dataset), (folder / DEMO).with_suffix(".svg"))
     for paper in papers.names():
         if found := _largest(folder, paper):
             path, record = found
