@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from torch.nn import Module
+from torch.nn import Module, ModuleDict
 from torch.profiler import record_function
 
 EPOCH, PHASE, LAYER = "epoch", "phase: ", "layer: "
@@ -46,7 +46,10 @@ def layers(model: Module) -> Iterator[None]:
 
     handles = []
     for path, module in model.named_modules():
-        if path.count(".") <= path.rpartition(".")[2].isdecimal():  # an entry of a list is a layer, too
+        parent, _, own = path.rpartition(".")
+        entry = own.isdecimal() or isinstance(getattr(model, parent, None), ModuleDict)
+        # An entry of a list or dict is a layer, too, and so is the conv of a relation, whose name is in brackets.
+        if path.count(".") <= entry or own.startswith("<"):
             handles.append(module.register_forward_pre_hook(enter(path or MODEL)))
             handles.append(module.register_forward_hook(leave, always_call=True))
     try:

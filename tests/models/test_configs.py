@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from gnnbench import config
+from gnnbench.models._types import TypedConfig
 
 FOLDER = Path(__file__).parents[2] / "configs"
 FILES = sorted(FOLDER.glob("*.yaml"))
@@ -24,6 +25,7 @@ PROMISED = {
     *product(("transformer", "agnn", "gat"), ("pattern", "cluster")),
     ("conv", "computers"),
     *product(("gae",), CITATION),
+    *product(("rgcn", "hetero_sage", "hgt"), ("dblp",)),
     *product(("gcn", "sage_mean"), ("ogbl_collab", "ogbl_ddi", "ogbl_ppa", "ogbl_citation2")),
 }
 
@@ -67,7 +69,8 @@ def test_each_is_what_its_name_says(path: Path) -> None:
     name = "gae" if found.model.decoder == "dot" and found.batch.links else found.model.name
     name += f"_{found.model.aggr}" if found.model.name == "sage" else ""
     args = getattr(found.dataset, "args", {})
-    dataset = args.get("name") or getattr(found.dataset, "name", found.dataset.source)
+    known = getattr(found.dataset, "dataset_class", found.dataset.source)
+    dataset = args.get("name") or getattr(found.dataset, "name", known)
     dataset = dataset.replace("-", "_").lower()
     assert path.stem == f"{name}_{dataset}" + "_sampled" * (found.batch.kind == "neighbors")
 
@@ -77,7 +80,9 @@ def test_each_builds_its_model(path: Path) -> None:
     from gnnbench import models
 
     found = config.load(path)
-    model = models.build(found.model, 10, 3, edge_channels=3)
+    types = models.Types({"a": 4}, {"a": 10}, ["a"], [("a", "to", "a")], "a")
+    typed = isinstance(found.model, TypedConfig)
+    model = models.build(found.model, 10, 3, edge_channels=3, types=types if typed else None)
     assert len(model.get_submodule("convs")._modules) == found.model.layers
 
 

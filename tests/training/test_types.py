@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gnnbench import backends, config, datasets
+from gnnbench import backends, config, datasets, profiling
 from gnnbench.backends import isplib
 from gnnbench.comparison.parity import judge, steps
 from gnnbench.errors import ConfigError
@@ -58,6 +58,12 @@ def test_a_model_learns_what_was_planted() -> None:
     assert result.metrics.test > 0.5
     facts: Any = result.dataset_facts
     assert (facts.node_types, facts.edge_types, facts.embedding_bytes > 0) == (4, 7, True)
+
+
+def test_a_profile_tells_relations_and_types_apart() -> None:
+    for model, layer in (("hetero_sage", "convs.1.convs.<author___writes___paper>"), ("rgcn", "encode.paper")):
+        profile = profiling.profile(asked(model={"name": model}), epochs=1, roots=datasets.roots())
+        assert {"forward", "backward"} <= {op.phase for op in profile.ops if op.layer == layer}
 
 
 @pytest.mark.parametrize(
