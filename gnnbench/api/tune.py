@@ -59,7 +59,13 @@ def tune(
     with threads_kept():
         environment.use_threads(threads or config.measure.threads)
         kind, device = search.kernels_of(backend)
-        dataset = datasets.single(datasets.load(config.dataset, roots))
+        loaded = datasets.load(config.dataset, roots)
+        if is_run and isinstance(loaded, datasets.TypedDataset):
+            raise ConfigError(
+                f"{loaded.name} has several types of nodes, and runs on them use no tuned choices; "
+                "tune a run on a graph of one type"
+            )
+        dataset = datasets.single(loaded)
         kernels = kind()
         graph = dataset.graph(device, kernels)
         if is_run and not (widths or ops):
