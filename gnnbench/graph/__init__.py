@@ -3,6 +3,7 @@
 cache        the Graph of an adjacency that a program passes around
 union        many graphs, of which batches are put together without a sort
 part         the rows of one of several processes, which fetch what their edges need of others; exchange: how
+block        some of the rows, of which convs are computed one block after the other
 layout       how edges are sorted into rows; concat: what a batch consists of; complement: how pairs that are no
              edges are drawn; all in plain torch
 check        what is refused as no graph
@@ -142,6 +143,11 @@ class Graph(Handled):
     def sources(self, *x: Tensor) -> tuple[Tensor, ...]:
         """Features [M, ...] of the columns, from those [n, ...] of this process's nodes; here the same."""
         return x
+
+    @property
+    def whole(self) -> Graph:
+        """The graph that these are rows of; here the same."""
+        return self
 
     @property
     def num_rows(self) -> int:

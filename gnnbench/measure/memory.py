@@ -132,6 +132,13 @@ def limit_bytes(text: str, total: int | None = None) -> int:
         raise ConfigError(f"--memory-limit: {error}") from None
 
 
+def left() -> int:
+    """Bytes that the limit in force leaves this process."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    limit = total_bytes() if soft == resource.RLIM_INFINITY else min(soft, total_bytes())
+    return max(0, limit - _data_bytes())
+
+
 @contextmanager
 def limited(text: str, device: torch.device) -> Iterator[None]:
     """Make allocations beyond a size such as "16GiB" or "90%" fail inside the block.

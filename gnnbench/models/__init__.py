@@ -3,6 +3,7 @@
 _stack       the one model definition
 _readout     from the nodes of graphs to the graphs
 _decoder     from the nodes of a graph to its links
+_layer       what a conv of sampled neighbourhoods is given
 _links       what a decoder is made for, and what it is given
 _typed _types   the model of graphs of several types, and what it is made for
 _heads       how attention models spread their width over heads
@@ -10,10 +11,11 @@ _heads       how attention models spread their width over heads
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from gnnbench import registry
 from gnnbench.errors import ConfigError
+from gnnbench.models._layer import Layer
 from gnnbench.models._links import Links, Pairs, width_of_node
 from gnnbench.models._types import Types
 
@@ -26,13 +28,6 @@ if TYPE_CHECKING:
 
 
 __all__ = ["Layer", "Links", "Pairs", "Types", "build", "is_bipartite", "width_of_node"]
-
-
-class Layer(NamedTuple):
-    """Edges that one conv of a model aggregates over: from any of its inputs to the first `rows` of them."""
-
-    adj: Any
-    rows: int
 
 
 def is_bipartite(config: ModelConfig) -> bool:

@@ -14,6 +14,7 @@ from torch_geometric.nn import JumpingKnowledge
 
 from gnnbench.config import ModelConfig
 from gnnbench.errors import ConfigError
+from gnnbench.models._layer import Layer
 from gnnbench.models._readout import Readout
 
 NORMS: dict[str, Callable[[int], Module]] = {"none": Identity, "batch": BatchNorm1d, "layer": LayerNorm}
@@ -88,24 +89,35 @@ class Stack(Module):
         `embed_edges` needs `edge_attr` [E, edge_channels].
         """
         edges = () if self.embed_edges is None else (self.embed_edges(edge_attr),)
-        if self.embed is not None:
-            x = self.embed(x)
-        if self.encode is not None:
-            x = self.activation(self.encode(self.drop(x)))
-        every = []
-        for layer, conv in enumerate(self.convs):
-            if isinstance(adj, list):
-                (own, rows), inputs = adj[layer], self.drop(x)
-                out, x = conv((inputs, inputs[:rows]), own), x[:rows]
-            else:
-                out = conv(self.drop(x), adj, *edges)
-            if layer < len(self.norms):
-                out = self.activated(layer, out)
-                if self.skips:
-                    out = out + self.skips[layer](x)
-            x = out
+        x, every = self.enter(x), []
+        for layer in range(len(self.convs)):
+            x = self.step(layer, x, adj[layer] if isinstance(adj, list) else adj, *edges)
             if self.jump is not None:
                 every.append(x)
+        return self.leave(every or [x], segments)
+
+    def enter(self, x: Tensor) -> Tensor:
+        """Return what the first conv is given of the features."""
+        if self.embed is not None:
+            x = self.embed(x)
+        return x if self.encode is None else self.activation(self.encode(self.drop(x)))
+
+    def step(self, layer: int, x: Tensor, adj: Any, *edges: Tensor) -> Tensor:
+        """Apply a conv and what follows it; of a `Layer`, outputs are of its rows."""
+        if isinstance(adj, Layer):
+            inputs = self.drop(x)
+            out, x = self.convs[layer]((inputs, inputs[: adj.rows]), adj.adj), x[: adj.rows]
+        else:
+            out = self.convs[layer](self.drop(x), adj, *edges)
+        if layer < len(self.norms):
+            out = self.activated(layer, out)
+            if self.skips:
+                out = out + self.skips[layer](x)
+        return out
+
+    def leave(self, every: list[Tensor], segments: Any = None) -> Tensor:
+        """Logits of the last layer's output, or of those of all layers with jumping knowledge."""
+        x = every[-1]
         if self.jump is not None:
             x = self.jump([each[: len(x)] for each in every])
         if self.readout is not None and self.head is not None:

@@ -65,6 +65,7 @@ class ChoosingKernels(BaseKernels):
     def chosen(self, op: str, graph: Graph, width: int, dtype: torch.dtype, heads: int = 1) -> Choice:
         if op not in TUNED:
             return super().chosen(op, graph, width, dtype, heads)
+        graph = graph.whole
         result = graph.cache.get(choice_key(op, width, dtype, heads))
         if result is not None and self._possible(result, graph):
             return result
@@ -124,5 +125,5 @@ def _shifts(graph: Graph) -> list[int]:
 
 def worth_bf16(graph: Graph, x: torch.Tensor, width: int) -> bool:
     """Return whether bf16 saves cache lines that are far away, and often enough to pay for the conversion."""
-    often = graph.num_edges >= EDGES_PER_SOURCE * graph.num_cols
+    often = graph.whole.num_edges >= EDGES_PER_SOURCE * graph.num_cols
     return x.dtype == torch.float32 and 2 * width > BF16_TILE and x.nbytes > L2_BYTES and often

@@ -41,7 +41,7 @@ class EdgeChoices(BaseKernels):
     def chosen(self, op: str, graph: Graph, width: int, dtype: torch.dtype, heads: int = 1) -> Choice:
         if op not in KNOBS:
             return super().chosen(op, graph, width, dtype, heads)
-        result = graph.cache.get(choice_key(op, width, dtype, heads))
+        result = graph.whole.cache.get(choice_key(op, width, dtype, heads))
         return result if _possible(result, op, self.threads) else self._untuned(op, graph, width, heads)
 
     def _untuned(self, op: str, graph: Graph, width: int, heads: int) -> Choice:

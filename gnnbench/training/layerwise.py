@@ -1,0 +1,235 @@
+"""Outputs of all nodes, a layer at a time and in blocks of destinations, so that memory holds few layers."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import Module
+from torch_geometric.nn import MessagePassing
+
+from gnnbench.backends.base import Backend, KernelBackend
+from gnnbench.errors import GnnbenchError, OutOfMemory
+from gnnbench.graph import Graph
+from gnnbench.graph.block import Asked, Block
+from gnnbench.measure import memory
+from gnnbench.results import files
+
+ALIGNED = 64  # rows of a product, below which BLAS libraries sum in another order
+LEAST = 8192  # rows of a block, from which on kernels compute products as those of all nodes
+COPIES = 8  # of the widest layer, which a block may need at a time
+HELD = 3  # layers of all nodes at a time: what a conv is given, what it gathers, what it gives
+
+# (begin, end, what is fetched) -> which nodes a layer is given, and what it takes beside their features
+Gather = Callable[[int, int, Sequence[Sequence[Tensor]]], tuple[Any, Any]]
+
+
+class Rows:
+    """Matrices with a row for each node, written block by block.
+
+    Args:
+        folder: holds them in mapped files, which another process goes on with; None for memory.
+        key: names what they are computed from; files of another key are removed.
+
+    Raises:
+        GnnbenchError: the folder cannot be written.
+    """
+
+    def __init__(self, nodes: int, folder: Path | None = None, key: str = "") -> None:
+        self.nodes, self.folder, self.key = nodes, folder, key
+        self.done: dict[str, int] = {}
+        self._open: dict[str, tuple[Tensor, ...]] = {}
+        if folder is not None and (folder / "progress.json").exists():
+            stored = json.loads((folder / "progress.json").read_text())
+            if stored["key"] == key and stored["nodes"] == nodes:
+                self.done = stored["done"]
+            else:
+                shutil.rmtree(folder)
+
+    def complete(self, name: str) -> bool:
+        return self.done.get(name) == self.nodes
+
+    def get(self, name: str) -> tuple[Tensor, ...]:
+        """The matrices [N, ...] that were put under a name."""
+        if name not in self._open:
+            assert self.folder is not None
+            paths = sorted(self.folder.glob(f"{name}-*.npy"))
+            self._open[name] = tuple(torch.from_numpy(np.load(path, mmap_mode="r+")) for path in paths)
+        return self._open[name]
+
+    def put(self, name: str, begin: int, rows: Sequence[Tensor]) -> None:
+        """Write rows [n, ...] from node `begin` on."""
+        if name not in self.done:
+            self._open[name] = tuple(self._new(f"{name}-{i}", each) for i, each in enumerate(rows))
+        for whole, each in zip(self.get(name), rows, strict=True):
+            whole[begin : begin + len(each)] = each
+        self.done[name] = begin + len(rows[0])
+        if self.folder is not None:
+            progress = {"key": self.key, "nodes": self.nodes, "done": self.done}
+            files.save_text(json.dumps(progress), self.folder / "progress.json")
+
+    def drop(self, name: str) -> None:
+        """Free what nothing needs any more; it stays complete."""
+        self._open.pop(name, None)
+        for path in [] if self.folder is None else self.folder.glob(f"{name}-*.npy"):
+            path.unlink()
+
+    def _new(self, name: str, like: Tensor) -> Tensor:
+        shape = self.nodes, *like.shape[1:]
+        if self.folder is None:
+            return like.new_empty(shape)
+        path = self.folder / f"{name}.npy"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            made = np.lib.format.open_memmap(path, "w+", like.cpu().numpy().dtype, shape)
+            if hasattr(os, "posix_fallocate"):  # a full disk would end the process at a write otherwise
+                with path.open("r+b") as file:
+                    os.posix_fallocate(file.fileno(), 0, max(1, path.stat().st_size))
+        except OSError as error:
+            raise GnnbenchError(
+                f"{path}: cannot be written: {error.strerror}; free space, or choose another folder"
+            ) from None
+        return torch.from_numpy(made)
+
+
+def unsupported(model: Module, backend: Backend) -> list[str]:
+    """Sentences, each a reason why this model cannot be computed a layer at a time."""
+    from gnnbench import convs
+
+    reasons = []
+    if getattr(model, "readout", None) is not None or getattr(model, "embed_edges", None) is not None:
+        reasons.append("it has a readout or features of edges, which are of many graphs")
+    if "forward" in vars(model):
+        reasons.append("train.precision=bf16 is of the whole forward; leave it out")
+    kinds = {type(conv).__name__ for conv in model.modules() if isinstance(conv, MessagePassing)}
+    if isinstance(backend, KernelBackend):
+        others, why = kinds - convs.table().keys(), "messages that no kernel of one layer computes"
+    else:
+        others, why = kinds & {"GCNConv", "AGNNConv"}, "no pair of sources and destinations in PyG"
+        others |= kinds - convs.table().keys()
+    return reasons + [f"{name} has {why}" for name in sorted(others)]
+
+
+def of_blocks(graph: Graph) -> Gather:
+    """Give a layer the nodes of a block, on kernels; raises `Asked` where it needs features of others."""
+
+    def gather(begin: int, end: int, fetched: Sequence[Sequence[Tensor]]) -> tuple[Any, Any]:
+        return slice(begin, end), Block(graph, begin, end, iter(fetched))
+
+    return gather
+
+
+def widest(model: Module, features: int) -> int:
+    """The largest number of values that a node has in any layer."""
+    return max([features, *(size for each in model.parameters() if each.dim() == 2 for size in each.shape)])
+
+
+def outputs(
+    model: Any,
+    x: Tensor,
+    gather: Gather,
+    rows: Rows,
+    device: torch.device,
+    block: int = 0,
+    spare: int | None = None,
+) -> Tensor:
+    """Outputs [N, C] of the model in evaluation mode, equal to those of the whole graph.
+
+    Args:
+        x: [N, F], in memory or mapped.
+        block: destinations at a time; 0 for as many as fit the memory that `memory.limited` leaves.
+        spare: bytes for a block; by default half of what is left.
+
+    Raises:
+        OutOfMemory: not even the smallest block fits.
+    """
+    if not block:
+        spare = memory.left() // 2 if spare is None else spare
+        block = max(LEAST, spare // (4 * COPIES * widest(model, x.size(1))))
+    stages = _Stages(x, gather, rows, block // ALIGNED * ALIGNED or ALIGNED, device)
+
+    def of(name: str, begin: int, end: int) -> Tensor:
+        return rows.get(name)[0][begin:end].to(device)
+
+    kept: list[str] = []  # outputs that are still needed
+    if model.embed is not None or model.encode is not None:
+        kept = ["input"]
+        stages.apply("input", lambda begin, end: model.enter(x[begin:end].to(device)))
+    for layer in range(len(model.convs)):
+        last = kept[-1] if kept else ""
+        stages.conv(f"layer{layer}", last, partial(model.step, layer))
+        if kept and (model.jump is None or last == "input"):
+            rows.drop(kept.pop())
+        kept.append(f"layer{layer}")
+    if model.jump is None and model.decode is None:
+        return rows.get(kept[-1])[0]
+    stages.apply("output", lambda begin, end: model.leave([of(name, begin, end) for name in kept]))
+    for name in kept:
+        rows.drop(name)
+    return rows.get("output")[0]
+
+
+class _Stages:
+    """Parts of a forward, each over all nodes before the next one."""
+
+    def __init__(self, x: Tensor, gather: Gather, rows: Rows, block: int, device: torch.device) -> None:
+        self.x, self.gather, self.rows, self.block, self.device = x, gather, rows, block, device
+
+    def apply(self, name: str, compute: Callable[[int, int], Tensor]) -> None:
+        """Compute rows from rows."""
+        if not self.rows.complete(name):
+            self._blocks(name, name, lambda begin, end: (name, (compute(begin, end),)))
+
+    def conv(self, name: str, inputs: str, step: Callable[..., Tensor]) -> None:
+        """Compute rows from `inputs`, or else features, in passes; all but the last give what later ones need."""
+        passes: list[str] = []
+        while not self.rows.complete(name):
+            pass_ = f"{name}.{len(passes)}"
+            if not self.rows.complete(pass_):
+                x = self.rows.get(inputs)[0] if inputs else self.x
+                fetched = [self.rows.get(each) for each in passes]
+
+                def compute(
+                    begin: int, end: int, pass_: str = pass_, x: Tensor = x, fetched: Any = fetched
+                ) -> tuple[str, Sequence[Tensor]]:
+                    index, adj = self.gather(begin, end, fetched)
+                    try:
+                        return name, (step(x[index].to(self.device), adj),)
+                    except Asked as asked:
+                        return pass_, asked.rows
+
+                self._blocks(name, pass_, compute)
+            passes.append(pass_)
+        for each in passes:
+            self.rows.drop(each)
+
+    def _blocks(self, name: str, other: str, compute: Callable[[int, int], tuple[str, Sequence[Tensor]]]) -> None:
+        """Compute one block after the other, and smaller ones where memory ends."""
+        nodes, begin = self.rows.nodes, max(self.rows.done.get(each, 0) for each in (name, other))
+        while True:
+            end = begin + self.block
+            end = nodes if nodes - end < min(self.block, LEAST) else end  # rather larger than too small
+            try:
+                result, rows = compute(begin, end)
+                self.rows.put(result, begin, rows)
+            except Exception as error:
+                if not memory.is_exhaustion(error):
+                    raise
+                if self.block <= LEAST:
+                    raise OutOfMemory(
+                        f"inference a layer at a time needs more memory for {self.block} nodes than "
+                        "measure.memory_limit leaves; raise it"
+                    ) from None
+                self.block = max(LEAST, self.block // 2 // ALIGNED * ALIGNED)
+                continue
+            begin = end
+            if begin >= nodes:
+                return
