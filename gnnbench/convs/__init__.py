@@ -186,6 +186,11 @@ def table() -> dict[str, ModuleType]:
     return {module.CONV: module for module in modules}
 
 
+def kinds(model: Module) -> dict[str, bool]:
+    """Names of the classes of a model's convs, and whether there is an accelerated one of each."""
+    return {type(conv).__name__: module is not None for _, conv, module in _convs(model)}
+
+
 def _convs(model: Module) -> Iterator[tuple[str, Any, Any]]:
     known = table()
     for path, conv in model.named_modules():

@@ -6,26 +6,32 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import Module
-from torch_geometric.nn import MessagePassing
 
+from gnnbench.backends import isplib
 from gnnbench.backends.base import Backend, KernelBackend
+from gnnbench.datasets import NodeDataset
 from gnnbench.errors import GnnbenchError, OutOfMemory
 from gnnbench.graph import Graph
 from gnnbench.graph.block import Asked, Block
 from gnnbench.measure import memory
+from gnnbench.models import Layer
 from gnnbench.results import files
 
 ALIGNED = 64  # rows of a product, below which BLAS libraries sum in another order
 LEAST = 8192  # rows of a block, from which on kernels compute products as those of all nodes
 COPIES = 8  # of the widest layer, which a block may need at a time
+WHOLE = {"GCNConv", "AGNNConv"}  # which in PyG take no sources and destinations apart
+LOADED = 4096  # destinations of a batch with all neighbours, as in PyG's examples
 HELD = 3  # layers of all nodes at a time: what a conv is given, what it gathers, what it gives
 
 # (begin, end, what is fetched) -> which nodes a layer is given, and what it takes beside their features
@@ -102,20 +108,59 @@ class Rows:
 
 def unsupported(model: Module, backend: Backend) -> list[str]:
     """Sentences, each a reason why this model cannot be computed a layer at a time."""
-    from gnnbench import convs
+    from gnnbench import convs  # which a row of PyG loads only here
 
     reasons = []
     if getattr(model, "readout", None) is not None or getattr(model, "embed_edges", None) is not None:
         reasons.append("it has a readout or features of edges, which are of many graphs")
     if "forward" in vars(model):
         reasons.append("train.precision=bf16 is of the whole forward; leave it out")
-    kinds = {type(conv).__name__ for conv in model.modules() if isinstance(conv, MessagePassing)}
-    if isinstance(backend, KernelBackend):
-        others, why = kinds - convs.table().keys(), "messages that no kernel of one layer computes"
-    else:
-        others, why = kinds & {"GCNConv", "AGNNConv"}, "no pair of sources and destinations in PyG"
-        others |= kinds - convs.table().keys()
+    kinds = convs.kinds(model)
+    others, why = (
+        [name for name, known in kinds.items() if not known],
+        "messages that no kernel of one layer computes",
+    )
+    if not isinstance(backend, KernelBackend):
+        others, why = [*others, *(kinds.keys() & WHOLE)], "no pair of sources and destinations in PyG"
     return reasons + [f"{name} has {why}" for name in sorted(others)]
+
+
+class Layerwise:
+    """Inference of a model that is bound on its backend: on kernels in blocks of rows, else on neighbourhoods.
+
+    Args:
+        dataset: whose edges and features are taken.
+        adj: what the backend made of the edges, if it did.
+
+    Attributes:
+        way: how nodes are gone over, in words.
+    """
+
+    def __init__(self, model: Any, dataset: NodeDataset, backend: Backend, adj: Any = None) -> None:
+        self.model, self.x, self.device = model, dataset.x, backend.device
+        self.gather: Gather
+        if isinstance(backend, KernelBackend):
+            self.way, self.most = "blocks of nodes", 0
+            self.gather = of_blocks(backend.adjacency(dataset, backend.layout()) if adj is None else adj)
+        else:
+            self.way, self.most = "batches with all neighbours, drawn by gnnbench's sampler", LOADED
+            self.gather = of_neighbors(dataset, backend)
+        layers = HELD + (len(model.convs) if model.jump is not None else 0)
+        held = 4 * layers * widest(model, self.x.size(1)) * len(self.x)
+        self.mapped = backend.device.type == "cpu" and held > memory.left() // 2
+        self.way += ", layers in mapped files" * self.mapped
+
+    def __call__(self, block: int = 0, folder: Path | None = None, key: str = "") -> Tensor:
+        """Outputs [N, C], in memory or mapped.
+
+        Args:
+            block: destinations at a time; 0 for what fits.
+            folder: keeps layers in files, which a call with an equal `key` goes on with.
+        """
+        block = block or self.most
+        with TemporaryDirectory() if self.mapped and folder is None else nullcontext() as own:
+            rows = Rows(len(self.x), Path(own) if own else folder, key)
+            return outputs(self.model, self.x, self.gather, rows, self.device, block)
 
 
 def of_blocks(graph: Graph) -> Gather:
@@ -123,6 +168,18 @@ def of_blocks(graph: Graph) -> Gather:
 
     def gather(begin: int, end: int, fetched: Sequence[Sequence[Tensor]]) -> tuple[Any, Any]:
         return slice(begin, end), Block(graph, begin, end, iter(fetched))
+
+    return gather
+
+
+def of_neighbors(dataset: NodeDataset, backend: Backend) -> Gather:
+    """Give a layer nodes with all their neighbours, as PyG's loaders do."""
+    graph = dataset.graph(torch.device("cpu"), isplib.IsplibKernels())
+    neighbors, layout = isplib.Neighbors(graph.rowptr, graph.col), backend.layout()
+
+    def gather(begin: int, end: int, _: Any) -> tuple[Any, Any]:
+        sample = neighbors.sample(torch.arange(begin, end), [-1], 0, False)
+        return sample.node, Layer(backend.adjacency(sample.hops()[0], layout), end - begin)
 
     return gather
 
@@ -146,14 +203,12 @@ def outputs(
     Args:
         x: [N, F], in memory or mapped.
         block: destinations at a time; 0 for as many as fit the memory that `memory.limited` leaves.
-        spare: bytes for a block; by default half of what is left.
 
     Raises:
         OutOfMemory: not even the smallest block fits.
     """
     if not block:
-        spare = memory.left() // 2 if spare is None else spare
-        block = max(LEAST, spare // (4 * COPIES * widest(model, x.size(1))))
+        block = max(LEAST, memory.left() // 2 // (4 * COPIES * widest(model, x.size(1))))
     stages = _Stages(x, gather, rows, block // ALIGNED * ALIGNED or ALIGNED, device)
 
     def of(name: str, begin: int, end: int) -> Tensor:

@@ -164,6 +164,7 @@ class _Run:
             earlier = len(self.result.samples)  # of a run that is resumed
             with stopping.requested(lambda text: self._emit("message", message=text)) as stop:
                 finished = self._train(model, batching, recorder, stop, state)
+            self.result.warnings += batching.remarks
             self.result.workers = team.figures(self.team, batching, self.result.samples[earlier:])
             if not finished:
                 raise KeyboardInterrupt

@@ -24,6 +24,7 @@ from gnnbench.results.schema import Result
 from gnnbench.sample import as_output
 from gnnbench.training import run, setup
 from gnnbench.training.batching import neighbors
+from gnnbench.training.batching._neighbors import LAYERWISE
 from gnnbench.training.batching.full import Full
 
 pytestmark = pytest.mark.skipif(bool(isplib.MISSING), reason="the kernels are not built")
@@ -185,15 +186,24 @@ def test_training_reads_the_features_that_it_samples_and_no_others(tmp_path: Pat
     assert 0 < int(resident.split()[1]) << 10 < data.x.nbytes / 4  # where the system maps 2 MB at a time
 
 
-def test_evaluation_beyond_the_limit_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evaluation_beyond_the_limit_is_a_layer_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And says so, or what to do where a model cannot be computed in that way."""
+    asked_for = {name: trained(asked(name, batch={"evaluation": "layerwise"})) for name in ("isplib", "pyg")}
+    expected = trained(asked()).metrics
+
     def exhausted(*_: Any) -> None:
         raise MemoryError
 
     monkeypatch.setattr(Full, "metrics", exhausted)
     result = trained(asked())
+    assert LAYERWISE in result.warnings
+    assert LAYERWISE not in asked_for["isplib"].warnings
+    for each in (result, *asked_for.values()):
+        assert each.metrics == expected, each.reason
+    result = trained(asked("pyg", model={"name": "gcn"}))
     assert result.status == "oom"
     assert "set batch.evaluation to sampled" in result.reason
-    assert trained(asked(batch={"evaluation": "sampled"})).status == "ok"
+    assert trained(asked("pyg", model={"name": "gcn"}, batch={"evaluation": "layerwise"})).status == "unsupported"
 
 
 @pytest.mark.parametrize(

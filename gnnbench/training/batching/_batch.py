@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -56,6 +56,7 @@ class Batching(ABC):
         edges: of all batches of the current epoch, where they are drawn; otherwise None.
         smoothing: share of a class that losses spread over all classes.
         negatives_s: seconds that drawing negatives took in the current epoch; None where there are none.
+        remarks: sentences on what was done in another way than asked for.
     """
 
     steps = 1
@@ -64,6 +65,7 @@ class Batching(ABC):
     edges: int | None = None
     smoothing = 0.0
     negatives_s: float | None = None
+    remarks: Sequence[str] = ()
 
     @property
     def part(self) -> dict[str, int]:

@@ -21,6 +21,7 @@ from gnnbench.errors import OutOfMemory
 from gnnbench.graph import CSRBuilder
 from gnnbench.measure import memory
 from gnnbench.models import Layer
+from gnnbench.training import layerwise
 from gnnbench.training.batching import _loss
 from gnnbench.training.batching._ahead import SAMPLES, Loader
 from gnnbench.training.batching._batch import Batch
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from gnnbench.training.batching.neighbors import Config
 
 CPU = torch.device("cpu")
+LAYERWISE = (
+    "evaluation was a layer at a time (batch.evaluation=layerwise), as the whole graph did not fit in memory"
+)
 EVALUATION = 2**64 - 1  # a seed that no training has
 
 
@@ -75,6 +79,7 @@ class Neighborhoods(Loader):
         self.neighbors = isplib.Neighbors(rows.rowptr, rows.col)
         self.x, self.y = dataset.x, dataset.y
         self.edges = 0
+        self.layerwise = config.evaluation == "layerwise"
 
     def epoch(self, seed: int, number: int) -> Iterator[Batch]:
         self.edges = 0
@@ -83,8 +88,16 @@ class Neighborhoods(Loader):
     def metrics(self, model: Module) -> dict[str, float | None]:
         if self.config.evaluation == "sampled":
             return self._estimates(model)
-        with on_the_whole_graph():
-            return self._whole.metrics(model)
+        if not self.layerwise:
+            try:
+                with on_the_whole_graph():
+                    return self._whole.metrics(model)
+            except OutOfMemory as error:
+                if reasons := "; ".join(layerwise.unsupported(model, self.backend)):
+                    raise OutOfMemory(f"{error}; it is not possible a layer at a time: {reasons}") from None
+            self.layerwise, self.remarks = True, [LAYERWISE]
+        whole = self._whole
+        return whole.scores(layerwise.Layerwise(model, self.dataset, self.backend, whole.batch.adj)())
 
     def samples(self) -> list[Batch]:
         return [*self._batches(self.shuffled(0, 0)[: SAMPLES * self.config.size], 0, 0)]
@@ -104,14 +117,18 @@ class Neighborhoods(Loader):
     def _estimate(self, model: Module, nodes: Tensor, number: int) -> float | None:
         if not len(nodes):
             return None
-        outputs, done = torch.empty(0), 0
+        return _loss.score(self.dataset.score, self.outputs(model, nodes, number), self.y.index_select(0, nodes))
+
+    def outputs(self, model: Module, nodes: Tensor, number: int) -> Tensor:
+        """Estimates [n, C] of the outputs of nodes, one or more, from neighbourhoods that `number` decides."""
+        result, done = torch.empty(0), 0
         for batch in self._batches(nodes, EVALUATION, number):
             own = batch.outputs(model)[: batch.targets].cpu()
             if not done:
-                outputs = own.new_empty(len(nodes), own.size(1))
-            outputs[done : done + len(own)] = own
+                result = own.new_empty(len(nodes), own.size(1))
+            result[done : done + len(own)] = own
             done += len(own)
-        return _loss.score(self.dataset.score, outputs, self.y.index_select(0, nodes))
+        return result
 
     def _batches(self, order: Tensor, seed: int, number: int) -> Iterator[Batch]:
         for step, seeds in enumerate(order.split(self.config.size)):

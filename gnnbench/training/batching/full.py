@@ -88,9 +88,12 @@ class Full(Batching):
         return torch.full_like(self.y, -100).index_copy_(0, train, self.y[train])
 
     def metrics(self, model: Module) -> dict[str, float | None]:
+        return self.scores(self.batch.outputs(model))
+
+    def scores(self, logits: Tensor) -> dict[str, float | None]:
+        """The metric of each part of the split, of logits [N, C]."""
         from gnnbench.training.batching import _loss
 
-        logits = self.batch.outputs(model)
         return {
             split: _loss.score(self.score, logits[nodes], self.y[nodes]) for split, nodes in self.nodes.items()
         }

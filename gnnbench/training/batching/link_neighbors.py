@@ -32,7 +32,10 @@ class Config(LinksConfig):
         (10, 10), min_length=1, description="in-edges drawn of each node, for each layer from the last; -1: all"
     )
     replace: bool = Field(False, description="whether an edge may be drawn more than once")
-    evaluation: Literal["full", "sampled"] = neighbors.EVALUATION
+    evaluation: Literal["full", "sampled"] = Field(
+        "full",
+        description="exact, on the whole graph; or an estimate on neighbourhoods that are drawn as in training",
+    )
     prefetch: Count = Field(1, description="batches that a thread makes ahead; 0: none, and no thread")
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
 from gnnbench.config import BatchConfig, Count, Positive
-from gnnbench.errors import BackendUnavailable, ConfigError
+from gnnbench.errors import BackendUnavailable, ConfigError, UnsupportedOp
 from gnnbench.training.batching._batch import Setup
 
 if TYPE_CHECKING:
@@ -20,11 +20,6 @@ if TYPE_CHECKING:
 
 Fanout = Annotated[int, Field(ge=-1)]
 ESTIMATED = "metrics are estimates: evaluation is on sampled neighbourhoods, not on the whole graph"
-
-
-EVALUATION: Any = Field(
-    "full", description="exact, on the whole graph; or an estimate on neighbourhoods that are drawn as in training"
-)
 
 
 class Config(BatchConfig):
@@ -45,12 +40,17 @@ class Config(BatchConfig):
         "agnn, whose convs do not take sources and destinations apart",
     )
     prefetch: Count = Field(1, description="batches that a thread makes ahead; 0: none, and no thread")
-    evaluation: Literal["full", "sampled"] = EVALUATION
+    evaluation: Literal["full", "layerwise", "sampled"] = Field(
+        "full",
+        description="exact, on the whole graph or, where that does not fit too, a layer at a time in blocks of "
+        "nodes; or an estimate on neighbourhoods that are drawn as in training",
+    )
 
 
 def prepare(config: Run, model: Module, backend: Backend, dataset: NodeDataset, cache: Path | None) -> Setup:
     """Raises ConfigError where batches do not fit graph or model, BackendUnavailable without compiled kernels."""
     from gnnbench import models
+    from gnnbench.training import layerwise
     from gnnbench.training.batching._neighbors import Neighborhoods
 
     check_fanouts(config)
@@ -66,7 +66,10 @@ def prepare(config: Run, model: Module, backend: Backend, dataset: NodeDataset, 
         from gnnbench.training.batching._pyg_neighbors import PygNeighborhoods as batches
     estimated = [ESTIMATED] * (config.batch.evaluation == "sampled")
     trims = config.batch.trim and models.is_bipartite(config.model)
-    return Setup(batches(config.batch, dataset, backend, trims), backend.bind(model), warnings=estimated)
+    bindings = backend.bind(model)
+    if config.batch.evaluation == "layerwise" and (reasons := layerwise.unsupported(model, backend)):
+        raise UnsupportedOp(f"batch.evaluation=layerwise on backend {backend.name!r}", reasons)
+    return Setup(batches(config.batch, dataset, backend, trims), bindings, warnings=estimated)
 
 
 def check_fanouts(config: Run) -> None:
