@@ -43,6 +43,6 @@ class Block(Graph):
 
     @cached
     def with_self_loops(self) -> Graph:
-        """The same nodes of `whole.with_self_loops`."""
+        """Cut these nodes out of `whole.with_self_loops`."""
         looped = self.whole.with_self_loops
         return Block(looped, self.first_col, self.first_col + self.num_rows, self.fetched)
