@@ -138,6 +138,7 @@ def test_there_are_commands_and_examples_of_every_kind() -> None:
         "history",
         "report",
         "datasets",
+        "demo",
         "doctor",
     }
     in_readme = re.findall(r"^\$ gnnbench (\w+)", TEXT["README.md"], re.MULTILINE)

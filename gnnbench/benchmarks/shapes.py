@@ -11,7 +11,7 @@ import torch
 from torch.nn import BatchNorm1d
 
 import gnnbench
-from gnnbench import config, models
+from gnnbench import config, models, registry
 
 ROWS = 1 << 18  # at most; further ones are as fast
 CONFIGS = Path(gnnbench.__file__).parent / "configs"
@@ -56,6 +56,8 @@ def of_configurations(op: str) -> list[str]:
 def _layers(run: config.Run, op: str) -> Iterator[tuple[int, tuple[int, ...]]]:
     dataset, batch = run.dataset, run.batch
     if run.model.name == "conv":  # whose layers may be within messages, over as many edges as a chunk has
+        return
+    if hasattr(registry.find("models", run.model.name), "typed"):  # whose layers each have the nodes of a type
         return
     nodes, features, classes = SIZES[(getattr(dataset, "preset", None) or dataset.name).lower()]
     with torch.device("meta"):
