@@ -2,5 +2,4 @@
 
 part         PartData, what one process holds, and which node goes where
 files        parts as a folder, written piece by piece
-plan         what workers would hold and exchange, predicted
 """

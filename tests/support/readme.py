@@ -19,9 +19,8 @@ from gnnbench.benchmarks.records import BF16, Bench
 from gnnbench.comparison.record import Comparison, Row
 from gnnbench.papers import Reproduction
 from gnnbench.papers._records import SCALES
-from gnnbench.partition.plan import Plan
 from gnnbench.profiling import Profile
-from gnnbench.report import bench, comparison, partition, plots, reproduce_plots, run, tables
+from gnnbench.report import bench, comparison, plots, reproduce_plots, run, tables
 from gnnbench.report import layers as layer_report
 from gnnbench.report import reproduce as reproduction
 from gnnbench.report.figures import NOTHING, ended, ratio
@@ -282,12 +281,6 @@ def _every(table: Callable[[list[Path]], str], pattern: str, folder: Path) -> st
     return table(sorted(folder.glob(pattern)))
 
 
-def planned(folder: Path) -> str:
-    """What many workers are predicted to take."""
-    path = folder / "partition" / "ogbn-papers100M.json"
-    return tables.markdown(partition.plan(files.load(Plan, path))) if path.exists() else ""
-
-
 def scaled(folder: Path) -> str:
     """One row per way to train a graph in several processes, each dataset and its machine in a table."""
     texts = []
@@ -453,7 +446,6 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "allocator": allocators,
     "regret": chosen,
     "ops": partial(_every, contested, "ops/*.json"),
-    "plan": planned,
     "keys": keys,
     "layers": ways.table,
     "layer gains": partial(_every, layered, "layers/*.json"),
