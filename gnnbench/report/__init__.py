@@ -3,7 +3,7 @@
 tables       a table for the terminal, a notebook, Markdown and CSV; figures: its cells
 plots        curves and bars for PNG, SVG and PDF
 live         progress while something runs, on a terminal or in a notebook
-run comparison bench profile batches layers suite tune reproduce sweep   tables
+run comparison bench profile suite tune reproduce sweep   tables
 history datasets partition installation   likewise
 latex        the same tables for papers
 reproduce_plots sweep_plots   the pictures of a reproduction and of a sweep

@@ -11,9 +11,8 @@ from gnnbench.report import figures
 from gnnbench.report.figures import NOTHING, ended
 from gnnbench.report.page.pictures import Picture, Strip, curves, sizes, stacks, strips
 from gnnbench.report.page.section import Grid, Section, Tone, section_of
-from gnnbench.report.run import graph, kernels, machine, title
+from gnnbench.report.run import graph, kernels, machine, title, used
 from gnnbench.report.tables import Cell, Table
-from gnnbench.report.tune import used
 
 if TYPE_CHECKING:
     from gnnbench.comparison import Progress

@@ -13,11 +13,11 @@ from gnnbench.report.figures import ended
 from gnnbench.report.page.pictures import Picture, Strip, curves, stacks, strips
 from gnnbench.report.page.section import Grid, Section, Tone, conditions, section_of
 from gnnbench.report.tables import Cell, Table
-from gnnbench.report.tune import used
 from gnnbench.results.schema import PARTS
 
 if TYPE_CHECKING:
-    from gnnbench.results.schema import Binding, DatasetFacts, Evaluation, Result, Sample, Summary
+    from gnnbench.ops.kernels import Choice
+    from gnnbench.results.schema import Binding, ChoiceRecord, DatasetFacts, Evaluation, Result, Sample, Summary
 
 T = TypeVar("T", "Sample", "Evaluation")
 
@@ -146,6 +146,30 @@ def machine(environment: dict[str, Any]) -> Iterator[str]:
         f"gnnbench {packages['gnnbench']}",
     ]
     yield f"Machine: {', '.join(parts)}"
+
+
+def used(choices: Sequence[ChoiceRecord], tuning_s: float | None, backend: str = "Kernels") -> Iterator[str]:
+    """Which tuned choices a run used that differ from the heuristic's; nothing where none was known."""
+    if not choices:
+        return
+    changed = [record for record in choices if record.choice != record.default]
+    words = "; ".join(f"{chosen(record)}: {words_of(record.choice)}" for record in changed)
+    cost = f", measured earlier in {units.seconds(tuning_s)}" if tuning_s else ""
+    count = units.counted(len(choices), "tuned choice")
+    yield f"{backend}: {count}{cost}; {words or 'all as the heuristic chooses'}"
+
+
+def chosen(record: ChoiceRecord) -> str:
+    """The op, width and heads that a choice is of."""
+    of_transpose = " of the transpose" if record.adjacency == "transpose" else ""
+    heads = f", {record.heads} heads" if record.heads > 1 else ""
+    return f"{record.op}{of_transpose}, {record.width}{heads}"
+
+
+def words_of(choice: Choice) -> str:
+    """Return a choice in words."""
+    algorithm = [str(value) for name, value in choice.items() if name == "algorithm"]
+    return ", ".join(algorithm + [f"{name} {value}" for name, value in choice.items() if name != "algorithm"])
 
 
 def graph(facts: DatasetFacts | None) -> Iterator[str]:

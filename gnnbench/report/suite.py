@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from gnnbench import units
 from gnnbench.report import figures
+from gnnbench.report.bench import measured
 from gnnbench.report.figures import NOTHING, ended
-from gnnbench.report.page.ops import measured
 from gnnbench.report.page.section import Grid, Section
 from gnnbench.report.run import machine
 from gnnbench.report.tables import Cell, Table

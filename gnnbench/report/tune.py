@@ -1,19 +1,19 @@
-"""Tuned choices as a table, as a speedup curve over widths and on a page; and which of them a run used."""
+"""Tuned choices as a table, as a speedup curve over widths and on a page."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gnnbench import units
+from gnnbench.report import bench as page
 from gnnbench.report import figures
-from gnnbench.report.page import ops as page
 from gnnbench.report.page.pictures import of_panel
 from gnnbench.report.page.section import Section, section_of
+from gnnbench.report.run import chosen, words_of
 from gnnbench.report.tables import Cell, Table
 
 if TYPE_CHECKING:
-    from gnnbench.ops.kernels import Choice
     from gnnbench.report.plots import Panel
     from gnnbench.results.schema import ChoiceRecord
     from gnnbench.tuning.search import Request
@@ -28,11 +28,11 @@ def table(tuned: Tuned) -> Table:
     """One line per op and width."""
     rows = [
         [
-            Cell(_name(record) + (" *" if record in _best(tuned.choices) else "")),
+            Cell(chosen(record) + (" *" if record in _best(tuned.choices) else "")),
             Cell(units.seconds(record.time_s)),
             figures.ratio(record.speedup),
             figures.ratio(record.gain) if record.choice != record.default else Cell("1x", "is the heuristic's"),
-            Cell(_words(record.choice)),
+            Cell(words_of(record.choice)),
         ]
         for record in tuned.choices
     ]
@@ -103,23 +103,6 @@ def panels(tuned: Tuned) -> list[Panel]:
     return [Panel("", "width", "speedup over the fallback", lines)]
 
 
-def used(choices: Sequence[ChoiceRecord], tuning_s: float | None, backend: str = "Kernels") -> Iterator[str]:
-    """Which tuned choices a run used that differ from the heuristic's; nothing where none was known."""
-    if not choices:
-        return
-    changed = [record for record in choices if record.choice != record.default]
-    words = "; ".join(f"{_name(record)}: {_words(record.choice)}" for record in changed)
-    cost = f", measured earlier in {units.seconds(tuning_s)}" if tuning_s else ""
-    count = units.counted(len(choices), "tuned choice")
-    yield f"{backend}: {count}{cost}; {words or 'all as the heuristic chooses'}"
-
-
-def _name(record: ChoiceRecord) -> str:
-    of_transpose = " of the transpose" if record.adjacency == "transpose" else ""
-    heads = f", {record.heads} heads" if record.heads > 1 else ""
-    return f"{record.op}{of_transpose}, {record.width}{heads}"
-
-
 def _best(choices: Sequence[ChoiceRecord]) -> list[ChoiceRecord]:
     """For every op and number of heads, the record of the largest speedup on the graph itself."""
     series: dict[tuple[str, int], list[ChoiceRecord]] = {}
@@ -134,8 +117,3 @@ def _forward(choices: Sequence[ChoiceRecord]) -> list[ChoiceRecord]:
 
 def _series(record: ChoiceRecord) -> tuple[str, int]:
     return record.op, record.heads
-
-
-def _words(choice: Choice) -> str:
-    algorithm = [str(value) for name, value in choice.items() if name == "algorithm"]
-    return ", ".join(algorithm + [f"{name} {value}" for name, value in choice.items() if name != "algorithm"])

@@ -21,7 +21,6 @@ from gnnbench.papers import Reproduction
 from gnnbench.papers._records import SCALES
 from gnnbench.profiling import Profile
 from gnnbench.report import bench, comparison, plots, reproduce_plots, run, tables
-from gnnbench.report import layers as layer_report
 from gnnbench.report import reproduce as reproduction
 from gnnbench.report.figures import NOTHING, ended, ratio
 from gnnbench.report.tables import Cell, Table
@@ -434,7 +433,7 @@ def _configs(package: str) -> dict[str, type[config.Section]]:
 def layered(paths: list[Path]) -> str:
     """One table per benchmark of layers."""
     loaded = [files.load(benchmark.LayerBench, path) for path in paths]
-    return "\n".join(tables.markdown(layer_report.table(one)) for one in loaded)
+    return "\n".join(tables.markdown(bench.table(one)) for one in loaded)
 
 
 TABLES: dict[str, Callable[[Path], str]] = {

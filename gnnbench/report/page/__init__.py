@@ -1,7 +1,6 @@
 """Results as one page that needs nothing else: verdict, tables, pictures, machine and configuration.
 
 section      what a page says about one result; each module of `report` makes those of its kind
-ops          that of benchmarks
 pictures     drawings
 
 `page.html.jinja`, `page.css` and `page.js` are the page itself.
