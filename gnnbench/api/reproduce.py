@@ -55,7 +55,7 @@ def reproduce(
     from gnnbench import datasets
     from gnnbench import papers as known
     from gnnbench.kinds.reproduction import Reproduction
-    from gnnbench.report import reproduce_plots
+    from gnnbench.report import reproduce as report
     from gnnbench.results import files
 
     folder = Path(out) if out else files.new_folder("-".join(filter(None, (paper, scale, backend))))
@@ -72,4 +72,4 @@ def reproduce(
             on_event=hear,
         )
     made = Reproduction.of(record, folder / files.REPRODUCTION)
-    return ended(made.drawn(reproduce_plots.pictures(made)), check, f"out={str(folder)!r} goes on with it")
+    return ended(made.drawn(report.pictures(made)), check, f"out={str(folder)!r} goes on with it")

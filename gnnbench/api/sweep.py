@@ -56,7 +56,7 @@ def sweep(
     """
     from gnnbench import datasets, sweeps
     from gnnbench.kinds.sweep import Sweep
-    from gnnbench.report import sweep_plots
+    from gnnbench.report import sweep as report
     from gnnbench.results import files
 
     waiting, side_by_side = queue(str(jobs), partition, minutes, gpus, exclusive)
@@ -74,7 +74,7 @@ def sweep(
         )
     made = Sweep.of(record, folder / files.SWEEP)
     return ended(
-        made.drawn(sweep_plots.pictures(made)),
+        made.drawn(report.pictures(made)),
         check,
         "; ".join(record.warnings) or f"out={str(folder)!r} goes on with it",
     )

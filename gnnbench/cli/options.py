@@ -79,7 +79,6 @@ def show(
     saved: Path | None = None,
 ) -> None:
     """Print `result` as JSON or draw its tables, the last of which says where it is `saved`."""
-    from gnnbench.report import latex as tex
     from gnnbench.report import tables
     from gnnbench.results import files
 
@@ -89,7 +88,7 @@ def show(
     if markdown:
         files.save_text("\n".join(map(tables.markdown, drawn)), markdown)
     if latex:
-        files.save_text(tex.document(drawn), latex)
+        files.save_text(tables.latex(drawn), latex)
     if as_json:
         print(_printable(result if isinstance(result, str) else result.model_dump_json(indent=1)))
     elif not quiet:

@@ -47,7 +47,7 @@ def partition(
     from gnnbench.datasets import _maps as maps
     from gnnbench.partition import files
     from gnnbench.partition import part as partitions
-    from gnnbench.report import partition as report
+    from gnnbench.report import datasets as report
 
     maps.check_new(out)
     dataset = datasets.single(datasets.load(config, datasets.roots(data_root)))

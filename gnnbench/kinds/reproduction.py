@@ -7,7 +7,6 @@ from typing import ClassVar
 from gnnbench import papers
 from gnnbench.kinds import ResultKind
 from gnnbench.report import reproduce as report
-from gnnbench.report import reproduce_plots
 from gnnbench.results import files
 
 
@@ -17,7 +16,6 @@ class Reproduction(ResultKind, papers.Reproduction):
     mark = "findings"
     file = files.REPRODUCTION
     report: ClassVar = report
-    section = reproduce_plots.section
     frame = "measurements"
 
 

@@ -7,7 +7,6 @@ from typing import ClassVar
 from gnnbench import sweeps
 from gnnbench.kinds import ResultKind
 from gnnbench.report import sweep as report
-from gnnbench.report import sweep_plots
 from gnnbench.results import files
 
 
@@ -17,7 +16,6 @@ class Sweep(ResultKind, sweeps.Sweep):
     mark = "axes"
     file = files.SWEEP
     report: ClassVar = report
-    section = sweep_plots.section
 
 
 KIND = Sweep

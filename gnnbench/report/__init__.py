@@ -1,11 +1,9 @@
 """Reports for people: one module of tables for each kind of result.
 
-tables       a table for the terminal, a notebook, Markdown and CSV; figures: its cells
+tables       a table for the terminal, a notebook, Markdown, LaTeX and CSV; figures: its cells
 plots        curves and bars for PNG, SVG and PDF
 live         progress while something runs, on a terminal or in a notebook
 run comparison bench profile suite tune reproduce sweep   tables
-history datasets partition installation   likewise
-latex        the same tables for papers
-reproduce_plots sweep_plots   the pictures of a reproduction and of a sweep
+history datasets installation   likewise
 page         results as one page, for a browser
 """

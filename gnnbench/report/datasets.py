@@ -1,4 +1,4 @@
-"""Datasets as tables: all with their place, and the facts of one of them."""
+"""Datasets as tables: all with their place, the facts of one of them, and what was written of one."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from gnnbench.datasets import Offer, Roots
     from gnnbench.datasets._describe import DatasetInfo
     from gnnbench.datasets._maps import Header
+    from gnnbench.partition.files import Partition
 
 
 def listing(offers: Sequence[Offer], where: Roots) -> Table:
@@ -133,3 +134,39 @@ def _offer(offer: Offer) -> list[Cell]:
     source = offer.source.removesuffix("_graphs")
     here = offer.on_disk or source == "synthetic"
     return [Cell(offer.spec), Cell(source), *counts, Cell("yes" if here else "no")]
+
+
+def parts(partition: Partition, folder: Path, notes: Sequence[str]) -> Table:
+    """List the parts that were written."""
+    every = partition.parts
+    rows = [
+        (str(rank), part.nodes, part.edges, part.halo, sum(array.bytes for array in part.arrays.values()))
+        for rank, part in enumerate(every)
+    ]
+    total = ("all", *(sum(column) for column in list(zip(*rows, strict=True))[1:]))
+    loads = [part.nodes + part.edges for part in every]
+    return Table(
+        ("part", "nodes", "edges", "halo", "halo share", "size"),
+        [
+            [
+                Cell(name),
+                *(Cell(units.count(count)) for count in (nodes, edges, halo)),
+                Cell(f"{halo / partition.num_nodes:.1%}"),
+                Cell(units.size(size)),
+            ]
+            for name, nodes, edges, halo, size in [*rows, total]
+        ],
+        title=f"{partition.name} in {units.counted(len(every), f'{partition.method} part')}",
+        notes=[
+            f"Balance: nodes and edges of the largest part are {_balance(loads)} the mean, edges alone "
+            f"{_balance([part.edges for part in every])}.",
+            "Halo: nodes of other parts from which edges come, and their share of all nodes.",
+            *partition.notes,
+            *notes,
+            f"{folder} holds the parts now; each process reads its own.",
+        ],
+    )
+
+
+def _balance(loads: Sequence[int]) -> str:
+    return units.ratio(max(loads) * len(loads) / sum(loads)) if sum(loads) else "1.00x"

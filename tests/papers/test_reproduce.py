@@ -21,7 +21,7 @@ from gnnbench.errors import ConfigError
 from gnnbench.papers import _findings
 from gnnbench.papers._cells import Ops, Training, Work
 from gnnbench.papers._records import Claim, Measurement, Reproduction
-from gnnbench.report import plots, reproduce_plots, tables
+from gnnbench.report import plots, tables
 from gnnbench.report import reproduce as report
 from gnnbench.results import files
 from gnnbench.results.schema import Ratio
@@ -356,7 +356,7 @@ def test_claims_of_the_same_quantity_share_a_row_and_a_bar() -> None:
         "| exceeded<br>not reached |"
     ) in text
     assert sum(line.startswith("| c<br>") for line in text.splitlines()) == 3
-    bars = reproduce_plots.pictures(found)["speedups"][0]
+    bars = report.pictures(found)["speedups"][0]
     assert isinstance(bars, plots.Bars)
     assert bars.groups[0] == "gat\nforward\nmax\nvs dgl\n(paper,\nblog)"
     assert [re.split("[,;]", series.label)[0] for series in bars.series] == ["published", "ours", "ours"]
@@ -371,10 +371,10 @@ def test_tables_and_pictures_say_what_was_measured(fake: str, tmp_path: Path) ->
     assert "| gcn on zoo" in text
     assert "gin epoch: not run because isplib: crashed" in text
     assert "Published on: CPU, a server" in text
-    for name, panels in reproduce_plots.pictures(found).items():
+    for name, panels in report.pictures(found).items():
         plots.save(panels, "title", tmp_path / f"{name}.svg")
         assert "<svg" in (tmp_path / f"{name}.svg").read_text()
-    assert {"speedups", "memory"} <= reproduce_plots.pictures(found).keys()
+    assert {"speedups", "memory"} <= report.pictures(found).keys()
 
 
 def test_an_op_runs_on_a_batch_of_graphs_in_a_process_of_its_own(tmp_path: Path) -> None:
@@ -467,7 +467,7 @@ def test_pictures_show_what_speedups_and_epochs_depend_on() -> None:
     definitions.append({"key": "e", "definition": {"kind": "training", "dataset": {}}})
     rows = [*measured, *training]
     found = Reproduction(paper=ABOUT, scale="demo", cells=definitions, findings=[], measurements=rows)
-    drawn = reproduce_plots.pictures(found)
+    drawn = report.pictures(found)
     assert [[line.points for line in panel.lines] for panel in drawn["widths"]] == [[[(16.0, 3.0), (32.0, 1.0)]]]
     assert [[line.points for line in panel.lines] for panel in drawn["batches"]] == [[[(64.0, 1.0), (256.0, 4.0)]]]
     (sets,) = drawn["sets"]

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from gnnbench.report import latex
+from gnnbench.report import tables
 from gnnbench.report.tables import Cell, Table
 
 HOSTILE = '\\input{/etc/passwd} $x_1^2$ 100% & #1 ~ [2] *--* <a> `b` | "c"\n\n\\end{table}\x00'
@@ -24,11 +24,11 @@ HOSTILE = '\\input{/etc/passwd} $x_1^2$ 100% & #1 ~ [2] *--* <a> `b` | "c"\n\n\\
     ],
 )
 def test_text_is_set_as_it_reads(text: str, expected: str) -> None:
-    assert latex.escaped(text) == expected
+    assert tables.escaped(text) == expected
 
 
 def test_no_name_is_a_command() -> None:
-    text = latex.escaped(HOSTILE)
+    text = tables.escaped(HOSTILE)
     for command in set(re.findall(r"\\([a-z]+)", text)):
         assert rf"\{command}{{}}" in text
         assert command.startswith("text")
@@ -39,7 +39,7 @@ def test_no_name_is_a_command() -> None:
 def test_a_table_has_its_intervals_below_their_values() -> None:
     rows = [[Cell("pyg"), Cell("222 ms", "219–226 ms")], [Cell(HOSTILE), Cell("a\nb")]]
     table = Table(("back&end", "epoch\nmedian"), rows, title=HOSTILE, notes=[HOSTILE])
-    lines = latex.document([table]).splitlines()
+    lines = tables.latex([table]).splitlines()
     assert lines[1:3] == [r"\begin{table}", r"\centering"]
     assert r"\begin{tabular}{lr}" in lines
     assert r"pyg & 222 ms \\" in lines

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from gnnbench import config, stored, sweeps, units
 from gnnbench.benchmarks.records import Bench
 from gnnbench.comparison.record import Comparison
-from gnnbench.report import comparison, page, plots, sweep_plots, tables
+from gnnbench.report import comparison, page, plots, sweep, tables
 from gnnbench.report.page import pictures
 from gnnbench.report.page.section import Section
 from gnnbench.report.plots import Bars, Line, Panel
@@ -291,7 +291,7 @@ def test_curves_have_whole_epochs_intervals_and_room_above_the_highest_point() -
 
 def test_a_sweep_is_drawn_with_the_spread_of_its_seeds(tmp_path: Path) -> None:
     record = swept(sweeps.load(written(tmp_path)), tmp_path / "out")
-    panels = [panel for axis in sweep_plots.pictures(record).values() for panel in axis]
+    panels = [panel for axis in sweep.pictures(record).values() for panel in axis]
     spreads = [line.ends for panel in panels if isinstance(panel, Panel) for line in panel.lines]
     spreads += [one.ends for panel in panels if isinstance(panel, Bars) for one in panel.series]
     assert any(any(each) for each in spreads)

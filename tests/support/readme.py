@@ -20,7 +20,7 @@ from gnnbench.comparison.record import Comparison, Row
 from gnnbench.papers import Reproduction
 from gnnbench.papers._records import SCALES
 from gnnbench.profiling import Profile
-from gnnbench.report import bench, comparison, plots, reproduce_plots, run, tables
+from gnnbench.report import bench, comparison, plots, run, tables
 from gnnbench.report import reproduce as reproduction
 from gnnbench.report.figures import NOTHING, ended, ratio
 from gnnbench.report.tables import Cell, Table
@@ -272,7 +272,7 @@ def draw(folder: Path) -> None:
     for paper in papers.names():
         if found := _largest(folder, paper):
             path, record = found
-            for name, panels in reproduce_plots.pictures(record).items():
+            for name, panels in reproduction.pictures(record).items():
                 plots.save(panels, reproduction.title(record), path.with_name(f"{path.stem}_{name}.svg"))
 
 

@@ -13,7 +13,7 @@ import yaml
 from gnnbench import cells, datasets, stats, stored, sweeps
 from gnnbench.cells import Outcome, Work
 from gnnbench.errors import ConfigError
-from gnnbench.report import page, plots, sweep_plots, tables
+from gnnbench.report import page, plots, tables
 from gnnbench.report import sweep as report
 from gnnbench.results import files
 from gnnbench.sweeps import Sweep
@@ -236,7 +236,7 @@ def test_tables_pictures_and_the_page_say_what_was_measured(plan: sweeps.Plan, t
     assert "| hidden 16, pyg<br>best of cora | 0.9100<br>± 0.0141 | 0.8100<br>± 0.0141 | 200 ms |" in text
     assert "| hidden 32, isplib | – | – | – | – | 0 of 2<br>out of memory |" in text
     assert "- hidden 32, isplib: out of memory: out of memory: too wide" in text
-    drawn = sweep_plots.pictures(found)
+    drawn = report.pictures(found)
     hidden, times = drawn["model.hidden"]
     assert isinstance(hidden, plots.Panel)
     assert isinstance(times, plots.Panel)
