@@ -35,7 +35,11 @@ class Line(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """Curves over shared axes; all x that occur are equally far apart, and have `names` if there are any."""
+    """Curves over shared axes.
+
+    All x that occur are equally far apart, and have `names` if there are any; or, where `linear`, they are whole
+    numbers on an axis of their own, and y does not begin at zero unless `zero`.
+    """
 
     title: str
     x_label: str
@@ -43,6 +47,8 @@ class Panel(NamedTuple):
     lines: Sequence[Line]
     names: Mapping[float, str] = {}
     spread: float = SPREAD
+    linear: bool = False
+    zero: bool = True
 
 
 class Series(NamedTuple):
@@ -127,17 +133,22 @@ def draw(panel: Panel | Bars | Timeline, part: FigureBase) -> None:
         _curves(panel, axes)
     axes.set(title=panel.title, ylabel=panel.y_label)
     axes.set_axisbelow(True)
-    if labels := axes.get_legend_handles_labels()[1]:
+    labels = axes.get_legend_handles_labels()[1]
+    if len(labels) > (isinstance(panel, Panel) and panel.linear):
         longest = max(map(len, labels)) + 6  # with its mark
         fitting = int(LETTERS_PER_INCH * _inches(panel) / longest)
         part.legend(loc="outside lower center", ncols=max(1, min(3, fitting)), frameon=False)
 
 
 def _curves(panel: Panel, axes: Axes) -> None:
-    places = {x: place for place, x in enumerate(sorted({x for line in panel.lines for x, _ in line.points}))}
+    from matplotlib.ticker import MaxNLocator
+
+    every = sorted({x for line in panel.lines for x, _ in line.points})
+    places = {x: x if panel.linear else place for place, x in enumerate(every)}
     for line in panel.lines:
         x, y = zip(*sorted(line.points), strict=True)
-        (drawn,) = axes.plot([places[one] for one in x], y, marker="o", label=line.label)
+        marker = "o" if len(x) == 1 or not panel.linear else None
+        (drawn,) = axes.plot([places[one] for one in x], y, marker=marker, label=line.label)
         if line.ends:
             own = [(one, (value, value)) for one, value in zip(x, y, strict=True)]  # where there is no interval
             low, high = zip(*(line.ends.get(*each) for each in own), strict=True)
@@ -149,14 +160,16 @@ def _curves(panel: Panel, axes: Axes) -> None:
     if panel.names:
         named = {places[x]: name for x, name in panel.names.items() if name}
         axes.set_xticks([*named], [*named.values()], rotation=45 if len(named) > UPRIGHT else 0)
+    elif panel.linear:
+        axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True))
     else:
         axes.set_xticks(range(len(places)), [f"{x:g}" for x in places])
     axes.set_xlabel(panel.x_label)
     values = [y for line in panel.lines for _, y in line.points]
     highest = max([*values, *(high for line in panel.lines for _, high in line.ends.values())])
-    if 0 < min(values) * panel.spread < max(values):
+    if 0 < min(values) * panel.spread < max(values) and not panel.linear:
         logarithmic(axes, "y")
-    else:
+    elif panel.zero:
         axes.set_ylim(0, ABOVE * highest or None)
     axes.grid(alpha=0.3)
 

@@ -6,12 +6,13 @@ import base64
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gnnbench import units
 from gnnbench.report import plots
-from gnnbench.report.plots import Bars, Panel, Timeline
+from gnnbench.report.plots import Bars, Line, Panel, Series, Timeline
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 WIDTH = 4.5  # inches: on a phone the letters can still be read
 LETTERS = 28  # of a name beside an axis
+MANY = 12  # points of a curve, beyond which its ends and extremes are told
 NARROW = 3  # groups of bars, beyond which a picture takes the whole width
 COLOURS = ("#0b6bcb", "#c2410c", "#047857", "#7c3aed", "#a16207", "#be185d", "#0e7490", "#52525b")
 DASHES = ("-", "--", "-.", ":") * 2  # so that lines are told apart without their colours
@@ -110,43 +112,25 @@ def strips(title: str, caption: str, rows: Sequence[Strip], label: str = "epoch"
 
 
 def stacks(title: str, caption: str, rows: Mapping[str, Mapping[str, float]]) -> Picture:
-    """Draw what a time is made of: a bar per row, its parts in seconds from left to right as in the legend."""
+    """Draw what a time is made of: a bar per row, its parts in seconds one above the other."""
     unit, scale = units.scale(max(sum(row.values()) for row in rows.values()))
-    return _bars(title, caption, rows, unit, scale, units.seconds)
+    parts = dict.fromkeys(part for row in rows.values() for part in row)
+    series = [
+        Series(part, [row.get(part, 0.0) / scale for row in rows.values()], [None] * len(rows)) for part in parts
+    ]
+    return of_panel(Bars("", unit, _below(rows), series, stacked=True), title, caption)
 
 
 def sizes(title: str, caption: str, rows: Mapping[str, int]) -> Picture:
-    """Bytes, a bar per row."""
-    unit, scale = next(
-        (unit, size) for unit, size in units.SIZES.items() if max(rows.values()) >= size or unit == "B"
-    )
-    return _bars(title, caption, {name: {"": size} for name, size in rows.items()}, unit, scale, units.size)
+    """Draw bytes, a bar per row."""
+    series = Series("", [size / units.SIZES["MiB"] for size in rows.values()], [None] * len(rows))
+    return of_panel(Bars("", "MiB", _below(rows), [series], logarithmic=False), title, caption)
 
 
 def curves(title: str, caption: str, lines: Mapping[str, Points], y_label: str, *, zero: bool = False) -> Picture:
-    """Lines over epochs; `zero`: from zero upwards."""
-
-    def draw(figure: Figure) -> None:
-        from matplotlib.ticker import MaxNLocator
-
-        axes = figure.subplots()
-        for label, points in lines.items():
-            x, y = zip(*points, strict=True)
-            axes.plot(x, y, label=_short(label), linewidth=1.6, marker="o" if len(points) == 1 else None)
-        axes.set(xlabel="epoch", ylabel=y_label)
-        axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True))
-        if zero:
-            axes.set_ylim(0, plots.ABOVE * max(y for points in lines.values() for _, y in points) or None)
-        axes.grid(alpha=0.35)
-        if len(lines) > 1:
-            figure.legend(loc="outside lower center", ncols=min(3, len(lines)), frameon=False)
-
-    words = "; ".join(
-        f"{label}: from {points[0][1]:.4g} at {points[0][0]:g} to {points[-1][1]:.4g} at {points[-1][0]:g}, "
-        f"lowest {min(y for _, y in points):.4g}, highest {max(y for _, y in points):.4g}"
-        for label, points in lines.items()
-    )
-    return Picture(title, caption, words, draw)
+    """Draw lines over epochs; `zero`: from zero upwards."""
+    drawn = [Line(_short(label), points) for label, points in lines.items()]
+    return of_panel(Panel("", "epoch", y_label, drawn, linear=True, zero=zero), title, caption)
 
 
 def of_panel(panel: Panel | Bars | Timeline, title: str, caption: str) -> Picture:
@@ -158,50 +142,25 @@ def of_panel(panel: Panel | Bars | Timeline, title: str, caption: str) -> Pictur
     return Picture(name, caption, "; ".join(_words(panel)), lambda figure: plots.draw(bare, figure), 3.4, width)
 
 
-def _bars(
-    title: str,
-    caption: str,
-    rows: Mapping[str, Mapping[str, float]],
-    unit: str,
-    scale: float,
-    written: Callable[[Any], str],
-) -> Picture:
-    parts = list(dict.fromkeys(part for row in rows.values() for part in row))
-
-    def draw(figure: Figure) -> None:
-        axes = figure.subplots()
-        ends = [0.0] * len(rows)
-        for number, part in enumerate(parts):
-            lengths = [row.get(part, 0.0) / scale for row in rows.values()]
-            style: Any = {"color": COLOURS[number % len(COLOURS)], "edgecolor": "white", "linewidth": 1}
-            axes.barh(range(len(rows)), lengths, 0.62, ends, label=part, **style)
-            ends = [end + length for end, length in zip(ends, lengths, strict=True)]
-        for place, end in enumerate(ends):
-            beside: Any = {"textcoords": "offset points", "va": "center"}
-            axes.annotate(units.digits(end), (end, place), (4, 0), **beside)
-        axes.set_xlim(0, 1.14 * max(ends))
-        _rows(axes, list(rows), unit)
-        if len(parts) > 1:
-            figure.legend(loc="outside lower center", ncols=min(4, len(parts)), frameon=False)
-
-    words = "; ".join(
-        f"{name}: " + ", ".join(f"{part} {written(length)}".strip() for part, length in row.items())
-        for name, row in rows.items()
-    )
-    return Picture(title, caption, words, draw, 0.7 + 0.3 * (len(parts) > 1) + 0.42 * len(rows))
-
-
 def _words(panel: Panel | Bars | Timeline) -> Iterator[str]:
     if isinstance(panel, Timeline):
         yield f"at most {max(y for _, y in panel.points):.3g} {panel.y_label}"
         return
     if isinstance(panel, Panel):
         for line in panel.lines:
-            yield f"{line.label}: " + ", ".join(f"{y:.3g} at {x:g}" for x, y in line.points)
+            points = line.points
+            if panel.linear and len(points) > MANY:
+                points = [points[0], min(points, key=itemgetter(1)), max(points, key=itemgetter(1)), points[-1]]
+            yield f"{line.label}: " + ", ".join(f"{y:.4g} at {x:g}" for x, y in dict.fromkeys(points))
         return
     for place, group in enumerate(panel.groups):
         values = (f"{one.label} {value:.3g}" for one in panel.series if (value := one.values[place]) is not None)
-        yield f"{' '.join(group.split())}: {', '.join(values)}"
+        yield f"{' '.join(group.split())}: {', '.join(values)} {panel.y_label}"
+
+
+def _below(names: Iterable[str]) -> list[str]:
+    """Names as they stand below bars, options on lines of their own."""
+    return [name.replace(":", "\n") for name in names]
 
 
 def _short(label: str) -> str:
