@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gnnbench.measure import allocator
+from gnnbench.measure import memory
 
 if TYPE_CHECKING:
     from tests.support.compare_runner import Runner
@@ -56,7 +56,7 @@ def _poisoned_array(new: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]
 def cold() -> Iterator[None]:
     """Runs leave malloc as it is, for other tests measure memory in the same process."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(allocator, "keep_freed", lambda: True)
+        patch.setattr(memory, "keep_freed", lambda: True)
         yield
 
 

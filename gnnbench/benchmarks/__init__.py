@@ -1,9 +1,8 @@
 """Ops against their peers: checked, then timed in interleaved rounds, and held against the machine's ceilings.
 
 ops peers    the ops and their other implementations
-cells workloads suites epochs   the cells and graphs of a suite, and how it runs
-shapes       of the layers of all configurations, for ops that take no graph
-op_benchmark check   one op on one graph, checked, then timed
+workloads suites   the cells and graphs of a suite, and how it runs
+op_benchmark       one op on one graph, checked, then timed
 layers       of PyG, by the drop-in beside their own code
 collate sample negatives batches   batches of many graphs, of sampled neighbourhoods, and of pairs that are no
                           edges, likewise; what they share
@@ -25,11 +24,10 @@ import torch
 
 from gnnbench import backends
 from gnnbench.backends.base import KernelBackend
-from gnnbench.benchmarks import ceilings, peers, shapes
-from gnnbench.benchmarks.check import Reference
+from gnnbench.benchmarks import ceilings, peers
 from gnnbench.benchmarks.dgl import Dgl, DglCase
-from gnnbench.benchmarks.op_benchmark import OpBenchmark, fail
-from gnnbench.benchmarks.ops import OPS, Case
+from gnnbench.benchmarks.op_benchmark import OpBenchmark, Reference, fail
+from gnnbench.benchmarks.ops import OPS, Case, of_configurations
 from gnnbench.benchmarks.records import BF16, Bench, Row, Size
 from gnnbench.config import BackendConfig
 from gnnbench.datasets import NodeDataset
@@ -106,7 +104,7 @@ class Grid:
         """Width, heads and shape of every case."""
         op = OPS[self.op]
         if op.sizes:
-            every = self.shapes or op.shapes or shapes.of_configurations(self.op)
+            every = self.shapes or op.shapes or of_configurations(self.op)
             return [(split[-1], 1, split) for text in every for split in [tuple(map(int, text.split("x")))]]
         if not op.has_width:
             return [(heads, heads, ()) for heads in self.heads]

@@ -13,9 +13,9 @@ A source is a module with
     _nodes       NodeDataset, what a source of one graph yields, and MappedDataset, which stays on disk
     _graphs      GraphsDataset, what a source of many graphs yields
     _prepare     fills in what a source of one graph lacks, and checks all of it
-    _prepare_graphs _check_graphs   the same for many graphs
+    _prepare_graphs   the same for many graphs
     _links       LinksDataset, what a source of links yields, and any source of one graph where `task` is links
-    _prepare_links _link_metrics    splits and checks links; what they are scored by
+    _prepare_links    splits and checks links, and scores them
     _typed       TypedDataset, what a source of several types yields
     _prepare_typed   fills in what it lacks, and checks it
     _reorder     other orders of nodes

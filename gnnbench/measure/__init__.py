@@ -1,9 +1,8 @@
 """Measuring: time, memory and the machine, and what to think of the figures.
 
 clock        the only reader of clocks: seconds of every phase of every epoch
-memory       peak memory of every epoch, limits, and running out of it
+memory       peak memory of every epoch, limits, running out of it, and what becomes of freed memory
 code         which code ran, as a hash
-allocator    what becomes of freed memory
 waiting      how long threads spin
 environment  processor, GPU, threads, versions, revision
 rounds       repeated calls of several candidates, interleaved

@@ -1,9 +1,10 @@
-"""Peak memory per epoch, memory at rest, and the limit a run may not exceed."""
+"""Peak memory per epoch, memory at rest, the limit a run may not exceed, and freed memory that malloc keeps."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
+import os
 import resource
 import threading
 from collections.abc import Iterator
@@ -21,6 +22,9 @@ EXHAUSTED = (
     *("can't allocate memory", "cannot allocate memory", "not enough memory"),
     *("bad_alloc", "out of memory", "memoryerror", "storage size calculation overflowed"),
 )
+# Of mallopt(3).
+TRIM_THRESHOLD, MMAP_MAX = -1, -4
+CHOSEN = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_MMAP_MAX_", "GLIBC_TUNABLES", "LD_PRELOAD")
 
 
 class Meter(Protocol):
@@ -244,3 +248,21 @@ def _cgroup_limits(
                 yield int((folder / name).read_text())
             if folder == root:
                 break
+
+
+def keep_freed() -> bool:
+    """Let glibc's malloc keep what is freed from now on.
+
+    Returns:
+        Whether it does: not under another allocator, nor where the user has chosen.
+
+    By default it maps every large tensor anew, and each page of it is faulted in and zeroed again, which can take
+    longer than the work on it. In return memory may lie idle between tensors of different sizes.
+    """
+    if any(os.environ.get(name) for name in CHOSEN):
+        return False
+    try:
+        libc = ctypes.CDLL(None)
+        return bool(libc.mallopt(MMAP_MAX, 0) and libc.mallopt(TRIM_THRESHOLD, 2**31 - 1))
+    except (OSError, TypeError, AttributeError):  # another C library
+        return False

@@ -3,7 +3,6 @@
 arguments    what a call gives to a layer's functions, and where each tensor belongs
 recognise    messages that are a product with the adjacency, found by tracing
 rehearsal    what is refused, and what an edge keeps alive, found on a few destinations
-varied       other values, which rehearsals are run with too
 lifted       linear layers of edges that are computed over nodes
 replaced     functions of torch and PyG that stand in for others while a chunk is evaluated
 held         what a layer holds, from the forward to the backward, and what its functions write

@@ -5,9 +5,8 @@ A paper is a module of this package with
     `CLAIMS`: every published number, what it was published on, and which measurements are compared with it;
     `cells(scale)`: the grid, one `Training`, `Ops` or `Tuning` per cell.
 
-    _records     claims, measurements, verdicts
+    _records     claims, measurements, and claims held against measurements
     _cells       cells of a grid, each in a fresh process, as `gnnbench.cells` runs it
-    _findings    claims held against measurements
 """
 
 from __future__ import annotations
@@ -26,8 +25,7 @@ from gnnbench.datasets import Roots
 from gnnbench.errors import ConfigError, GnnbenchError, did_you_mean
 from gnnbench.measure import code, environment
 from gnnbench.papers._cells import Cell, Ops, Training, Tuning, Work
-from gnnbench.papers._findings import finding
-from gnnbench.papers._records import SCALES, Claim, Measurement, Paper, Reproduction, Scale
+from gnnbench.papers._records import SCALES, Claim, Measurement, Paper, Reproduction, Scale, finding
 from gnnbench.results import files
 
 __all__ = ["Cell", "Claim", "Ops", "Paper", "Progress", "Reproduction", "Training", "Tuning"]

@@ -1,8 +1,7 @@
 """Where the time of an epoch goes: a few epochs under PyTorch's profiler, beside as many that are only timed.
 
 _ranges      names for phases and layers
-_events      from the profiler's events to rows
-_trace       the Chrome trace, and memory over time, which it tells
+_events      from the profiler's events to rows; the Chrome trace, and memory over time, which it tells
 _record      what is written
 """
 
@@ -22,7 +21,7 @@ from gnnbench.config import Run
 from gnnbench.datasets import Roots
 from gnnbench.errors import ConfigError
 from gnnbench.measure import clock, memory
-from gnnbench.profiling import _events, _ranges, _trace
+from gnnbench.profiling import _events, _ranges
 from gnnbench.profiling._record import Memory, Op, Profile
 from gnnbench.results import files
 from gnnbench.results.schema import Result
@@ -128,7 +127,7 @@ class _Profiler:
         with tempfile.TemporaryDirectory() as folder:
             written = Path(folder, "trace.json")
             self.profiler.export_chrome_trace(str(written))
-            record.memory = _trace.memory(written, on_gpu=self.on_gpu)
+            record.memory = _events.memory(written, on_gpu=self.on_gpu)
             if trace is not None:
-                _trace.save(written, trace)
+                _events.save(written, trace)
                 record.trace = str(trace)

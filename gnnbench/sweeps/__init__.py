@@ -1,7 +1,6 @@
 """Sweeps: a run varied along axes, with several seeds; each trial in a fresh process and kept on disk.
 
-_plan        the YAML file, and the trials that it asks for
-_trial       one configuration with one seed, in a fresh process
+_plan        the YAML file, and the trials that it asks for, each in a fresh process
 _record      what the trials come to
 _slurm       trials as jobs of a cluster
 """
@@ -24,10 +23,9 @@ from gnnbench.errors import ConfigError
 from gnnbench.measure import code
 from gnnbench.results import files, schema
 from gnnbench.sweeps import _slurm
-from gnnbench.sweeps._plan import Plan, load
+from gnnbench.sweeps._plan import Plan, Trial, Work, load
 from gnnbench.sweeps._record import Point, Sweep, TrialRecord
 from gnnbench.sweeps._slurm import Queue
-from gnnbench.sweeps._trial import Trial, Work
 
 __all__ = ["Plan", "Point", "Progress", "Queue", "Sweep", "Trial", "load", "planned", "sweep"]
 

@@ -16,7 +16,7 @@ from gnnbench import backends, datasets, stopping
 from gnnbench.backends.base import Backend
 from gnnbench.config import Run
 from gnnbench.errors import BackendUnavailable, ConfigError, GnnbenchError
-from gnnbench.measure import advice, allocator, clock, code, environment, memory
+from gnnbench.measure import advice, clock, code, environment, memory
 from gnnbench.results import files, schema
 from gnnbench.results.schema import Evaluation, Record, Result, Sample, Status
 from gnnbench.training import checkpoint, cuda_graph, setup, team
@@ -267,7 +267,7 @@ class _Run:
                 return False
             # One epoch shows what memory it needs; the next one faults in what those after it find.
             if self.result.samples and recorder.cold_epochs <= 1 and self._has_room():
-                recorder.keeps_freed = recorder.keeps_freed or allocator.keep_freed()
+                recorder.keeps_freed = recorder.keeps_freed or memory.keep_freed()
                 self.result.environment["allocator"] = "warm" if recorder.keeps_freed else "system"
             with recorder.epoch():
                 loss = trainer.train(recorder.phase, tell)

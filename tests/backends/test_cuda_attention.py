@@ -8,7 +8,7 @@ from torch import Tensor
 
 from gnnbench.backends.cuda import CudaKernels, choices
 from gnnbench.backends.cuda.families import ON_DEVICE
-from gnnbench.benchmarks.check import Reference
+from gnnbench.benchmarks.op_benchmark import Reference
 from gnnbench.benchmarks.ops import Case
 from gnnbench.graph import Graph
 from gnnbench.ops.attention import attention

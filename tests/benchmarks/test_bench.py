@@ -17,8 +17,8 @@ from torch import Tensor
 from gnnbench import benchmarks, datasets, stats
 from gnnbench.backends import isplib
 from gnnbench.backends.isplib import choices
-from gnnbench.benchmarks import Grid, ceilings, check, dgl, peers, shapes
-from gnnbench.benchmarks.check import Reference
+from gnnbench.benchmarks import Grid, ceilings, dgl, op_benchmark, ops, peers
+from gnnbench.benchmarks.op_benchmark import Reference
 from gnnbench.benchmarks.ops import OPS, Case
 from gnnbench.benchmarks.records import Bench, Ceilings
 from gnnbench.config import validate
@@ -129,7 +129,7 @@ def test_every_implementation_computes_the_op_or_declines(op: str, name: str) ->
 
 @pytest.mark.parametrize("op", ON_GRAPHS)
 def test_a_sample_of_rows_is_as_strict(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check, "TRUTH_BYTES", 8 * 4 * 200)
+    monkeypatch.setattr(op_benchmark, "TRUTH_BYTES", 8 * 4 * 200)
     case = Case(op, graphs.graph("power law"), 4, 4 if op == "edge_softmax" else 1)
     truth = Reference(case)
     assert 1 < truth.rows < 60
@@ -142,7 +142,7 @@ def test_a_sample_of_rows_is_as_strict(op: str, monkeypatch: pytest.MonkeyPatch)
             dims = case.op.out if direction == "forward" else case.dims[case.op.grads[number]]
             row = truth._sampled.get(dims[0], [0])[0]
             changed[number][row] = output[row] + output.abs().max()
-            assert truth.error(direction, changed) > check.TOLERANCE
+            assert truth.error(direction, changed) > op_benchmark.TOLERANCE
             changed[number][row] = torch.nan
             assert truth.error(direction, changed) == float("inf")
 
@@ -221,7 +221,7 @@ def test_a_layer_is_checked_and_timed_beside_torch(
 
 
 def test_layers_are_those_of_all_configurations() -> None:
-    linear, norms, dropped = (shapes.of_configurations(op) for op in ("linear", "batch_norm", "dropout"))
+    linear, norms, dropped = (ops.of_configurations(op) for op in ("linear", "batch_norm", "dropout"))
     assert {"816x300x300", "2708x1433x16", "169343x256x256", "262144x100x256"} <= {*linear}
     assert {"816x300", "169343x256"} <= {*norms}
     assert "2708x1433" in dropped

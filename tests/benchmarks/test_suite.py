@@ -19,8 +19,8 @@ from gnnbench import benchmarks, datasets
 from gnnbench.backends import cuda
 from gnnbench.backends.cuda import _tile, _triton
 from gnnbench.benchmarks import cells as grid
-from gnnbench.benchmarks import check, peers, suites, workloads
-from gnnbench.benchmarks.check import Reference
+from gnnbench.benchmarks import op_benchmark, peers, suites, workloads
+from gnnbench.benchmarks.op_benchmark import Reference
 from gnnbench.benchmarks.ops import OPS, Case
 from gnnbench.benchmarks.records import Row, Suite
 from gnnbench.errors import ConfigError, UnsupportedOp
@@ -68,7 +68,7 @@ def test_the_command_checks_and_times_ops_and_models(tmp_path: Path, monkeypatch
     for row in ours:
         assert row.status == "ok", row.reason
         assert row.error is not None
-        assert row.error < (check.BF16_TOLERANCE if row.dtype == "bfloat16" else check.TOLERANCE)
+        assert row.error < (op_benchmark.BF16_TOLERANCE if row.dtype == "bfloat16" else op_benchmark.TOLERANCE)
         assert row.time_s
         assert row.memory_increase_bytes is not None
         assert (row.roofline_fraction is None) == (row.direction == "epoch")

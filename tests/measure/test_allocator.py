@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-from gnnbench.measure import allocator
+from gnnbench.measure import memory
 
 FAULTS = """
 import resource, torch
-from gnnbench.measure import allocator
-kept = allocator.keep_freed()
+from gnnbench.measure import memory
+kept = memory.keep_freed()
 faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(30):  # of which glibc may leave the first seven idle
     before = faults()
@@ -25,7 +25,7 @@ print(kept, faults() - before)
 @pytest.mark.skipif(sys.platform != "linux", reason="of glibc")
 @pytest.mark.parametrize("chosen", [{}, {"MALLOC_TRIM_THRESHOLD_": "131072"}])
 def test_freed_memory_is_not_faulted_in_again_unless_the_user_has_chosen(chosen: dict[str, str]) -> None:
-    environment = {key: value for key, value in os.environ.items() if key not in allocator.CHOSEN}
+    environment = {key: value for key, value in os.environ.items() if key not in memory.CHOSEN}
     done = subprocess.run(
         [sys.executable, "-c", FAULTS], env={**environment, **chosen}, check=True, capture_output=True, text=True
     )

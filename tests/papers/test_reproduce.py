@@ -18,7 +18,7 @@ from gnnbench import comparison, datasets, papers
 from gnnbench.benchmarks.records import Bench
 from gnnbench.cells import Outcome
 from gnnbench.errors import ConfigError
-from gnnbench.papers import _findings
+from gnnbench.papers import _records
 from gnnbench.papers._cells import Ops, Training, Work
 from gnnbench.papers._records import Claim, Measurement, Reproduction
 from gnnbench.report import plots, tables
@@ -125,7 +125,7 @@ def test_claims_are_judged_under_both_protocols(fake: str, tmp_path: Path) -> No
     ],
 )
 def test_verdicts(value: float, low: float, high: float, verdict: str) -> None:
-    assert _findings.judge(value, low, high) == verdict
+    assert _records.judge(value, low, high) == verdict
 
 
 def measurement(**values: Any) -> Measurement:
@@ -161,7 +161,7 @@ def test_a_claim_is_judged_on_its_own_kind_of_hardware_only(
     figures = ("memory_bytes", "published_memory_bytes", "published_time_s")
     measured = beside({**dict.fromkeys(figures, 100), "device": device}, dict.fromkeys(figures, 800), 8, 7, 9)
     for over in ("max", "median"):
-        found = _findings.finding(claim(hardware=hardware, quantity=quantity, over=over), measured, pending=False)
+        found = _records.finding(claim(hardware=hardware, quantity=quantity, over=over), measured, pending=False)
         assert found.published
         assert found.corrected
         assert {found.verdict, found.corrected.verdict, found.published.verdict} == {verdict}
@@ -192,11 +192,11 @@ def test_medians_and_maxima_are_of_cases_that_both_sides_ran() -> None:
         dgl = {"status": "ok" if theirs else "oom", "published_time_s": theirs}
         speedup = (theirs / ours, 1.5, 6.0) if theirs else ()
         measured += beside({"published_time_s": ours}, dgl, *speedup, width=width)
-    middle = _findings.finding(claim(over="median"), measured, pending=False)
+    middle = _records.finding(claim(over="median"), measured, pending=False)
     assert middle.corrected
     assert (middle.corrected.value, middle.corrected.low, middle.corrected.high) == (3.0, 1.0, 5.0)
     assert (middle.corrected.where, middle.verdict) == ("3 cases", "exceeded")
-    most = _findings.finding(claim(value=4.0), measured, pending=False)
+    most = _records.finding(claim(value=4.0), measured, pending=False)
     assert most.corrected
     assert (most.corrected.value, most.corrected.low, most.corrected.where) == (5.0, 1.5, "g, width 16")
     assert most.verdict == "reproduced"
@@ -207,19 +207,19 @@ def test_a_claim_may_be_about_some_cells_and_all_their_ops() -> None:
     for cell_, op, ratio in (("small-a", "gat", 2.0), ("small-b", "dot", 8.0), ("large-a", "gat", 100.0)):
         dgl = {"published_time_s": ratio}
         measured += beside({"published_time_s": 1.0}, dgl, ratio, ratio, ratio, cell=cell_, op=op, graph=cell_)
-    average = _findings.finding(claim(op="", cells="small-", over="mean"), measured, pending=False)
+    average = _records.finding(claim(op="", cells="small-", over="mean"), measured, pending=False)
     assert average.corrected
     assert average.published
     assert average.corrected.value == average.published.value == pytest.approx(4.0)  # geometric
     assert (average.corrected.low, average.corrected.high, average.corrected.where) == (2.0, 8.0, "2 cases")
-    none = _findings.finding(claim(cells="huge-"), measured, pending=False)
+    none = _records.finding(claim(cells="huge-"), measured, pending=False)
     assert none.reason == "no cell of this scale measures it"
 
 
 def test_memory_is_absolute_in_the_papers_protocol_and_incremental_in_ours() -> None:
     dgl = {"memory_bytes": 800, "published_memory_bytes": 1000}
     measured = beside({"memory_bytes": 100, "published_memory_bytes": 500}, dgl)
-    found = _findings.finding(claim(quantity="memory"), measured, pending=False)
+    found = _records.finding(claim(quantity="memory"), measured, pending=False)
     assert found.corrected
     assert found.published
     assert (found.corrected.value, found.published.value) == (8.0, 2.0)
@@ -228,7 +228,7 @@ def test_memory_is_absolute_in_the_papers_protocol_and_incremental_in_ours() -> 
 def test_our_side_comes_from_another_cell_where_the_paper_compares_unequal_models() -> None:
     measured = beside({"published_time_s": 2.0}, {"published_time_s": 8.0}, 4, 4, 4)
     measured.append(measurement(implementation="isplib", op="plain", published_time_s=1.0))
-    found = _findings.finding(claim(published_op="plain"), measured, pending=False)
+    found = _records.finding(claim(published_op="plain"), measured, pending=False)
     assert found.published
     assert found.corrected
     assert (found.published.value, found.corrected.value) == (8.0, 4.0)
@@ -247,12 +247,12 @@ def test_the_best_width_is_that_of_the_largest_gain() -> None:
         for width, gain in gains.items()
     ]
     widths = {"unit": "channels", "quantity": "best width", "op": "spmm", "baseline": "fallback"}
-    amd = _findings.finding(claim(value=64, machine="AMD", **widths), measured, pending=False)
+    amd = _records.finding(claim(value=64, machine="AMD", **widths), measured, pending=False)
     assert amd.verdict == "equal"
     assert amd.corrected
     assert amd.corrected.ratio is None  # of two widths says nothing
-    assert _findings.finding(claim(value=32, **widths), measured, pending=False).verdict == "different"
-    intel = _findings.finding(claim(value=32, machine="Intel", **widths), measured, pending=False)
+    assert _records.finding(claim(value=32, **widths), measured, pending=False).verdict == "different"
+    intel = _records.finding(claim(value=32, machine="Intel", **widths), measured, pending=False)
     assert (intel.verdict, intel.reason) == (
         "not run",
         "it is about Intel, and this machine has another processor",
@@ -348,7 +348,7 @@ def test_claims_of_the_same_quantity_share_a_row_and_a_bar() -> None:
         claim(over="median"),
         claim(value=1.5, hardware="GPU", op="x"),
     ]
-    findings = [_findings.finding(one, measured, pending=False) for one in claims]
+    findings = [_records.finding(one, measured, pending=False) for one in claims]
     found = Reproduction(paper=ABOUT, scale="small", cells=[], findings=findings, measurements=measured)
     text = tables.markdown(report.claims(found))
     assert (

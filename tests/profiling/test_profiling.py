@@ -19,7 +19,7 @@ from gnnbench.api import _configs as configs
 from gnnbench.backends import cuda
 from gnnbench.errors import ConfigError
 from gnnbench.ops.kernels import Kernels
-from gnnbench.profiling import Profile, _events, _ranges, _trace, check
+from gnnbench.profiling import Profile, _events, _ranges, check
 from gnnbench.report import page
 from gnnbench.report import profile as report
 from gnnbench.report.page import Stored
@@ -200,8 +200,8 @@ def test_a_backward_pass_in_a_thread_of_its_own_counts_with_its_layers() -> None
 
 def test_memory_over_time_keeps_its_peak_when_thinned() -> None:
     points = [(float(time), 5 + (time == 777)) for time in range(10_000)]
-    thinned = _trace.thinned(points, limit=100)
+    thinned = _events.thinned(points, limit=100)
     assert len(thinned) == 100
     assert max(size for _, size in thinned) == 6
     assert thinned[-1][0] == 9999
-    assert _trace.thinned(points[:100], limit=100) == points[:100]
+    assert _events.thinned(points[:100], limit=100) == points[:100]
