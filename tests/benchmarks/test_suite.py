@@ -18,7 +18,6 @@ from torch import Tensor
 from gnnbench import benchmarks, datasets
 from gnnbench.backends import cuda
 from gnnbench.backends.cuda import _tile, _triton
-from gnnbench.benchmarks import cells as grid
 from gnnbench.benchmarks import op_benchmark, peers, suites, workloads
 from gnnbench.benchmarks.op_benchmark import Reference
 from gnnbench.benchmarks.ops import OPS, Case
@@ -118,7 +117,7 @@ def test_a_suite_of_another_device_or_of_other_code_is_refused(tmp_path: Path) -
             executed(tmp_path, cells)
 
 
-@pytest.mark.parametrize("direction", grid.DIRECTIONS)
+@pytest.mark.parametrize("direction", workloads.DIRECTIONS)
 def test_wrong_kernels_have_no_time(direction: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(case: Case) -> Callable[[], Tensor]:
         right = peers.by_ops(Kernels(), case)
@@ -214,7 +213,7 @@ def test_the_most_important_comes_first() -> None:
     assert len(set(keys)) == len(keys)  # each has rows of its own
     assert cells[0] == ("cora", "gatv2_attention", 128, 8, "float32", ("pyg",))
     assert {cell.graph for cell in cells[:30]} == set(workloads.GRAPHS)
-    assert {cell.op for cell in cells} == set(grid.NAMES)
+    assert {cell.op for cell in cells} == set(workloads.NAMES)
     assert {cell.width for cell in cells if cell.op == "gatv2_attention"} == {32, 64, 128, 256, 512}
     assert all(cell.width % cell.heads == 0 for cell in cells)
     assert {name for cell in cells for name in cell.against} >= {"pyg", "torch-csr", "cusparse", "pyg-compile"}
@@ -252,7 +251,7 @@ def test_cusparse_computes_sums(name: str, weighted: bool) -> None:
     case = Case("spmm", graph, 6, weighted=weighted)
     truth = Reference(case)
     one = peers.Local(case, peers.cusparse(case))
-    for direction in grid.DIRECTIONS:
+    for direction in workloads.DIRECTIONS:
         assert truth.error(direction, one.outputs(direction, truth.grad_out)) < 1e-4
     with pytest.raises(UnsupportedOp, match="sum product only"):
         peers.cusparse(Case("gat_attention", graph, 6))
@@ -266,7 +265,7 @@ def test_compiled_pyg_computes_the_op(op: str, monkeypatch: pytest.MonkeyPatch) 
     graph = benchmarks.Graph.from_edge_index(dataset.edge_index, dataset.num_nodes)
     case = Case(op, graph, 2 if op == "edge_softmax" else 4, 2 if OPS[op].has_heads else 1)
     truth, one = Reference(case), peers.Local(case, peers.pyg_compile(case))
-    for direction in grid.DIRECTIONS:
+    for direction in workloads.DIRECTIONS:
         assert truth.error(direction, one.outputs(direction, truth.grad_out)) < 1e-4
         assert len(one.time(direction, 1, 2)) == 1
 
