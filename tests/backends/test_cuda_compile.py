@@ -16,7 +16,7 @@ from tests.support.gpu import needs_triton
 ROOT = Path(__file__).parents[2]
 STACK_BYTES = 64  # of a thread, at most
 GATHERING = {"sum_kernel", "extremum_kernel", "extremum_backward_kernel", "sddmm_kernel", "ties_kernel"}
-FUSED = {"attention_kernel", "edge_kernel", "grad_query_kernel", "grad_key_kernel", "delta_kernel", "att_kernel"}
+FUSED = {"attention_kernel", "edge_kernel", "gradient_kernel", "delta_kernel", "att_kernel"}
 pytestmark = [needs_triton, pytest.mark.slow]
 
 

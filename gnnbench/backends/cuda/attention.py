@@ -16,8 +16,7 @@ from gnnbench.backends.cuda.attention_kernels import (
     attention_kernel,
     delta_kernel,
     edge_kernel,
-    grad_key_kernel,
-    grad_query_kernel,
+    gradient_kernel,
 )
 from gnnbench.backends.cuda.choices import ChoosingKernels, How
 from gnnbench.backends.cuda.families import ON_DEVICE
@@ -136,16 +135,17 @@ class AttentionKernels(ChoosingKernels):
             edges = node.new_empty(graph.num_edges, node.size(1), 2)
             _over_edges(graph, given, wanted[0], node, grad_out, edges)
         if by_destination:
-            terms = node, edges if by_destination.by_edge else None, grad_out
-            tensors = graph.col, *given.tensors, *terms
-            sums = (grad_query,)
-            _over_rows(grad_query_kernel, graph, by_destination, given, tensors, sums, _add, GRADIENT=gradient)
+            tensors = graph.col, None, *given.tensors, node, edges if by_destination.by_edge else None, grad_out
+            constants = {"OF_KEY": False, "GRADIENT": gradient}
+            _over_rows(
+                gradient_kernel, graph, by_destination, given, tensors, (grad_query, None), _add, **constants
+            )
         perm = graph.perm if by_source.by_edge or dropout is not None else None
-        terms = node, edges if by_source.by_edge else None, grad_out
-        grads = torch.empty_like(key), torch.empty_like(value)
-        tensors = transpose.col, perm, *given.tensors, *terms
-        _over_rows(grad_key_kernel, transpose, by_source, given, tensors, grads, _add, GRADIENT=gradient)
-        return (completed or family.completed)(inputs, grad_query, *grads)
+        of_source = torch.empty_like(key), torch.empty_like(value)
+        tensors = transpose.col, perm, *given.tensors, node, edges if by_source.by_edge else None, grad_out
+        constants = {"OF_KEY": True, "GRADIENT": gradient}
+        _over_rows(gradient_kernel, transpose, by_source, given, tensors, of_source, _add, **constants)
+        return (completed or family.completed)(inputs, grad_query, *of_source)
 
     def _how(self, op: str, graph: Graph, given: Inputs) -> How:
         sizes = given.constants
