@@ -4,11 +4,10 @@ ops peers    the ops and their other implementations
 workloads suites   the cells and graphs of a suite, and how it runs
 op_benchmark       one op on one graph, checked, then timed
 layers       of PyG, by the drop-in beside their own code
-collate sample negatives batches   batches of many graphs, of sampled neighbourhoods, and of pairs that are no
-                          edges, likewise; what they share
+collate sample negatives   batches of many graphs, of sampled neighbourhoods, and of pairs that are no edges
 ceilings     what this machine could do at most
 dgl dgl_child             DGL, in another Python interpreter
-records      what is written
+records      what is written, and how benchmarks of batches and layers are gone through
 """
 
 from __future__ import annotations

@@ -16,10 +16,9 @@ from torch_geometric.loader import DataLoader
 
 from gnnbench import backends
 from gnnbench.backends.base import KernelBackend
-from gnnbench.benchmarks import batches
-from gnnbench.benchmarks.batches import BatchBench, BatchRow
+from gnnbench.benchmarks import records
 from gnnbench.benchmarks.op_benchmark import race
-from gnnbench.benchmarks.records import Time, ratios
+from gnnbench.benchmarks.records import BatchBench, BatchRow, Time, ratios
 from gnnbench.config import BackendConfig
 from gnnbench.datasets import AnyDataset, GraphsDataset
 from gnnbench.errors import ConfigError, did_you_mean
@@ -58,7 +57,7 @@ def bench(
     out: Path,
     backend: str = "isplib",
     against: Sequence[str] = ("pyg",),
-    sizes: Sequence[int] = batches.SIZES,
+    sizes: Sequence[int] = records.SIZES,
     memory_limit: str = "90%",
     budget: Budget = Budget(),
     on_event: Callable[[str], None] = lambda _: None,
@@ -82,7 +81,7 @@ def bench(
     if not isinstance(dataset, GraphsDataset):
         raise ConfigError(f"{dataset.name} is a single graph; give a dataset of many, such as --graph ogbg-molhiv")
     record = CollateBench(
-        **batches.facts(dataset),
+        **records.facts(dataset),
         features=dataset.x.size(1),
         backend=backend,
         graphs=dataset.num_graphs,
@@ -91,7 +90,7 @@ def bench(
         rows=[LoaderRow(batch_size=size, implementation=name) for size in sizes for name in names],
     )
     steps = _steps(record, dataset, sizes, names, budget)
-    return batches.measured(record, steps, out=out, memory_limit=memory_limit, on_event=on_event)
+    return records.measured(record, steps, out=out, memory_limit=memory_limit, on_event=on_event)
 
 
 class Loaded(NamedTuple):

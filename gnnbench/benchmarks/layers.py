@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from gnnbench import backends, patch
-from gnnbench.benchmarks import batches
+from gnnbench.benchmarks import records
 from gnnbench.benchmarks.op_benchmark import fail, race, refute
 from gnnbench.benchmarks.peers import taken
 from gnnbench.benchmarks.records import Benchmark, CellStatus, Time
@@ -111,7 +111,7 @@ def bench(
     device = backends.load(BackendConfig(name=backend)).device
     record = LayerBench(
         backend=backend,
-        **batches.facts(dataset),
+        **records.facts(dataset),
         threads=torch.get_num_threads(),
         layers=names,
         rows=[
@@ -124,7 +124,7 @@ def bench(
     )
     case = _Contest(dataset, backend, device, budget, memory.meter(device))
     steps = case.steps(record)
-    return batches.measured(record, steps, out=out, memory_limit=memory_limit, on_event=on_event, device=device)
+    return records.measured(record, steps, out=out, memory_limit=memory_limit, on_event=on_event, device=device)
 
 
 def way(name: str, dataset: NodeDataset, width: int = 8, backend: str = "isplib") -> tuple[str, str]:

@@ -13,11 +13,10 @@ from torch import Tensor
 from torch_geometric.utils import negative_sampling
 
 from gnnbench.backends import isplib
-from gnnbench.benchmarks import batches
-from gnnbench.benchmarks.batches import CPU, BatchBench, BatchRow
+from gnnbench.benchmarks import records
 from gnnbench.benchmarks.dgl import Dgl
 from gnnbench.benchmarks.op_benchmark import fail, race
-from gnnbench.benchmarks.records import Time
+from gnnbench.benchmarks.records import CPU, BatchBench, BatchRow, Time
 from gnnbench.datasets import NodeDataset
 from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
 from gnnbench.graph import Graph
@@ -85,7 +84,7 @@ def bench(
     names = [*OURS, *against]
     edges = dataset.keys(dataset.edge_index).unique()
     record = NegativesBench(
-        **batches.facts(dataset),
+        **records.facts(dataset),
         features=dataset.x.size(1),
         excluded=dataset.num_nodes + int((edges % (dataset.num_nodes + 1) != 0).sum()),
         threads=torch.get_num_threads(),
@@ -93,7 +92,7 @@ def bench(
         rows=[DrawRow(batch_size=size, implementation=name) for size in sizes for name in names],
     )
     steps = _steps(record, dataset, edges, sizes, dgl_python, budget)
-    return batches.measured(record, steps, out=out, memory_limit=memory_limit, on_event=on_event)
+    return records.measured(record, steps, out=out, memory_limit=memory_limit, on_event=on_event)
 
 
 def _steps(

@@ -15,11 +15,10 @@ from torch_geometric.data import Data
 from torch_geometric.sampler import NeighborSampler, NodeSamplerInput
 
 from gnnbench.backends import isplib
-from gnnbench.benchmarks import batches
-from gnnbench.benchmarks.batches import CPU, BatchBench, BatchRow
+from gnnbench.benchmarks import records
 from gnnbench.benchmarks.dgl import Dgl
 from gnnbench.benchmarks.op_benchmark import race
-from gnnbench.benchmarks.records import Time
+from gnnbench.benchmarks.records import CPU, BatchBench, BatchRow, Time
 from gnnbench.datasets import NodeDataset
 from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
 from gnnbench.measure import clock
@@ -57,7 +56,7 @@ def bench(
     out: Path,
     against: Sequence[str] = PEERS,
     fanouts: Sequence[int] = (15, 10, 5),
-    sizes: Sequence[int] = batches.SIZES,
+    sizes: Sequence[int] = records.SIZES,
     dgl_python: str = "",
     memory_limit: str = "90%",
     budget: Budget = Budget(),
@@ -77,7 +76,7 @@ def bench(
     _check(dataset, against, fanouts, sizes)
     names = [OURS, *against]
     record = SampleBench(
-        **batches.facts(dataset),
+        **records.facts(dataset),
         features=dataset.x.size(1),
         fanouts=list(fanouts),
         threads=torch.get_num_threads(),
@@ -95,7 +94,7 @@ def bench(
         "dgl": partial(OfDgl, dataset, record.fanouts, dgl_python),
     }
     steps = _steps(record, sizes, {name: makers[name] for name in names}, budget)
-    return batches.measured(record, steps, out=out, memory_limit=memory_limit, on_event=on_event)
+    return records.measured(record, steps, out=out, memory_limit=memory_limit, on_event=on_event)
 
 
 class Ours:

@@ -13,7 +13,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
-from gnnbench.graph.stamp import stamp
+from gnnbench.graph.cache import stamp
 from gnnbench.ops.kernels import Kernels
 
 KEEP = "keep_aggregation"

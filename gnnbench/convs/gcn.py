@@ -15,8 +15,7 @@ from gnnbench.convs import _checks, _edges, _graph, _layers
 from gnnbench.convs._cost import Cost, Rates
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
-from gnnbench.graph.cache import Adjacency, is_sparse
-from gnnbench.graph.stamp import stamp
+from gnnbench.graph.cache import Adjacency, is_sparse, stamp
 from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.spmm import spmm, spmm_rows
 

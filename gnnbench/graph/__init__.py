@@ -1,13 +1,12 @@
 """Graph: in-edges in compressed rows (row = destination), checked once, with everything derived from it cached.
 
-cache        the Graph of an adjacency that a program passes around
+cache        the Graph of an adjacency that a program passes around, and whether tensors were edited
 union        many graphs, of which batches are put together without a sort
 part         the rows of one of several processes, which fetch what their edges need of others; exchange: how
 block        some of the rows, of which convs are computed one block after the other
-layout       how edges are sorted into rows; concat: what a batch consists of; complement: how pairs that are no
-             edges are drawn; all in plain torch
+layout       how edges are sorted into rows, what a batch consists of, and how pairs that are no edges are drawn,
+             in plain torch
 check        what is refused as no graph
-stamp        whether tensors were edited
 handles      names by which torch's custom ops find Graphs and kernels
 """
 

@@ -1,9 +1,7 @@
 """Models: stacks of untouched PyG convs; one file per conv type with its `Config` and `conv(...)`.
 
-_stack       the one model definition
-_readout     from the nodes of graphs to the graphs
+_stack       the one model definition; from the nodes of graphs to the graphs
 _decoder     from the nodes of a graph to its links
-_layer       what a conv of sampled neighbourhoods is given
 _links       what a decoder is made for, and what it is given
 _typed _types   the model of graphs of several types, and what it is made for
 _heads       how attention models spread their width over heads
@@ -15,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from gnnbench import registry
 from gnnbench.errors import ConfigError
-from gnnbench.models._layer import Layer
 from gnnbench.models._links import Links, Pairs, width_of_node
+from gnnbench.models._stack import Layer
 from gnnbench.models._types import Types
 
 if TYPE_CHECKING:

@@ -5,19 +5,39 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import BatchNorm1d, Dropout, Identity, LayerNorm, Linear, Module, ModuleList
-from torch_geometric.nn import JumpingKnowledge
+from torch_geometric.nn import JumpingKnowledge, global_add_pool, global_max_pool, global_mean_pool
 
 from gnnbench.config import ModelConfig
 from gnnbench.errors import ConfigError
-from gnnbench.models._layer import Layer
-from gnnbench.models._readout import Readout
 
 NORMS: dict[str, Callable[[int], Module]] = {"none": Identity, "batch": BatchNorm1d, "layer": LayerNorm}
+POOLS = {"sum": global_add_pool, "mean": global_mean_pool, "max": global_max_pool}
+
+
+class Readout(Module):
+    """PyG's pooling; backends with kernels put their own in place of `forward`."""
+
+    def __init__(self, reduce: str) -> None:
+        super().__init__()
+        self.reduce = reduce
+
+    def forward(self, x: Tensor, segments: tuple[Tensor, int]) -> Tensor:
+        """[B, C] of nodes [N, C], of which `segments` says the graph [N] int64, and how many graphs there are."""
+        graph_of_node, graphs = segments
+        pooled: Tensor = POOLS[self.reduce](x, graph_of_node, graphs)
+        return pooled
+
+
+class Layer(NamedTuple):
+    """Edges that one conv of a model aggregates over: from any of its inputs to the first `rows` of them."""
+
+    adj: Any
+    rows: int
 
 
 class Stack(Module):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from gnnbench.graph.stamp import Stamp, stamp
+from gnnbench.graph.cache import Stamp, stamp
 from gnnbench.ops.features import Features, dropout, mostly_zero
 from gnnbench.ops.kernels import Kernels
 

@@ -16,11 +16,10 @@ from gnnbench.report.run import machine
 from gnnbench.report.tables import Cell, Table
 
 if TYPE_CHECKING:
-    from gnnbench.benchmarks.batches import BatchBench
     from gnnbench.benchmarks.collate import CollateBench, LoaderRow
     from gnnbench.benchmarks.layers import LayerBench, LayerRow
     from gnnbench.benchmarks.negatives import NegativesBench
-    from gnnbench.benchmarks.records import Bench, Benchmark, Row
+    from gnnbench.benchmarks.records import BatchBench, Bench, Benchmark, Row
     from gnnbench.benchmarks.sample import SampleBench
     from gnnbench.report.plots import Panel
 

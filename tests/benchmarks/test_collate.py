@@ -15,7 +15,7 @@ from gnnbench.benchmarks import collate
 from gnnbench.benchmarks.collate import CollateBench
 from gnnbench.datasets import GraphsDataset
 from gnnbench.errors import ConfigError
-from gnnbench.graph.concat import Concatenation, Picked
+from gnnbench.graph.layout import Concatenation, Picked
 from gnnbench.measure.rounds import Budget
 from gnnbench.results import files
 from tests.support import commands

@@ -1,6 +1,6 @@
 """GPU kernels, in Triton: `CudaKernels` starts them, `Backend` prepares graphs and models for them.
 
-spmm extremum segment sddmm softmax   one file for each op
+spmm extremum softmax   sums over edges and their scores, extrema and segments, softmax
 attention attention_kernels   fused attention, on the host and on the device
 families/             what tells one kind of attention from another, a file for each
 plan                  segments of edges

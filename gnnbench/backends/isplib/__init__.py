@@ -3,7 +3,7 @@
 layout collate spmm edge fusedmm attention heads dropout embedding norm linear segment negatives   the kernels,
 by `cython_kernels/*.pyx`
 sample batch                                 sampled neighbourhoods, likewise
-choices edge_choices                         how they can be run, for heuristics and the tuner
+choices                                      how they can be run, for heuristics and the tuner
 ceiling                                      what no kernel over edges can beat
 _base _compiled workspace                    what all share, the compiled modules, and memory to work in
 """

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gnnbench.backends.isplib import _compiled
 from gnnbench.backends.isplib._base import csr
-from gnnbench.backends.isplib.edge_choices import EdgeChoices
+from gnnbench.backends.isplib.edge import EdgeChoices
 from gnnbench.backends.isplib.workspace import in_huge_pages
 from gnnbench.graph import Graph
 from gnnbench.ops.dropout import WORD, Dropout

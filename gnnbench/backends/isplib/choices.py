@@ -13,7 +13,7 @@ from typing import TypeGuard
 import torch
 
 from gnnbench.backends.isplib._base import BaseKernels
-from gnnbench.backends.isplib.edge_choices import TEAM_WORK
+from gnnbench.backends.isplib.edge import TEAM_WORK
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import Choice, choice_key
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from gnnbench.backends.isplib import _compiled
 from gnnbench.backends.isplib._base import BaseKernels
 from gnnbench.backends.isplib.workspace import in_huge_pages
-from gnnbench.graph.concat import Members, Picked, Rows, refuse
+from gnnbench.graph.layout import Members, Picked, Rows, refuse
 
 native = _compiled.load("collate")
 

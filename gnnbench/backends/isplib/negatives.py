@@ -7,7 +7,7 @@ from torch import Tensor
 
 from gnnbench.backends.isplib import _compiled
 from gnnbench.backends.isplib._base import BaseKernels
-from gnnbench.graph.complement import signed
+from gnnbench.graph.layout import signed
 
 native = _compiled.load("negatives")
 

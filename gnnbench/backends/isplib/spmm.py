@@ -13,7 +13,7 @@ from gnnbench.backends.isplib import _compiled, choices
 from gnnbench.backends.isplib._base import csr
 from gnnbench.backends.isplib.workspace import in_huge_pages, workspace
 from gnnbench.graph import Graph
-from gnnbench.graph.stamp import Stamp, stamp
+from gnnbench.graph.cache import Stamp, stamp
 from gnnbench.ops.kernels import Choice
 
 native = _compiled.load("spmm")
