@@ -24,12 +24,7 @@ and, where there is something to say,
     _graph       the graph that it aggregates over
     _edges _heads   what it is given over edges; what attention shares
     _relations   edges of several relations, by pairs of a relation and a node
-    _readout     pooling of the nodes of graphs
-    _decoder     scores of pairs of nodes
-    _dropout     dropout layers
-    _norms       batch norms with the activation after them
-    _linears     linear layers
-    _encoders    sums of embeddings
+    _parts       the parts of a model beside its convs
 """
 
 from __future__ import annotations
@@ -46,18 +41,7 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.module_dict import ModuleDict
 
 from gnnbench import registry
-from gnnbench.convs import (
-    _checks,
-    _decoder,
-    _dropout,
-    _encoders,
-    _graph,
-    _layers,
-    _linears,
-    _norms,
-    _overrides,
-    _readout,
-)
+from gnnbench.convs import _checks, _graph, _layers, _overrides, _parts
 from gnnbench.convs._bound import KEEP, BoundForward
 from gnnbench.convs._relations import joined
 from gnnbench.errors import UnsupportedOp
@@ -100,7 +84,7 @@ def bind(
             does to them is dropout and products with weights.
         dropout: allow the model's dropout layers to draw other random numbers than torch's.
         layers: also let `kernels` that are faster than torch at them compute linear layers and batch norms.
-        first_node: of this process, where several share the nodes of a graph; see `_dropout.bind`.
+        first_node: of this process, where several share the nodes of a graph; see `_parts.dropouts`.
         rest: binds the convs whose class has no file here; None to refuse them.
 
     Raises:
@@ -126,12 +110,12 @@ def bind(
         )
     return [
         *bindings,
-        *_encoders.bind(model, kernels),
-        *_readout.bind(model, kernels),
-        *_decoder.bind(model, kernels),
-        *(_linears.bind(model, kernels) if layers else []),
-        *(_norms.bind(model, kernels) if layers and first_node is None else []),
-        *(_dropout.bind(model, kernels, first_node) if dropout else []),
+        *_parts.encoders(model, kernels),
+        *_parts.readout(model, kernels),
+        *_parts.decoder(model, kernels),
+        *(_parts.linears(model, kernels) if layers else []),
+        *(_parts.norms(model, kernels) if layers and first_node is None else []),
+        *(_parts.dropouts(model, kernels, first_node) if dropout else []),
     ]
 
 

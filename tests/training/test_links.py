@@ -13,7 +13,7 @@ from torch_geometric.nn import GAE
 from gnnbench import backends, config, datasets
 from gnnbench.backends import isplib
 from gnnbench.comparison.parity import judge, steps
-from gnnbench.convs import _decoder
+from gnnbench.convs import _parts
 from gnnbench.errors import ConfigError
 from gnnbench.models._decoder import DistMult
 from gnnbench.results.schema import Result
@@ -60,8 +60,8 @@ if not isplib.MISSING:
 @pytest.mark.parametrize("case", CASES)
 def test_every_backend_computes_what_pyg_does(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Scores of links and gradients on three batches, in training, and in evaluation from other weights."""
-    monkeypatch.setattr(_decoder, "SORTED", 0)
-    monkeypatch.setattr(_decoder, "STREAMED", 0)
+    monkeypatch.setattr(_parts, "SORTED", 0)
+    monkeypatch.setattr(_parts, "STREAMED", 0)
     data = datasets.load(asked(**CASES[case]).dataset, datasets.roots())
 
     def computed(backend: str, as_reference: bool = False) -> judge.Snapshot:
