@@ -3,8 +3,7 @@
 __init__     the app: verbs, datasets, doctor
 verb         the verbs that are functions of `gnnbench.api`, made of their parameters
 instead      what some of these do before
-partition    a graph in parts, for several processes
-report       results as a page; history: a list of them over time
+alone        results as a page, a list of them over time, and a graph in parts for several processes
 options      options that several verbs share
 streams      standard streams that may be gone
 """
@@ -24,8 +23,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from gnnbench import registry, stopping
 from gnnbench.api._configs import load
-from gnnbench.cli import history, instead, partition, streams, verb
-from gnnbench.cli import report as reporting
+from gnnbench.cli import alone, instead, streams, verb
 from gnnbench.cli.options import EXIT_CODES, DataRoot, Json, Overrides, is_first, refuse_empty, show
 from gnnbench.errors import DatasetError, GnnbenchError
 from gnnbench.measure import waiting
@@ -119,9 +117,9 @@ def demo() -> None:
     app(["compare"], prog_name="gnnbench")
 
 
-app.command(epilog=EXIT_CODES)(partition.partition)
-app.command(epilog=EXIT_CODES)(reporting.report)
-app.command(epilog=EXIT_CODES)(history.history)
+app.command(epilog=EXIT_CODES)(alone.partition)
+app.command(epilog=EXIT_CODES)(alone.report)
+app.command(epilog=EXIT_CODES)(alone.history)
 
 
 @datasets_app.callback(invoke_without_command=True)
