@@ -85,6 +85,8 @@ class GraphsDataset(Named):
         """
         import torch
 
+        from gnnbench.datasets import _prepare
+
         if graphs > self.num_graphs:
             raise DatasetError(
                 f"{self.name} holds {self.num_graphs:,} graphs, fewer than the {graphs:,} asked for"
@@ -94,16 +96,7 @@ class GraphsDataset(Named):
         x = self.x[:nodes]
         if not x.is_floating_point():
             x = torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
-        every, none = torch.ones(nodes, dtype=torch.bool), torch.zeros(nodes, dtype=torch.bool)
-        return NodeDataset(
-            name=f"{self.label}, {graphs:,} graphs",
-            edge_index=self.edge_index[:, :edges] + start,
-            x=x,
-            y=torch.zeros(nodes, dtype=torch.long),
-            train_mask=every,
-            val_mask=none,
-            test_mask=none,
-            num_classes=self.num_outputs,
-            metric=self.metric,
-            score=self.score,
+        name, edge_index = f"{self.label}, {graphs:,} graphs", self.edge_index[:, :edges] + start
+        return _prepare.all_for_training(name, edge_index, x).changed(
+            num_classes=self.num_outputs, metric=self.metric, score=self.score
         )

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from types import FrameType
 from typing import Any
 
 import torch
-import torch.utils.checkpoint
 from torch.nn.modules.dropout import _DropoutNd
-
-_top_hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)  # from torch 2.8 on
 
 
 def draws(conv: Any) -> bool:
@@ -38,12 +33,5 @@ def repeated(conv: Any = None) -> bool:
     if torch._C._current_graph_task_id() != -1:  # in backward
         return True
     if torch.is_grad_enabled():
-        return _top_hooks(True) is not None if _top_hooks else _within_checkpoint()
+        return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
     return not torch.is_inference_mode_enabled() and draws(conv)
-
-
-def _within_checkpoint() -> bool:
-    frame: FrameType | None = sys._getframe()
-    while frame is not None and frame.f_globals is not vars(torch.utils.checkpoint):
-        frame = frame.f_back
-    return frame is not None

@@ -8,12 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gnnbench import units
-from gnnbench.report import figures
-from gnnbench.report.figures import NOTHING
 from gnnbench.report.page.pictures import of_panel
 from gnnbench.report.page.section import Section, Tone, section_of
 from gnnbench.report.run import machine
-from gnnbench.report.tables import Cell, Table
+from gnnbench.report.tables import NOTHING, Cell, Table, ratio_cell, row_time
 
 if TYPE_CHECKING:
     from gnnbench.benchmarks.collate import CollateBench, LoaderRow
@@ -206,16 +204,16 @@ def _heading(peer: str, ours: str) -> tuple[str, ...]:
 def _beside(row: Row, ours: Row) -> tuple[Cell, ...]:
     """A peer's time and what ours gains; of our own bfloat16 what it gains, and its error."""
     if row.backend != ours.backend:
-        return _time(row), figures.ratio(ours.ratio.get(row.implementation))
+        return _time(row), ratio_cell(ours.ratio.get(row.implementation))
     return (
         _time(row),
-        figures.ratio(row.ratio.get(ours.implementation)),
+        ratio_cell(row.ratio.get(ours.implementation)),
         NOTHING if row.error is None else Cell(f"{row.error:.1e}"),
     )
 
 
 def _time(row: Row) -> Cell:
-    return NOTHING if row.status == "pending" else figures.time(row)
+    return NOTHING if row.status == "pending" else row_time(row)
 
 
 def _notes(bench: Bench) -> Iterator[str]:
@@ -282,8 +280,8 @@ def _layers(bench: LayerBench) -> Table:
 def _layer(rows: dict[tuple[str, str], LayerRow], ours: str) -> Iterator[Cell]:
     yield Cell(rows["step", ours].way or rows["forward", ours].way or "–")
     for direction in ("forward", "step"):
-        yield from (figures.time(rows[direction, name]) for name in (PYG, ours))
-        yield figures.ratio(rows[direction, ours].ratio.get(PYG))
+        yield from (row_time(rows[direction, name]) for name in (PYG, ours))
+        yield ratio_cell(rows[direction, ours].ratio.get(PYG))
     for name in (PYG, ours):
         nbytes = rows["step", name].memory_increase_bytes
         yield NOTHING if nbytes is None else Cell(units.size(nbytes))
@@ -313,11 +311,11 @@ def _collate(bench: CollateBench) -> Table:
     rows = [
         [
             Cell(units.count(size)),
-            figures.time(by_name[ours]),
+            row_time(by_name[ours]),
             *(
                 cell
                 for peer in peers
-                for cell in (figures.time(by_name[peer]), figures.ratio(by_name[ours].ratio.get(peer)))
+                for cell in (row_time(by_name[peer]), ratio_cell(by_name[ours].ratio.get(peer)))
             ),
         ]
         for size, by_name in sizes.items()
@@ -387,7 +385,7 @@ def _by_row(
         [
             *map(Cell, names(row)),
             *_batch(row, members(row)),
-            *(figures.ratio(row.ratio.get(peer)) for peer in bench.peers),
+            *(ratio_cell(row.ratio.get(peer)) for peer in bench.peers),
         ]
         for row in bench.rows
     ]
@@ -402,7 +400,7 @@ def _batch(row: Any, size: float | None) -> list[Cell]:
     Without a size the row's time is that of a whole batch.
     """
     if row.time_s is None:
-        return [figures.time(row), NOTHING]
+        return [row_time(row), NOTHING]
     each, members = row.time_s, size or 1.0
     interval = units.interval(units.seconds, each.low * members, each.high * members)
     rate = f"{1e-6 / each.median:.3g} M" if size else "–"

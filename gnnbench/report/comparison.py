@@ -7,12 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gnnbench import units
-from gnnbench.report import figures
-from gnnbench.report.figures import NOTHING, ended
 from gnnbench.report.page.pictures import Picture, Strip, curves, sizes, stacks, strips
 from gnnbench.report.page.section import Grid, Section, Tone, section_of
 from gnnbench.report.run import graph, kernels, machine, title, used
-from gnnbench.report.tables import Cell, Table
+from gnnbench.report.tables import NOTHING, Cell, Table, ended, ratio_cell, time_cell
 
 if TYPE_CHECKING:
     from gnnbench.comparison import Progress
@@ -223,7 +221,7 @@ def _backend_row(row: Row, phases: Sequence[str], baselines: Sequence[str]) -> l
     return [
         label,
         *(Cell(units.seconds(summary.median)) if summary else NOTHING for summary in summaries),
-        figures.seconds(row.epoch_s),
+        time_cell(row.epoch_s),
         *(_speedup(row.speedup.get(baseline), row.backend) for baseline in baselines),
         _peak(row),
         _preparation(row),
@@ -233,7 +231,7 @@ def _backend_row(row: Row, phases: Sequence[str], baselines: Sequence[str]) -> l
 
 def _speedup(speedup: Speedup | None, backend: str) -> Cell:
     own = speedup is not None and speedup.baseline == backend
-    return Cell("1x", "baseline") if own else figures.ratio(speedup)
+    return Cell("1x", "baseline") if own else ratio_cell(speedup)
 
 
 def _peak(row: Row) -> Cell:

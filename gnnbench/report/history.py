@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gnnbench import units
-from gnnbench.report.figures import NOTHING
 from gnnbench.report.plots import Line, Panel
-from gnnbench.report.tables import Cell, Table
+from gnnbench.report.tables import NOTHING, Cell, Table
 
 if TYPE_CHECKING:
     from gnnbench.history import Entry

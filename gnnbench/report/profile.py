@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from gnnbench import units
-from gnnbench.report import figures, run
+from gnnbench.report import run
 from gnnbench.report.page.pictures import Picture, of_panel, stacks
 from gnnbench.report.page.section import Section, section_of
-from gnnbench.report.tables import Cell, Table
+from gnnbench.report.tables import Cell, Table, ended
 
 if TYPE_CHECKING:
     from gnnbench.profiling import Op, Profile
@@ -145,7 +145,7 @@ def _notes(profile: Profile) -> Iterator[str]:
 
 def _verdict(profile: Profile) -> list[str]:
     if not profile.ops:
-        return [f"The run ended as {figures.ended(profile.status)}: {profile.reason}."]
+        return [f"The run ended as {ended(profile.status)}: {profile.reason}."]
     layers: dict[str, float] = {}
     for op in profile.ops:
         layers[op.layer] = layers.get(op.layer, 0.0) + op.share

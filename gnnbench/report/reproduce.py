@@ -11,13 +11,11 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
 
 from gnnbench import units
-from gnnbench.report import figures
-from gnnbench.report.figures import NOTHING, ended
 from gnnbench.report.page.pictures import of_panel
 from gnnbench.report.page.section import Grid, Section, section_of
 from gnnbench.report.plots import Bars, Line, Panel, Series
 from gnnbench.report.run import machine
-from gnnbench.report.tables import Cell, Table
+from gnnbench.report.tables import NOTHING, Cell, Table, ended, ratio_cell
 
 if TYPE_CHECKING:
     from gnnbench.papers import Claim, Progress, Reproduction
@@ -213,7 +211,7 @@ def _peer(measurement: Measurement | None, speedup: Ratio | None) -> Cell:
     """The time of a peer above what ours gains, which is all there is of one that was not measured by itself."""
     if speedup is None:
         return _time(measurement)
-    return Cell(_time(measurement).text, units.ratio(speedup.ratio)) if measurement else figures.ratio(speedup)
+    return Cell(_time(measurement).text, units.ratio(speedup.ratio)) if measurement else ratio_cell(speedup)
 
 
 def _more_memory(case: dict[str, Measurement], backend: str) -> Cell:

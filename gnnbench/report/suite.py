@@ -8,12 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gnnbench import units
-from gnnbench.report import figures
 from gnnbench.report.bench import measured
-from gnnbench.report.figures import NOTHING, ended
 from gnnbench.report.page.section import Grid, Section
 from gnnbench.report.run import machine
-from gnnbench.report.tables import Cell, Table
+from gnnbench.report.tables import NOTHING, Cell, Table, ended, ratio_cell, row_time
 
 if TYPE_CHECKING:
     from gnnbench.benchmarks.records import Row, Suite
@@ -75,10 +73,10 @@ def _line(case: list[Row], ours: Row) -> list[Cell]:
     memory = [increase / ours.memory_increase_bytes for increase in weighed] if ours.memory_increase_bytes else []
     return [
         Cell(f"{ours.graph}, {ours.op}", _size(ours)),
-        figures.time(ours),
+        row_time(ours),
         Cell(f"{share:.0%}") if share else NOTHING,
         _peer(peer, peers),
-        figures.ratio(ratio),
+        ratio_cell(ratio),
         Cell(units.ratio(*dict.fromkeys((min(memory), max(memory))))) if memory else NOTHING,
     ]
 

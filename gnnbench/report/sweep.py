@@ -7,12 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gnnbench import units
-from gnnbench.report import figures, run
-from gnnbench.report.figures import NOTHING, ended
+from gnnbench.report import run
 from gnnbench.report.page.pictures import of_panel
 from gnnbench.report.page.section import Grid, Section, section_of, yaml_of
 from gnnbench.report.plots import Bars, Line, Panel, Series
-from gnnbench.report.tables import Cell, Table
+from gnnbench.report.tables import NOTHING, Cell, Table, ended, time_cell
 
 if TYPE_CHECKING:
     from gnnbench.sweeps import Planned as PlannedTrial
@@ -32,7 +31,7 @@ def table(sweep: Sweep, *, named: bool = True) -> Table:
             Cell(point.name, f"best of {point.dataset}" if point.best and named else ""),
             _quality(point.val, point.val_std, point.seeds),
             _quality(point.test, point.test_std, point.seeds),
-            figures.seconds(point.epoch_s),
+            time_cell(point.epoch_s),
             Cell(units.size(point.peak_memory_bytes)) if point.peak_memory_bytes else NOTHING,
             _seeds(point, sweep.repeats),
         ]

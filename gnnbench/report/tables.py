@@ -12,12 +12,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
+from gnnbench import units
+
 if TYPE_CHECKING:
     from pydantic import BaseModel
     from rich.console import Console
     from rich.table import Table as RichTable
 
+    from gnnbench.benchmarks.records import Time
+    from gnnbench.results.schema import Ratio, Summary
+
 PIPED_WIDTH = 100
+STATUS = {"oom": "out of memory", "pending": "not run"}
 
 
 class Cell(NamedTuple):
@@ -25,6 +31,9 @@ class Cell(NamedTuple):
 
     text: str
     below: str = ""
+
+
+NOTHING = Cell("–")
 
 
 @dataclass(frozen=True)
@@ -44,6 +53,28 @@ class Table:
     title: str = ""
     notes: Sequence[str] = ()
     prose: Sequence[int] = (0,)
+
+
+def ended(status: str) -> str:
+    """A status in words."""
+    return STATUS.get(status, status)
+
+
+def time_cell(time: Time | Summary | None) -> Cell:
+    """A median above its interval."""
+    if time is None:
+        return NOTHING
+    return Cell(units.seconds(time.median), units.interval(units.seconds, time.low, time.high))
+
+
+def ratio_cell(gain: Ratio | None) -> Cell:
+    """How many times faster, above its interval."""
+    return Cell(units.ratio(gain.ratio), units.interval(units.ratio, gain.low, gain.high)) if gain else NOTHING
+
+
+def row_time(row: Any) -> Cell:
+    """The time of a row of a benchmark, or what became of it."""
+    return time_cell(row.time_s) if row.time_s else Cell(ended(row.status))
 
 
 def console(stream: TextIO) -> Console:

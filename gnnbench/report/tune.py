@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 from gnnbench import units
 from gnnbench.report import bench as page
-from gnnbench.report import figures
 from gnnbench.report.page.pictures import of_panel
 from gnnbench.report.page.section import Section, section_of
 from gnnbench.report.run import chosen, words_of
-from gnnbench.report.tables import Cell, Table
+from gnnbench.report.tables import Cell, Table, ratio_cell
 
 if TYPE_CHECKING:
     from gnnbench.report.plots import Panel
@@ -30,8 +29,8 @@ def table(tuned: Tuned) -> Table:
         [
             Cell(chosen(record) + (" *" if record in _best(tuned.choices) else "")),
             Cell(units.seconds(record.time_s)),
-            figures.ratio(record.speedup),
-            figures.ratio(record.gain) if record.choice != record.default else Cell("1x", "is the heuristic's"),
+            ratio_cell(record.speedup),
+            ratio_cell(record.gain) if record.choice != record.default else Cell("1x", "is the heuristic's"),
             Cell(words_of(record.choice)),
         ]
         for record in tuned.choices

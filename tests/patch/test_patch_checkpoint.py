@@ -13,7 +13,6 @@ from torch_geometric import nn as pyg
 from torch_geometric import utils
 
 import gnnbench
-from gnnbench.patch import repeated
 from tests.support.dropin import BACKEND
 
 NODES = 1000
@@ -75,13 +74,8 @@ def test_both_runs_save_the_same_tensors(name: str, edges: int) -> None:
     assert accelerated(name) > 0 or edges == 3000 or (edges == 4000 and name in ("Wide", "SGConv"))
 
 
-@pytest.mark.parametrize("old_torch", [False, True])
 @pytest.mark.parametrize("name", ["GCNConv", "GATConv", "Wide", "softmax"])
-def test_a_backward_outside_of_the_context_runs_what_the_forward_ran(
-    monkeypatch: pytest.MonkeyPatch, name: str, old_torch: bool
-) -> None:
-    if old_torch:
-        monkeypatch.setattr(repeated, "_top_hooks", None)
+def test_a_backward_outside_of_the_context_runs_what_the_forward_ran(name: str) -> None:
     conv, x, edge_index = CONVS[name](), features(), graph(20_000)
     with gnnbench.patched(BACKEND):
         out = checkpoint(conv, x, edge_index, use_reentrant=False)

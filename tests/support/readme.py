@@ -22,8 +22,7 @@ from gnnbench.papers._records import SCALES
 from gnnbench.profiling import Profile
 from gnnbench.report import bench, comparison, plots, run, tables
 from gnnbench.report import reproduce as reproduction
-from gnnbench.report.figures import NOTHING, ended, ratio
-from gnnbench.report.tables import Cell, Table
+from gnnbench.report.tables import NOTHING, Cell, Table, ended, ratio
 from gnnbench.results import files
 from tests.support import ways
 
