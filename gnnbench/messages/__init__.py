@@ -1,12 +1,11 @@
 """Message-passing layers of any class: their own functions on kernels, without all messages at once.
 
 arguments    what a call gives to a layer's functions, and where each tensor belongs
-recognise    messages that are a product with the adjacency, found by tracing
+recognise    what is refused before anything is run, and messages that are a product with the adjacency
 rehearsal    what is refused, and what an edge keeps alive, found on a few destinations
 lifted       linear layers of edges that are computed over nodes
 replaced     functions of torch and PyG that stand in for others while a chunk is evaluated
 held         what a layer holds, from the forward to the backward, and what its functions write
-judge        what of a layer is refused before anything is run
 bound        layers of models that are called with a Graph
 """
 

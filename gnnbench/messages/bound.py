@@ -15,7 +15,7 @@ from gnnbench.convs._bound import Accelerated
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.graph.cache import MAX_GRAPH_BYTES, Adjacency, GraphCache
-from gnnbench.messages import arguments, judge, propagate, recognise
+from gnnbench.messages import arguments, propagate, recognise
 from gnnbench.messages.arguments import FUNCTIONS
 from gnnbench.ops.kernels import Kernels
 from gnnbench.results.schema import Binding
@@ -50,7 +50,7 @@ def _unsupported(layer: Any) -> list[str]:
     called = list(inspect.signature(type(layer).forward).parameters)
     if more := called[2 : called.index("edge_index")] if "edge_index" in called else []:
         reasons.append(f"{type(layer).__name__} is called with {' and '.join(more)} before its edges")
-    return reasons + judge.objections(layer)
+    return reasons + recognise.objections(layer)
 
 
 class BoundForward:
@@ -73,7 +73,7 @@ class BoundMessages:
         self.kernels, self.graphs, self.binding = kernels, graphs, binding
 
     def __call__(self, edge_index: Adjacency, size: Any = None, **given: Any) -> Any:
-        if reasons := judge.objections(self.layer):
+        if reasons := recognise.objections(self.layer):
             raise UnsupportedOp(type(self.layer).__name__, reasons)
         asked = arguments.read(self.layer, self.functions, edge_index, size, given)
         graph = self.graphs.of(edge_index, asked.num_rows, asked.num_cols, reverse=asked.reverse)

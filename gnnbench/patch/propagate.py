@@ -20,7 +20,7 @@ from gnnbench.convs._bound import Accelerated
 from gnnbench.convs._cost import Cost, Rates
 from gnnbench.errors import GnnbenchError, UnsupportedOp
 from gnnbench.graph.cache import is_sparse, num_edges
-from gnnbench.messages import arguments, judge, recognise
+from gnnbench.messages import arguments, recognise
 from gnnbench.messages.arguments import FUNCTIONS, Asked
 from gnnbench.patch import call, cost
 from gnnbench.patch.call import Declined
@@ -66,7 +66,7 @@ class Propagate(StandIn):
         call.check_unwatched()
         if why := self._wrong_adjacency(conv, edge_index):
             raise Declined(why)
-        if reasons := judge.objections(conv):
+        if reasons := recognise.objections(conv):
             raise UnsupportedOp(self.name, reasons)
         asked = arguments.read(conv, self.functions, edge_index, size, given)
         where = edge_index.device if isinstance(edge_index, Tensor) else edge_index.device()

@@ -1,7 +1,6 @@
 """Where the time of an epoch goes: a few epochs under PyTorch's profiler, beside as many that are only timed.
 
-_ranges      names for phases and layers
-_events      from the profiler's events to rows; the Chrome trace, and memory over time, which it tells
+_events      from ranges of phases and layers to rows; the Chrome trace, and memory over time, which it tells
 _record      what is written
 """
 
@@ -21,7 +20,7 @@ from gnnbench.config import Run
 from gnnbench.datasets import Roots
 from gnnbench.errors import ConfigError
 from gnnbench.measure import clock, memory
-from gnnbench.profiling import _events, _ranges
+from gnnbench.profiling import _events
 from gnnbench.profiling._record import Memory, Op, Profile
 from gnnbench.results import files
 from gnnbench.results.schema import Result
@@ -105,15 +104,15 @@ class _Profiler:
         """Train on, under the profiler."""
         self.on_gpu = backend.device.type == "cuda"
         recorder = clock.Recorder(0, clock.of(backend.device), memory.meter(backend.device))
-        phase = _ranges.phases(recorder.phase)
+        phase = _events.phases(recorder.phase)
         trainer = Trainer(model, batching, self.config.train, self.config.train.seed)
         activities = [ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * self.on_gpu]
         self.profiler = torch.profiler.profile(activities=activities, profile_memory=True)
-        with _ranges.layers(model):
+        with _events.layers(model):
             trainer.train()  # makes what the optimizer keeps, and compiles again where hooks are compiled too
             with self.profiler:
                 for number in range(1, self.epochs + 1):
-                    with recorder.epoch(), record_function(_ranges.EPOCH):
+                    with recorder.epoch(), record_function(_events.EPOCH):
                         loss = trainer.train(phase)
                     self.epoch_s.append(recorder.sample(0, number, trainer.check(loss)).epoch_s)
                     self.loading_s += [batching.loading_s] * batching.loads

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gnnbench.backends.cuda import _tile
+from gnnbench.backends.cuda import _base
 from gnnbench.graph import Graph
 from gnnbench.ops.families import FAMILIES
 from gnnbench.ops.kernels import Kernels
@@ -26,7 +26,7 @@ pytestmark = [needs_triton, pytest.mark.filterwarnings("ignore:invalid value enc
 @pytest.fixture(autouse=True)
 def several_rows_to_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
     """As large graphs of few edges are run."""
-    monkeypatch.setattr(_tile, "PROGRAMS", 4)
+    monkeypatch.setattr(_base, "PROGRAMS", 4)
 
 
 normal = partial(kernels.normal, dtype=torch.float32, device=DEVICE)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gnnbench.backends import isplib
-from gnnbench.backends.cuda import CudaKernels, _tile
+from gnnbench.backends.cuda import CudaKernels, _base
 from gnnbench.backends.isplib import choices
 from gnnbench.graph import Graph
 from gnnbench.ops.attention import attention
@@ -107,7 +107,7 @@ def test_isplib_in_blocks(level: int, name: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("name", ["weighted sum", "mean", "max", "sddmm", "edge_softmax", "gat", "gatv2", "dot"])
 def test_cuda(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Either at a time, in few programs, for Triton's interpreter is slow."""
-    monkeypatch.setattr(_tile, "PROGRAMS", 4)
+    monkeypatch.setattr(_base, "PROGRAMS", 4)
     kernels = CudaKernels()
     check(name, kernels, graphs.crowd(kernels, 4200, 8), 2, 1, torch.float64)
     if name != "edge_softmax":  # whose numbers are per edge

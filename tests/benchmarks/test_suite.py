@@ -17,7 +17,7 @@ from torch import Tensor
 
 from gnnbench import benchmarks, datasets
 from gnnbench.backends import cuda
-from gnnbench.backends.cuda import _tile, _triton
+from gnnbench.backends.cuda import _base, _triton
 from gnnbench.benchmarks import op_benchmark, peers, suites, workloads
 from gnnbench.benchmarks.op_benchmark import Reference
 from gnnbench.benchmarks.ops import OPS, Case
@@ -54,7 +54,7 @@ def rows(found: Suite, name: str) -> list[Row]:
 
 @pytest.mark.slow
 def test_the_command_checks_and_times_ops_and_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_tile, "PROGRAMS", 4)  # of several rows each, for the interpreter's sake
+    monkeypatch.setattr(_base, "PROGRAMS", 4)  # of several rows each, for the interpreter's sake
     output = suite(tmp_path, "--ops", "spmm,train-gcn", "--csv", str(tmp_path / "rows.csv"))
     assert output.code == 0, output.stderr
     found = Suite.model_validate_json(output.stdout)

@@ -19,7 +19,7 @@ from gnnbench.api import _configs as configs
 from gnnbench.backends import cuda
 from gnnbench.errors import ConfigError
 from gnnbench.ops.kernels import Kernels
-from gnnbench.profiling import Profile, _events, _ranges, check
+from gnnbench.profiling import Profile, _events, check
 from gnnbench.report import page
 from gnnbench.report import profile as report
 from gnnbench.report.page import Stored
@@ -142,7 +142,7 @@ def test_layers_are_ranges_and_what_lies_within_has_no_hooks() -> None:
     inner = Sequential(Linear(2, 2))
     model = torch.nn.Module()
     model.convs, model.drop = ModuleList([inner]), Linear(2, 2)
-    with _ranges.layers(model):
+    with _events.layers(model):
         assert [bool(module._forward_hooks) for module in (model, inner, inner[0], model.drop)] == [
             True,
             True,

@@ -24,7 +24,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
-from gnnbench.backends.cuda import CudaKernels, _tile
+from gnnbench.backends.cuda import CudaKernels, _base
 from gnnbench.graph import Graph
 from gnnbench.ops.dropout import Dropout
 from gnnbench.ops.families import FAMILIES
@@ -142,7 +142,7 @@ def by_edge(kernels: CudaKernels, on: Graph, heads: int, channels: int, dtype: t
 def main(arch: str, name: str) -> None:
     target = GPUTarget("hip", arch, 64) if arch.startswith("gfx") else GPUTarget("cuda", int(arch), 32)
     JITFunction.run = compiler(target)
-    kernels, _tile.PROGRAMS = CudaKernels(slice_edges=40), 8  # as for many nodes
+    kernels, _base.PROGRAMS = CudaKernels(slice_edges=40), 8  # as for many nodes
     sparse, dense = graph(64, 4), graph(64, 50)  # the dense one is cut into slices
     dtype = getattr(torch, name)
     aggregations(kernels, dense, 128, dtype)

@@ -3,9 +3,8 @@
 spmm extremum softmax   sums over edges and their scores, extrema and segments, softmax
 attention attention_kernels   fused attention, on the host and on the device
 families/             what tells one kind of attention from another, a file for each
-plan                  segments of edges
 choices               how a kernel can be run, for heuristics and the tuner
-_tile _base _triton   what a program holds, how a kernel is started, and Triton itself
+_base _triton         segments of edges, what a program holds, how a kernel is started; and Triton itself
 """
 
 from __future__ import annotations

@@ -1,22 +1,148 @@
-"""Limits that the kernels of every family share, and how a kernel is started."""
+"""Segments of edges, the tile that a program holds, limits that all kernels share, and how a kernel is started."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
-from gnnbench.backends.cuda._tile import mean_degree
-from gnnbench.backends.cuda._triton import INTERPRETED, tl
-from gnnbench.backends.cuda.plan import Segments
+from gnnbench.backends.cuda._triton import INTERPRETED, constexpr, jit, tensor, tl
 from gnnbench.graph import Graph
+from gnnbench.graph.check import MAX_INT32
 from gnnbench.ops.kernels import Kernels
 
 SLICE_EDGES = 1024  # of a row, above which it is cut
 LEAST_SLICE = 256  # of edges, fewer than which do not repay starting two more kernels
 NARROW = (torch.bfloat16, torch.float16)
 DTYPES = (torch.float32, torch.float64, *NARROW)
+WARP_ELEMENTS = 1024  # of a tile that holds one number for each, 32 to a lane
+PROGRAMS = 4096  # which keep a GPU busy: below it a program takes one row
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Segment s is of the edges begin[s]:end[s], if they are not more than `longest`, and belongs to row[s]."""
+
+    begin: Tensor  # [S] int64
+    end: Tensor  # [S] int64
+    row: Tensor | None = None  # [S] int64; None where it is s itself
+    longest: int = MAX_INT32
+
+    @property
+    def count(self) -> int:
+        return self.begin.numel()
+
+    @property
+    def apart(self) -> Segments:
+        """Return these segments, each belonging to itself: what kernels make of them are partial results."""
+        return replace(self, row=None)
+
+
+class Hubs(NamedTuple):
+    """The rows with many edges, and their slices in the order of rows and edges."""
+
+    slices: Segments  # of edges
+    begin: Tensor  # [S] int64: slices begin[s]:end[s] are of the same row as slice s
+    end: Tensor
+    rows: Segments  # of slices
+
+
+def rows(graph: Graph, longest: int) -> Segments:
+    """Every row that has at most `longest` edges."""
+    return Segments(graph.rowptr[:-1], graph.rowptr[1:], None, longest)
+
+
+def longest_row(graph: Graph) -> int:
+    """Edges of the row that has most; the device is asked once."""
+    return graph.once("longest", lambda: int(graph.degree.max()) if graph.num_rows else 0)
+
+
+def hubs(graph: Graph, longest: int) -> Hubs | None:
+    """The other rows, in slices of `longest` edges; made once; None if there is none."""
+    return graph.once(("hubs", longest), lambda: _hubs(graph, longest))
+
+
+def _hubs(graph: Graph, longest: int) -> Hubs | None:
+    hub = (graph.degree > longest).nonzero().flatten()
+    if not hub.numel():
+        return None
+    counts = (graph.degree[hub] + longest - 1) // longest
+    last = counts.cumsum(0)
+    row, begin, end = (tensor.repeat_interleave(counts) for tensor in (hub, last - counts, last))
+    first_edge = graph.rowptr[row] + (torch.arange(row.numel(), device=row.device) - begin) * longest
+    last_edge = torch.minimum(first_edge + longest, graph.rowptr[row + 1])
+    return Hubs(Segments(first_edge, last_edge, row), begin, end, Segments(last - counts, last, hub))
+
+
+@jit
+def segments_of(
+    begin: tensor, end: tensor, row: tensor, count: tensor, longest: tensor, BLOCK_S: constexpr
+) -> tensor:
+    """This program's segments: first edge, number of edges and row [BLOCK_S], and which there are."""
+    segment = tl.program_id(0).to(tl.int64) * BLOCK_S + tl.arange(0, BLOCK_S)
+    first = tl.load(begin + segment, segment < count, 0)
+    length = tl.load(end + segment, segment < count, 0) - first
+    mine = (segment < count) & (length <= longest)
+    if row is not None:
+        segment = tl.load(row + segment, mine, 0)
+    return first, tl.where(mine, length, 0), segment, mine
+
+
+@jit
+def channels_of(H: constexpr, C: constexpr, BLOCK_H: constexpr, BLOCK_C: constexpr) -> tensor:
+    """This program's heads [BLOCK_H], places in [H, C] and which there are [BLOCK_H, BLOCK_C]."""
+    TILES: constexpr = (C + BLOCK_C - 1) // BLOCK_C
+    h = tl.program_id(1) // TILES * BLOCK_H + tl.arange(0, BLOCK_H)
+    c = tl.program_id(1) % TILES * BLOCK_C + tl.arange(0, BLOCK_C)
+    return h, h[:, None] * C + c[None, :], (h < H)[:, None] & (c < C)[None, :]
+
+
+@dataclass(frozen=True)
+class Tile:
+    """How many of each, all powers of two, and the warps of a program."""
+
+    segments: int
+    edges: int
+    heads: int
+    channels: int
+    num_warps: int
+
+    def grid(self, count: int, heads: int, channels: int) -> tuple[int, int]:
+        """Programs over `count` segments, and over tiles of channels."""
+        return -(-count // self.segments), -(-heads // self.heads) * -(-channels // self.channels)
+
+    def blocks(self, axes: str = "SEHC") -> dict[str, int]:
+        """The constants of a kernel whose tiles have these axes."""
+        sizes = {"S": self.segments, "E": self.edges, "H": self.heads, "C": self.channels}
+        return {**{f"BLOCK_{axis}": sizes[axis] for axis in axes}, "num_warps": self.num_warps}
+
+
+def fit(graph: Graph, heads: int, channels: int, elements: int, *, widest: int = 128, num_warps: int = 1) -> Tile:
+    """A tile of about `elements`, given to channels first, then to heads, to edges of a row, and to rows.
+
+    Small graphs get a row to a program and many edges at a time: their time is that of the longest row.
+
+    Args:
+        widest: channels of a head at most.
+    """
+    block_c = min(power_of_two(channels), widest)
+    block_h = min(power_of_two(heads), max(elements // 4 // block_c, 1))
+    room = max(elements // (block_h * block_c), 1)
+    together = min(1 << max(graph.num_rows // PROGRAMS, 1).bit_length() - 1, 8)
+    block_e = min(room, max(power_of_two(mean_degree(graph)), room // together))
+    return Tile(min(room // block_e, together), block_e, block_h, block_c, num_warps)
+
+
+def mean_degree(graph: Graph) -> int:
+    """Edges of a row on average, rounded down."""
+    return graph.num_edges // max(graph.num_rows, 1)
+
+
+def power_of_two(count: int) -> int:
+    """The least power of two that is not below `count`."""
+    return 1 << max(count - 1, 0).bit_length()
 
 
 class BaseKernels(Kernels):
@@ -40,11 +166,11 @@ class BaseKernels(Kernels):
 
     def unsupported(self, op: str, graph: Graph, *tensors: Tensor | None) -> list[str]:
         reasons = []
-        for tensor in tensors:
-            if tensor is not None and tensor.device.type != self.device_type:
-                reasons.append(f"a tensor is on {tensor.device}; these kernels run on {self.device_type} tensors")
-            elif tensor is not None and tensor.dtype not in DTYPES:
-                reasons.append(f"a tensor has type {tensor.dtype}; cuda computes in {', '.join(map(str, DTYPES))}")
+        for each in tensors:
+            if each is not None and each.device.type != self.device_type:
+                reasons.append(f"a tensor is on {each.device}; these kernels run on {self.device_type} tensors")
+            elif each is not None and each.dtype not in DTYPES:
+                reasons.append(f"a tensor has type {each.dtype}; cuda computes in {', '.join(map(str, DTYPES))}")
         return reasons
 
 

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from gnnbench.backends.cuda._base import launch, start, sums_in, triton_type
-from gnnbench.backends.cuda._tile import power_of_two
+from gnnbench.backends.cuda._base import Segments, hubs, launch, power_of_two, rows, start, sums_in, triton_type
 from gnnbench.backends.cuda.attention_kernels import (
     attention_kernel,
     delta_kernel,
@@ -20,7 +19,6 @@ from gnnbench.backends.cuda.attention_kernels import (
 )
 from gnnbench.backends.cuda.choices import ChoosingKernels, How
 from gnnbench.backends.cuda.families import ON_DEVICE
-from gnnbench.backends.cuda.plan import Segments, hubs, rows
 from gnnbench.backends.cuda.spmm import sum_kernel
 from gnnbench.graph import Graph
 from gnnbench.ops.dropout import WORD, Dropout

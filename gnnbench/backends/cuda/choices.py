@@ -6,11 +6,9 @@ from typing import NamedTuple, TypeGuard
 
 import torch
 
-from gnnbench.backends.cuda import _tile
-from gnnbench.backends.cuda._base import BaseKernels
-from gnnbench.backends.cuda._tile import WARP_ELEMENTS, Tile, fit, power_of_two
+from gnnbench.backends.cuda import _base
+from gnnbench.backends.cuda._base import WARP_ELEMENTS, BaseKernels, Tile, fit, longest_row, power_of_two
 from gnnbench.backends.cuda.families import ON_DEVICE
-from gnnbench.backends.cuda.plan import longest_row
 from gnnbench.graph import Graph
 from gnnbench.ops.families import FAMILIES
 from gnnbench.ops.kernels import Choice, choice_key
@@ -96,7 +94,7 @@ class ChoosingKernels(BaseKernels):
         programs = (graph.num_rows + graph.num_edges // how.longest) * heads // how.units
         if longest_row(graph) <= 2 * how.longest:
             choice["strategy"] = "fused"
-        elif programs < _tile.PROGRAMS and "edge" in _strategies(op):
+        elif programs < _base.PROGRAMS and "edge" in _strategies(op):
             choice["strategy"] = "edge"
         return choice
 

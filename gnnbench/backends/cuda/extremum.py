@@ -6,11 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from gnnbench.backends.cuda._base import launch, sums_in, triton_type
-from gnnbench.backends.cuda._tile import fit, segments_of
+from gnnbench.backends.cuda._base import Segments, fit, hubs, launch, rows, segments_of, sums_in, triton_type
 from gnnbench.backends.cuda._triton import constexpr, jit, tensor, tl
 from gnnbench.backends.cuda.choices import BY_ROWS, tile_of
-from gnnbench.backends.cuda.plan import Segments, hubs, rows
 from gnnbench.backends.cuda.spmm import SpmmKernels
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import EXTREMA
@@ -18,7 +16,7 @@ from gnnbench.ops.kernels import EXTREMA
 
 @jit
 def extremum_kernel(
-    begin: tensor,  # segments of edges, as `plan.Segments`
+    begin: tensor,  # segments of edges, as `Segments`
     end: tensor,
     row: tensor,
     count: tensor,
@@ -75,7 +73,7 @@ def extremum_kernel(
 
 @jit
 def extremum_backward_kernel(
-    begin: tensor,  # segments of edges of the transpose, as `plan.Segments`
+    begin: tensor,  # segments of edges of the transpose, as `Segments`
     end: tensor,
     row: tensor,
     count: tensor,
@@ -172,7 +170,7 @@ def _room(x: Tensor, count: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 
 @jit
 def ties_kernel(
-    begin: tensor,  # segments of edges, as `plan.Segments`
+    begin: tensor,  # segments of edges, as `Segments`
     end: tensor,
     row: tensor,
     count: tensor,

@@ -7,10 +7,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gnnbench.backends.cuda._base import BaseKernels, launch, sums_in, triton_type
-from gnnbench.backends.cuda._tile import fit, segments_of
+from gnnbench.backends.cuda._base import (
+    BaseKernels,
+    Hubs,
+    Segments,
+    fit,
+    hubs,
+    launch,
+    rows,
+    segments_of,
+    sums_in,
+    triton_type,
+)
 from gnnbench.backends.cuda._triton import constexpr, jit, tensor, tl
-from gnnbench.backends.cuda.plan import Hubs, Segments, hubs, rows
 from gnnbench.graph import Graph
 
 SOFTMAX_ELEMENTS = 256  # of a tile: rows of few heads are short
@@ -79,12 +88,12 @@ def dot(
 
 @jit
 def softmax_kernel(
-    begin: tensor,  # segments of edges, as `plan.Segments`
+    begin: tensor,  # segments of edges, as `Segments`
     end: tensor,
     row: tensor,
     count: tensor,
     longest: tensor,
-    hub_begin: tensor,  # [S] the slices of a segment's row, as `plan.Hubs`; None where the segment is the row
+    hub_begin: tensor,  # [S] the slices of a segment's row, as `Hubs`; None where the segment is the row
     hub_end: tensor,
     slice_top: tensor,  # [slices, H], of the forward
     slice_total: tensor,

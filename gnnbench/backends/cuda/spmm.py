@@ -7,17 +7,25 @@ from math import prod
 import torch
 from torch import Tensor
 
-from gnnbench.backends.cuda._base import launch, sums_in, triton_type
-from gnnbench.backends.cuda._tile import Tile, channels_of, segments_of
+from gnnbench.backends.cuda._base import (
+    Segments,
+    Tile,
+    channels_of,
+    hubs,
+    launch,
+    rows,
+    segments_of,
+    sums_in,
+    triton_type,
+)
 from gnnbench.backends.cuda._triton import constexpr, jit, tensor, tl
 from gnnbench.backends.cuda.choices import ChoosingKernels, tile_of
-from gnnbench.backends.cuda.plan import Segments, hubs, rows
 from gnnbench.graph import Graph
 
 
 @jit
 def sum_kernel(
-    begin: tensor,  # segments of edges, as `plan.Segments`
+    begin: tensor,  # segments of edges, as `Segments`
     end: tensor,
     row: tensor,
     count: tensor,
@@ -117,7 +125,7 @@ def _by_cusparse(graph: Graph, x: Tensor, value: Tensor | None) -> Tensor:
 
 @jit
 def sddmm_kernel(
-    begin: tensor,  # segments of edges, as `plan.Segments`
+    begin: tensor,  # segments of edges, as `Segments`
     end: tensor,
     row: tensor,
     count: tensor,

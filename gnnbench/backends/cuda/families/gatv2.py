@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from gnnbench.backends.cuda._base import start, sums_in, triton_type
-from gnnbench.backends.cuda._tile import power_of_two
+from gnnbench.backends.cuda._base import power_of_two, start, sums_in, triton_type
 from gnnbench.backends.cuda._triton import constexpr, jit, tensor, tl
 from gnnbench.backends.cuda.families._device import DeviceFamily
 
