@@ -2,7 +2,7 @@
 
 cache        the Graph of an adjacency that a program passes around, and whether tensors were edited
 union        many graphs, of which batches are put together without a sort
-part         the rows of one of several processes, which fetch what their edges need of others; exchange: how
+part         the rows of one of several processes, which fetch what their edges need of others, and how
 block        some of the rows, of which convs are computed one block after the other
 layout       how edges are sorted into rows, what a batch consists of, and how pairs that are no edges are drawn,
              in plain torch

@@ -2,15 +2,152 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from math import prod
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from gnnbench.errors import GraphError
+from gnnbench.errors import GraphError, WorkerLost
 from gnnbench.graph import CSRBuilder, Graph
-from gnnbench.graph.exchange import Exchange
+
+
+class Exchange:
+    """Features of halo nodes, which are those of other processes that have edges to mine.
+
+    Every process of the group calls it as often as the others, in the same order and with features of the same
+    width and type. Rank r owns the nodes `offsets[r]:offsets[r + 1]`.
+
+    Args:
+        offsets: [P + 1] int64.
+        halo: [h] int64, the nodes to fetch, ascending; on the device of the features.
+        narrow: whether float32 features and gradients travel as bfloat16.
+
+    Attributes:
+        num_rows: nodes of this process.
+        lower: halo nodes of lower ranks, whose columns come before those of mine.
+        phase: `phase("exchange")` surrounds communication.
+        sent_bytes, received_bytes: what went from and to this process.
+
+    Raises:
+        GraphError: `offsets` are of another number of processes, or `halo` does not ascend among others' nodes.
+        WorkerLost: another process ended, or does not answer.
+    """
+
+    def __init__(self, offsets: Tensor, halo: Tensor, *, narrow: bool = False) -> None:
+        rank, size = dist.get_rank(), dist.get_world_size()
+        if offsets.numel() != size + 1:
+            raise GraphError(f"a graph in {offsets.numel() - 1} parts needs as many processes, found {size}")
+        begin, end, nodes = int(offsets[rank]), int(offsets[rank + 1]), int(offsets[-1])
+        outside = (halo < 0) | (halo >= nodes) | ((halo >= begin) & (halo < end))
+        if bool(outside.any() or (halo.diff() <= 0).any()):
+            raise GraphError("halo must ascend, and be of nodes that other processes have")
+        self.num_rows, self.narrow = end - begin, narrow
+        self.phase: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
+        self.sent_bytes = self.received_bytes = 0
+        owner = torch.bucketize(halo, offsets[1:].to(halo.device), right=True)
+        wanted = torch.bincount(owner, minlength=size)
+        asked = torch.empty_like(wanted)
+        with communicating():
+            dist.all_to_all_single(asked, wanted)
+        self._received, self._sent = wanted.tolist(), asked.tolist()
+        self._send = self._swapped(halo.unsqueeze(1), self._sent, self._received).flatten() - begin
+        if bool(((self._send < 0) | (self._send >= self.num_rows)).any()):
+            raise GraphError(
+                "another process asks for nodes that this one does not have; their parts are not of one graph"
+            )
+        self.lower: int = sum(self._received[:rank])
+        self.sent_bytes = self.received_bytes = 0
+
+    @property
+    def halo(self) -> int:
+        """Nodes whose features are fetched."""
+        return sum(self._received)
+
+    def before(self, count: int) -> int:
+        """The sum of `count` over lower ranks."""
+        counts = torch.tensor([count], device=self._send.device).repeat(dist.get_world_size())
+        others = torch.empty_like(counts)
+        with communicating():
+            dist.all_to_all_single(others, counts)
+        return int(others[: dist.get_rank()].sum())
+
+    def fetched(self, x: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Features [lower halo | mine | higher halo, ...] of x [n, ...], all of which travel in one message."""
+        sent = self._message([each.index_select(0, self._send) for each in x])
+        halo = self._swapped(sent, self._received, self._sent).split([prod(each.shape[1:]) for each in x], 1)
+        columns = []
+        for mine, theirs in zip(x, halo, strict=True):
+            others = theirs.to(mine.dtype).view(len(theirs), *mine.shape[1:])
+            columns.append(torch.cat([others[: self.lower], mine, others[self.lower :]]))
+        return tuple(columns)
+
+    def returned(self, mine: Sequence[Tensor], halo: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Send gradients [h, ...] of the halo to where they belong, in the order of `fetched`.
+
+        Returns:
+            Gradients `mine` [n, ...], to which those that others found are added in place.
+        """
+        arrived = self._swapped(self._message(halo), self._sent, self._received)
+        for each, theirs in zip(mine, arrived.split([prod(each.shape[1:]) for each in halo], 1), strict=True):
+            _flat(each).index_add_(0, self._send, theirs.to(each.dtype))
+        return tuple(mine)
+
+    def summed(self, x: Tensor) -> Tensor:
+        """x, to which the same of all other processes is added in place, whose result is the same on all."""
+        with self.phase("exchange"), communicating():
+            dist.all_reduce(x)
+        return x
+
+    def gathered(self, x: Tensor) -> Tensor:
+        """The rows x [m, ...] of all processes, by rank, on every one of them."""
+        size = dist.get_world_size()
+        counts = torch.zeros(size, dtype=torch.int64, device=x.device)
+        counts[dist.get_rank()] = len(x)
+        sizes = self.summed(counts).tolist()
+        rows = self._swapped(_flat(x).repeat(size, 1), sizes, [len(x)] * size)
+        return rows.view(len(rows), *x.shape[1:])
+
+    def _message(self, x: Sequence[Tensor]) -> Tensor:
+        """[m, F] of several [m, ...]."""
+        rows = torch.cat([_flat(each) for each in x], 1)
+        return rows.bfloat16() if self.narrow and rows.dtype == torch.float32 else rows
+
+    def _swapped(self, rows: Tensor, to_receive: list[int], to_send: list[int]) -> Tensor:
+        """Send `rows` [., F], ordered by rank, and wait for those that others send."""
+        theirs = rows.new_empty(sum(to_receive), rows.size(1))
+        with self.phase("exchange"), communicating():
+            dist.all_to_all_single(theirs, rows, to_receive, to_send)
+        self.sent_bytes += rows.nbytes
+        self.received_bytes += theirs.nbytes
+        return theirs
+
+
+@contextmanager
+def communicating() -> Iterator[None]:
+    """Say in one sentence that another process is gone, or does not answer.
+
+    Raises:
+        WorkerLost: as it seems from here.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        silent = "timed out" in str(error).lower() or "timeout" in str(error).lower()
+        raise WorkerLost(
+            "another worker did not answer in time; it hangs, or batch.timeout_s is too short"
+            if silent
+            else "the connection to another worker was lost; its own output says why"
+        ) from error
+
+
+def _flat(x: Tensor) -> Tensor:
+    """As a matrix, which may have no rows; a view of what is contiguous."""
+    return x.reshape(x.size(0), prod(x.shape[1:]))
 
 
 class Part(Graph):

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gnnbench import units
-from gnnbench.report.page.pictures import of_panel
-from gnnbench.report.page.section import Section, Tone, section_of
+from gnnbench.report.page import Section, Tone, section_of
+from gnnbench.report.plots import of_panel
 from gnnbench.report.run import machine
 from gnnbench.report.tables import NOTHING, Cell, Table, ratio_cell, row_time
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gnnbench import units
-from gnnbench.report.page.pictures import Picture, Strip, curves, sizes, stacks, strips
-from gnnbench.report.page.section import Grid, Section, Tone, section_of
+from gnnbench.report.page import Grid, Section, Tone, section_of
+from gnnbench.report.plots import Picture, Strip, curves, sizes, stacks, strips
 from gnnbench.report.run import graph, kernels, machine, title, used
 from gnnbench.report.tables import NOTHING, Cell, Table, ended, ratio_cell, time_cell
 

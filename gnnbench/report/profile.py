@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from gnnbench import units
 from gnnbench.report import run
-from gnnbench.report.page.pictures import Picture, of_panel, stacks
-from gnnbench.report.page.section import Section, section_of
+from gnnbench.report.page import Section, section_of
+from gnnbench.report.plots import Picture, of_panel, stacks
 from gnnbench.report.tables import Cell, Table, ended
 
 if TYPE_CHECKING:

@@ -11,9 +11,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
 
 from gnnbench import units
-from gnnbench.report.page.pictures import of_panel
-from gnnbench.report.page.section import Grid, Section, section_of
-from gnnbench.report.plots import Bars, Line, Panel, Series
+from gnnbench.report.page import Grid, Section, section_of
+from gnnbench.report.plots import Bars, Line, Panel, Series, of_panel
 from gnnbench.report.run import machine
 from gnnbench.report.tables import NOTHING, Cell, Table, ended, ratio_cell
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gnnbench import units
-from gnnbench.report.page.pictures import Picture, Strip, curves, stacks, strips
-from gnnbench.report.page.section import Grid, Section, Tone, conditions, section_of
+from gnnbench.report.page import Grid, Section, Tone, conditions, section_of
+from gnnbench.report.plots import Picture, Strip, curves, stacks, strips
 from gnnbench.report.tables import Cell, Table, ended
 from gnnbench.results.schema import PARTS
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gnnbench import units
 from gnnbench.report.bench import measured
-from gnnbench.report.page.section import Grid, Section
+from gnnbench.report.page import Grid, Section
 from gnnbench.report.run import machine
 from gnnbench.report.tables import NOTHING, Cell, Table, ended, ratio_cell, row_time
 

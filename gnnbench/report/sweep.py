@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gnnbench import units
 from gnnbench.report import run
-from gnnbench.report.page.pictures import of_panel
-from gnnbench.report.page.section import Grid, Section, section_of, yaml_of
-from gnnbench.report.plots import Bars, Line, Panel, Series
+from gnnbench.report.page import Grid, Section, section_of, yaml_of
+from gnnbench.report.plots import Bars, Line, Panel, Series, of_panel
 from gnnbench.report.tables import NOTHING, Cell, Table, ended, time_cell
 
 if TYPE_CHECKING:

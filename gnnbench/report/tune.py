@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from gnnbench import units
 from gnnbench.report import bench as page
-from gnnbench.report.page.pictures import of_panel
-from gnnbench.report.page.section import Section, section_of
+from gnnbench.report.page import Section, section_of
+from gnnbench.report.plots import of_panel
 from gnnbench.report.run import chosen, words_of
 from gnnbench.report.tables import Cell, Table, ratio_cell
 

@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from gnnbench.config import Run
 from gnnbench.errors import ConfigError, GnnbenchError, WorkerLost
-from gnnbench.graph.exchange import communicating
+from gnnbench.graph.part import communicating
 from gnnbench.results.schema import Sample, Worker, counted
 from gnnbench.training.batching._batch import Batching
 

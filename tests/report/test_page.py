@@ -18,8 +18,7 @@ from gnnbench import config, stored, sweeps, units
 from gnnbench.benchmarks.records import Bench
 from gnnbench.comparison.record import Comparison
 from gnnbench.report import comparison, page, plots, sweep, tables
-from gnnbench.report.page import pictures
-from gnnbench.report.page.section import Section
+from gnnbench.report.page import Section
 from gnnbench.report.plots import Bars, Line, Panel
 from gnnbench.results import files
 from gnnbench.results.schema import Result
@@ -160,7 +159,7 @@ def test_names_are_no_markup(folder: Path) -> None:
     picture = root.all("img")[0].attributes
     assert shown in (picture["alt"] or "")
     drawn = ElementTree.fromstring(base64.b64decode((picture["src"] or "").partition("base64,")[2]))
-    assert shown[: pictures.LETTERS - 1] in "".join(drawn.itertext())
+    assert shown[: plots.LETTERS - 1] in "".join(drawn.itertext())
     assert "\x01" not in text
 
 
@@ -256,7 +255,7 @@ def test_lines_stand_out_from_their_background(paper: str) -> None:
     """WCAG's contrast of 3 for what pictures draw, as they are and as the page turns them in the dark."""
     assert f"--paper: {paper}" in (page.FOLDER / "page.css").read_text()
     turn = torch.tensor([[-0.574, 1.43, 0.144], [0.426, 0.43, 0.144], [0.426, 1.43, -0.856]])  # hue-rotate(180deg)
-    for colour in map(rgb, pictures.COLOURS):
+    for colour in map(rgb, plots.COLOURS):
         shown = colour if paper == "#ffffff" else (turn @ (1 - colour)).clamp(0, 1)
         low, high = sorted((luminance(shown), luminance(rgb(paper))))
         assert (high + 0.05) / (low + 0.05) >= 3, colour
@@ -273,7 +272,7 @@ def luminance(parts: torch.Tensor) -> float:
 
 def test_curves_have_whole_epochs_intervals_and_room_above_the_highest_point() -> None:
     figure = Figure()
-    pictures.curves("", "", {"a": [(1, 2.0), (2, 2.001), (3, 2.0)]}, "", zero=True).draw(figure)
+    plots.curves("", "", {"a": [(1, 2.0), (2, 2.001), (3, 2.0)]}, "", zero=True).draw(figure)
     (axes,) = figure.axes
     figure.draw_without_rendering()
     assert all(float(tick).is_integer() for tick in axes.get_xticks())

@@ -20,8 +20,7 @@ from gnnbench.backends import isplib
 from gnnbench.datasets import NodeDataset, Roots, _prepare
 from gnnbench.errors import GraphError
 from gnnbench.graph import Graph
-from gnnbench.graph.exchange import Exchange
-from gnnbench.graph.part import Part
+from gnnbench.graph.part import Exchange, Part
 from gnnbench.ops.kernels import Kernels
 from gnnbench.partition import files as partition_files
 from gnnbench.partition import part

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import BatchNorm1d, Module
 
-from gnnbench.graph.exchange import Exchange
+from gnnbench.graph.part import Exchange
 
 
 def bind(model: Module, exchange: Exchange, nodes: int) -> None:

@@ -75,8 +75,7 @@ def prepare(config: Run, model: Module, backend: Backend, dataset: NodeDataset, 
     """
     from gnnbench import convs
     from gnnbench.backends.base import KernelBackend
-    from gnnbench.graph.exchange import Exchange
-    from gnnbench.graph.part import Part
+    from gnnbench.graph.part import Exchange, Part
     from gnnbench.training.batching import _batch_norm
     from gnnbench.training.batching._parts import Parts
 
@@ -106,7 +105,7 @@ def _share(config: Config, dataset: NodeDataset, layout: CSRBuilder | None) -> t
     import torch
     import torch.distributed as dist
 
-    from gnnbench.graph.exchange import communicating
+    from gnnbench.graph.part import communicating
     from gnnbench.partition import part
 
     if isinstance(dataset, part.PartData):

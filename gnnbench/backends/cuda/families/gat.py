@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gnnbench.backends.cuda._triton import constexpr, jit, tensor, tl
-from gnnbench.backends.cuda.families._device import DeviceFamily
+from gnnbench.backends.cuda.families import DeviceFamily
 
 
 @jit

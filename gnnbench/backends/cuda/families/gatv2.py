@@ -6,7 +6,7 @@ from torch import Tensor
 
 from gnnbench.backends.cuda._base import power_of_two, start, sums_in, triton_type
 from gnnbench.backends.cuda._triton import constexpr, jit, tensor, tl
-from gnnbench.backends.cuda.families._device import DeviceFamily
+from gnnbench.backends.cuda.families import DeviceFamily
 
 ELEMENTS = 2048  # a program holds at a time
 PROGRAMS = 1024  # at most, that share the gradient of `att`
