@@ -21,8 +21,7 @@ and, where there is something to say,
     _cost        what a Graph costs and saves
     _bound       the forward that is set on an instance
     _checks _layers _overrides   what a conv must be like: itself, its layers, and what replaced PyG's own
-    _graph       the graph that it aggregates over
-    _edges _heads   what it is given over edges; what attention shares
+    _edges _heads   the graph that it aggregates over, and what it is given over edges; what attention shares
     _relations   edges of several relations, by pairs of a relation and a node
     _parts       the parts of a model beside its convs
 """
@@ -41,7 +40,7 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.module_dict import ModuleDict
 
 from gnnbench import registry
-from gnnbench.convs import _checks, _graph, _layers, _overrides, _parts
+from gnnbench.convs import _checks, _edges, _layers, _overrides, _parts
 from gnnbench.convs._bound import KEEP, BoundForward
 from gnnbench.convs._relations import joined
 from gnnbench.errors import UnsupportedOp
@@ -130,7 +129,7 @@ def warm(model: Module, graph: Graph | dict[Any, Graph], x: Tensor | None = None
             continue
         bound: BoundForward = conv.forward
         own = _own(graph, path, conv, module) if isinstance(graph, dict) else graph
-        used, adjacency = _ops(conv, module, bound.kernels), _graph.adjacency(conv, own)
+        used, adjacency = _ops(conv, module, bound.kernels), _edges.adjacency(conv, own)
         transpose = adjacency.transpose
         if "spmm" in used:
             for warmed in (adjacency, transpose):

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import AGNNConv
 
-from gnnbench.convs import _checks, _edges, _graph, _heads
+from gnnbench.convs import _checks, _edges, _heads
 from gnnbench.graph import Graph
 from gnnbench.ops.attention import attention
 from gnnbench.ops.kernels import Kernels
@@ -30,5 +30,5 @@ def forward(conv: AGNNConv, kernels: Kernels, rewrites: frozenset[str], x: Tenso
     """Output [N, F] of features x [N, F]."""
     value = _edges.single(conv, x).unsqueeze(1)  # one head
     key = F.normalize(value, dim=-1)
-    out = attention(kernels, _graph.adjacency(conv, graph), "dot", (conv.beta * key, key, value))
+    out = attention(kernels, _edges.adjacency(conv, graph), "dot", (conv.beta * key, key, value))
     return _heads.owned(out).squeeze(1)

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import GATConv
 
-from gnnbench.convs import _checks, _edges, _graph, _heads, _layers
+from gnnbench.convs import _checks, _edges, _heads, _layers
 from gnnbench.graph import Graph
 from gnnbench.ops.attention import attention
 from gnnbench.ops.kernels import Kernels
@@ -51,7 +51,7 @@ def forward(
             score_dst = score_src.new_zeros(graph.num_rows, conv.heads)
         else:
             (score_dst,) = _heads.scores(kernels, h_dst, conv.att_dst)
-    looped = _graph.adjacency(conv, graph)
+    looped = _edges.adjacency(conv, graph)
     has_edges = edge_attr is not None and conv.lin_edge is not None
     slope = conv.negative_slope
     if not has_edges:

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import GATv2Conv
 
-from gnnbench.convs import _checks, _edges, _graph, _heads, _layers
+from gnnbench.convs import _checks, _edges, _heads, _layers
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.ops.attention import attention
@@ -50,7 +50,7 @@ def forward(
     h_src = _heads.split_heads(conv, conv.lin_l, x_src)
     shared = conv.share_weights and isinstance(x, Tensor)  # of a pair, PyG transforms each by its own
     h_dst = h_src if shared else _heads.split_heads(conv, conv.lin_r, x_dst)
-    looped = _graph.adjacency(conv, graph)
+    looped = _edges.adjacency(conv, graph)
     slope = conv.negative_slope
     if edge_attr is None:
         dropped = _heads.drawn(conv, looped, h_src)

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch_geometric.nn import GCNConv
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
-from gnnbench.convs import _checks, _edges, _graph, _layers
+from gnnbench.convs import _checks, _edges, _layers
 from gnnbench.convs._cost import Cost, Rates
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
@@ -46,9 +46,9 @@ def warm(conv: GCNConv, rewrites: frozenset[str], graph: Graph) -> None:
     """Compute the normalisation of `graph`, and the order that its backward wants edge weights in."""
     dtype = conv.lin.weight.dtype
     if "fold_norm" in rewrites:
-        _graph.once(_scale, graph, dtype)
+        _edges.once(_scale, graph, dtype)
     elif conv.normalize:
-        _ = _graph.once(_norm, graph, dtype), graph.perm
+        _ = _edges.once(_norm, graph, dtype), graph.perm
 
 
 def cannot_cache_aggregation(conv: GCNConv) -> list[str]:
@@ -111,17 +111,17 @@ def aggregate(
     graph: Graph,
     bias: Tensor | None = None,
 ) -> Tensor:
-    graph, dtype = _graph.adjacency(conv, graph), conv.lin.weight.dtype  # as PyG's, which autocast leaves alone
+    graph, dtype = _edges.adjacency(conv, graph), conv.lin.weight.dtype  # as PyG's, which autocast leaves alone
     if "fold_norm" in rewrites:
-        scale = _graph.once(_scale, graph, dtype)
+        scale = _edges.once(_scale, graph, dtype)
         return spmm_rows(kernels, graph, x * scale, scale, bias)
-    out = spmm(kernels, graph, x, _graph.once(_norm, graph, dtype) if conv.normalize else None)
+    out = spmm(kernels, graph, x, _edges.once(_norm, graph, dtype) if conv.normalize else None)
     return out if bias is None else out + bias
 
 
 def _weighted(conv: GCNConv, kernels: Kernels, x: Tensor, graph: Graph, edge_weight: Tensor) -> Tensor:
     """Aggregate with given weights, in which it is differentiable, through the degrees too."""
-    if _graph.adds_self_loops(conv):
+    if _edges.adds_self_loops(conv):
         weight = _edges.with_remaining_loops(graph, edge_weight, 2.0 if conv.improved else 1.0)
         graph = graph.with_self_loops
     else:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import TransformerConv
 
-from gnnbench.convs import _checks, _edges, _graph, _heads, _layers
+from gnnbench.convs import _checks, _edges, _heads, _layers
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.ops.attention import attention
@@ -57,7 +57,7 @@ def forward(
         if return_attention_weights is not None:
             alpha = _heads.weights(kernels, graph, sddmm(kernels, graph, query, key))
     else:
-        edge, by_edge = _heads.edge_features(conv, graph, edge_attr), _graph.edges_as_columns(graph)
+        edge, by_edge = _heads.edge_features(conv, graph, edge_attr), _edges.edges_as_columns(graph)
         score = sddmm(kernels, graph, query, key) + sddmm(kernels, by_edge, query, edge)
         out, alpha, dropped = _heads.aggregate_heads(conv, kernels, graph, score, value)
         out = out + spmm(kernels, by_edge, edge, dropped)

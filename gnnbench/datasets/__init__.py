@@ -24,7 +24,6 @@ A source is a module with
     _raw _cache  files as users have them, and files kept between runs
     _unpickle    what pickles in such files may hold
     _pyg _union _ogb _tables        shared by the sources of PyG, of many graphs, of OGB, and of tables in text
-    _graph_files _link_files        a user's own graphs, many in a file or a folder, and links
     _maps        a graph as a folder of arrays that can be mapped
     _blockmodel _draw_graphs        generate one synthetic graph, and many
 """

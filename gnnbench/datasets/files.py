@@ -4,23 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
 from gnnbench.config import Count
-from gnnbench.datasets import AnyDataset, LinksDataset, NodeDataset, Offer, Roots, _link_files
-from gnnbench.datasets._graphs import GraphsConfig
+from gnnbench.datasets import (
+    AnyDataset,
+    GraphsDataset,
+    LinksDataset,
+    NodeDataset,
+    Offer,
+    Roots,
+    _prepare_graphs,
+    _raw,
+    _union,
+)
+from gnnbench.datasets._graphs import PARTS, GraphsConfig, Target
+from gnnbench.datasets._links import EVALUATED
 from gnnbench.errors import DatasetError
 
 if TYPE_CHECKING:
     import numpy as np
+    import pandas as pd
     from torch import Tensor
 
 SUFFIXES = (".mtx", ".npz", ".txt", ".csv", ".tsv", ".edges", ".edgelist")
 MANY = ".pt"
 SPECS: list[str] = []
 SPARSEST = 100  # nodes per edge beyond which ids are taken to have gaps
+NAMES = ("links.csv", "links.csv.gz")
+COLUMNS = ("source", "destination", "part")
+OPTIONAL = ("type", "label")
+MESSAGE = "message"  # in place of a part: an edge that is no link
+ADJACENCY = "_A.txt"
 
 
 class Config(GraphsConfig):
@@ -41,7 +59,7 @@ def parse(spec: str) -> dict[str, Any] | None:
     from gnnbench.datasets import mapped
 
     is_folder = spec.endswith("/") and mapped.parse(spec) is None
-    if _link_files.is_links(Path(spec)):
+    if is_links(Path(spec)):
         return {"path": spec, "task": "links"}
     return {"path": spec} if _suffix(Path(spec)) in (*SUFFIXES, MANY) or is_folder else None
 
@@ -57,18 +75,16 @@ def listing(where: Roots) -> list[Offer]:
 
 
 def load(config: Config, where: Roots) -> AnyDataset:
-    """Read the graph and whatever stands beside it; see `_graph_files` for many graphs, `_link_files` for links.
+    """Read the graph and whatever stands beside it; see `read_graphs` for many graphs, `read_links` for links.
 
     Raises:
         DatasetError: a file is missing, corrupt, of an unknown kind or does not fit the others.
     """
-    from gnnbench.datasets import _graph_files
-
     path = _locate(config.path, where, folders=True)
     if path.is_dir() or _suffix(path) == MANY:
         _check_unused(config, ("features", "labels", "split"), f"{path} holds many, with their own")
-        return _graph_files.read(path, config.classes)
-    if config.task == "links" and _link_files.is_links(path):
+        return read_graphs(path, config.classes)
+    if config.task == "links" and is_links(path):
         _check_unused(config, ("labels", "split"), f"{path} lists links, with their parts")
         return _links(path, config, where)
     return _one_graph(path, config, where)
@@ -80,7 +96,7 @@ def _check_unused(config: Config, keys: Sequence[str], why: str) -> None:
 
 
 def _links(path: Path, config: Config, where: Roots) -> LinksDataset:
-    parts = _read(path, _link_files.read)
+    parts = _read(path, read_links)
     arrays = {"edge_index": parts.pop("pairs").numpy()} | _beside(config, where)
     x = _features(config.features or path, arrays.get("x"), _num_nodes(path, arrays))
     return LinksDataset(_plain_name(path), x=x, **parts)
@@ -153,8 +169,6 @@ def _reader(path: Path) -> Callable[[Path], dict[str, np.ndarray]]:
 
 
 def _read(path: Path, reader: Callable[[Path], Any]) -> Any:
-    from gnnbench.datasets import _raw
-
     with _raw.reading(path.name, [path]), _raw.quiet():
         return reader(path)
 
@@ -224,3 +238,130 @@ def _mask(path: Path, values: np.ndarray | None, nodes: int) -> Tensor:
     if values.size and (values.min() < 0 or values.max() >= nodes):
         raise DatasetError(f"{path}: names node {values.max()}, but the graph has {nodes} nodes")
     return _prepare.mask_of(nodes, torch.from_numpy(values.astype("int64")))
+
+
+def is_links(path: Path) -> bool:
+    """Return whether the name of a file says that it lists links: it ends with `links.csv`, gzipped or not."""
+    return path.name.lower().endswith(NAMES)
+
+
+def read_links(path: Path) -> dict[str, Any]:
+    """Read arguments of `LinksDataset`, but for its name and x, and all pairs [2, P] that the file names.
+
+    Messages run over lines of part `message`; where there are none, over training links in both directions.
+
+    Raises:
+        DatasetError: a column, a part, a label or an id that cannot be.
+    """
+    import pandas as pd
+    import torch
+
+    from gnnbench.datasets import _tables
+
+    table = pd.read_csv(path, skipinitialspace=True, comment="#")
+    table.columns = [str(name).strip().lower() for name in table.columns]
+    named = sorted({*table.columns})
+    if not {*COLUMNS} <= {*named} <= {*COLUMNS, *OPTIONAL}:
+        raise DatasetError(
+            f"{path}: has columns {', '.join(named)}; a file of links needs {', '.join(COLUMNS)}, and may have "
+            f"{' and '.join(OPTIONAL)}"
+        )
+    part = table["part"].astype(str).str.strip().str.lower().replace(_tables.SPLIT_WORDS)
+    _check(path, part, part.isin(["train", *EVALUATED, MESSAGE]), f"train, val, test, {MESSAGE}")
+    label = table["label"] if "label" in table else part.eq(part).astype(int)
+    _check(path, label, label.isin([0, 1]), "1 for a link, 0 for a pair that is none")
+    negative = part[label.eq(0)]
+    _check(path, negative, negative.isin(EVALUATED), "val, test beside label 0; negatives of training are drawn")
+    pairs = torch.from_numpy(_tables.whole_edges(path, table[["source", "destination"]].to_numpy().T))
+
+    def where(name: str, kind: int = 1) -> Tensor:
+        return torch.from_numpy((part.eq(name) & label.eq(kind)).to_numpy())
+
+    positives = {name: pairs[:, where(name)] for name in ("train", *EVALUATED)}
+    messages, train = pairs[:, where(MESSAGE)], positives["train"]
+    result: dict[str, Any] = {
+        "edge_index": messages if messages.numel() else torch.cat([train, train.flip(0)], 1).unique(dim=1),
+        "positives": positives,
+        "negatives": {name: pairs[:, where(name, 0)] for name in EVALUATED} if label.eq(0).any() else {},
+        "pairs": pairs,
+    }
+    if "type" in table:
+        typed = pd.to_numeric(table["type"], errors="coerce").where(part.ne(MESSAGE) & label.eq(1), 0)
+        is_type = (typed >= 0) & (typed == typed.round()) & (typed < len(table))
+        _check(path, table["type"], is_type, "whole numbers from 0 without gaps")
+        kinds = torch.from_numpy(typed.astype("int64").to_numpy())
+        result["relations"] = {name: kinds[where(name)] for name in positives}
+        result["num_relations"] = int(kinds.max()) + 1
+    return result
+
+
+def _check(path: Path, column: pd.Series[Any], fits: pd.Series[bool], allowed: str) -> None:
+    if not fits.all():
+        raise DatasetError(f"{path}: found {column.name} {column[~fits].iloc[0]}; allowed: {allowed}")
+
+
+def read_graphs(path: Path, classes: int) -> GraphsDataset:
+    """Graphs in a file, or in a folder of such files for each part of the split, or of TUDataset's.
+
+    A file is what `torch_geometric.data.InMemoryDataset.save` writes of a list of `Data`. Their `y` tells the
+    task: whole numbers are classes of graphs, or of nodes where there is one for each; the real numbers 0, 1 and
+    NaN are answers to yes-or-no questions; other real numbers are values to regress.
+
+    Raises:
+        DatasetError: nothing of the kind is there; corrupt; or classes that are not numbered from 0.
+    """
+    saved = [path / f"{split}.pt" for split in PARTS if (path / f"{split}.pt").is_file()]
+    texts = sorted(path.glob(f"*{ADJACENCY}"))
+    parts: dict[str, Tensor] = {}
+    if path.is_file():
+        union = _saved(path)
+    elif saved:
+        union, parts = _union.joined(path.name, {file.stem: _saved(file) for file in saved})
+    elif texts:
+        union = _tu(path, texts[0].name.removesuffix(ADJACENCY))
+    else:
+        raise DatasetError(f"{path}: holds neither train.pt, val.pt and test.pt nor NAME_A.txt and its companions")
+    name = path.resolve().name.removesuffix(".pt")
+    y, target = _targets(union.targets)
+    largest = int(y.max()) if target == "class" and y.numel() else -1
+    if not classes and largest >= max(len(y), 2):
+        raise DatasetError(f"{name}: class {largest} among {len(y)} targets; number the classes from 0")
+    outputs = (classes or largest + 1) if target == "class" else y.size(1)
+    union.x, union.edge_attr = union.x.float(), None if union.edge_attr is None else union.edge_attr.float()
+    graphs, nodes = union.graph_ptr.numel() - 1, union.x.size(0)
+    return GraphsDataset(
+        name,
+        **union.graphs(),
+        y=y,
+        parts=parts,
+        target=target,
+        num_outputs=outputs,
+        **_prepare_graphs.plain_metric(target, outputs),
+        per_node=len(y) == nodes != graphs,
+    )
+
+
+def _saved(path: Path) -> _union.Union:
+    import torch
+    from torch_geometric.data import Data
+
+    with _raw.reading(path.name, [path]), _raw.quiet():
+        fields, slices, *_ = torch.load(path)
+        return _union.of(path.name, SimpleNamespace(_data=Data.from_dict(fields), slices=slices))
+
+
+def _tu(folder: Path, name: str) -> _union.Union:
+    from torch_geometric.io import read_tu_data
+
+    files: Sequence[Path] = sorted(folder.glob(f"{name}_*.txt"))
+    with _raw.reading(name, files), _raw.quiet():
+        data, slices, _ = read_tu_data(str(folder), name)
+        return _union.of(name, SimpleNamespace(_data=data, slices=slices))
+
+
+def _targets(y: Tensor) -> tuple[Tensor, Target]:
+    y = y.unsqueeze(1) if y.dim() == 1 else y
+    if y.size(1) == 1 and not y.is_floating_point():
+        return y.flatten().long(), "class"
+    y = y.float()
+    return y, "labels" if bool(((y == 0) | (y == 1) | y.isnan()).all()) else "value"

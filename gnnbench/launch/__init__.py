@@ -1,8 +1,8 @@
 """Jobs, each in a fresh process of its own: how they are run and waited for, and what their end says.
 
 __init__     every way to start a process, and the choice between them; _task: what it is to do
-_fork        jobs forked from a server, which imports PyTorch and PyG once
-_server      that process; _pages: what a fork leaves out
+_fork        jobs forked from a server, which imports PyTorch and PyG once, and what a fork leaves out
+_server      that process
 _ranks       processes that work together
 """
 

@@ -24,7 +24,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from gnnbench.launch import _fork, _pages, _task
+from gnnbench.launch import _fork, _task
 
 # What every job imports, whatever its backend: where PyG runs untouched, nothing of ours that computes is loaded.
 PRELOADED = (
@@ -60,7 +60,7 @@ def serve(connection: socket.socket) -> None:
     gc.collect()
     gc.enable()
     gc.freeze()  # or collections in a child would copy every page with an object in it
-    pages = _pages.mapped()
+    pages = _fork.mapped()
     connection.send(imports)
     running: list[tuple[socket.socket, BaseProcess | None]] = [(connection, None)]  # each but the last waits
     while running:
@@ -108,7 +108,7 @@ def _job(
     for number, descriptor in enumerate((stdin, *descriptors)):
         os.dup2(descriptor, number)
         os.close(descriptor)
-    _pages.map_in(pages)
+    _fork.map_in(pages)
     np.random.seed()  # noqa: NPY002  Python's own generator does so at a fork, and PyTorch's has a fixed seed
     _fork.inherit(connection)
     kind, path = json.loads(request)

@@ -4,8 +4,7 @@ forward      what stands in for the forward of a PyG conv; propagate: for the me
              functions: for softmax and spmm; decoder: for scores of pairs; sampler: for sampling;
              dropout: for torch's
 stand_in     ours or, where that is not exact, PyG's own
-call         what a program asks of a conv
-repeated     calls that run once more in the backward, as checkpointing does
+call         what a program asks of a conv; calls that run once more in the backward, as checkpointing does
 engine       kernels and the Graphs they have met
 features     features that come again, without their zeros
 cost         whether a call gains

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.nn import Module
+from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.modules.module import _has_any_global_hook
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
@@ -267,3 +268,32 @@ def _fits(value: Tensor, x: Tensor) -> bool:
     """Return whether a tensor is floating point and on x's device, of its type but under autocast."""
     same = value.dtype == x.dtype or (value.is_floating_point() and torch.is_autocast_enabled(x.device.type))
     return x.is_floating_point() and same and value.device == x.device
+
+
+def draws(conv: Any) -> bool:
+    """Return whether a conv drops some of what it computes, other numbers than PyG by the same seed."""
+    return getattr(conv, "training", False) and _drops(conv)
+
+
+def _drops(module: Any) -> bool:
+    """Return whether dropout is in a module; walking `modules()` would take four times as long."""
+    if module is None:
+        return False
+    own = vars(module)
+    if isinstance(module, _DropoutNd) or own.get("dropout") or getattr(type(module), "dropout", None):
+        return True
+    children = own["_modules"]
+    return "dropout" in children or any(map(_drops, children.values()))
+
+
+def repeated(conv: Any = None) -> bool:
+    """Return whether a call may be the first or second run of a forward, both of which must run the same code.
+
+    A checkpoint with `use_reentrant=False` puts hooks on saved tensors in both runs, and compares these tensors.
+    With True, as in PyG's reversible layers, the first run is without gradient, and only draws have to agree.
+    """
+    if torch._C._current_graph_task_id() != -1:  # in backward
+        return True
+    if torch.is_grad_enabled():
+        return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+    return not torch.is_inference_mode_enabled() and draws(conv)

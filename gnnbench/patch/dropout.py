@@ -13,11 +13,10 @@ from gnnbench.messages.arguments import PLAIN
 from gnnbench.ops.dropout import PIECE
 from gnnbench.ops.features import dropout
 from gnnbench.patch import cost
-from gnnbench.patch.call import Declined
+from gnnbench.patch.call import Declined, repeated
 from gnnbench.patch.engine import AS_FAST, Engine
 from gnnbench.patch.features import many
 from gnnbench.patch.functions import Function
-from gnnbench.patch.repeated import repeated
 
 
 class Dropout(Function):

@@ -12,10 +12,9 @@ from gnnbench.graph import Graph
 from gnnbench.graph.cache import MAX_GRAPH_BYTES, Adjacency, GraphCache, contents, is_sparse
 from gnnbench.ops.kernels import Kernels
 from gnnbench.patch import cost
-from gnnbench.patch.call import Declined
+from gnnbench.patch.call import Declined, repeated
 from gnnbench.patch.cost import Patience, Price
 from gnnbench.patch.features import KnownFeatures
-from gnnbench.patch.repeated import repeated
 
 RUNS = 2  # of a forward that may be repeated, which share a Graph
 AS_FAST = "PyG is as fast here, on few edges or without a gradient"

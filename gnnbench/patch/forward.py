@@ -18,14 +18,13 @@ from gnnbench import convs
 from gnnbench.convs import _checks, _layers, _overrides
 from gnnbench.convs._bound import Accelerated
 from gnnbench.convs._cost import Cost, Price
-from gnnbench.convs._graph import is_simple
+from gnnbench.convs._edges import is_simple
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph, cache
 from gnnbench.patch import call, cost
-from gnnbench.patch.call import Call, Declined
+from gnnbench.patch.call import Call, Declined, draws
 from gnnbench.patch.engine import AS_FAST, MAX_GRAPH_BYTES, Engine
 from gnnbench.patch.features import many
-from gnnbench.patch.repeated import draws
 from gnnbench.patch.stand_in import StandIn, replacement
 from gnnbench.patch.status import TALLY
 

@@ -12,9 +12,8 @@ import torch
 from gnnbench.convs import _overrides
 from gnnbench.errors import GraphError, UnsupportedOp
 from gnnbench.patch import call
-from gnnbench.patch.call import Declined
+from gnnbench.patch.call import Declined, repeated
 from gnnbench.patch.engine import Engine
-from gnnbench.patch.repeated import repeated
 from gnnbench.patch.status import TALLY
 
 

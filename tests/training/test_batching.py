@@ -18,7 +18,7 @@ from gnnbench.datasets import GraphsDataset
 from gnnbench.errors import ConfigError
 from gnnbench.results.schema import Result
 from gnnbench.training import run, setup
-from gnnbench.training.batching import _loss
+from gnnbench.training.batching import _batch
 from gnnbench.training.batching._ahead import ahead
 from tests.support.batches import graphs_dataset
 
@@ -170,8 +170,8 @@ def test_a_resumed_run_reaches_the_same_losses(tmp_path: Path, monkeypatch: pyte
 def test_missing_labels_and_values(target: str, y: list[list[float]], by_hand: Any) -> None:
     outputs, truth = torch.randn(2, 2), torch.tensor(y)
     expected = by_hand(outputs.sigmoid()) if by_hand else (outputs - truth).abs().mean()
-    torch.testing.assert_close(_loss.function(target, truth)(outputs), expected)
-    assert _loss.count(target, truth) == (3 if by_hand else 4)
+    torch.testing.assert_close(_batch.loss_function(target, truth)(outputs), expected)
+    assert _batch.count_targets(target, truth) == (3 if by_hand else 4)
 
 
 def test_a_thread_makes_batches_ahead_and_ends_with_its_user() -> None:

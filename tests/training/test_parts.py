@@ -12,7 +12,7 @@ from gnnbench import config
 from gnnbench.backends import isplib
 from gnnbench.errors import ConfigError
 from gnnbench.training import setup
-from gnnbench.training.batching import _batch_norm
+from gnnbench.training.batching import _parts
 from tests.support import parts
 from tests.support.ranks import Ranks
 
@@ -65,7 +65,7 @@ def test_the_moments_of_one_node_are_refused_as_by_torch() -> None:
     for norm in norms:
         with pytest.raises(ValueError, match="more than 1 value"):
             norm(torch.zeros(1, 5))
-        _batch_norm.bind(norm, cast("Any", None), 1)
+        _parts.bind_norms(norm, cast("Any", None), 1)
         with pytest.raises(ValueError, match="more than one node, but"):
             norm(torch.zeros(1, 5))
 

@@ -12,11 +12,9 @@ neighbors    a step is a sampled neighbourhood of some training nodes
 links        a step is some links and as many negatives, on an encoding of the whole graph
 link_neighbors   the same on a sampled neighbourhood of all their ends
 parts        one step of several processes: a part of the graph for each
-_batch       Batch and Batching, what every kind yields
-_loss        what outputs are held against
+_batch       Batch and Batching, what every kind yields, and what outputs are held against
 _ahead       batches that a thread makes while others are trained on
-_graphs _pyg_loader   the batches of `graphs`, by our collation or by PyG's own loader
-_neighbors _pyg_neighbors   the batches of `neighbors`, likewise
+_graphs _neighbors   the batches of `graphs` and of `neighbors`, by ours; _pyg_loader: by PyG's own loaders
 _links _link_neighbors   the batches of `links` and of `link_neighbors`
-_parts _batch_norm    the batch of `parts`, and batch norm over all of them
+_parts       the batch of `parts`, and batch norm over all of them
 """

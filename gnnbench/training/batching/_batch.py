@@ -1,12 +1,16 @@
-"""Batch and Batching: the input of a training step, and where it comes from."""
+"""Batch and Batching: the input of a training step, where it comes from, and what outputs are held against."""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+import torch.nn.functional as F
+from torch import Tensor
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -104,3 +108,30 @@ class Setup:
     bindings: list[Binding]
     tuned: Tuned | None = None
     warnings: list[str] = field(default_factory=list)
+
+
+def loss_function(target: str, y: Tensor, smoothing: float = 0.0) -> Callable[[Tensor], Tensor]:
+    """The function that gives the mean loss [] of outputs [M, C]; see `GraphsDataset.y` for `y` and `target`.
+
+    Cross-entropy of a class; binary cross-entropy over the labels that are there; the L1 distance of values.
+
+    Args:
+        smoothing: share of a class that is spread over all classes.
+    """
+    if target == "class":
+        return lambda outputs: F.cross_entropy(outputs, y, label_smoothing=smoothing)
+    if target == "value":
+        return lambda outputs: F.l1_loss(outputs, y)
+    known = ~y.isnan()
+    return lambda outputs: F.binary_cross_entropy_with_logits(outputs[known], y[known])
+
+
+def count_targets(target: str, y: Tensor) -> int:
+    """The number of targets that the mean loss is over."""
+    return int((~y.isnan()).sum()) if target == "labels" else y.numel()
+
+
+def scored(metric: Callable[[Tensor, Tensor], float], outputs: Tensor, y: Tensor) -> float | None:
+    """The metric of outputs, None where it is not defined."""
+    value = metric(outputs, y) if len(outputs) else math.nan
+    return value if math.isfinite(value) else None

@@ -13,9 +13,8 @@ from torch.profiler import record_function
 from gnnbench.backends.base import Backend
 from gnnbench.datasets import GraphsDataset
 from gnnbench.graph.union import Union
-from gnnbench.training.batching import _loss
 from gnnbench.training.batching._ahead import SAMPLES, Loader
-from gnnbench.training.batching._batch import Batch
+from gnnbench.training.batching._batch import Batch, count_targets, loss_function, scored
 
 if TYPE_CHECKING:
     from gnnbench.training.batching.graphs import Config
@@ -43,7 +42,7 @@ class Graphs(Loader):
 
     def metrics(self, model: Module) -> dict[str, float | None]:
         return {
-            split: _loss.score(self.dataset.score, self._outputs(model, graphs), self._targets(graphs).cpu())
+            split: scored(self.dataset.score, self._outputs(model, graphs), self._targets(graphs).cpu())
             for split, graphs in self.dataset.parts.items()
         }
 
@@ -58,7 +57,7 @@ class Graphs(Loader):
         pooled = not self.dataset.per_node
         with record_function("gnnbench::collate"):  # for the profiler, as this is no op of PyTorch
             x, adj, *more = self.backend.collate(self.union, graphs, self.x, self.edge_attr, pooled=pooled)
-        return Batch(x, adj, _loss.function(target, y, self.smoothing), _loss.count(target, y), *more)
+        return Batch(x, adj, loss_function(target, y, self.smoothing), count_targets(target, y), *more)
 
     def _targets(self, graphs: Tensor) -> Tensor:
         return self.union.gather(graphs, self.y) if self.dataset.per_node else self.y[graphs]

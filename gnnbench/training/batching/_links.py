@@ -21,9 +21,8 @@ from gnnbench.graph import Graph
 from gnnbench.measure import clock
 from gnnbench.models import Pairs
 from gnnbench.ops import negatives
-from gnnbench.training.batching import _loss
 from gnnbench.training.batching._ahead import SAMPLES, Loader
-from gnnbench.training.batching._batch import Batch
+from gnnbench.training.batching._batch import Batch, scored
 
 if TYPE_CHECKING:
     from gnnbench.training.batching.links import LinksConfig
@@ -156,7 +155,7 @@ class Links(Loader):
             theirs = self._scores(model, z, pairs, of_pairs).view(-1, each)
         else:
             theirs = self._scores(model, z, drawn, None)
-        return _loss.score(data.score, ours, theirs)
+        return scored(data.score, ours, theirs)
 
     def _scores(self, model: Any, z: Tensor, pairs: Tensor, relation: Tensor | None) -> Tensor:
         """Scores [P] of pairs [2, P], on the CPU."""

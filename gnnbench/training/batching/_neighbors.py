@@ -22,9 +22,8 @@ from gnnbench.graph import CSRBuilder
 from gnnbench.measure import memory
 from gnnbench.models import Layer
 from gnnbench.training import layerwise
-from gnnbench.training.batching import _loss
 from gnnbench.training.batching._ahead import SAMPLES, Loader
-from gnnbench.training.batching._batch import Batch
+from gnnbench.training.batching._batch import Batch, loss_function, scored
 from gnnbench.training.batching.full import Full
 
 if TYPE_CHECKING:
@@ -117,7 +116,7 @@ class Neighborhoods(Loader):
     def _estimate(self, model: Module, nodes: Tensor, number: int) -> float | None:
         if not len(nodes):
             return None
-        return _loss.score(self.dataset.score, self.outputs(model, nodes, number), self.y.index_select(0, nodes))
+        return scored(self.dataset.score, self.outputs(model, nodes, number), self.y.index_select(0, nodes))
 
     def outputs(self, model: Module, nodes: Tensor, number: int) -> Tensor:
         """Estimates [n, C] of the outputs of nodes, one or more, from neighbourhoods that `number` decides."""
@@ -145,5 +144,5 @@ class Neighborhoods(Loader):
     def _of(self, x: Tensor, sample: Sample, y: Tensor) -> Batch:
         """A batch whose first nodes are its seeds, with their targets y."""
         adj = sampled_adjacency(self.backend, self.layout, sample, self.trims)
-        loss, size = _loss.function(self.target, y.to(self.backend.device), self.smoothing), len(y)
+        loss, size = loss_function(self.target, y.to(self.backend.device), self.smoothing), len(y)
         return Batch(x, adj, lambda outputs: loss(outputs[:size]), size)

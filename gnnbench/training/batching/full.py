@@ -92,11 +92,9 @@ class Full(Batching):
 
     def scores(self, logits: Tensor) -> dict[str, float | None]:
         """The metric of each part of the split, of logits [N, C]."""
-        from gnnbench.training.batching import _loss
+        from gnnbench.training.batching._batch import scored
 
-        return {
-            split: _loss.score(self.score, logits[nodes], self.y[nodes]) for split, nodes in self.nodes.items()
-        }
+        return {split: scored(self.score, logits[nodes], self.y[nodes]) for split, nodes in self.nodes.items()}
 
 
 def prepare(

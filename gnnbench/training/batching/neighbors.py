@@ -63,7 +63,7 @@ def prepare(config: Run, model: Module, backend: Backend, dataset: NodeDataset, 
     check_sampler(config)
     batches = Neighborhoods
     if config.backend.loader == "pyg":
-        from gnnbench.training.batching._pyg_neighbors import PygNeighborhoods as batches
+        from gnnbench.training.batching._pyg_loader import PygNeighborhoods as batches
     estimated = [ESTIMATED] * (config.batch.evaluation == "sampled")
     trims = config.batch.trim and models.is_bipartite(config.model)
     bindings = backend.bind(model)

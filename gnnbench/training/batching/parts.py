@@ -76,7 +76,7 @@ def prepare(config: Run, model: Module, backend: Backend, dataset: NodeDataset, 
     from gnnbench import convs
     from gnnbench.backends.base import KernelBackend
     from gnnbench.graph.part import Exchange, Part
-    from gnnbench.training.batching import _batch_norm
+    from gnnbench.training.batching import _parts
     from gnnbench.training.batching._parts import Parts
 
     if not isinstance(backend, KernelBackend):
@@ -95,7 +95,7 @@ def prepare(config: Run, model: Module, backend: Backend, dataset: NodeDataset, 
     graph = Part.of(data.rowptr.to(device), data.col.to(device), exchange, kernels)
     x = data.x.to(device)
     bindings = convs.bind(model, kernels, **backend.rewrites(), first_node=data.begin)
-    _batch_norm.bind(model, exchange, int(data.offsets[-1]))
+    _parts.bind_norms(model, exchange, int(data.offsets[-1]))
     convs.warm(model, graph, x)
     return Setup(Parts(data, graph, x), bindings, warnings=warnings)
 
