@@ -22,7 +22,7 @@ from gnnbench.papers._records import SCALES
 from gnnbench.profiling import Profile
 from gnnbench.report import bench, comparison, plots, run, tables
 from gnnbench.report import reproduce as reproduction
-from gnnbench.report.tables import NOTHING, Cell, Table, ended, ratio
+from gnnbench.report.tables import NOTHING, Cell, Table, ended, ratio_cell
 from gnnbench.results import files
 from tests.support import ways
 
@@ -62,8 +62,8 @@ def _headline(one: Comparison, link: str) -> list[Cell]:
         Cell(ours.backend),
         _epoch(pyg),
         _epoch(ours),
-        ratio(ours.speedup["pyg"]),
-        ratio(fastest if fastest and fastest.baseline != pyg.backend else None),  # where another one ran
+        ratio_cell(ours.speedup["pyg"]),
+        ratio_cell(fastest if fastest and fastest.baseline != pyg.backend else None),  # where another one ran
         Cell(f"{units.ratio(ours.memory_ratio)} PyG's") if ours.memory_ratio else NOTHING,
         Cell(f"[{_size(one)}]({link})"),
     ]
@@ -111,7 +111,7 @@ def _cells(one: Comparison, names: list[str], against: Iterable[str]) -> list[Ce
     return [
         Cell(run.title(one.config, one.dataset)),
         *(_epoch(rows.get(name)) for name in names),
-        *(ratio(ours.speedup[baseline] if ours else None) for baseline in against),
+        *(ratio_cell(ours.speedup[baseline] if ours else None) for baseline in against),
         Cell(units.ratio(ours.memory_ratio)) if ours and ours.memory_ratio else NOTHING,
     ]
 
@@ -175,7 +175,7 @@ def _both(system: Comparison, warm: Comparison, names: list[str]) -> list[Cell]:
     assert system.parity.ok, "only a green comparison is shown"
     assert warm.parity.ok, "only a green comparison is shown"
     rows = [{row.backend: row for row in one.rows} for one in (system, warm)]
-    gains = [ratio(of_one[names[-1]].speedup["fastest_pyg"]) for of_one in rows]
+    gains = [ratio_cell(of_one[names[-1]].speedup["fastest_pyg"]) for of_one in rows]
     epochs = [_epoch(of_one.get(name)) for name in names for of_one in rows]
     return [Cell(run.title(system.config, system.dataset)), *epochs, *gains]
 
@@ -204,7 +204,7 @@ def _gains(one: Bench, widths: list[int]) -> Iterator[list[Cell]]:
             rows = [row for row in one.rows if (row.implementation, row.direction) == (name, direction)]
             gains = {row.width: gain for row in rows if (gain := row.ratio.get(peer))}
             if gains:
-                yield [Cell(op), Cell(name), Cell(peer), *(ratio(gains.get(width)) for width in widths)]
+                yield [Cell(op), Cell(name), Cell(peer), *(ratio_cell(gains.get(width)) for width in widths)]
 
 
 def chosen(folder: Path) -> str:
@@ -333,6 +333,24 @@ def waited(folder: Path) -> str:
     return tables.markdown(Table(["what", "time"], rows, notes=run.machine(record["environment"])))
 
 
+def programs(folder: Path) -> str:
+    """One row per program of PyG's examples and way of running it: time of an epoch, speedup and mean accuracy."""
+    path = folder / "programs" / "cora.json"
+    if not path.exists():
+        return ""
+    record = json.loads(path.read_text())
+    rows = []
+    for name, runs in record["programs"].items():
+        for way, row in runs.items():
+            value, low, high = row["speedup"]
+            speedup = NOTHING if way == "pyg" else Cell(f"{value:.2f}x, {low:.2f}–{high:.2f}x")
+            right = sum(row["accuracy"]) / len(row["accuracy"])
+            cells = [Cell(name), Cell(way), Cell(units.seconds(row["epoch_s"][0])), speedup, Cell(f"{right:.1%}")]
+            rows.append(cells)
+    columns = ["program", "run as", "epoch with evaluation", "speedup, 95% interval", "test accuracy"]
+    return tables.markdown(Table(columns, rows, notes=run.machine(record["environment"])))
+
+
 def of_links(folder: Path) -> str:
     """One row per part of training on links: times of PyG, DGL and ours, what ours gains, and its memory."""
     at = folder / "links"
@@ -383,7 +401,7 @@ def of_links(folder: Path) -> str:
         [
             Cell(what),
             *(NOTHING if seconds is None else Cell(units.seconds(seconds)) for seconds in times),
-            Cell(units.ratio(gain)) if isinstance(gain, float) else ratio(gain),
+            Cell(units.ratio(gain)) if isinstance(gain, float) else ratio_cell(gain),
             NOTHING if share is None else Cell(f"{share:.2g}x"),
             Cell(f"[{name}](../results/links/{name}.json)"),
         ]
@@ -450,6 +468,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "machines": scaled,
     "commands": waited,
     "links": of_links,
+    "programs": programs,
     **{f"reproduce {paper}": partial(reproduced, paper=paper) for paper in papers.names()},
 }
 
