@@ -126,7 +126,7 @@ class TrainConfig(Section):
         "auto", description="of backends that run on either; auto: the GPU for cuda_graph and beside backend cuda"
     )
     cuda_graph: bool = Field(False, description="record a training step on the GPU once, then replay it whole")
-    workers: Positive = Field(1, description="processes that train together, each on a part of the graph")
+    workers: Positive = Field(1, description="processes that train together, on parts of the graph or of batches")
     precision: Literal["float32", "bf16"] = Field("float32", description="of dense products; bf16: under autocast")
     schedule: Literal["none", "cosine", "plateau"] = Field(
         "none", description="of the rate, from lr: to zero in the last epoch, or by half where validation stalls"
@@ -163,6 +163,7 @@ class BatchConfig(Section):
         typed: a step may be on a graph of several types.
         draws_neighbors: edges are drawn from a graph that may be too large to be copied.
         distributed: each of several processes has a part of the graph.
+        data_parallel: several processes that have the whole data may share out the targets of each step.
         with_workers: the kind that takes its place where several processes are asked for; empty for none.
     """
 
@@ -171,9 +172,11 @@ class BatchConfig(Section):
     typed: ClassVar[bool] = False
     draws_neighbors: ClassVar[bool] = False
     distributed: ClassVar[bool] = False
+    data_parallel: ClassVar[bool] = False
     with_workers: ClassVar[str] = ""
 
     kind: str = "full"
+    timeout_s: Positive = Field(600, description="how long a worker waits for another one that does not answer")
 
     @property
     def repeats(self) -> bool:
@@ -239,6 +242,16 @@ class RunConfig(Section, Generic[Dataset, Model, Batch]):
     train: TrainConfig = TrainConfig()
     measure: MeasureConfig = MeasureConfig()
     backend: BackendConfig = BackendConfig()
+
+    @property
+    def distributed(self) -> bool:
+        """Return whether several processes train together, or one does as if it were one of several."""
+        return self.batch.distributed or self.train.workers > 1
+
+    @property
+    def data_parallel(self) -> bool:
+        """Return whether several processes share out the targets of each step."""
+        return self.batch.data_parallel and self.train.workers > 1
 
 
 Run: TypeAlias = RunConfig[Any, Any, Any]
@@ -310,10 +323,10 @@ def validate(raw: dict[str, Any], where: str, given: Mapping[str, str] = {}) -> 
         problems += [problem for problem in sentences if problem.split(":")[0] not in known]
     if problems:
         raise ConfigError(*(_placed(problem, where, given) for problem in problems))
-    if config.train.workers > 1 and not config.batch.distributed:
+    if config.train.workers > 1 and not (config.batch.distributed or config.batch.data_parallel):
         raise ConfigError(
-            f"{where}: train.workers={config.train.workers} is for one whole graph, and batch.kind="
-            f"{config.batch.kind} trains in one process; leave one of them out"
+            f"{where}: train.workers is {config.train.workers}, but batch.kind={config.batch.kind} trains in one "
+            "process; leave one of them out"
         )
     return config
 

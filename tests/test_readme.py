@@ -236,7 +236,7 @@ def test_every_command_runs(extended: None, without_processes: None) -> None:
                 fits: tuple[str, ...] = ("--set", "batch.size=2") if "kind: neighbors" in configs else ()
                 graphs = MANY if "kind: graphs" in configs else SMALL
                 if "--workers" in options and "batch.folder=halves" not in options:  # two start for that one
-                    fits = ("--workers", "1")
+                    fits = (*fits, "--workers", "1")
                 extra = (*SHORT, *fits, *(() if ring else ("--dataset", graphs)))
             case ["gnnbench", "partition", "ogbn-papers100M", *_]:
                 extra = ("--parts", "16")

@@ -65,7 +65,7 @@ class Job(Task):
 
         try:
             run_config = config.validate(self.config, "comparison")
-            if run_config.batch.distributed and not team.started():
+            if run_config.distributed and not team.started():
                 return _in_workers(self, run_config.train.workers)
             if self.task == "train":
                 inspect = _inspection(self, run_config)

@@ -16,7 +16,24 @@ from gnnbench.errors import GraphError, WorkerLost
 from gnnbench.graph import CSRBuilder, Graph
 
 
-class Exchange:
+class Sums:
+    """Sums over all processes of the group, each of which asks for as many as the others, in the same order.
+
+    Attributes:
+        phase: `phase("exchange")` surrounds communication.
+    """
+
+    def __init__(self) -> None:
+        self.phase: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
+
+    def summed(self, x: Tensor) -> Tensor:
+        """x, to which the same of all other processes is added in place, whose result is the same on all."""
+        with self.phase("exchange"), communicating():
+            dist.all_reduce(x)
+        return x
+
+
+class Exchange(Sums):
     """Features of halo nodes, which are those of other processes that have edges to mine.
 
     Every process of the group calls it as often as the others, in the same order and with features of the same
@@ -30,7 +47,6 @@ class Exchange:
     Attributes:
         num_rows: nodes of this process.
         lower: halo nodes of lower ranks, whose columns come before those of mine.
-        phase: `phase("exchange")` surrounds communication.
         sent_bytes, received_bytes: what went from and to this process.
 
     Raises:
@@ -39,6 +55,7 @@ class Exchange:
     """
 
     def __init__(self, offsets: Tensor, halo: Tensor, *, narrow: bool = False) -> None:
+        super().__init__()
         rank, size = dist.get_rank(), dist.get_world_size()
         if offsets.numel() != size + 1:
             raise GraphError(f"a graph in {offsets.numel() - 1} parts needs as many processes, found {size}")
@@ -47,7 +64,6 @@ class Exchange:
         if bool(outside.any() or (halo.diff() <= 0).any()):
             raise GraphError("halo must ascend, and be of nodes that other processes have")
         self.num_rows, self.narrow = end - begin, narrow
-        self.phase: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
         self.sent_bytes = self.received_bytes = 0
         owner = torch.bucketize(halo, offsets[1:].to(halo.device), right=True)
         wanted = torch.bincount(owner, minlength=size)
@@ -96,12 +112,6 @@ class Exchange:
         for each, theirs in zip(mine, arrived.split([prod(each.shape[1:]) for each in halo], 1), strict=True):
             _flat(each).index_add_(0, self._send, theirs.to(each.dtype))
         return tuple(mine)
-
-    def summed(self, x: Tensor) -> Tensor:
-        """x, to which the same of all other processes is added in place, whose result is the same on all."""
-        with self.phase("exchange"), communicating():
-            dist.all_reduce(x)
-        return x
 
     def gathered(self, x: Tensor) -> Tensor:
         """The rows x [m, ...] of all processes, by rank, on every one of them."""

@@ -48,7 +48,7 @@ def _other_programs(result: Result) -> Iterator[str]:
 
 
 def _parts(result: Result) -> Iterator[str]:
-    if not result.workers:
+    if not result.workers or result.config["batch"]["kind"] != "parts":
         return
     mean = statistics.fmean(worker.edges for worker in result.workers)
     most = max(result.workers, key=lambda worker: worker.edges)

@@ -243,7 +243,10 @@ def _memory(result: Result) -> Iterator[list[Cell]]:
 def _workers(result: Result) -> Iterator[list[Cell]]:
     for worker in result.workers:
         sizes = f"{units.count(worker.nodes)} nodes, {units.count(worker.edges)} edges"
-        halo = f"{units.count(worker.halo_nodes)} nodes of others, {units.size(worker.received_bytes)} an epoch"
+        others, received = units.count(worker.halo_nodes), units.size(worker.received_bytes)
+        halo = f"{others} nodes of others, {received} an epoch"
+        if result.config["batch"]["kind"] != "parts":
+            halo = f"{units.size(worker.sent_bytes)} of sums an epoch; load {units.seconds(worker.load_s)}"
         times = f"exchange {units.seconds(worker.exchange_s)}"
         yield [
             Cell(f"worker {worker.rank}"),

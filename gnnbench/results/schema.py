@@ -163,16 +163,19 @@ class ChoiceRecord(Record):
 
 
 class Worker(Record):
-    """One of the processes that train on parts of a graph. Times are medians in seconds."""
+    """One of the processes that train together, on parts of a graph or batches. Times are medians in seconds."""
 
     rank: int
     nodes: int
     halo_nodes: int = Field(description="nodes of others, whose features it is sent")
-    edges: int
-    sent_bytes: int = Field(description="features and their gradients, in an epoch")
+    edges: int = Field(description="of its part, or of its share of an epoch's batches")
+    sent_bytes: int = Field(
+        description="in an epoch: features and their gradients; of shares of batches, what is put into sums"
+    )
     received_bytes: int
     peak_memory_bytes: int
     epoch_s: float
+    load_s: float = Field(0.0, description="waiting for batches")
     forward_s: float
     backward_s: float
     exchange_s: float
@@ -220,7 +223,7 @@ class Result(OfRun):
     )
     memory_increase_bytes: int | None = Field(None, description="peak above the resting level")
     metrics: Metrics | None = None
-    workers: list[Worker] = Field([], description="each process, where several train on parts of one graph")
+    workers: list[Worker] = Field([], description="each process, where several train together")
     largest: dict[str, float] = Field({}, description="the highest of each figure over `workers`")
     samples: list[Sample] = []
     evaluations: list[Evaluation] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import threading
 from collections.abc import Callable
@@ -153,7 +154,8 @@ class _Run:
         """Load, prepare and train; `state` is a checkpoint to go on from."""
         environment.use_threads(self.config.measure.threads)
         backend = backends.load(self.config.backend, self.config.train)
-        self.result.environment = environment.describe()
+        self.result.environment = environment.describe()  # of the machine, before a worker keeps to some cores
+        self.team.bind_to_cores()
         with memory.limited(self.config.measure.memory_limit, backend.device):
             recorder = clock.Recorder(
                 self.config.measure.warmup, clock.of(backend.device), memory.meter(backend.device)
@@ -165,6 +167,7 @@ class _Run:
             with stopping.requested(lambda text: self._emit("message", message=text)) as stop:
                 finished = self._train(model, batching, recorder, stop, state)
             self.result.warnings += batching.remarks
+            self.team.check_weights(model)
             self.result.workers = team.figures(self.team, batching, self.result.samples[earlier:])
             if not finished:
                 raise KeyboardInterrupt
@@ -277,7 +280,7 @@ class _Run:
             self.result.samples.append(sample)
             evaluation = None
             if trainer.evaluates:
-                evaluation = Evaluation(repeat=repeat, epoch=trainer.epoch, **trainer.evaluate())
+                evaluation = Evaluation(repeat=repeat, epoch=trainer.epoch, **self._scores(trainer))
                 evaluations.append(evaluation)
                 self.result.evaluations.append(evaluation)
                 if self.out:
@@ -288,6 +291,14 @@ class _Run:
             if due or (every and clock.cpu() - self.saved_s > checkpoint.LONGEST_S):
                 self._checkpoint(trainer, repeat)
         return True
+
+    def _scores(self, trainer: Trainer) -> dict[str, float | None]:
+        """Evaluate: together where each process has a part; else the first does, and tells the others."""
+        if not self.config.data_parallel:
+            return trainer.evaluate()
+        mine = b"" if self.team.rank else json.dumps(trainer.evaluate()).encode()
+        scores: dict[str, float | None] = json.loads(self.team.shared(mine))
+        return scores
 
     def _has_room(self) -> bool:
         """Return whether malloc is to keep what is freed, and may without reaching the limit of memory."""

@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import Module
+from torch.nn import BatchNorm1d, Module
 
 from gnnbench import datasets, models, registry
 from gnnbench.backends.base import Backend
 from gnnbench.config import Run
 from gnnbench.datasets import AnyDataset, GraphsDataset, LinksDataset, NodeDataset, TypedDataset
-from gnnbench.errors import ConfigError
+from gnnbench.errors import ConfigError, UnsupportedOp
+from gnnbench.training.batching._ahead import Loader
 from gnnbench.training.batching._batch import Setup
 
 
@@ -107,9 +108,33 @@ def prepare(config: Run, model: Module, backend: Backend, dataset: AnyDataset, c
         )
     if config.train.label_smoothing and not _has_classes(dataset):
         raise ConfigError(f"train.label_smoothing is of classes, which {dataset.name} has none of; leave it out")
+    if config.distributed and config.train.cuda_graph:
+        raise UnsupportedOp("train.cuda_graph", ["workers talk to each other in every step; leave it out"])
+    if config.data_parallel and config.backend.loader != "ours":
+        raise ConfigError(
+            f"backend.loader={config.backend.loader} makes whole batches, of which each of {config.train.workers} "
+            "workers would train on all; leave it or train.workers out"
+        )
     ready: Setup = _kind(config).prepare(config, model.to(backend.device), backend, dataset, cache)
     ready.batching.smoothing = config.train.label_smoothing
+    if config.data_parallel:
+        _share_out(model, ready, config.batch.draws_neighbors)
     return ready
+
+
+def _share_out(model: Module, ready: Setup, draws_neighbors: bool) -> None:
+    """Let each worker train on its share of every batch, with batch norms over the rows of all."""
+    from gnnbench.training.batching import _parts, _shares
+
+    assert isinstance(ready.batching, Loader)
+    ready.batching.shares = shares = _shares.Shares()
+    _parts.bind_norms(model, shares)
+    ready.bindings[:] = [binding for binding in ready.bindings if binding.conv != "BatchNorm1d"]
+    if draws_neighbors and any(isinstance(layer, BatchNorm1d) for layer in model.modules()):
+        ready.warnings.append(
+            "batch norms count a sampled node once for each worker that needs it, so that losses are not those of "
+            "one process; model.norm=layer keeps them"
+        )
 
 
 def _has_classes(dataset: AnyDataset) -> bool:

@@ -60,8 +60,8 @@ def by_torchrun(config: Run) -> Run:
 def run(
     config: Run, *, roots: datasets.Roots, out: Path, resume: bool = False, on_event: Hear | None = None
 ) -> Result:
-    """`training.run.run`, in `train.workers` processes if batches are distributed and torchrun started none."""
-    if not config.batch.distributed or team.started():
+    """`training.run.run`, in `train.workers` processes if it asks for several and torchrun started none."""
+    if not config.distributed or team.started():
         return training.run(config, roots=roots, out=out, resume=resume, on_event=on_event)
     task = Share(config=training.resolved(config), roots=roots, out=out, resume=resume)
     if not resume:

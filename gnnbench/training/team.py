@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import statistics
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -16,12 +17,12 @@ import torch
 import torch.distributed as dist
 
 from gnnbench.config import Run
-from gnnbench.errors import ConfigError, GnnbenchError, WorkerLost
+from gnnbench.errors import ConfigError, GnnbenchError, RunFailed, WorkerLost
 from gnnbench.graph.part import communicating
 from gnnbench.results.schema import Sample, Worker, counted
 from gnnbench.training.batching._batch import Batching
 
-TIMES = ("epoch_s", "forward_s", "backward_s", "exchange_s", "optimizer_s")
+TIMES = ("epoch_s", "load_s", "forward_s", "backward_s", "exchange_s", "optimizer_s")
 REASON = "reason"  # the key of the store where the first process that fails says why
 REASON_WAIT_S = 2  # for it, when another process is gone
 RENDEZVOUS = "GNNBENCH_RENDEZVOUS"  # where `gnnbench train --workers` has its processes meet
@@ -44,6 +45,12 @@ class Team:
     def collected(self, figures: dict[str, float]) -> list[dict[str, float]]:
         """Those of every process, by rank."""
         return [figures]
+
+    def check_weights(self, model: torch.nn.Module) -> None:
+        """Raise RunFailed, on all processes, unless the parameters of `model` are equal on them in every bit."""
+
+    def bind_to_cores(self) -> None:
+        """Keep this process on cores of its own, if it is one of several that `--workers` started here."""
 
     def reason(self, error: BaseException) -> BaseException:
         """Return the error that all processes end with, of one that this one met."""
@@ -107,19 +114,38 @@ class Workers(Team):
             self._store.compare_set(REASON, "", json.dumps(said))
         return error
 
+    def bind_to_cores(self) -> None:
+        if sys.platform != "linux" or RENDEZVOUS not in os.environ:
+            return
+        cores = sorted(os.sched_getaffinity(0))
+        each = len(cores) // self.size
+        if torch.get_num_threads() <= each:
+            os.sched_setaffinity(0, cores[self.rank * each : (self.rank + 1) * each])
+
     def check_alike(self, what: dict[str, Any]) -> None:
         """Raise ConfigError, on all processes, unless `what` is the same on all of them."""
-        names = [*what]
-        digests = torch.tensor([_digest(value) for value in what.values()])
-        table = torch.zeros(self.size, len(names), dtype=torch.int64)
-        table[self.rank] = digests
+        for rank, differs in self._differing({name: str(value).encode() for name, value in what.items()}):
+            raise ConfigError(
+                f"worker {rank} has another {' and another '.join(differs)} than worker 0; "
+                "start all workers with the same files and versions"
+            )
+
+    def check_weights(self, model: torch.nn.Module) -> None:
+        weights = [each.detach().cpu().flatten().view(torch.uint8) for each in model.parameters()]
+        for rank, _ in self._differing({"weights": torch.cat(weights).numpy().tobytes()}):
+            raise RunFailed(
+                f"worker {rank} ended with other weights than worker 0, so that its losses are of another model; "
+                "start all workers on equal machines"
+            )
+
+    def _differing(self, what: dict[str, bytes]) -> Iterator[tuple[int, list[str]]]:
+        """Yield processes that have something else than the first, and the names of what it is."""
+        table = torch.zeros(self.size, len(what), dtype=torch.int64)
+        table[self.rank] = torch.tensor([_digest(value) for value in what.values()])
         table = self._sum(table)
         for rank in range(1, self.size):
-            if differs := [name for name, same in zip(names, table[rank] == table[0], strict=True) if not same]:
-                raise ConfigError(
-                    f"worker {rank} has another {' and another '.join(differs)} than worker 0; "
-                    "start all workers with the same files and versions"
-                )
+            if differs := [name for name, same in zip(what, table[rank] == table[0], strict=True) if not same]:
+                yield rank, differs
 
     def _sum(self, x: torch.Tensor) -> torch.Tensor:
         with communicating():
@@ -151,7 +177,7 @@ def is_first() -> bool:
 
 @contextmanager
 def joined(config: Run, resolved: dict[str, Any], code: str) -> Iterator[Team]:
-    """The team of this process while the block runs, which is itself alone unless batches are distributed.
+    """The team of this process while the block runs, which is itself alone unless several train together.
 
     On CPUs they talk by gloo, through the network interface in `GLOO_SOCKET_IFNAME`, on GPUs by NCCL.
 
@@ -160,7 +186,7 @@ def joined(config: Run, resolved: dict[str, Any], code: str) -> Iterator[Team]:
             the port where they are to meet is taken.
         WorkerLost: another process ended before it joined.
     """
-    if not config.batch.distributed:
+    if not config.distributed:
         yield Team()
         return
     if (place := started()) is None:
@@ -215,5 +241,5 @@ def figures(team: Team, batching: Batching, samples: Sequence[Sample]) -> list[W
     return [Worker(rank=rank, **figures) for rank, figures in enumerate(every)]
 
 
-def _digest(value: Any) -> int:
-    return int.from_bytes(hashlib.sha256(str(value).encode()).digest()[:7], "big")
+def _digest(value: bytes) -> int:
+    return int.from_bytes(hashlib.sha256(value).digest()[:7], "big")

@@ -59,10 +59,18 @@ def configuration(**sections: dict[str, Any]) -> Any:
     )
 
 
+def sharing(**train: Any) -> Any:
+    """Two workers that share out the nodes of sampled batches, of which the last has one."""
+    batch = {"kind": "neighbors", "size": 13, "fanouts": [4, 3]}
+    sections = {"model": {**SECTIONS["model"], "dropout": 0.0}, "train": {**SECTIONS["train"], **train}}
+    return config.validate({**SECTIONS, **sections, "batch": batch}, "test")
+
+
 def single(wanted: config.Run, roots: datasets.Roots) -> Result:
     """The same in this process."""
     raw = alone.resolved(wanted)
-    raw = {**raw, "batch": {"kind": "full"}, "train": {**raw["train"], "workers": 1}}
+    batch = {"kind": "full"} if wanted.batch.distributed else raw["batch"]
+    raw = {**raw, "batch": batch, "train": {**raw["train"], "workers": 1}}
     return alone.run(config.validate(raw, "test"), roots=roots, out=None)
 
 
@@ -118,8 +126,13 @@ def test_two_workers_learn_what_one_process_does_and_tell_what_each_measured(
 
 
 @pytest.mark.slow
-def test_a_killed_worker_ends_the_run_and_it_can_be_resumed(roots: datasets.Roots, tmp_path: Path) -> None:
-    wanted = configuration(train={"epochs": 40})
+@pytest.mark.parametrize("of", ["parts", "shares"])
+def test_a_killed_worker_ends_the_run_and_it_can_be_resumed(
+    of: str, roots: datasets.Roots, tmp_path: Path
+) -> None:
+    if of == "shares" and isplib.MISSING:
+        pytest.skip(f"the sampler is not built: {isplib.MISSING}")
+    wanted = configuration(train={"epochs": 40}) if of == "parts" else sharing(epochs=40)
     killed = []
 
     def kill() -> None:
@@ -138,10 +151,11 @@ def test_a_killed_worker_ends_the_run_and_it_can_be_resumed(roots: datasets.Root
     resumed = start.run(wanted, roots=roots, out=tmp_path, resume=True)
     assert resumed.status == "ok"
     assert len(resumed.samples) == 40
+    assert [bool(worker.edges) for worker in resumed.workers] == [True, True]
     if BACKEND == "isplib":
-        assert losses(resumed)[:20] == pytest.approx(
-            losses(single(configuration(train={"epochs": 20}), roots)), rel=1e-3
-        )
+        expected = single(configuration(train={"epochs": 20}) if of == "parts" else sharing(epochs=20), roots)
+        assert losses(resumed)[:20] == pytest.approx(losses(expected), rel=1e-3 if of == "parts" else 1e-5)
+        assert of == "parts" or scores(resumed)[:60] == pytest.approx(scores(expected), abs=0.02)
 
 
 DIFFERS = "worker 1 has another configuration and another version of the code than worker 0"
@@ -186,8 +200,8 @@ def test_ctrl_c_stops_all_after_the_same_epoch(roots: datasets.Roots, tmp_path: 
 def test_a_number_of_workers_that_does_not_fit_and_a_port_that_is_taken_are_refused(
     roots: datasets.Roots, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ConfigError, match=r"train.workers=2 is for one whole graph, and batch.kind=graphs"):
-        config.validate({**SECTIONS, "batch": {"kind": "graphs"}}, "test")
+    with pytest.raises(ConfigError, match=r"train.workers is 2, but batch.kind=links trains in one process"):
+        config.validate({**SECTIONS, "batch": {"kind": "links"}}, "test")
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "3")
     assert start.by_torchrun(configuration(train={"workers": 1})).train.workers == 3

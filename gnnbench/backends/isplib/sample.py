@@ -46,6 +46,13 @@ class Sample(NamedTuple):
             for end, rows, cols in zip(edges[::-1], nodes[-2::-1], nodes[:0:-1], strict=True)
         ]
 
+    def around(self, places: Tensor, hops: int) -> Sample:
+        """The neighbourhood of the nodes at `places` within this one, with all of its edges to what it reaches."""
+        counts = torch.bincount(self.col, minlength=self.node.numel())
+        rowptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        inner = Neighbors(rowptr, self.row).sample(places, [-1] * hops, 0)
+        return inner._replace(node=self.node[inner.node], edge=self.edge[inner.edge])
+
 
 class SampledEdges(NamedTuple):
     """Edges of a sample: from `row[i]`, one of the first `num_cols` nodes, to `col[i]`, one of `num_rows`."""

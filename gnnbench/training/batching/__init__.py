@@ -16,5 +16,6 @@ _batch       Batch and Batching, what every kind yields, and what outputs are he
 _ahead       batches that a thread makes while others are trained on
 _graphs _neighbors   the batches of `graphs` and of `neighbors`, by ours; _pyg_loader: by PyG's own loaders
 _links _link_neighbors   the batches of `links` and of `link_neighbors`
-_parts       the batch of `parts`, and batch norm over all of them
+_parts       the batch of `parts`, and batch norm over all processes
+_shares      the share of a process in each step, where all have the same batches
 """

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.nn import Module
 
 from gnnbench.measure import clock
 from gnnbench.training.batching._batch import Batch, Batching
+
+if TYPE_CHECKING:
+    from gnnbench.training.batching._shares import Shares
 
 T = TypeVar("T")
 SAMPLES = 3  # batches that backends are compared on
@@ -42,7 +48,13 @@ class Loader(Batching):
     Args:
         config: of a kind with `size` and `shuffle`.
         train: [M] ids of what is trained on, each once per epoch.
+
+    Attributes:
+        shares: what of each step is of this process; None of one alone.
     """
+
+    dataset: Any
+    shares: Shares | None = None
 
     def __init__(self, config: Any, train: Tensor) -> None:
         self.config, self.train = config, train
@@ -57,10 +69,28 @@ class Loader(Batching):
         generator = torch.Generator().manual_seed((seed * 1_000_003 + number) % 2**63)
         return self.train[torch.randperm(len(self.train), generator=generator)]
 
-    def ahead(self, batches: Iterator[Batch], depth: int) -> Iterator[Batch]:
-        """`batches` with `depth` of them made ahead; `loading_s` is then of this epoch."""
+    def epoch(self, seed: int, number: int) -> Iterator[Batch]:
         self.loading_s = 0.0
-        return ahead(self._timed(batches), depth)
+        made = ahead(self._timed(self.training(self.order(seed, number), seed, number)), self.config.prefetch)
+        return self.shares.followed(made, seed, number) if self.shares else made
+
+    @abstractmethod
+    def training(self, order: Tensor, seed: int, number: int) -> Iterator[Batch]:
+        """The batches of an epoch that goes through `train` in this order."""
+
+    @property
+    def part(self) -> dict[str, int]:
+        if self.shares is None:
+            return {}
+        traffic = dict.fromkeys(("sent_bytes", "received_bytes"), self.shares.sent_bytes)
+        return {"nodes": self.dataset.num_nodes, "halo_nodes": 0, "edges": self.shares.edges, **traffic}
+
+    def watch(self, phase: Callable[[str], AbstractContextManager[None]]) -> None:
+        if self.shares:
+            self.shares.phase = phase
+
+    def added(self, model: Module, loss: Tensor) -> Tensor:
+        return self.shares.added(model, loss) if self.shares else loss
 
     def _timed(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         while True:

@@ -33,6 +33,7 @@ class Batch:
         segments: what the backend hands to the model's readout; None where outputs are of nodes.
         edge_attr: [E, D] features of edges, in the order of `adj`; None where the model takes none.
         pairs: the pairs of nodes that a decoder scores; None where outputs are of nodes or graphs.
+        idle: its rows stand in for the share of a process that has none.
     """
 
     x: Any
@@ -42,6 +43,7 @@ class Batch:
     segments: Any = None
     edge_attr: Tensor | None = None
     pairs: Pairs | None = None
+    idle: bool = False
 
     def outputs(self, model: Module) -> Tensor:
         """The model's outputs, [N, C] of nodes, [B, C] of graphs or [P] of pairs."""

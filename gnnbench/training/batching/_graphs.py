@@ -17,6 +17,7 @@ from gnnbench.training.batching._ahead import SAMPLES, Loader
 from gnnbench.training.batching._batch import Batch, count_targets, loss_function, scored
 
 if TYPE_CHECKING:
+    from gnnbench.training.batching._shares import Shares
     from gnnbench.training.batching.graphs import Config
 
 
@@ -37,8 +38,8 @@ class Graphs(Loader):
         self.x, self.y = (tensor.to(backend.device) for tensor in (dataset.x, dataset.y))
         self.edge_attr = None if edge_attr is None else edge_attr.to(backend.device)
 
-    def epoch(self, seed: int, number: int) -> Iterator[Batch]:
-        return self.ahead(self._batches(self.order(seed, number)), self.config.prefetch)
+    def training(self, order: Tensor, seed: int, number: int) -> Iterator[Batch]:
+        return self._batches(order) if self.shares is None else self._shared(order, self.shares)
 
     def metrics(self, model: Module) -> dict[str, float | None]:
         return {
@@ -51,6 +52,14 @@ class Graphs(Loader):
 
     def _batches(self, order: Tensor) -> Iterator[Batch]:
         return (self._batch(graphs) for graphs in order.split(self.config.size))
+
+    def _shared(self, order: Tensor, shares: Shares) -> Iterator[Batch]:
+        target = self.dataset.target
+        for graphs in order.split(self.config.size):
+            mine = graphs[shares.of(len(graphs))]
+            shares.edges += int(self.dataset.edge_ptr.diff()[mine].sum())
+            batch = self._batch(mine)
+            yield shares.weighted(batch, batch.targets, count_targets(target, self._targets(graphs)), len(graphs))
 
     def _batch(self, graphs: Tensor) -> Batch:
         y, target = self._targets(graphs), self.dataset.target

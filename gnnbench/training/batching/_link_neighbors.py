@@ -13,11 +13,13 @@ from gnnbench.backends import isplib
 from gnnbench.backends.base import Backend
 from gnnbench.backends.isplib.sample import Sample
 from gnnbench.datasets import LinksDataset
+from gnnbench.models import Pairs
 from gnnbench.training.batching._batch import Batch
 from gnnbench.training.batching._links import Links
-from gnnbench.training.batching._neighbors import on_the_whole_graph, sampled_adjacency
+from gnnbench.training.batching._neighbors import on_the_whole_graph, sampled_adjacency, share_of
 
 if TYPE_CHECKING:
+    from gnnbench.training.batching._shares import Shares
     from gnnbench.training.batching.link_neighbors import Config
 
 
@@ -33,9 +35,9 @@ class LinkNeighborhoods(Links):
         self.trims = trims
         self.neighbors = isplib.Neighbors(self.graph.rowptr, self.graph.col)
 
-    def epoch(self, seed: int, number: int) -> Iterator[Batch]:
+    def training(self, order: Tensor, seed: int, number: int) -> Iterator[Batch]:
         self.edges = 0
-        return super().epoch(seed, number)
+        return super().training(order, seed, number)
 
     def vectors(self, model: Any) -> Tensor:
         """The vectors of all nodes, exact or each of a sampled neighbourhood, which is always the same."""
@@ -52,7 +54,7 @@ class LinkNeighborhoods(Links):
         x = self.dataset.x.index_select(0, sample.node).to(self.backend.device)
         return x, sampled_adjacency(self.backend, self.layout, sample, self.trims)
 
-    def _batch(self, chosen: Tensor, key: int) -> Batch:
+    def _batch(self, chosen: Tensor, key: int, shares: Shares | None) -> Batch:
         pairs = self._pairs(chosen, key)
         seeds, ends = pairs.nodes.unique(return_inverse=True)
         with record_function("gnnbench::sample"):  # for the profiler, as this is no op of PyTorch
@@ -60,7 +62,17 @@ class LinkNeighborhoods(Links):
         if self.config.drop_target_links:
             sample = self._without(sample, self.links[:, chosen])
         self.edges = (self.edges or 0) + sample.row.numel()
-        return self._of(*self._inputs(sample), pairs._replace(nodes=ends), len(chosen))
+        if shares is None:
+            return self._of(*self._inputs(sample), pairs._replace(nodes=ends), len(chosen))
+        links, each = torch.arange(len(chosen))[shares.of(len(chosen))], self.config.negatives
+        drawn = len(chosen) + links.unsqueeze(1) * each + torch.arange(each)
+        mine = torch.cat([links, drawn.flatten()])
+        places, ends = ends[:, mine].unique(return_inverse=True)
+        sample = share_of(sample, places, self.config, self.trims)
+        shares.edges += sample.row.numel()
+        pairs = Pairs(ends, None if pairs.relation is None else pairs.relation[mine])
+        batch = self._of(*self._inputs(sample), pairs, len(links))
+        return shares.weighted(batch, len(links), len(chosen), len(chosen))
 
     def _without(self, sample: Sample, links: Tensor) -> Sample:
         """Return the sample without edges that are links [2, P], in either direction."""

@@ -25,6 +25,7 @@ from gnnbench.training.batching._ahead import SAMPLES, Loader
 from gnnbench.training.batching._batch import Batch, scored
 
 if TYPE_CHECKING:
+    from gnnbench.training.batching._shares import Shares
     from gnnbench.training.batching.links import LinksConfig
 
 CPU = torch.device("cpu")
@@ -73,11 +74,12 @@ class Links(Loader):
         self.layout = backend.layout()
 
     def watch(self, phase: Callable[[str], AbstractContextManager[None]]) -> None:
+        super().watch(phase)
         self.phase = phase
 
-    def epoch(self, seed: int, number: int) -> Iterator[Batch]:
+    def training(self, order: Tensor, seed: int, number: int) -> Iterator[Batch]:
         self.negatives_s = 0.0
-        return self.ahead(self._batches(self.order(seed, number), seed, number), self.config.prefetch)
+        return self._batches(order, seed, number, self.shares)
 
     def samples(self) -> list[Batch]:
         return [*self._batches(self.shuffled(0, 0)[: SAMPLES * self.config.size], 0, 0)]
@@ -91,12 +93,12 @@ class Links(Loader):
         z: Tensor = model(self.x, self.adj)
         return z
 
-    def _batches(self, order: Tensor, seed: int, number: int) -> Iterator[Batch]:
+    def _batches(self, order: Tensor, seed: int, number: int, shares: Shares | None = None) -> Iterator[Batch]:
         for step, chosen in enumerate(order.split(self.config.size)):
             state = np.random.SeedSequence((seed, number, step)).generate_state(1, np.uint64)
-            yield self._batch(chosen, int(state.view(np.int64)[0]))
+            yield self._batch(chosen, int(state.view(np.int64)[0]), shares)
 
-    def _batch(self, chosen: Tensor, key: int) -> Batch:
+    def _batch(self, chosen: Tensor, key: int, shares: Shares | None) -> Batch:
         links = self.links[:, chosen]
         adj = self.adj
         if self.targets is not None:

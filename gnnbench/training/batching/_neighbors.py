@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +24,11 @@ from gnnbench.measure import memory
 from gnnbench.models import Layer
 from gnnbench.training import layerwise
 from gnnbench.training.batching._ahead import SAMPLES, Loader
-from gnnbench.training.batching._batch import Batch, loss_function, scored
+from gnnbench.training.batching._batch import Batch, count_targets, loss_function, scored
 from gnnbench.training.batching.full import Full
 
 if TYPE_CHECKING:
+    from gnnbench.training.batching._shares import Shares
     from gnnbench.training.batching.neighbors import Config
 
 CPU = torch.device("cpu")
@@ -41,6 +43,15 @@ def sampled_adjacency(backend: Backend, layout: CSRBuilder | None, sample: Sampl
     if trims:
         return [Layer(backend.adjacency(hop, layout), hop.num_rows) for hop in sample.hops()]
     return backend.adjacency(sample.edges, layout)
+
+
+def share_of(sample: Sample, places: Tensor, config: Config, trims: bool) -> Sample:
+    """The part of a sample that the outputs of the seeds at `places` need, with the edges that were drawn for all.
+
+    Sampled by itself it would have others: numbers are drawn by the place of a node in a batch, and its fanout is
+    that of the hop which reaches it first.
+    """
+    return sample.around(places, len(config.fanouts) + (not trims))  # gcn weights by in-degrees of the last nodes
 
 
 @contextmanager
@@ -80,9 +91,9 @@ class Neighborhoods(Loader):
         self.edges = 0
         self.layerwise = config.evaluation == "layerwise"
 
-    def epoch(self, seed: int, number: int) -> Iterator[Batch]:
+    def training(self, order: Tensor, seed: int, number: int) -> Iterator[Batch]:
         self.edges = 0
-        return self.ahead(self._batches(self.order(seed, number), seed, number), self.config.prefetch)
+        return self._batches(order, seed, number, self.shares)
 
     def metrics(self, model: Module) -> dict[str, float | None]:
         if self.config.evaluation == "sampled":
@@ -129,17 +140,26 @@ class Neighborhoods(Loader):
             done += len(own)
         return result
 
-    def _batches(self, order: Tensor, seed: int, number: int) -> Iterator[Batch]:
+    def _batches(self, order: Tensor, seed: int, number: int, shares: Shares | None = None) -> Iterator[Batch]:
         for step, seeds in enumerate(order.split(self.config.size)):
             state = np.random.SeedSequence((seed, number, step)).generate_state(1, np.uint64)
-            yield self._batch(seeds, int(state.view(np.int64)[0]))
+            yield self._batch(seeds, int(state.view(np.int64)[0]), shares)
 
-    def _batch(self, seeds: Tensor, key: int) -> Batch:
+    def _batch(self, seeds: Tensor, key: int, shares: Shares | None) -> Batch:
         with record_function("gnnbench::sample"):  # for the profiler, as this is no op of PyTorch
             sample = self.neighbors.sample(seeds, self.config.fanouts, key, self.config.replace)
         self.edges = (self.edges or 0) + sample.row.numel()
-        x, y = self.x.index_select(0, sample.node), self.y.index_select(0, seeds)
-        return self._of(x.to(self.backend.device), sample, y)
+        y = self.y.index_select(0, seeds)
+        if shares is None:
+            return self._gathered(sample, y)
+        mine = shares.of(len(seeds))
+        sample = share_of(sample, torch.arange(len(seeds))[mine], self.config, self.trims)
+        shares.edges += sample.row.numel()
+        own, all_ = (count_targets(self.target, some) for some in (y[mine], y))
+        return replace(shares.weighted(self._gathered(sample, y[mine]), own, all_, len(seeds)), targets=len(y))
+
+    def _gathered(self, sample: Sample, y: Tensor) -> Batch:
+        return self._of(self.x.index_select(0, sample.node).to(self.backend.device), sample, y)
 
     def _of(self, x: Tensor, sample: Sample, y: Tensor) -> Batch:
         """A batch whose first nodes are its seeds, with their targets y."""

@@ -12,9 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import BatchNorm1d, Module
 
-from gnnbench.graph.part import Exchange, Part
+from gnnbench.graph.part import Part, Sums
 from gnnbench.partition.part import PartData
 from gnnbench.training.batching._batch import Batch, scored
+from gnnbench.training.batching._shares import Shares, add_gradients
 from gnnbench.training.batching.full import Full
 
 
@@ -63,13 +64,7 @@ class Parts(Full):
         return F.binary_cross_entropy_with_logits(chosen, y, reduction="sum") / (self.targets * y.size(1))
 
     def added(self, model: Module, loss: Tensor) -> Tensor:
-        """In one message; a parameter has a gradient on all processes or on none."""
-        gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-        total = self.graph.exchange.summed(torch.cat([loss.view(1), *(each.flatten() for each in gradients)]))
-        loss, *sums = total.split([1, *(each.numel() for each in gradients)])
-        for gradient, of_all in zip(gradients, sums, strict=True):
-            gradient.copy_(of_all.view_as(gradient))
-        return loss.squeeze(0)
+        return add_gradients(model, loss, self.graph.exchange)
 
     def whole(self, x: Tensor) -> Tensor:
         rows, node_id = self.graph.exchange.gathered(x), self.graph.exchange.gathered(self.node_id)
@@ -102,23 +97,31 @@ def _yes(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 COUNTS: dict[str, Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]] = {"accuracy": _hits, "micro-F1": _yes}
 
 
-def bind_norms(model: Module, exchange: Exchange, nodes: int) -> None:
-    """Let the batch norms of `model` normalise by the moments of the features of all `nodes`."""
+def bind_norms(model: Module, sums: Sums, nodes: int | None = None) -> None:
+    """Let the batch norms of `model` normalise by the moments of the rows of all processes.
+
+    Args:
+        sums: `Shares` where rows of this process may have a weight.
+        nodes: how many rows all have; None where that differs from call to call.
+    """
     for _, layer in model.named_modules():
         if type(layer) is BatchNorm1d:
-            layer.forward = partial(_forward, layer, exchange, nodes)  # type: ignore[method-assign]
+            layer.forward = partial(_forward, layer, sums, nodes)  # type: ignore[method-assign]
 
 
-def _forward(norm: Any, exchange: Exchange, nodes: int, x: Tensor) -> Tensor:
+def _forward(norm: Any, sums: Sums, nodes: float | None, x: Tensor) -> Tensor:
     if not norm.training and norm.running_mean is not None:
         out: Tensor = BatchNorm1d.forward(norm, x)
         return out
+    weight = sums.weight if isinstance(sums, Shares) else 1.0
+    if nodes is None:
+        nodes = sums.summed(torch.tensor([len(x) * weight], dtype=torch.float64, device=x.device)).item()
     if nodes == 1:
         raise ValueError("batch norm needs the moments of more than one node, but all processes have one")
     x = x if norm.weight is None else x.to(norm.weight.dtype)  # of the parameters, under autocast too
-    mean = _Sum.apply(x.sum(0), exchange) / nodes
+    mean = _Sum.apply(x.sum(0) * weight, sums) / nodes
     centred = x - mean
-    variance = _Sum.apply(centred.square().sum(0), exchange) / nodes
+    variance = _Sum.apply(centred.square().sum(0) * weight, sums) / nodes
     if norm.training and norm.running_mean is not None:
         with torch.no_grad():
             norm.num_batches_tracked += 1
@@ -133,10 +136,10 @@ class _Sum(torch.autograd.Function):
     """The sum over all processes; each depends on what every one of them put in."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, exchange: Exchange) -> Tensor:
-        ctx.exchange = exchange
-        return exchange.summed(x.clone())
+    def forward(ctx: Any, x: Tensor, sums: Sums) -> Tensor:
+        ctx.sums = sums
+        return sums.summed(x.clone())
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return ctx.exchange.summed(grad.clone()), None
+        return ctx.sums.summed(grad.clone()), None

@@ -97,7 +97,7 @@ class PygNeighborhoods(Neighborhoods):
                 "backend.loader=pyg is PyG's own sampler, and gnnbench.patch_pyg() has put ours in its place; "
                 "call gnnbench.unpatch_pyg() first"
             )
-        super().__init__(config, dataset, backend, trims)
+        super().__init__(config.model_copy(update={"prefetch": 0}), dataset, backend, trims)
         self.data = Data(x=dataset.x, y=dataset.y, edge_index=dataset.edge_index)
         self._turns = Turns()
         workers = backend.config.loader_workers
@@ -113,11 +113,8 @@ class PygNeighborhoods(Neighborhoods):
         # Of a loader that garbage collection finds, processes are not told to end, and are waited for.
         weakref.finalize(self, setattr, self._loader, "_iterator", None)
 
-    def epoch(self, seed: int, number: int) -> Iterator[Batch]:
+    def training(self, order: Tensor, seed: int, number: int) -> Iterator[Batch]:
         self.edges = 0
-        return self.ahead(self._loaded(self.order(seed, number), seed, number), 0)
-
-    def _loaded(self, order: Tensor, seed: int, number: int) -> Iterator[Batch]:
         self._turns.next = order.tolist()
         state = torch.Generator().manual_seed((seed * 1_000_003 + number) % 2**63).get_state()
         batches = None

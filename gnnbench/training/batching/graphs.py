@@ -23,6 +23,7 @@ class Config(BatchConfig):
     """How graphs are put into batches."""
 
     graphs = True
+    data_parallel = True
 
     kind: str = "graphs"
     size: Positive = Field(64, description="graphs in a batch; the last one of an epoch may have fewer")

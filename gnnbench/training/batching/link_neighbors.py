@@ -25,6 +25,7 @@ class Config(LinksConfig):
     """Which neighbourhoods of links are drawn."""
 
     draws_neighbors = True
+    data_parallel = True
 
     kind: str = "link_neighbors"
     size: Positive = Field(1024, description="training links in a batch; the last one of an epoch may have fewer")

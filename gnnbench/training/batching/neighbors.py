@@ -26,6 +26,7 @@ class Config(BatchConfig):
     """Which neighbourhoods are drawn (Hamilton, Ying & Leskovec 2017)."""
 
     draws_neighbors = True
+    data_parallel = True
 
     kind: str = "neighbors"
     size: Positive = Field(1024, description="training nodes in a batch; the last one of an epoch may have fewer")

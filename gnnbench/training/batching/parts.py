@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from gnnbench.config import BatchConfig, Count, Positive
-from gnnbench.errors import ConfigError, UnsupportedOp
+from gnnbench.config import BatchConfig, Count
+from gnnbench.errors import ConfigError
 from gnnbench.training.batching._batch import Setup
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ class Config(BatchConfig):
     halo: Literal["float32", "bf16"] = Field(
         "float32", description="in which features of other parts travel, and their gradients; bf16 is not exact"
     )
-    timeout_s: Positive = Field(600, description="how long a worker waits for another one that does not answer")
 
     @property
     def tolerance(self) -> float | None:
@@ -86,8 +85,6 @@ def prepare(config: Run, model: Module, backend: Backend, dataset: NodeDataset, 
         )
     if not backend.config.dropout:
         raise ConfigError("batch.kind=parts draws dropout by a hash; leave backend.dropout out")
-    if config.train.cuda_graph:
-        raise UnsupportedOp("train.cuda_graph", ["workers talk to each other in every step; leave it out"])
     kernels, device = backend.make_kernels(), backend.device
     data, warnings = _share(config.batch, dataset, kernels if device.type == "cpu" else None)
     narrow = config.batch.halo == "bf16"

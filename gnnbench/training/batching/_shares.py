@@ -1,0 +1,87 @@
+"""Steps whose targets several processes share out, each of which has the whole graph, or all graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.nn import Module
+
+from gnnbench.graph.part import Sums
+from gnnbench.training.batching._batch import Batch
+
+
+class Shares(Sums):
+    """The share of this process in each step.
+
+    Attributes:
+        scale: of the gradients that this process adds: 1 in training; elsewhere all have the same batch.
+        weight: of its rows in the moments of batch norms: likewise, but 0 where they stand in for an empty share.
+        edges: of its batches in the current epoch.
+        sent_bytes: gradients, and moments of batch norms, that it added in the current epoch.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self.weight = self.scale = 1 / self.size
+        self.edges = self.sent_bytes = 0
+
+    def summed(self, x: Tensor) -> Tensor:
+        self.sent_bytes += x.nbytes
+        return super().summed(x)
+
+    def of(self, targets: int) -> slice:
+        """Which of the targets are of this process, one after the other; one stands in for none."""
+        begin, end = (targets * rank // self.size for rank in (self.rank, self.rank + 1))
+        return slice(begin, end) if begin < end else slice(0, 1)
+
+    def weighted(self, batch: Batch, mine: int, targets: int, examples: int) -> Batch:
+        """The batch of this process with its share of the loss.
+
+        Args:
+            batch: with the mean loss over `mine` targets.
+            targets: of all processes.
+            examples: nodes, graphs or links of all processes, which `of` split.
+        """
+        idle = examples * (self.rank + 1) // self.size == examples * self.rank // self.size
+        share = 0.0 if idle else mine / max(targets, 1)
+
+        def loss(outputs: Tensor) -> Tensor:  # of no targets the mean is not a number
+            return batch.loss(outputs) * share if share else outputs.sum() * 0.0
+
+        return replace(batch, loss=loss, targets=targets, idle=idle)
+
+    def followed(self, batches: Iterator[Batch], seed: int, number: int) -> Iterator[Batch]:
+        """The batches of an epoch as they are trained on, with dropout of this process's own."""
+        self.edges, self.sent_bytes, self.scale = 0, 0, 1.0
+        state = np.random.SeedSequence((seed, number, self.rank)).generate_state(1, np.uint64)
+        torch.manual_seed(int(state.view(np.int64)[0]))
+        try:
+            for batch in batches:
+                self.weight = float(not batch.idle)
+                yield batch
+        finally:
+            self.weight = self.scale = 1 / self.size
+
+    def added(self, model: Module, loss: Tensor) -> Tensor:
+        """The loss [] over the targets of all processes, whose gradients `model` then has."""
+        return add_gradients(model, loss, self, self.scale)
+
+
+def add_gradients(model: Module, loss: Tensor, sums: Sums, scale: float = 1.0) -> Tensor:
+    """Sum loss and gradients, times `scale`, over all processes, in one message; returns the loss.
+
+    A parameter has a gradient on all processes or on none.
+    """
+    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    message = torch.cat([loss.view(1), *(each.flatten() for each in gradients)])
+    total = sums.summed(message if scale == 1 else message * scale)
+    loss, *of_all = total.split([1, *(each.numel() for each in gradients)])
+    for gradient, each in zip(gradients, of_all, strict=True):
+        gradient.copy_(each.view_as(gradient))
+    return loss.squeeze(0)
