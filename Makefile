@@ -2,13 +2,14 @@
 #   make demo       compare backends on a built-in synthetic graph
 #   make test       run the tests
 #   make coverage   run them and say which lines they reach; takes half as long again
+#   make docs       make the documentation's site in build/site, and check its links
 #   make sanitize   run those of kernels under sanitizers; needs gcc
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 TEMPLATES := $(wildcard cython_kernels/*.h cython_kernels/*.inc cython_kernels/families/*.inc)
 
-.PHONY: demo test coverage sanitize lint readme clean
+.PHONY: demo test coverage docs sanitize lint readme clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed
@@ -22,6 +23,9 @@ test: $(VENV)/installed
 
 coverage: $(VENV)/installed
 	$(TESTS) --cov --cov-report=term:skip-covered
+
+docs: $(VENV)/installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 # The tests of kernels, on a copy of the package whose kernels gcc builds with AddressSanitizer and
 # UndefinedBehaviorSanitizer, less the checks of pointers that are not followed, which would double the build.

@@ -51,7 +51,7 @@ def profile(
         trace: write a Chrome trace for ui.perfetto.dev to this file, .json or .json.gz.
 
     Raises:
-        As `train` does.
+        GnnbenchError: as `train` does.
     """
     from gnnbench import datasets, profiling
     from gnnbench.kinds.profile import Profile

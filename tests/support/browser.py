@@ -41,11 +41,11 @@ class Tab:
         result: dict[str, Any] = answer["result"]
         return result
 
-    def open(self, path: Path, width: int = 1280) -> None:
-        """Show a file at a width in pixels, from its beginning to its end."""
+    def open(self, page: Path | str, width: int = 1280) -> None:
+        """Show a file, or a page by its address, at a width in pixels, from its beginning to its end."""
         self.send("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=False)
         self.events.clear()
-        self.send("Page.navigate", url=path.as_uri())
+        self.send("Page.navigate", url=page if isinstance(page, str) else page.as_uri())
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
             self.events.append(self._read())
 
