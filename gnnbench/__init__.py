@@ -10,6 +10,7 @@ sample       sampled neighbourhoods for PyG's loaders
 patch        the two-line drop-in for other programs
 training  measure  results   one run, its clocks and its JSON
 launch       jobs in fresh processes; stopping: the signals that end them early
+trackers     epochs told to TensorBoard, MLflow and others
 profiling    where the time of an epoch goes
 comparison  benchmarks  tuning  papers  sweeps   many runs: backends, ops, choices, papers, grids; cells: kept
 report       tables, pictures and pages; stored: results read back; history: over time

@@ -55,6 +55,7 @@ ORDER = (
     "comparison",
     "profiling",
     "report",
+    "trackers",
     "training",
     "__init__",
 )
@@ -148,7 +149,7 @@ def test_every_room_opens_with_a_map(path: Path) -> None:
     """Of its files: all are named, but for those that a registry finds by their names."""
     text = ast.get_docstring(ast.parse((path / "__init__.py").read_text())) or ""
     found = {file.stem for file in path.glob("*.py")} - {"__init__"}
-    registries = "convs models datasets backends papers kinds api batching families"
+    registries = "convs models datasets backends papers kinds api batching families trackers"
     registered = path.name in registries.split()
     assert [
         stem for stem in found if not re.search(rf"\b{stem}\b", text) and not (registered and stem[0] != "_")

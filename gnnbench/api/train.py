@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -44,6 +45,7 @@ def train(
     out: Out = None,
     force: Force = False,
     resume: Annotated[AnyPath | None, typer.Option(metavar="RUN_DIR"), Path | None] = None,
+    track: Annotated[str | Sequence[str], typer.Option(metavar="NAMES"), str] = "",
     quiet: bool = False,
     check: bool = True,
 ) -> Run:
@@ -62,6 +64,7 @@ def train(
         out: the folder for the results; None for a new one in `runs/`.
         force: replace a run that `out` holds.
         resume: go on with the stopped run in this folder, whose own configuration counts.
+        track: trackers that are told every epoch, such as "tensorboard,mlflow"; never while one is timed.
         quiet: show no progress; otherwise it is shown in notebooks and on terminals.
         check: raise if the run did not come to its end; False returns it, with `status` and `reason`.
 
@@ -71,13 +74,14 @@ def train(
         GnnbenchError: the run failed, as by running out of memory; or `out` cannot be written.
         KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP, after the epoch at hand; what was measured is kept.
     """
-    from gnnbench import datasets
+    from gnnbench import datasets, trackers
     from gnnbench.config import validate
     from gnnbench.kinds.run import Run
     from gnnbench.results import files, schema
     from gnnbench.training import start, team
 
-    roots, first = datasets.roots(path(data_root)), team.is_first()
+    roots, first, tracked = datasets.roots(path(data_root)), team.is_first(), configs.names(track)
+    trackers.check(tracked)
     if resume:
         if config or set or backend or dataset or epochs or memory_limit or workers or out:
             raise ConfigError("--resume takes the run's own configuration; leave out other options")
@@ -97,8 +101,12 @@ def train(
         elif first:
             folder = files.new_folder(f"{configs.stem(config)}-{loaded.backend.name}")
     loaded = start.by_torchrun(loaded)
-    with threads_kept(), Run.watched(quiet or not first, _tell) as hear:
-        result = start.run(loaded, roots=roots, out=folder, resume=resume is not None, on_event=hear)
+    with (
+        threads_kept(),
+        Run.watched(quiet or not first, _tell) as hear,
+        trackers.following(tracked if first else [], folder, hear) as told,
+    ):
+        result = start.run(loaded, roots=roots, out=folder, resume=resume is not None, on_event=told)
     made = Run.of(result, folder / "results.json")
     return ended(made, check, result.reason)
 

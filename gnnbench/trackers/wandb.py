@@ -1,0 +1,24 @@
+"""Weights & Biases: a run for every repeat in the project that WANDB_PROJECT names, else gnnbench."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import wandb
+
+
+class Tracker:
+    """Log the configuration and history of a repeat."""
+
+    def __init__(self, folder: Path, name: str, config: Mapping[str, Any]) -> None:
+        project = os.environ.get("WANDB_PROJECT", "gnnbench")
+        self.run = wandb.init(project=project, name=name, config=dict(config), dir=str(folder))
+
+    def log(self, values: Mapping[str, float], epoch: int) -> None:
+        self.run.log(dict(values), step=epoch)
+
+    def close(self) -> None:
+        self.run.finish()
