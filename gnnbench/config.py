@@ -199,6 +199,7 @@ class MeasureConfig(Section):
         description="warm: epochs find the memory that earlier ones freed; system: as the C library has it",
     )
     threads: Count = Field(0, description="threads for all kernels; 0 uses PyTorch's default")
+    energy: bool = Field(False, description="joules of every epoch, where the machine counts them")
 
     @field_validator("memory_limit")
     @classmethod

@@ -54,6 +54,7 @@ class Row(Record):
     )
     peak_memory_bytes: int | None = Field(None, description="highest over rounds")
     memory_increase_bytes: int | None = Field(None, description="highest over rounds")
+    energy_j: float | None = Field(None, description="joules of an epoch, median over rounds; on request")
     memory_ratio: float | None = Field(None, description="peak memory over that of pyg; below 1 is less")
     prepare_s: float | None = Field(None, description="median over rounds")
     break_even_epochs: int | None = Field(
@@ -169,6 +170,9 @@ def _row(backend: str, rounds: Sequence[Result], parity: BackendParity | None, w
         round_epoch_s=[median(samples) for samples in schema.times(rounds)],
         peak_memory_bytes=_highest([result.peak_memory_bytes for result in rounds]),
         memory_increase_bytes=_highest([result.memory_increase_bytes for result in rounds]),
+        energy_j=median(joules)
+        if (joules := [each.energy_j for each in rounds if each.energy_j is not None])
+        else None,
         prepare_s=median([result.prepare_s or 0.0 for result in rounds]),
         metrics=last.metrics,
         bindings=last.bindings,

@@ -71,9 +71,13 @@ class Recorder:
         keeps_freed: whether malloc has begun to keep what is freed.
     """
 
-    def __init__(self, warmup: int, now: Callable[[], float], meter: memory.Meter) -> None:
+    def __init__(
+        self, warmup: int, now: Callable[[], float], meter: memory.Meter, joules: Callable[[], float] | None = None
+    ) -> None:
         self.now = now
         self.meter = meter
+        self.joules = joules
+        self._energy_j: float | None = None
         self._warmup = warmup
         self.cold_epochs = 0
         self.keeps_freed = False
@@ -91,9 +95,11 @@ class Recorder:
         self._seconds = dict.fromkeys(PHASES + PARTS)
         self._paused_s = self._inner_s = 0.0
         self.meter.reset()
+        joules = self.joules() if self.joules else 0.0
         start = self.now()
         yield
         self._seconds["epoch"] = self.now() - start - self._paused_s
+        self._energy_j = self.joules() - joules if self.joules else None
         self._peak_bytes = self.meter.peak()
 
     @contextmanager
@@ -125,6 +131,7 @@ class Recorder:
             warmup=warmup,
             keeps_freed=self.keeps_freed,
             peak_memory_bytes=self._peak_bytes + held_bytes,
+            energy_j=self._energy_j,
             loss=loss,
             loading_s=loading_s,
             **{f"{name}_s": seconds for name, seconds in self._seconds.items()},

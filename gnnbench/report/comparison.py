@@ -30,15 +30,17 @@ def table(comparison: Comparison) -> Table:
     metric = next((row.metrics.name for row in comparison.rows if row.metrics), "metric")
     phases = [*["load"] * any(row.load_s for row in comparison.rows), "forward", "backward"]
     baselines = list(_baselines(comparison))
+    counted = any(row.energy_j is not None for row in comparison.rows)
     heading = [
         "backend",
         *phases,
         "epoch",
         *(f"speedup vs\n{NAMES.get(baseline, baseline)}" for baseline in baselines),
         "peak\nmemory",
+        *["energy"] * counted,
         "prepare,\npaid in",
     ]
-    rows = [_backend_row(row, phases, baselines) for row in comparison.rows]
+    rows = [_backend_row(row, phases, baselines, counted) for row in comparison.rows]
     return Table(
         [*heading, f"test\n{metric}"],
         rows,
@@ -211,11 +213,11 @@ def _baselines(comparison: Comparison) -> Iterator[str]:
         yield FASTEST if fastest is None else fastest
 
 
-def _backend_row(row: Row, phases: Sequence[str], baselines: Sequence[str]) -> list[Cell]:
+def _backend_row(row: Row, phases: Sequence[str], baselines: Sequence[str], counted: bool) -> list[Cell]:
     name, _, options = row.backend.partition(":")
     label = Cell(name, options.replace(":", " "))
     if row.epoch_s is None:
-        blanks = [NOTHING] * len(phases), [NOTHING] * (len(baselines) + 3)
+        blanks = [NOTHING] * len(phases), [NOTHING] * (len(baselines) + 3 + counted)
         return [label, *blanks[0], Cell(ended(row.status)), *blanks[1]]
     summaries = (getattr(row, f"{phase}_s") for phase in phases)
     return [
@@ -224,6 +226,7 @@ def _backend_row(row: Row, phases: Sequence[str], baselines: Sequence[str]) -> l
         time_cell(row.epoch_s),
         *(_speedup(row.speedup.get(baseline), row.backend) for baseline in baselines),
         _peak(row),
+        *[NOTHING if row.energy_j is None else Cell(f"{row.energy_j:.3g} J")] * counted,
         _preparation(row),
         NOTHING if row.metrics is None or row.metrics.test is None else Cell(f"{row.metrics.test:.4f}"),
     ]

@@ -238,6 +238,8 @@ def _memory(result: Result) -> Iterator[list[Cell]]:
         rest = units.size(result.resting_memory_bytes)
         detail = f"{units.size(result.memory_increase_bytes)} above the {rest} before training"
     yield [Cell("peak memory"), Cell(units.size(result.peak_memory_bytes)), Cell(detail)]
+    if result.energy_j is not None:
+        yield [Cell("energy"), Cell(f"{result.energy_j:.3g} J"), Cell("of the median epoch, whoever used it")]
 
 
 def _workers(result: Result) -> Iterator[list[Cell]]:

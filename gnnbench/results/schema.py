@@ -69,6 +69,7 @@ class Sample(Record):
     peak_memory_bytes: int = Field(
         description="highest memory of the process (CPU) or device (CUDA) in this epoch"
     )
+    energy_j: float | None = Field(None, description="joules of the processor packages, or of the GPU, on request")
     keeps_freed: bool = Field(False, description="malloc keeps what is freed, so that memory may lie idle")
     loss: float = Field(description="mean over training targets, each before the update of its batch")
 
@@ -222,6 +223,9 @@ class Result(OfRun):
         None, description="highest epoch before malloc keeps what is freed, or if there is none, after warm-up"
     )
     memory_increase_bytes: int | None = Field(None, description="peak above the resting level")
+    energy_j: float | None = Field(
+        None, description="joules of the median epoch; None unless asked for and counted"
+    )
     metrics: Metrics | None = None
     workers: list[Worker] = Field([], description="each process, where several train together")
     largest: dict[str, float] = Field({}, description="the highest of each figure over `workers`")
@@ -244,6 +248,8 @@ class Result(OfRun):
         if self.epoch_s and self.dataset_facts and self.dataset_facts.train_graphs:
             self.graphs_per_s = self.dataset_facts.train_graphs / self.epoch_s.median
             self.edges_per_s = (self.dataset_facts.train_edges or 0) / self.epoch_s.median
+        if joules := [sample.energy_j for sample in counted(self.samples) if sample.energy_j is not None]:
+            self.energy_j = statistics.median(joules)
         needed = counted([sample for sample in self.samples if not sample.keeps_freed]) or counted(self.samples)
         self.peak_memory_bytes = max(sample.peak_memory_bytes for sample in needed)
         if self.resting_memory_bytes is not None:

@@ -17,7 +17,7 @@ from gnnbench import backends, datasets, stopping
 from gnnbench.backends.base import Backend
 from gnnbench.config import Run
 from gnnbench.errors import BackendUnavailable, ConfigError, GnnbenchError
-from gnnbench.measure import advice, clock, code, environment, memory
+from gnnbench.measure import advice, clock, code, energy, environment, memory
 from gnnbench.results import files, schema
 from gnnbench.results.schema import Evaluation, Record, Result, Sample, Status
 from gnnbench.training import checkpoint, cuda_graph, setup, team
@@ -157,8 +157,9 @@ class _Run:
         self.result.environment = environment.describe()  # of the machine, before a worker keeps to some cores
         self.team.bind_to_cores()
         with memory.limited(self.config.measure.memory_limit, backend.device):
+            joules, unknown = energy.meter(backend.device) if self.config.measure.energy else (None, "")
             recorder = clock.Recorder(
-                self.config.measure.warmup, clock.of(backend.device), memory.meter(backend.device)
+                self.config.measure.warmup, clock.of(backend.device), memory.meter(backend.device), joules
             )
             model, batching = self._prepare(backend, recorder)
             self.result.environment["threads"] = environment.threads()  # now that the kernels are loaded
@@ -166,7 +167,7 @@ class _Run:
             earlier = len(self.result.samples)  # of a run that is resumed
             with stopping.requested(lambda text: self._emit("message", message=text)) as stop:
                 finished = self._train(model, batching, recorder, stop, state)
-            self.result.warnings += batching.remarks
+            self.result.warnings += [*batching.remarks, *([f"no energy: {unknown}"] if unknown else [])]
             self.team.check_weights(model)
             self.result.workers = team.figures(self.team, batching, self.result.samples[earlier:])
             if not finished:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 
-from gnnbench.measure import clock
+import gnnbench
+from gnnbench.measure import clock, energy
 from gnnbench.measure.clock import Recorder
 
 
@@ -144,3 +148,44 @@ def test_this_process_is_not_another_program() -> None:
     elapsed, busy, own = clock.OtherPrograms._read()
     assert elapsed > 0
     assert busy > own > 0
+
+
+def packages(folder: Path, *energies_uj: int) -> list[Path]:
+    """Counters of processor packages, and one of a part of a package, which counts no more."""
+    for number, energy_uj in enumerate(energies_uj):
+        for name in (f"intel-rapl:{number}", f"intel-rapl:{number}:0"):
+            (folder / name).mkdir()
+            (folder / name / "energy_uj").write_text(f"{energy_uj}\n")
+            (folder / name / "max_energy_range_uj").write_text("1000000\n")
+    return [folder / f"intel-rapl:{number}" / "energy_uj" for number in range(len(energies_uj))]
+
+
+def test_energy_is_that_of_all_packages_over_the_end_of_a_counter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(energy, "POWERCAP", tmp_path)
+    first, second = packages(tmp_path, 900_000, 0)
+    joules, reason = energy.meter(torch.device("cpu"))
+    assert joules
+    assert not reason
+    bench = Bench()
+    recorder = Recorder(0, bench.now, bench, joules)
+    recorder.begin(1)
+    with recorder.epoch():
+        first.write_text("400000")  # begun anew
+        second.write_text("250000")
+    assert recorder.sample(0, 1, 0.5).energy_j == pytest.approx(0.5 + 0.25)
+
+
+def test_a_run_tells_its_energy_or_why_it_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(energy, "POWERCAP", tmp_path)
+    small: Any = {"dataset": "synthetic:cora:0.05", "epochs": 2, "set": {"measure.energy": True}, "quiet": True}
+    unknown = gnnbench.train(out=tmp_path / "unknown", **small)
+    assert unknown.energy_j is None
+    assert unknown.warnings[0].startswith(f"no energy: {tmp_path} has no counter of a processor")
+    packages(tmp_path, 7)
+    known = gnnbench.train(out=tmp_path / "known", **small)
+    assert known.energy_j == 0
+    assert "energy" in str(known)
+    (tmp_path / "intel-rapl:0" / "energy_uj").write_text("")
+    assert energy.meter(torch.device("cpu"))[1].endswith("administrator make energy_uj readable")
