@@ -238,8 +238,6 @@ def test_every_command_runs(extended: None, without_processes: None) -> None:
                 if "--workers" in options and "batch.folder=halves" not in options:  # two start for that one
                     fits = (*fits, "--workers", "1")
                 extra = (*SHORT, *fits, *(() if ring else ("--dataset", graphs)))
-            case ["gnnbench", "partition", "ogbn-papers100M", *_]:
-                extra = ("--parts", "16")
             case ["gnnbench", "suite", "gpu", *_]:
                 extra = ("--scale", "tiny", "--graphs", "batch", "--ops", "edge_softmax")
             case ["gnnbench", "bench", "collate", *options]:
