@@ -85,6 +85,7 @@ def complete() -> Result:
         links_per_s=10.0,
         graphs_per_s=20.0,
         edges_per_s=400.0,
+        energy_j=2.5,
         forward_s=summary,
         backward_s=summary,
         exchange_s=summary,
