@@ -9,6 +9,7 @@ from gnnbench.backends import base
 from gnnbench.backends.isplib import Backend as IsplibBackend
 from gnnbench.backends.isplib import IsplibKernels
 from gnnbench.patch import forward, propagate
+from gnnbench.patch.policy import Policy
 from gnnbench.results.schema import Binding
 
 
@@ -25,7 +26,7 @@ class Backend(base.EdgeIndexBackend):
         return base.Prepared(dataset.edge_index, self.bind(model))
 
     def bind(self, model: torch.nn.Module) -> list[Binding]:
-        engine = forward.Engine([IsplibKernels()])
+        engine = forward.Engine([IsplibKernels()], Policy())
         forward.bind(model, engine, convs.table())
         propagate.bind(model, engine, None)
         return super().bind(model)

@@ -7,7 +7,7 @@ stand_in     ours or, where that is not exact, PyG's own
 call         what a program asks of a conv; calls that run once more in the backward, as checkpointing does
 engine       kernels and the Graphs they have met
 features     features that come again, without their zeros
-cost         whether a call gains
+policy       whether a call gains
 status       what ran where, and why
 """
 
@@ -30,6 +30,7 @@ from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
 from gnnbench.ops.kernels import Kernels
 from gnnbench.patch import decoder, forward, functions, propagate, sampler
 from gnnbench.patch.dropout import DROPOUT
+from gnnbench.patch.policy import Policy
 from gnnbench.patch.stand_in import StandIn
 from gnnbench.patch.status import TALLY, Status
 
@@ -58,7 +59,8 @@ _base = _untouched  # of `patch_pyg`
 _nested: list[_Setting] = []  # of the contexts entered, the innermost last
 _current = _untouched
 _warned: set[str] = set()  # types of device
-_engines: dict[tuple[str, bool], forward.Engine] = {}  # by backend and strictness
+_policy = Policy()  # of the engines that are asked for
+_engines: dict[tuple[str, bool, Policy], forward.Engine] = {}  # by backend, strictness and policy
 
 
 def patch_pyg(
@@ -174,6 +176,17 @@ def patch_status() -> Status:
     )
 
 
+@contextmanager
+def following(policy: Policy) -> Iterator[None]:
+    """Let what is patched within a `with` follow `policy` in place of the default."""
+    global _policy
+    before, _policy = _policy, policy
+    try:
+        yield
+    finally:
+        _policy = before
+
+
 def _setting(backend: str, names: Sequence[str] | None, strict: bool, dropout: bool = False) -> _Setting:
     with _lock:
         known = {kind.__name__: True for kind in propagate.layers()}
@@ -181,15 +194,15 @@ def _setting(backend: str, names: Sequence[str] | None, strict: bool, dropout: b
         for name in names or ():
             if name not in known:
                 raise ConfigError(f"unknown layer {name!r}{did_you_mean(name, known)}")
-        if (backend, strict) not in _engines:
-            engine = _engines[backend, strict] = _engine(backend, strict)
+        if (key := (backend, strict, _policy)) not in _engines:
+            engine = _engines[key] = _engine(*key)
             for device, why in _missing(engine).items():
                 if device not in _warned:
                     _warned.add(device)
                     warnings.warn(f"gnnbench leaves everything on {device} to PyG: {why}", stacklevel=3)
     by_default = [name for name, is_default in known.items() if is_default]
     wanted = {*(by_default if names is None else names), *([DROPOUT.name] if dropout else [])}
-    return _Setting(frozenset(wanted), _engines[backend, strict], names is None)
+    return _Setting(frozenset(wanted), _engines[key], names is None)
 
 
 def _missing(engine: forward.Engine | None) -> dict[str, str]:
@@ -198,7 +211,7 @@ def _missing(engine: forward.Engine | None) -> dict[str, str]:
     return {device: why for device, why in reasons.items() if device != "cuda" or torch.cuda.is_available()}
 
 
-def _engine(backend: str, strict: bool) -> forward.Engine:
+def _engine(backend: str, strict: bool, policy: Policy) -> forward.Engine:
     if backend != "auto":
         kind = backends.backend_type(backend)
         if reasons := kind.unavailable():
@@ -207,7 +220,7 @@ def _engine(backend: str, strict: bool) -> forward.Engine:
             raise ConfigError(
                 f"backend {backend!r} runs PyG's own code; patch_pyg takes 'auto' or one with kernels"
             )
-        return forward.Engine([kind.kernels()], strict=strict)
+        return forward.Engine([kind.kernels()], policy, strict=strict)
     kernels: dict[str, Kernels] = {}
     missing: dict[str, str] = {}
     for name, automatic in backends.with_kernels().items():
@@ -220,7 +233,7 @@ def _engine(backend: str, strict: bool) -> forward.Engine:
             missing.setdefault(device, f"backend {name!r} does not run on {device}")
         else:
             kernels[device] = automatic.kernels()
-    return forward.Engine([*kernels.values()], missing, strict)
+    return forward.Engine([*kernels.values()], policy, missing, strict)
 
 
 @contextmanager

@@ -12,17 +12,17 @@ from torch_geometric.nn import InnerProductDecoder
 
 from gnnbench.convs import _overrides
 from gnnbench.convs._bound import Accelerated
-from gnnbench.convs._cost import Rates
+from gnnbench.convs._cost import Cost, Rates
 from gnnbench.convs._layers import has_own_forward
 from gnnbench.messages.arguments import PLAIN
 from gnnbench.ops.pairs import edge_dot
-from gnnbench.patch import call, cost
+from gnnbench.patch import call
 from gnnbench.patch.call import Declined
-from gnnbench.patch.engine import AS_FAST, Engine
+from gnnbench.patch.engine import Engine
 from gnnbench.patch.stand_in import StandIn
 
 # Without and with a backward, in which PyG adds up one row of z after another: on 5,000 to 100,000 pairs.
-RATES = Rates(110_000, 35, -20_000, 0, 0.9), Rates(220_000, 50, -40_000, 0, 2.6)
+COST = Cost(Rates(110_000, 35, -20_000, 0, 0.9), Rates(220_000, 50, -40_000, 0, 2.6))
 EXACT = torch.float32, torch.float64  # in others PyG rounds every product
 
 
@@ -51,13 +51,11 @@ class Decoder(StandIn):
         if type(pairs) is not Tensor or pairs.dtype != torch.int64 or pairs.dim() != 2 or pairs.size(0) != 2:
             raise Declined("edge_index is not a tensor [2, E] of 64-bit integers")
         nodes, count = z.size(0), pairs.size(1)
-        if not engine.strict and count * z.size(1) < cost.MIN_GATHERED:
-            raise Declined(AS_FAST)
+        engine.policy.reject_small(count * z.size(1))
         if why := call.surroundings():
             raise Declined(why)
         known = engine.find(z, pairs, nodes, nodes)
-        price = RATES[z.requires_grad and torch.is_grad_enabled()].price(count, z.size(1))
-        engine.weigh(pairs, price, decoder, known=known is not None)
+        engine.policy.weigh(pairs, COST.price(z, count), decoder, known=known is not None)
         kernels, graph = engine.graph(z, pairs, nodes, nodes, known=known)
         score = edge_dot(kernels, graph, z, z)
         return torch.sigmoid(score) if asked["sigmoid"] else score

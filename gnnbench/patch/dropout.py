@@ -12,10 +12,8 @@ from torch import Tensor
 from gnnbench.messages.arguments import PLAIN
 from gnnbench.ops.dropout import PIECE
 from gnnbench.ops.features import dropout
-from gnnbench.patch import cost
 from gnnbench.patch.call import Declined, repeated
-from gnnbench.patch.engine import AS_FAST, Engine
-from gnnbench.patch.features import many
+from gnnbench.patch.engine import Engine
 from gnnbench.patch.functions import Function
 
 
@@ -50,15 +48,14 @@ def _dropped(
         raise Declined("p is not a number from 0 to 1")
     if not training or p == 0:
         return input
-    if not engine.strict and cost.MIN_GATHERED and input.numel() < PIECE:
-        raise Declined(AS_FAST)
+    engine.policy.reject_small(input.numel(), PIECE)
     kernels, _ = engine.on(input)
     if "dropout" not in kernels.accelerated or input.dtype not in (torch.float32, torch.float64):
         raise Declined(f"{kernels.name} has no dropout of this type")
     if inplace:
         return input.copy_(dropout(kernels, input, p))
     # Not where the forward may run twice, as features would be known only to the second run, which draws the same.
-    if many(input) and torch.is_grad_enabled() and not repeated():
+    if engine.policy.many(input) and torch.is_grad_enabled() and not repeated():
         return engine.features.dropped(kernels, input, p)
     return dropout(kernels, input, p)
 

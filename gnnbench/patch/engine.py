@@ -1,25 +1,22 @@
-"""Engine: kernels, the Graphs they have met, and whether a new one is worth building."""
+"""Engine: kernels, the Graphs they have met, and the policy that decides whether a new one is worth building."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from gnnbench.graph import Graph
-from gnnbench.graph.cache import MAX_GRAPH_BYTES, Adjacency, GraphCache, contents, is_sparse
+from gnnbench.graph.cache import MAX_GRAPH_BYTES, Adjacency, GraphCache, is_sparse
 from gnnbench.ops.kernels import Kernels
-from gnnbench.patch import cost
-from gnnbench.patch.call import Declined, repeated
-from gnnbench.patch.cost import Patience, Price
+from gnnbench.patch.call import Declined
 from gnnbench.patch.features import KnownFeatures
+from gnnbench.patch.policy import Policy
 
-RUNS = 2  # of a forward that may be repeated, which share a Graph
-AS_FAST = "PyG is as fast here, on few edges or without a gradient"
 CAPTURED = "a CUDA graph is being captured, with an adjacency that has no Graph yet or has to be looked at"
-NEW = "its graph is new, and to sort it costs more than this call would save"
 
 
 def captured(x: Tensor) -> bool:
@@ -32,18 +29,23 @@ class Engine:
 
     Args:
         kernels: they run convs and functions; at most one for each type of device.
+        policy: refuses calls that PyG runs as fast.
         missing: why there is none for a type of device.
-        strict: nothing is left to PyG; what has to be raises UnsupportedOp.
+        strict: nothing is left to PyG, whatever the policy; what has to be raises UnsupportedOp.
     """
 
     def __init__(
-        self, kernels: Sequence[Kernels], missing: Mapping[str, str] | None = None, strict: bool = False
+        self,
+        kernels: Sequence[Kernels],
+        policy: Policy,
+        missing: Mapping[str, str] | None = None,
+        strict: bool = False,
     ) -> None:
-        self._made_of = kernels, missing, strict
+        self._made_of = kernels, policy, missing, strict
+        self.policy = replace(policy, min_gathered=0) if strict else replace(policy)  # which has seen no calls
         self.strict = strict
         self.missing = missing or {}
         self.by_device = {kernel.device_type: (kernel, GraphCache(kernel, MAX_GRAPH_BYTES)) for kernel in kernels}
-        self.patience = Patience()
         self.features = KnownFeatures()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -54,7 +56,7 @@ class Engine:
 
     def clear(self) -> None:
         """Forget every Graph, what calls without one would have saved, and all features."""
-        self.patience = Patience()
+        self.policy.clear()
         self.features.clear()
         for _, graphs in self.by_device.values():
             graphs.clear()
@@ -65,25 +67,6 @@ class Engine:
         if device not in self.by_device:
             raise Declined(self.missing.get(device, f"no kernels run on {device}"))
         return self.by_device[device]
-
-    def weigh(self, adjacency: Adjacency, price: Price, conv: Any = None, *, known: bool = False) -> None:
-        """Raise Declined where a call on `adjacency` never gains, or not enough to build its Graph.
-
-        Neither calls that came before nor a Graph that is `known` count where the call may be repeated, for they
-        need not come before that too.
-        """
-        if self.strict or not cost.MIN_GATHERED:
-            return
-        if price.saved <= 0:
-            raise Declined(AS_FAST)
-        enough = RUNS * price.saved >= price.build
-        if known and enough:
-            return
-        if repeated(conv):
-            if not enough:
-                raise Declined(NEW)
-        elif not known and not self.patience.worth(contents(adjacency), price):
-            raise Declined(NEW)
 
     def find(
         self, x: Tensor, adjacency: Adjacency, num_rows: int, num_cols: int, *, reverse: bool = False

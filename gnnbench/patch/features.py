@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,14 +13,7 @@ from gnnbench.ops.features import Features, dropout, mostly_zero
 from gnnbench.ops.kernels import Kernels
 
 FREE = 2  # references to a storage that is held by one tensor: by this, and by the object that is asked
-MIN_NUMBERS = 1 << 18  # numbers, whose product with weights takes hardly longer than a look at some of them
 _lock = threading.Lock()
-
-
-def many(x: Any) -> bool:
-    """Return whether x is constant features, and so many that zeros among them may matter."""
-    plain = isinstance(x, Tensor) and not x.requires_grad and x.is_cpu and not torch.compiler.is_compiling()
-    return plain and x.numel() >= MIN_NUMBERS
 
 
 class KnownFeatures:

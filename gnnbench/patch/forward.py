@@ -17,14 +17,13 @@ from torch_geometric.typing import SparseTensor
 from gnnbench import convs
 from gnnbench.convs import _checks, _layers, _overrides
 from gnnbench.convs._bound import Accelerated
-from gnnbench.convs._cost import Cost, Price
+from gnnbench.convs._cost import PRODUCT, Cost, Price, Rates
 from gnnbench.convs._edges import is_simple
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph, cache
-from gnnbench.patch import call, cost
+from gnnbench.patch import call
 from gnnbench.patch.call import Call, Declined, draws
-from gnnbench.patch.engine import AS_FAST, MAX_GRAPH_BYTES, Engine
-from gnnbench.patch.features import many
+from gnnbench.patch.engine import MAX_GRAPH_BYTES, Engine
 from gnnbench.patch.stand_in import StandIn, replacement
 from gnnbench.patch.status import TALLY
 
@@ -40,8 +39,7 @@ class Forward(StandIn):
 
     def __init__(self, kind: type[MessagePassing]) -> None:
         self.kind, self.name, self.module = kind, kind.__name__, convs.table()[kind.__name__]
-        priced: Cost = self.module.COST
-        self.rates, self.gathers_input = (priced.inference, priced.training), priced.gathers_input
+        self.cost: Cost = self.module.COST
         self.drops_values = getattr(self.module, "DROPS_VALUES", False)
         self.recall: Any = getattr(self.module, "recall", None)
         self.multiplies_first: Any = getattr(self.module, "multiplies_first", None)
@@ -58,21 +56,24 @@ class Forward(StandIn):
 
     def price(self, conv: Any, x: Tensor, edges: int) -> Price:
         """Price the Graph of a call, and what it saves."""
-        trained = torch.is_grad_enabled()
-        if self.gathers_input:
-            return self.rates[trained and x.requires_grad].price(edges, x.size(1))
-        trained = trained or draws(conv)  # as when this forward is repeated
+        if self.cost.gathers_input:
+            return self.cost.price(x, edges)
         own = vars(conv)
         heads, channels = own.get("heads", 1), own.get("out_channels", x.size(1))
         if type(heads) is not int or type(channels) is not int:  # nobody reads GCNConv's
             heads, channels = 1, x.size(1)
-        return self.rates[trained].price(edges, heads * channels, heads, x.size(0))
+        return self._rates(conv).price(edges, heads * channels, heads, x.size(0))
+
+    def _rates(self, conv: Any) -> Rates:
+        """Those of training too where the conv draws, as when its forward is repeated."""
+        return self.cost.training if torch.is_grad_enabled() or draws(conv) else self.cost.inference
 
     def accelerated(self, engine: Engine, *args: Any, **kwargs: Any) -> Any:
         conv, *rest = args
         plain, graph = call.are_plain(*rest), None
-        if plain and not engine.strict:
-            self._reject_small(*rest[:2])
+        if plain:
+            channels = rest[0].size(1) if self.cost.gathers_input else CHANNELS
+            engine.policy.reject_small(rest[1].numel() // 2 * channels)
         call.check_unwatched()
         if plain:
             graph = self._known(engine, conv, *rest[:2])
@@ -106,27 +107,24 @@ class Forward(StandIn):
             options = {"edge_weight": None if dropped else call.sparse_weight(conv, asked.adjacency)}
         rewrites = frozenset(convs.rewrites(conv, self.module, transform_first=True, fold_norm=True))
         x: Any = asked.x
-        if self.multiplies_first is not None and many(x) and self.multiplies_first(conv, rewrites):
+        if self.multiplies_first is not None and engine.policy.many(x) and self.multiplies_first(conv, rewrites):
             x = engine.features.without_zeros(kernels, x)
         out = self.module.forward(conv, kernels, rewrites, x, graph, **options)
         return (out[0], (call.returned_edges(conv, asked), out[1])) if type(out) is tuple else out
-
-    def _reject_small(self, x: Tensor, edge_index: Tensor) -> None:
-        if edge_index.numel() // 2 * (x.size(1) if self.gathers_input else CHANNELS) < cost.MIN_GATHERED:
-            raise Declined(AS_FAST)
 
     def _known(self, engine: Engine, conv: Any, x: Tensor, edge_index: Tensor) -> Graph | None:
         """Return the Graph of a plain call, if it is there; raises Declined where the call is not worth one."""
         nodes = x.size(0)
         graph = engine.find(x, edge_index, nodes, nodes, reverse=conv.flow != "source_to_target")
-        engine.weigh(edge_index, self.price(conv, x, edge_index.numel() // 2), conv, known=graph is not None)
+        price = self.price(conv, x, edge_index.numel() // 2)
+        engine.policy.weigh(edge_index, price, conv, known=graph is not None)
         return graph
 
     def _weigh(self, engine: Engine, conv: Any, asked: Call) -> None:
         x, edges = asked.sources, cache.num_edges(asked.adjacency)
-        product = self.gathers_input and cache.is_sparse(asked.adjacency) and conv.fuse
-        price = cost.of_product(edges, x) if product else self.price(conv, x, edges)
-        engine.weigh(asked.adjacency, price, conv)
+        product = self.cost.gathers_input and cache.is_sparse(asked.adjacency) and conv.fuse
+        price = PRODUCT.price(x, edges) if product else self.price(conv, x, edges)
+        engine.policy.weigh(asked.adjacency, price, conv)
 
     def _check_sparse(self, conv: Any, asked: Call) -> None:
         if asked.options:
@@ -147,15 +145,14 @@ class TypedForward(Forward):
             raise Declined(f"there is no accelerated {kind.__name__}")
         asked = call.read_typed(conv, self.names, rest, kwargs)
         edges = {relation: cache.num_edges(each.adjacency) for relation, each in asked.calls.items()}
-        if not engine.strict and sum(edges.values()) * conv.out_channels < cost.MIN_GATHERED:
-            raise Declined(AS_FAST)
+        engine.policy.reject_small(sum(edges.values()) * conv.out_channels)
         if reasons := self.module.unsupported(conv):
             raise UnsupportedOp(self.name, reasons)
         found = [engine.find(each.sources, *each[1:4]) for each in asked.calls.values()]
         largest = asked.calls[max(edges, key=edges.__getitem__)]
-        rates, rows = self.rates[torch.is_grad_enabled() or draws(conv)], sum(map(len, asked.x.values()))
-        price = rates.price(sum(edges.values()), conv.out_channels, conv.heads, rows)
-        engine.weigh(largest.adjacency, price, conv, known=None not in found)
+        rows = sum(map(len, asked.x.values()))
+        price = self._rates(conv).price(sum(edges.values()), conv.out_channels, conv.heads, rows)
+        engine.policy.weigh(largest.adjacency, price, conv, known=None not in found)
         graphs, kernels = {}, engine.on(largest.sources)[0]
         for (relation, each), known in zip(asked.calls.items(), found, strict=True):
             _, graphs[relation] = engine.graph(each.sources, *each[1:4], known=known)

@@ -19,18 +19,23 @@ from torch_geometric.utils import _spmm as pyg_spmm
 
 import gnnbench
 from gnnbench.convs import _edges, _heads
+from gnnbench.convs._cost import PRODUCT, Cost, Rates
 from gnnbench.graph import Graph
 from gnnbench.graph.cache import num_edges
 from gnnbench.messages.arguments import PLAIN
 from gnnbench.ops.edge import edge_softmax
 from gnnbench.ops.kernels import REDUCTIONS, Kernels
 from gnnbench.ops.spmm import spmm
-from gnnbench.patch import call, cost
+from gnnbench.patch import call
 from gnnbench.patch.call import Declined
-from gnnbench.patch.engine import AS_FAST, CAPTURED, Engine, captured
+from gnnbench.patch.engine import CAPTURED, Engine, captured
 from gnnbench.patch.stand_in import StandIn
 
 OURS = str(Path(gnnbench.__file__).parent) + os.sep
+# Of softmax over groups, which saves nothing on two values; and over groups given by where they start, which are
+# checked in every call.
+GROUPS = Cost(Rates(150_000, 35, -40_000, -18, 9), Rates(230_000, 45, -80_000, -24, 12))
+STARTS = Cost(*(Rates(0, 0, -150_000, -14, 5),) * 2)
 
 _names: set[str] = set()
 _holders: list[ModuleType] = []
@@ -61,9 +66,8 @@ class Function(StandIn):
         return [*_holders, sys.modules["__main__"]]
 
     def accelerated(self, engine: Engine, *args: Any, **kwargs: Any) -> Tensor:
-        is_softmax = self.name == "softmax" and args and type(args[0]) is Tensor
-        if is_softmax and not engine.strict and args[0].numel() * 8 < cost.MIN_GATHERED:
-            raise Declined(AS_FAST)
+        if self.name == "softmax" and args and type(args[0]) is Tensor:
+            engine.policy.reject_small(args[0].numel() * 8)
         asked = call.named(self.names, args, kwargs)
         if why := call.surroundings():
             raise Declined(why)
@@ -122,7 +126,7 @@ def _grouped(
 ) -> tuple[Kernels, Graph]:
     """The kernels to use, and a Graph whose rows are the groups and where every edge has its own column."""
     edges = score.size(0)
-    engine.weigh(groups, cost.of_groups(score, starts=starts))
+    engine.policy.weigh(groups, (STARTS if starts else GROUPS).price(score, edges))
     if starts:
         if captured(score):
             raise Declined(CAPTURED)
@@ -147,7 +151,7 @@ def _spmm(engine: Engine, src: Any = None, other: Any = None, reduce: Any = "sum
         raise Declined("other is not a plain matrix")
     if src.size(1) != other.size(0):
         raise Declined("the sizes of both matrices differ")
-    engine.weigh(src, cost.of_product(num_edges(src), other))
+    engine.policy.weigh(src, PRODUCT.price(other, num_edges(src)))
     kernels, graph = engine.graph(other, src, src.size(0), src.size(1))
     weight = call.sparse_weight(None, src)
     if weight is not None:

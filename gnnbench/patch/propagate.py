@@ -22,9 +22,9 @@ from gnnbench.errors import GnnbenchError, UnsupportedOp
 from gnnbench.graph.cache import is_sparse, num_edges
 from gnnbench.messages import arguments, recognise
 from gnnbench.messages.arguments import FUNCTIONS, Asked
-from gnnbench.patch import call, cost
+from gnnbench.patch import call
 from gnnbench.patch.call import Declined
-from gnnbench.patch.engine import AS_FAST, Engine
+from gnnbench.patch.engine import Engine
 from gnnbench.patch.stand_in import StandIn
 
 CHANNELS = 16  # at least, for a first guess
@@ -55,9 +55,8 @@ class Propagate(StandIn):
         return [self.kind]
 
     def accelerated(self, engine: Engine, *args: Any, **kwargs: Any) -> Any:
-        small = len(args) > 1 and type(args[1]) is Tensor and args[1].numel() // 2 * CHANNELS < cost.MIN_GATHERED
-        if small and not engine.strict and not is_sparse(args[1]):
-            raise Declined(AS_FAST)
+        if len(args) > 1 and type(args[1]) is Tensor and not is_sparse(args[1]):
+            engine.policy.reject_small(args[1].numel() // 2 * CHANNELS)
         conv, *rest = args
         given = call.named(self.names, rest, kwargs)
         if not self.required <= given.keys():
@@ -107,7 +106,7 @@ class Propagate(StandIn):
         rates = prices.training if torch.is_grad_enabled() else prices.inference
         edges, width = num_edges(asked.adjacency), x.shape[1:].numel()
         price = rates.price(edges, width, rows=asked.num_rows)
-        engine.weigh(asked.adjacency, price, asked.conv)
+        engine.policy.weigh(asked.adjacency, price, asked.conv)
 
 
 class Compilation(StandIn):

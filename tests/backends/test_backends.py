@@ -20,6 +20,7 @@ from gnnbench.datasets import NodeDataset
 from gnnbench.errors import BackendUnavailable, ConfigError, UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.measure import clock
+from gnnbench.patch.policy import Policy
 from gnnbench.report import bench as report
 from gnnbench.tuning import search, store
 from tests.support import gpu
@@ -249,7 +250,7 @@ class TestFromAnotherPackage:
             benchmarks.Grid("spmm", backend="pyg")
 
     def test_its_kernels_are_taken_where_there_are_no_others(self) -> None:
-        engine = patch._engine("auto", False)
+        engine = patch._engine("auto", False, Policy())
         assert engine.by_device["mps"][0].name == "tiny"
         assert "mps" not in engine.missing
 

@@ -19,8 +19,8 @@ from torch_geometric import nn, utils
 import gnnbench
 from gnnbench.convs._cost import Price
 from gnnbench.measure import clock
-from gnnbench.patch import cost
 from gnnbench.patch.forward import forward_of
+from gnnbench.patch.functions import GROUPS
 
 EDGES = (100, 1_000, 10_000, 100_000)
 DEGREE = 3  # mean
@@ -45,9 +45,7 @@ def cases(channels: int) -> dict[str, Case]:
         name: Case(conv, lambda x, edges, conv=conv: forward_of(type(conv)).price(conv, x, edges))
         for name, conv in convs.items()
     }
-    return result | {
-        "groups": Case(lambda x, index: utils.softmax(x, index[1]), lambda x, _: cost.of_groups(x), of_edges=True)
-    }
+    return result | {"groups": Case(lambda x, index: utils.softmax(x, index[1]), GROUPS.price, of_edges=True)}
 
 
 def seconds(case: Case, x: Tensor, edge_index: Tensor, trained: bool) -> float:

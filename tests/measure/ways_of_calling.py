@@ -32,7 +32,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import gnnbench
 from gnnbench.ops import stream
 from gnnbench.ops.kernels import Kernels
-from gnnbench.patch import cost
+from gnnbench.patch import following
+from gnnbench.patch.policy import Policy
 from tests.support import absent, graphs, layers
 from tests.support.dropin import BACKEND
 
@@ -343,7 +344,7 @@ def main() -> None:
     calls = differences = 0
     with (
         absent.supplied(),
-        mock.patch.object(cost, "MIN_GATHERED", 0),
+        following(Policy(min_gathered=0)),
         mock.patch.object(stream, "LEAST", least),
         mock.patch.object(Kernels, "chunk_bytes", length),
     ):

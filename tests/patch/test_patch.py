@@ -21,8 +21,7 @@ from gnnbench import convs, patch
 from gnnbench.backends import isplib
 from gnnbench.convs import gcn
 from gnnbench.errors import BackendUnavailable, ConfigError, UnsupportedOp
-from gnnbench.patch import cost
-from gnnbench.patch.engine import AS_FAST, NEW
+from gnnbench.patch.policy import AS_FAST, NEW, Policy
 from tests.convs.test_convs import Doubling
 from tests.support.dropin import BACKEND
 
@@ -152,8 +151,8 @@ def test_wrong_names_and_missing_backends_say_so() -> None:
     assert not patched_now()
 
 
-def test_other_devices_are_left_to_pyg(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cost, "MIN_GATHERED", 0)
+@pytest.mark.usefixtures("always")
+def test_other_devices_are_left_to_pyg() -> None:
     layer = pyg.SAGEConv(32, 4).to("meta")
     with gnnbench.patched():
         layer(features().to("meta"), EDGES.to("meta"))
@@ -342,7 +341,7 @@ def test_a_graph_of_middling_size_is_sorted_once_it_comes_again_and_again(view: 
         assert gnnbench.patch_status().declined == {("GCNConv", NEW): 30}
         for _ in range(10):
             layers[0](x, edges.view_as(edges) if view else edges)
-    left = math.ceil(cost.CALLS * price.build / price.saved) - 1
+    left = math.ceil(Policy().calls * price.build / price.saved) - 1
     assert gnnbench.patch_status().declined == {("GCNConv", NEW): 30 + left}
     assert gnnbench.patch_status().accelerated == {"GCNConv": 10 - left}
     assert gnnbench.patch_status().graphs_built - built == 1

@@ -13,7 +13,8 @@ from torch_geometric import utils
 import gnnbench
 from gnnbench import convs
 from gnnbench.backends import isplib
-from gnnbench.patch import cost
+from gnnbench.patch import following
+from gnnbench.patch.policy import Policy
 from gnnbench.patch.status import TALLY
 
 BACKEND = "reference" if isplib.MISSING else "isplib"
@@ -45,6 +46,7 @@ def untouched() -> Iterator[None]:
 
 
 @pytest.fixture
-def always(monkeypatch: pytest.MonkeyPatch) -> None:
+def always() -> Iterator[None]:
     """Every call is worth its Graph."""
-    monkeypatch.setattr(cost, "MIN_GATHERED", 0)
+    with following(Policy(min_gathered=0)):
+        yield

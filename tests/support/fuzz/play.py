@@ -25,8 +25,8 @@ from gnnbench.graph import Graph
 from gnnbench.ops.dropout import Dropout, drawn_seed
 from gnnbench.ops.features import Features
 from gnnbench.ops.kernels import Kernels
-from gnnbench.patch import cost
-from gnnbench.patch import features as known
+from gnnbench.patch import following
+from gnnbench.patch.policy import Policy
 from tests.support.dropin import BACKEND
 from tests.support.fuzz import inputs, layers
 from tests.support.fuzz.edits import edit
@@ -39,8 +39,6 @@ CALLS: Counter[str] = Counter()  # of compiled kernels
 GATES = [
     *((linear, name, 1) for name in ("LEAST", "LEAST_WEIGHT", "LEAST_WORK")),
     (norm, "TEAM_WORK", 1),
-    (cost, "MIN_GATHERED", 0),
-    (known, "MIN_NUMBERS", 1),
 ]
 COUNTED = {
     linear: ("forward", "backward"),
@@ -76,6 +74,7 @@ class Refused(Exception):
 def open_gates() -> Iterator[None]:
     """Kernels take the smallest of work, and calls of the compiled ones are counted."""
     with ExitStack() as stack:
+        stack.enter_context(following(Policy(min_gathered=0, min_features=1)))
         for owner, name, value in GATES:
             stack.enter_context(mock.patch.object(owner, name, value))
         _overrides.STAND_INS[first_of_equals] = aggregation.scatter
