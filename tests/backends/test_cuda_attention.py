@@ -218,4 +218,4 @@ def test_untuned_the_degrees_of_each_direction_decide(nodes: int, into_hub: int,
     expected = "sliced" if there == "edge" else there
     assert kernels.chosen("gat_attention", on, 64, torch.float32, 8)["strategy"] == expected
     on.cache[choice_key("dot_attention", 64, torch.float32, 8)] = {"strategy": "fused", "lane": 8, "warps": 1}
-    assert kernels.how("dot_attention", on, 8, 8, 8, torch.float32).longest == on.num_edges
+    assert kernels.tiling("dot_attention", on, 8, 8, 8, torch.float32).longest == on.num_edges

@@ -17,7 +17,7 @@ from gnnbench.backends.cuda.attention_kernels import (
     edge_kernel,
     gradient_kernel,
 )
-from gnnbench.backends.cuda.choices import ChoosingKernels, How
+from gnnbench.backends.cuda.choices import ChoosingKernels, Tiling
 from gnnbench.backends.cuda.families import ON_DEVICE
 from gnnbench.backends.cuda.spmm import sum_kernel
 from gnnbench.graph import Graph
@@ -70,7 +70,7 @@ class Inputs(NamedTuple):
         return {**scores, "ACC": sums, **sizes, **blocks}
 
 
-Merge = Callable[[How, Segments, Tensors, Tensors], None]  # of slices' results into rows'
+Merge = Callable[[Tiling, Segments, Tensors, Tensors], None]  # of slices' results into rows'
 
 
 class AttentionKernels(ChoosingKernels):
@@ -95,16 +95,16 @@ class AttentionKernels(ChoosingKernels):
             return super().attention(graph, family, inputs, slope, dropout, keep)
         roles = family.roles(tuple(tensor.contiguous() for tensor in inputs))
         given, value = Inputs(family, *roles, slope, dropout), roles[2]
-        how = self._how(family.op, graph, given)
+        tiling = self._tiling(family.op, graph, given)
         out = value.new_empty(graph.num_rows, *value.shape[1:], dtype=sums_in(value.dtype))
         stats = out.new_empty(*out.shape[:2], 2)
         kept = (torch.empty_like(out), out.new_empty(out.shape[:2])) if keep else (None, None)
-        if how.by_edge:
+        if tiling.by_edge:
             scores = out.new_empty(graph.num_edges, value.size(1))
-            _over_edges(graph, given, how, None, None, scores)
+            _over_edges(graph, given, tiling, None, None, scores)
             given = given._replace(family=None, query=None, key=scores, att=None)
         tensors, results = (graph.col, *given.tensors), (out, stats, *kept)
-        _over_rows(attention_kernel, graph, how, given, tensors, results, _mix, SLICES=False)
+        _over_rows(attention_kernel, graph, tiling, given, tensors, results, _merge_softmax, SLICES=False)
         return out, stats, *(tensor for tensor in kept if tensor is not None)
 
     def attention_backward(
@@ -126,34 +126,34 @@ class AttentionKernels(ChoosingKernels):
         out, stats, *positive = kept
         transpose, grad_out, grad_query = graph.transpose, grad_out.contiguous(), torch.empty_like(query)
         node = _with_delta(stats, out, grad_out, positive, grad_query, slope)
-        by_source = self._how(op, transpose, given)
-        by_destination = None if positive else self._how(op, graph, given)
+        by_source = self._tiling(op, transpose, given)
+        by_destination = None if positive else self._tiling(op, graph, given)
         edges = None  # [E, H, 2]: alpha after dropout and the gradient of the score
-        if wanted := [how for how in (by_destination, by_source) if how and how.by_edge]:
+        if wanted := [tiling for tiling in (by_destination, by_source) if tiling and tiling.by_edge]:
             edges = node.new_empty(graph.num_edges, node.size(1), 2)
             _over_edges(graph, given, wanted[0], node, grad_out, edges)
         if by_destination:
             tensors = graph.col, None, *given.tensors, node, edges if by_destination.by_edge else None, grad_out
             constants = {"OF_KEY": False, "GRADIENT": gradient}
             _over_rows(
-                gradient_kernel, graph, by_destination, given, tensors, (grad_query, None), _add, **constants
+                gradient_kernel, graph, by_destination, given, tensors, (grad_query, None), _sum_up, **constants
             )
         perm = graph.perm if by_source.by_edge or dropout is not None else None
         of_source = torch.empty_like(key), torch.empty_like(value)
         tensors = transpose.col, perm, *given.tensors, node, edges if by_source.by_edge else None, grad_out
         constants = {"OF_KEY": True, "GRADIENT": gradient}
-        _over_rows(gradient_kernel, transpose, by_source, given, tensors, of_source, _add, **constants)
+        _over_rows(gradient_kernel, transpose, by_source, given, tensors, of_source, _sum_up, **constants)
         return (completed or family.completed)(inputs, grad_query, *of_source)
 
-    def _how(self, op: str, graph: Graph, given: Inputs) -> How:
+    def _tiling(self, op: str, graph: Graph, given: Inputs) -> Tiling:
         sizes = given.constants
-        return self.how(op, graph, sizes["H"], sizes["C"], sizes["D"], given.value.dtype)
+        return self.tiling(op, graph, sizes["H"], sizes["C"], sizes["D"], given.value.dtype)
 
 
 def _over_rows(
     kernel: Any,
     graph: Graph,
-    how: How,
+    tiling: Tiling,
     inputs: Inputs,
     tensors: Tensors,
     results: Tensors,
@@ -164,19 +164,19 @@ def _over_rows(
 
     It has constants of its `own`.
     """
-    _start(kernel, how, inputs, rows(graph, how.longest), False, *tensors, *results, **own)
-    if cut := hubs(graph, how.longest):
-        partial = tuple(tensor if tensor is None else _for(cut.slices, tensor) for tensor in results)
-        _start(kernel, how, inputs, cut.slices, True, *tensors, *partial, **own)
-        merge(how, cut.rows, partial, results)
+    _start(kernel, tiling, inputs, rows(graph, tiling.longest), False, *tensors, *results, **own)
+    if cut := hubs(graph, tiling.longest):
+        partial = tuple(tensor if tensor is None else _partial_like(cut.slices, tensor) for tensor in results)
+        _start(kernel, tiling, inputs, cut.slices, True, *tensors, *partial, **own)
+        merge(tiling, cut.rows, partial, results)
 
 
-def _for(segments: Segments, result: Tensor) -> Tensor:
+def _partial_like(segments: Segments, result: Tensor) -> Tensor:
     """An empty tensor for segments, where `result` is for rows."""
     return result.new_empty(segments.count, *result.shape[1:], dtype=sums_in(result.dtype))
 
 
-def _mix(how: How, slices: Segments, partial: Tensors, results: Tensors) -> None:
+def _merge_softmax(tiling: Tiling, slices: Segments, partial: Tensors, results: Tensors) -> None:
     """Slices are mixed as edges are, by a softmax, where each counts as the sum of its own edges' terms."""
     mixed, sums, *mixed_positive = partial
     out, stats, *kept = results
@@ -184,10 +184,10 @@ def _mix(how: How, slices: Segments, partial: Tensors, results: Tensors) -> None
         if value is not None and sums is not None:
             inputs = Inputs(None, None, sums, value.view(*sums.shape[:2], -1), None, 1.0, None)
             tensors = None, *inputs.tensors, result, stats, None, None
-            _start(attention_kernel, how, inputs, slices, False, *tensors, SLICES=True)
+            _start(attention_kernel, tiling, inputs, slices, False, *tensors, SLICES=True)
 
 
-def _add(how: How, slices: Segments, partial: Tensors, results: Tensors) -> None:
+def _sum_up(tiling: Tiling, slices: Segments, partial: Tensors, results: Tensors) -> None:
     """Gradients of slices are summed."""
     for parts, result in zip(partial, results, strict=True):
         if parts is not None:
@@ -215,20 +215,26 @@ def _with_delta(
 
 
 def _over_edges(
-    graph: Graph, inputs: Inputs, how: How, node: Tensor | None, grad_out: Tensor | None, edges: Tensor
+    graph: Graph, inputs: Inputs, tiling: Tiling, node: Tensor | None, grad_out: Tensor | None, edges: Tensor
 ) -> None:
-    """Start `edge_kernel`; as many edges to a program as of `how`."""
-    constants, units = inputs.constants, how.units * how.edges
+    """Start `edge_kernel`; as many edges to a program as of `tiling`."""
+    constants, units = inputs.constants, tiling.units * tiling.edges
     grid = (-(-graph.num_edges * constants["BLOCK_H"] // units),)
     tensors = graph.row, graph.col, *inputs.tensors, node, grad_out, edges, graph.num_edges
-    start(edge_kernel, grid, *tensors, *inputs.drop, **constants, UNITS=units, num_warps=how.num_warps)
+    start(edge_kernel, grid, *tensors, *inputs.drop, **constants, UNITS=units, num_warps=tiling.num_warps)
 
 
 def _start(
-    kernel: Any, how: How, inputs: Inputs, segments: Segments, partial: bool, *tensors: Tensor | None, **own: Any
+    kernel: Any,
+    tiling: Tiling,
+    inputs: Inputs,
+    segments: Segments,
+    partial: bool,
+    *tensors: Tensor | None,
+    **own: Any,
 ) -> None:
     """Start one of the kernels over edges, whose results are of segments if `partial`, else of rows."""
     constants = inputs.constants
-    grid = (-(-segments.count * constants["BLOCK_H"] // how.units),)
-    blocks = {"UNITS": how.units, "EDGES": how.edges, "PARTIAL": partial, "num_warps": how.num_warps}
+    grid = (-(-segments.count * constants["BLOCK_H"] // tiling.units),)
+    blocks = {"UNITS": tiling.units, "EDGES": tiling.edges, "PARTIAL": partial, "num_warps": tiling.num_warps}
     launch(kernel, grid, segments, *tensors, *inputs.drop, **constants, **blocks, **own)

@@ -25,7 +25,7 @@ LANES = (8, 16, 32)  # channels that a lane holds of one gather
 TILES = ((8, 1), (16, 1), (16, 2), (32, 1), (8, 4))  # lanes and warps worth trying
 
 
-class How(NamedTuple):
+class Tiling(NamedTuple):
     """Size of a program's tile in attention: `units` pairs of row and head, and of each `edges` edges."""
 
     units: int
@@ -62,12 +62,12 @@ class ChoosingKernels(BaseKernels):
         choice = graph.cache.get(choice_key(op, width, dtype, heads))
         return choice if _possible(choice, op, dtype) else self._untuned(op, graph, width, heads)
 
-    def how(self, op: str, graph: Graph, heads: int, width: int, width_out: int, dtype: torch.dtype) -> How:
+    def tiling(self, op: str, graph: Graph, heads: int, width: int, width_out: int, dtype: torch.dtype) -> Tiling:
         """A tile of attention, of the chosen size and strategy."""
         choice = self.chosen(op, graph, heads * width_out, dtype, heads)
         return self._tiled(choice, graph, heads, max(width, width_out))
 
-    def _tiled(self, choice: Choice, graph: Graph, heads: int, channels: int) -> How:
+    def _tiled(self, choice: Choice, graph: Graph, heads: int, channels: int) -> Tiling:
         """A tile, given to channels first, then to heads, edges and rows."""
         warps, degree = int(choice["warps"]), power_of_two(-(-graph.num_edges // max(graph.num_rows, 1)))
         slots = 32 * warps * int(choice["lane"]) // power_of_two(channels)
@@ -75,7 +75,7 @@ class ChoosingKernels(BaseKernels):
         edges = min(degree, max(slots // power_of_two(heads), 1))
         cut = min(max(ROUNDS * edges, 4 * degree), self.slice_edges)
         longest = graph.num_edges if choice["strategy"] == "fused" else cut
-        return How(slots // edges, edges, warps, longest, choice["strategy"] == "edge")
+        return Tiling(slots // edges, edges, warps, longest, choice["strategy"] == "edge")
 
     def _untuned(self, op: str, graph: Graph, width: int, heads: int) -> Choice:
         """A tile of usual size, and for attention a rule from reasoning: no GPU has confirmed it yet.
@@ -90,9 +90,9 @@ class ChoosingKernels(BaseKernels):
         if op in BY_ROWS:
             return {"algorithm": "row", "channels": 128, "elements": BY_ROWS[op], "warps": 1}
         choice: Choice = {"strategy": "sliced", "lane": 8 if op.endswith("_backward") else 16, "warps": 1}
-        how = self._tiled(choice, graph, heads, width // heads)
-        programs = (graph.num_rows + graph.num_edges // how.longest) * heads // how.units
-        if longest_row(graph) <= 2 * how.longest:
+        tiling = self._tiled(choice, graph, heads, width // heads)
+        programs = (graph.num_rows + graph.num_edges // tiling.longest) * heads // tiling.units
+        if longest_row(graph) <= 2 * tiling.longest:
             choice["strategy"] = "fused"
         elif programs < _base.PROGRAMS and "edge" in _strategies(op):
             choice["strategy"] = "edge"

@@ -116,10 +116,10 @@ class ExtremumKernels(SpmmKernels):
 
     def spmm_max(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> tuple[Tensor, Tensor]:
         x, value = x.contiguous(), None if value is None else value.contiguous()
-        sign, best = -1 if reduce == "min" else 1, _room(x, graph.num_rows, x.dtype)
+        sign, best = -1 if reduce == "min" else 1, _empty_extrema(x, graph.num_rows, x.dtype)
         self._best(graph, rows(graph, self.longest(graph)), sign, graph.col, value, None, x, best)
         if cut := hubs(graph, self.longest(graph)):
-            partial, origin = _room(x, cut.slices.count, sums_in(x.dtype))
+            partial, origin = _empty_extrema(x, cut.slices.count, sums_in(x.dtype))
             self._best(graph, cut.slices.apart, sign, graph.col, value, None, x, (partial, origin))
             self._best(graph, cut.rows, sign, None, None, origin, partial, best)
         return best
@@ -163,7 +163,7 @@ class ExtremumKernels(SpmmKernels):
         launch(extremum_kernel, grid, segments, col, value, origin, x, *out, **constants)
 
 
-def _room(x: Tensor, count: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def _empty_extrema(x: Tensor, count: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """For the best entries of so many rows, and for the edges they came from."""
     return x.new_empty(count, x.size(1), dtype=dtype), x.new_empty(count, x.size(1), dtype=torch.int32)
 
