@@ -137,7 +137,7 @@ def test_features_that_no_cache_holds_are_prefetched(monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(choices, "LARGE", 1 << 20)
         distances.append(kernels.chosen("spmm", graph, 32, torch.float32)["prefetch"])
         graph.cache.clear()
-    assert distances == [0, choices.AHEAD]
+    assert distances == [0, choices.PREFETCH_DISTANCE]
 
 
 def test_what_is_chosen_is_near_the_best_of_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,9 +33,9 @@ def _l2_bytes() -> int:
 
 L2_BYTES = _l2_bytes()
 SHIFT = min(MOST_SHIFT, int(log2(L2_BYTES / 2 / LINE_BYTES)))  # of blocks whose tile takes half of the cache
-PREFETCH = (0, 8, 16, 32)  # edges between a prefetch and its use
-FEW = 2  # second-level caches of features, which need no prefetch
-AHEAD = 8
+PREFETCH_DISTANCES = (0, 8, 16, 32)  # edges between a prefetch and its use
+CACHED = 2  # second-level caches of features at most, which need no prefetch
+PREFETCH_DISTANCE = 8
 # Blocks pay where many edges share a source that no cache holds, or a row so many that they are added by fours.
 CROWDED, LARGE = 48, 8  # edges of a row, for features of so many second-level caches
 FULL = 128  # edges of a row, whatever the features
@@ -57,7 +57,7 @@ class ChoosingKernels(BaseKernels):
         rows: list[Choice] = [
             {"algorithm": "row", "prefetch": edges, "threads": threads}
             for threads in sorted({self.threads, 1}, reverse=True)
-            for edges in PREFETCH
+            for edges in PREFETCH_DISTANCES
         ]
         blocked: list[Choice] = [{"algorithm": "blocked", "shift": shift} for shift in _shifts(graph)]
         return [first, *(choice for choice in rows + blocked if choice != first)]
@@ -79,8 +79,12 @@ class ChoosingKernels(BaseKernels):
             if (shift := _block(graph, features)) is not None:
                 return {"algorithm": "blocked", "shift": shift}
             alone = (graph.num_edges + graph.num_rows) * width < TEAM_WORK
-            near = graph.num_cols * features <= FEW * L2_BYTES
-            return {"algorithm": "row", "prefetch": 0 if near else AHEAD, "threads": 1 if alone else self.threads}
+            near = graph.num_cols * features <= CACHED * L2_BYTES
+            return {
+                "algorithm": "row",
+                "prefetch": 0 if near else PREFETCH_DISTANCE,
+                "threads": 1 if alone else self.threads,
+            }
 
         return graph.once(("heuristic", features, self.threads), make)
 
@@ -93,7 +97,7 @@ class ChoosingKernels(BaseKernels):
         """Return whether a choice that came from elsewhere can be taken; one kept from more threads cannot."""
         match choice:
             case {"algorithm": "row", "prefetch": int(edges), "threads": int(threads), **others} if not others:
-                return edges in PREFETCH and 1 <= threads <= self.threads
+                return edges in PREFETCH_DISTANCES and 1 <= threads <= self.threads
             case {"algorithm": "blocked", "shift": int(shift), **others} if not others:
                 # With a plan no larger than a few graphs.
                 return 0 <= shift <= MOST_SHIFT and graph.num_rows * blocks(graph, shift) <= 4 * graph.num_edges
