@@ -27,7 +27,7 @@ class Chunk(NamedTuple):
     shares: Tensor  # [E] of every edge in the mean of its pair
 
 
-class Ends(NamedTuple):
+class SourcePairs(NamedTuple):
     """A graph over the pairs of a relation and a source that have edges, sorted like that."""
 
     across: Graph  # [rows x pairs]
@@ -94,11 +94,11 @@ class Relations:
         return made
 
     @cached_property
-    def ends(self) -> Ends:
+    def source_pairs(self) -> SourcePairs:
         """Every edge from the pair of its relation and its source; made at its first use, and kept."""
-        return self.graph.computed(self._ends)
+        return self.graph.computed(self._source_pairs)
 
-    def _ends(self) -> Ends:
+    def _source_pairs(self) -> SourcePairs:
         graph, count = self.graph, self.count
         key, pair = torch.unique(self.types * graph.num_cols + graph.col, return_inverse=True)
         edges = torch.stack([pair, graph.row * count + self.types])
@@ -106,7 +106,7 @@ class Relations:
         across = Graph(within.rowptr[::count].contiguous(), within.col, len(key), within.edge_id, graph.layout)
         relation = key.div(max(graph.num_cols, 1), rounding_mode="floor")
         sizes = torch.bincount(relation, minlength=count).tolist()
-        return Ends(across, within, key - relation * graph.num_cols, sizes)
+        return SourcePairs(across, within, key - relation * graph.num_cols, sizes)
 
     @cached_property
     def _pairs(self) -> tuple[Tensor, Tensor]:

@@ -49,9 +49,9 @@ def forward(
     if x_dst is None or (edge_attr is not None and conv.lin_edge is None):
         raise UnsupportedOp("RGATConv", ["no features of destinations, or edge features without edge_dim"])
     x_src, x_dst = _edges.lasting(x_src, x_dst)
-    ends = relations(conv, graph, edge_type).ends
+    pairs = relations(conv, graph, edge_type).source_pairs
     weight = conv.weight if conv.num_bases is None else torch.tensordot(conv.att, conv.basis, 1)
-    value = by_relation(x_src.index_select(0, ends.source), weight, ends.sizes)  # of every relation and source
+    value = by_relation(x_src.index_select(0, pairs.source), weight, pairs.sizes)  # of every relation and source
     key = value @ conv.k
     # Of every destination and relation; the weights are multiplied first, for they have as many columns as heads.
     blocks = weight if weight.dim() == 4 else weight.unsqueeze(1)
@@ -59,25 +59,25 @@ def forward(
     query = (x_dst @ of_query.transpose(0, 1).flatten(1)).view(-1, conv.q.size(1))
     additive = conv.attention_mode == "additive-self-attention"
     if additive:  # query + key, as <(query, 1), (1, key)>
-        pairs = torch.stack([query, torch.ones_like(query)], -1), torch.stack([torch.ones_like(key), key], -1)
+        ends = torch.stack([query, torch.ones_like(query)], -1), torch.stack([torch.ones_like(key), key], -1)
     else:
-        pairs = query.unsqueeze(-1), key.unsqueeze(-1)
-    score = sddmm(kernels, ends.within, *pairs)
+        ends = query.unsqueeze(-1), key.unsqueeze(-1)
+    score = sddmm(kernels, pairs.within, *ends)
     if edge_attr is not None:
         edge_attr = edge_attr.view(-1, 1) if edge_attr.dim() == 1 else edge_attr
         of_edges = edge_attr @ (conv.lin_edge.weight.t() @ conv.e)
-        of_edges = _edges.in_rows(ends.within, _edges.in_rows(graph, of_edges))
+        of_edges = _edges.in_rows(pairs.within, _edges.in_rows(graph, of_edges))
         score = score + of_edges if additive else score * of_edges
     score = F.leaky_relu(score, conv.negative_slope) if additive else score
     within = conv.attention_mechanism == "within-relation"
-    alpha = edge_softmax(kernels, ends.within if within else ends.across, score)
+    alpha = edge_softmax(kernels, pairs.within if within else pairs.across, score)
     value = value.view(-1, conv.heads, conv.out_channels).repeat_interleave(conv.dim, 1)
-    out = _aggregated(conv, kernels, ends.across, value, alpha)
+    out = _aggregated(conv, kernels, pairs.across, value, alpha)
     out = out.flatten(1) if conv.concat else out.view(-1, conv.heads, conv.dim * conv.out_channels).mean(1)
     out = out if conv.bias is None else out + conv.bias
     if not isinstance(return_attention_weights, bool):
         return out
-    alpha = _edges.in_edge_index(ends.within, alpha, looped=False)
+    alpha = _edges.in_edge_index(pairs.within, alpha, looped=False)
     return out, _edges.in_edge_index(graph, alpha, looped=False)
 
 
