@@ -92,7 +92,7 @@ def run(
     by_key = {record.key: record for record in records}
     todo = [work for work in works if by_key[work.cell.key].outcome is None]
     try:
-        with launch.kept(), closing(runner(todo)) as ended:
+        with launch.keep_server(), closing(runner(todo)) as ended:
             for work, outcome in ended:
                 by_key[work.cell.key].outcome = outcome
                 on_end(work)
@@ -127,7 +127,7 @@ def abreast(works: Sequence[Work], *, jobs: int, by: Execute | None = None) -> E
 
 def _kept(work: Work, tell: Tell, group: launch.Group) -> Outcome:
     """Run a cell, and end what this thread prepared for it."""
-    with launch.kept():
+    with launch.keep_server():
         return execute(work, tell, group=group)
 
 

@@ -87,7 +87,7 @@ def compare(
     work = _Comparing(run, rounds, out, roots, on_event, execute)
     work.open(force)
     try:
-        with launch.kept():
+        with launch.keep_server():
             work.gate()
             work.train()
         work.record.status = "ok"

@@ -127,9 +127,9 @@ def loopback() -> str:
     return next(name for name, addresses in interfaces if any(each.address == "127.0.0.1" for each in addresses))
 
 
-def kept() -> AbstractContextManager[None]:
+def keep_server() -> AbstractContextManager[None]:
     """Keep what is prepared for all jobs of a block, such as of many comparisons; the outermost block ends it."""
-    return _fork.kept()
+    return _fork.keep_server()
 
 
 def start(command: Sequence[str], log: Path, **options: Any) -> subprocess.Popen[str]:

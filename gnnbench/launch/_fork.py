@@ -88,7 +88,7 @@ def end() -> None:
 
 
 @contextmanager
-def kept() -> Iterator[None]:
+def keep_server() -> Iterator[None]:
     """Keep the server of this thread for all jobs of this block; the outermost block ends it."""
     outer = getattr(_here, "kept", False)
     _here.kept = True

@@ -33,7 +33,7 @@ def two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def nothing_left() -> Iterator[None]:
-    with launch.kept():
+    with launch.keep_server():
         yield
     assert not [child for child in psutil.Process().children() if _server.__name__ in child.cmdline()]
 

@@ -68,7 +68,7 @@ def main() -> None:
 
 if __name__ == "__main__":
     try:
-        with launch.kept():
+        with launch.keep_server():
             main()
     except GnnbenchError as error:
         sys.exit(str(error))

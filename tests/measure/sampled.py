@@ -64,5 +64,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with launch.kept():
+    with launch.keep_server():
         main()
