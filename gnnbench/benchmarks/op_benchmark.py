@@ -23,7 +23,7 @@ from gnnbench.ops.kernels import Kernels
 ROW_FLOOR = 1e-2  # of the root mean square of all rows, which a row counts for at least
 TOLERANCE = 1e-3  # largest difference over the root mean square of the truth: rounding of long float32 sums
 BF16_TOLERANCE = 0.05  # over the sum of that and of the entry itself: bfloat16 keeps eight bits of either
-TRUTH_BYTES = 1 << 29  # of one tensor of all sampled edges in float64
+REFERENCE_BYTES = 1 << 29  # of one tensor of all sampled edges in float64
 
 
 class Reference:
@@ -45,7 +45,7 @@ class Reference:
             self._sample(case.graph)
 
     def _sample(self, graph: Graph) -> None:
-        rows = _sample(graph, TRUTH_BYTES // (8 * self.case.width))
+        rows = _sample(graph, REFERENCE_BYTES // (8 * self.case.width))
         self.rows = rows.numel()
         degree = graph.degree[rows]
         rowptr = torch.zeros(self.rows + 1, dtype=torch.int64, device=graph.device)

@@ -194,7 +194,7 @@ def torch_scatter(case: Case) -> Callable[[], Tensor]:
     def sddmm(a: str = "a", b: str = "b") -> Tensor:
         return (inputs[a].index_select(0, row) * inputs[b].index_select(0, col)).sum(-1)
 
-    def mix(score: Tensor, x: Tensor) -> Tensor:
+    def attend(score: Tensor, x: Tensor) -> Tensor:
         alpha = softmax(score, row, num_nodes=nodes)
         return scatter(x.index_select(0, col) * alpha.unsqueeze(-1), row, dim_size=nodes)
 
@@ -212,9 +212,9 @@ def torch_scatter(case: Case) -> Callable[[], Tensor]:
         "pair_dot": lambda: sddmm("x_dst", "x_src"),
         "edge_softmax": lambda: softmax(inputs["score"], row, num_nodes=nodes),
         "fusedmm": fusedmm,
-        "gat_attention": lambda: mix(activated(), inputs["value"]),
-        "gatv2_attention": lambda: mix((activated() * inputs["att"]).sum(-1), inputs["key"]),
-        "dot_attention": lambda: mix(sddmm("query", "key"), inputs["value"]),
+        "gat_attention": lambda: attend(activated(), inputs["value"]),
+        "gatv2_attention": lambda: attend((activated() * inputs["att"]).sum(-1), inputs["key"]),
+        "dot_attention": lambda: attend(sddmm("query", "key"), inputs["value"]),
     }
     if case.name not in calls:
         raise UnsupportedOp(case.name, ["nobody wrote it with PyG's scatter and softmax yet"])

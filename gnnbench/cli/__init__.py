@@ -194,7 +194,7 @@ def doctor(data_root: DataRoot = None, as_json: Json = False) -> None:
 
 def main() -> None:
     """Run the console script, and leave without tearing down PyTorch object by object, which takes a second."""
-    streams.settle()
+    streams.make_writable()
     waiting.spin_briefly()
     try:
         app(prog_name="gnnbench")

@@ -14,7 +14,7 @@ GONE = (errno.EPIPE, errno.EIO)  # `| head`, and a terminal that was closed
 PLAIN = {"–": "-", "—": "-", "─": "-", "━": "-", "│": "|", "µ": "u", "█": "#", "…": "...", "±": "+-", "×": "x"}
 
 
-def settle() -> None:
+def make_writable() -> None:
     """Give this process three standard streams that it can write to from now on."""
     for number in range(3):
         with suppress(OSError):

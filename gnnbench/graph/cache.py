@@ -95,7 +95,7 @@ def owner(adjacency: Adjacency) -> Tensor:
     return adjacency.storage.col() if isinstance(adjacency, SparseTensor) else adjacency
 
 
-def part(adjacency: Adjacency) -> Any:
+def view_key(adjacency: Adjacency) -> Any:
     """A key that tells adjacencies of one owner apart."""
     if isinstance(adjacency, SparseTensor):
         return WeakIdRef(adjacency.storage.rowptr())
@@ -109,7 +109,7 @@ class _Key(NamedTuple):
     num_rows: int
     num_cols: int
     reverse: bool
-    part: Any  # which part of its owner an adjacency is
+    view: Any  # which view of its owner an adjacency is
 
 
 class _Entry(NamedTuple):
@@ -194,7 +194,7 @@ class GraphCache:
             if len(self._made) > MADE:
                 del self._made[next(iter(self._made))]
             if not whole.is_inference() and None not in stamps:  # whose edits would go unnoticed
-                self._keep(_Key(id(whole), num_rows, num_cols, reverse, part(adjacency)), graph, whole, stamps)
+                self._keep(_Key(id(whole), num_rows, num_cols, reverse, view_key(adjacency)), graph, whole, stamps)
             if is_new:
                 self._forget_oldest()
         return graph
@@ -202,7 +202,7 @@ class GraphCache:
     def find(self, adjacency: Adjacency, num_rows: int, num_cols: int, *, reverse: bool = False) -> Graph | None:
         """Return the Graph of an adjacency, or None where it would have to be built."""
         whole = owner(adjacency)
-        key = _Key(id(whole), num_rows, num_cols, reverse, part(adjacency))
+        key = _Key(id(whole), num_rows, num_cols, reverse, view_key(adjacency))
         entry = self._entries.get(key)
         if entry is None or not entry.holds(whole, adjacency):
             return None

@@ -129,7 +129,7 @@ def test_every_implementation_computes_the_op_or_declines(op: str, name: str) ->
 
 @pytest.mark.parametrize("op", ON_GRAPHS)
 def test_a_sample_of_rows_is_as_strict(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(op_benchmark, "TRUTH_BYTES", 8 * 4 * 200)
+    monkeypatch.setattr(op_benchmark, "REFERENCE_BYTES", 8 * 4 * 200)
     case = Case(op, graphs.graph("power law"), 4, 4 if op == "edge_softmax" else 1)
     truth = Reference(case)
     assert 1 < truth.rows < 60
