@@ -13,12 +13,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from gnnbench import stopping
 from gnnbench.launch import _fork, _ranks, _task
+from gnnbench.launch._fork import OnStart
+from gnnbench.launch._fork import keep_server as keep_server
 from gnnbench.launch._task import Task as Task
 from gnnbench.measure import waiting
 from gnnbench.results import files
@@ -127,11 +128,6 @@ def loopback() -> str:
     return next(name for name, addresses in interfaces if any(each.address == "127.0.0.1" for each in addresses))
 
 
-def keep_server() -> AbstractContextManager[None]:
-    """Keep what is prepared for all jobs of a block, such as of many comparisons; the outermost block ends it."""
-    return _fork.keep_server()
-
-
 def start(command: Sequence[str], log: Path, **options: Any) -> subprocess.Popen[str]:
     """A process in a group of its own, so that Ctrl-C reaches this process alone, which then ends the other."""
     with log.open("wb") as errors:
@@ -156,13 +152,7 @@ def verdict(code: int, log: str) -> tuple[Status, str]:
     return "failed", f"ended with exit code {code} and no result{last}"
 
 
-def _run(
-    kind: str,
-    path: Path,
-    log: Path,
-    tell: Callable[[str], None],
-    on_start: Callable[[Callable[[], None]], None],
-) -> int:
+def _run(kind: str, path: Path, log: Path, tell: Callable[[str], None], on_start: OnStart) -> int:
     """Run a job in a fresh interpreter."""
     command = [sys.executable, "-X", "faulthandler", "-m", _task.__name__, kind, str(path)]
     process = start(command, log, stdin=subprocess.DEVNULL, env=_fork.environment())

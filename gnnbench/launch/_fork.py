@@ -26,6 +26,7 @@ import numpy as np
 
 LONGEST = 1 << 16  # bytes of a message
 _here = threading.local()  # as Linux ends a server with the thread that started it
+OnStart = Callable[[Callable[[], None]], None]  # is told how to end a job that starts
 MADV_POPULATE_READ = 22  # of Linux 5.14; an older one leaves everything as it is
 
 
@@ -54,13 +55,7 @@ def map_in(runs: list[tuple[int, int]]) -> None:
         madvise(address, size, MADV_POPULATE_READ)
 
 
-def run(
-    kind: str,
-    path: Path,
-    log: Path,
-    tell: Callable[[str], None],
-    on_start: Callable[[Callable[[], None]], None],
-) -> int:
+def run(kind: str, path: Path, log: Path, tell: Callable[[str], None], on_start: OnStart) -> int:
     """Perform the task of this kind that is in `path` in a child of the server; see `launch.run`.
 
     Args:
@@ -89,7 +84,7 @@ def end() -> None:
 
 @contextmanager
 def keep_server() -> Iterator[None]:
-    """Keep the server of this thread for all jobs of this block; the outermost block ends it."""
+    """Keep what is prepared for all jobs of a block, such as of many comparisons; the outermost block ends it."""
     outer = getattr(_here, "kept", False)
     _here.kept = True
     try:
