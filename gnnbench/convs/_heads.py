@@ -10,7 +10,7 @@ from torch import Tensor
 from torch_geometric import __version__ as pyg
 from torch_geometric.nn import MessagePassing
 
-from gnnbench.convs import _edges, _layers
+from gnnbench.convs import _checks, _edges, _layers
 from gnnbench.convs._cost import Cost, Rates
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
@@ -29,10 +29,15 @@ def returns_weights(flag: bool | None) -> bool:
     return isinstance(flag, bool) if pyg.startswith(("2.6.", "2.7.")) else bool(flag)
 
 
-def wrong_options(conv: MessagePassing) -> list[str]:
-    """Reasons why PyG would refuse the options of attention, at the latest in training."""
-    name, slope = type(conv).__name__, getattr(conv, "negative_slope", 0.0)
-    wrong = [] if isinstance(slope, (int, float)) else [f"{name} has negative_slope={slope}, which is no number"]
+def unsupported(conv: MessagePassing) -> list[str]:
+    """Reasons that hold for all attention, and why PyG would refuse its options, at the latest in training."""
+    wrong, name, slope = (
+        _checks.common(conv, node_dim=(0,)),
+        type(conv).__name__,
+        getattr(conv, "negative_slope", 0.0),
+    )
+    if not isinstance(slope, (int, float)):
+        wrong.append(f"{name} has negative_slope={slope}, which is no number")
     if not isinstance(conv.dropout, (int, float)) or not 0.0 <= conv.dropout <= 1.0:
         wrong.append(f"{name} has dropout={conv.dropout}; it has to be a number from 0 to 1")
     return wrong

@@ -13,6 +13,7 @@ from torch_geometric.nn import Linear as PygLinear
 from torch_geometric.nn.aggr import MaxAggregation, MeanAggregation, MinAggregation, SumAggregation
 
 from gnnbench.convs._overrides import is_from, pygs_own
+from gnnbench.ops.kernels import EXTREMA
 
 REDUCTIONS = {SumAggregation: "sum", MeanAggregation: "mean", MaxAggregation: "max", MinAggregation: "min"}
 
@@ -40,6 +41,11 @@ def reduction(conv: MessagePassing) -> str | None:
 def reduce_of(conv: MessagePassing) -> str:
     """Return the reduction where there is one, without a look at what torch.compile could not follow."""
     return REDUCTIONS[type(conv.aggr_module)]
+
+
+def ops(conv: MessagePassing) -> list[str]:
+    """Name the product that aggregates by the reduction."""
+    return ["spmm_max" if reduction(conv) in EXTREMA else "spmm"]
 
 
 def is_untouched(module: Any, *kinds: type[Module]) -> bool:

@@ -6,17 +6,13 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import GATConv
 
-from gnnbench.convs import _checks, _edges, _heads, _layers
+from gnnbench.convs import _edges, _heads, _layers
 from gnnbench.graph import Graph
 from gnnbench.ops.attention import attention
 from gnnbench.ops.kernels import Kernels
 
 CONV = "GATConv"
-COST = _heads.COST
-
-
-def unsupported(conv: GATConv) -> list[str]:
-    return [*_checks.common(conv, node_dim=(0,)), *_heads.wrong_options(conv)]
+COST, unsupported = _heads.COST, _heads.unsupported
 
 
 def ops(conv: GATConv) -> list[str]:

@@ -6,18 +6,14 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import GATv2Conv
 
-from gnnbench.convs import _checks, _edges, _heads, _layers
+from gnnbench.convs import _edges, _heads, _layers
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.ops.attention import attention
 from gnnbench.ops.kernels import Kernels
 
 CONV = "GATv2Conv"
-COST = _heads.COST
-
-
-def unsupported(conv: GATv2Conv) -> list[str]:
-    return [*_checks.common(conv, node_dim=(0,)), *_heads.wrong_options(conv)]
+COST, unsupported = _heads.COST, _heads.unsupported
 
 
 def ops(conv: GATv2Conv) -> list[str]:

@@ -12,15 +12,11 @@ from gnnbench.ops.kernels import EXTREMA, REDUCTIONS, Kernels
 from gnnbench.ops.spmm import spmm
 
 CONV = "GraphConv"
-COST = _cost.SUM
+COST, ops = _cost.SUM, _layers.ops
 
 
 def unsupported(conv: GraphConv) -> list[str]:
     return _checks.common(conv, REDUCTIONS)
-
-
-def ops(conv: GraphConv) -> list[str]:
-    return ["spmm_max" if _layers.reduction(conv) in EXTREMA else "spmm"]
 
 
 def rewrites(conv: GraphConv, *, transform_first: bool, fold_norm: bool) -> list[str]:

@@ -8,18 +8,14 @@ from torch_geometric.nn import HANConv
 from torch_geometric.nn.conv.han_conv import group
 from torch_geometric.typing import EdgeType
 
-from gnnbench.convs import _checks, _heads
+from gnnbench.convs import _heads
 from gnnbench.graph import Graph
 from gnnbench.ops.attention import attention
 from gnnbench.ops.kernels import Kernels
 
 CONV = "HANConv"
-COST = _heads.COST
+COST, unsupported = _heads.COST, _heads.unsupported
 TYPED = True
-
-
-def unsupported(conv: HANConv) -> list[str]:
-    return [*_checks.common(conv, node_dim=(0,)), *_heads.wrong_options(conv)]
 
 
 def ops(conv: HANConv) -> list[str]:

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import RGATConv
 
-from gnnbench.convs import _checks, _cost, _edges, _heads, _layers
+from gnnbench.convs import _cost, _edges, _heads, _layers
 from gnnbench.convs._relations import by_relation, relations
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
@@ -20,7 +20,7 @@ COST = _cost.Cost(_cost.Rates(600_000, 250, 0, 200, 5), _cost.Rates(900_000, 350
 
 
 def unsupported(conv: RGATConv) -> list[str]:
-    reasons = [*_checks.common(conv, node_dim=(0,)), *_heads.wrong_options(conv)]
+    reasons = _heads.unsupported(conv)
     if conv.lin_edge is not None and not _layers.is_plain_linear(conv.lin_edge):
         reasons.append("RGATConv has a layer of edge features that is not PyG's")
     return reasons

@@ -20,6 +20,7 @@ from gnnbench.ops.spmm import check, spmm
 CONV = "RGCNConv"
 # Measured on random graphs of 8 to 46 relations and on WordNet18RR, on an AMD EPYC (Zen 4): the least saved.
 COST = _cost.Cost(_cost.Rates(400_000, 130, 0, 40, 0.6), _cost.Rates(800_000, 220, 0, 70, 2.0), gathers_input=True)
+ops = _layers.ops
 LEAST_ROWS = 512  # of a relation in a chunk, about, as products of fewer are slow
 
 
@@ -29,10 +30,6 @@ def unsupported(conv: RGCNConv) -> list[str]:
     if torch_geometric.typing.WITH_SEGMM and plain and _layers.reduction(conv) != "sum":
         reasons.append("PyG reduces over all relations at once where it multiplies by pyg-lib")
     return reasons
-
-
-def ops(conv: RGCNConv) -> list[str]:
-    return ["spmm_max" if _layers.reduction(conv) in EXTREMA else "spmm"]
 
 
 def forward(

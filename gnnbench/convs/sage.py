@@ -13,16 +13,12 @@ from gnnbench.ops.kernels import EXTREMA, REDUCTIONS, Kernels
 from gnnbench.ops.spmm import spmm
 
 CONV = "SAGEConv"
-COST = _cost.SUM
+COST, ops = _cost.SUM, _layers.ops
 DROPS_VALUES = True
 
 
 def unsupported(conv: SAGEConv) -> list[str]:
     return _checks.common(conv, REDUCTIONS)
-
-
-def ops(conv: SAGEConv) -> list[str]:
-    return ["spmm_max" if _layers.reduction(conv) in EXTREMA else "spmm"]
 
 
 def rewrites(conv: SAGEConv, *, transform_first: bool, fold_norm: bool) -> list[str]:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import TransformerConv
 
-from gnnbench.convs import _checks, _edges, _heads, _layers
+from gnnbench.convs import _edges, _heads, _layers
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.ops.attention import attention
@@ -15,11 +15,7 @@ from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.spmm import spmm
 
 CONV = "TransformerConv"
-COST = _heads.COST
-
-
-def unsupported(conv: TransformerConv) -> list[str]:
-    return [*_checks.common(conv, node_dim=(0,)), *_heads.wrong_options(conv)]
+COST, unsupported = _heads.COST, _heads.unsupported
 
 
 def ops(conv: TransformerConv) -> list[str]:
