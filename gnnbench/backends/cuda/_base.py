@@ -91,6 +91,22 @@ def segments_of(
 
 
 @jit
+def edges_of(first: tensor, length: tensor, chunk: tensor, BLOCK_E: constexpr) -> tensor:
+    """The edges of every segment from first + chunk on [BLOCK_S, BLOCK_E], and which there are."""
+    place = chunk + tl.arange(0, BLOCK_E)
+    return first[:, None] + place[None, :], place[None, :] < length[:, None]
+
+
+@jit
+def ends(col: tensor, edge: tensor, live: tensor) -> tensor:
+    """The node at the other end of every edge; without `col`, the edge itself."""
+    node = edge
+    if col is not None:
+        node = tl.load(col + edge, live, 0).to(tl.int64)
+    return node
+
+
+@jit
 def channels_of(H: constexpr, C: constexpr, BLOCK_H: constexpr, BLOCK_C: constexpr) -> tensor:
     """This program's heads [BLOCK_H], places in [H, C] and which there are [BLOCK_H, BLOCK_C]."""
     TILES: constexpr = (C + BLOCK_C - 1) // BLOCK_C

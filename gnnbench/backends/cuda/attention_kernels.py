@@ -11,6 +11,7 @@ grad_score = alpha * (m * <grad_out[i], value[j]> - delta[i]), as in FlashAttent
 
 from __future__ import annotations
 
+from gnnbench.backends.cuda._base import ends
 from gnnbench.backends.cuda._triton import constexpr, jit, tensor, tl
 
 
@@ -325,15 +326,6 @@ def pairs(
     if PARTIAL:
         place = segment
     return node * H + head, place * H + head, head, first, tl.where(exists, last, 0), exists
-
-
-@jit
-def ends(col: tensor, edge: tensor, live: tensor) -> tensor:
-    """The node at the other end of every edge; without `col`, the edge itself."""
-    node = edge
-    if col is not None:
-        node = tl.load(col + edge, live, 0).to(tl.int64)
-    return node
 
 
 @jit

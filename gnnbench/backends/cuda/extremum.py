@@ -6,7 +6,18 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from gnnbench.backends.cuda._base import Segments, fit, hubs, launch, rows, segments_of, sums_in, triton_type
+from gnnbench.backends.cuda._base import (
+    Segments,
+    edges_of,
+    ends,
+    fit,
+    hubs,
+    launch,
+    rows,
+    segments_of,
+    sums_in,
+    triton_type,
+)
 from gnnbench.backends.cuda._triton import constexpr, jit, tensor, tl
 from gnnbench.backends.cuda.choices import BY_ROWS, tile_of
 from gnnbench.backends.cuda.spmm import SpmmKernels
@@ -40,12 +51,8 @@ def extremum_kernel(
     best = tl.full((BLOCK_S, BLOCK_E, BLOCK_C), -float("inf"), ACC)  # of every place of a chunk
     best_edge = tl.full((BLOCK_S, BLOCK_E, BLOCK_C), -1, tl.int32)
     for chunk in range(0, tl.max(length, 0), BLOCK_E):
-        place = chunk + tl.arange(0, BLOCK_E)
-        valid = place[None, :] < length[:, None]
-        edge = first[:, None] + place[None, :]
-        source = edge
-        if col is not None:
-            source = tl.load(col + edge, valid, 0).to(tl.int64)
+        edge, valid = edges_of(first, length, chunk, BLOCK_E)
+        source = ends(col, edge, valid)
         wanted = valid[:, :, None] & (c < C)[None, None, :]
         where = source[:, :, None] * C + c[None, None, :]
         message = tl.load(x + where, wanted, 0.0).to(ACC) * SIGN
@@ -95,10 +102,8 @@ def extremum_backward_kernel(
     c = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
     acc = tl.zeros((BLOCK_S, BLOCK_E, BLOCK_C), ACC)
     for chunk in range(0, tl.max(length, 0), BLOCK_E):
-        place = chunk + tl.arange(0, BLOCK_E)
-        valid = place[None, :] < length[:, None]
-        edge = first[:, None] + place[None, :]
-        where = tl.load(col + edge, valid, 0).to(tl.int64)[:, :, None] * C + c[None, None, :]
+        edge, valid = edges_of(first, length, chunk, BLOCK_E)
+        where = ends(col, edge, valid)[:, :, None] * C + c[None, None, :]
         forward_edge = tl.load(perm + edge, valid, 0)
         wanted = valid[:, :, None] & (c < C)[None, None, :]
         hit = wanted & (tl.load(arg_out + where, wanted, -1) == forward_edge[:, :, None])
@@ -197,9 +202,9 @@ def ties_kernel(
         share /= tl.maximum(tl.load(ties + of_row, exists, 1.0), 1.0)
     total = tl.zeros((BLOCK_S, BLOCK_E, BLOCK_C), ACC)
     for chunk in range(0, tl.max(length, 0), BLOCK_E):
-        place = chunk + tl.arange(0, BLOCK_E)
-        wanted = (place[None, :] < length[:, None])[:, :, None] & (c < C)[None, None, :]
-        where = (first[:, None] + place[None, :])[:, :, None] * C + c[None, None, :]
+        edge, valid = edges_of(first, length, chunk, BLOCK_E)
+        wanted = valid[:, :, None] & (c < C)[None, None, :]
+        where = edge[:, :, None] * C + c[None, None, :]
         hit = wanted & (tl.load(x + where, wanted, 0.0) == top)
         if grad_x is None:
             total += hit.to(ACC)

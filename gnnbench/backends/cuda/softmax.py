@@ -11,6 +11,7 @@ from gnnbench.backends.cuda._base import (
     BaseKernels,
     Hubs,
     Segments,
+    edges_of,
     fit,
     hubs,
     launch,
@@ -30,10 +31,9 @@ def entries(
     first: tensor, length: tensor, chunk: tensor, H: constexpr, BLOCK_E: constexpr, BLOCK_H: constexpr
 ) -> tensor:
     """Places in [., H] of the entries from first + chunk on, and which there are [segments, edges, heads]."""
-    place = chunk + tl.arange(0, BLOCK_E)
+    edge, valid = edges_of(first, length, chunk, BLOCK_E)
     h = tl.program_id(1) * BLOCK_H + tl.arange(0, BLOCK_H)
-    valid = (place[None, :] < length[:, None])[:, :, None] & (h < H)[None, None, :]
-    return (first[:, None] + place[None, :])[:, :, None] * H + h[None, None, :], valid
+    return edge[:, :, None] * H + h[None, None, :], valid[:, :, None] & (h < H)[None, None, :]
 
 
 @jit

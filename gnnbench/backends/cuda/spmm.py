@@ -11,6 +11,8 @@ from gnnbench.backends.cuda._base import (
     Segments,
     Tile,
     channels_of,
+    edges_of,
+    ends,
     hubs,
     launch,
     rows,
@@ -50,12 +52,8 @@ def sum_kernel(
     # Every place of a chunk has its own sums, reduced at the end: no exchange between lanes in the loop.
     acc = tl.zeros((BLOCK_S, BLOCK_E, BLOCK_H, BLOCK_C), ACC)
     for chunk in range(0, tl.max(length, 0), BLOCK_E):
-        place = chunk + tl.arange(0, BLOCK_E)
-        valid = place[None, :] < length[:, None]
-        edge = first[:, None] + place[None, :]
-        source = edge
-        if col is not None:
-            source = tl.load(col + edge, valid, 0).to(tl.int64)
+        edge, valid = edges_of(first, length, chunk, BLOCK_E)
+        source = ends(col, edge, valid)
         wanted = valid[:, :, None, None] & exists[None, None, :, :]
         message = tl.load(x + source[:, :, None, None] * (H * C) + channel[None, None, :, :], wanted, 0.0).to(ACC)
         if value is not None:
@@ -146,10 +144,8 @@ def sddmm_kernel(
     first, length, row, _ = segments_of(begin, end, row, count, longest, BLOCK_S)
     h = tl.program_id(1) * BLOCK_H + tl.arange(0, BLOCK_H)
     for chunk in range(0, tl.max(length, 0), BLOCK_E):
-        place = chunk + tl.arange(0, BLOCK_E)
-        valid = place[None, :] < length[:, None]
-        edge = first[:, None] + place[None, :]
-        source = tl.load(col + edge, valid, 0).to(tl.int64)
+        edge, valid = edges_of(first, length, chunk, BLOCK_E)
+        source = ends(col, edge, valid)
         score = tl.zeros((BLOCK_S, BLOCK_E, BLOCK_H), ACC)
         for start in range(0, C, BLOCK_C):
             c = start + tl.arange(0, BLOCK_C)
