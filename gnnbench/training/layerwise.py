@@ -19,7 +19,7 @@ from torch.nn import Module
 
 from gnnbench.backends import isplib
 from gnnbench.backends.base import Backend, KernelBackend
-from gnnbench.datasets import NodeDataset
+from gnnbench.datasets import LinksDataset, NodeDataset
 from gnnbench.errors import GnnbenchError, OutOfMemory
 from gnnbench.graph import Graph
 from gnnbench.graph.block import Asked, Block
@@ -136,7 +136,7 @@ class Layerwise:
         way: how nodes are gone over, in words.
     """
 
-    def __init__(self, model: Any, dataset: NodeDataset, backend: Backend, adj: Any = None) -> None:
+    def __init__(self, model: Any, dataset: NodeDataset | LinksDataset, backend: Backend, adj: Any = None) -> None:
         self.model, self.x, self.device = model, dataset.x, backend.device
         self.gather: Gather
         if isinstance(backend, KernelBackend):
@@ -146,7 +146,7 @@ class Layerwise:
             self.way, self.most = "batches with all neighbours, drawn by gnnbench's sampler", LOADED
             self.gather = of_neighbors(dataset, backend)
         layers = HELD + (len(model.convs) if model.jump is not None else 0)
-        held = 4 * layers * widest(model, self.x.size(1)) * len(self.x)
+        held = 4 * layers * widest(model, self.x) * len(self.x)
         self.mapped = backend.device.type == "cpu" and held > memory.left() // 2
         self.way += ", layers in mapped files" * self.mapped
 
@@ -172,7 +172,7 @@ def of_blocks(graph: Graph) -> Gather:
     return gather
 
 
-def of_neighbors(dataset: NodeDataset, backend: Backend) -> Gather:
+def of_neighbors(dataset: NodeDataset | LinksDataset, backend: Backend) -> Gather:
     """Give a layer nodes with all their neighbours, as PyG's loaders do."""
     graph = dataset.graph(torch.device("cpu"), isplib.IsplibKernels())
     neighbors, layout = isplib.Neighbors(graph.rowptr, graph.col), backend.layout()
@@ -184,9 +184,12 @@ def of_neighbors(dataset: NodeDataset, backend: Backend) -> Gather:
     return gather
 
 
-def widest(model: Module, features: int) -> int:
+def widest(model: Module, x: Tensor) -> int:
     """The largest number of values that a node has in any layer."""
-    return max([features, *(size for each in model.parameters() if each.dim() == 2 for size in each.shape)])
+    weights = [
+        each for name, each in model.named_parameters() if each.dim() == 2 and not name.startswith("embed.")
+    ]  # embeddings have a row for each category or node
+    return max([*x.shape[1:], *(size for each in weights for size in each.shape)])
 
 
 def outputs(
@@ -196,19 +199,18 @@ def outputs(
     rows: Rows,
     device: torch.device,
     block: int = 0,
-    spare: int | None = None,
 ) -> Tensor:
     """Outputs [N, C] of the model in evaluation mode, equal to those of the whole graph.
 
     Args:
-        x: [N, F], in memory or mapped.
+        x: [N, F] features or [N] ids, in memory or mapped.
         block: destinations at a time; 0 for as many as fit the memory that `memory.limited` leaves.
 
     Raises:
         OutOfMemory: not even the smallest block fits.
     """
     if not block:
-        block = max(LEAST, memory.left() // 2 // (4 * COPIES * widest(model, x.size(1))))
+        block = max(LEAST, memory.left() // 2 // (4 * COPIES * widest(model, x)))
     stages = _Stages(x, gather, rows, block // ALIGNED * ALIGNED or ALIGNED, device)
 
     def of(name: str, begin: int, end: int) -> Tensor:

@@ -12,7 +12,7 @@ from unittest.mock import patch
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.nn import BatchNorm1d, Dropout, Linear, Module, ModuleList
+from torch.nn import BatchNorm1d, Dropout, Identity, Linear, Module, ModuleList
 from torch_geometric import nn
 
 from gnnbench import backends, config, convs
@@ -220,8 +220,8 @@ def scores(metric: str) -> tuple[Any, Any]:
     graph = Part.of(mine.rowptr, mine.col, Exchange(mine.offsets, mine.halo))
     whole = data.graph(torch.device("cpu"))
     found = [
-        Parts(mine, graph, mine.x).metrics(lambda x, _: logits[mine.node_id]),
-        Full(data, whole, whole.device).metrics(lambda x, _: logits),
+        Parts(mine, graph, mine.x).scores(Identity(), logits[mine.node_id]),
+        Full(data, whole, whole.device).scores(Identity(), logits),
     ]
     return found[0], found[1]
 

@@ -157,8 +157,10 @@ def test_all_neighbours_of_links_give_the_scores_of_the_whole_graph(drops: bool)
     for ours, theirs in zip(sampled.epoch(0, 1), whole.epoch(0, 1), strict=True):
         torch.testing.assert_close(ours.outputs(model), theirs.outputs(whole_model))
     assert sampled.edges > 0
+    layerwise = prepared(asked(model={"name": "sage"}, batch={**every, "evaluation": "layerwise"}))[1]
     with torch.no_grad():
-        assert sampled.metrics(model.eval()) == pytest.approx(whole.metrics(whole_model.eval()))
+        expected = pytest.approx(whole.metrics(whole_model.eval()))
+        assert sampled.metrics(model.eval()) == layerwise.metrics(model) == expected
     fewer = trained(asked(batch={**SAMPLED, "evaluation": "sampled"}))
     assert "metrics are estimates" in " ".join(fewer.warnings)
     assert fewer.metrics.test > 0.5

@@ -194,7 +194,7 @@ def test_evaluation_beyond_the_limit_is_a_layer_at_a_time(monkeypatch: pytest.Mo
     def exhausted(*_: Any) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(Full, "metrics", exhausted)
+    monkeypatch.setattr(Full, "outputs", exhausted)
     result = trained(asked())
     assert LAYERWISE in result.warnings
     assert LAYERWISE not in asked_for["isplib"].warnings

@@ -81,7 +81,7 @@ def test_metrics_of_each_part_and_none_where_undefined() -> None:
     empty = torch.zeros(10, dtype=torch.bool)
 
     def metrics(data: NodeDataset) -> dict[str, float | None]:
-        return trainer(data).batching.metrics(lambda x, adj: torch.tensor([[1.0, 0.0]] * 10))
+        return trainer(data).batching.scores(nn.Identity(), torch.tensor([[1.0, 0.0]] * 10))
 
     assert metrics(dataset(test_mask=empty)) == {"train": 0.5, "val": 0.5, "test": None}
     undefined = dataset(score=lambda logits, y: float("nan"))

@@ -94,8 +94,16 @@ class Batching(ABC):
         return x
 
     @abstractmethod
+    def outputs(self, model: Module) -> Tensor:
+        """Outputs in evaluation, a row for each node or graph in the dataset's order; of links those of nodes."""
+
+    @abstractmethod
+    def scores(self, model: Module, outputs: Tensor) -> dict[str, float | None]:
+        """The metric of each part of the split; None where it is not defined, as for an empty part."""
+
     def metrics(self, model: Module) -> dict[str, float | None]:
-        """The score of each part of the split; None where it is not defined, as for an empty part."""
+        """The scores of the outputs."""
+        return self.scores(model, self.outputs(model))
 
     @abstractmethod
     def samples(self) -> list[Batch]:

@@ -41,9 +41,14 @@ class Graphs(Loader):
     def training(self, order: Tensor, seed: int, number: int) -> Iterator[Batch]:
         return self._batches(order) if self.shares is None else self._shared(order, self.shares)
 
-    def metrics(self, model: Module) -> dict[str, float | None]:
+    def outputs(self, model: Module) -> Tensor:
+        outputs = [batch.outputs(model).cpu() for batch in self._batches(torch.arange(self.dataset.num_graphs))]
+        return torch.cat(outputs)
+
+    def scores(self, model: Module, outputs: Tensor) -> dict[str, float | None]:
+        outputs = outputs.to(self.y.device)
         return {
-            split: scored(self.dataset.score, self._outputs(model, graphs), self._targets(graphs).cpu())
+            split: scored(self.dataset.score, self._of(graphs, outputs).cpu(), self._of(graphs, self.y).cpu())
             for split, graphs in self.dataset.parts.items()
         }
 
@@ -58,19 +63,16 @@ class Graphs(Loader):
         for graphs in order.split(self.config.size):
             mine = graphs[shares.of(len(graphs))]
             shares.edges += int(self.dataset.edge_ptr.diff()[mine].sum())
-            batch = self._batch(mine)
-            yield shares.weighted(batch, batch.targets, count_targets(target, self._targets(graphs)), len(graphs))
+            batch, targets = self._batch(mine), count_targets(target, self._of(graphs, self.y))
+            yield shares.weighted(batch, batch.targets, targets, len(graphs))
 
     def _batch(self, graphs: Tensor) -> Batch:
-        y, target = self._targets(graphs), self.dataset.target
+        y, target = self._of(graphs, self.y), self.dataset.target
         pooled = not self.dataset.per_node
         with record_function("gnnbench::collate"):  # for the profiler, as this is no op of PyTorch
             x, adj, *more = self.backend.collate(self.union, graphs, self.x, self.edge_attr, pooled=pooled)
         return Batch(x, adj, loss_function(target, y, self.smoothing), count_targets(target, y), *more)
 
-    def _targets(self, graphs: Tensor) -> Tensor:
-        return self.union.gather(graphs, self.y) if self.dataset.per_node else self.y[graphs]
-
-    def _outputs(self, model: Module, graphs: Tensor) -> Tensor:
-        outputs = [batch.outputs(model).cpu() for batch in self._batches(graphs)]
-        return torch.cat(outputs) if outputs else torch.empty(0)
+    def _of(self, graphs: Tensor, rows: Tensor) -> Tensor:
+        """The targets or outputs of some graphs, of those of all."""
+        return self.union.gather(graphs, rows) if self.dataset.per_node else rows[graphs]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.nn import Module
 from torch.profiler import record_function
 
 from gnnbench.backends import isplib
@@ -16,7 +17,7 @@ from gnnbench.datasets import LinksDataset
 from gnnbench.models import Pairs
 from gnnbench.training.batching._batch import Batch
 from gnnbench.training.batching._links import Links
-from gnnbench.training.batching._neighbors import on_the_whole_graph, sampled_adjacency, share_of
+from gnnbench.training.batching._neighbors import exact, sampled_adjacency, share_of
 
 if TYPE_CHECKING:
     from gnnbench.training.batching._shares import Shares
@@ -32,18 +33,17 @@ class LinkNeighborhoods(Links):
 
     def __init__(self, config: Config, dataset: LinksDataset, backend: Backend, trims: bool) -> None:
         super().__init__(config, dataset, backend, backend.adjacency(dataset, backend.layout()))
-        self.trims = trims
+        self.trims, self.layerwise = trims, config.evaluation == "layerwise"
         self.neighbors = isplib.Neighbors(self.graph.rowptr, self.graph.col)
 
     def training(self, order: Tensor, seed: int, number: int) -> Iterator[Batch]:
         self.edges = 0
         return super().training(order, seed, number)
 
-    def vectors(self, model: Any) -> Tensor:
+    def outputs(self, model: Module) -> Tensor:
         """The vectors of all nodes, exact or each of a sampled neighbourhood, which is always the same."""
-        if self.config.evaluation == "full":
-            with on_the_whole_graph():
-                return super().vectors(model)
+        if self.config.evaluation != "sampled":
+            return exact(self, model, super().outputs, self.adj)
         of_seeds = []
         for key, seeds in enumerate(torch.arange(self.dataset.num_nodes).split(self.config.size)):
             sample = self.neighbors.sample(seeds, self.config.fanouts, key, self.config.replace)

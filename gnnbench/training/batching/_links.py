@@ -84,14 +84,12 @@ class Links(Loader):
     def samples(self) -> list[Batch]:
         return [*self._batches(self.shuffled(0, 0)[: SAMPLES * self.config.size], 0, 0)]
 
-    def metrics(self, model: Module) -> dict[str, float | None]:
-        z = self.vectors(model)
-        return {part: self._score(model, z, part) for part in self.dataset.positives}
-
-    def vectors(self, model: Any) -> Tensor:
-        """The vectors [N, F] of all nodes, by which links are scored in evaluation."""
+    def outputs(self, model: Module) -> Tensor:
         z: Tensor = model(self.x, self.adj)
         return z
+
+    def scores(self, model: Module, outputs: Tensor) -> dict[str, float | None]:
+        return {part: self._score(model, outputs, part) for part in self.dataset.positives}
 
     def _batches(self, order: Tensor, seed: int, number: int, shares: Shares | None = None) -> Iterator[Batch]:
         for step, chosen in enumerate(order.split(self.config.size)):

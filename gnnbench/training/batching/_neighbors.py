@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -54,18 +53,31 @@ def share_of(sample: Sample, places: Tensor, config: Config, trims: bool) -> Sam
     return sample.around(places, len(config.fanouts) + (not trims))  # gcn weights by in-degrees of the last nodes
 
 
-@contextmanager
-def on_the_whole_graph() -> Iterator[None]:
-    """Raise OutOfMemory, with a remedy, where evaluation within needs more memory than there is."""
-    try:
-        yield
-    except Exception as error:
-        if not memory.is_exhaustion(error):
-            raise
-        raise OutOfMemory(
-            "evaluation on the whole graph needs more memory than measure.memory_limit leaves, though training "
-            "does not; raise it, or set batch.evaluation to sampled"
-        ) from None
+def exact(batching: Any, model: Module, compute: Callable[[Module], Tensor], adj: Any = None) -> Tensor:
+    """Outputs of all nodes, at once or, where that does not fit in memory, a layer at a time from then on.
+
+    Args:
+        batching: says by `layerwise` which, and remarks on it.
+        compute: does it at once.
+        adj: what the backend made of all edges, if it did.
+
+    Raises:
+        OutOfMemory: it does not fit, and is not possible a layer at a time.
+    """
+    if not batching.layerwise:
+        try:
+            return compute(model)
+        except Exception as error:
+            if not memory.is_exhaustion(error):
+                raise
+            if reasons := "; ".join(layerwise.unsupported(model, batching.backend)):
+                raise OutOfMemory(
+                    "evaluation on the whole graph needs more memory than measure.memory_limit leaves, though "
+                    "training does not; raise it, or set batch.evaluation to sampled; it is not possible a layer "
+                    f"at a time: {reasons}"
+                ) from None
+        batching.layerwise, batching.remarks = True, [LAYERWISE]
+    return layerwise.Layerwise(model, batching.dataset, batching.backend, adj)()
 
 
 class Neighborhoods(Loader):
@@ -95,19 +107,17 @@ class Neighborhoods(Loader):
         self.edges = 0
         return self._batches(order, seed, number, self.shares)
 
-    def metrics(self, model: Module) -> dict[str, float | None]:
+    def outputs(self, model: Module) -> Tensor:
         if self.config.evaluation == "sampled":
-            return self._estimates(model)
-        if not self.layerwise:
-            try:
-                with on_the_whole_graph():
-                    return self._whole.metrics(model)
-            except OutOfMemory as error:
-                if reasons := "; ".join(layerwise.unsupported(model, self.backend)):
-                    raise OutOfMemory(f"{error}; it is not possible a layer at a time: {reasons}") from None
-            self.layerwise, self.remarks = True, [LAYERWISE]
-        whole = self._whole
-        return whole.scores(layerwise.Layerwise(model, self.dataset, self.backend, whole.batch.adj)())
+            return self.estimates(model, torch.arange(self.dataset.num_nodes), 0)
+        return exact(self, model, self._whole.outputs, self._whole.batch.adj)
+
+    def scores(self, model: Module, outputs: Tensor) -> dict[str, float | None]:
+        return self._whole.scores(model, outputs)
+
+    def metrics(self, model: Module) -> dict[str, float | None]:
+        """The scores of the outputs; estimates of no more than the nodes of the split."""
+        return self._estimates(model) if self.config.evaluation == "sampled" else super().metrics(model)
 
     def samples(self) -> list[Batch]:
         return [*self._batches(self.shuffled(0, 0)[: SAMPLES * self.config.size], 0, 0)]
@@ -127,9 +137,9 @@ class Neighborhoods(Loader):
     def _estimate(self, model: Module, nodes: Tensor, number: int) -> float | None:
         if not len(nodes):
             return None
-        return scored(self.dataset.score, self.outputs(model, nodes, number), self.y.index_select(0, nodes))
+        return scored(self.dataset.score, self.estimates(model, nodes, number), self.y.index_select(0, nodes))
 
-    def outputs(self, model: Module, nodes: Tensor, number: int) -> Tensor:
+    def estimates(self, model: Module, nodes: Tensor, number: int) -> Tensor:
         """Estimates [n, C] of the outputs of nodes, one or more, from neighbourhoods that `number` decides."""
         result, done = torch.empty(0), 0
         for batch in self._batches(nodes, EVALUATION, number):

@@ -70,10 +70,9 @@ class Parts(Full):
         rows, node_id = self.graph.exchange.gathered(x), self.graph.exchange.gathered(self.node_id)
         return torch.empty_like(rows).index_copy_(0, node_id, rows)
 
-    def metrics(self, model: Module) -> dict[str, float | None]:
+    def scores(self, model: Module, outputs: Tensor) -> dict[str, float | None]:
         """Compute metrics from counts where they are ratios; else all outputs of the split are gathered."""
-        logits = self.batch.outputs(model)
-        return {part: self._score(logits[nodes], self.y[nodes]) for part, nodes in self.nodes.items()}
+        return {part: self._score(outputs[nodes], self.y[nodes]) for part, nodes in self.nodes.items()}
 
     def _score(self, logits: Tensor, y: Tensor) -> float | None:
         exchange = self.graph.exchange

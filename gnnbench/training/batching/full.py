@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gnnbench.config import BatchConfig
 from gnnbench.datasets import TypedDataset
 from gnnbench.errors import ConfigError
-from gnnbench.training.batching._batch import Batch, Batching, Setup
+from gnnbench.training.batching._batch import Batch, Batching, Setup, scored
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,14 +87,11 @@ class Full(Batching):
         train = self.nodes["train"]
         return torch.full_like(self.y, -100).index_copy_(0, train, self.y[train])
 
-    def metrics(self, model: Module) -> dict[str, float | None]:
-        return self.scores(self.batch.outputs(model))
+    def outputs(self, model: Module) -> Tensor:
+        return self.batch.outputs(model)
 
-    def scores(self, logits: Tensor) -> dict[str, float | None]:
-        """The metric of each part of the split, of logits [N, C]."""
-        from gnnbench.training.batching._batch import scored
-
-        return {split: scored(self.score, logits[nodes], self.y[nodes]) for split, nodes in self.nodes.items()}
+    def scores(self, model: Module, outputs: Tensor) -> dict[str, float | None]:
+        return {split: scored(self.score, outputs[nodes], self.y[nodes]) for split, nodes in self.nodes.items()}
 
 
 def prepare(

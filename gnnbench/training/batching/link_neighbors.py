@@ -33,10 +33,7 @@ class Config(LinksConfig):
         (10, 10), min_length=1, description="in-edges drawn of each node, for each layer from the last; -1: all"
     )
     replace: bool = Field(False, description="whether an edge may be drawn more than once")
-    evaluation: Literal["full", "sampled"] = Field(
-        "full",
-        description="exact, on the whole graph; or an estimate on neighbourhoods that are drawn as in training",
-    )
+    evaluation: Literal["full", "layerwise", "sampled"] = Field("full", description=neighbors.EVALUATION)
     prefetch: Count = Field(1, description="batches that a thread makes ahead; 0: none, and no thread")
 
 
@@ -50,5 +47,6 @@ def prepare(config: Run, model: Module, backend: Backend, dataset: LinksDataset,
         raise ConfigError(f"backend.loader={config.backend.loader} makes no batches of links; leave it out")
     neighbors.check_sampler(config)
     trims = models.is_bipartite(config.model)
-    bindings, estimated = backend.bind(model), [neighbors.ESTIMATED] * (config.batch.evaluation == "sampled")
-    return Setup(LinkNeighborhoods(config.batch, dataset, backend, trims), bindings, warnings=estimated)
+    bindings = neighbors.bound(config, model, backend)
+    batching = LinkNeighborhoods(config.batch, dataset, backend, trims)
+    return Setup(batching, bindings, warnings=neighbors.estimated(config.batch))

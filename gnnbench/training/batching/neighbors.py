@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -17,8 +17,13 @@ if TYPE_CHECKING:
     from gnnbench.backends.base import Backend
     from gnnbench.config import Run
     from gnnbench.datasets import NodeDataset
+    from gnnbench.results.schema import Binding
 
 Fanout = Annotated[int, Field(ge=-1)]
+EVALUATION = (
+    "exact, on the whole graph or, where that does not fit too, a layer at a time in blocks of nodes; or an "
+    "estimate on neighbourhoods that are drawn as in training"
+)
 ESTIMATED = "metrics are estimates: evaluation is on sampled neighbourhoods, not on the whole graph"
 
 
@@ -41,17 +46,12 @@ class Config(BatchConfig):
         "agnn, whose convs do not take sources and destinations apart",
     )
     prefetch: Count = Field(1, description="batches that a thread makes ahead; 0: none, and no thread")
-    evaluation: Literal["full", "layerwise", "sampled"] = Field(
-        "full",
-        description="exact, on the whole graph or, where that does not fit too, a layer at a time in blocks of "
-        "nodes; or an estimate on neighbourhoods that are drawn as in training",
-    )
+    evaluation: Literal["full", "layerwise", "sampled"] = Field("full", description=EVALUATION)
 
 
 def prepare(config: Run, model: Module, backend: Backend, dataset: NodeDataset, cache: Path | None) -> Setup:
     """Raises ConfigError where batches do not fit graph or model, BackendUnavailable without compiled kernels."""
     from gnnbench import models
-    from gnnbench.training import layerwise
     from gnnbench.training.batching._neighbors import Neighborhoods
 
     check_fanouts(config)
@@ -65,12 +65,24 @@ def prepare(config: Run, model: Module, backend: Backend, dataset: NodeDataset, 
     batches = Neighborhoods
     if config.backend.loader == "pyg":
         from gnnbench.training.batching._pyg_loader import PygNeighborhoods as batches
-    estimated = [ESTIMATED] * (config.batch.evaluation == "sampled")
     trims = config.batch.trim and models.is_bipartite(config.model)
+    bindings = bound(config, model, backend)
+    return Setup(batches(config.batch, dataset, backend, trims), bindings, warnings=estimated(config.batch))
+
+
+def bound(config: Run, model: Module, backend: Backend) -> list[Binding]:
+    """How the convs of a model are bound; raises UnsupportedOp where it cannot be evaluated as it is asked to."""
+    from gnnbench.training import layerwise
+
     bindings = backend.bind(model)
     if config.batch.evaluation == "layerwise" and (reasons := layerwise.unsupported(model, backend)):
         raise UnsupportedOp(f"batch.evaluation=layerwise on backend {backend.name!r}", reasons)
-    return Setup(batches(config.batch, dataset, backend, trims), bindings, warnings=estimated)
+    return bindings
+
+
+def estimated(config: Any) -> list[str]:
+    """Say of metrics what is to be known of them."""
+    return [ESTIMATED] * (config.evaluation == "sampled")
 
 
 def check_fanouts(config: Run) -> None:
