@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import accumulate
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from gnnbench.datasets._nodes import NodeDataset, OneGraph
 
@@ -18,6 +19,14 @@ if TYPE_CHECKING:
 
 STAND_IN = 64  # width of the features of all types as one
 Relation = tuple[str, str, str]  # type of sources, name, type of destinations
+
+
+class HasEdges(Protocol):
+    """The edges of one relation, in memory or of a sampled batch."""
+
+    @property
+    def edge_index(self) -> Tensor:
+        """[2, E] int64, each row in the ids of its own type."""
 
 
 class Bipartite(NamedTuple):
@@ -37,6 +46,27 @@ class Bipartite(NamedTuple):
         from gnnbench.graph import Graph
 
         return Graph.from_edge_index(self.edge_index.to(device), self.destinations, self.sources, layout=layout)
+
+
+def joined(nodes: Mapping[str, int], relations: Mapping[Relation, HasEdges]) -> Bipartite:
+    """The edges of all relations, one after another, in one numbering of all nodes, type after type."""
+    import torch
+
+    start = dict(zip(nodes, accumulate(nodes.values(), initial=0), strict=False))
+    ends = [
+        edges.edge_index + torch.tensor([[start[source]], [start[destination]]])
+        for (source, _, destination), edges in relations.items()
+    ]
+    total = sum(nodes.values())
+    return Bipartite(torch.cat(ends, 1), total, total)
+
+
+def edge_types(relations: Mapping[Relation, HasEdges]) -> Tensor:
+    """[E] int64, the number of the relation of each edge of `joined`."""
+    import torch
+
+    sizes = torch.tensor([edges.edge_index.size(1) for edges in relations.values()])
+    return torch.arange(len(sizes)).repeat_interleave(sizes)
 
 
 @dataclass
@@ -114,24 +144,8 @@ class TypedDataset(OneGraph):
 
     @cached_property
     def edge_index(self) -> Tensor:  # type: ignore[override]
-        """[2, E] int64 of all relations, one after another, in one numbering of all nodes, type after type."""
-        import torch
-
-        first, ends = 0, []
-        start = {}
-        for kind, nodes in self.nodes.items():
-            start[kind], first = first, first + nodes
-        for (source, _, destination), edges in self.relations.items():
-            ends.append(edges.edge_index + torch.tensor([[start[source]], [start[destination]]]))
-        return torch.cat(ends, 1)
-
-    @property
-    def edge_type(self) -> Tensor:
-        """[E] int64, the number of the relation of each edge of `edge_index`."""
-        import torch
-
-        sizes = torch.tensor([edges.edge_index.size(1) for edges in self.relations.values()])
-        return torch.arange(len(sizes)).repeat_interleave(sizes)
+        """[2, E] int64 of all relations, as `joined` numbers nodes."""
+        return joined(self.nodes, self.relations).edge_index
 
     def as_nodes(self) -> NodeDataset:
         """All types as one, of one class and for training, with seeded features."""

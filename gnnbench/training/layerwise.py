@@ -110,6 +110,8 @@ def unsupported(model: Module, backend: Backend) -> list[str]:
     """Sentences, each a reason why this model cannot be computed a layer at a time."""
     from gnnbench import convs  # which a row of PyG loads only here
 
+    if hasattr(model, "joins"):
+        return ["it is of several types of nodes"]
     reasons = []
     if getattr(model, "readout", None) is not None or getattr(model, "embed_edges", None) is not None:
         reasons.append("it has a readout or features of edges, which are of many graphs")

@@ -104,7 +104,7 @@ def prepare(config: Run, model: Module, backend: Backend, dataset: AnyDataset, c
     if isinstance(dataset, TypedDataset) and not config.batch.typed:
         raise ConfigError(
             f"{dataset.name} has several types of nodes, and batch.kind={kind} is of one; leave batch.kind and "
-            "train.workers out"
+            "train.workers out, or choose batch.kind=neighbors"
         )
     if config.train.label_smoothing and not _has_classes(dataset):
         raise ConfigError(f"train.label_smoothing is of classes, which {dataset.name} has none of; leave it out")

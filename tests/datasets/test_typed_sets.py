@@ -13,7 +13,7 @@ from torch_geometric.data import HeteroData
 
 from gnnbench import datasets
 from gnnbench.config import DatasetConfig
-from gnnbench.datasets import Roots, TypedDataset, _describe, _prepare_typed, ogb
+from gnnbench.datasets import Roots, TypedDataset, _describe, _prepare_typed, _typed, ogb
 from gnnbench.errors import DatasetError
 from tests.support.real_data import REAL, load, needs_data
 from tests.support.tables import write_csv
@@ -56,7 +56,7 @@ def test_types_are_numbered_one_after_another(where: Roots) -> None:
     dataset: Any = load("synthetic:mag:0.001", where)
     graph = dataset.data.to_homogeneous(node_attrs=[], edge_attrs=[])
     assert torch.equal(dataset.edge_index, graph.edge_index)
-    assert torch.equal(dataset.edge_type, graph.edge_type)
+    assert torch.equal(_typed.edge_types(dataset.relations), graph.edge_type)
 
 
 def test_mag_is_read_by_ogbs_own_loader(where: Roots) -> None:

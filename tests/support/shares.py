@@ -18,6 +18,7 @@ from tests.support.batches import graphs_dataset
 STEPS = 20
 DATASETS = {
     "neighbors": {"source": "synthetic", "preset": "cora", "scale": 0.1, "features": 16},
+    "types": {"source": "synthetic_types", "scale": 0.0005, "embedding": 8},
     "link_neighbors": {"source": "synthetic_links", "preset": "collab", "scale": 0.002},
     "graphs": {"source": "synthetic", "preset": "cora"},  # not read
 }
@@ -37,9 +38,11 @@ def data_of(wanted: config.Run, **changes: Any) -> AnyDataset:
     return datasets.load(wanted.dataset, datasets.roots())
 
 
-def configured(kind: str, backend: str, model: dict[str, Any], batch: dict[str, Any], workers: int) -> config.Run:
+def configured(
+    kind: str, backend: str, model: dict[str, Any], batch: dict[str, Any], target: str, workers: int
+) -> config.Run:
     raw = {
-        "dataset": DATASETS[kind],
+        "dataset": DATASETS.get(target, DATASETS[kind]),
         "model": {"hidden": 8, "dropout": 0.0, **model},
         "batch": {"kind": kind, **batch},
         "train": {"workers": workers, "epochs": 100},
@@ -54,7 +57,7 @@ def learned(
     """Losses of 20 steps or more on shares, of as many in this process alone, and the figures of each share."""
     losses, figures = [], {}
     for workers in (dist.get_world_size(), 1):
-        wanted = configured(kind, backend, model, batch, workers)
+        wanted = configured(kind, backend, model, batch, target, workers)
         changes: dict[str, Any] = {}
         if target == "labels":
             y = torch.tensor([1.0, 0.0, float("nan")]).repeat(22).view(22, 3)

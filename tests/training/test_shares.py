@@ -23,18 +23,21 @@ CASES: dict[str, tuple[str, str, dict[str, Any], dict[str, Any], str]] = {
         {**NEIGHBORS, "negatives": 2, "drop_target_links": True},
         "",
     ),
+    "types": ("neighbors", "isplib", {"name": "hgt", "heads": 2}, NEIGHBORS, "types"),
+    "types by pyg": ("neighbors", "pyg", {"name": "rgcn"}, NEIGHBORS, "types"),
     "graphs": ("graphs", "isplib", {"name": "gin", "readout": "sum", "norm": "batch"}, {}, ""),
     "labels": ("graphs", "reference", {"name": "gin", "readout": "mean"}, {"size": 7}, "labels"),
 }
 # Sizes that leave one target to the last batch, which two of three workers then have no share of.
-SIZES = {"neighbors": 13, "link_neighbors": 338, "graphs": 13}
+SIZES = {"neighbors": 13, "types": 313, "link_neighbors": 338, "graphs": 13}
 
 
 @pytest.mark.skipif(bool(isplib.MISSING), reason=f"the kernels are not built: {isplib.MISSING}")
 @pytest.mark.parametrize("case", CASES)
 def test_twenty_steps_have_the_losses_of_one_process(case: str, ranks: Ranks) -> None:
     kind, backend, model, batch, target = CASES[case]
-    results = ranks.run(shares.learned, kind, backend, model, {"size": SIZES[kind], **batch}, target)
+    size = SIZES.get(target, SIZES[kind])
+    results = ranks.run(shares.learned, kind, backend, model, {"size": size, **batch}, target)
     for losses, expected, figures in results:
         assert losses == pytest.approx(expected, rel=1e-5)
         assert losses == results[0][0]  # in every bit, or they would drift apart

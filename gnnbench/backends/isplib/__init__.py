@@ -19,12 +19,24 @@ from gnnbench.backends import base
 from gnnbench.backends.isplib import _compiled, choices
 from gnnbench.backends.isplib._base import BaseKernels
 from gnnbench.backends.isplib._compiled import ISA, isa_level, report
-from gnnbench.backends.isplib.sample import Neighbors
+from gnnbench.backends.isplib.batch import Rows
+from gnnbench.backends.isplib.sample import Neighbors, TypedNeighbors
 from gnnbench.graph import CSRBuilder, Graph
 
 BF16_TOLERANCE = 2e-2
 
-__all__ = ["ISA", "MISSING", "Backend", "IsplibKernels", "Neighbors", "cpu_layout", "isa_level", "report"]
+__all__ = [
+    "ISA",
+    "MISSING",
+    "Backend",
+    "IsplibKernels",
+    "Neighbors",
+    "Rows",
+    "TypedNeighbors",
+    "cpu_layout",
+    "isa_level",
+    "report",
+]
 
 if not TYPE_CHECKING:
     BaseKernels = registry.merged("backends.isplib", BaseKernels)

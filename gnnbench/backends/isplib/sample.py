@@ -31,6 +31,11 @@ class Sample(NamedTuple):
     num_edges: list[int]  # of each hop
 
     @property
+    def total(self) -> int:
+        """How many edges there are."""
+        return self.row.numel()
+
+    @property
     def edges(self) -> SampledEdges:
         """All of them, between any two of the nodes."""
         return SampledEdges(self.row, self.col, self.node.numel(), self.node.numel())
@@ -48,9 +53,7 @@ class Sample(NamedTuple):
 
     def around(self, places: Tensor, hops: int) -> Sample:
         """The neighbourhood of the nodes at `places` within this one, with all of its edges to what it reaches."""
-        counts = torch.bincount(self.col, minlength=self.node.numel())
-        rowptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        inner = Neighbors(rowptr, self.row).sample(places, [-1] * hops, 0)
+        inner = Neighbors(self.edges.rowptr, self.row).sample(places, [-1] * hops, 0)
         return inner._replace(node=self.node[inner.node], edge=self.edge[inner.edge])
 
 
@@ -66,6 +69,12 @@ class SampledEdges(NamedTuple):
     def edge_index(self) -> Tensor:
         """[2, e] int64."""
         return torch.stack([self.row, self.col])
+
+    @property
+    def rowptr(self) -> Tensor:
+        """[num_rows + 1] int64, where the edges to each node begin."""
+        counts = torch.bincount(self.col, minlength=self.num_rows)
+        return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
 
     @torch.inference_mode(False)
     def graph(self, device: torch.device = CPU, layout: CSRBuilder | None = None) -> Graph:
@@ -104,6 +113,36 @@ class TypedSample(NamedTuple):
     num_nodes: dict[str, list[int]]  # seeds, then those that each hop added
     num_edges: dict[Relation, list[int]]  # of each hop
     tree: dict[str, Tensor] | None  # [n] int64, the seed that a node was reached from, where trees are disjoint
+
+    @property
+    def total(self) -> int:
+        """How many edges there are, of all relations."""
+        return sum(row.numel() for row in self.row.values())
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """How many nodes there are of each type."""
+        return {type_: node.numel() for type_, node in self.node.items()}
+
+    @property
+    def edges(self) -> dict[Relation, SampledEdges]:
+        """All of them, by relation, from the nodes of its first type to those of its last."""
+        sizes = self.sizes
+        return {
+            relation: SampledEdges(row, self.col[relation], sizes[relation[2]], sizes[relation[0]])
+            for relation, row in self.row.items()
+        }
+
+    def around(self, places: Mapping[str, Tensor], hops: int) -> TypedSample:
+        """The neighbourhood of nodes by their places within this one, with all of its edges to what it reaches."""
+        rows = {
+            relation: Rows(edges.rowptr, edges.row, num_cols=edges.num_cols)
+            for relation, edges in self.edges.items()
+        }
+        inner = TypedNeighbors(self.sizes, rows).sample(places, dict.fromkeys(rows, [-1] * hops), 0)
+        node = {type_: self.node[type_][own] for type_, own in inner.node.items()}
+        edge = {relation: self.edge[relation][own] for relation, own in inner.edge.items()}
+        return inner._replace(node=node, edge=edge)
 
 
 class TypedNeighbors:

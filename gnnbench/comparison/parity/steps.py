@@ -220,17 +220,24 @@ def _nodes(batch: Batch) -> int:
 
 
 def _jittered_batch(batch: Batch, seed: int) -> Batch:
-    """Jitter one batch, whose edges PyG takes in any order."""
-    return replace(batch, x=_jittered_x(batch.x, seed), adj=_reversed(batch.adj))
+    """Jitter one batch, whose edges, and their relations, PyG takes in any order."""
+    relations = batch.edge_attr
+    if relations is not None and isinstance(batch.adj, Tensor):
+        relations = relations.flip(0)
+    return replace(batch, x=_jittered_x(batch.x, seed), adj=_reversed(batch.adj), edge_attr=relations)
 
 
 def _reversed(adj: Any) -> Any:
     if isinstance(adj, list):
         return [layer._replace(adj=_reversed(layer.adj)) for layer in adj]
+    if isinstance(adj, dict):
+        return {relation: _reversed(own) for relation, own in adj.items()}
     return adj.flip(1) if isinstance(adj, Tensor) else adj
 
 
-def _jittered_x(x: Tensor, seed: int) -> Tensor:
+def _jittered_x(x: Any, seed: int) -> Any:
+    if isinstance(x, dict):
+        return {kind: _jittered_x(own, seed) for kind, own in x.items()}
     if not x.is_floating_point():
         return x
     noise = torch.rand(x.shape, generator=torch.Generator().manual_seed(seed)).mul_(2).sub_(1)

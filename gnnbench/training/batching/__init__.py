@@ -14,7 +14,8 @@ link_neighbors   the same on a sampled neighbourhood of all their ends
 parts        one step of several processes: a part of the graph for each
 _batch       Batch and Batching, what every kind yields, and what outputs are held against
 _ahead       batches that a thread makes while others are trained on
-_graphs _neighbors   the batches of `graphs` and of `neighbors`, by ours; _pyg_loader: by PyG's own loaders
+_graphs _neighbors _typed_neighbors   the batches of `graphs`, and of `neighbors` of one type or several, by ours
+_pyg_loader  the same of one type by PyG's own loaders
 _links _link_neighbors   the batches of `links` and of `link_neighbors`
 _parts       the batch of `parts`, and batch norm over all processes
 _shares      the share of a process in each step, where all have the same batches

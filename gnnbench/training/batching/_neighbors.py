@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -15,8 +16,8 @@ from torch.profiler import record_function
 
 from gnnbench.backends import isplib
 from gnnbench.backends.base import Backend
-from gnnbench.backends.isplib.sample import Sample
-from gnnbench.datasets import NodeDataset
+from gnnbench.backends.isplib.sample import Sample, TypedSample
+from gnnbench.datasets import NodeDataset, TypedDataset
 from gnnbench.errors import OutOfMemory
 from gnnbench.graph import CSRBuilder
 from gnnbench.measure import memory
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from gnnbench.training.batching._shares import Shares
     from gnnbench.training.batching.neighbors import Config
 
+Drawn = TypeVar("Drawn", Sample, TypedSample)
 CPU = torch.device("cpu")
 LAYERWISE = (
     "evaluation was a layer at a time (batch.evaluation=layerwise), as the whole graph did not fit in memory"
@@ -45,11 +47,7 @@ def sampled_adjacency(backend: Backend, layout: CSRBuilder | None, sample: Sampl
 
 
 def share_of(sample: Sample, places: Tensor, config: Config, trims: bool) -> Sample:
-    """The part of a sample that the outputs of the seeds at `places` need, with the edges that were drawn for all.
-
-    Sampled by itself it would have others: numbers are drawn by the place of a node in a batch, and its fanout is
-    that of the hop which reaches it first.
-    """
+    """The part of a sample that the outputs of the seeds at `places` need, as `Sampled` shares it out."""
     return sample.around(places, len(config.fanouts) + (not trims))  # gcn weights by in-degrees of the last nodes
 
 
@@ -80,28 +78,42 @@ def exact(batching: Any, model: Module, compute: Callable[[Module], Tensor], adj
     return layerwise.Layerwise(model, batching.dataset, batching.backend, adj)()
 
 
-class Neighborhoods(Loader):
+class Sampled(Loader, Generic[Drawn]):
     """Batches of training nodes, each once per epoch, with edges drawn anew.
 
     What is drawn depends on seed, epoch and the batch's number alone, so that it is the same on every backend, and
     in a run that is resumed. Evaluation is exact, on the whole graph, or an estimate from neighbourhoods that are
     always the same.
-
-    Args:
-        trims: whether each layer computes only the nodes that later ones gather from.
     """
 
-    def __init__(self, config: Config, dataset: NodeDataset, backend: Backend, trims: bool) -> None:
+    def __init__(self, config: Config, dataset: NodeDataset | TypedDataset, backend: Backend) -> None:
         super().__init__(config, dataset.train_mask.nonzero().flatten())
-        self.trims = trims
         self.backend, self.layout = backend, backend.layout()
-        self.dataset = dataset
+        self.dataset, self.y = dataset, dataset.y
         self.target = "class" if dataset.y.dim() == 1 else "labels"
-        rows = dataset.graph(CPU, isplib.IsplibKernels())
-        self.neighbors = isplib.Neighbors(rows.rowptr, rows.col)
-        self.x, self.y = dataset.x, dataset.y
         self.edges = 0
         self.layerwise = config.evaluation == "layerwise"
+
+    @cached_property
+    @abstractmethod
+    def _whole(self) -> Full:
+        """The whole graph, for evaluation."""
+
+    @abstractmethod
+    def _drawn(self, seeds: Tensor, key: int) -> Drawn:
+        """A sample around seeds."""
+
+    @abstractmethod
+    def _share(self, sample: Drawn, places: Tensor) -> Drawn:
+        """The part of a sample that the outputs of the seeds at `places` need, with the edges drawn for all.
+
+        Sampled by itself it would have others: numbers are drawn by the place of a node in a batch, and its fanout
+        is that of the hop which reaches it first.
+        """
+
+    @abstractmethod
+    def _gathered(self, sample: Drawn, y: Tensor) -> Batch:
+        """A batch whose first nodes are its seeds, with their targets y."""
 
     def training(self, order: Tensor, seed: int, number: int) -> Iterator[Batch]:
         self.edges = 0
@@ -109,7 +121,7 @@ class Neighborhoods(Loader):
 
     def outputs(self, model: Module) -> Tensor:
         if self.config.evaluation == "sampled":
-            return self.estimates(model, torch.arange(self.dataset.num_nodes), 0)
+            return self.estimates(model, torch.arange(len(self.y)), 0)
         return exact(self, model, self._whole.outputs, self._whole.batch.adj)
 
     def scores(self, model: Module, outputs: Tensor) -> dict[str, float | None]:
@@ -121,10 +133,6 @@ class Neighborhoods(Loader):
 
     def samples(self) -> list[Batch]:
         return [*self._batches(self.shuffled(0, 0)[: SAMPLES * self.config.size], 0, 0)]
-
-    @cached_property
-    def _whole(self) -> Full:
-        return Full(self.dataset, self.backend.adjacency(self.dataset, self.layout), self.backend.device)
 
     def _estimates(self, model: Module) -> dict[str, float | None]:
         """Estimate for each part of the split the metric of outputs on sampled neighbourhoods."""
@@ -157,22 +165,45 @@ class Neighborhoods(Loader):
 
     def _batch(self, seeds: Tensor, key: int, shares: Shares | None) -> Batch:
         with record_function("gnnbench::sample"):  # for the profiler, as this is no op of PyTorch
-            sample = self.neighbors.sample(seeds, self.config.fanouts, key, self.config.replace)
-        self.edges = (self.edges or 0) + sample.row.numel()
+            sample = self._drawn(seeds, key)
+        self.edges = (self.edges or 0) + sample.total
         y = self.y.index_select(0, seeds)
         if shares is None:
             return self._gathered(sample, y)
         mine = shares.of(len(seeds))
-        sample = share_of(sample, torch.arange(len(seeds))[mine], self.config, self.trims)
-        shares.edges += sample.row.numel()
+        sample = self._share(sample, torch.arange(len(seeds))[mine])
+        shares.edges += sample.total
         own, all_ = (count_targets(self.target, some) for some in (y[mine], y))
         return replace(shares.weighted(self._gathered(sample, y[mine]), own, all_, len(seeds)), targets=len(y))
 
-    def _gathered(self, sample: Sample, y: Tensor) -> Batch:
-        return self._of(self.x.index_select(0, sample.node).to(self.backend.device), sample, y)
-
-    def _of(self, x: Tensor, sample: Sample, y: Tensor) -> Batch:
-        """A batch whose first nodes are its seeds, with their targets y."""
-        adj = sampled_adjacency(self.backend, self.layout, sample, self.trims)
+    def _of(self, x: Any, adj: Any, y: Tensor, edge_attr: Tensor | None = None) -> Batch:
         loss, size = loss_function(self.target, y.to(self.backend.device), self.smoothing), len(y)
-        return Batch(x, adj, lambda outputs: loss(outputs[:size]), size)
+        return Batch(x, adj, lambda outputs: loss(outputs[:size]), size, edge_attr=edge_attr)
+
+
+class Neighborhoods(Sampled[Sample]):
+    """Batches of nodes of one type.
+
+    Args:
+        trims: whether each layer computes only the nodes that later ones gather from.
+    """
+
+    def __init__(self, config: Config, dataset: NodeDataset, backend: Backend, trims: bool) -> None:
+        super().__init__(config, dataset, backend)
+        self.x, self.trims = dataset.x, trims
+        rows = dataset.graph(CPU, isplib.IsplibKernels())
+        self.neighbors = isplib.Neighbors(rows.rowptr, rows.col)
+
+    @cached_property
+    def _whole(self) -> Full:
+        return Full(self.dataset, self.backend.adjacency(self.dataset, self.layout), self.backend.device)
+
+    def _drawn(self, seeds: Tensor, key: int) -> Sample:
+        return self.neighbors.sample(seeds, self.config.fanouts, key, self.config.replace)
+
+    def _share(self, sample: Sample, places: Tensor) -> Sample:
+        return share_of(sample, places, self.config, self.trims)
+
+    def _gathered(self, sample: Sample, y: Tensor) -> Batch:
+        x = self.x.index_select(0, sample.node).to(self.backend.device)
+        return self._of(x, sampled_adjacency(self.backend, self.layout, sample, self.trims), y)

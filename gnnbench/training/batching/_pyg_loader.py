@@ -20,7 +20,7 @@ from gnnbench.errors import BackendUnavailable
 from gnnbench.graph.union import Union
 from gnnbench.training.batching._batch import Batch, count_targets, loss_function
 from gnnbench.training.batching._graphs import Graphs
-from gnnbench.training.batching._neighbors import Neighborhoods
+from gnnbench.training.batching._neighbors import Neighborhoods, sampled_adjacency
 
 if TYPE_CHECKING:
     from gnnbench.training.batching.graphs import Config
@@ -131,4 +131,5 @@ class PygNeighborhoods(Neighborhoods):
             numbers = [data.batch_size, *data.num_sampled_nodes[1:]], data.num_sampled_edges
             row, col = data.edge_index
             sample = Sample(data.n_id, row, col, data.e_id, *numbers)
-            yield self._of(data.x.to(self.backend.device), sample, data.y[: data.batch_size])
+            adj = sampled_adjacency(self.backend, self.layout, sample, self.trims)
+            yield self._of(data.x.to(self.backend.device), adj, data.y[: data.batch_size])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from gnnbench.config import BatchConfig
 from gnnbench.datasets import TypedDataset
+from gnnbench.datasets._typed import edge_types, joined
 from gnnbench.errors import ConfigError
 from gnnbench.training.batching._batch import Batch, Batching, Setup, scored
 
@@ -18,9 +19,11 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module
 
-    from gnnbench.backends.base import Backend, Prepared
+    from gnnbench.backends.base import Backend, Edges, Prepared
     from gnnbench.config import Run
     from gnnbench.datasets import NodeDataset
+    from gnnbench.datasets._typed import Relation
+    from gnnbench.graph import CSRBuilder
     from gnnbench.tuning.store import Tuned
 
 
@@ -101,23 +104,32 @@ def prepare(
     if config.backend.loader != "ours":
         raise ConfigError(f"backend.loader={config.backend.loader} is of batches; leave it out")
     if isinstance(dataset, TypedDataset):
-        return _typed(model, backend, dataset)
+        bindings = backend.bind(model)
+        return Setup(typed(model, backend, dataset), bindings)
     prepared = backend.prepare(model, dataset)
     batching = Full(dataset, prepared.adj, backend.device, prepared.x)
     return Setup(batching, prepared.bindings, *tuned(prepared, model, backend, cache))
 
 
-def _typed(model: Any, backend: Backend, dataset: TypedDataset) -> Setup:
-    """A graph of several types, in the form that the model takes."""
-    bindings, layout, edge_type = backend.bind(model), backend.layout(), None
-    adj: Any
-    if model.joins:
-        adj, edge_type = backend.adjacency(dataset, layout), dataset.edge_type.to(backend.device)
-    else:
-        adj = {name: backend.adjacency(edges, layout) for name, edges in dataset.relations.items()}
+def typed(model: Any, backend: Backend, dataset: TypedDataset) -> Full:
+    """A graph of several types, for a model that is bound."""
+    adj, edge_type = typed_adjacency(model, backend, backend.layout(), dataset.nodes, dataset.relations)
     backend.warm(model, adj)
     x = {kind: own.to(backend.device) for kind, own in dataset.x.items()}
-    return Setup(Full(dataset, adj, backend.device, x, edge_type), bindings)
+    return Full(dataset, adj, backend.device, x, edge_type)
+
+
+def typed_adjacency(
+    model: Any,
+    backend: Backend,
+    layout: CSRBuilder | None,
+    nodes: Mapping[str, int],
+    relations: Mapping[Relation, Edges],
+) -> tuple[Any, Tensor | None]:
+    """Return what a model takes of several types: its adjacency, and the relation of every edge where it joins."""
+    if not model.joins:
+        return {relation: backend.adjacency(edges, layout) for relation, edges in relations.items()}, None
+    return backend.adjacency(joined(nodes, relations), layout), edge_types(relations).to(backend.device)
 
 
 def tuned(

@@ -29,8 +29,8 @@ class Config(LinksConfig):
 
     kind: str = "link_neighbors"
     size: Positive = Field(1024, description="training links in a batch; the last one of an epoch may have fewer")
-    fanouts: tuple[neighbors.Fanout, ...] = Field(
-        (10, 10), min_length=1, description="in-edges drawn of each node, for each layer from the last; -1: all"
+    fanouts: neighbors.Fanouts = Field(
+        (10, 10), description="in-edges drawn of each node, for each layer from the last; -1: all"
     )
     replace: bool = Field(False, description="whether an edge may be drawn more than once")
     evaluation: Literal["full", "layerwise", "sampled"] = Field("full", description=neighbors.EVALUATION)
