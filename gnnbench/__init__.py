@@ -12,7 +12,8 @@ training  measure  results   one run, its clocks and its JSON
 launch       jobs in fresh processes; stopping: the signals that end them early
 trackers     epochs told to TensorBoard, MLflow and others
 profiling    where the time of an epoch goes
-comparison  benchmarks  tuning  papers  sweeps   many runs: backends, ops, choices, papers, grids; cells: kept
+comparison  inference    backends side by side: training, trained weights
+benchmarks  tuning  papers  sweeps   many runs: ops, choices, papers, grids; cells: kept
 report       tables, pictures and pages; stored: results read back; history: over time
 doctor  errors  registry  stats  units
 """
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from gnnbench.api import load_result as load_result
     from gnnbench.api.bench import bench as bench
     from gnnbench.api.compare import compare as compare
+    from gnnbench.api.infer import infer as infer
     from gnnbench.api.profile import profile as profile
     from gnnbench.api.reproduce import reproduce as reproduce
     from gnnbench.api.suite import suite as suite

@@ -41,8 +41,8 @@ def record(file: Path) -> tuple[str, Any]:
     kind, schema = next(((name, each) for name, each in known if each.mark in raw), ("", None))
     if schema is None:
         raise ConfigError(
-            f"{file}: is not a result of train, compare, bench, profile, suite, tune, reproduce or sweep; give "
-            "the folder or the JSON that one of them wrote"
+            f"{file}: is not a result of train, compare, infer, bench, profile, suite, tune, reproduce or sweep; "
+            "give the folder or the JSON that one of them wrote"
         )
     if (version := raw.get("schema_version", SCHEMA_VERSION)) != SCHEMA_VERSION:
         raise ConfigError(

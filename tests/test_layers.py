@@ -51,6 +51,7 @@ ORDER = (
     "sweeps",
     "cells",
     "tuning",
+    "inference",
     "benchmarks",
     "comparison",
     "profiling",

@@ -128,6 +128,7 @@ def test_there_are_commands_and_examples_of_every_kind() -> None:
     assert verbs == {
         "train",
         "compare",
+        "infer",
         "bench",
         "suite",
         "profile",
@@ -238,6 +239,8 @@ def test_every_command_runs(extended: None, without_processes: None) -> None:
                 if "--workers" in options and "batch.folder=halves" not in options:  # two start for that one
                     fits = (*fits, "--workers", "1")
                 extra = (*SHORT, *fits, *(() if ring else ("--dataset", graphs)))
+            case ["gnnbench", "infer", *_]:
+                extra = ("--rounds", "0") if "--out" in command else ("--rounds", "1")
             case ["gnnbench", "suite", "gpu", *_]:
                 extra = ("--scale", "tiny", "--graphs", "batch", "--ops", "edge_softmax")
             case ["gnnbench", "bench", "collate", *options]:
@@ -357,13 +360,14 @@ def test_the_json_names_are_those_of_the_schema() -> None:
     from gnnbench.benchmarks.records import Bench, Suite
     from gnnbench.benchmarks.sample import SampleBench
     from gnnbench.comparison.record import Comparison
+    from gnnbench.inference import Inference
     from gnnbench.profiling import Profile
     from gnnbench.results.schema import Result
 
     named = TEXT["docs/cli.md"].partition("## Names in the JSON")[2]
     kinds = (Result, Comparison, Bench, Profile, CollateBench, SampleBench, NegativesBench, LayerBench, Suite)
-    grids = (papers.Reproduction, sweeps.Sweep)
-    known = "".join(str(kind.model_json_schema()) for kind in (*kinds, *grids))
+    others = (papers.Reproduction, sweeps.Sweep, Inference)
+    known = "".join(str(kind.model_json_schema()) for kind in (*kinds, *others))
     known += str([*history.Entry._fields])
     for name in re.findall(r"`([a-z][\w.|]+)`", named.replace(".BASELINE.", ".pyg.").replace(".PEER.", ".")):
         for part in re.split(r"[.|]", name):

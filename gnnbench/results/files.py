@@ -7,9 +7,10 @@ import json
 import os
 import platform
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 from pydantic import BaseModel
 
@@ -19,8 +20,15 @@ from gnnbench.results.schema import SCHEMA_VERSION
 M = TypeVar("M", bound=BaseModel)
 
 # What a folder with such a file holds.
-RUN, COMPARISON, SWEEP, REPRODUCTION = "results.json", "comparison.json", "sweep.json", "reproduction.json"
-KINDS = {RUN: "run", COMPARISON: "comparison", SWEEP: "sweep", REPRODUCTION: "reproduction"}
+RUN, COMPARISON, INFERENCE = "results.json", "comparison.json", "inference.json"
+SWEEP, REPRODUCTION = "sweep.json", "reproduction.json"
+KINDS = {
+    RUN: "run",
+    COMPARISON: "comparison",
+    INFERENCE: "record of inference",
+    SWEEP: "sweep",
+    REPRODUCTION: "reproduction",
+}
 
 
 def new_folder(name: str) -> Path:
@@ -71,12 +79,17 @@ def save_text(text: str, path: Path) -> None:
 
 def save_bytes(content: bytes, path: Path) -> None:
     """Write a file atomically; errors as `save_json`."""
+    save_by(lambda file: file.write(content), path)
+
+
+def save_by(write: Callable[[BinaryIO], object], path: Path) -> None:
+    """Let `write` write a file, which is there once it is whole; errors as `save_json`."""
     temporary = path.with_name(temporary_name(path.name))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         remove_left(path)
         with temporary.open("wb") as file:
-            file.write(content)
+            write(file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)

@@ -207,18 +207,7 @@ class _Run:
         dataset, reorder_s = recorder.time(lambda: datasets.reordered(dataset, self.config.dataset))
         self.result.dataset = dataset.label
         self.dims = setup.ModelDims.of(dataset)
-        self.result.dataset_facts = schema.DatasetFacts(
-            name=dataset.name,
-            made_up=dataset.made_up,
-            nodes=dataset.num_nodes,
-            edges=dataset.num_edges,
-            features=self.dims.features,
-            classes=self.dims.outputs,
-            metric=dataset.metric,
-            **_counts(dataset),
-            reorder=self.config.dataset.reorder,
-            reorder_s=None if self.config.dataset.reorder == "none" else reorder_s,
-        )
+        self.result.dataset_facts = facts(self.config, dataset, self.dims, reorder_s)
         self._emit("dataset_loaded")
         model = self._build().to(backend.device)
         ready, self.result.prepare_s = recorder.time(
@@ -319,6 +308,24 @@ class _Run:
             text = f"no checkpoint after epoch {trainer.epoch}: {error}"
             self.result.warnings.append(text)
             self._emit("message", message=text)
+
+
+def facts(
+    config: Run, dataset: datasets.AnyDataset, dims: setup.ModelDims, reorder_s: float
+) -> schema.DatasetFacts:
+    """Facts of a dataset whose nodes were put in order in `reorder_s` seconds."""
+    return schema.DatasetFacts(
+        name=dataset.name,
+        made_up=dataset.made_up,
+        nodes=dataset.num_nodes,
+        edges=dataset.num_edges,
+        features=dims.features,
+        classes=dims.outputs,
+        metric=dataset.metric,
+        **_counts(dataset),
+        reorder=config.dataset.reorder,
+        reorder_s=None if config.dataset.reorder == "none" else reorder_s,
+    )
 
 
 def _counts(dataset: datasets.AnyDataset) -> dict[str, int | None]:

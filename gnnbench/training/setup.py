@@ -106,7 +106,7 @@ def prepare(config: Run, model: Module, backend: Backend, dataset: AnyDataset, c
             f"{dataset.name} has several types of nodes, and batch.kind={kind} is of one; leave batch.kind and "
             "train.workers out, or choose batch.kind=neighbors"
         )
-    if config.train.label_smoothing and not _has_classes(dataset):
+    if config.train.label_smoothing and not has_classes(dataset):
         raise ConfigError(f"train.label_smoothing is of classes, which {dataset.name} has none of; leave it out")
     if config.distributed and config.train.cuda_graph:
         raise UnsupportedOp("train.cuda_graph", ["workers talk to each other in every step; leave it out"])
@@ -137,7 +137,8 @@ def _share_out(model: Module, ready: Setup, draws_neighbors: bool) -> None:
         )
 
 
-def _has_classes(dataset: AnyDataset) -> bool:
+def has_classes(dataset: AnyDataset) -> bool:
+    """Return whether each output is of one class."""
     if isinstance(dataset, NodeDataset | TypedDataset):
         return not dataset.multilabel
     return isinstance(dataset, GraphsDataset) and dataset.target == "class"

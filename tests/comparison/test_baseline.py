@@ -129,7 +129,7 @@ def test_the_command_line_fails_on_a_regression(folder: Path) -> None:
     made = page.section(stored.load(folder / "slow"))
     assert made.tone == "bad"
     assert made.verdict[0].startswith("Regression: isplib: an epoch takes 1.50x that of baseline main")
-    gone = Machine(isplib=lambda job: comparison.process.failed(job, "oom", "is oom"))
+    gone = Machine(isplib=lambda job: job.failed("oom", "is oom"))
     output = compared(folder, gone, "--baseline", "main")
     assert output.code == 4
     assert "Regression: isplib did not run to its end" in " ".join(output.stdout.split())

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from gnnbench import config, datasets, launch
-from gnnbench.comparison import compare, process, record, resolve
+from gnnbench.comparison import compare, fresh, record, resolve
 from gnnbench.comparison.process import Job
 from gnnbench.errors import ConfigError
 from tests.support.commands import ROOT, run
@@ -130,12 +130,20 @@ def test_wrong_late_dying_and_hungry_backends_of_other_packages(
     assert lines
     assert not [line for line in lines if re.search(r"\dx\b(?! pyg)", line)]  # a ratio of memory may be shown
 
+    output = run("infer", path, "--backends", "pyg,wrong,dying", "--rounds", "1", "--json")
+    rows = {one["backend"]: one for one in json.loads(output.stdout)["rows"]}
+    assert (output.code, rows["wrong"]["speedup"], rows["dying"]["status"]) == (
+        3,
+        dict.fromkeys(["pyg", record.FASTEST]),
+        "oom",
+    )
+
 
 def test_bad_data_end_the_comparison_instead_of_filling_it_with_cells(tmp_path: Path) -> None:
     raw = {"dataset": {"source": "nowhere"}, "backend": {"name": "pyg"}, "model": {}}
     job = Job(task="train", config=raw, roots=datasets.Roots(tmp_path, tmp_path), out=tmp_path / "out")
     with pytest.raises(ConfigError, match="unknown source 'nowhere'"):
-        process.execute(job)
+        fresh.execute(job)
     assert job.finished() is None
 
 

@@ -11,7 +11,7 @@ import psutil
 import torch
 
 from gnnbench import config, datasets
-from gnnbench.comparison import compare, process, record, resolve
+from gnnbench.comparison import compare, record, resolve
 from gnnbench.comparison.parity import RoundParity
 from gnnbench.comparison.parity.judge import Snapshot
 from gnnbench.comparison.process import Job
@@ -87,7 +87,7 @@ class Runner:
 
 def cell(status: Any, task: str = "train") -> Callable[[Job], Result]:
     def make(job: Job) -> Result:
-        return process.failed(job, status, f"is {status}") if job.task == task else Runner().good(job)
+        return job.failed(status, f"is {status}") if job.task == task else Runner().good(job)
 
     return make
 

@@ -71,7 +71,7 @@ def computed(
     """
     if as_reference:
         return _reference(config, backend, dataset, cache)
-    snapshot = _snapshot(config, backend, _steps(config, backend, dataset, cache))
+    snapshot = allowed(config, backend, _steps(config, backend, dataset, cache))
     kinds = drops(config.model.model_dump())
     if "attention_dropout" in kinds:
         snapshot.dropout, snapshot.unchecked = dropout.measured(config, backend, dataset)
@@ -83,19 +83,19 @@ def computed(
 def trained(config: Run, backend: Backend, model: Module, batching: Batching, dims: setup.ModelDims) -> Snapshot:
     """The evaluation step of a trained model from other weights; it must not be trained any further."""
     _smooth(model, config, batching)
-    return _snapshot(config, backend, _evaluation(config, model, batching, dims))
+    return allowed(config, backend, _evaluation(config, model, batching, dims))
 
 
-def _snapshot(config: Run, backend: Backend, tensors: dict[str, Tensor]) -> Snapshot:
+def allowed(config: Run, backend: Backend, tensors: dict[str, Tensor]) -> Snapshot:
     """`tensors`, with the relative error that the backend, its batches and the precision are allowed."""
     autocast = config.train.precision == "bf16"
-    allowed = TOLERANCE, backend.tolerance, config.batch.tolerance, AUTOCAST_TOLERANCE if autocast else None
-    return Snapshot(tensors, max(filter(None, allowed)), autocast=autocast)
+    each = TOLERANCE, backend.tolerance, config.batch.tolerance, AUTOCAST_TOLERANCE if autocast else None
+    return Snapshot(tensors, max(filter(None, each)), autocast=autocast)
 
 
 def _reference(config: Run, backend: Backend, dataset: AnyDataset, cache: Path | None) -> Snapshot:
     exact = config.model_copy(update={"train": config.train.model_copy(update={"precision": "float32"})})
-    snapshot = _snapshot(exact, backend, _steps(exact, backend, dataset, cache))
+    snapshot = allowed(exact, backend, _steps(exact, backend, dataset, cache))
     snapshot.kinks = any(True for _ in _sloped(setup.build(config, setup.ModelDims.of(dataset))))
     for seed in range(ROUNDED):
         if config.batch.draws_neighbors:
@@ -202,9 +202,9 @@ def _jittered(dataset: AnyDataset, seed: int) -> AnyDataset:
         data = copy.copy(dataset.data)
         for store in data.stores:
             for key in {"x", "edge_index"} & {*store.keys()}:
-                store[key] = store[key].flip(1) if key == "edge_index" else _jittered_x(store[key], seed)
+                store[key] = store[key].flip(1) if key == "edge_index" else jittered(store[key], seed)
         return replace(dataset, data=data)
-    x = _jittered_x(dataset.x, seed)
+    x = jittered(dataset.x, seed)
     if isinstance(dataset, NodeDataset):
         return dataset.changed(x=x, edge_index=dataset.edge_index.flip(1))
     if isinstance(dataset, LinksDataset):
@@ -224,7 +224,7 @@ def _jittered_batch(batch: Batch, seed: int) -> Batch:
     relations = batch.edge_attr
     if relations is not None and isinstance(batch.adj, Tensor):
         relations = relations.flip(0)
-    return replace(batch, x=_jittered_x(batch.x, seed), adj=_reversed(batch.adj), edge_attr=relations)
+    return replace(batch, x=jittered(batch.x, seed), adj=_reversed(batch.adj), edge_attr=relations)
 
 
 def _reversed(adj: Any) -> Any:
@@ -235,9 +235,10 @@ def _reversed(adj: Any) -> Any:
     return adj.flip(1) if isinstance(adj, Tensor) else adj
 
 
-def _jittered_x(x: Any, seed: int) -> Any:
+def jittered(x: Any, seed: int) -> Any:
+    """Change numbers in their last bits; x is a tensor, or tensors by type."""
     if isinstance(x, dict):
-        return {kind: _jittered_x(own, seed) for kind, own in x.items()}
+        return {kind: jittered(own, seed) for kind, own in x.items()}
     if not x.is_floating_point():
         return x
     noise = torch.rand(x.shape, generator=torch.Generator().manual_seed(seed)).mul_(2).sub_(1)
@@ -249,7 +250,7 @@ def _jitter_embeddings(model: Any, seed: int | None) -> None:
     """Jitter the embeddings of categories, which have no last bits themselves."""
     if model.embed is not None and seed is not None:
         for parameter in model.embed.parameters():
-            parameter.copy_(_jittered_x(parameter, seed))
+            parameter.copy_(jittered(parameter, seed))
 
 
 def _reverse_pairs(decoder: Any) -> None:

@@ -1,0 +1,247 @@
+"""Inference: outputs of all nodes by trained weights, on backends in turn, each process checked against PyG.
+
+_ways        at once, a layer at a time, or on sampled neighbourhoods
+_process     one backend in a fresh process
+_record      the table, worked out from the processes of all rounds
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gnnbench import backends as registered
+from gnnbench import launch, stopping
+from gnnbench.comparison import ResolvedRun, difference, fresh, order, resolve
+from gnnbench.comparison.parity import REFERENCES, Parity
+from gnnbench.config import Run, backend_sections
+from gnnbench.datasets import Roots
+from gnnbench.errors import ConfigError
+from gnnbench.inference import _ways
+from gnnbench.inference._process import Job
+from gnnbench.inference._record import Inference, Predictions, Process, Row
+from gnnbench.measure import code
+from gnnbench.results import files
+
+__all__ = ["Asked", "Inference", "Progress", "asked", "infer"]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Weights, the way they are used, and backends, validated; made by `asked`."""
+
+    run: ResolvedRun
+    mode: Any
+    weights: Path | None
+    digest: str
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A process is about to start.
+
+    Attributes:
+        stage: what it is for, in words.
+        backend: the one that runs, as the user named it.
+        done, total: processes finished and all that are planned.
+        record: everything known so far.
+    """
+
+    stage: str
+    backend: str
+    done: int
+    total: int
+    record: Inference
+
+
+def asked(config: Run, mode: str, specs: list[str], weights: Path | None) -> Asked:
+    """Work out what every backend runs.
+
+    Raises:
+        ConfigError: an unknown mode or backend, a mode that does not fit the data, or weights that cannot be read.
+    """
+    try:
+        digest = hashlib.sha256(weights.read_bytes()).hexdigest() if weights else ""
+    except OSError as error:
+        raise ConfigError(f"{weights}: cannot be read: {error.strerror}") from None
+    return Asked(resolve(_ways.of_mode(config, mode), specs), mode, weights and weights.absolute(), digest)
+
+
+def infer(
+    asked: Asked,
+    *,
+    rounds: int,
+    out: Path,
+    roots: Roots,
+    force: bool = False,
+    predictions: Path | None = None,
+    on_event: Callable[[Progress], None] = lambda _: None,
+) -> Inference:
+    """Write predictions if a file is given, then time the backends of `asked` in turn.
+
+    Every backend runs in a fresh process per round, in an order that rotates. What is done is kept under `out`:
+    calling again with the same configuration continues. A stop ends the running process and returns with status
+    "interrupted".
+
+    Args:
+        rounds: fresh processes per backend; 0 for predictions alone.
+        out: folder for `inference.json` and `rounds/`.
+        force: forget what an earlier inference left in `out`.
+        predictions: the file for outputs, by the first backend that is not PyG.
+        on_event: told of every process before it starts.
+
+    Raises:
+        ConfigError: `out` holds an inference of another configuration, mode or weights.
+        GnnbenchError: bad data, `out` cannot be written, or the code changed while it ran.
+    """
+    work = _Inferring(asked, rounds, out, roots, predictions, on_event)
+    work.open(force)
+    try:
+        with launch.keep_server():
+            work.predict()
+            work.time()
+        work.record.status = "ok"
+    except KeyboardInterrupt:
+        work.record.status = "interrupted"
+        again = "the same command goes on with its predictions" if predictions else f"--out {out} continues"
+        work.record.reason = f"stopped by {stopping.by()}; {again}"
+    work.save()
+    return work.record
+
+
+@dataclass
+class _Inferring:
+    asked: Asked
+    rounds: int
+    out: Path
+    roots: Roots
+    predictions: Path | None
+    on_event: Callable[[Progress], None]
+    done: int = 0
+    processes: dict[str, list[Process]] = field(default_factory=dict)
+    reference: Job | None = None
+
+    def open(self, force: bool) -> None:
+        """Begin `inference.json`, or go on with the one that is there."""
+        files.check_out(self.out, files.INFERENCE)
+        asked = self.asked
+        if force:
+            shutil.rmtree(self.out / "rounds", ignore_errors=True)
+        elif self._path.exists():
+            old = files.load(Inference, self._path)
+            key = difference(old.config, asked.run.config)
+            same = {"mode": old.mode == asked.mode, "checkpoint": old.weights == asked.digest}
+            if key := key or next((name for name, equal in same.items() if not equal), ""):
+                raise ConfigError(
+                    f"{self.out} holds an inference of another configuration ({key} differs); choose another "
+                    "--out, or replace it with --force"
+                )
+        names = asked.run.backends
+        self.codes = {name: code.digest(registered.module_of(backend_sections(name)[0]["name"])) for name in names}
+        self.processes = {name: [] for name in names}
+        first = next((name for name in REFERENCES if name in names), None)
+        reason = "" if first else f"none of {', '.join(REFERENCES)} is among the backends"
+        self.record = Inference(
+            mode=asked.mode,
+            checkpoint=str(asked.weights or ""),
+            weights=asked.digest,
+            config=asked.run.config,
+            rounds=self.rounds,
+            rows=[Row(backend=name) for name in names],
+            agreement=Parity(reference=first, reason=reason, checked=["outputs of all nodes or graphs"]),
+        )
+        self.turns = sorted(names, key=lambda name: name != first)  # as the others are held against it
+        if self.predictions:
+            by = next((name for name in names if not name.startswith("pyg")), names[0])
+            self.record.predictions = Predictions(path=str(self.predictions), backend=by)
+        self.save()
+
+    def predict(self) -> None:
+        """Write the predictions, if they are asked for."""
+        if (wanted := self.record.predictions) is None:
+            return
+        job = self._job(wanted.backend, self.out / "predictions")
+        job.predictions = self.predictions
+        result = self._run(job, wanted.backend, "predictions")
+        wanted.status, wanted.reason = result.status, result.reason
+        if result.status == "ok":
+            self.record.describe(result)
+        self.save()
+
+    def time(self) -> None:
+        """Run the rounds; a backend that could not run once is left out from then on."""
+        for round_ in range(1, self.rounds + 1):
+            for name in order(self.turns, round_):
+                if any(each.status != "ok" for each in self.processes[name]):
+                    self.done += 1
+                    continue
+                self._process(name, round_)
+                self.save()
+        if self.reference:
+            self.reference.tensors_path.unlink(missing_ok=True)
+
+    def save(self) -> None:
+        """Write what is known."""
+        self.record.update(self.processes)
+        files.save_json(self.record, self._path)
+
+    @property
+    def _path(self) -> Path:
+        return self.out / files.INFERENCE
+
+    def _process(self, name: str, round_: int) -> None:
+        job = self._job(name, self.out / "rounds" / str(round_) / name.replace(":", ","))
+        kept = job.kept()
+        if name == self.record.agreement.reference and round_ == 1:
+            job.is_reference = True
+            job.lowers = any(backend_sections(each)[1]["train"].get("precision") for each in self.turns)
+            if kept and not job.tensors_path.exists() and not self._all_kept():
+                kept = None
+        elif self.reference:
+            job.reference = self.reference.tensors_path, str(self.record.agreement.reference)
+        result = kept or self._run(job, name, f"round {round_} of {self.rounds}")
+        self.done += kept is not None
+        self.processes[name].append(result)
+        if job.is_reference:
+            self._refer(job, result, name)
+
+    def _refer(self, job: Job, result: Process, name: str) -> None:
+        """Let others be compared with a process, or with PyG at once where it can do no layer at a time."""
+        if result.status == "unsupported" and job.mode == "layerwise":
+            job = job.model_copy(update={"mode": "full", "out": self.out / "reference"})
+            result = self._run(job, name, "the outputs to compare with, at once")
+        if result.status == "ok":
+            self.reference = job
+        else:
+            self.record.agreement.reference, self.record.agreement.reason = None, f"{name} could not run"
+
+    def _all_kept(self) -> bool:
+        """Return whether an earlier call left nothing to compare."""
+        folders = [
+            (name, self.out / "rounds" / str(round_) / name.replace(":", ","))
+            for name in self.turns
+            for round_ in range(1, self.rounds + 1)
+        ]
+        return all(self._job(*each).kept() for each in folders)
+
+    def _job(self, name: str, out: Path) -> Job:
+        return Job(
+            roots=self.roots,
+            out=out,
+            code=self.codes[name],
+            config=self.asked.run.of(name),
+            mode=self.asked.mode,
+            weights=self.asked.weights,
+            digest=self.asked.digest,
+        )
+
+    def _run(self, job: Job, name: str, stage: str) -> Process:
+        total = len(self.turns) * self.rounds + (self.predictions is not None)
+        self.on_event(Progress(stage, name, self.done, total, self.record))
+        result = fresh.execute(job)
+        self.done += 1
+        return result

@@ -1,0 +1,214 @@
+"""One backend in a fresh process: weights are read, passes timed, and outputs compared or written."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import Module
+
+from gnnbench import backends, config, datasets
+from gnnbench.backends.base import Backend
+from gnnbench.comparison.fresh import Fresh
+from gnnbench.comparison.parity import BackendParity, judge, steps
+from gnnbench.comparison.parity.judge import EVALUATION
+from gnnbench.config import Run
+from gnnbench.errors import ConfigError
+from gnnbench.inference import _ways
+from gnnbench.inference._record import Mode, Process
+from gnnbench.measure import clock, code, environment, memory
+from gnnbench.results import files
+from gnnbench.results.schema import Evaluation
+from gnnbench.training import run, setup
+
+LONG_S = 10.0  # of a first pass, from which it is the only one of its process
+TIMED_S = 1.0  # of passes together
+LEAST, MOST = 3, 100  # passes
+LOGITS = "logits" + EVALUATION
+OWN_DRAWS = "PyG's own loader draws other neighbourhoods"
+
+
+class Job(Fresh[Process]):
+    """Passes of one backend in a fresh process.
+
+    Attributes:
+        mode: the way to the outputs.
+        weights: file of a `state_dict`; None for the weights of the seed.
+        digest: hash of that file.
+        is_reference: leave the outputs in a file, and how far rounding moves them.
+        lowers: of the reference, also how far autocast does.
+        reference: outputs to compare with, and whose they are.
+        predictions: write the outputs to this file, in place of timing them.
+    """
+
+    record: ClassVar[Any] = Process
+    mode: Mode
+    weights: Path | None
+    digest: str
+    is_reference: bool = False
+    lowers: bool = False
+    reference: tuple[Path, str] | None = None
+    predictions: Path | None = None
+
+    @property
+    def tensors_path(self) -> Path:
+        return self.out / "tensors.pt"
+
+    def kept(self) -> Process | None:
+        """The record of an earlier process that was to do the same, by the code at hand."""
+        done = self.finished()
+        same = done and (done.code, done.config, done.weights) == (self.code, self.config, self.digest)
+        return done if same else None
+
+    def attempt(self) -> int:
+        files.save_json(made(self), self.result_path)
+        return 0
+
+    def key(self) -> str:
+        """Tell apart what layers are computed from."""
+        return hashlib.sha256(f"{self.code} {self.digest} {self.config}".encode()).hexdigest()
+
+    @property
+    def partial(self) -> Path:
+        """Where layers of predictions are kept until all of them are done."""
+        assert self.predictions is not None
+        return self.predictions.with_name(f"{self.predictions.name}.partial")
+
+    def discard(self) -> None:
+        """Forget what was computed of predictions."""
+        shutil.rmtree(self.partial, ignore_errors=True)
+
+
+@torch.no_grad()
+def made(job: Job) -> Process:
+    """Do the job; returns its record."""
+    wanted = config.validate(job.config, "inference")
+    environment.use_threads(wanted.measure.threads)
+    backend = backends.load(wanted.backend, wanted.train)
+    record = job.failed("ok", "")
+    record.code, record.weights = code.digest(backends.module_of(wanted.backend.name)), job.digest
+    record.environment = environment.describe()
+    with memory.limited(wanted.measure.memory_limit, backend.device):
+        recorder = clock.Recorder(0, clock.of(backend.device), memory.meter(backend.device))
+        model, way, classes = _prepared(job, wanted, backend, recorder, record)
+        record.environment["threads"] = environment.threads()
+        if job.predictions:
+            _predict(job, way, classes)
+            return record
+        outputs = _timed(wanted, way, recorder, record)
+        if job.weights:
+            scores = way.scores(outputs)
+            record.scores = Evaluation(repeat=0, epoch=0, **scores)
+        _compare(job, wanted, backend, model, way, outputs, record)
+    return record
+
+
+def _prepared(
+    job: Job, wanted: Run, backend: Backend, recorder: clock.Recorder, record: Process
+) -> tuple[Module, _ways.Way, bool]:
+    """Model, way, and whether outputs are of classes; the dataset ends here, so that unused edges are freed."""
+    dataset = setup.read(wanted, job.roots)
+    dataset, reorder_s = recorder.time(lambda: datasets.reordered(dataset, wanted.dataset))
+    dims = setup.ModelDims.of(dataset)
+    record.dataset, record.dataset_facts = dataset.label, run.facts(wanted, dataset, dims, reorder_s)
+    model = setup.build(wanted, dims)
+    if job.weights:
+        load(model, job.weights)
+    model.to(backend.device).eval()
+    way, record.prepare_s = recorder.time(
+        lambda: _ways.prepare(job.mode, wanted, model, backend, dataset, job.roots.cache)
+    )
+    record.bindings, record.warnings, record.way = way.bindings, way.warnings, way.words
+    return model, way, setup.has_classes(dataset)
+
+
+def load(model: Module, path: Path) -> None:
+    """Give a model the weights of a file.
+
+    Raises:
+        ConfigError: it is no file of weights, or they are of another model.
+    """
+    try:
+        weights: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, EOFError, ValueError, RuntimeError, pickle.UnpicklingError):
+        raise ConfigError(f"{path}: is not a readable file of weights, such as best.pt of a run") from None
+    if not isinstance(weights, dict) or not all(isinstance(each, Tensor) for each in weights.values()):
+        raise ConfigError(f"{path}: holds no weights by name; give the best.pt of a run, or a state_dict")
+    own = model.state_dict()
+    problems = [f"it has no {name}" for name in own if name not in weights]
+    problems += [f"its {name} is not in the model" for name in weights if name not in own]
+    problems += [
+        f"its {name} is {list(weights[name].shape)}, and the model's {list(each.shape)}"
+        for name, each in own.items()
+        if name in weights and weights[name].shape != each.shape
+    ]
+    if problems:
+        more = f", and {len(problems) - 1} more differ" if len(problems) > 1 else ""
+        raise ConfigError(
+            f"{path}: holds weights of another model: {problems[0]}{more}; give the configuration that they were "
+            "trained with"
+        )
+    model.load_state_dict(weights)
+
+
+def _timed(wanted: Run, way: _ways.Way, recorder: clock.Recorder, record: Process) -> Tensor:
+    """Time passes; returns the outputs of the last one."""
+    resting = recorder.meter.resting()
+    outputs, record.warmup_s = recorder.time(lambda: way.outputs(None, ""))
+    record.peak_memory_bytes, record.outputs = recorder.meter.peak(), len(outputs)
+    record.memory_increase_bytes = record.peak_memory_bytes - resting
+    if record.warmup_s > LONG_S:
+        record.passes_s = [record.warmup_s]
+        return outputs
+    limit = memory.limit_bytes(wanted.measure.memory_limit, memory.total_bytes())
+    fits = run.ROOM * record.peak_memory_bytes <= limit
+    keeps = wanted.measure.allocator == "warm" and fits and memory.keep_freed()
+    record.environment["allocator"] = "warm" if keeps else "system"
+    while len(record.passes_s) < MOST and (len(record.passes_s) < LEAST or sum(record.passes_s) < TIMED_S):
+        del outputs  # which a pass may find room in
+        outputs, seconds = recorder.time(lambda: way.outputs(None, ""))
+        record.passes_s.append(seconds)
+    return outputs
+
+
+def _compare(
+    job: Job, wanted: Run, backend: Backend, model: Module, way: _ways.Way, outputs: Tensor, record: Process
+) -> None:
+    """Leave the outputs for others to compare with, or compare them."""
+    snapshot = steps.allowed(wanted, backend, _tensors(outputs))
+    if job.is_reference:
+        if job.lowers:
+            with torch.autocast(backend.device.type, torch.bfloat16):
+                snapshot.learn_autocast(_tensors(way.outputs(None, "")))
+        for parameter in model.parameters():
+            parameter.copy_(steps.jittered(parameter, 0))
+        snapshot.learn_rounding(_tensors(way.outputs(None, "")))
+        snapshot.save(job.tensors_path)
+    elif wanted.backend.loader != "ours" and job.mode == "sampled":
+        record.verdict = BackendParity(status="ok", reason=OWN_DRAWS)
+    elif job.reference:
+        path, name = job.reference
+        record.verdict = judge.judge(snapshot, judge.Snapshot.load(path), name)
+
+
+def _tensors(outputs: Tensor) -> dict[str, Tensor]:
+    return {LOGITS: outputs.detach().float().cpu().reshape(len(outputs), -1)}
+
+
+def _predict(job: Job, way: _ways.Way, classes: bool) -> None:
+    """Write the outputs, and of classes which is the highest; layers are kept meanwhile, to go on with."""
+    assert job.predictions is not None
+    outputs = way.outputs(job.partial, job.key()).float().cpu()
+    arrays: dict[str, Any] = {"outputs": outputs.numpy()}
+    if classes:
+        arrays["prediction"] = outputs.argmax(1).numpy()
+    files.save_by(lambda file: np.savez(file, **arrays), job.predictions)
+    with contextlib.suppress(OSError):
+        job.discard()
