@@ -24,6 +24,7 @@ A source is a module with
     _raw _cache  files as users have them, and files kept between runs
     _unpickle    what pickles in such files may hold
     _pyg _union _ogb _tables        shared by the sources of PyG, of many graphs, of OGB, and of tables in text
+    _typed_files your own graph of several types
     _maps        a graph as a folder of arrays that can be mapped
     _blockmodel _draw_graphs        generate one synthetic graph, and many
 """

@@ -1,15 +1,18 @@
-"""Read graphs, matrices and splits from files into NumPy arrays; nothing is ever unpickled."""
+"""Read graphs, matrices and splits from files into NumPy arrays, and check them; nothing is ever unpickled."""
 
 from __future__ import annotations
 
 import gzip
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gnnbench.errors import DatasetError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Arrays = dict[str, Any]
 SPLIT_WORDS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
@@ -111,6 +114,41 @@ def read_split(path: Path) -> Arrays:
         raise DatasetError(f"{path}: unknown part {min(unknown)!r}; allowed: train, val, test, none")
     spelled = np.array([SPLIT_WORDS.get(word, "") for word in words])
     return {f"{split}_mask": spelled == split for split in ("train", "val", "test")}
+
+
+def labels(path: Path, values: np.ndarray) -> Tensor:
+    """[N] int64 classes, or [N, T] float32 of 0 and 1."""
+    import torch
+
+    y = torch.from_numpy(values.astype("float64"))
+    if y.dim() == 2 and y.size(1) == 1:
+        y = y.squeeze(1)
+    if y.dim() == 2:
+        return y.float()
+    if y.dim() != 1:
+        raise DatasetError(f"{path}: labels have shape {list(y.shape)}, but must be [N] or [N, T]")
+    if not bool((y == y.round()).all()):
+        raise DatasetError(f"{path}: labels must be whole numbers, as they are classes")
+    return y.long()
+
+
+def mask(path: Path, values: np.ndarray | None, nodes: int) -> Tensor:
+    """[N] bool from such a mask or from node ids."""
+    import torch
+
+    from gnnbench.datasets import _prepare
+
+    if values is None:
+        return torch.zeros(nodes, dtype=torch.bool)
+    if values.dtype == bool:
+        if values.shape != (nodes,):
+            raise DatasetError(f"{path}: a part has shape {list(values.shape)}, but the graph has {nodes} nodes")
+        return torch.from_numpy(values)
+    if values.dtype.kind not in "iu" or values.ndim != 1:
+        raise DatasetError(f"{path}: a part must be a mask or a list of node ids")
+    if values.size and (values.min() < 0 or values.max() >= nodes):
+        raise DatasetError(f"{path}: names node {values.max()}, but the graph has {nodes} nodes")
+    return _prepare.mask_of(nodes, torch.from_numpy(values.astype("int64")))
 
 
 def _opened(path: Path) -> Any:

@@ -1,4 +1,4 @@
-"""Your own graph: Matrix Market, `.npz` or an edge list, and what stands beside it; many graphs; or links."""
+"""Your own graph: Matrix Market, `.npz` or an edge list, and what is beside it; many graphs; links; types."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from gnnbench.datasets import (
     Roots,
     _prepare_graphs,
     _raw,
+    _typed_files,
     _union,
 )
 from gnnbench.datasets._graphs import PARTS, GraphsConfig, Target
@@ -45,7 +46,7 @@ class Config(GraphsConfig):
     """Where the files are, relative to the working folder or the data root."""
 
     source: str = "files"
-    path: Path = Field(description="the graph; or many, in a .pt of PyG or in a folder; or links.csv")
+    path: Path = Field(description="a graph; many, in a .pt of PyG or a folder; links.csv; a folder by relation")
     features: Path | None = Field(None, description="[N, F] numbers; .npy, .npz or text")
     labels: Path | None = Field(None, description="[N] classes from 0, -1 for none, or [N, T] of 0 and 1")
     split: Path | None = Field(None, description="[N] words train, val, test or none; or .npz of three masks")
@@ -75,12 +76,15 @@ def listing(where: Roots) -> list[Offer]:
 
 
 def load(config: Config, where: Roots) -> AnyDataset:
-    """Read the graph and whatever stands beside it; see `read_graphs` for many graphs, `read_links` for links.
+    """Read the graph and whatever stands beside it; see `read_graphs` for many, `read_links`, `_typed_files.read`.
 
     Raises:
         DatasetError: a file is missing, corrupt, of an unknown kind or does not fit the others.
     """
     path = _locate(config.path, where, folders=True)
+    if path.is_dir() and _typed_files.is_typed(path):
+        _check_unused(config, ("features", "labels", "split"), f"{path} holds those of each type")
+        return _typed_files.read(path)
     if path.is_dir() or _suffix(path) == MANY:
         _check_unused(config, ("features", "labels", "split"), f"{path} holds many, with their own")
         return read_graphs(path, config.classes)
@@ -116,8 +120,9 @@ def _one_graph(path: Path, config: Config, where: Roots) -> NodeDataset:
     if config.split is not None:
         arrays |= _read(_locate(config.split, where), _tables.read_split)
     nodes = _num_nodes(path, arrays)
-    y = _labels(config.labels or path, arrays["y"]) if "y" in arrays else torch.full((nodes,), -1)
-    masks: dict[str, Any] = {part: _mask(config.split or path, arrays.get(part), nodes) for part in _prepare.PARTS}
+    y = _tables.labels(config.labels or path, arrays["y"]) if "y" in arrays else torch.full((nodes,), -1)
+    named = config.split or path
+    masks: dict[str, Any] = {part: _tables.mask(named, arrays.get(part), nodes) for part in _prepare.PARTS}
     if config.split is not None and not bool(masks["train_mask"].any()):
         raise DatasetError(f"{config.split}: the training split is empty; name some nodes 'train'")
     return NodeDataset(
@@ -197,21 +202,6 @@ def _features(path: Path, values: np.ndarray | None, nodes: int) -> Tensor:
     return torch.from_numpy(values.astype("float32"))
 
 
-def _labels(path: Path, values: np.ndarray) -> Tensor:
-    import torch
-
-    y = torch.from_numpy(values.astype("float64"))
-    if y.dim() == 2 and y.size(1) == 1:
-        y = y.squeeze(1)
-    if y.dim() == 2:
-        return y.float()
-    if y.dim() != 1:
-        raise DatasetError(f"{path}: labels have shape {list(y.shape)}, but must be [N] or [N, T]")
-    if not bool((y == y.round()).all()):
-        raise DatasetError(f"{path}: labels must be whole numbers, as they are classes")
-    return y.long()
-
-
 def _num_classes(path: Path, y: Tensor) -> int:
     if y.dim() == 2:
         return y.size(1)
@@ -219,25 +209,6 @@ def _num_classes(path: Path, y: Tensor) -> int:
     if classes > max(len(y), 2):
         raise DatasetError(f"{path}: label {classes - 1} among {len(y)} nodes; number the classes from 0")
     return classes
-
-
-def _mask(path: Path, values: np.ndarray | None, nodes: int) -> Tensor:
-    """[N] bool from such a mask or from node ids."""
-    import torch
-
-    from gnnbench.datasets import _prepare
-
-    if values is None:
-        return torch.zeros(nodes, dtype=torch.bool)
-    if values.dtype == bool:
-        if values.shape != (nodes,):
-            raise DatasetError(f"{path}: a part has shape {list(values.shape)}, but the graph has {nodes} nodes")
-        return torch.from_numpy(values)
-    if values.dtype.kind not in "iu" or values.ndim != 1:
-        raise DatasetError(f"{path}: a part must be a mask or a list of node ids")
-    if values.size and (values.min() < 0 or values.max() >= nodes):
-        raise DatasetError(f"{path}: names node {values.max()}, but the graph has {nodes} nodes")
-    return _prepare.mask_of(nodes, torch.from_numpy(values.astype("int64")))
 
 
 def is_links(path: Path) -> bool:

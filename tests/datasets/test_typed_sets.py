@@ -170,3 +170,53 @@ def test_options_apply_to_every_type() -> None:
     assert len(dataset.relations) == 4
     assert int(dataset.train_mask.sum()) == 2
     torch.testing.assert_close(dataset.x["a"].sum(1), torch.ones(4))
+
+
+def shop(folder: Path, **changes: str) -> Path:
+    """Users, items and what connects them, in files."""
+    files = {
+        "user__buys__item.csv": "user,item\n0,0\n0,1\n1,2\n2,2\n4,0\n",
+        "item__seen_after__item.txt": "0 1\n1 2\n",
+        "item.y.csv": "0\n1\n0\n-1\n",
+        "item.split.txt": "train\nval\ntest\nnone\n",
+        "readme.txt": "no relation",
+    }
+    folder.mkdir()
+    for name, text in (files | changes).items():
+        (folder / name).write_text(text)
+    np.save(folder / "user.x.npy", np.eye(6))
+    return folder
+
+
+def test_your_own_files_by_relation(tmp_path: Path, where: Roots) -> None:
+    dataset: Any = load(f"{shop(tmp_path / 'shop')}/", where, to_undirected=True, embedding=4)
+    assert (dataset.name, dataset.nodes, dataset.target) == ("shop", {"user": 6, "item": 4}, "item")
+    assert dataset.relations["user", "buys", "item"].edge_index.tolist() == [[0, 0, 1, 2, 4], [0, 1, 2, 2, 0]]
+    assert ("item", "rev_buys", "user") in dataset.relations
+    assert (dataset.widths, dataset.y.tolist()) == ({"user": 6, "item": 4}, [0, 1, 0, -1])
+    assert [mask.nonzero().tolist() for mask in (dataset.train_mask, dataset.test_mask)] == [[[0]], [[2]]]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        (
+            {"user__item.csv": "0,0"},
+            "the name of a file of edges is SOURCE__NAME__DESTINATION, such as author",
+        ),
+        ({"shop.y.csv": "0"}, "shop.y.csv: is of type 'shop', which no relation has; types are item, user"),
+        (
+            {"user__likes__item.csv": "0,4"},
+            "an edge names node 4, which is not there; its 4 nodes of type item have",
+        ),
+        ({"user__likes__item.csv": "0"}, "has 1 column; an edge list needs two, source and destination"),
+        ({"item.split.txt": "train"}, "item.split.txt: a part has shape [1], but the graph has 4 nodes"),
+        ({"item.y.csv": "0.5\n1\n0\n1"}, "item.y.csv: labels must be whole numbers, as they are classes"),
+    ],
+)
+def test_what_does_not_fit_in_your_own_files(
+    changes: dict[str, str], reason: str, tmp_path: Path, where: Roots
+) -> None:
+    with pytest.raises(DatasetError) as refused:
+        load(f"{shop(tmp_path / 'shop', **changes)}/", where, embedding=4)
+    assert reason in str(refused.value)
