@@ -13,13 +13,14 @@ from torch.nn import Module
 from gnnbench import registry
 from gnnbench.backends.base import Backend
 from gnnbench.config import Run
-from gnnbench.datasets import AnyDataset, LinksDataset
+from gnnbench.datasets import AnyDataset, LinksDataset, TypedDataset
 from gnnbench.errors import ConfigError, UnsupportedOp, did_you_mean
 from gnnbench.inference._record import MODES
 from gnnbench.results.schema import Binding
 from gnnbench.training import layerwise, setup
 from gnnbench.training.batching._batch import Batching
 from gnnbench.training.batching.full import Full
+from gnnbench.training.typed_layerwise import TypedLayerwise
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,8 @@ def _layerwise(config: Run, model: Module, backend: Backend, dataset: Any) -> Wa
         batching = Links(config.batch, dataset, backend, None)
     else:
         batching = Full(dataset, None, backend.device, x=())
-    passes = layerwise.Layerwise(model, dataset, backend)
+    typed = isinstance(dataset, TypedDataset)
+    passes = (TypedLayerwise if typed else layerwise.Layerwise)(model, dataset, backend)
     return Way(
         lambda folder, key: passes(folder=folder, key=key),
         lambda outputs: batching.scores(model, outputs.to(backend.device)),

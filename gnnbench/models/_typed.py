@@ -47,16 +47,42 @@ class TypedStack(Module):
             x: [n, F] features of each type, or [n] int64 ids where vectors are trained.
             adj: by relation; or of all, with `edge_attr` [E] int64, the relation of every edge.
         """
-        h = {kind: self.embed[kind](own) if kind in self.embed else own for kind, own in x.items()}
-        if self.encode is not None:
-            h = {kind: self.activation(self.encode[kind](self.drop(own))) for kind, own in h.items()}
-        if self.joins:
+        h = self.enter(x)
+        if self.joins:  # once, as every layer would copy all
             joined = torch.cat([*h.values()])
-            for conv in self.convs:
-                joined = self.activation(conv(self.drop(joined), adj, edge_attr))
-            h = dict(zip(h, joined.split([len(own) for own in h.values()]), strict=True))
+            for layer in range(len(self.convs)):
+                joined = self._joined_step(layer, joined, adj, edge_attr)
+            h = _apart(joined, h)
         else:
-            for conv in self.convs:
-                h = conv({kind: self.drop(own) for kind, own in h.items()}, adj)
-                h = {kind: self.activation(own) for kind, own in h.items()} if self.activates else h
-        return self.decode(self.drop(h[self.target]))
+            for layer in range(len(self.convs)):
+                h = self.step(layer, h, adj)
+        return self.leave(h[self.target])
+
+    def enter(self, x: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return what the first conv is given of features and ids."""
+        h = {kind: self.embed[kind](own) if kind in self.embed else own for kind, own in x.items()}
+        if self.encode is None:
+            return h
+        return {kind: self.activation(self.encode[kind](self.drop(own))) for kind, own in h.items()}
+
+    def step(
+        self, layer: int, h: dict[str, Tensor], adj: Any, edge_attr: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        """Apply a conv and what follows it to the nodes of every type."""
+        if self.joins:
+            return _apart(self._joined_step(layer, torch.cat([*h.values()]), adj, edge_attr), h)
+        h = self.convs[layer]({kind: self.drop(own) for kind, own in h.items()}, adj)
+        return {kind: self.activation(own) for kind, own in h.items()} if self.activates else h
+
+    def leave(self, x: Tensor) -> Tensor:
+        """Logits of what the last conv gives of the classified type."""
+        out: Tensor = self.decode(self.drop(x))
+        return out
+
+    def _joined_step(self, layer: int, x: Tensor, adj: Any, edge_attr: Tensor | None) -> Tensor:
+        out: Tensor = self.activation(self.convs[layer](self.drop(x), adj, edge_attr))
+        return out
+
+
+def _apart(joined: Tensor, like: dict[str, Tensor]) -> dict[str, Tensor]:
+    return dict(zip(like, joined.split([len(own) for own in like.values()]), strict=True))

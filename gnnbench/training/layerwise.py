@@ -110,13 +110,13 @@ def unsupported(model: Module, backend: Backend) -> list[str]:
     """Sentences, each a reason why this model cannot be computed a layer at a time."""
     from gnnbench import convs  # which a row of PyG loads only here
 
-    if hasattr(model, "joins"):
-        return ["it is of several types of nodes"]
     reasons = []
     if getattr(model, "readout", None) is not None or getattr(model, "embed_edges", None) is not None:
         reasons.append("it has a readout or features of edges, which are of many graphs")
     if "forward" in vars(model):
         reasons.append("train.precision=bf16 is of the whole forward; leave it out")
+    if hasattr(model, "joins"):  # of several types, whose convs are given all neighbours as they are in training
+        return reasons
     kinds = convs.kinds(model)
     others, why = (
         [name for name, known in kinds.items() if not known],
@@ -148,8 +148,7 @@ class Layerwise:
             self.way, self.most = "batches with all neighbours, drawn by gnnbench's sampler", LOADED
             self.gather = of_neighbors(dataset, backend)
         layers = HELD + (len(model.convs) if model.jump is not None else 0)
-        held = 4 * layers * widest(model, self.x) * len(self.x)
-        self.mapped = backend.device.type == "cpu" and held > memory.left() // 2
+        self.mapped = too_large(backend, layers * widest(model, self.x) * len(self.x))
         self.way += ", layers in mapped files" * self.mapped
 
     def __call__(self, block: int = 0, folder: Path | None = None, key: str = "") -> Tensor:
@@ -186,6 +185,11 @@ def of_neighbors(dataset: NodeDataset | LinksDataset, backend: Backend) -> Gathe
     return gather
 
 
+def too_large(backend: Backend, numbers: int) -> bool:
+    """Return whether so many float32 numbers of layers are better kept in mapped files."""
+    return backend.device.type == "cpu" and 4 * numbers > memory.left() // 2
+
+
 def widest(model: Module, x: Tensor) -> int:
     """The largest number of values that a node has in any layer."""
     weights = [
@@ -213,7 +217,7 @@ def outputs(
     """
     if not block:
         block = max(LEAST, memory.left() // 2 // (4 * COPIES * widest(model, x)))
-    stages = _Stages(x, gather, rows, block // ALIGNED * ALIGNED or ALIGNED, device)
+    stages = _Convs(rows, block // ALIGNED * ALIGNED or ALIGNED, x, gather, device)
 
     def of(name: str, begin: int, end: int) -> Tensor:
         return rows.get(name)[0][begin:end].to(device)
@@ -236,39 +240,16 @@ def outputs(
     return rows.get("output")[0]
 
 
-class _Stages:
+class Stages:
     """Parts of a forward, each over all nodes before the next one."""
 
-    def __init__(self, x: Tensor, gather: Gather, rows: Rows, block: int, device: torch.device) -> None:
-        self.x, self.gather, self.rows, self.block, self.device = x, gather, rows, block, device
+    def __init__(self, rows: Rows, block: int) -> None:
+        self.rows, self.block = rows, block
 
     def apply(self, name: str, compute: Callable[[int, int], Tensor]) -> None:
         """Compute rows from rows."""
         if not self.rows.complete(name):
             self._blocks(name, name, lambda begin, end: (name, (compute(begin, end),)))
-
-    def conv(self, name: str, inputs: str, step: Callable[..., Tensor]) -> None:
-        """Compute rows from `inputs`, or else features, in passes; all but the last give what later ones need."""
-        passes: list[str] = []
-        while not self.rows.complete(name):
-            pass_ = f"{name}.{len(passes)}"
-            if not self.rows.complete(pass_):
-                x = self.rows.get(inputs)[0] if inputs else self.x
-                fetched = [self.rows.get(each) for each in passes]
-
-                def compute(
-                    begin: int, end: int, pass_: str = pass_, x: Tensor = x, fetched: Any = fetched
-                ) -> tuple[str, Sequence[Tensor]]:
-                    index, adj = self.gather(begin, end, fetched)
-                    try:
-                        return name, (step(x[index].to(self.device), adj),)
-                    except Asked as asked:
-                        return pass_, asked.rows
-
-                self._blocks(name, pass_, compute)
-            passes.append(pass_)
-        for each in passes:
-            self.rows.drop(each)
 
     def _blocks(self, name: str, other: str, compute: Callable[[int, int], tuple[str, Sequence[Tensor]]]) -> None:
         """Compute one block after the other, and smaller ones where memory ends."""
@@ -292,3 +273,34 @@ class _Stages:
             begin = end
             if begin >= nodes:
                 return
+
+
+class _Convs(Stages):
+    """The convs of a model of one type too."""
+
+    def __init__(self, rows: Rows, block: int, x: Tensor, gather: Gather, device: torch.device) -> None:
+        super().__init__(rows, block)
+        self.x, self.gather, self.device = x, gather, device
+
+    def conv(self, name: str, inputs: str, step: Callable[..., Tensor]) -> None:
+        """Compute rows from `inputs`, or else features, in passes; all but the last give what later ones need."""
+        passes: list[str] = []
+        while not self.rows.complete(name):
+            pass_ = f"{name}.{len(passes)}"
+            if not self.rows.complete(pass_):
+                x = self.rows.get(inputs)[0] if inputs else self.x
+                fetched = [self.rows.get(each) for each in passes]
+
+                def compute(
+                    begin: int, end: int, pass_: str = pass_, x: Tensor = x, fetched: Any = fetched
+                ) -> tuple[str, Sequence[Tensor]]:
+                    index, adj = self.gather(begin, end, fetched)
+                    try:
+                        return name, (step(x[index].to(self.device), adj),)
+                    except Asked as asked:
+                        return pass_, asked.rows
+
+                self._blocks(name, pass_, compute)
+            passes.append(pass_)
+        for each in passes:
+            self.rows.drop(each)

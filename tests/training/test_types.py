@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from gnnbench import backends, config, datasets, profiling
 from gnnbench.backends import isplib
 from gnnbench.comparison.parity import judge, steps
-from gnnbench.errors import ConfigError, GnnbenchError
+from gnnbench.errors import ConfigError
 from gnnbench.training import run, setup
+from gnnbench.training.typed_layerwise import TypedLayerwise
 
 BACKENDS = ["reference", *["isplib", "patched"] * (not isplib.MISSING)]
 needs_kernels = pytest.mark.skipif(bool(isplib.MISSING), reason="the kernels are not built")
@@ -172,14 +175,28 @@ def test_what_does_not_fit_is_one_sentence(how: dict[str, Any], reason: str) -> 
 
 
 @needs_kernels
-def test_parts_and_a_layer_at_a_time_are_of_one_type() -> None:
+@pytest.mark.parametrize("model", MODELS)
+@torch.no_grad()
+def test_a_layer_at_a_time_gives_the_outputs_of_the_whole_graph(model: str, tmp_path: Path) -> None:
+    data: Any = datasets.load(asked().dataset, datasets.roots())
+    for backend in ("pyg", "isplib"):
+        wanted = asked(
+            backend,
+            model={"name": model, **MODELS[model]},
+            batch={**BATCHES["sampled"], "evaluation": "layerwise"},
+        )
+        built = setup.build(wanted, setup.ModelDims.of(data)).eval()
+        batching: Any = setup.prepare(wanted, built, backends.load(wanted.backend), data).batching
+        whole = batching._whole.outputs(built)
+        torch.testing.assert_close(batching.outputs(built), whole, rtol=1e-5, atol=1e-5)
+        blocks = TypedLayerwise(built, data, batching.backend)(200, tmp_path / backend, "key")
+        torch.testing.assert_close(blocks, whole, rtol=1e-5, atol=1e-5)
+        assert torch.equal(TypedLayerwise(built, data, batching.backend)(64, tmp_path / backend, "key"), blocks)
+
+
+def test_parts_are_of_one_type() -> None:
     data = datasets.load(asked().dataset, datasets.roots())
-    refused: dict[Any, Any] = {
-        "it is of several types of nodes": {**BATCHES["sampled"], "evaluation": "layerwise"},
-        "batch.kind=parts is of one; leave batch.kind and train.workers out, or choose": {"kind": "parts"},
-    }
-    for reason, batch in refused.items():
-        wanted = asked(batch=batch)
-        model = setup.build(wanted, setup.ModelDims.of(data))
-        with pytest.raises(GnnbenchError, match=reason):
-            setup.prepare(wanted, model, backends.load(wanted.backend), data)
+    wanted = asked(batch={"kind": "parts"})
+    model = setup.build(wanted, setup.ModelDims.of(data))
+    with pytest.raises(ConfigError, match="batch.kind=parts is of one; leave batch.kind and train.workers"):
+        setup.prepare(wanted, model, backends.load(wanted.backend), data)

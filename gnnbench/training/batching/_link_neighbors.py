@@ -15,6 +15,7 @@ from gnnbench.backends.base import Backend
 from gnnbench.backends.isplib.sample import Sample
 from gnnbench.datasets import LinksDataset
 from gnnbench.models import Pairs
+from gnnbench.training import layerwise
 from gnnbench.training.batching._batch import Batch
 from gnnbench.training.batching._links import Links
 from gnnbench.training.batching._neighbors import exact, sampled_adjacency, share_of
@@ -43,12 +44,15 @@ class LinkNeighborhoods(Links):
     def outputs(self, model: Module) -> Tensor:
         """The vectors of all nodes, exact or each of a sampled neighbourhood, which is always the same."""
         if self.config.evaluation != "sampled":
-            return exact(self, model, super().outputs, self.adj)
+            return exact(self, model, super().outputs, self._layers)
         of_seeds = []
         for key, seeds in enumerate(torch.arange(self.dataset.num_nodes).split(self.config.size)):
             sample = self.neighbors.sample(seeds, self.config.fanouts, key, self.config.replace)
             of_seeds.append(model(*self._inputs(sample))[: len(seeds)])
         return torch.cat(of_seeds)
+
+    def _layers(self, model: Module) -> layerwise.Layerwise:
+        return layerwise.Layerwise(model, self.dataset, self.backend, self.adj)
 
     def _inputs(self, sample: Sample) -> tuple[Tensor, Any]:
         x = self.dataset.x.index_select(0, sample.node).to(self.backend.device)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from gnnbench.training.batching.neighbors import Config
 
 Drawn = TypeVar("Drawn", Sample, TypedSample)
+Outputs = Callable[[], Tensor]
 CPU = torch.device("cpu")
 LAYERWISE = (
     "evaluation was a layer at a time (batch.evaluation=layerwise), as the whole graph did not fit in memory"
@@ -51,13 +52,15 @@ def share_of(sample: Sample, places: Tensor, config: Config, trims: bool) -> Sam
     return sample.around(places, len(config.fanouts) + (not trims))  # gcn weights by in-degrees of the last nodes
 
 
-def exact(batching: Any, model: Module, compute: Callable[[Module], Tensor], adj: Any = None) -> Tensor:
+def exact(
+    batching: Any, model: Module, compute: Callable[[Module], Tensor], layers: Callable[[Module], Outputs]
+) -> Tensor:
     """Outputs of all nodes, at once or, where that does not fit in memory, a layer at a time from then on.
 
     Args:
         batching: says by `layerwise` which, and remarks on it.
         compute: does it at once.
-        adj: what the backend made of all edges, if it did.
+        layers: does it a layer at a time.
 
     Raises:
         OutOfMemory: it does not fit, and is not possible a layer at a time.
@@ -75,7 +78,7 @@ def exact(batching: Any, model: Module, compute: Callable[[Module], Tensor], adj
                     f"at a time: {reasons}"
                 ) from None
         batching.layerwise, batching.remarks = True, [LAYERWISE]
-    return layerwise.Layerwise(model, batching.dataset, batching.backend, adj)()
+    return layers(model)()
 
 
 class Sampled(Loader, Generic[Drawn]):
@@ -100,6 +103,10 @@ class Sampled(Loader, Generic[Drawn]):
         """The whole graph, for evaluation."""
 
     @abstractmethod
+    def _layers(self, model: Module) -> Outputs:
+        """The outputs of all nodes, a layer at a time."""
+
+    @abstractmethod
     def _drawn(self, seeds: Tensor, key: int) -> Drawn:
         """A sample around seeds."""
 
@@ -122,7 +129,7 @@ class Sampled(Loader, Generic[Drawn]):
     def outputs(self, model: Module) -> Tensor:
         if self.config.evaluation == "sampled":
             return self.estimates(model, torch.arange(len(self.y)), 0)
-        return exact(self, model, self._whole.outputs, self._whole.batch.adj)
+        return exact(self, model, self._whole.outputs, self._layers)
 
     def scores(self, model: Module, outputs: Tensor) -> dict[str, float | None]:
         return self._whole.scores(model, outputs)
@@ -197,6 +204,9 @@ class Neighborhoods(Sampled[Sample]):
     @cached_property
     def _whole(self) -> Full:
         return Full(self.dataset, self.backend.adjacency(self.dataset, self.layout), self.backend.device)
+
+    def _layers(self, model: Module) -> layerwise.Layerwise:
+        return layerwise.Layerwise(model, self.dataset, self.backend, self._whole.batch.adj)
 
     def _drawn(self, seeds: Tensor, key: int) -> Sample:
         return self.neighbors.sample(seeds, self.config.fanouts, key, self.config.replace)

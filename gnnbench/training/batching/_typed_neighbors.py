@@ -7,15 +7,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
+from torch.nn import Module
 
-from gnnbench.backends import isplib
 from gnnbench.backends.base import Backend
 from gnnbench.backends.isplib.sample import Relation, TypedSample
 from gnnbench.datasets import TypedDataset
 from gnnbench.errors import ConfigError, did_you_mean
 from gnnbench.training.batching._batch import Batch
-from gnnbench.training.batching._neighbors import CPU, Sampled
+from gnnbench.training.batching._neighbors import Sampled
 from gnnbench.training.batching.full import Full, typed, typed_adjacency
+from gnnbench.training.typed_layerwise import TypedLayerwise, neighbors
 
 if TYPE_CHECKING:
     from gnnbench.training.batching.neighbors import Config
@@ -30,15 +31,14 @@ class TypedNeighborhoods(Sampled[TypedSample]):
     def __init__(self, config: Config, model: Any, dataset: TypedDataset, backend: Backend) -> None:
         super().__init__(config, dataset, backend)
         self.model, self.fanouts = model, by_relation(config.fanouts, dataset)
-        rows = {}
-        for relation, edges in dataset.relations.items():
-            graph = edges.graph(CPU, isplib.IsplibKernels())
-            rows[relation] = isplib.Rows(graph.rowptr, graph.col, num_cols=edges.sources)
-        self.neighbors = isplib.TypedNeighbors(dataset.nodes, rows)
+        self.neighbors = neighbors(dataset)
 
     @cached_property
     def _whole(self) -> Full:
         return typed(self.model, self.backend, self.dataset)
+
+    def _layers(self, model: Module) -> TypedLayerwise:
+        return TypedLayerwise(model, self.dataset, self.backend)
 
     def _drawn(self, seeds: Tensor, key: int) -> TypedSample:
         of_type = {self.dataset.target: seeds}
