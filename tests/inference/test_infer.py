@@ -66,7 +66,7 @@ def test_every_way_gives_the_outputs_of_pyg(trained: Path) -> None:
         ({**links, "batch": {"kind": "link_neighbors", "fanouts": [4, 3]}}, "layerwise"),
         (
             {"dataset": {"source": "synthetic_types", "scale": 0.0005}, "model": {"name": "rgcn", "hidden": 8}},
-            "full",
+            "layerwise",
         ),
     ):
         result = gnnbench.infer(sections, mode=mode, rounds=1, backends="pyg,isplib:layers=false", quiet=True)

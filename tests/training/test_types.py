@@ -198,5 +198,5 @@ def test_parts_are_of_one_type() -> None:
     data = datasets.load(asked().dataset, datasets.roots())
     wanted = asked(batch={"kind": "parts"})
     model = setup.build(wanted, setup.ModelDims.of(data))
-    with pytest.raises(ConfigError, match="batch.kind=parts is of one; leave batch.kind and train.workers"):
+    with pytest.raises(ConfigError, match=r"batch\.kind=parts is of one; leave batch.kind and train.workers"):
         setup.prepare(wanted, model, backends.load(wanted.backend), data)
