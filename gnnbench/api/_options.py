@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 AnyPath = str | Path
 Names = str | Sequence[str]
+DGL = "GNNBENCH_DGL_PYTHON"
 Numbers = str | Sequence[int]
 ERRORS: dict[str, type[GnnbenchError]] = {"oom": OutOfMemory, "unavailable": BackendUnavailable}
 
@@ -67,9 +69,7 @@ Out = Annotated[
 ]
 Overrides = Annotated[Values, SET, list[str] | None]
 Force = Annotated[bool, typer.Option("--force")]
-Dgl = Annotated[
-    str, typer.Option(metavar="PATH", envvar="GNNBENCH_DGL_PYTHON", help="Python interpreter with DGL installed.")
-]
+Dgl = Annotated[str, typer.Option(metavar="PATH", envvar=DGL, help="Python interpreter with DGL installed.")]
 
 K = TypeVar("K", bound="ResultKind")
 
@@ -94,6 +94,21 @@ def threads_kept() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
+
+
+@contextmanager
+def with_dgl(python: str) -> Iterator[None]:
+    """Let processes that start within a `with` find DGL in the environment of another interpreter."""
+    before = os.environ.get(DGL)
+    if python:
+        os.environ[DGL] = python
+    try:
+        yield
+    finally:
+        if python and before is None:
+            del os.environ[DGL]
+        elif before is not None:
+            os.environ[DGL] = before
 
 
 def path(given: AnyPath | None) -> Path | None:

@@ -8,7 +8,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gnnbench.api import _configs as configs
-from gnnbench.api._options import Config, DataRoot, Epochs, Force, Limit, Names, Out, Overrides, Spec, ended, path
+from gnnbench.api._options import (
+    Config,
+    DataRoot,
+    Dgl,
+    Epochs,
+    Force,
+    Limit,
+    Names,
+    Out,
+    Overrides,
+    Spec,
+    ended,
+    path,
+    with_dgl,
+)
 
 if TYPE_CHECKING:
     from gnnbench.kinds.comparison import Comparison
@@ -29,6 +43,7 @@ def compare(
     save_baseline: Annotated[str, typer.Option("--save-baseline", metavar="NAME")] = "",
     baseline: Annotated[str, typer.Option(metavar="NAME")] = "",
     fail_above: Annotated[str, typer.Option("--fail-above", metavar="PERCENT")] = "5%",
+    dgl_python: Dgl = "",
     quiet: bool = False,
     check: bool = True,
 ) -> Comparison:
@@ -47,6 +62,7 @@ def compare(
         save_baseline: keep the epochs by this name for later comparisons.
         baseline: hold against epochs kept by this name; exit code 4 if slower beyond doubt.
         fail_above: slowdown that `baseline` tolerates.
+        dgl_python: an interpreter whose environment has the DGL of backend dgl, if this one has none.
         check: raise if it did not come to its end.
 
     Raises:
@@ -71,7 +87,7 @@ def compare(
         kept = baselines.load(roots.cache, baseline)
         baselines.check(kept, baseline, run, rounds)
     folder = Path(out) if out else files.new_folder(f"{configs.stem(config)}-compare")
-    with Comparison.watched(quiet) as hear:
+    with with_dgl(dgl_python), Comparison.watched(quiet) as hear:
         record = comparison.compare(
             run,
             rounds=rounds,

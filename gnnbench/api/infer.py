@@ -12,6 +12,7 @@ from gnnbench.api._options import (
     AnyPath,
     Config,
     DataRoot,
+    Dgl,
     Force,
     Limit,
     Names,
@@ -19,6 +20,7 @@ from gnnbench.api._options import (
     Spec,
     ended,
     path,
+    with_dgl,
 )
 from gnnbench.errors import ConfigError
 
@@ -40,6 +42,7 @@ def infer(
     data_root: DataRoot = None,
     out: Annotated[AnyPath | None, typer.Option(is_eager=True, metavar="FILE.npz|FOLDER"), Path | None] = None,
     force: Force = False,
+    dgl_python: Dgl = "",
     quiet: bool = False,
     check: bool = True,
 ) -> Inference:
@@ -57,6 +60,7 @@ def infer(
         out: a .npz file for the outputs and classes, by the first backend that is not PyG, or else the folder for
             the figures, which goes on with an inference that it holds.
         force: replace the file, or an inference of another configuration.
+        dgl_python: as in `compare`.
         check: raise if it did not come to its end.
 
     Raises:
@@ -84,7 +88,7 @@ def infer(
     roots = datasets.roots(path(data_root))
     name = weights.parent.name if weights and config is None else configs.stem(config)
     folder = given if given and not predictions else files.new_folder(f"{name}-infer")
-    with Inference.watched(quiet) as hear:
+    with with_dgl(dgl_python), Inference.watched(quiet) as hear:
         record = inference.infer(
             asked,
             rounds=rounds,

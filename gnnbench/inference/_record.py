@@ -10,7 +10,7 @@ from pydantic import Field
 
 from gnnbench import stats
 from gnnbench.comparison.parity import BackendParity, Parity
-from gnnbench.comparison.record import BASELINES, FASTEST, Speedup
+from gnnbench.comparison.record import BASELINES, FASTEST, PEER, Speedup
 from gnnbench.results import schema
 from gnnbench.results.schema import Binding, DatasetFacts, Evaluation, OfRun, Record, Summary
 
@@ -117,7 +117,7 @@ class Inference(Record):
         for name, row in timed.items():
             row.speedup = {
                 key: _speedup(baseline, name, processes) if {name, baseline} <= green else None
-                for key, baseline in (("pyg", "pyg"), (FASTEST, fastest))
+                for key, baseline in (("pyg", "pyg"), (FASTEST, fastest), *[(PEER, PEER)] * (PEER in timed))
             }
             if "pyg" in timed and row.peak_memory_bytes and timed["pyg"].peak_memory_bytes:
                 row.memory_ratio = row.peak_memory_bytes / timed["pyg"].peak_memory_bytes

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Rounds = Mapping[str, Sequence[Result]]
 
-FASTEST, LOADER = "fastest_pyg", "pyg:loader=pyg"  # baselines by their keys
+FASTEST, LOADER, PEER = "fastest_pyg", "pyg:loader=pyg", "dgl"  # baselines by their keys
 QUESTION = "Which backend trains this model fastest, and does each compute what PyG computes?"
 NAMES = {FASTEST: "fastest PyG", LOADER: "pyg with\nits loader"}
 
@@ -203,8 +203,10 @@ def _scope(parity: Parity) -> Iterator[str]:
 
 
 def _baselines(comparison: Comparison) -> Iterator[str]:
-    """The baselines of every row: pyg, PyG's own loader where it is a row, and another that is faster."""
+    """Yield baselines: pyg, dgl and PyG's own loader where they are rows, and another of PyG's that is faster."""
     yield "pyg"
+    if any(row.backend == PEER for row in comparison.rows):
+        yield PEER
     if any(row.backend == LOADER for row in comparison.rows):
         yield LOADER
     ratios = (row.speedup[FASTEST] for row in comparison.rows)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gnnbench import units
-from gnnbench.report.comparison import FASTEST, NAMES
+from gnnbench.report.comparison import FASTEST, NAMES, PEER
 from gnnbench.report.page import Grid, Section, Tone, section_of
 from gnnbench.report.plots import Picture, Strip, sizes, strips
 from gnnbench.report.run import graph, kernels, machine
@@ -24,7 +24,8 @@ WORDS = {"full": "at once", "layerwise": "a layer at a time", "sampled": "on sam
 
 def table(record: Inference) -> Table:
     """Backends side by side, with parity, weights, reasons, conditions and warnings below."""
-    baselines = ["pyg", *[FASTEST] * _other_fastest(record)]
+    peers = [PEER] * any(row.backend == PEER for row in record.rows)
+    baselines = ["pyg", *peers, *[FASTEST] * _other_fastest(record)]
     heading = [
         "backend",
         "pass",

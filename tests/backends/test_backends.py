@@ -68,7 +68,9 @@ def step(name: str, model_name: str, data: NodeDataset, repeats: int = 1, **keys
 
 
 def test_the_names() -> None:
-    assert backends.names()[:7] == ["cuda", "isplib", "patched", "pyg", "pyg-compile", "pyg-sparse", "reference"]
+    assert backends.names()[:8] == [
+        *("cuda", "dgl", "isplib", "patched", "pyg", "pyg-compile", "pyg-sparse", "reference")
+    ]
     for name in RUNNABLE:
         assert backends.backend_type(name).name == name
 

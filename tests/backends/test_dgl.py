@@ -1,0 +1,78 @@
+"""DGL's convs with PyG's weights, where there is a DGL."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch_geometric import nn as pyg
+
+from gnnbench import backends, config, datasets
+from gnnbench.backends import dgl
+from gnnbench.comparison.parity import judge, steps
+from gnnbench.config import BackendConfig
+from gnnbench.errors import UnsupportedOp
+from tests.support import graphs
+
+MISSING = dgl.Backend.unavailable()
+needs_dgl = pytest.mark.skipif(bool(MISSING), reason="; ".join(MISSING))
+SQUARE = [name for name in graphs.SQUARE if graphs.zoo()[name][1]]
+
+
+@needs_dgl
+@pytest.mark.parametrize("name", SQUARE)
+def test_convs_are_pygs_on_the_zoo(name: str) -> None:
+    edge_index, nodes, _ = graphs.zoo()[name]
+    x = torch.randn(nodes, 6)
+    for conv in (
+        pyg.GCNConv(6, 4),
+        pyg.SAGEConv(6, 4),
+        pyg.GINConv(torch.nn.Linear(6, 4), eps=0.5),
+        pyg.GATConv(6, 4, heads=2),
+        pyg.GATConv(6, 4, heads=2, concat=False),
+        pyg.GATv2Conv(6, 4, heads=2),
+    ):
+        expected = [conv(x, edge_index)]
+        expected += torch.autograd.grad(expected[0].square().sum(), [*conv.parameters()])
+        model = torch.nn.ModuleList([conv])
+        dgl.Backend(BackendConfig(name="dgl")).bind(model)
+        ours = [conv(x, dgl.Adjacency(edge_index, nodes, nodes))]
+        ours += torch.autograd.grad(ours[0].square().sum(), [*conv.parameters()])
+        for found, wanted in zip(ours, expected, strict=True):
+            torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+@needs_dgl
+@pytest.mark.parametrize(
+    "batch", [{}, {"kind": "neighbors", "size": 13, "fanouts": [4, 3]}], ids=["full", "sampled"]
+)
+def test_models_pass_the_gate(batch: dict[str, Any]) -> None:
+    for model in ("sage", "gat"):
+        taken = {}
+        for name in ("pyg", "dgl"):
+            raw = {
+                "dataset": {"source": "synthetic", "preset": "cora", "scale": 0.1, "features": 16},
+                **{"model": {"name": model, "hidden": 8}, "batch": batch, "backend": {"name": name}},
+            }
+            wanted = config.validate(raw, "test")
+            data = datasets.load(wanted.dataset, datasets.roots())
+            taken[name] = steps.computed(wanted, backends.load(wanted.backend, wanted.train), data, name == "pyg")
+        assert judge.judge(taken["dgl"], taken["pyg"]).ok
+
+
+def test_what_dgl_lacks_and_where_it_is_looked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    model = torch.nn.ModuleList([pyg.TransformerConv(4, 4)])
+    with pytest.raises(UnsupportedOp, match="DGL has no TransformerConv with these options"):
+        dgl.Backend(BackendConfig(name="dgl")).bind(model)
+    other = tmp_path / "python"
+    other.write_text("#!/bin/sh\necho /nowhere\necho 2.7\n")
+    other.chmod(0o755)
+    for python, why in ((other, "is Python 2.7, and this is 3."), (tmp_path / "absent", "cannot be run")):
+        monkeypatch.setenv(dgl.VARIABLE, str(python))
+        dgl.imported.cache_clear()
+        assert why in dgl.imported()[1]
+    dgl.imported.cache_clear()
+    assert "/nowhere" not in sys.path
