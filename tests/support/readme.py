@@ -17,10 +17,11 @@ from gnnbench.benchmarks import layers as benchmark
 from gnnbench.benchmarks.negatives import NegativesBench
 from gnnbench.benchmarks.records import BF16, Bench
 from gnnbench.comparison.record import Comparison, Row
+from gnnbench.inference._record import Inference
 from gnnbench.papers import Reproduction
 from gnnbench.papers._records import SCALES
 from gnnbench.profiling import Profile
-from gnnbench.report import bench, comparison, plots, run, tables
+from gnnbench.report import bench, comparison, inference, plots, run, tables
 from gnnbench.report import reproduce as reproduction
 from gnnbench.report.tables import NOTHING, Cell, Table, ended, ratio_cell
 from gnnbench.results import files
@@ -453,6 +454,32 @@ def layered(paths: list[Path]) -> str:
     return "\n".join(tables.markdown(bench.table(one)) for one in loaded)
 
 
+def inferred(folder: Path) -> str:
+    """One row per inference: passes of PyG, DGL and ours, what ours gains, and its memory."""
+    heading = ["model", "PyG", "DGL", "`isplib`", "vs PyG", "vs DGL", "peak memory", "JSON"]
+    rows, machines = [], dict[str, None]()
+    for path in sorted((folder / "inference").glob("*.json")):
+        one = files.load(Inference, path)
+        assert one.agreement.ok, "only green ones are shown"
+        by_name = {row.backend: row for row in one.rows}
+        ours, dgl = by_name["isplib"], by_name.get("dgl")
+        link = path.relative_to(folder.parent).as_posix()
+        rows.append(
+            [
+                Cell(inference.title(one)),
+                tables.time_cell(by_name["pyg"].pass_s),
+                tables.time_cell(dgl.pass_s) if dgl else NOTHING,
+                tables.time_cell(ours.pass_s),
+                ratio_cell(ours.speedup["pyg"]),
+                ratio_cell(ours.speedup.get("dgl")),
+                Cell(units.size(ours.peak_memory_bytes or 0), f"{units.ratio(ours.memory_ratio or 0)} PyG's"),
+                Cell(f"[{path.stem}](../{link})"),
+            ]
+        )
+        machines |= dict.fromkeys(run.machine(one.environment))
+    return tables.markdown(Table(heading, rows, notes=[*machines], prose=(0, 7)))
+
+
 TABLES: dict[str, Callable[[Path], str]] = {
     "headlines": headlines,
     "output": output,
@@ -468,6 +495,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "machines": scaled,
     "commands": waited,
     "links": of_links,
+    "inference": inferred,
     "programs": programs,
     **{f"reproduce {paper}": partial(reproduced, paper=paper) for paper in papers.names()},
 }
