@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from torch_geometric.nn import SAGEConv
 
 import gnnbench
-from gnnbench import config, datasets, inference
+from gnnbench import config, datasets, inference, launch
 from gnnbench.backends import isplib
 from gnnbench.errors import ConfigError
 from gnnbench.inference import _process
@@ -22,7 +23,7 @@ from tests.support.commands import run
 
 pytestmark = [
     pytest.mark.skipif(bool(isplib.MISSING), reason="the kernels are not built"),
-    pytest.mark.usefixtures("folder"),
+    pytest.mark.usefixtures("folder", "server"),
 ]
 SECTIONS: dict[str, Any] = {
     "dataset": {"source": "synthetic", "preset": "cora", "scale": 0.1, "features": 16},
@@ -30,6 +31,13 @@ SECTIONS: dict[str, Any] = {
     "batch": {"kind": "neighbors", "size": 13, "fanouts": [4, 3]},
     "train": {"epochs": 5},
 }
+
+
+@pytest.fixture
+def server(folder: Path) -> Iterator[None]:
+    """Processes are forked from one that imports PyTorch once for all of a test."""
+    with launch.keep_server():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +55,7 @@ def asked(mode: str, weights: Path | None, backends: str = "pyg,isplib", **chang
 def test_every_way_gives_the_outputs_of_pyg(trained: Path) -> None:
     kept = json.loads((trained / "results.json").read_text())
     best = max(kept["evaluations"], key=lambda evaluation: evaluation["val"])
-    for mode in ("full", "layerwise", "sampled"):
+    for mode in ("layerwise", "sampled"):
         result = gnnbench.infer(checkpoint=trained, mode=mode, rounds=1, quiet=True)
         ours = result.rows[1]
         assert (result.status, result.agreement.ok, result.exit_code) == ("ok", True, 0)
@@ -135,13 +143,14 @@ def test_a_stopped_prediction_goes_on_at_its_block(trained: Path, monkeypatch: p
 def test_what_is_done_is_kept_and_another_inference_refused(trained: Path) -> None:
     started: list[str] = []
     for rounds in (1, 2, 2):
-        inference.infer(
+        result = inference.infer(
             asked("full", trained / "best.pt"),
             rounds=rounds,
             out=Path("out"),
             roots=datasets.roots(),
             on_event=lambda event: started.append(f"{event.stage}, {event.backend}"),
         )
+    assert (result.agreement.ok, [row.status for row in result.rows]) == (True, ["ok", "ok"])
     assert started == [
         *("round 1 of 1, pyg", "round 1 of 1, isplib"),
         *("round 1 of 2, pyg", "round 2 of 2, isplib", "round 2 of 2, pyg"),  # whose outputs are needed again
