@@ -86,7 +86,11 @@ def infer(
 
     asked = inference.asked(loaded, mode, configs.names(backends), weights)
     roots = datasets.roots(path(data_root))
-    name = weights.parent.name if weights and config is None else configs.stem(config)
+    name = (
+        weights.absolute().parent.name
+        if weights and stored is not None and config is None
+        else configs.stem(config)
+    )
     folder = given if given and not predictions else files.new_folder(f"{name}-infer")
     with with_dgl(dgl_python), Inference.watched(quiet) as hear:
         record = inference.infer(

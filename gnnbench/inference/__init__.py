@@ -29,6 +29,8 @@ from gnnbench.results import files
 
 __all__ = ["Asked", "Inference", "Progress", "asked", "infer"]
 
+OF_TRAINING = {"cuda_graph", "workers", "halo", "loader", "loader_workers"}  # options that passes have no part in
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -68,7 +70,12 @@ def asked(config: Run, mode: str, specs: list[str], weights: Path | None) -> Ask
         digest = hashlib.sha256(weights.read_bytes()).hexdigest() if weights else ""
     except OSError as error:
         raise ConfigError(f"{weights}: cannot be read: {error.strerror}") from None
-    return Asked(resolve(_ways.of_mode(config, mode), specs), mode, weights and weights.absolute(), digest)
+    for spec in specs:
+        options = {option.partition("=")[0] for option in spec.split(":")[1:]}
+        if own := sorted(options & OF_TRAINING):
+            raise ConfigError(f"{spec}: {own[0]} is of training, and not of inference; leave it out")
+    eager = config.model_copy(update={"train": config.train.model_copy(update={"cuda_graph": False})})
+    return Asked(resolve(_ways.of_mode(eager, mode), specs), mode, weights and weights.absolute(), digest)
 
 
 def infer(
@@ -129,7 +136,7 @@ class _Inferring:
         """Begin `inference.json`, or go on with the one that is there."""
         files.check_out(self.out, files.INFERENCE)
         asked = self.asked
-        if force:
+        if force and self._path.exists():
             shutil.rmtree(self.out / "rounds", ignore_errors=True)
         elif self._path.exists():
             old = files.load(Inference, self._path)

@@ -163,7 +163,7 @@ def test_what_is_done_is_kept_and_another_inference_refused(trained: Path) -> No
 def test_what_does_not_fit_is_one_sentence(trained: Path) -> None:
     Path("empty").mkdir()
     Path("there.npz").touch()
-    Path("text.pt").write_text("no weights")
+    Path("text.pt").write_text("just no weights")
     torch.save([1], "list.pt")
     shown = "--checkpoint", trained, "--rounds", "1"
     for options, words in {
@@ -179,6 +179,7 @@ def test_what_does_not_fit_is_one_sentence(trained: Path) -> None:
         (*shown, "--mode", "layer"): "--mode layer: is none of full, layerwise, sampled; did you mean",
         ("--mode", "sampled"): "--mode sampled is of batches that draw neighbours, and batch.kind is full",
         ("gin_mutag", "--mode", "layerwise"): "--mode layerwise is of one graph, and batch.kind=graphs is of many",
+        ("--backends", "pyg,isplib:workers=2"): "isplib:workers=2: workers is of training, and not of inference",
         ("--rounds", "0"): "--rounds 0 times nothing; give --out predictions.npz",
         ("--out", "there.npz"): "there.npz is there; choose another --out, or replace it with --force",
         ("--out", "no/p.npz"): "--out no/p.npz: there is no folder no",

@@ -129,7 +129,7 @@ class Sampled(Loader, Generic[Drawn]):
     def outputs(self, model: Module) -> Tensor:
         if self.config.evaluation == "sampled":
             return self.estimates(model, torch.arange(len(self.y)), 0)
-        return exact(self, model, self._whole.outputs, self._layers)
+        return exact(self, model, lambda model: self._whole.outputs(model), self._layers)
 
     def scores(self, model: Module, outputs: Tensor) -> dict[str, float | None]:
         return self._whole.scores(model, outputs)
