@@ -71,8 +71,8 @@ def infer(
     from gnnbench import launch
 
     weights, stored = _weights(path(checkpoint))
-    source = stored if config is None and stored is not None else config
-    loaded = configs.load(source, set, dataset, None, memory_limit)
+    of_run = config is None and stored is not None
+    loaded = configs.load(stored if of_run else config, set, dataset, None, memory_limit)
     given = path(out)
     predictions = given if given and given.suffix == ".npz" else None
     if predictions:
@@ -86,11 +86,7 @@ def infer(
 
     asked = inference.asked(loaded, mode, configs.names(backends), weights)
     roots = datasets.roots(path(data_root))
-    name = (
-        weights.absolute().parent.name
-        if weights and stored is not None and config is None
-        else configs.stem(config)
-    )
+    name = weights.absolute().parent.name if weights and of_run else configs.stem(config)
     folder = given if given and not predictions else files.new_folder(f"{name}-infer")
     with with_dgl(dgl_python), Inference.watched(quiet) as hear:
         record = inference.infer(

@@ -30,7 +30,19 @@ from gnnbench.measure import code
 from gnnbench.results import files, schema
 from gnnbench.results.schema import Result
 
-__all__ = ["Comparison", "Progress", "ResolvedRun", "compare", "epochs", "order", "resolve", "stored"]
+__all__ = [
+    "Comparison",
+    "Progress",
+    "ResolvedRun",
+    "codes",
+    "compare",
+    "difference",
+    "epochs",
+    "order",
+    "resolve",
+    "round_folder",
+    "stored",
+]
 
 
 @dataclass(frozen=True)
@@ -109,6 +121,16 @@ def stored(out: Path, backend: str) -> list[Result]:
     return [files.load(Result, path) for path in sorted(paths, key=lambda path: int(path.parts[-3]))]
 
 
+def codes(backends: Collection[str]) -> dict[str, str]:
+    """Hash the code of each backend, as it lies on disk now."""
+    return {name: code.digest(registered.module_of(backend_sections(name)[0]["name"])) for name in backends}
+
+
+def round_folder(out: Path, round_: int, backend: str) -> Path:
+    """Return where a round of a backend is kept."""
+    return out / "rounds" / str(round_) / _folder(backend)
+
+
 def epochs(comparison: Comparison, out: Path) -> dict[str, list[list[float]]]:
     """Seconds of epochs without warm-up, by backend and round, of the backends that ran every round in `out`."""
     done = [row.backend for row in comparison.rows if row.status == "ok"]
@@ -142,10 +164,7 @@ class _Comparing:
                 "choose another --out, or replace it with --force"
             )
         self.cells = {name: [] for name in self.run.backends}
-        self.codes = {
-            name: code.digest(registered.module_of(backend_sections(name)[0]["name"]))
-            for name in {*self.run.backends, *REFERENCES}
-        }
+        self.codes = codes({*self.run.backends, *REFERENCES})
         self._forget_other_code()
         self.record = Comparison(
             config=self.run.config,
@@ -174,7 +193,7 @@ class _Comparing:
                 if self._has_ended(name):
                     self.done += 1
                     continue
-                job = self._job("train", name, self._round(round_, name))
+                job = self._job("train", name, round_folder(self.out, round_, name))
                 result = job.finished() or self._run(job, name, "train", round_)
                 self.cells[name].append(result)
                 if result.status == "ok" and job.verdict_path.exists():
@@ -229,13 +248,10 @@ class _Comparing:
         if self._stored_verdict(name).status != "ok":
             return True
         for round_ in range(1, self.rounds + 1):
-            result = self._job("train", name, self._round(round_, name)).finished()
+            result = self._job("train", name, round_folder(self.out, round_, name)).finished()
             if result is None or result.status != "ok":
                 return result is not None
         return True
-
-    def _round(self, round_: int, name: str) -> Path:
-        return self.out / "rounds" / str(round_) / _folder(name)
 
     def _verdict_path(self, name: str) -> Path:
         return self.out / "parity" / _folder(name) / "verdict.json"

@@ -122,7 +122,9 @@ class Comparison(Record):
                 if not {name, baseline} <= green:
                     row.speedup[baseline] = None
                 elif row.speedup.get(baseline) is None or {name, baseline}.intersection(changed):
-                    row.speedup[baseline] = _speedup(baseline, name, rounds)
+                    row.speedup[baseline] = speedup(
+                        baseline, name, {each: schema.times(rounds[each]) for each in (baseline, name)}
+                    )
             row.speedup[FASTEST] = row.speedup[fastest] if fastest else None
             if "pyg" in measured:
                 _relate(row, measured["pyg"])
@@ -195,10 +197,11 @@ def _seconds(row: Row) -> float:
     return row.epoch_s.median if row.epoch_s else math.inf
 
 
-def _speedup(baseline: str, name: str, rounds: Mapping[str, Sequence[Result]]) -> Speedup:
+def speedup(baseline: str, name: str, rounds: Mapping[str, Sequence[Sequence[float]]]) -> Speedup:
+    """How many times faster `name` is; seconds are by backend and round."""
     if baseline == name:
         return Speedup(baseline=baseline, ratio=1.0, low=1.0, high=1.0)
-    ratio = stats.ratio_interval(schema.times(rounds[baseline]), schema.times(rounds[name]))
+    ratio = stats.ratio_interval(rounds[baseline], rounds[name])
     return Speedup(baseline=baseline, ratio=ratio.value, low=ratio.low, high=ratio.high)
 
 

@@ -13,12 +13,13 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from gnnbench.datasets import _cache, _unpickle
 from gnnbench.errors import DatasetError, GnnbenchError
 from gnnbench.results import files
 
+T = TypeVar("T")
 CONNECT_TIMEOUT = 20.0  # seconds without an answer
 
 
@@ -78,6 +79,17 @@ def reading(what: str, files: Sequence[Path]) -> Iterator[None]:
             f"{_culprit(error, files)}: cannot be read as part of {what}, so it is probably truncated or corrupt "
             f"({type(error).__name__}{': ' + reason[0] if reason else ''}); replace it"
         ) from error
+
+
+def read(path: Path, reader: Callable[[Path], T]) -> T:
+    """Return what a reader makes of one file; errors as `reading`."""
+    with reading(path.name, [path]), quiet():
+        return reader(path)
+
+
+def suffix(path: Path) -> str:
+    """The suffix below a `.gz`, in lower case."""
+    return Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
 
 
 def fetch(what: str, folder: Path, missing: str, stand_in: str, download: Callable[[Path], Path]) -> None:

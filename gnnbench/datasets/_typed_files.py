@@ -22,7 +22,7 @@ READERS: dict[str, Callable[[Path], Any]] = {  # of what is known of a type, by 
 
 def is_typed(folder: Path) -> bool:
     """Return whether a folder holds files of relations."""
-    return any(BETWEEN in path.name and _suffix(path) in EDGES for path in folder.iterdir())
+    return any(BETWEEN in path.name and _raw.suffix(path) in EDGES for path in folder.iterdir())
 
 
 def read(folder: Path) -> TypedDataset:
@@ -38,11 +38,11 @@ def read(folder: Path) -> TypedDataset:
 
     name, data = folder.resolve().name, HeteroData()
     files = [path for path in sorted(folder.iterdir()) if path.is_file()]
-    edges = {_relation(path): path for path in files if BETWEEN in path.name and _suffix(path) in EDGES}
+    edges = {_relation(path): path for path in files if BETWEEN in path.name and _raw.suffix(path) in EDGES}
     types = list(dict.fromkeys(kind for source, _, destination in edges for kind in (source, destination)))
     largest = dict.fromkeys(types, -1)
     for relation, path in edges.items():
-        edge_index = _read(path, EDGES[_suffix(path)])["edge_index"]
+        edge_index = _raw.read(path, EDGES[_raw.suffix(path)])["edge_index"]
         data[relation].edge_index = torch.from_numpy(edge_index)
         for kind, ids in zip((relation[0], relation[2]), edge_index, strict=True):
             largest[kind] = max(largest[kind], int(ids.max(initial=-1)))
@@ -56,7 +56,7 @@ def read(folder: Path) -> TypedDataset:
                 )
             given[kind][what] = path
     for kind, paths in given.items():
-        values = {what: _read(path, READERS[what]) for what, path in paths.items()}
+        values = {what: _raw.read(path, READERS[what]) for what, path in paths.items()}
         store = data[kind]
         if "x" in values:
             store.x = torch.from_numpy(values["x"].astype("float32"))
@@ -76,12 +76,3 @@ def _relation(path: Path) -> tuple[str, str, str]:
             f"{path}: the name of a file of edges is SOURCE__NAME__DESTINATION, such as author__writes__paper.csv"
         )
     return parts[0], parts[1], parts[2]
-
-
-def _suffix(path: Path) -> str:
-    return Path(path.name.removesuffix(".gz")).suffix.lower()
-
-
-def _read(path: Path, reader: Callable[[Path], Any]) -> Any:
-    with _raw.reading(path.name, [path]), _raw.quiet():
-        return reader(path)

@@ -62,7 +62,7 @@ def parse(spec: str) -> dict[str, Any] | None:
     is_folder = spec.endswith("/") and mapped.parse(spec) is None
     if is_links(Path(spec)):
         return {"path": spec, "task": "links"}
-    return {"path": spec} if _suffix(Path(spec)) in (*SUFFIXES, MANY) or is_folder else None
+    return {"path": spec} if _raw.suffix(Path(spec)) in (*SUFFIXES, MANY) or is_folder else None
 
 
 def listing(where: Roots) -> list[Offer]:
@@ -71,7 +71,7 @@ def listing(where: Roots) -> list[Offer]:
     return [
         Offer(str(path.relative_to(where.raw)), None, None, path)
         for path in sorted(result)
-        if path.is_file() and _suffix(path) in SUFFIXES and _suffix(path) != ".npz"
+        if path.is_file() and _raw.suffix(path) in SUFFIXES and _raw.suffix(path) != ".npz"
     ]
 
 
@@ -85,7 +85,7 @@ def load(config: Config, where: Roots) -> AnyDataset:
     if path.is_dir() and _typed_files.is_typed(path):
         _check_unused(config, ("features", "labels", "split"), f"{path} holds those of each type")
         return _typed_files.read(path)
-    if path.is_dir() or _suffix(path) == MANY:
+    if path.is_dir() or _raw.suffix(path) == MANY:
         _check_unused(config, ("features", "labels", "split"), f"{path} holds many, with their own")
         return read_graphs(path, config.classes)
     if config.task == "links" and is_links(path):
@@ -100,7 +100,7 @@ def _check_unused(config: Config, keys: Sequence[str], why: str) -> None:
 
 
 def _links(path: Path, config: Config, where: Roots) -> LinksDataset:
-    parts = _read(path, read_links)
+    parts = _raw.read(path, read_links)
     arrays = {"edge_index": parts.pop("pairs").numpy()} | _beside(config, where)
     x = _features(config.features or path, arrays.get("x"), _num_nodes(path, arrays))
     return LinksDataset(_plain_name(path), x=x, **parts)
@@ -111,14 +111,14 @@ def _one_graph(path: Path, config: Config, where: Roots) -> NodeDataset:
 
     from gnnbench.datasets import _prepare, _tables
 
-    arrays = _read(path, _reader(path))
+    arrays: dict[str, Any] = _raw.read(path, _reader(path))
     if "x" in arrays and arrays["x"].ndim:  # beside its own features, an edge beyond them is out of range
         arrays.setdefault("num_nodes", len(arrays["x"]))
     arrays |= _beside(config, where)
     if config.labels is not None:
-        arrays["y"] = _read(_locate(config.labels, where), _tables.read_matrix)
+        arrays["y"] = _raw.read(_locate(config.labels, where), _tables.read_matrix)
     if config.split is not None:
-        arrays |= _read(_locate(config.split, where), _tables.read_split)
+        arrays |= _raw.read(_locate(config.split, where), _tables.read_split)
     nodes = _num_nodes(path, arrays)
     y = _tables.labels(config.labels or path, arrays["y"]) if "y" in arrays else torch.full((nodes,), -1)
     named = config.split or path
@@ -143,16 +143,11 @@ def _beside(config: Config, where: Roots) -> dict[str, Any]:
 
     if config.features is None:
         return {}
-    return {"x": _read(_locate(config.features, where), _tables.read_matrix)}
-
-
-def _suffix(path: Path) -> str:
-    """The suffix below a `.gz`, in lower case."""
-    return Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
+    return {"x": _raw.read(_locate(config.features, where), _tables.read_matrix)}
 
 
 def _plain_name(path: Path) -> str:
-    return path.name[: path.name.lower().rindex(_suffix(path))]
+    return path.name[: path.name.lower().rindex(_raw.suffix(path))]
 
 
 def _locate(path: Path, where: Roots, folders: bool = False) -> Path:
@@ -165,17 +160,12 @@ def _locate(path: Path, where: Roots, folders: bool = False) -> Path:
 def _reader(path: Path) -> Callable[[Path], dict[str, np.ndarray]]:
     from gnnbench.datasets import _tables
 
-    suffix = _suffix(path)
+    suffix = _raw.suffix(path)
     if suffix not in SUFFIXES:
         raise DatasetError(
             f"{path}: is not a kind of graph file known here; allowed: {', '.join((*SUFFIXES, MANY))}"
         )
     return {".mtx": _tables.read_mtx, ".npz": _tables.read_npz}.get(suffix, _tables.read_edge_list)
-
-
-def _read(path: Path, reader: Callable[[Path], Any]) -> Any:
-    with _raw.reading(path.name, [path]), _raw.quiet():
-        return reader(path)
 
 
 def _num_nodes(path: Path, arrays: dict[str, Any]) -> int:

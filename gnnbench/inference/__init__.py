@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gnnbench import backends as registered
 from gnnbench import launch, stopping
-from gnnbench.comparison import ResolvedRun, difference, fresh, order, resolve
+from gnnbench.comparison import ResolvedRun, codes, difference, fresh, order, resolve, round_folder
 from gnnbench.comparison.parity import REFERENCES, Parity
 from gnnbench.config import Run, backend_sections
 from gnnbench.datasets import Roots
@@ -24,7 +23,6 @@ from gnnbench.errors import ConfigError
 from gnnbench.inference import _ways
 from gnnbench.inference._process import Job
 from gnnbench.inference._record import Inference, Predictions, Process, Row
-from gnnbench.measure import code
 from gnnbench.results import files
 
 __all__ = ["Asked", "Inference", "Progress", "asked", "infer"]
@@ -148,7 +146,7 @@ class _Inferring:
                     "--out, or replace it with --force"
                 )
         names = asked.run.backends
-        self.codes = {name: code.digest(registered.module_of(backend_sections(name)[0]["name"])) for name in names}
+        self.codes = codes(names)
         self.processes = {name: [] for name in names}
         first = next((name for name in REFERENCES if name in names), None)
         reason = "" if first else f"none of {', '.join(REFERENCES)} is among the backends"
@@ -201,7 +199,7 @@ class _Inferring:
         return self.out / files.INFERENCE
 
     def _process(self, name: str, round_: int) -> None:
-        job = self._job(name, self.out / "rounds" / str(round_) / name.replace(":", ","))
+        job = self._job(name, round_folder(self.out, round_, name))
         kept = job.kept()
         if name == self.record.agreement.reference and round_ == 1:
             job.is_reference = True
@@ -229,7 +227,7 @@ class _Inferring:
     def _all_kept(self) -> bool:
         """Return whether an earlier call left nothing to compare."""
         folders = [
-            (name, self.out / "rounds" / str(round_) / name.replace(":", ","))
+            (name, round_folder(self.out, round_, name))
             for name in self.turns
             for round_ in range(1, self.rounds + 1)
         ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import shutil
 from pathlib import Path
@@ -21,10 +20,10 @@ from gnnbench.comparison.parity.judge import EVALUATION
 from gnnbench.config import Run
 from gnnbench.errors import ConfigError
 from gnnbench.inference import _ways
-from gnnbench.inference._record import Mode, Process
+from gnnbench.inference._record import Process
 from gnnbench.measure import clock, code, environment, memory
 from gnnbench.results import files
-from gnnbench.results.schema import Evaluation
+from gnnbench.results.schema import Evaluation, Mode
 from gnnbench.training import run, setup
 
 LONG_S = 10.0  # of a first pass, from which it is the only one of its process
@@ -78,10 +77,6 @@ class Job(Fresh[Process]):
         """Where layers of predictions are kept until all of them are done."""
         assert self.predictions is not None
         return self.predictions.with_name(f"{self.predictions.name}.partial")
-
-    def discard(self) -> None:
-        """Forget what was computed of predictions."""
-        shutil.rmtree(self.partial, ignore_errors=True)
 
 
 @torch.no_grad()
@@ -208,5 +203,4 @@ def _predict(job: Job, way: _ways.Way, classes: bool) -> None:
     if classes:
         arrays["prediction"] = outputs.argmax(1).numpy()
     files.save_by(lambda file: np.savez(file, **arrays), job.predictions)
-    with contextlib.suppress(OSError):
-        job.discard()
+    shutil.rmtree(job.partial, ignore_errors=True)

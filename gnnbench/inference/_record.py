@@ -8,14 +8,10 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from gnnbench import stats
 from gnnbench.comparison.parity import BackendParity, Parity
-from gnnbench.comparison.record import BASELINES, FASTEST, PEER, Speedup
+from gnnbench.comparison.record import BASELINES, FASTEST, PEER, Speedup, speedup
 from gnnbench.results import schema
 from gnnbench.results.schema import Binding, DatasetFacts, Evaluation, OfRun, Record, Summary
-
-Mode = Literal["full", "layerwise", "sampled"]
-MODES = {"full": "at once", "layerwise": "a layer at a time", "sampled": "on sampled neighbourhoods"}
 
 
 class Process(OfRun):
@@ -71,7 +67,7 @@ class Inference(Record):
     schema_version: int = schema.SCHEMA_VERSION
     status: Literal["running", "ok", "interrupted"] = "running"
     reason: str = ""
-    mode: Mode
+    mode: schema.Mode
     checkpoint: str = Field(description="file of the weights; empty where they are those of a seed")
     weights: str = Field(description="hash of that file")
     dataset: str = Field("", description="the dataset's label, with what is synthetic")
@@ -114,9 +110,10 @@ class Inference(Record):
         green = {name for name in timed if name == self.agreement.reference or self._is_green(name)}
         baselines = [name for name in BASELINES if name in green]
         fastest = min(baselines, key=lambda name: _seconds(timed[name]), default="")
+        passes = {name: [each.passes_s for each in processes[name]] for name in timed}
         for name, row in timed.items():
             row.speedup = {
-                key: _speedup(baseline, name, processes) if {name, baseline} <= green else None
+                key: speedup(baseline, name, passes) if {name, baseline} <= green else None
                 for key, baseline in (("pyg", "pyg"), (FASTEST, fastest), *[(PEER, PEER)] * (PEER in timed))
             }
             if "pyg" in timed and row.peak_memory_bytes and timed["pyg"].peak_memory_bytes:
@@ -158,11 +155,3 @@ def _row(backend: str, done: Sequence[Process], wanted: int) -> Row:
 def _seconds(row: Row) -> float:
     assert row.pass_s is not None
     return row.pass_s.median
-
-
-def _speedup(baseline: str, name: str, processes: Mapping[str, Sequence[Process]]) -> Speedup:
-    if baseline == name:
-        return Speedup(baseline=baseline, ratio=1.0, low=1.0, high=1.0)
-    passes = ([each.passes_s for each in processes[backend]] for backend in (baseline, name))
-    ratio = stats.ratio_interval(*passes)
-    return Speedup(baseline=baseline, ratio=ratio.value, low=ratio.low, high=ratio.high)

@@ -15,8 +15,7 @@ from gnnbench.backends.base import Backend
 from gnnbench.config import Run
 from gnnbench.datasets import AnyDataset, LinksDataset, TypedDataset
 from gnnbench.errors import ConfigError, UnsupportedOp, did_you_mean
-from gnnbench.inference._record import MODES
-from gnnbench.results.schema import Binding
+from gnnbench.results.schema import MODES, Binding, Mode
 from gnnbench.training import layerwise, setup
 from gnnbench.training.batching._batch import Batching
 from gnnbench.training.batching.full import Full
@@ -65,7 +64,7 @@ def of_mode(config: Run, mode: str) -> Run:
 
 
 def prepare(
-    mode: str, config: Run, model: Module, backend: Backend, dataset: AnyDataset, cache: Path | None
+    mode: Mode, config: Run, model: Module, backend: Backend, dataset: AnyDataset, cache: Path | None
 ) -> Way:
     """Bind the model, and make of the dataset what it takes.
 

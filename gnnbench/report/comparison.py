@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from gnnbench.comparison import Progress
     from gnnbench.comparison.parity import BackendParity, Parity
     from gnnbench.comparison.record import Comparison, Row, Speedup
+    from gnnbench.inference._record import Inference
+    from gnnbench.inference._record import Row as Inferred
     from gnnbench.results.schema import Result
 
     Rounds = Mapping[str, Sequence[Result]]
@@ -57,7 +59,7 @@ def section(record: Comparison, rounds: Rounds | None = None) -> Section:
         tone = "bad"
         verdict = [*(f"{line}." for line in held(record) if line.startswith("Regression")), *verdict]
     names = [row.backend for row in record.rows]
-    shown = replace(table(record), notes=[*_reasons(record)])
+    shown = replace(table(record), notes=[*reasons(record)])
     return section_of(
         record,
         [shown],
@@ -111,12 +113,13 @@ def held(comparison: Comparison) -> Iterator[str]:
 def _notes(comparison: Comparison) -> Iterator[str]:
     yield from parity(comparison.parity)
     yield from held(comparison)
-    yield from _reasons(comparison)
+    yield from reasons(comparison)
     yield from _conditions(comparison)
     yield from (f"Warning: {text}" for text in comparison.warnings)
 
 
-def _reasons(comparison: Comparison) -> Iterator[str]:
+def reasons(comparison: Comparison | Inference) -> Iterator[str]:
+    """Tell why rows have no figures."""
     for row in comparison.rows:
         if row.reason:
             name = row.backend.partition(":")[0]
@@ -226,20 +229,22 @@ def _backend_row(row: Row, phases: Sequence[str], baselines: Sequence[str], coun
         label,
         *(Cell(units.seconds(summary.median)) if summary else NOTHING for summary in summaries),
         time_cell(row.epoch_s),
-        *(_speedup(row.speedup.get(baseline), row.backend) for baseline in baselines),
-        _peak(row),
+        *(speedup_cell(row.speedup.get(baseline), row.backend) for baseline in baselines),
+        peak_cell(row),
         *[NOTHING if row.energy_j is None else Cell(f"{row.energy_j:.3g} J")] * counted,
         _preparation(row),
         NOTHING if row.metrics is None or row.metrics.test is None else Cell(f"{row.metrics.test:.4f}"),
     ]
 
 
-def _speedup(speedup: Speedup | None, backend: str) -> Cell:
+def speedup_cell(speedup: Speedup | None, backend: str) -> Cell:
+    """A speedup above its interval, or that the backend is the baseline itself."""
     own = speedup is not None and speedup.baseline == backend
     return Cell("1x", "baseline") if own else ratio_cell(speedup)
 
 
-def _peak(row: Row) -> Cell:
+def peak_cell(row: Row | Inferred) -> Cell:
+    """Peak memory above its share of pyg's."""
     if row.peak_memory_bytes is None:
         return NOTHING
     of_pyg = "" if row.memory_ratio is None or row.backend == "pyg" else f"{units.ratio(row.memory_ratio)} pyg"

@@ -7,19 +7,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gnnbench import units
-from gnnbench.report.comparison import FASTEST, NAMES, PEER
+from gnnbench.report.comparison import FASTEST, NAMES, PEER, peak_cell, reasons, speedup_cell
 from gnnbench.report.page import Grid, Section, Tone, section_of
 from gnnbench.report.plots import Picture, Strip, sizes, strips
 from gnnbench.report.run import graph, kernels, machine
 from gnnbench.report.run import title as of_model
-from gnnbench.report.tables import NOTHING, Cell, Table, ended, ratio_cell, time_cell
+from gnnbench.report.tables import NOTHING, Cell, Table, ended, time_cell
+from gnnbench.results.schema import MODES
 
 if TYPE_CHECKING:
-    from gnnbench.comparison.record import Speedup
     from gnnbench.inference import Progress
     from gnnbench.inference._record import Inference, Row
-
-WORDS = {"full": "at once", "layerwise": "a layer at a time", "sampled": "on sampled neighbourhoods"}
 
 
 def table(record: Inference) -> Table:
@@ -43,7 +41,7 @@ def table(record: Inference) -> Table:
 def title(record: Inference) -> str:
     """Model, dataset, way and size."""
     size = f", {units.counted(record.rounds, 'round')}" if record.rounds else ""
-    return f"{of_model(record.config, record.dataset)}: inference {WORDS[record.mode]}{size}"
+    return f"{of_model(record.config, record.dataset)}: inference {MODES[record.mode]}{size}"
 
 
 def section(record: Inference) -> Section:
@@ -80,21 +78,15 @@ def progress(event: Progress) -> tuple[str, Table]:
 def _notes(record: Inference) -> Iterator[str]:
     if record.rounds:
         yield _parity(record)
-    if wrong := [(name, each.red) for name, each in record.agreement.backends.items() if each.red]:
-        yield from (f"{name}: {reason}" for name, reason in wrong)
-    yield (
-        f"Weights: {record.checkpoint}"
-        if record.checkpoint
-        else ("Weights: those that training starts from, so no metric is given; --checkpoint names trained ones")
-    )
+    yield from (f"{name}: {each.red}" for name, each in record.agreement.backends.items() if each.red)
+    untrained = "those that training starts from, so no metric is given; --checkpoint names trained ones"
+    yield f"Weights: {record.checkpoint or untrained}"
     if made := record.predictions:
         why = f": {ended(made.status)}: {made.reason}" if made.status not in ("ok", "pending") else ""
         yield f"Predictions: {made.path}, by {made.backend}{why}"
+    yield from reasons(record)
     for row in record.rows:
-        if row.reason:
-            name = row.backend.partition(":")[0]
-            yield f"{row.backend}: {row.reason.removeprefix(f'backend {name!r} is unavailable: ')}"
-        elif row.way and row.way != WORDS[record.mode]:
+        if row.way and row.way != MODES[record.mode]:
             yield f"{row.backend}: {row.way}"
     for row in record.rows:
         yield from kernels(row.bindings, row.backend)
@@ -122,24 +114,16 @@ def _row(row: Row, baselines: list[str], scored: bool) -> list[Cell]:
     label = Cell(name, options.replace(":", " "))
     if row.pass_s is None:
         return [label, Cell(ended(row.status)), *[NOTHING] * (len(baselines) + 3 + scored)]
-    memory, of_pyg = row.peak_memory_bytes or 0, ""
-    if row.memory_ratio is not None and row.backend != "pyg":
-        of_pyg = f"{units.ratio(row.memory_ratio)} pyg"
     test = row.scores.test if row.scores else None
     return [
         label,
         time_cell(row.pass_s),
         Cell(units.count(round(row.outputs_per_s or 0))),
-        *(_speedup(row.speedup.get(baseline), row.backend) for baseline in baselines),
-        Cell(units.size(memory), of_pyg),
+        *(speedup_cell(row.speedup.get(baseline), row.backend) for baseline in baselines),
+        peak_cell(row),
         NOTHING if row.prepare_s is None else Cell(units.seconds(row.prepare_s)),
         *[NOTHING if test is None else Cell(f"{test:.4f}")] * scored,
     ]
-
-
-def _speedup(speedup: Speedup | None, backend: str) -> Cell:
-    own = speedup is not None and speedup.baseline == backend
-    return Cell("1x", "baseline") if own else ratio_cell(speedup)
 
 
 def _other_fastest(record: Inference) -> bool:

@@ -29,6 +29,12 @@ Phase = Literal[
     "exchange",
     "optimizer",
 ]
+Mode = Literal["full", "layerwise", "sampled"]
+MODES: dict[Mode, str] = {  # of inference, in words
+    "full": "at once",
+    "layerwise": "a layer at a time",
+    "sampled": "on sampled neighbourhoods",
+}
 PARTS: dict[Phase, Phase] = {  # within which phase
     "negatives": "load",
     "encoder": "forward",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -159,8 +159,8 @@ class Layerwise:
             folder: keeps layers in files, which a call with an equal `key` goes on with.
         """
         block = block or self.most
-        with TemporaryDirectory() if self.mapped and folder is None else nullcontext() as own:
-            rows = Rows(len(self.x), Path(own) if own else folder, key)
+        with place(self.mapped, folder) as own:
+            rows = Rows(len(self.x), own, key)
             return outputs(self.model, self.x, self.gather, rows, self.device, block)
 
 
@@ -183,6 +183,13 @@ def of_neighbors(dataset: NodeDataset | LinksDataset, backend: Backend) -> Gathe
         return sample.node, Layer(backend.adjacency(sample.hops()[0], layout), end - begin)
 
     return gather
+
+
+@contextmanager
+def place(mapped: bool, folder: Path | None) -> Iterator[Path | None]:
+    """The folder for layers: as given, or one that goes with the block where they are mapped; None for memory."""
+    with TemporaryDirectory() if mapped and folder is None else nullcontext() as own:
+        yield Path(own) if own else folder
 
 
 def too_large(backend: Backend, numbers: int) -> bool:

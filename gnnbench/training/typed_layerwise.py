@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -50,10 +48,9 @@ class TypedLayerwise:
 
     def __call__(self, block: int = 0, folder: Path | None = None, key: str = "") -> Tensor:
         """Outputs [n, C] of the classified type; arguments as of `Layerwise`."""
-        with TemporaryDirectory() if self.mapped and folder is None else nullcontext() as own:
-            place = Path(own) if own else folder
+        with layerwise.place(self.mapped, folder) as own:
             rows = {
-                kind: layerwise.Rows(len(x), None if place is None else place / kind, key)
+                kind: layerwise.Rows(len(x), None if own is None else own / kind, key)
                 for kind, x in self.x.items()
             }
             return self._outputs(rows, block or layerwise.LOADED)

@@ -25,7 +25,7 @@ from gnnbench.models import Layer
 from gnnbench.training import layerwise
 from gnnbench.training.batching._ahead import SAMPLES, Loader
 from gnnbench.training.batching._batch import Batch, count_targets, loss_function, scored
-from gnnbench.training.batching.full import Full
+from gnnbench.training.batching.full import Full, nodes_of
 
 if TYPE_CHECKING:
     from gnnbench.training.batching._shares import Shares
@@ -90,7 +90,8 @@ class Sampled(Loader, Generic[Drawn]):
     """
 
     def __init__(self, config: Config, dataset: NodeDataset | TypedDataset, backend: Backend) -> None:
-        super().__init__(config, dataset.train_mask.nonzero().flatten())
+        self.nodes = nodes_of(dataset)
+        super().__init__(config, self.nodes["train"])
         self.backend, self.layout = backend, backend.layout()
         self.dataset, self.y = dataset, dataset.y
         self.target = "class" if dataset.y.dim() == 1 else "labels"
@@ -132,7 +133,10 @@ class Sampled(Loader, Generic[Drawn]):
         return exact(self, model, lambda model: self._whole.outputs(model), self._layers)
 
     def scores(self, model: Module, outputs: Tensor) -> dict[str, float | None]:
-        return self._whole.scores(model, outputs)
+        outputs = outputs.to(self.y.device)
+        return {
+            split: scored(self.dataset.score, outputs[nodes], self.y[nodes]) for split, nodes in self.nodes.items()
+        }
 
     def metrics(self, model: Module) -> dict[str, float | None]:
         """The scores of the outputs; estimates of no more than the nodes of the split."""
@@ -143,10 +147,8 @@ class Sampled(Loader, Generic[Drawn]):
 
     def _estimates(self, model: Module) -> dict[str, float | None]:
         """Estimate for each part of the split the metric of outputs on sampled neighbourhoods."""
-        masks = {"train": self.dataset.train_mask, "val": self.dataset.val_mask, "test": self.dataset.test_mask}
         return {
-            split: self._estimate(model, mask.nonzero().flatten(), number)
-            for number, (split, mask) in enumerate(masks.items())
+            split: self._estimate(model, nodes, number) for number, (split, nodes) in enumerate(self.nodes.items())
         }
 
     def _estimate(self, model: Module, nodes: Tensor, number: int) -> float | None:

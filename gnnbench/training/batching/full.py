@@ -60,8 +60,7 @@ class Full(Batching):
         x: Any = None,
         edge_attr: Tensor | None = None,
     ) -> None:
-        masks = {"train": dataset.train_mask, "val": dataset.val_mask, "test": dataset.test_mask}
-        self.nodes = {name: mask.nonzero().flatten().to(device) for name, mask in masks.items()}
+        self.nodes = {split: nodes.to(device) for split, nodes in nodes_of(dataset).items()}
         self.y = dataset.y.to(device)
         self.score = dataset.score
         x = dataset.x.to(device) if x is None else x  # type: ignore[union-attr]
@@ -95,6 +94,12 @@ class Full(Batching):
 
     def scores(self, model: Module, outputs: Tensor) -> dict[str, float | None]:
         return {split: scored(self.score, outputs[nodes], self.y[nodes]) for split, nodes in self.nodes.items()}
+
+
+def nodes_of(dataset: NodeDataset | TypedDataset) -> dict[str, Tensor]:
+    """The nodes [n] int64 of each part of the split."""
+    masks = {"train": dataset.train_mask, "val": dataset.val_mask, "test": dataset.test_mask}
+    return {split: mask.nonzero().flatten() for split, mask in masks.items()}
 
 
 def prepare(
