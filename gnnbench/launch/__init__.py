@@ -8,6 +8,7 @@ _ranks       processes that work together
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -27,7 +28,8 @@ from gnnbench.results.schema import Status
 
 FILE = "task.json"
 GRACE_S = 0.2  # in which what kills all processes of a cluster's job reaches this one too
-FORKS = sys.platform == "linux"  # which ends a process with its parent; macOS does not, nor does it fork safely
+# Linux ends a process with its parent; macOS does not, nor does it fork safely, and CUDA does not survive a fork.
+FORKS = sys.platform == "linux" and not os.path.exists("/dev/nvidiactl")
 
 
 def prepare() -> None:

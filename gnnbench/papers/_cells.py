@@ -287,7 +287,8 @@ def device(environment: dict[str, Any], ran: list[str]) -> str:
     """Which kernels of the backends in `ran` ran, and on what; PyG follows them to the GPU."""
     kinds = backends.with_kernels()
     if any(kinds[name].kernels.device_type == "cuda" for name in map(backend_of, ran) if name in kinds):
-        return f"GPU: {environment['gpus'][0]['model']}"
+        gpus = environment.get("gpus") or []  # none where no round ran
+        return f"GPU: {gpus[0]['model']}" if gpus else "GPU"
     if "cpu" not in environment:
         return CPU_KERNELS
     return f"{CPU_KERNELS}: {environment['cpu']['model'] or environment['cpu']['architecture']}"
