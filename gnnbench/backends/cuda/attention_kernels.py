@@ -325,7 +325,9 @@ def pairs(
     place = node
     if PARTIAL:
         place = segment
-    return node * H + head, place * H + head, head, first, tl.where(exists, last, 0), exists
+    # Of numbers, as a choice by `exists` fails to compile for some tiles (Triton 3.6).
+    last *= 1 - tl.minimum(tl.maximum(last - first - longest, 0), 1)
+    return node * H + head, place * H + head, head, first, last, exists
 
 
 @jit

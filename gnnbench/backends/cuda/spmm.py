@@ -80,7 +80,8 @@ class SpmmKernels(ChoosingKernels):
         heads, mean = value.size(1) if value is not None and value.dim() == 2 else 1, reduce == "mean"
         width = prod(x.shape[1:])
         choice, shape = self.chosen("spmm", graph, width, x.dtype), (heads, width // max(heads, 1))
-        if choice["algorithm"] == "cusparse" and heads == 1:
+        crowded = graph.num_edges > graph.num_rows * graph.num_cols  # by duplicates, which cuSPARSE refuses
+        if choice["algorithm"] == "cusparse" and heads == 1 and not crowded:
             out = _by_cusparse(graph, x.view(graph.num_cols, width), value)
             return (out / graph.degree.clamp(min=1).unsqueeze(1) if mean else out).view(
                 graph.num_rows, *x.shape[1:]
