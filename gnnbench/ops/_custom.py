@@ -1,7 +1,7 @@
 """torch custom ops: how an op of ours becomes `torch.ops.gnnbench.<name>`, opaque to `torch.compile`.
 
-Ops are called with a Graph and Kernels. On the CPU, where nothing in torch watches a call, these are passed on as
-they are, and the dispatcher, which takes as long as a small op, is left out. Through the dispatcher they travel as
+Ops are called with a Graph and Kernels. Where nothing in torch watches a call, these are passed on as they are,
+and the dispatcher, which takes as long as a small op, is left out. Through the dispatcher they travel as
 handles, so that none of their tensors enters a traced graph. Differentiable ops are given their own kernel for
 torch's Autograd key: measured on one forward and backward, `torch.library.register_autograd` costs 31 us more than
 a bare `autograd.Function`, this way 12 us more.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial, reduce
+from functools import cache, partial, reduce
 from operator import attrgetter, or_
 from typing import Any, TypeVar
 
@@ -39,13 +39,19 @@ _dispatch_keys = torch._C._dispatch_keys
 _added_keys, _removed_keys = torch._C._dispatch_tls_local_include_set, torch._C._dispatch_tls_local_exclude_set
 
 
-def _keys() -> tuple[int, int, int]:
-    tensor = torch.empty(0, device="cpu")
+def _keys(device: str) -> tuple[int, int, int]:
+    tensor = torch.empty(0, device=device)
     return _dispatch_keys(tensor).raw_repr(), _added_keys().raw_repr(), _removed_keys().raw_repr()
 
 
-with ThreadPoolExecutor(1) as _plain:  # a thread of its own, for this one may be within autocast or inference mode
-    _PLAIN_TENSOR, _PLAIN_ADDED, _PLAIN_REMOVED = _plain.submit(_keys).result()
+@cache
+def _plain(device: str) -> tuple[int, int, int]:
+    """Keys of a plain tensor there, and of a plain thread: not of this one, which may be within autocast."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(_keys, device).result()
+
+
+_PLAIN_TENSOR, _PLAIN_ADDED, _PLAIN_REMOVED = _plain("cpu")
 
 
 class Op:
@@ -104,7 +110,8 @@ def is_dispatched(tensors: list[Tensor]) -> bool:
     if torch.compiler.is_compiling():
         return True
     for tensor in tensors:
-        if type(tensor) not in _TENSORS or _dispatch_keys(tensor).raw_repr() != _PLAIN_TENSOR:
+        keys = _dispatch_keys(tensor).raw_repr() if type(tensor) in _TENSORS else None
+        if keys != _PLAIN_TENSOR and not (keys and tensor.is_cuda and keys == _plain("cuda")[0]):
             return True
     return (
         _added_keys().raw_repr() != _PLAIN_ADDED

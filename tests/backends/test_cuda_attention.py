@@ -181,7 +181,8 @@ def test_gradients_through_autograd_of_strided_tensors(family: str) -> None:
 
 @over_families
 def test_nothing_is_kept_per_edge(family: str) -> None:
-    on = graphs.power_law(50, 700)
+    given = graphs.power_law(50, 700)
+    on = Graph.from_csr(given.rowptr.to(DEVICE), given.col.to(DEVICE))
     tensors = inputs(family, on, 4, 8)
     run_by(on, family, tensors, BIG)
     _ = on.transpose, on.perm  # preparation

@@ -65,7 +65,7 @@ def test_another_stream_finds_what_is_kept_complete(derived: Callable[[Graph], T
 def test_what_cannot_be_recorded_is_left_to_pyg(monkeypatch: pytest.MonkeyPatch) -> None:
     known, new, x = edges(), edges(), torch.randn(NODES, 32, device=DEVICE)
     conv, ptr = pyg.SAGEConv(32, 32).to(DEVICE), torch.tensor([0, 300, NODES], device=DEVICE)
-    gnnbench.patch_pyg("reference")
+    gnnbench.patch_pyg("cuda" if DEVICE == "cuda" else "reference")
     conv(x, known)
     for module in (engine, functions):
         monkeypatch.setattr(module, "captured", lambda _: True)

@@ -136,7 +136,8 @@ def test_a_backward_from_within_autocast_computes_the_same(op: str, create_graph
     expected = gradients()
     with torch.autocast(DEVICE.type, torch.bfloat16):
         found = gradients()
-    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    rounding = 1e-5 if create_graph and DEVICE.type == "cuda" else 0  # where torch adds in any order
+    torch.testing.assert_close(found, expected, rtol=rounding, atol=rounding)
 
 
 @over_kernels

@@ -33,8 +33,8 @@ def compare(found: Tensor, truth: Tensor, *leaves: Tensor) -> None:
     """Values, and gradients that no pair has the same of."""
     check(found.detach(), truth.detach())
     grad = normal(*truth.shape, dtype=truth.dtype)
-    gradients = torch.autograd.grad(found, leaves, grad.to(found.dtype))
-    for gradient, true in zip(gradients, torch.autograd.grad(truth, leaves, grad), strict=True):
+    gradients = torch.autograd.grad(found, leaves, grad.to(found))
+    for gradient, true in zip(gradients, torch.autograd.grad(truth, leaves, grad.to(truth)), strict=True):
         check(gradient, true)
 
 

@@ -54,7 +54,7 @@ def trainer(backend: str, model: str, *, recorded: bool, data: NodeDataset, **tr
         "backend": {"name": backend, **kernels},
     }
     asked = config.validate(raw, "test")
-    placed = base.Backend.home if DEVICE.type == "cpu" else DEVICE
+    placed = base.Backend.home if DEVICE.type == "cpu" or backend == "isplib" else DEVICE
     found = backends.load(asked.backend, asked.train)
     found.home = placed
     torch.manual_seed(0)
@@ -82,6 +82,7 @@ def test_replays_are_steps(model: str) -> None:
 
 
 @pytest.mark.usefixtures("taped")
+@pytest.mark.skipif(DEVICE.type != "cpu", reason="a tape is for the interpreter")
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
 @pytest.mark.parametrize(("backend", "model"), [("pyg", "sage"), ("pyg-sparse", "gin")])
 def test_untouched_pyg_and_other_optimizers_are_recorded_too(backend: str, model: str, optimizer: str) -> None:
@@ -153,6 +154,7 @@ def ran(folder: Path, out: Path | None = None, **options: Any) -> Result:
 
 
 @pytest.mark.usefixtures("taped")
+@pytest.mark.skipif(DEVICE.type != "cpu", reason="a tape is for the interpreter")
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_a_run_reports_replays_as_a_whole_and_goes_on_after_a_stop(precision: str, tmp_path: Path) -> None:
     recorded = {"cuda_graph": True, "precision": precision}
