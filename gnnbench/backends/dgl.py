@@ -172,7 +172,7 @@ def _norm(graph: Any) -> Tensor | None:
     degree = graph.in_degrees()
     if bool((degree == graph.out_degrees()).all()):
         return None
-    scale = degree.float().clamp(min=1).rsqrt()
+    scale = degree.float().rsqrt().masked_fill(degree == 0, 0.0)
     src, dst = graph.edges()
     weight: Tensor = scale[src] * scale[dst]
     return weight

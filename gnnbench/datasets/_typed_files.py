@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from gnnbench.errors import DatasetError
 BETWEEN = "__"  # source, name and destination in the name of a file of edges
 TEXT = (".csv", ".tsv", ".txt", ".edges")
 EDGES = {".npz": _tables.read_npz, **dict.fromkeys(TEXT, _tables.read_edge_list)}
+OF_TYPE = re.compile(r"(.+)\.(x|y|split)\.(.+)")
+ENDINGS = ("npy", "npz", *(text + packed for text in ("csv", "tsv", "txt") for packed in ("", ".gz")))
 READERS: dict[str, Callable[[Path], Any]] = {  # of what is known of a type, by what stands behind its name
     "x": _tables.read_matrix,
     "y": _tables.read_matrix,
@@ -38,7 +41,10 @@ def read(folder: Path) -> TypedDataset:
 
     name, data = folder.resolve().name, HeteroData()
     files = [path for path in sorted(folder.iterdir()) if path.is_file()]
-    edges = {_relation(path): path for path in files if BETWEEN in path.name and _raw.suffix(path) in EDGES}
+    edges: dict[tuple[str, str, str], Path] = {}
+    for path in files:
+        if BETWEEN in path.name and _raw.suffix(path) in EDGES:
+            _once(edges, _relation(path), path)
     types = list(dict.fromkeys(kind for source, _, destination in edges for kind in (source, destination)))
     largest = dict.fromkeys(types, -1)
     for relation, path in edges.items():
@@ -48,14 +54,18 @@ def read(folder: Path) -> TypedDataset:
             largest[kind] = max(largest[kind], int(ids.max(initial=-1)))
     given: dict[str, dict[str, Path]] = {kind: {} for kind in types}
     for path in files:
-        kind, what, *_ = f"{path.name}..".split(".")
-        if what in READERS and BETWEEN not in path.name:
+        if BETWEEN not in path.name and (found := OF_TYPE.fullmatch(path.name)):
+            kind, what, ending = found.groups()
             if kind not in types:
                 raise DatasetError(
                     f"{path}: is of type {kind!r}, which no relation has; types are {', '.join(types)}"
                 )
-            given[kind][what] = path
+            if ending not in ENDINGS:
+                raise DatasetError(f"{path}: ends in .{ending}, but may in .{', .'.join(ENDINGS)}; remove it")
+            _once(given[kind], what, path)
     for kind, paths in given.items():
+        if "split" in paths and "y" not in paths:
+            raise DatasetError(f"{paths['split']}: splits nodes without labels; add {kind}.y.csv, or remove it")
         values = {what: _raw.read(path, READERS[what]) for what, path in paths.items()}
         store = data[kind]
         if "x" in values:
@@ -67,6 +77,12 @@ def read(folder: Path) -> TypedDataset:
         for part, each in values.get("split", {}).items():
             store[part] = _tables.mask(paths["split"], each, store.num_nodes)
     return _prepare_typed.of(name, data)
+
+
+def _once(known: dict[Any, Path], key: Any, path: Path) -> None:
+    if key in known:
+        raise DatasetError(f"{path}: is the second file of its kind beside {known[key].name}; remove one of them")
+    known[key] = path
 
 
 def _relation(path: Path) -> tuple[str, str, str]:

@@ -112,7 +112,9 @@ def infer(
         work.record.status = "ok"
     except KeyboardInterrupt:
         work.record.status = "interrupted"
-        again = "the same command goes on with its predictions" if predictions else f"--out {out} continues"
+        wanted = work.record.predictions
+        asked_first = wanted is not None and wanted.status != "ok"
+        again = "the same command goes on with its predictions" if asked_first else f"--out {out} continues"
         work.record.reason = f"stopped by {stopping.by()}; {again}"
     work.save()
     return work.record

@@ -69,6 +69,7 @@ def prepare(
     """Bind the model, and make of the dataset what it takes.
 
     Raises:
+        ConfigError: the way cannot be gone over this dataset.
         UnsupportedOp: the backend cannot run this model exactly, or not a layer at a time.
     """
     if mode == "layerwise":
@@ -86,21 +87,24 @@ def prepare(
 
 
 def _layerwise(config: Run, model: Module, backend: Backend, dataset: Any) -> Way:
+    setup.check_batch(config, dataset)
     bindings = backend.bind(model)
     if reasons := layerwise.unsupported(model, backend):
         raise UnsupportedOp(f"--mode layerwise on backend {backend.name!r}", reasons)
-    batching: Batching
-    if isinstance(dataset, LinksDataset):
-        from gnnbench.training.batching._links import Links
 
-        batching = Links(config.batch, dataset, backend, None)
-    else:
-        batching = Full(dataset, None, backend.device, x=())
+    def batching() -> Batching:
+        """What knows the metrics; made for them alone, as links need their graph and features on the device."""
+        if isinstance(dataset, LinksDataset):
+            from gnnbench.training.batching._links import Links
+
+            return Links(config.batch, dataset, backend, None)
+        return Full(dataset, None, backend.device, x=())
+
     typed = isinstance(dataset, TypedDataset)
     passes = (TypedLayerwise if typed else layerwise.Layerwise)(model, dataset, backend)
     return Way(
         lambda folder, key: passes(folder=folder, key=key),
-        lambda outputs: batching.scores(model, outputs.to(backend.device)),
+        lambda outputs: batching().scores(model, outputs.to(backend.device)),
         bindings,
         [],
         passes.way,

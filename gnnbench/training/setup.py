@@ -82,8 +82,31 @@ def prepare(config: Run, model: Module, backend: Backend, dataset: AnyDataset, c
     """Everything done once per dataset and model: it is bound on its backend, tuned choices are read from `cache`.
 
     Raises:
-        ConfigError: the batches that `config` asks for cannot be made of this dataset.
+        ConfigError: as `check_batch`, or of training that cannot be.
         UnsupportedOp: the backend cannot run this model exactly.
+    """
+    check_batch(config, dataset)
+    if config.train.label_smoothing and not has_classes(dataset):
+        raise ConfigError(f"train.label_smoothing is of classes, which {dataset.name} has none of; leave it out")
+    if config.distributed and config.train.cuda_graph:
+        raise UnsupportedOp("train.cuda_graph", ["workers talk to each other in every step; leave it out"])
+    if config.data_parallel and config.backend.loader != "ours":
+        raise ConfigError(
+            f"backend.loader={config.backend.loader} makes whole batches, of which each of {config.train.workers} "
+            "workers would train on all; leave it or train.workers out"
+        )
+    ready: Setup = _kind(config).prepare(config, model.to(backend.device), backend, dataset, cache)
+    ready.batching.smoothing = config.train.label_smoothing
+    if config.data_parallel:
+        _share_out(model, ready, config.batch.draws_neighbors)
+    return ready
+
+
+def check_batch(config: Run, dataset: AnyDataset) -> None:
+    """Check that the batches of `config` can be made of a dataset.
+
+    Raises:
+        ConfigError: they cannot.
     """
     kind = config.batch.kind
     if isinstance(dataset, GraphsDataset) and not config.batch.graphs:
@@ -106,20 +129,6 @@ def prepare(config: Run, model: Module, backend: Backend, dataset: AnyDataset, c
             f"{dataset.name} has several types of nodes, and batch.kind={kind} is of one; leave batch.kind and "
             "train.workers out, or choose batch.kind=neighbors"
         )
-    if config.train.label_smoothing and not has_classes(dataset):
-        raise ConfigError(f"train.label_smoothing is of classes, which {dataset.name} has none of; leave it out")
-    if config.distributed and config.train.cuda_graph:
-        raise UnsupportedOp("train.cuda_graph", ["workers talk to each other in every step; leave it out"])
-    if config.data_parallel and config.backend.loader != "ours":
-        raise ConfigError(
-            f"backend.loader={config.backend.loader} makes whole batches, of which each of {config.train.workers} "
-            "workers would train on all; leave it or train.workers out"
-        )
-    ready: Setup = _kind(config).prepare(config, model.to(backend.device), backend, dataset, cache)
-    ready.batching.smoothing = config.train.label_smoothing
-    if config.data_parallel:
-        _share_out(model, ready, config.batch.draws_neighbors)
-    return ready
 
 
 def _share_out(model: Module, ready: Setup, draws_neighbors: bool) -> None:
