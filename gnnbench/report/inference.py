@@ -47,12 +47,11 @@ def title(record: Inference) -> str:
 def section(record: Inference) -> Section:
     """Tell which backend infers fastest."""
     tone, verdict = _verdict(record)
-    names = ",".join(row.backend for row in record.rows)
     shown = table(record)
     return section_of(
         record,
         [shown],
-        ["infer", "run.yaml", "--mode", record.mode, "--backends", names, "--rounds", str(record.rounds)],
+        [*_command(record)],
         kind="Inference",
         title=title(record),
         question="Which backend comes to the outputs fastest, and are they PyG's?",
@@ -73,6 +72,15 @@ def progress(event: Progress) -> tuple[str, Table]:
     """The table as far as it is known, and the process that runs now."""
     now = table(event.record)
     return f"{now.title}\n{event.stage}, {event.backend} ({event.done + 1} of {event.total})", now
+
+
+def _command(record: Inference) -> Iterator[str]:
+    yield from ("infer", "run.yaml", "--mode", record.mode)
+    yield from ("--backends", ",".join(row.backend for row in record.rows), "--rounds", str(record.rounds))
+    if record.checkpoint:
+        yield from ("--checkpoint", record.checkpoint)
+    if record.predictions:
+        yield from ("--out", record.predictions.path)
 
 
 def _notes(record: Inference) -> Iterator[str]:
