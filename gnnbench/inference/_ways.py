@@ -93,7 +93,7 @@ def _layerwise(config: Run, model: Module, backend: Backend, dataset: Any) -> Wa
         raise UnsupportedOp(f"--mode layerwise on backend {backend.name!r}", reasons)
 
     def batching() -> Batching:
-        """What knows the metrics; made for them alone, as links need their graph and features on the device."""
+        """Build the batches whose metrics are asked for, and only then: links need their graph on the device."""
         if isinstance(dataset, LinksDataset):
             from gnnbench.training.batching._links import Links
 
