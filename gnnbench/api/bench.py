@@ -107,7 +107,8 @@ def bench(
         if grid is None or grid.on_graph:
             config = configs.load(None, None if op == "collate" else configs.BARE, spec).dataset
             dataset = datasets.load(config, roots)
-            dataset = dataset if op == "collate" else datasets.single(dataset)
+            whole = op == "collate" or (op == "sample" and isinstance(dataset, datasets.TypedDataset))
+            dataset = dataset if whole else datasets.single(dataset)
         kind: Any = kinds.OTHERS.get(op, kinds.KIND)
         if grid:
             measure = partial(benchmarks.bench, grid, dataset, cache=roots.cache, dgl_python=dgl_python)

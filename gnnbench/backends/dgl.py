@@ -31,7 +31,7 @@ REMEDY = (
 )
 ABOUT = "import sys, sysconfig; print(sysconfig.get_paths()['purelib'], sysconfig.get_python_version(), sep='\\n')"
 
-Apply = Callable[[Any, Any], Tensor]  # (DGL's graph, features or a pair of them) -> what PyG's conv returns
+Apply = Callable[..., Tensor]  # (DGL's graph, features or a pair, types of edges) -> what PyG's conv returns
 
 
 @cache
@@ -124,8 +124,8 @@ class Backend(base.Backend):
         return Adjacency(edges.edge_index, num_src, num_dst)
 
 
-def _forward(conv: Any, apply: Any, x: Any, adj: Adjacency) -> Tensor:
-    return apply(adj.graph(_loops(conv)), x)
+def _forward(conv: Any, apply: Any, x: Any, adj: Adjacency, *of_edges: Tensor) -> Tensor:
+    return apply(adj.graph(_loops(conv)), x, *of_edges)
 
 
 def _loops(conv: Any) -> bool:
@@ -140,6 +140,7 @@ def _applied(conv: Any) -> Apply | None:
         pyg.GINConv: _gin,
         pyg.GATConv: _gat,
         pyg.GATv2Conv: _gatv2,
+        pyg.RGCNConv: _rgcn,
     }
     make = kinds.get(type(conv))
     return None if make is None else make(conv)
@@ -220,6 +221,30 @@ def _gatv2(conv: Any) -> Apply | None:
         theirs.weight, theirs.bias = ours.weight, ours.bias
     own.attn = conv.att
     return partial(_of_heads, conv, own)
+
+
+def _rgcn(conv: Any) -> Apply | None:
+    from dgl.nn.pytorch import RelGraphConv
+
+    if conv.aggr != "mean" or conv.num_blocks is not None or conv.root is None or conv.bias is None:
+        return None
+    bases = ("basis", conv.num_bases) if conv.num_bases is not None else (None, None)
+    own = RelGraphConv(conv.in_channels_l, conv.out_channels, conv.num_relations, *bases)
+    own.linear_r.W, own.loop_weight, own.h_bias = conv.weight, conv.root, conv.bias
+    if conv.num_bases is not None:
+        own.linear_r.coeff = conv.comp
+
+    def apply(graph: Any, x: Tensor, edge_type: Tensor) -> Tensor:
+        if not hasattr(graph, "mean"):  # one over the number of edges of the same relation to the same node
+            _, of, counts = (graph.edges()[1] * conv.num_relations + edge_type).unique(
+                return_inverse=True, return_counts=True
+            )
+            graph.mean = counts.float().reciprocal()[of].unsqueeze(1)
+            graph.presorted = bool((edge_type.diff() >= 0).all())
+        out: Tensor = own(graph, x, edge_type, graph.mean, presorted=graph.presorted)
+        return out
+
+    return apply
 
 
 def _sizes(conv: Any) -> tuple[Any, ...]:

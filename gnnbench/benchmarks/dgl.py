@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 
 from gnnbench import launch
+from gnnbench.backends.isplib.sample import EDGE, Relation
 from gnnbench.benchmarks.ops import Case
 from gnnbench.errors import BackendUnavailable, OutOfMemory, RunFailed
 from gnnbench.graph import Graph
@@ -32,17 +34,20 @@ class Dgl:
 
     Args:
         python: an interpreter that can import dgl and torch; empty for this one.
+        graphs: a square graph, or the edges of each relation.
         memory_bytes: what the process may use; 0 for no limit.
 
     Raises:
         BackendUnavailable: it does not run, or has no DGL.
     """
 
-    def __init__(self, python: str, graph: Graph, memory_bytes: int = 0) -> None:
+    def __init__(self, python: str, graphs: Graph | Mapping[Relation, Graph], memory_bytes: int = 0) -> None:
         if not python and importlib.util.find_spec("dgl") is None:
             raise BackendUnavailable(f"this interpreter has no DGL; {REMEDY}")
-        if graph.num_rows != graph.num_cols:
-            raise BackendUnavailable("it is asked for square graphs only")
+        if isinstance(graphs, Graph):
+            if graphs.num_rows != graphs.num_cols:
+                raise BackendUnavailable("it is asked for square graphs only")
+            graphs = {EDGE: graphs}
         self._folder = tempfile.TemporaryDirectory(prefix="gnnbench-dgl-")
         self._log = Path(self._folder.name) / "log.txt"
         threads = torch.get_num_threads()
@@ -64,9 +69,12 @@ class Dgl:
             raise BackendUnavailable(
                 f"{python or sys.executable} has no DGL that runs ({error}); {REMEDY}"
             ) from None
-        self.save("col", graph.col)
-        self.save("row", graph.row.int())
-        self.ask("graph", num_nodes=graph.num_rows)
+        nodes = dict[str, int]()
+        for place, ((source, _, destination), graph) in enumerate(graphs.items()):
+            self.save(f"col_{place}", graph.col)
+            self.save(f"row_{place}", graph.row.int())
+            nodes |= {source: graph.num_cols, destination: graph.num_rows}
+        self.ask("graph", nodes=nodes, relations=[*graphs])
 
     def ask(self, do: str, **request: Any) -> dict[str, Any]:
         """The answer to one request.

@@ -106,8 +106,13 @@ class Bench:
         torch.set_num_threads(threads)
         return {"version": dgl.__version__}
 
-    def graph(self, num_nodes: int) -> dict[str, Any]:
-        self.g = dgl.graph((tensor("col"), tensor("row")), num_nodes=num_nodes)
+    def graph(self, nodes: dict[str, int], relations: list[list[str]]) -> dict[str, Any]:
+        """Take edges by relation, between numbers of nodes by type."""
+        ends = [(tensor(f"col_{place}"), tensor(f"row_{place}")) for place in range(len(relations))]
+        if len(nodes) == len(relations) == 1:  # a graph without types is another to some of DGL's calls
+            self.g = dgl.graph(ends[0], num_nodes=next(iter(nodes.values())))
+        else:
+            self.g = dgl.heterograph(dict(zip(map(tuple, relations), ends, strict=True)), nodes)
         self.g.create_formats_()
         return {}
 
@@ -118,19 +123,28 @@ class Bench:
         self.grad_out = tensor("grad_out")
         return {}
 
-    def sampling(self, fanouts: list[int], part: str) -> dict[str, Any]:
-        """Have batches of `seeds` sampled, their features gathered, or both; the mean number of their edges."""
+    def sampling(self, fanouts: list[int], part: str, target: str, types: list[str]) -> dict[str, Any]:
+        """Have batches of `seeds` sampled, their features gathered, or both; the mean number of their edges.
+
+        Seeds are of the type `target`, and `types` have features.
+        """
         from dgl.dataloading import NeighborSampler
 
-        batches, x = tensor("seeds"), tensor("x")
+        x = {kind: tensor(f"x_{place}") for place, kind in enumerate(types)}
+        typed = len(self.g.ntypes) > 1
+        batches = [{target: seeds} if typed else seeds for seeds in tensor("seeds")]
         sampler = NeighborSampler(fanouts[::-1])
         drawn = [sampler.sample_blocks(self.g, seeds) for seeds in batches]
         edges = sum(block.num_edges() for _, _, blocks in drawn for block in blocks) / len(drawn)
-        seeds, nodes = itertools.cycle(batches), itertools.cycle([found.long() for found, _, _ in drawn])
+
+        def gather(node: Any) -> list[Tensor]:
+            return [own.index_select(0, node[kind] if typed else node) for kind, own in x.items()]
+
+        seeds, nodes = itertools.cycle(batches), itertools.cycle([found for found, _, _ in drawn])
         self.call = {
             "sample": lambda: sampler.sample_blocks(self.g, next(seeds)),
-            "gather": lambda: x.index_select(0, next(nodes)),
-            "both": lambda: x.index_select(0, sampler.sample_blocks(self.g, next(seeds))[0]),
+            "gather": lambda: gather(next(nodes)),
+            "both": lambda: gather(sampler.sample_blocks(self.g, next(seeds))[0]),
         }[part]
         return {"edges": edges}
 

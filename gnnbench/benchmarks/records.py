@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 
 from gnnbench import stats
-from gnnbench.datasets import GraphsDataset, NodeDataset
+from gnnbench.datasets import GraphsDataset, NodeDataset, TypedDataset
 from gnnbench.measure import code, environment, memory
 from gnnbench.results import files
 from gnnbench.results.schema import Ratio, Record
@@ -200,14 +200,14 @@ class BatchBench(Benchmark):
     graph: str = Field(description="the dataset's label, with what is synthetic")
     nodes: int = Field(description="of all graphs")
     edges: int = Field(description="of all graphs; an undirected edge counts twice")
-    features: int
+    features: int = Field(description="of a node; of one of each type where there are several")
     peers: list[str]
 
 
 B = TypeVar("B", bound=Benchmark)
 
 
-def facts(dataset: NodeDataset | GraphsDataset) -> dict[str, Any]:
+def facts(dataset: NodeDataset | TypedDataset | GraphsDataset) -> dict[str, Any]:
     """The fields of a record that say what is measured and where."""
     return {
         "graph": dataset.label,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -15,14 +15,16 @@ from torch_geometric.data import Data
 from torch_geometric.sampler import NeighborSampler, NodeSamplerInput
 
 from gnnbench.backends import isplib
+from gnnbench.backends.isplib.sample import EDGE, NODE
 from gnnbench.benchmarks import records
 from gnnbench.benchmarks.dgl import Dgl
 from gnnbench.benchmarks.op_benchmark import race
 from gnnbench.benchmarks.records import CPU, BatchBench, BatchRow, Time
-from gnnbench.datasets import NodeDataset
+from gnnbench.datasets import NodeDataset, TypedDataset
 from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
 from gnnbench.measure import clock
 from gnnbench.measure.rounds import Budget, Timed, timed
+from gnnbench.training.typed_layerwise import neighbors
 
 OURS = "isplib"
 PEERS = ("dgl", "pyg-lib")
@@ -51,7 +53,7 @@ class SampleBench(BatchBench):
 
 
 def bench(
-    dataset: NodeDataset,
+    dataset: NodeDataset | TypedDataset,
     *,
     out: Path,
     against: Sequence[str] = PEERS,
@@ -65,6 +67,7 @@ def bench(
     """Check and time batches of random seeds; `out/bench.json` is written after every batch size.
 
     Args:
+        dataset: a graph of several types has seeds of the type that is classified, and fanouts for every relation.
         against: of `PEERS`.
         on_event: hears what is about to start.
 
@@ -77,7 +80,7 @@ def bench(
     names = [OURS, *against]
     record = SampleBench(
         **records.facts(dataset),
-        features=dataset.x.size(1),
+        features=sum(x.size(1) for x in _features(dataset).values()),
         fanouts=list(fanouts),
         threads=torch.get_num_threads(),
         peers=list(against),
@@ -93,38 +96,51 @@ def bench(
         "pyg-lib": partial(OfPyg, dataset, record.fanouts),
         "dgl": partial(OfDgl, dataset, record.fanouts, dgl_python),
     }
-    steps = _steps(record, sizes, {name: makers[name] for name in names}, budget)
+    steps = _steps(record, _seeded(dataset), sizes, {name: makers[name] for name in names}, budget)
     return records.measured(record, steps, out=out, memory_limit=memory_limit, on_event=on_event)
 
 
 class Ours:
     """Batches of seeds by our sampler."""
 
-    def __init__(self, dataset: NodeDataset, fanouts: list[int]) -> None:
-        graph = dataset.graph(CPU, isplib.IsplibKernels())
-        self.neighbors = isplib.Neighbors(graph.rowptr, graph.col)
-        self.x, self.fanouts = dataset.x, fanouts
+    def __init__(self, dataset: NodeDataset | TypedDataset, fanouts: list[int]) -> None:
+        self.x = _features(dataset)
+        if isinstance(dataset, TypedDataset):
+            self.target, self.neighbors = dataset.target, neighbors(dataset)
+        else:
+            graph = dataset.graph(CPU, isplib.IsplibKernels())
+            self.target, self.neighbors = NODE, isplib.Neighbors(graph.rowptr, graph.col).typed
+        self.fanouts = dict.fromkeys(self.neighbors.rows, fanouts)
 
-    def sample(self, seeds: Tensor) -> tuple[Tensor, int]:
-        """The nodes of a batch, and the number of its edges."""
-        sample = self.neighbors.sample(seeds, self.fanouts, int(seeds[0]))
-        return sample.node, sample.row.numel()
+    def sample(self, seeds: Tensor) -> tuple[Mapping[str, Tensor], int]:
+        """The nodes of a batch by type, and the number of its edges."""
+        sample = self.neighbors.sample({self.target: seeds}, self.fanouts, int(seeds[0]))
+        return sample.node, sample.total
 
     def wrong(self, seeds: Tensor) -> str:
         """How a batch is not a sample of the graph; empty if it is one."""
-        node, row, col, edge, _, _ = self.neighbors.sample(seeds, self.fanouts, 0)
-        begin, end = (self.neighbors.rowptr[node[col] + more] for more in (0, 1))
-        if bool((edge < begin).any() or (edge >= end).any() or (self.neighbors.col[edge] != node[row]).any()):
-            return "a batch has an edge that the graph has not"
-        return "a batch has an edge twice" if edge.unique().numel() < edge.numel() else ""
+        sample = self.neighbors.sample({self.target: seeds}, self.fanouts, 0)
+        for relation, rows in self.neighbors.rows.items():
+            source, _, destination = relation
+            begin, end = (rows.rowptr[sample.node[destination][sample.col[relation]] + more] for more in (0, 1))
+            edge, given = sample.edge[relation], sample.node[source][sample.row[relation]]
+            if bool((edge < begin).any() or (edge >= end).any() or (rows.col[edge] != given).any()):
+                return "a batch has an edge that the graph has not"
+            if edge.unique().numel() < edge.numel():
+                return "a batch has an edge twice"
+        return ""
+
+    def gather(self, node: Mapping[str, Tensor]) -> list[Tensor]:
+        """The features of nodes, of each type that has any."""
+        return [x.index_select(0, node[kind]) for kind, x in self.x.items()]
 
     def timed(self, stage: str, batches: Sequence[Tensor]) -> tuple[Timed, float]:
         """Return what can be timed, and the mean number of edges; each thread works on batches of its own."""
         nodes, edges = zip(*map(self.sample, batches), strict=True)
-        works: dict[str, Callable[[Tensor, Tensor], Any]] = {
+        works: dict[str, Callable[[Tensor, Mapping[str, Tensor]], Any]] = {
             "sample": lambda seeds, node: self.sample(seeds),
-            "gather": lambda seeds, node: self.x.index_select(0, node),
-            "both": lambda seeds, node: self.x.index_select(0, self.sample(seeds)[0]),
+            "gather": lambda seeds, node: self.gather(node),
+            "both": lambda seeds, node: self.gather(self.sample(seeds)[0]),
         }
         threads = ThreadPoolExecutor(torch.get_num_threads(), initializer=partial(torch.set_num_threads, 1))
 
@@ -140,17 +156,23 @@ class Ours:
 class OfPyg(Ours):
     """PyG's sampler on pyg-lib."""
 
-    def __init__(self, dataset: NodeDataset, fanouts: list[int]) -> None:
+    def __init__(self, dataset: NodeDataset | TypedDataset, fanouts: list[int]) -> None:
         import torch_geometric.typing
 
         if not torch_geometric.typing.WITH_PYG_LIB:
             raise BackendUnavailable("pyg-lib is not installed; see PyG's page on installing it")
-        data = Data(edge_index=dataset.edge_index, num_nodes=dataset.num_nodes)
-        self.x, self.sampler = dataset.x, NeighborSampler(data, num_neighbors=fanouts)
+        self.x, self.type, data = _features(dataset), None, getattr(dataset, "data", None)
+        if isinstance(dataset, TypedDataset):
+            self.type = dataset.target
+        else:
+            data = Data(edge_index=dataset.edge_index, num_nodes=dataset.num_nodes)
+        self.sampler = NeighborSampler(data, num_neighbors=fanouts)
 
-    def sample(self, seeds: Tensor) -> tuple[Tensor, int]:
-        out = self.sampler.sample_from_nodes(NodeSamplerInput(None, seeds))
-        return out.node, out.row.numel()
+    def sample(self, seeds: Tensor) -> tuple[Mapping[str, Tensor], int]:
+        out: Any = self.sampler.sample_from_nodes(NodeSamplerInput(None, seeds, input_type=self.type))
+        if self.type is None:
+            return {NODE: out.node}, out.row.numel()
+        return out.node, sum(row.numel() for row in out.row.values())
 
     def wrong(self, seeds: Tensor) -> str:
         return ""
@@ -159,10 +181,16 @@ class OfPyg(Ours):
 class OfDgl:
     """DGL's sampler in DGL's own process, with int32 ids."""
 
-    def __init__(self, dataset: NodeDataset, fanouts: list[int], python: str) -> None:
-        self.dgl = Dgl(python, dataset.graph(CPU))
-        self.dgl.save("x", dataset.x)
-        self.fanouts = fanouts
+    def __init__(self, dataset: NodeDataset | TypedDataset, fanouts: list[int], python: str) -> None:
+        if isinstance(dataset, TypedDataset):
+            graphs = {relation: edges.graph(CPU) for relation, edges in dataset.relations.items()}
+            self.target = dataset.target
+        else:
+            graphs, self.target = {EDGE: dataset.graph(CPU)}, NODE
+        self.dgl = Dgl(python, graphs)
+        self.types, self.fanouts = [*_features(dataset)], fanouts
+        for place, x in enumerate(_features(dataset).values()):
+            self.dgl.save(f"x_{place}", x)
 
     def wrong(self, seeds: Tensor) -> str:
         return ""
@@ -170,7 +198,8 @@ class OfDgl:
     def timed(self, stage: str, batches: Sequence[Tensor]) -> tuple[Timed, float]:
         """As `Ours.timed`; DGL reads its own clock."""
         self.dgl.save("seeds", torch.stack([*batches]).int())
-        edges: float = self.dgl.ask("sampling", fanouts=self.fanouts, part=stage)["edges"]
+        wanted = {"fanouts": self.fanouts, "part": stage, "target": self.target, "types": self.types}
+        edges: float = self.dgl.ask("sampling", **wanted)["edges"]
 
         def measure(samples: int, calls: int) -> list[float]:
             answer = self.dgl.ask("time", direction="forward", samples=samples, calls=calls)
@@ -183,7 +212,9 @@ class OfDgl:
 Makers = dict[str, Callable[[], Ours | OfDgl]]
 
 
-def _steps(record: SampleBench, sizes: Sequence[int], makers: Makers, budget: Budget) -> Iterator[str]:
+def _steps(
+    record: SampleBench, seeded: int, sizes: Sequence[int], makers: Makers, budget: Budget
+) -> Iterator[str]:
     """Check and time batches of every size."""
     yield "sorting the edges"
     samplers: dict[str, Ours | OfDgl] = {}
@@ -196,7 +227,7 @@ def _steps(record: SampleBench, sizes: Sequence[int], makers: Makers, budget: Bu
     for size in sizes:
         yield f"batches of {size}: checking, then timing"
         generator = torch.Generator().manual_seed(0)
-        batches = [torch.randperm(record.nodes, generator=generator)[:size] for _ in range(BATCHES)]
+        batches = [torch.randperm(seeded, generator=generator)[:size] for _ in range(BATCHES)]
         reasons = {name: next(filter(None, map(sampler.wrong, batches)), "") for name, sampler in samplers.items()}
         for stage in STAGES:
             rows = {row.implementation: row for row in record.rows if (row.batch_size, row.part) == (size, stage)}
@@ -212,7 +243,20 @@ def _steps(record: SampleBench, sizes: Sequence[int], makers: Makers, budget: Bu
             race(contestants, rows, record.peers, budget, lambda row: max(row.edges or 1.0, 1.0))
 
 
-def _check(dataset: NodeDataset, against: Sequence[str], fanouts: Sequence[int], sizes: Sequence[int]) -> None:
+def _features(dataset: NodeDataset | TypedDataset) -> dict[str, Tensor]:
+    """Return those that are given, by type."""
+    x = dataset.x if isinstance(dataset, TypedDataset) else {NODE: dataset.x}
+    return {kind: own for kind, own in x.items() if own.dim() == 2}
+
+
+def _seeded(dataset: NodeDataset | TypedDataset) -> int:
+    """Return how many nodes a batch can start from."""
+    return dataset.nodes[dataset.target] if isinstance(dataset, TypedDataset) else dataset.num_nodes
+
+
+def _check(
+    dataset: NodeDataset | TypedDataset, against: Sequence[str], fanouts: Sequence[int], sizes: Sequence[int]
+) -> None:
     if reasons := isplib.Backend.unavailable():
         raise BackendUnavailable(f"sampling needs backend isplib: {'; '.join(reasons)}")
     problems = [f"unknown sampler {name!r}{did_you_mean(name, PEERS)}" for name in against if name not in PEERS]
@@ -220,9 +264,9 @@ def _check(dataset: NodeDataset, against: Sequence[str], fanouts: Sequence[int],
         f"a fanout is {fanout}; give numbers from 0 up, or -1 for all" for fanout in fanouts if fanout < -1
     ]
     problems += [
-        f"a batch of {size} seeds is none of {dataset.label}; give 1 to {dataset.num_nodes}"
+        f"a batch of {size} seeds is none of {dataset.label}; give 1 to {_seeded(dataset)}"
         for size in sizes
-        if not 1 <= size <= dataset.num_nodes
+        if not 1 <= size <= _seeded(dataset)
     ]
     if not fanouts or not sizes:
         problems.append("give at least one fanout and one batch size")

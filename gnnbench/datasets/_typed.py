@@ -34,18 +34,18 @@ class Bipartite(NamedTuple):
 
     Attributes:
         edge_index: [2, E] int64, each row in the ids of its own type.
-        sources, destinations: how many nodes these types have.
+        num_cols, num_rows: how many nodes the types of sources and of destinations have.
     """
 
     edge_index: Tensor
-    sources: int
-    destinations: int
+    num_cols: int
+    num_rows: int
 
     def graph(self, device: torch.device, layout: CSRBuilder | None = None) -> Graph:
-        """[destinations x sources] in rows on `device`, sorted there by `layout`."""
+        """[num_rows x num_cols] in rows on `device`, sorted there by `layout`."""
         from gnnbench.graph import Graph
 
-        return Graph.from_edge_index(self.edge_index.to(device), self.destinations, self.sources, layout=layout)
+        return Graph.from_edge_index(self.edge_index.to(device), self.num_rows, self.num_cols, layout=layout)
 
 
 def joined(nodes: Mapping[str, int], relations: Mapping[Relation, HasEdges]) -> Bipartite:

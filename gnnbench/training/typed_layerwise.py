@@ -25,7 +25,7 @@ def neighbors(dataset: TypedDataset) -> isplib.TypedNeighbors:
     rows = {}
     for relation, edges in dataset.relations.items():
         graph = edges.graph(CPU, isplib.IsplibKernels())
-        rows[relation] = isplib.Rows(graph.rowptr, graph.col, num_cols=edges.sources)
+        rows[relation] = isplib.Rows(graph.rowptr, graph.col, num_cols=edges.num_cols)
     return isplib.TypedNeighbors(dataset.nodes, rows)
 
 

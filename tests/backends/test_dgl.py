@@ -46,15 +46,31 @@ def test_convs_are_pygs_on_the_zoo(name: str) -> None:
 
 
 @needs_dgl
+@pytest.mark.parametrize("bases", [None, 2])
+def test_relations_are_pygs(bases: int | None) -> None:
+    """In any order of edges, and by relation, which DGL has another way for."""
+    edge_index, nodes, _ = graphs.zoo()["hub"]
+    x, edge_type = torch.randn(nodes, 6), torch.arange(edge_index.size(1)) % 3
+    conv = pyg.RGCNConv(6, 4, 3, num_bases=bases)
+    expected = conv(x, edge_index, edge_type)
+    dgl.Backend(BackendConfig(name="dgl")).bind(torch.nn.ModuleList([conv]))
+    for order in (torch.arange(len(edge_type)), edge_type.argsort()):
+        adj = dgl.Adjacency(edge_index[:, order], nodes, nodes)
+        torch.testing.assert_close(conv(x, adj, edge_type[order]), expected, rtol=1e-4, atol=1e-4)
+
+
+@needs_dgl
 @pytest.mark.parametrize(
     "batch", [{}, {"kind": "neighbors", "size": 13, "fanouts": [4, 3]}], ids=["full", "sampled"]
 )
 def test_models_pass_the_gate(batch: dict[str, Any]) -> None:
-    for model in ("sage", "gat"):
+    cora = datasets.parse("synthetic:cora:0.1") | {"features": 16}
+    mag = datasets.parse("synthetic:mag:0.001")
+    for model, data_of in (("sage", cora), ("gat", cora), ("rgcn", mag), ("hetero_sage", mag)):
         taken = {}
         for name in ("pyg", "dgl"):
             raw = {
-                "dataset": {"source": "synthetic", "preset": "cora", "scale": 0.1, "features": 16},
+                "dataset": data_of,
                 **{"model": {"name": model, "hidden": 8}, "batch": batch, "backend": {"name": name}},
             }
             wanted = config.validate(raw, "test")

@@ -21,7 +21,7 @@ from gnnbench.measure.rounds import Budget
 from gnnbench.report import page
 from gnnbench.results import files
 from gnnbench.results.schema import Ratio
-from tests.support import commands, graphs
+from tests.support import commands, graphs, real_data
 
 pytestmark = pytest.mark.skipif(bool(isplib.MISSING), reason="the kernels are not built")
 
@@ -86,17 +86,45 @@ def test_pyg_lib_is_called_as_by_pyg(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert all(row.ratio.keys() == {"pyg-lib"} for row in ours)
 
 
+def test_types_are_drawn_from_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seeds are of the classified type; pyg-lib is played by our sampler, with PyG's names of relations."""
+    typed: Any = real_data.load("synthetic:mag:0.001", datasets.roots())
+    drawn_by = sample.Ours(typed, [3, -1]).neighbors
+
+    def neighbor_sample(types: Any, relations: Any, colptr: Any, row: Any, seed: Any, *how: Any) -> Any:
+        fanouts = {relation: how[0]["__".join(relation)] for relation in relations}
+        drawn = drawn_by.sample(seed, fanouts, key=1)
+        by_name = [{"__".join(key): value for key, value in each.items()} for each in drawn[1:4]]
+        edges = {"__".join(key): value for key, value in drawn.num_edges.items()}
+        return by_name[0], by_name[1], drawn.node, by_name[2], drawn.num_nodes, edges
+
+    monkeypatch.setattr(torch_geometric.typing, "WITH_PYG_LIB", True)
+    monkeypatch.setattr(torch.ops, "pyg", SimpleNamespace(hetero_neighbor_sample=neighbor_sample))
+    budget, papers = Budget(rounds=2, least_s=0.0), typed.nodes["paper"]
+    result = sample.bench(typed, out=tmp_path, sizes=(papers,), fanouts=(-1, -1), budget=budget)
+    ours, theirs, dgl = (
+        [row for row in result.rows if row.implementation == name] for name in ("isplib", "pyg-lib", "dgl")
+    )
+    assert {row.status for row in (*ours, *theirs)} == {"ok"}, theirs
+    assert {row.status for row in dgl} <= {"ok", "unavailable"}
+    assert [row.edges for row in theirs] == [row.edges for row in ours]
+    assert ours[0].edges
+    with pytest.raises(ConfigError, match=f"give 1 to {papers}"):
+        sample.bench(typed, out=tmp_path, sizes=(papers + 1,))
+
+
 @pytest.mark.parametrize("wrong", ["row", "edge"])
 def test_a_wrong_batch_has_no_time(tmp_path: Path, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = isplib.Neighbors.sample
+    right = isplib.TypedNeighbors.sample
 
-    def other(self: isplib.Neighbors, *args: Any, **options: Any) -> Any:
+    def other(self: isplib.TypedNeighbors, *args: Any, **options: Any) -> Any:
         drawn = right(self, *args, **options)
-        return drawn._replace(
-            **{wrong: getattr(drawn, wrong).flip(0) if wrong == "row" else drawn.edge.clamp(max=1)}
-        )
+        made = {
+            key: own.flip(0) if wrong == "row" else own.clamp(max=1) for key, own in getattr(drawn, wrong).items()
+        }
+        return drawn._replace(**{wrong: made})
 
-    monkeypatch.setattr(isplib.Neighbors, "sample", other)
+    monkeypatch.setattr(isplib.TypedNeighbors, "sample", other)
     result = run(tmp_path, against=())
     assert {row.status for row in result.rows} == {"wrong"}
     assert result.exit_code == 3

@@ -1,0 +1,146 @@
+"""RGCNConv, forward and backward: PyG, DGL's RelGraphConv and the drop-in on random, citation and word graphs.
+
+    python tests/measure/relations.py [--dgl-python PYTHON] [--out FILE]
+
+Outputs and gradients are compared first, then rounds are interleaved. `GNNBENCH_DATA` holds WordNet18RR.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch_geometric.nn import RGCNConv
+
+from gnnbench import datasets, patch, registry, stats
+from gnnbench.backends import dgl
+from gnnbench.benchmarks.peers import taken
+from gnnbench.config import BackendConfig
+from gnnbench.datasets import LinksDataset, TypedDataset
+from gnnbench.datasets._typed import edge_types, joined
+from gnnbench.measure import clock, environment, memory
+from gnnbench.measure.rounds import Budget, interleaved, timed
+from gnnbench.results import files
+
+TOLERANCE = 1e-5  # root mean square of a difference from PyG's, over that of the tensor
+Step = Callable[[], list[Tensor]]
+
+
+class Case(NamedTuple):
+    """A graph with a relation of each edge, and the layer on it."""
+
+    name: str
+    edge_index: Tensor
+    edge_type: Tensor
+    nodes: int
+    relations: int
+    width: int
+    bases: int | None = None
+
+
+def cases() -> Iterator[Case]:
+    """Three random graphs of the sizes of knowledge graphs, ogbn-mag's shape, and WordNet18RR."""
+    generator = torch.Generator().manual_seed(0)
+    for nodes, edges, relations, width, bases in (
+        (40_943, 186_006, 22, 64, None),
+        (20_000, 1_000_000, 8, 64, None),
+        (20_000, 1_000_000, 46, 32, 30),
+    ):
+        edge_index = torch.randint(nodes, (2, edges), generator=generator)
+        edge_type = torch.randint(relations, (edges,), generator=generator)
+        yield Case(f"{edges:,} random edges", edge_index, edge_type, nodes, relations, width, bases)
+    mag = _loaded("synthetic:mag:0.05")
+    assert isinstance(mag, TypedDataset)
+    whole, relations = joined(mag.nodes, mag.relations), len(mag.relations)
+    yield Case(mag.label, whole.edge_index, edge_types(mag.relations), mag.num_nodes, relations, 64)
+    words = _loaded("wordnet18rr")
+    assert isinstance(words, LinksDataset)
+    assert words.relations
+    yield Case(
+        words.label, words.positives["train"], words.relations["train"], words.num_nodes, words.num_relations, 64
+    )
+
+
+def _loaded(spec: str) -> Any:
+    section = datasets.parse(spec)
+    return datasets.load(registry.find("datasets", section["source"]).Config(**section), datasets.roots())
+
+
+def steps(case: Case) -> dict[str, Step]:
+    """Return what computes the output and all gradients, by who does."""
+    torch.manual_seed(0)
+    conv = RGCNConv(case.width, case.width, case.relations, num_bases=case.bases)
+    x, grad = torch.randn(case.nodes, case.width, requires_grad=True), torch.randn(case.nodes, case.width)
+
+    def step(layer: Any, adj: Any) -> list[Tensor]:
+        out = layer(x, adj, case.edge_type)
+        return [out.detach(), *torch.autograd.grad(out, [x, *layer.parameters()], grad)]
+
+    ours = patch.accelerate(copy.deepcopy(conv), "isplib", strict=True)
+    found: dict[str, Step] = {
+        "pyg": partial(step, conv, case.edge_index),
+        "isplib": partial(step, ours, case.edge_index),
+    }
+    if not dgl.Backend.unavailable():
+        theirs = copy.deepcopy(conv)
+        dgl.Backend(BackendConfig(name="dgl")).bind(torch.nn.ModuleList([theirs]))
+        found["dgl"] = partial(step, theirs, dgl.Adjacency(case.edge_index, case.nodes, case.nodes))
+    return found
+
+
+def off(found: list[Tensor], wanted: list[Tensor]) -> float:
+    """Largest root mean square of a difference, over that of the wanted tensor."""
+    return max(
+        float((a - b).square().mean() / b.square().mean()) ** 0.5 for a, b in zip(found, wanted, strict=True)
+    )
+
+
+def measured(case: Case, budget: Budget) -> dict[str, Any]:
+    """Times, memory and how far from PyG, by who computes."""
+    works, meter = steps(case), memory.meter(torch.device("cpu"))
+    rows: dict[str, dict[str, Any]] = {}
+    wanted = [each.clone() for each in works["pyg"]()]
+    for name, work in works.items():
+        rows[name] = {"off": max(off(work(), wanted) for _ in range(2))}
+        if not rows[name]["off"] <= TOLERANCE:
+            raise SystemExit(f"{case.name}: {name} is off by {rows[name]['off']:.2g}")
+        rows[name]["memory_increase_bytes"], _ = taken(work, meter)
+    contestants = {name: partial(timed, work, clock.cpu) for name, work in works.items()}
+    for name, samples in interleaved(contestants, budget, _raise).items():
+        rows[name]["time_s"] = dict(zip(("median", "low", "high"), stats.median_interval(samples), strict=True))
+        rows[name]["samples"] = samples
+    for row in rows.values():
+        ratio = stats.ratio_interval(rows["pyg"]["samples"], row["samples"])
+        row["vs_pyg"] = dict(zip(("ratio", "low", "high"), ratio, strict=True))
+    facts = {"edges": case.edge_index.size(1), "nodes": case.nodes, "relations": case.relations}
+    return {"graph": case.name, **facts, "width": case.width, "bases": case.bases, "rows": rows}
+
+
+def _raise(name: str, error: Exception) -> None:
+    raise error
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dgl-python", default="")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    if options.dgl_python:
+        os.environ[dgl.VARIABLE] = options.dgl_python
+    record = {"environment": environment.describe(), "cases": [measured(case, Budget()) for case in cases()]}
+    ratios = torch.tensor([case["rows"]["isplib"]["vs_pyg"]["ratio"] for case in record["cases"]])
+    record["geometric_mean_vs_pyg"] = float(ratios.log().mean().exp())
+    text = json.dumps(record, indent=1) + "\n"
+    print(text, end="") if options.out is None else files.save_text(text, options.out)
+
+
+if __name__ == "__main__":
+    main()
