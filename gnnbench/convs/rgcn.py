@@ -21,7 +21,7 @@ CONV = "RGCNConv"
 # Measured on random graphs of 8 to 46 relations and on WordNet18RR, on an AMD EPYC (Zen 4): the least saved.
 COST = _cost.Cost(_cost.Rates(400_000, 130, 0, 40, 0.6), _cost.Rates(800_000, 220, 0, 70, 2.0), gathers_input=True)
 ops = _layers.ops
-LEAST_ROWS = 512  # of a relation in a chunk, about, as products of fewer are slow
+LEAST_ROWS = 2048  # of a relation in a chunk, about, as products of fewer are slow, on two threads most of all
 
 
 def unsupported(conv: RGCNConv) -> list[str]:
