@@ -265,8 +265,11 @@ def _parted(rounds: Mapping[str, Sequence[Result]]) -> Iterator[tuple[str, str]]
 
 
 def differs(environments: Sequence[dict[str, Any]]) -> bool:
-    """Return whether processors, libraries or revisions changed between rounds, as in a continued comparison."""
-    kept = ("cpu", "gpus", "packages", "git")
+    """Return whether processors or libraries changed between rounds, as in a continued comparison.
+
+    Rounds of other code are never kept, so that another revision is no difference: its change may be to a page.
+    """
+    kept = ("cpu", "gpus", "packages")
     return (
         len({json.dumps([environment.get(key) for key in kept]) for environment in environments if environment})
         > 1
