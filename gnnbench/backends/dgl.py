@@ -136,7 +136,7 @@ def _applied(conv: Any) -> Apply | None:
     """Return what applies DGL's conv with the parameters of PyG's; None where there is none."""
     kinds: dict[Any, Callable[[Any], Apply | None]] = {
         pyg.GCNConv: _gcn,
-        pyg.SAGEConv: _sage,
+        pyg.SAGEConv: sage,
         pyg.GINConv: _gin,
         pyg.GATConv: _gat,
         pyg.GATv2Conv: _gatv2,
@@ -179,7 +179,8 @@ def _norm(graph: Any) -> Tensor | None:
     return weight
 
 
-def _sage(conv: Any) -> Apply | None:
+def sage(conv: Any) -> Any | None:
+    """DGL's SAGEConv with the parameters of a SAGEConv of PyG; None where there is none."""
     from dgl.nn.pytorch import SAGEConv
 
     if conv.aggr != "mean" or conv.normalize or conv.project or not conv.root_weight:

@@ -1,4 +1,7 @@
-"""RGCNConv, forward and backward: PyG, DGL's RelGraphConv and the drop-in on random, citation and word graphs.
+"""Layers of several relations, forward and backward: PyG, DGL and the drop-in.
+
+RGCNConv beside DGL's RelGraphConv on random, citation and word graphs, and a HeteroConv of a SAGEConv for each
+relation beside DGL's HeteroGraphConv.
 
     python tests/measure/relations.py [--dgl-python PYTHON] [--out FILE]
 
@@ -18,7 +21,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch_geometric.nn import RGCNConv
+from torch_geometric.nn import HeteroConv, RGCNConv, SAGEConv
 
 from gnnbench import datasets, patch, registry, stats
 from gnnbench.backends import dgl
@@ -96,6 +99,38 @@ def steps(case: Case) -> dict[str, Step]:
     return found
 
 
+def typed_steps(graph: TypedDataset, width: int) -> dict[str, Step]:
+    """`steps` of random features [n, width] of every type, by types."""
+    torch.manual_seed(0)
+    conv = HeteroConv({relation: SAGEConv(width, width) for relation in graph.relations}, aggr="sum")
+    x = {kind: torch.randn(count, width, requires_grad=True) for kind, count in graph.nodes.items()}
+    grads = {kind: torch.randn(count, width) for kind, count in graph.nodes.items()}
+    edges = {relation: own.edge_index for relation, own in graph.relations.items()}
+
+    def step(layer: Any, parameters: list[Tensor], *given: Any) -> list[Tensor]:
+        out = layer(*given)
+        wanted = [*x.values(), *parameters]
+        return [
+            *(out[kind].detach() for kind in x),
+            *torch.autograd.grad([out[kind] for kind in x], wanted, [*grads.values()]),
+        ]
+
+    ours = patch.accelerate(copy.deepcopy(conv), "isplib", strict=True)
+    found: dict[str, Step] = {
+        "pyg": partial(step, conv, [*conv.parameters()], x, edges),
+        "isplib": partial(step, ours, [*ours.parameters()], x, edges),
+    }
+    library, _ = dgl.imported()
+    if library is not None:
+        theirs = copy.deepcopy(conv)
+        whole = library.heterograph({relation: tuple(own) for relation, own in edges.items()}, graph.nodes)
+        whole.create_formats_()
+        own = {relation[1]: dgl.sage(each) for relation, each in theirs.convs.items()}
+        layer = library.nn.HeteroGraphConv(own, aggregate="sum")
+        found["dgl"] = partial(step, layer, [*theirs.parameters()], whole, x)
+    return found
+
+
 def off(found: list[Tensor], wanted: list[Tensor]) -> float:
     """Largest root mean square of a difference, over that of the wanted tensor."""
     return max(
@@ -103,25 +138,30 @@ def off(found: list[Tensor], wanted: list[Tensor]) -> float:
     )
 
 
-def measured(case: Case, budget: Budget) -> dict[str, Any]:
+def measured(name: str, works: dict[str, Step], budget: Budget) -> dict[str, Any]:
     """Times, memory and how far from PyG, by who computes."""
-    works, meter = steps(case), memory.meter(torch.device("cpu"))
+    meter = memory.meter(torch.device("cpu"))
     rows: dict[str, dict[str, Any]] = {}
     wanted = [each.clone() for each in works["pyg"]()]
-    for name, work in works.items():
-        rows[name] = {"off": max(off(work(), wanted) for _ in range(2))}
-        if not rows[name]["off"] <= TOLERANCE:
-            raise SystemExit(f"{case.name}: {name} is off by {rows[name]['off']:.2g}")
-        rows[name]["memory_increase_bytes"], _ = taken(work, meter)
-    contestants = {name: partial(timed, work, clock.cpu) for name, work in works.items()}
-    for name, samples in interleaved(contestants, budget, _raise).items():
-        rows[name]["time_s"] = dict(zip(("median", "low", "high"), stats.median_interval(samples), strict=True))
-        rows[name]["samples"] = samples
+    for who, work in works.items():
+        rows[who] = {"off": max(off(work(), wanted) for _ in range(2))}
+        if not rows[who]["off"] <= TOLERANCE:
+            raise SystemExit(f"{name}: {who} is off by {rows[who]['off']:.2g}")
+        rows[who]["memory_increase_bytes"], _ = taken(work, meter)
+    contestants = {who: partial(timed, work, clock.cpu) for who, work in works.items()}
+    for who, samples in interleaved(contestants, budget, _raise).items():
+        rows[who]["time_s"] = dict(zip(("median", "low", "high"), stats.median_interval(samples), strict=True))
+        rows[who]["samples"] = samples
     for row in rows.values():
         ratio = stats.ratio_interval(rows["pyg"]["samples"], row["samples"])
         row["vs_pyg"] = dict(zip(("ratio", "low", "high"), ratio, strict=True))
+    return {"graph": name, "rows": rows}
+
+
+def measured_case(case: Case, budget: Budget) -> dict[str, Any]:
+    """`measured` of RGCNConv, and what it ran on."""
     facts = {"edges": case.edge_index.size(1), "nodes": case.nodes, "relations": case.relations}
-    return {"graph": case.name, **facts, "width": case.width, "bases": case.bases, "rows": rows}
+    return {**facts, "width": case.width, "bases": case.bases, **measured(case.name, steps(case), budget)}
 
 
 def _raise(name: str, error: Exception) -> None:
@@ -135,10 +175,17 @@ def main() -> None:
     options = parser.parse_args()
     if options.dgl_python:
         os.environ[dgl.VARIABLE] = options.dgl_python
-    found = [measured(case, Budget()) for case in cases()]
+    found = [measured_case(case, Budget()) for case in cases()]
     ratios = torch.tensor([case["rows"]["isplib"]["vs_pyg"]["ratio"] for case in found])
     mean = float(ratios.log().mean().exp())
-    record = {"environment": environment.describe(), "geometric_mean_vs_pyg": mean, "cases": found}
+    mag, width = _loaded("synthetic:mag:0.05"), 64
+    typed = {"width": width, **measured(mag.label, typed_steps(mag, width), Budget())}
+    record = {
+        "environment": environment.describe(),
+        "geometric_mean_vs_pyg": mean,
+        "cases": found,
+        "hetero_conv": typed,
+    }
     text = json.dumps(record, indent=1) + "\n"
     print(text, end="") if options.out is None else files.save_text(text, options.out)
 
