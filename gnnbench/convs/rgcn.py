@@ -21,7 +21,7 @@ CONV = "RGCNConv"
 # Measured on random graphs of 8 to 46 relations and on WordNet18RR, on an AMD EPYC (Zen 4): the least saved.
 COST = _cost.Cost(_cost.Rates(400_000, 130, 0, 40, 0.6), _cost.Rates(800_000, 220, 0, 70, 2.0), gathers_input=True)
 ops = _layers.ops
-LEAST_ROWS = 2048  # of a relation in a chunk, about, as products of fewer are slow, on two threads most of all
+LEAST_ROWS = 2048  # of a relation in a chunk, about, as products of fewer are slow
 
 
 def unsupported(conv: RGCNConv) -> list[str]:
@@ -93,7 +93,7 @@ class _Sum(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, kernels: Kernels, of: Relations, reduce: str) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.how = kernels, of, reduce
-        out, weights = x.new_empty(of.graph.num_rows, weight.size(2)), weight.unbind()
+        out, weights = x.new_empty(of.graph.num_rows, weight.size(2)), weight.mT.contiguous().unbind()
         for chunk in of.chunks(_pairs_of_chunk(kernels, weight), x.dtype):
             reduced = _reduced(kernels, chunk, x, reduce)
             out[chunk.rows] = _sum(kernels, chunk, reduced, weights)
@@ -109,7 +109,7 @@ class _Sum(torch.autograd.Function):
             return next(grads) if needs_x else None, next(grads) if needs_weight else None, None, None, None
         grad_x = torch.empty_like(x) if needs_x else None
         grad_weight = torch.zeros_like(weight) if needs_weight else None
-        weights = weight.mT.unbind()
+        weights = weight.contiguous().unbind()
         grad_weights: Sequence[Tensor] = () if grad_weight is None else grad_weight.unbind()
         grad = grad.resolve_neg().contiguous()
         for chunk in of.chunks(_pairs_of_chunk(kernels, weight), x.dtype, reverse=True):
@@ -117,10 +117,9 @@ class _Sum(torch.autograd.Function):
             if grad_x is not None:
                 grad_x[chunk.rows] = _sum(kernels, chunk, reduced, weights)
             if grad_weights:
-                own = x.index_select(0, chunk.row)
-                parts = zip(grad_weights, own.split(chunk.sizes), reduced.split(chunk.sizes), strict=True)
-                for out, of_x, of_grad in parts:
-                    out.addmm_(of_x.t(), of_grad)
+                own = x.index_select(0, chunk.row).split(chunk.sizes)
+                for of_x, of_grad, out in zip(own, reduced.split(chunk.sizes), grad_weights, strict=True):
+                    kernels.add_weight_grad(of_x, of_grad, out)
         return grad_x, grad_weight, None, None, None
 
 
@@ -134,7 +133,8 @@ def _reduced(kernels: Kernels, chunk: Chunk, x: Tensor, reduce: str) -> Tensor:
 
 
 def _sum(kernels: Kernels, chunk: Chunk, reduced: Tensor, weights: Sequence[Tensor]) -> Tensor:
-    products = reduced.new_empty(len(reduced), weights[0].size(1))
+    """Multiply by the weights [O, F] of relations, and sum over them."""
+    products = reduced.new_empty(len(reduced), len(weights[0]))
     for part, each, out in zip(reduced.split(chunk.sizes), weights, products.split(chunk.sizes), strict=True):
-        torch.mm(part, each, out=out)
+        kernels.product(part, each, out)
     return kernels.spmm(chunk.sums, products, None, "sum")

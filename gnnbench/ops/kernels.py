@@ -320,6 +320,14 @@ class Kernels(Capabilities):
         """x [N, F] times weight [D, F] transposed, plus bias [D]; all contiguous."""
         return torch.nn.functional.linear(x, weight, bias)
 
+    def product(self, x: Tensor, weight: Tensor, out: Tensor) -> None:
+        """Write x [N, F] times weight [D, F] transposed to out [N, D]; all contiguous, and none with gradients."""
+        torch.mm(x, weight.t(), out=out)
+
+    def add_weight_grad(self, grad_out: Tensor, x: Tensor, grad_weight: Tensor) -> None:
+        """Add grad_out [N, D] transposed times x [N, F] to grad_weight [D, F]; likewise."""
+        grad_weight.addmm_(grad_out.t(), x)
+
     def linear_backward(
         self, grad_out: Tensor, x: Tensor, weight: Tensor, needs_x: bool
     ) -> tuple[Tensor | None, Tensor, Tensor]:

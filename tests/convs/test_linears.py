@@ -45,6 +45,19 @@ def test_products_and_gradients(kernels: Kernels, dtype: torch.dtype) -> None:
             strict=True,
         ):
             assert torch.equal(gradient, expected)
+        _check_in_place(kernels, x.detach(), weight.detach())
+
+
+def _check_in_place(kernels: Kernels, x: Tensor, weight: Tensor) -> None:
+    """Products that are written to rows of another tensor, and gradients of a weight that are added to others."""
+    room = x.new_full((len(x) + 2, len(weight)), torch.nan)
+    kernels.product(x, weight, room[1:-1])
+    torch.testing.assert_close(room[1:-1], x @ weight.t())
+    assert room[[0, -1]].isnan().all()
+    before = torch.randn_like(weight)
+    added = before.clone()
+    kernels.add_weight_grad(room[1:-1], x, added)
+    torch.testing.assert_close(added, before + room[1:-1].t() @ x, rtol=1e-4, atol=1e-3)
 
 
 @over_levels

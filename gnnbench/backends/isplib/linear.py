@@ -31,9 +31,26 @@ class LinearKernels(BaseKernels):
         if not _fits(x, weight) or not _is_bias(bias, weight):
             return super().linear(x, weight, bias)
         out = in_huge_pages(x.new_empty(len(x), len(weight)))
+        self._forward(x, weight, bias, out)
+        return out
+
+    def product(self, x: Tensor, weight: Tensor, out: Tensor) -> None:
+        if _fits(x, weight):
+            self._forward(x, weight, None, out)
+        else:
+            super().product(x, weight, out)
+
+    def add_weight_grad(self, grad_out: Tensor, x: Tensor, grad_weight: Tensor) -> None:
+        if _fits(x, grad_weight):
+            grad_weight += self.linear_backward(grad_out, x, grad_weight, needs_x=False)[
+                1
+            ]  # of the weight's shape
+        else:
+            super().add_weight_grad(grad_out, x, grad_weight)
+
+    def _forward(self, x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> None:
         sizes = self._sizes(x, weight, *weight.shape)
         native.forward(self.isa, self.threads, x=x, weight=weight, bias=bias, out=out, **sizes)
-        return out
 
     def linear_backward(
         self, grad_out: Tensor, x: Tensor, weight: Tensor, needs_x: bool
