@@ -179,8 +179,8 @@ def _norm(graph: Any) -> Tensor | None:
     return weight
 
 
-def sage(conv: Any) -> Any | None:
-    """DGL's SAGEConv with the parameters of a SAGEConv of PyG; None where there is none."""
+def sage(conv: Any) -> Apply | None:
+    """Return DGL's SAGEConv with the parameters of a SAGEConv of PyG; None where there is none."""
     from dgl.nn.pytorch import SAGEConv
 
     if conv.aggr != "mean" or conv.normalize or conv.project or not conv.root_weight:

@@ -321,11 +321,11 @@ class Kernels(Capabilities):
         return torch.nn.functional.linear(x, weight, bias)
 
     def product(self, x: Tensor, weight: Tensor, out: Tensor) -> None:
-        """Write x [N, F] times weight [D, F] transposed to out [N, D]; all contiguous, and none with gradients."""
+        """Write x [N, F] times weight [D, F] transposed to out [N, D]; all contiguous, none with a gradient."""
         torch.mm(x, weight.t(), out=out)
 
     def add_weight_grad(self, grad_out: Tensor, x: Tensor, grad_weight: Tensor) -> None:
-        """Add grad_out [N, D] transposed times x [N, F] to grad_weight [D, F]; likewise."""
+        """Add grad_out [N, D] transposed times x [N, F] to grad_weight [D, F]; all contiguous."""
         grad_weight.addmm_(grad_out.t(), x)
 
     def linear_backward(

@@ -77,6 +77,13 @@ def _loaded(spec: str) -> Any:
     return datasets.load(registry.find("datasets", section["source"]).Config(**section), datasets.roots())
 
 
+def outcome(layer: Any, given: tuple[Any, ...], wanted: list[Tensor], grads: dict[str, Tensor]) -> list[Tensor]:
+    """Compute the output, or the outputs by type, and the gradients of `wanted` from those of outputs."""
+    out = layer(*given)
+    outputs = [out] if isinstance(out, Tensor) else [out[kind] for kind in grads]
+    return [*(each.detach() for each in outputs), *torch.autograd.grad(outputs, wanted, [*grads.values()])]
+
+
 def steps(case: Case) -> dict[str, Step]:
     """Return what computes the output and all gradients, by who does."""
     torch.manual_seed(0)
@@ -84,8 +91,7 @@ def steps(case: Case) -> dict[str, Step]:
     x, grad = torch.randn(case.nodes, case.width, requires_grad=True), torch.randn(case.nodes, case.width)
 
     def step(layer: Any, adj: Any) -> list[Tensor]:
-        out = layer(x, adj, case.edge_type)
-        return [out.detach(), *torch.autograd.grad(out, [x, *layer.parameters()], grad)]
+        return outcome(layer, (x, adj, case.edge_type), [x, *layer.parameters()], {"": grad})
 
     ours = patch.accelerate(copy.deepcopy(conv), "isplib", strict=True)
     found: dict[str, Step] = {
@@ -108,12 +114,7 @@ def typed_steps(graph: TypedDataset, width: int) -> dict[str, Step]:
     edges = {relation: own.edge_index for relation, own in graph.relations.items()}
 
     def step(layer: Any, parameters: list[Tensor], *given: Any) -> list[Tensor]:
-        out = layer(*given)
-        wanted = [*x.values(), *parameters]
-        return [
-            *(out[kind].detach() for kind in x),
-            *torch.autograd.grad([out[kind] for kind in x], wanted, [*grads.values()]),
-        ]
+        return outcome(layer, given, [*x.values(), *parameters], grads)
 
     ours = patch.accelerate(copy.deepcopy(conv), "isplib", strict=True)
     found: dict[str, Step] = {

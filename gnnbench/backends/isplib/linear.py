@@ -35,22 +35,9 @@ class LinearKernels(BaseKernels):
         return out
 
     def product(self, x: Tensor, weight: Tensor, out: Tensor) -> None:
-        if _fits(x, weight):
-            self._forward(x, weight, None, out)
-        else:
-            super().product(x, weight, out)
-
-    def add_weight_grad(self, grad_out: Tensor, x: Tensor, grad_weight: Tensor) -> None:
-        if _fits(x, grad_weight):
-            grad_weight += self.linear_backward(grad_out, x, grad_weight, needs_x=False)[
-                1
-            ]  # of the weight's shape
-        else:
-            super().add_weight_grad(grad_out, x, grad_weight)
-
-    def _forward(self, x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> None:
-        sizes = self._sizes(x, weight, *weight.shape)
-        native.forward(self.isa, self.threads, x=x, weight=weight, bias=bias, out=out, **sizes)
+        if not _fits(x, weight):
+            return super().product(x, weight, out)
+        self._forward(x, weight, None, out)
 
     def linear_backward(
         self, grad_out: Tensor, x: Tensor, weight: Tensor, needs_x: bool
@@ -65,6 +52,17 @@ class LinearKernels(BaseKernels):
         grads = {"grad_x": grad_x, "grad_weight": grad_weight, "grad_bias": grad_bias}
         native.backward(self.isa, self.threads, **tensors, **grads, **sizes)
         return grad_x, grad_weight, grad_bias
+
+    def add_weight_grad(self, grad_out: Tensor, x: Tensor, grad_weight: Tensor) -> None:
+        if not _fits(x, grad_weight):
+            return super().add_weight_grad(grad_out, x, grad_weight)
+        # The weight itself is read for the gradient of x alone.
+        _, more, _ = self.linear_backward(grad_out, x, grad_weight, needs_x=False)
+        grad_weight += more
+
+    def _forward(self, x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> None:
+        sizes = self._sizes(x, weight, *weight.shape)
+        native.forward(self.isa, self.threads, x=x, weight=weight, bias=bias, out=out, **sizes)
 
     def _sizes(self, x: Tensor, weight: Tensor, packed: int, depth: int) -> dict[str, Any]:
         """Sizes of a layer, and room for its weight in panels, which chunks of rows do not depend on."""
