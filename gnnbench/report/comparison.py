@@ -276,27 +276,30 @@ def _verdict(record: Comparison, winner: Row | None) -> tuple[Tone, list[str]]:
     red = [f"{name} gets no speedup: {verdict.red}." for name, verdict in checked.backends.items() if verdict.red]
     if winner is None:
         return "bad" if red else "plain", [*red, "No backend can be held against pyg."]
-    sentences = [_faster(winner, "pyg")]
-    fastest = winner.speedup.get(FASTEST)
-    if fastest and fastest.baseline not in ("pyg", winner.backend):
-        sentences.append(f"{_faster(winner, FASTEST)[:-1]}, the fastest of PyG's own backends.")
+    beyond, *rest = against_rows(winner)
+    sentences = [faster(winner.backend, "trains", each) for each in (beyond, *rest)]
     if not red:
         sentences.append(f"{next(parity(checked))}.")
-    beyond = winner.speedup["pyg"]
-    good: Tone = "good" if beyond and beyond.low > 1 else "plain"
+    good: Tone = "good" if beyond.low > 1 else "plain"
     return "bad" if red else good, [*red, *sentences]
 
 
-def _faster(row: Row, baseline: str) -> str:
-    speedup = row.speedup[baseline]
-    assert speedup is not None
+def against_rows(row: Row | Inferred) -> list[Speedup]:
+    """Return the speedups of a row over the fastest other that it can be held against, and over pyg."""
+    others = {each.baseline: each for each in row.speedup.values() if each and each.baseline != row.backend}
+    fastest = min(others.values(), key=lambda each: each.ratio)
+    return [*{each.baseline: each for each in (fastest, others["pyg"])}.values()]
+
+
+def faster(backend: str, does: str, speedup: Speedup) -> str:
+    """Return a sentence on how much faster a backend trains or infers than the baseline of a speedup."""
     interval = units.interval(units.ratio, speedup.low, speedup.high, "95% interval {}") or "no interval"
     if speedup.low <= 1 <= speedup.high:
-        return f"{row.backend} and {speedup.baseline} take the same time as far as can be told ({interval})."
+        return f"{backend} and {speedup.baseline} take the same time as far as can be told ({interval})."
     if speedup.ratio < 1:
         share = units.ratio(speedup.ratio)
-        return f"No backend beats {speedup.baseline}: {row.backend} runs at {share} its speed ({interval})."
-    return f"{row.backend} trains {units.ratio(speedup.ratio)} as fast as {speedup.baseline} ({interval})."
+        return f"No backend beats {speedup.baseline}: {backend} runs at {share} its speed ({interval})."
+    return f"{backend} {does} {units.ratio(speedup.ratio)} as fast as {speedup.baseline} ({interval})."
 
 
 def _tensors(record: Comparison) -> Iterator[Grid]:

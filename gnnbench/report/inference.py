@@ -7,7 +7,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gnnbench import units
-from gnnbench.report.comparison import FASTEST, NAMES, PEER, peak_cell, reasons, speedup_cell
+from gnnbench.report.comparison import (
+    FASTEST,
+    NAMES,
+    PEER,
+    against_rows,
+    faster,
+    peak_cell,
+    reasons,
+    speedup_cell,
+)
 from gnnbench.report.page import Grid, Section, Tone, section_of
 from gnnbench.report.plots import Picture, Strip, sizes, strips
 from gnnbench.report.run import graph, kernels, machine
@@ -155,11 +164,11 @@ def _verdict(record: Inference) -> tuple[Tone, list[str]]:
     if record.agreement.ok is False:
         return "bad", [f"{_parity(record)}."]
     best = _best(record)
-    if best is None or (beyond := best.speedup["pyg"]) is None:
+    if best is None:
         return "plain", ["No backend can be held against pyg."]
-    interval = units.interval(units.ratio, beyond.low, beyond.high, "95% interval {}") or "no interval"
-    told = f"{best.backend} infers {units.ratio(beyond.ratio)} as fast as pyg ({interval})."
-    return "good" if beyond.low > 1 else "plain", [told, f"{_parity(record)}."]
+    beyond, *rest = against_rows(best)
+    told = [faster(best.backend, "infers", each) for each in (beyond, *rest)]
+    return "good" if beyond.low > 1 else "plain", [*told, f"{_parity(record)}."]
 
 
 def _pictures(record: Inference) -> Iterator[Picture]:
