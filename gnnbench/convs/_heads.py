@@ -26,7 +26,7 @@ COST = Cost(Rates(150_000, 45, 50_000, 16, 1.5, -55), Rates(250_000, 70, 70_000,
 
 def returns_weights(flag: bool | None) -> bool:
     """Return whether PyG's conv adds attention weights to its output: before PyG 2.8 for False, too."""
-    return isinstance(flag, bool) if pyg.startswith(("2.6.", "2.7.")) else bool(flag)
+    return isinstance(flag, bool) if pyg.startswith("2.7.") else bool(flag)
 
 
 def unsupported(conv: MessagePassing) -> list[str]:

@@ -71,7 +71,7 @@ def narrows(layer: Any) -> bool:
 
 def has_own_forward(layer: Module) -> bool:
     """Return whether a program gave this instance a forward of its own."""
-    own = vars(layer).get("forward")
+    own = layer.__dict__.get("forward")  # torch.compile of torch 2.8 cannot follow vars
     return not (own is None or isinstance(own, Equivalent))
 
 

@@ -12,8 +12,14 @@ from gnnbench.graph.cache import Stamp, stamp
 from gnnbench.ops.features import Features, dropout, mostly_zero
 from gnnbench.ops.kernels import Kernels
 
-FREE = 2  # references to a storage that is held by one tensor: by this, and by the object that is asked
 _lock = threading.Lock()
+
+
+def _uses(memory: Tensor) -> int:
+    return torch._C._storage_Use_Count(memory.untyped_storage()._cdata)
+
+
+_FREE = _uses(torch.empty(0))  # references where nothing else holds it, which versions of torch count differently
 
 
 class KnownFeatures:
@@ -70,8 +76,7 @@ class _Scattered:
 
     def filled(self, value: Tensor) -> Tensor:
         """The matrix of these numbers, in the order of their places."""
-        held = torch._C._storage_Use_Count(self.memory.untyped_storage()._cdata)
-        if held > FREE or self.memory._version != self.version:
+        if _uses(self.memory) > _FREE or self.memory._version != self.version:
             self.memory = value.new_zeros(self.shape)
         self.memory.view(-1).scatter_(0, self.place, value)
         self.version = self.memory._version

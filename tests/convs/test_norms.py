@@ -147,6 +147,8 @@ def test_what_torch_refuses_is_refused(norm: BatchNorm1d, shape: tuple[int, int]
     plain = Sequential(norm, ReLU())
     ours = copy.deepcopy(plain)
     convs.bind(ours, OURS, transform_first=False, fold_norm=False, layers=True)
+    if torch.__version__.startswith("2.8.") and norm.eps == 0:
+        pytest.skip("torch 2.8 takes it")
     for layers in (plain, ours):
         with pytest.raises((RuntimeError, ValueError)):
             layers(torch.randn(shape))

@@ -218,6 +218,8 @@ RUNS: dict[str, Callable[[Any, Tensor], Tensor]] = {
 @pytest.mark.filterwarnings("ignore:.*:DeprecationWarning", "ignore:.*:torch.jit.TracerWarning")
 @pytest.mark.parametrize("run", RUNS.values(), ids=RUNS.keys())
 def test_transforms_and_compilers_see_pygs_own_code(run: Callable[[Any, Tensor], Tensor]) -> None:
+    if torch.__version__.startswith("2.8.") and run is RUNS["compiled"]:
+        pytest.skip("torch 2.8 cannot compile PyG's layer as one graph")
     torch._dynamo.reset()
     layer, x = conv(), features()
     expected = run(layer, x)
