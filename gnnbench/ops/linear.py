@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from gnnbench.ops._custom import is_transformed
 from gnnbench.ops._workload import Workload
 from gnnbench.ops.kernels import Kernels
 
@@ -14,7 +16,8 @@ from gnnbench.ops.kernels import Kernels
 def linear(kernels: Kernels, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """`torch.nn.functional.linear`: x [N, F] times weight [D, F] transposed, plus bias [D].
 
-    Not a torch custom op, which costs more to call: under `torch.compile` and autocast, layers are left to torch.
+    By `kernels` where they are faster than torch. Not a torch custom op, which costs more to call: under
+    `torch.compile` and autocast, layers are left to torch.
 
     Returns:
         [N, D], differentiable in all three.
@@ -22,6 +25,8 @@ def linear(kernels: Kernels, x: Tensor, weight: Tensor, bias: Tensor | None = No
     Raises:
         RuntimeError: what torch says of shapes, types or devices that do not fit.
     """
+    if torch.compiler.is_compiling() or not kernels.pays("linear", x, weight) or is_transformed(x, weight, bias):
+        return F.linear(x, weight, bias)
     out: Tensor = _Linear.apply(x, weight, bias, kernels)
     return out
 
@@ -50,6 +55,6 @@ WORKLOADS = {
         sizes={"R": "rows", "I": "inputs", "O": "outputs"},
         products={"forward": 2, "backward": 4},
         saved=("x", "weight"),
-        peers={"torch": lambda x, weight, bias: torch.nn.functional.linear(x, weight, bias)},
+        peers={"torch": lambda x, weight, bias: F.linear(x, weight, bias)},
     )
 }

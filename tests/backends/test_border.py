@@ -55,7 +55,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
     noted: list[Call] = []
     for module in MODULES:
         monkeypatch.setattr(module, "native", Recorder(module.native, noted))
-    for name in ("LEAST", "LEAST_WEIGHT", "LEAST_WORK"):
+    for name in ("LEAST", "LEAST_WEIGHT", "LEAST_ROWS", "LEAST_WORK"):
         monkeypatch.setattr(linear, name, 1)
     torch.manual_seed(0)
     kernels, generator = isplib.IsplibKernels(threads=1), torch.Generator().manual_seed(0)

@@ -15,7 +15,7 @@ from gnnbench.backends.isplib.workspace import in_huge_pages
 native = _compiled.load("linear")
 
 LEAST, LEAST_WEIGHT = 16, 512  # inputs, outputs; and numbers of a weight, below which torch is as fast
-LEAST_WORK = 1 << 22  # multiplications that pay for packing the weight
+LEAST_ROWS, LEAST_WORK = 128, 1 << 22  # rows, and multiplications, that pay for packing the weight
 CHUNKS, CHUNK_ROWS = 64, 512  # at most so many pieces of the rows, for threads, of at least so many rows
 FEW_CHUNKS, FEW_ROWS = 16, 128  # or, where they are fewer, so many of so many rows
 MOST_WEIGHT, MANY_ROWS = 4, 512  # second-level caches of a weight; rows that pay for packing more than half of one
@@ -77,13 +77,14 @@ class LinearKernels(BaseKernels):
 def _fits(x: Tensor, weight: Tensor) -> bool:
     """Return whether torch could do this product, it is large enough, and its weight is not too large."""
     return (
-        computes(x, weight)
-        and x.dim() == weight.dim() == 2
-        and x.dtype == weight.dtype
-        and x.size(1) == weight.size(1)
-        and min(weight.shape) >= LEAST
+        x.dim() == weight.dim() == 2  # sizes first, as small products take no longer than the other checks
+        and x.numel() * weight.size(0) >= LEAST_WORK
+        and len(x) >= LEAST_ROWS
         and weight.numel() >= LEAST_WEIGHT
-        and len(x) * weight.numel() >= LEAST_WORK
+        and min(weight.shape) >= LEAST
+        and x.size(1) == weight.size(1)
+        and x.dtype == weight.dtype
+        and computes(x, weight)
         and 2 * weight.nbytes <= (2 * MOST_WEIGHT if len(x) >= MANY_ROWS else 1) * L2_BYTES
     )
 

@@ -37,7 +37,7 @@ EDGE_DIM = 3
 RAISED = "error"
 CALLS: Counter[str] = Counter()  # of compiled kernels
 GATES = [
-    *((linear, name, 1) for name in ("LEAST", "LEAST_WEIGHT", "LEAST_WORK")),
+    *((linear, name, 1) for name in ("LEAST", "LEAST_WEIGHT", "LEAST_ROWS", "LEAST_WORK")),
     (norm, "TEAM_WORK", 1),
 ]
 COUNTED = {
