@@ -19,7 +19,7 @@ RESULTS = sorted(path for path in (ROOT / "results").rglob("*.json") if path.par
 
 @pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)
 def test_everything_that_was_measured_opens(path: Path) -> None:
-    kinds = {"ops": "bench", "attention": "bench", "reproductions": "reproduction"}
+    kinds = {"ops": "bench", "attention": "bench", "linear": "bench", "reproductions": "reproduction"}
     kinds |= {"layers": "conv", "collate": "collate", "sample": "sample", "inference": "inference", "gpu": "suite"}
     kinds |= {"decoder": "profile", "pair": "bench", "products": "bench", "negatives": "negatives"}  # in links
     name = path.stem.partition("_")[0] if path.parent.name == "links" else path.parent.name
