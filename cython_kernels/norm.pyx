@@ -42,6 +42,18 @@ def forward(int isa, int threads, **fields):
             normalise_kernels[isa][is_double], &task, threads)
 
 
+def normalise(int isa, int threads, **fields):
+    """Rows by moments that are given."""
+    cdef norm_task task
+    cdef bint is_double = fill_norm(&task, fields)
+    cdef kernel_fn *rows = normalise_kernels[isa][is_double]
+    cdef int64_t chunk
+    with nogil:
+        scales_kernels[isa][is_double](&task, 0, task.width)
+        for chunk in prange(task.chunks, num_threads=threads, schedule="static"):
+            rows(&task, chunk, chunk + 1)
+
+
 def backward(int isa, int threads, **fields):
     cdef norm_task task
     cdef bint is_double = fill_norm(&task, fields)

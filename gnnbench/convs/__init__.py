@@ -8,8 +8,8 @@ Each file has
     forward(conv, kernels, rewrites, x, graph): its output, from its own parameters;
 and, where there is something to say,
     rewrites(conv, transform_first=, fold_norm=): which of the allowed exact rewrites apply to this conv;
-    aggregate(conv, kernels, rewrites, x, graph), combine(conv, x, aggregated): its forward in two steps, the first
-        of which no parameter has a part in, so that the aggregation of constant features can be kept;
+    aggregate(conv, kernels, rewrites, x, graph), combine(conv, kernels, x, aggregated): its forward in two steps,
+        the first of which no parameter has a part in, so that the aggregation of constant features can be kept;
     cannot_cache_aggregation(conv): sentences, each a reason why this conv has no such first step;
     warm(conv, rewrites, graph): compute what it keeps on the graph that it aggregates over;
     multiplies_first(conv, rewrites): whether its forward multiplies features by weights before all else;

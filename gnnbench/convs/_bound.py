@@ -50,7 +50,7 @@ class BoundForward:
             self.check_unchanged()
         keeps = KEEP in self.rewrites and not torch.compiler.is_compiling()
         if keeps and not x.requires_grad and not x.is_inference():
-            out: Tensor = self.combine(self.conv, x, self.aggregated(x, graph))
+            out: Tensor = self.combine(self.conv, self.kernels, x, self.aggregated(x, graph))
         else:
             edges = () if edge_attr is None else (edge_attr,)
             out = self.forward(self.conv, self.kernels, self.rewrites, x, graph, *edges)

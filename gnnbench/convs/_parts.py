@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import BatchNorm1d, Dropout, Embedding, Module, ReLU, Sequential
 
 from gnnbench.convs import _layers
-from gnnbench.ops._custom import is_transformed
+from gnnbench.ops._custom import is_learned, is_transformed
 from gnnbench.ops.embedding import embedding_sum
 from gnnbench.ops.features import dropout
 from gnnbench.ops.linear import linear
@@ -219,9 +219,12 @@ def _activated(model: Any, kernels: Kernels, layer: int, x: Tensor) -> Tensor:
 
 def _normalised(norm: Any, kernels: Kernels, x: Any, relu: bool) -> Tensor:
     """Apply a batch norm to x [N, F], and a ReLU to what it returns if `relu`."""
-    if not _is_usual(norm, x):
+    if not _is_usual(norm, x) or (not norm.training and is_learned([x, norm.weight, norm.bias])):
         out: Tensor = BatchNorm1d.forward(norm, x)
         return F.relu(out) if relu else out
+    if not norm.training:
+        moments = norm.running_mean, norm.running_var
+        return kernels.normalise(x.contiguous(), *moments, norm.weight, norm.bias, norm.eps, relu)
     out, mean, var = batch_norm(kernels, x, norm.weight, norm.bias, norm.eps, relu)
     with torch.no_grad():
         norm.num_batches_tracked += 1
@@ -232,9 +235,13 @@ def _normalised(norm: Any, kernels: Kernels, x: Any, relu: bool) -> Tensor:
 
 
 def _is_usual(norm: Any, x: Any) -> bool:
-    """Return whether a norm learns from x [N, F] what torch would, by the moments of the batch."""
+    """Return whether a norm does to x [N, F] what `batch_norm` does, by moments of the batch or its own."""
     tensors = norm.weight, norm.bias, norm.running_mean, norm.running_var, norm.num_batches_tracked
-    if not norm.training or norm.momentum is None or not norm.eps > 0 or any(each is None for each in tensors):
+    if norm.momentum is None or not norm.eps > 0 or any(each is None for each in tensors):
         return False
-    fits = x.dim() == 2 and len(x) > 1 and all(each.shape == x.shape[1:] for each in tensors[:4])
+    fits = (
+        x.dim() == 2
+        and (len(x) > 1 or not norm.training)
+        and all(each.shape == x.shape[1:] for each in tensors[:4])
+    )
     return fits and all(each.dtype == x.dtype for each in tensors[:4]) and not is_transformed(x, *tensors)

@@ -17,6 +17,7 @@ from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.graph.cache import Adjacency, is_sparse, stamp
 from gnnbench.ops.kernels import Kernels
+from gnnbench.ops.linear import linear
 from gnnbench.ops.spmm import spmm, spmm_rows
 
 CONV = "GCNConv"
@@ -99,7 +100,7 @@ def forward(
     if edge_weight is not None:
         return _weighted(conv, kernels, conv.lin(x), graph, _edges.vector(edge_weight))
     if "aggregate_first" in rewrites:
-        return combine(conv, x, aggregate(conv, kernels, rewrites, x, graph))
+        return combine(conv, kernels, x, aggregate(conv, kernels, rewrites, x, graph))
     return aggregate(conv, kernels, rewrites, conv.lin(x), graph, conv.bias)
 
 
@@ -153,10 +154,10 @@ def _commutes(conv: GCNConv) -> bool:
     return _layers.is_plain_linear(conv.lin) and conv.lin.bias is None
 
 
-def combine(conv: GCNConv, x: Tensor, aggregated: Tensor) -> Tensor:
+def combine(conv: GCNConv, kernels: Kernels, x: Tensor, aggregated: Tensor) -> Tensor:
     if x.dtype != aggregated.dtype and not torch.is_autocast_enabled(x.device.type):
         F.linear(x, conv.lin.weight)  # raises what PyG would, whose features meet weights of another type first
-    return F.linear(aggregated, conv.lin.weight, conv.bias)
+    return linear(kernels, aggregated, conv.lin.weight, conv.bias)
 
 
 def _scale(graph: Graph, dtype: torch.dtype) -> Tensor:

@@ -60,7 +60,7 @@ def forward(
     edge_weight = None if edge_weight is None else _edges.weight(graph, edge_weight)
     layers: list[Any] = [*conv.nn] if isinstance(conv.nn, Sequential) else [conv.nn]
     if "transform_first" not in rewrites or layers[0].weight.dtype != x_src.dtype:
-        return combine(conv, x_dst, aggregate(conv, kernels, rewrites, x_src, graph, edge_weight))
+        return combine(conv, kernels, x_dst, aggregate(conv, kernels, rewrites, x_src, graph, edge_weight))
     weight, bias = layers[0].weight, layers[0].bias
     x_src, x_dst = _edges.lasting(x_src, x_dst)
     h_src = x_src @ weight.t()
@@ -83,7 +83,7 @@ def aggregate(
     return spmm(kernels, graph, x, weight)
 
 
-def combine(conv: GINConv, x: Tensor | None, aggregated: Tensor) -> Tensor:
+def combine(conv: GINConv, kernels: Kernels, x: Tensor | None, aggregated: Tensor) -> Tensor:
     out: Tensor = conv.nn(_with_self(conv, x, aggregated))
     return out
 

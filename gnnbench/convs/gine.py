@@ -60,4 +60,4 @@ def forward(
     places: list[Place] = ["source", "edge", *["parameter"] * len(parameters)]  # type: ignore[list-item]
     length = chunk_length(kernels, graph, (3 * width + edge.size(1)) * x_src.element_size())
     (out,) = stream(kernels, graph, summed, Operands([x_src, edge, *parameters], places), edges=length)
-    return gin.combine(conv, x_dst, out)
+    return gin.combine(conv, kernels, x_dst, out)

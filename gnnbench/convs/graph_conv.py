@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import GraphConv
 
 from gnnbench.convs import _checks, _cost, _edges, _layers
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import EXTREMA, REDUCTIONS, Kernels
+from gnnbench.ops.linear import linear
 from gnnbench.ops.spmm import spmm
 
 CONV = "GraphConv"
@@ -38,7 +38,7 @@ def forward(
     x_src, x_dst = _edges.pair(x)
     weight = None if edge_weight is None else _edges.weight(graph, edge_weight)
     if "transform_first" in rewrites:
-        h = F.linear(x_src, conv.lin_rel.weight)
+        h = linear(kernels, x_src, conv.lin_rel.weight)
         out = spmm(kernels, graph, h, weight, reduce)
         out = out if conv.lin_rel.bias is None else out + conv.lin_rel.bias
         out = out.to(h.dtype)  # under autocast that of a product, which comes last in PyG

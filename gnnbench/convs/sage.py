@@ -10,6 +10,7 @@ from torch_geometric.nn import SAGEConv
 from gnnbench.convs import _checks, _cost, _edges, _layers
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import EXTREMA, REDUCTIONS, Kernels
+from gnnbench.ops.linear import linear, pays
 from gnnbench.ops.spmm import spmm
 
 CONV = "SAGEConv"
@@ -51,11 +52,13 @@ def forward(
     x_src, x_dst = _edges.pair(x)
     weight = None if edge_weight is None else _edges.weight(graph, edge_weight)
     if "transform_first" not in rewrites:
-        return combine(conv, x_dst, aggregate(conv, kernels, rewrites, x_src, graph, weight))
-    h = F.linear(_source(conv, x_src), conv.lin_l.weight)
+        return combine(conv, kernels, x_dst, aggregate(conv, kernels, rewrites, x_src, graph, weight))
+    h = linear(kernels, _source(conv, x_src), conv.lin_l.weight)
     out = spmm(kernels, graph, h, weight, _layers.reduce_of(conv))
     out = out if conv.lin_l.bias is None else out + conv.lin_l.bias
-    return _finish(conv, x_dst, out.to(h.dtype))  # under autocast that of a product, which comes last in PyG
+    return _finish(
+        conv, kernels, x_dst, out.to(h.dtype)
+    )  # under autocast that of a product, which comes last in PyG
 
 
 def aggregate(
@@ -69,8 +72,8 @@ def aggregate(
     return spmm(kernels, graph, _source(conv, x), weight, _layers.reduce_of(conv))
 
 
-def combine(conv: SAGEConv, x: Tensor | None, aggregated: Tensor) -> Tensor:
-    return _finish(conv, x, conv.lin_l(aggregated))
+def combine(conv: SAGEConv, kernels: Kernels, x: Tensor | None, aggregated: Tensor) -> Tensor:
+    return _finish(conv, kernels, x, conv.lin_l(aggregated))
 
 
 def _source(conv: SAGEConv, x: Tensor) -> Tensor:
@@ -82,8 +85,12 @@ def _projects(conv: SAGEConv) -> bool:
     return bool(conv.project) and hasattr(conv, "lin")
 
 
-def _finish(conv: SAGEConv, x: Tensor | None, out: Tensor) -> Tensor:
+def _finish(conv: SAGEConv, kernels: Kernels, x: Tensor | None, out: Tensor) -> Tensor:
     if conv.root_weight and x is not None:
-        plain = _layers.is_plain_linear(conv.lin_r) and conv.lin_r.bias is None
-        out = torch.addmm(out, x, conv.lin_r.weight.t()) if plain else out + conv.lin_r(x)
+        if not _layers.is_plain_linear(conv.lin_r) or conv.lin_r.bias is not None:
+            out = out + conv.lin_r(x)
+        elif pays(kernels, x, conv.lin_r.weight):
+            out = linear(kernels, x, conv.lin_r.weight).add_(out)
+        else:
+            out = torch.addmm(out, x, conv.lin_r.weight.t())
     return F.normalize(out, dim=-1) if conv.normalize else out

@@ -366,8 +366,14 @@ class Kernels(Capabilities):
             out [N, F], mean [F] and variance [F] of x, over N and not N - 1.
         """
         var, mean = torch.var_mean(x, 0, correction=0)
+        return self.normalise(x, mean, var, weight, bias, eps, relu), mean, var
+
+    def normalise(
+        self, x: Tensor, mean: Tensor, var: Tensor, weight: Tensor, bias: Tensor, eps: float, relu: bool
+    ) -> Tensor:
+        """Return what `batch_norm` would of a batch with these moments [F]: x [N, F], normalised by them."""
         out = (x - mean) * (weight * (var + eps).rsqrt()) + bias
-        return (out.relu() if relu else out), mean, var
+        return out.relu() if relu else out
 
     def batch_norm_backward(
         self,

@@ -25,10 +25,16 @@ def linear(kernels: Kernels, x: Tensor, weight: Tensor, bias: Tensor | None = No
     Raises:
         RuntimeError: what torch says of shapes, types or devices that do not fit.
     """
-    if torch.compiler.is_compiling() or not kernels.pays("linear", x, weight) or is_transformed(x, weight, bias):
+    if not pays(kernels, x, weight, bias):
         return F.linear(x, weight, bias)
     out: Tensor = _Linear.apply(x, weight, bias, kernels)
     return out
+
+
+def pays(kernels: Kernels, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> bool:
+    """Return whether `linear` is by `kernels`, which are faster at it then than torch."""
+    watched = not isinstance(x, Tensor) or torch.compiler.is_compiling()
+    return not watched and kernels.pays("linear", x, weight) and not is_transformed(x, weight, bias)
 
 
 class _Linear(torch.autograd.Function):

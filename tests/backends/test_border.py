@@ -78,6 +78,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
     kernels.batch_norm_backward(
         x, *kernels.batch_norm(x, scale, shift, 1e-5, True)[:1], scale, shift, scale, shift, 1, True
     )
+    kernels.normalise(x, scale, shift, scale, shift, 1, True)
     categories, starts = torch.randint(3, (40, 2)), torch.tensor([0, 3, 6])
     kernels.embedding_sum_backward(kernels.embedding_sum(x[:6].clone(), categories, starts), categories, starts)
     return noted

@@ -34,7 +34,9 @@ def test_columns_are_normalised_over_the_batch(kernels: Kernels, dtype: torch.dt
         x = (leaf(rows, width, dtype=dtype).detach() + 3).requires_grad_()
         weight, bias = (leaf(width, dtype=dtype) for _ in range(2))
         test_grad.check(lambda *given: batch_norm(kernels, *given, 1e-3, relu)[0], plain, x, weight, bias)
-        _, mean, var = batch_norm(kernels, x, weight, bias, 1e-3, relu)
+        out, mean, var = batch_norm(kernels, x, weight, bias, 1e-3, relu)
+        by_moments = kernels.normalise(*(each.detach() for each in (x, mean, var, weight, bias)), 1e-3, relu)
+        assert torch.equal(by_moments, out)
         assert graphs.relative_error(mean, x.detach().double().mean(0)) < graphs.TOLERANCE[dtype]
         assert graphs.relative_error(var, x.detach().double().var(0, correction=0)) < graphs.TOLERANCE[dtype]
 
@@ -48,7 +50,8 @@ def test_results_do_not_depend_on_threads_and_keep_what_is_not_a_number(level: i
         kernels = isplib.IsplibKernels(isa=level, threads=threads)
         out, mean, var = kernels.batch_norm(x, weight, bias, 1e-5, True)
         grads = kernels.batch_norm_backward(x, out, weight, bias, mean, var, 1e-5, True)
-        results.append([tensor.nan_to_num(123.0) for tensor in (out, mean, var, *grads)])
+        by_moments = kernels.normalise(x, mean, var, weight, bias, 1e-5, True)
+        results.append([tensor.nan_to_num(123.0) for tensor in (out, mean, var, *grads, by_moments)])
     assert (results[0][0] == 123).sum(0).tolist() == [900 * (column == 3) for column in range(70)]
     assert all(map(torch.equal, results[0] * 2, results[1] + results[2]))
 
@@ -132,6 +135,9 @@ def test_what_stands_between_a_norm_and_its_relu_is_seen_as_it_is() -> None:
     plain, ours = (layers.eval() for layers in (network(), bound(network())))
     hidden = plain[0](x)
     assert torch.allclose(ours[:2](x), plain[1](hidden), rtol=1e-12)
+    with torch.no_grad():
+        for rows in (50, 1, 0):
+            assert torch.allclose(ours(x[:rows]), plain(x[:rows]), rtol=1e-12)
     assert torch.equal(ours.train()[2](hidden), F.relu(hidden))
     plain.train().insert(2, SiLU())
     ours.insert(2, SiLU())

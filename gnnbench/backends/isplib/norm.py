@@ -9,6 +9,7 @@ from torch import Tensor
 
 from gnnbench.backends.isplib import _compiled
 from gnnbench.backends.isplib._base import BaseKernels, computes
+from gnnbench.backends.isplib.workspace import in_huge_pages
 
 native = _compiled.load("norm")
 
@@ -29,6 +30,16 @@ class NormKernels(BaseKernels):
         given = {"x": x, "weight": weight, "bias": bias, "mean": mean, "var": var, "out": out}
         native.forward(*self._norm_team(x), **given, **_sizes(x), eps=eps, relu=relu)
         return out, mean, var
+
+    def normalise(
+        self, x: Tensor, mean: Tensor, var: Tensor, weight: Tensor, bias: Tensor, eps: float, relu: bool
+    ) -> Tensor:
+        if not _fits(x, mean, var, weight, bias):
+            return super().normalise(x, mean, var, weight, bias, eps, relu)
+        out = in_huge_pages(torch.empty_like(x))
+        given = {"x": x, "weight": weight, "bias": bias, "mean": mean, "var": var, "out": out}
+        native.normalise(*self._norm_team(x), **given, **_sizes(x), eps=eps, relu=relu)
+        return out
 
     def batch_norm_backward(
         self,
