@@ -56,9 +56,8 @@ def forward(
     h = linear(kernels, _source(conv, x_src), conv.lin_l.weight)
     out = spmm(kernels, graph, h, weight, _layers.reduce_of(conv))
     out = out if conv.lin_l.bias is None else out + conv.lin_l.bias
-    return _finish(
-        conv, kernels, x_dst, out.to(h.dtype)
-    )  # under autocast that of a product, which comes last in PyG
+    out = out.to(h.dtype)  # under autocast that of a product, which comes last in PyG
+    return _finish(conv, kernels, x_dst, out)
 
 
 def aggregate(
