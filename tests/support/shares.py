@@ -28,8 +28,10 @@ class Recorded(Trainer):
     """Keeps the loss of every step."""
 
     def step(self, batch: Batch, phase: Phase) -> Tensor:
-        self.losses = [*getattr(self, "losses", []), super().step(batch, phase)]
-        return self.losses[-1]
+        loss = super().step(batch, phase)
+        assert loss.untyped_storage().nbytes() == loss.nbytes  # for all of an epoch are kept
+        self.losses = [*getattr(self, "losses", []), loss]
+        return loss
 
 
 def data_of(wanted: config.Run, **changes: Any) -> AnyDataset:

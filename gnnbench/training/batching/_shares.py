@@ -84,4 +84,4 @@ def add_gradients(model: Module, loss: Tensor, sums: Sums, scale: float = 1.0) -
     loss, *of_all = total.split([1, *(each.numel() for each in gradients)])
     for gradient, each in zip(gradients, of_all, strict=True):
         gradient.copy_(each.view_as(gradient))
-    return loss.squeeze(0)
+    return loss.squeeze(0).clone()  # kept to the end of the epoch, as the message need not be
