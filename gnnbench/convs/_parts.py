@@ -171,7 +171,7 @@ def decoder(model: Module, kernels: Kernels) -> list[Binding]:
 
 
 def norms(model: Module, kernels: Kernels) -> list[Binding]:
-    """Let `kernels` normalise batches in training, if that is faster.
+    """Let `kernels` normalise batches in training, and rows where no gradient is asked for, if that is faster.
 
     A Sequential runs each norm with the ReLU that follows it then, unless someone else sees what is between them;
     both layers stay as they are. A model with norms and an activation has a method `activated` that calls both.
