@@ -222,9 +222,11 @@ class BackendConfig(Section):
     sparse_features: bool = Field(True, description="multiply features that are mostly zero without their zeros")
     dropout: bool = Field(True, description="draw the numbers of dropout by a hash, others than torch's")
     layers: bool = Field(True, description="compute linear layers and batch norms by kernels too")
-    loader: Literal["ours", "pyg"] = Field("ours", description="who makes batches for PyG's own convs")
+    loader: Literal["ours", "pyg", "dgl"] = Field(
+        "ours", description="who makes batches: gnnbench, or the library whose own convs run"
+    )
     loader_workers: Count = Field(
-        0, description="processes that PyG's loader makes batches in, ahead of training; 0: none, in its thread"
+        0, description="processes that their loader makes batches in, ahead of training; 0: none, in its thread"
     )
 
 

@@ -90,8 +90,10 @@ def load(config: BackendConfig, train: TrainConfig | None = None) -> Backend:
             f"backend.loader: backend {config.name!r} takes batches by {', '.join(kind.loaders)} only, "
             f"found {config.loader!r}"
         )
-    if config.loader_workers and config.loader != "pyg":
-        raise ConfigError("backend.loader_workers: only PyG's loader has workers; give backend.loader=pyg too")
+    if config.loader_workers and config.loader == "ours":
+        raise ConfigError(
+            "backend.loader_workers: only loaders of PyG and DGL have workers; give backend.loader=pyg or dgl too"
+        )
     if reasons := kind.unavailable():
         raise BackendUnavailable(f"backend {config.name!r} is unavailable: {'; '.join(reasons)}")
     result = kind(config)

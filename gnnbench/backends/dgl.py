@@ -15,6 +15,7 @@ from functools import cache, partial
 from types import ModuleType
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn import Module
 from torch_geometric import nn as pyg
@@ -59,15 +60,22 @@ def imported() -> tuple[ModuleType | None, str]:
 class Adjacency:
     """A graph, or edges from more nodes to fewer, as DGL takes them; self-loops are put in their place once."""
 
-    def __init__(self, edge_index: Tensor, num_src: int, num_dst: int) -> None:
+    def __init__(self, edge_index: Tensor | None, num_src: int, num_dst: int) -> None:
         self.edge_index, self.num_src, self.num_dst = edge_index, num_src, num_dst
         self._graphs: dict[bool, Any] = {}
+
+    @classmethod
+    def of(cls, block: Any) -> Adjacency:
+        """Take a block of DGL's sampler as it is."""
+        adj = cls(None, block.num_src_nodes(), block.num_dst_nodes())
+        adj._graphs[False] = block
+        return adj
 
     def graph(self, loops: bool) -> Any:
         """Return the edges as they are, or with one self-loop at each destination in place of those there are."""
         if loops not in self._graphs:
             dgl, _ = imported()
-            edges = self.edge_index
+            edges = torch.stack(self._graphs[False].edges()) if self.edge_index is None else self.edge_index
             if loops:
                 edges, _ = add_self_loops(remove_self_loops(edges)[0], num_nodes=self.num_dst)
             src, dst = edges
@@ -85,6 +93,7 @@ class Backend(base.Backend):
     """PyG's models, whose convs are called on DGL's graph."""
 
     name = "dgl"
+    loaders = ("ours", "dgl")
 
     @classmethod
     def unavailable(cls) -> list[str]:

@@ -19,7 +19,7 @@ from gnnbench.results import schema
 from gnnbench.results.schema import Binding, ChoiceRecord, DatasetFacts, Metrics, Ratio, Record, Result, Summary
 
 LOADER = "pyg:loader=pyg"  # PyG's convs on batches of PyG's own loader: whole epochs as its examples run them
-OWN_DRAWS = "its losses, as PyG's own loader draws other neighbourhoods"
+OWN_DRAWS = "its losses, as its own loader draws other neighbourhoods"
 WITH_WORKERS = f"{LOADER}:loader_workers="  # how the names of such rows begin, which are baselines too
 BASELINES = ("pyg", "pyg-sparse", LOADER)
 FASTEST = "fastest_pyg"  # the faster of these
@@ -138,7 +138,7 @@ class Comparison(Record):
         expected = [sample.loss for sample in rounds[reference][0].samples]
         batches = registry.find("training.batching", self.config["batch"]["kind"]).Config
         for name, verdict in self.parity.backends.items():
-            if batches.draws_neighbors and backend_sections(name)[0].get("loader") == "pyg":
+            if batches.draws_neighbors and backend_sections(name)[0].get("loader", "ours") != "ours":
                 verdict.unchecked = [*dict.fromkeys([*verdict.unchecked, OWN_DRAWS])]
                 continue
             losses = ([sample.loss for sample in result.samples] for result in rounds.get(name, ()))

@@ -32,6 +32,12 @@ class Sums:
             dist.all_reduce(x)
         return x
 
+    def table(self, row: Tensor) -> Tensor:
+        """[P, n] of which each process gives a row [n]."""
+        rows = row.new_zeros(dist.get_world_size(), row.numel())
+        rows[dist.get_rank()] = row
+        return self.summed(rows)
+
 
 class Exchange(Sums):
     """Features of halo nodes, which are those of other processes that have edges to mine.

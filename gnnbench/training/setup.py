@@ -133,11 +133,11 @@ def check_batch(config: Run, dataset: AnyDataset) -> None:
 
 def _share_out(model: Module, ready: Setup, draws_neighbors: bool) -> None:
     """Let each worker train on its share of every batch, with batch norms over the rows of all."""
-    from gnnbench.training.batching import _parts, _shares
+    from gnnbench.training.batching import _norms, _shares
 
     assert isinstance(ready.batching, Loader)
     ready.batching.shares = shares = _shares.Shares()
-    _parts.bind_norms(model, shares)
+    _norms.bind_norms(model, shares)
     ready.bindings[:] = [binding for binding in ready.bindings if binding.conv != "BatchNorm1d"]
     if draws_neighbors and any(isinstance(layer, BatchNorm1d) for layer in model.modules()):
         ready.warnings.append(

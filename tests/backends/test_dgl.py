@@ -14,7 +14,8 @@ from gnnbench import backends, config, datasets
 from gnnbench.backends import dgl
 from gnnbench.comparison.parity import judge, steps
 from gnnbench.config import BackendConfig
-from gnnbench.errors import UnsupportedOp
+from gnnbench.errors import ConfigError, UnsupportedOp
+from gnnbench.training import setup
 from tests.support import graphs
 
 MISSING = dgl.Backend.unavailable()
@@ -77,6 +78,48 @@ def test_models_pass_the_gate(batch: dict[str, Any]) -> None:
             data = datasets.load(wanted.dataset, datasets.roots())
             taken[name] = steps.computed(wanted, backends.load(wanted.backend, wanted.train), data, name == "pyg")
         assert judge.judge(taken["dgl"], taken["pyg"]).ok
+
+
+@needs_dgl
+def test_its_own_loader_gives_blocks_of_its_sampler(tmp_path: Path) -> None:
+    """All neighbours of a batch are those of ours; seeds keep their order, by processes too."""
+    asked: dict[str, Any] = {
+        "dataset": datasets.parse("synthetic:cora:0.1") | {"features": 16},
+        "model": {"name": "sage", "hidden": 8},
+        "batch": {"kind": "neighbors", "size": 13, "fanouts": [-1, -1], "shuffle": False},
+    }
+
+    def batching(loader: str, **changed: Any) -> Any:
+        name, of, workers = loader.partition(":")
+        own = {"name": "dgl", "loader": name} | ({"loader_workers": int(workers)} if of else {})
+        wanted = config.validate({**asked, **changed, "backend": own}, "test")
+        data = datasets.load(wanted.dataset, datasets.roots())
+        backend = backends.load(wanted.backend, wanted.train)
+        model = setup.build(wanted, setup.ModelDims.of(data)).eval()
+        return model, setup.prepare(wanted, model, backend, data, tmp_path).batching
+
+    model, ours = batching("ours")
+    for loader in ("dgl", "dgl:2"):
+        own_model, theirs = batching(loader)
+        for epoch in range(2):
+            for mine, other in zip(ours.epoch(0, epoch), theirs.epoch(0, epoch), strict=True):
+                wanted = mine.loss(mine.outputs(model))
+                torch.testing.assert_close(other.loss(other.outputs(own_model)), wanted, rtol=1e-5, atol=1e-5)
+            assert theirs.edges
+    for changed, why in (
+        ({"model": {"name": "gcn"}}, "takes sources and destinations apart, such as sage"),
+        ({"batch": {"kind": "full"}}, "backend.loader=dgl is of batches"),
+        (
+            {
+                "dataset": datasets.parse("synthetic:mnist:0.0005"),
+                "model": {"name": "gin", "readout": "mean"},
+                "batch": {"kind": "graphs"},
+            },
+            "draws neighbourhoods, not graphs",
+        ),
+    ):
+        with pytest.raises(ConfigError, match=why):
+            batching("dgl", **changed)
 
 
 def test_what_dgl_lacks_and_where_it_is_looked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

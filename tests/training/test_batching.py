@@ -217,7 +217,7 @@ def test_a_batch_of_one_row_under_batch_norm_is_a_sentence(monkeypatch: pytest.M
     [
         ({"kind": "full"}, {}, "pyg", "holds 22 graphs, and batch.kind=full is of one graph"),
         ({}, {"readout": "none"}, "pyg", "targets of whole graphs, which model.readout=none does not give"),
-        ({}, {}, "pyg:loader_workers=2", "only PyG's loader has workers; give backend.loader=pyg too"),
+        ({}, {}, "pyg:loader_workers=2", "only loaders of PyG and DGL have workers; give backend"),
         ({}, {}, "isplib:loader=pyg", "backend 'isplib' takes batches by ours only, found 'pyg'"),
         ({"kind": "graphs", "sizes": 3}, {}, "pyg", "batch.sizes: unknown key; did you mean 'size'?"),
         ({"kind": "graph"}, {}, "pyg", "batch.kind: unknown kind 'graph'; did you mean 'graphs'?"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 import torch
@@ -11,8 +10,9 @@ import torch
 from gnnbench import config
 from gnnbench.backends import isplib
 from gnnbench.errors import ConfigError
+from gnnbench.graph.part import Sums
 from gnnbench.training import setup
-from gnnbench.training.batching import _parts
+from gnnbench.training.batching import _norms
 from tests.support import parts
 from tests.support.ranks import Ranks
 
@@ -60,12 +60,19 @@ def test_batch_norms_of_any_kind_are_those_of_all_nodes(case: str, ranks: Ranks)
         torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-10)
 
 
+class Alone(Sums):
+    """Sums of one process."""
+
+    def table(self, row: torch.Tensor) -> torch.Tensor:
+        return row.unsqueeze(0)
+
+
 def test_the_moments_of_one_node_are_refused_as_by_torch() -> None:
     norms = [torch.nn.BatchNorm1d(5), torch.nn.BatchNorm1d(5, track_running_stats=False).eval()]
     for norm in norms:
         with pytest.raises(ValueError, match="more than 1 value"):
             norm(torch.zeros(1, 5))
-        _parts.bind_norms(norm, cast("Any", None), 1)
+        _norms.bind_norms(norm, Alone())
         with pytest.raises(ValueError, match="more than one node, but"):
             norm(torch.zeros(1, 5))
 

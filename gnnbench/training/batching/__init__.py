@@ -16,7 +16,9 @@ _batch       Batch and Batching, what every kind yields, and what outputs are he
 _ahead       batches that a thread makes while others are trained on
 _graphs _neighbors _typed_neighbors   the batches of `graphs`, and of `neighbors` of one type or several, by ours
 _pyg_loader  the same of one type by PyG's own loaders
+_dgl_loader  those of `neighbors` by DGL's own sampler
 _links _link_neighbors   the batches of `links` and of `link_neighbors`
-_parts       the batch of `parts`, and batch norm over all processes
+_parts       the batch of `parts`
+_norms       batch norm over all processes
 _shares      the share of a process in each step, where all have the same batches
 """

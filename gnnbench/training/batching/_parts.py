@@ -1,21 +1,19 @@
-"""The batch of `parts`: the nodes of this process, with losses, gradients, norms and metrics over those of all."""
+"""The batch of `parts`: the nodes of this process, with losses, gradients and metrics over those of all."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from functools import partial
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn import BatchNorm1d, Module
+from torch.nn import Module
 
-from gnnbench.graph.part import Part, Sums
+from gnnbench.graph.part import Part
 from gnnbench.partition.part import PartData
 from gnnbench.training.batching._batch import Batch, scored
-from gnnbench.training.batching._shares import Shares, add_gradients
+from gnnbench.training.batching._shares import add_gradients
 from gnnbench.training.batching.full import Full
 
 
@@ -94,51 +92,3 @@ def _yes(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 # Metrics of `gnnbench.datasets` as a numerator and a denominator, each a sum over nodes.
 COUNTS: dict[str, Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]] = {"accuracy": _hits, "micro-F1": _yes}
-
-
-def bind_norms(model: Module, sums: Sums, nodes: int | None = None) -> None:
-    """Let the batch norms of `model` normalise by the moments of the rows of all processes.
-
-    Args:
-        sums: `Shares` where rows of this process may have a weight.
-        nodes: how many rows all have; None where that differs from call to call.
-    """
-    for _, layer in model.named_modules():
-        if type(layer) is BatchNorm1d:
-            layer.forward = partial(_forward, layer, sums, nodes)  # type: ignore[method-assign]
-
-
-def _forward(norm: Any, sums: Sums, nodes: float | None, x: Tensor) -> Tensor:
-    if not norm.training and norm.running_mean is not None:
-        out: Tensor = BatchNorm1d.forward(norm, x)
-        return out
-    weight = sums.weight if isinstance(sums, Shares) else 1.0
-    if nodes is None:
-        nodes = sums.summed(torch.tensor([len(x) * weight], dtype=torch.float64, device=x.device)).item()
-    if nodes == 1:
-        raise ValueError("batch norm needs the moments of more than one node, but all processes have one")
-    x = x if norm.weight is None else x.to(norm.weight.dtype)  # of the parameters, under autocast too
-    mean = _Sum.apply(x.sum(0) * weight, sums) / nodes
-    centred = x - mean
-    variance = _Sum.apply(centred.square().sum(0) * weight, sums) / nodes
-    if norm.training and norm.running_mean is not None:
-        with torch.no_grad():
-            norm.num_batches_tracked += 1
-            share = 1 / float(norm.num_batches_tracked) if norm.momentum is None else norm.momentum
-            norm.running_mean.lerp_(mean, share)
-            norm.running_var.lerp_(variance * (nodes / (nodes - 1)), share)
-    out = centred * (variance + norm.eps).rsqrt()
-    return out if norm.weight is None else torch.addcmul(norm.bias, out, norm.weight)
-
-
-class _Sum(torch.autograd.Function):
-    """The sum over all processes; each depends on what every one of them put in."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, sums: Sums) -> Tensor:
-        ctx.sums = sums
-        return sums.summed(x.clone())
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return ctx.sums.summed(grad.clone()), None

@@ -51,6 +51,8 @@ def prepare(config: Run, model: Module, backend: Backend, dataset: GraphsDataset
         backend.layout() or (isplib.cpu_layout() if backend.device.type == "cpu" else None),
         rows=backend.sorts,
     )
+    if config.backend.loader == "dgl":
+        raise ConfigError("backend.loader=dgl draws neighbourhoods, not graphs; leave it out")
     batches = Graphs
     if config.backend.loader == "pyg":
         from gnnbench.training.batching._pyg_loader import PygLoader as batches

@@ -111,6 +111,8 @@ def _batches(config: Run, model: Module, backend: Backend, dataset: NodeDataset 
     batches = Neighborhoods
     if config.backend.loader == "pyg":
         from gnnbench.training.batching._pyg_loader import PygNeighborhoods as batches
+    elif config.backend.loader == "dgl":
+        from gnnbench.training.batching._dgl_loader import DglNeighborhoods as batches
     trims = config.batch.trim and models.is_bipartite(config.model)
     return batches(config.batch, dataset, backend, trims)
 

@@ -75,7 +75,7 @@ def prepare(config: Run, model: Module, backend: Backend, dataset: NodeDataset, 
     from gnnbench import convs
     from gnnbench.backends.base import KernelBackend
     from gnnbench.graph.part import Exchange, Part
-    from gnnbench.training.batching import _parts
+    from gnnbench.training.batching._norms import bind_norms
     from gnnbench.training.batching._parts import Parts
 
     if not isinstance(backend, KernelBackend):
@@ -92,7 +92,7 @@ def prepare(config: Run, model: Module, backend: Backend, dataset: NodeDataset, 
     graph = Part.of(data.rowptr.to(device), data.col.to(device), exchange, kernels)
     x = data.x.to(device)
     bindings = convs.bind(model, kernels, **backend.rewrites(), first_node=data.begin)
-    _parts.bind_norms(model, exchange, int(data.offsets[-1]))
+    bind_norms(model, exchange)
     convs.warm(model, graph, x)
     return Setup(Parts(data, graph, x), bindings, warnings=warnings)
 
