@@ -1,6 +1,7 @@
 """Jobs, each in a fresh process of its own: how they are run and waited for, and what their end says.
 
-__init__     every way to start a process, and the choice between them; _task: what it is to do
+__init__     the ways to run a job, and the choice between them
+_task        what a process is to do, and a fresh interpreter that does it
 _fork        jobs forked from a server, which imports PyTorch and PyG once, and what a fork leaves out
 _server      that process
 _ranks       processes that work together
@@ -13,15 +14,15 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from gnnbench import stopping
 from gnnbench.launch import _fork, _ranks, _task
 from gnnbench.launch._fork import OnStart
 from gnnbench.launch._fork import keep_server as keep_server
 from gnnbench.launch._task import Task as Task
+from gnnbench.launch._task import start as start
 from gnnbench.measure import waiting
 from gnnbench.results import files
 from gnnbench.results.schema import Status
@@ -130,14 +131,6 @@ def loopback() -> str:
     return next(name for name, addresses in interfaces if any(each.address == "127.0.0.1" for each in addresses))
 
 
-def start(command: Sequence[str], log: Path, **options: Any) -> subprocess.Popen[str]:
-    """A process in a group of its own, so that Ctrl-C reaches this process alone, which then ends the other."""
-    with log.open("wb") as errors:
-        return subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True, **options
-        )
-
-
 def verdict(code: int, log: str) -> tuple[Status, str]:
     """Status and sentence for a process that ended with `code` (negative: a signal) and wrote no result."""
     from gnnbench.measure import memory  # which imports PyTorch
@@ -156,8 +149,7 @@ def verdict(code: int, log: str) -> tuple[Status, str]:
 
 def _run(kind: str, path: Path, log: Path, tell: Callable[[str], None], on_start: OnStart) -> int:
     """Run a job in a fresh interpreter."""
-    command = [sys.executable, "-X", "faulthandler", "-m", _task.__name__, kind, str(path)]
-    process = start(command, log, stdin=subprocess.DEVNULL, env=_fork.environment())
+    process = start(_task.command(kind, path), log, stdin=subprocess.DEVNULL, env=_fork.environment())
     try:
         on_start(process.kill)
         assert process.stdout

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import queue
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable
@@ -13,10 +11,9 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from gnnbench import stopping
-from gnnbench.launch import _fork, _task
+from gnnbench.launch import _task
 
 GRACE_S = 4  # that the others have to end in, once a process has failed
-MODULE = "gnnbench.launch._ranks"
 
 
 def run(
@@ -38,7 +35,6 @@ def run(
     events: queue.SimpleQueue[tuple[int, int | str]] = queue.SimpleQueue()
     codes: dict[int, int] = {}
     killed: set[int] = set()
-
     asked: set[int] = set()
     processes: list[subprocess.Popen[str]] = []
 
@@ -78,17 +74,13 @@ def log(path: Path, rank: int) -> Path:
 
 
 def _start(kind: str, path: Path, rank: int, environment: dict[str, str]) -> subprocess.Popen[str]:
-    own = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-    with log(path, rank).open("wb") as errors:
-        return subprocess.Popen(
-            [sys.executable, "-X", "faulthandler", "-m", MODULE, str(os.getpid()), kind, str(path)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL if rank else subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            start_new_session=True,  # out of the reach of Ctrl-C
-            env={**environment, **own},
-        )
+    return _task.start(
+        _task.command(kind, path),
+        log(path, rank),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL if rank else subprocess.PIPE,
+        env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+    )
 
 
 def _watch(rank: int, process: subprocess.Popen[str], events: queue.SimpleQueue[tuple[int, int | str]]) -> None:
@@ -103,15 +95,3 @@ def _kill(processes: list[subprocess.Popen[str]]) -> None:
     for process in processes:
         process.kill()
         process.wait()
-
-
-def main() -> int:
-    """One rank: it dies with the process that started it."""
-    parent, kind, path = sys.argv[1:]
-    if sys.platform == "linux":
-        _fork.die_with(int(parent))
-    return _task.perform(kind, Path(path))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

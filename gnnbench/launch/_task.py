@@ -1,12 +1,17 @@
-"""Work for a fresh process: the file that the process reads it from, and its kind by name."""
+"""Work for a fresh process: the file that the process reads it from, its kind by name, and that process."""
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from gnnbench.datasets import Roots
+from gnnbench.launch import _fork
 from gnnbench.results.schema import Record
 
 
@@ -33,6 +38,21 @@ class Task(Record):
         return f"{type(self).__module__}:{type(self).__qualname__}"
 
 
+def command(kind: str, path: Path) -> list[str]:
+    """The command of a fresh interpreter that does the task of this kind in a file, and dies with this process."""
+    return [sys.executable, "-X", "faulthandler", "-m", __name__, str(os.getpid()), kind, str(path)]
+
+
+def start(
+    command: Sequence[str], log: Path, stdout: int = subprocess.PIPE, **options: Any
+) -> subprocess.Popen[str]:
+    """A process in a group of its own, so that Ctrl-C reaches this process alone, which then ends the other."""
+    with log.open("wb") as errors:
+        return subprocess.Popen(
+            command, stdout=stdout, stderr=errors, text=True, start_new_session=True, **options
+        )
+
+
 def perform(kind: str, path: Path) -> int:
     """Do the task of this kind that is in a file; returns the exit code."""
     module, _, name = kind.partition(":")
@@ -41,4 +61,6 @@ def perform(kind: str, path: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(perform(sys.argv[1], Path(sys.argv[2])))
+    if sys.platform == "linux":
+        _fork.die_with(int(sys.argv[1]))
+    sys.exit(perform(sys.argv[2], Path(sys.argv[3])))

@@ -76,7 +76,7 @@ def single(wanted: config.Run, roots: datasets.Roots) -> Result:
 
 def workers(rank: int | None = None) -> list[psutil.Process]:
     """Those that run, or the one of this rank."""
-    children = [child for child in psutil.Process().children() if launch._ranks.MODULE in child.cmdline()]
+    children = [child for child in psutil.Process().children() if launch._task.__name__ in child.cmdline()]
     return [child for child in children if rank is None or child.environ()["RANK"] == str(rank)]
 
 
