@@ -10,15 +10,16 @@ baseline     an earlier comparison, and what is slower now beyond doubt
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from gnnbench import backends as registered
 from gnnbench import launch
 from gnnbench.comparison import fresh, parity
-from gnnbench.comparison._config import ResolvedRun, difference, resolve
+from gnnbench.comparison._config import ResolvedRun, difference
+from gnnbench.comparison._config import resolve as resolve
 from gnnbench.comparison.parity import REFERENCES, BackendParity, Parity, RoundParity
 from gnnbench.comparison.parity.judge import Snapshot, judge
 from gnnbench.comparison.process import Job
@@ -27,42 +28,29 @@ from gnnbench.config import backend_sections
 from gnnbench.datasets import Roots
 from gnnbench.errors import ConfigError, GnnbenchError
 from gnnbench.measure import code
+from gnnbench.measure.rounds import rotated
 from gnnbench.results import files, schema
 from gnnbench.results.schema import Result
-
-__all__ = [
-    "Comparison",
-    "Progress",
-    "ResolvedRun",
-    "codes",
-    "compare",
-    "difference",
-    "epochs",
-    "order",
-    "resolve",
-    "round_folder",
-    "stored",
-]
 
 
 @dataclass(frozen=True)
 class Progress:
-    """A process is about to start.
+    """A process is about to start, of a comparison or an inference.
 
     Attributes:
-        stage: what it is for.
+        stage: what it is for, in words.
         backend: the one that runs, as the user named it.
-        round: from 1; 0 in the parity stage.
+        round: from 1; 0 beside the rounds.
         done, total: processes finished and all that are planned.
-        comparison: everything known so far.
+        record: everything known so far.
     """
 
-    stage: Literal["parity", "train"]
+    stage: str
     backend: str
     round: int
     done: int
     total: int
-    comparison: Comparison
+    record: Any
 
 
 def compare(
@@ -107,12 +95,6 @@ def compare(
         work.record.status = "interrupted"
     work.save()
     return work.record
-
-
-def order(backends: Sequence[str], round_: int) -> list[str]:
-    """The backends as round `round_` (from 1) runs them: rotated, so that each comes first equally often."""
-    first = (round_ - 1) % len(backends)
-    return [*backends[first:], *backends[:first]]
 
 
 def stored(out: Path, backend: str) -> list[Result]:
@@ -189,12 +171,12 @@ class _Comparing:
     def train(self) -> None:
         """Run the rounds; a backend that could not run once is left out from then on."""
         for round_ in range(1, self.rounds + 1):
-            for name in order(self.run.backends, round_):
+            for name in rotated(self.run.backends, round_ - 1):
                 if self._has_ended(name):
                     self.done += 1
                     continue
                 job = self._job("train", name, round_folder(self.out, round_, name))
-                result = job.finished() or self._run(job, name, "train", round_)
+                result = job.finished() or self._run(job, name, f"round {round_} of {self.rounds}", round_)
                 self.cells[name].append(result)
                 if result.status == "ok" and job.verdict_path.exists():
                     verdict = RoundParity.model_validate_json(job.verdict_path.read_bytes())
@@ -233,7 +215,7 @@ class _Comparing:
             needed = any(other != name and not self._is_done(other) for other in self.run.backends)
             kept = result is not None and result.config == job.config and job.tensors_path.exists()
             if result is None or (result.status == "ok" and not kept and needed):
-                result = self._run(job, name, "parity")
+                result = self._run(job, name, "parity check")
             if result.status == "ok":
                 self.record.dataset, self.record.parity.reference = result.dataset, name
                 checked[name] = BackendParity(status="ok", ok=True, code=self.codes[name])
@@ -265,7 +247,7 @@ class _Comparing:
         if path.exists():
             return self._stored_verdict(name)
         job = self._job("parity", name, path.parent)
-        result = self._run(job, name, "parity")
+        result = self._run(job, name, "parity check")
         if result.status != "ok":
             verdict = BackendParity(status=result.status, reason=result.reason)
         elif self.reference is None:
@@ -291,11 +273,11 @@ class _Comparing:
             job.reference = self.reference.tensors_path, self.reference.config["backend"]["name"]
         return job
 
-    def _run(self, job: Job, name: str, stage: Literal["parity", "train"], round_: int = 0) -> Result:
+    def _run(self, job: Job, name: str, stage: str, round_: int = 0) -> Result:
         total = len({*self.run.backends, *REFERENCES[:1]}) + self.rounds * len(self.run.backends)
         self.on_event(Progress(stage, name, round_, self.done, total, self.record))
         result = self.execute(job)
-        self.done += stage == "parity"
+        self.done += not round_
         return result
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gnnbench import launch, stopping
-from gnnbench.comparison import ResolvedRun, codes, difference, fresh, order, resolve, round_folder
+from gnnbench.comparison import Progress, ResolvedRun, codes, difference, fresh, resolve, round_folder
 from gnnbench.comparison.parity import REFERENCES, Parity
 from gnnbench.config import Run, backend_sections
 from gnnbench.datasets import Roots
@@ -23,9 +23,8 @@ from gnnbench.errors import ConfigError
 from gnnbench.inference import _ways
 from gnnbench.inference._process import Job
 from gnnbench.inference._record import Inference, Predictions, Process, Row
+from gnnbench.measure.rounds import rotated
 from gnnbench.results import files
-
-__all__ = ["Asked", "Inference", "Progress", "asked", "infer"]
 
 OF_TRAINING = {"cuda_graph", "workers", "halo", "loader", "loader_workers"}  # options that passes have no part in
 
@@ -38,24 +37,6 @@ class Asked:
     mode: Any
     weights: Path | None
     digest: str
-
-
-@dataclass(frozen=True)
-class Progress:
-    """A process is about to start.
-
-    Attributes:
-        stage: what it is for, in words.
-        backend: the one that runs, as the user named it.
-        done, total: processes finished and all that are planned.
-        record: everything known so far.
-    """
-
-    stage: str
-    backend: str
-    done: int
-    total: int
-    record: Inference
 
 
 def asked(config: Run, mode: str, specs: list[str], weights: Path | None) -> Asked:
@@ -182,7 +163,7 @@ class _Inferring:
     def time(self) -> None:
         """Run the rounds; a backend that could not run once is left out from then on."""
         for round_ in range(1, self.rounds + 1):
-            for name in order(self.turns, round_):
+            for name in rotated(self.turns, round_ - 1):
                 if any(each.status != "ok" for each in self.processes[name]):
                     self.done += 1
                     continue
@@ -210,7 +191,7 @@ class _Inferring:
                 kept = None
         elif self.reference:
             job.reference = self.reference.tensors_path, str(self.record.agreement.reference)
-        result = kept or self._run(job, name, f"round {round_} of {self.rounds}")
+        result = kept or self._run(job, name, f"round {round_} of {self.rounds}", round_)
         self.done += kept is not None
         self.processes[name].append(result)
         if job.is_reference:
@@ -246,9 +227,9 @@ class _Inferring:
             digest=self.asked.digest,
         )
 
-    def _run(self, job: Job, name: str, stage: str) -> Process:
+    def _run(self, job: Job, name: str, stage: str, round_: int = 0) -> Process:
         total = len(self.turns) * self.rounds + (self.predictions is not None)
-        self.on_event(Progress(stage, name, self.done, total, self.record))
+        self.on_event(Progress(stage, name, round_, self.done, total, self.record))
         result = fresh.execute(job)
         self.done += 1
         return result

@@ -66,9 +66,7 @@ class Training(Record):
             rounds=self.rounds,
             out=work.out,
             roots=work.roots,
-            on_event=lambda event: tell(
-                f"{event.backend}, {event.stage}" + f" round {event.round} of {self.rounds}" * (event.round > 0)
-            ),
+            on_event=lambda event: tell(f"{event.backend}, {event.stage}"),
         )
         return Outcome(status="ok")
 

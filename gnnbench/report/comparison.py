@@ -78,9 +78,8 @@ def section(record: Comparison, rounds: Rounds | None = None) -> Section:
 
 def progress(event: Progress) -> tuple[str, Table]:
     """The table as far as it is known, and the process that runs now."""
-    stage = "parity check" if event.stage == "parity" else f"round {event.round} of {event.comparison.rounds}"
-    now = table(event.comparison)
-    lines = [now.title, *parity(event.comparison.parity), f"{stage}, {event.backend}"]
+    now = table(event.record)
+    lines = [now.title, *parity(event.record.parity), f"{event.stage}, {event.backend}"]
     return "\n".join(lines) + f" ({event.done + 1} of {event.total})", now
 
 

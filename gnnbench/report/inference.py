@@ -25,7 +25,7 @@ from gnnbench.report.tables import NOTHING, Cell, Table, ended, time_cell
 from gnnbench.results.schema import MODES
 
 if TYPE_CHECKING:
-    from gnnbench.inference import Progress
+    from gnnbench.comparison import Progress
     from gnnbench.inference._record import Inference, Row
 
 

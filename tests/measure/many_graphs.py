@@ -111,8 +111,8 @@ def epochs(name: str, options: argparse.Namespace, out: Path) -> dict[str, Any]:
             dgl_input(run, folder)
 
         def on_event(event: comparison.Progress) -> None:
-            print(f"{name}: {event.stage} {event.backend} {event.round}", file=sys.stderr)
-            if with_dgl and event.stage == "train" and len(rounds) < event.round:
+            print(f"{name}: {event.stage}, {event.backend}", file=sys.stderr)
+            if with_dgl and len(rounds) < event.round:
                 rounds.append(dgl(options.dgl_python, folder))
 
         record = comparison.compare(

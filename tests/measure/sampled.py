@@ -43,7 +43,7 @@ def main() -> None:
         epochs=options.epochs,
         out=raw,
         roots=datasets.roots(),
-        on_event=lambda event: print(event.stage, event.backend, event.round, file=sys.stderr),
+        on_event=lambda event: print(event.stage, event.backend, file=sys.stderr),
     )
     files.save_json(record, options.out)
     if any(row.status != "ok" for row in record.rows) or not record.parity.ok:
