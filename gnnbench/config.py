@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
@@ -258,11 +257,12 @@ class RunConfig(Section, Generic[Dataset, Model, Batch]):
 
 
 Run: TypeAlias = RunConfig[Any, Any, Any]
+Overrides: TypeAlias = Mapping[str, Any] | Sequence[str]
 
 
 def load(
     source: Path | Mapping[str, Any],
-    overrides: Sequence[str] = (),
+    overrides: Overrides = (),
     *,
     dataset: dict[str, Any] | None = None,
     backend: str | None = None,
@@ -273,7 +273,7 @@ def load(
 
     Args:
         source: a YAML file, or its sections, which are left as they are.
-        overrides: `"section.key=value"` each, values in YAML, applied before validation.
+        overrides: values by `"section.key"`, or `"section.key=value"` each in YAML, applied before validation.
         dataset: replaces the dataset section whole.
         backend: `"NAME[:key=value]..."`, replaces the backend section whole.
         names: by key, the options to name where overrides of these keys are at fault, in place of `--set`.
@@ -293,8 +293,7 @@ def load(
         raw["backend"], own = backend_sections(backend)
         given["backend"] = "--backend"
         options = {f"{name}.{key}": value for name, section in own.items() for key, value in section.items()}
-        written = [f"{key}={json.dumps(value)}" for key, value in options.items()]
-        given |= override(raw, written, dict.fromkeys(options, "--backend"))
+        given |= override(raw, options, dict.fromkeys(options, "--backend"))
     given |= override(raw, overrides, names)
     return validate(raw, where or origin, given)
 
@@ -358,20 +357,30 @@ def backend_sections(spec: str) -> tuple[dict[str, Any], dict[str, dict[str, Any
     return section, own
 
 
-def override(raw: dict[str, Any], overrides: Sequence[str], names: Mapping[str, str] = {}) -> dict[str, str]:
-    """Put overrides, as `load` takes them, into the sections of a file; what to call each key in a problem."""
-    given = {}
+def by_key(overrides: Overrides) -> dict[str, Any]:
+    """The values of overrides, as `load` takes them, by key."""
+    if isinstance(overrides, Mapping):
+        return dict(overrides)
+    values = {}
     for each in overrides:
         key, equals, text = each.partition("=")
-        section, dot, name = key.strip().partition(".")
-        if not (equals and dot and name):
+        if not equals:
             raise ConfigError(f"--set {each}: write it as section.key=value, such as train.epochs=5")
-        value = documents.value(text, f"--set {each}")
+        values[key.strip()] = documents.value(text, f"--set {each}")
+    return values
+
+
+def override(raw: dict[str, Any], overrides: Overrides, names: Mapping[str, str] = {}) -> dict[str, str]:
+    """Put overrides, as `load` takes them, into the sections of a file; what to call each key in a problem."""
+    values = by_key(overrides)
+    for key, value in values.items():
+        section, _, name = key.partition(".")
+        if not name:
+            raise ConfigError(f"--set {key}: write it as section.key=value, such as train.epochs=5")
         if not isinstance(raw.setdefault(section, {}), dict):
-            raise ConfigError(f"--set {each}: section {section!r} holds {raw[section]!r}, not keys")
+            raise ConfigError(f"--set {key}: section {section!r} holds {raw[section]!r}, not keys")
         raw[section][name] = value
-        given[key.strip()] = names.get(key.strip(), f"--set {key.strip()}")
-    return given
+    return {key: names.get(key, f"--set {key}") for key in values}
 
 
 def _section_type(

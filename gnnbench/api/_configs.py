@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from numbers import Number
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,10 @@ Overrides = Mapping[str, Any] | Sequence[str] | None
 SHIPPED = Path(__file__).parents[1] / "configs"
 DEMO = SHIPPED / "demo.yaml"
 OPTIONS = {"train.epochs": "--epochs", "train.workers": "--workers", "measure.memory_limit": "--memory-limit"}
-BARE = ["dataset.random_features=1", "dataset.random_labels=2"]  # where a graph has none: ops do not look at them
+BARE = {
+    "dataset.random_features": 1,
+    "dataset.random_labels": 2,
+}  # where a graph has none: ops do not look at them
 FOLDERS = (Path("configs"), SHIPPED)  # of configurations by their names
 
 
@@ -52,7 +54,7 @@ def load(
     short = {key: value for key, value in options.items() if value is not None}
     return config.load(
         _found(source),
-        [*written(within), *written(overrides), *written(short)],
+        within | config.by_key(overrides or ()) | short,
         dataset=datasets.parse(dataset) if dataset else None,
         backend=backend or None,
         names={key: f"config: {key}" for key in within} | {key: OPTIONS[key] for key in short},
@@ -72,27 +74,6 @@ def names(given: str | Sequence[str]) -> list[str]:
     if twice := next((name for name in result if result.count(name) > 1), None):
         raise ConfigError(f"{','.join(result)}: {twice} is given twice; name each once")
     return result
-
-
-def written(overrides: Overrides) -> list[str]:
-    """Overrides as the command line takes them: `"section.key=value"`, values in YAML."""
-    if not isinstance(overrides, Mapping):
-        return [*(overrides or [])]
-    return [f"{key}={_yaml(key, value)}" for key, value in overrides.items()]
-
-
-def _yaml(key: str, value: Any) -> str:
-    import yaml
-
-    if isinstance(value, Number) and hasattr(value, "item"):
-        value = value.item()  # of NumPy
-    try:
-        text = str(yaml.safe_dump(value, default_flow_style=True, width=float("inf")))
-    except yaml.YAMLError:
-        raise ConfigError(
-            f"{key}: a value of type {type(value).__name__} cannot be stored; give numbers, text or lists of them"
-        ) from None
-    return text.strip().removesuffix("...").strip()  # which ends a document of one scalar
 
 
 def _found(source: Source) -> Path | Mapping[str, Any]:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gnnbench.api import _configs as configs
 from gnnbench.api._options import AnyPath, DataRoot, Force, Out, Overrides, ended, path
 from gnnbench.errors import ConfigError
 
@@ -60,7 +59,7 @@ def sweep(
     from gnnbench.results import files
 
     waiting, side_by_side = queue(str(jobs), partition, minutes, gpus, exclusive)
-    plan = sweeps.load(Path(grid), configs.written(set), timed=timing)
+    plan = sweeps.load(Path(grid), set or (), timed=timing)
     folder = Path(out or Path("runs", f"{plan.name}-sweep"))
     with Sweep.watched(quiet) as hear:
         record = sweeps.sweep(

@@ -47,15 +47,17 @@ def tune(
     if not target:
         raise ConfigError("give a graph such as cora, the YAML file of a run, or --clear")
     from gnnbench import datasets
+    from gnnbench.config import by_key
     from gnnbench.kinds.tuning import Tuning
     from gnnbench.measure import clock, environment
     from gnnbench.tuning import search, store
 
     roots = datasets.roots(path(data_root))
     is_run = str(target).endswith((".yaml", ".yml"))
-    values = configs.written(set)
-    graph_alone = None, [*configs.BARE, *values], str(target)
-    config = configs.load(Path(target), values) if is_run else configs.load(*graph_alone)
+    if is_run:
+        config = configs.load(Path(target), set)
+    else:
+        config = configs.load(None, configs.BARE | by_key(set or ()), str(target))
     with threads_kept():
         environment.use_threads(threads or config.measure.threads)
         kind, device = search.kernels_of(backend)

@@ -40,12 +40,11 @@ def planned(
     if not dry_run:
         return False
     from gnnbench import datasets, history, sweeps
-    from gnnbench.api import _configs as configs
     from gnnbench.measure import clock
     from gnnbench.report import sweep as report
 
     roots = datasets.roots(api.path(data_root))
-    plan = sweeps.load(grid, configs.written(set), timed=timing)
+    plan = sweeps.load(grid, set or (), timed=timing)
     folder = Path(out or Path("runs", f"{plan.name}-sweep"))
     trials = sweeps.planned(plan, out=folder, roots=roots, epochs=history.epochs())
     text = json.dumps([each.as_json() for each in trials], indent=1)

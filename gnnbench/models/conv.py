@@ -6,7 +6,7 @@ import copy
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from gnnbench.config import ModelConfig
 from gnnbench.errors import ConfigError, did_you_mean
@@ -50,7 +50,7 @@ class Config(ModelConfig):
     """A class and its options."""
 
     conv: str = Field(description="a layer of torch_geometric.nn that passes messages, such as PNAConv")
-    options: dict[str, Any] = Field({}, description="arguments of its constructor beside widths, such as K")
+    options: dict[str, JsonValue] = Field({}, description="arguments of its constructor beside widths, such as K")
 
 
 def fit(config: Config, degrees: Callable[[], Tensor]) -> Config:

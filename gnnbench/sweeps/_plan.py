@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError
 
 from gnnbench import backends, cells, config, datasets, documents
 from gnnbench.cells import Outcome
-from gnnbench.config import BackendConfig, Positive, Run, RunConfig, Section
+from gnnbench.config import BackendConfig, Overrides, Positive, Run, RunConfig, Section
 from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
 from gnnbench.results import files
 from gnnbench.results.schema import Record, Result
@@ -109,7 +109,7 @@ class Plan:
     trials: list[Trial]
 
 
-def load(path: Path, overrides: Sequence[str] = (), *, timed: bool = True) -> Plan:
+def load(path: Path, overrides: Overrides = (), *, timed: bool = True) -> Plan:
     """Read and validate a sweep, all its configurations too.
 
     Args:
@@ -147,7 +147,7 @@ def load(path: Path, overrides: Sequence[str] = (), *, timed: bool = True) -> Pl
     return Plan(path.stem, run.resolved(config.validate(base, "")), plan.grid, plan.repeats, timed, trials)
 
 
-def _base(path: Path, named: Any, overrides: Sequence[str]) -> tuple[dict[str, Any] | None, list[str]]:
+def _base(path: Path, named: Any, overrides: Overrides) -> tuple[dict[str, Any] | None, list[str]]:
     """The sections of the run, and what is wrong with them; none where the file names no run."""
     if not isinstance(named, str):
         return None, []

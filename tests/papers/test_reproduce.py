@@ -317,7 +317,11 @@ def test_ctrl_c_keeps_everything_and_the_same_call_goes_on(fake: str, tmp_path: 
 def test_progress_tells_what_runs(fake: str, tmp_path: Path) -> None:
     seen: list[papers.Progress] = []
     reproduced(fake, tmp_path, Cells(), on_event=seen.append)
-    assert [(one.cell, one.what) for one in seen][:3] == [("gcn", ""), ("gcn", "working"), ("gcn", "pyg, parity")]
+    assert [(one.cell, one.what) for one in seen][:3] == [
+        ("gcn", ""),
+        ("gcn", "working"),
+        ("gcn", "pyg, parity check"),
+    ]
     assert {one.total for one in seen} == {3}
     assert [one.done for one in seen if not one.what] == [0, 1, 2]
 
