@@ -8,42 +8,28 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gnnbench.api import _configs as configs
-from gnnbench.api._options import (
-    Config,
-    DataRoot,
-    Dgl,
-    Epochs,
-    Force,
-    Limit,
-    Names,
-    Out,
-    Overrides,
-    Spec,
-    ended,
-    path,
-    with_dgl,
-)
+from gnnbench.api import _options as options
 
 if TYPE_CHECKING:
     from gnnbench.kinds.comparison import Comparison
 
 
 def compare(
-    config: Config = None,
-    backends: Annotated[Names, typer.Option(metavar="A,B,C"), str] = "pyg,pyg-sparse,isplib",
+    config: options.Config = None,
+    backends: Annotated[options.Names, typer.Option(metavar="A,B,C"), str] = "pyg,pyg-sparse,isplib",
     *,
     rounds: Annotated[int, typer.Option(min=1)] = 3,
-    dataset: Spec = "",
-    epochs: Epochs = None,
-    set: Overrides = None,
-    memory_limit: Limit = "",
-    data_root: DataRoot = None,
-    out: Out = None,
-    force: Force = False,
+    dataset: options.Spec = "",
+    epochs: options.Epochs = None,
+    set: options.Overrides = None,
+    memory_limit: options.Limit = "",
+    data_root: options.DataRoot = None,
+    out: options.Out = None,
+    force: options.Force = False,
     save_baseline: Annotated[str, typer.Option("--save-baseline", metavar="NAME")] = "",
     baseline: Annotated[str, typer.Option(metavar="NAME")] = "",
     fail_above: Annotated[str, typer.Option("--fail-above", metavar="PERCENT")] = "5%",
-    dgl_python: Dgl = "",
+    dgl_python: options.Dgl = "",
     quiet: bool = False,
     check: bool = True,
 ) -> Comparison:
@@ -79,7 +65,7 @@ def compare(
     from gnnbench.kinds.comparison import Comparison
     from gnnbench.results import files
 
-    run, roots = comparison.resolve(loaded, configs.names(backends)), datasets.roots(path(data_root))
+    run, roots = comparison.resolve(loaded, configs.names(backends)), datasets.roots(options.path(data_root))
     limit, kept = baselines.share(fail_above), None
     if save_baseline:
         baselines.path(roots.cache, save_baseline)
@@ -87,7 +73,7 @@ def compare(
         kept = baselines.load(roots.cache, baseline)
         baselines.check(kept, baseline, run, rounds)
     folder = Path(out) if out else files.new_folder(f"{configs.stem(config)}-compare")
-    with with_dgl(dgl_python), Comparison.watched(quiet) as hear:
+    with options.with_dgl(dgl_python), Comparison.watched(quiet) as hear:
         record = comparison.compare(
             run,
             rounds=rounds,
@@ -105,4 +91,4 @@ def compare(
         if save_baseline and record.exit_code == 0:
             baselines.save(record.config, record.environment, seconds, roots.cache, save_baseline)
     made = Comparison.of(record, folder / "comparison.json")
-    return ended(made, check, f"the same call with out={str(folder)!r} continues")
+    return options.ended(made, check, f"the same call with out={str(folder)!r} continues")

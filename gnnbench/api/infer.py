@@ -8,20 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gnnbench.api import _configs as configs
-from gnnbench.api._options import (
-    AnyPath,
-    Config,
-    DataRoot,
-    Dgl,
-    Force,
-    Limit,
-    Names,
-    Overrides,
-    Spec,
-    ended,
-    path,
-    with_dgl,
-)
+from gnnbench.api import _options as options
 from gnnbench.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -30,19 +17,19 @@ if TYPE_CHECKING:
 
 
 def infer(
-    config: Config = None,
+    config: options.Config = None,
     *,
-    checkpoint: Annotated[AnyPath | None, typer.Option(metavar="RUN_DIR|FILE"), Path | None] = None,
+    checkpoint: Annotated[str | Path | None, typer.Option(metavar="RUN_DIR|FILE"), Path | None] = None,
     mode: Annotated[str, typer.Option(metavar="full|layerwise|sampled")] = "full",
-    backends: Annotated[Names, typer.Option(metavar="A,B,C"), str] = "pyg,isplib",
+    backends: Annotated[options.Names, typer.Option(metavar="A,B,C"), str] = "pyg,isplib",
     rounds: Annotated[int, typer.Option(min=0)] = 3,
-    dataset: Spec = "",
-    set: Overrides = None,
-    memory_limit: Limit = "",
-    data_root: DataRoot = None,
-    out: Annotated[AnyPath | None, typer.Option(is_eager=True, metavar="FILE.npz|FOLDER"), Path | None] = None,
-    force: Force = False,
-    dgl_python: Dgl = "",
+    dataset: options.Spec = "",
+    set: options.Overrides = None,
+    memory_limit: options.Limit = "",
+    data_root: options.DataRoot = None,
+    out: Annotated[str | Path | None, typer.Option(is_eager=True, metavar="FILE.npz|FOLDER"), Path | None] = None,
+    force: options.Force = False,
+    dgl_python: options.Dgl = "",
     quiet: bool = False,
     check: bool = True,
 ) -> Inference:
@@ -70,10 +57,10 @@ def infer(
     """
     from gnnbench import launch
 
-    weights, stored = _weights(path(checkpoint))
+    weights, stored = _weights(options.path(checkpoint))
     of_run = config is None and stored is not None
     loaded = configs.load(stored if of_run else config, set, dataset, None, memory_limit)
-    given = path(out)
+    given = options.path(out)
     predictions = given if given and given.suffix == ".npz" else None
     if predictions:
         _check(predictions, loaded, force)
@@ -85,10 +72,10 @@ def infer(
     from gnnbench.results import files
 
     asked = inference.asked(loaded, mode, configs.names(backends), weights)
-    roots = datasets.roots(path(data_root))
+    roots = datasets.roots(options.path(data_root))
     name = weights.absolute().parent.name if weights and of_run else configs.stem(config)
     folder = given if given and not predictions else files.new_folder(f"{name}-infer")
-    with with_dgl(dgl_python), Inference.watched(quiet) as hear:
+    with options.with_dgl(dgl_python), Inference.watched(quiet) as hear:
         record = inference.infer(
             asked,
             rounds=rounds,
@@ -98,7 +85,7 @@ def infer(
             predictions=predictions.absolute() if predictions else None,
             on_event=hear,
         )
-    return ended(Inference.of(record, folder / files.INFERENCE), check, record.reason)
+    return options.ended(Inference.of(record, folder / files.INFERENCE), check, record.reason)
 
 
 def _weights(checkpoint: Path | None) -> tuple[Path | None, dict[str, object] | None]:

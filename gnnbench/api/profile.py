@@ -8,36 +8,25 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gnnbench.api import _configs as configs
-from gnnbench.api._options import (
-    AnyPath,
-    Backend,
-    Config,
-    DataRoot,
-    Limit,
-    Out,
-    Overrides,
-    Spec,
-    ended,
-    in_a_folder,
-    path,
-    threads_kept,
-)
+from gnnbench.api import _options as options
 
 if TYPE_CHECKING:
     from gnnbench.kinds.profile import Profile
 
 
 def profile(
-    config: Config = None,
+    config: options.Config = None,
     *,
-    backend: Backend = "",
-    dataset: Spec = "",
+    backend: options.Backend = "",
+    dataset: options.Spec = "",
     epochs: Annotated[int, typer.Option()] = 3,
-    set: Overrides = None,
-    memory_limit: Limit = "",
-    data_root: DataRoot = None,
-    trace: Annotated[AnyPath | None, typer.Option(metavar="FILE", callback=in_a_folder), Path | None] = None,
-    out: Out = None,
+    set: options.Overrides = None,
+    memory_limit: options.Limit = "",
+    data_root: options.DataRoot = None,
+    trace: Annotated[
+        str | Path | None, typer.Option(metavar="FILE", callback=options.in_a_folder), Path | None
+    ] = None,
+    out: options.Out = None,
     quiet: bool = False,
     check: bool = True,
 ) -> Profile:
@@ -58,15 +47,15 @@ def profile(
     from gnnbench.results import files
 
     loaded = configs.load(config, set, dataset, None, memory_limit, backend)
-    profiling.check(loaded, epochs, path(trace))
+    profiling.check(loaded, epochs, options.path(trace))
     folder = Path(out) if out else files.new_folder(f"{configs.stem(config)}-{loaded.backend.name}-profile")
-    with threads_kept(), Profile.watched(quiet) as hear:
+    with options.threads_kept(), Profile.watched(quiet) as hear:
         record = profiling.profile(
             loaded,
             epochs=epochs,
-            roots=datasets.roots(path(data_root)),
+            roots=datasets.roots(options.path(data_root)),
             out=folder,
-            trace=path(trace),
+            trace=options.path(trace),
             on_event=hear,
         )
-    return ended(Profile.of(record, folder / "profile.json"), check, record.reason)
+    return options.ended(Profile.of(record, folder / "profile.json"), check, record.reason)

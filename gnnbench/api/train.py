@@ -10,21 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gnnbench.api import _configs as configs
-from gnnbench.api._options import (
-    AnyPath,
-    Backend,
-    Config,
-    DataRoot,
-    Epochs,
-    Force,
-    Limit,
-    Out,
-    Overrides,
-    Spec,
-    ended,
-    path,
-    threads_kept,
-)
+from gnnbench.api import _options as options
 from gnnbench.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -33,18 +19,18 @@ if TYPE_CHECKING:
 
 
 def train(
-    config: Config = None,
+    config: options.Config = None,
     *,
-    backend: Backend = "",
-    dataset: Spec = "",
-    epochs: Epochs = None,
-    set: Overrides = None,
-    memory_limit: Limit = "",
+    backend: options.Backend = "",
+    dataset: options.Spec = "",
+    epochs: options.Epochs = None,
+    set: options.Overrides = None,
+    memory_limit: options.Limit = "",
     workers: Annotated[int | None, typer.Option(min=1)] = None,
-    data_root: DataRoot = None,
-    out: Out = None,
-    force: Force = False,
-    resume: Annotated[AnyPath | None, typer.Option(metavar="RUN_DIR"), Path | None] = None,
+    data_root: options.DataRoot = None,
+    out: options.Out = None,
+    force: options.Force = False,
+    resume: Annotated[str | Path | None, typer.Option(metavar="RUN_DIR"), Path | None] = None,
     track: Annotated[str | Sequence[str], typer.Option(metavar="NAMES"), str] = "",
     quiet: bool = False,
     check: bool = True,
@@ -80,7 +66,7 @@ def train(
     from gnnbench.results import files, schema
     from gnnbench.training import start, team
 
-    roots, first, tracked = datasets.roots(path(data_root)), team.is_first(), configs.names(track)
+    roots, first, tracked = datasets.roots(options.path(data_root)), team.is_first(), configs.names(track)
     trackers.check(tracked)
     if resume:
         if config or set or backend or dataset or epochs or memory_limit or workers or out:
@@ -102,13 +88,13 @@ def train(
             folder = files.new_folder(f"{configs.stem(config)}-{loaded.backend.name}")
     loaded = start.by_torchrun(loaded)
     with (
-        threads_kept(),
+        options.threads_kept(),
         Run.watched(quiet or not first, _tell) as hear,
         trackers.following(tracked if first else [], folder, hear) as told,
     ):
         result = start.run(loaded, roots=roots, out=folder, resume=resume is not None, on_event=told)
     made = Run.of(result, folder / "results.json")
-    return ended(made, check, result.reason)
+    return options.ended(made, check, result.reason)
 
 
 def _tell(event: Event) -> None:
