@@ -74,14 +74,20 @@ Dgl = Annotated[str, typer.Option(metavar="PATH", envvar=DGL, help="Python inter
 K = TypeVar("K", bound="ResultKind")
 
 
-def ended(result: K, check: bool, reason: str) -> K:
+def ended(result: K, check: bool, reason: str = "") -> K:
     """The result, unless it did not come to its end and `check` asks for that."""
     status: str = getattr(result, "status", "ok")
-    if check and status == "interrupted":
-        raise KeyboardInterrupt(reason)
-    if check and status != "ok":
-        raise ERRORS.get(status, RunFailed)(reason)
-    return result
+    if not check or status == "ok":
+        return result
+    reason = reason or getattr(result, "reason", "") or kept(result, f"out={str(result.path.parent)!r}")
+    raise KeyboardInterrupt(reason) if status == "interrupted" else ERRORS.get(status, RunFailed)(reason)
+
+
+def kept(result: ResultKind, option: str) -> str:
+    """Say what becomes of the measurements before a stop; `option` names their folder."""
+    if result.continues:
+        return f"the same command with {option} continues"
+    return f"the measurements so far are in {result.path.parent}"
 
 
 @contextmanager

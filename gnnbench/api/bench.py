@@ -118,4 +118,4 @@ def bench(
             measure = partial(module.bench, dataset, **options, **own)
         with kind.watched(quiet) as hear:
             record = measure(out=folder, memory_limit=memory_limit, on_event=hear)
-    return ended(kind.of(record, folder / "bench.json"), check, f"the measurements so far are in {folder}")
+    return ended(kind.of(record, folder / "bench.json"), check)

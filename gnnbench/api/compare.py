@@ -87,8 +87,7 @@ def compare(
         if kept:
             rows = [row.backend for row in record.rows]
             record.against = baselines.judge(kept, baseline, rows, seconds, limit)
-            files.save_json(record, folder / "comparison.json")
+            files.save_json(record, folder / files.COMPARISON)
         if save_baseline and record.exit_code == 0:
             baselines.save(record.config, record.environment, seconds, roots.cache, save_baseline)
-    made = Comparison.of(record, folder / "comparison.json")
-    return options.ended(made, check, f"the same call with out={str(folder)!r} continues")
+    return options.ended(Comparison.of(record, folder / files.COMPARISON), check)

@@ -85,7 +85,7 @@ def infer(
             predictions=predictions.absolute() if predictions else None,
             on_event=hear,
         )
-    return options.ended(Inference.of(record, folder / files.INFERENCE), check, record.reason)
+    return options.ended(Inference.of(record, folder / files.INFERENCE), check)
 
 
 def _weights(checkpoint: Path | None) -> tuple[Path | None, dict[str, object] | None]:

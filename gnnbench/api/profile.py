@@ -58,4 +58,4 @@ def profile(
             trace=options.path(trace),
             on_event=hear,
         )
-    return options.ended(Profile.of(record, folder / "profile.json"), check, record.reason)
+    return options.ended(Profile.of(record, folder / "profile.json"), check)

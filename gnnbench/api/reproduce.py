@@ -72,4 +72,4 @@ def reproduce(
             on_event=hear,
         )
     made = Reproduction.of(record, folder / files.REPRODUCTION)
-    return ended(made.drawn(report.pictures(made)), check, f"out={str(folder)!r} goes on with it")
+    return ended(made.drawn(report.pictures(made)), check)

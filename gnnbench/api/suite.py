@@ -74,5 +74,4 @@ def suite(
             budget_s=budget,
             on_event=hear,
         )
-    made = Suite.of(record, folder / suites.FILE)
-    return ended(made, check and record.status == "interrupted", f"out={str(folder)!r} goes on with it")
+    return ended(Suite.of(record, folder / suites.FILE), check and record.status == "interrupted")

@@ -72,11 +72,7 @@ def sweep(
             on_event=hear,
         )
     made = Sweep.of(record, folder / files.SWEEP)
-    return ended(
-        made.drawn(report.pictures(made)),
-        check,
-        "; ".join(record.warnings) or f"out={str(folder)!r} goes on with it",
-    )
+    return ended(made.drawn(report.pictures(made)), check, "; ".join(record.warnings))
 
 
 def queue(jobs: str, partition: str, minutes: int, gpus: int, exclusive: bool) -> tuple[Queue | None, int]:

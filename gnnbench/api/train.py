@@ -77,8 +77,8 @@ def train(
             raise ConfigError(
                 f"{folder} holds {what}; give the folder of a run to resume, such as runs/demo-isplib-1"
             )
-        kept = files.load(schema.Result, folder / "results.json")
-        loaded = validate(kept.config, str(folder / "results.json"))
+        kept = files.load(schema.Result, folder / files.RUN)
+        loaded = validate(kept.config, str(folder / files.RUN))
     else:
         loaded = configs.load(config, set, dataset, epochs, memory_limit, backend, workers)
         folder = Path(out or "")  # of the first process that torchrun started, which alone writes
@@ -93,8 +93,7 @@ def train(
         trackers.following(tracked if first else [], folder, hear) as told,
     ):
         result = start.run(loaded, roots=roots, out=folder, resume=resume is not None, on_event=told)
-    made = Run.of(result, folder / "results.json")
-    return options.ended(made, check, result.reason)
+    return options.ended(Run.of(result, folder / files.RUN), check)
 
 
 def _tell(event: Event) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from gnnbench import stopping
-from gnnbench.api._options import DATA_ROOT, SET, in_a_folder
+from gnnbench.api._options import DATA_ROOT, SET, in_a_folder, kept
 from gnnbench.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -110,8 +110,7 @@ def finish(result: Any) -> NoReturn:
     """End a verb with the exit code of its result, after a sentence where it did not come to its end."""
     status, reason = getattr(result, "status", "ok"), getattr(result, "reason", "")
     if is_first() and (reason or status == "interrupted"):
-        kept = f"the same command with --out {result.path.parent} continues"
-        kept = kept if result.continues else f"the measurements so far are in {result.path.parent}"
-        print(f"gnnbench: {reason or f'stopped by {stopping.by()}; {kept}'}", file=sys.stderr)
+        again = kept(result, f"--out {result.path.parent}")
+        print(f"gnnbench: {reason or f'stopped by {stopping.by()}; {again}'}", file=sys.stderr)
     code = getattr(result, "exit_code", int(status != "ok"))
     raise typer.Exit(stopping.exit_code() if status == "interrupted" else code)
