@@ -245,6 +245,11 @@ class RunConfig(Section, Generic[Dataset, Model, Batch]):
     measure: MeasureConfig = MeasureConfig()
     backend: BackendConfig = BackendConfig()
 
+    def changed(self, **sections: Mapping[str, Any]) -> Run:
+        """Return a copy with other values of keys, by section; they are not validated."""
+        made = {name: getattr(self, name).model_copy(update=values) for name, values in sections.items()}
+        return self.model_copy(update=made)
+
     @property
     def distributed(self) -> bool:
         """Return whether several processes train together, or one does as if it were one of several."""
@@ -376,9 +381,9 @@ def override(raw: dict[str, Any], overrides: Overrides, names: Mapping[str, str]
     for key, value in values.items():
         section, _, name = key.partition(".")
         if not name:
-            raise ConfigError(f"--set {key}: write it as section.key=value, such as train.epochs=5")
+            raise ConfigError(f"--set {key}={value}: write it as section.key=value, such as train.epochs=5")
         if not isinstance(raw.setdefault(section, {}), dict):
-            raise ConfigError(f"--set {key}: section {section!r} holds {raw[section]!r}, not keys")
+            raise ConfigError(f"--set {key}={value}: section {section!r} holds {raw[section]!r}, not keys")
         raw[section][name] = value
     return {key: names.get(key, f"--set {key}") for key in values}
 

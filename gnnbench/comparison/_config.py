@@ -60,7 +60,7 @@ def resolve(run: Run, specs: Sequence[str]) -> ResolvedRun:
     changes |= {"cuda_graph": False, "precision": "float32"}
     if run.train.device == "auto" and torch.cuda.is_available() and any(map(_needs_gpu, rows)):
         changes["device"] = "cuda"
-    run = run.model_copy(update={"train": run.train.model_copy(update=changes)})
+    run = run.changed(train=changes)
     config = run.model_dump(mode="json", serialize_as_any=True)
     config["backend"] = run.backend.model_dump(mode="json", exclude_unset=True)
     resolved = ResolvedRun(rows, config)

@@ -25,6 +25,7 @@ BASELINES = ("pyg", "pyg-sparse", LOADER)
 FASTEST = "fastest_pyg"  # the faster of these
 PEER = "dgl"  # another baseline, where it is a row
 NO_SPEEDUP: dict[str, Any] = dict.fromkeys((*BASELINES, FASTEST))
+PHASES: tuple[schema.Phase, ...] = ("epoch", "load", "forward", "backward", "optimizer")
 SPREAD = 0.10  # between the medians of rounds
 FIGURE = re.compile(r"\d[\d.e+-]*")
 
@@ -165,11 +166,7 @@ def _row(backend: str, rounds: Sequence[Result], parity: BackendParity | None, w
     return Row(
         backend=backend,
         status="ok" if len(rounds) >= wanted else "pending",
-        epoch_s=schema.summary(schema.times(rounds, "epoch")),
-        load_s=schema.summary(schema.times(rounds, "load")),
-        forward_s=schema.summary(schema.times(rounds, "forward")),
-        backward_s=schema.summary(schema.times(rounds, "backward")),
-        optimizer_s=schema.summary(schema.times(rounds, "optimizer")),
+        **{f"{phase}_s": schema.summary(schema.times(rounds, phase)) for phase in PHASES},
         parts_s={part: found for part in schema.PARTS if (found := schema.summary(schema.times(rounds, part)))},
         round_epoch_s=[median(samples) for samples in schema.times(rounds)],
         peak_memory_bytes=_highest([result.peak_memory_bytes for result in rounds]),

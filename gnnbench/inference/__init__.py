@@ -53,8 +53,8 @@ def asked(config: Run, mode: str, specs: list[str], weights: Path | None) -> Ask
         options = {option.partition("=")[0] for option in spec.split(":")[1:]}
         if own := sorted(options & OF_TRAINING):
             raise ConfigError(f"{spec}: {own[0]} is of training, and not of inference; leave it out")
-    eager = config.model_copy(update={"train": config.train.model_copy(update={"cuda_graph": False})})
-    return Asked(resolve(_ways.of_mode(eager, mode), specs), mode, weights and weights.absolute(), digest)
+    eager = _ways.of_mode(config, mode).changed(train={"cuda_graph": False})
+    return Asked(resolve(eager, specs), mode, weights and weights.absolute(), digest)
 
 
 def infer(

@@ -53,7 +53,7 @@ def of_mode(config: Run, mode: str) -> Run:
                 f"--mode sampled is of batches that draw neighbours, and batch.kind is {batch.kind}; set "
                 "batch.kind=neighbors and batch.fanouts, or choose another mode"
             )
-        return config.model_copy(update={"batch": batch.model_copy(update={"evaluation": "sampled"})})
+        return config.changed(batch={"evaluation": "sampled"})
     if batch.graphs:
         if mode == "layerwise":
             raise ConfigError("--mode layerwise is of one graph, and batch.kind=graphs is of many; leave it out")

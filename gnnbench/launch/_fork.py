@@ -102,8 +102,6 @@ def inherit(connection: socket.socket) -> None:
 
 def die_with(parent: int) -> None:
     """Ask Linux to end this process when the one that started it dies, even by SIGKILL."""
-    import ctypes
-
     pr_set_pdeathsig = 1
     ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
     if os.getppid() != parent:  # it died before it could be asked for

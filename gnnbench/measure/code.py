@@ -6,7 +6,7 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import find_spec
 from pathlib import Path
@@ -59,10 +59,4 @@ def _files_of(module: str) -> list[Path]:
 
 
 def _files(root: Path) -> list[Path]:
-    return sorted(path for path in _walk(root) if path.name.endswith(SUFFIXES))
-
-
-def _walk(root: Path) -> Iterator[Path]:
-    for folder, folders, files in os.walk(root):
-        folders[:] = [name for name in folders if name != "__pycache__"]
-        yield from (Path(folder, name) for name in files)
+    return sorted(path for path in root.rglob("*") if path.name.endswith(SUFFIXES))

@@ -7,7 +7,8 @@ import platform
 import re
 import subprocess
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
+from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ def describe() -> dict[str, Any]:
 
 def packages() -> dict[str, str | None]:
     """Versions of this package and of the libraries that a run may use."""
-    return {"gnnbench": gnnbench.__version__, **{name: _version(name) for name in PACKAGES}}
+    return {"gnnbench": gnnbench.__version__, **{name: _try(partial(version, name)) for name in PACKAGES}}
 
 
 def cpu() -> dict[str, Any]:
@@ -134,13 +135,6 @@ def _try(read: Callable[[], Any]) -> Any:
     try:
         return read()
     except Exception:
-        return None
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
         return None
 
 

@@ -80,7 +80,7 @@ def profile(
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or the profiler reports its start on standard error
     planned = config.measure.warmup + epochs
     train = {"epochs": planned, "eval_every": planned, "repeats": 1, "patience": 0, "checkpoint_every": 0}
-    config = config.model_copy(update={"train": config.train.model_copy(update=train)})
+    config = config.changed(train=train)
     profiler = _Profiler(config, epochs)
     result = run.run(config, roots=roots, out=None, on_event=on_event, inspect=profiler)
     shared = Profile.model_fields.keys() & Result.model_fields.keys() - {"epoch_s", "loading_s"}

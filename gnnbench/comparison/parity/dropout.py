@@ -94,9 +94,8 @@ def _mask(layer: torch.nn.Dropout, backend: Backend) -> str:
 
 def _at_once(config: Run, **shape: Any) -> Run:
     """Return a run that has all of one graph as its batch."""
-    section = config.model.model_copy(update={"readout": "none", **shape})
-    backend = config.backend.model_copy(update={"loader": BackendConfig().loader})
-    return config.model_copy(update={"model": section, "batch": full.Config(), "backend": backend})
+    changed = config.changed(model={"readout": "none", **shape}, backend={"loader": BackendConfig().loader})
+    return changed.model_copy(update={"batch": full.Config()})
 
 
 def _layer(
@@ -104,8 +103,7 @@ def _layer(
 ) -> tuple[torch.nn.Module, Batch]:
     """One layer with all heads, in training mode, on the whole graph."""
     heads = {"output_heads": config.model.heads, "attention_dropout": p}
-    train = config.train.model_copy(update={"precision": "float32"})
-    single = _at_once(config, layers=1, dropout=0.0, **heads).model_copy(update={"train": train})
+    single = _at_once(config, layers=1, dropout=0.0, **heads).changed(train={"precision": "float32"})
     model = setup.build(single, setup.ModelDims.of(dataset))
     (batch,) = setup.prepare(single, model.train(), backend, dataset).batching.samples()
     return model, batch

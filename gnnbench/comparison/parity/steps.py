@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ from gnnbench.models import Pairs
 from gnnbench.training import setup
 from gnnbench.training.batching._batch import Batch, Batching
 
-Change = Callable[[Batch], Batch]
 PROBE = "activation.probe"
 
 # At a ReLU's kink rounding alone flips whole gradients: on a graph shaped like Reddit one flip puts PyG's own GIN
@@ -55,11 +53,7 @@ def snapshot(config: Run, roots: Roots, path: Path | None, *, as_reference: bool
 
 
 def computed(
-    config: Run,
-    backend: Backend,
-    dataset: AnyDataset,
-    as_reference: bool,
-    cache: Path | None = None,
+    config: Run, backend: Backend, dataset: AnyDataset, as_reference: bool, cache: Path | None = None
 ) -> Snapshot:
     """Logits and gradients of two steps, and what dropout does.
 
@@ -94,35 +88,28 @@ def allowed(config: Run, backend: Backend, tensors: dict[str, Tensor]) -> Snapsh
 
 
 def _reference(config: Run, backend: Backend, dataset: AnyDataset, cache: Path | None) -> Snapshot:
-    exact = config.model_copy(update={"train": config.train.model_copy(update={"precision": "float32"})})
+    exact = config.changed(train={"precision": "float32"})
     snapshot = allowed(exact, backend, _steps(exact, backend, dataset, cache))
     snapshot.kinks = any(True for _ in _sloped(setup.build(config, setup.ModelDims.of(dataset))))
     for seed in range(ROUNDED):
-        if config.batch.draws_neighbors:
-            change = partial(_jittered_batch, seed=seed)
-            snapshot.learn_rounding(_steps(exact, backend, dataset, cache, change, seed))
-        else:
-            snapshot.learn_rounding(_steps(exact, backend, _jittered(dataset, seed), cache, jitter=seed))
+        snapshot.learn_rounding(_steps(exact, backend, dataset, cache, seed))
     if config.train.precision == "bf16":
         snapshot.learn_autocast(_steps(config, backend, dataset, cache))
     return snapshot
 
 
 def _steps(
-    config: Run,
-    backend: Backend,
-    dataset: AnyDataset,
-    cache: Path | None,
-    change: Change = lambda batch: batch,
-    jitter: int | None = None,
+    config: Run, backend: Backend, dataset: AnyDataset, cache: Path | None, jitter: int | None = None
 ) -> dict[str, Tensor]:
-    """`jitter`, a seed, changes the last bits of embeddings, and the order of pairs."""
+    """`jitter`, a seed, changes the last bits of features and embeddings, and the order of edges and pairs."""
+    if jitter is not None and not config.batch.draws_neighbors:
+        dataset = _jittered(dataset, jitter)
     model, batching = _prepared(config, backend, dataset, cache, SLOPE, jitter)
-    result = _all(model, batching, change)
+    result = _all(config, model, batching, jitter)
     if list(_sloped(model)):  # a backend may keep the slope that it saw first
         del model, batching
         model, batching = _prepared(config, backend, dataset, cache, jitter=jitter)
-    return result | _evaluation(config, model, batching, setup.ModelDims.of(dataset), change, jitter)
+    return result | _evaluation(config, model, batching, setup.ModelDims.of(dataset), jitter)
 
 
 def _prepared(
@@ -134,8 +121,8 @@ def _prepared(
     jitter: int | None = None,
 ) -> tuple[Module, Batching]:
     """The model with its first weights and without dropout, in training mode, and its batches."""
-    without = config.model.model_copy(update=dict.fromkeys(drops(config.model.model_dump()), 0.0))
-    model = setup.build(config.model_copy(update={"model": without}), setup.ModelDims.of(dataset))
+    without = config.changed(model=dict.fromkeys(drops(config.model.model_dump()), 0.0))
+    model = setup.build(without, setup.ModelDims.of(dataset))
     _jitter_embeddings(model, jitter)
     for conv in _sloped(model) if slope else ():
         conv.negative_slope = slope
@@ -152,7 +139,6 @@ def _evaluation(
     model: Module,
     batching: Batching,
     dims: setup.ModelDims,
-    change: Change = lambda batch: batch,
     jitter: int | None = None,
 ) -> dict[str, Tensor]:
     """A step in evaluation mode from other weights; batch norms go on with the statistics of the batch."""
@@ -167,15 +153,17 @@ def _evaluation(
     for module in model.modules():
         if isinstance(module, torch.nn.BatchNorm1d):
             module.train()
-    return {name + EVALUATION: tensor for name, tensor in _all(model, batching, change).items()}
+    return {name + EVALUATION: tensor for name, tensor in _all(config, model, batching, jitter).items()}
 
 
-def _all(model: Module, batching: Batching, change: Change) -> dict[str, Tensor]:
+def _all(config: Run, model: Module, batching: Batching, jitter: int | None) -> dict[str, Tensor]:
     """The tensors of a step on each sample of the batches, by name; from the second on with its number."""
     result: dict[str, Tensor] = {}
     for number, batch in enumerate(batching.samples(), start=1):
         suffix = f" of batch {number}" if number > 1 else ""
-        result |= {name + suffix: tensor for name, tensor in _step(model, batching, change(batch)).items()}
+        if jitter is not None and config.batch.draws_neighbors:
+            batch = _jittered_batch(batch, jitter)
+        result |= {name + suffix: tensor for name, tensor in _step(model, batching, batch).items()}
     return result
 
 
