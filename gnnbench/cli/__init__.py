@@ -2,8 +2,7 @@
 
 __init__     the app: verbs, datasets, doctor
 verb         the verbs that are functions of `gnnbench.api`, made of their parameters
-instead      what some of these do before
-alone        results as a page, a list of them over time, and a graph in parts for several processes
+alone        results as a page, a list of them over time, and a graph in parts; what some verbs do before
 options      options that several verbs share
 streams      standard streams that may be gone
 """
@@ -23,16 +22,16 @@ from typer.core import TyperCommand, TyperGroup
 
 from gnnbench import registry, stopping
 from gnnbench.api._configs import load
-from gnnbench.cli import alone, instead, streams, verb
+from gnnbench.cli import alone, streams, verb
 from gnnbench.cli.options import EXIT_CODES, DataRoot, Json, Overrides, is_first, refuse_empty, show
 from gnnbench.errors import DatasetError, GnnbenchError
 from gnnbench.measure import waiting
 
 SPECIAL: dict[str, dict[str, Any]] = {  # verbs with options that are of the command line alone
-    "bench": {"instead": instead.unpictured, "plots": True},
+    "bench": {"instead": alone.unpictured, "plots": True},
     "profile": {"plots": True},
-    "sweep": {"instead": instead.planned},
-    "tune": {"instead": instead.cleared, "plots": True},
+    "sweep": {"instead": alone.planned},
+    "tune": {"instead": alone.cleared, "plots": True},
 }
 
 

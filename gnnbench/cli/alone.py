@@ -1,4 +1,4 @@
-"""Verbs of the command line alone, which measure nothing: results shown again and listed, a graph in parts."""
+"""Verbs of the command line alone, which measure nothing; and what others do before measuring, or in its place."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Annotated
 
 import typer
 
+from gnnbench.api import _options as api
 from gnnbench.api._configs import load
+from gnnbench.api.bench import OTHERS
 from gnnbench.cli.options import (
     Csv,
     DataRoot,
@@ -138,3 +140,57 @@ def partition(
     assignment = partitions.assign(graph, parts, by, seed)
     written = files.write(dataset, graph, assignment, parts, out, config=config, method=by, seed=seed)
     show(report.parts(written, out, notes), written.model_dump_json(indent=1), as_json, quiet, markdown, latex)
+
+
+def unpictured(op: Annotated[str, typer.Argument()], *, plot: Plot = None) -> bool:
+    """Refuse pictures of benchmarks that have none."""
+    if plot and op in OTHERS:
+        raise ConfigError(f"bench {op} has no --plot")
+    return False
+
+
+def planned(
+    grid: Annotated[Path, typer.Argument()],
+    *,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List the trials, and how long they may take; run nothing.")
+    ] = False,
+    set: api.Overrides = None,
+    timing: Annotated[bool, typer.Option()] = True,
+    data_root: api.DataRoot = None,
+    out: api.Out = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    markdown: Markdown = None,
+    latex: Latex = None,
+) -> bool:
+    """List the trials of a sweep if that is all that is asked for."""
+    if not dry_run:
+        return False
+    from gnnbench import datasets, history, sweeps
+    from gnnbench.measure import clock
+    from gnnbench.report import sweep as report
+
+    roots = datasets.roots(api.path(data_root))
+    plan = sweeps.load(grid, set or (), timed=timing)
+    folder = Path(out or Path("runs", f"{plan.name}-sweep"))
+    trials = sweeps.planned(plan, out=folder, roots=roots, epochs=history.epochs())
+    text = json.dumps([each.as_json() for each in trials], indent=1)
+    show(report.plan(plan.name, trials, clock.since_start()), text, as_json, quiet, markdown, latex)
+    return True
+
+
+def cleared(
+    target: Annotated[str, typer.Argument()] = "",
+    *,
+    clear: Annotated[bool, typer.Option("--clear", help="Delete all tuned choices.")] = False,
+    data_root: api.DataRoot = None,
+) -> bool:
+    """Delete tuned choices if that is asked for; True if there is no graph to tune."""
+    from gnnbench import datasets, units
+    from gnnbench.tuning import store
+
+    if clear:
+        cache = datasets.roots(api.path(data_root)).cache
+        print(f"removed {units.counted(store.clear(cache), 'file')} of tuned choices from {cache}")
+    return clear and not target

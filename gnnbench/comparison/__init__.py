@@ -1,7 +1,7 @@
 """Backends side by side: the parity gate, then interleaved rounds, each in a fresh process and kept on disk.
 
 parity       the gate: does a backend compute what PyG computes?
-fresh        a job in a fresh process; process: those of a comparison
+process      jobs in fresh processes
 _config      what all backends of a comparison share
 record       the table, worked out from the results of all rounds
 baseline     an earlier comparison, and what is slower now beyond doubt
@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from gnnbench import backends as registered
 from gnnbench import launch
-from gnnbench.comparison import fresh, parity
+from gnnbench.comparison import parity, process
 from gnnbench.comparison._config import ResolvedRun, difference
 from gnnbench.comparison._config import resolve as resolve
 from gnnbench.comparison.parity import REFERENCES, BackendParity, Parity, RoundParity
@@ -61,7 +61,7 @@ def compare(
     roots: Roots,
     force: bool = False,
     on_event: Callable[[Progress], None] = lambda _: None,
-    execute: Callable[[Job], Result] = fresh.execute,
+    execute: Callable[[Job], Result] = process.execute,
 ) -> Comparison:
     """Check and time the backends of `run`.
 

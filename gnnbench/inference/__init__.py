@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gnnbench import launch, stopping
-from gnnbench.comparison import Progress, ResolvedRun, codes, difference, fresh, resolve, round_folder
+from gnnbench.comparison import Progress, ResolvedRun, codes, difference, process, resolve, round_folder
 from gnnbench.comparison.parity import REFERENCES, Parity
 from gnnbench.config import Run, backend_sections
 from gnnbench.datasets import Roots
@@ -230,6 +230,6 @@ class _Inferring:
     def _run(self, job: Job, name: str, stage: str, round_: int = 0) -> Process:
         total = len(self.turns) * self.rounds + (self.predictions is not None)
         self.on_event(Progress(stage, name, round_, self.done, total, self.record))
-        result = fresh.execute(job)
+        result = process.execute(job)
         self.done += 1
         return result

@@ -14,9 +14,9 @@ from torch.nn import Module
 
 from gnnbench import backends, config, datasets
 from gnnbench.backends.base import Backend
-from gnnbench.comparison.fresh import Fresh
 from gnnbench.comparison.parity import judge, steps
 from gnnbench.comparison.parity.judge import EVALUATION
+from gnnbench.comparison.process import Fresh
 from gnnbench.config import Run
 from gnnbench.errors import ConfigError
 from gnnbench.inference import _ways

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from gnnbench import config, datasets, launch
-from gnnbench.comparison import compare, fresh, record, resolve
+from gnnbench.comparison import compare, process, record, resolve
 from gnnbench.comparison.process import Job
 from gnnbench.errors import ConfigError
 from tests.support.commands import ROOT, run
@@ -143,7 +143,7 @@ def test_bad_data_end_the_comparison_instead_of_filling_it_with_cells(tmp_path: 
     raw = {"dataset": {"source": "nowhere"}, "backend": {"name": "pyg"}, "model": {}}
     job = Job(task="train", config=raw, roots=datasets.Roots(tmp_path, tmp_path), out=tmp_path / "out")
     with pytest.raises(ConfigError, match="unknown source 'nowhere'"):
-        fresh.execute(job)
+        process.execute(job)
     assert job.finished() is None
 
 
