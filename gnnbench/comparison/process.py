@@ -153,20 +153,25 @@ def _in_workers(job: Job, count: int) -> int:
     return 0
 
 
-def _snapshot(job: Job, run_config: Run) -> None:
+def _snapshot(job: Job, wanted: Run) -> None:
     """Write what a backend computes, and a result."""
-    from gnnbench import backends
+    from gnnbench import backends, datasets
     from gnnbench.comparison.parity import steps
-    from gnnbench.measure import code
+    from gnnbench.measure import code, environment, memory
     from gnnbench.training.team import joined
 
-    digest = code.digest(backends.module_of(run_config.backend.name))
-    with joined(run_config, job.config, digest) as team, team.propagate_errors():
-        path = None if team.rank else job.tensors_path
-        label = steps.snapshot(run_config, job.roots, path, as_reference=job.task == "reference")
-    if path:
-        name = run_config.backend.name
-        result = Result(status="ok", backend=name, dataset=label, config=job.config, code=digest)
+    digest = code.digest(backends.module_of(wanted.backend.name))
+    with joined(wanted, job.config, digest) as team, team.propagate_errors():
+        environment.use_threads(wanted.measure.threads)
+        backend = backends.load(wanted.backend, wanted.train)
+        with memory.limited(wanted.measure.memory_limit, backend.device):
+            data = datasets.load(wanted.dataset, job.roots)
+            computed = steps.computed(wanted, backend, data, job.task == "reference", job.roots.cache)
+        if not team.rank:
+            computed.save(job.tensors_path)
+    if not team.rank:
+        name = wanted.backend.name
+        result = Result(status="ok", backend=name, dataset=data.label, config=job.config, code=digest)
         files.save_json(result, job.result_path)
 
 

@@ -136,21 +136,13 @@ def load(model: Module, path: Path) -> None:
         raise ConfigError(f"{path}: is not a readable file of weights, such as best.pt of a run") from None
     if not isinstance(weights, dict) or not all(isinstance(each, Tensor) for each in weights.values()):
         raise ConfigError(f"{path}: holds no weights by name; give the best.pt of a run, or a state_dict")
-    own = model.state_dict()
-    problems = [f"it has no {name}" for name in own if name not in weights]
-    problems += [f"its {name} is not in the model" for name in weights if name not in own]
-    problems += [
-        f"its {name} is {list(weights[name].shape)}, and the model's {list(each.shape)}"
-        for name, each in own.items()
-        if name in weights and weights[name].shape != each.shape
-    ]
-    if problems:
-        more = f", and {len(problems) - 1} more differ" if len(problems) > 1 else ""
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        _, first, *_ = (line.strip(" \t.") for line in str(error).splitlines())
         raise ConfigError(
-            f"{path}: holds weights of another model: {problems[0]}{more}; give the configuration that they were "
-            "trained with"
-        )
-    model.load_state_dict(weights)
+            f"{path}: holds weights of another model: {first}; give the configuration that they were trained with"
+        ) from None
 
 
 def _timed(wanted: Run, way: _ways.Way, recorder: clock.Recorder, record: Process) -> Tensor:

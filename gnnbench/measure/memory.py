@@ -51,7 +51,7 @@ class HighWaterMark:
         try:
             HighWaterMark().reset()
             return HighWaterMark().peak() > 0
-        except (OSError, StopIteration):
+        except OSError:
             return False
 
     def resting(self) -> int:
@@ -63,8 +63,7 @@ class HighWaterMark:
         Path("/proc/self/clear_refs").write_text("5")
 
     def peak(self) -> int:
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return int(next(line for line in lines if line.startswith("VmHWM:")).split()[1]) * 1024
+        return _status_bytes("VmHWM")
 
 
 class Sampler:
@@ -140,7 +139,7 @@ def left() -> int:
     """Bytes that the limit in force leaves this process."""
     soft, _ = resource.getrlimit(resource.RLIMIT_DATA)
     limit = total_bytes() if soft == resource.RLIM_INFINITY else min(soft, total_bytes())
-    return max(0, limit - _data_bytes())
+    return max(0, limit - _status_bytes("VmData"))
 
 
 @contextmanager
@@ -202,7 +201,7 @@ def _cuda_limit(share: float, device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def _data_limit(limit: int, text: str) -> Iterator[None]:
-    if (used := _data_bytes()) > limit:
+    if (used := _status_bytes("VmData")) > limit:
         raise ConfigError(
             f"measure.memory_limit: {text} is less than the {units.size(used)} that Python and PyTorch "
             "already use; raise it"
@@ -223,10 +222,10 @@ def _give_back() -> None:
         trim(0)
 
 
-def _data_bytes() -> int:
-    """The bytes of this process that `RLIMIT_DATA` counts."""
+def _status_bytes(name: str) -> int:
+    """What Linux says of this process, such as `VmData`, which `RLIMIT_DATA` counts; 0 where it does not."""
     lines = Path("/proc/self/status").read_text().splitlines()
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData:")), 0)
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:")), 0)
 
 
 def _cgroup_limits(

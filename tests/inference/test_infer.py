@@ -171,7 +171,7 @@ def test_what_does_not_fit_is_one_sentence(trained: Path) -> None:
             *shown,
             "--set",
             "model.hidden=16",
-        ): "weights of another model: its convs.0.lin_l.weight is [8, 16]",
+        ): "weights of another model: size mismatch for convs.0.lin_l.weight",
         ("--checkpoint", "text.pt"): "text.pt: is not a readable file of weights",
         ("--checkpoint", "list.pt"): "list.pt: holds no weights by name",
         ("--checkpoint", "absent.pt"): "absent.pt: is not there; give the folder of a run",

@@ -13,13 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import Module
 
-from gnnbench import backends, datasets
 from gnnbench.backends.base import Backend
 from gnnbench.comparison.parity import AUTOCAST_TOLERANCE, TOLERANCE, dropout, drops
 from gnnbench.comparison.parity.judge import AT_NODES, EVALUATION, Snapshot
 from gnnbench.config import Run
-from gnnbench.datasets import AnyDataset, LinksDataset, NodeDataset, Roots, TypedDataset
-from gnnbench.measure import environment, memory
+from gnnbench.datasets import AnyDataset, LinksDataset, NodeDataset, TypedDataset
 from gnnbench.models import Pairs
 from gnnbench.training import setup
 from gnnbench.training.batching._batch import Batch, Batching
@@ -34,22 +32,6 @@ MOVED = 0.1  # by which share other weights are moved away from where training s
 JITTER = 1e-6  # of features
 ROUNDED = 2  # times; once, what cancels hardly moved by luck in 1 of 15 000 nodes
 COLUMNS = 8  # that the gradient at nodes is projected to
-
-
-def snapshot(config: Run, roots: Roots, path: Path | None, *, as_reference: bool) -> str:
-    """Write what a backend computes to `path`, if any, and return the dataset's label. See `computed`.
-
-    Raises:
-        GnnbenchError: whatever stops the backend, the dataset or the model.
-    """
-    environment.use_threads(config.measure.threads)
-    backend = backends.load(config.backend, config.train)
-    with memory.limited(config.measure.memory_limit, backend.device):
-        dataset = datasets.load(config.dataset, roots)
-        result = computed(config, backend, dataset, as_reference, roots.cache)
-    if path:
-        result.save(path)
-    return dataset.label
 
 
 def computed(
