@@ -117,10 +117,6 @@ def with_dgl(python: str) -> Iterator[None]:
             os.environ[DGL] = before
 
 
-def path(given: AnyPath | None) -> Path | None:
-    return None if given is None else Path(given)
-
-
 def numbers(given: Numbers) -> list[int]:
     """`"16,32"`, or the numbers one by one."""
     each = [part for part in given.split(",") if part.strip()] if isinstance(given, str) else given

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gnnbench.api import _configs as configs
-from gnnbench.api._options import DataRoot, Dgl, Limit, Names, Numbers, Out, ended, numbers, path, threads_kept
+from gnnbench.api._options import DataRoot, Dgl, Limit, Names, Numbers, Out, ended, numbers, threads_kept
 from gnnbench.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def bench(
     options = {
         NAMES.get(name, name): READ[name](value) if name in READ else value for name, value in given.items()
     }
-    roots, folder = datasets.roots(path(data_root)), Path(out) if out else files.new_folder(f"{op}-bench")
+    roots, folder = datasets.roots(data_root), Path(out) if out else files.new_folder(f"{op}-bench")
     with threads_kept():
         environment.use_threads(threads)
         grid = None if op in OTHERS else benchmarks.Grid(op, **options)

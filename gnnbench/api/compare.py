@@ -65,7 +65,7 @@ def compare(
     from gnnbench.kinds.comparison import Comparison
     from gnnbench.results import files
 
-    run, roots = comparison.resolve(loaded, configs.names(backends)), datasets.roots(options.path(data_root))
+    run, roots = comparison.resolve(loaded, configs.names(backends)), datasets.roots(data_root)
     limit, kept = baselines.share(fail_above), None
     if save_baseline:
         baselines.path(roots.cache, save_baseline)

@@ -57,10 +57,10 @@ def infer(
     """
     from gnnbench import launch
 
-    weights, stored = _weights(options.path(checkpoint))
+    weights, stored = _weights(Path(checkpoint) if checkpoint else None)
     of_run = config is None and stored is not None
     loaded = configs.load(stored if of_run else config, set, dataset, None, memory_limit)
-    given = options.path(out)
+    given = Path(out) if out else None
     predictions = given if given and given.suffix == ".npz" else None
     if predictions:
         _check(predictions, loaded, force)
@@ -72,7 +72,7 @@ def infer(
     from gnnbench.results import files
 
     asked = inference.asked(loaded, mode, configs.names(backends), weights)
-    roots = datasets.roots(options.path(data_root))
+    roots = datasets.roots(data_root)
     name = weights.absolute().parent.name if weights and of_run else configs.stem(config)
     folder = given if given and not predictions else files.new_folder(f"{name}-infer")
     with options.with_dgl(dgl_python), Inference.watched(quiet) as hear:

@@ -47,15 +47,16 @@ def profile(
     from gnnbench.results import files
 
     loaded = configs.load(config, set, dataset, None, memory_limit, backend)
-    profiling.check(loaded, epochs, options.path(trace))
+    trace = Path(trace) if trace else None
+    profiling.check(loaded, epochs, trace)
     folder = Path(out) if out else files.new_folder(f"{configs.stem(config)}-{loaded.backend.name}-profile")
     with options.threads_kept(), Profile.watched(quiet) as hear:
         record = profiling.profile(
             loaded,
             epochs=epochs,
-            roots=datasets.roots(options.path(data_root)),
+            roots=datasets.roots(data_root),
             out=folder,
-            trace=options.path(trace),
+            trace=trace,
             on_event=hear,
         )
     return options.ended(Profile.of(record, folder / "profile.json"), check)

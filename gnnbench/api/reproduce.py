@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gnnbench import registry
-from gnnbench.api._options import DataRoot, Dgl, Force, Limit, Out, ended, path
+from gnnbench.api._options import DataRoot, Dgl, Force, Limit, Out, ended
 from gnnbench.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def reproduce(
             paper,
             scale,
             out=folder,
-            roots=datasets.roots(path(data_root)),
+            roots=datasets.roots(data_root),
             backend=backend,
             dgl_python=dgl_python,
             memory_limit=memory_limit,

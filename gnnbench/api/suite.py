@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from gnnbench.api import _configs as configs
-from gnnbench.api._options import DataRoot, Names, Out, ended, path
+from gnnbench.api._options import DataRoot, Names, Out, ended
 from gnnbench.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def suite(
             suites.cells(configs.names(graphs), configs.names(ops), size),
             scale=size,
             out=folder,
-            roots=datasets.roots(path(data_root)),
+            roots=datasets.roots(data_root),
             budget_s=budget,
             on_event=hear,
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gnnbench.api._options import AnyPath, DataRoot, Force, Out, Overrides, ended, path
+from gnnbench.api._options import AnyPath, DataRoot, Force, Out, Overrides, ended
 from gnnbench.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def sweep(
         record = sweeps.sweep(
             plan,
             out=folder,
-            roots=datasets.roots(path(data_root)),
+            roots=datasets.roots(data_root),
             force=force,
             jobs=side_by_side,
             queue=waiting,

@@ -66,7 +66,7 @@ def train(
     from gnnbench.results import files, schema
     from gnnbench.training import start, team
 
-    roots, first, tracked = datasets.roots(options.path(data_root)), team.is_first(), configs.names(track)
+    roots, first, tracked = datasets.roots(data_root), team.is_first(), configs.names(track)
     trackers.check(tracked)
     if resume:
         if config or set or backend or dataset or epochs or memory_limit or workers or out:

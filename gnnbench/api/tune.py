@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gnnbench.api import _configs as configs
-from gnnbench.api._options import AnyPath, DataRoot, Names, Numbers, Overrides, numbers, path, threads_kept
+from gnnbench.api._options import AnyPath, DataRoot, Names, Numbers, Overrides, numbers, threads_kept
 from gnnbench.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def tune(
     from gnnbench.measure import clock, environment
     from gnnbench.tuning import search, store
 
-    roots = datasets.roots(path(data_root))
+    roots = datasets.roots(data_root)
     is_run = str(target).endswith((".yaml", ".yml"))
     if is_run:
         config = configs.load(Path(target), set)

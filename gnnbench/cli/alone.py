@@ -171,7 +171,7 @@ def planned(
     from gnnbench.measure import clock
     from gnnbench.report import sweep as report
 
-    roots = datasets.roots(api.path(data_root))
+    roots = datasets.roots(data_root)
     plan = sweeps.load(grid, set or (), timed=timing)
     folder = Path(out or Path("runs", f"{plan.name}-sweep"))
     trials = sweeps.planned(plan, out=folder, roots=roots, epochs=history.epochs())
@@ -191,6 +191,6 @@ def cleared(
     from gnnbench.tuning import store
 
     if clear:
-        cache = datasets.roots(api.path(data_root)).cache
+        cache = datasets.roots(data_root).cache
         print(f"removed {units.counted(store.clear(cache), 'file')} of tuned choices from {cache}")
     return clear and not target

@@ -92,7 +92,7 @@ class Offer:
         return self.where is not None
 
 
-def roots(data_root: Path | None = None) -> Roots:
+def roots(data_root: str | Path | None = None) -> Roots:
     """`data_root`, else `GNNBENCH_DATA`, else the platform's cache folder; processed files go to the cache."""
     cache = Path(os.environ.get("GNNBENCH_CACHE") or platformdirs.user_cache_path("gnnbench")).expanduser()
     raw = data_root or os.environ.get("GNNBENCH_DATA")
