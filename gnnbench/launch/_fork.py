@@ -56,11 +56,7 @@ def map_in(runs: list[tuple[int, int]]) -> None:
 
 
 def run(kind: str, path: Path, log: Path, tell: Callable[[str], None], on_start: OnStart) -> int:
-    """Perform the task of this kind that is in `path` in a child of the server; see `launch.run`.
-
-    Args:
-        on_start: told how to end the server, and with it the job.
-    """
+    """Perform the task of this kind that is in `path` in a child of the server, with which it ends."""
     current = server()
     on_start(current.close)
     return current.run(kind, path, log, tell)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Callable
@@ -11,27 +12,40 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from gnnbench import stopping
-from gnnbench.launch import _task
+from gnnbench.launch import _fork, _task
+from gnnbench.launch._task import Task
+from gnnbench.measure import waiting
+from gnnbench.results import files
+from gnnbench.results.schema import Status
 
 GRACE_S = 4  # that the others have to end in, once a process has failed
 
 
-def run(
-    kind: str, path: Path, count: int, environment: dict[str, str], rendezvous: str, tell: Callable[[str], None]
+def run_ranks(
+    task: Task, count: int, rendezvous: str, tell: Callable[[str], None] = lambda _: None
 ) -> dict[int, int]:
-    """Perform the task of this kind that is in `path` in `count` processes to their end.
+    """Write `task` to its folder, and perform it in `count` processes to their end.
 
     Once one of them fails the others have to end, too. A stop is passed on to all; a second Ctrl-C kills them.
+    They talk through the loopback interface and share the cores, unless `GLOO_SOCKET_IFNAME` and `OMP_NUM_THREADS`
+    say otherwise.
 
     Args:
-        path: what they write to standard error goes to files beside it.
-        environment: for all of them.
         rendezvous: the variable that tells them where to meet.
         tell: hears every line that rank 0 prints.
 
     Returns:
         The exit codes by rank, negative for a signal; none of those that were killed here.
+
+    Raises:
+        GnnbenchError: `task.out` cannot be written.
     """
+    import psutil
+
+    files.save_json(task, _path(task))
+    waiting.spin_briefly()
+    cores = len(psutil.Process().cpu_affinity()) if sys.platform == "linux" else psutil.cpu_count() or 1
+    shared = {"GLOO_SOCKET_IFNAME": loopback(), "OMP_NUM_THREADS": str(max(1, cores // count))}
     events: queue.SimpleQueue[tuple[int, int | str]] = queue.SimpleQueue()
     codes: dict[int, int] = {}
     killed: set[int] = set()
@@ -45,8 +59,9 @@ def run(
 
     with tempfile.TemporaryDirectory() as folder, stopping.handled(pass_on):
         meet = {rendezvous: f"file://{folder}/rendezvous", "WORLD_SIZE": str(count)}
+        environment = {**shared, **_fork.environment(), **meet}
         try:
-            processes.extend(_start(kind, path, rank, {**environment, **meet}) for rank in range(count))
+            processes.extend(_start(task, rank, environment) for rank in range(count))
             for rank, process in enumerate(processes):
                 threading.Thread(target=_watch, args=(rank, process, events), daemon=True).start()
             failed = False
@@ -68,15 +83,33 @@ def run(
     return {rank: code for rank, code in codes.items() if rank not in killed}
 
 
-def log(path: Path, rank: int) -> Path:
+def rank_verdict(task: Task, rank: int, code: int) -> tuple[Status, str]:
+    """Status and sentence for a rank, as `_task.verdict` gives them."""
+    status, reason = _task.verdict(code, _log(task, rank).read_text(errors="replace"))
+    return status, f"worker {rank}: {reason}"
+
+
+def loopback() -> str:
+    """The network interface that reaches nothing but this machine."""
+    import psutil
+
+    interfaces = psutil.net_if_addrs().items()
+    return next(name for name, addresses in interfaces if any(each.address == "127.0.0.1" for each in addresses))
+
+
+def _path(task: Task) -> Path:
+    return task.out / "workers" / _task.FILE
+
+
+def _log(task: Task, rank: int) -> Path:
     """Return the file of what a rank writes to standard error."""
-    return path.with_name(f"log-{rank}.txt")
+    return _path(task).with_name(f"log-{rank}.txt")
 
 
-def _start(kind: str, path: Path, rank: int, environment: dict[str, str]) -> subprocess.Popen[str]:
+def _start(task: Task, rank: int, environment: dict[str, str]) -> subprocess.Popen[str]:
     return _task.start(
-        _task.command(kind, path),
-        log(path, rank),
+        _task.command(task.kind, _path(task)),
+        _log(task, rank),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL if rank else subprocess.PIPE,
         env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},

@@ -1,8 +1,9 @@
-"""Work for a fresh process: the file that the process reads it from, its kind by name, and that process."""
+"""Work for a fresh process: the file that it is read from, its kind by name, and what the end of a process says."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -12,7 +13,9 @@ from typing import Any
 
 from gnnbench.datasets import Roots
 from gnnbench.launch import _fork
-from gnnbench.results.schema import Record
+from gnnbench.results.schema import Record, Status
+
+FILE = "task.json"
 
 
 class Task(Record):
@@ -51,6 +54,22 @@ def start(
         return subprocess.Popen(
             command, stdout=stdout, stderr=errors, text=True, start_new_session=True, **options
         )
+
+
+def verdict(code: int, log: str) -> tuple[Status, str]:
+    """Status and sentence for a process that ended with `code` (negative: a signal) and wrote no result."""
+    from gnnbench.measure import memory  # which imports PyTorch
+
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    exhausted = next((line for line in reversed(lines) if memory.says_exhausted(line)), None)
+    if code == -signal.SIGKILL:
+        return "oom", "killed by the system, probably out of memory"
+    if exhausted is not None:
+        return "oom", f"out of memory: {exhausted}"
+    if code < 0:
+        return "failed", f"crashed with {signal.Signals(-code).name}; see its log.txt"
+    last = f": {lines[-1]}" if lines else ""
+    return "failed", f"ended with exit code {code} and no result{last}"
 
 
 def perform(kind: str, path: Path) -> int:
