@@ -23,15 +23,15 @@ from typer.core import TyperCommand, TyperGroup
 from gnnbench import registry, stopping
 from gnnbench.api._configs import load
 from gnnbench.cli import alone, streams, verb
-from gnnbench.cli.options import EXIT_CODES, DataRoot, Json, Overrides, is_first, refuse_empty, show
+from gnnbench.cli.options import EXIT_CODES, DataRoot, Json, Overrides, Plot, is_first, refuse_empty, show
 from gnnbench.errors import DatasetError, GnnbenchError
 from gnnbench.measure import waiting
 
 SPECIAL: dict[str, dict[str, Any]] = {  # verbs with options that are of the command line alone
-    "bench": {"instead": alone.unpictured, "plots": True},
-    "profile": {"plots": True},
-    "sweep": {"instead": alone.planned},
-    "tune": {"instead": alone.cleared, "plots": True},
+    "bench": {"instead": alone.unpictured, "plot": Plot},
+    "profile": {"plot": Plot},
+    "sweep": {"instead": alone.planned, "dry_run": alone.DryRun},
+    "tune": {"instead": alone.cleared, "clear": alone.Clear, "plot": Plot},
 }
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from gnnbench.api import _options as api
 from gnnbench.api._configs import load
 from gnnbench.api.bench import OTHERS
 from gnnbench.cli.options import (
@@ -25,6 +24,10 @@ from gnnbench.cli.options import (
 )
 from gnnbench.errors import ConfigError, did_you_mean
 
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="List the trials, and how long they may take; run nothing.")
+]
+Clear = Annotated[bool, typer.Option("--clear", help="Delete all tuned choices.")]
 METHODS = ("auto", "metis", "random", "contiguous")
 
 
@@ -142,55 +145,37 @@ def partition(
     show(report.parts(written, out, notes), written.model_dump_json(indent=1), as_json, quiet, markdown, latex)
 
 
-def unpictured(op: Annotated[str, typer.Argument()], *, plot: Plot = None) -> bool:
+def unpictured(given: Any) -> bool:
     """Refuse pictures of benchmarks that have none."""
-    if plot and op in OTHERS:
-        raise ConfigError(f"bench {op} has no --plot")
+    if given.plot and given.op in OTHERS:
+        raise ConfigError(f"bench {given.op} has no --plot")
     return False
 
 
-def planned(
-    grid: Annotated[Path, typer.Argument()],
-    *,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List the trials, and how long they may take; run nothing.")
-    ] = False,
-    set: api.Overrides = None,
-    timing: Annotated[bool, typer.Option()] = True,
-    data_root: api.DataRoot = None,
-    out: api.Out = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
-    markdown: Markdown = None,
-    latex: Latex = None,
-) -> bool:
+def planned(given: Any) -> bool:
     """List the trials of a sweep if that is all that is asked for."""
-    if not dry_run:
+    if not given.dry_run:
         return False
     from gnnbench import datasets, history, sweeps
     from gnnbench.measure import clock
     from gnnbench.report import sweep as report
 
-    roots = datasets.roots(data_root)
-    plan = sweeps.load(grid, set or (), timed=timing)
-    folder = Path(out or Path("runs", f"{plan.name}-sweep"))
+    plan = sweeps.load(given.grid, given.set or (), timed=given.timing)
+    folder = given.out or Path("runs", f"{plan.name}-sweep")
+    roots = datasets.roots(given.data_root)
     trials = sweeps.planned(plan, out=folder, roots=roots, epochs=history.epochs())
     text = json.dumps([each.as_json() for each in trials], indent=1)
-    show(report.plan(plan.name, trials, clock.since_start()), text, as_json, quiet, markdown, latex)
+    table = report.plan(plan.name, trials, clock.since_start())
+    show(table, text, given.as_json, given.quiet, given.markdown, given.latex)
     return True
 
 
-def cleared(
-    target: Annotated[str, typer.Argument()] = "",
-    *,
-    clear: Annotated[bool, typer.Option("--clear", help="Delete all tuned choices.")] = False,
-    data_root: api.DataRoot = None,
-) -> bool:
+def cleared(given: Any) -> bool:
     """Delete tuned choices if that is asked for; True if there is no graph to tune."""
     from gnnbench import datasets, units
     from gnnbench.tuning import store
 
-    if clear:
-        cache = datasets.roots(data_root).cache
+    if given.clear:
+        cache = datasets.roots(given.data_root).cache
         print(f"removed {units.counted(store.clear(cache), 'file')} of tuned choices from {cache}")
-    return clear and not target
+    return bool(given.clear and not given.target)

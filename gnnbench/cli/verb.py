@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -13,46 +12,47 @@ from gnnbench.cli import options
 from gnnbench.cli.options import finish, is_first, show
 
 COMMON = {
-    "as_json": (options.Json, False),
-    "quiet": (options.Quiet, False),
-    "csv": (options.Csv, None),
-    "markdown": (options.Markdown, None),
-    "latex": (options.Latex, None),
-    "page": (options.Page, None),
+    "as_json": options.Json,
+    "quiet": options.Quiet,
+    "csv": options.Csv,
+    "markdown": options.Markdown,
+    "latex": options.Latex,
+    "page": options.Page,
 }
 
 
 def command(
-    function: Callable[..., Any], *, instead: Callable[..., bool] | None = None, plots: bool = False
+    function: Callable[..., Any], *, instead: Callable[[Any], bool] | None = None, **more: Any
 ) -> Callable[..., None]:
     """Make a verb of a function that returns a `ResultKind`; its docstring helps.
 
     Args:
-        instead: called first, with its own parameters, which are options too; if it returns True, that is all.
-        plots: whether `--plot` draws the `panels` of its kind.
+        instead: called first, with all options; if it returns True, that is all.
+        more: types of options that the function does not have; `plot` draws the `panels` of its kind.
     """
-    own, extra = _parameters(function), _parameters(instead) if instead else {}
-    common = COMMON | ({"plot": (options.Plot, None)} if plots else {})
+    own = _parameters(function)
     unchecked = {"check": False} if "check" in inspect.signature(function).parameters else {}
 
-    def run(**given: Any) -> None:
-        if plot := given.get("plot"):
+    def run(**options: Any) -> None:
+        given = SimpleNamespace(**{"plot": None, **options})
+        if given.plot:
             from gnnbench.report import plots
 
-            plots.check(plot)
-        if instead and instead(**{name: given[name] for name in extra}):
-            return
-        chosen = {name: given[name] for name in own} | {"quiet": given["quiet"]} | unchecked
-        _show(function(**chosen), **{name: given[name] for name in common})
+            plots.check(given.plot)
+        if not (instead and instead(given)):
+            chosen = {name: options[name] for name in own} | {"quiet": given.quiet} | unchecked
+            _show(function(**chosen), given)
 
-    options_of_all = {
-        name: inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-        for name, (kind, default) in common.items()
-    }
-    every = own | {name: each for name, each in extra.items() if name not in own} | options_of_all
+    every = own | {name: _option(name, kind) for name, kind in (more | COMMON).items()}
     run.__signature__ = inspect.Signature([*every.values()])  # type: ignore[attr-defined]
     run.__annotations__ = {name: each.annotation for name, each in every.items()}
     return run
+
+
+def _option(name: str, kind: Any) -> inspect.Parameter:
+    """A parameter of the command line alone; a switch is off, and any other is not given."""
+    default = False if get_args(kind)[0] is bool else None
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
 
 
 def summary(function: Callable[..., Any]) -> str:
@@ -83,16 +83,7 @@ def _helps(text: str) -> dict[str, str]:
     return {name: text[:1].upper() + text[1:] for name, text in texts.items()}
 
 
-def _show(
-    result: Any,
-    as_json: bool,
-    quiet: bool,
-    csv: Path | None,
-    markdown: Path | None,
-    latex: Path | None,
-    page: Path | None,
-    plot: Path | None = None,
-) -> None:
+def _show(result: Any, given: SimpleNamespace) -> None:
     """Print and export a result, and end with its exit code."""
     from gnnbench.report import plots, tables
     from gnnbench.results import files
@@ -100,15 +91,15 @@ def _show(
     if not is_first():
         finish(result)
     records = result.records()
-    if csv:
-        files.save_text(tables.to_csv(records), csv)
-    if page:
+    if given.csv:
+        files.save_text(tables.to_csv(records), given.csv)
+    if given.page:
         from gnnbench import stored
-        from gnnbench.report import page as pages
+        from gnnbench.report import page
 
-        files.save_text(pages.html([stored.load(result.path)]), page)
-    if plot and (panels := result.report.panels(result)):
-        plots.save(panels, result.report.title(result), plot)
-    nothing_ran = not records and bool(getattr(result, "reason", ""))
-    show(result.tables(), result, as_json, quiet or nothing_ran, markdown, latex, saved=result.path)
+        files.save_text(page.html([stored.load(result.path)]), given.page)
+    if given.plot and (panels := result.report.panels(result)):
+        plots.save(panels, result.report.title(result), given.plot)
+    quiet = given.quiet or (not records and bool(getattr(result, "reason", "")))  # nothing ran
+    show(result.tables(), result, given.as_json, quiet, given.markdown, given.latex, saved=result.path)
     finish(result)

@@ -1,4 +1,4 @@
-"""Work for a fresh process: the file that it is read from, its kind by name, and what the end of a process says."""
+"""Work for a fresh process: the file that it is read from, its kind by name, and what its end says."""
 
 from __future__ import annotations
 

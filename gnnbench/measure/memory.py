@@ -223,7 +223,7 @@ def _give_back() -> None:
 
 
 def _status_bytes(name: str) -> int:
-    """What Linux says of this process, such as `VmData`, which `RLIMIT_DATA` counts; 0 where it does not."""
+    """Read a size of this process, such as `VmData`, which `RLIMIT_DATA` counts; 0 where it is not told."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:")), 0)
 
