@@ -65,11 +65,9 @@ def compare(
 ) -> Comparison:
     """Check and time the backends of `run`.
 
-    Every backend runs in a fresh process per round, in an order that rotates. A backend that crashes, runs
-    out of memory or is not supported becomes a row with that status and is not tried again. What is done
-    is kept under `out`: calling again with the same configuration continues, with more rounds or backends
-    too. Where a backend's code changed since, its verdict and its rounds are forgotten and made anew. A stop
-    ends the running process and returns with status "interrupted".
+    It is `gnnbench.compare` once `run` is resolved. A backend that could not run once is not tried again. What is
+    kept in `out` serves more rounds or backends too. A stop ends the running process and returns with status
+    "interrupted".
 
     Args:
         run: as `resolve` makes it.

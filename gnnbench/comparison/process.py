@@ -34,14 +34,20 @@ class Fresh(Task, Generic[R]):
     Attributes:
         record: the class of what it leaves.
         config: the resolved configuration, backend included.
+        reference: tensors that its own are compared with in the end, and whose they are.
     """
 
     record: ClassVar[Any]
     config: dict[str, Any]
+    reference: tuple[Path, str] | None = None
 
     @property
     def result_path(self) -> Path:
         return self.out / "results.json"
+
+    @property
+    def tensors_path(self) -> Path:
+        return self.out / "tensors.pt"
 
     def finished(self) -> R | None:
         """The record of an earlier process that came to an end of any kind; None if there is none."""
@@ -111,16 +117,10 @@ class Job(Fresh[Result]):
 
     Attributes:
         task: "train" one run, "reference" or "parity" one step whose tensors are saved beside the result.
-        reference: of training, the tensors that it is checked against after its last epoch, and whose they are.
     """
 
     record: ClassVar[Any] = Result
     task: Literal["reference", "parity", "train"]
-    reference: tuple[Path, str] | None = None
-
-    @property
-    def tensors_path(self) -> Path:
-        return self.out / "tensors.pt"
 
     @property
     def verdict_path(self) -> Path:

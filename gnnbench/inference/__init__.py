@@ -69,8 +69,7 @@ def infer(
 ) -> Inference:
     """Write predictions if a file is given, then time the backends of `asked` in turn.
 
-    Every backend runs in a fresh process per round, in an order that rotates. What is done is kept under `out`:
-    calling again with the same configuration continues. A stop ends the running process and returns with status
+    It is `gnnbench.infer` once that is resolved. A stop ends the running process and returns with status
     "interrupted".
 
     Args:

@@ -41,7 +41,6 @@ class Job(Fresh[Process]):
         digest: hash of that file.
         is_reference: leave the outputs in a file, and how far rounding moves them.
         lowers: of the reference, also how far autocast does.
-        reference: outputs to compare with, and whose they are.
         predictions: write the outputs to this file, in place of timing them.
     """
 
@@ -51,12 +50,7 @@ class Job(Fresh[Process]):
     digest: str
     is_reference: bool = False
     lowers: bool = False
-    reference: tuple[Path, str] | None = None
     predictions: Path | None = None
-
-    @property
-    def tensors_path(self) -> Path:
-        return self.out / "tensors.pt"
 
     def kept(self) -> Process | None:
         """The record of an earlier process that was to do the same, by the code at hand."""

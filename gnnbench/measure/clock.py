@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import psutil
@@ -59,6 +59,7 @@ def instants(device: torch.device) -> Callable[[], Any]:
     return now if device.type == "cuda" else cpu
 
 
+@dataclass
 class Recorder:
     """Turns epochs into samples.
 
@@ -71,23 +72,21 @@ class Recorder:
         keeps_freed: whether malloc has begun to keep what is freed.
     """
 
-    def __init__(
-        self, warmup: int, now: Callable[[], float], meter: memory.Meter, joules: Callable[[], float] | None = None
-    ) -> None:
-        self.now = now
-        self.meter = meter
-        self.joules = joules
-        self._energy_j: float | None = None
-        self._warmup = warmup
-        self.cold_epochs = 0
-        self.keeps_freed = False
-        self._seconds: dict[str, float | None] = {}
-        self._peak_bytes = 0
-        self._paused_s = self._inner_s = 0.0
+    warmup: int
+    now: Callable[[], float]
+    meter: memory.Meter
+    joules: Callable[[], float] | None = None
+    cold_epochs: int = 0
+    keeps_freed: bool = False
+    _seconds: dict[str, float | None] = field(default_factory=dict)
+    _energy_j: float | None = None
+    _peak_bytes: int = 0
+    _paused_s: float = 0.0
+    _inner_s: float = 0.0
 
     def begin(self, epochs: int, odd: int = 0) -> None:
         """Call the first epochs of the `epochs` to come warm-up, `odd` at least, but never all of them."""
-        self.cold_epochs = min(max(self._warmup, odd), epochs - 1)
+        self.cold_epochs = min(max(self.warmup, odd), epochs - 1)
 
     @contextmanager
     def epoch(self) -> Iterator[None]:
