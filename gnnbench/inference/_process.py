@@ -62,16 +62,6 @@ class Job(Fresh[Process]):
         files.save_json(made(self), self.result_path)
         return 0
 
-    def key(self) -> str:
-        """Tell apart what layers are computed from."""
-        return hashlib.sha256(f"{self.code} {self.digest} {self.config}".encode()).hexdigest()
-
-    @property
-    def partial(self) -> Path:
-        """Where layers of predictions are kept until all of them are done."""
-        assert self.predictions is not None
-        return self.predictions.with_name(f"{self.predictions.name}.partial")
-
 
 @torch.no_grad()
 def made(job: Job) -> Process:
@@ -184,9 +174,11 @@ def _tensors(outputs: Tensor) -> dict[str, Tensor]:
 def _predict(job: Job, way: _ways.Way, classes: bool) -> None:
     """Write the outputs, and of classes which is the highest; layers are kept meanwhile, to go on with."""
     assert job.predictions is not None
-    outputs = way.outputs(job.partial, job.key()).float().cpu()
+    layers = job.predictions.with_name(f"{job.predictions.name}.partial")
+    key = hashlib.sha256(f"{job.code} {job.digest} {job.config}".encode()).hexdigest()
+    outputs = way.outputs(layers, key).float().cpu()
     arrays: dict[str, Any] = {"outputs": outputs.numpy()}
     if classes:
         arrays["prediction"] = outputs.argmax(1).numpy()
     files.save_by(lambda file: np.savez(file, **arrays), job.predictions)
-    shutil.rmtree(job.partial, ignore_errors=True)
+    shutil.rmtree(layers, ignore_errors=True)

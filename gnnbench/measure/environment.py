@@ -7,6 +7,7 @@ import platform
 import re
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -94,7 +95,13 @@ def cpu() -> dict[str, Any]:
 
 def gpus() -> list[dict[str, Any]]:
     """Every GPU: model, memory in bytes, compute capability."""
-    return _try(_gpus) or []
+    found = []
+    with suppress(Exception):
+        for number in range(torch.cuda.device_count()):
+            card = torch.cuda.get_device_properties(number)
+            capability = f"{card.major}.{card.minor}"
+            found.append({"model": card.name, "memory_bytes": card.total_memory, "capability": capability})
+    return found
 
 
 def isa() -> dict[str, Any]:
@@ -161,16 +168,6 @@ def _caches() -> dict[str, int] | None:
         if kind != "Instruction":
             result[f"L{level}d" if kind == "Data" else f"L{level}"] = int(size.rstrip("K")) * 1024
     return result or None
-
-
-def _gpus() -> list[dict[str, Any]]:
-    if not torch.cuda.is_available():
-        return []
-    cards = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
-    return [
-        {"model": card.name, "memory_bytes": card.total_memory, "capability": f"{card.major}.{card.minor}"}
-        for card in cards
-    ]
 
 
 def _driver() -> str | None:
