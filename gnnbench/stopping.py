@@ -67,15 +67,9 @@ def _hear(number: int, frame: Any) -> None:
         raise KeyboardInterrupt
 
 
-@contextmanager
-def interrupting() -> Iterator[None]:
-    """Raise KeyboardInterrupt on the first stop signal, as Python does on Ctrl-C."""
-
-    def interrupt(number: int) -> None:
-        raise KeyboardInterrupt
-
-    with handled(interrupt):
-        yield
+def interrupt(number: int) -> None:
+    """Respond to any signal as Python does to Ctrl-C."""
+    raise KeyboardInterrupt
 
 
 @contextmanager

@@ -61,7 +61,7 @@ class Verbs(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             try:
-                with stopping.interrupting():
+                with stopping.handled(stopping.interrupt):
                     return super().invoke(ctx)
             finally:
                 sys.stdout.flush()  # which may fail, as any print

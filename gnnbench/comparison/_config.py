@@ -29,7 +29,8 @@ class ResolvedRun:
     def of(self, backend: str) -> dict[str, Any]:
         """Return what a backend runs: its own options before those that all share."""
         section, own = backend_sections(backend)
-        shared = self.config["backend"] if _takes_rewrites(section["name"]) else {}
+        kind = _type(section["name"])
+        shared = self.config["backend"] if kind and kind.takes_rewrites else {}
         others = {name: {**self.config[name], **content} for name, content in own.items()}
         return {**self.config, **others, "backend": {**shared, **section}}
 
@@ -102,11 +103,6 @@ def _needs_gpu(spec: str) -> bool:
         return False
     on_gpu = kind.kernels is not None and kind.kernels.device_type == "cuda"
     return on_gpu or bool(own["train"].get("cuda_graph"))
-
-
-def _takes_rewrites(name: str) -> bool:
-    kind = _type(name)
-    return kind is not None and kind.takes_rewrites
 
 
 def _type(name: str) -> type[Backend] | None:
