@@ -205,14 +205,12 @@ class _Comparing:
                     shutil.rmtree(folder, ignore_errors=True)
 
     def _reference(self) -> Job | None:
-        """The first backend of `REFERENCES` that can run, with its tensors on disk if they are still needed."""
+        """The first backend of `REFERENCES` that can run."""
         checked = self.record.parity.backends
         for name in REFERENCES:
             job = self._job("reference", name, self._verdict_path(name).parent)
             result = job.finished()
-            needed = any(other != name and not self._is_done(other) for other in self.run.backends)
-            kept = result is not None and result.config == job.config and job.tensors_path.exists()
-            if result is None or (result.status == "ok" and not kept and needed):
+            if result is None or result.config != job.config:
                 result = self._run(job, name, "parity check")
             if result.status == "ok":
                 self.record.dataset, self.record.parity.reference = result.dataset, name
@@ -221,29 +219,14 @@ class _Comparing:
             checked[name] = BackendParity(status=result.status, reason=result.reason)
         return None
 
-    def _is_done(self, name: str) -> bool:
-        """Return whether nothing of a backend has still to be compared with the reference."""
-        if not self._verdict_path(name).exists():
-            return False
-        if self._stored_verdict(name).status != "ok":
-            return True
-        for round_ in range(1, self.rounds + 1):
-            result = self._job("train", name, round_folder(self.out, round_, name)).finished()
-            if result is None or result.status != "ok":
-                return result is not None
-        return True
-
     def _verdict_path(self, name: str) -> Path:
         return self.out / "parity" / _folder(name) / "verdict.json"
-
-    def _stored_verdict(self, name: str) -> BackendParity:
-        return BackendParity.model_validate_json(self._verdict_path(name).read_bytes())
 
     def _checked(self, name: str) -> BackendParity:
         """The verdict on a backend, from disk if it was reached before."""
         path = self._verdict_path(name)
         if path.exists():
-            return self._stored_verdict(name)
+            return BackendParity.model_validate_json(path.read_bytes())
         job = self._job("parity", name, path.parent)
         result = self._run(job, name, "parity check")
         if result.status != "ok":
@@ -272,11 +255,21 @@ class _Comparing:
         return job
 
     def _run(self, job: Job, name: str, stage: str, round_: int = 0) -> Result:
+        self._restore_reference(job)
         total = len({*self.run.backends, *REFERENCES[:1]}) + self.rounds * len(self.run.backends)
         self.on_event(Progress(stage, name, round_, self.done, total, self.record))
         result = self.execute(job)
         self.done += not round_
         return result
+
+    def _restore_reference(self, job: Job) -> None:
+        """Compute anew what a job is compared with, as an earlier call removed it in the end."""
+        compared = job.task == "parity" or job.reference is not None
+        if not compared or self.reference is None or self.reference.tensors_path.exists():
+            return
+        name = str(self.record.parity.reference)
+        if (result := self._run(self.reference, name, "parity check")).status != "ok":
+            raise GnnbenchError(f"{name} ran before, and now it does not: {result.reason}")
 
 
 def _code_of(folder: Path) -> str:
