@@ -172,10 +172,11 @@ def planned(given: Any) -> bool:
 
 def cleared(given: Any) -> bool:
     """Delete tuned choices if that is asked for; True if there is no graph to tune."""
+    if not given.clear:
+        return False
     from gnnbench import datasets, units
     from gnnbench.tuning import store
 
-    if given.clear:
-        cache = datasets.roots(given.data_root).cache
-        print(f"removed {units.counted(store.clear(cache), 'file')} of tuned choices from {cache}")
-    return bool(given.clear and not given.target)
+    cache = datasets.roots(given.data_root).cache
+    print(f"removed {units.counted(store.clear(cache), 'file')} of tuned choices from {cache}")
+    return not given.target

@@ -33,14 +33,14 @@ def command(
     own = _parameters(function)
     unchecked = {"check": False} if "check" in inspect.signature(function).parameters else {}
 
-    def run(**options: Any) -> None:
-        given = SimpleNamespace(**{"plot": None, **options})
+    def run(**asked: Any) -> None:
+        given = SimpleNamespace(**{"plot": None, **asked})
         if given.plot:
             from gnnbench.report import plots
 
             plots.check(given.plot)
         if not (instead and instead(given)):
-            chosen = {name: options[name] for name in own} | {"quiet": given.quiet} | unchecked
+            chosen = {name: asked[name] for name in own} | {"quiet": given.quiet} | unchecked
             _show(function(**chosen), given)
 
     every = own | {name: _option(name, kind) for name, kind in (more | COMMON).items()}
