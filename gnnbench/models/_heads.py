@@ -1,20 +1,30 @@
-"""How attention models spread their width over heads."""
+"""Attention models: how they spread their width over heads."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gnnbench.config import AttentionConfig
 
+if TYPE_CHECKING:
+    from torch.nn import Module
 
-def arguments(config: AttentionConfig, out_channels: int, last: bool) -> dict[str, Any]:
-    """Keyword arguments of PyG's attention convs: heads side by side, but averaged in the last layer."""
+
+def conv(
+    name: str, config: AttentionConfig, in_channels: int, out_channels: int, last: bool, **own: Any
+) -> Module:
+    """One of PyG's attention convs: heads side by side, but averaged in the last layer."""
+    from torch_geometric import nn
+
     if last:
         heads = {"out_channels": out_channels, "heads": config.output_heads, "concat": False}
     else:
         heads = {"out_channels": out_channels // config.heads, "heads": config.heads}
     edge_dim = config.hidden if takes_edges(config) else None
-    return {**heads, "dropout": config.attention_dropout, "edge_dim": edge_dim}
+    made: Module = getattr(nn, name)(
+        in_channels, **heads, dropout=config.attention_dropout, edge_dim=edge_dim, **own
+    )
+    return made
 
 
 def takes_edges(config: AttentionConfig) -> bool:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gnnbench.models import gin
+from gnnbench.models.gin import Config
 
 if TYPE_CHECKING:
     from torch.nn import Module
 
-
-class Config(gin.Config):
-    """The network that every conv applies to its sums."""
+__all__ = ["Config", "conv", "linear_ends", "takes_edges"]
 
 
 def takes_edges(config: Config) -> bool:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gnnbench.models._types import HeadsConfig
+from gnnbench.models._types import HeadsConfig as Config
 
 if TYPE_CHECKING:
     from torch.nn import Module
 
     from gnnbench.models import Types
 
+__all__ = ["Config", "conv", "typed"]
+
 typed = True
-
-
-class Config(HeadsConfig):
-    """Nothing beyond heads."""
 
 
 def conv(config: Config, types: Types, widths: dict[str, int]) -> Module:
@@ -24,9 +22,7 @@ def conv(config: Config, types: Types, widths: dict[str, int]) -> Module:
 
     width, heads = config.hidden // config.heads, config.heads
     convs = {
-        (source, name, destination): GATConv(
-            (widths[source], widths[destination]), width, heads, add_self_loops=False
-        )
-        for source, name, destination in types.relations
+        relation: GATConv((widths[relation[0]], widths[relation[2]]), width, heads, add_self_loops=False)
+        for relation in types.relations
     }
     return HeteroConv(convs)

@@ -28,9 +28,7 @@ def conv(config: Config, types: Types, widths: dict[str, int]) -> Module:
     from torch_geometric.nn import HeteroConv, SAGEConv
 
     convs = {
-        (source, name, destination): SAGEConv(
-            (widths[source], widths[destination]), config.hidden, aggr=config.aggr
-        )
-        for source, name, destination in types.relations
+        relation: SAGEConv((widths[relation[0]], widths[relation[2]]), config.hidden, aggr=config.aggr)
+        for relation in types.relations
     }
     return HeteroConv(convs, aggr=config.relations_aggr)

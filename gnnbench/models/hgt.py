@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gnnbench.models._types import HeadsConfig
+from gnnbench.models._types import HeadsConfig as Config
 
 if TYPE_CHECKING:
     from torch.nn import Module
 
     from gnnbench.models import Types
 
+__all__ = ["Config", "activates", "conv", "projects", "typed"]
+
 typed = projects = True
 activates = False  # as the conv has an activation of its own
-
-
-class Config(HeadsConfig):
-    """Nothing beyond heads."""
 
 
 def conv(config: Config, types: Types, widths: dict[str, int]) -> Module:

@@ -8,12 +8,12 @@ from pydantic import Field
 
 from gnnbench.config import AttentionConfig
 from gnnbench.models import _heads
+from gnnbench.models._heads import takes_edges
 
 if TYPE_CHECKING:
     from torch.nn import Module
 
-
-takes_edges = _heads.takes_edges
+__all__ = ["Config", "conv", "takes_edges"]
 
 
 class Config(AttentionConfig):
@@ -24,8 +24,5 @@ class Config(AttentionConfig):
 
 def conv(config: Config, in_channels: int, out_channels: int, last: bool) -> Module:
     """A TransformerConv: heads side by side, or averaged in the last layer."""
-    from torch_geometric.nn import TransformerConv
-
-    return TransformerConv(
-        in_channels, root_weight=config.root_weight, **_heads.arguments(config, out_channels, last)
-    )
+    own = {"root_weight": config.root_weight}
+    return _heads.conv("TransformerConv", config, in_channels, out_channels, last, **own)
