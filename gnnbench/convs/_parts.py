@@ -36,20 +36,18 @@ def encoders(model: Module, kernels: Kernels) -> list[Binding]:
     """Let `kernels` sum what OGB's encoders of atoms and bonds look up, if that is faster."""
     if "embedding_sum" not in kernels.accelerated:
         return []
-    layers = {
-        path: layer
-        for path, layer in model.named_modules()
-        if type(layer).__module__ == OGB and not _layers.has_own_forward(layer)
-    }
-    return _bound(layers, "embedding_sum", kernels, _encoded, kernels)
+
+    def is_encoder(layer: Module) -> bool:
+        return type(layer).__module__ == OGB and not _layers.has_own_forward(layer)
+
+    return _bound(model, kernels, "embedding_sum", is_encoder, _encoded)
 
 
 def linears(model: Module, kernels: Kernels) -> list[Binding]:
     """Let `kernels`, where they are faster at it, compute plain linear layers whose weights are trained."""
     if "linear" not in kernels.accelerated:
         return []
-    layers = {path: layer for path, layer in model.named_modules() if _layers.is_plain_linear(layer)}
-    return _bound(layers, "linear", kernels, _multiplied, kernels)
+    return _bound(model, kernels, "linear", _layers.is_plain_linear, _multiplied)
 
 
 def dropouts(model: Module, kernels: Kernels, first_node: int | None = None) -> list[Binding]:
@@ -62,25 +60,32 @@ def dropouts(model: Module, kernels: Kernels, first_node: int | None = None) -> 
     """
     if first_node is None and "dropout" not in kernels.accelerated:
         return []
-    layers = {
-        path: layer
-        for path, layer in model.named_modules()
-        if type(layer) is Dropout and layer.p and not _layers.has_own_forward(layer)
-    }
-    bindings = _bound(layers, "dropout", kernels, _dropped, kernels, first_node or 0)
+
+    def drops(layer: Module) -> bool:
+        return type(layer) is Dropout and bool(layer.p) and not _layers.has_own_forward(layer)
+
+    bindings = _bound(model, kernels, "dropout", drops, _dropped, first_node or 0)
     return [binding.model_copy(update={"rewrites": ["dropout"]}) for binding in bindings]
 
 
 def _bound(
-    layers: dict[str, Any], op: str, kernels: Kernels, forward: Callable[..., Tensor], *arguments: Any
+    model: Module,
+    kernels: Kernels,
+    op: str,
+    fits: Callable[[Module], bool],
+    forward: Callable[..., Tensor],
+    *arguments: Any,
 ) -> list[Binding]:
-    """Let `forward` take the place of that of `layers`, by their paths."""
+    """Let `forward` take the place of that of the layers that fit."""
+    layers: dict[str, Any] = {path: layer for path, layer in model.named_modules() if fits(layer)}
     for layer in layers.values():
-        layer.forward = _layers.Equivalent(forward, layer, *arguments)
-    provider = kernels.name if op in kernels.accelerated else "torch"
-    return [
-        Binding(module=path, conv=type(layer).__name__, kernels={op: provider}) for path, layer in layers.items()
-    ]
+        layer.forward = _layers.Equivalent(forward, layer, kernels, *arguments)
+    return [_binding(kernels, path, type(layer).__name__, op) for path, layer in layers.items()]
+
+
+def _binding(kernels: Kernels, path: str, name: str, *ops: str) -> Binding:
+    providers = {op: kernels.name if op in kernels.accelerated else "torch" for op in ops}
+    return Binding(module=path, conv=name, kernels=providers)
 
 
 def _encoded(encoder: Any, kernels: Kernels, categories: Tensor) -> Tensor:
@@ -100,15 +105,12 @@ def _are_plain(tables: Any, categories: Tensor) -> bool:
     """Return whether OGB does nothing but add a row of every table, all of one type and width, nobody watching."""
     if categories.dtype != torch.int64 or categories.dim() != 2 or categories.size(1) != len(tables):
         return False
-    if not all(_layers.is_untouched(table, Embedding) and _only_looks_up(table) for table in tables):
-        return False
+    for table in tables:
+        if not _layers.is_untouched(table, Embedding) or table.scale_grad_by_freq or table.sparse:
+            return False
+        if table.padding_idx is not None or table.max_norm is not None:
+            return False
     return len({(table.weight.dtype, table.weight.size(1)) for table in tables}) == 1
-
-
-def _only_looks_up(table: Embedding) -> bool:
-    return (
-        table.padding_idx is None and table.max_norm is None and not table.scale_grad_by_freq and not table.sparse
-    )
 
 
 def _multiplied(layer: Any, kernels: Kernels, x: Any) -> Tensor:
@@ -141,8 +143,7 @@ def readout(model: Module, kernels: Kernels) -> list[Binding]:
 
     pooling.forward = highest if pooling.reduce == "max" else pooled
     ops = ["spmm", "spmm_max"] if pooling.reduce == "max" else ["spmm"]
-    providers = {op: kernels.name if op in kernels.accelerated else "torch" for op in ops}
-    return [Binding(module="readout", conv="Readout", kernels=providers)]
+    return [_binding(kernels, "readout", "Readout", *ops)]
 
 
 def decoder(model: Module, kernels: Kernels) -> list[Binding]:
@@ -163,11 +164,12 @@ def decoder(model: Module, kernels: Kernels) -> list[Binding]:
         return pair_map(kernels, scorer.score, z, z, pairs.nodes, parameters=weights, draws=draws)
 
     scorer.forward = products if is_product else streamed
-    ops = ["sddmm", "spmm"] if is_product else ["segment"]
-    providers = {op: kernels.name if op in kernels.accelerated else "torch" for op in ops}
+    binding = _binding(
+        kernels, "decoder", type(scorer).__name__, *(["sddmm", "spmm"] if is_product else ["segment"])
+    )
     if not is_product:
-        providers = {"pairs": providers["segment"]}
-    return [Binding(module="decoder", conv=type(scorer).__name__, kernels=providers)]
+        binding.kernels["pairs"] = binding.kernels.pop("segment")
+    return [binding]
 
 
 def norms(model: Module, kernels: Kernels) -> list[Binding]:
@@ -189,7 +191,7 @@ def norms(model: Module, kernels: Kernels) -> list[Binding]:
     if hasattr(stack, "activated"):
         stack.activated = partial(_activated, stack, kernels)
         paths += [f"norms.{index}" for index, norm in enumerate(stack.norms) if type(norm) is BatchNorm1d]
-    return [Binding(module=path, conv="BatchNorm1d", kernels={"batch_norm": kernels.name}) for path in paths]
+    return [_binding(kernels, path, "BatchNorm1d", "batch_norm") for path in paths]
 
 
 def _in_sequence(layers: Sequential, kernels: Kernels, x: Any) -> Any:
