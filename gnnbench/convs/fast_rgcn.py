@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from torch_geometric.nn import FastRGCNConv
 
-from gnnbench.convs import _layers, rgcn
-from gnnbench.convs.rgcn import COST, ops
-from gnnbench.convs.rgcn import summed as forward
+from gnnbench.convs import _checks, _layers
+from gnnbench.convs.rgcn import COST, forward, ops
 
 __all__ = ["CONV", "COST", "forward", "ops", "unsupported"]
 
@@ -15,5 +14,5 @@ CONV = "FastRGCNConv"
 
 def unsupported(conv: FastRGCNConv) -> list[str]:
     summed = {"add": "sum", "sum": "sum", "mean": "mean"}.get(conv.aggr)
-    reasons = rgcn._checks.common(conv, ("sum", "mean"))
+    reasons = _checks.common(conv, ("sum", "mean"))
     return reasons + ["FastRGCNConv has another aggr than its aggregation"] * (summed != _layers.reduction(conv))

@@ -18,10 +18,7 @@ CONV = "GINEConv"
 COST = _cost.Cost(
     _cost.Rates(110_000, 35, -700_000, 10, 0.1), _cost.Rates(220_000, 50, -1_400_000, 10, 0.1), gathers_input=True
 )
-
-
-def unsupported(conv: GINEConv) -> list[str]:
-    return gin.unsupported(conv)
+unsupported = gin.unsupported
 
 
 def ops(conv: GINEConv) -> list[str]:

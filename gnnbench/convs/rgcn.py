@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch_geometric.typing
 from torch import Tensor
-from torch_geometric.nn import RGCNConv
+from torch_geometric.nn import FastRGCNConv, RGCNConv
 
 from gnnbench.convs import _checks, _cost, _edges, _layers
 from gnnbench.convs._relations import Chunk, Relations, by_relation, relations
@@ -43,21 +43,8 @@ def forward(
     """Output [N, out_channels] of features x [N, in_channels], or of a pair of sources [M, .] and destinations.
 
     `edge_type` [E] int64 is in the order of PyG's `edge_index`. The output has the default type at least, as
-    PyG adds all relations to zeros of that.
+    PyG adds all relations to zeros of that, but in a FastRGCNConv.
     """
-    out = summed(conv, kernels, rewrites, x, graph, edge_type)
-    return out.to(torch.promote_types(out.dtype, torch.get_default_dtype()))
-
-
-def summed(
-    conv: RGCNConv,
-    kernels: Kernels,
-    rewrites: frozenset[str],
-    x: Tensor | tuple[Tensor, Tensor | None],
-    graph: Graph,
-    edge_type: Tensor | None = None,
-) -> Tensor:
-    """Compute `forward` in the type of the features."""
     x_src, x_dst = _edges.pair(x)
     if x_dst is None:
         raise UnsupportedOp(type(conv).__name__, ["a pair without features of destinations"])
@@ -71,7 +58,10 @@ def summed(
     else:
         out = _whole(x_src, weight, kernels, of, reduce)
     out = out if conv.root is None else out + x_dst @ conv.root
-    return out if conv.bias is None else out + conv.bias
+    out = out if conv.bias is None else out + conv.bias
+    if isinstance(conv, FastRGCNConv):
+        return out
+    return out.to(torch.promote_types(out.dtype, torch.get_default_dtype()))
 
 
 def _whole(x: Tensor, weight: Tensor, kernels: Kernels, of: Relations, reduce: str) -> Tensor:
