@@ -101,29 +101,28 @@ def find(asked: Asked) -> Product | None:
         return None
     conv = asked.conv
     kind: Any = type(conv)
-    reduce, own = _layers.reduction(conv), vars(conv)
+    reduce, own, takes = _layers.reduction(conv), vars(conv), parameters(conv, "message")
     aggregate = _overrides.STAND_INS.get(kind.aggregate, kind.aggregate)
     if reduce is None or aggregate is not MessagePassing.aggregate or "aggregate" in own or "message" in own:
         return None
-    if any(value is not None for value in _constants(asked).values()):
+    constants = tuple(name for name in asked.constants if name in takes)
+    if any(asked.constants[name] is not None for name in constants):
         return None
-    by_name = {each.name: each for each in asked.operands}
-    name = _recognised(kind.message, tuple(sorted(by_name)), tuple(_constants(asked)))
-    x, weight = by_name.get("x_j"), None if name in (None, "x_j") else by_name[str(name)]
+    tensors = {each.name: each for each in asked.operands if each.name in takes}
+    name = _recognised(kind.message, tuple(tensors), constants)
+    x, weight = tensors.get("x_j"), None if name in (None, "x_j") else tensors[str(name)]
     if name is None or x is None or x.place != "source" or not x.tensor.is_floating_point():
         return None
     if weight is not None and (weight.place != "edge" or not _multiplies(x, weight)):
         return None
     heads = weight is not None and weight.tensor.shape[1:].numel() > 1
-    if (heads and reduce in EXTREMA) or not _agrees(asked, x, weight):
+    few = tuple(
+        (each.name, (*each.tensor.shape[: each.dim], EDGES, *each.tensor.shape[each.dim + 1 :]))
+        for each in tensors.values()
+    )
+    if (heads and reduce in EXTREMA) or not _agrees(kind.message, few, name, x.dim, constants):
         return None
     return Product(x, weight, heads, reduce)
-
-
-def _constants(asked: Asked) -> dict[str, Any]:
-    """Return the arguments of a message that are no tensors."""
-    message = parameters(asked.conv, "message")
-    return {name: asked.constants[name] for name in sorted(asked.constants) if name in message}
 
 
 @functools.lru_cache(1024)
@@ -133,9 +132,8 @@ def _recognised(message: Any, tensors: tuple[str, ...], nothing: tuple[str, ...]
         return None
     graph = torch.fx.Graph()
     tracer = torch.fx.proxy.GraphAppendingTracer(graph)
-    names = _names(message)
-    given: dict[str, Any] = dict.fromkeys(each for each in nothing if each in names)
-    given |= {name: torch.fx.Proxy(graph.placeholder(name), tracer) for name in names if name in tensors}
+    given: dict[str, Any] = dict.fromkeys(nothing)
+    given |= {name: torch.fx.Proxy(graph.placeholder(name), tracer) for name in tensors}
     try:
         out = message(None, **given)  # a layer of which nothing can be asked, as options differ from call to call
     except Exception:  # whatever a message does to symbols that it takes for tensors
@@ -174,53 +172,31 @@ def _multiplies(x: Operand, weight: Operand) -> bool:
     return weight.tensor.is_floating_point() and same and numbers in (1, heads)
 
 
-def _agrees(asked: Asked, x: Operand, weight: Operand | None) -> bool:
-    """Compare with the message itself on random edges."""
-    shapes = tuple((each.name, each.dim, tuple(each.tensor.shape)) for each in asked.operands)
-    kind: Any = type(asked.conv)
-    name = None if weight is None else weight.name
-    return _compared(kind.message, _few(shapes), name, x.dim, tuple(_constants(asked)))
-
-
-def _few(shapes: tuple[tuple[str, int, tuple[int, ...]], ...]) -> tuple[tuple[str, int, tuple[int, ...]], ...]:
-    """Shapes of tensors over a few edges."""
-    return tuple((name, dim, (*shape[:dim], EDGES, *shape[dim + 1 :])) for name, dim, shape in shapes)
-
-
 @functools.lru_cache(1024)
-def _compared(
+def _agrees(
     message: Any,
-    shapes: tuple[tuple[str, int, tuple[int, ...]], ...],
-    weight: str | None,
+    shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    weight: str,
     x_dim: int,
     nothing: tuple[str, ...],
 ) -> bool:
+    """Compare with the message itself on random edges, given the shapes of its tensors over these."""
     generator = torch.Generator().manual_seed(0)
-    names = _names(message)
-    given: dict[str, Any] = dict.fromkeys(each for each in nothing if each in names)
-    for name, _, shape in shapes:
-        if name in names:
-            given[name] = torch.randn(shape, generator=generator, dtype=torch.float64)
+    given: dict[str, Any] = dict.fromkeys(nothing)
+    for name, shape in shapes:
+        given[name] = torch.randn(shape, generator=generator, dtype=torch.float64)
     with torch.no_grad(), torch.autocast("cpu", enabled=False):
         try:
             found = message(None, **given)
         except Exception:  # as in tracing
             return False
         expected = given["x_j"]
-        if weight is not None:
+        if weight != "x_j":
             value = given[weight].reshape(EDGES, -1)
-            value = (
-                value.view(EDGES, *(1 for _ in expected.shape[1:])) if value.size(1) == 1 else value.unsqueeze(-1)
-            )
+            one = value.size(1) == 1
+            value = value.view(EDGES, *[1] * (expected.dim() - 1)) if one else value.unsqueeze(-1)
             expected = (value * expected.movedim(x_dim, 0)).movedim(0, x_dim)
     return isinstance(found, Tensor) and found.shape == expected.shape and torch.equal(found, expected)
-
-
-def _names(message: Any) -> tuple[str, ...]:
-    """The arguments of a message after `self`."""
-    code = message.__code__
-    names: tuple[str, ...] = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
-    return names
 
 
 def _looks_outside(message: Any) -> bool:
