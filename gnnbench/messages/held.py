@@ -55,12 +55,10 @@ class Held:
     def restored(self, but: tuple[str, ...]) -> Iterator[None]:
         """Hold the same again for a while, except for attributes `but`."""
         changed = [
-            (own, name, own.get(name, MISSING), then.get(name, MISSING))
+            (own, name, now, value)
             for own, then in self._then
-            for name in own.keys() | then.keys()
-            if name not in but
-            and then.get(name) is not KEPT
-            and own.get(name, MISSING) is not then.get(name, MISSING)
+            for name, now, value in _changes(own, then)
+            if name not in but and value is not KEPT
         ]
         for own, name, _, value in changed:
             _put(own, name, value)
@@ -69,6 +67,12 @@ class Held:
         finally:
             for own, name, value, _ in changed:
                 _put(own, name, value)
+
+
+def _changes(own: dict[str, Any], then: dict[str, Any]) -> list[tuple[str, Any, Any]]:
+    """Names of what is not as it was, with what is there now and was then, or MISSING."""
+    pairs = [(name, own.get(name, MISSING), then.get(name, MISSING)) for name in {**then, **own}]
+    return [(name, now, value) for name, now, value in pairs if now is not value]
 
 
 def _put(own: dict[str, Any], name: str, value: Any) -> None:
@@ -89,12 +93,11 @@ def unchanged(conv: Module) -> Iterator[dict[str, Tensor]]:
     Raises:
         UnsupportedOp: they write anything else.
     """
-    modules = list(conv.modules())
-    before = [dict(vars(module)) for module in modules]
+    before = [(vars(module), vars(module).copy()) for module in conv.modules()]
     containers = [
         (name, value, value.copy())
-        for attributes in before
-        for name, value in attributes.items()
+        for own, _ in before
+        for name, value in own.items()
         if type(value) in (list, dict, set)
     ]
     buffers = [(buffer, buffer._version, buffer.detach().clone()) for buffer in conv.buffers()]
@@ -103,15 +106,13 @@ def unchanged(conv: Module) -> Iterator[dict[str, Tensor]]:
     try:
         yield left
     finally:
-        for module, attributes in zip(modules, before, strict=True):
-            own = vars(module)
-            for name in [name for name, value in own.items() if value is not attributes.get(name, own)]:
-                if module is conv and isinstance(own[name], Tensor) and own[name].dim():
-                    left[name] = own[name]
+        for own, attributes in before:
+            for name, now, value in _changes(own, attributes):
+                if own is vars(conv) and isinstance(now, Tensor) and now.dim():
+                    left[name] = now
                 else:
                     written = name
-                own.pop(name)
-                own.update({name: attributes[name]} if name in attributes else {})
+                _put(own, name, value)
         for name, now, then in containers:
             if not _same_items(now, then):
                 written = "a buffer" if name == "_buffers" else name
@@ -127,10 +128,8 @@ def unchanged(conv: Module) -> Iterator[dict[str, Tensor]]:
 
 
 def _same_items(now: Any, then: Any) -> bool:
+    if isinstance(now, dict):
+        return not _changes(now, then)
     if isinstance(now, set):
         return bool(now == then)
-    if len(now) != len(then):
-        return False
-    if isinstance(now, dict):
-        return all(now.get(name, MISSING) is value for name, value in then.items())
-    return all(map(operator.is_, now, then))
+    return len(now) == len(then) and all(map(operator.is_, now, then))
