@@ -142,10 +142,8 @@ def read(conv: Any, functions: tuple[str, ...], edge_index: Adjacency, size: Any
     known = [each for each in sizes if each is not None]
     if not known:
         raise _left(conv, "nothing tells how many nodes there are")
-    rows = sizes[destination] if sizes[destination] is not None else sizes[source]
-    cols = sizes[source] if sizes[source] is not None else sizes[destination]
-    assert rows is not None
-    assert cols is not None
+    nodes = [known[0] if each is None else each for each in sizes]
+    rows, cols = nodes[destination], nodes[source]
     counts = {"source": cols, "destination": rows}
     if any(each.tensor.size(each.dim) != counts.get(each.place, each.tensor.size(each.dim)) for each in operands):
         raise _left(conv, "the sizes of its tensors over nodes differ")

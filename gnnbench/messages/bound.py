@@ -20,6 +20,11 @@ from gnnbench.messages.arguments import FUNCTIONS
 from gnnbench.ops.kernels import Kernels
 from gnnbench.results.schema import Binding
 
+OPS = {
+    "spmm": ("spmm", "spmm"),
+    "streamed": ("stream", "segment"),
+}  # with the kernels that make them a backend's own
+
 _of: Any = WeakTensorKeyDictionary()  # the edge_index of a Graph -> a reference to it
 
 
@@ -78,12 +83,9 @@ class BoundMessages:
         asked = arguments.read(self.layer, self.functions, edge_index, size, given)
         graph = self.graphs.of(edge_index, asked.num_rows, asked.num_cols, reverse=asked.reverse)
         out, way = propagate(asked, self.kernels, graph, recognise.find(asked))
-        op = {"spmm": "spmm", "streamed": "stream"}[way]
-        self.binding.kernels[op] = self.kernels.name if OWN[op] in self.kernels.accelerated else "torch"
+        op, kernel = OPS[way]
+        self.binding.kernels[op] = self.kernels.name if kernel in self.kernels.accelerated else "torch"
         return out
-
-
-OWN = {"spmm": "spmm", "stream": "segment"}  # the kernel that makes an op a backend's own
 
 
 def edge_index_of(graph: Graph) -> Tensor:

@@ -85,9 +85,12 @@ def rehearse(conv: Module, kernels: Kernels, graph: Graph, function: Any, operan
                 _check_with_other_values(conv, kernels, function, operands, both, halves)
             layers = _lifted(conv, kernels, function, operands, both)
         degree = both.num_edges // both.num_rows if ordered else 0
-        shown = Rehearsal(0.0, rehearsed.dropped, (), function.written, degree, layers)
         with _looking_across_refused(conv), unchanged(conv):
-            return _with_gradients(conv, kernels, function, operands, both, shown)
+            trained, nbytes = _kept(conv, kernels, function, operands, both, None)
+            if layers is not None:
+                _, nbytes = _kept(conv, kernels, function, operands, both, layers)
+        per_edge = nbytes / both.num_edges
+        return Rehearsal(per_edge, rehearsed.dropped, trained, function.written, degree, layers)
     finally:
         torch.set_rng_state(state)
 
@@ -120,15 +123,11 @@ def _few_rows(graph: Graph) -> tuple[Chunk, list[Chunk]]:
     middle, end = torch.searchsorted(graph.rowptr, edges).clamp(max=graph.num_rows).tolist()
     if end <= middle and middle < graph.num_rows:  # a row of very many edges
         end = middle + 1
-    bounds = [0, middle, end]
-    at = [int(graph.rowptr[row]) for row in bounds]
-    if not (at[0] < at[1] < at[2]):
+    half, whole = graph.rowptr[[middle, end]].tolist()
+    if not 0 < half < whole:
         raise _refused("it has too few edges to tell whether its messages are local")
-    pieces = [(bounds[0], bounds[2]), (bounds[0], bounds[1]), (bounds[1], bounds[2])]
-    both, *halves = (
-        Chunk(graph, slice(a, b), slice(int(graph.rowptr[a]), int(graph.rowptr[b]))) for a, b in pieces
-    )
-    return both, halves
+    first, second = (slice(0, middle), slice(0, half)), (slice(middle, end), slice(half, whole))
+    return Chunk(graph, slice(0, end), slice(0, whole)), [Chunk(graph, *first), Chunk(graph, *second)]
 
 
 class _Turned(Chunk):
@@ -253,16 +252,6 @@ def _lifted(
         function.lifted = None
 
 
-def _with_gradients(
-    conv: Module, kernels: Kernels, function: Any, operands: Operands, chunk: Chunk, shown: Rehearsal
-) -> Rehearsal:
-    """Find where gradients go, and how much an edge keeps alive for them."""
-    trained, nbytes = _kept(conv, kernels, function, operands, chunk, None)
-    if shown.lifted is not None:
-        _, nbytes = _kept(conv, kernels, function, operands, chunk, shown.lifted)
-    return shown._replace(bytes_per_edge=nbytes / max(chunk.num_edges, 1), parameters=trained)
-
-
 def _kept(
     conv: Module,
     kernels: Kernels,
@@ -295,7 +284,8 @@ def _kept(
     if any(id(leaf) not in ours and id(leaf) not in parameters for leaf in reached):
         raise _refused("its message reads a tensor that needs a gradient and is no argument or parameter")
     trained = tuple({id(leaf): parameters[id(leaf)] for leaf in reached if id(leaf) in parameters}.values())
-    return trained, sum(kept.values()) + _nbytes([*shares.gathered.values(), *outs])
+    held_on = [*shares.gathered.values(), *outs]
+    return trained, sum(kept.values()) + sum(tensor.nbytes for tensor in held_on)
 
 
 def trained_attributes(conv: Module) -> dict[str, Tensor]:
@@ -343,10 +333,6 @@ def _looking_across_refused(conv: Module) -> Iterator[None]:
             if isinstance(module, ACROSS):
                 stack.callback(module.register_forward_pre_hook(refuse).remove)
         yield
-
-
-def _nbytes(tensors: Sequence[Tensor]) -> int:
-    return sum(tensor.nbytes for tensor in tensors)
 
 
 def _refused(reason: str) -> UnsupportedOp:
