@@ -48,6 +48,10 @@ class Hubs(NamedTuple):
     end: Tensor
     rows: Segments  # of slices
 
+    def partial(self, like: Tensor) -> Tensor:
+        """An empty tensor for what kernels make of slices, where `like` is for that of rows."""
+        return like.new_empty(self.slices.count, *like.shape[1:], dtype=sums_in(like.dtype))
+
 
 def rows(graph: Graph, longest: int) -> Segments:
     """Every row that has at most `longest` edges."""
@@ -104,15 +108,6 @@ def ends(col: tensor, edge: tensor, live: tensor) -> tensor:
     if col is not None:
         node = tl.load(col + edge, live, 0).to(tl.int64)
     return node
-
-
-@jit
-def channels_of(H: constexpr, C: constexpr, BLOCK_H: constexpr, BLOCK_C: constexpr) -> tensor:
-    """This program's heads [BLOCK_H], places in [H, C] and which there are [BLOCK_H, BLOCK_C]."""
-    TILES: constexpr = (C + BLOCK_C - 1) // BLOCK_C
-    h = tl.program_id(1) // TILES * BLOCK_H + tl.arange(0, BLOCK_H)
-    c = tl.program_id(1) % TILES * BLOCK_C + tl.arange(0, BLOCK_C)
-    return h, h[:, None] * C + c[None, :], (h < H)[:, None] & (c < C)[None, :]
 
 
 @dataclass(frozen=True)

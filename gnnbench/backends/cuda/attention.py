@@ -132,17 +132,17 @@ class AttentionKernels(ChoosingKernels):
         if wanted := [tiling for tiling in (by_destination, by_source) if tiling and tiling.by_edge]:
             edges = node.new_empty(graph.num_edges, node.size(1), 2)
             _over_edges(graph, given, wanted[0], node, grad_out, edges)
+
+        def run(side: Graph, tiling: Tiling, perm: Tensor | None, results: Tensors, of_key: bool) -> None:
+            tensors = side.col, perm, *given.tensors, node, edges if tiling.by_edge else None, grad_out
+            constants = {"OF_KEY": of_key, "GRADIENT": gradient}
+            _over_rows(gradient_kernel, side, tiling, given, tensors, results, _sum_up, **constants)
+
         if by_destination:
-            tensors = graph.col, None, *given.tensors, node, edges if by_destination.by_edge else None, grad_out
-            constants = {"OF_KEY": False, "GRADIENT": gradient}
-            _over_rows(
-                gradient_kernel, graph, by_destination, given, tensors, (grad_query, None), _sum_up, **constants
-            )
+            run(graph, by_destination, None, (grad_query, None), of_key=False)
         perm = graph.perm if by_source.by_edge or dropout is not None else None
         of_source = torch.empty_like(key), torch.empty_like(value)
-        tensors = transpose.col, perm, *given.tensors, node, edges if by_source.by_edge else None, grad_out
-        constants = {"OF_KEY": True, "GRADIENT": gradient}
-        _over_rows(gradient_kernel, transpose, by_source, given, tensors, of_source, _sum_up, **constants)
+        run(transpose, by_source, perm, of_source, of_key=True)
         return (completed or family.completed)(inputs, grad_query, *of_source)
 
     def _tiling(self, op: str, graph: Graph, given: Inputs) -> Tiling:
@@ -166,14 +166,9 @@ def _over_rows(
     """
     _start(kernel, tiling, inputs, rows(graph, tiling.longest), False, *tensors, *results, **own)
     if cut := hubs(graph, tiling.longest):
-        partial = tuple(tensor if tensor is None else _partial_like(cut.slices, tensor) for tensor in results)
+        partial = tuple(tensor if tensor is None else cut.partial(tensor) for tensor in results)
         _start(kernel, tiling, inputs, cut.slices, True, *tensors, *partial, **own)
         merge(tiling, cut.rows, partial, results)
-
-
-def _partial_like(segments: Segments, result: Tensor) -> Tensor:
-    """An empty tensor for segments, where `result` is for rows."""
-    return result.new_empty(segments.count, *result.shape[1:], dtype=sums_in(result.dtype))
 
 
 def _merge_softmax(tiling: Tiling, slices: Segments, partial: Tensors, results: Tensors) -> None:

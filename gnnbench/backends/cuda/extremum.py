@@ -121,10 +121,11 @@ class ExtremumKernels(SpmmKernels):
 
     def spmm_max(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> tuple[Tensor, Tensor]:
         x, value = x.contiguous(), None if value is None else value.contiguous()
-        sign, best = -1 if reduce == "min" else 1, _empty_extrema(x, graph.num_rows, x.dtype)
+        sign, shape = -1 if reduce == "min" else 1, (graph.num_rows, x.size(1))
+        best = x.new_empty(shape), x.new_empty(shape, dtype=torch.int32)
         self._best(graph, rows(graph, self.longest(graph)), sign, graph.col, value, None, x, best)
         if cut := hubs(graph, self.longest(graph)):
-            partial, origin = _empty_extrema(x, cut.slices.count, sums_in(x.dtype))
+            partial, origin = cut.partial(x), best[1].new_empty(cut.slices.count, x.size(1))
             self._best(graph, cut.slices.apart, sign, graph.col, value, None, x, (partial, origin))
             self._best(graph, cut.rows, sign, None, None, origin, partial, best)
         return best
@@ -144,7 +145,7 @@ class ExtremumKernels(SpmmKernels):
         grad_x = grad_out.new_empty(graph.num_cols, width)
         run(rows(transpose, self.longest(transpose)), grad_x)
         if cut := hubs(transpose, self.longest(transpose)):
-            partial = grad_out.new_empty(cut.slices.count, width, dtype=sums)
+            partial = cut.partial(grad_x)
             run(cut.slices.apart, partial)
             self._sum(transpose, cut.rows, tile, (1, width), False, None, None, partial, grad_x)
         return grad_x
@@ -166,11 +167,6 @@ class ExtremumKernels(SpmmKernels):
         constants = {"C": width, "SIGN": sign, "ACC": triton_type(sums_in(x.dtype)), **tile.blocks("SEC")}
         grid = tile.grid(segments.count, 1, width)
         launch(extremum_kernel, grid, segments, col, value, origin, x, *out, **constants)
-
-
-def _empty_extrema(x: Tensor, count: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """For the best entries of so many rows, and for the edges they came from."""
-    return x.new_empty(count, x.size(1), dtype=dtype), x.new_empty(count, x.size(1), dtype=torch.int32)
 
 
 @jit
@@ -238,7 +234,7 @@ class SegmentKernels(ExtremumKernels):
         ties, grad_x, cut = torch.empty_like(out, dtype=sums), torch.empty_like(x), hubs(graph, longest)
         run(rows(graph, longest), ties, None)
         if cut:
-            partial = ties.new_empty(cut.slices.count, width)
+            partial = cut.partial(ties)
             run(cut.slices, partial, None)
             self._sum(graph, cut.rows, tile, (1, width), False, None, None, partial, ties)
             run(cut.slices, ties, grad_x)

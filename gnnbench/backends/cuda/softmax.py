@@ -9,7 +9,6 @@ from torch import Tensor
 
 from gnnbench.backends.cuda._base import (
     BaseKernels,
-    Hubs,
     Segments,
     edges_of,
     fit,
@@ -168,7 +167,7 @@ class SoftmaxKernels(BaseKernels):
         given = score, grad, torch.empty_like(score)
         _over(softmax_kernel, graph, rows(graph, self.longest(graph)), score, None, None, None, None, *given)
         if cut := hubs(graph, self.longest(graph)):
-            top, total = _per_slice(cut, score), _per_slice(cut, score)
+            top, total = cut.partial(score), cut.partial(score)
             slices = cut.slices.apart
             _over(slice_kernel, graph, slices, score, score, grad, top, total)
             _over(softmax_kernel, graph, slices, score, cut.begin, cut.end, top, total, *given)
@@ -181,8 +180,3 @@ def _over(kernel: Any, graph: Graph, segments: Segments, like: Tensor, *args: Te
     tile = fit(graph, heads, 1, SOFTMAX_ELEMENTS)
     grid = tile.grid(segments.count, heads, 1)
     launch(kernel, grid, segments, *args, H=heads, ACC=sums, **tile.blocks("SEH"))
-
-
-def _per_slice(cut: Hubs, like: Tensor) -> Tensor:
-    """Room for a number of each slice and head."""
-    return like.new_empty(cut.slices.count, like.size(1), dtype=sums_in(like.dtype))

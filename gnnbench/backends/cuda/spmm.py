@@ -10,7 +10,6 @@ from torch import Tensor
 from gnnbench.backends.cuda._base import (
     Segments,
     Tile,
-    channels_of,
     edges_of,
     ends,
     hubs,
@@ -48,7 +47,10 @@ def sum_kernel(
 ) -> tensor:
     """out[row] = sum of value * x[col] over the edges of a segment, or their mean."""
     first, length, row, mine = segments_of(begin, end, row, count, longest, BLOCK_S)
-    h, channel, exists = channels_of(H, C, BLOCK_H, BLOCK_C)
+    TILES: constexpr = (C + BLOCK_C - 1) // BLOCK_C
+    h = tl.program_id(1) // TILES * BLOCK_H + tl.arange(0, BLOCK_H)
+    c = tl.program_id(1) % TILES * BLOCK_C + tl.arange(0, BLOCK_C)
+    channel, exists = h[:, None] * C + c[None, :], (h < H)[:, None] & (c < C)[None, :]
     # Every place of a chunk has its own sums, reduced at the end: no exchange between lanes in the loop.
     acc = tl.zeros((BLOCK_S, BLOCK_E, BLOCK_H, BLOCK_C), ACC)
     for chunk in range(0, tl.max(length, 0), BLOCK_E):
@@ -90,7 +92,7 @@ class SpmmKernels(ChoosingKernels):
         tile = tile_of(choice, graph, *shape)
         self._sum(graph, rows(graph, self.longest(graph)), tile, shape, mean, graph.col, value, x, out)
         if cut := hubs(graph, self.longest(graph)):
-            partial = x.new_empty(cut.slices.count, *x.shape[1:], dtype=sums_in(x.dtype))
+            partial = cut.partial(out)
             self._sum(graph, cut.slices.apart, tile, shape, False, graph.col, value, x, partial)
             self._sum(graph, cut.rows, tile, shape, mean, None, None, partial, out)
         return out
