@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -33,14 +33,7 @@ from gnnbench.ops.stream import Chunk, Operands, Place, Shares, autocast_of, chu
 
 KEPT = 8  # rehearsals of a layer, whose arguments may take turns
 
-_known: Any = WeakKeyDictionary()  # layers -> their rehearsals
-
-
-class _Known(NamedTuple):
-    """A rehearsal, and all that it depends on."""
-
-    state: tuple[Any, ...]
-    rehearsal: Rehearsal
+_known: Any = WeakKeyDictionary()  # layers -> their rehearsals, each behind all that it depends on
 
 
 def propagate(asked: Asked, kernels: Kernels, graph: Graph, product: Product | None) -> tuple[Tensor, str]:
@@ -145,14 +138,13 @@ def _streamed(asked: Asked, kernels: Kernels, graph: Graph) -> Tensor:
 
 def _rehearsed(asked: Asked, kernels: Kernels, graph: Graph, function: Any, operands: Operands) -> Rehearsal:
     state = _state(asked, operands, lifted.pays(graph))
-    known = _known.setdefault(asked.conv, [])
-    for each in known:
-        if _same(each.state, state):
-            rehearsal: Rehearsal = each.rehearsal
+    known: list[tuple[tuple[Any, ...], Rehearsal]] = _known.setdefault(asked.conv, [])
+    for then, rehearsal in known:
+        if _same(then, state):
             return rehearsal
     with in_types_of(graph.device, autocast_of(graph.device)):
         rehearsal = rehearse(asked.conv, kernels, graph, function, operands)
-    known.insert(0, _Known(state, rehearsal))
+    known.insert(0, (state, rehearsal))
     del known[KEPT:]
     return rehearsal
 

@@ -7,7 +7,7 @@ of these, as products over nodes were made ready. Anything else gets the numbers
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -66,17 +66,18 @@ class Linear(NamedTuple):
             for each in gathers
         )
 
+    @property
+    def parts(self) -> Sequence[Tensor]:
+        """The weights of each of the columns."""
+        return self.weight.split([each.width if isinstance(each, Gathers) else each for each in self.columns], 1)
+
     def products(self, operands: Operands) -> dict[Place, Tensor]:
         """Tensors [N, D] over the nodes of each place; their gathers add up to it but for the other columns."""
         weights: dict[Node, Tensor] = {}
-        start = 0
-        for each in self.columns:
-            width = each.width if isinstance(each, Gathers) else each
-            part = self.weight[:, start : start + width]
+        for part, each in zip(self.parts, self.columns, strict=True):
             for node, factor in each.factors if isinstance(each, Gathers) else ():
                 scaled = part if factor == 1 else factor * part
                 weights[node] = weights[node] + scaled if node in weights else scaled
-            start += width
         found: dict[Place, Tensor] = {}
         for node, weight in weights.items():
             place = operands.places[node.position]
@@ -142,12 +143,8 @@ class Lifting:
         out = self.edges((Gathers(weight.size(0), factors),), weight.shape[:1])
         if not rest:
             return out
-        start, parts = 0, []
-        for each in x.columns:
-            width = each.size(-1) if isinstance(each, Tensor) else each.width
-            if isinstance(each, Tensor):
-                parts.append(weight[:, start : start + width])
-            start += width
+        pairs = zip(layer.parts, x.columns, strict=True)
+        parts = [part for part, each in pairs if isinstance(each, Tensor)]
         return numbers(out) + F.linear(torch.cat(rest, -1), torch.cat(parts, -1))
 
     def gathered(self, each: Gathers) -> Tensor:
