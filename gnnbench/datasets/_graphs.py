@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from gnnbench.config import Count, DatasetConfig
+from gnnbench.datasets import _metrics
 from gnnbench.datasets._nodes import Named, NodeDataset
 from gnnbench.errors import DatasetError
 
@@ -35,7 +36,6 @@ class GraphsDataset(Named):
     of whole graphs, or of nodes where `per_node` is true; `y` then has N rows, and a part all nodes of its graphs.
 
     Attributes:
-        name: what tables call it; synthetic graphs say so.
         graph_ptr: [G + 1] int64.
         edge_ptr: [G + 1] int64.
         edge_index: [2, E] int32, source and destination, numbered from 0 in each graph, in the source's order.
@@ -45,16 +45,11 @@ class GraphsDataset(Named):
         parts: "train", "val" and "test" -> ids of graphs [M] int64, disjoint; the latter two may be empty.
         target: "class", "labels" (T yes-or-no questions) or "value" (regression).
         num_outputs: classes, or T.
-        metric: name of what `score` returns.
-        score: (outputs [M, num_outputs], y [M] or [M, T]) -> float, higher is better; NaN where it is not defined.
         per_node: whether targets are of nodes.
         edge_attr: [E, D] float32 or int64 categories; None without.
         encoder: "ogb" where OGB's AtomEncoder and BondEncoder embed categories; empty otherwise.
-        made_up: what of this dataset is not real: any of "graphs", "features", "labels", "split".
-        notes: sentences that the user should see once.
     """
 
-    name: str
     graph_ptr: Tensor
     edge_ptr: Tensor
     edge_index: Tensor
@@ -63,13 +58,18 @@ class GraphsDataset(Named):
     parts: dict[str, Tensor]
     target: Target
     num_outputs: int
-    metric: str
-    score: Callable[[Tensor, Tensor], float]
     per_node: bool = False
     edge_attr: Tensor | None = None
     encoder: str = ""
-    made_up: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        plain = {"class": "accuracy", "labels": "rocauc", "value": "negative MAE"}
+        self.metric = self.metric or plain[self.target]
+
+    @cached_property
+    def score(self) -> _metrics.Score:
+        """(outputs [M, num_outputs], y [M] or [M, T]) -> float, higher is better; NaN where it is not defined."""
+        return _metrics.score_of(self.metric, self.num_outputs)
 
     @property
     def num_graphs(self) -> int:
@@ -98,5 +98,5 @@ class GraphsDataset(Named):
             x = torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
         name, edge_index = f"{self.label}, {graphs:,} graphs", self.edge_index[:, :edges] + start
         return _prepare.all_for_training(name, edge_index, x).changed(
-            num_classes=self.num_outputs, metric=self.metric, score=self.score
+            num_classes=self.num_outputs, metric=self.metric
         )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from gnnbench.datasets import _metrics
 from gnnbench.datasets._nodes import NodeDataset, OneGraph
 
 if TYPE_CHECKING:
@@ -19,37 +20,32 @@ class LinksDataset(OneGraph):
     """A graph that messages run over, links by part, and pairs that are none.
 
     Attributes:
-        name: what tables call it; a synthetic graph says so.
         edge_index: [2, E] int64, source and destination of the edges that messages run over: none to be predicted.
         x: [N, F] float32; or [N] int64, the ids of nodes, where vectors are trained in place of features.
         positives: "train", "val" and "test" -> links [2, P] int64; the latter two may be empty.
         negatives: "val" and "test" -> pairs [2, Q] int64, one list for all links; or, where `ranked`, destinations
             [P, K] int64 for the source of each; without keys until drawn.
         ranked: whether each link has negatives of its own.
-        metric: name of what `score` returns; empty for auc.
-        score: (scores of links [P], of negatives [Q] or [P, K]) -> float, higher is better.
         relations: part -> type [P] int64 of each link; None for one type.
         num_relations: types of links.
         embedding: width of the vectors that are trained, 0 for features.
         own_split: whether the split is the benchmark's, and is taken as it is.
-        made_up: what of this dataset is not real: any of "graph", "features", "split", "negatives".
-        notes: sentences that the user should see once.
     """
 
-    name: str
     edge_index: Tensor
     x: Tensor
     positives: dict[str, Tensor]
     negatives: dict[str, Tensor] = field(default_factory=dict)
     ranked: bool = False
-    metric: str = ""
-    score: Callable[[Tensor, Tensor], float] = lambda positives, negatives: float("nan")
     relations: dict[str, Tensor] | None = None
     num_relations: int = 1
     embedding: int = 0
     own_split: bool = False
-    made_up: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+
+    @cached_property
+    def score(self) -> _metrics.Score:
+        """(scores of links [P], of negatives [Q] or [P, K]) -> float, higher is better."""
+        return _metrics.link_score_of(self.metric)
 
     @property
     def num_features(self) -> int:

@@ -16,13 +16,14 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from pydantic import Field, ValidationError
 
 from gnnbench import __version__
-from gnnbench.datasets import NodeDataset, _prepare
+from gnnbench.datasets import NodeDataset, _metrics, _names, _prepare
+from gnnbench.datasets._nodes import FACTS
 from gnnbench.errors import DatasetError
 from gnnbench.results import files
 from gnnbench.results.schema import Record
@@ -61,12 +62,11 @@ class Facts(Record):
     made_up: list[str]
     notes: list[str]
     num_classes: int
-    metric: str
+    metric: Annotated[str, _names.one_of("metric", _metrics.NAMES)]
 
     def attributes(self) -> dict[str, Any]:
-        """Those of `NodeDataset.facts`, and its metric as a function."""
-        own = {name: getattr(self, name) for name in ("name", "made_up", "notes", "num_classes")}
-        return own | _prepare.metric_named(self.metric, self.num_classes)
+        """Those of `NodeDataset.facts`."""
+        return {name: getattr(self, name) for name in FACTS}
 
 
 class Header(Facts):
@@ -81,12 +81,10 @@ def write(dataset: NodeDataset, folder: Path, layout: CSRBuilder | None = None) 
     Arrays that are memory maps already, such as features of synthetic graphs, are copied piece by piece.
 
     Raises:
-        DatasetError: the folder exists and is not empty, cannot be written, or its disk is full; or the metric of
-            `dataset` cannot be told from its name.
+        DatasetError: the folder exists and is not empty, cannot be written, or its disk is full.
     """
     import torch
 
-    _prepare.metric_named(dataset.metric, dataset.num_classes)  # which is read back by its name
     check_new(folder)
     graph = dataset.graph(torch.device("cpu"), layout)
     arrays = {"rowptr": graph.rowptr, "col": graph.col}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import KW_ONLY, dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+from gnnbench.datasets import _metrics
 
 if TYPE_CHECKING:
     import torch
@@ -13,12 +14,12 @@ if TYPE_CHECKING:
 
     from gnnbench.graph import CSRBuilder, Graph
 
+FACTS = ("name", "made_up", "notes", "num_classes", "metric")  # of a whole dataset, which files keep
 
-class Named:
-    """A dataset with a name, nodes and edges, and with what of it is not real."""
 
-    name: str
-    made_up: list[str]
+class Sized:
+    """A dataset with nodes and edges."""
+
     x: Tensor
     edge_index: Tensor
 
@@ -30,6 +31,29 @@ class Named:
     def num_edges(self) -> int:
         return self.edge_index.size(1)
 
+
+@dataclass
+class Named(Sized):
+    """What datasets of all kinds have.
+
+    Attributes:
+        name: what tables call it; a synthetic graph says so.
+        metric: name of what it is scored by; empty: the plain one of its targets.
+        made_up: what of this dataset is not real: any of "graph" or "graphs", "features", "labels", "split" and
+            "negatives".
+        notes: sentences that the user should see once.
+    """
+
+    name: str
+    _: KW_ONLY
+    metric: str = ""
+    made_up: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def make_up(self, what: str) -> None:
+        """Add to what is not real."""
+        self.made_up += [] if what in self.made_up else [what]
+
     @property
     def label(self) -> str:
         """The name as every table shows it, with what is made up; those of synthetic graphs say so themselves."""
@@ -38,6 +62,7 @@ class Named:
         return f"{self.name} ({', '.join(self.made_up)} synthetic)"
 
 
+@dataclass
 class OneGraph(Named):
     """A dataset whose edges are those of one graph."""
 
@@ -57,20 +82,14 @@ class NodeDataset(OneGraph):
     """One graph with node features, targets and a split.
 
     Attributes:
-        name: what tables call it; a synthetic graph says so.
         edge_index: [2, E] int64, source and destination.
         x: [N, F] float32.
         y: [N] int64 class, -1 where unlabelled; or [N, T] float32 of zeros and ones (multi-label).
         train_mask, val_mask, test_mask: [N] bool, disjoint, only labelled nodes.
         num_classes: classes, or T.
-        metric: name of what `score` returns.
-        score: (logits [M, num_classes], y [M] or [M, T]) -> float, higher is better.
-        made_up: what of this dataset is not real: any of "graph", "features", "labels", "split".
-        notes: sentences that the user should see once.
         node_id: [N] int64, each node's id in the source, where `dataset.reorder` gave them other ones.
     """
 
-    name: str
     edge_index: Tensor
     x: Tensor
     y: Tensor
@@ -78,21 +97,24 @@ class NodeDataset(OneGraph):
     val_mask: Tensor
     test_mask: Tensor
     num_classes: int
-    metric: str
-    score: Callable[[Tensor, Tensor], float]
-    made_up: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
     node_id: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        self.metric = self.metric or ("micro-F1" if self.multilabel else "accuracy")
 
     @property
     def multilabel(self) -> bool:
         return self.y.dim() == 2
 
+    @cached_property
+    def score(self) -> _metrics.Score:
+        """(logits [M, num_classes], y [M] or [M, T]) -> float, higher is better."""
+        return _metrics.score_of(self.metric, self.num_classes)
+
     @property
     def facts(self) -> dict[str, Any]:
-        """Attributes of the whole dataset that files keep; its metric by its name."""
-        names = ("name", "made_up", "notes", "num_classes", "metric")
-        return {name: getattr(self, name) for name in names}
+        """Attributes of the whole dataset that files keep."""
+        return {name: getattr(self, name) for name in FACTS}
 
     def changed(self, **values: Any) -> NodeDataset:
         """Copy in memory, with other values of some attributes."""

@@ -1,8 +1,8 @@
-"""Steps that all sources share: filling in what is missing, splitting, metrics, and checks before training."""
+"""Steps that all sources share: filling in what is missing, splitting, and checks before training."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any
 
 from gnnbench.config import DatasetConfig
 from gnnbench.datasets._nodes import NodeDataset
@@ -57,13 +57,6 @@ def normalized(x: Tensor) -> Tensor:
     return x.div_(x.sum(dim=-1, keepdim=True).clamp_(min=1.0))
 
 
-def plain_metric(multilabel: bool) -> dict[str, Any]:
-    """The fields `metric` and `score` of a dataset that brings no evaluator of its own."""
-    if multilabel:
-        return {"metric": "micro-F1", "score": micro_f1}
-    return {"metric": "accuracy", "score": accuracy}
-
-
 def all_for_training(name: str, edge_index: Tensor, x: Tensor) -> NodeDataset:
     """A graph with all nodes of one class and for training, for what needs a graph and features alone."""
     import torch
@@ -78,26 +71,6 @@ def all_for_training(name: str, edge_index: Tensor, x: Tensor) -> NodeDataset:
         val_mask=none,
         test_mask=none,
         num_classes=1,
-        **plain_metric(multilabel=False),
-    )
-
-
-def metric_named(name: str, outputs: int) -> dict[str, Any]:
-    """Return the fields of a metric known by its name, such as that of a dataset which was written to disk.
-
-    Raises:
-        DatasetError: there is none of this name.
-    """
-    if name in ("rocauc", "ap"):
-        from gnnbench.datasets import _ogb
-
-        metric, score = _ogb.metric_by_label(cast(Literal["rocauc", "ap"], name), outputs)
-        return {"metric": metric, "score": score}
-    for multilabel in (False, True):
-        if (fields := plain_metric(multilabel))["metric"] == name:
-            return fields
-    raise DatasetError(
-        f"the metric {name!r} is not one of accuracy, micro-F1, rocauc and ap, and cannot be stored"
     )
 
 
@@ -106,18 +79,6 @@ def mask_of(nodes: int, chosen: Tensor) -> Tensor:
     import torch
 
     return torch.zeros(nodes, dtype=torch.bool).index_fill_(0, chosen.long(), True)
-
-
-def accuracy(logits: Tensor, y: Tensor) -> float:
-    """Share of [M] nodes whose largest of [M, C] logits is their class; NaN without nodes."""
-    return float((logits.argmax(-1) == y).double().mean())
-
-
-def micro_f1(logits: Tensor, y: Tensor) -> float:
-    """F1 over all entries of [M, T] labels, a positive logit being a yes; NaN without any yes."""
-    yes, truth = logits > 0, y > 0
-    total = int(yes.sum()) + int(truth.sum())
-    return 2 * int((yes & truth).sum()) / total if total else float("nan")
 
 
 def check_memory(name: str, nodes: int, columns: int, key: str) -> None:
@@ -211,7 +172,7 @@ def _fill_labels(dataset: NodeDataset | TypedDataset, config: DatasetConfig) -> 
             )
         drawn = torch.randint(config.random_labels, dataset.y.shape, generator=generator(config, LABELS))
         dataset.y, dataset.num_classes = drawn, config.random_labels
-        dataset.metric, dataset.score = "accuracy", accuracy
+        dataset.metric = "accuracy"
         dataset.made_up.append("labels")
 
 

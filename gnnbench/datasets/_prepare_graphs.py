@@ -1,13 +1,12 @@
-"""Steps that all sources of many graphs share: options, missing features and splits, metrics, checks."""
+"""Steps that all sources of many graphs share: options, missing features and splits, checks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gnnbench.config import DatasetConfig
-from gnnbench.datasets import _ogb, _prepare
-from gnnbench.datasets._graphs import PARTS, GraphsConfig, GraphsDataset, Target
+from gnnbench.datasets import _prepare
+from gnnbench.datasets._graphs import PARTS, GraphsConfig, GraphsDataset
 from gnnbench.errors import DatasetError, GraphError
 
 if TYPE_CHECKING:
@@ -39,32 +38,6 @@ def finish(dataset: GraphsDataset, config: DatasetConfig) -> GraphsDataset:
     if edgeless > EDGELESS * dataset.num_graphs:
         dataset.notes.append(f"{edgeless:,} of the {dataset.num_graphs:,} graphs have no edges")
     return dataset
-
-
-def plain_metric(target: Target, outputs: int) -> dict[str, Any]:
-    """The fields `metric` and `score` of a dataset that brings no evaluator of its own."""
-    score: Callable[[Tensor, Tensor], float]
-    if target == "labels":
-        metric, score = _ogb.metric_by_label("rocauc", outputs)
-        return {"metric": metric, "score": score}
-    if target == "value":
-        return {"metric": "negative MAE", "score": negative_mae}
-    return {"metric": "accuracy", "score": _prepare.accuracy}
-
-
-def negative_mae(outputs: Tensor, y: Tensor) -> float:
-    """Mean absolute error of [M, T] values, less than zero so that higher is better; NaN without rows."""
-    return -float((outputs - y).abs().double().mean())
-
-
-def macro_f1(outputs: Tensor, y: Tensor) -> float:
-    """Mean F1 of the classes that occur among [M] targets or predictions from [M, C] outputs; NaN without rows."""
-    import torch
-
-    guess, classes = outputs.argmax(-1), outputs.size(-1)
-    right = torch.bincount(y[guess == y], minlength=classes).double()
-    total = torch.bincount(guess, minlength=classes) + torch.bincount(y, minlength=classes)
-    return float((2 * right / total)[total > 0].mean())
 
 
 def fold_of(classes: Tensor, folds: int, seed: int) -> Tensor:

@@ -1,14 +1,12 @@
-"""Steps that all sources of links share: splits, drawing what is missing, checks, and metrics."""
+"""Steps that all sources of links share: splits, drawing what is missing, and checks."""
 
 from __future__ import annotations
 
-import importlib
 import random
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gnnbench.config import DatasetConfig
-from gnnbench.datasets import _prepare, _raw
+from gnnbench.datasets import _prepare
 from gnnbench.datasets._links import EVALUATED, LinksDataset
 from gnnbench.datasets._nodes import NodeDataset
 from gnnbench.errors import DatasetError
@@ -18,7 +16,6 @@ if TYPE_CHECKING:
 
 NEGATIVES = 1 << 32  # what a seed is used for, beside the purposes of `_prepare`
 DRAWS = 64  # of destinations that may be links
-Score = Callable[["Tensor", "Tensor"], float]
 
 
 def split(dataset: NodeDataset, config: DatasetConfig) -> LinksDataset:
@@ -100,7 +97,6 @@ def finish(dataset: LinksDataset, config: DatasetConfig) -> LinksDataset:
     _check_negatives(dataset)
     dataset.metric = config.metric or dataset.metric or ("mrr" if dataset.ranked else "auc")
     _check_metric(dataset)
-    dataset.score = score_of(dataset.metric)
     _check_leak(dataset)
     return dataset
 
@@ -221,40 +217,3 @@ def _keys(dataset: LinksDataset, part: str) -> Tensor:
 def _undirected(dataset: LinksDataset, pairs: Tensor) -> Tensor:
     low, high = pairs.aminmax(dim=0)
     return low * dataset.num_nodes + high
-
-
-def score_of(metric: str) -> Score:
-    """The function of a metric: scores of links [P] and of negatives, [Q], or [P, K] for mrr -> float.
-
-    NaN where there are no links.
-    """
-    score = _by_sklearn(metric) if metric in ("auc", "ap") else _by_ogb(metric)
-    return lambda positives, negatives: score(positives, negatives) if len(positives) else float("nan")
-
-
-def _by_sklearn(metric: str) -> Score:
-    def score(positives: Tensor, negatives: Tensor) -> float:
-        import torch
-        from sklearn import metrics
-
-        function = metrics.roc_auc_score if metric == "auc" else metrics.average_precision_score
-        scores = torch.cat([positives, negatives])
-        truth = torch.zeros(len(scores)).index_fill_(0, torch.arange(len(positives)), 1.0)
-        return float(function(truth, scores))
-
-    return score
-
-
-def _by_ogb(metric: str) -> Score:
-    with _raw.quiet():
-        evaluator = importlib.import_module("ogb.linkproppred").Evaluator(
-            "ogbl-citation2" if metric == "mrr" else "ogbl-ddi"
-        )
-    if metric != "mrr":
-        evaluator.K = int(metric.partition("@")[2])
-
-    def score(positives: Tensor, negatives: Tensor) -> float:
-        result = evaluator.eval({"y_pred_pos": positives, "y_pred_neg": negatives})
-        return float(result["mrr_list"].mean() if metric == "mrr" else result[metric])
-
-    return score

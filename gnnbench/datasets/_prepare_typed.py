@@ -33,8 +33,7 @@ def of(name: str, data: HeteroData) -> TypedDataset:
         raise DatasetError(f"{name}: nodes of type {labelled[0]} have targets that are no classes")
     none = torch.zeros(len(y), dtype=torch.bool)
     train, val, test = (store.get(part, none) for part in _prepare.PARTS)
-    classes, metric = int(y.max()) + 1, _prepare.plain_metric(multilabel=False)
-    return TypedDataset(name, data, labelled[0], y.long(), train, val, test, classes, **metric)
+    return TypedDataset(name, data, labelled[0], y.long(), train, val, test, num_classes=int(y.max()) + 1)
 
 
 def finish(dataset: TypedDataset, config: DatasetConfig) -> TypedDataset:

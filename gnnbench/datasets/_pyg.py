@@ -304,7 +304,6 @@ def _convert(name: str, class_name: str, dataset: Any, split_index: int) -> Node
         y.float() if multilabel else y.long(),
         **masks,
         num_classes=y.size(1) if multilabel else int(y.max()) + 1,
-        **_prepare.plain_metric(multilabel),
     )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from gnnbench.datasets import _metrics
 from gnnbench.datasets._nodes import NodeDataset, OneGraph
 
 if TYPE_CHECKING:
@@ -74,21 +75,15 @@ class TypedDataset(OneGraph):
     """Nodes and edges by type, and targets of one type of nodes.
 
     Attributes:
-        name: what tables call it; a synthetic graph says so.
         data: PyG's graph; of each type of nodes `num_nodes`, and `x` [n, F] float32 where it has features; of each
             relation `edge_index` [2, E] int64.
         target: the type whose nodes are classified.
         y: [n] int64 class of these, -1 where unlabelled.
         train_mask, val_mask, test_mask: [n] bool, disjoint, only labelled nodes.
         num_classes: how many classes.
-        metric: name of what `score` returns.
-        score: (logits [m, num_classes], y [m]) -> float, higher is better.
         embedding: width of the vectors that are trained for types without features.
-        made_up: what of this dataset is not real: any of "graph", "features", "labels", "split".
-        notes: sentences that the user should see once.
     """
 
-    name: str
     data: HeteroData
     target: str
     y: Tensor
@@ -96,13 +91,17 @@ class TypedDataset(OneGraph):
     val_mask: Tensor
     test_mask: Tensor
     num_classes: int
-    metric: str
-    score: Callable[[Tensor, Tensor], float]
     embedding: int = 0
-    made_up: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
 
     multilabel = False
+
+    def __post_init__(self) -> None:
+        self.metric = self.metric or "accuracy"
+
+    @cached_property
+    def score(self) -> _metrics.Score:
+        """(logits [m, num_classes], y [m]) -> float, higher is better."""
+        return _metrics.score_of(self.metric, self.num_classes)
 
     @property
     def nodes(self) -> dict[str, int]:

@@ -17,7 +17,6 @@ from gnnbench.datasets import (
     NodeDataset,
     Offer,
     Roots,
-    _prepare_graphs,
     _raw,
     _typed_files,
     _union,
@@ -132,7 +131,6 @@ def _one_graph(path: Path, config: Config, where: Roots) -> NodeDataset:
         y,
         **masks,
         num_classes=config.classes or _num_classes(config.labels or path, y),
-        **_prepare.plain_metric(y.dim() == 2),
         notes=[f"the weights in {path.name} are not used"] if arrays.get("weighted") else [],
     )
 
@@ -297,7 +295,6 @@ def read_graphs(path: Path, classes: int) -> GraphsDataset:
         parts=parts,
         target=target,
         num_outputs=outputs,
-        **_prepare_graphs.plain_metric(target, outputs),
         per_node=len(y) == nodes != graphs,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Literal
 
-from gnnbench.datasets import GraphsDataset, Roots, _names, _prepare_graphs, _pyg
+from gnnbench.datasets import GraphsDataset, Roots, _names, _pyg
 from gnnbench.datasets._graphs import GraphsConfig
 from gnnbench.datasets._pyg import Known
 
@@ -40,14 +40,12 @@ def load(config: Config, where: Roots) -> GraphsDataset:
     item = KNOWN[config.name]
     union, parts = _pyg.splits(item, where, f"synthetic:{config.name}:0.1", with_positions=True)
     y = union.targets.flatten().long()
-    classes = int(y.max()) + 1
     return GraphsDataset(
         item.args["name"],
         **union.graphs(),
         y=y,
         parts=parts,
         target="class",
-        num_outputs=classes,
-        **_prepare_graphs.plain_metric("class", classes),
+        num_outputs=int(y.max()) + 1,
         per_node=config.name in PER_NODE,
     )

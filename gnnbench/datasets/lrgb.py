@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from gnnbench.datasets import GraphsDataset, Roots, _names, _ogb, _prepare_graphs, _pyg
+from gnnbench.datasets import GraphsDataset, Roots, _names, _pyg
 from gnnbench.datasets._graphs import GraphsConfig, Target
 from gnnbench.datasets._pyg import Known
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class Kind(NamedTuple):
     """Task and metric that a set asks for."""
 
     target: Target
+    metric: str
     outputs: int
     per_node: bool
     stand_in: str
@@ -26,10 +23,10 @@ class Kind(NamedTuple):
 SIZES = {"PascalVOC-SP": 11_355, "COCO-SP": 123_286, "Peptides-func": 15_535, "Peptides-struct": 15_535}
 KNOWN = {name.lower(): Known("LRGBDataset", {"name": name}, None, None, graphs) for name, graphs in SIZES.items()}
 KINDS = {
-    "pascalvoc-sp": Kind("class", 21, True, "synthetic:pascalvoc-sp:0.1"),
-    "coco-sp": Kind("class", 81, True, "synthetic:coco-sp:0.01"),
-    "peptides-func": Kind("labels", 10, False, "synthetic:mnist:0.02"),
-    "peptides-struct": Kind("value", 11, False, "synthetic:mnist:0.02"),
+    "pascalvoc-sp": Kind("class", "macro F1", 21, True, "synthetic:pascalvoc-sp:0.1"),
+    "coco-sp": Kind("class", "macro F1", 81, True, "synthetic:coco-sp:0.01"),
+    "peptides-func": Kind("labels", "ap", 10, False, "synthetic:mnist:0.02"),
+    "peptides-struct": Kind("value", "negative MAE", 11, False, "synthetic:mnist:0.02"),
 }
 SPECS = list(KNOWN)
 
@@ -56,7 +53,6 @@ def load(config: Config, where: Roots) -> GraphsDataset:
     """
     item, kind = KNOWN[config.name], KINDS[config.name]
     union, parts = _pyg.splits(item, where, kind.stand_in)
-    metric, score = _metric(kind)
     return GraphsDataset(
         item.args["name"],
         **union.graphs(),
@@ -64,16 +60,7 @@ def load(config: Config, where: Roots) -> GraphsDataset:
         parts=parts,
         target=kind.target,
         num_outputs=kind.outputs,
-        metric=metric,
-        score=score,
+        metric=kind.metric,
         per_node=kind.per_node,
         encoder="" if union.x.is_floating_point() else "ogb",
     )
-
-
-def _metric(kind: Kind) -> tuple[str, Callable[[Tensor, Tensor], float]]:
-    if kind.target == "class":
-        return "macro F1", _prepare_graphs.macro_f1
-    if kind.target == "labels":
-        return _ogb.metric_by_label("ap", kind.outputs)
-    return "negative MAE", _prepare_graphs.negative_mae

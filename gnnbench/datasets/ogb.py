@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 from gnnbench.config import DatasetConfig
-from gnnbench.datasets import NodeDataset, Offer, Roots, TypedDataset, _names, _ogb, _prepare, _prepare_typed
+from gnnbench.datasets import NodeDataset, Roots, TypedDataset, _names, _ogb, _prepare, _prepare_typed
+from gnnbench.datasets._ogb import Known
 from gnnbench.errors import DatasetError
 
 # Nodes and edges as ogb's loader gives them (products and proteins in both directions, arxiv in one).
 KNOWN = {
-    "ogbn-arxiv": (169_343, 1_166_243),
-    "ogbn-products": (2_449_029, 123_718_280),
-    "ogbn-proteins": (132_534, 79_122_504),
-    "ogbn-mag": (1_939_743, 21_111_007),
-    "ogbn-papers100M": (111_059_956, 1_615_685_872),
+    "ogbn-arxiv": Known(169_343, 1_166_243),
+    "ogbn-products": Known(2_449_029, 123_718_280),
+    "ogbn-proteins": Known(132_534, 79_122_504),
+    "ogbn-mag": Known(1_939_743, 21_111_007),
+    "ogbn-papers100M": Known(111_059_956, 1_615_685_872),
 }
 SPECS = list(KNOWN)
-NEEDED = {
-    "ogbn-papers100M": ("raw/data.npz", "raw/node-label.npz"),
-    "ogbn-mag": ("raw/num-node-dict.csv.gz", "raw/triplet-type-list.csv.gz"),
-}
-OTHERS = ("raw/edge.csv.gz", "raw/num-node-list.csv.gz", "raw/num-edge-list.csv.gz", "raw/node-label.csv.gz")
 MAG = {"to_undirected": True, "embedding": 128}  # only its papers have features, as wide as these
 
 
@@ -38,12 +36,7 @@ def parse(spec: str) -> dict[str, Any] | None:
     return found and found | (MAG if found["name"] == "ogbn-mag" else {})
 
 
-def listing(where: Roots) -> list[Offer]:
-    """On disk even where only the node features are missing, as those can be filled in."""
-    return [
-        Offer(name, nodes, edges, _ogb.on_disk(name, where, _needed(name)))
-        for name, (nodes, edges) in KNOWN.items()
-    ]
+listing = partial(_ogb.offers, KNOWN)
 
 
 def load(config: Config, where: Roots) -> NodeDataset | TypedDataset:
@@ -58,14 +51,12 @@ def load(config: Config, where: Roots) -> NodeDataset | TypedDataset:
 
     stand_in = {"ogbn-products": "ogbn-products", "ogbn-proteins": "ogbn-proteins", "ogbn-mag": "mag:0.01"}
     twin = stand_in.get(config.name, "ogbn-arxiv")
-    folder = _ogb.find("nodeproppred", config.name, where, _needed(config.name), f"synthetic:{twin}")
-    graphs, split = _ogb.read("nodeproppred", config.name, folder, where)
-    data, meta = graphs[0], _ogb.meta("nodeproppred", config.name)
-    metric, score = _ogb.metric_of("nodeproppred", config.name)
+    graphs, split = _ogb.load(config.name, where, f"synthetic:{twin}")
+    data, meta = graphs[0], _ogb.meta(config.name)
     parts = list(zip(_prepare.PARTS, ("train", "valid", "test"), strict=True))
     if meta["is hetero"] == "True":
         typed = _typed(config.name, data)
-        typed.metric, typed.score, typed.num_classes = metric, score, int(meta["num classes"])
+        typed.num_classes = int(meta["num classes"])
         for part, key in parts:
             setattr(typed, part, _prepare.mask_of(len(typed.y), torch.as_tensor(split[key][typed.target])))
         return typed
@@ -77,7 +68,7 @@ def load(config: Config, where: Roots) -> NodeDataset | TypedDataset:
     elif x is None:
         if not config.random_features:
             raise DatasetError(
-                f"{config.name}: {folder / 'raw' / 'node-feat.csv.gz'} is missing; put it there, or fill in "
+                f"{config.name}: {Path(graphs.raw_dir) / 'node-feat.csv.gz'} is missing; put it there, or fill in "
                 f"seeded random features, marked synthetic, with --set dataset.random_features=128"
             )
         x = torch.empty(data.num_nodes, 0)
@@ -94,8 +85,7 @@ def load(config: Config, where: Roots) -> NodeDataset | TypedDataset:
         y,
         **masks,
         num_classes=y.size(1) if y.dim() == 2 else int(meta["num classes"]),
-        metric=metric,
-        score=score,
+        metric=meta["metric"],
     )
 
 
@@ -110,7 +100,3 @@ def _typed(name: str, graph: Any) -> TypedDataset:
         for kind, value in graph[f"{key}_dict"].items():
             data[kind][key] = value
     return _prepare_typed.of(name, data)
-
-
-def _needed(name: str) -> tuple[str, ...]:
-    return NEEDED.get(name, OTHERS)

@@ -5,31 +5,30 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated
 
-from gnnbench.datasets import GraphsDataset, Offer, Roots, _names, _ogb, _union
+from gnnbench.datasets import GraphsDataset, Roots, _names, _ogb, _union
 from gnnbench.datasets._graphs import PARTS, GraphsConfig, Target
+from gnnbench.datasets._ogb import Known
 from gnnbench.errors import DatasetError
 
-# Graphs, nodes and edges, where published; every bond counts twice.
-KNOWN: dict[str, tuple[int | None, int | None, int | None]] = {
-    "ogbg-molhiv": (41_127, 1_049_163, 2_259_376),
-    "ogbg-molpcba": (437_929, None, None),
-    "ogbg-molbace": (1_513, None, None),
-    "ogbg-molbbbp": (2_039, None, None),
-    "ogbg-molclintox": (1_477, None, None),
-    "ogbg-molmuv": (93_087, None, None),
-    "ogbg-molsider": (1_427, None, None),
-    "ogbg-moltox21": (7_831, None, None),
-    "ogbg-moltoxcast": (8_576, None, None),
-    "ogbg-molesol": (1_128, None, None),
-    "ogbg-molfreesolv": (642, None, None),
-    "ogbg-mollipo": (4_200, None, None),
-    "ogbg-molchembl": (None, None, None),
-    "ogbg-ppa": (158_100, None, None),
-    "ogbg-code2": (452_741, None, None),
+# Every bond counts twice.
+KNOWN = {
+    "ogbg-molhiv": Known(1_049_163, 2_259_376, 41_127),
+    "ogbg-molpcba": Known(graphs=437_929),
+    "ogbg-molbace": Known(graphs=1_513),
+    "ogbg-molbbbp": Known(graphs=2_039),
+    "ogbg-molclintox": Known(graphs=1_477),
+    "ogbg-molmuv": Known(graphs=93_087),
+    "ogbg-molsider": Known(graphs=1_427),
+    "ogbg-moltox21": Known(graphs=7_831),
+    "ogbg-moltoxcast": Known(graphs=8_576),
+    "ogbg-molesol": Known(graphs=1_128),
+    "ogbg-molfreesolv": Known(graphs=642),
+    "ogbg-mollipo": Known(graphs=4_200),
+    "ogbg-molchembl": Known(graphs=None),
+    "ogbg-ppa": Known(graphs=158_100),
+    "ogbg-code2": Known(graphs=452_741),
 }
 SPECS = list(KNOWN)
-NEEDED = ("raw/edge.csv.gz", "raw/num-node-list.csv.gz", "raw/num-edge-list.csv.gz", "raw/graph-label.csv.gz")
-MOLECULES = ("raw/node-feat.csv.gz", "raw/edge-feat.csv.gz")
 OWN_PARTS = ("train", "valid", "test")
 STAND_IN = "synthetic:mnist:0.02"
 
@@ -42,13 +41,7 @@ class Config(GraphsConfig):
 
 
 parse = partial(_names.lowered, KNOWN)
-
-
-def listing(where: Roots) -> list[Offer]:
-    return [
-        Offer(name, nodes, edges, _ogb.on_disk(name, where, _needed(name)), graphs)
-        for name, (graphs, nodes, edges) in KNOWN.items()
-    ]
+listing = partial(_ogb.offers, KNOWN)
 
 
 def load(config: Config, where: Roots) -> GraphsDataset:
@@ -61,19 +54,17 @@ def load(config: Config, where: Roots) -> GraphsDataset:
     """
     import torch
 
-    meta = _ogb.meta("graphproppred", config.name)
+    meta = _ogb.meta(config.name)
     if meta["task type"] == "subtoken prediction":
         raise DatasetError(
             f"{config.name} asks for sequences of words; gnnbench predicts classes, labels and numbers, "
             f"such as those of ogbg-molhiv"
         )
-    folder = _ogb.find("graphproppred", config.name, where, _needed(config.name), STAND_IN)
-    dataset, split = _ogb.read("graphproppred", config.name, folder, where)
+    dataset, split = _ogb.load(config.name, where, STAND_IN)
     union = _union.of(config.name, dataset)
     kinds: dict[str, Target] = {"multiclass classification": "class", "regression": "value"}
     target = kinds.get(meta["task type"], "labels")
     y = union.targets
-    metric, score = _ogb.metric_of("graphproppred", config.name)
     return GraphsDataset(
         config.name,
         **union.graphs(),
@@ -81,15 +72,6 @@ def load(config: Config, where: Roots) -> GraphsDataset:
         parts={part: torch.as_tensor(split[key]) for part, key in zip(PARTS, OWN_PARTS, strict=True)},
         target=target,
         num_outputs=int(meta["num classes"]) if target == "class" else int(meta["num tasks"]),
-        metric=metric,
-        score=score,
-        encoder="ogb" if _is_molecular(config.name) else "",
+        metric=meta["metric"],
+        encoder="ogb" if _ogb.is_molecular(config.name) else "",
     )
-
-
-def _is_molecular(name: str) -> bool:
-    return name.startswith("ogbg-mol")
-
-
-def _needed(name: str) -> tuple[str, ...]:
-    return (*NEEDED, *MOLECULES) if _is_molecular(name) else NEEDED

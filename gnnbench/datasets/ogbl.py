@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
 from gnnbench.config import DatasetConfig
-from gnnbench.datasets import LinksDataset, Offer, Roots, _names, _ogb
+from gnnbench.datasets import LinksDataset, Roots, _names, _ogb
 from gnnbench.datasets._links import EVALUATED
+from gnnbench.datasets._ogb import Known
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 # Nodes and edges of messages, as published; both directions but for citation2.
-KNOWN: dict[str, tuple[int, int | None]] = {
-    "ogbl-collab": (235_868, 2_358_104),
-    "ogbl-ddi": (4_267, 2_135_822),
-    "ogbl-ppa": (576_289, 42_463_862),
-    "ogbl-citation2": (2_927_963, 30_387_995),
-    "ogbl-vessel": (3_538_495, None),
+KNOWN = {
+    "ogbl-collab": Known(235_868, 2_358_104),
+    "ogbl-ddi": Known(4_267, 2_135_822),
+    "ogbl-ppa": Known(576_289, 42_463_862),
+    "ogbl-citation2": Known(2_927_963, 30_387_995),
+    "ogbl-vessel": Known(3_538_495, None),
 }
 SPECS = list(KNOWN)
-NEEDED = ("raw/edge.csv.gz", "raw/num-node-list.csv.gz", "raw/num-edge-list.csv.gz")
 OWN_PARTS = {"train": "train", "val": "valid", "test": "test"}
 
 
@@ -36,22 +37,11 @@ class Config(DatasetConfig):
 
 def parse(spec: str) -> dict[str, Any] | None:
     """`ogbl-collab` and the like, in any case and with `_` for `-`."""
-    name = spec.lower().replace("_", "-")
-    if name not in KNOWN:
-        return None
-    return {"name": name} | ({"embedding": 256} if name == "ogbl-ddi" else {})  # which has no features
+    found = _names.lowered(KNOWN, spec)
+    return found and found | ({"embedding": 256} if found["name"] == "ogbl-ddi" else {})  # which has no features
 
 
-def listing(where: Roots) -> list[Offer]:
-    return [
-        Offer(name, nodes, edges, _ogb.on_disk(name, where, needed(name)))
-        for name, (nodes, edges) in KNOWN.items()
-    ]
-
-
-def needed(name: str) -> tuple[str, ...]:
-    """Files without which a dataset cannot be read."""
-    return ("raw/data.npz",) if name == "ogbl-vessel" else NEEDED
+listing = partial(_ogb.offers, KNOWN)
 
 
 def load(config: Config, where: Roots) -> LinksDataset:
@@ -62,12 +52,11 @@ def load(config: Config, where: Roots) -> LinksDataset:
     """
     import torch
 
-    folder = _ogb.find("linkproppred", config.name, where, needed(config.name), "cora --set dataset.task=links")
-    graphs, split = _ogb.read("linkproppred", config.name, folder, where)
+    graphs, split = _ogb.load(config.name, where, "cora --set dataset.task=links")
     data = graphs[0]
     ranked = "target_node_neg" in split["test"]
     own = {part: split[OWN_PARTS[part]] for part in OWN_PARTS}
-    metric = _ogb.metric_name("linkproppred", config.name)
+    metric = _ogb.meta(config.name)["metric"]
     return LinksDataset(
         config.name,
         data.edge_index,

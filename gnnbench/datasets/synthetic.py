@@ -97,8 +97,6 @@ def load(config: Config, where: Roots) -> NodeDataset:
     Raises:
         DatasetError: too few nodes for its classes, or too large for the machine's memory or disk.
     """
-    from gnnbench.datasets import _prepare
-
     preset = PRESETS[config.preset]
     found = arrays(config, preset, where)
     part = found.pop("part")
@@ -109,7 +107,6 @@ def load(config: Config, where: Roots) -> NodeDataset:
         val_mask=part == 2,
         test_mask=part == 3,
         num_classes=config.classes or preset.classes,
-        **_prepare.plain_metric(preset.multilabel),
         made_up=["graph", "features", "labels", "split"],
     )
 

@@ -90,7 +90,7 @@ def load(config: Config, where: Roots) -> GraphsDataset:
     import numpy as np
     import torch
 
-    from gnnbench.datasets import _cache, _draw_graphs, _prepare_graphs
+    from gnnbench.datasets import _cache, _draw_graphs
 
     shape = PRESETS[config.preset]
     sizes = _sizes(shape, config.scale)
@@ -104,16 +104,13 @@ def load(config: Config, where: Roots) -> GraphsDataset:
     arrays: dict[str, Any] = {
         name: torch.from_numpy(np.load(folder / f"{name}.npy", mmap_mode="c")) for name in _draw_graphs.ARRAYS
     }
-    metric = _prepare_graphs.plain_metric("class", shape.classes)
-    if shape.kind == "scene":
-        metric = {"metric": "macro F1", "score": _prepare_graphs.macro_f1}
     return GraphsDataset(
         _name(config),
         **arrays,
         parts=dict(zip(("train", "val", "test"), torch.arange(sum(sizes)).split(sizes), strict=True)),
         target="class",
         num_outputs=shape.classes,
-        **metric,
+        metric="macro F1" if shape.kind == "scene" else "accuracy",
         per_node=shape.kind != "image",
         made_up=["graphs", "features", "labels", "split"],
     )

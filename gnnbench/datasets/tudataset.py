@@ -86,7 +86,6 @@ def load(config: Config, where: Roots) -> GraphsDataset:
         parts={split: mask.nonzero().flatten() for split, mask in masks.items()},
         target="class" if is_class else "value",
         num_outputs=outputs,
-        **_prepare_graphs.plain_metric("class" if is_class else "value", outputs),
         notes=_unlike(config, union),
     )
 

@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor
 
 from gnnbench.config import DatasetConfig
-from gnnbench.datasets import NodeDataset, _maps, _prepare
+from gnnbench.datasets import NodeDataset, _maps
 from gnnbench.errors import DatasetError
 from gnnbench.graph import Graph
 from gnnbench.partition.part import Method, Numbering, PartData, in_edges, taken
@@ -74,10 +74,8 @@ def write(
         config: what `dataset` was loaded by.
 
     Raises:
-        DatasetError: the folder exists and is not empty, cannot be written, or its disk is full; or the metric of
-            `dataset` cannot be told from its name.
+        DatasetError: the folder exists and is not empty, cannot be written, or its disk is full.
     """
-    _prepare.metric_named(dataset.metric, dataset.num_classes)  # which is read back by its name
     numbering = Numbering.of(assignment, dataset.num_nodes, parts)
     with _maps.new_folder(folder) as temporary:
         written = []

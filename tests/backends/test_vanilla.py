@@ -19,7 +19,7 @@ from gnnbench.datasets import NodeDataset
 edge_index = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
 mask = torch.ones(4, dtype=torch.bool)
 dataset = NodeDataset("ring", edge_index, torch.randn(4, 5), torch.zeros(4, dtype=torch.int64),
-                      mask, mask, mask, 2, "accuracy", lambda logits, y: 0.0)
+                      mask, mask, mask, 2)
 wrong, bindings, dense = [], [], []
 for asked in sys.argv[2:]:
     chosen, _, names = asked.partition(":")

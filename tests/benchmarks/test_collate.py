@@ -42,8 +42,6 @@ def some_graphs(count: int = 23, per_node: bool = False) -> GraphsDataset:
         parts={"train": torch.arange(count), "val": torch.arange(0), "test": torch.arange(0)},
         target="labels",
         num_outputs=2,
-        metric="accuracy",
-        score=lambda outputs, y: float((outputs > 0).eq(y > 0).float().mean()),
         per_node=per_node,
     )
 

@@ -25,7 +25,7 @@ def run(out: Path, **options: Any) -> NegativesBench:
     edge_index, nodes, _ = graphs.zoo()["hub"]
     mask, x = torch.ones(nodes, dtype=torch.bool), torch.randn(nodes, 3)
     labels = torch.zeros(nodes, dtype=torch.long)
-    dataset = datasets.NodeDataset("zoo", edge_index, x, labels, mask, mask, mask, 2, "accuracy", lambda *_: 0.0)
+    dataset = datasets.NodeDataset("zoo", edge_index, x, labels, mask, mask, mask, 2)
     options = {"budget": Budget(rounds=2, least_s=0.0), "sizes": (4, 9), "against": ("pyg",), **options}
     return negatives.bench(dataset, out=out, **options)
 

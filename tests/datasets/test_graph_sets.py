@@ -227,6 +227,6 @@ def test_commands_of_one_graph_refuse_many() -> None:
     two = torch.tensor([0, 2, 4])
     edges = torch.tensor([[0, 1, 0, 1], [1, 0, 1, 0]], dtype=torch.int32)
     y = torch.tensor([0, 1])
-    many = GraphsDataset("pairs", two, two, edges, torch.ones(4, 1), y, {}, "class", 2, "accuracy", lambda *_: 0.0)
+    many = GraphsDataset("pairs", two, two, edges, torch.ones(4, 1), y, {}, "class", 2)
     with pytest.raises(DatasetError, match="pairs holds 2 graphs, but this command works on one; give it a"):
         datasets.single(many)

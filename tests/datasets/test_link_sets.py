@@ -11,7 +11,7 @@ import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from gnnbench import config, datasets
-from gnnbench.datasets import LinksDataset, NodeDataset, Roots, _prepare, _prepare_links, files
+from gnnbench.datasets import LinksDataset, NodeDataset, Roots, _metrics, _prepare, _prepare_links, files
 from gnnbench.errors import ConfigError, DatasetError
 from tests.support.real_data import REAL, load, needs_data
 from tests.support.tables import write_csv
@@ -61,9 +61,7 @@ def test_an_undirected_graph_is_split_without_a_leak(where: Roots) -> None:
 def test_repeated_edges_and_loops_are_no_links() -> None:
     edge_index = torch.tensor([[0, 1, 1, 0, 2, 3, 4, 5, 3], [1, 0, 0, 1, 3, 2, 4, 3, 5]])
     graph = _prepare.finish(
-        NodeDataset(
-            "own", edge_index, torch.ones(6, 2), torch.full((6,), -1), *[torch.zeros(6).bool()] * 3, 0, "", max
-        ),
+        NodeDataset("own", edge_index, torch.ones(6, 2), torch.full((6,), -1), *[torch.zeros(6).bool()] * 3, 0),
         CONFIG,
     )
     split = _prepare_links.split(graph, CONFIG.model_copy(update={"train_share": 0.4, "val_share": 0.3}))
@@ -91,12 +89,12 @@ def test_vectors_negatives_of_their_own_and_another_order(where: Roots) -> None:
 def test_metrics_are_those_of_scikit_learn_and_ogb() -> None:
     ours, theirs = torch.tensor([3.0, 1.0, 0.5]), torch.tensor([2.0, 0.0, 0.7, -1.0])
     truth, scores = [1] * 3 + [0] * 4, torch.cat([ours, theirs])
-    assert _prepare_links.score_of("auc")(ours, theirs) == roc_auc_score(truth, scores)
-    assert _prepare_links.score_of("ap")(ours, theirs) == average_precision_score(truth, scores)
-    assert _prepare_links.score_of("hits@2")(ours, theirs) == pytest.approx(2 / 3)
+    assert _metrics.link_score_of("auc")(ours, theirs) == roc_auc_score(truth, scores)
+    assert _metrics.link_score_of("ap")(ours, theirs) == average_precision_score(truth, scores)
+    assert _metrics.link_score_of("hits@2")(ours, theirs) == pytest.approx(2 / 3)
     ranks = torch.stack([theirs] * 3)
-    assert _prepare_links.score_of("mrr")(ours, ranks) == pytest.approx((1 + 1 / 2 + 1 / 3) / 3)
-    assert torch.tensor(_prepare_links.score_of("auc")(ours[:0], theirs)).isnan()
+    assert _metrics.link_score_of("mrr")(ours, ranks) == pytest.approx((1 + 1 / 2 + 1 / 3) / 3)
+    assert torch.tensor(_metrics.link_score_of("auc")(ours[:0], theirs)).isnan()
 
 
 TRAIN = {"train": [(0, 1), (1, 2)], "val": [(2, 3)], "test": [(3, 4)]}

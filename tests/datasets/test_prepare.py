@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from gnnbench.config import DatasetConfig
-from gnnbench.datasets import NodeDataset, _cache, _prepare
+from gnnbench.datasets import NodeDataset, _cache, _metrics, _prepare
 from gnnbench.datasets import _describe as describe
 from gnnbench.errors import DatasetError
 
@@ -29,7 +29,6 @@ def ring(nodes: int = 6, **fields: Any) -> NodeDataset:
         ids == 2,
         ids > 2,
         2,
-        **_prepare.plain_metric(False),
     )
     return dataclasses.replace(whole, **fields)
 
@@ -105,10 +104,10 @@ def test_metrics_against_scikit_learn() -> None:
 
     generator = torch.Generator().manual_seed(0)
     logits, y = torch.randn(50, 4, generator=generator), (torch.rand(50, 4, generator=generator) < 0.3).float()
-    assert _prepare.micro_f1(logits, y) == pytest.approx(f1_score(y, logits > 0, average="micro"))
-    assert _prepare.accuracy(torch.eye(3), torch.tensor([0, 1, 1])) == pytest.approx(2 / 3)
-    assert np.isnan(_prepare.accuracy(torch.zeros(0, 3), torch.zeros(0, dtype=torch.long)))
-    assert np.isnan(_prepare.micro_f1(-torch.ones(2, 2), torch.zeros(2, 2)))
+    assert _metrics.micro_f1(logits, y) == pytest.approx(f1_score(y, logits > 0, average="micro"))
+    assert _metrics.accuracy(torch.eye(3), torch.tensor([0, 1, 1])) == pytest.approx(2 / 3)
+    assert np.isnan(_metrics.accuracy(torch.zeros(0, 3), torch.zeros(0, dtype=torch.long)))
+    assert np.isnan(_metrics.micro_f1(-torch.ones(2, 2), torch.zeros(2, 2)))
 
 
 def test_info_counts_a_graph_drawn_by_hand() -> None:

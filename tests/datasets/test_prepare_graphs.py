@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from torch_geometric.transforms import NormalizeFeatures
 from torch_geometric.utils import to_undirected
 
-from gnnbench.datasets import GraphsDataset, _ogb, _prepare_graphs
+from gnnbench.datasets import GraphsDataset, _metrics, _ogb, _prepare_graphs
 from gnnbench.datasets import _describe as describe
 from gnnbench.datasets._graphs import GraphsConfig
 from gnnbench.errors import DatasetError
@@ -33,7 +33,6 @@ def three(**fields: Any) -> GraphsDataset:
         {"train": torch.tensor([2, 0]), "test": torch.tensor([1])},
         "class",
         2,
-        **_prepare_graphs.plain_metric("class", 2),
     )
     return dataclasses.replace(whole, **fields)
 
@@ -165,16 +164,17 @@ def test_metrics_against_scikit_learn() -> None:
     generator = torch.Generator().manual_seed(0)
     outputs, y = torch.randn(60, 5, generator=generator), torch.randint(4, (60,), generator=generator)
     expected = f1_score(y, outputs.argmax(1), average="macro")
-    assert _prepare_graphs.macro_f1(outputs, y) == pytest.approx(expected)
+    assert _metrics.macro_f1(outputs, y) == pytest.approx(expected)
     labels = (torch.rand(60, 5, generator=generator) < 0.3).float()
-    metric, score = _ogb.metric_by_label("ap", 5)
-    assert (metric, score(outputs, labels)) == ("ap", pytest.approx(average_precision_score(labels, outputs)))
-    mae = _prepare_graphs.negative_mae(outputs, labels)
+    precision = _metrics.score_of("ap", 5)(outputs, labels)
+    assert precision == pytest.approx(average_precision_score(labels, outputs))
+    mae = _metrics.negative_mae(outputs, labels)
     assert mae == pytest.approx(-mean_absolute_error(labels, outputs), rel=1e-6)
-    for metric in (_prepare_graphs.macro_f1, _prepare_graphs.negative_mae):
-        assert np.isnan(metric(outputs[:0], y[:0] if metric is _prepare_graphs.macro_f1 else labels[:0]))
-    metric, score = _ogb.metric_of("graphproppred", "ogbg-molesol")
-    assert (metric, score(labels[:, :1] + 2, labels[:, :1])) == ("negative RMSE", pytest.approx(-2))
+    for metric in (_metrics.macro_f1, _metrics.negative_mae):
+        assert np.isnan(metric(outputs[:0], y[:0] if metric is _metrics.macro_f1 else labels[:0]))
+    metric = _ogb.meta("ogbg-molesol")["metric"]
+    assert metric == "negative RMSE"
+    assert _metrics.score_of(metric, 1)(labels[:, :1] + 2, labels[:, :1]) == pytest.approx(-2)
 
 
 def test_info_counts_graphs_drawn_by_hand() -> None:

@@ -16,7 +16,7 @@ from statistics import fmean, pstdev
 import torch
 
 from gnnbench import config, datasets
-from gnnbench.datasets import _prepare_links
+from gnnbench.datasets import _metrics
 from gnnbench.results import files
 from gnnbench.training import run
 
@@ -39,7 +39,7 @@ def main() -> None:
         def inspect(_backend, model, batching, _dims, scores=scores) -> None:
             model.eval()
             for metric in METRICS:
-                batching.dataset.score = _prepare_links.score_of(metric)
+                batching.dataset.score = _metrics.link_score_of(metric)
                 scores[metric].append(batching.metrics(model)["test"])
 
         for seed in range(options.splits):

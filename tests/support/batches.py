@@ -30,8 +30,6 @@ def graphs_dataset(per_node: bool = False, graphs: int = 22, **changes: Any) -> 
         "parts": dict(zip(("train", "val", "test"), torch.arange(graphs).split([graphs - 8, 4, 4]), strict=True)),
         "target": "class",
         "num_outputs": 3,
-        "metric": "accuracy",
-        "score": lambda outputs, y: float((outputs.argmax(-1) == y).double().mean()),
         "per_node": per_node,
     }
     return GraphsDataset(**{**fields, **changes})

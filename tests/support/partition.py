@@ -6,7 +6,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from gnnbench.datasets import NodeDataset, _prepare
+from gnnbench.datasets import NodeDataset
 
 
 def dataset(nodes: int, edges: int, seed: int) -> NodeDataset:
@@ -25,7 +25,6 @@ def dataset(nodes: int, edges: int, seed: int) -> NodeDataset:
         val_mask=masks == 1,
         test_mask=masks == 2,
         num_classes=4,
-        **_prepare.plain_metric(multilabel=False),
     )
 
 

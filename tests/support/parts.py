@@ -17,7 +17,7 @@ from torch_geometric import nn
 
 from gnnbench import backends, config, convs
 from gnnbench.backends import isplib
-from gnnbench.datasets import NodeDataset, Roots, _prepare
+from gnnbench.datasets import NodeDataset, Roots
 from gnnbench.errors import GraphError
 from gnnbench.graph import Graph
 from gnnbench.graph.part import Exchange, Part
@@ -77,7 +77,6 @@ def dataset(case: str) -> NodeDataset:
         val_mask=(mask >= 0.4) & (mask < 0.6),
         test_mask=mask >= 0.6,
         num_classes=3,
-        **_prepare.plain_metric(multilabel=False),
     )
 
 
@@ -211,11 +210,9 @@ def scores(metric: str) -> tuple[Any, Any]:
     data = dataset("empty part")
     generator = torch.Generator().manual_seed(3)
     logits = torch.randn(data.num_nodes, 3, generator=generator)
-    fields = {"y": data.y, "metric": "accuracy", "score": _prepare.accuracy}
     if metric != "accuracy":
-        fields = {"y": (torch.rand(data.num_nodes, 3, generator=generator) < 0.5).float(), "metric": metric}
-        fields["score"] = _prepare.micro_f1 if metric == "micro-F1" else ranked
-    data = data.changed(**fields)
+        labels = (torch.rand(data.num_nodes, 3, generator=generator) < 0.5).float()
+        data = data.changed(y=labels, metric=metric)
     mine = part.split(data, assignment("empty part"), dist.get_rank(), dist.get_world_size())
     graph = Part.of(mine.rowptr, mine.col, Exchange(mine.offsets, mine.halo))
     whole = data.graph(torch.device("cpu"))
@@ -224,11 +221,6 @@ def scores(metric: str) -> tuple[Any, Any]:
         Full(data, whole, whole.device).scores(Identity(), logits),
     ]
     return found[0], found[1]
-
-
-def ranked(logits: Tensor, y: Tensor) -> float:
-    """Depends on all outputs at once, and on their order."""
-    return float((logits.flatten().argsort().double() * y.flatten()).mean())
 
 
 def normalised(case: str) -> tuple[list[Any], list[Any]]:

@@ -168,8 +168,6 @@ def test_training_reads_the_features_that_it_samples_and_no_others(tmp_path: Pat
         none,
         none,
         3,
-        "accuracy",
-        max,
     )
     _maps.write(ring, tmp_path / "maps")
     wanted = asked(batch={"size": 2})

@@ -1,0 +1,122 @@
+"""Metrics by their names: a dataset says which one it is scored by, and its function is found here."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from gnnbench.datasets import _raw
+from gnnbench.errors import DatasetError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Score = Callable[["Tensor", "Tensor"], float]
+# Metrics of OGB for any number of answers, each with a dataset whose Evaluator computes it.
+OGB = {"rocauc": "ogbg-molhiv", "ap": "ogbg-molpcba", "negative RMSE": "ogbg-molesol"}
+
+
+def score_of(metric: str, outputs: int) -> Score:
+    """The function of a metric: (outputs [M, T], targets [M] or [M, T]) -> float, higher is better.
+
+    NaN where it is not defined, as without rows.
+
+    Args:
+        outputs: classes, labels or values of each target.
+
+    Raises:
+        DatasetError: there is none of this name.
+    """
+    if metric not in NAMES:
+        raise DatasetError(f"the metric {metric!r} is not one of {', '.join(NAMES)}")
+    return _by_ogb(metric, outputs) if metric in OGB else PLAIN[metric]
+
+
+def link_score_of(metric: str) -> Score:
+    """The function of a metric: scores of links [P] and of negatives, [Q], or [P, K] for mrr -> float.
+
+    NaN where there are no links.
+    """
+    score = _of_links_by_sklearn(metric) if metric in ("auc", "ap") else _of_links_by_ogb(metric)
+    return lambda positives, negatives: score(positives, negatives) if len(positives) else float("nan")
+
+
+def accuracy(logits: Tensor, y: Tensor) -> float:
+    """Share of [M] nodes whose largest of [M, C] logits is their class; NaN without nodes."""
+    return float((logits.argmax(-1) == y).double().mean())
+
+
+def micro_f1(logits: Tensor, y: Tensor) -> float:
+    """F1 over all entries of [M, T] labels, a positive logit being a yes; NaN without any yes."""
+    yes, truth = logits > 0, y > 0
+    total = int(yes.sum()) + int(truth.sum())
+    return 2 * int((yes & truth).sum()) / total if total else float("nan")
+
+
+def macro_f1(outputs: Tensor, y: Tensor) -> float:
+    """Mean F1 of the classes that occur among [M] targets or predictions from [M, C] outputs; NaN without rows."""
+    import torch
+
+    guess, classes = outputs.argmax(-1), outputs.size(-1)
+    right = torch.bincount(y[guess == y], minlength=classes).double()
+    total = torch.bincount(guess, minlength=classes) + torch.bincount(y, minlength=classes)
+    return float((2 * right / total)[total > 0].mean())
+
+
+def negative_mae(outputs: Tensor, y: Tensor) -> float:
+    """Mean absolute error of [M, T] values, less than zero so that higher is better; NaN without rows."""
+    return -float((outputs - y).abs().double().mean())
+
+
+PLAIN: dict[str, Score] = {
+    "accuracy": accuracy,
+    "micro-F1": micro_f1,
+    "macro F1": macro_f1,
+    "negative MAE": negative_mae,
+}
+NAMES = (*PLAIN, *OGB)
+
+
+def _by_ogb(metric: str, outputs: int) -> Score:
+    evaluator = _evaluator("graphproppred", OGB[metric])
+    evaluator.num_tasks = outputs
+
+    def score(outputs: Tensor, y: Tensor) -> float:
+        if metric == "negative RMSE":
+            return -float(evaluator.eval({"y_true": y, "y_pred": outputs})["rmse"]) if len(y) else float("nan")
+        if not bool(((y == 1).any(0) & (y == 0).any(0)).any()):
+            return float("nan")  # no label has both values, so there is no curve
+        return float(evaluator.eval({"y_true": y, "y_pred": outputs})[metric])
+
+    return score
+
+
+def _of_links_by_sklearn(metric: str) -> Score:
+    def score(positives: Tensor, negatives: Tensor) -> float:
+        import torch
+        from sklearn import metrics
+
+        function = metrics.roc_auc_score if metric == "auc" else metrics.average_precision_score
+        scores = torch.cat([positives, negatives])
+        truth = torch.zeros(len(scores)).index_fill_(0, torch.arange(len(positives)), 1.0)
+        return float(function(truth, scores))
+
+    return score
+
+
+def _of_links_by_ogb(metric: str) -> Score:
+    evaluator = _evaluator("linkproppred", "ogbl-citation2" if metric == "mrr" else "ogbl-ddi")
+    if metric != "mrr":
+        evaluator.K = int(metric.partition("@")[2])
+
+    def score(positives: Tensor, negatives: Tensor) -> float:
+        result = evaluator.eval({"y_pred_pos": positives, "y_pred_neg": negatives})
+        return float(result["mrr_list"].mean() if metric == "mrr" else result[metric])
+
+    return score
+
+
+def _evaluator(package: str, name: str) -> Any:
+    with _raw.quiet():
+        return importlib.import_module(f"ogb.{package}").Evaluator(name)
