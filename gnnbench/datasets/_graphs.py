@@ -75,6 +75,10 @@ class GraphsDataset(Named):
     def num_graphs(self) -> int:
         return self.graph_ptr.numel() - 1
 
+    def starts(self) -> Tensor:
+        """[E] int64, for each edge the first node of its graph."""
+        return self.graph_ptr[:-1].repeat_interleave(self.edge_ptr.diff())
+
     def first(self, graphs: int) -> NodeDataset:
         """The first `graphs` graphs as one; all its nodes are of class 0 and for training.
 
@@ -92,11 +96,10 @@ class GraphsDataset(Named):
                 f"{self.name} holds {self.num_graphs:,} graphs, fewer than the {graphs:,} asked for"
             )
         nodes, edges = int(self.graph_ptr[graphs]), int(self.edge_ptr[graphs])
-        start = self.graph_ptr[:graphs].repeat_interleave(self.edge_ptr[: graphs + 1].diff())
         x = self.x[:nodes]
         if not x.is_floating_point():
             x = torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
-        name, edge_index = f"{self.label}, {graphs:,} graphs", self.edge_index[:, :edges] + start
+        name, edge_index = f"{self.label}, {graphs:,} graphs", self.edge_index[:, :edges] + self.starts()[:edges]
         return _prepare.all_for_training(name, edge_index, x).changed(
             num_classes=self.num_outputs, metric=self.metric
         )

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from gnnbench.config import DatasetConfig
-from gnnbench.datasets._nodes import NodeDataset
+from gnnbench.datasets._nodes import Named, NodeDataset
 from gnnbench.errors import DatasetError
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
 
+    from gnnbench.datasets._graphs import GraphsDataset
+    from gnnbench.datasets._links import LinksDataset
     from gnnbench.datasets._typed import TypedDataset
 
 FEATURES, LABELS, SPLIT = range(3)  # what a seed is used for, so that each has its own stream
@@ -25,36 +28,79 @@ def finish(dataset: NodeDataset, config: DatasetConfig) -> NodeDataset:
     Raises:
         DatasetError: what makes it unfit, in one sentence with the remedy.
     """
-    check_graph(dataset.name, dataset.edge_index, dataset.x)
-    _check_shapes(dataset)
-    if not config.embedding:
-        fill_features(dataset, config)
+    finish_graph(dataset, config)
     if config.task == "nodes":
-        finish_targets(dataset, config)
-    if config.to_undirected:
-        from torch_geometric.utils import to_undirected
-
-        dataset.edge_index = to_undirected(dataset.edge_index, num_nodes=dataset.num_nodes)
-    if config.normalize_features:
-        dataset.x = normalized(dataset.x)
+        finish_targets(dataset, config, dataset.num_nodes)
     return dataset
 
 
-def finish_targets(dataset: NodeDataset | TypedDataset, config: DatasetConfig) -> None:
-    """Draw labels and a split where there are none, and check those that are there.
+def finish_graph(dataset: NodeDataset | LinksDataset, config: DatasetConfig) -> None:
+    """Apply what `config` says of features and edges, and check both; errors as `finish`."""
+    from torch_geometric.data import Data
+    from torch_geometric.transforms import NormalizeFeatures
+    from torch_geometric.utils import to_undirected
+
+    _check_graph(dataset.name, dataset.edge_index, dataset.x)
+    if not config.embedding:
+        if not dataset.x.size(1):
+            if not config.random_features:
+                raise DatasetError(
+                    f"{dataset.name} has no node features; add seeded random ones, marked synthetic, with "
+                    f"--set dataset.random_features=128"
+                )
+            dataset.x = drawn_features(dataset, config, dataset.num_nodes)
+        check_finite(dataset.name, dataset.x)
+    if config.to_undirected:
+        dataset.edge_index = to_undirected(dataset.edge_index, num_nodes=dataset.num_nodes)
+    if config.normalize_features:
+        dataset.x = NormalizeFeatures()(Data(x=dataset.x)).x
+
+
+def finish_targets(dataset: NodeDataset | TypedDataset, config: DatasetConfig, nodes: int) -> None:
+    """Draw labels and a split of `nodes` where there are none, and check those that are there.
 
     Raises:
         DatasetError: what makes them unfit.
     """
-    _fill_labels(dataset, config)
+    _check_shapes(dataset, nodes)
+    if dataset.y.dim() == 1 and bool((dataset.y == -1).all()):
+        dataset.y = drawn_labels(dataset, config)
+        dataset.num_classes, dataset.metric = config.random_labels, "accuracy"
     _check_labels(dataset)
     _split(dataset, config)
 
 
-def normalized(x: Tensor) -> Tensor:
-    """Rows of features that sum to one, as PyG's NormalizeFeatures."""
-    x = x - x.min()
-    return x.div_(x.sum(dim=-1, keepdim=True).clamp_(min=1.0))
+def drawn_features(dataset: Named, config: DatasetConfig, nodes: int) -> Tensor:
+    """Seeded features [nodes, random_features] float32; DatasetError where they do not fit into memory."""
+    import torch
+
+    check_memory(dataset.name, nodes, config.random_features, "random_features")
+    dataset.make_up("features")
+    return torch.randn(nodes, config.random_features, generator=_generator(config, FEATURES))
+
+
+def drawn_labels(dataset: NodeDataset | TypedDataset | GraphsDataset, config: DatasetConfig) -> Tensor:
+    """Seeded classes int64, as many as `dataset` has targets; DatasetError where none are asked for."""
+    import torch
+
+    if config.random_labels < 2:
+        raise DatasetError(
+            f"{dataset.name} has no labels; add seeded random ones, marked synthetic, with "
+            f"--set dataset.random_labels=8"
+        )
+    dataset.make_up("labels")
+    return torch.randint(config.random_labels, dataset.y.shape, generator=_generator(config, LABELS))
+
+
+def drawn_split(dataset: Named, config: DatasetConfig, ids: Tensor) -> Sequence[Tensor]:
+    """`ids` in a seeded order, in three parts for training, validation and test."""
+    import torch
+
+    dataset.make_up("split")
+    order = ids[torch.randperm(len(ids), generator=_generator(config, SPLIT))]
+    train, val = (round(share * len(ids)) for share in (config.train_share, config.val_share))
+    val = min(val, len(ids) - train)
+    return order.split([train, val, len(ids) - train - val])
 
 
 def all_for_training(name: str, edge_index: Tensor, x: Tensor) -> NodeDataset:
@@ -93,7 +139,7 @@ def check_memory(name: str, nodes: int, columns: int, key: str) -> None:
         )
 
 
-def check_graph(name: str, edges: Tensor, x: Tensor) -> None:
+def _check_graph(name: str, edges: Tensor, x: Tensor) -> None:
     """Raises DatasetError where `edges` are no [2, E] of the nodes that have x [N, F], or there are none."""
     if edges.dim() != 2 or edges.size(0) != 2:
         raise DatasetError(f"{name}: edge_index has shape {list(edges.shape)}, but must be [2, E]")
@@ -119,34 +165,15 @@ def check_range(name: str, what: str, ids: Tensor, nodes: int, of: str = "nodes"
         )
 
 
-def _check_shapes(dataset: NodeDataset) -> None:
-    nodes, y = dataset.num_nodes, dataset.y
+def _check_shapes(dataset: NodeDataset | TypedDataset, nodes: int) -> None:
+    name, y = dataset.name, dataset.y
     if y.dim() not in (1, 2):
-        raise DatasetError(f"{dataset.name}: labels have shape {list(y.shape)}, but must be [N] or [N, T]")
+        raise DatasetError(f"{name}: labels have shape {list(y.shape)}, but must be [N] or [N, T]")
+    if len(y) != nodes:
+        raise DatasetError(f"{name} has {len(y)} labels, but {nodes} nodes")
     for part in PARTS:
         if (shape := list(getattr(dataset, part).shape)) != [nodes]:
-            raise DatasetError(f"{dataset.name}: {part} has shape {shape}, but must be [{nodes}]")
-
-
-def fill_features(dataset: Any, config: DatasetConfig) -> None:
-    """Draw the features that `dataset` lacks, and check those that it has.
-
-    Raises:
-        DatasetError: there are none and none are asked for, or a node has some that are no numbers.
-    """
-    import torch
-
-    if not dataset.x.size(1):
-        if not config.random_features:
-            raise DatasetError(
-                f"{dataset.name} has no node features; add seeded random ones, marked synthetic, with "
-                f"--set dataset.random_features=128"
-            )
-        check_memory(dataset.name, dataset.num_nodes, config.random_features, "random_features")
-        size = (dataset.num_nodes, config.random_features)
-        dataset.x = torch.randn(size, generator=generator(config, FEATURES))
-        dataset.made_up.append("features")
-    check_finite(dataset.name, dataset.x)
+            raise DatasetError(f"{name}: {part} has shape {shape}, but must be [{nodes}]")
 
 
 def check_finite(name: str, x: Tensor) -> None:
@@ -159,27 +186,8 @@ def check_finite(name: str, x: Tensor) -> None:
         raise DatasetError(f"{name}: the features of node {row} hold NaN or infinity; clean them first")
 
 
-def _fill_labels(dataset: NodeDataset | TypedDataset, config: DatasetConfig) -> None:
-    import torch
-
-    if dataset.y.dim() == 1 and not bool((dataset.y >= 0).any()):
-        if dataset.y.numel() and int(dataset.y.min()) < -1:
-            return  # wrong labels, not missing ones
-        if config.random_labels < 2:
-            raise DatasetError(
-                f"{dataset.name} has no labels; add seeded random ones, marked synthetic, with "
-                f"--set dataset.random_labels=8"
-            )
-        drawn = torch.randint(config.random_labels, dataset.y.shape, generator=generator(config, LABELS))
-        dataset.y, dataset.num_classes = drawn, config.random_labels
-        dataset.metric = "accuracy"
-        dataset.made_up.append("labels")
-
-
 def _check_labels(dataset: NodeDataset | TypedDataset) -> None:
     name, y = dataset.name, dataset.y
-    if len(y) != (nodes := len(dataset.train_mask)):
-        raise DatasetError(f"{name} has {len(y)} labels, but {nodes} nodes")
     if dataset.multilabel:
         if not bool(((y == 0) | (y == 1)).all()):
             raise DatasetError(f"{name}: labels of a node must each be 0 or 1, as a node may have several of them")
@@ -199,13 +207,9 @@ def _split(dataset: NodeDataset | TypedDataset, config: DatasetConfig) -> None:
 
     labelled = torch.ones(len(dataset.y), dtype=torch.bool) if dataset.multilabel else dataset.y >= 0
     if not any(bool(getattr(dataset, part).any()) for part in PARTS):
-        nodes = labelled.nonzero().flatten()
-        order = nodes[torch.randperm(len(nodes), generator=generator(config, SPLIT))]
-        train, val = (round(share * len(nodes)) for share in (config.train_share, config.val_share))
-        val = min(val, len(nodes) - train)
-        for part, chosen in zip(PARTS, order.split([train, val, len(nodes) - train - val]), strict=True):
+        parts = drawn_split(dataset, config, labelled.nonzero().flatten())
+        for part, chosen in zip(PARTS, parts, strict=True):
             setattr(dataset, part, mask_of(len(labelled), chosen))
-        dataset.made_up += [] if "split" in dataset.made_up else ["split"]
     else:
         for part in PARTS:
             setattr(dataset, part, getattr(dataset, part) & labelled)
@@ -218,7 +222,7 @@ def _split(dataset: NodeDataset | TypedDataset, config: DatasetConfig) -> None:
         raise DatasetError(f"{dataset.name}: training nodes are also validation or test nodes; make them disjoint")
 
 
-def generator(config: DatasetConfig, purpose: int) -> Generator:
+def _generator(config: DatasetConfig, purpose: int) -> Generator:
     """Random numbers of their own for each of FEATURES, LABELS and SPLIT."""
     import torch
 

@@ -52,45 +52,30 @@ def fold_of(classes: Tensor, folds: int, seed: int) -> Tensor:
 
 
 def _fill(dataset: GraphsDataset, config: DatasetConfig) -> None:
-    import torch
-
     if not dataset.x.size(1):
-        columns = config.degree_features if isinstance(config, GraphsConfig) else 0
-        key, width = ("degree_features", columns) if columns else ("random_features", config.random_features)
-        if not width:
-            raise DatasetError(
-                f"{dataset.name} has no node features; take degrees with --set dataset.degree_features=64, "
-                f"or add seeded random ones, marked synthetic, with --set dataset.random_features=16"
-            )
-        _prepare.check_memory(dataset.name, dataset.num_nodes, width, key)
-        if columns:
+        if columns := config.degree_features if isinstance(config, GraphsConfig) else 0:
+            _prepare.check_memory(dataset.name, dataset.num_nodes, columns, "degree_features")
             dataset.x = _degrees(dataset, columns)
             dataset.notes.append(
                 f"nodes have no features; they get their in-degree, one-hot in {columns} columns "
                 f"(dataset.degree_features; 0 leaves it to dataset.random_features)"
             )
+        elif config.random_features:
+            dataset.x = _prepare.drawn_features(dataset, config, dataset.num_nodes)
         else:
-            generator = _prepare.generator(config, _prepare.FEATURES)
-            dataset.x = torch.randn(dataset.num_nodes, width, generator=generator)
-            dataset.made_up.append("features")
-    if dataset.target == "class" and dataset.y.numel() and int(dataset.y.max()) == int(dataset.y.min()) == -1:
-        if config.random_labels < 2:
             raise DatasetError(
-                f"{dataset.name} has no targets; add seeded random classes, marked synthetic, with "
-                f"--set dataset.random_labels=8"
+                f"{dataset.name} has no node features; take degrees with --set dataset.degree_features=64, "
+                f"or add seeded random ones, marked synthetic, with --set dataset.random_features=16"
             )
-        generator = _prepare.generator(config, _prepare.LABELS)
-        dataset.y = torch.randint(config.random_labels, dataset.y.shape, generator=generator)
-        dataset.num_outputs = config.random_labels
-        dataset.made_up.append("labels")
+    if dataset.target == "class" and bool((dataset.y == -1).all()):
+        dataset.y, dataset.num_outputs = _prepare.drawn_labels(dataset, config), config.random_labels
 
 
 def _degrees(dataset: GraphsDataset, columns: int) -> Tensor:
     """[N, columns] float32: a one in the column of the node's in-degree, the last for all larger ones."""
     import torch
 
-    first = dataset.graph_ptr[:-1].repeat_interleave(dataset.edge_ptr.diff())
-    degree = torch.bincount(first + dataset.edge_index[1], minlength=dataset.num_nodes)
+    degree = torch.bincount(dataset.starts() + dataset.edge_index[1], minlength=dataset.num_nodes)
     x = torch.zeros(dataset.num_nodes, columns)
     return x.scatter_(1, degree.clamp(max=columns - 1).unsqueeze(1), 1.0)
 
@@ -99,17 +84,11 @@ def _split(dataset: GraphsDataset, config: DatasetConfig) -> None:
     """Without any split draw one over the graphs that have targets; check what results."""
     import torch
 
-    none = torch.empty(0, dtype=torch.long)
     if not any(ids.numel() for ids in dataset.parts.values()):
-        graphs = (~_without_class(dataset)).nonzero().flatten()
-        order = graphs[torch.randperm(len(graphs), generator=_prepare.generator(config, _prepare.SPLIT))]
-        train, val = (round(share * len(graphs)) for share in (config.train_share, config.val_share))
-        val = min(val, len(graphs) - train)
-        sizes = [train, val, len(graphs) - train - val]
-        dataset.parts = dict(zip(PARTS, order.split(sizes), strict=True))
-        dataset.made_up += [] if "split" in dataset.made_up else ["split"]
+        parts = _prepare.drawn_split(dataset, config, (~_without_class(dataset)).nonzero().flatten())
+        dataset.parts = dict(zip(PARTS, parts, strict=True))
     else:
-        dataset.parts = {**dict.fromkeys(PARTS, none), **dataset.parts}
+        dataset.parts = {**dict.fromkeys(PARTS, torch.empty(0, dtype=torch.long)), **dataset.parts}
     _check_split(dataset)
 
 
@@ -123,9 +102,8 @@ def _to_undirected(dataset: GraphsDataset) -> None:
             f"dataset.to_undirected: the edges of {dataset.name} have features, which their reverses would lack; "
             f"leave it out"
         )
-    first = dataset.graph_ptr[:-1].repeat_interleave(dataset.edge_ptr.diff())
-    edges = to_undirected(dataset.edge_index.long() + first, num_nodes=dataset.num_nodes)
-    owner = torch.searchsorted(dataset.graph_ptr, edges[0], right=True) - 1
+    edges = to_undirected(dataset.edge_index.long() + dataset.starts(), num_nodes=dataset.num_nodes)
+    owner = _owners(dataset.graph_ptr, edges[0])
     counts = torch.bincount(owner, minlength=dataset.num_graphs)
     dataset.edge_ptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
     dataset.edge_index = (edges - dataset.graph_ptr[owner]).int()
@@ -162,13 +140,13 @@ def _check_structure(dataset: GraphsDataset) -> None:
 
 def _check_values(dataset: GraphsDataset) -> None:
     """Features are finite or categories that the encoder knows; targets are those that `target` promises."""
-    _features(dataset, dataset.x, dataset.graph_ptr, "features of node", "node features")
+    _features(dataset, dataset.x, dataset.graph_ptr, "node")
     if dataset.edge_attr is not None:
         if dataset.edge_attr.size(0) != dataset.num_edges:
             raise DatasetError(
                 f"{dataset.name} has features of {dataset.edge_attr.size(0)} edges, but {dataset.num_edges} edges"
             )
-        _features(dataset, dataset.edge_attr, dataset.edge_ptr, "features of edge", "edge features")
+        _features(dataset, dataset.edge_attr, dataset.edge_ptr, "edge")
     _targets(dataset)
 
 
@@ -213,36 +191,31 @@ def _without_class(dataset: GraphsDataset) -> Tensor:
     if not dataset.per_node:
         return dataset.y < 0
     nodes = (dataset.y < 0).nonzero().flatten()
-    owners = torch.searchsorted(dataset.graph_ptr, nodes, right=True) - 1
-    return torch.bincount(owners, minlength=dataset.num_graphs) > 0
+    return torch.bincount(_owners(dataset.graph_ptr, nodes), minlength=dataset.num_graphs) > 0
 
 
-def _features(dataset: GraphsDataset, table: Tensor, ptr: Tensor, place: str, noun: str) -> None:
+def _features(dataset: GraphsDataset, table: Tensor, ptr: Tensor, noun: str) -> None:
     import torch
 
     if table.is_floating_point():
-        low, high = table.aminmax() if table.numel() else (torch.zeros(()),) * 2  # NaN if any value is
-        if not bool(torch.isfinite(high - low)):
-            row = _first(~torch.isfinite(table).all(1))
-            graph = _owner(ptr, row)
-            raise DatasetError(
-                f"{dataset.name}: the {place} {row - int(ptr[graph])} of graph {graph} hold NaN or infinity; "
-                f"clean them first"
-            )
-        return
-    from ogb.utils.features import get_atom_feature_dims, get_bond_feature_dims
+        if not table.numel() or bool(torch.isfinite(torch.stack(table.aminmax())).all()):  # NaN if any value is
+            return
+        row = _first(~torch.isfinite(table).all(1))
+        problem = "hold NaN or infinity; clean them first"
+    else:
+        from ogb.utils.features import get_atom_feature_dims, get_bond_feature_dims
 
-    known = torch.tensor(get_bond_feature_dims() if table is dataset.edge_attr else get_atom_feature_dims())
-    if dataset.encoder != "ogb" or table.size(1) != len(known):
-        raise DatasetError(f"{dataset.name}: the {noun} are {table.size(1)} whole numbers; give them as float32")
-    wrong = ((table < 0) | (table >= known)).any(1)
-    if bool(wrong.any()):
+        known = torch.tensor(get_atom_feature_dims() if noun == "node" else get_bond_feature_dims())
+        if dataset.encoder != "ogb" or table.size(1) != len(known):
+            raise DatasetError(
+                f"{dataset.name}: the {noun} features are {table.size(1)} whole numbers; give them as float32"
+            )
+        wrong = ((table < 0) | (table >= known)).any(1)
+        if not bool(wrong.any()):
+            return
         row = _first(wrong)
-        graph = _owner(ptr, row)
-        raise DatasetError(
-            f"{dataset.name}: the {place} {row - int(ptr[graph])} of graph {graph} are not categories that OGB's "
-            f"encoder knows: {table[row].tolist()}"
-        )
+        problem = f"are not categories that OGB's encoder knows: {table[row].tolist()}"
+    raise DatasetError(f"{dataset.name}: the features of {_place(noun, ptr, row)} {problem}")
 
 
 def _targets(dataset: GraphsDataset) -> None:
@@ -264,10 +237,7 @@ def _targets(dataset: GraphsDataset) -> None:
         allowed = "targets to regress must be finite"
     if bool(wrong.any()):
         row = _first(wrong)
-        graph = _owner(dataset.graph_ptr, row) if dataset.per_node else row
-        place = (
-            f"node {row - int(dataset.graph_ptr[graph])} of graph {graph}" if dataset.per_node else f"graph {row}"
-        )
+        place = _place("node", dataset.graph_ptr, row) if dataset.per_node else f"graph {row}"
         raise DatasetError(f"{name}: the target of {place} is {y[row].tolist()}; {allowed}")
 
 
@@ -275,8 +245,13 @@ def _first(wrong: Tensor) -> int:
     return int(wrong.nonzero()[0])
 
 
-def _owner(ptr: Tensor, row: int) -> int:
-    """The graph that a row of all nodes or edges belongs to."""
+def _owners(ptr: Tensor, rows: Tensor) -> Tensor:
+    """The graphs that rows of all nodes or edges belong to."""
     import torch
 
-    return int(torch.searchsorted(ptr, row, right=True)) - 1
+    return torch.searchsorted(ptr, rows, right=True) - 1
+
+
+def _place(noun: str, ptr: Tensor, row: int) -> str:
+    graph = int(_owners(ptr, ptr.new_tensor(row)))
+    return f"{noun} {row - int(ptr[graph])} of graph {graph}"

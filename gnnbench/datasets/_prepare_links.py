@@ -68,15 +68,7 @@ def split(dataset: NodeDataset, config: DatasetConfig) -> LinksDataset:
 
 def prepare(dataset: LinksDataset, config: DatasetConfig) -> LinksDataset:
     """`dataset`, as its source yields it, with the options of `config` applied, fit for training; see `finish`."""
-    _prepare.check_graph(dataset.name, dataset.edge_index, dataset.x)
-    if not config.embedding:
-        _prepare.fill_features(dataset, config)
-    if config.to_undirected:
-        from torch_geometric.utils import to_undirected
-
-        dataset.edge_index = to_undirected(dataset.edge_index, num_nodes=dataset.num_nodes)
-    if config.normalize_features:
-        dataset.x = _prepare.normalized(dataset.x)
+    _prepare.finish_graph(dataset, config)
     return finish(dataset, config)
 
 

@@ -56,9 +56,7 @@ def finish(dataset: TypedDataset, config: DatasetConfig) -> TypedDataset:
         dataset.data = NormalizeFeatures(["x"])(dataset.data)
     dataset.embedding = config.embedding
     _fill_features(dataset, config)
-    if len(dataset.y) != (nodes := dataset.nodes[dataset.target]):
-        raise DatasetError(f"{name} has {len(dataset.y)} labels, but {nodes} nodes of type {dataset.target}")
-    _prepare.finish_targets(dataset, config)
+    _prepare.finish_targets(dataset, config, dataset.nodes[dataset.target])
     return dataset
 
 
@@ -102,10 +100,7 @@ def _fill_features(dataset: TypedDataset, config: DatasetConfig) -> None:
                 )
             _prepare.check_finite(f"{dataset.name}, type {kind}", store.x)
         elif config.random_features and not config.embedding:
-            _prepare.check_memory(dataset.name, nodes, config.random_features, "random_features")
-            drawn = _prepare.generator(config, _prepare.FEATURES)
-            store.x = torch.randn(nodes, config.random_features, generator=drawn)
-            dataset.made_up += [] if "features" in dataset.made_up else ["features"]
+            store.x = _prepare.drawn_features(dataset, config, nodes)
         elif not config.embedding:
             raise DatasetError(
                 f"{dataset.name}: nodes of type {kind} have no features; train vectors for them with --set "

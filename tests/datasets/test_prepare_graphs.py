@@ -83,7 +83,7 @@ BROKEN = {
         {"y": torch.tensor([0, 1, -1])},
         "graph 2 has no class; give it one, or leave it out of the split",
     ),
-    "no targets": ({"y": torch.full((3,), -1)}, r"no targets; .*--set dataset\.random_labels=8"),
+    "no targets": ({"y": torch.full((3,), -1)}, r"no labels; .*--set dataset\.random_labels=8"),
     "no features": ({"x": torch.ones(6, 0)}, r"--set dataset\.degree_features=64, or .*random_features=16"),
     "unknown graph": ({"parts": {"train": torch.tensor([0, 3])}}, "names graph 3; its 3 graphs have ids 0 to 2"),
     "no training": ({"parts": {"test": torch.tensor([0])}}, "the training split is empty"),

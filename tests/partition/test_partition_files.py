@@ -161,11 +161,6 @@ def test_each_part_is_whole_by_itself_and_belongs_to_its_configuration(tmp_path:
         DatasetError, match=r"written with dataset.seed=0, but the configuration has dataset.seed=1"
     ):
         files.load(folder, 1, 3, synthetic.Config(preset="cora", seed=1))
-    data = dataset(60, 400, seed=3)
-    data.metric = "other"
-    with pytest.raises(DatasetError, match="the metric 'other' is not one of"):
-        written(data, torch.arange(60) % 3, 3, tmp_path / "others")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["parts"]
 
 
 def test_the_command(tmp_path: Path) -> None:
