@@ -12,7 +12,7 @@ from gnnbench.results.schema import Record
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from gnnbench.datasets import AnyDataset, LinksDataset, TypedDataset
+    from gnnbench.datasets import AnyDataset, LinksDataset, NodeDataset, TypedDataset
 
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 
@@ -72,27 +72,21 @@ def info(dataset: AnyDataset) -> DatasetInfo:
     """Count everything there is to know about `dataset`; sorts its edges, so that large ones take a while."""
     import torch
 
-    own: dict[str, Any] = {}
-    if isinstance(dataset, datasets.LinksDataset | datasets.TypedDataset):
-        own = _of_links(dataset) if isinstance(dataset, datasets.LinksDataset) else _of_types(dataset)
-        dataset = dataset.as_nodes()
+    given, own = dataset, {}
+    if isinstance(dataset, datasets.LinksDataset):
+        own, dataset = _of_links(dataset), dataset.as_nodes()
+    elif isinstance(dataset, datasets.TypedDataset):
+        own, dataset = _of_types(dataset), dataset.as_nodes()
     (src, dst), nodes, y = dataset.edge_index, dataset.num_nodes, dataset.y
     if isinstance(dataset, datasets.GraphsDataset):
         graph_ptr, edge_ptr, edge_attr = dataset.graph_ptr, dataset.edge_ptr, dataset.edge_attr
-        first = graph_ptr[:-1].repeat_interleave(edge_ptr.diff())
-        src, dst = src + first, dst + first
+        src, dst = src + dataset.starts(), dst + dataset.starts()
         target, per_node, outputs, encoder = dataset.target, dataset.per_node, dataset.num_outputs, dataset.encoder
         parts = {split: len(ids) for split, ids in dataset.parts.items()}
     else:
         graph_ptr, edge_ptr, edge_attr = torch.tensor([0, nodes]), torch.tensor([0, len(src)]), None
-        target, per_node, outputs, encoder = (
-            "labels" if dataset.multilabel else "class",
-            True,
-            dataset.num_classes,
-            "",
-        )
-        masks = {"train": dataset.train_mask, "val": dataset.val_mask, "test": dataset.test_mask}
-        parts = {split: int(mask.sum()) for split, mask in masks.items()}
+        target, per_node, encoder = "labels" if dataset.multilabel else "class", True, ""
+        outputs, parts = dataset.num_classes, _sizes(dataset)
     in_degree, out_degree = dst.bincount(minlength=nodes), src.bincount(minlength=nodes)
     symmetric, duplicates = _compare_with_reverse(src, dst, nodes)
     counts: list[int] = [] if target == "value" else (y == 1).sum(0).tolist()
@@ -100,9 +94,9 @@ def info(dataset: AnyDataset) -> DatasetInfo:
     if target == "class":
         counts, missing = y[y >= 0].bincount(minlength=outputs).tolist(), int((y < 0).sum())
     facts = DatasetInfo(
-        name=dataset.label,
-        made_up=dataset.made_up,
-        notes=dataset.notes,
+        name=given.label,
+        made_up=given.made_up,
+        notes=given.notes,
         graphs=len(graph_ptr) - 1,
         nodes=nodes,
         edges=len(src),
@@ -125,7 +119,7 @@ def info(dataset: AnyDataset) -> DatasetInfo:
         class_counts=counts,
         missing_targets=missing,
         **parts,
-        metric=dataset.metric,
+        metric=given.metric,
         edge_index_bytes=dataset.edge_index.nbytes,
         feature_bytes=dataset.x.nbytes + (0 if edge_attr is None else edge_attr.nbytes),
     )
@@ -138,8 +132,6 @@ def _of_links(dataset: LinksDataset) -> dict[str, Any]:
     trained = {"feature_density": 0.0, "feature_bytes": 0} if dataset.embedding else {}
     return {
         **trained,
-        "made_up": dataset.made_up,
-        "notes": dataset.notes,
         "target": "link",
         "per_node": False,
         "outputs": sum(pairs.size(1) for pairs in dataset.positives.values()),
@@ -147,7 +139,6 @@ def _of_links(dataset: LinksDataset) -> dict[str, Any]:
         "relations": dataset.num_relations,
         "negatives": test.size(1),
         **{part: pairs.size(1) for part, pairs in dataset.positives.items()},
-        "metric": dataset.metric,
         "embedding_bytes": dataset.embedding_bytes,
     }
 
@@ -157,8 +148,6 @@ def _of_types(dataset: TypedDataset) -> dict[str, Any]:
     y, features = dataset.y, [x for x in dataset.x.values() if x.dim() == 2]
     numbers = sum(x.numel() for x in features)
     return {
-        "made_up": dataset.made_up,
-        "notes": dataset.notes,
         "features": dataset.widths[dataset.target],
         "feature_density": sum(int(x.count_nonzero()) for x in features) / max(1, numbers),
         "feature_bytes": 4 * numbers,
@@ -174,9 +163,13 @@ def _of_types(dataset: TypedDataset) -> dict[str, Any]:
             " ".join(relation): edges.edge_index.size(1) for relation, edges in dataset.relations.items()
         },
         "target_type": dataset.target,
-        **{part: int(getattr(dataset, f"{part}_mask").sum()) for part in ("train", "val", "test")},
-        "metric": dataset.metric,
+        **_sizes(dataset),
     }
+
+
+def _sizes(dataset: NodeDataset | TypedDataset) -> dict[str, int]:
+    """How many nodes there are in each part of the split."""
+    return {part: int(getattr(dataset, f"{part}_mask").sum()) for part in ("train", "val", "test")}
 
 
 def _quantiles(counts: Tensor) -> dict[str, int]:

@@ -38,7 +38,6 @@ HEADER = "gnnbench.json"
 DTYPES = {"rowptr": ("int64",), "col": ("int32",), "x": ("float32",), "y": ("int64", "float32")}
 DTYPES |= dict.fromkeys(_prepare.PARTS, ("bool",))
 CHUNK = 1 << 22  # numbers that are read or written at once
-AGAIN = "write the folder anew with `gnnbench datasets convert`"
 
 
 class Array(Record):
@@ -124,21 +123,25 @@ def new_folder(folder: Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def read_header(folder: Path) -> Header:
-    """Raises DatasetError where it is missing or of another version."""
-    return read_record(Header, folder / HEADER, AGAIN)
+@contextmanager
+def remedy(again: str) -> Iterator[None]:
+    """Let errors of what is read in the block end with `again`, what the user can do."""
+    try:
+        yield
+    except DatasetError as error:
+        raise DatasetError(f"{error}; {again}") from None
 
 
-def read_record(kind: type[R], path: Path, again: str) -> R:
-    """Raises DatasetError, which ends with the remedy `again`, where `path` is missing or no JSON of this kind."""
+def read_record(kind: type[R], path: Path) -> R:
+    """Raises DatasetError where `path` is missing or no JSON of this kind."""
     try:
         return kind.model_validate_json(path.read_bytes())
     except OSError as error:
-        raise DatasetError(f"{path}: cannot be read: {error.strerror}; {again}") from None
+        raise DatasetError(f"{path}: cannot be read: {error.strerror}") from None
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        raise DatasetError(f"{path}: {where + ': ' if where else ''}{first['msg'].lower()}; {again}") from None
+        raise DatasetError(f"{path}: {where + ': ' if where else ''}{first['msg'].lower()}") from None
 
 
 def open_arrays(
@@ -146,14 +149,12 @@ def open_arrays(
     arrays: Mapping[str, Array],
     dtypes: Mapping[str, Sequence[str]] = DTYPES,
     header: Path | None = None,
-    again: str = AGAIN,
 ) -> dict[str, Tensor]:
     """The arrays as read-only memory maps, with types, shapes and sizes as their header says.
 
     Args:
         dtypes: which arrays there must be.
         header: the file that `arrays` stand in, if not the folder's.
-        again: the remedy, with which errors end.
 
     Raises:
         DatasetError: a file is missing, truncated or another one.
@@ -166,16 +167,16 @@ def open_arrays(
         path, array = folder / f"{name}.npy", arrays.get(name)
         if array is None or array.dtype not in allowed:
             held = "not named" if array is None else f"{array.dtype}, but must be {' or '.join(allowed)}"
-            raise DatasetError(f"{header}: {name} is {held}; {again}")
+            raise DatasetError(f"{header}: {name} is {held}")
         try:
             mapped = np.load(path, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError) as error:  # a ValueError where the file is shorter than its own header says
             reason = getattr(error, "strerror", None) or f"truncated or no array ({error})"
-            raise DatasetError(f"{path}: cannot be mapped: {reason}; {again}") from None
+            raise DatasetError(f"{path}: cannot be mapped: {reason}") from None
         if Array.of(mapped) != array:
             raise DatasetError(
                 f"{path}: holds {mapped.dtype} of shape {[*mapped.shape]}, but {header.name} says {array.dtype} "
-                f"of shape {array.shape}; {again}"
+                f"of shape {array.shape}"
             )
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*not writable")  # as it is meant to be
@@ -183,22 +184,21 @@ def open_arrays(
     return maps
 
 
-def check_shapes(folder: Path, maps: Mapping[str, Tensor], lengths: Mapping[str, int], again: str = AGAIN) -> None:
-    """Raises DatasetError, which ends with the remedy `again`, where arrays have not as many rows as they must."""
+def check_shapes(folder: Path, maps: Mapping[str, Tensor], lengths: Mapping[str, int]) -> None:
+    """Raises DatasetError where arrays have not as many rows as they must."""
     for name, values in maps.items():
         dims = {"x": (2,), "y": (1, 2)}.get(name, (1,))
         if values.dim() not in dims or len(values) != lengths[name]:
             raise DatasetError(
-                f"{folder / name}.npy: has shape {[*values.shape]}, but must have {lengths[name]} rows; {again}"
+                f"{folder / name}.npy: has shape {[*values.shape]}, but must have {lengths[name]} rows"
             )
 
 
-def check_rows(folder: Path, rowptr: Tensor, col: Tensor, num_cols: int | None = None, again: str = AGAIN) -> None:
+def check_rows(folder: Path, rowptr: Tensor, col: Tensor, num_cols: int | None = None) -> None:
     """Read both once, in order, and piece by piece.
 
     Args:
         num_cols: what `col` stays below, if not the number of rows.
-        again: the remedy, with which errors end.
 
     Raises:
         DatasetError: rows that fall or end elsewhere than `col`, or an edge that is out of range or out of order.
@@ -209,18 +209,18 @@ def check_rows(folder: Path, rowptr: Tensor, col: Tensor, num_cols: int | None =
     if starts[0] != 0 or starts[-1] != edges:
         raise DatasetError(
             f"{folder / 'rowptr.npy'}: runs from {starts[0]} to {starts[-1]}, but must run from 0 to {edges}, the "
-            f"number of edges; {again}"
+            f"number of edges"
         )
     for begin, end in pieces(num_rows):
         if (falls := starts[begin + 1 : end + 1] < starts[begin:end]).any():
-            raise DatasetError(f"{folder / 'rowptr.npy'}: falls at node {begin + falls.argmax()}; {again}")
+            raise DatasetError(f"{folder / 'rowptr.npy'}: falls at node {begin + falls.argmax()}")
     for begin, end in pieces(edges):
         piece = values[begin : end + 1]
         if (wrong := (piece < 0) | (piece >= num_cols)).any():
             place = wrong.argmax()
             raise DatasetError(
                 f"{folder / 'col.npy'}: edge {begin + place} comes from node {piece[place]}, but there are nodes "
-                f"0 to {num_cols - 1}; {again}"
+                f"0 to {num_cols - 1}"
             )
         falls = piece[1:] < piece[:-1]
         first, last = np.searchsorted(starts, [begin + 1, end])
@@ -228,9 +228,7 @@ def check_rows(folder: Path, rowptr: Tensor, col: Tensor, num_cols: int | None =
         inner = inner[(inner > begin) & (inner < begin + len(piece))]
         falls[inner - begin - 1] = False
         if falls.any():
-            raise DatasetError(
-                f"{folder / 'col.npy'}: falls after edge {begin + falls.argmax()}, within a row; {again}"
-            )
+            raise DatasetError(f"{folder / 'col.npy'}: falls after edge {begin + falls.argmax()}, within a row")
 
 
 def pieces(size: int) -> Iterator[tuple[int, int]]:

@@ -120,6 +120,21 @@ def all_for_training(name: str, edge_index: Tensor, x: Tensor) -> NodeDataset:
     )
 
 
+def targets(name: str, y: Tensor) -> Tensor:
+    """[N] int64 classes or [N, T] float32 labels, of what sources hold of any type, and as [N, 1] too.
+
+    Raises:
+        DatasetError: classes that are no whole numbers.
+    """
+    if y.dim() == 2 and y.size(1) == 1:
+        y = y.squeeze(1)
+    if y.dim() == 2:
+        return y.float()
+    if y.is_floating_point() and not bool((y == y.round()).all()):
+        raise DatasetError(f"{name}: labels must be whole numbers, as they are classes")
+    return y.long()
+
+
 def mask_of(nodes: int, chosen: Tensor) -> Tensor:
     """[N] bool, true at the node ids `chosen`."""
     import torch

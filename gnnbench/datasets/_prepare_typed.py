@@ -26,14 +26,13 @@ def of(name: str, data: HeteroData) -> TypedDataset:
     if len(labelled) != 1:
         found = " and ".join(labelled) if labelled else "none"
         raise DatasetError(f"{name}: {found} of its types of nodes have labels, and one is to be classified")
-    store, y = data[labelled[0]], data[labelled[0]].y
-    if y.dim() == 2 and y.size(1) == 1:
-        y = y.squeeze(1)
-    if y.dim() != 1 or y.is_floating_point():
-        raise DatasetError(f"{name}: nodes of type {labelled[0]} have targets that are no classes")
+    store = data[labelled[0]]
+    y = _prepare.targets(f"{name}, type {labelled[0]}", store.y)
+    if y.dim() != 1:
+        raise DatasetError(f"{name}: nodes of type {labelled[0]} have several labels each")
     none = torch.zeros(len(y), dtype=torch.bool)
     train, val, test = (store.get(part, none) for part in _prepare.PARTS)
-    return TypedDataset(name, data, labelled[0], y.long(), train, val, test, num_classes=int(y.max()) + 1)
+    return TypedDataset(name, data, labelled[0], y, train, val, test, num_classes=int(y.max()) + 1)
 
 
 def finish(dataset: TypedDataset, config: DatasetConfig) -> TypedDataset:
@@ -87,16 +86,14 @@ def _check_reached(dataset: TypedDataset) -> None:
 
 def _fill_features(dataset: TypedDataset, config: DatasetConfig) -> None:
     """Draw features of types without them where vectors are not trained, and check those that are there."""
-    import torch
-
     for kind, nodes in dataset.nodes.items():
         store = dataset.data[kind]
         if "x" in store:
-            x = store.x.to_dense() if store.x.layout != torch.strided else store.x
-            store.x = x.float()
-            if len(x) != nodes or x.dim() != 2:
+            store.x = store.x.to_dense().float()
+            if len(store.x) != nodes or store.x.dim() != 2:
+                shape = list(store.x.shape)
                 raise DatasetError(
-                    f"{dataset.name}: features of type {kind} have shape {list(x.shape)}, but must be [{nodes}, F]"
+                    f"{dataset.name}: features of type {kind} have shape {shape}, but must be [{nodes}, F]"
                 )
             _prepare.check_finite(f"{dataset.name}, type {kind}", store.x)
         elif config.random_features and not config.embedding:

@@ -192,8 +192,6 @@ def _find(name: str, cls: type, args: Mapping[str, Any], where: Roots, stand_in:
         return None
     try:
         places = _places(cls, args, where)
-    except DatasetError:
-        raise
     except Exception as error:
         said = str(error).strip().splitlines() or ["see its documentation for those it knows"]
         given = ", ".join(f"{key}={value!r}" for key, value in args.items())
@@ -282,29 +280,12 @@ def _convert(name: str, class_name: str, dataset: Any, split_index: int) -> Node
         kind = f"{len(dataset)} graphs" if len(dataset) != 1 else "no graph with edges"
         raise DatasetError(f"{name}: {class_name} holds {kind}; gnnbench trains on one graph")
     data = dataset[0]
-    x, y, nodes = data.x, data.y, data.num_nodes
-    if x is None:
-        x = torch.empty(nodes, 0)
-    elif x.layout != torch.strided:
-        x = x.to_dense()
-    if y is None:
-        y = torch.full((nodes,), -1)
-    elif y.dim() == 2 and y.size(1) == 1:
-        y = y.squeeze(1)
-    if y.dim() == 1 and y.is_floating_point():
-        if not bool((y == y.round()).all()):
-            raise DatasetError(f"{name}: its targets are real numbers; gnnbench trains on classes")
-        y = y.long()
+    nodes = data.num_nodes
+    x = torch.empty(nodes, 0) if data.x is None else data.x.to_dense().float()
+    y = torch.full((nodes,), -1) if data.y is None else _prepare.targets(name, data.y)
     masks: dict[str, Any] = {part: _mask(name, data.get(part), nodes, split_index) for part in _prepare.PARTS}
-    multilabel = y.dim() == 2
-    return NodeDataset(
-        name,
-        data.edge_index.long(),
-        x.float(),
-        y.float() if multilabel else y.long(),
-        **masks,
-        num_classes=y.size(1) if multilabel else int(y.max()) + 1,
-    )
+    classes = y.size(1) if y.dim() == 2 else int(y.max()) + 1
+    return NodeDataset(name, data.edge_index.long(), x, y, **masks, num_classes=classes)
 
 
 def _mask(name: str, mask: Any, nodes: int, split_index: int) -> Any:

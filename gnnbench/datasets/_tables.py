@@ -31,10 +31,10 @@ def read_npz(path: Path) -> Arrays:
 
     Beside it `x`, `y`, `train_mask`, `val_mask`, `test_mask` and `num_nodes`, as PyG calls them.
     """
-    from scipy.sparse import coo_array, csr_array
+    from scipy.sparse import csr_array, load_npz
 
     with np.load(_opened(path), allow_pickle=False) as archive:
-        keys = set(archive.files)
+        keys = {*archive.files}
         if "graph_ptr" in keys:
             raise DatasetError(
                 f"{path}: holds many graphs; save them with torch_geometric.data.InMemoryDataset.save(graphs, "
@@ -44,16 +44,13 @@ def read_npz(path: Path) -> Arrays:
         pointers, columns = ("indptr", "indices") if "indptr" in keys else ("rowptr", "col")
         if "edge_index" in keys:
             edges = archive["edge_index"]
+        elif "format" in keys:
+            return pick | _from_matrix(path, load_npz(_opened(path)))
         elif {pointers, columns} <= keys:
             rowptr, col = archive[pointers], archive[columns]
-            rows = len(rowptr) - 1
-            shape = archive["shape"] if "shape" in keys else (rows, max(rows, int(col.max(initial=-1)) + 1))
-            return pick | _from_matrix(path, csr_array((np.ones(len(col)), col, rowptr), shape=tuple(shape)))
-        elif {"row", "col"} <= keys and "shape" in keys:
-            entries = archive["row"], archive["col"]
-            return pick | _from_matrix(
-                path, coo_array((np.ones(len(entries[0])), entries), tuple(archive["shape"]))
-            )
+            rows, cols = len(rowptr) - 1, int(col.max(initial=-1)) + 1
+            matrix = csr_array((np.ones(len(col)), col, rowptr), shape=(rows, max(rows, cols)))
+            return pick | _from_matrix(path, matrix)
         elif {"row", "col"} <= keys:
             edges = np.stack([archive["row"], archive["col"]])
         else:
@@ -116,22 +113,6 @@ def read_split(path: Path) -> Arrays:
     return {f"{split}_mask": spelled == split for split in ("train", "val", "test")}
 
 
-def labels(path: Path, values: np.ndarray) -> Tensor:
-    """[N] int64 classes, or [N, T] float32 of 0 and 1."""
-    import torch
-
-    y = torch.from_numpy(values.astype("float64"))
-    if y.dim() == 2 and y.size(1) == 1:
-        y = y.squeeze(1)
-    if y.dim() == 2:
-        return y.float()
-    if y.dim() != 1:
-        raise DatasetError(f"{path}: labels have shape {list(y.shape)}, but must be [N] or [N, T]")
-    if not bool((y == y.round()).all()):
-        raise DatasetError(f"{path}: labels must be whole numbers, as they are classes")
-    return y.long()
-
-
 def mask(path: Path, values: np.ndarray | None, nodes: int) -> Tensor:
     """[N] bool from such a mask or from node ids."""
     import torch
@@ -146,9 +127,9 @@ def mask(path: Path, values: np.ndarray | None, nodes: int) -> Tensor:
         return torch.from_numpy(values)
     if values.dtype.kind not in "iu" or values.ndim != 1:
         raise DatasetError(f"{path}: a part must be a mask or a list of node ids")
-    if values.size and (values.min() < 0 or values.max() >= nodes):
-        raise DatasetError(f"{path}: names node {values.max()}, but the graph has {nodes} nodes")
-    return _prepare.mask_of(nodes, torch.from_numpy(values.astype("int64")))
+    ids = torch.from_numpy(values.astype("int64"))
+    _prepare.check_range(str(path), "a part", ids, nodes)
+    return _prepare.mask_of(nodes, ids)
 
 
 def _opened(path: Path) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gnnbench.datasets import _prepare_typed, _raw, _tables
+from gnnbench.datasets import _prepare, _prepare_typed, _raw, _tables
 from gnnbench.datasets._typed import TypedDataset
 from gnnbench.errors import DatasetError
 
@@ -71,7 +71,7 @@ def read(folder: Path) -> TypedDataset:
         if "x" in values:
             store.x = torch.from_numpy(values["x"].astype("float32"))
         if "y" in values:
-            store.y = _tables.labels(paths["y"], values["y"])
+            store.y = _prepare.targets(str(paths["y"]), torch.from_numpy(values["y"].astype("float64")))
         sizes = [len(store[key]) for key in ("x", "y") if key in store]
         store.num_nodes = max(sizes, default=largest[kind] + 1)
         for part, each in values.get("split", {}).items():

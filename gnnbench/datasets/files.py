@@ -119,7 +119,9 @@ def _one_graph(path: Path, config: Config, where: Roots) -> NodeDataset:
     if config.split is not None:
         arrays |= _raw.read(_locate(config.split, where), _tables.read_split)
     nodes = _num_nodes(path, arrays)
-    y = _tables.labels(config.labels or path, arrays["y"]) if "y" in arrays else torch.full((nodes,), -1)
+    y = torch.full((nodes,), -1)
+    if "y" in arrays:
+        y = _prepare.targets(str(config.labels or path), torch.from_numpy(arrays["y"].astype("float64")))
     named = config.split or path
     masks: dict[str, Any] = {part: _tables.mask(named, arrays.get(part), nodes) for part in _prepare.PARTS}
     if config.split is not None and not bool(masks["train_mask"].any()):

@@ -16,6 +16,8 @@ from gnnbench.errors import ConfigError, DatasetError
 SPECS: list[str] = []
 BEFORE = ("to_undirected", "reorder", "normalize_features")  # what would copy whole arrays
 
+AGAIN = "write the folder anew with `gnnbench datasets convert`"
+
 
 class Config(DatasetConfig):
     """Where the folder is, relative to the working folder or the data root."""
@@ -38,7 +40,7 @@ def listing(where: Roots) -> list[Offer]:
     offers = []
     for path in sorted(where.raw.glob(f"*/{_maps.HEADER}")):
         with suppress(DatasetError):  # of one that is broken, or another program's
-            arrays = _maps.read_header(path.parent).arrays
+            arrays = _maps.read_record(_maps.Header, path).arrays
             nodes, edges = (arrays[name].shape[0] if name in arrays else None for name in ("x", "col"))
             offers.append(Offer(str(path.parent), nodes, edges, path.parent))
     return offers
@@ -63,11 +65,17 @@ def load(config: Config, where: Roots) -> MappedDataset:
         raise DatasetError(
             f"{config.path}: there is no such folder, neither here nor in {where.raw}; check the path"
         )
-    header = _maps.read_header(folder)
-    maps = _maps.open_arrays(folder, header.arrays)
-    nodes = len(maps["x"])
-    _maps.check_shapes(folder, maps, {**dict.fromkeys(maps, nodes), "rowptr": nodes + 1, "col": len(maps["col"])})
+    with _maps.remedy(AGAIN):
+        header = _maps.read_record(_maps.Header, folder / _maps.HEADER)
+        maps = _maps.open_arrays(folder, header.arrays)
+        nodes, edges = len(maps["x"]), len(maps["col"])
+        _maps.check_shapes(folder, maps, {**dict.fromkeys(maps, nodes), "rowptr": nodes + 1, "col": edges})
     rowptr, col = maps.pop("rowptr"), maps.pop("col")
+
+    def check(_: Path) -> None:
+        with _maps.remedy(AGAIN):
+            _maps.check_rows(folder, rowptr, col)
+
     key = _cache.fingerprint([folder / "rowptr.npy", folder / "col.npy"])
-    _cache.built(where.cache / "mapped" / key, lambda _: _maps.check_rows(folder, rowptr, col))
+    _cache.built(where.cache / "mapped" / key, check)
     return MappedDataset(rowptr, col, **maps, **header.attributes())

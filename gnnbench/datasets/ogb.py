@@ -72,9 +72,7 @@ def load(config: Config, where: Roots) -> NodeDataset | TypedDataset:
                 f"seeded random features, marked synthetic, with --set dataset.random_features=128"
             )
         x = torch.empty(data.num_nodes, 0)
-    y = data.y.squeeze(1) if data.y.size(1) == 1 else data.y.float()
-    if y.dim() == 1:
-        y = y.nan_to_num(-1).long()
+    y = _prepare.targets(config.name, data.y.nan_to_num(-1) if data.y.size(1) == 1 else data.y)
     masks: dict[str, Any] = {
         part: _prepare.mask_of(data.num_nodes, torch.as_tensor(split[key])) for part, key in parts
     }

@@ -23,7 +23,6 @@ from gnnbench.results.schema import Record
 
 MANIFEST = "partition.json"
 DTYPES = {**_maps.DTYPES, "node_id": ("int64",), "halo": ("int64",)}
-AGAIN = "copy it here once more, or write all parts anew with `gnnbench partition`"
 
 
 class PartFiles(Record):
@@ -100,7 +99,8 @@ def read(folder: Path) -> Partition:
     Raises:
         DatasetError: it is missing or of another version.
     """
-    return _maps.read_record(Partition, folder / MANIFEST, "write the folder with `gnnbench partition`")
+    with _maps.remedy("write the folder with `gnnbench partition`"):
+        return _maps.read_record(Partition, folder / MANIFEST)
 
 
 def load(folder: Path, rank: int, parts: int, config: DatasetConfig | None = None) -> PartData:
@@ -123,14 +123,15 @@ def load(folder: Path, rank: int, parts: int, config: DatasetConfig | None = Non
     if config is not None:
         _check_dataset(folder, partition.dataset, config.model_dump(mode="json"))
     part, where = partition.parts[rank], folder / f"part-{rank:04d}"
-    maps = _maps.open_arrays(where, part.arrays, DTYPES, folder / MANIFEST, AGAIN)
-    if _checksum(where) != part.sha256:
-        raise DatasetError(
-            f"{where}: is not the part that {folder / MANIFEST} describes, for its checksum differs: it was "
-            f"altered or belongs to another partition; {AGAIN}"
-        )
     offsets = torch.tensor([0, *(each.nodes for each in partition.parts)]).cumsum(0)
-    _check(where, maps, part, offsets, rank)
+    with _maps.remedy("copy it here once more, or write all parts anew with `gnnbench partition`"):
+        maps = _maps.open_arrays(where, part.arrays, DTYPES, folder / MANIFEST)
+        if _checksum(where) != part.sha256:
+            raise DatasetError(
+                f"{where}: is not the part that {folder / MANIFEST} describes, for its checksum differs: it was "
+                f"altered or belongs to another partition"
+            )
+        _check(where, maps, part, offsets, rank)
     arrays: dict[str, Any] = maps
     return PartData(rank, offsets, num_edges=partition.num_edges, **arrays, **partition.attributes())
 
@@ -171,12 +172,12 @@ def _check_dataset(folder: Path, written: dict[str, Any], asked: dict[str, Any])
 def _check(where: Path, maps: dict[str, Tensor], part: PartFiles, offsets: Tensor, rank: int) -> None:
     """Raises DatasetError where kernels or exchanges could not trust the indices."""
     lengths = {"rowptr": part.nodes + 1, "col": part.edges, "halo": part.halo}
-    _maps.check_shapes(where, maps, {**dict.fromkeys(maps, part.nodes), **lengths}, AGAIN)
-    _maps.check_rows(where, maps["rowptr"], maps["col"], part.nodes + part.halo, AGAIN)
+    _maps.check_shapes(where, maps, {**dict.fromkeys(maps, part.nodes), **lengths})
+    _maps.check_rows(where, maps["rowptr"], maps["col"], part.nodes + part.halo)
     halo, (begin, end) = maps["halo"], offsets[rank : rank + 2].tolist()
     inside = bool(((halo >= begin) & (halo < end)).any())
     if part.halo and (inside or halo[0] < 0 or halo[-1] >= offsets[-1] or bool((halo.diff() <= 0).any())):
         raise DatasetError(
             f"{where / 'halo.npy'}: must hold ascending ids of 0 to {int(offsets[-1]) - 1} other than those of "
-            f"the part itself, {begin} to {end - 1}; {AGAIN}"
+            f"the part itself, {begin} to {end - 1}"
         )

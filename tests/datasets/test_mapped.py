@@ -137,7 +137,7 @@ def test_what_is_broken_is_one_sentence(where: Roots, tmp_path: Path, name: str)
     with pytest.raises(DatasetError) as error:
         read(tmp_path / "maps", where)
     assert words in str(error.value)
-    assert str(error.value).endswith(_maps.AGAIN)
+    assert str(error.value).endswith(mapped.AGAIN)
     assert "\n" not in str(error.value)
 
 

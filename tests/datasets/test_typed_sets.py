@@ -138,7 +138,7 @@ def graph(**changes: Any) -> HeteroData:
         ({"b__x": torch.ones(3)}, {}, "features of type b have shape [3], but must be [3, F]"),
         ({"b__x": torch.full((3, 2), torch.nan)}, {}, "own, type b: the features of node 0 hold NaN or infinity"),
         ({"b__y": torch.zeros(3).long()}, {}, "a and b of its types of nodes have labels, and one is to be"),
-        ({"a__y": torch.rand(4)}, {}, "nodes of type a have targets that are no classes"),
+        ({"a__y": torch.rand(4)}, {}, "type a: labels must be whole numbers, as they are classes"),
         (
             {"a__train_mask": torch.zeros(4).bool(), "a__val_mask": torch.ones(4).bool()},
             {},
