@@ -17,10 +17,8 @@ Overrides = Mapping[str, Any] | Sequence[str] | None
 SHIPPED = Path(__file__).parents[1] / "configs"
 DEMO = SHIPPED / "demo.yaml"
 OPTIONS = {"train.epochs": "--epochs", "train.workers": "--workers", "measure.memory_limit": "--memory-limit"}
-BARE = {
-    "dataset.random_features": 1,
-    "dataset.random_labels": 2,
-}  # where a graph has none: ops do not look at them
+# Where a graph has none: ops do not look at them.
+BARE = {"dataset.random_features": 1, "dataset.random_labels": 2}
 FOLDERS = (Path("configs"), SHIPPED)  # of configurations by their names
 
 

@@ -269,7 +269,9 @@ class _Comparing:
             return
         name = str(self.record.parity.reference)
         if (result := self._run(self.reference, name, "parity check")).status != "ok":
-            raise GnnbenchError(f"{name} ran before, and now it does not: {result.reason}")
+            raise GnnbenchError(
+                f"{name} ran before, and now it does not ({result.reason}); compare anew with --force"
+            )
 
 
 def _code_of(folder: Path) -> str:

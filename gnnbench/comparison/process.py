@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from gnnbench.training.batching._batch import Batching
     from gnnbench.training.run import Inspect
 
-BAD_INPUT = 2
 R = TypeVar("R", bound=OfRun)
 
 
@@ -98,7 +97,7 @@ def execute(job: Fresh[R]) -> R:
     job.result_path.unlink(missing_ok=True)
     code, log = launch.run(job)
     result = job.finished()
-    if code == BAD_INPUT and result is not None:
+    if code == ConfigError.exit_code and result is not None:
         job.result_path.unlink()
         raise ConfigError(result.reason)
     if result is None:
