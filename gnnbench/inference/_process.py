@@ -138,7 +138,7 @@ def _timed(wanted: Run, way: _ways.Way, recorder: clock.Recorder, record: Proces
     if record.warmup_s > LONG_S:
         record.passes_s = [record.warmup_s]
         return outputs
-    limit = memory.limit_bytes(wanted.measure.memory_limit, memory.total_bytes())
+    limit = memory.limit_bytes(wanted.measure.memory_limit)
     fits = run.ROOM * record.peak_memory_bytes <= limit
     keeps = wanted.measure.allocator == "warm" and fits and memory.keep_freed()
     record.environment["allocator"] = "warm" if keeps else "system"
