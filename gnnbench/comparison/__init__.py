@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from gnnbench import backends as registered
 from gnnbench import launch
@@ -126,6 +126,7 @@ class _Comparing:
     on_event: Callable[[Progress], None]
     execute: Callable[[Job], Result]
     done: int = 0
+    planned: int = 0
     cells: dict[str, list[Result]] = field(default_factory=dict)
     codes: dict[str, str] = field(default_factory=dict)
     reference: Job | None = None
@@ -144,6 +145,7 @@ class _Comparing:
                 "choose another --out, or replace it with --force"
             )
         self.cells = {name: [] for name in self.run.backends}
+        self.planned = len({*self.run.backends, *REFERENCES[:1]}) + self.rounds * len(self.run.backends)
         self.codes = codes({*self.run.backends, *REFERENCES})
         self._forget_other_code()
         self.record = Comparison(
@@ -181,8 +183,22 @@ class _Comparing:
                     self.record.parity.backends[name].rounds.append(verdict)
                 self.done += 1
                 self.save([name])
+                self._learn_rounding(name)
         if self.reference is not None:
             self.reference.tensors_path.unlink(missing_ok=True)
+
+    def _learn_rounding(self, name: str) -> None:
+        """Train the reference from other last bits once, if the losses of a backend parted from its own."""
+        checked = self.record.parity
+        if checked.rounded or not checked.backends[name].losses or checked.reference is None:
+            return
+        job = self._job("rounding", checked.reference, self.out / "parity" / "rounding")
+        result = job.finished()
+        if result is None or result.code != job.code:
+            self.planned += 1
+            result = self._run(job, checked.reference, "how far rounding carries losses")
+        checked.rounded = [sample.loss for sample in result.samples]
+        self.save(self.run.backends)
 
     def save(self, changed: Collection[str] = ()) -> None:
         """Write what is known, once more of some backends."""
@@ -241,7 +257,7 @@ class _Comparing:
         files.save_json(verdict, path)
         return verdict
 
-    def _job(self, task: Literal["reference", "parity", "train"], name: str, out: Path) -> Job:
+    def _job(self, task: process.Kind, name: str, out: Path) -> Job:
         config = (self.run.of_reference if task == "reference" else self.run.of)(name)
         job = Job(
             task=task,
@@ -256,8 +272,7 @@ class _Comparing:
 
     def _run(self, job: Job, name: str, stage: str, round_: int = 0) -> Result:
         self._restore_reference(job)
-        total = len({*self.run.backends, *REFERENCES[:1]}) + self.rounds * len(self.run.backends)
-        self.on_event(Progress(stage, name, round_, self.done, total, self.record))
+        self.on_event(Progress(stage, name, round_, self.done, self.planned, self.record))
         result = self.execute(job)
         self.done += not round_
         return result
@@ -267,7 +282,7 @@ class _Comparing:
         compared = job.task == "parity" or job.reference is not None
         if not compared or self.reference is None or self.reference.tensors_path.exists():
             return
-        name = str(self.record.parity.reference)
+        name, self.planned = str(self.record.parity.reference), self.planned + 1
         if (result := self._run(self.reference, name, "parity check")).status != "ok":
             raise GnnbenchError(
                 f"{name} ran before, and now it does not ({result.reason}); compare anew with --force"

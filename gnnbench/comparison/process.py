@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gnnbench.training.batching._batch import Batching
     from gnnbench.training.run import Inspect
 
+Kind = Literal["reference", "parity", "train", "rounding"]
 R = TypeVar("R", bound=OfRun)
 
 
@@ -115,11 +116,12 @@ class Job(Fresh[Result]):
     """A run, or a step of one.
 
     Attributes:
-        task: "train" one run, "reference" or "parity" one step whose tensors are saved beside the result.
+        task: "train" one run, "rounding" one from weights that differ in their last bits; "reference" or "parity"
+            one step whose tensors are saved beside the result.
     """
 
     record: ClassVar[Any] = Result
-    task: Literal["reference", "parity", "train"]
+    task: Kind
 
     @property
     def verdict_path(self) -> Path:
@@ -132,12 +134,16 @@ class Job(Fresh[Result]):
         run_config = config.validate(self.config, "comparison")
         if run_config.distributed and not team.started():
             return _in_workers(self, run_config.train.workers)
-        if self.task == "train":
-            inspect = _inspection(self, run_config)
-            result = run.run(run_config, roots=self.roots, out=self.out, inspect=inspect)
-            return stopping.exit_code() if result.status == "interrupted" else 0
-        _snapshot(self, run_config)
-        return 0
+        if self.task in ("reference", "parity"):
+            _snapshot(self, run_config)
+            return 0
+        how: dict[str, Any] = {"inspect": _inspection(self, run_config)}
+        if self.task == "rounding":
+            from gnnbench.comparison.parity import steps
+
+            how = {"begin": steps.jitter_weights}
+        result = run.run(run_config, roots=self.roots, out=self.out, **how)
+        return stopping.exit_code() if result.status == "interrupted" else 0
 
 
 def _in_workers(job: Job, count: int) -> int:

@@ -144,7 +144,9 @@ class Comparison(Record):
                 continue
             losses = ([sample.loss for sample in result.samples] for result in rounds.get(name, ()))
             reasons = (
-                drifting(of_round, expected, reference, verdict.tolerance) for of_round in losses if of_round
+                drifting(of_round, expected, reference, verdict.tolerance, self.parity.rounded)
+                for of_round in losses
+                if of_round
             )
             verdict.losses = next(filter(None, reasons), "") if expected and name != reference else ""
 

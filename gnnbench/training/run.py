@@ -60,6 +60,7 @@ def run(
     resume: bool = False,
     on_event: Callable[[Event], None] | None = None,
     inspect: Inspect | None = None,
+    begin: Callable[[torch.nn.Module], None] = lambda _: None,
 ) -> Result:
     """Train as `config` says and measure it.
 
@@ -74,6 +75,7 @@ def run(
         resume: go on with the run in `out`, to the losses and metrics it would have reached.
         on_event: called after every step, outside the timed region.
         inspect: called once after the last epoch, before the run counts as ended; it may change the model.
+        begin: called with every model and its first weights, which it may change.
 
     Returns:
         The result; a run that did not reach its end says so in `status` and `reason`.
@@ -104,7 +106,7 @@ def run(
                 result = checkpoint.resumed(state["result"], result.code)
         elif out:
             checkpoint.discard(out)
-        running = _Run(config, roots, out, result, on_event or (lambda _: None), inspect, team)
+        running = _Run(config, roots, out, result, on_event or (lambda _: None), inspect, begin, team)
         running.save()
         try:
             with team.propagate_errors():
@@ -145,6 +147,7 @@ class _Run:
     result: Result
     on_event: Callable[[Event], None]
     inspect: Inspect | None
+    begin: Callable[[torch.nn.Module], None]
     team: Team
     other_programs: clock.OtherPrograms = field(default_factory=clock.OtherPrograms)
     saved_s: float = field(default_factory=clock.cpu)  # when the latest checkpoint was
@@ -221,7 +224,9 @@ class _Run:
         return model, ready.batching
 
     def _build(self, repeat: int = 0) -> torch.nn.Module:
-        return setup.build(self.config, self.dims, repeat)
+        model = setup.build(self.config, self.dims, repeat)
+        self.begin(model)
+        return model
 
     def _train(
         self,

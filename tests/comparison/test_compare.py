@@ -280,7 +280,20 @@ def test_losses_are_compared_where_nothing_is_dropped(tmp_path: Path) -> None:
     assert (found.parity.ok, found.exit_code) == (False, 3)
     assert found.parity.reason == "isplib: the loss of epoch 3 is 1.5, and 1 with pyg"
     assert row(found, "isplib").speedup["pyg"] is None
-    assert compared(tmp_path / "right", Runner(), "pyg", "isplib", rounds=1, config=settings).parity.ok is True
+    right = Runner()
+    assert compared(tmp_path / "right", right, "pyg", "isplib", rounds=1, config=settings).parity.ok is True
+    assert ("rounding", "pyg") not in right.jobs
+
+    def rounded(job: Job) -> Result:
+        runner = Runner()
+        runner.losses = [3.0, 2.0, 1.2, 0.5] if job.task == "rounding" else runner.losses
+        return runner.good(job)
+
+    runner = Runner(pyg=rounded, isplib=other)
+    found = compared(tmp_path / "rounded", runner, "pyg", "isplib", rounds=2, config=settings)
+    assert (found.parity.ok, found.parity.rounded) == (True, [3.0, 2.0, 1.2, 0.5])
+    assert row(found, "isplib").speedup["pyg"] is not None
+    assert runner.jobs.count(("rounding", "pyg")) == 1
 
 
 def test_another_configuration_in_the_same_folder_is_refused_and_force_replaces_it(tmp_path: Path) -> None:

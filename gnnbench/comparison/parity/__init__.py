@@ -9,6 +9,7 @@ This module says what is recorded of it.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -32,6 +33,7 @@ REPLAYED = RECORDED_EPOCH + 2  # epochs, of which a training with recorded steps
 PARTING = 2e-2  # of their losses: rounding grows in a few epochs, a stale step or old random numbers are more
 NOTHING = 1e-2  # of the first loss, below which there is nothing left to learn
 FIRST = 1e-3  # of the first loss, which is that of equal weights
+ROUNDED = 5  # times the distance that one training from other last bits drew away by, which may be little by luck
 DRIFTING = 0.2  # of the first loss, between the lowest of two whole trainings, which rounding takes apart
 
 
@@ -115,6 +117,11 @@ class Parity(Record):
     checked: list[str] = Field([], description="what was compared")
     unchecked: list[str] = Field([], description="what this configuration leaves unchecked")
     backends: dict[str, BackendParity] = Field({}, description="those asked for, and the reference")
+    rounded: list[float] = Field(
+        [],
+        description="losses of the reference from weights that differ in their last bits, where those of a "
+        "backend parted from its own: so far rounding alone carries them",
+    )
 
     def conclude(self, names: Sequence[str]) -> None:
         """Sum up the verdicts on the backends that were asked for, once any was reached."""
@@ -155,26 +162,42 @@ def unchecked(model: Mapping[str, Any]) -> Iterator[str]:
 
 
 def parting(
-    losses: Sequence[float], expected: Sequence[float], other: str = "without cuda_graph", share: float = PARTING
+    losses: Sequence[float],
+    expected: Sequence[float],
+    other: str = "without cuda_graph",
+    share: float = PARTING,
+    carried: Sequence[float] = (),
 ) -> str:
-    """Where the losses of a training part from those of another one; empty if they do not."""
+    """Where losses part from those of another training by more than rounding `carried`; empty if they do not."""
     for epoch, (ours, theirs) in enumerate(zip(losses[:REPLAYED], expected, strict=False), start=1):
-        if not abs(ours - theirs) <= share * max(abs(theirs), NOTHING * abs(expected[0])):
+        allowed = [share * max(abs(theirs), NOTHING * abs(expected[0])), *carried[epoch - 1 : epoch]]
+        if not abs(ours - theirs) <= max(allowed):
             return f"the loss of epoch {epoch} is {ours:.4g}, and {theirs:.4g} {other}"
     return ""
 
 
-def drifting(losses: Sequence[float], expected: Sequence[float], reference: str, tolerance: float) -> str:
+def drifting(
+    losses: Sequence[float],
+    expected: Sequence[float],
+    reference: str,
+    tolerance: float,
+    rounded: Sequence[float] = (),
+) -> str:
     """Where losses part from those of the reference in a training without dropout; empty if they do not.
 
     Rounding grows from epoch to epoch, and faster where a learning rate is high: the first loss is held tightly,
     the next ones loosely, and of all others only the lowest.
+
+    Args:
+        rounded: losses of the reference from weights that differ in their last bits, if known.
     """
-    if not abs(losses[0] - expected[0]) <= max(FIRST, tolerance) * abs(expected[0]):
+    apart = [abs(ours - theirs) for ours, theirs in zip(rounded, expected, strict=False)] or [0.0]
+    carried = [ROUNDED * each for each in itertools.accumulate(apart, max)]
+    if not abs(losses[0] - expected[0]) <= max(max(FIRST, tolerance) * abs(expected[0]), carried[0]):
         return f"the first loss is {losses[0]:.6g}, and {expected[0]:.6g} with {reference}"
-    if reason := parting(losses, expected, f"with {reference}", max(PARTING, 3 * tolerance)):
+    if reason := parting(losses, expected, f"with {reference}", max(PARTING, 3 * tolerance), carried):
         return reason
     lowest, theirs = min(losses), min(expected)
-    if not abs(lowest - theirs) <= DRIFTING * abs(expected[0]):
+    if not abs(lowest - theirs) <= max(DRIFTING * abs(expected[0]), carried[-1]):
         return f"the lowest loss is {lowest:.4g}, and {theirs:.4g} with {reference}"
     return ""

@@ -216,6 +216,13 @@ def jittered(x: Any, seed: int) -> Any:
 
 
 @torch.no_grad()
+def jitter_weights(model: Module) -> None:
+    """Change the weights of a model in their last bits."""
+    for parameter in model.parameters():
+        parameter.copy_(jittered(parameter, 0))
+
+
+@torch.no_grad()
 def _jitter_embeddings(model: Any, seed: int | None) -> None:
     """Jitter the embeddings of categories, which have no last bits themselves."""
     if model.embed is not None and seed is not None:
