@@ -198,6 +198,8 @@ class _Comparing:
             self.planned += 1
             result = self._run(job, checked.reference, "how far rounding carries losses")
         checked.rounded = [sample.loss for sample in result.samples]
+        but = f", but for {parity.ROUNDED} times what other last bits of first weights make of them"
+        checked.checked = [what + but if what == parity.LOSSES else what for what in checked.checked]
         self.save(self.run.backends)
 
     def save(self, changed: Collection[str] = ()) -> None:

@@ -34,6 +34,7 @@ PARTING = 2e-2  # of their losses: rounding grows in a few epochs, a stale step 
 NOTHING = 1e-2  # of the first loss, below which there is nothing left to learn
 FIRST = 1e-3  # of the first loss, which is that of equal weights
 ROUNDED = 5  # times the distance that one training from other last bits drew away by, which may be little by luck
+LOSSES = "losses of all epochs"
 DRIFTING = 0.2  # of the first loss, between the lowest of two whole trainings, which rounding takes apart
 
 
@@ -148,7 +149,7 @@ def checked(model: Mapping[str, Any]) -> Iterator[str]:
     if "dropout" in drops(model):
         yield "dropout of features where it is not torch's: its share and scale, and the gradient through its mask"
     if not drops(model):
-        yield "losses of all epochs"
+        yield LOSSES
 
 
 def unchecked(model: Mapping[str, Any]) -> Iterator[str]:
