@@ -226,16 +226,13 @@ def _added(sign: int) -> Callable[..., Tensor | None]:
     def add(a: Any, b: Any) -> Tensor | None:
         if not _stands(a, b) or a.shape != b.shape or a.dtype != b.dtype:
             return None
-        if len(a.columns) != 1 or len(b.columns) != 1 or not _alike(a, b):
+        (ours, *more), (theirs, *others) = a.columns, b.columns
+        if more or others or not isinstance(ours, Gathers) or not isinstance(theirs, Gathers):
             return None
-        total = a.columns[0].plus(b.columns[0], sign)
+        total = ours.plus(theirs, sign)
         return a.lifting.edges((total,), a.shape[1:]) if all(factor for _, factor in total.factors) else None
 
     return add
-
-
-def _alike(*values: EdgeTensor) -> bool:
-    return all(isinstance(each, Gathers) for value in values for each in value.columns)
 
 
 def _item(x: Any, index: Any) -> Tensor | None:
