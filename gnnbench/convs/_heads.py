@@ -31,11 +31,8 @@ def returns_weights(flag: bool | None) -> bool:
 
 def unsupported(conv: MessagePassing) -> list[str]:
     """Reasons that hold for all attention, and why PyG would refuse its options, at the latest in training."""
-    wrong, name, slope = (
-        _checks.common(conv, node_dim=(0,)),
-        type(conv).__name__,
-        getattr(conv, "negative_slope", 0.0),
-    )
+    wrong, name = _checks.common(conv, node_dim=(0,)), type(conv).__name__
+    slope = getattr(conv, "negative_slope", 0.0)
     if not isinstance(slope, (int, float)):
         wrong.append(f"{name} has negative_slope={slope}, which is no number")
     if not isinstance(conv.dropout, (int, float)) or not 0.0 <= conv.dropout <= 1.0:

@@ -75,22 +75,11 @@ class Relations:
             (first_pair, *_, last_pair), (place, *_, last_place) = pairs[groups], places[groups]
             own = row[first_pair:last_pair]
             ends = torch.stack([torch.arange(len(own), device=graph.device), own - begin])
-            made.append(
-                Chunk(
-                    slice(begin, end),
-                    Graph(
-                        rowptr[first_pair : last_pair + 1] - place,
-                        col[place:last_place],
-                        graph.num_cols,
-                        None,
-                        graph.layout,
-                    ),
-                    Graph.from_edge_index(ends, end - begin, len(own), layout=graph.layout),
-                    own,
-                    [after - before for before, after in itertools.pairwise(pairs[groups])],
-                    shares[place:last_place],
-                )
-            )
+            edges_of = rowptr[first_pair : last_pair + 1] - place
+            of_pairs = Graph(edges_of, col[place:last_place], graph.num_cols, None, graph.layout)
+            sums = Graph.from_edge_index(ends, end - begin, len(own), layout=graph.layout)
+            sizes = [after - before for before, after in itertools.pairwise(pairs[groups])]
+            made.append(Chunk(slice(begin, end), of_pairs, sums, own, sizes, shares[place:last_place]))
         return made
 
     @cached_property

@@ -22,6 +22,7 @@ from gnnbench.ops.spmm import spmm, spmm_rows
 
 CONV = "GCNConv"
 COST = Cost(Rates(250_000, 55, 20_000, 50, 1.6), Rates(380_000, 70, 50_000, 125, 1.25))
+ops = _layers.ops
 
 
 def unsupported(conv: GCNConv) -> list[str]:
@@ -30,10 +31,6 @@ def unsupported(conv: GCNConv) -> list[str]:
     if not isinstance(getattr(lin, "weight", None), Tensor):
         reasons.append(f"GCNConv has lin={lin}, which has no weights of its own")
     return reasons
-
-
-def ops(conv: GCNConv) -> list[str]:
-    return ["spmm"]
 
 
 def rewrites(conv: GCNConv, *, transform_first: bool, fold_norm: bool) -> list[str]:

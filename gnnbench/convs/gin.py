@@ -15,7 +15,7 @@ from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.spmm import spmm
 
 CONV = "GINConv"
-COST = _cost.SUM
+COST, ops = _cost.SUM, _layers.ops
 DROPS_VALUES = True
 
 
@@ -24,10 +24,6 @@ def unsupported(conv: GINConv) -> list[str]:
     if not isinstance(conv.eps, Tensor) or conv.eps.numel() != 1:
         reasons.append("GINConv has an eps that is not a tensor of one number")
     return reasons
-
-
-def ops(conv: GINConv) -> list[str]:
-    return ["spmm"]
 
 
 def rewrites(conv: GINConv, *, transform_first: bool, fold_norm: bool) -> list[str]:
