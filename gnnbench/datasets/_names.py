@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 
 from gnnbench.datasets import _cache
 from gnnbench.errors import DatasetError, did_you_mean
 
 if TYPE_CHECKING:
     from gnnbench.datasets import Roots
+
+Scale = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 def one_of(noun: str, names: Collection[str]) -> AfterValidator:
@@ -42,10 +44,23 @@ def parse(spec: str, presets: Collection[str]) -> dict[str, Any] | None:
     return dict(zip(("preset", "scale"), rest, strict=False))
 
 
+def scaled(preset: str, scale: float) -> str:
+    """Name a preset in tables."""
+    return f"synthetic {preset}" + ("" if scale == 1 else f" x{scale:g}")
+
+
 def folder(where: Roots, preset: str, *facts: Any) -> Path:
     """Where data of `preset` are kept that depend on `facts` alone."""
     digest = hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
     return where.cache / "synthetic" / f"{preset}-{digest}"
+
+
+def mapped(folder: Path, names: Iterable[str]) -> dict[str, Any]:
+    """Arrays of a folder, mapped copy-on-write: the file cannot change, and writing to a tensor is no crash."""
+    import numpy as np
+    import torch
+
+    return {name: torch.from_numpy(np.load(folder / f"{name}.npy", mmap_mode="c")) for name in names}
 
 
 def check_fits(name: str, memory: float, disk: float, where: Roots) -> None:

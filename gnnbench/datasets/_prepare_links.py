@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import random
 from typing import TYPE_CHECKING
 
 from gnnbench.config import DatasetConfig
-from gnnbench.datasets import _prepare
+from gnnbench.datasets import _prepare, _pyg
 from gnnbench.datasets._links import EVALUATED, LinksDataset
 from gnnbench.datasets._nodes import NodeDataset
 from gnnbench.errors import DatasetError
@@ -26,7 +25,6 @@ def split(dataset: NodeDataset, config: DatasetConfig) -> LinksDataset:
     Raises:
         DatasetError: too few edges, or what `finish` refuses.
     """
-    import torch
     from torch_geometric.data import Data
     from torch_geometric.transforms import RandomLinkSplit
     from torch_geometric.utils import coalesce, is_undirected, remove_self_loops
@@ -36,18 +34,13 @@ def split(dataset: NodeDataset, config: DatasetConfig) -> LinksDataset:
     options = {"is_undirected": is_undirected(edge_index, num_nodes=dataset.num_nodes), "split_labels": True}
     test_share = round(1 - config.train_share - config.val_share, 9)
     splitter = RandomLinkSplit(config.val_share, test_share, add_negative_train_samples=False, **options)
-    state = random.getstate()
     try:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(config.seed)
-            random.seed(config.seed)  # which PyG draws negatives by
+        with _pyg.seeded(config.seed):
             parts = dict(zip(("train", "val", "test"), splitter(data), strict=True))
     except ValueError:
         raise DatasetError(
             f"{dataset.name}: {edge_index.size(1)} edges leave none for training; raise dataset.train_share"
         ) from None
-    finally:
-        random.setstate(state)
     repeated = dataset.num_edges - edge_index.size(1)
     note = f"{repeated} loops and repeated edges are left out, as a copy in another part would give a link away"
     return finish(
@@ -84,7 +77,8 @@ def finish(dataset: LinksDataset, config: DatasetConfig) -> LinksDataset:
     if config.embedding:
         dataset.embedding, dataset.x = config.embedding, torch.arange(dataset.num_nodes)
     if config.negatives or not dataset.negatives:
-        dataset.made_up += [] if "split" in dataset.made_up else ["negatives"]
+        if "split" not in dataset.made_up:
+            dataset.make_up("negatives")
         _draw_negatives(dataset, config)
     _check_negatives(dataset)
     dataset.metric = config.metric or dataset.metric or ("mrr" if dataset.ranked else "auc")

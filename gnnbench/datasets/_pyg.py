@@ -129,7 +129,7 @@ def opened(
 
     def construct(processed: Path, variant: Mapping[str, Any] = variants[0]) -> Any:
         members = {"processed_dir": property(lambda self: str(processed)), **raw}
-        with _seeded(seed):
+        with seeded(seed):
             return _construct(cls, {**args, **variant}, where.cache, **members)
 
     with _raw.reading(name, files or [where.cache]), _raw.quiet():
@@ -252,7 +252,7 @@ def _folder(cls: type) -> str:
 
 
 @contextlib.contextmanager
-def _seeded(seed: int) -> Iterator[None]:
+def seeded(seed: int) -> Iterator[None]:
     """Some classes draw from the global generators of Python, NumPy and torch; leave those as they were."""
     import random
 

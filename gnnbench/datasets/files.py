@@ -17,7 +17,9 @@ from gnnbench.datasets import (
     NodeDataset,
     Offer,
     Roots,
+    _prepare,
     _raw,
+    _tables,
     _typed_files,
     _union,
 )
@@ -108,16 +110,10 @@ def _links(path: Path, config: Config, where: Roots) -> LinksDataset:
 def _one_graph(path: Path, config: Config, where: Roots) -> NodeDataset:
     import torch
 
-    from gnnbench.datasets import _prepare, _tables
-
-    arrays: dict[str, Any] = _raw.read(path, _reader(path))
+    arrays = _raw.read(path, _reader(path))
     if "x" in arrays and arrays["x"].ndim:  # beside its own features, an edge beyond them is out of range
         arrays.setdefault("num_nodes", len(arrays["x"]))
     arrays |= _beside(config, where)
-    if config.labels is not None:
-        arrays["y"] = _raw.read(_locate(config.labels, where), _tables.read_matrix)
-    if config.split is not None:
-        arrays |= _raw.read(_locate(config.split, where), _tables.read_split)
     nodes = _num_nodes(path, arrays)
     y = torch.full((nodes,), -1)
     if "y" in arrays:
@@ -137,13 +133,16 @@ def _one_graph(path: Path, config: Config, where: Roots) -> NodeDataset:
     )
 
 
-def _beside(config: Config, where: Roots) -> dict[str, Any]:
-    """Features, where a file of them is given."""
-    from gnnbench.datasets import _tables
-
-    if config.features is None:
-        return {}
-    return {"x": _raw.read(_locate(config.features, where), _tables.read_matrix)}
+def _beside(config: Config, where: Roots) -> _tables.Arrays:
+    """Features, labels and split, where a file of them is given."""
+    arrays: _tables.Arrays = {}
+    if config.features is not None:
+        arrays["x"] = _raw.read(_locate(config.features, where), _tables.read_matrix)
+    if config.labels is not None:
+        arrays["y"] = _raw.read(_locate(config.labels, where), _tables.read_matrix)
+    if config.split is not None:
+        arrays |= _raw.read(_locate(config.split, where), _tables.read_split)
+    return arrays
 
 
 def _plain_name(path: Path) -> str:
@@ -157,9 +156,7 @@ def _locate(path: Path, where: Roots, folders: bool = False) -> Path:
     raise DatasetError(f"{path}: there is no such file, neither here nor in {where.raw}; check the path")
 
 
-def _reader(path: Path) -> Callable[[Path], dict[str, np.ndarray]]:
-    from gnnbench.datasets import _tables
-
+def _reader(path: Path) -> Callable[[Path], _tables.Arrays]:
     suffix = _raw.suffix(path)
     if suffix not in SUFFIXES:
         raise DatasetError(
@@ -168,7 +165,7 @@ def _reader(path: Path) -> Callable[[Path], dict[str, np.ndarray]]:
     return {".mtx": _tables.read_mtx, ".npz": _tables.read_npz}.get(suffix, _tables.read_edge_list)
 
 
-def _num_nodes(path: Path, arrays: dict[str, Any]) -> int:
+def _num_nodes(path: Path, arrays: _tables.Arrays) -> int:
     """As many as the graph's file says, else as edges name or as have features or labels."""
     edges = arrays["edge_index"]
     beside = [len(arrays[key]) for key in ("x", "y") if key in arrays and arrays[key].ndim]
@@ -216,8 +213,6 @@ def read_links(path: Path) -> dict[str, Any]:
     """
     import pandas as pd
     import torch
-
-    from gnnbench.datasets import _tables
 
     table = pd.read_csv(path, skipinitialspace=True, comment="#")
     table.columns = [str(name).strip().lower() for name in table.columns]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -65,7 +66,7 @@ class Config(DatasetConfig):
 
     source: str = "synthetic"
     preset: Annotated[str, _names.one_of("preset", PRESETS)]
-    scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
+    scale: _names.Scale = Field(
         1.0, description="factor on nodes and edges; the mean degree stays, the maximum grows as its root"
     )
     nodes: Positive | None = None
@@ -75,9 +76,7 @@ class Config(DatasetConfig):
     homophily: Fraction | None = Field(None, description="share of edges drawn inside a community")
 
 
-def parse(spec: str) -> dict[str, Any] | None:
-    """`synthetic:PRESET[:SCALE]`."""
-    return _names.parse(spec, PRESETS)
+parse = partial(_names.parse, presets=PRESETS)
 
 
 def listing(where: Roots) -> list[Offer]:
@@ -113,9 +112,6 @@ def load(config: Config, where: Roots) -> NodeDataset:
 
 def arrays(config: Config, preset: Shape, where: Roots) -> dict[str, Any]:
     """Return `edge_index`, `x`, `y` and `part` of a preset as `config` has it, generated or mapped."""
-    import numpy as np
-    import torch
-
     from gnnbench.datasets import _blockmodel, _cache
 
     shape = scaled(config, preset)
@@ -125,9 +121,7 @@ def arrays(config: Config, preset: Shape, where: Roots) -> dict[str, Any]:
         _blockmodel.generate(shape, config.seed, folder)
 
     folder = _cache.built(_folder(config, shape, where), generate)
-    # Mapped copy-on-write: the file cannot change, and writing to a tensor is no crash.
-    found = {n: torch.from_numpy(np.load(folder / f"{n}.npy", mmap_mode="c")) for n in ("edge_index", "x")}
-    return found | {n: torch.from_numpy(np.load(folder / f"{n}.npy")) for n in ("y", "part")}
+    return _names.mapped(folder, ("edge_index", "x", "y", "part"))
 
 
 def scaled(config: Config, preset: Shape) -> Shape:
@@ -152,10 +146,9 @@ def scaled(config: Config, preset: Shape) -> Shape:
 
 def name(config: Config) -> str:
     """Name a preset in tables, with what `config` changed of it."""
-    scale = "" if config.scale == 1 else f" x{config.scale:g}"
     chosen = ("nodes", "edges", "features", "classes", "homophily")
     given = [f"{key} {value}" for key in chosen if (value := getattr(config, key)) is not None]
-    return ", ".join([f"synthetic {config.preset}{scale}", *given])
+    return ", ".join([_names.scaled(config.preset, config.scale), *given])
 
 
 def _folder(config: Config, shape: Shape, where: Roots) -> Path:

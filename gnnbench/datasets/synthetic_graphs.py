@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -49,7 +50,6 @@ PRESETS = {
     "coco-sp": Shape("scene", 113_286, 5_000, 5_000, 476.9, 2_694, 14, 81, 395, 500),
 }
 SPECS = [f"synthetic:{preset}" for preset in PRESETS]
-PREFIX = "synthetic:"
 
 
 class Config(DatasetConfig):
@@ -57,14 +57,10 @@ class Config(DatasetConfig):
 
     source: str = "synthetic_graphs"
     preset: Annotated[str, _names.one_of("preset", PRESETS)]
-    scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
-        1.0, description="factor on the number of graphs, which keep their size"
-    )
+    scale: _names.Scale = Field(1.0, description="factor on the number of graphs, which keep their size")
 
 
-def parse(spec: str) -> dict[str, Any] | None:
-    """`synthetic:PRESET[:SCALE]` with one of these presets."""
-    return _names.parse(spec, PRESETS)
+parse = partial(_names.parse, presets=PRESETS)
 
 
 def listing(where: Roots) -> list[Offer]:
@@ -73,7 +69,7 @@ def listing(where: Roots) -> list[Offer]:
     for preset, shape in PRESETS.items():
         parts = _sizes(shape, 1.0)
         folder = _folder(Config(preset=preset), parts, where)
-        offers.append(Offer(PREFIX + preset, None, None, folder if folder.is_dir() else None, sum(parts)))
+        offers.append(Offer(f"synthetic:{preset}", None, None, folder if folder.is_dir() else None, sum(parts)))
     return offers
 
 
@@ -87,7 +83,6 @@ def load(config: Config, where: Roots) -> GraphsDataset:
     Raises:
         DatasetError: too large for the machine's memory or disk.
     """
-    import numpy as np
     import torch
 
     from gnnbench.datasets import _cache, _draw_graphs
@@ -100,13 +95,9 @@ def load(config: Config, where: Roots) -> GraphsDataset:
         _draw_graphs.generate(shape, sum(sizes), config.seed, folder)
 
     folder = _cache.built(_folder(config, sizes, where), generate)
-    # Mapped copy-on-write: the file cannot change, and writing to a tensor is no crash.
-    arrays: dict[str, Any] = {
-        name: torch.from_numpy(np.load(folder / f"{name}.npy", mmap_mode="c")) for name in _draw_graphs.ARRAYS
-    }
     return GraphsDataset(
-        _name(config),
-        **arrays,
+        _names.scaled(config.preset, config.scale),
+        **_names.mapped(folder, _draw_graphs.ARRAYS),
         parts=dict(zip(("train", "val", "test"), torch.arange(sum(sizes)).split(sizes), strict=True)),
         target="class",
         num_outputs=shape.classes,
@@ -121,10 +112,6 @@ def _sizes(shape: Shape, scale: float) -> list[int]:
     return [max(1, round(getattr(shape, part) * scale)) for part in ("train", "val", "test")]
 
 
-def _name(config: Config) -> str:
-    return f"synthetic {config.preset}" + ("" if config.scale == 1 else f" x{config.scale:g}")
-
-
 def _folder(config: Config, sizes: list[int], where: Roots) -> Path:
     from gnnbench.datasets import _draw_graphs
 
@@ -137,4 +124,4 @@ def _check_fits(config: Config, sizes: list[int], where: Roots) -> None:
     nodes, edges = shape.nodes * sum(sizes), shape.edges * sum(sizes)
     memory = PEAK_BYTES_PER_EDGE * edges + 16 * nodes * (shape.features + 2)
     disk = 8 * edges + 4 * nodes * (shape.features + 2)
-    _names.check_fits(_name(config), memory, disk, where)
+    _names.check_fits(_names.scaled(config.preset, config.scale), memory, disk, where)

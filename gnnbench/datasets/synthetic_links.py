@@ -31,16 +31,10 @@ class Preset:
     metric: str
 
 
-def _shape(
-    nodes: int, links: int, features: int, communities: int, max_degree: int, exponent: float, homophily: float
-) -> Shape:
-    return Shape(nodes, 2 * links, features, communities, max_degree, exponent, 1, 1, 1, homophily, 0.0)
-
-
 PRESETS = {
-    "collab": Preset(_shape(235_868, 1_285_465, 128, 100, 700, 2.5, 0.9), 0.04, 0.04, "hits@50"),
-    "ppa": Preset(_shape(576_289, 30_326_273, 58, 58, 3_000, 2.2, 0.9), 0.2, 0.1, "hits@100"),
-    "ddi": Preset(_shape(4_267, 1_334_889, 0, 10, 2_200, 2.0, 0.8), 0.1, 0.1, "hits@20"),
+    "collab": Preset(Shape(235_868, 2_570_930, 128, 100, 700, 2.5, 1, 1, 1, 0.9, 0.0), 0.04, 0.04, "hits@50"),
+    "ppa": Preset(Shape(576_289, 60_652_546, 58, 58, 3_000, 2.2, 1, 1, 1, 0.9, 0.0), 0.2, 0.1, "hits@100"),
+    "ddi": Preset(Shape(4_267, 2_669_778, 0, 10, 2_200, 2.0, 1, 1, 1, 0.8, 0.0), 0.1, 0.1, "hits@20"),
 }
 SPECS = [f"synthetic:{preset}" for preset in PRESETS]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
@@ -37,14 +38,12 @@ class Config(DatasetConfig):
 
     source: str = "synthetic_types"
     preset: Annotated[str, _names.one_of("preset", PRESETS)] = "mag"
-    scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(1.0, description="factor on nodes and edges")
+    scale: _names.Scale = Field(1.0, description="factor on nodes and edges")
     to_undirected: bool = Field(True, description="add the reverse of every relation")
     embedding: Count = Field(128, description="width of vectors trained for types without features")
 
 
-def parse(spec: str) -> dict[str, Any] | None:
-    """`synthetic:mag[:SCALE]`."""
-    return _names.parse(spec, PRESETS)
+parse = partial(_names.parse, presets=PRESETS)
 
 
 def listing(where: Roots) -> list[Offer]:
@@ -63,9 +62,9 @@ def load(config: Config, where: Roots) -> TypedDataset:
     from torch_geometric.data import HeteroData
     from torch_geometric.utils import coalesce
 
-    from gnnbench.datasets import _blockmodel, _prepare_typed
+    from gnnbench.datasets import _blockmodel, _prepare, _prepare_typed
 
-    name = f"synthetic {config.preset}" + ("" if config.scale == 1 else f" x{config.scale:g}")
+    name = _names.scaled(config.preset, config.scale)
     nodes = {kind: max(2, round(count * config.scale)) for kind, count in NODES.items()}
     edges = {relation: round(count * config.scale) for relation, count in EDGES.items()}
     _names.check_fits(name, BYTES * sum(edges.values()) + 4 * FEATURES * nodes["paper"], 0, where)
@@ -83,8 +82,8 @@ def load(config: Config, where: Roots) -> TypedDataset:
     papers.x, papers.y = torch.from_numpy(np.concatenate([*x])), torch.from_numpy(community["paper"])
     bounds = [int(share * nodes["paper"]) for share in np.cumsum(SPLIT[:2])]
     order = torch.from_numpy(rng.permutation(nodes["paper"]))
-    for part, chosen in zip(("train", "val", "test"), order.tensor_split(bounds), strict=True):
-        papers[f"{part}_mask"] = torch.zeros(nodes["paper"], dtype=torch.bool).index_fill_(0, chosen, True)
+    for part, chosen in zip(_prepare.PARTS, order.tensor_split(bounds), strict=True):
+        papers[part] = _prepare.mask_of(nodes["paper"], chosen)
     dataset = _prepare_typed.of(name, data)
     dataset.made_up = ["graph", "features", "labels", "split"]
     return dataset
