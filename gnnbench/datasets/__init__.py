@@ -15,11 +15,12 @@ A source is a module with
     _prepare     fills in what a source of one graph lacks, and checks all of it
     _prepare_graphs   the same for many graphs
     _links       LinksDataset, what a source of links yields, and any source of one graph where `task` is links
-    _prepare_links    splits and checks links, and scores them
+    _prepare_links    splits and checks links
     _typed       TypedDataset, what a source of several types yields
     _prepare_typed   fills in what it lacks, and checks it
     _reorder     other orders of nodes
     _describe    what `gnnbench datasets info` says of one
+    _metrics     metrics by their names
     _names       names in configurations, and what the sources of synthetic data share
     _raw _cache  files as users have them, and files kept between runs
     _unpickle    what pickles in such files may hold

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gnnbench.datasets._graphs import Target
 from gnnbench.errors import DatasetError
 
 if TYPE_CHECKING:
@@ -32,6 +33,13 @@ class Union:
     def widths(self) -> tuple[int, int]:
         """Features of a node, and of an edge."""
         return self.x.size(1), 0 if self.edge_attr is None else self.edge_attr.size(1)
+
+    def task(self) -> tuple[Tensor, Target]:
+        """Targets as a GraphsDataset has them: [G] int64 classes of whole numbers, else [G, T] float32 values."""
+        y = self.targets
+        if not y.is_floating_point() and y.numel() == len(y):
+            return y.flatten().long(), "class"
+        return (y.unsqueeze(1) if y.dim() == 1 else y).float(), "value"
 
     def graphs(self) -> dict[str, Any]:
         """The fields that a GraphsDataset takes over as they are."""

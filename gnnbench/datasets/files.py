@@ -23,7 +23,7 @@ from gnnbench.datasets import (
     _typed_files,
     _union,
 )
-from gnnbench.datasets._graphs import PARTS, GraphsConfig, Target
+from gnnbench.datasets._graphs import PARTS, GraphsConfig
 from gnnbench.datasets._links import EVALUATED
 from gnnbench.errors import DatasetError
 
@@ -278,7 +278,9 @@ def read_graphs(path: Path, classes: int) -> GraphsDataset:
     else:
         raise DatasetError(f"{path}: holds neither train.pt, val.pt and test.pt nor NAME_A.txt and its companions")
     name = path.resolve().name.removesuffix(".pt")
-    y, target = _targets(union.targets)
+    y, target = union.task()
+    if target == "value" and bool(((y == 0) | (y == 1) | y.isnan()).all()):
+        target = "labels"
     largest = int(y.max()) if target == "class" and y.numel() else -1
     if not classes and largest >= max(len(y), 2):
         raise DatasetError(f"{name}: class {largest} among {len(y)} targets; number the classes from 0")
@@ -312,11 +314,3 @@ def _tu(folder: Path, name: str) -> _union.Union:
     with _raw.reading(name, files), _raw.quiet():
         data, slices, _ = read_tu_data(str(folder), name)
         return _union.of(name, SimpleNamespace(_data=data, slices=slices))
-
-
-def _targets(y: Tensor) -> tuple[Tensor, Target]:
-    y = y.unsqueeze(1) if y.dim() == 1 else y
-    if y.size(1) == 1 and not y.is_floating_point():
-        return y.flatten().long(), "class"
-    y = y.float()
-    return y, "labels" if bool(((y == 0) | (y == 1) | y.isnan()).all()) else "value"

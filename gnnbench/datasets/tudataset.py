@@ -71,21 +71,17 @@ def load(config: Config, where: Roots) -> GraphsDataset:
     args = {"name": config.name, "use_node_attr": config.node_attributes}
     (dataset,) = _pyg.opened(config.name, "TUDataset", args, where, stand_in="synthetic:mnist:0.02")
     union = _union.of(config.name, dataset)
-    y = union.targets
-    is_class = not y.is_floating_point()
-    if not is_class and y.dim() == 1:
-        y = y.unsqueeze(1)
-    fold = _prepare_graphs.fold_of(y if is_class else y[:, 0] * 0, FOLDS, config.seed)
+    y, target = union.task()
+    fold = _prepare_graphs.fold_of(y if target == "class" else y[:, 0] * 0, FOLDS, config.seed)
     test, val = fold == config.fold, fold == (config.fold + 1) % FOLDS
     masks = {"train": ~(test | val), "val": val, "test": test}
-    outputs = int(y.max()) + 1 if is_class else y.size(1)
     return GraphsDataset(
         f"{config.name} fold {config.fold}",
         **union.graphs(),
         y=y,
         parts={split: mask.nonzero().flatten() for split, mask in masks.items()},
-        target="class" if is_class else "value",
-        num_outputs=outputs,
+        target=target,
+        num_outputs=int(y.max()) + 1 if target == "class" else y.size(1),
         notes=_unlike(config, union),
     )
 
