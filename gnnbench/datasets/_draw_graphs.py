@@ -46,13 +46,15 @@ def generate(shape: Shape, graphs: int, seed: int, folder: Path) -> None:
     draw = {"pattern": _patterns, "cluster": _clusters, "image": _images, "scene": _scenes}[shape.kind]
     at_once = max(1, round(CHUNK_NODES / shape.nodes))
     counts = [min(at_once, graphs - begin) for begin in range(0, graphs, at_once)]
-    drawn = []
+    sizes, edge_counts, edges, x, y = [], [], [], [], []
     for count, chunk in zip(counts, draw(shape, counts, seed, constant), strict=True):
         first = np.cumsum(chunk.sizes) - chunk.sizes
         owner = np.repeat(np.arange(count), chunk.sizes)[chunk.edges[0]]
-        edge_counts, edges = np.bincount(owner, minlength=count), (chunk.edges - first[owner]).astype(np.int32)
-        drawn.append((chunk.sizes, edge_counts, edges, chunk.x.astype(np.float32), chunk.y.astype(np.int64)))
-    sizes, edge_counts, edges, x, y = zip(*drawn, strict=True)
+        sizes.append(chunk.sizes)
+        edge_counts.append(np.bincount(owner, minlength=count))
+        edges.append((chunk.edges - first[owner]).astype(np.int32))
+        x.append(chunk.x.astype(np.float32))
+        y.append(chunk.y.astype(np.int64))
     np.save(folder / "graph_ptr.npy", _ptr(np.concatenate(sizes)))
     np.save(folder / "edge_ptr.npy", _ptr(np.concatenate(edge_counts)))
     np.save(folder / "edge_index.npy", np.concatenate(edges, axis=1))

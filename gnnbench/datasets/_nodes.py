@@ -34,7 +34,7 @@ class Sized:
 
 @dataclass
 class Named(Sized):
-    """What datasets of all kinds have.
+    """A dataset of any kind.
 
     Attributes:
         name: what tables call it; a synthetic graph says so.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gnnbench.config import DatasetConfig
-from gnnbench.datasets import _prepare, _pyg
+from gnnbench.datasets import _prepare, _raw
 from gnnbench.datasets._links import EVALUATED, LinksDataset
 from gnnbench.datasets._nodes import NodeDataset
 from gnnbench.errors import DatasetError
@@ -35,7 +35,7 @@ def split(dataset: NodeDataset, config: DatasetConfig) -> LinksDataset:
     test_share = round(1 - config.train_share - config.val_share, 9)
     splitter = RandomLinkSplit(config.val_share, test_share, add_negative_train_samples=False, **options)
     try:
-        with _pyg.seeded(config.seed):
+        with _raw.seeded(config.seed):
             parts = dict(zip(("train", "val", "test"), splitter(data), strict=True))
     except ValueError:
         raise DatasetError(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -129,7 +128,7 @@ def opened(
 
     def construct(processed: Path, variant: Mapping[str, Any] = variants[0]) -> Any:
         members = {"processed_dir": property(lambda self: str(processed)), **raw}
-        with seeded(seed):
+        with _raw.seeded(seed):
             return _construct(cls, {**args, **variant}, where.cache, **members)
 
     with _raw.reading(name, files or [where.cache]), _raw.quiet():
@@ -249,25 +248,6 @@ def _has_root(cls: type) -> bool:
 
 def _folder(cls: type) -> str:
     return FOLDERS.get(cls.__name__, cls.__name__)
-
-
-@contextlib.contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Some classes draw from the global generators of Python, NumPy and torch; leave those as they were."""
-    import random
-
-    import numpy as np
-    import torch
-    from torch_geometric import seed_everything
-
-    states = random.getstate(), np.random.get_state()  # noqa: NPY002
-    try:
-        with torch.random.fork_rng(devices=[]):
-            seed_everything(seed)
-            yield
-    finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])  # noqa: NPY002
 
 
 def _convert(name: str, class_name: str, dataset: Any, split_index: int) -> NodeDataset | TypedDataset:

@@ -57,6 +57,26 @@ def quiet() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed the global generators of Python, NumPy and torch, which PyG draws from; leave them as they were."""
+    import random
+
+    import numpy as np
+    import torch
+
+    states = random.getstate(), np.random.get_state()  # noqa: NPY002
+    try:
+        with torch.random.fork_rng(devices=[]):
+            random.seed(seed)
+            np.random.seed(seed % 2**32)  # noqa: NPY002
+            torch.manual_seed(seed)
+            yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])  # noqa: NPY002
+
+
+@contextlib.contextmanager
 def reading(what: str, files: Sequence[Path]) -> Iterator[None]:
     """Unpickle arrays alone, and turn whatever a loader raises into a DatasetError that names which of `files`."""
     try:
