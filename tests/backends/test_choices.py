@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gnnbench.backends import isplib
-from gnnbench.backends.isplib import choices, edge
+from gnnbench.backends.isplib import choices
 from gnnbench.benchmarks.ops import Case
 from gnnbench.ops.kernels import Kernels, choice_key
 from tests.support import graphs
@@ -38,7 +38,7 @@ def test_every_choice_runs_and_computes_the_same(op: str) -> None:
             assert all(torch.equal(*pair) for pair in zip(found, truth, strict=True))
 
 
-@pytest.mark.parametrize("name", ["sddmm", *(f"{family}_attention" for family in edge.FAMILIES)])
+@pytest.mark.parametrize("name", ["sddmm", *(f"{family}_attention" for family in choices.FAMILIES)])
 def test_passes_over_edges_compute_the_same_by_every_choice(name: str) -> None:
     kernels, graph = isplib.IsplibKernels(threads=2), graphs.power_law(200, 10_000)  # the longest row has 900
     case = Case(name, graph, 24, heads=2, dtype=torch.float64)

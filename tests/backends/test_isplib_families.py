@@ -16,7 +16,7 @@ import setuptools
 import torch
 
 from gnnbench.backends import isplib
-from gnnbench.backends.isplib import attention, edge
+from gnnbench.backends.isplib import attention, choices
 from gnnbench.ops.dropout import Dropout
 from gnnbench.ops.families import FAMILIES
 from gnnbench.ops.kernels import Kernels
@@ -52,7 +52,7 @@ def test_a_family_needs_its_score_and_gradient_only(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(isplib.IsplibKernels, "families", (FAMILY.name,))
     monkeypatch.setitem(FAMILIES, FAMILY.name, FAMILY)
     for op in (FAMILY.op, f"{FAMILY.op}_backward"):
-        monkeypatch.setitem(edge.KNOBS, op, ("chunk", edge.CHUNK))
+        monkeypatch.setitem(choices.WAYS, op, choices.CHUNKS)
     for name, (heads, channels), p in itertools.product(["hub", "wide"], [(1, 1), (2, 7), (9, 33)], [0.0, 0.5]):
         graph = graphs.graph(name)
         tensors = tuple(tensor.detach() for tensor in inputs(FAMILY.name, graph, heads, channels))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Collection
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from gnnbench.backends.isplib import _compiled
 from gnnbench.backends.isplib._base import csr
-from gnnbench.backends.isplib.edge import EdgeChoices
+from gnnbench.backends.isplib.choices import FAMILIES, ChoosingKernels
 from gnnbench.backends.isplib.workspace import in_huge_pages
 from gnnbench.graph import Graph
 from gnnbench.ops.dropout import WORD, Dropout
@@ -21,8 +21,10 @@ native = _compiled.load("attention")
 KEPT = ("out", "stats", "out_positive", "alpha_positive")  # for backward, the last two where that needs no scores
 
 
-class AttentionKernels(EdgeChoices):
+class AttentionKernels(ChoosingKernels):
     """Attention of every family that has kernels here, forward and backward."""
+
+    families: ClassVar[Collection[str]] = FAMILIES
 
     def unsupported(self, op: str, graph: Graph, *tensors: Tensor | None) -> list[str]:
         reasons = super().unsupported(op, graph, *tensors)

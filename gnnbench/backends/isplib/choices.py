@@ -12,8 +12,8 @@ from typing import TypeGuard
 
 import torch
 
+from gnnbench.backends.isplib import _compiled
 from gnnbench.backends.isplib._base import BaseKernels
-from gnnbench.backends.isplib.edge import TEAM_WORK
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import Choice, choice_key
 
@@ -45,31 +45,51 @@ EDGES_PER_SOURCE = 16  # below which converting features to bf16 costs more than
 PLAN = 1.0  # of the graph, how large the plan for blocks may be
 PLANNED = (1, 4, 16)  # lines of features that blocks are made ready for
 TUNED = ("spmm", "spmm_max")
+_attention = _compiled.load("attention")
+FAMILIES = tuple(_attention.FAMILIES if _attention else ())  # that were compiled
+CHUNKS: list[Choice] = [{"chunk": edges} for edges in (64, 16, 32, 128)]  # of a row that attention walks at a time
+# By row; the first of sddmm and attention is what runs untuned.
+WAYS: dict[str, list[Choice]] = {
+    **{key: [{"algorithm": "row", "prefetch": edges} for edges in PREFETCH_DISTANCES] for key in TUNED},
+    "sddmm": [{"prefetch": edges} for edges in (12, 0, 6, 24)],
+    **{f"{name}_attention{direction}": CHUNKS for name in FAMILIES for direction in ("", "_backward")},
+}
+SOFTMAX = 16  # multiplications that the softmax of an edge and head is like
+TEAM_WORK = 1 << 15  # multiplications below which waking other threads costs more than they save
 
 
 class ChoosingKernels(BaseKernels):
-    """How aggregations run: by row, or over blocks of 2^shift columns whose features fit the cache."""
+    """How passes over edges run: with how many threads, and with how many edges in flight.
+
+    Aggregations run by row, or over blocks of 2^shift columns whose features fit the cache.
+    """
 
     def choices(self, op: str, graph: Graph, width: int, dtype: torch.dtype, heads: int = 1) -> list[Choice]:
-        if op not in TUNED:
+        if op not in WAYS:
             return super().choices(op, graph, width, dtype, heads)
-        first = self._heuristic(graph, width, dtype)
-        rows: list[Choice] = [
-            {"algorithm": "row", "prefetch": edges, "threads": threads}
-            for threads in sorted({self.threads, 1}, reverse=True)
-            for edges in PREFETCH_DISTANCES
-        ]
-        blocked: list[Choice] = [{"algorithm": "blocked", "shift": shift} for shift in _shifts(graph)]
-        return [first, *(choice for choice in rows + blocked if choice != first)]
+        first, teams = self._untuned(op, graph, width, dtype, heads), sorted({self.threads, 1}, reverse=True)
+        every: list[Choice] = [{**way, "threads": threads} for threads in teams for way in WAYS[op]]
+        if op in TUNED:
+            every += [{"algorithm": "blocked", "shift": shift} for shift in _shifts(graph)]
+        return [first, *(choice for choice in every if choice != first)]
 
     def chosen(self, op: str, graph: Graph, width: int, dtype: torch.dtype, heads: int = 1) -> Choice:
-        if op not in TUNED:
+        if op not in WAYS:
             return super().chosen(op, graph, width, dtype, heads)
-        graph = graph.whole
-        result = graph.cache.get(choice_key(op, width, dtype, heads))
-        if result is not None and self._possible(result, graph):
+        result = graph.whole.cache.get(choice_key(op, width, dtype, heads))
+        if result is not None and self._possible(op, result, graph.whole):
             return result
-        return self._heuristic(graph, width, dtype)
+        return self._untuned(op, graph, width, dtype, heads)
+
+    def _untuned(self, op: str, graph: Graph, width: int, dtype: torch.dtype, heads: int) -> Choice:
+        if op in TUNED:
+            return self._heuristic(graph.whole, width, dtype)
+        work = width if op == "sddmm" else 2 * width + SOFTMAX * heads
+        return {**WAYS[op][0], "threads": self._team_for(graph, work)}
+
+    def _team_for(self, graph: Graph, work: int) -> int:
+        """Threads for so many multiplications an edge."""
+        return 1 if (graph.num_edges + graph.num_rows) * work < TEAM_WORK else self.threads
 
     def _heuristic(self, graph: Graph, width: int, dtype: torch.dtype) -> Choice:
         """Walk edges the same way by any number of threads, as the order of summation follows from it."""
@@ -78,13 +98,9 @@ class ChoosingKernels(BaseKernels):
         def make() -> Choice:
             if (shift := _block(graph, features)) is not None:
                 return {"algorithm": "blocked", "shift": shift}
-            alone = (graph.num_edges + graph.num_rows) * width < TEAM_WORK
             near = graph.num_cols * features <= CACHED * L2_BYTES
-            return {
-                "algorithm": "row",
-                "prefetch": 0 if near else PREFETCH_DISTANCE,
-                "threads": 1 if alone else self.threads,
-            }
+            prefetch = 0 if near else PREFETCH_DISTANCE
+            return {"algorithm": "row", "prefetch": prefetch, "threads": self._team_for(graph, width)}
 
         return graph.once(("heuristic", features, self.threads), make)
 
@@ -93,14 +109,14 @@ class ChoosingKernels(BaseKernels):
         shifts = {_block(graph, lines * LINE_BYTES) for lines in PLANNED}
         return {shift for shift in shifts if shift is not None}
 
-    def _possible(self, choice: object, graph: Graph) -> TypeGuard[Choice]:
+    def _possible(self, op: str, choice: object, graph: Graph) -> TypeGuard[Choice]:
         """Return whether a choice that came from elsewhere can be taken; one kept from more threads cannot."""
         match choice:
-            case {"algorithm": "row", "prefetch": int(edges), "threads": int(threads), **others} if not others:
-                return edges in PREFETCH_DISTANCES and 1 <= threads <= self.threads
-            case {"algorithm": "blocked", "shift": int(shift), **others} if not others:
+            case {"algorithm": "blocked", "shift": int(shift), **others} if op in TUNED and not others:
                 # With a plan no larger than a few graphs.
                 return 0 <= shift <= MOST_SHIFT and graph.num_rows * blocks(graph, shift) <= 4 * graph.num_edges
+            case {"threads": int(threads), **way}:
+                return way in WAYS[op] and 1 <= threads <= self.threads
         return False
 
 
