@@ -31,7 +31,7 @@ def read_npz(path: Path) -> Arrays:
 
     Beside it `x`, `y`, `train_mask`, `val_mask`, `test_mask` and `num_nodes`, as PyG calls them.
     """
-    from scipy.sparse import csr_array, load_npz
+    from scipy.sparse import coo_array, csr_array, load_npz
 
     with np.load(_opened(path), allow_pickle=False) as archive:
         keys = {*archive.files}
@@ -48,8 +48,12 @@ def read_npz(path: Path) -> Arrays:
             return pick | _from_matrix(path, load_npz(_opened(path)))
         elif {pointers, columns} <= keys:
             rowptr, col = archive[pointers], archive[columns]
-            rows, cols = len(rowptr) - 1, int(col.max(initial=-1)) + 1
-            matrix = csr_array((np.ones(len(col)), col, rowptr), shape=(rows, max(rows, cols)))
+            rows = len(rowptr) - 1
+            shape = archive["shape"] if "shape" in keys else (rows, max(rows, int(col.max(initial=-1)) + 1))
+            return pick | _from_matrix(path, csr_array((np.ones(len(col)), col, rowptr), shape=tuple(shape)))
+        elif {"row", "col", "shape"} <= keys:
+            entries = archive["row"], archive["col"]
+            matrix = coo_array((np.ones(len(entries[0])), entries), tuple(archive["shape"]))
             return pick | _from_matrix(path, matrix)
         elif {"row", "col"} <= keys:
             edges = np.stack([archive["row"], archive["col"]])

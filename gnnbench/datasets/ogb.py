@@ -1,4 +1,4 @@
-"""OGB's node-property datasets through ogb's own loader and Evaluator (Hu et al. 2020)."""
+"""OGB's node-property datasets through ogb's own loader and split (Hu et al. 2020)."""
 
 from __future__ import annotations
 

@@ -97,6 +97,15 @@ def test_npz(where: Roots, tmp_path: Path, kind: str) -> None:
     assert dataset.num_nodes == 5
 
 
+def test_the_shape_of_an_npz_counts_nodes_without_edges(where: Roots, tmp_path: Path) -> None:
+    for name, nodes in (("row", EDGES[0]), ("rowptr", np.append(CSR.indptr, [5, 5]))):
+        np.savez(tmp_path / "g.npz", **{name: nodes, "col": EDGES[1], "shape": (7, 7)})
+        assert load(where, tmp_path / "g.npz").num_nodes == 7
+    np.savez(tmp_path / "g.npz", row=EDGES[0], col=EDGES[1], shape=(5, 7))
+    with pytest.raises(DatasetError, match="square"):
+        load(where, tmp_path / "g.npz")
+
+
 def test_npz_with_everything_is_not_made_up(where: Roots, tmp_path: Path) -> None:
     masks = {f"{part}_mask": np.arange(6) % 3 == i for i, part in enumerate(("train", "val", "test"))}
     x, y = np.arange(12.0).reshape(6, 2), np.array([0, 1, 2, 0, -1, 1])
