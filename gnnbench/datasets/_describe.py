@@ -80,7 +80,8 @@ def info(dataset: AnyDataset) -> DatasetInfo:
     (src, dst), nodes, y = dataset.edge_index, dataset.num_nodes, dataset.y
     if isinstance(dataset, datasets.GraphsDataset):
         graph_ptr, edge_ptr, edge_attr = dataset.graph_ptr, dataset.edge_ptr, dataset.edge_attr
-        src, dst = src + dataset.starts(), dst + dataset.starts()
+        first = dataset.starts()
+        src, dst = src + first, dst + first
         target, per_node, outputs, encoder = dataset.target, dataset.per_node, dataset.num_outputs, dataset.encoder
         parts = {split: len(ids) for split, ids in dataset.parts.items()}
     else:

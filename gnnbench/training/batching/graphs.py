@@ -43,6 +43,8 @@ def prepare(config: Run, model: Module, backend: Backend, dataset: GraphsDataset
             f"{dataset.name} has targets of {targets}, which model.readout={config.model.readout} does not give; "
             f"set model.readout to {remedy}"
         )
+    if config.backend.loader == "dgl":
+        raise ConfigError("backend.loader=dgl draws neighbourhoods, not graphs; leave it out")
     bindings = backend.bind(model)
     union = Union.of(
         dataset.graph_ptr.to(backend.device),
@@ -51,8 +53,6 @@ def prepare(config: Run, model: Module, backend: Backend, dataset: GraphsDataset
         backend.layout() or (isplib.cpu_layout() if backend.device.type == "cpu" else None),
         rows=backend.sorts,
     )
-    if config.backend.loader == "dgl":
-        raise ConfigError("backend.loader=dgl draws neighbourhoods, not graphs; leave it out")
     batches = Graphs
     if config.backend.loader == "pyg":
         from gnnbench.training.batching._pyg_loader import PygLoader as batches
