@@ -47,9 +47,11 @@ class SpmmKernels(choices.ChoosingKernels):
     def plan(self, graph: Graph) -> None:
         # A copy, for another thread may add a choice meanwhile.
         every = [(key[1], choice) for key, choice in list(graph.cache.items()) if key[0] == "choice"]
-        tuned = [each for each in every if each[0] in choices.TUNED and self._possible(*each, graph)]
         planned = {("spmm", shift) for shift in self._planned(graph)}
-        for op, shift in planned | {(op, int(choice["shift"])) for op, choice in tuned if "shift" in choice}:
+        for op, choice in every:
+            if op in choices.TUNED and self._possible(op, choice, graph) and "shift" in choice:
+                planned.add((op, int(choice["shift"])))
+        for op, shift in planned:
             self._blocks(op, graph, shift)
 
     def spmm(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> Tensor:
