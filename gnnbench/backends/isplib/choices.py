@@ -77,7 +77,7 @@ class ChoosingKernels(BaseKernels):
         if op not in WAYS:
             return super().chosen(op, graph, width, dtype, heads)
         result = graph.whole.cache.get(choice_key(op, width, dtype, heads))
-        if result is not None and self._possible(op, result, graph.whole):
+        if result is not None and self._possible(result, op, graph.whole):
             return result
         return self._untuned(op, graph, width, dtype, heads)
 
@@ -109,7 +109,7 @@ class ChoosingKernels(BaseKernels):
         shifts = {_block(graph, lines * LINE_BYTES) for lines in PLANNED}
         return {shift for shift in shifts if shift is not None}
 
-    def _possible(self, op: str, choice: object, graph: Graph) -> TypeGuard[Choice]:
+    def _possible(self, choice: object, op: str, graph: Graph) -> TypeGuard[Choice]:
         """Return whether a choice that came from elsewhere can be taken; one kept from more threads cannot."""
         match choice:
             case {"algorithm": "blocked", "shift": int(shift), **others} if op in TUNED and not others:

@@ -46,10 +46,10 @@ class SpmmKernels(choices.ChoosingKernels):
 
     def plan(self, graph: Graph) -> None:
         # A copy, for another thread may add a choice meanwhile.
-        every = [(key[1], choice) for key, choice in list(graph.cache.items()) if key[0] == "choice"]
+        kept = [(key[1], choice) for key, choice in list(graph.cache.items()) if key[0] == "choice"]
         planned = {("spmm", shift) for shift in self._planned(graph)}
-        for op, choice in every:
-            if op in choices.TUNED and self._possible(op, choice, graph) and "shift" in choice:
+        for op, choice in kept:
+            if op in choices.TUNED and self._possible(choice, op, graph) and "shift" in choice:
                 planned.add((op, int(choice["shift"])))
         for op, shift in planned:
             self._blocks(op, graph, shift)
