@@ -163,6 +163,7 @@ class BatchConfig(Section):
         draws_neighbors: edges are drawn from a graph that may be too large to be copied.
         distributed: each of several processes has a part of the graph.
         data_parallel: several processes that have the whole data may share out the targets of each step.
+        loaders: who may make its batches, by the names of `backend.loader`.
         with_workers: the kind that takes its place where several processes are asked for; empty for none.
     """
 
@@ -172,6 +173,7 @@ class BatchConfig(Section):
     draws_neighbors: ClassVar[bool] = False
     distributed: ClassVar[bool] = False
     data_parallel: ClassVar[bool] = False
+    loaders: ClassVar[tuple[str, ...]] = ("ours",)
     with_workers: ClassVar[str] = ""
 
     kind: str = "full"

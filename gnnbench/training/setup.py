@@ -16,7 +16,7 @@ from torch.nn import BatchNorm1d, Module
 
 from gnnbench import datasets, models, registry
 from gnnbench.backends.base import Backend
-from gnnbench.config import Run
+from gnnbench.config import BatchConfig, Run
 from gnnbench.datasets import AnyDataset, GraphsDataset, LinksDataset, NodeDataset, TypedDataset
 from gnnbench.errors import ConfigError, UnsupportedOp
 from gnnbench.training.batching._ahead import Loader
@@ -90,15 +90,20 @@ def prepare(config: Run, model: Module, backend: Backend, dataset: AnyDataset, c
         raise ConfigError(f"train.label_smoothing is of classes, which {dataset.name} has none of; leave it out")
     if config.distributed and config.train.cuda_graph:
         raise UnsupportedOp("train.cuda_graph", ["workers talk to each other in every step; leave it out"])
-    if config.data_parallel and config.backend.loader != "ours":
+    if (loader := config.backend.loader) not in config.batch.loaders:
         raise ConfigError(
-            f"backend.loader={config.backend.loader} makes whole batches, of which each of {config.train.workers} "
+            f"backend.loader: batch.kind={config.batch.kind} takes batches by "
+            f"{', '.join(config.batch.loaders)} only, found {loader!r}; leave it out"
+        )
+    if config.data_parallel and loader != "ours":
+        raise ConfigError(
+            f"backend.loader={loader} makes whole batches, of which each of {config.train.workers} "
             "workers would train on all; leave it or train.workers out"
         )
     ready: Setup = _kind(config).prepare(config, model.to(backend.device), backend, dataset, cache)
     ready.batching.smoothing = config.train.label_smoothing
     if config.data_parallel:
-        _share_out(model, ready, config.batch.draws_neighbors)
+        _share_out(config.batch, model, ready)
     return ready
 
 
@@ -131,15 +136,17 @@ def check_batch(config: Run, dataset: AnyDataset) -> None:
         )
 
 
-def _share_out(model: Module, ready: Setup, draws_neighbors: bool) -> None:
+def _share_out(batch: BatchConfig, model: Module, ready: Setup) -> None:
     """Let each worker train on its share of every batch, with batch norms over the rows of all."""
     from gnnbench.training.batching import _norms, _shares
 
     assert isinstance(ready.batching, Loader)
     ready.batching.shares = shares = _shares.Shares()
+    if not (batch.draws_neighbors or batch.graphs):  # of the whole graph, each has the rows of all
+        return
     _norms.bind_norms(model, shares)
     ready.bindings[:] = [binding for binding in ready.bindings if binding.conv != "BatchNorm1d"]
-    if draws_neighbors and any(isinstance(layer, BatchNorm1d) for layer in model.modules()):
+    if batch.draws_neighbors and any(isinstance(layer, BatchNorm1d) for layer in model.modules()):
         ready.warnings.append(
             "batch norms count a sampled node once for each worker that needs it, so that losses are not those of "
             "one process; model.norm=layer keeps them"

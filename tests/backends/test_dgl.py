@@ -108,14 +108,14 @@ def test_its_own_loader_gives_blocks_of_its_sampler(tmp_path: Path) -> None:
             assert theirs.edges
     for changed, why in (
         ({"model": {"name": "gcn"}}, "takes sources and destinations apart, such as sage"),
-        ({"batch": {"kind": "full"}}, "backend.loader=dgl is of batches"),
+        ({"batch": {"kind": "full"}}, "batch.kind=full takes batches by ours only, found 'dgl'"),
         (
             {
                 "dataset": datasets.parse("synthetic:mnist:0.0005"),
                 "model": {"name": "gin", "readout": "mean"},
                 "batch": {"kind": "graphs"},
             },
-            "draws neighbourhoods, not graphs",
+            "batch.kind=graphs takes batches by ours, pyg only, found 'dgl'",
         ),
     ):
         with pytest.raises(ConfigError, match=why):

@@ -16,10 +16,12 @@ from gnnbench.training.loop import Phase, Trainer
 from tests.support.batches import graphs_dataset
 
 STEPS = 20
+LINKS = {"source": "synthetic_links", "preset": "collab", "scale": 0.002}
 DATASETS = {
     "neighbors": {"source": "synthetic", "preset": "cora", "scale": 0.1, "features": 16},
     "types": {"source": "synthetic_types", "scale": 0.0005, "embedding": 8},
-    "link_neighbors": {"source": "synthetic_links", "preset": "collab", "scale": 0.002},
+    "links": LINKS,
+    "link_neighbors": LINKS,
     "graphs": {"source": "synthetic", "preset": "cora"},  # not read
 }
 

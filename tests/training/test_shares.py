@@ -11,25 +11,21 @@ from tests.support import shares
 from tests.support.ranks import Ranks
 
 NEIGHBORS = {"fanouts": [4, 3]}
-OF_LINKS = {**NEIGHBORS, "negatives": 2, "drop_target_links": True}
+OF_LINKS = {"negatives": 2, "drop_target_links": True}
 CASES: dict[str, tuple[str, str, dict[str, Any], dict[str, Any], str]] = {
     "sage": ("neighbors", "isplib", {"name": "sage", "norm": "layer"}, NEIGHBORS, ""),
     "gcn": ("neighbors", "isplib", {"name": "gcn"}, NEIGHBORS, ""),
     "gat by pyg": ("neighbors", "pyg", {"name": "gat"}, {**NEIGHBORS, "replace": True}, ""),
-    "links": (
-        "link_neighbors",
-        "isplib",
-        {"name": "sage"},
-        {**NEIGHBORS, "negatives": 2, "drop_target_links": True},
-        "",
-    ),
+    "links": ("link_neighbors", "isplib", {"name": "sage"}, {**NEIGHBORS, **OF_LINKS}, ""),
+    "links of the whole graph": ("links", "isplib", {"name": "gcn", "norm": "batch"}, {"negatives": 2}, ""),
+    "links beside the graph": ("links", "pyg", {"name": "sage"}, OF_LINKS, ""),
     "types": ("neighbors", "isplib", {"name": "hgt", "heads": 2}, NEIGHBORS, "types"),
     "types by pyg": ("neighbors", "pyg", {"name": "rgcn"}, NEIGHBORS, "types"),
     "graphs": ("graphs", "isplib", {"name": "gin", "readout": "sum", "norm": "batch"}, {}, ""),
     "labels": ("graphs", "reference", {"name": "gin", "readout": "mean"}, {"size": 7}, "labels"),
 }
 # Sizes that leave one target to the last batch, which two of three workers then have no share of.
-SIZES = {"neighbors": 13, "types": 313, "link_neighbors": 338, "graphs": 13}
+SIZES = {"neighbors": 13, "types": 313, "links": 338, "link_neighbors": 338, "graphs": 13}
 
 
 @pytest.mark.skipif(bool(isplib.MISSING), reason=f"the kernels are not built: {isplib.MISSING}")

@@ -24,6 +24,7 @@ from gnnbench.results import files
 from gnnbench.results.schema import Result
 from gnnbench.training import run as alone
 from gnnbench.training import start
+from gnnbench.training.batching import links
 from gnnbench.training.run import Event
 from tests.support import faults, two_machines
 from tests.support.commands import ROOT, TINY, run
@@ -200,6 +201,7 @@ def test_ctrl_c_stops_all_after_the_same_epoch(roots: datasets.Roots, tmp_path: 
 def test_a_number_of_workers_that_does_not_fit_and_a_port_that_is_taken_are_refused(
     roots: datasets.Roots, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(links.Config, "data_parallel", False)  # as of a kind that someone adds
     with pytest.raises(ConfigError, match=r"train.workers is 2, but batch.kind=links trains in one process"):
         config.validate({**SECTIONS, "batch": {"kind": "links"}}, "test")
     monkeypatch.setenv("RANK", "0")

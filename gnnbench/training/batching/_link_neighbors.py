@@ -14,7 +14,6 @@ from gnnbench.backends import isplib
 from gnnbench.backends.base import Backend
 from gnnbench.backends.isplib.sample import Sample
 from gnnbench.datasets import LinksDataset
-from gnnbench.models import Pairs
 from gnnbench.training import layerwise
 from gnnbench.training.batching._batch import Batch
 from gnnbench.training.batching._links import Links
@@ -68,15 +67,12 @@ class LinkNeighborhoods(Links):
         self.edges = (self.edges or 0) + sample.row.numel()
         if shares is None:
             return self._of(*self._inputs(sample), pairs._replace(nodes=ends), len(chosen))
-        links, each = torch.arange(len(chosen))[shares.of(len(chosen))], self.config.negatives
-        drawn = len(chosen) + links.unsqueeze(1) * each + torch.arange(each)
-        mine = torch.cat([links, drawn.flatten()])
-        places, ends = ends[:, mine].unique(return_inverse=True)
+        own, mine = self._own(pairs._replace(nodes=ends), len(chosen), shares)
+        places, ends = own.nodes.unique(return_inverse=True)
         sample = share_of(sample, places, self.config, self.trims)
         shares.edges += sample.row.numel()
-        pairs = Pairs(ends, None if pairs.relation is None else pairs.relation[mine])
-        batch = self._of(*self._inputs(sample), pairs, len(links))
-        return shares.weighted(batch, len(links), len(chosen), len(chosen))
+        batch = self._of(*self._inputs(sample), own._replace(nodes=ends), mine)
+        return shares.weighted(batch, mine, len(chosen), len(chosen))
 
     def _without(self, sample: Sample, links: Tensor) -> Sample:
         """Return the sample without edges that are links [2, P], in either direction."""

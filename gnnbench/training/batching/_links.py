@@ -98,13 +98,17 @@ class Links(Loader):
 
     def _batch(self, chosen: Tensor, key: int, shares: Shares | None) -> Batch:
         links = self.links[:, chosen]
-        adj = self.adj
+        adj, edges = self.adj, self.dataset
         if self.targets is not None:
             others = self.targets.others(links)
             edges = replace(self.dataset, edge_index=self.dataset.edge_index[:, others])
             adj = self.backend.adjacency(edges, self.layout)
         pairs = self._pairs(chosen, key)
-        return self._of(self.x, adj, pairs, len(chosen))
+        if shares is None:
+            return self._of(self.x, adj, pairs, len(chosen))
+        shares.edges += edges.edge_index.size(1)
+        own, mine = self._own(pairs, len(chosen), shares)
+        return shares.weighted(self._of(self.x, adj, own, mine), mine, len(chosen), len(chosen))
 
     def _pairs(self, chosen: Tensor, key: int) -> Pairs:
         """Links and, after them, their negatives, with the types of the links."""
@@ -122,6 +126,14 @@ class Links(Loader):
             own = self.dataset.relations["train"][chosen]
             relation = torch.cat([own, own.repeat_interleave(config.negatives)])
         return Pairs(torch.cat([links, drawn], 1), relation)
+
+    def _own(self, pairs: Pairs, links: int, shares: Shares) -> tuple[Pairs, int]:
+        """The links of this process with their negatives, and the number of the links."""
+        mine, each = torch.arange(links)[shares.of(links)], self.config.negatives
+        drawn = links + mine.unsqueeze(1) * each + torch.arange(each)
+        chosen = torch.cat([mine, drawn.flatten()])
+        relation = None if pairs.relation is None else pairs.relation[chosen]
+        return Pairs(pairs.nodes[:, chosen], relation), len(mine)
 
     def _of(self, x: Any, adj: Any, pairs: Pairs, links: int) -> Batch:
         """A batch whose first pairs are its links."""

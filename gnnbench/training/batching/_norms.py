@@ -20,7 +20,7 @@ def bind_norms(model: Module, sums: Sums) -> None:
     Args:
         sums: `Shares` where rows of this process may have a weight.
     """
-    for _, layer in model.named_modules():
+    for layer in model.modules():
         if type(layer) is BatchNorm1d:
             layer.forward = partial(_forward, layer, sums)  # type: ignore[method-assign]
 

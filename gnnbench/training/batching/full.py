@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from gnnbench.config import BatchConfig
 from gnnbench.datasets import TypedDataset
 from gnnbench.datasets._typed import edge_types, joined
-from gnnbench.errors import ConfigError
 from gnnbench.training.batching._batch import Batch, Batching, Setup, scored
 
 if TYPE_CHECKING:
@@ -106,8 +105,6 @@ def prepare(
     config: Run, model: Module, backend: Backend, dataset: NodeDataset | TypedDataset, cache: Path | None
 ) -> Setup:
     """Raises UnsupportedOp where the backend cannot run this model."""
-    if config.backend.loader != "ours":
-        raise ConfigError(f"backend.loader={config.backend.loader} is of batches; leave it out")
     if isinstance(dataset, TypedDataset):
         bindings = backend.bind(model)
         return Setup(typed(model, backend, dataset), bindings)

@@ -24,6 +24,7 @@ class Config(BatchConfig):
 
     graphs = True
     data_parallel = True
+    loaders = ("ours", "pyg")
 
     kind: str = "graphs"
     size: Positive = Field(64, description="graphs in a batch; the last one of an epoch may have fewer")
@@ -43,8 +44,6 @@ def prepare(config: Run, model: Module, backend: Backend, dataset: GraphsDataset
             f"{dataset.name} has targets of {targets}, which model.readout={config.model.readout} does not give; "
             f"set model.readout to {remedy}"
         )
-    if config.backend.loader == "dgl":
-        raise ConfigError("backend.loader=dgl draws neighbourhoods, not graphs; leave it out")
     bindings = backend.bind(model)
     union = Union.of(
         dataset.graph_ptr.to(backend.device),

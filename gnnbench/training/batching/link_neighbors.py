@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from gnnbench.config import Count, Positive
-from gnnbench.errors import ConfigError
 from gnnbench.training.batching import neighbors
 from gnnbench.training.batching._batch import Setup
 from gnnbench.training.batching.links import LinksConfig
@@ -25,7 +24,6 @@ class Config(LinksConfig):
     """Which neighbourhoods of links are drawn."""
 
     draws_neighbors = True
-    data_parallel = True
 
     kind: str = "link_neighbors"
     size: Positive = Field(1024, description="training links in a batch; the last one of an epoch may have fewer")
@@ -38,13 +36,11 @@ class Config(LinksConfig):
 
 
 def prepare(config: Run, model: Module, backend: Backend, dataset: LinksDataset, cache: Path | None) -> Setup:
-    """Raises ConfigError where batches do not fit the model, BackendUnavailable without compiled kernels."""
+    """Raises ConfigError where fanouts do not fit the model, BackendUnavailable without compiled kernels."""
     from gnnbench import models
     from gnnbench.training.batching._link_neighbors import LinkNeighborhoods
 
     neighbors.check_fanouts(config)
-    if config.backend.loader != "ours":
-        raise ConfigError(f"backend.loader={config.backend.loader} makes no batches of links; leave it out")
     neighbors.check_sampler(config)
     trims = models.is_bipartite(config.model)
     bindings = neighbors.bound(config, model, backend)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from gnnbench.config import BatchConfig, Count, Positive
-from gnnbench.errors import ConfigError
 from gnnbench.training.batching import full
 from gnnbench.training.batching._batch import Setup
 
@@ -19,11 +18,14 @@ if TYPE_CHECKING:
     from gnnbench.config import Run
     from gnnbench.datasets import LinksDataset
 
+ENCODED_BY_ALL = "every worker encodes the whole graph: only the scores of links are shared out"
+
 
 class LinksConfig(BatchConfig):
     """The keys of every kind of batches of links."""
 
     links = True
+    data_parallel = True
 
     size: Positive = Field(65536, description="training links in a batch; the last one of an epoch may have fewer")
     negatives: Positive = Field(1, description="pairs that are no links, drawn for each link")
@@ -47,14 +49,15 @@ class Config(LinksConfig):
 
 
 def prepare(config: Run, model: Module, backend: Backend, dataset: LinksDataset, cache: Path | None) -> Setup:
-    """Raises UnsupportedOp where the backend cannot run this model, ConfigError for a loader of its own."""
+    """Raises UnsupportedOp where the backend cannot run this model."""
     from gnnbench.training.batching._links import Links
 
-    if config.backend.loader != "ours":
-        raise ConfigError(f"backend.loader={config.backend.loader} makes no batches of links; leave it out")
+    warnings = [ENCODED_BY_ALL] * config.data_parallel
     if config.batch.drop_target_links:
         bindings = backend.bind(model)
-        return Setup(Links(config.batch, dataset, backend, backend.adjacency(dataset, backend.layout())), bindings)
+        batching = Links(config.batch, dataset, backend, backend.adjacency(dataset, backend.layout()))
+        return Setup(batching, bindings, warnings=warnings)
     prepared = backend.prepare(model, dataset)
     batching = Links(config.batch, dataset, backend, prepared.adj, prepared.x)
-    return Setup(batching, prepared.bindings, *full.tuned(prepared, model, backend, cache))
+    choices, remarks = full.tuned(prepared, model, backend, cache)
+    return Setup(batching, prepared.bindings, choices, [*warnings, *remarks])

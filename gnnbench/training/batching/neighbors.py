@@ -36,6 +36,7 @@ class Config(BatchConfig):
     typed = True
     draws_neighbors = True
     data_parallel = True
+    loaders = ("ours", "pyg", "dgl")
 
     kind: str = "neighbors"
     size: Positive = Field(1024, description="training nodes in a batch; the last one of an epoch may have fewer")
