@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -141,7 +142,7 @@ def _share_out(batch: BatchConfig, model: Module, ready: Setup) -> None:
     from gnnbench.training.batching import _norms, _shares
 
     assert isinstance(ready.batching, Loader)
-    ready.batching.shares = shares = _shares.Shares()
+    ready.batching.shares = shares = _shares.Shares(timedelta(seconds=batch.timeout_s))
     if not (batch.draws_neighbors or batch.graphs):  # of the whole graph, each has the rows of all
         return
     _norms.bind_norms(model, shares)

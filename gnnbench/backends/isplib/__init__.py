@@ -21,6 +21,7 @@ from gnnbench.backends.isplib._base import BaseKernels
 from gnnbench.backends.isplib._compiled import ISA, isa_level, report
 from gnnbench.backends.isplib.batch import Rows
 from gnnbench.backends.isplib.sample import Neighbors, TypedNeighbors
+from gnnbench.backends.isplib.workspace import rows
 from gnnbench.graph import CSRBuilder, Graph
 
 BF16_TOLERANCE = 2e-2
@@ -36,6 +37,7 @@ __all__ = [
     "cpu_layout",
     "isa_level",
     "report",
+    "rows",
 ]
 
 if not TYPE_CHECKING:

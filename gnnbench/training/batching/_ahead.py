@@ -82,8 +82,9 @@ class Loader(Batching):
     def part(self) -> dict[str, int]:
         if self.shares is None:
             return {}
-        traffic = dict.fromkeys(("sent_bytes", "received_bytes"), self.shares.sent_bytes)
-        return {"nodes": self.dataset.num_nodes, "halo_nodes": 0, "edges": self.shares.edges, **traffic}
+        sent, received = (self.shares.summed_bytes + drawn for drawn in self.shares.drawn_bytes)
+        sizes = {"nodes": self.dataset.num_nodes, "halo_nodes": 0, "edges": self.shares.edges}
+        return {**sizes, "sent_bytes": sent, "received_bytes": received}
 
     def watch(self, phase: Callable[[str], AbstractContextManager[None]]) -> None:
         if self.shares:

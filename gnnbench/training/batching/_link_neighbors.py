@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,12 +14,10 @@ from gnnbench.backends.base import Backend
 from gnnbench.backends.isplib.sample import Sample
 from gnnbench.datasets import LinksDataset
 from gnnbench.training import layerwise
-from gnnbench.training.batching._batch import Batch
-from gnnbench.training.batching._links import Links
+from gnnbench.training.batching._links import DrawnPairs, Links
 from gnnbench.training.batching._neighbors import exact, sampled_adjacency, share_of
 
 if TYPE_CHECKING:
-    from gnnbench.training.batching._shares import Shares
     from gnnbench.training.batching.link_neighbors import Config
 
 
@@ -36,10 +33,6 @@ class LinkNeighborhoods(Links):
         self.trims, self.layerwise = trims, config.evaluation == "layerwise"
         self.neighbors = isplib.Neighbors(self.graph.rowptr, self.graph.col)
 
-    def training(self, order: Tensor, seed: int, number: int) -> Iterator[Batch]:
-        self.edges = 0
-        return super().training(order, seed, number)
-
     def outputs(self, model: Module) -> Tensor:
         """The vectors of all nodes, exact or each of a sampled neighbourhood, which is always the same."""
         if self.config.evaluation != "sampled":
@@ -47,32 +40,34 @@ class LinkNeighborhoods(Links):
         of_seeds = []
         for key, seeds in enumerate(torch.arange(self.dataset.num_nodes).split(self.config.size)):
             sample = self.neighbors.sample(seeds, self.config.fanouts, key, self.config.replace)
-            of_seeds.append(model(*self._inputs(sample))[: len(seeds)])
+            of_seeds.append(model(*self._of_nodes(sample))[: len(seeds)])
         return torch.cat(of_seeds)
 
     def _layers(self, model: Module) -> layerwise.Layerwise:
         return layerwise.Layerwise(model, self.dataset, self.backend, self.adj)
 
-    def _inputs(self, sample: Sample) -> tuple[Tensor, Any]:
-        x = self.dataset.x.index_select(0, sample.node).to(self.backend.device)
-        return x, sampled_adjacency(self.backend, self.layout, sample, self.trims)
-
-    def _batch(self, chosen: Tensor, key: int, shares: Shares | None) -> Batch:
+    def _drawn(self, chosen: Tensor, key: int) -> DrawnPairs:
         pairs = self._pairs(chosen, key)
         seeds, ends = pairs.nodes.unique(return_inverse=True)
         with record_function("gnnbench::sample"):  # for the profiler, as this is no op of PyTorch
             sample = self.neighbors.sample(seeds, self.config.fanouts, key, self.config.replace)
         if self.config.drop_target_links:
             sample = self._without(sample, self.links[:, chosen])
-        self.edges = (self.edges or 0) + sample.row.numel()
-        if shares is None:
-            return self._of(*self._inputs(sample), pairs._replace(nodes=ends), len(chosen))
-        own, mine = self._own(pairs._replace(nodes=ends), len(chosen), shares)
-        places, ends = own.nodes.unique(return_inverse=True)
-        sample = share_of(sample, places, self.config, self.trims)
-        shares.edges += sample.row.numel()
-        batch = self._of(*self._inputs(sample), own._replace(nodes=ends), mine)
-        return shares.weighted(batch, mine, len(chosen), len(chosen))
+        return DrawnPairs(pairs._replace(nodes=ends), sample)
+
+    def _share(self, drawn: DrawnPairs, places: Tensor) -> DrawnPairs:
+        pairs, sample = super()._share(drawn, places)
+        assert sample is not None
+        seeds, ends = pairs.nodes.unique(return_inverse=True)
+        return DrawnPairs(pairs._replace(nodes=ends), share_of(sample, seeds, self.config, self.trims))
+
+    def _inputs(self, drawn: DrawnPairs, chosen: Tensor) -> tuple[Any, Any, int]:
+        assert drawn.sample is not None
+        return *self._of_nodes(drawn.sample), drawn.total
+
+    def _of_nodes(self, sample: Sample) -> tuple[Tensor, Any]:
+        x = isplib.rows(self.dataset.x, sample.node).to(self.backend.device)
+        return x, sampled_adjacency(self.backend, self.layout, sample, self.trims)
 
     def _without(self, sample: Sample, links: Tensor) -> Sample:
         """Return the sample without edges that are links [2, P], in either direction."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -16,13 +15,14 @@ from torch.profiler import record_function
 
 from gnnbench.backends import isplib
 from gnnbench.backends.base import Backend
+from gnnbench.backends.isplib.sample import Sample
 from gnnbench.datasets import LinksDataset
 from gnnbench.graph import Graph
 from gnnbench.measure import clock
 from gnnbench.models import Pairs
 from gnnbench.ops import negatives
-from gnnbench.training.batching._ahead import SAMPLES, Loader
 from gnnbench.training.batching._batch import Batch, scored
+from gnnbench.training.batching._drawn import DrawnBatches
 
 if TYPE_CHECKING:
     from gnnbench.training.batching._shares import Shares
@@ -49,11 +49,20 @@ class Targets:
         return kept[self.place]
 
 
-class Links(Loader):
-    """Batches of training links, each link once per epoch, with negatives drawn anew.
+class DrawnPairs(NamedTuple):
+    """Links and, after them, their negatives; their ends as places in a sample, where there is one."""
 
-    What is drawn depends on seed, epoch and the batch's number alone, so that it is the same on every backend, and
-    in a run that is resumed.
+    pairs: Pairs
+    sample: Sample | None = None
+
+    @property
+    def total(self) -> int:
+        """How many edges were drawn."""
+        return self.sample.total if self.sample else 0
+
+
+class Links(DrawnBatches[DrawnPairs]):
+    """Batches of training links, each link once per epoch, with negatives drawn anew.
 
     Args:
         adj: what the backend hands to the model beside `x`, for the whole graph.
@@ -79,10 +88,7 @@ class Links(Loader):
 
     def training(self, order: Tensor, seed: int, number: int) -> Iterator[Batch]:
         self.negatives_s = 0.0
-        return self._batches(order, seed, number, self.shares)
-
-    def samples(self) -> list[Batch]:
-        return [*self._batches(self.shuffled(0, 0)[: SAMPLES * self.config.size], 0, 0)]
+        return super().training(order, seed, number)
 
     def outputs(self, model: Module) -> Tensor:
         z: Tensor = model(self.x, self.adj)
@@ -91,24 +97,33 @@ class Links(Loader):
     def scores(self, model: Module, outputs: Tensor) -> dict[str, float | None]:
         return {part: self._score(model, outputs, part) for part in self.dataset.positives}
 
-    def _batches(self, order: Tensor, seed: int, number: int, shares: Shares | None = None) -> Iterator[Batch]:
-        for step, chosen in enumerate(order.split(self.config.size)):
-            state = np.random.SeedSequence((seed, number, step)).generate_state(1, np.uint64)
-            yield self._batch(chosen, int(state.view(np.int64)[0]), shares)
+    def _drawn(self, chosen: Tensor, key: int) -> DrawnPairs:
+        return DrawnPairs(self._pairs(chosen, key))
 
-    def _batch(self, chosen: Tensor, key: int, shares: Shares | None) -> Batch:
-        links = self.links[:, chosen]
-        adj, edges = self.adj, self.dataset
-        if self.targets is not None:
-            others = self.targets.others(links)
-            edges = replace(self.dataset, edge_index=self.dataset.edge_index[:, others])
-            adj = self.backend.adjacency(edges, self.layout)
-        pairs = self._pairs(chosen, key)
+    def _share(self, drawn: DrawnPairs, places: Tensor) -> DrawnPairs:
+        nodes, relation = drawn.pairs.nodes, drawn.pairs.relation
+        each = self.config.negatives
+        links = nodes.size(1) // (1 + each)
+        of_places = links + places.unsqueeze(1) * each + torch.arange(each)
+        own = torch.cat([places, of_places.flatten()])
+        return DrawnPairs(Pairs(nodes[:, own], None if relation is None else relation[own]), drawn.sample)
+
+    def _batch(self, drawn: DrawnPairs, chosen: Tensor, shares: Shares | None) -> Batch:
+        links = drawn.pairs.nodes.size(1) // (1 + self.config.negatives)
+        x, adj, edges = self._inputs(drawn, chosen)
+        batch = self._of(x, adj, drawn.pairs, links)
         if shares is None:
-            return self._of(self.x, adj, pairs, len(chosen))
-        shares.edges += edges.edge_index.size(1)
-        own, mine = self._own(pairs, len(chosen), shares)
-        return shares.weighted(self._of(self.x, adj, own, mine), mine, len(chosen), len(chosen))
+            return batch
+        shares.edges += edges
+        return shares.weighted(batch, links, len(chosen), len(chosen))
+
+    def _inputs(self, drawn: DrawnPairs, chosen: Tensor) -> tuple[Any, Any, int]:
+        """What the model takes of nodes, and of edges, and how many edges these are."""
+        if self.targets is None:
+            return self.x, self.adj, self.dataset.edge_index.size(1)
+        others = self.targets.others(self.links[:, chosen])
+        edges = replace(self.dataset, edge_index=self.dataset.edge_index[:, others])
+        return self.x, self.backend.adjacency(edges, self.layout), edges.edge_index.size(1)
 
     def _pairs(self, chosen: Tensor, key: int) -> Pairs:
         """Links and, after them, their negatives, with the types of the links."""
@@ -126,14 +141,6 @@ class Links(Loader):
             own = self.dataset.relations["train"][chosen]
             relation = torch.cat([own, own.repeat_interleave(config.negatives)])
         return Pairs(torch.cat([links, drawn], 1), relation)
-
-    def _own(self, pairs: Pairs, links: int, shares: Shares) -> tuple[Pairs, int]:
-        """The links of this process with their negatives, and the number of the links."""
-        mine, each = torch.arange(links)[shares.of(links)], self.config.negatives
-        drawn = links + mine.unsqueeze(1) * each + torch.arange(each)
-        chosen = torch.cat([mine, drawn.flatten()])
-        relation = None if pairs.relation is None else pairs.relation[chosen]
-        return Pairs(pairs.nodes[:, chosen], relation), len(mine)
 
     def _of(self, x: Any, adj: Any, pairs: Pairs, links: int) -> Batch:
         """A batch whose first pairs are its links."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import Module
@@ -23,8 +22,8 @@ from gnnbench.graph import CSRBuilder
 from gnnbench.measure import memory
 from gnnbench.models import Layer
 from gnnbench.training import layerwise
-from gnnbench.training.batching._ahead import SAMPLES, Loader
 from gnnbench.training.batching._batch import Batch, count_targets, loss_function, scored
+from gnnbench.training.batching._drawn import DrawnBatches
 from gnnbench.training.batching.full import Full, nodes_of
 
 if TYPE_CHECKING:
@@ -48,7 +47,11 @@ def sampled_adjacency(backend: Backend, layout: CSRBuilder | None, sample: Sampl
 
 
 def share_of(sample: Sample, places: Tensor, config: Config, trims: bool) -> Sample:
-    """The part of a sample that the outputs of the seeds at `places` need, as `Sampled` shares it out."""
+    """The part of a sample that the outputs of the seeds at `places` need, with the edges drawn for all.
+
+    Sampled by itself it would have others: numbers are drawn by the place of a node in a batch, and its fanout is
+    that of the hop which reaches it first.
+    """
     return sample.around(places, len(config.fanouts) + (not trims))  # gcn weights by in-degrees of the last nodes
 
 
@@ -81,11 +84,10 @@ def exact(
     return layers(model)()
 
 
-class Sampled(Loader, Generic[Drawn]):
+class Sampled(DrawnBatches[Drawn]):
     """Batches of training nodes, each once per epoch, with edges drawn anew.
 
-    What is drawn depends on seed, epoch and the batch's number alone, so that it is the same on every backend, and
-    in a run that is resumed. Evaluation is exact, on the whole graph, or an estimate from neighbourhoods that are
+    Evaluation is exact, on the whole graph, or an estimate from neighbourhoods that are
     always the same.
     """
 
@@ -108,24 +110,8 @@ class Sampled(Loader, Generic[Drawn]):
         """The outputs of all nodes, a layer at a time."""
 
     @abstractmethod
-    def _drawn(self, seeds: Tensor, key: int) -> Drawn:
-        """A sample around seeds."""
-
-    @abstractmethod
-    def _share(self, sample: Drawn, places: Tensor) -> Drawn:
-        """The part of a sample that the outputs of the seeds at `places` need, with the edges drawn for all.
-
-        Sampled by itself it would have others: numbers are drawn by the place of a node in a batch, and its fanout
-        is that of the hop which reaches it first.
-        """
-
-    @abstractmethod
     def _gathered(self, sample: Drawn, y: Tensor) -> Batch:
         """A batch whose first nodes are its seeds, with their targets y."""
-
-    def training(self, order: Tensor, seed: int, number: int) -> Iterator[Batch]:
-        self.edges = 0
-        return self._batches(order, seed, number, self.shares)
 
     def outputs(self, model: Module) -> Tensor:
         if self.config.evaluation == "sampled":
@@ -141,9 +127,6 @@ class Sampled(Loader, Generic[Drawn]):
     def metrics(self, model: Module) -> dict[str, float | None]:
         """The scores of the outputs; estimates of no more than the nodes of the split."""
         return self._estimates(model) if self.config.evaluation == "sampled" else super().metrics(model)
-
-    def samples(self) -> list[Batch]:
-        return [*self._batches(self.shuffled(0, 0)[: SAMPLES * self.config.size], 0, 0)]
 
     def _estimates(self, model: Module) -> dict[str, float | None]:
         """Estimate for each part of the split the metric of outputs on sampled neighbourhoods."""
@@ -167,20 +150,11 @@ class Sampled(Loader, Generic[Drawn]):
             done += len(own)
         return result
 
-    def _batches(self, order: Tensor, seed: int, number: int, shares: Shares | None = None) -> Iterator[Batch]:
-        for step, seeds in enumerate(order.split(self.config.size)):
-            state = np.random.SeedSequence((seed, number, step)).generate_state(1, np.uint64)
-            yield self._batch(seeds, int(state.view(np.int64)[0]), shares)
-
-    def _batch(self, seeds: Tensor, key: int, shares: Shares | None) -> Batch:
-        with record_function("gnnbench::sample"):  # for the profiler, as this is no op of PyTorch
-            sample = self._drawn(seeds, key)
-        self.edges = (self.edges or 0) + sample.total
+    def _batch(self, sample: Drawn, seeds: Tensor, shares: Shares | None) -> Batch:
         y = self.y.index_select(0, seeds)
         if shares is None:
             return self._gathered(sample, y)
         mine = shares.of(len(seeds))
-        sample = self._share(sample, torch.arange(len(seeds))[mine])
         shares.edges += sample.total
         own, all_ = (count_targets(self.target, some) for some in (y[mine], y))
         return replace(shares.weighted(self._gathered(sample, y[mine]), own, all_, len(seeds)), targets=len(y))
@@ -211,11 +185,12 @@ class Neighborhoods(Sampled[Sample]):
         return layerwise.Layerwise(model, self.dataset, self.backend, self._whole.batch.adj)
 
     def _drawn(self, seeds: Tensor, key: int) -> Sample:
-        return self.neighbors.sample(seeds, self.config.fanouts, key, self.config.replace)
+        with record_function("gnnbench::sample"):  # for the profiler, as this is no op of PyTorch
+            return self.neighbors.sample(seeds, self.config.fanouts, key, self.config.replace)
 
     def _share(self, sample: Sample, places: Tensor) -> Sample:
         return share_of(sample, places, self.config, self.trims)
 
     def _gathered(self, sample: Sample, y: Tensor) -> Batch:
-        x = self.x.index_select(0, sample.node).to(self.backend.device)
+        x = isplib.rows(self.x, sample.node).to(self.backend.device)
         return self._of(x, sampled_adjacency(self.backend, self.layout, sample, self.trims), y)

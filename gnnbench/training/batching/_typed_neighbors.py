@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 from torch.nn import Module
+from torch.profiler import record_function
 
+from gnnbench.backends import isplib
 from gnnbench.backends.base import Backend
 from gnnbench.backends.isplib.sample import Relation, TypedSample
 from gnnbench.datasets import TypedDataset
@@ -42,14 +44,15 @@ class TypedNeighborhoods(Sampled[TypedSample]):
 
     def _drawn(self, seeds: Tensor, key: int) -> TypedSample:
         of_type = {self.dataset.target: seeds}
-        return self.neighbors.sample(of_type, self.fanouts, key, replace=self.config.replace)
+        with record_function("gnnbench::sample"):  # for the profiler, as this is no op of PyTorch
+            return self.neighbors.sample(of_type, self.fanouts, key, replace=self.config.replace)
 
     def _share(self, sample: TypedSample, places: Tensor) -> TypedSample:
         return sample.around({self.dataset.target: places}, len(self.model.convs))
 
     def _gathered(self, sample: TypedSample, y: Tensor) -> Batch:
         device = self.backend.device
-        x = {kind: self.dataset.x[kind].index_select(0, node).to(device) for kind, node in sample.node.items()}
+        x = {kind: isplib.rows(self.dataset.x[kind], node).to(device) for kind, node in sample.node.items()}
         adj, edge_type = typed_adjacency(self.model, self.backend, self.layout, sample.sizes, sample.edges)
         return self._of(x, adj, y, edge_type)
 
