@@ -72,6 +72,21 @@ struct induce {
     int64_t *edge;           /* [edges]; or NULL */
 };
 
+struct around {
+    int64_t edges, num_nodes, seeds, hops;
+    const int64_t *row;    /* [edges], places of sources */
+    const int64_t *col;    /* [edges], of destinations; ascending */
+    const int64_t *seed;   /* [seeds], places, each once */
+    int64_t *begin;        /* [num_nodes + 1], all zero */
+    int32_t *position;     /* [num_nodes], all -1 */
+    int64_t *place;        /* [num_nodes], of the nodes that are reached */
+    int64_t *out_row;      /* [edges], by their positions there */
+    int64_t *out_col;      /* [edges] */
+    int64_t *edge;         /* [edges], places of the edges that are taken */
+    int64_t *num_of_nodes; /* [hops + 1], seeds, then those that each hop added */
+    int64_t *num_of_edges; /* [hops] */
+};
+
 struct compress {
     int64_t rows, cols, edges, most;
     const int64_t *row;     /* [edges], places of sources */

@@ -320,6 +320,44 @@ def induce(**fields) -> int:
     return -1 if wrong else found
 
 
+def around(**fields) -> bool:
+    """Take all edges to seeds and to what they reach, hop by hop; False where a place is none, or a seed comes again."""
+    cdef around_task s
+    cdef int64_t i, e, hop, source, first = 0, last, nodes = 0, edges = 0, before = 0
+    cdef bint right = True
+    fill_around(&s, fields)
+    with nogil:
+        for e in range(s.edges):
+            right = right and before <= s.col[e] < s.num_nodes and 0 <= s.row[e] < s.num_nodes
+            if not right:
+                break
+            before = s.col[e]
+            s.begin[before + 1] += 1
+        for i in range(s.num_nodes):
+            s.begin[i + 1] += s.begin[i]
+        for i in range(s.seeds if right else 0):
+            right = 0 <= s.seed[i] < s.num_nodes and s.position[s.seed[i]] < 0
+            if not right:
+                break
+            s.position[s.seed[i]], s.place[i] = <int32_t>i, s.seed[i]
+        nodes = s.num_of_nodes[0] = s.seeds
+        for hop in range(s.hops if right else 0):
+            last = nodes
+            for i in range(first, last):
+                for e in range(s.begin[s.place[i]], s.begin[s.place[i] + 1]):
+                    source = s.row[e]
+                    if s.position[source] < 0:
+                        s.position[source], s.place[nodes] = <int32_t>nodes, source
+                        nodes += 1
+                    s.out_row[edges], s.out_col[edges], s.edge[edges] = s.position[source], i, e
+                    edges += 1
+            s.num_of_nodes[hop + 1], s.num_of_edges[hop] = nodes - last, edges
+            first = last
+        for hop in range(s.hops - 1, 0, -1):
+            s.num_of_edges[hop] -= s.num_of_edges[hop - 1]
+    return right
+
+
 def compress(**fields) -> bool:
     """The edges of a batch in rows, and in those of the transpose; False where one of them is out of place.
 

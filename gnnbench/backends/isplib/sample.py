@@ -52,9 +52,25 @@ class Sample(NamedTuple):
         ]
 
     def around(self, places: Tensor, hops: int) -> Sample:
-        """The neighbourhood of the nodes at `places` within this one, with all of its edges to what it reaches."""
-        inner = Neighbors(self.edges.rowptr, self.row).sample(places, [-1] * hops, 0)
-        return inner._replace(node=self.node[inner.node], edge=self.edge[inner.edge])
+        """The neighbourhood of the nodes at `places` within this one, with all of its edges to what it reaches.
+
+        Raises:
+            GraphError: edges that do not come by destination, or places that are none or come again.
+        """
+        nodes, edges = self.node.numel(), self.row.numel()
+        check_size(nodes, nodes, edges)
+        place = self.node.new_empty(nodes)
+        row, col, edge = (self.row.new_empty(edges) for _ in range(3))
+        num_nodes, num_edges = place.new_empty(hops + 1), place.new_empty(hops)
+        given = {"row": self.row.contiguous(), "col": self.col.contiguous(), "seed": places.contiguous()}
+        work = {"begin": place.new_zeros(nodes + 1), "position": torch.full((nodes,), -1, dtype=torch.int32)}
+        out = {"place": place, "out_row": row, "out_col": col, "edge": edge}
+        sizes = {"edges": edges, "num_nodes": nodes, "seeds": places.numel(), "hops": hops}
+        if not native.around(**given, **work, **out, num_of_nodes=num_nodes, num_of_edges=num_edges, **sizes):
+            raise GraphError("the edges of a batch must come by destination, and each place be of one of its nodes")
+        reached, taken = int(num_nodes.sum()), int(num_edges.sum())
+        node, edge = self.node[place[:reached]], self.edge[edge[:taken]]
+        return Sample(node, row[:taken], col[:taken], edge, num_nodes.tolist(), num_edges.tolist())
 
 
 class SampledEdges(NamedTuple):
