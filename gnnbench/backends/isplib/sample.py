@@ -67,7 +67,9 @@ class Sample(NamedTuple):
         out = {"place": place, "out_row": row, "out_col": col, "edge": edge}
         sizes = {"edges": edges, "num_nodes": nodes, "seeds": places.numel(), "hops": hops}
         if not native.around(**given, **work, **out, num_of_nodes=num_nodes, num_of_edges=num_edges, **sizes):
-            raise GraphError("the edges of a batch must come by destination, and each place be of one of its nodes")
+            raise GraphError(
+                "the edges of a batch must come by destination, and each place be of one of its nodes"
+            )
         reached, taken = int(num_nodes.sum()), int(num_edges.sum())
         node, edge = self.node[place[:reached]], self.edge[edge[:taken]]
         return Sample(node, row[:taken], col[:taken], edge, num_nodes.tolist(), num_edges.tolist())
