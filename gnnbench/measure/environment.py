@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -120,7 +121,7 @@ def threads() -> dict[str, Any]:
 
 def usable_cores() -> int:
     """Logical cores that this process may run on."""
-    return len(os.sched_getaffinity(0))
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def openmp_runtimes() -> list[str] | None:

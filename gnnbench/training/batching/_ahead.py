@@ -14,9 +14,11 @@ from torch import Tensor
 from torch.nn import Module
 
 from gnnbench.measure import clock
+from gnnbench.measure.environment import usable_cores
 from gnnbench.training.batching._batch import Batch, Batching
 
 if TYPE_CHECKING:
+    from gnnbench.backends.base import Backend
     from gnnbench.training.batching._shares import Shares
 
 T = TypeVar("T")
@@ -54,6 +56,7 @@ class Loader(Batching):
     """
 
     dataset: Any
+    backend: Backend
     shares: Shares | None = None
 
     def __init__(self, config: Any, train: Tensor) -> None:
@@ -71,7 +74,9 @@ class Loader(Batching):
 
     def epoch(self, seed: int, number: int) -> Iterator[Batch]:
         self.loading_s = 0.0
-        made = ahead(self._timed(self.training(self.order(seed, number), seed, number)), self.config.prefetch)
+        alone = self.backend.device.type == "cpu" and usable_cores() == 1  # a thread would only be in the way
+        batches = self._timed(self.training(self.order(seed, number), seed, number))
+        made = ahead(batches, 0 if alone else self.config.prefetch)
         return self.shares.followed(made, seed, number) if self.shares else made
 
     @abstractmethod
