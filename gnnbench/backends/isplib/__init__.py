@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
+from torch import Tensor
 
 from gnnbench import registry
 from gnnbench.backends import base
@@ -21,10 +22,10 @@ from gnnbench.backends.isplib._base import BaseKernels
 from gnnbench.backends.isplib._compiled import ISA, isa_level, report
 from gnnbench.backends.isplib.batch import Rows
 from gnnbench.backends.isplib.sample import Neighbors, TypedNeighbors
-from gnnbench.backends.isplib.workspace import rows
 from gnnbench.graph import CSRBuilder, Graph
 
 BF16_TOLERANCE = 2e-2
+PIECE = 1024  # rows
 
 __all__ = [
     "ISA",
@@ -54,6 +55,12 @@ class IsplibKernels(BaseKernels):
 def cpu_layout() -> CSRBuilder:
     """Return what sorts edges fastest on a CPU: compiled code where it is built, otherwise plain torch."""
     return CSRBuilder() if MISSING else IsplibKernels()
+
+
+def rows(x: Tensor, index: Tensor) -> Tensor:
+    """The rows [n, ...] of x at `index` [n] int64, which are nodes that a sampler has drawn."""
+    pieces = torch.arange(0, len(index) + PIECE, PIECE).clamp_(max=len(index))  # for threads to share out
+    return IsplibKernels().gather_rows(pieces, index.int(), x, None)
 
 
 class Backend(base.KernelBackend):

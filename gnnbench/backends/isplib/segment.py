@@ -7,6 +7,7 @@ from torch import Tensor
 
 from gnnbench.backends.isplib import _compiled
 from gnnbench.backends.isplib._base import BaseKernels, computes
+from gnnbench.backends.isplib.workspace import in_huge_pages
 
 native = _compiled.load("segment")
 
@@ -39,7 +40,7 @@ class SegmentKernels(BaseKernels):
         if watched or not computes(*given) or not (source is None or source.is_contiguous()):
             return super().gather_rows(rowptr, col, source, destination)
         shape, dtype = given[0].shape[1:], given[0].dtype
-        out = torch.empty(len(col), *shape, dtype=dtype)
+        out = in_huge_pages(torch.empty(len(col), *shape, dtype=dtype))
         destination = None if destination is None else destination.contiguous()
         sizes = {"rows": len(rowptr) - 1, "cols": 0 if source is None else len(source), "width": shape.numel()}
         fields = {"rowptr": rowptr, "col": col, "source": source, "destination": destination, "out": out}

@@ -57,12 +57,6 @@ def in_huge_pages(tensor: Tensor, least: int = MAPPED) -> Tensor:
     return tensor
 
 
-def rows(x: Tensor, index: Tensor) -> Tensor:
-    """The rows [n, ...] of x at `index` [n] int64; of many, faults of small pages take longer than copies."""
-    out = in_huge_pages(x.new_empty(len(index), *x.shape[1:]))
-    return torch.index_select(x, 0, index, out=out)
-
-
 @cache
 def _madvise() -> Any:
     return getattr(ctypes.CDLL(None), "madvise", None)

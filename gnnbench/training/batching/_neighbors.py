@@ -52,7 +52,8 @@ def share_of(sample: Sample, places: Tensor, config: Config, trims: bool) -> Sam
     Sampled by itself it would have others: numbers are drawn by the place of a node in a batch, and its fanout is
     that of the hop which reaches it first.
     """
-    return sample.around(places, len(config.fanouts) + (not trims))  # gcn weights by in-degrees of the last nodes
+    own = sample.around(places, len(config.fanouts) + (not trims))  # gcn weights by in-degrees of the last nodes
+    return own._replace(edge=own.edge[:0])  # of which no batch asks the names
 
 
 def exact(

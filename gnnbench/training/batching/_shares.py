@@ -61,7 +61,7 @@ class Shares(Sums):
 
         Args:
             sizes: targets of each step, the same ones in every process.
-            draw: the number of a step -> all of it, in tensors of int64 and numbers.
+            draw: the number of a step -> all of it, in tensors of int64 and numbers, all of 32 bits.
             share: this, the step's number and some of its targets -> what these need.
         """
         together = len(sizes) // self.size * self.size
@@ -80,7 +80,7 @@ class Shares(Sums):
         rows = [[torch.as_tensor(leaf).flatten() for leaf in compress(leaves, travel)] for leaves in flat]
         sent = torch.tensor([[len(leaf) for leaf in row] for row in rows])
         received = torch.empty_like(sent)
-        message = torch.cat([leaf for row in rows for leaf in row])
+        message = torch.cat([leaf for row in rows for leaf in row]).int()
         with communicating():
             dist.all_to_all_single(received, sent, group=self.group)
             sizes = received.sum(1).tolist()
@@ -89,7 +89,7 @@ class Shares(Sums):
         kept = message.itemsize * int(sent[self.rank].sum())
         so_far = zip(self.drawn_bytes, (message, arrived), strict=True)
         self.drawn_bytes = tuple(bytes_ + each.nbytes - kept for bytes_, each in so_far)
-        for lengths, row in zip(received.tolist(), arrived.split(sizes), strict=True):
+        for lengths, row in zip(received.tolist(), arrived.long().split(sizes), strict=True):
             parts = iter(row.split(lengths))
             leaves = [_alike(next(parts), leaf) if goes else leaf for leaf, goes in zip(own, travel, strict=True)]
             yield tree_unflatten(leaves, spec)
