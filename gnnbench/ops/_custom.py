@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
+from torch.autograd import forward_ad
 
 from gnnbench.graph import handles
 from gnnbench.ops.kernels import Kernels
@@ -27,6 +28,7 @@ _PLAIN = Kernels()
 _AUTOCAST = ("AutocastCPU", "AutocastCUDA")
 _AUTOCAST_KEYS = reduce(or_, (torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key)) for key in _AUTOCAST))
 
+_is_profiled, _modes = torch.autograd._profiler_enabled, torch._C._len_torch_function_stack
 _TENSORS = (Tensor, torch.nn.Parameter)
 _requires_grad = attrgetter("requires_grad")
 _HANDLED = ("graph", "kernels")  # parameters that are handles in a schema
@@ -118,9 +120,9 @@ def is_dispatched(tensors: list[Tensor]) -> bool:
     return (
         _added_keys().raw_repr() != _PLAIN_ADDED
         or _removed_keys().raw_repr() not in _PLAIN_REMOVED
-        or torch.autograd.forward_ad._current_level >= 0
-        or torch.autograd._profiler_enabled()
-        or torch._C._len_torch_function_stack() > 0
+        or forward_ad._current_level >= 0
+        or _is_profiled()
+        or _modes() > 0
     )
 
 
@@ -137,7 +139,7 @@ def is_transformed(*tensors: Tensor | None) -> bool:
     return (
         torch.compiler.is_compiling()
         or torch._C._functorch.peek_interpreter_stack() is not None
-        or torch.autograd.forward_ad._current_level >= 0
+        or forward_ad._current_level >= 0
         or torch.is_autocast_enabled("cpu")
         or any(each is not None and (type(each) not in _TENSORS or each.is_neg()) for each in tensors)
     )

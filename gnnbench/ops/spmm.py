@@ -59,14 +59,22 @@ def spmm_rows(kernels: Kernels, graph: Graph, x: Tensor, scale: Tensor, bias: Te
 
 
 def check(kernels: Kernels, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> None:
-    """Raise UnsupportedOp, with all reasons, where `spmm` cannot run on these arguments."""
+    """Raise UnsupportedOp, with all reasons, where `spmm` cannot run on these arguments.
+
+    Tensors of the shapes, types and devices of an earlier call on the graph are not looked at again.
+    """
+    graph.check_unchanged()
+    weights = None if value is None else (value.shape, value.dtype, value.device)
+    form = "spmm", type(kernels), reduce, x.shape, x.dtype, x.device, weights
+    if form in graph.cache:
+        return
     if reasons := _misfits(graph, x, value, reduce) or kernels.unsupported("spmm", graph, x, value):
         raise UnsupportedOp(f"spmm with reduce={reduce!r}", reasons)
+    graph.cache[form] = True
 
 
 def _misfits(graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> list[str]:
-    graph.check_unchanged()
-    shape, dtype, device = x.shape, x.dtype, x.device  # once, as a small op takes little longer than these checks
+    shape, dtype, device = x.shape, x.dtype, x.device
     reasons = []
     if reduce not in REDUCTIONS:
         reasons.append(f"reduce must be one of {', '.join(REDUCTIONS)}")

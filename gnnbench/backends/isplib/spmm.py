@@ -56,10 +56,11 @@ class SpmmKernels(choices.ChoosingKernels):
 
     def spmm(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> Tensor:
         x, value = x.contiguous(), None if value is None else value.contiguous()
-        out = in_huge_pages(torch.empty(graph.num_rows, *x.shape[1:], dtype=x.dtype))
+        channels, dtype = x.shape[1:], x.dtype
+        out = in_huge_pages(torch.empty((graph.num_rows, *channels), dtype=dtype))
         heads = 1 if value is None or value.dim() == 1 else value.size(1)
-        width = prod(x.shape[1:])
-        choice = self.chosen("spmm", graph, width, x.dtype)
+        width = prod(channels)
+        choice = self.chosen("spmm", graph, width, dtype)
         given: dict[str, Any] = {"value": value, "x": x, "out": out, "mean": reduce == "mean"}
         bf16 = self.gather == "bf16" and heads == 1 and choices.worth_bf16(graph, x, width)
         if choice["algorithm"] == "blocked" and heads == 1:
@@ -71,7 +72,7 @@ class SpmmKernels(choices.ChoosingKernels):
                 native.blocked_sum(self.isa, self.threads, **given, **plan, width=width, bf16=bf16)
         else:
             ahead, threads = self._team(choice)
-            given |= {**csr(graph), "heads": heads, "width": width // max(heads, 1), "ahead": ahead}
+            given.update(csr(graph), heads=heads, width=width // max(heads, 1), ahead=ahead)
             if bf16:
                 with workspace(graph, graph.num_cols * -(-width // choices.BF16_TILE)) as (packed,):
                     native.bf16_sum(self.isa, threads, **given, packed=packed)
