@@ -21,6 +21,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from gnnbench.backends import isplib
 from gnnbench.errors import GnnbenchError, UnsupportedOp
 from gnnbench.graph import Graph, handles
+from gnnbench.ops import embedding, features  # noqa: F401 - which register theirs
 from gnnbench.ops.attention import attention
 from gnnbench.ops.edge import edge_softmax, sddmm
 from gnnbench.ops.families import FAMILIES
