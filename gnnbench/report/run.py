@@ -248,7 +248,7 @@ def _workers(result: Result) -> Iterator[list[Cell]]:
         others, received = units.count(worker.halo_nodes), units.size(worker.received_bytes)
         halo = f"{others} nodes of others, {received} an epoch"
         if result.config["batch"]["kind"] != "parts":
-            halo = f"{units.size(worker.sent_bytes)} of sums an epoch; load {units.seconds(worker.load_s)}"
+            halo = f"{units.size(worker.sent_bytes)} sent an epoch; load {units.seconds(worker.load_s)}"
         times = f"exchange {units.seconds(worker.exchange_s)}"
         yield [
             Cell(f"worker {worker.rank}"),
