@@ -118,7 +118,7 @@ class Links(DrawnBatches[DrawnPairs]):
         return shares.weighted(batch, links, len(chosen), len(chosen))
 
     def _inputs(self, drawn: DrawnPairs, chosen: Tensor) -> tuple[Any, Any, int]:
-        """What the model takes of nodes, and of edges, and how many edges these are."""
+        """Return features, adjacency and number of edges of the graph that a batch is scored on."""
         if self.targets is None:
             return self.x, self.adj, self.dataset.edge_index.size(1)
         others = self.targets.others(self.links[:, chosen])
