@@ -128,7 +128,7 @@ class Shares(Sums):
 
 
 def _alike(content: Tensor, leaf: Any) -> Any:
-    """What arrived as a number, or a tensor with as many rows, as `leaf` is."""
+    """Give what arrived the shape of `leaf`, but for its last dimension; or make it a number, as `leaf` is."""
     return content.view(*leaf.shape[:-1], -1) if isinstance(leaf, Tensor) else int(content)
 
 
