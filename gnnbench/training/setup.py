@@ -144,6 +144,7 @@ def _share_out(batch: BatchConfig, model: Module, ready: Setup) -> None:
     assert isinstance(ready.batching, Loader)
     ready.batching.shares = shares = _shares.Shares(timedelta(seconds=batch.timeout_s))
     if not (batch.draws_neighbors or batch.graphs):  # of the whole graph, each has the rows of all
+        ready.warnings.append("every worker encodes the whole graph: only the scores of links are shared out")
         return
     _norms.bind_norms(model, shares)
     ready.bindings[:] = [binding for binding in ready.bindings if binding.conv != "BatchNorm1d"]

@@ -88,8 +88,7 @@ def exact(
 class Sampled(DrawnBatches[Drawn]):
     """Batches of training nodes, each once per epoch, with edges drawn anew.
 
-    Evaluation is exact, on the whole graph, or an estimate from neighbourhoods that are
-    always the same.
+    Evaluation is exact, on the whole graph, or an estimate from neighbourhoods that are always the same.
     """
 
     def __init__(self, config: Config, dataset: NodeDataset | TypedDataset, backend: Backend) -> None:

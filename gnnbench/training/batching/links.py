@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from gnnbench.config import Run
     from gnnbench.datasets import LinksDataset
 
-ENCODED_BY_ALL = "every worker encodes the whole graph: only the scores of links are shared out"
-
 
 class LinksConfig(BatchConfig):
     """The keys of every kind of batches of links."""
@@ -52,12 +50,9 @@ def prepare(config: Run, model: Module, backend: Backend, dataset: LinksDataset,
     """Raises UnsupportedOp where the backend cannot run this model."""
     from gnnbench.training.batching._links import Links
 
-    warnings = [ENCODED_BY_ALL] * config.data_parallel
     if config.batch.drop_target_links:
         bindings = backend.bind(model)
-        batching = Links(config.batch, dataset, backend, backend.adjacency(dataset, backend.layout()))
-        return Setup(batching, bindings, warnings=warnings)
+        return Setup(Links(config.batch, dataset, backend, backend.adjacency(dataset, backend.layout())), bindings)
     prepared = backend.prepare(model, dataset)
     batching = Links(config.batch, dataset, backend, prepared.adj, prepared.x)
-    choices, remarks = full.tuned(prepared, model, backend, cache)
-    return Setup(batching, prepared.bindings, choices, [*warnings, *remarks])
+    return Setup(batching, prepared.bindings, *full.tuned(prepared, model, backend, cache))
