@@ -19,10 +19,19 @@ struct seeds {
     int32_t *node;        /* [count] */
 };
 
+struct places {
+    int64_t count, num_nodes, base, mask;
+    const int32_t *node; /* [count] */
+    int32_t *position;   /* [num_nodes]; or NULL, as one of both is */
+    struct slot *table;  /* [mask + 1, 8], a power of two; or NULL */
+    int64_t *place;      /* [count], -1 of a node that is not there */
+};
+
 struct count {
-    int64_t count, num_rows, num_edges, fanout, replace, trees, last;
+    int64_t count, num_rows, num_edges, replace, trees, last;
     const int64_t *rowptr; /* [num_rows + 1] */
     const int32_t *node;   /* [count], those whose rows are sampled */
+    const int64_t *fanout; /* [count], edges to draw of each; -1: all */
     const int64_t *time;   /* [num_edges], ascending in each row; or NULL */
     const int64_t *limit;  /* [trees], the latest time of each; or NULL, as `time` is */
     const int32_t *tree;   /* [count]; or NULL */
@@ -32,7 +41,9 @@ struct count {
 };
 
 struct draw {
-    int64_t first, count, num_nodes, num_edges, words, most, fanout, replace, key;
+    int64_t first, count, num_nodes, num_edges, words, most, replace, key;
+    const int64_t *fanout;   /* [count] */
+    const int64_t *stream;   /* [count], numbers of the streams that random numbers are of */
     const int32_t *col;      /* [num_edges]; or NULL, as one of both is */
     const int64_t *wide_col; /* [num_edges]; or NULL */
     const int32_t *edge_id;  /* [num_edges]; or NULL where edges are named by their places */
@@ -70,21 +81,6 @@ struct induce {
     int64_t *row;            /* [edges]; or NULL, to count them */
     int64_t *out_col;        /* [edges]; or NULL */
     int64_t *edge;           /* [edges]; or NULL */
-};
-
-struct around {
-    int64_t edges, num_nodes, seeds, hops;
-    const int64_t *row;    /* [edges], places of sources */
-    const int64_t *col;    /* [edges], of destinations; ascending */
-    const int64_t *seed;   /* [seeds], places, each once */
-    int64_t *begin;        /* [num_nodes + 1], all zero */
-    int32_t *position;     /* [num_nodes], all -1 */
-    int64_t *place;        /* [num_nodes], of the nodes that are reached */
-    int64_t *out_row;      /* [edges], by their positions there */
-    int64_t *out_col;      /* [edges] */
-    int64_t *edge;         /* [edges], places of the edges that are taken */
-    int64_t *num_of_nodes; /* [hops + 1], seeds, then those that each hop added */
-    int64_t *num_of_edges; /* [hops] */
 };
 
 struct compress {

@@ -57,27 +57,41 @@ def start(**fields) -> bool:
     return known
 
 
+def places(**fields) -> None:
+    """Where nodes stand in a batch."""
+    cdef places_task s
+    cdef int64_t i, node
+    fill_places(&s, fields)
+    with nogil:
+        for i in range(s.count):
+            node = s.node[i]
+            s.place[i] = -1
+            if 0 <= node < s.num_nodes:
+                s.place[i] = (find(s.table, s.mask, node, s.base, NULL, 0).position if s.table else s.position[node]) - s.base
+            if s.place[i] < 0:
+                s.place[i] = -1
+
+
 def count(**fields) -> int:
     """How many edges each row will have; the longest row that is drawn from, -1 for a wrong one."""
     cdef count_task s
-    cdef int64_t i, begin, end, degree, size, longest = 0
+    cdef int64_t i, begin, end, degree, size, fanout, longest = 0
     fill_count(&s, fields)
     with nogil:
         for i in range(s.count):
             if i + AHEAD < s.count:
                 prefetch(s.rowptr + s.node[i + AHEAD])
-            begin = s.rowptr[s.node[i]]
-            end = s.rowptr[s.node[i] + 1]
+            fanout, begin, end = s.fanout[i], s.rowptr[s.node[i]], s.rowptr[s.node[i] + 1]
             if begin < 0 or end < begin or end > s.num_edges:
                 longest = -1
                 break
             if s.time:
                 end = first_later(s.time, begin, end, s.limit[s.tree[i]])
-                if s.last and s.fanout >= 0 and end - begin > s.fanout:
-                    begin = end - s.fanout
+                if s.last and fanout >= 0 and end - begin > fanout:
+                    begin = end - fanout
             degree = size = end - begin
-            if s.fanout >= 0 and degree and (s.replace or degree > s.fanout):
-                size = s.fanout
+            if fanout >= 0 and degree and (s.replace or degree > fanout):
+                size = fanout
                 if degree > longest:
                     longest = degree
             s.begin[i] = begin
@@ -132,11 +146,11 @@ cdef bint draw_row(const draw_task *s, int64_t i) noexcept nogil:
     cdef int64_t begin = s.begin[i], degree = s.degree[i], size = s.offset[i + 1] - s.offset[i], k, limit
     cdef int64_t *edge = s.edge + s.offset[i]
     cdef int64_t *out_col = s.out_col + s.offset[i]
-    cdef uint64_t stream = mix(<uint64_t>s.key + <uint64_t>(s.first + i)), pick, bit
+    cdef uint64_t stream = mix(<uint64_t>s.key + <uint64_t>s.stream[i]), pick, bit
     cdef bint drawn = True
     for k in range(size):
         out_col[k] = s.first + i
-    if s.fanout < 0 or (size == degree and not s.replace):
+    if s.fanout[i] < 0 or (size == degree and not s.replace):
         for k in range(size):
             edge[k] = begin + k
         return True
@@ -318,44 +332,6 @@ def induce(**fields) -> int:
                         s.edge[found] = s.edge_id[e] if s.edge_id else e
                     found += 1
     return -1 if wrong else found
-
-
-def around(**fields) -> bool:
-    """Take all edges to seeds and to what they reach, hop by hop; False where a place is none, or a seed comes again."""
-    cdef around_task s
-    cdef int64_t i, e, hop, source, first = 0, last, nodes = 0, edges = 0, before = 0
-    cdef bint right = True
-    fill_around(&s, fields)
-    with nogil:
-        for e in range(s.edges):
-            right = right and before <= s.col[e] < s.num_nodes and 0 <= s.row[e] < s.num_nodes
-            if not right:
-                break
-            before = s.col[e]
-            s.begin[before + 1] += 1
-        for i in range(s.num_nodes):
-            s.begin[i + 1] += s.begin[i]
-        for i in range(s.seeds if right else 0):
-            right = 0 <= s.seed[i] < s.num_nodes and s.position[s.seed[i]] < 0
-            if not right:
-                break
-            s.position[s.seed[i]], s.place[i] = <int32_t>i, s.seed[i]
-        nodes = s.num_of_nodes[0] = s.seeds
-        for hop in range(s.hops if right else 0):
-            last = nodes
-            for i in range(first, last):
-                for e in range(s.begin[s.place[i]], s.begin[s.place[i] + 1]):
-                    source = s.row[e]
-                    if s.position[source] < 0:
-                        s.position[source], s.place[nodes] = <int32_t>nodes, source
-                        nodes += 1
-                    s.out_row[edges], s.out_col[edges], s.edge[edges] = s.position[source], i, e
-                    edges += 1
-            s.num_of_nodes[hop + 1], s.num_of_edges[hop] = nodes - last, edges
-            first = last
-        for hop in range(s.hops - 1, 0, -1):
-            s.num_of_edges[hop] -= s.num_of_edges[hop - 1]
-    return right
 
 
 def compress(**fields) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -142,7 +141,7 @@ def _share_out(batch: BatchConfig, model: Module, ready: Setup) -> None:
     from gnnbench.training.batching import _norms, _shares
 
     assert isinstance(ready.batching, Loader)
-    ready.batching.shares = shares = _shares.Shares(timedelta(seconds=batch.timeout_s))
+    ready.batching.shares = shares = _shares.Shares()
     if not (batch.draws_neighbors or batch.graphs):  # of the whole graph, each has the rows of all
         ready.warnings.append("every worker encodes the whole graph: only the scores of links are shared out")
         return

@@ -186,31 +186,6 @@ def test_hops_are_what_the_seeds_depend_on(case: tuple[Tensor, int, Tensor, list
         assert bool((hop.row < hop.num_cols).all())
 
 
-@settings(deadline=None, max_examples=50)
-@given(cases(), st.randoms(), st.integers(1, 4))
-def test_what_some_nodes_of_a_batch_need_is_a_batch_of_it(
-    case: tuple[Tensor, int, Tensor, list[int], bool], random: Any, hops: int
-) -> None:
-    edge_index, nodes, seeds, fanouts, replace = case
-    batch = neighbors(edge_index, nodes).sample(seeds, fanouts, 1, replace)
-    places = torch.tensor(random.sample(range(len(batch.node)), random.randint(1, len(batch.node))))
-    whole = Neighbors(batch.edges.rowptr, batch.row).sample(places, [-1] * hops, 0)
-    same(batch.around(places, hops), whole._replace(node=batch.node[whole.node], edge=batch.edge[whole.edge]))
-    for wrong in ([0, 0], [-1], [len(batch.node)]):
-        with pytest.raises(GraphError, match="each place be of one of its nodes"):
-            batch.around(torch.tensor(wrong), hops)
-
-
-@pytest.mark.parametrize("wrong", [{"col": [1, 0]}, {"col": [0, 3]}, {"row": [0, 3]}, {"row": [-1, 0]}])
-def test_edges_that_are_no_batch_have_no_part(wrong: dict[str, list[int]]) -> None:
-    edges = {"row": torch.tensor([0, 1]), "col": torch.tensor([0, 1])}
-    edges |= {key: torch.tensor(ids) for key, ids in wrong.items()}
-    with pytest.raises(GraphError, match="must come by destination"):
-        Sample(torch.arange(3), edge=torch.arange(2), num_nodes=[1, 2], num_edges=[2], **edges).around(
-            edges["row"][:1], 1
-        )
-
-
 @pytest.mark.parametrize("wrong", [{"col": [1, 0]}, {"col": [0, 2]}, {"row": [0, 3]}, {"row": [-1, 0]}])
 def test_edges_that_are_no_batch_are_no_graph(wrong: dict[str, list[int]]) -> None:
     edges = torch.tensor([0, 1])

@@ -191,6 +191,33 @@ def test_induced_edges_are_all_between_the_nodes_of_a_batch(case: Any) -> None:
             assert [*zip(*map(Tensor.tolist, columns), strict=True)] == expected
 
 
+@settings(deadline=None, max_examples=200)
+@given(cases(), st.integers(0, 1), st.randoms())
+def test_a_part_is_what_leads_to_some_seeds_within_the_batch(case: Any, further: int, random: Any) -> None:
+    neighbors, seeds, fanouts, options = case
+    seeds = {type_: each.unique() for type_, each in seeds.items()}
+    places = {type_: torch.tensor(random.sample(range(len(each)), 1)) for type_, each in seeds.items()}
+    given, replace = (seeds, fanouts, 1), options["replace"]
+    hops = len(next(iter(fanouts.values()))) + further
+    whole = neighbors.sample(*given, replace=replace)
+    within = {
+        relation: Rows(each.rowptr, each.row, num_cols=each.num_cols) for relation, each in whole.edges.items()
+    }
+    found = TypedNeighbors(whole.sizes, within).sample(places, dict.fromkeys(within, [-1] * hops), 0)
+    expected = found._replace(
+        node={type_: whole.node[type_][each] for type_, each in found.node.items()},
+        edge={relation: whole.edge[relation][each] for relation, each in found.edge.items()},
+        elsewhere=whole.total - found.total,
+    )
+    for by_node in (0, isplib.batch.BY_NODE):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(isplib.batch, "BY_NODE", by_node)
+            fresh = pickle.loads(pickle.dumps(neighbors))
+            part = fresh.part(*given, places, hops, replace=replace)
+        same(part, expected)
+        assert (part.elsewhere, part.total) == (expected.elsewhere, whole.total)
+
+
 def star(count: int, relations: int = 1, **values: Sequence[float]) -> TypedNeighbors:
     """One destination with `count` in-edges of each relation."""
     edge_index = torch.stack([torch.arange(count), torch.zeros(count, dtype=torch.int64)])

@@ -24,6 +24,13 @@ class How(NamedTuple):
     limit: Tensor | None  # [trees] int64, the latest time of each
 
 
+class Asked(NamedTuple):
+    """Name what is to be drawn of each of n rows."""
+
+    fanout: Tensor  # [n] int64, so many edges; -1: all
+    stream: Tensor  # [n] int64, by random numbers of this stream
+
+
 class Rows:
     """In-edges of the destinations of a relation in rows.
 
@@ -99,6 +106,12 @@ class Positions:
             self.table = torch.zeros(1 << (2 * size - 1).bit_length(), 2, dtype=torch.int32)
             self.put(node.long(), node, tree)
 
+    def of(self, node: Tensor) -> Tensor:
+        """Places [n] int64 of nodes [n] int32 in the batch; -1 of one that is not there."""
+        place = torch.empty(len(node), dtype=torch.int64)
+        native.places(node=node, place=place, count=len(node), **self.fields())
+        return place
+
     def fields(self) -> dict[str, Any]:
         """The fields by which kernels take positions."""
         mask = 0 if self.table is None else len(self.table) - 1
@@ -147,6 +160,11 @@ class Nodes:
         columns = {"row": edges.row, "out_col": edges.col, "node": self.node}
         self.count = native.relabel(**columns, **sizes, **trees, **self.positions.fields())
 
+    @property
+    def last(self) -> Tensor:
+        """[n] int32, the nodes that are sampled in this hop."""
+        return self.node[self.first : self.end]
+
     def end_hop(self) -> None:
         self.first, self.end = self.end, self.count
         self.num_nodes.append(self.end - self.first)
@@ -169,34 +187,23 @@ class Edges:
         self.row = self.col = self.edge = torch.empty(0, dtype=torch.int64)
         self.num_edges = list[int]()
 
-    def add_hop(self, rows: Rows, sources: Nodes, destinations: Nodes, fanout: int, key: int, how: How) -> None:
+    def add_hop(self, rows: Rows, sources: Nodes, destinations: Nodes, asked: Asked, key: int, how: How) -> None:
         """Draw from the rows of the destinations that the hop before added, and add their sources."""
-        count, done = destinations.end - destinations.first, self.row.numel()
         self.num_edges.append(0)
-        if not count or not fanout:
+        if not asked.fanout.any():
             return
-        begin, degree, offset = (self.row.new_empty(size) for size in (count, count, count + 1))
-        offset[0] = done
-        drawn = {"begin": begin, "degree": degree, "offset": offset, "count": count, "fanout": fanout}
-        sizes = {"num_edges": rows.col.numel(), "replace": how.replace}
-        part = slice(destinations.first, destinations.end)
-        times: dict[str, Any] = {}
-        if rows.time is not None and how.limit is not None and destinations.tree is not None:
-            times |= {"time": rows.time, "limit": how.limit, "tree": destinations.tree[part]}
-            times |= {"trees": len(how.limit), "last": how.last}
-        given = {"rowptr": rows.rowptr, "num_rows": rows.num_rows, "node": destinations.node[part]}
-        longest = native.count(**given, **drawn, **sizes, **times)
-        if longest < 0:
-            raise GraphError(f"rowptr does not rise from 0 to the number of edges, {rows.col.numel()}")
-        end = int(offset[-1])
+        done = self.row.numel()
+        drawn, longest = counted(rows, destinations, asked.fanout, how, done)
+        end = int(drawn["offset"][-1])
         self.row, self.col, self.edge = (_grown(values, end) for values in (self.row, self.col, self.edge))
         seen = torch.zeros((longest + 63) // 64, dtype=torch.int64)
         out = {"row": self.row, "out_col": self.col, "edge": self.edge, "seen": seen, "words": len(seen)}
         if rows.weight is not None:
             scratch = torch.empty(longest, dtype=torch.float64)
             out |= {"weight": rows.weight, "scratch": scratch, "most": longest}
-        sizes["num_nodes"] = rows.num_cols
-        wrong = native.draw(**rows.columns, **drawn, **sizes, **out, first=destinations.first, key=key)
+        sizes = {"num_nodes": rows.num_cols, "num_edges": rows.col.numel(), "first": destinations.first}
+        how_drawn = {"stream": asked.stream, "key": key, "replace": how.replace}
+        wrong = native.draw(**rows.columns, **drawn, **sizes, **out, **how_drawn)
         if wrong == 1:
             raise GraphError(f"col has an index outside the range of 0 to {rows.num_cols - 1}")
         if wrong:
@@ -217,6 +224,25 @@ class Edges:
         edges.row, edges.col, edges.edge = (edges.row.new_empty(count) for _ in range(3))
         native.induce(**given, **sizes, row=edges.row, out_col=edges.col, edge=edges.edge, edges=count)
         return edges
+
+
+def counted(
+    rows: Rows, destinations: Nodes, fanout: Tensor, how: How, done: int = 0
+) -> tuple[dict[str, Any], int]:
+    """Count the edges to draw in a hop, behind `done`: fields for kernels, and the longest row to draw from."""
+    count = len(fanout)
+    begin, degree, offset = (fanout.new_empty(size) for size in (count, count, count + 1))
+    offset[0] = done
+    drawn = {"begin": begin, "degree": degree, "offset": offset, "count": count, "fanout": fanout}
+    times: dict[str, Any] = {}
+    if rows.time is not None and how.limit is not None and destinations.tree is not None:
+        tree = destinations.tree[destinations.first : destinations.end]
+        times = {"time": rows.time, "limit": how.limit, "tree": tree, "trees": len(how.limit), "last": how.last}
+    given = {"rowptr": rows.rowptr, "num_rows": rows.num_rows, "node": destinations.last, "replace": how.replace}
+    longest = native.count(**given, **drawn, **times, num_edges=rows.col.numel())
+    if longest < 0:
+        raise GraphError(f"rowptr does not rise from 0 to the number of edges, {rows.col.numel()}")
+    return drawn, longest
 
 
 def _grown(values: Tensor, size: int) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from gnnbench.backends.isplib.batch import Edges, How, Nodes, Positions, Rows, native
+from gnnbench.backends.isplib.batch import Asked, Edges, How, Nodes, Positions, Rows, counted, native
 from gnnbench.errors import ConfigError, GraphError
 from gnnbench.graph import Compressed, CSRBuilder, Graph
 from gnnbench.graph.check import check_size
@@ -29,11 +29,12 @@ class Sample(NamedTuple):
     edge: Tensor  # [e] int64, by `edge_id`, or by their places in the rows where there is none
     num_nodes: list[int]  # seeds, then those that each hop added
     num_edges: list[int]  # of each hop
+    elsewhere: int = 0  # other edges of the batch that it is a part of
 
     @property
     def total(self) -> int:
-        """How many edges there are."""
-        return self.row.numel()
+        """How many edges the batch has."""
+        return self.row.numel() + self.elsewhere
 
     @property
     def edges(self) -> SampledEdges:
@@ -50,29 +51,6 @@ class Sample(NamedTuple):
             SampledEdges(self.row[:end], self.col[:end], rows, cols)
             for end, rows, cols in zip(edges[::-1], nodes[-2::-1], nodes[:0:-1], strict=True)
         ]
-
-    def around(self, places: Tensor, hops: int) -> Sample:
-        """The neighbourhood of the nodes at `places` within this one, with all of its edges to what it reaches.
-
-        Raises:
-            GraphError: edges that do not come by destination, or places that are none or come again.
-        """
-        nodes, edges = self.node.numel(), self.row.numel()
-        check_size(nodes, nodes, edges)
-        place = self.node.new_empty(nodes)
-        row, col, edge = (self.row.new_empty(edges) for _ in range(3))
-        num_nodes, num_edges = place.new_empty(hops + 1), place.new_empty(hops)
-        given = {"row": self.row.contiguous(), "col": self.col.contiguous(), "seed": places.contiguous()}
-        work = {"begin": place.new_zeros(nodes + 1), "position": torch.full((nodes,), -1, dtype=torch.int32)}
-        out = {"place": place, "out_row": row, "out_col": col, "edge": edge}
-        sizes = {"edges": edges, "num_nodes": nodes, "seeds": places.numel(), "hops": hops}
-        if not native.around(**given, **work, **out, num_of_nodes=num_nodes, num_of_edges=num_edges, **sizes):
-            raise GraphError(
-                "the edges of a batch must come by destination, and each place be of one of its nodes"
-            )
-        reached, taken = int(num_nodes.sum()), int(num_edges.sum())
-        node, edge = self.node[place[:reached]], self.edge[edge[:taken]]
-        return Sample(node, row[:taken], col[:taken], edge, num_nodes.tolist(), num_edges.tolist())
 
 
 class SampledEdges(NamedTuple):
@@ -130,12 +108,15 @@ class TypedSample(NamedTuple):
     edge: dict[Relation, Tensor]  # [e] int64, by `edge_id`, or by their places in the rows where there is none
     num_nodes: dict[str, list[int]]  # seeds, then those that each hop added
     num_edges: dict[Relation, list[int]]  # of each hop
-    tree: dict[str, Tensor] | None  # [n] int64, the seed that a node was reached from, where trees are disjoint
+    tree: dict[str, Tensor] | None = (
+        None  # [n] int64, the seed that a node was reached from, where trees are disjoint
+    )
+    elsewhere: int = 0  # other edges of the batch that it is a part of
 
     @property
     def total(self) -> int:
-        """How many edges there are, of all relations."""
-        return sum(row.numel() for row in self.row.values())
+        """How many edges the batch has, of all relations."""
+        return sum(row.numel() for row in self.row.values()) + self.elsewhere
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -150,17 +131,6 @@ class TypedSample(NamedTuple):
             relation: SampledEdges(row, self.col[relation], sizes[relation[2]], sizes[relation[0]])
             for relation, row in self.row.items()
         }
-
-    def around(self, places: Mapping[str, Tensor], hops: int) -> TypedSample:
-        """The neighbourhood of nodes by their places within this one, with all of its edges to what it reaches."""
-        rows = {
-            relation: Rows(edges.rowptr, edges.row, num_cols=edges.num_cols)
-            for relation, edges in self.edges.items()
-        }
-        inner = TypedNeighbors(self.sizes, rows).sample(places, dict.fromkeys(rows, [-1] * hops), 0)
-        node = {type_: self.node[type_][own] for type_, own in inner.node.items()}
-        edge = {relation: self.edge[relation][own] for relation, own in inner.edge.items()}
-        return inner._replace(node=node, edge=edge)
 
 
 class TypedNeighbors:
@@ -232,28 +202,119 @@ class TypedNeighbors:
         sizes = [of_type.numel() for of_type in seeds.values()]
         if limit is not None and len(limit) != sum(sizes):
             raise ConfigError(f"there are {sum(sizes)} seeds, but {len(limit)} times of seeds")
-        first = dict(zip(seeds, accumulate(sizes, initial=0), strict=False))
-        nodes = dict[str, Nodes]()
-        for type_ in self.num_nodes:
+        batch = _Growing(self, seeds, How(replace, last, limit), disjoint)
+        for hop in range(_depth(fanouts)):
+            batch.add_hop(
+                {relation: batch.all(relation, of_hops[hop]) for relation, of_hops in fanouts.items()}, key
+            )
+        return batch.end(induced)
+
+    @torch.inference_mode(False)
+    def part(
+        self,
+        seeds: Mapping[str, Tensor],
+        fanouts: Mapping[Relation, Sequence[int]],
+        key: int,
+        places: Mapping[str, Tensor],
+        hops: int,
+        *,
+        replace: bool = False,
+    ) -> TypedSample:
+        """Draw what leads to some seeds in so many hops, edge for edge as `sample` does for all.
+
+        By themselves they would have others: an edge is drawn by the place of its destination in the batch, and as
+        one of the hop that reaches this first. The last hop, which most edges are of, is drawn for these alone.
+
+        Args:
+            seeds: by type, none twice; with `fanouts`, `key` and `replace` as of `sample`, whose errors it raises.
+            places: [n] int64 of some of them, each once, by type.
+        """
+        how, depth = How(replace, last=False, limit=None), _depth(fanouts)
+        whole = _Growing(self, seeds, how)
+        for hop in range(depth - 1):
+            whole.add_hop(
+                {relation: whole.all(relation, of_hops[hop]) for relation, of_hops in fanouts.items()}, key
+            )
+        last = {relation: whole.all(relation, of_hops[-1]) for relation, of_hops in fanouts.items()}
+        total = whole.total + sum(whole.count(relation, asked) for relation, asked in last.items())
+        bounds = {type_: torch.tensor(each.num_nodes).cumsum(0) for type_, each in whole.nodes.items()}
+        own = _Growing(self, {type_: of_type[places[type_]] for type_, of_type in seeds.items()}, how)
+        for _ in range(hops):
+            place = {type_: each.positions.of(own.nodes[type_].last) for type_, each in whole.nodes.items()}
+            hop_of = {
+                type_: torch.bucketize(each, bounds[type_], right=True).where(each >= 0, depth)
+                for type_, each in place.items()
+            }
+            asked = {
+                relation: Asked(torch.tensor([*of_hops, 0])[hop_of[relation[2]]], place[relation[2]])
+                for relation, of_hops in fanouts.items()
+            }
+            own.add_hop(asked, key)
+        whole.end()
+        drawn = own.end()
+        return drawn._replace(elsewhere=total - drawn.total)
+
+    def take(self, type_: str, by_table: bool) -> Positions:
+        """Take positions of nodes of a type that no thread uses, until they are put back."""
+        try:  # rather than ask first, as another thread may take the last
+            return self._positions.setdefault((type_, by_table), []).pop()
+        except IndexError:
+            return Positions(self.num_nodes[type_], by_table)
+
+    def put_back(self, type_: str, by_table: bool, positions: Positions) -> None:
+        self._positions[type_, by_table].append(positions)
+
+
+class _Growing:
+    """A batch to which hops are added.
+
+    Args:
+        disjoint: whether every seed has nodes of its own.
+    """
+
+    def __init__(
+        self, neighbors: TypedNeighbors, seeds: Mapping[str, Tensor], how: How, disjoint: bool = False
+    ) -> None:
+        self.neighbors, self.how, self.disjoint = neighbors, how, disjoint
+        first = dict(zip(seeds, accumulate(map(len, seeds.values()), initial=0), strict=False))
+        self.nodes = dict[str, Nodes]()
+        for type_ in neighbors.num_nodes:
             of_type = seeds.get(type_, torch.empty(0)).to(torch.int64).contiguous()
             trees = torch.arange(len(of_type), dtype=torch.int32) + first.get(type_, 0) if disjoint else None
-            nodes[type_] = Nodes(self._take(type_, disjoint), of_type, trees)
-        how = How(replace, last, limit)
-        edges = {relation: Edges() for relation in self.rows}
-        for hop in range(max(map(len, fanouts.values()), default=0)):
-            for number, (relation, rows) in enumerate(self.rows.items()):
-                own = (key + number * GOLDEN + 2**63) % 2**64 - 2**63
-                ends = nodes[relation[0]], nodes[relation[2]]
-                edges[relation].add_hop(rows, *ends, fanouts[relation][hop], own, how)
-            for each in nodes.values():
-                each.end_hop()
+            self.nodes[type_] = Nodes(neighbors.take(type_, disjoint), of_type, trees)
+        self.edges = {relation: Edges() for relation in neighbors.rows}
+
+    @property
+    def total(self) -> int:
+        """Edges so far."""
+        return sum(each.row.numel() for each in self.edges.values())
+
+    def all(self, relation: Relation, fanout: int) -> Asked:
+        """So many edges of every destination that the hop before added, by its place in the batch."""
+        to = self.nodes[relation[2]]
+        return Asked(torch.full((to.end - to.first,), fanout), torch.arange(to.first, to.end))
+
+    def count(self, relation: Relation, asked: Asked) -> int:
+        """How many edges of a relation a hop would add."""
+        drawn, _ = counted(self.neighbors.rows[relation], self.nodes[relation[2]], asked.fanout, self.how)
+        return int(drawn["offset"][-1])
+
+    def add_hop(self, asked: Mapping[Relation, Asked], key: int) -> None:
+        for number, (relation, rows) in enumerate(self.neighbors.rows.items()):
+            own = (key + number * GOLDEN + 2**63) % 2**64 - 2**63
+            ends = self.nodes[relation[0]], self.nodes[relation[2]]
+            self.edges[relation].add_hop(rows, *ends, asked[relation], own, self.how)
+        for each in self.nodes.values():
+            each.end_hop()
+
+    def end(self, induced: bool = False) -> TypedSample:
+        """The batch, with all edges between its nodes where it is to be induced."""
+        nodes, edges = self.nodes, self.edges
         if induced:
-            edges = {
-                relation: Edges.between(rows, nodes[relation[0]], nodes[relation[2]])
-                for relation, rows in self.rows.items()
-            }
+            rows = self.neighbors.rows.items()
+            edges = {name: Edges.between(each, nodes[name[0]], nodes[name[2]]) for name, each in rows}
         for type_, each in nodes.items():
-            self._positions[type_, disjoint].append(each.release())
+            self.neighbors.put_back(type_, self.disjoint, each.release())
         return TypedSample(
             {type_: each.node[: each.count].long() for type_, each in nodes.items()},
             {relation: each.row for relation, each in edges.items()},
@@ -261,14 +322,12 @@ class TypedNeighbors:
             {relation: each.edge for relation, each in edges.items()},
             {type_: each.num_nodes for type_, each in nodes.items()},
             {relation: each.num_edges for relation, each in edges.items()},
-            {type_: each.trees() for type_, each in nodes.items()} if disjoint else None,
+            {type_: each.trees() for type_, each in nodes.items()} if self.disjoint else None,
         )
 
-    def _take(self, type_: str, by_table: bool) -> Positions:
-        try:  # rather than ask first, as another thread may take the last
-            return self._positions.setdefault((type_, by_table), []).pop()
-        except IndexError:
-            return Positions(self.num_nodes[type_], by_table)
+
+def _depth(fanouts: Mapping[Relation, Sequence[int]]) -> int:
+    return max(map(len, fanouts.values()), default=0)
 
 
 class Neighbors:
@@ -293,6 +352,22 @@ class Neighbors:
 
     def sample(self, seeds: Tensor, fanouts: Sequence[int], key: int, replace: bool = False) -> Sample:
         """A batch by the arguments of `TypedNeighbors.sample`, whose errors it raises."""
-        typed = self.typed.sample({NODE: seeds}, {EDGE: fanouts}, key, replace=replace)
-        of_type = typed.node[NODE], typed.row[EDGE], typed.col[EDGE], typed.edge[EDGE]
-        return Sample(*of_type, typed.num_nodes[NODE], typed.num_edges[EDGE])
+        return _of_one_type(self.typed.sample({NODE: seeds}, {EDGE: fanouts}, key, replace=replace))
+
+    def part(
+        self,
+        seeds: Tensor,
+        fanouts: Sequence[int],
+        key: int,
+        places: Tensor,
+        hops: int,
+        replace: bool = False,
+    ) -> Sample:
+        """A part of a batch by the arguments of `TypedNeighbors.part`, whose errors it raises."""
+        given = {NODE: seeds}, {EDGE: fanouts}, key, {NODE: places}, hops
+        return _of_one_type(self.typed.part(*given, replace=replace))
+
+
+def _of_one_type(typed: TypedSample) -> Sample:
+    of_type = typed.node[NODE], typed.row[EDGE], typed.col[EDGE], typed.edge[EDGE]
+    return Sample(*of_type, typed.num_nodes[NODE], typed.num_edges[EDGE], typed.elsewhere)

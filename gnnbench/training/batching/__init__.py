@@ -14,7 +14,7 @@ link_neighbors   the same on a sampled neighbourhood of all their ends
 parts        one step of several processes: a part of the graph for each
 _batch       Batch and Batching, what every kind yields, and what outputs are held against
 _ahead       batches that a thread makes while others are trained on
-_drawn       batches that are drawn at random, by several processes in turn
+_drawn       batches that are drawn at random, or shares in them
 _graphs _neighbors _typed_neighbors   the batches of `graphs`, and of `neighbors` of one type or several, by ours
 _pyg_loader  the same of one type by PyG's own loaders
 _dgl_loader  those of `neighbors` by DGL's own sampler

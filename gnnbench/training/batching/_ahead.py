@@ -87,9 +87,8 @@ class Loader(Batching):
     def part(self) -> dict[str, int]:
         if self.shares is None:
             return {}
-        sent, received = (self.shares.summed_bytes + drawn for drawn in self.shares.drawn_bytes)
         sizes = {"nodes": self.dataset.num_nodes, "halo_nodes": 0, "edges": self.shares.edges}
-        return {**sizes, "sent_bytes": sent, "received_bytes": received}
+        return {**sizes, "sent_bytes": self.shares.summed_bytes, "received_bytes": self.shares.summed_bytes}
 
     def watch(self, phase: Callable[[str], AbstractContextManager[None]]) -> None:
         if self.shares:

@@ -1,4 +1,4 @@
-"""Batches that are drawn at random, the same ones on every backend; several processes draw them in turn."""
+"""Batches that are drawn at random, the same ones on every backend, whole or the share of a process in them."""
 
 from __future__ import annotations
 
@@ -35,17 +35,20 @@ class DrawnBatches(Loader, Generic[Drawn]):
     in a run that is resumed.
     """
 
-    @abstractmethod
-    def _drawn(self, chosen: Tensor, key: int) -> Drawn:
-        """Draw for `chosen` of `train` by random numbers that `key` decides."""
+    def _places(self, chosen: Tensor, shares: Shares) -> Tensor:
+        """Which of `chosen` are of this process, by their places."""
+        return torch.arange(len(chosen))[shares.of(len(chosen))]
 
     @abstractmethod
-    def _share(self, drawn: Drawn, places: Tensor) -> Drawn:
-        """The part of what was drawn that those at `places` need, with the same numbers as all have."""
+    def _drawn(self, chosen: Tensor, key: int, places: Tensor | None = None) -> Drawn:
+        """Draw for `chosen` of `train`, by random numbers that `key` decides, what those at `places` or all need.
+
+        It is the same for some as for all.
+        """
 
     @abstractmethod
-    def _batch(self, drawn: Drawn, chosen: Tensor, shares: Shares | None) -> Batch:
-        """The batch of `chosen`, or of the share of this process in it."""
+    def _batch(self, drawn: Drawn, chosen: Tensor, places: Tensor | None) -> Batch:
+        """The batch of `chosen`, or of those at `places` of a process that has a share in it."""
 
     def training(self, order: Tensor, seed: int, number: int) -> Iterator[Batch]:
         self.edges = 0 if self.config.draws_neighbors else None
@@ -55,18 +58,9 @@ class DrawnBatches(Loader, Generic[Drawn]):
         return [*self._batches(self.shuffled(0, 0)[: SAMPLES * self.config.size], 0, 0)]
 
     def _batches(self, order: Tensor, seed: int, number: int, shares: Shares | None = None) -> Iterator[Batch]:
-        steps = order.split(self.config.size)
-
-        def draw(step: int) -> tuple[Drawn, int]:
+        for step, chosen in enumerate(order.split(self.config.size)):
             state = np.random.SeedSequence((seed, number, step)).generate_state(1, np.uint64)
-            drawn = self._drawn(steps[step], int(state.view(np.int64)[0]))
-            return drawn, drawn.total
-
-        def share(whole: tuple[Drawn, int], step: int, own: slice) -> tuple[Drawn, int]:
-            return self._share(whole[0], torch.arange(len(steps[step]))[own]), whole[1]
-
-        sizes = [len(chosen) for chosen in steps]
-        drawn = map(draw, range(len(steps))) if shares is None else shares.in_turn(sizes, draw, share)
-        for chosen, (each, total) in zip(steps, drawn, strict=True):
-            self.edges = None if self.edges is None else self.edges + total
-            yield self._batch(each, chosen, shares)
+            places = None if shares is None else self._places(chosen, shares)
+            drawn = self._drawn(chosen, int(state.view(np.int64)[0]), places)
+            self.edges = None if self.edges is None else self.edges + drawn.total
+            yield self._batch(drawn, chosen, places)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 from torch.nn import Module
-from torch.profiler import record_function
 
 from gnnbench.backends import isplib
 from gnnbench.backends.base import Backend
@@ -15,7 +14,7 @@ from gnnbench.backends.isplib.sample import Sample
 from gnnbench.datasets import LinksDataset
 from gnnbench.training import layerwise
 from gnnbench.training.batching._links import DrawnPairs, Links
-from gnnbench.training.batching._neighbors import exact, sampled_adjacency, share_of
+from gnnbench.training.batching._neighbors import exact, sampled, sampled_adjacency
 
 if TYPE_CHECKING:
     from gnnbench.training.batching.link_neighbors import Config
@@ -39,31 +38,29 @@ class LinkNeighborhoods(Links):
             return exact(self, model, super().outputs, self._layers)
         of_seeds = []
         for key, seeds in enumerate(torch.arange(self.dataset.num_nodes).split(self.config.size)):
-            sample = self.neighbors.sample(seeds, self.config.fanouts, key, self.config.replace)
+            sample = sampled(self.neighbors, seeds, self.config, key, None, self.trims)
             of_seeds.append(model(*self._of_nodes(sample))[: len(seeds)])
         return torch.cat(of_seeds)
 
     def _layers(self, model: Module) -> layerwise.Layerwise:
         return layerwise.Layerwise(model, self.dataset, self.backend, self.adj)
 
-    def _drawn(self, chosen: Tensor, key: int) -> DrawnPairs:
-        pairs = self._pairs(chosen, key)
+    def _drawn(self, chosen: Tensor, key: int, places: Tensor | None = None) -> DrawnPairs:
+        pairs, part = self._pairs(chosen, key), None
         seeds, ends = pairs.nodes.unique(return_inverse=True)
-        with record_function("gnnbench::sample"):  # for the profiler, as this is no op of PyTorch
-            sample = self.neighbors.sample(seeds, self.config.fanouts, key, self.config.replace)
+        pairs = pairs._replace(nodes=ends)
+        if places is not None:
+            pairs = self._own(pairs, places)
+            part, ends = pairs.nodes.unique(return_inverse=True)
+            pairs = pairs._replace(nodes=ends)
+        sample = sampled(self.neighbors, seeds, self.config, key, part, self.trims)
         if self.config.drop_target_links:
             sample = self._without(sample, self.links[:, chosen])
-        return DrawnPairs(pairs._replace(nodes=ends), sample)
-
-    def _share(self, drawn: DrawnPairs, places: Tensor) -> DrawnPairs:
-        pairs, sample = super()._share(drawn, places)
-        assert sample is not None
-        seeds, ends = pairs.nodes.unique(return_inverse=True)
-        return DrawnPairs(pairs._replace(nodes=ends), share_of(sample, seeds, self.config, self.trims))
+        return DrawnPairs(pairs, sample)
 
     def _inputs(self, drawn: DrawnPairs, chosen: Tensor) -> tuple[Any, Any, int]:
         assert drawn.sample is not None
-        return *self._of_nodes(drawn.sample), drawn.total
+        return *self._of_nodes(drawn.sample), drawn.sample.row.numel()
 
     def _of_nodes(self, sample: Sample) -> tuple[Tensor, Any]:
         x = isplib.rows(self.dataset.x, sample.node).to(self.backend.device)

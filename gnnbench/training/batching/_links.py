@@ -25,7 +25,6 @@ from gnnbench.training.batching._batch import Batch, scored
 from gnnbench.training.batching._drawn import DrawnBatches
 
 if TYPE_CHECKING:
-    from gnnbench.training.batching._shares import Shares
     from gnnbench.training.batching.links import LinksConfig
 
 CPU = torch.device("cpu")
@@ -97,25 +96,26 @@ class Links(DrawnBatches[DrawnPairs]):
     def scores(self, model: Module, outputs: Tensor) -> dict[str, float | None]:
         return {part: self._score(model, outputs, part) for part in self.dataset.positives}
 
-    def _drawn(self, chosen: Tensor, key: int) -> DrawnPairs:
-        return DrawnPairs(self._pairs(chosen, key))
+    def _drawn(self, chosen: Tensor, key: int, places: Tensor | None = None) -> DrawnPairs:
+        pairs = self._pairs(chosen, key)
+        return DrawnPairs(pairs if places is None else self._own(pairs, places))
 
-    def _share(self, drawn: DrawnPairs, places: Tensor) -> DrawnPairs:
-        nodes, relation = drawn.pairs.nodes, drawn.pairs.relation
+    def _own(self, pairs: Pairs, places: Tensor) -> Pairs:
+        """The links at some places, and their negatives."""
         each = self.config.negatives
-        links = nodes.size(1) // (1 + each)
+        links = pairs.nodes.size(1) // (1 + each)
         of_places = links + places.unsqueeze(1) * each + torch.arange(each)
         own = torch.cat([places, of_places.flatten()])
-        return DrawnPairs(Pairs(nodes[:, own], None if relation is None else relation[own]), drawn.sample)
+        return Pairs(pairs.nodes[:, own], None if pairs.relation is None else pairs.relation[own])
 
-    def _batch(self, drawn: DrawnPairs, chosen: Tensor, shares: Shares | None) -> Batch:
+    def _batch(self, drawn: DrawnPairs, chosen: Tensor, places: Tensor | None) -> Batch:
         links = drawn.pairs.nodes.size(1) // (1 + self.config.negatives)
         x, adj, edges = self._inputs(drawn, chosen)
         batch = self._of(x, adj, drawn.pairs, links)
-        if shares is None:
+        if places is None or self.shares is None:
             return batch
-        shares.edges += edges
-        return shares.weighted(batch, links, len(chosen), len(chosen))
+        self.shares.edges += edges
+        return self.shares.weighted(batch, links, len(chosen), len(chosen))
 
     def _inputs(self, drawn: DrawnPairs, chosen: Tensor) -> tuple[Any, Any, int]:
         """Return features, adjacency and number of edges of the graph that a batch is scored on."""

@@ -46,14 +46,15 @@ def sampled_adjacency(backend: Backend, layout: CSRBuilder | None, sample: Sampl
     return backend.adjacency(sample.edges, layout)
 
 
-def share_of(sample: Sample, places: Tensor, config: Config, trims: bool) -> Sample:
-    """The part of a sample that the outputs of the seeds at `places` need, with the edges drawn for all.
-
-    Sampled by itself it would have others: numbers are drawn by the place of a node in a batch, and its fanout is
-    that of the hop which reaches it first.
-    """
-    own = sample.around(places, len(config.fanouts) + (not trims))  # gcn weights by in-degrees of the last nodes
-    return own._replace(edge=own.edge[:0])  # of which no batch asks the names
+def sampled(
+    neighbors: isplib.Neighbors, seeds: Tensor, config: Any, key: int, part: Tensor | None, trims: bool
+) -> Sample:
+    """Draw the neighbourhood of `seeds`, or what the outputs of those at the places `part` need of it."""
+    with record_function("gnnbench::sample"):  # for the profiler, as this is no op of PyTorch
+        if part is None:
+            return neighbors.sample(seeds, config.fanouts, key, config.replace)
+        hops = len(config.fanouts) + (not trims)  # gcn weights by in-degrees of the last nodes
+        return neighbors.part(seeds, config.fanouts, key, part, hops, config.replace)
 
 
 def exact(
@@ -150,14 +151,20 @@ class Sampled(DrawnBatches[Drawn]):
             done += len(own)
         return result
 
-    def _batch(self, sample: Drawn, seeds: Tensor, shares: Shares | None) -> Batch:
+    def _places(self, seeds: Tensor, shares: Shares) -> Tensor:
+        """Share out by class where there are classes, as nodes of one have more neighbours in common."""
+        if self.target != "class":
+            return super()._places(seeds, shares)
+        return self.y.index_select(0, seeds).argsort(stable=True)[shares.of(len(seeds))]
+
+    def _batch(self, sample: Drawn, seeds: Tensor, places: Tensor | None) -> Batch:
         y = self.y.index_select(0, seeds)
-        if shares is None:
+        if places is None or self.shares is None:
             return self._gathered(sample, y)
-        mine = shares.of(len(seeds))
-        shares.edges += sample.total
-        own, all_ = (count_targets(self.target, some) for some in (y[mine], y))
-        return replace(shares.weighted(self._gathered(sample, y[mine]), own, all_, len(seeds)), targets=len(y))
+        self.shares.edges += sample.total - sample.elsewhere
+        own, all_ = (count_targets(self.target, some) for some in (y[places], y))
+        batch = self.shares.weighted(self._gathered(sample, y[places]), own, all_, len(seeds))
+        return replace(batch, targets=len(y))
 
     def _of(self, x: Any, adj: Any, y: Tensor, edge_attr: Tensor | None = None) -> Batch:
         loss, size = loss_function(self.target, y.to(self.backend.device), self.smoothing), len(y)
@@ -184,12 +191,8 @@ class Neighborhoods(Sampled[Sample]):
     def _layers(self, model: Module) -> layerwise.Layerwise:
         return layerwise.Layerwise(model, self.dataset, self.backend, self._whole.batch.adj)
 
-    def _drawn(self, seeds: Tensor, key: int) -> Sample:
-        with record_function("gnnbench::sample"):  # for the profiler, as this is no op of PyTorch
-            return self.neighbors.sample(seeds, self.config.fanouts, key, self.config.replace)
-
-    def _share(self, sample: Sample, places: Tensor) -> Sample:
-        return share_of(sample, places, self.config, self.trims)
+    def _drawn(self, seeds: Tensor, key: int, places: Tensor | None = None) -> Sample:
+        return sampled(self.neighbors, seeds, self.config, key, places, self.trims)
 
     def _gathered(self, sample: Sample, y: Tensor) -> Batch:
         x = isplib.rows(self.x, sample.node).to(self.backend.device)

@@ -42,13 +42,13 @@ class TypedNeighborhoods(Sampled[TypedSample]):
     def _layers(self, model: Module) -> TypedLayerwise:
         return TypedLayerwise(model, self.dataset, self.backend)
 
-    def _drawn(self, seeds: Tensor, key: int) -> TypedSample:
-        of_type = {self.dataset.target: seeds}
+    def _drawn(self, seeds: Tensor, key: int, places: Tensor | None = None) -> TypedSample:
+        given, replace = ({self.dataset.target: seeds}, self.fanouts, key), self.config.replace
         with record_function("gnnbench::sample"):  # for the profiler, as this is no op of PyTorch
-            return self.neighbors.sample(of_type, self.fanouts, key, replace=self.config.replace)
-
-    def _share(self, sample: TypedSample, places: Tensor) -> TypedSample:
-        return sample.around({self.dataset.target: places}, len(self.model.convs))
+            if places is None:
+                return self.neighbors.sample(*given, replace=replace)
+            part = {self.dataset.target: places}
+            return self.neighbors.part(*given, part, len(self.model.convs), replace=replace)
 
     def _gathered(self, sample: TypedSample, y: Tensor) -> Batch:
         device = self.backend.device
