@@ -66,7 +66,7 @@ class _Evaluation:
     """
 
     def __init__(self, asked: Asked, kernels: Kernels) -> None:
-        self.asked, self.kernels = asked, kernels
+        self.asked, self.kernels = asked.released, kernels
         self.over_nodes = "message" in asked.functions
         self.names = {function: list(parameters(asked.conv, function)) for function in asked.functions}
         self.written: tuple[str, ...] = ()

@@ -74,6 +74,12 @@ class Asked(NamedTuple):
             tensors.append(tensor.movedim(dim, 0) if dim else tensor)
         return Operands(tensors, [each.place for each in self.operands])
 
+    @property
+    def released(self) -> Asked:
+        """The call without its operands' tensors, as it is kept until a backward, which is given those it needs."""
+        empty = torch.empty(0)
+        return self._replace(operands=[each._replace(tensor=empty) for each in self.operands], update={})
+
     def named(self, chunk: Chunk, share: Callable[[int], Tensor]) -> dict[str, Any]:
         """All arguments for a chunk by name, with the share in every operand by its position."""
         given = self.constants.copy()
