@@ -21,7 +21,8 @@ from gnnbench.graph import Graph, rows_of
 from gnnbench.ops.kernels import Kernels
 
 LEAST, MOST = 1 << 8, 1 << 17  # edges of a chunk
-AT_ONCE = 8  # chunks
+ALIVE = 2  # times `chunk_bytes` that it keeps alive, as many functions of Python run for each, however short it is
+AT_ONCE = 4  # chunks
 
 Place: TypeAlias = Literal["source", "destination", "edge", "shared", "parameter"]
 
@@ -126,10 +127,12 @@ class _Differentiable(Shares):
 
 def chunk_length(kernels: Kernels, graph: Graph, bytes_per_edge: float) -> int:
     """Edges of a chunk: all where that keeps alive no more than a few chunks, for they are then computed once."""
-    if bytes_per_edge * graph.num_edges <= AT_ONCE * kernels.chunk_bytes:
+    alive = ALIVE * kernels.chunk_bytes
+    if bytes_per_edge * graph.num_edges <= AT_ONCE * alive:
         return graph.num_edges
-    length = int(kernels.chunk_bytes / bytes_per_edge)
-    return 1 << (min(max(length, LEAST), MOST).bit_length() - 1)
+    length = min(max(int(alive / bytes_per_edge), LEAST), MOST)
+    step = 1 << max(length.bit_length() - 4, 0)  # so that graphs keep the bounds of few lengths
+    return length // step * step
 
 
 def chunks(graph: Graph, edges: int) -> Iterator[Chunk]:

@@ -223,7 +223,9 @@ def _limit(sampler: Any, seeds: Mapping[str, Tensor], seed_time: Any) -> Tensor 
 
 
 def _output(batch: Any) -> SamplerOutput:
-    node, row, col, edge, num_nodes, num_edges, tree = (values and next(iter(values.values())) for values in batch)
+    node, row, col, edge, num_nodes, num_edges, tree = (
+        values and next(iter(values.values())) for values in batch[:7]
+    )
     return SamplerOutput(node, row, col, edge, tree, num_nodes, num_edges)
 
 
