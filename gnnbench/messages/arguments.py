@@ -76,7 +76,7 @@ class Asked(NamedTuple):
 
     @property
     def released(self) -> Asked:
-        """The call without its operands' tensors, as it is kept until a backward, which is given those it needs."""
+        """The call without its operands' tensors, to be kept until a backward, which is given those it needs."""
         empty = torch.empty(0)
         return self._replace(operands=[each._replace(tensor=empty) for each in self.operands], update={})
 
