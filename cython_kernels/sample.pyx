@@ -60,16 +60,14 @@ def start(**fields) -> bool:
 def places(**fields) -> None:
     """Where nodes stand in a batch."""
     cdef places_task s
-    cdef int64_t i, node
+    cdef int64_t i, node, position
     fill_places(&s, fields)
     with nogil:
         for i in range(s.count):
-            node = s.node[i]
-            s.place[i] = -1
+            node, position = s.node[i], -1
             if 0 <= node < s.num_nodes:
-                s.place[i] = (find(s.table, s.mask, node, s.base, NULL, 0).position if s.table else s.position[node]) - s.base
-            if s.place[i] < 0:
-                s.place[i] = -1
+                position = find(s.table, s.mask, node, s.base, NULL, 0).position if s.table else s.position[node]
+            s.place[i] = max(position - s.base, -1)
 
 
 def count(**fields) -> int:

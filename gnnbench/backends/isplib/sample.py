@@ -108,9 +108,7 @@ class TypedSample(NamedTuple):
     edge: dict[Relation, Tensor]  # [e] int64, by `edge_id`, or by their places in the rows where there is none
     num_nodes: dict[str, list[int]]  # seeds, then those that each hop added
     num_edges: dict[Relation, list[int]]  # of each hop
-    tree: dict[str, Tensor] | None = (
-        None  # [n] int64, the seed that a node was reached from, where trees are disjoint
-    )
+    tree: dict[str, Tensor] | None = None  # [n] int64, the seed that a node was reached from, in disjoint trees
     elsewhere: int = 0  # other edges of the batch that it is a part of
 
     @property
