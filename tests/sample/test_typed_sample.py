@@ -201,7 +201,8 @@ def test_a_part_is_what_leads_to_some_seeds_within_the_batch(case: Any, further:
     hops = len(next(iter(fanouts.values()))) + further
     whole = neighbors.sample(*given, replace=replace)
     within = {
-        relation: Rows(each.rowptr, each.row, num_cols=each.num_cols) for relation, each in whole.edges.items()
+        relation: Rows(each.graph().rowptr, each.row, num_cols=each.num_cols)
+        for relation, each in whole.edges.items()
     }
     found = TypedNeighbors(whole.sizes, within).sample(places, dict.fromkeys(within, [-1] * hops), 0)
     expected = found._replace(

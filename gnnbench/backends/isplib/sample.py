@@ -66,12 +66,6 @@ class SampledEdges(NamedTuple):
         """[2, e] int64."""
         return torch.stack([self.row, self.col])
 
-    @property
-    def rowptr(self) -> Tensor:
-        """[num_rows + 1] int64, where the edges to each node begin."""
-        counts = torch.bincount(self.col, minlength=self.num_rows)
-        return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-
     @torch.inference_mode(False)
     def graph(self, device: torch.device = CPU, layout: CSRBuilder | None = None) -> Graph:
         """In rows on `device`, with the transpose: counted, never sorted.
@@ -193,18 +187,12 @@ class TypedNeighbors:
             ConfigError: a seed that is no node, or edges to draw by weights that are all zero.
             GraphError: rows that reach out of `col`, or name what is no node.
         """
-        disjoint = disjoint or limit is not None
-        if unknown := seeds.keys() - self.num_nodes.keys():
-            known = ", ".join(map(repr, self.num_nodes))
-            raise ConfigError(f"there is no node type {unknown.pop()!r}, only {known}")
-        sizes = [of_type.numel() for of_type in seeds.values()]
-        if limit is not None and len(limit) != sum(sizes):
-            raise ConfigError(f"there are {sum(sizes)} seeds, but {len(limit)} times of seeds")
-        batch = _Growing(self, seeds, How(replace, last, limit), disjoint)
+        count = sum(map(len, seeds.values()))
+        if limit is not None and len(limit) != count:
+            raise ConfigError(f"there are {count} seeds, but {len(limit)} times of seeds")
+        batch = _Growing(self, seeds, How(replace, last, limit), disjoint or limit is not None)
         for hop in range(_depth(fanouts)):
-            batch.add_hop(
-                {relation: batch.all(relation, of_hops[hop]) for relation, of_hops in fanouts.items()}, key
-            )
+            batch.add_hop(batch.all(fanouts, hop), key)
         return batch.end(induced)
 
     @torch.inference_mode(False)
@@ -227,27 +215,14 @@ class TypedNeighbors:
             seeds: by type, none twice; with `fanouts`, `key` and `replace` as of `sample`, whose errors it raises.
             places: [n] int64 of some of them, each once, by type.
         """
-        how, depth = How(replace, last=False, limit=None), _depth(fanouts)
+        how, last = How(replace, last=False, limit=None), _depth(fanouts) - 1
         whole = _Growing(self, seeds, how)
-        for hop in range(depth - 1):
-            whole.add_hop(
-                {relation: whole.all(relation, of_hops[hop]) for relation, of_hops in fanouts.items()}, key
-            )
-        last = {relation: whole.all(relation, of_hops[-1]) for relation, of_hops in fanouts.items()}
-        total = whole.total + sum(whole.count(relation, asked) for relation, asked in last.items())
-        bounds = {type_: torch.tensor(each.num_nodes).cumsum(0) for type_, each in whole.nodes.items()}
+        for hop in range(last):
+            whole.add_hop(whole.all(fanouts, hop), key)
+        total = whole.total + whole.count(whole.all(fanouts, last))
         own = _Growing(self, {type_: of_type[places[type_]] for type_, of_type in seeds.items()}, how)
         for _ in range(hops):
-            place = {type_: each.positions.of(own.nodes[type_].last) for type_, each in whole.nodes.items()}
-            hop_of = {
-                type_: torch.bucketize(each, bounds[type_], right=True).where(each >= 0, depth)
-                for type_, each in place.items()
-            }
-            asked = {
-                relation: Asked(torch.tensor([*of_hops, 0])[hop_of[relation[2]]], place[relation[2]])
-                for relation, of_hops in fanouts.items()
-            }
-            own.add_hop(asked, key)
+            own.add_hop(own.as_in(whole, fanouts), key)
         whole.end()
         drawn = own.end()
         return drawn._replace(elsewhere=total - drawn.total)
@@ -273,6 +248,9 @@ class _Growing:
     def __init__(
         self, neighbors: TypedNeighbors, seeds: Mapping[str, Tensor], how: How, disjoint: bool = False
     ) -> None:
+        if unknown := seeds.keys() - neighbors.num_nodes.keys():
+            known = ", ".join(map(repr, neighbors.num_nodes))
+            raise ConfigError(f"there is no node type {unknown.pop()!r}, only {known}")
         self.neighbors, self.how, self.disjoint = neighbors, how, disjoint
         first = dict(zip(seeds, accumulate(map(len, seeds.values()), initial=0), strict=False))
         self.nodes = dict[str, Nodes]()
@@ -287,15 +265,33 @@ class _Growing:
         """Edges so far."""
         return sum(each.row.numel() for each in self.edges.values())
 
-    def all(self, relation: Relation, fanout: int) -> Asked:
-        """So many edges of every destination that the hop before added, by its place in the batch."""
-        to = self.nodes[relation[2]]
-        return Asked(torch.full((to.end - to.first,), fanout), torch.arange(to.first, to.end))
+    def all(self, fanouts: Mapping[Relation, Sequence[int]], hop: int) -> dict[Relation, Asked]:
+        """Ask for the edges of a hop of every destination that the one before added, by its place in the batch."""
+        asked = {}
+        for relation, of_hops in fanouts.items():
+            to = self.nodes[relation[2]]
+            asked[relation] = Asked(torch.full((len(to.last),), of_hops[hop]), torch.arange(to.first, to.end))
+        return asked
 
-    def count(self, relation: Relation, asked: Asked) -> int:
-        """How many edges of a relation a hop would add."""
-        drawn, _ = counted(self.neighbors.rows[relation], self.nodes[relation[2]], asked.fanout, self.how)
-        return int(drawn["offset"][-1])
+    def as_in(self, whole: _Growing, fanouts: Mapping[Relation, Sequence[int]]) -> dict[Relation, Asked]:
+        """Ask for the edges that destinations have in another batch, by place and hop there; none of others."""
+        place, hop = {}, {}
+        for type_, there in whole.nodes.items():
+            place[type_] = there.positions.of(self.nodes[type_].last)
+            of_place = torch.bucketize(place[type_], torch.tensor(there.num_nodes).cumsum(0), right=True)
+            hop[type_] = of_place.where(place[type_] >= 0, _depth(fanouts))
+        return {
+            relation: Asked(torch.tensor([*of_hops, 0])[hop[relation[2]]], place[relation[2]])
+            for relation, of_hops in fanouts.items()
+        }
+
+    def count(self, asked: Mapping[Relation, Asked]) -> int:
+        """Count the edges that a hop would add."""
+        rows, nodes, total = self.neighbors.rows, self.nodes, 0
+        for relation, each in asked.items():
+            drawn, _ = counted(rows[relation], nodes[relation[2]], each.fanout, self.how)
+            total += int(drawn["offset"][-1])
+        return total
 
     def add_hop(self, asked: Mapping[Relation, Asked], key: int) -> None:
         for number, (relation, rows) in enumerate(self.neighbors.rows.items()):
