@@ -4,6 +4,7 @@ arguments    what a call gives to a layer's functions, and where each tensor bel
 recognise    what is refused before anything is run, and messages that are a product with the adjacency
 rehearsal    what is refused, and what an edge keeps alive, found on a few destinations
 lifted       linear layers of edges that are computed over nodes
+elementwise  messages that are run in registers, nothing of which is kept
 replaced     functions of torch and PyG that stand in for others while a chunk is evaluated
 held         what a layer holds, from the forward to the backward, and what its functions write
 bound        layers of models that are called with a Graph
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -24,6 +25,7 @@ from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.messages import lifted, recognise, replaced
 from gnnbench.messages.arguments import Asked, parameters
+from gnnbench.messages.elementwise import NotElementwise, Symbols, Whole
 from gnnbench.messages.held import VALUES, Held, options
 from gnnbench.messages.lifted import Lifting, Linear, extended, numbers
 from gnnbench.messages.recognise import Product
@@ -43,7 +45,7 @@ def propagate(asked: Asked, kernels: Kernels, graph: Graph, product: Product | N
         product: its messages, as `recognise.find` has recognised them.
 
     Returns:
-        The result, and how it was computed: "spmm" or "streamed".
+        The result, and how it was computed: "spmm", "fused" or "streamed".
 
     Raises:
         UnsupportedOp: with the reasons why PyG's own code has to run.
@@ -51,7 +53,7 @@ def propagate(asked: Asked, kernels: Kernels, graph: Graph, product: Product | N
     if product is not None:
         out, how = recognise.aggregated(product, kernels, graph), "spmm"
     else:
-        out, how = _streamed(asked, kernels, graph), "streamed"
+        out, how = _evaluated(asked, kernels, graph)
     return (asked.conv.update(out, **asked.update) if "message" in asked.functions else out), how
 
 
@@ -108,7 +110,7 @@ class _Evaluation:
         return (out.movedim(conv.node_dim, 0) if self.over_nodes else out), *written
 
 
-def _streamed(asked: Asked, kernels: Kernels, graph: Graph) -> Tensor:
+def _evaluated(asked: Asked, kernels: Kernels, graph: Graph) -> tuple[Tensor, str]:
     conv, given, evaluate = asked.conv, asked.streamed, _Evaluation(asked, kernels)
     rehearsal = _rehearsed(asked, kernels, graph, evaluate, given)
     evaluate.written = rehearsal.written
@@ -117,6 +119,11 @@ def _streamed(asked: Asked, kernels: Kernels, graph: Graph) -> Tensor:
     operands = given
     if rehearsal.lifted is not None:
         operands, evaluate.lifted = extended(given, rehearsal.lifted)
+    if rehearsal.fused:
+        chunk = Whole(graph)
+        with suppress(NotElementwise), evaluate.around():  # raised where it goes another way than in the rehearsal
+            (out,) = evaluate(chunk, Symbols(kernels, chunk, operands))
+            return _placed(evaluate, out), "fused"
     parameter: Place = "parameter"
     places = [*operands.places, *[parameter] * len(rehearsal.parameters)]
     edges = chunk_length(kernels, graph, rehearsal.bytes_per_edge)
@@ -133,7 +140,12 @@ def _streamed(asked: Asked, kernels: Kernels, graph: Graph) -> Tensor:
         around=evaluate.around,
     )
     vars(conv).update(zip(rehearsal.written, written, strict=True))
-    return out.movedim(0, conv.node_dim) if evaluate.over_nodes and out.dim() > 1 else out
+    return _placed(evaluate, out), "streamed"
+
+
+def _placed(evaluate: _Evaluation, out: Tensor) -> Tensor:
+    """A result with the nodes along the dimension where the layer has them."""
+    return out.movedim(0, evaluate.asked.conv.node_dim) if evaluate.over_nodes and out.dim() > 1 else out
 
 
 def _rehearsed(asked: Asked, kernels: Kernels, graph: Graph, function: Any, operands: Operands) -> Rehearsal:

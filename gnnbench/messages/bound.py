@@ -22,6 +22,7 @@ from gnnbench.results.schema import Binding
 
 OPS = {
     "spmm": ("spmm", "spmm"),
+    "fused": ("program", "program"),
     "streamed": ("stream", "segment"),
 }  # with the kernels that make them a backend's own
 

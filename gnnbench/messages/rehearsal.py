@@ -23,6 +23,7 @@ from torch_geometric.nn import norm
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.messages import lifted, replaced
+from gnnbench.messages.elementwise import Symbols
 from gnnbench.messages.held import unchanged
 from gnnbench.messages.lifted import Linear
 from gnnbench.ops.kernels import Kernels
@@ -51,6 +52,7 @@ class Rehearsal(NamedTuple):
         written: names of tensors over edges that are left on the layer.
         in_order: edges of every destination, where their order matters: the Graph is then to be `as_given`.
         lifted: linear layers that can be computed over nodes; None where functions take nothing but numbers.
+        fused: whether functions take expressions over edges, with equal results.
     """
 
     bytes_per_edge: float
@@ -59,6 +61,7 @@ class Rehearsal(NamedTuple):
     written: tuple[str, ...] = ()
     in_order: int = 0
     lifted: tuple[Linear, ...] | None = None
+    fused: bool = False
 
 
 def rehearse(conv: Module, kernels: Kernels, graph: Graph, function: Any, operands: Operands) -> Rehearsal:
@@ -90,7 +93,9 @@ def rehearse(conv: Module, kernels: Kernels, graph: Graph, function: Any, operan
             if layers is not None:
                 _, nbytes = _kept(conv, kernels, function, operands, both, layers)
         per_edge = nbytes / both.num_edges
-        return Rehearsal(per_edge, rehearsed.dropped, trained, function.written, degree, layers)
+        plain = not (rehearsed.dropped or function.written or ordered) and kernels.pays("program")
+        fused = plain and _fuses(conv, kernels, function, operands, both, layers)
+        return Rehearsal(per_edge, rehearsed.dropped, trained, function.written, degree, layers, fused)
     finally:
         torch.set_rng_state(state)
 
@@ -250,6 +255,24 @@ def _lifted(
         return None
     finally:
         function.lifted = None
+
+
+def _fuses(conv: Module, kernels: Kernels, function: Any, operands: Operands, both: Chunk, layers: Any) -> bool:
+    """Return whether functions take what stands for expressions over edges, and return equal results."""
+    if torch.is_autocast_enabled(both.col.device.type):
+        return False
+    try:
+        with torch.no_grad(), unchanged(conv):
+            (plain,) = function(both, Shares(kernels, both, operands))
+            if layers is not None:
+                operands, function.lifted = lifted.extended(operands, layers)
+            (found,) = function(both, Symbols(kernels, both, operands))
+        _check_equal(plain, found)
+    except Exception:  # of functions that are not elementwise
+        return False
+    finally:
+        function.lifted = None
+    return type(found) is Tensor
 
 
 def _kept(

@@ -18,10 +18,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch_geometric.utils import _scatter, _softmax
+from torch_geometric.utils import _degree, _scatter, _softmax
 
 from gnnbench.convs._overrides import STAND_INS
-from gnnbench.messages import lifted
+from gnnbench.messages import elementwise, lifted
+from gnnbench.messages.elementwise import Lazy
 from gnnbench.ops._custom import is_transformed
 from gnnbench.ops.edge import edge_softmax
 from gnnbench.ops.kernels import REDUCTIONS, Kernels
@@ -89,9 +90,9 @@ def _reduced(
     if dim_size != chunk.num_rows or not _is_over_edges(src, dim, chunk):
         return None
     dim %= src.dim()
-    if torch.is_inference(src):  # which has no version
+    if type(src) is not Lazy and torch.is_inference(src):  # which has no version
         return _segment(kernels, chunk, src, dim, reduce)
-    key = id(src), src._version, dim, reduce, torch.is_grad_enabled()
+    key = id(src), 0 if type(src) is Lazy else src._version, dim, reduce, torch.is_grad_enabled()
     _, out, version = _current.reduced.get(key, (src, None, 0))
     if out is None or out._version != version:
         out = _segment(kernels, chunk, src, dim, reduce)
@@ -100,6 +101,8 @@ def _reduced(
 
 
 def _segment(kernels: Kernels, chunk: Chunk, src: Tensor, dim: int, reduce: str) -> Tensor:
+    if type(src) is Lazy:
+        return elementwise.reduced(src, reduce)
     out = segment(kernels, chunk.rowptr, src.movedim(dim, 0) if dim else src, reduce)
     return out.movedim(0, dim) if dim else out
 
@@ -113,13 +116,25 @@ def _normalised(
         return None
     if not _is_over_edges(src, dim, chunk) or dim % src.dim() or not src.numel():
         return None
+    if type(src) is Lazy:
+        return elementwise.softmax(src)
     score = src.reshape(chunk.num_edges, -1)
     if kernels.unsupported("edge_softmax", chunk.as_graph, score):
         return None
     return edge_softmax(kernels, chunk.as_graph, score).view(src.shape)
 
 
+def _degrees(index: Any, num_nodes: int | None = None, dtype: torch.dtype | None = None) -> Tensor | None:
+    """`degree` of the index of the chunk; None where it is another one."""
+    chunk = _current.chunk
+    if chunk is None or index is not chunk.index or num_nodes != chunk.num_rows:
+        return None
+    return chunk.rowptr.diff().to(dtype or torch.get_default_dtype())
+
+
 def _is_over_edges(src: Any, dim: int, chunk: Chunk) -> bool:
+    if type(src) is Lazy:
+        return dim in (0, -src.dim()) and len(src) == chunk.num_edges
     plain = type(src) is Tensor and src.is_floating_point() and -src.dim() <= dim < src.dim()
     return plain and src.size(dim) == chunk.num_edges and not is_transformed(src)
 
@@ -145,6 +160,7 @@ def _kept(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = Fals
 REPLACED: list[tuple[str, Callable[..., Any], Callable[..., Any]]] = [
     ("scatter", _scatter.scatter, _reduced),
     ("softmax", _softmax.softmax, _normalised),
+    ("degree", _degree.degree, _degrees),
     ("linear", F.linear, _multiplied),
     ("dropout", F.dropout, _kept),
 ]

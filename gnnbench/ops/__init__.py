@@ -7,6 +7,8 @@ heads        scores of the heads of nodes, which attention adds up at edges
 edge_fn      functions on edges for FusedMM
 dropout      random numbers by a hash: what is dropped is drawn again, not kept
 segment      reductions over runs of rows
+program      elementwise functions of edges as steps over registers, and their gradients
+fused        programs over edges, run without keeping anything over these
 stream       functions of edges, a chunk of destinations at a time
 pairs        dot products and other functions of pairs of nodes, as decoders of links need
 negatives    pairs drawn at random that are no edges

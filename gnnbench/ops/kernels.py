@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
@@ -14,6 +14,7 @@ from gnnbench.graph import CSRBuilder, Graph, rows_of
 from gnnbench.ops.dropout import Dropout
 from gnnbench.ops.edge_fn import EDGE_FNS
 from gnnbench.ops.families import FAMILIES, Family, Inputs
+from gnnbench.ops.program import Program, interpreted
 
 if TYPE_CHECKING:
     from gnnbench.graph.cache import GraphCache
@@ -315,6 +316,21 @@ class Kernels(Capabilities):
     def add_rows(self, out: Tensor, index: Tensor, x: Tensor) -> None:
         """Add x [E, F] to the rows `index` [E] int32 of out [N, F], one after the other; all contiguous."""
         out.index_add_(0, index, x)
+
+    def program(
+        self, graph: Graph, program: Program, tensors: Sequence[Tensor], edge_id: Tensor | None
+    ) -> list[Tensor]:
+        """Run an elementwise Program over the edges of a graph, without gradients.
+
+        Args:
+            program: its sinks are over destinations and edges.
+            tensors: [M, width], [N, width] or [E, width] for each leaf; all of one type, contiguous.
+            edge_id: [E] int32, the row of a tensor over edges that each edge has; None where they are in order.
+
+        Returns:
+            [N, width] or [E, width] for each sink.
+        """
+        return interpreted(graph, program, tensors, edge_id, self.segment)
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """x [N, F] times weight [D, F] transposed, plus bias [D]; all contiguous."""

@@ -15,7 +15,7 @@ import gnnbench
 from gnnbench.ops import stream
 from gnnbench.ops.kernels import Kernels
 from tests.support import graphs, layers
-from tests.support.dropin import BACKEND, always, untouched  # noqa: F401
+from tests.support.dropin import BACKEND, always, unfused, untouched  # noqa: F401
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def in_place(own: Own, x_j: Tensor, attr: Any) -> Tensor:
     return own.lin(x_j) * attr.mul_(2)
 
 
-@pytest.mark.usefixtures("always", "short")
+@pytest.mark.usefixtures("always", "short", "unfused")
 def test_a_message_that_writes_to_what_it_is_given_is_left_to_pyg() -> None:
     g = layers.given(graphs.zoo()["power law"][0], 60)
     own, found, expected = Own(in_place).double(), torch.ones(1).double(), torch.ones(1).double()
@@ -78,7 +78,7 @@ class Given(Option):
         return x_j * 2 if more else x_j
 
 
-@pytest.mark.usefixtures("always", "short")
+@pytest.mark.usefixtures("always", "short", "unfused")
 def test_messages_are_not_recognised_by_options_that_change() -> None:
     g = layers.given(graphs.zoo()["power law"][0], 60)
     with gnnbench.patched(BACKEND):
@@ -102,7 +102,7 @@ def acts(own: Own, x_j: Tensor, attr: Any) -> Tensor:
     return out
 
 
-@pytest.mark.usefixtures("always", "short")
+@pytest.mark.usefixtures("always", "short", "unfused")
 def test_a_layer_that_changes_is_rehearsed_again_and_not_kept() -> None:
     g = layers.given(graphs.zoo()["power law"][0], 60)
     own = Own(acts).double()
@@ -122,7 +122,7 @@ def test_a_layer_that_changes_is_rehearsed_again_and_not_kept() -> None:
     assert kept() is None
 
 
-@pytest.mark.usefixtures("always", "short")
+@pytest.mark.usefixtures("always", "short", "unfused")
 def test_a_backward_finds_the_layer_as_its_forward_did() -> None:
     """Mode, options, modules and parameters may change between the two, as `functional_call` does."""
     g = layers.given(graphs.zoo()["power law"][0], 60)
@@ -157,7 +157,7 @@ def leaves(own: Own, x_j: Tensor, attr: Any) -> Tensor:
     return own.lin(x_j)
 
 
-@pytest.mark.usefixtures("always", "short")
+@pytest.mark.usefixtures("always", "short", "unfused")
 def test_an_exception_in_a_backward_leaves_the_layer_as_it_was() -> None:
     g = layers.given(graphs.zoo()["power law"][0], 60)
     own = Own(leaves).double()
@@ -174,7 +174,7 @@ def squashes(own: Own, x_j: Tensor, attr: Any) -> Tensor:
     return own.lin(x_j).tanh() * attr
 
 
-@pytest.mark.usefixtures("always", "short")
+@pytest.mark.usefixtures("always", "short", "unfused")
 def test_second_derivatives_of_operands_that_are_computed_from_each_other() -> None:
     g = layers.given(graphs.zoo()["power law"][0], 60)
     torch.manual_seed(0)

@@ -14,9 +14,9 @@ import gnnbench
 from gnnbench import messages
 from tests.messages.test_messages import everything, short  # noqa: F401
 from tests.support import graphs, layers
-from tests.support.dropin import BACKEND, always, untouched  # noqa: F401
+from tests.support.dropin import BACKEND, always, unfused, untouched  # noqa: F401
 
-pytestmark = pytest.mark.usefixtures("always", "short")
+pytestmark = pytest.mark.usefixtures("always", "short", "unfused")
 F = layers.F
 
 

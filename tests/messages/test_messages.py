@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import pytest
@@ -21,7 +21,7 @@ from gnnbench.errors import UnsupportedOp
 from gnnbench.ops import stream
 from gnnbench.ops.kernels import Kernels
 from tests.support import absent, graphs, layers
-from tests.support.dropin import BACKEND, always, untouched  # noqa: F401
+from tests.support.dropin import BACKEND, always, unfused, untouched  # noqa: F401
 from tests.support.gpu import DEVICE, needs_triton
 
 ZOO = ["isolated nodes", "self loops", "duplicates", "symmetric", "hub", "power law"]
@@ -69,6 +69,12 @@ def test_a_class_is_exact(name: str) -> None:
     check_class(name, ZOO, BACKEND, "cpu")
 
 
+@pytest.mark.usefixtures("always", "short", "runnable", "unfused")
+@pytest.mark.parametrize("name", [name for name, (way, _) in layers.LAYERS.items() if way == "fused"])
+def test_a_class_is_exact_where_it_is_streamed(name: str) -> None:
+    check_class(name, ["duplicates", "hub"], BACKEND, "cpu", ("streamed",))
+
+
 @needs_triton
 @pytest.mark.usefixtures("always", "short")
 @pytest.mark.parametrize("name", ["EdgeConv", "FAConv"])
@@ -76,7 +82,7 @@ def test_a_class_is_exact_by_triton(name: str) -> None:
     check_class(name, ["isolated nodes", "hub"], "cuda", DEVICE)
 
 
-def check_class(name: str, zoo: list[str], backend: str, device: Any) -> None:
+def check_class(name: str, zoo: list[str], backend: str, device: Any, ways: Collection[str] = ()) -> None:
     way, cases = layers.LAYERS[name]
     for graph in zoo:
         edge_index, nodes, _ = graphs.zoo()[graph]
@@ -88,7 +94,8 @@ def check_class(name: str, zoo: list[str], backend: str, device: Any) -> None:
             for ours, theirs in zip(found, expected, strict=True):
                 torch.testing.assert_close(ours, theirs, rtol=1e-7, atol=1e-9)
     status = gnnbench.patch_status()
-    assert status.ways.get(name) == way, status
+    fuses = way != "fused" or backend == "isplib"
+    assert status.ways.get(name) in (ways or {way if fuses else "streamed"}), status
 
 
 class Own(pyg.MessagePassing):
@@ -155,7 +162,10 @@ CALLS: dict[str, Any] = {
 @pytest.mark.usefixtures("always", "short")
 @pytest.mark.parametrize("flow", ["source_to_target", "target_to_source"])
 @pytest.mark.parametrize("case", CALLS)
-def test_a_layer_of_a_user_is_streamed(case: str, flow: str) -> None:
+@pytest.mark.parametrize("way", ["fused", "streamed"])
+def test_a_layer_of_a_user(case: str, flow: str, way: str, request: pytest.FixtureRequest) -> None:
+    if way == "streamed":
+        request.getfixturevalue("unfused")
     g = layers.given(graphs.zoo()["power law"][0], 60)
     if case in ("rectangle", "sources alone", "sparse", "EdgeIndex") and flow == "target_to_source":
         pytest.skip("PyG has these the other way round")
@@ -164,7 +174,8 @@ def test_a_layer_of_a_user_is_streamed(case: str, flow: str) -> None:
     found = everything(lambda: Own(gated, flow=flow), CALLS[case], g)
     for ours, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-7, atol=1e-9)
-    assert gnnbench.patch_status().ways == {"Own": "streamed"}, gnnbench.patch_status()
+    taken = way if case in ("plain", "sources alone", "EdgeIndex", "sparse") else "streamed"  # for another width
+    assert gnnbench.patch_status().ways == {"Own": taken}, gnnbench.patch_status()
 
 
 def remembers(own: Own, x_i: Any, x_j: Tensor, attr: Any, index: Tensor) -> Tensor:
@@ -249,7 +260,7 @@ def test_edges_out_of_order_are_pygs_after_others_in_order() -> None:
     assert sum(status.declined.values()) == 2
 
 
-@pytest.mark.usefixtures("always", "short")
+@pytest.mark.usefixtures("always", "short", "unfused")
 def test_an_attribute_that_comes_to_need_a_gradient_gets_it() -> None:
     """Even one that another thread computed, whose functions autograd counts apart."""
     g = layers.given(graphs.zoo()["power law"][0], 60)
@@ -273,7 +284,7 @@ def test_an_attribute_that_comes_to_need_a_gradient_gets_it() -> None:
     torch.testing.assert_close(found, torch.autograd.grad(own(g.x, g.edge_index).sum(), own.lin.bias)[0])
 
 
-@pytest.mark.usefixtures("always", "short")
+@pytest.mark.usefixtures("always", "short", "unfused")
 def test_second_derivatives_and_inference() -> None:
     g = layers.given(graphs.SMALL["knot"][0], 6)
     torch.manual_seed(0)
@@ -287,7 +298,7 @@ def test_second_derivatives_and_inference() -> None:
     assert gnnbench.patch_status().ways == {"Own": "streamed"}, gnnbench.patch_status()
 
 
-@pytest.mark.usefixtures("always", "short")
+@pytest.mark.usefixtures("always", "short", "unfused")
 @pytest.mark.parametrize("name", ["RGCNConv", "ResGatedGraphConv", "SGConv", "GINEConv"])
 @pytest.mark.parametrize("kind", ["no nodes", "negated", "strided", "bfloat16"])
 def test_features_of_any_memory(name: str, kind: str) -> None:
@@ -312,7 +323,7 @@ def test_features_of_any_memory(name: str, kind: str) -> None:
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.usefixtures("always", "short")
+@pytest.mark.usefixtures("always", "short", "unfused")
 def test_dropout_drops_the_same_in_the_backward() -> None:
     """Where x is one everywhere and messages are dropped alone, the gradient of the sum tells what was kept."""
     torch.manual_seed(0)
@@ -327,7 +338,7 @@ def test_dropout_drops_the_same_in_the_backward() -> None:
     assert 0.4 < float(out.detach().sum()) / (2 * 900 * layers.F) < 0.6
 
 
-@pytest.mark.usefixtures("always", "short")
+@pytest.mark.usefixtures("always", "short", "unfused")
 def test_another_thread_may_run_what_a_rehearsal_refuses() -> None:
     g = layers.given(graphs.zoo()["power law"][0], 60)
     raised: list[BaseException] = []
@@ -349,7 +360,7 @@ def test_another_thread_may_run_what_a_rehearsal_refuses() -> None:
     assert not raised
 
 
-@pytest.mark.usefixtures("always", "short")
+@pytest.mark.usefixtures("always", "short", "unfused")
 def test_autocast_computes_in_the_types_of_pyg() -> None:
     g = layers.given(graphs.zoo()["power law"][0], 60)
     x = g.x.detach().float().requires_grad_()

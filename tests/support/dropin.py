@@ -50,3 +50,9 @@ def always() -> Iterator[None]:
     """Every call is worth its Graph."""
     with following(Policy(min_gathered=0)):
         yield
+
+
+@pytest.fixture
+def unfused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No messages are run as programs, so that all that are not products are streamed."""
+    monkeypatch.setattr(isplib.IsplibKernels, "accelerated", isplib.IsplibKernels.accelerated - {"program"})

@@ -116,13 +116,13 @@ LAYERS: dict[str, tuple[str, list[tuple[Callable[[], Any], Call]]]] = {
         "streamed",
         [(lambda: pyg.DNAConv(F, heads=2), lambda c, g: c(torch.stack([g.x, g.x_0], 1), g.edge_index))],
     ),
-    "DynamicEdgeConv": ("streamed", [(lambda: pyg.DynamicEdgeConv(mlp(2 * F, 5), 4), lambda c, g: c(g.x))]),
+    "DynamicEdgeConv": ("fused", [(lambda: pyg.DynamicEdgeConv(mlp(2 * F, 5), 4), lambda c, g: c(g.x))]),
     "EGConv": (
-        "streamed",
+        "fused",
         [(lambda: pyg.EGConv(F, 8, ["sum", "mean", "symnorm", "min", "max", "var", "std"], 2, 2), plain)],
     ),
     "EdgeConv": (
-        "streamed",
+        "fused",
         [
             (lambda: pyg.EdgeConv(mlp(2 * F, 5)), plain),
             (lambda: pyg.EdgeConv(mlp(2 * F, 5), aggr=["mean", "softmax", "powermean"]), plain),
@@ -144,7 +144,7 @@ LAYERS: dict[str, tuple[str, list[tuple[Callable[[], Any], Call]]]] = {
     ),
     "FeaStConv": ("streamed", [(lambda: pyg.FeaStConv(F, 4, heads=2), plain)]),
     "FiLMConv": (
-        "streamed",
+        "fused",
         [(lambda: pyg.FiLMConv(F, 4), plain), (lambda: pyg.FiLMConv(F, 4, num_relations=RELATIONS), typed)],
     ),
     "GATConv": ("kernels", [(lambda: pyg.GATConv(F, 4, heads=2), plain)]),
@@ -172,14 +172,14 @@ LAYERS: dict[str, tuple[str, list[tuple[Callable[[], Any], Call]]]] = {
     ),
     "GatedGraphConv": ("spmm", [(lambda: pyg.GatedGraphConv(F, 2), weighted)]),
     "GeneralConv": (
-        "streamed",
+        "fused",
         [
             (lambda: pyg.GeneralConv(F, 4, in_edge_channels=2, heads=2, attention=True), featured),
             (lambda: pyg.GeneralConv(F, 4, directed_msg=False), plain),
         ],
     ),
     "GraphConv": ("kernels", [(lambda: pyg.GraphConv(F, 4), weighted)]),
-    "GravNetConv": ("streamed", [(lambda: pyg.GravNetConv(F, 4, 3, 5, 4), lambda c, g: c(g.x))]),
+    "GravNetConv": ("fused", [(lambda: pyg.GravNetConv(F, 4, 3, 5, 4), lambda c, g: c(g.x))]),
     "HANConv": ("kernels", [(lambda: pyg.HANConv(F, 4, METADATA, heads=2), dictionaries)]),
     "HEATConv": (
         "streamed",
@@ -201,7 +201,7 @@ LAYERS: dict[str, tuple[str, list[tuple[Callable[[], Any], Call]]]] = {
             ),
         ],
     ),
-    "LEConv": ("streamed", [(lambda: pyg.LEConv(F, 4), weighted)]),
+    "LEConv": ("fused", [(lambda: pyg.LEConv(F, 4), weighted)]),
     "LGConv": ("spmm", [(lambda: pyg.LGConv(), weighted)]),
     "LabelPropagation": (
         "spmm",

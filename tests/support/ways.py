@@ -34,12 +34,12 @@ def table(_: Path) -> str:
 
 def _way(name: str, dataset: NodeDataset) -> tuple[str, str]:
     try:
-        way, reason = benchmark.way(name, dataset, backend="reference")
+        way, reason = benchmark.way(name, dataset, backend="isplib")
     except ConfigError as error:
         reason = str(error).rpartition("Error: ")[2]
         try:
             with absent.supplied():
-                way, _ = benchmark.way(name, dataset, backend="reference")
+                way, _ = benchmark.way(name, dataset, backend="isplib")
         except ConfigError:
             return "not tried", reason
         return f"{way}, with {absent.PACKAGE}", "tried with plain PyTorch in place of that package"

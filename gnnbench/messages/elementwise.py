@@ -1,0 +1,347 @@
+"""Messages of which every number depends on the numbers beside it alone, run as Programs in registers.
+
+A layer's functions are called once, with all edges, and given tensors that stand for expressions over edges. What
+they do to these becomes a larger expression; where one is reduced by destination, it is run as a Program, and the
+functions go on with the result, an ordinary tensor over nodes. Any other operation raises NotElementwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from gnnbench.graph import Graph
+from gnnbench.messages import lifted
+from gnnbench.ops.fused import run
+from gnnbench.ops.program import Leaf, Place, Program, Sink, Step
+from gnnbench.ops.stream import Chunk, Shares
+
+LONGEST = 48  # of programs, in steps: beyond it, several tensors over edges cost less
+
+
+class NotElementwise(Exception):
+    """An operation is not elementwise over edges."""
+
+
+class Whole(Chunk):
+    """All edges of a graph, whose index is not written out unless its numbers are asked for."""
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__(graph, slice(0, graph.num_rows), slice(0, graph.num_edges))
+
+    @cached_property
+    def index(self) -> Tensor:
+        out: Index = Tensor._make_wrapper_subclass(
+            Index, (self.num_edges,), dtype=torch.int64, device=self.graph.device
+        )
+        out.graph = self.graph
+        return out
+
+
+class Index(Tensor):
+    """The destination of every edge of a graph, [E] int64, made when it is read."""
+
+    graph: Graph
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in lifted.SHAPES:
+            with torch._C.DisableTorchFunctionSubclass():
+                return func(*args, **(kwargs or {}))
+        args = [each.graph.row if type(each) is Index else each for each in args]
+        return func(*args, **{k: v.graph.row if type(v) is Index else v for k, v in (kwargs or {}).items()})
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, *_: Any) -> Any:
+        raise NotImplementedError(f"{func} of an index that is not written out")
+
+
+class Expression(NamedTuple):
+    """An operation on others, or a tensor with its place; numbers of `width` for each edge."""
+
+    op: str
+    operands: tuple[Expression, ...]
+    number: float
+    width: int
+    tensor: Tensor | None = None
+
+
+class Symbols(Shares):
+    """Shares that stand for expressions over the edges of a chunk."""
+
+    @cached_property
+    def edges(self) -> Graph:
+        """The chunk as a graph of its own."""
+        if type(self.chunk) is Whole:
+            return self.chunk.graph
+        return Graph(self.chunk.rowptr, self.chunk.col, self.chunk.graph.num_cols, None, self.chunk.graph.layout)
+
+    def gather(self, positions: tuple[int, ...]) -> Tensor:
+        if [self.places[k] for k in positions] == ["shared"]:
+            return self.tensors[positions[0]]
+        total, *more = (self._leaf(self.tensors[k], self.places[k]) for k in positions)
+        for each in more:
+            total = total + each
+        return total
+
+    def _leaf(self, tensor: Tensor, place: Any) -> Tensor:
+        if self.edges is not self.chunk.graph and place == "destination":
+            tensor = tensor[self.chunk.rows]
+        elif self.edges is not self.chunk.graph and place == "edge":
+            tensor = tensor.index_select(0, self.chunk.edge_id)
+        return self.leaf(tensor, place)
+
+    def leaf(self, tensor: Tensor, place: Place) -> Lazy:
+        if tensor.dtype not in lifted.TYPES or not tensor[:1].numel():
+            raise NotElementwise(f"{tensor.dtype} of shape {list(tensor.shape)}")
+        flat = tensor.reshape(len(tensor), tensor.shape[1:].numel())
+        return self.lazy(Expression(place, (), 0.0, flat.size(1), flat), tensor.shape[1:], tensor)
+
+    def lazy(self, expression: Expression, shape: Sequence[int], like: Tensor) -> Lazy:
+        """A tensor [E, *shape] that stands for an expression."""
+        out: Lazy = Tensor._make_wrapper_subclass(
+            Lazy, (self.chunk.num_edges, *shape), dtype=like.dtype, device=like.device
+        )
+        out.symbols, out.expression = self, expression
+        return out
+
+
+class Lazy(Tensor):
+    """A tensor over edges that stands for an expression."""
+
+    symbols: Symbols
+    expression: Expression
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in lifted.SHAPES:
+            with torch._C.DisableTorchFunctionSubclass():
+                return func(*args, **kwargs)
+        rule = RULES.get(func.__name__)
+        if rule is None or kwargs.pop("inplace", False):
+            raise NotElementwise(func.__name__)
+        try:
+            return rule(*lifted.numbers(args), **kwargs)
+        except TypeError as error:  # of arguments that the rule does not know
+            raise NotElementwise(func.__name__) from error
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, *_: Any) -> Any:
+        raise NotElementwise(str(func))
+
+    def over(self, other: Expression, shape: Sequence[int]) -> Lazy:
+        return self.symbols.lazy(other, shape, self)
+
+
+def reduced(x: Lazy, reduce: str) -> Tensor:
+    """Reduce by destination: [N, ...], differentiable."""
+    symbols = x.symbols
+    program, tensors = _written(x.expression, "sum" if reduce == "mean" else reduce)
+    (out,) = run(symbols.kernels, symbols.edges, program, tensors)
+    if reduce == "mean":
+        out = out / symbols.edges.degree.clamp(min=1).to(out.dtype).unsqueeze(1)
+    return out.view(len(out), *x.shape[1:])
+
+
+def softmax(x: Lazy) -> Lazy:
+    """Normalise over the edges of each destination."""
+    with torch.no_grad():
+        top = reduced(x, "max")
+    power: Any = (x - x.symbols.leaf(top, "destination")).exp()
+    total = reduced(power, "sum") + 1e-16  # as in PyG
+    out: Lazy = power / x.symbols.leaf(total, "destination")
+    return out
+
+
+def _written(value: Expression, reduce: str) -> tuple[Program, list[Tensor]]:
+    """The Program that reduces an expression, and the tensors of its leaves."""
+    order: dict[int, Expression] = {}
+
+    def visit(each: Expression) -> None:
+        if id(each) not in order:
+            for operand in each.operands:
+                visit(operand)
+            order[id(each)] = each
+
+    visit(value)
+    leaves = {(each.op, id(each.tensor)): each for each in order.values() if each.tensor is not None}
+    steps = [each for each in order.values() if each.tensor is None]
+    widths = sorted({each.width for each in order.values()})
+    if len(widths) > 2 or widths[-1] % widths[0] or len(steps) > LONGEST:
+        raise NotElementwise(f"widths {widths}, {len(steps)} steps")
+    heads = widths[0] if len(widths) == 2 else 1
+    keys = [*leaves]
+    at = {id(each): keys.index((each.op, id(each.tensor))) for each in order.values() if each.tensor is not None}
+    at |= {id(each): len(leaves) + k for k, each in enumerate(steps)}
+    return Program(
+        heads,
+        widths[-1] // heads,
+        tuple(Leaf(each.op, each.width) for each in leaves.values()),  # type: ignore[arg-type]
+        tuple(
+            Step(each.op, at[id(each.operands[0])], at[id(each.operands[-1])], each.number, each.width)
+            for each in steps
+        ),
+        (Sink(at[id(value)], "destination", reduce),),
+    ), [each.tensor.contiguous() for each in leaves.values() if each.tensor is not None]
+
+
+def _unary(op: str) -> Callable[..., Lazy]:
+    return lambda x: _applied(op, x)
+
+
+def _applied(op: str, x: Lazy, number: float = 0.0) -> Lazy:
+    return x.over(Expression(op, (x.expression,), float(number), x.expression.width), x.shape[1:])
+
+
+def _binary(op: str, with_number: Callable[[Lazy, float], Lazy], swapped: bool = False) -> Callable[..., Lazy]:
+    """Combine with a number, with something else over edges, or with a tensor that is the same for all edges."""
+
+    def combine(a: Any, b: Any) -> Lazy:
+        a, b = (b, a) if swapped else (a, b)
+        if isinstance(b, (int, float)):
+            return with_number(a, b)
+        if isinstance(a, (int, float)):
+            return _of_number(op, a, b)
+        shape = torch.broadcast_shapes(*(each.shape[1:] if type(each) is Lazy else () for each in (a, b)))
+        a, b = _alike(a, b), _alike(b, a)
+        if a.dim() != b.dim() or a.dtype != b.dtype:
+            raise NotElementwise(op)
+        for each in (a, b):
+            repeated = len(shape) and each.shape[1:] == (*shape[:-1], 1)
+            if each.shape[1:] != shape and not repeated:
+                raise NotElementwise(op)
+        width = max(a.expression.width, b.expression.width)
+        return a.over(Expression(op, (a.expression, b.expression), 0.0, width), shape)
+
+    return combine
+
+
+def _alike(x: Any, other: Any) -> Lazy:
+    """A tensor that is the same for all edges, as one over destinations."""
+    if type(x) is Lazy:
+        return x
+    shape, symbols = other.shape[1:], other.symbols
+    if not isinstance(x, Tensor) or x.dim() > len(shape) + 1 or (x.dim() > len(shape) and len(x) != 1):
+        raise NotElementwise("a tensor over something else")
+    row = x.squeeze(0) if x.dim() > len(shape) else x
+    if torch.broadcast_shapes(row.shape, shape) != shape:
+        raise NotElementwise("a tensor of more numbers")
+    found: Lazy = symbols.leaf(row.expand(symbols.edges.num_rows, *shape), "destination")
+    return found
+
+
+def _of_number(op: str, number: float, x: Lazy) -> Lazy:
+    match op:
+        case "add" | "mul":
+            return _applied("shift" if op == "add" else "scale", x, number)
+        case "sub":
+            return _applied("shift", _applied("scale", x, -1.0), number)
+        case _:
+            one = x.new_ones(())
+            return _binary("div", _divided)(one * number, x)
+
+
+def _divided(x: Lazy, number: float) -> Lazy:
+    return _applied("scale", x, 1 / number)
+
+
+def _power(x: Lazy, exponent: Any) -> Any:
+    if exponent != 2:
+        raise NotElementwise("pow")
+    return x * x
+
+
+def _total(x: Lazy, dim: Any = None, keepdim: bool = False) -> Lazy:
+    dim = dim[0] if isinstance(dim, (tuple, list)) and len(dim) == 1 else dim
+    if x.dim() < 2 or dim not in (-1, x.dim() - 1):
+        raise NotElementwise("sum")
+    kept = x.shape[1:-1]
+    if x.size(-1) == 1:
+        return x.over(x.expression, (*kept, 1) if keepdim else kept)
+    expression = Expression("total", (x.expression,), 0.0, kept.numel())
+    return x.over(expression, (*kept, 1) if keepdim else kept)
+
+
+def _viewed(x: Lazy, *shape: Any) -> Lazy:
+    """The numbers of each edge under another shape."""
+    shape = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+    edges, rest = x.size(0), list(shape[1:])
+    width = x.expression.width
+    if not shape or shape[0] not in (-1, edges) or (-1 in rest and shape[0] == -1):
+        raise NotElementwise("view")
+    known = torch.Size([each for each in rest if each != -1]).numel()
+    if (width != known and -1 not in rest) or width % known:
+        raise NotElementwise("view")
+    return x.over(x.expression, [width // known if each == -1 else each for each in rest])
+
+
+def _unsqueezed(x: Lazy, dim: int) -> Lazy:
+    at, rest = dim % (x.dim() + 1), list(x.shape[1:])
+    if not at:
+        raise NotElementwise("unsqueeze")
+    return x.over(x.expression, [*rest[: at - 1], 1, *rest[at - 1 :]])
+
+
+def _squeezed(x: Lazy, dim: int) -> Lazy:
+    at, rest = dim % x.dim(), list(x.shape[1:])
+    if not at:
+        raise NotElementwise("squeeze")
+    return x.over(x.expression, [*rest[: at - 1], *rest[at:]] if rest[at - 1] == 1 else rest)
+
+
+def _leaky_relu(x: Lazy, negative_slope: float = 0.01) -> Lazy:
+    return _applied("leaky_relu", x, negative_slope)
+
+
+def _softplus(x: Lazy, beta: float = 1, threshold: float = 20) -> Lazy:
+    if beta != 1 or threshold != 20:
+        raise NotElementwise("softplus")
+    return _applied("softplus", x)
+
+
+def _kept(x: Lazy, p: float = 0.5, training: bool = True) -> Lazy:
+    if training and p:
+        raise NotElementwise("dropout")
+    return x
+
+
+def _new(name: str) -> Callable[..., Tensor]:
+    def make(x: Lazy, *size: Any, **how: Any) -> Tensor:
+        like = torch.empty((), dtype=x.dtype, device=x.device)
+        out: Tensor = getattr(like, name)(*size, **how)
+        return out
+
+    return make
+
+
+_scale: Callable[[Lazy, float], Lazy] = lambda x, number: _applied("scale", x, number)  # noqa: E731
+RULES: dict[str, Callable[..., Any]] = {
+    **dict.fromkeys(("add", "__add__"), _binary("add", lambda x, number: _applied("shift", x, number))),
+    "__radd__": _binary("add", lambda x, number: _applied("shift", x, number), swapped=True),
+    **dict.fromkeys(("sub", "__sub__"), _binary("sub", lambda x, number: _applied("shift", x, -number))),
+    **dict.fromkeys(
+        ("rsub", "__rsub__"), _binary("sub", lambda x, number: _applied("shift", x, -number), swapped=True)
+    ),
+    **dict.fromkeys(("mul", "__mul__"), _binary("mul", _scale)),
+    "__rmul__": _binary("mul", _scale, swapped=True),
+    **dict.fromkeys(("div", "__truediv__", "true_divide"), _binary("div", _divided)),
+    "__rtruediv__": _binary("div", _divided, swapped=True),
+    **dict.fromkeys(("neg", "__neg__"), lambda x: _applied("scale", x, -1.0)),
+    **{op: _unary(op) for op in ("relu", "sigmoid", "tanh", "exp")},
+    "silu": lambda x: x * x.sigmoid(),
+    "leaky_relu": _leaky_relu,
+    "softplus": _softplus,
+    **dict.fromkeys(("pow", "__pow__"), _power),
+    "square": lambda x: x * x,
+    "sum": _total,
+    **dict.fromkeys(("view", "reshape"), _viewed),
+    "unsqueeze": _unsqueezed,
+    "squeeze": _squeezed,
+    "dropout": _kept,
+    **{name: _new(name) for name in ("new_zeros", "new_ones")},
+}
