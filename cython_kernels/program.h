@@ -11,8 +11,8 @@ struct leaf {
 };
 
 struct sink {
-    int64_t rows, width, place, value, reduce;
-    void *out; /* [rows, width] */
+    int64_t rows, width, place, value, reduce, ties;
+    void *out; /* [(1 + ties) * rows, width]: with ties, how many edges have an extremum follows on these */
 };
 
 struct program {

@@ -7,6 +7,7 @@ import inspect
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -182,31 +183,44 @@ class _Contest(NamedTuple):
     meter: memory.Meter
 
     def steps(self, record: LayerBench) -> Iterator[str]:
-        for (name, width), rows in itertools.groupby(record.rows, lambda row: (row.conv, row.width)):
-            yield f"{name}, width {width}: checking, then timing"
-            self.run([*rows])
+        layers = [[*rows] for _, rows in itertools.groupby(record.rows, lambda row: (row.conv, row.width))]
+        with memory.freed_at_once():  # all are weighed first, for malloc fills the place of what was freed before
+            for rows in layers:
+                yield f"{rows[0].conv}, width {rows[0].width}: weighing"
+                self.weigh(rows)
+        for rows in layers:
+            yield f"{rows[0].conv}, width {rows[0].width}: checking, then timing"
+            self.run(rows)
+
+    def weigh(self, rows: list[LayerRow]) -> None:
+        """Measure the memory of one layer of one width; `run` tells why it cannot be run."""
+        with suppress(Exception):
+            pyg, ours, inputs, seeds = self._layers(rows[0])
+            for row in rows:
+                work = partial(_works(inputs, seeds)[row.direction], pyg if row.implementation == PYG else ours)
+                with suppress(Exception):
+                    work()  # what a first call makes and keeps
+                    row.memory_increase_bytes, row.peak_memory_bytes = taken(work, self.meter)
+
+    def _layers(self, row: LayerRow) -> tuple[_Layer, _Layer, dict[str, Any], list[Tensor]]:
+        conv, inputs = _made(row.conv, self.dataset, row.width, self.device)
+        return _Layer(row.conv, conv), _accelerated(conv, self.backend), inputs, _seeds(_call(conv, inputs))
 
     def run(self, rows: list[LayerRow]) -> None:
-        """Check, weigh and time one layer of one width."""
-        name, width = rows[0].conv, rows[0].width
+        """Check and time one layer of one width."""
         try:
-            conv, inputs = _made(name, self.dataset, width, self.device)
-            pyg, ours = _Layer(name, conv), _accelerated(conv, self.backend)
-            seeds = _seeds(_call(conv, inputs))
+            pyg, ours, inputs, seeds = self._layers(rows[0])
         except Exception as error:  # PyG cannot build it, or run it on this graph
             for row in rows:
                 fail(row, error)
                 row.status = "oom" if row.status == "oom" else "unavailable"
             return
-        works: dict[Direction, Callable[[_Layer], list[Tensor]]] = {
-            "forward": lambda each: _without_gradients(each, inputs),
-            "step": lambda each: each.step(inputs, seeds),
-        }
+        works = _works(inputs, seeds)
         in_float64: dict[Direction, Callable[[], list[Tensor]]] = {
             "forward": lambda: _without_gradients(_doubled(pyg), _to(inputs, torch.float64)),
             "step": lambda: _doubled(pyg).step(_to(inputs, torch.float64), [each.double() for each in seeds]),
         }
-        trained = any(each.requires_grad for each in _call(conv, inputs))
+        trained = any(each.requires_grad for each in _call(pyg.conv, inputs))
         for direction in DIRECTIONS:
             by_name = {row.implementation: row for row in rows if row.direction == direction}
             if direction == "step" and not trained:
@@ -227,12 +241,10 @@ class _Contest(NamedTuple):
         for name, each in layers.items():
             row = rows[name]
             try:
-                found = [work(each) for _ in range(2)][
-                    1
-                ]  # what a call leaves behind may be in the way of the next
+                work(each)  # what a call leaves behind may be in the way of the next
+                found = work(each)
                 tolerance = self._judge(row, found, truth, in_float64)
                 del found
-                row.memory_increase_bytes, row.peak_memory_bytes = taken(partial(work, each), self.meter)
                 truth = work(each) if name == PYG else truth
             except Exception as error:
                 fail(row, error)
@@ -271,6 +283,13 @@ class _Contest(NamedTuple):
             return AS_GOOD * row.error
         row.status, row.reason = "wrong", f"differs from PyG by {row.error:.2g}, more than {TOLERANCE:g}"
         return TOLERANCE
+
+
+def _works(inputs: dict[str, Any], seeds: list[Tensor]) -> dict[Direction, Callable[[_Layer], list[Tensor]]]:
+    return {
+        "forward": lambda each: _without_gradients(each, inputs),
+        "step": lambda each: each.step(inputs, seeds),
+    }
 
 
 def _made(name: str, dataset: NodeDataset, width: int, device: torch.device) -> tuple[Module, dict[str, Any]]:

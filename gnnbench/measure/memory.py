@@ -23,7 +23,8 @@ EXHAUSTED = (
     *("bad_alloc", "out of memory", "memoryerror", "storage size calculation overflowed"),
 )
 # Of mallopt(3).
-TRIM_THRESHOLD, MMAP_MAX = -1, -4
+TRIM_THRESHOLD, MMAP_THRESHOLD, MMAP_MAX = -1, -3, -4
+LARGE, LARGEST = 1 << 20, 32 << 20  # thresholds; beyond the latter malloc maps a block whatever was freed before
 CHOSEN = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_MMAP_MAX_", "GLIBC_TUNABLES", "LD_PRELOAD")
 
 
@@ -258,10 +259,28 @@ def keep_freed() -> bool:
     By default it maps every large tensor anew, and each page of it is faulted in and zeroed again, which can take
     longer than the work on it. In return memory may lie idle between tensors of different sizes.
     """
+    return _set_options({MMAP_MAX: 0, TRIM_THRESHOLD: 2**31 - 1})
+
+
+@contextmanager
+def freed_at_once() -> Iterator[None]:
+    """Let glibc's malloc give back tensors of `LARGE` bytes as they are freed, so that a peak is what is in use.
+
+    By default it keeps some between tensors of other sizes, more in one call than in the next.
+    """
+    _set_options({MMAP_THRESHOLD: LARGE})
+    try:
+        yield
+    finally:
+        _set_options({MMAP_THRESHOLD: LARGEST})  # where malloc's own adjustment ends once large tensors were freed
+
+
+def _set_options(options: dict[int, int]) -> bool:
+    """Set options of mallopt(3), unless the user has chosen, and return whether it took them."""
     if any(os.environ.get(name) for name in CHOSEN):
         return False
     try:
         libc = ctypes.CDLL(None)
-        return bool(libc.mallopt(MMAP_MAX, 0) and libc.mallopt(TRIM_THRESHOLD, 2**31 - 1))
+        return all(libc.mallopt(option, value) for option, value in options.items())
     except (OSError, TypeError, AttributeError):  # another C library
         return False

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import EXTREMA, Kernels
-from gnnbench.ops.program import SWAPPED, Leaf, Program, Writer, gradient, ties
+from gnnbench.ops.program import SWAPPED, Leaf, Program, Writer, gradient
 
 
 def run(kernels: Kernels, graph: Graph, program: Program, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -41,25 +41,22 @@ class _Run(torch.autograd.Function):
         outs = computed(kernels, graph, program, tensors)
         ctx.how, ctx.number = (kernels, graph, program), len(tensors)
         found = gradient(program, tuple(k for k, need in enumerate(ctx.needs_input_grad[3:]) if need))
-        extrema = [out for sink, out in zip(program.sinks, outs, strict=True) if sink.reduce in EXTREMA]
-        ctx.used = range(len(tensors)) if extrema else [k for k in found.used if k < len(tensors)]
-        ctx.save_for_backward(*(tensors[k] for k in ctx.used), *extrema)
+        again = any(sink.reduce in EXTREMA for sink in program.sinks)  # which the backward computes once more
+        ctx.used = range(len(tensors)) if again else [k for k in found.used if k < len(tensors)]
+        ctx.save_for_backward(*(tensors[k] for k in ctx.used))
         return outs
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         kernels, graph, program = ctx.how
-        given = ctx.saved_tensors
-        saved, extrema = dict(zip(ctx.used, given, strict=False)), iter(given[len(ctx.used) :])
+        saved = dict(zip(ctx.used, ctx.saved_tensors, strict=True))
         found = gradient(program, tuple(k for k, need in enumerate(ctx.needs_input_grad[3:]) if need))
         for k, (sink, grad) in enumerate(zip(program.sinks, grads, strict=True)):
             if sink.reduce in EXTREMA:
-                best = next(extrema)
-                saved[ctx.number + len(grads) + k] = best.detach()
-                counting, used = ties(program, k)
+                counting = program._replace(sinks=(sink._replace(ties=True),))
                 with torch.no_grad():
-                    tensors = [best if each == ctx.number else saved[each] for each in used]
-                    (count,) = run(kernels, graph, counting, tensors)
+                    (both,) = computed(kernels, graph, counting, [saved[k] for k in range(ctx.number)])
+                saved[ctx.number + len(grads) + k], count = both
                 grad = grad / count.clamp(min=1)
             saved[ctx.number + k] = grad.contiguous()
         outs = run(kernels, graph, found.program, [saved[k] for k in found.used])

@@ -38,11 +38,15 @@ class Step(NamedTuple):
 
 
 class Sink(NamedTuple):
-    """A register's rows, reduced over the edges of each node, or written for each edge."""
+    """A register's rows, reduced over the edges of each node, or written for each edge.
+
+    With `ties`, beside an extremum stands how many edges have it: [2, N, width].
+    """
 
     value: int
     place: Place
     reduce: str = "sum"
+    ties: bool = False
 
 
 class Program(NamedTuple):
@@ -163,15 +167,6 @@ def gradient(program: Program, wanted: tuple[int, ...]) -> Gradient:
     return Gradient(*writer.program([Sink(found[k], program.leaves[k].place) for k in leaves]), leaves)
 
 
-@functools.lru_cache(1024)
-def ties(program: Program, number: int) -> tuple[Program, tuple[int, ...]]:
-    """Count the edges at which sink `number` has its extremum, which is the last leaf."""
-    sink = program.sinks[number]
-    writer = Writer(program, [Leaf(sink.place, program.width_of(sink.value))])
-    equal = writer.write("equal", writer.moved[sink.value], len(program.leaves))
-    return writer.program([Sink(equal, sink.place)])
-
-
 def _equal(a: Tensor, b: Tensor, _: float) -> Tensor:
     """Compare what was computed twice, which torch rounds otherwise at other places of a tensor."""
     return torch.isclose(a, b, rtol=4 * torch.finfo(a.dtype).eps, atol=0).to(a.dtype)
@@ -244,8 +239,14 @@ def interpreted(
     for op, a, b, number, width in program.steps:
         values.append(OPS[op].compute(values[a], values[b], number).expand(edges, heads, width // heads))
     outs = []
-    for value, place, reduce in program.sinks:
+    for value, place, reduce, counts in program.sinks:
         x = values[value].reshape(edges, program.width_of(value))
-        by_edge = place == "edge"
-        outs.append(x.index_select(0, ids.argsort()) if by_edge else segment(graph.rowptr, x, reduce))
+        if place == "edge":
+            outs.append(x.index_select(0, ids.argsort()))
+            continue
+        out = segment(graph.rowptr, x, reduce)
+        if counts:
+            equal = _equal(x, out.index_select(0, graph.row), 0.0)
+            out = torch.stack([out, segment(graph.rowptr, equal, "sum")])
+        outs.append(out)
     return outs

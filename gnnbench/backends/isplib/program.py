@@ -31,11 +31,12 @@ class ProgramKernels(BaseKernels):
         for leaf, tensor in zip(program.leaves, tensors, strict=True):
             place = native.PLACES.index(leaf.place)
             leaves.append({"rows": rows[leaf.place], "width": leaf.width, "place": place, "x": tensor})
-        for value, place, reduce in program.sinks:
+        for value, place, reduce, ties in program.sinks:
             width = program.width_of(value)
-            outs.append(torch.empty(rows[place], width, dtype=tensors[0].dtype))
-            number = {"place": native.PLACES.index(place), "reduce": native.REDUCTIONS.index(reduce)}
-            sinks.append({"rows": rows[place], "width": width, "value": value, "out": outs[-1], **number})
+            outs.append(torch.empty(*[2] * ties, rows[place], width, dtype=tensors[0].dtype))
+            number = {"place": native.PLACES.index(place), "reduce": native.REDUCTIONS.index(reduce), "ties": ties}
+            out = outs[-1].view(-1, width)
+            sinks.append({"rows": rows[place], "width": width, "value": value, "out": out, **number})
         fields = {**sizes, **_code(program), "rowptr": graph.rowptr, "col": graph.col, "edge_id": edge_id}
         native.run(self.isa, self.threads, leaves, sinks, **fields)
         return outs
