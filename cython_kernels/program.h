@@ -1,5 +1,6 @@
 /* Elementwise programs over edges, whose results are reduced by row or written for each edge. */
 #include <stdint.h>
+#include <stdlib.h>
 
 enum { ADD, SUB, MUL, DIV, EQUAL, SCALE, SHIFT, EXP, SIGMOID, TANH, SOFTPLUS, RELU, LEAKY_RELU, SLOPE, TOTAL, SPREAD };
 enum { BY_COL, BY_ROW, BY_EDGE };
@@ -24,6 +25,7 @@ struct program {
     const double *number;   /* [steps] */
     const struct leaf *leaf;
     const struct sink *sink;
+    int64_t *failed; /* is set where there is no memory for registers */
 };
 
 /* An extremum is found again by its bits, wherever it is computed: products are rounded before they are added to. */

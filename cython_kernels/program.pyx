@@ -23,6 +23,7 @@ def run(int isa, int threads, list leaves, list sinks, **fields):
     cdef program_task task
     cdef bint is_double = False
     cdef int k
+    cdef int64_t failed = 0
     cdef leaf_task *leaf = <leaf_task *>malloc(len(leaves) * sizeof(leaf_task) + 1)
     cdef sink_task *sink = <sink_task *>malloc(len(sinks) * sizeof(sink_task) + 1)
     try:
@@ -31,11 +32,13 @@ def run(int isa, int threads, list leaves, list sinks, **fields):
             is_double = same(k, is_double, fill_leaf(&leaf[k], each))
         for k, each in enumerate(sinks):
             is_double = same(len(leaves) + k, is_double, fill_sink(&sink[k], each))
-        task.leaf, task.sink = leaf, sink
+        task.leaf, task.sink, task.failed = leaf, sink, &failed
         check(&task)
         with nogil:
             run_rows(kernel_for(program_kernels, isa, is_double, task.heads * task.width), &task, task.rowptr,
                      task.rows, task.heads * task.width * (1 + task.steps), threads)
+        if failed:
+            raise MemoryError("program: no memory for its registers")
     finally:
         free(leaf)
         free(sink)

@@ -56,7 +56,7 @@ class LayerRow(Record):
     width: int = Field(description="channels of its input and output")
     direction: Direction = Field(description="forward without gradients; or step, which is forward and backward")
     implementation: str = Field(description="pyg, or the backend that the drop-in runs it on")
-    way: str = Field("", description="how it ran: by kernels of its own, spmm or streamed; PyG where it could not")
+    way: str = Field("", description="by kernels of its own, spmm, fused or streamed; PyG where it could not")
     status: CellStatus = "pending"
     reason: str = Field("", description="one sentence where status is not ok, or what is to be known beside it")
     error: float | None = Field(

@@ -24,7 +24,7 @@ EXHAUSTED = (
 )
 # Of mallopt(3).
 TRIM_THRESHOLD, MMAP_THRESHOLD, MMAP_MAX = -1, -3, -4
-LARGE, LARGEST = 1 << 20, 32 << 20  # thresholds; beyond the latter malloc maps a block whatever was freed before
+LARGE, LARGEST = 1 << 20, 32 << 20  # bytes; the latter is the most that malloc does not map, whatever was freed
 CHOSEN = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_MMAP_MAX_", "GLIBC_TUNABLES", "LD_PRELOAD")
 
 
@@ -272,7 +272,8 @@ def freed_at_once() -> Iterator[None]:
     try:
         yield
     finally:
-        _set_options({MMAP_THRESHOLD: LARGEST})  # where malloc's own adjustment ends once large tensors were freed
+        # Where malloc's own adjustment, which ends with the first option set, would have gone.
+        _set_options({MMAP_THRESHOLD: LARGEST, TRIM_THRESHOLD: 2 * LARGEST})
 
 
 def _set_options(options: dict[int, int]) -> bool:

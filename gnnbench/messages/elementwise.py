@@ -52,12 +52,20 @@ class Index(Tensor):
         if func in lifted.SHAPES:
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **(kwargs or {}))
-        args = [each.graph.row if type(each) is Index else each for each in args]
-        return func(*args, **{k: v.graph.row if type(v) is Index else v for k, v in (kwargs or {}).items()})
+        return func(*_numbered(args), **_numbered(kwargs or {}))
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, *_: Any) -> Any:
-        raise NotImplementedError(f"{func} of an index that is not written out")
+        raise NotElementwise(str(func))
+
+
+def _numbered(value: Any) -> Any:
+    """A value, with an index written out wherever one stands."""
+    if type(value) is Index:
+        return value.graph.row
+    if type(value) in (tuple, list):
+        return type(value)(map(_numbered, value))
+    return {key: _numbered(each) for key, each in value.items()} if type(value) is dict else value
 
 
 class Expression(NamedTuple):

@@ -18,7 +18,7 @@ class Status:
     Attributes:
         patched: names of what is replaced at this moment.
         accelerated: how many calls of each ran on our kernels.
-        ways: how each ran: "kernels" of its own, "spmm" or "streamed", the last way if there were several.
+        ways: how each ran: "kernels" of its own, "spmm", "fused" or "streamed"; the last of several.
         declined: how many calls of each PyG ran itself, by reason.
         missing: why no kernels run what is patched, by type of device, where this machine has one.
         graphs: Graphs kept for calls to come.
