@@ -28,6 +28,16 @@ struct csr {
     const int32_t *col;    /* [rowptr[rows]] */
 };
 
+/* Edges in rows, and edges as they are given. */
+struct listed {
+    int64_t rows;
+    const int64_t *rowptr;      /* [rows + 1] */
+    const int32_t *col;         /* [rowptr[rows]] */
+    const int32_t *edge_id;     /* [rowptr[rows]], or NULL for their own order */
+    const int64_t *source;      /* [rowptr[rows]] */
+    const int64_t *destination; /* [rowptr[rows]] */
+};
+
 /* A square matrix, and the one in which every row has exactly one entry on the diagonal. */
 struct loops {
     int64_t rows;

@@ -208,6 +208,30 @@ cdef void meet(const csr_task *s, int64_t *cursor, int64_t begin, int64_t end, i
             return
 
 
+def is_of(int threads, **fields) -> bool:
+    """Return whether the edges of all rows are those given, each at its place there."""
+    cdef listed_task s
+    fill_listed(&s, fields)
+    cdef int piece, pieces = 8 * threads if s.rowptr[s.rows] > 1 << 16 else 1, differs = 0
+    with nogil:
+        for piece in prange(pieces, num_threads=threads, schedule="dynamic", chunksize=1):
+            compare(&s, split_rows(s.rowptr, s.rows, piece, pieces), split_rows(s.rowptr, s.rows, piece + 1, pieces),
+                    &differs)
+    return not differs
+
+
+cdef void compare(const listed_task *s, int64_t begin, int64_t end, int *differs) noexcept nogil:
+    cdef int64_t row, e, at
+    for row in range(begin, end):
+        if differs[0]:
+            return
+        for e in range(s.rowptr[row], s.rowptr[row + 1]):
+            at = s.edge_id[e] if s.edge_id else e
+            if s.source[at] != s.col[e] or s.destination[at] != row:
+                differs[0] = 1
+                return
+
+
 def self_loop_rows(**fields):
     """Where rows begin once every row has exactly one entry on the diagonal."""
     cdef loops_task s

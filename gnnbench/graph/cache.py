@@ -273,10 +273,9 @@ def _is_of(graph: Graph, adjacency: Adjacency, reverse: bool) -> bool:
     """Return whether a Graph is that of an `edge_index`, in its order of edges, by all of them."""
     if is_sparse(adjacency) or adjacency.dim() != 2:
         return False
-    sources, destinations = _edge_index(adjacency).flip(0) if reverse else _edge_index(adjacency)
-    if graph.edge_id is not None:
-        sources, destinations = sources.index_select(0, graph.edge_id), destinations.index_select(0, graph.edge_id)
-    return bool((sources == graph.col).all() and (destinations == rows_of(graph.rowptr, graph.num_edges)).all())
+    edge_index = _edge_index(adjacency).long()
+    source, destination = edge_index.flip(0) if reverse else edge_index
+    return graph.layout.is_of(graph.rowptr, graph.col, graph.edge_id, source, destination)
 
 
 def _indices(adjacency: Adjacency) -> tuple[Tensor, ...]:

@@ -223,6 +223,14 @@ class CSRBuilder(Complement, Concatenation, Handled):
         transposed = self.transpose(rowptr, col, rowptr.numel() - 1)
         return torch.equal(transposed.rowptr, rowptr) and torch.equal(transposed.col, col)
 
+    def is_of(
+        self, rowptr: Tensor, col: Tensor, edge_id: Tensor | None, source: Tensor, destination: Tensor
+    ) -> bool:
+        """Return whether the edges of rows are these [E] int64, each at its place `edge_id`."""
+        if edge_id is not None:
+            source, destination = source.index_select(0, edge_id), destination.index_select(0, edge_id)
+        return bool((source == col).all() and (destination == rows_of(rowptr, col.numel())).all())
+
     def with_self_loops(self, rowptr: Tensor, col: Tensor, num_cols: int, first: int = 0) -> tuple[Tensor, Tensor]:
         """`rowptr` and `col` of a matrix with exactly one entry at every place of its diagonal.
 

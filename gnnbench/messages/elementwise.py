@@ -215,16 +215,13 @@ def _binary(op: str, with_number: Callable[[Lazy, float], Lazy], swapped: bool =
             return with_number(a, b)
         if isinstance(a, (int, float)):
             return _of_number(op, a, b)
-        shape = torch.broadcast_shapes(*(each.shape[1:] if type(each) is Lazy else () for each in (a, b)))
         a, b = _alike(a, b), _alike(b, a)
-        if a.dim() != b.dim() or a.dtype != b.dtype:
+        wide, narrow = (a, b) if a.expression.width >= b.expression.width else (b, a)
+        shape, other = wide.shape[1:], narrow.shape[1:]
+        if a.dtype != b.dtype or other not in (shape, (*shape[:-1], 1)) or len(other) != len(shape):
             raise NotElementwise(op)
-        for each in (a, b):
-            repeated = len(shape) and each.shape[1:] == (*shape[:-1], 1)
-            if each.shape[1:] != shape and not repeated:
-                raise NotElementwise(op)
-        width = max(a.expression.width, b.expression.width)
-        return a.over(Expression(op, (a.expression, b.expression), 0.0, width), shape)
+        expression = Expression(op, (a.expression, b.expression), 0.0, wide.expression.width)
+        return a.over(expression, shape)
 
     return combine
 

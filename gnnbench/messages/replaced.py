@@ -54,7 +54,7 @@ class _Current(threading.local):
 _current = _Current()
 _lock = threading.Lock()
 _users = 0
-_held: list[tuple[ModuleType, str, Any]] = []  # what modules hold under a name while nothing stands in
+_held: list[tuple[dict[str, Any], str, Any]] = []  # what modules hold under a name while nothing stands in
 
 
 @contextmanager
@@ -173,28 +173,28 @@ def installed() -> Iterator[None]:
     with _lock:
         _users += 1
         if _users == 1:
-            for module, name, original, compute in _places(len(sys.modules)):
-                held = vars(module).get(name)
-                if held is original or (isinstance(held, FunctionType) and STAND_INS.get(held) is original):
-                    _held.append((module, name, held))
-                    setattr(module, name, _stand_in(held, compute))
+            for names, name, original, compute in _places(len(sys.modules)):
+                held = names.get(name)
+                if held is original or (type(held) is FunctionType and STAND_INS.get(held) is original):
+                    _held.append((names, name, held))
+                    names[name] = _stand_in(held, compute)
     try:
         yield
     finally:
         with _lock:
             _users -= 1
             while not _users and _held:
-                module, name, held = _held.pop()
-                if getattr(vars(module).get(name), "stands_for", None) is held:
-                    setattr(module, name, held)
+                names, name, held = _held.pop()
+                if getattr(names.get(name), "stands_for", None) is held:
+                    names[name] = held
 
 
 @functools.lru_cache(1)
-def _places(loaded: int) -> list[tuple[ModuleType, str, Any, Callable[..., Any]]]:
-    """Modules that hold something under one of the names, once so many are loaded."""
+def _places(loaded: int) -> list[tuple[dict[str, Any], str, Any, Callable[..., Any]]]:
+    """What modules hold, of those with something under one of the names, once so many are loaded."""
     modules = [module for module in list(sys.modules.values()) if isinstance(module, ModuleType)]
     return [
-        (module, name, original, compute)
+        (vars(module), name, original, compute)
         for name, original, compute in REPLACED
         for module in ([F] if name in ("linear", "dropout") else modules)
         if callable(vars(module).get(name))

@@ -62,6 +62,20 @@ def test_transpose(layout: CSRBuilder, graph_name: str) -> None:
 
 
 @over_layouts
+@pytest.mark.parametrize("edges", [40, 100_000])  # by one thread, and by all
+def test_one_other_end_is_another_graph(layout: CSRBuilder, edges: int) -> None:
+    edge_index = torch.randint(50, (2, edges), generator=torch.Generator().manual_seed(0))
+    graph = Graph.from_edge_index(edge_index, 50, layout=layout)
+    assert layout.is_of(graph.rowptr, graph.col, graph.edge_id, *edge_index)
+    for end in (0, 1):
+        other = edge_index.clone()
+        other[end, edges // 2] = (other[end, edges // 2] + 1) % 50
+        assert not layout.is_of(graph.rowptr, graph.col, graph.edge_id, *other)
+    assert not layout.is_of(graph.rowptr, graph.col, graph.edge_id, *edge_index.flip(1))
+    assert layout.is_of(graph.rowptr, graph.col, None, graph.col.long(), graph.row)
+
+
+@over_layouts
 @pytest.mark.parametrize("graph_name", graphs.SQUARE)
 def test_symmetry(layout: CSRBuilder, graph_name: str) -> None:
     graph = graphs.graph(graph_name, layout)

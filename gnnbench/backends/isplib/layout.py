@@ -32,6 +32,14 @@ class LayoutKernels(BaseKernels):
         symmetric: bool = native.is_symmetric(self.threads, rowptr=rowptr, col=col, rows=rowptr.numel() - 1)
         return symmetric
 
+    def is_of(
+        self, rowptr: Tensor, col: Tensor, edge_id: Tensor | None, source: Tensor, destination: Tensor
+    ) -> bool:
+        given = {"source": source.contiguous(), "destination": destination.contiguous()}
+        rows = {"rowptr": rowptr, "col": col, "edge_id": edge_id, "rows": rowptr.numel() - 1}
+        same: bool = native.is_of(self.threads, **rows, **given)
+        return same
+
     def with_self_loops(self, rowptr: Tensor, col: Tensor, num_cols: int, first: int = 0) -> tuple[Tensor, Tensor]:
         rows, out_rowptr = rowptr.numel() - 1, torch.empty_like(rowptr)
         if rows != num_cols:
