@@ -29,7 +29,7 @@ from gnnbench.messages.elementwise import NotElementwise, Symbols, Whole
 from gnnbench.messages.held import VALUES, Held, options
 from gnnbench.messages.lifted import Lifting, Linear, extended, numbers
 from gnnbench.messages.recognise import Product
-from gnnbench.messages.rehearsal import Rehearsal, as_given, rehearse, trained_attributes
+from gnnbench.messages.rehearsal import Rehearsal, rehearse, trained_attributes
 from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.stream import Chunk, Operands, Place, Shares, autocast_of, chunk_length, in_types_of, stream
 
@@ -114,8 +114,6 @@ def _evaluated(asked: Asked, kernels: Kernels, graph: Graph) -> tuple[Tensor, st
     conv, given, evaluate = asked.conv, asked.streamed, _Evaluation(asked, kernels)
     rehearsal = _rehearsed(asked, kernels, graph, evaluate, given)
     evaluate.written = rehearsal.written
-    if rehearsal.in_order:
-        graph = as_given(graph, rehearsal.in_order)
     operands = given
     if rehearsal.lifted is not None:
         operands, evaluate.lifted = extended(given, rehearsal.lifted)

@@ -50,7 +50,6 @@ class Rehearsal(NamedTuple):
         draws: whether dropout draws random numbers.
         parameters: those that get a gradient.
         written: names of tensors over edges that are left on the layer.
-        in_order: edges of every destination, where their order matters: the Graph is then to be `as_given`.
         lifted: linear layers that can be computed over nodes; None where functions take nothing but numbers.
         fused: whether functions take expressions over edges, with equal results.
     """
@@ -59,7 +58,6 @@ class Rehearsal(NamedTuple):
     draws: bool
     parameters: tuple[Parameter, ...]
     written: tuple[str, ...] = ()
-    in_order: int = 0
     lifted: tuple[Linear, ...] | None = None
     fused: bool = False
 
@@ -84,42 +82,19 @@ def rehearse(conv: Module, kernels: Kernels, graph: Graph, function: Any, operan
                 raise _refused(f"its message writes {min(written)}, which others read")
             function.written = tuple(written)
             with unchanged(conv):
-                ordered = _check_local(lambda c: function(c, Shares(kernels, c, operands)), function, both, halves)
+                _check_local(lambda c: function(c, Shares(kernels, c, operands)), function, both, halves)
                 _check_with_other_values(conv, kernels, function, operands, both, halves)
             layers = _lifted(conv, kernels, function, operands, both)
-        degree = both.num_edges // both.num_rows if ordered else 0
         with _looking_across_refused(conv), unchanged(conv):
             trained, nbytes = _kept(conv, kernels, function, operands, both, None)
             if layers is not None:
                 _, nbytes = _kept(conv, kernels, function, operands, both, layers)
         per_edge = nbytes / both.num_edges
-        plain = not (rehearsed.dropped or function.written or ordered) and kernels.pays("program")
+        plain = not (rehearsed.dropped or function.written) and kernels.pays("program")
         fused = plain and _fuses(conv, kernels, function, operands, both, layers)
-        return Rehearsal(per_edge, rehearsed.dropped, trained, function.written, degree, layers, fused)
+        return Rehearsal(per_edge, rehearsed.dropped, trained, function.written, layers, fused)
     finally:
         torch.set_rng_state(state)
-
-
-def as_given(graph: Graph, degree: int) -> Graph:
-    """The Graph with the edges of each row in the order of `edge_index`, which has them row by row, `degree` each.
-
-    Functions that look at the places of edges, as in a mesh, then find in a chunk what they find in the whole.
-
-    Raises:
-        UnsupportedOp: it has them otherwise.
-    """
-
-    def make() -> Graph | None:
-        place = graph.edge_place
-        row, col = (graph.row, graph.col) if place is None else (graph.row[place], graph.col[place])
-        if bool((row.diff() < 0).any()) or bool((graph.degree != degree).any()):
-            return None
-        return Graph(graph.rowptr, col, graph.num_cols, None, graph.layout)
-
-    given: Graph | None = graph.once(("as given", degree), make)
-    if given is None:
-        raise _refused("its result depends on the order of its edges, and these are not row by row, as many each")
-    return given
 
 
 def _few_rows(graph: Graph) -> tuple[Chunk, list[Chunk]]:
@@ -180,8 +155,8 @@ def _check_with_other_values(
         return
 
 
-def _check_local(evaluated: Evaluator, function: Any, both: Chunk, halves: Sequence[Chunk]) -> bool:
-    """Refuse a function of which a destination's result depends on others; return whether order matters to it."""
+def _check_local(evaluated: Evaluator, function: Any, both: Chunk, halves: Sequence[Chunk]) -> None:
+    """Refuse a function of which a destination's result depends on others, or on the order of its edges."""
     turned = _Turned(both.graph, both.rows, both.edges)
     with torch.no_grad():
         wholes, apart, others = evaluated(both), [evaluated(half) for half in halves], evaluated(turned)
@@ -191,21 +166,7 @@ def _check_local(evaluated: Evaluator, function: Any, both: Chunk, halves: Seque
             raise _refused("its result has other rows than the destinations")
         _check_equal(whole, torch.cat(parts))
         if not _equal(whole if over_nodes else whole.index_select(0, turned.order), other):
-            _check_in_order(evaluated, both)
-            return True
-    return False
-
-
-def _check_in_order(evaluated: Evaluator, both: Chunk) -> None:
-    """Compare rows, each by itself, with all of them, where their edges are as they were given."""
-    degree = both.num_edges // both.num_rows
-    graph = as_given(both.graph, degree)
-    rows = [slice(row, row + 1) for row in range(both.rows.start, both.rows.stop)]
-    with torch.no_grad():
-        wholes = evaluated(Chunk(graph, both.rows, both.edges))
-        apart = [evaluated(Chunk(graph, row, slice(row.start * degree, row.stop * degree))) for row in rows]
-    for whole, *parts in zip(wholes, *apart, strict=True):
-        _check_equal(whole, torch.cat(parts))
+            raise _refused("its result depends on the order of its edges")
 
 
 def _check_equal(whole: Tensor, split: Tensor) -> None:

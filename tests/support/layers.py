@@ -208,7 +208,7 @@ LAYERS: dict[str, tuple[str, list[tuple[Callable[[], Any], Call]]]] = {
         [(lambda: pyg.LabelPropagation(2, 0.5), lambda c, g: c(g.x, g.edge_index, edge_weight=g.weight))],
     ),
     "MFConv": ("spmm", [(lambda: pyg.MFConv(F, 4, max_degree=3), plain)]),
-    "MeshCNNConv": ("streamed", [(lambda: pyg.MeshCNNConv(F, 4), meshed)]),
+    "MeshCNNConv": ("PyG", [(lambda: pyg.MeshCNNConv(F, 4), meshed)]),
     "MixHopConv": ("spmm", [(lambda: pyg.MixHopConv(F, 4), weighted)]),
     "NNConv": ("streamed", [(lambda: pyg.NNConv(F, 4, mlp(2, 4 * F), aggr="mean"), featured)]),
     "PDNConv": ("spmm", [(lambda: pyg.PDNConv(F, 4, edge_dim=2, hidden_channels=3), featured)]),
