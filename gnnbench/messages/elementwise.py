@@ -17,7 +17,7 @@ from torch import Tensor
 from gnnbench.graph import Graph
 from gnnbench.messages import lifted
 from gnnbench.ops.fused import run
-from gnnbench.ops.program import Leaf, Place, Program, Sink, Step
+from gnnbench.ops.program import Leaf, Place, Program, Sink, Step, Writer
 from gnnbench.ops.stream import Chunk, Shares
 
 LONGEST = 48  # of programs, in steps: beyond it, several tensors over edges cost less
@@ -183,19 +183,15 @@ def _written(value: Expression, reduce: str) -> tuple[Program, list[Tensor]]:
     if len(widths) > 2 or widths[-1] % widths[0] or len(steps) > LONGEST:
         raise NotElementwise(f"widths {widths}, {len(steps)} steps")
     heads = widths[0] if len(widths) == 2 else 1
+    of = tuple(Leaf(each.op, each.width) for each in leaves.values())  # type: ignore[arg-type]
+    writer = Writer(Program(heads, widths[-1] // heads, of, (), ()), ())
     keys = [*leaves]
     at = {id(each): keys.index((each.op, id(each.tensor))) for each in order.values() if each.tensor is not None}
-    at |= {id(each): len(leaves) + k for k, each in enumerate(steps)}
-    return Program(
-        heads,
-        widths[-1] // heads,
-        tuple(Leaf(each.op, each.width) for each in leaves.values()),  # type: ignore[arg-type]
-        tuple(
-            Step(each.op, at[id(each.operands[0])], at[id(each.operands[-1])], each.number, each.width)
-            for each in steps
-        ),
-        (Sink(at[id(value)], "destination", reduce),),
-    ), [each.tensor.contiguous() for each in leaves.values() if each.tensor is not None]
+    for each in steps:
+        a, b = at[id(each.operands[0])], at[id(each.operands[-1])]
+        at[id(each)] = writer.append(Step(each.op, a, b, each.number, each.width))
+    program, _ = writer.program([Sink(at[id(value)], "destination", reduce)])
+    return program, [each.tensor.contiguous() for each in leaves.values() if each.tensor is not None]
 
 
 def _unary(op: str) -> Callable[..., Lazy]:
@@ -335,7 +331,7 @@ RULES: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("mul", "__mul__"), _binary("mul", _scale)),
     "__rmul__": _binary("mul", _scale, swapped=True),
     **dict.fromkeys(("div", "__truediv__", "true_divide"), _binary("div", _divided)),
-    "__rtruediv__": _binary("div", _divided, swapped=True),
+    **dict.fromkeys(("__rdiv__", "__rtruediv__"), _binary("div", _divided, swapped=True)),
     **dict.fromkeys(("neg", "__neg__"), lambda x: _applied("scale", x, -1.0)),
     **{op: _unary(op) for op in ("relu", "sigmoid", "tanh", "exp")},
     "silu": lambda x: x * x.sigmoid(),

@@ -191,7 +191,7 @@ def installed() -> Iterator[None]:
 
 @functools.lru_cache(1)
 def _places(loaded: int) -> list[tuple[dict[str, Any], str, Any, Callable[..., Any]]]:
-    """What modules hold, of those with something under one of the names, once so many are loaded."""
+    """Find the contents of modules with something under one of the names, once so many are loaded."""
     modules = [module for module in list(sys.modules.values()) if isinstance(module, ModuleType)]
     return [
         (vars(module), name, original, compute)

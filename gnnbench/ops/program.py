@@ -74,16 +74,19 @@ class Op(NamedTuple):
 
 
 class Writer:
-    """Writes a Program; a step that is there already is not written again."""
+    """Writes a Program; a step that is there already is not written again.
+
+    Attributes:
+        moved: where the registers of the Program that it began with are.
+    """
 
     def __init__(self, program: Program, leaves: Sequence[Leaf]) -> None:
         """Begin with the steps of `program`, and with `leaves` beside its own."""
         self.heads, self.width, self.leaves = program.heads, program.width, [*program.leaves, *leaves]
         self.steps: dict[Step, int] = {}
-        old, new = len(program.leaves), len(self.leaves)
-        self.moved = [k if k < old else k + new - old for k in range(old + len(program.steps))]
+        self.moved = [*range(len(program.leaves))]
         for step in program.steps:
-            self.append(step._replace(a=self.moved[step.a], b=self.moved[step.b]))
+            self.moved.append(self.append(step._replace(a=self.moved[step.a], b=self.moved[step.b])))
 
     def append(self, step: Step) -> int:
         return self.steps.setdefault(step, len(self.leaves) + len(self.steps))

@@ -178,6 +178,24 @@ def test_a_layer_of_a_user(case: str, flow: str, way: str, request: pytest.Fixtu
     assert gnnbench.patch_status().ways == {"Own": taken}, gnnbench.patch_status()
 
 
+@pytest.mark.usefixtures("always")
+def test_what_a_message_computes_twice_has_both_gradients() -> None:
+    g = layers.given(graphs.zoo()["hub"][0], 30)
+
+    def call(own: Own, _: layers.Given) -> Tensor:
+        return own(g.x, g.edge_index)
+
+    def twice(own: Own, x_i: Tensor, x_j: Tensor, attr: Any, index: Tensor) -> Tensor:
+        return x_j.sigmoid() * x_i * x_j.sigmoid() - 2 / (3 + x_j.sigmoid()) + (1 - x_i) * own.zero
+
+    expected = everything(lambda: Own(twice, aggr="max"), call, g)
+    with gnnbench.patched(BACKEND):
+        found = everything(lambda: Own(twice, aggr="max"), call, g)
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-7, atol=1e-9)
+    assert gnnbench.patch_status().ways == {"Own": "fused" if BACKEND == "isplib" else "streamed"}
+
+
 def remembers(own: Own, x_i: Any, x_j: Tensor, attr: Any, index: Tensor) -> Tensor:
     own.last = x_j.mean()
     return own.lin(x_j)
