@@ -2,7 +2,24 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-enum { ADD, SUB, MUL, DIV, EQUAL, SCALE, SHIFT, EXP, SIGMOID, TANH, SOFTPLUS, RELU, LEAKY_RELU, SLOPE, TOTAL, SPREAD };
+enum {
+    ADD,
+    SUB,
+    MUL,
+    DIV,
+    EQUAL,
+    SCALE,
+    SHIFT,
+    EXP,
+    SIGMOID,
+    TANH,
+    SOFTPLUS,
+    RELU,
+    LEAKY_RELU,
+    SLOPE,
+    TOTAL,
+    SPREAD
+};
 enum { BY_COL, BY_ROW, BY_EDGE };
 enum { SUM, MIN, MAX };
 
