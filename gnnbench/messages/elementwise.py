@@ -52,20 +52,12 @@ class Index(Tensor):
         if func in lifted.SHAPES:
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **(kwargs or {}))
-        return func(*_numbered(args), **_numbered(kwargs or {}))
+        args, kwargs = lifted.put((args, kwargs or {}), Index, lambda index: index.graph.row)
+        return func(*args, **kwargs)
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, *_: Any) -> Any:
         raise NotElementwise(str(func))
-
-
-def _numbered(value: Any) -> Any:
-    """A value, with an index written out wherever one stands."""
-    if type(value) is Index:
-        return value.graph.row
-    if type(value) in (tuple, list):
-        return type(value)(map(_numbered, value))
-    return {key: _numbered(each) for key, each in value.items()} if type(value) is dict else value
 
 
 class Expression(NamedTuple):

@@ -190,11 +190,16 @@ class EdgeTensor(Tensor):
 
 def numbers(value: Any) -> Any:
     """A value, with numbers in place of whatever stands for gathers in it."""
-    if type(value) is EdgeTensor:
-        return _numbers(value)
+    return put(value, EdgeTensor, _numbers)
+
+
+def put(value: Any, kind: type, make: Callable[[Any], Any]) -> Any:
+    """A value, with what `make` returns in place of every tensor of a kind in it."""
+    if type(value) is kind:
+        return make(value)
     if type(value) in (tuple, list):
-        return type(value)(numbers(each) for each in value)
-    return {key: numbers(each) for key, each in value.items()} if type(value) is dict else value
+        return type(value)(put(each, kind, make) for each in value)
+    return {key: put(each, kind, make) for key, each in value.items()} if type(value) is dict else value
 
 
 def _numbers(x: EdgeTensor) -> Tensor:

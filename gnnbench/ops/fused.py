@@ -40,7 +40,7 @@ class _Run(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:
         outs = computed(kernels, graph, program, tensors)
         ctx.how, ctx.number = (kernels, graph, program), len(tensors)
-        found = gradient(program, tuple(k for k, need in enumerate(ctx.needs_input_grad[3:]) if need))
+        found = ctx.found = gradient(program, tuple(k for k, need in enumerate(ctx.needs_input_grad[3:]) if need))
         again = any(sink.reduce in EXTREMA for sink in program.sinks)  # which the backward computes once more
         ctx.used = range(len(tensors)) if again else [k for k in found.used if k < len(tensors)]
         ctx.save_for_backward(*(tensors[k] for k in ctx.used))
@@ -48,9 +48,8 @@ class _Run(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        kernels, graph, program = ctx.how
+        (kernels, graph, program), found = ctx.how, ctx.found
         saved = dict(zip(ctx.used, ctx.saved_tensors, strict=True))
-        found = gradient(program, tuple(k for k, need in enumerate(ctx.needs_input_grad[3:]) if need))
         for k, (sink, grad) in enumerate(zip(program.sinks, grads, strict=True)):
             if sink.reduce in EXTREMA:
                 counting = program._replace(sinks=(sink._replace(ties=True),))

@@ -77,6 +77,7 @@ class Writer:
     """Writes a Program; a step that is there already is not written again.
 
     Attributes:
+        widths: numbers that each register has for an edge.
         moved: where the registers of the Program that it began with are.
     """
 
@@ -84,26 +85,27 @@ class Writer:
         """Begin with the steps of `program`, and with `leaves` beside its own."""
         self.heads, self.width, self.leaves = program.heads, program.width, [*program.leaves, *leaves]
         self.steps: dict[Step, int] = {}
+        self.widths = [leaf.width for leaf in self.leaves]
         self.moved = [*range(len(program.leaves))]
         for step in program.steps:
             self.moved.append(self.append(step._replace(a=self.moved[step.a], b=self.moved[step.b])))
 
     def append(self, step: Step) -> int:
-        return self.steps.setdefault(step, len(self.leaves) + len(self.steps))
-
-    def width_of(self, register: int) -> int:
-        return Program.width_of(Program(self.heads, self.width, (*self.leaves,), (*self.steps,), ()), register)
+        if step not in self.steps:
+            self.steps[step] = len(self.widths)
+            self.widths.append(step.width)
+        return self.steps[step]
 
     def write(self, op: str, a: int, b: int | None = None, number: float = 0.0) -> int:
         """A step, whose register it returns."""
         b = a if b is None else b
-        width = max(self.width_of(a), self.width_of(b))
+        width = max(self.widths[a], self.widths[b])
         width = {"total": self.heads, "spread": self.heads * self.width}.get(op, width)
         return self.append(Step(op, a, b, number, width))
 
     def fitted(self, register: int, width: int) -> int:
         """Give a register as many numbers as another: the gradient of what was repeated is a total."""
-        if (have := self.width_of(register)) == width:
+        if (have := self.widths[register]) == width:
             return register
         return self.write("total" if have > width else "spread", register)
 
@@ -152,7 +154,7 @@ def gradient(program: Program, wanted: tuple[int, ...]) -> Gradient:
     found: dict[int, int] = {}
 
     def add(register: int, grad: int) -> None:
-        grad = writer.fitted(grad, writer.width_of(register))
+        grad = writer.fitted(grad, writer.widths[register])
         found[register] = writer.write("add", found[register], grad) if register in found else grad
 
     for k, sink in enumerate(program.sinks):

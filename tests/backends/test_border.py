@@ -10,41 +10,20 @@ import pytest
 import torch
 from torch import Tensor
 
+from gnnbench import registry
 from gnnbench.backends import isplib
-from gnnbench.backends.isplib import (
-    attention,
-    collate,
-    dropout,
-    edge,
-    embedding,
-    fusedmm,
-    heads,
-    layout,
-    linear,
-    norm,
-    program,
-    segment,
-    spmm,
-)
+from gnnbench.backends.isplib import linear
 from gnnbench.graph import Graph
 from gnnbench.ops.dropout import Dropout
 from gnnbench.ops.program import Leaf, Program, Sink, Step
 
-MODULES = (
-    attention,
-    collate,
-    dropout,
-    edge,
-    embedding,
-    fusedmm,
-    heads,
-    layout,
-    linear,
-    norm,
-    program,
-    segment,
-    spmm,
-)
+MODULES = [
+    registry.find("backends.isplib", name)
+    for name in (
+        *("attention", "collate", "dropout", "edge", "embedding", "fusedmm", "heads"),
+        *("layout", "linear", "norm", "program", "segment", "spmm"),
+    )
+]
 Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 
 
@@ -100,9 +79,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
     kernels.embedding_sum_backward(kernels.embedding_sum(x[:6].clone(), categories, starts), categories, starts)
     of = Program(1, 6, (Leaf("source", 6),), (Step("exp", 0, 0, 0.0, 6),), (Sink(1, "destination"),))
     kernels.program(graph, of, [x], graph.edge_id)
-    layout.native.is_of(
-        1, rows=40, rowptr=graph.rowptr, col=graph.col, source=graph.row + 1, destination=graph.row
-    )
+    kernels.is_of(graph.rowptr, graph.col, graph.edge_id, *edge_index)
     kernels.segment_backward(graph.rowptr, kernels.segment(graph.rowptr, x[graph.row], "sum"), "sum")
     kernels.add_rows(kernels.gather_rows(graph.rowptr, graph.col, x, x + 1), graph.col % 2, x[graph.row])
     return noted
