@@ -7,7 +7,7 @@ import inspect
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -28,6 +28,7 @@ from gnnbench.errors import ConfigError, UnsupportedOp, did_you_mean
 from gnnbench.measure import clock, memory
 from gnnbench.measure.rounds import Budget, timed
 from gnnbench.models.conv import EDGE_CHANNELS, RELATIONS, kinds, layer
+from gnnbench.patch.functions import NORM
 from gnnbench.results.schema import Ratio, Record
 
 PYG = "pyg"
@@ -134,27 +135,28 @@ def way(name: str, dataset: NodeDataset, width: int = 8, backend: str = "isplib"
     Raises:
         ConfigError: PyG cannot build it or run it here.
     """
-    theirs, inputs = _made(name, dataset, width, torch.device("cpu"))
-    ours = _accelerated(theirs, backend)
+    conv, inputs = _made(name, dataset, width, torch.device("cpu"))
+    ours = _patched(name, conv, backend)
     try:
-        _call(theirs, inputs)
+        _call(conv, inputs)
     except Exception as error:  # of PyG's own code
         raise ConfigError(f"{name} cannot run here: {memory.ending(error)[1]}") from None
     try:
-        for _ in range(2):  # what a call leaves behind may be in the way of the next one
-            out = ours.call(inputs)
-            if out and any(tensor.requires_grad for tensor in out):
-                ours.step(inputs, _seeds(out))
+        with ours.within():
+            for _ in range(2):  # what a call leaves behind may be in the way of the next one
+                out = ours.call(inputs)
+                if out and any(tensor.requires_grad for tensor in out):
+                    ours.step(inputs, _seeds(out))
     except UnsupportedOp as error:
         return "PyG", "; ".join(error.reasons)
     return ours.way, "" if ours.way != "PyG" else "its forward does not call propagate"
 
 
 class _Layer:
-    """A layer, and how its calls ran."""
+    """A layer, what its calls run within, and how they ran."""
 
-    def __init__(self, name: str, conv: Module) -> None:
-        self.name, self.conv, self.way = name, conv, "PyG"
+    def __init__(self, name: str, conv: Module, within: Callable[[], AbstractContextManager[None]]) -> None:
+        self.name, self.conv, self.within, self.way = name, conv, within, "PyG"
 
     def call(self, inputs: dict[str, Any]) -> list[Tensor]:
         before = patch.patch_status().accelerated.get(self.name, 0)
@@ -173,6 +175,11 @@ class _Layer:
         leaves = [each for each in leaves if each.requires_grad]
         found = torch.autograd.grad(ends, leaves, given, allow_unused=True)
         return [*(each.detach() for each in out), *(torch.zeros(1) if each is None else each for each in found)]
+
+    def timed(self, work: Callable[[], Any], samples: int, calls: int) -> list[float]:
+        """Seconds of calls, without what it takes to enter what they run within."""
+        with self.within():
+            return timed(work, clock.cpu, samples, calls)
 
 
 class _Contest(NamedTuple):
@@ -197,14 +204,16 @@ class _Contest(NamedTuple):
         with suppress(Exception):
             pyg, ours, inputs, seeds = self._layers(rows[0])
             for row in rows:
-                work = partial(_works(inputs, seeds)[row.direction], pyg if row.implementation == PYG else ours)
-                with suppress(Exception):
+                each = pyg if row.implementation == PYG else ours
+                work = partial(_works(inputs, seeds)[row.direction], each)
+                with suppress(Exception), each.within():
                     work()  # what a first call makes and keeps
                     row.memory_increase_bytes, row.peak_memory_bytes = taken(work, self.meter)
 
     def _layers(self, row: LayerRow) -> tuple[_Layer, _Layer, dict[str, Any], list[Tensor]]:
         conv, inputs = _made(row.conv, self.dataset, row.width, self.device)
-        return _Layer(row.conv, conv), _accelerated(conv, self.backend), inputs, _seeds(_call(conv, inputs))
+        pyg = _Layer(row.conv, conv, patch.unpatched)
+        return pyg, _patched(row.conv, conv, self.backend), inputs, _seeds(_call(conv, inputs))
 
     def run(self, rows: list[LayerRow]) -> None:
         """Check and time one layer of one width."""
@@ -241,19 +250,21 @@ class _Contest(NamedTuple):
         for name, each in layers.items():
             row = rows[name]
             try:
-                work(each)  # what a call leaves behind may be in the way of the next
-                found = work(each)
+                with each.within():
+                    work(each)  # what a call leaves behind may be in the way of the next
+                    found = work(each)
                 tolerance = self._judge(row, found, truth, in_float64)
+                truth = found if name == PYG else truth
                 del found
-                truth = work(each) if name == PYG else truth
             except Exception as error:
                 fail(row, error)
                 row.reason = "; ".join(error.reasons) if isinstance(error, UnsupportedOp) else row.reason
             row.way = "PyG" if name == PYG or row.status == "unsupported" else each.way
-        contestants = {name: partial(timed, partial(work, each), clock.cpu) for name, each in layers.items()}
+        contestants = {name: partial(each.timed, partial(work, each)) for name, each in layers.items()}
         done = race(contestants, rows, [PYG], self.budget)
         if self.backend in done and truth is not None:
-            off = _error(work(layers[self.backend]), truth)
+            with layers[self.backend].within():
+                off = _error(work(layers[self.backend]), truth)
             if not off <= tolerance:
                 refute(rows, self.backend, f"differs from PyG by {off:.2g} after it was timed", [PYG])
 
@@ -338,9 +349,9 @@ def _input(name: str, key: str, dataset: NodeDataset, width: int) -> Any:
             raise ConfigError(f"{name} is called with {key}, which this benchmark has no values for")
 
 
-def _accelerated(conv: Module, backend: str) -> _Layer:
-    """A copy of a layer by the drop-in, which leaves nothing to PyG."""
-    return _Layer(type(conv).__name__, patch.accelerate(copy.deepcopy(conv), backend, strict=True))
+def _patched(name: str, conv: Module, backend: str) -> _Layer:
+    """A layer by the drop-in, which leaves no messages to PyG."""
+    return _Layer(name, conv, partial(patch.patched, backend, names=[name, NORM.name], strict=True))
 
 
 def _call(conv: Module, inputs: dict[str, Any]) -> list[Tensor]:
@@ -375,7 +386,7 @@ def _to(value: Any, where: torch.device | torch.dtype) -> Any:
 
 
 def _doubled(layer: _Layer) -> _Layer:
-    return _Layer(layer.name, copy.deepcopy(layer.conv).double())
+    return _Layer(layer.name, copy.deepcopy(layer.conv).double(), layer.within)
 
 
 def _error(found: list[Tensor], truth: list[Tensor]) -> float:

@@ -1,12 +1,12 @@
 """The two-line drop-in: unmodified PyG programs run on our kernels wherever those are exact.
 
 forward      what stands in for the forward of a PyG conv; propagate: for the messages of any other layer;
-             functions: for softmax and spmm; decoder: for scores of pairs; sampler: for sampling;
+             functions: for softmax, spmm and gcn_norm; decoder: for scores of pairs; sampler: for sampling;
              dropout: for torch's
 stand_in     ours or, where that is not exact, PyG's own
 call         what a program asks of a conv; calls that run once more in the backward, as checkpointing does
 engine       kernels and the Graphs they have met
-features     features that come again, without their zeros
+features     features that come again, without their zeros; norms: what gcn_norm made of edges that do
 policy       whether a call gains
 status       what ran where, and why
 """
@@ -75,10 +75,11 @@ def patch_pyg(
     What cannot be computed exactly runs PyG's own code; `patch_status()` says what and why. Called again, the last
     call's arguments hold. Where there are no kernels for a device of this machine, a warning says why, once.
 
-    The sorted graph of an `edge_index` is kept until that tensor is edited. torch does not count edits of
-    `edge_index.data`, of the array that `edge_index.numpy()` shares, or by other processes. On the CPU they show
-    if they change a number that every call compares: any of a tensor of up to 4,096, else of about 64 in each row.
-    Other such edits, and all of them on a GPU, go unnoticed: edit `edge_index` itself.
+    The sorted graph of an `edge_index`, and what PyG's layers make of it by `gcn_norm`, are kept until that tensor
+    is edited. torch does not count edits of `edge_index.data`, of the array that `edge_index.numpy()` shares, or
+    by other processes. On the CPU they show if they change a number that every call compares: any of a tensor of
+    up to 4,096, else of about 64 in each row. Other such edits, and all of them on a GPU, go unnoticed: edit
+    `edge_index` itself.
 
     Args:
         backend: "auto" (by the device of the tensors), or the name of one with kernels, such as "isplib".
@@ -161,7 +162,8 @@ def accelerate(model: M, backend: str = "auto", names: Sequence[str] | None = No
 def patch_status() -> Status:
     """Return what is patched, what ran accelerated, what PyG ran itself and why, and the memory of Graphs."""
     ran, ways, declined = TALLY.counts()
-    graphs = [cache for engine in [*_engines.values()] for _, cache in engine.by_device.values()]
+    engines = [*_engines.values()]
+    graphs = [cache for engine in engines for _, cache in engine.by_device.values()]
     return Status(
         patched=tuple(sorted(_current.names)),
         accelerated=ran,
@@ -169,7 +171,7 @@ def patch_status() -> Status:
         declined=declined,
         missing=_missing(_current.engine),
         graphs=sum(map(len, graphs)),
-        graph_bytes=sum(cache.nbytes for cache in graphs),
+        graph_bytes=sum(cache.nbytes for cache in graphs) + sum(engine.norms.nbytes for engine in engines),
         graph_limit_bytes=forward.MAX_GRAPH_BYTES,
         graphs_found=sum(cache.found for cache in graphs),
         graphs_built=sum(cache.built for cache in graphs),
@@ -278,7 +280,7 @@ def _targets() -> list[StandIn]:
 @functools.cache
 def _always() -> list[StandIn]:
     forwards = [forward.forward_of(getattr(torch_geometric.nn, name)) for name in convs.table()]
-    named = decoder.DECODER, functions.SOFTMAX, functions.SPMM, DROPOUT
+    named = decoder.DECODER, functions.SOFTMAX, functions.SPMM, functions.NORM, DROPOUT
     return [*forwards, *named, *sampler.PARTS, propagate.Compilation(_adopt)]
 
 

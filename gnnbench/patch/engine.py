@@ -14,6 +14,7 @@ from gnnbench.graph.cache import MAX_GRAPH_BYTES, Adjacency, GraphCache, is_spar
 from gnnbench.ops.kernels import Kernels
 from gnnbench.patch.call import Declined
 from gnnbench.patch.features import KnownFeatures
+from gnnbench.patch.norms import KnownNorms
 from gnnbench.patch.policy import Policy
 
 CAPTURED = "a CUDA graph is being captured, with an adjacency that has no Graph yet or has to be looked at"
@@ -47,6 +48,7 @@ class Engine:
         self.missing = missing or {}
         self.by_device = {kernel.device_type: (kernel, GraphCache(kernel, MAX_GRAPH_BYTES)) for kernel in kernels}
         self.features = KnownFeatures()
+        self.norms = KnownNorms()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Engine, self._made_of
@@ -55,9 +57,10 @@ class Engine:
         return self
 
     def clear(self) -> None:
-        """Forget every Graph, what calls without one would have saved, and all features."""
+        """Forget every Graph, what calls without one would have saved, and all features and norms."""
         self.policy.clear()
         self.features.clear()
+        self.norms.clear()
         for _, graphs in self.by_device.values():
             graphs.clear()
 

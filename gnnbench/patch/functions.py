@@ -1,4 +1,4 @@
-"""Functions that convs and programs call: softmax over groups, and sparse products, of `torch_geometric.utils`."""
+"""Functions of PyG that convs and programs call: softmax over groups, sparse products, and `gcn_norm`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import FunctionType, ModuleType, NoneType
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch_geometric.nn.conv import gcn_conv as pyg_norm
 from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import _softmax as pyg_softmax
 from torch_geometric.utils import _spmm as pyg_spmm
@@ -21,7 +22,7 @@ import gnnbench
 from gnnbench.convs import _edges, _heads
 from gnnbench.convs._cost import PRODUCT, Cost, Rates
 from gnnbench.graph import Graph
-from gnnbench.graph.cache import num_edges
+from gnnbench.graph.cache import is_sparse, num_edges
 from gnnbench.messages.arguments import PLAIN
 from gnnbench.ops.edge import edge_softmax
 from gnnbench.ops.kernels import REDUCTIONS, Kernels
@@ -30,12 +31,15 @@ from gnnbench.patch import call
 from gnnbench.patch.call import Declined
 from gnnbench.patch.engine import CAPTURED, Engine, captured
 from gnnbench.patch.stand_in import StandIn
+from gnnbench.patch.status import TALLY
 
 OURS = str(Path(gnnbench.__file__).parent) + os.sep
 # Of softmax over groups, which saves nothing on two values; and over groups given by where they start, which are
 # checked in every call.
 GROUPS = Cost(Rates(150_000, 35, -40_000, -18, 9), Rates(230_000, 45, -80_000, -24, 12))
 STARTS = Cost(*(Rates(0, 0, -150_000, -14, 5),) * 2)
+KEPT = "kept"  # how a norm ran
+PLAIN_OPTIONS = int, bool, str, NoneType, torch.dtype
 
 _names: set[str] = set()
 _holders: list[ModuleType] = []
@@ -181,4 +185,47 @@ def _warn(message: str) -> None:
     warnings.warn(message, stacklevel=level)
 
 
+class Norm(Function):
+    """The stand-in for `gcn_norm` in the modules of PyG's layers, which do not edit what it gives them."""
+
+    def __init__(self) -> None:
+        super().__init__(pyg_norm.gcn_norm, pyg_norm.gcn_norm)
+
+    def owners(self) -> list[Any]:
+        """Return PyG's modules that took it from where it is written, from where programs take theirs."""
+        named = [module for module in super().owners() if module.__name__.startswith("torch_geometric.nn.")]
+        return [module for module in named if module is not pyg_norm]
+
+    def __call__(self, engine: Engine, *args: Any, **kwargs: Any) -> Any:
+        """Edges and their norm, by PyG's own code unless they are known; never declined, as nothing differs."""
+        try:
+            asked = call.named(self.names, args, kwargs)
+        except Declined:
+            return self.original(*args, **kwargs)
+        edge_index, weight = asked.pop("edge_index", None), asked.pop("edge_weight", None)
+        if not _may_keep(edge_index, weight, asked):
+            return self.original(*args, **kwargs)
+        device = edge_index.device.type
+        options = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device), frozenset(asked.items())
+        if (known := engine.norms.find(edge_index, weight, options)) is not None:
+            TALLY.accelerated(self.name, KEPT)
+            return known
+        if captured(edge_index):  # whose results are not there before it is replayed
+            return self.original(*args, **kwargs)
+        with torch.inference_mode(False):
+            made = self.original(*args, **kwargs)
+        engine.norms.keep(edge_index, weight, options, *made)
+        return made
+
+
+def _may_keep(edge_index: Any, weight: Any, options: dict[str, Any]) -> bool:
+    """Return whether a result is a function of the numbers in plain tensors, and needs no gradient."""
+    if type(edge_index) is not Tensor or is_sparse(edge_index):
+        return False
+    if weight is not None and (type(weight) is not Tensor or weight.requires_grad):
+        return False
+    return all(type(each) in PLAIN_OPTIONS for each in options.values()) and call.surroundings() is None
+
+
 SOFTMAX, SPMM = Function(pyg_softmax.softmax, _softmax), Function(pyg_spmm.spmm, _spmm)
+NORM = Norm()

@@ -18,11 +18,12 @@ class Status:
     Attributes:
         patched: names of what is replaced at this moment.
         accelerated: how many calls of each ran on our kernels.
-        ways: how each ran: "kernels" of its own, "spmm", "fused" or "streamed"; the last of several.
+        ways: how each ran: "kernels" of its own, "spmm", "fused" or "streamed", or "kept" from a call before; the
+            last of several.
         declined: how many calls of each PyG ran itself, by reason.
         missing: why no kernels run what is patched, by type of device, where this machine has one.
         graphs: Graphs kept for calls to come.
-        graph_bytes: their memory, with everything derived from them.
+        graph_bytes: their memory, with everything derived from them, and with norms.
         graph_limit_bytes: what the Graphs of each device may hold together; the oldest go first.
         graphs_found, graphs_built: how often the Graph of a call was there, and how often not.
     """

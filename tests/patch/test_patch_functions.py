@@ -1,4 +1,4 @@
-"""`softmax` and `spmm` of PyG, patched against unpatched: called by programs and by convs without a kernel."""
+"""`softmax`, `spmm` and `gcn_norm` of PyG, patched against unpatched: called by programs and by layers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ import torch_geometric.nn.conv.supergat_conv as holder
 from torch import Tensor
 from torch_geometric import nn as pyg
 from torch_geometric import utils
+from torch_geometric.data import Data
 from torch_geometric.nn.aggr import AttentionalAggregation, SoftmaxAggregation
+from torch_geometric.nn.conv import sg_conv
+from torch_geometric.transforms import GCNNorm
 
 import gnnbench
 from gnnbench.errors import UnsupportedOp
@@ -298,3 +301,44 @@ def test_compilers_see_pygs_own_code(run: Callable[[Tensor, Tensor], Tensor]) ->
         found = run(src, index)
     assert torch.equal(found, SOFTMAX(src, index, None, 4))
     assert gnnbench.patch_status().accelerated == {}
+
+
+def test_norms_are_kept_while_edges_and_weights_are() -> None:
+    torch.manual_seed(0)
+    edge_index, weight = torch.randint(40, (2, 300)), torch.rand(300)
+    layers, x = [pyg.SGConv(8, 8, K=2), pyg.SSGConv(8, 8, 0.1), pyg.TAGConv(8, 8)], torch.randn(40, 8)
+
+    def check_found(times: int, weight: Tensor | None = None) -> None:
+        """The layers compute what PyG computes, twice, and find so many of the norms they ask for."""
+        expected = [layer(x, edge_index, weight) for layer in layers]
+        before = gnnbench.patch_status().accelerated.get("gcn_norm", 0)
+        with gnnbench.patched(BACKEND, names=["gcn_norm"]), torch.inference_mode():
+            found = [layer(x, edge_index, weight) for layer in [*layers, *layers]]
+        torch.testing.assert_close(found, expected * 2, rtol=0, atol=0)
+        assert gnnbench.patch_status().accelerated.get("gcn_norm", 0) - before == times
+
+    check_found(4)  # all but one with loops, and TAGConv's, without
+    check_found(6)
+    check_found(4, weight)
+    check_found(6, weight)
+    check_found(4, weight.clone())
+    edge_index[:, 0] = torch.tensor([1, 2])
+    check_found(4)
+    weight[0] = 3
+    check_found(4, weight)
+    check_found(0, weight.clone().requires_grad_())
+    kept = gnnbench.patch_status().graph_bytes
+    assert kept > 0
+    with gnnbench.patched(BACKEND):
+        layers[0](x, edge_index)[0].sum().backward()  # a norm made without gradients
+        _, norm = sg_conv.gcn_norm(edge_index, None, 40, False, True, "source_to_target", x.dtype)
+        norm.mul_(2)  # as a program that got hold of it might
+        torch.jit.script(layers[0])
+        assert float(GCNNorm()(Data(x=x, edge_index=edge_index)).edge_weight.max()) <= 1
+    check_found(5)
+    others = [torch.randint(40, (2, 300)) for _ in range(20)]
+    with gnnbench.patched(BACKEND):
+        for each in others:
+            layers[0](x, each)
+    assert gnnbench.patch_status().graph_bytes < 4 * kept
+    check_found(4)  # forgotten, as the others came last
