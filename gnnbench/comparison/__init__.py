@@ -202,6 +202,21 @@ class _Comparing:
         checked.checked = [what + but if what == parity.LOSSES else what for what in checked.checked]
         self.save(self.run.backends)
 
+    def _learn_exact(self) -> bool:
+        """Let the reference know its tensors in float64, and return whether it now does."""
+        assert self.reference is not None
+        theirs = Snapshot.load(self.reference.tensors_path)
+        if theirs.exact:
+            return True
+        name, self.planned = str(self.record.parity.reference), self.planned + 1
+        job = self._job("exact", name, self.out / "parity" / "exact")
+        if self._run(job, name, "parity check in float64").status != "ok":
+            return False
+        theirs.exact = Snapshot.load(job.tensors_path).tensors
+        theirs.save(self.reference.tensors_path)
+        job.tensors_path.unlink()
+        return True
+
     def save(self, changed: Collection[str] = ()) -> None:
         """Write what is known, once more of some backends."""
         self.record.update(self.cells, changed)
@@ -252,15 +267,17 @@ class _Comparing:
         elif self.reference is None:
             verdict = BackendParity(status="ok", reason="there is nothing to compare it with")
         else:
-            ours, theirs = (Snapshot.load(path) for path in (job.tensors_path, self.reference.tensors_path))
-            verdict = judge(ours, theirs, self.reference.config["backend"]["name"])
+            name_of_reference, ours = self.reference.config["backend"]["name"], Snapshot.load(job.tensors_path)
+            verdict = judge(ours, Snapshot.load(self.reference.tensors_path), name_of_reference)
+            if not verdict.ok and self._learn_exact():
+                verdict = judge(ours, Snapshot.load(self.reference.tensors_path), name_of_reference)
         verdict.code = self.codes[name]
         job.tensors_path.unlink(missing_ok=True)
         files.save_json(verdict, path)
         return verdict
 
     def _job(self, task: process.Kind, name: str, out: Path) -> Job:
-        config = (self.run.of_reference if task == "reference" else self.run.of)(name)
+        config = (self.run.of_reference if task in ("reference", "exact") else self.run.of)(name)
         job = Job(
             task=task,
             config=config,
@@ -289,6 +306,8 @@ class _Comparing:
             raise GnnbenchError(
                 f"{name} ran before, and now it does not ({result.reason}); compare anew with --force"
             )
+        if any(verdict.exact for verdict in self.record.parity.backends.values()):
+            self._learn_exact()
 
 
 def _code_of(folder: Path) -> str:

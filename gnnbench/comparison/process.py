@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gnnbench.training.batching._batch import Batching
     from gnnbench.training.run import Inspect
 
-Kind = Literal["reference", "parity", "train", "rounding"]
+Kind = Literal["reference", "exact", "parity", "train", "rounding"]
 R = TypeVar("R", bound=OfRun)
 
 
@@ -116,8 +116,8 @@ class Job(Fresh[Result]):
     """A run, or a step of one.
 
     Attributes:
-        task: "train" one run, "rounding" one from weights that differ in their last bits; "reference" or "parity"
-            one step whose tensors are saved beside the result.
+        task: "train" one run, "rounding" one from weights that differ in their last bits; "reference", "exact",
+            which is in float64, or "parity" steps whose tensors are saved beside the result.
     """
 
     record: ClassVar[Any] = Result
@@ -134,7 +134,7 @@ class Job(Fresh[Result]):
         run_config = config.validate(self.config, "comparison")
         if run_config.distributed and not team.started():
             return _in_workers(self, run_config.train.workers)
-        if self.task in ("reference", "parity"):
+        if self.task in ("reference", "exact", "parity"):
             _snapshot(self, run_config)
             return 0
         how: dict[str, Any] = {"inspect": _inspection(self, run_config)}
@@ -171,7 +171,10 @@ def _snapshot(job: Job, wanted: Run) -> None:
         backend = backends.load(wanted.backend, wanted.train)
         with memory.limited(wanted.measure.memory_limit, backend.device):
             data = datasets.load(wanted.dataset, job.roots)
-            computed = steps.computed(wanted, backend, data, job.task == "reference", job.roots.cache)
+            if job.task == "exact":
+                computed = steps.in_float64(wanted, backend, data, job.roots.cache)
+            else:
+                computed = steps.computed(wanted, backend, data, job.task == "reference", job.roots.cache)
         if not team.rank:
             computed.save(job.tensors_path)
     if not team.rank:

@@ -49,7 +49,7 @@ class KnownNorms:
             return sum(norm.nbytes for known in self._of.values() for norm in known.values())
 
     def find(self, edge_index: Tensor, weight: Tensor | None, options: Any) -> tuple[Tensor, Tensor] | None:
-        """What was made of these, None where it is not known."""
+        """Return what was made of these, None where it is not known."""
         norm = self._of.get(edge_index, {}).get((weight is None, options))
         return None if norm is None else norm.of(edge_index, weight)
 

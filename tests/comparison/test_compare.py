@@ -12,6 +12,7 @@ import torch
 
 from gnnbench import backends
 from gnnbench.comparison import Progress, stored
+from gnnbench.comparison.parity import EXACT
 from gnnbench.comparison.process import Job
 from gnnbench.comparison.record import Comparison
 from gnnbench.config import TrainConfig
@@ -213,7 +214,13 @@ def test_other_code_is_judged_and_timed_anew(tmp_path: Path, monkeypatch: pytest
     doubled = Runner()
     doubled.wrong = "isplib"
     found = compared(tmp_path, doubled, "pyg", "isplib", rounds=1)
-    assert doubled.jobs == [("reference", "pyg"), ("parity", "isplib"), ("train", "pyg"), ("train", "isplib")]
+    assert doubled.jobs == [
+        ("reference", "pyg"),
+        ("parity", "isplib"),
+        ("exact", "pyg"),
+        ("train", "pyg"),
+        ("train", "isplib"),
+    ]
     assert (found.parity.ok, found.exit_code, row(found, "isplib").speedup["pyg"]) == (False, 3, None)
     assert {one.code for one in found.parity.backends.values()} == {"rebuilt"}
     assert [len(stored(tmp_path, name)) for name in ("pyg", "isplib")] == [1, 1]  # none of rounds 2 and 3
@@ -251,6 +258,19 @@ def test_what_an_older_version_left_is_measured_anew(tmp_path: Path) -> None:
     runner = Runner()
     assert compared(tmp_path, runner, "pyg", "isplib", rounds=1) == whole
     assert len(runner.jobs) == 4
+
+
+def test_a_reference_farther_from_float64_than_a_backend_is_not_its_fault(tmp_path: Path) -> None:
+    runner = Runner()
+    runner.wrong = "pyg"
+    found = compared(tmp_path, runner, "pyg", "isplib", rounds=1)
+    assert found.parity.ok
+    assert found.parity.checked[-1] == EXACT
+    assert runner.jobs[:3] == [("reference", "pyg"), ("parity", "isplib"), ("exact", "pyg")]
+    runner.jobs.clear()
+    more = compared(tmp_path, runner, "pyg", "isplib", rounds=2)
+    assert (more.parity.ok, more.parity.checked) == (True, found.parity.checked)
+    assert runner.jobs == [("reference", "pyg"), ("exact", "pyg"), ("train", "isplib"), ("train", "pyg")]
 
 
 def test_a_backend_that_goes_wrong_while_it_is_timed_is_red(tmp_path: Path) -> None:

@@ -154,6 +154,25 @@ def test_few_nodes_may_lie_at_a_kink_in_one_of_both_steps(wrong: dict[str, int],
     assert judge(snapshot, Snapshot(expected)).ok is False
 
 
+@pytest.mark.parametrize(("off", "green"), [(1.9, True), (2.1, False), (torch.nan, False)])
+def test_what_is_as_near_to_float64_as_the_reference_is_green(off: float, green: bool) -> None:
+    exact = {"logits": torch.ones(50, 3, dtype=torch.float64)}
+    theirs = Snapshot({"logits": torch.full((50, 3), 1.01)})
+    ours = Snapshot({"logits": torch.full((50, 3), 1 - 0.01 * off)})
+    assert judge(ours, theirs).ok is False
+    found = judge(ours, replace(theirs, exact=exact))
+    assert found.ok is green
+    assert found.exact
+
+
+@pytest.mark.parametrize("model", ["gat", "gin"])
+def test_steps_in_float64_are_those_of_float32(model: str) -> None:
+    expected = reference(model)
+    assert expected.exact.keys() == expected.tensors.keys()
+    found = Snapshot({name: tensor.float() for name, tensor in expected.exact.items()})
+    assert judge(found, replace(expected, exact={})).ok
+
+
 def test_a_reference_with_nan_makes_nothing_green() -> None:
     expected = {"logits": torch.full((3, 2), torch.nan)}
     assert "of pyg" in judge(Snapshot(expected), Snapshot(expected)).reason

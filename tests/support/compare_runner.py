@@ -60,7 +60,7 @@ class Runner:
     def good(self, job: Job) -> Result:
         name = job.config["backend"]["name"]
         if job.task not in ("train", "rounding"):
-            logits = torch.arange(6.0).reshape(3, 2) + (name == self.wrong)
+            logits = torch.arange(6.0).reshape(3, 2) + (name == self.wrong and job.task != "exact")
             Snapshot({"logits": logits, "gradient": logits}).save(job.tensors_path)
             return Result(status="ok", backend=name, dataset="zoo", config=job.config, code=job.code)
         if job.reference:

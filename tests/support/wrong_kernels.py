@@ -91,7 +91,10 @@ def run_config(model: str, attention_dropout: float = 0.0, dropout: float = 0.5)
 
 @functools.cache
 def reference(model: str, data: Callable[[], NodeDataset] = dataset) -> Snapshot:
-    return steps.computed(run_config(model), pyg.Backend(BackendConfig()), data(), as_reference=True)
+    backend = pyg.Backend(BackendConfig())
+    snapshot = steps.computed(run_config(model), backend, data(), as_reference=True)
+    snapshot.exact = steps.in_float64(run_config(model), backend, data()).tensors
+    return snapshot
 
 
 class Bound(base.Backend):

@@ -35,6 +35,7 @@ NOTHING = 1e-2  # of the first loss, below which there is nothing left to learn
 FIRST = 1e-3  # of the first loss, which is that of equal weights
 ROUNDED = 5  # times the distance that one training from other last bits drew away by, which may be little by luck
 LOSSES = "losses of all epochs"
+EXACT = "tensors too far from the reference: at most twice as far from float64 as its own"
 DRIFTING = 0.2  # of the first loss, between the lowest of two whole trainings, which rounding takes apart
 
 
@@ -56,6 +57,11 @@ class TensorError(Record):
         0,
         description="nodes, or 1 for a parameter, too far off in one of both steps alone, forgiven as at the kink "
         "of a leaky ReLU",
+    )
+    from_float64: float | None = Field(
+        None,
+        description="how many times as far from float64 as the reference, as a whole or in the worst row; of "
+        "tensors too far from the reference, which agree nevertheless up to 2",
     )
     problem: str = Field("", description="why the tensor is wrong; empty if it agrees")
 
@@ -91,6 +97,11 @@ class BackendParity(Record):
     )
     rounds: list[RoundParity] = Field([], description="the timed processes, each after its last epoch")
     losses: str = Field("", description="where its losses part from the reference's; empty if not, or not known")
+
+    @property
+    def exact(self) -> bool:
+        """Return whether some of its tensors were held against float64."""
+        return any(error.from_float64 is not None for error in self.tensors.values())
 
     @property
     def green(self) -> bool:
@@ -130,6 +141,8 @@ class Parity(Record):
             if self.backends:
                 self.reason = f"parity could not be established: none of {', '.join(REFERENCES)} could run"
             return
+        if any(verdict.exact for verdict in self.backends.values()) and EXACT not in self.checked:
+            self.checked = [*self.checked, EXACT]
         wrong = [name for name in names if name in self.backends and self.backends[name].red]
         self.ok = not wrong
         self.reason = "; ".join(f"{name}: {self.backends[name].red}" for name in wrong)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from gnnbench.comparison.parity import (
     RoundParity,
     TensorError,
 )
+from gnnbench.results import files
 
 # A gradient that moves with rounding by more than a tenth of the tolerance, such as that of a bias before a batch
 # norm, is zero but for rounding, and differs by up to 2e-6 of the largest gradient.
@@ -32,6 +34,9 @@ ROW_FLOOR = 1e-2
 KINKED = 1e-3
 # How many times the tolerance the gradient of a parameter may be off for the same reason: up to 6.
 AT_KINK = 10.0
+
+# How many times as far from float64 as the reference itself a tensor may be that is too far from the reference.
+AS_GOOD = 2.0
 
 BLOCK_ROWS = 1 << 16
 AT_NODES = "gradient at nodes"
@@ -53,6 +58,7 @@ class Snapshot:
         kinks: of the reference, whether scores go through leaky ReLUs.
         autocast: whether it was computed under autocast.
         lowered: of the reference, the RMS [] by which autocast moves each tensor; empty if nothing runs under it.
+        exact: of the reference, its tensors in float64; empty unless a backend was too far from it.
     """
 
     tensors: dict[str, Tensor]
@@ -63,6 +69,7 @@ class Snapshot:
     kinks: bool = False
     autocast: bool = False
     lowered: dict[str, Tensor] = field(default_factory=dict)
+    exact: dict[str, Tensor] = field(default_factory=dict)
 
     def learn_rounding(self, again: dict[str, Tensor]) -> None:
         """Raise `rounding` to that of the same steps on features that are changed in their last bits."""
@@ -76,9 +83,9 @@ class Snapshot:
         self.lowered = {name: torch.tensor(_rms(tensor - again[name])) for name, tensor in self.tensors.items()}
 
     def save(self, path: Path) -> None:
-        """Write it, to be read by `load`."""
+        """Write it, to be read by `load`; one that is mapped from there stays as it is."""
         dropout = {name: error.model_dump() for name, error in self.dropout.items()}
-        torch.save({**vars(self), "dropout": dropout}, path)
+        files.save_by(partial(torch.save, {**vars(self), "dropout": dropout}), path)
 
     @classmethod
     def load(cls, path: Path) -> Snapshot:
@@ -104,6 +111,10 @@ def judge(snapshot: Snapshot, expected: Snapshot, reference: str = "pyg") -> Bac
         rows, others = outliers[name], outliers.get(other, set())
         if rows and not rows & others:
             errors[name].kinks, errors[name].problem = len(rows), ""
+    for name in [name for name, error in errors.items() if error.problem and name in expected.exact]:
+        error, ratio = errors[name], _from_float64(snapshot.tensors.get(name), name, expected)
+        error.from_float64 = ratio
+        error.problem = error.problem if ratio is None or not ratio <= AS_GOOD else ""
     for name in snapshot.tensors.keys() - expected.tensors.keys():
         errors[name] = TensorError(problem=f"there, but not in {reference}")
     errors |= snapshot.dropout
@@ -184,6 +195,17 @@ def _error(
         return error, {*outliers} if rel_rms <= tolerance and len(outliers) <= few else set()
     small = not name.startswith("logits") and _badness(error) <= AT_KINK
     return error, {0} if problem and small else set()  # of parameters, as a whole
+
+
+def _from_float64(computed: Tensor | None, name: str, reference: Snapshot) -> float | None:
+    """How many times as far from float64 as the reference a tensor is, as a whole and in its worst row."""
+    theirs, exact = reference.tensors[name], reference.exact[name].double()
+    if computed is None or computed.shape != theirs.shape:
+        return None
+    rows = exact.size(0) if exact.dim() else 1
+    ours_off, theirs_off = ((each - exact).reshape(rows, -1).norm(dim=1) for each in (computed, theirs))
+    pairs = (ours_off.norm(), theirs_off.norm()), (ours_off.max(), theirs_off.max())
+    return max(float(ours / off) if off else 1e30 for ours, off in pairs)
 
 
 def _rounding(name: str, reference: Snapshot) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,12 @@ def computed(
     return snapshot
 
 
+def in_float64(config: Run, backend: Backend, dataset: AnyDataset, cache: Path | None = None) -> Snapshot:
+    """Compute both steps in float64 from the weights that float32 begins with, on a backend of PyG's own code."""
+    exact = config.changed(train={"precision": "float32"})
+    return Snapshot(_steps(exact, backend, _doubled(dataset), cache, dtype=torch.float64))
+
+
 def trained(config: Run, backend: Backend, model: Module, batching: Batching, dims: setup.ModelDims) -> Snapshot:
     """The evaluation step of a trained model from other weights; it must not be trained any further."""
     _smooth(model, config, batching)
@@ -81,16 +87,21 @@ def _reference(config: Run, backend: Backend, dataset: AnyDataset, cache: Path |
 
 
 def _steps(
-    config: Run, backend: Backend, dataset: AnyDataset, cache: Path | None, jitter: int | None = None
+    config: Run,
+    backend: Backend,
+    dataset: AnyDataset,
+    cache: Path | None,
+    jitter: int | None = None,
+    dtype: torch.dtype = torch.float32,
 ) -> dict[str, Tensor]:
     """`jitter`, a seed, changes the last bits of features and embeddings, and the order of edges and pairs."""
     if jitter is not None and not config.batch.draws_neighbors:
         dataset = _jittered(dataset, jitter)
-    model, batching = _prepared(config, backend, dataset, cache, SLOPE, jitter)
+    model, batching = _prepared(config, backend, dataset, cache, SLOPE, jitter, dtype)
     result = _all(config, model, batching, jitter)
     if list(_sloped(model)):  # a backend may keep the slope that it saw first
         del model, batching
-        model, batching = _prepared(config, backend, dataset, cache, jitter=jitter)
+        model, batching = _prepared(config, backend, dataset, cache, None, jitter, dtype)
     return result | _evaluation(config, model, batching, setup.ModelDims.of(dataset), jitter)
 
 
@@ -99,8 +110,9 @@ def _prepared(
     backend: Backend,
     dataset: AnyDataset,
     cache: Path | None,
-    slope: float | None = None,
-    jitter: int | None = None,
+    slope: float | None,
+    jitter: int | None,
+    dtype: torch.dtype,
 ) -> tuple[Module, Batching]:
     """The model with its first weights and without dropout, in training mode, and its batches."""
     without = config.changed(model=dict.fromkeys(drops(config.model.model_dump()), 0.0))
@@ -108,7 +120,7 @@ def _prepared(
     _jitter_embeddings(model, jitter)
     for conv in _sloped(model) if slope else ():
         conv.negative_slope = slope
-    model.to(backend.device).train()
+    model.to(backend.device, dtype).train()
     batching = setup.prepare(config, model, backend, dataset, cache).batching
     if jitter is not None and hasattr(model, "decoder"):
         _reverse_pairs(model.decoder)
@@ -182,6 +194,22 @@ def _jittered(dataset: AnyDataset, seed: int) -> AnyDataset:
     first, last = dataset.edge_ptr[:-1], dataset.edge_ptr[1:] - 1
     mirror = torch.repeat_interleave(first + last, dataset.edge_ptr.diff())
     return replace(dataset, x=x, edge_index=dataset.edge_index[:, mirror - torch.arange(len(mirror))])
+
+
+def _doubled(dataset: AnyDataset) -> AnyDataset:
+    """Features and targets in float64."""
+    if isinstance(dataset, TypedDataset):
+        data = copy.copy(dataset.data)
+        for store in data.stores:
+            for key, value in list(store.items()):
+                store[key] = _as_double(value)
+        return replace(dataset, data=data)
+    whole = dataset.changed() if isinstance(dataset, NodeDataset) else dataset
+    return replace(whole, **{each.name: _as_double(getattr(whole, each.name)) for each in fields(whole)})
+
+
+def _as_double(value: Any) -> Any:
+    return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
 
 
 def _nodes(batch: Batch) -> int:
