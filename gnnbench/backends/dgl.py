@@ -116,9 +116,14 @@ class Backend(base.Backend):
             raise UnsupportedOp(f"this model on backend {self.name!r}", reasons)
         for name, conv in convs.items():
             conv.forward = partial(_forward, conv, made[name])
-        return [
+        bindings = [
             Binding(module=name, conv=type(conv).__name__, kernels={"conv": "dgl"}) for name, conv in convs.items()
         ]
+        decoder: Any = getattr(model, "decoder", None)
+        if hasattr(decoder, "ends"):
+            decoder.forward = partial(_dots, decoder)
+            bindings.append(Binding(module="decoder", conv=type(decoder).__name__, kernels={"u_dot_v": "dgl"}))
+        return bindings
 
     def collate(
         self, union: Union, graphs: Tensor, x: Tensor, edge_attr: Tensor | None, *, pooled: bool
@@ -135,6 +140,15 @@ class Backend(base.Backend):
 
 def _forward(conv: Any, apply: Any, x: Any, adj: Adjacency, *of_edges: Tensor) -> Tensor:
     return apply(adj.graph(_loops(conv)), x, *of_edges)
+
+
+def _dots(decoder: Any, z: Tensor, pairs: Any) -> Tensor:
+    """Scores [P] of pairs by DGL's `u_dot_v`."""
+    dgl, _ = imported()
+    assert dgl is not None
+    x_src, x_dst, nodes = decoder.ends(z, pairs)
+    scores: Tensor = dgl.ops.u_dot_v(dgl.create_block((nodes[0], nodes[1]), len(x_src), len(x_dst)), x_src, x_dst)
+    return scores.squeeze(-1)
 
 
 def _loops(conv: Any) -> bool:

@@ -147,15 +147,15 @@ def readout(model: Module, kernels: Kernels) -> list[Binding]:
 
 
 def decoder(model: Module, kernels: Kernels) -> list[Binding]:
-    """Let `kernels` score pairs where `decoder.score` computes it from both ends, or these have a dot product."""
+    """Let `kernels` score pairs: as dot products of what `decoder.ends` gives, or by `decoder.score` of both ends."""
     scorer: Any = getattr(model, "decoder", None)
-    if not hasattr(scorer, "score"):
+    if scorer is None:
         return []
-    gathered, is_product = scorer.forward, scorer.score is None
+    gathered, is_product = scorer.forward, hasattr(scorer, "ends")
 
     def products(z: Tensor, pairs: Any) -> Tensor:
         few = pairs.nodes.size(1) * z.size(1) < SORTED
-        return gathered(z, pairs) if few else pair_dot(kernels, z, z, pairs.nodes)
+        return gathered(z, pairs) if few else pair_dot(kernels, *scorer.ends(z, pairs))
 
     def streamed(z: Tensor, pairs: Any) -> Tensor:
         if pairs.nodes.size(1) * z.size(1) < STREAMED:

@@ -20,8 +20,6 @@ from gnnbench.models._stack import Stack
 class Dot(Module):
     """PyG's dot product of both ends."""
 
-    score = None
-
     def __init__(self) -> None:
         super().__init__()
         self.product = InnerProductDecoder()
@@ -30,6 +28,10 @@ class Dot(Module):
         """Scores [P] of pairs of rows of z [N, F]."""
         scores: Tensor = self.product(z, pairs.nodes, sigmoid=False)
         return scores
+
+    def ends(self, z: Tensor, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
+        """Rows of sources and of destinations, and pairs [2, P] of these whose dot products are the scores."""
+        return z, z, pairs.nodes
 
 
 class Mlp(Module):
@@ -66,6 +68,15 @@ class DistMult(Module):
         src, dst = pairs.nodes
         weight = self.weight[0] if pairs.relation is None else self.weight[pairs.relation]
         return (z[src] * weight * z[dst]).sum(-1)
+
+    def ends(self, z: Tensor, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
+        """As of `Dot`: a row of sources for each node and type of link that there are."""
+        if pairs.relation is None:
+            return z * self.weight[0], z, pairs.nodes
+        nodes = z.size(0)
+        used, row = (pairs.relation * nodes + pairs.nodes[0]).unique(return_inverse=True)
+        src = z.index_select(0, used % nodes) * self.weight.index_select(0, used // nodes)
+        return src, z, torch.stack([row, pairs.nodes[1]])
 
 
 class LinkStack(Stack):

@@ -67,12 +67,15 @@ def test_relations_are_pygs(bases: int | None) -> None:
 def test_models_pass_the_gate(batch: dict[str, Any]) -> None:
     cora = datasets.parse("synthetic:cora:0.1") | {"features": 16}
     mag = datasets.parse("synthetic:mag:0.001")
-    for model, data_of in (("sage", cora), ("gat", cora), ("rgcn", mag), ("hetero_sage", mag)):
+    links = cora | {"task": "links"}
+    models = [("sage", cora), ("gat", cora), ("rgcn", mag), ("hetero_sage", mag), *[("gcn", links)] * (not batch)]
+    for model, data_of in models:
         taken = {}
         for name in ("pyg", "dgl"):
+            own = {"kind": "links"} if data_of is links else batch
             raw = {
                 "dataset": data_of,
-                **{"model": {"name": model, "hidden": 8}, "batch": batch, "backend": {"name": name}},
+                **{"model": {"name": model, "hidden": 8}, "batch": own, "backend": {"name": name}},
             }
             wanted = config.validate(raw, "test")
             data = datasets.load(wanted.dataset, datasets.roots())

@@ -15,7 +15,10 @@ from gnnbench.backends import isplib
 from gnnbench.comparison.parity import judge, steps
 from gnnbench.convs import _parts
 from gnnbench.errors import ConfigError
+from gnnbench.models import Pairs
 from gnnbench.models._decoder import DistMult
+from gnnbench.ops.kernels import Kernels
+from gnnbench.ops.pairs import pair_dot
 from gnnbench.results.schema import Result
 from gnnbench.training import run, setup
 
@@ -73,6 +76,19 @@ def test_every_backend_computes_what_pyg_does(case: str, monkeypatch: pytest.Mon
     for backend in BACKENDS:
         verdict = judge.judge(computed(backend), expected)
         assert verdict.ok, (backend, verdict.reason)
+
+
+@pytest.mark.parametrize("relations", [1, 3])
+def test_distmult_is_a_dot_product_of_its_ends(relations: int) -> None:
+    torch.manual_seed(0)
+    decoder, z = DistMult(6, relations), torch.randn(9, 6, requires_grad=True)
+    relation = torch.randint(relations, (40,)) if relations > 1 else None
+    pairs = Pairs(torch.randint(9, (2, 40)), relation)
+    scores = decoder(z, pairs), pair_dot(Kernels(), *decoder.ends(z, pairs))
+    grads = [torch.autograd.grad(each.square().sum(), [z, decoder.weight]) for each in scores]
+    torch.testing.assert_close([scores[1], *grads[1]], [scores[0], *grads[0]])
+    rows, _, _ = decoder.ends(z, pairs)
+    assert len(rows) == (9 if relation is None else len((relation * 9 + pairs.nodes[0]).unique()))
 
 
 def test_the_reference_scores_pairs_in_another_order_too(monkeypatch: pytest.MonkeyPatch) -> None:
