@@ -147,7 +147,7 @@ def readout(model: Module, kernels: Kernels) -> list[Binding]:
 
 
 def decoder(model: Module, kernels: Kernels) -> list[Binding]:
-    """Let `kernels` score pairs: as dot products of what `decoder.ends` gives, or by `decoder.score` of both ends."""
+    """Let `kernels` score pairs, by dot products where `decoder.ends` has them, otherwise by `decoder.score`."""
     scorer: Any = getattr(model, "decoder", None)
     if scorer is None:
         return []
