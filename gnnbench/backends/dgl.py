@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import Module
 from torch_geometric import nn as pyg
@@ -163,6 +164,8 @@ def _applied(conv: Any) -> Apply | None:
         pyg.GINConv: _gin,
         pyg.GATConv: _gat,
         pyg.GATv2Conv: _gatv2,
+        pyg.TransformerConv: _transformer,
+        pyg.AGNNConv: _agnn,
         pyg.RGCNConv: _rgcn,
     }
     make = kinds.get(type(conv))
@@ -245,6 +248,34 @@ def _gatv2(conv: Any) -> Apply | None:
         theirs.weight, theirs.bias = ours.weight, ours.bias
     own.attn = conv.att
     return partial(_of_heads, conv, own)
+
+
+def _transformer(conv: Any) -> Apply | None:
+    """Attention by DGL's operators, as it has no such layer."""
+    from dgl import ops
+    from dgl.nn.functional import edge_softmax
+
+    if conv.root_weight or conv.edge_dim is not None:
+        return None
+
+    def apply(graph: Any, x: Any) -> Tensor:
+        src, dst = x if isinstance(x, tuple) else (x, x)
+        pairs = (conv.lin_query, dst), (conv.lin_key, src), (conv.lin_value, src)
+        query, key, value = (lin(each).view(-1, conv.heads, conv.out_channels) for lin, each in pairs)
+        score = ops.u_dot_v(graph, key, query * conv.out_channels**-0.5)
+        alpha = F.dropout(edge_softmax(graph, score), conv.dropout, conv.training)
+        out: Tensor = ops.u_mul_e_sum(graph, value, alpha)
+        return out.flatten(1) if conv.concat else out.mean(1)
+
+    return apply
+
+
+def _agnn(conv: Any) -> Apply | None:
+    from dgl.nn.pytorch import AGNNConv
+
+    own = AGNNConv(learn_beta=conv.requires_grad, allow_zero_in_degree=True)
+    own.beta = conv.beta
+    return own
 
 
 def _rgcn(conv: Any) -> Apply | None:

@@ -359,7 +359,7 @@ def _call(conv: Module, inputs: dict[str, Any]) -> list[Tensor]:
 
 
 def _without_gradients(each: _Layer, inputs: dict[str, Any]) -> list[Tensor]:
-    with torch.no_grad():
+    with torch.inference_mode():  # and not no_grad, under which a checkpoint may run a layer that drops at random
         return each.call(inputs)
 
 

@@ -7,6 +7,7 @@ lifted       linear layers of edges that are computed over nodes
 elementwise  messages that are run in registers, nothing of which is kept
 replaced     functions of torch and PyG that stand in for others while a chunk is evaluated
 held         what a layer holds, from the forward to the backward, and what its functions write
+norms        what `gcn_norm` made of edges that come again
 bound        layers of models that are called with a Graph
 """
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import weakref
 from collections.abc import Sequence
+from types import FunctionType
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
+from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from gnnbench.convs._bound import Accelerated
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.graph.cache import MAX_GRAPH_BYTES, Adjacency, GraphCache
-from gnnbench.messages import arguments, propagate, recognise
+from gnnbench.messages import arguments, norms, propagate, recognise
 from gnnbench.messages.arguments import FUNCTIONS
 from gnnbench.ops.kernels import Kernels
 from gnnbench.results.schema import Binding
@@ -26,6 +29,7 @@ OPS = {
     "streamed": ("stream", "segment"),
 }  # with the kernels that make them a backend's own
 
+_norms = norms.KnownNorms()
 _of: Any = WeakTensorKeyDictionary()  # the edge_index of a Graph -> a reference to it
 
 
@@ -68,7 +72,25 @@ class BoundForward:
     def __call__(self, x: Any, adjacency: Any, *edges: Any) -> Any:
         if isinstance(adjacency, Graph):
             adjacency = edge_index_of(adjacency)
-        return type(self.layer).forward(self.layer, x, adjacency, *edges)
+        return _with_norms(type(self.layer).forward)(self.layer, x, adjacency, *edges)
+
+
+@functools.lru_cache(256)
+def _with_norms(forward: Any) -> Any:
+    """A forward of PyG's, whose `gcn_norm` is computed once for the same edges."""
+    if getattr(forward, "__globals__", {}).get("gcn_norm") is not gcn_norm:
+        return forward
+    names = {**forward.__globals__, "gcn_norm": _kept_norm}
+    own = FunctionType(forward.__code__, names, forward.__name__, forward.__defaults__, forward.__closure__)
+    own.__kwdefaults__ = forward.__kwdefaults__
+    return own
+
+
+def _kept_norm(*args: Any, **kwargs: Any) -> Any:
+    asked = None if torch.compiler.is_compiling() else norms.read(args, kwargs)
+    if asked is None:
+        return gcn_norm(*args, **kwargs)
+    return _norms.find(asked) or _norms.make(asked, args, kwargs)
 
 
 class BoundMessages:

@@ -61,8 +61,10 @@ class Chunk:
     @cached_property
     def as_graph(self) -> Graph:
         """Its rows over their edges, each a column of its own."""
-        col = torch.arange(self.num_edges, dtype=torch.int32, device=self.col.device)
-        return Graph(self.rowptr, col, self.num_edges, None, self.graph.layout)
+        with torch.inference_mode(False):  # whose tensors a Graph could not watch for edits
+            col = torch.arange(self.num_edges, dtype=torch.int32, device=self.col.device)
+            rowptr = self.rowptr.clone() if self.rowptr.is_inference() else self.rowptr
+            return Graph(rowptr, col, self.num_edges, None, self.graph.layout)
 
 
 Function: TypeAlias = Callable[..., tuple[Tensor, ...]]  # of a Chunk and its Shares

@@ -6,7 +6,7 @@ forward      what stands in for the forward of a PyG conv; propagate: for the me
 stand_in     ours or, where that is not exact, PyG's own
 call         what a program asks of a conv; calls that run once more in the backward, as checkpointing does
 engine       kernels and the Graphs they have met
-features     features that come again, without their zeros; norms: what gcn_norm made of edges that do
+features     features that come again, without their zeros
 policy       whether a call gains
 status       what ran where, and why
 """

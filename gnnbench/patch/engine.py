@@ -11,10 +11,10 @@ from torch import Tensor
 
 from gnnbench.graph import Graph
 from gnnbench.graph.cache import MAX_GRAPH_BYTES, Adjacency, GraphCache, is_sparse
+from gnnbench.messages.norms import KnownNorms
 from gnnbench.ops.kernels import Kernels
 from gnnbench.patch.call import Declined
 from gnnbench.patch.features import KnownFeatures
-from gnnbench.patch.norms import KnownNorms
 from gnnbench.patch.policy import Policy
 
 CAPTURED = "a CUDA graph is being captured, with an adjacency that has no Graph yet or has to be looked at"

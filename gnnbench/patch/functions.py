@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from types import FunctionType, ModuleType, NoneType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -22,7 +22,8 @@ import gnnbench
 from gnnbench.convs import _edges, _heads
 from gnnbench.convs._cost import PRODUCT, Cost, Rates
 from gnnbench.graph import Graph
-from gnnbench.graph.cache import is_sparse, num_edges
+from gnnbench.graph.cache import num_edges
+from gnnbench.messages import norms
 from gnnbench.messages.arguments import PLAIN
 from gnnbench.ops.edge import edge_softmax
 from gnnbench.ops.kernels import REDUCTIONS, Kernels
@@ -39,7 +40,6 @@ OURS = str(Path(gnnbench.__file__).parent) + os.sep
 GROUPS = Cost(Rates(150_000, 35, -40_000, -18, 9), Rates(230_000, 45, -80_000, -24, 12))
 STARTS = Cost(*(Rates(0, 0, -150_000, -14, 5),) * 2)
 KEPT = "kept"  # how a norm ran
-PLAIN_OPTIONS = int, bool, str, NoneType, torch.dtype
 
 _names: set[str] = set()
 _holders: list[ModuleType] = []
@@ -198,33 +198,15 @@ class Norm(Function):
 
     def __call__(self, engine: Engine, *args: Any, **kwargs: Any) -> Any:
         """Edges and their norm, by PyG's own code unless they are known; never declined, as nothing differs."""
-        try:
-            asked = call.named(self.names, args, kwargs)
-        except Declined:
+        asked = None if call.surroundings() else norms.read(args, kwargs)
+        if asked is None:
             return self.original(*args, **kwargs)
-        edge_index, weight = asked.pop("edge_index", None), asked.pop("edge_weight", None)
-        if not _may_keep(edge_index, weight, asked):
-            return self.original(*args, **kwargs)
-        device = edge_index.device.type
-        options = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device), frozenset(asked.items())
-        if (known := engine.norms.find(edge_index, weight, options)) is not None:
+        if (known := engine.norms.find(asked)) is not None:
             TALLY.accelerated(self.name, KEPT)
             return known
-        if captured(edge_index):  # whose results are not there before it is replayed
+        if captured(asked.edge_index):  # whose results are not there before it is replayed
             return self.original(*args, **kwargs)
-        with torch.inference_mode(False):
-            made = self.original(*args, **kwargs)
-        engine.norms.keep(edge_index, weight, options, *made)
-        return made
-
-
-def _may_keep(edge_index: Any, weight: Any, options: dict[str, Any]) -> bool:
-    """Return whether a result is a function of the numbers in plain tensors, and needs no gradient."""
-    if type(edge_index) is not Tensor or is_sparse(edge_index):
-        return False
-    if weight is not None and (type(weight) is not Tensor or weight.requires_grad):
-        return False
-    return all(type(each) in PLAIN_OPTIONS for each in options.values()) and call.surroundings() is None
+        return engine.norms.make(asked, args, kwargs)
 
 
 SOFTMAX, SPMM = Function(pyg_softmax.softmax, _softmax), Function(pyg_spmm.spmm, _spmm)

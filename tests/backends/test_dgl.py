@@ -68,15 +68,15 @@ def test_models_pass_the_gate(batch: dict[str, Any]) -> None:
     cora = datasets.parse("synthetic:cora:0.1") | {"features": 16}
     mag = datasets.parse("synthetic:mag:0.001")
     links = cora | {"task": "links"}
-    models = [("sage", cora), ("gat", cora), ("rgcn", mag), ("hetero_sage", mag), *[("gcn", links)] * (not batch)]
+    models = [("sage", cora), ("gat", cora), ("rgcn", mag), ("hetero_sage", mag)]
+    if not batch:
+        models += [("gcn", links), ("transformer", cora), ("agnn", cora)]
     for model, data_of in models:
         taken = {}
         for name in ("pyg", "dgl"):
+            section = {"name": model, "hidden": 8} | ({"root_weight": False} if model == "transformer" else {})
             own = {"kind": "links"} if data_of is links else batch
-            raw = {
-                "dataset": data_of,
-                **{"model": {"name": model, "hidden": 8}, "batch": own, "backend": {"name": name}},
-            }
+            raw = {"dataset": data_of, "model": section, "batch": own, "backend": {"name": name}}
             wanted = config.validate(raw, "test")
             data = datasets.load(wanted.dataset, datasets.roots())
             taken[name] = steps.computed(wanted, backends.load(wanted.backend, wanted.train), data, name == "pyg")

@@ -7,12 +7,7 @@ from pathlib import Path
 
 import pytest
 
-CHILDREN = ("dgl_batches",)  # which run where DGL is installed, and gnnbench is not
-SCRIPTS = sorted(
-    path
-    for path in Path(__file__).parent.glob("*.py")
-    if not path.stem.startswith(("test_", "_")) and path.stem not in CHILDREN
-)
+SCRIPTS = sorted(path for path in Path(__file__).parent.glob("*.py") if not path.stem.startswith(("test_", "_")))
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)

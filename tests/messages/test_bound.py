@@ -8,12 +8,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch_geometric import nn as pyg
+from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from gnnbench import convs
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.graph.cache import GraphCache
-from gnnbench.messages import bound
+from gnnbench.messages import bound, norms
 from gnnbench.ops.kernels import Kernels
 
 N = 60
@@ -52,8 +53,12 @@ def test_a_layer_without_a_file_of_its_own_runs(layer: Any, ran: dict[str, str] 
     assert (binding.conv, binding.kernels) == (type(layer).__name__, ran)
 
 
-def test_edges_that_a_forward_makes_again_are_sorted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_edges_that_a_forward_makes_again_are_made_and_sorted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[Graph] = []
+    made: list[Any] = []
+    monkeypatch.setattr(
+        norms, "gcn_norm", lambda *given, **named: made.append(gcn_norm(*given, **named)) or made[-1]
+    )
     build = GraphCache._build
     monkeypatch.setattr(GraphCache, "_build", lambda *given: built.append(build(*given)) or built[-1])
     model, graph = nn.ModuleList([pyg.SGConv(6, 6), pyg.TAGConv(6, 6)]), Graph.from_edge_index(EDGES, N)
@@ -63,6 +68,7 @@ def test_edges_that_a_forward_makes_again_are_sorted_once(monkeypatch: pytest.Mo
         for layer in model:
             x = layer(x, graph)
     assert len(built) == 1  # with loops, by SGConv; TAGConv adds none
+    assert len(made) == 2
 
 
 def test_a_layer_that_changed_is_refused() -> None:

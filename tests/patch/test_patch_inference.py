@@ -40,7 +40,7 @@ def inputs() -> dict[str, Tensor]:
 CALLS: dict[str, tuple[str, Callable[[], nn.Module], list[str]]] = {  # what runs, a module, and its arguments
     "softmax over ptr": ("softmax", lambda: SoftmaxAggregation(learn=True), ["x", "ptr"]),
     "attentional": ("softmax", Pooling, ["x", "edge_index"]),
-    "sorted edges": ("softmax", lambda: pyg.GENConv(8, 8), ["x", "edge_index"]),
+    "softmax in messages": ("GENConv", lambda: pyg.GENConv(8, 8), ["x", "edge_index"]),
     "gcn": ("GCNConv", lambda: pyg.GCNConv(8, 8), ["x", "edge_index", "edge_weight"]),
     "graph": ("GraphConv", lambda: pyg.GraphConv(8, 8, aggr="max"), ["x", "edge_index", "edge_weight"]),
     "edge features": (
