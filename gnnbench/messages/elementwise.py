@@ -78,7 +78,7 @@ class Symbols(Shares):
         """The chunk as a graph of its own."""
         if type(self.chunk) is Whole:
             return self.chunk.graph
-        return Graph(self.chunk.rowptr, self.chunk.col, self.chunk.graph.num_cols, None, self.chunk.graph.layout)
+        return self.chunk.over(self.chunk.col, self.chunk.graph.num_cols)
 
     def gather(self, positions: tuple[int, ...]) -> Tensor:
         if [self.places[k] for k in positions] == ["shared"]:

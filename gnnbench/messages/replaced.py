@@ -90,7 +90,7 @@ def _reduced(
     if dim_size != chunk.num_rows or not _is_over_edges(src, dim, chunk):
         return None
     dim %= src.dim()
-    if type(src) is not Lazy and torch.is_inference(src):  # which has no version
+    if torch.is_inference_mode_enabled() or (type(src) is not Lazy and torch.is_inference(src)):  # no versions
         return _segment(kernels, chunk, src, dim, reduce)
     key = id(src), 0 if type(src) is Lazy else src._version, dim, reduce, torch.is_grad_enabled()
     _, out, version = _current.reduced.get(key, (src, None, 0))

@@ -12,6 +12,7 @@ from torch_geometric.nn.aggr import SoftmaxAggregation
 from torch_geometric.utils import sort_edge_index
 
 import gnnbench
+from gnnbench.backends import isplib
 from tests.patch.test_patch_functions import Pooling
 from tests.support import choosing
 from tests.support.dropin import BACKEND
@@ -77,6 +78,16 @@ def test_inference_mode(case: str) -> None:
     ran = gnnbench.patch_status().accelerated
     assert ran[name] >= 5
     assert sum(ran.values()) == 6  # a layer with its softmax, where that is all
+
+
+@pytest.mark.skipif(bool(isplib.MISSING), reason=isplib.MISSING)
+@pytest.mark.parametrize("kind", [pyg.FiLMConv, pyg.GENConv])
+def test_messages_are_fused_there_too(kind: type[nn.Module]) -> None:
+    conv, given = kind(8, 8), inputs()
+    with gnnbench.patched(BACKEND), torch.inference_mode():
+        found = conv(given["x"], given["edge_index"])
+    assert gnnbench.patch_status().ways == {kind.__name__: "fused"}
+    torch.testing.assert_close(found, conv(given["x"], given["edge_index"]), rtol=1e-4, atol=1e-5)
 
 
 def test_what_a_conv_cached_in_inference_mode() -> None:
