@@ -31,7 +31,7 @@ from gnnbench.models.conv import EDGE_CHANNELS, RELATIONS, kinds, layer
 from gnnbench.patch.functions import NORM
 from gnnbench.results.schema import Ratio, Record
 
-PYG = "pyg"
+PYG, PYG_WAY = "pyg", "PyG"  # as an implementation, and how messages run that no kernels run
 ALL = "all"
 TOLERANCE = 1e-4  # root mean square of a difference from PyG's, over that of the tensor
 AS_GOOD = 2  # times as far from the results in float64 as PyG's own
@@ -142,28 +142,28 @@ def way(name: str, dataset: NodeDataset, width: int = 8, backend: str = "isplib"
     except Exception as error:  # of PyG's own code
         raise ConfigError(f"{name} cannot run here: {memory.ending(error)[1]}") from None
     try:
-        with ours.within():
-            for _ in range(2):  # what a call leaves behind may be in the way of the next one
-                out = ours.call(inputs)
-                if out and any(tensor.requires_grad for tensor in out):
-                    ours.step(inputs, _seeds(out))
+        for _ in range(2):  # what a call leaves behind may be in the way of the next one
+            out = ours.noted(lambda each: _call(each.conv, inputs))
+            if out and any(tensor.requires_grad for tensor in out):
+                ours.noted(partial(_Layer.step, inputs=inputs, seeds=_seeds(out)))
     except UnsupportedOp as error:
-        return "PyG", "; ".join(error.reasons)
-    return ours.way, "" if ours.way != "PyG" else "its forward does not call propagate"
+        return PYG_WAY, "; ".join(error.reasons)
+    return ours.way, "" if ours.way != PYG_WAY else "its forward does not call propagate"
 
 
 class _Layer:
     """A layer, what its calls run within, and how they ran."""
 
     def __init__(self, name: str, conv: Module, within: Callable[[], AbstractContextManager[None]]) -> None:
-        self.name, self.conv, self.within, self.way = name, conv, within, "PyG"
+        self.name, self.conv, self.within, self.way = name, conv, within, PYG_WAY
 
-    def call(self, inputs: dict[str, Any]) -> list[Tensor]:
+    def noted(self, work: Callable[[_Layer], list[Tensor]]) -> list[Tensor]:
+        """Do `work` within, and note how messages ran."""
         before = patch.patch_status().accelerated.get(self.name, 0)
-        out = _call(self.conv, inputs)
+        with self.within():
+            out = work(self)
         status = patch.patch_status()
-        if status.accelerated.get(self.name, 0) > before:
-            self.way = status.ways[self.name]
+        self.way = status.ways[self.name] if status.accelerated.get(self.name, 0) > before else PYG_WAY
         return out
 
     def step(self, inputs: dict[str, Any], seeds: list[Tensor]) -> list[Tensor]:
@@ -250,21 +250,19 @@ class _Contest(NamedTuple):
         for name, each in layers.items():
             row = rows[name]
             try:
-                with each.within():
-                    work(each)  # what a call leaves behind may be in the way of the next
-                    found = work(each)
+                each.noted(work)  # what a call leaves behind may be in the way of the next
+                found = each.noted(work)
                 tolerance = self._judge(row, found, truth, in_float64)
                 truth = found if name == PYG else truth
                 del found
             except Exception as error:
                 fail(row, error)
                 row.reason = "; ".join(error.reasons) if isinstance(error, UnsupportedOp) else row.reason
-            row.way = "PyG" if name == PYG or row.status == "unsupported" else each.way
+            row.way = PYG_WAY if row.status == "unsupported" else each.way
         contestants = {name: partial(each.timed, partial(work, each)) for name, each in layers.items()}
         done = race(contestants, rows, [PYG], self.budget)
         if self.backend in done and truth is not None:
-            with layers[self.backend].within():
-                off = _error(work(layers[self.backend]), truth)
+            off = _error(layers[self.backend].noted(work), truth)
             if not off <= tolerance:
                 refute(rows, self.backend, f"differs from PyG by {off:.2g} after it was timed", [PYG])
 
@@ -360,7 +358,7 @@ def _call(conv: Module, inputs: dict[str, Any]) -> list[Tensor]:
 
 def _without_gradients(each: _Layer, inputs: dict[str, Any]) -> list[Tensor]:
     with torch.inference_mode():  # and not no_grad, under which a checkpoint may run a layer that drops at random
-        return each.call(inputs)
+        return _call(each.conv, inputs)
 
 
 def _seeds(out: list[Tensor]) -> list[Tensor]:
