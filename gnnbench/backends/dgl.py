@@ -252,11 +252,10 @@ def _gatv2(conv: Any) -> Apply | None:
 
 def _transformer(conv: Any) -> Apply | None:
     """Attention by DGL's operators, as it has no such layer."""
-    from dgl import ops
-    from dgl.nn.functional import edge_softmax
-
     if conv.root_weight or conv.edge_dim is not None:
         return None
+    from dgl import ops
+    from dgl.nn.functional import edge_softmax
 
     def apply(graph: Any, x: Any) -> Tensor:
         src, dst = x if isinstance(x, tuple) else (x, x)

@@ -31,7 +31,7 @@ from gnnbench.ops.kernels import Kernels
 from gnnbench.patch import decoder, forward, functions, propagate, sampler
 from gnnbench.patch.dropout import DROPOUT
 from gnnbench.patch.policy import Policy
-from gnnbench.patch.stand_in import StandIn
+from gnnbench.patch.stand_in import StandIn, share_overloads
 from gnnbench.patch.status import TALLY, Status
 
 M = TypeVar("M", bound=Module)
@@ -269,6 +269,7 @@ def _apply() -> None:
         wanted, other = (ours, pygs) if _current.includes(target) else (pygs, ours)
         for owner in target.owners():
             if vars(owner).get(target.attribute) is other:
+                share_overloads(wanted, other)
                 setattr(owner, target.attribute, wanted)
 
 

@@ -86,3 +86,10 @@ def replacement(original: Any, run: Callable[..., Any]) -> Any:
     with_globals = FunctionType(code, original.__globals__, closure=stand_in.__closure__)
     _overrides.STAND_INS[with_globals] = original
     return functools.update_wrapper(with_globals, original)
+
+
+def share_overloads(function: Any, other: Any) -> None:
+    """Give a function the overloads that TorchScript compiled for another, and finds by their name only once."""
+    compiled = torch.jit._state._jit_function_overload_caching
+    if isinstance(other, FunctionType) and other in compiled:
+        compiled[function] = compiled[other]

@@ -334,6 +334,12 @@ def test_norms_are_kept_while_edges_and_weights_are() -> None:
         _, norm = sg_conv.gcn_norm(edge_index, None, 40, False, True, "source_to_target", x.dtype)
         norm.mul_(2)  # as a program that got hold of it might
         torch.jit.script(layers[0])
+    torch.jit.script(layers[0])
+    with gnnbench.patched(BACKEND):
+        torch.jit.script(layers[0])
+        with gnnbench.unpatched():
+            torch.jit.script(layers[0])
+        torch.jit.script(layers[2])
         assert float(GCNNorm()(Data(x=x, edge_index=edge_index)).edge_weight.max()) <= 1
     check_found(5)
     others = [torch.randint(40, (2, 300)) for _ in range(20)]
