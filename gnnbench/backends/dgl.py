@@ -264,7 +264,7 @@ def _transformer(conv: Any) -> Apply | None:
         score = ops.u_dot_v(graph, key, query * conv.out_channels**-0.5)
         alpha = F.dropout(edge_softmax(graph, score), conv.dropout, conv.training)
         out: Tensor = ops.u_mul_e_sum(graph, value, alpha)
-        return out.flatten(1) if conv.concat else out.mean(1)
+        return _joined(conv, out)
 
     return apply
 
@@ -310,8 +310,11 @@ def _sizes(conv: Any) -> tuple[Any, ...]:
 
 
 def _of_heads(conv: Any, own: Any, graph: Any, x: Any) -> Tensor:
-    out = own.train(conv.training)(graph, x)
-    return _biased(out.flatten(1) if conv.concat else out.mean(1), conv)
+    return _biased(_joined(conv, own.train(conv.training)(graph, x)), conv)
+
+
+def _joined(conv: Any, out: Tensor) -> Tensor:
+    return out.flatten(1) if conv.concat else out.mean(1)
 
 
 def _biased(out: Tensor, conv: Any) -> Tensor:

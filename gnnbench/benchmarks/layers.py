@@ -22,6 +22,7 @@ from gnnbench.benchmarks import records
 from gnnbench.benchmarks.op_benchmark import fail, race, refute
 from gnnbench.benchmarks.peers import taken
 from gnnbench.benchmarks.records import Benchmark, CellStatus, Time
+from gnnbench.comparison.parity.judge import AS_GOOD
 from gnnbench.config import BackendConfig
 from gnnbench.datasets import NodeDataset
 from gnnbench.errors import ConfigError, UnsupportedOp, did_you_mean
@@ -34,7 +35,6 @@ from gnnbench.results.schema import Ratio, Record
 PYG, PYG_WAY = "pyg", "PyG"  # as an implementation, and how messages run that no kernels run
 ALL = "all"
 TOLERANCE = 1e-4  # root mean square of a difference from PyG's, over that of the tensor
-AS_GOOD = 2  # times as far from the results in float64 as PyG's own
 FLOOR = 1e-2  # of the largest root mean square of all tensors, which each has at least
 DIRECTIONS: tuple[Direction, ...] = ("forward", "step")
 Direction = Literal["forward", "step"]

@@ -267,10 +267,9 @@ class _Comparing:
         elif self.reference is None:
             verdict = BackendParity(status="ok", reason="there is nothing to compare it with")
         else:
-            name_of_reference, ours = self.reference.config["backend"]["name"], Snapshot.load(job.tensors_path)
-            verdict = judge(ours, Snapshot.load(self.reference.tensors_path), name_of_reference)
+            verdict = _judged(job, self.reference)
             if not verdict.ok and self._learn_exact():
-                verdict = judge(ours, Snapshot.load(self.reference.tensors_path), name_of_reference)
+                verdict = _judged(job, self.reference)
         verdict.code = self.codes[name]
         job.tensors_path.unlink(missing_ok=True)
         files.save_json(verdict, path)
@@ -308,6 +307,11 @@ class _Comparing:
             )
         if any(verdict.exact for verdict in self.record.parity.backends.values()):
             self._learn_exact()
+
+
+def _judged(job: Job, reference: Job) -> BackendParity:
+    ours, theirs = (Snapshot.load(each.tensors_path) for each in (job, reference))
+    return judge(ours, theirs, reference.config["backend"]["name"])
 
 
 def _code_of(folder: Path) -> str:
