@@ -8,6 +8,13 @@
 #ifdef __x86_64__
 #include <immintrin.h>
 #endif
+#if defined(__x86_64__) && defined(__linux__) && (defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11) && \
+    !defined(GNNBENCH_BASELINE_ONLY)
+#define HAVE_AMX 1
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 _Static_assert(sizeof(void *) == sizeof(int64_t), "record.pxi fills structs by fields of 8 bytes");
 
@@ -59,15 +66,28 @@ typedef kernel_fn *longest_table[3][2];
 #endif
 /* clang-format on */
 
-/* The highest level this processor runs: 0 baseline (SSE2, NEON), 1 AVX2 with FMA, 2 AVX-512. */
+/* Whether this processor multiplies matrices by AMX, and the system lets this process do so from now on. */
+static inline int amx_allowed(void) {
+#ifdef HAVE_AMX
+    enum { BF16_TILES = 1 << 22 | 1 << 24, BF16_VECTORS = 1 << 5, ARCH_REQ_XCOMP_PERM = 0x1023, TILE_DATA = 18 };
+    unsigned a, b, c, d, vectors;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & BF16_TILES) == BF16_TILES &&
+           __get_cpuid_count(7, 1, &vectors, &b, &c, &d) && (vectors & BF16_VECTORS) &&
+           !syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA);
+#else
+    return 0;
+#endif
+}
+
+/* The highest level this processor runs: 0 baseline (SSE2, NEON), 1 AVX2 with FMA, 2 AVX-512, 3 with AMX. */
 static inline int isa_highest(void) {
 #ifdef HAVE_X86_LEVELS
     __builtin_cpu_init();
     if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return 0;
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                   __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")
-               ? 2
-               : 1;
+    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
+        !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
+        return 1;
+    return amx_allowed() ? 3 : 2;
 #else
     return 0;
 #endif

@@ -4,12 +4,12 @@
 
 struct linear {
     int64_t rows, ins, outs, chunks;
-    int64_t columns, depth, width; /* panels of the matrix, its rows, columns of a panel */
+    int64_t columns, depth, width; /* panels of the matrix, their rows, and numbers of a row */
     const void *x;                 /* [rows, ins] */
     const void *weight;            /* [outs, ins] */
     const void *bias;              /* [outs], or NULL */
     void *out;                     /* [rows, outs], or NULL in backward */
-    void *panels;                  /* [columns, depth + 1, width]: the matrix, and room for one more row */
+    void *panels;                  /* [columns, depth, width]: the matrix */
     const void *grad_out;          /* [rows, outs], or NULL for the layer itself */
     void *grad_x;                  /* [rows, ins], or NULL where no one needs it */
     void *partial;     /* [chunks, outs, columns * width + 1], or NULL: of a chunk, gradients of weight and bias */
@@ -19,5 +19,31 @@ struct linear {
 
 #define TEMPLATE "linear.inc"
 #include "isa.inc"
-static longest_table linear_pack_kernels = LONGEST(linear_pack), linear_kernels = LONGEST(linear_rows),
-                     linear_chunk_kernels = LONGEST(linear_chunk), linear_end_kernels = LONGEST(linear_end);
+
+#ifdef HAVE_AMX
+#ifdef __clang__
+#pragma clang attribute push(                                                                       \
+    __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,amx-tile,amx-bf16,fma"))), \
+    apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,amx-tile,amx-bf16,fma")
+#endif
+#include "linear_tiles.inc"
+#ifdef __clang__
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#define TABLE(name) {LONGEST(linear_##name), linear_tiles_##name}
+#else
+#define TABLE(name) {LONGEST(linear_##name), NULL}
+#endif
+
+/* A kernel by vectors, and by tiles. */
+typedef struct {
+    longest_table by_vectors;
+    kernel_fn *by_tiles;
+} products;
+static products linear_pack = TABLE(pack), linear_kernel = TABLE(rows), linear_chunk = TABLE(chunk),
+                linear_end = TABLE(end);

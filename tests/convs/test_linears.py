@@ -17,19 +17,22 @@ from gnnbench.backends.isplib import linear as kernel
 from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.linear import linear
 from tests.ops import test_grad
-from tests.support.kernels import OURS, leaf, over_dtypes, over_kernels, over_levels
+from tests.support.kernels import KERNELS, LEVELS, OURS, leaf, over_dtypes, over_kernels
 
+TILES = [
+    level for level in (3,) if not isplib.MISSING and isplib.isa_level() >= level
+]  # which only products run on
 SHAPES = [(0, 3, 2), (1, 1, 1), (7, 5, 9), (97, 16, 32), (300, 70, 200), (1100, 41, 63), (1537, 64, 8)]
 
 
 @pytest.fixture
 def small_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels take every product but empty ones."""
-    for name in ("LEAST", "LEAST_WEIGHT", "LEAST_ROWS", "LEAST_WORK"):
+    for name in ("LEAST", "LEAST_WEIGHT", "LEAST_ROWS", "LEAST_WORK", "LEAST_TILES"):
         monkeypatch.setattr(kernel, name, 1)
 
 
-@over_kernels
+@pytest.mark.parametrize("kernels", [*KERNELS.values(), *(isplib.IsplibKernels(isa=level) for level in TILES)])
 @over_dtypes
 @pytest.mark.usefixtures("small_work")
 def test_products_and_gradients(kernels: Kernels, dtype: torch.dtype) -> None:
@@ -61,7 +64,7 @@ def _check_in_place(kernels: Kernels, x: Tensor, weight: Tensor) -> None:
     torch.testing.assert_close(added, before + room[1:-1].t() @ x, **close)
 
 
-@over_levels
+@pytest.mark.parametrize("level", [*LEVELS, *TILES])
 @pytest.mark.usefixtures("small_work")
 def test_results_do_not_depend_on_threads(level: int) -> None:
     x, weight, bias, grad_out = torch.randn(2000, 50), torch.randn(37, 50), torch.randn(37), torch.randn(2000, 37)
@@ -73,6 +76,37 @@ def test_results_do_not_depend_on_threads(level: int) -> None:
         )
     for result in zip(*results, strict=True):
         assert all(torch.equal(tensor, result[0]) for tensor in result[1:] if tensor is not None)
+
+
+@pytest.mark.parametrize("level", TILES)
+@pytest.mark.usefixtures("small_work")
+def test_products_by_tiles_err_no_more_than_those_of_floats(level: int) -> None:
+    """On numbers of all sizes, and numbers so large that their pieces in bfloat16 would be no numbers."""
+    torch.manual_seed(0)
+    x, weight, grad_out = torch.randn(700, 1300).exp(), torch.randn(150, 1300), torch.randn(700, 150)
+    tiles, vectors = isplib.IsplibKernels(isa=level), isplib.IsplibKernels(isa=level - 1)
+    given = grad_out, x, weight
+    exact = (
+        x.double() @ weight.t().double(),
+        grad_out.double() @ weight.double(),
+        grad_out.t().double() @ x.double(),
+    )
+
+    def errors(kernels: Kernels) -> list[float]:
+        found = kernels.linear(x, weight, None), *kernels.linear_backward(*given, needs_x=True)[:2]
+        return [float((each - truth).norm()) for each, truth in zip(found, exact, strict=True) if each is not None]
+
+    assert all(ours <= 1.2 * plain for ours, plain in zip(errors(tiles), errors(vectors), strict=True))
+    for value in (torch.inf, -torch.inf, torch.nan, 3.4e38, 1e30):
+        x[5, 7], grad_out[650, 3] = value, value
+        grad_x, grad_weight, _ = tiles.linear_backward(*given, needs_x=True)
+        for found, truth in (
+            (tiles.linear(x, weight, None), x @ weight.t()),
+            (grad_x, grad_out @ weight),
+            (grad_weight, grad_out.t() @ x),
+        ):
+            assert found is not None
+            torch.testing.assert_close(found, truth, rtol=1e-4, atol=1e-3, equal_nan=True)
 
 
 @over_kernels

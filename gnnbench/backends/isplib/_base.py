@@ -34,7 +34,8 @@ class BaseKernels(Kernels):
     """
 
     def __init__(self, isa: int | None = None, threads: int | None = None, gather: str = "float32") -> None:
-        self.isa = _compiled.isa_level() if isa is None else isa
+        self.level = _compiled.isa_level() if isa is None else isa
+        self.isa = min(self.level, _compiled.VECTORS)
         self._asked_threads = threads
         self.gather = gather
 

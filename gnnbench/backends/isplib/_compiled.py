@@ -37,7 +37,8 @@ def load(name: str) -> Any:
         return None
 
 
-ISA = ("baseline", "avx2", "avx512")
+ISA = ("baseline", "avx2", "avx512", "amx")
+VECTORS = 2  # the last of them that has longer vectors; AMX multiplies matrices only
 layout = load("layout")
 
 

@@ -16,5 +16,7 @@ def gather(table: Tensor, line: Tensor) -> Tensor:
     """Add the rows of table [L, 16] float32 that line [T, K] int32 names, on T threads; sums [T, 16]."""
     sums = torch.empty(len(line), LINE_FLOATS)
     sizes = dict(zip(("threads", "share"), line.shape, strict=True))
-    native.gather(_compiled.isa_level(), table=table, line=line, sums=sums, lines=len(table), **sizes)
+    native.gather(
+        min(_compiled.isa_level(), _compiled.VECTORS), table=table, line=line, sums=sums, lines=len(table), **sizes
+    )
     return sums

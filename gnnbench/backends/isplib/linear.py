@@ -17,7 +17,9 @@ native = _compiled.load("linear")
 LEAST, LEAST_WEIGHT = 16, 512  # inputs, outputs; and numbers of a weight, below which torch is as fast
 LEAST_ROWS, LEAST_WORK = 128, 1 << 22  # rows, and multiplications, that pay for packing the weight
 CHUNKS, CHUNK_ROWS = 64, 512  # at most so many pieces of the rows, for threads, of at least so many rows
+PARTIAL_BYTES = 16 << 20  # of all their gradients of the weight, each of which is memory to be faulted in
 FEW_CHUNKS, FEW_ROWS = 16, 128  # or, where they are fewer, so many of so many rows
+LEAST_TILES = 96  # inputs and outputs, below which vectors multiply as fast as tiles
 MOST_WEIGHT, MANY_ROWS = 4, 512  # second-level caches of a weight; rows that pay for packing more than half of one
 
 
@@ -50,7 +52,7 @@ class LinearKernels(BaseKernels):
         partial = x.new_empty(sizes["chunks"], len(weight), sizes["columns"] * sizes["width"] + 1)
         tensors = {"x": x, "weight": weight, "grad_out": grad_out, "partial": partial}
         grads = {"grad_x": grad_x, "grad_weight": grad_weight, "grad_bias": grad_bias}
-        native.backward(self.isa, self.threads, **tensors, **grads, **sizes)
+        native.backward(self._isa(weight), self.threads, **tensors, **grads, **sizes)
         return grad_x, grad_weight, grad_bias
 
     def add_weight_grad(self, grad_out: Tensor, x: Tensor, grad_weight: Tensor) -> None:
@@ -62,14 +64,21 @@ class LinearKernels(BaseKernels):
 
     def _forward(self, x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> None:
         sizes = self._sizes(x, weight, *weight.shape)
-        native.forward(self.isa, self.threads, x=x, weight=weight, bias=bias, out=out, **sizes)
+        native.forward(self._isa(weight), self.threads, x=x, weight=weight, bias=bias, out=out, **sizes)
+
+    def _isa(self, weight: Tensor) -> int:
+        """Return the level that multiplies by `weight`: tiles take floats, where splitting them pays."""
+        if weight.dtype == torch.float32 and min(weight.shape) >= LEAST_TILES:
+            return self.level
+        return self.isa
 
     def _sizes(self, x: Tensor, weight: Tensor, packed: int, depth: int) -> dict[str, Any]:
         """Sizes of a layer, and room for its weight in panels, which chunks of rows do not depend on."""
-        width = native.panel(x.dtype == torch.float64, self.isa)
-        panels = x.new_empty(-(-packed // width), depth + 1, width)
+        depth, width = native.panel(x.dtype == torch.float64, self._isa(weight), depth)
+        panels = x.new_empty(-(-packed // width), depth, width)
         rows = len(x)
-        chunks = max(1, min(CHUNKS, rows // CHUNK_ROWS), min(FEW_CHUNKS, rows // FEW_ROWS))
+        many = min(CHUNKS, PARTIAL_BYTES // max(weight.nbytes, 1), rows // CHUNK_ROWS)
+        chunks = max(1, many, min(FEW_CHUNKS, rows // FEW_ROWS))
         layer = {"rows": rows, "ins": weight.size(1), "outs": weight.size(0), "chunks": chunks}
         return {**layer, "panels": panels, "columns": len(panels), "depth": depth, "width": width}
 
