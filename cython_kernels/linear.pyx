@@ -71,8 +71,8 @@ cdef int fill_packed(linear_task *task, dict fields, int isa) except -1:
 
 
 cdef void team(kernel_fn *kernel, const linear_task *task, int64_t size, int threads) noexcept nogil:
-    # Several pieces per thread even out what their neighbours on the machine do.
-    cdef int pieces = 8 * threads, piece
+    # Several pieces per thread even out what their neighbours on the machine do, and what few of them leave over.
+    cdef int pieces = <int>size if size < 32 * threads else 8 * threads, piece
     if threads == 1:
         kernel(task, 0, size)
         return

@@ -14,7 +14,7 @@ from gnnbench.ops.edge import sddmm
 from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.stream import Operands, Place, stream
 
-ROWS_OF_PAIR = 2  # rows of features that count for each pair of a chunk; it keeps more, but fewer pairs are slower
+ROWS_OF_PAIR = 1  # rows of features that count for each pair of a chunk; it keeps more, but fewer pairs are slower
 AT_ONCE = 4  # chunks, below which a function is not worth evaluating again in backward
 
 
