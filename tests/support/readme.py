@@ -355,9 +355,9 @@ def programs(folder: Path) -> str:
 def of_links(folder: Path) -> str:
     """One row per part of training on links: times of PyG, DGL and ours, what ours gains, and its memory."""
     at = folder / "links"
-    if not (at / "pair_dot_synthetic_ppa_0.02.json").exists():
+    if not (at / "pair_dot_synthetic_ppa_0.05.json").exists():
         return ""
-    pairs = files.load(Bench, at / "pair_dot_synthetic_ppa_0.02.json")
+    pairs = files.load(Bench, at / "pair_dot_synthetic_ppa_0.05.json")
     drawn = files.load(NegativesBench, at / "negatives_synthetic_ppa_0.05.json")
     products = files.load(Bench, at / "products_of_mlp.json")
     profiles = [files.load(Profile, at / f"decoder_mlp_{name}.json") for name in ("pyg", "isplib")]
@@ -371,7 +371,7 @@ def of_links(folder: Path) -> str:
         what = f"dot products of {units.count(pairs.size.edges)} pairs of width {ours.width}, {direction}"
         memory = ours.memory_increase_bytes / pyg.memory_increase_bytes
         times = (by[name].time_s.median for name in ("pyg", "dgl", "isplib"))
-        rows.append([what, *times, ours.ratio["pyg"], memory, "pair_dot_synthetic_ppa_0.02"])
+        rows.append([what, *times, ours.ratio["pyg"], memory, "pair_dot_synthetic_ppa_0.05"])
     for size in dict.fromkeys(row.batch_size for row in drawn.rows):
         each = {row.implementation: row for row in drawn.rows if row.batch_size == size}
         times = (size * each[name].time_s.median for name in ("pyg", "dgl", "isplib"))
