@@ -1,4 +1,5 @@
 /* Products of many rows with a small matrix: a linear layer, and its gradients in one pass over the rows. */
+#include <float.h>
 #include <stdint.h>
 #include <string.h>
 
