@@ -1,4 +1,7 @@
 /* Products of many rows with a small matrix: a linear layer, and its gradients in one pass over the rows. */
+#ifndef GNNBENCH_LINEAR_H
+#define GNNBENCH_LINEAR_H
+
 #include <float.h>
 #include <stdint.h>
 #include <string.h>
@@ -18,7 +21,9 @@ struct linear {
     void *grad_bias;   /* [outs], or NULL */
 };
 
+#ifndef TEMPLATE /* of kernels that call these */
 #define TEMPLATE "linear.inc"
+#endif
 #include "isa.inc"
 
 #ifdef HAVE_AMX
@@ -48,3 +53,4 @@ typedef struct {
 } products;
 static products linear_pack = TABLE(pack), linear_kernel = TABLE(rows), linear_chunk = TABLE(chunk),
                 linear_end = TABLE(end);
+#endif

@@ -64,8 +64,8 @@ def bench(
         widths: the channels of all heads together; by default 16,32,64,128,256, of layers of PyG 64.
         conv: layers of torch_geometric.nn, for conv: such as PNAConv,EdgeConv, or all.
         heads: numbers of heads, for ops with heads; by default 1.
-        shapes: of linear, rows x inputs x outputs such as 820x300x600; of batch_norm, dropout and embedding_sum
-            likewise, without a graph. By default those of all configurations.
+        shapes: of linear, rows x inputs x outputs such as 820x300x600; of others without a graph likewise. By
+            default those of all configurations.
         backend: whose kernels to time, such as cuda; by default isplib.
         against: peers: torch-csr, torch-scatter, pyg, pyg-compile, cusparse, dgl, or backends with kernels such as
             reference; isplib-bf16 is isplib in bfloat16; torch for layers. For collate: pyg, which is PyG's

@@ -51,8 +51,7 @@ def in_rows(graph: Graph, value: Tensor, *, looped: bool = False) -> Tensor:
     """A tensor over the edges of `edge_index` in the order of `graph.col`; with added loops behind, of theirs."""
     if looped:
         return value.index_select(0, graph.looped_edge_place.argsort())
-    ordered: Tensor = value if graph.edge_id is None else _Ordered.apply(value, graph, True)
-    return ordered
+    return permuted(value, graph.edge_id, lambda: graph.edge_place)
 
 
 def with_loops(graph: Graph, value: Tensor, fill: float | str | Tensor, *, by_source: bool = False) -> Tensor:
@@ -75,8 +74,10 @@ def with_loops(graph: Graph, value: Tensor, fill: float | str | Tensor, *, by_so
 def with_remaining_loops(graph: Graph, weight: Tensor, fill: float) -> Tensor:
     """Add loops as PyG's `add_remaining_self_loops`: existing ones keep their weight, the last of several."""
     loops = weight.new_full((graph.num_rows,), fill)
-    there, ordered = graph.col == graph.row, in_rows(graph, weight)
-    loops[graph.row[there]] = ordered[there]
+    there = graph.once("loops", lambda: (graph.col == graph.row).nonzero().flatten())
+    if not len(there):  # so that no edge is left out
+        return permuted(torch.cat([weight, loops]), graph.looped_edge_id, lambda: graph.looped_edge_place)
+    loops[graph.row[there]] = in_rows(graph, weight)[there]
     return torch.cat([weight, loops]).index_select(0, graph.looped_edge_id)
 
 
@@ -84,24 +85,25 @@ def in_edge_index(graph: Graph, value: Tensor, *, looped: bool) -> Tensor:
     """The way back: from the order of rows to PyG's, in which added loops follow the other edges."""
     if looped:
         return value.index_select(0, graph.looped_edge_place)
-    ordered: Tensor = value if graph.edge_id is None else _Ordered.apply(value, graph, False)
-    return ordered
+    return permuted(value, graph.edge_place, lambda: graph.edge_id)
 
 
-class _Ordered(torch.autograd.Function):
-    """Edges in the order of rows or the way back, each of which is the other's gradient: nothing is scattered."""
+def permuted(value: Tensor, order: Tensor | None, back: Callable[[], Tensor | None]) -> Tensor:
+    """Put rows in another order, if any; its inverse, `back`, is the gradient's, so that nothing is scattered."""
+    out: Tensor = value if order is None else _Permuted.apply(value, order, back)
+    return out
 
+
+class _Permuted(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, value: Tensor, graph: Graph, rows: bool) -> Tensor:
-        ctx.how = graph, rows
-        order = graph.edge_id if rows else graph.edge_place
-        assert order is not None
+    def forward(ctx: Any, value: Tensor, order: Tensor, back: Callable[[], Tensor]) -> Tensor:
+        ctx.orders = order, back
         return value.index_select(0, order)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        graph, rows = ctx.how
-        return _Ordered.apply(grad, graph, not rows), None, None
+        order, back = ctx.orders
+        return _Permuted.apply(grad, back(), lambda: order), None, None
 
 
 def adjacency(conv: Module, graph: Graph) -> Graph:

@@ -6,7 +6,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from torch.nn import BatchNorm1d, Embedding, Linear, Module, ReLU, Sequential
+from torch.nn import BatchNorm1d, Embedding, GRUCell, Linear, Module, ReLU, Sequential, Sigmoid
 from torch.nn.modules import module as torch_module
 from torch_geometric.nn import HeteroLinear, MessagePassing
 from torch_geometric.nn import Linear as PygLinear
@@ -21,7 +21,7 @@ _aggregate = attrgetter("forward", "reduce", "__call__")
 _AGGREGATE = {kind: tuple(map(pygs_own, _aggregate(kind))) for kind in REDUCTIONS}
 _FORWARD: dict[type, Any] = {
     kind: kind.forward if is_from(kind.forward, "torch") else None
-    for kind in (Linear, PygLinear, HeteroLinear, Sequential, BatchNorm1d, ReLU, Embedding)
+    for kind in (Linear, PygLinear, HeteroLinear, Sequential, BatchNorm1d, ReLU, Sigmoid, GRUCell, Embedding)
 }
 
 

@@ -120,7 +120,7 @@ def aggregate(
 def _weighted(conv: GCNConv, kernels: Kernels, x: Tensor, graph: Graph, edge_weight: Tensor) -> Tensor:
     """Aggregate with given weights, in which it is differentiable, through the degrees too."""
     if _edges.adds_self_loops(conv):
-        weight = _edges.with_remaining_loops(graph, edge_weight, 2.0 if conv.improved else 1.0)
+        weight = _edges.with_remaining_loops(graph, edge_weight, 2.0 if getattr(conv, "improved", False) else 1.0)
         graph = graph.with_self_loops
     else:
         weight = _edges.in_rows(graph, edge_weight)

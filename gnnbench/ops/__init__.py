@@ -1,6 +1,7 @@
 """Ops: what convs are put together from, differentiable on every backend.
 
 kernels      the op set as an executable specification in plain PyTorch, which backends override
+layers       the ops of it that take no graph
 spmm edge attention fusedmm   one autograd Function for each op, written once for all backends
 families     attention's score functions, one file each
 heads        scores of the heads of nodes, which attention adds up at edges
@@ -14,6 +15,8 @@ pairs        dot products and other functions of pairs of nodes, as decoders of 
 negatives    pairs drawn at random that are no edges
 linear       linear layers, whose gradients are taken together
 norm         batch norm with the ReLU after it
+gru          gated recurrent units
+perceptron   a hidden layer of few inputs and its one output
 embedding    sums of a row of each of several tables, as encoders of categories look up
 features     dropout of features, and products with those that are mostly zero
 _workload    what an op is checked, timed and tuned on; each declares its own

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
-from gnnbench.errors import DatasetError
 from gnnbench.graph import CSRBuilder, Graph, rows_of
 from gnnbench.ops.dropout import Dropout
 from gnnbench.ops.edge_fn import EDGE_FNS
 from gnnbench.ops.families import FAMILIES, Family, Inputs
+from gnnbench.ops.layers import Layers
 from gnnbench.ops.program import Program, interpreted
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Capabilities(CSRBuilder):
         return Kernels(), choice
 
 
-class Kernels(Capabilities):
+class Kernels(Capabilities, Layers):
     """Plain-torch kernels: each method is an op, and a backend overrides those that it runs faster.
 
     Shapes: N destinations, M sources, E edges in the order of `graph.col`, H heads, C channels per head.
@@ -100,7 +100,7 @@ class Kernels(Capabilities):
     """
 
     def __init_subclass__(cls) -> None:
-        ops = (name for name in vars(Kernels) if not name.startswith("_"))
+        ops = (name for name in (*vars(Kernels), *vars(Layers)) if not name.startswith("_"))
         own = {op for op in ops if getattr(cls, op) is not getattr(Kernels, op)}
         attention = {FAMILIES[name].op for name in cls.families} if "attention" in own else set()
         cls.accelerated = frozenset(own | attention)
@@ -246,19 +246,6 @@ class Kernels(Capabilities):
         grad_score = self.edge_softmax_backward(graph, alpha, grad_alpha)
         return family.gradients(self, graph, inputs, slope, grad_score, grad_value)
 
-    def head_scores(self, x: Tensor, att: Tensor) -> Tensor:
-        """out[k, n, h] = <x[n, h], att[k, h]>; x [N, H, C], att [K, H, C], both contiguous -> [K, N, H]."""
-        return (x * att.unsqueeze(1)).sum(-1)
-
-    def head_scores_backward(self, grad_out: Tensor, x: Tensor, att: Tensor) -> tuple[Tensor, Tensor]:
-        """The gradients of x and att in `head_scores`."""
-        grad_out = grad_out.unsqueeze(-1)
-        return (grad_out * att.unsqueeze(1)).sum(0), (grad_out * x).sum(1)
-
-    def dropout(self, x: Tensor, dropout: Dropout) -> Tensor:
-        """x, contiguous and of any shape, times zero where a number is dropped and `dropout.scale` elsewhere."""
-        return x * dropout.multiplier_of(x).to(x)
-
     def segment(self, rowptr: Tensor, x: Tensor, reduce: str) -> Tensor:
         """out[i] = reduce of x[rowptr[i]:rowptr[i + 1]], zero where that is empty.
 
@@ -331,98 +318,6 @@ class Kernels(Capabilities):
             [N, width] or [E, width] for each sink.
         """
         return interpreted(graph, program, tensors, edge_id, self.segment)
-
-    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """x [N, F] times weight [D, F] transposed, plus bias [D]; all contiguous."""
-        return torch.nn.functional.linear(x, weight, bias)
-
-    def product(self, x: Tensor, weight: Tensor, out: Tensor) -> None:
-        """Write x [N, F] times weight [D, F] transposed to out [N, D]; all contiguous, none with a gradient."""
-        torch.mm(x, weight.t(), out=out)
-
-    def add_weight_grad(self, grad_out: Tensor, x: Tensor, grad_weight: Tensor) -> None:
-        """Add grad_out [N, D] transposed times x [N, F] to grad_weight [D, F]; all contiguous."""
-        grad_weight.addmm_(grad_out.t(), x)
-
-    def linear_backward(
-        self, grad_out: Tensor, x: Tensor, weight: Tensor, needs_x: bool
-    ) -> tuple[Tensor | None, Tensor, Tensor]:
-        """The gradients of x, None unless `needs_x`, of weight and of bias."""
-        return grad_out @ weight if needs_x else None, grad_out.t() @ x, grad_out.sum(0)
-
-    def embedding_sum(self, table: Tensor, categories: Tensor, starts: Tensor) -> Tensor:
-        """out[i] = sum over k of table[starts[k] + categories[i, k]], in the order of k.
-
-        Args:
-            table: [T, F], K tables one below the other.
-            categories: [N, K] int64, each below the size of its table.
-            starts: [K + 1] int64, where each table begins, and T.
-
-        Raises:
-            DatasetError: a category that its table lacks.
-        """
-        check_categories(categories, starts)
-        out = table.new_zeros(len(categories), table.size(1))
-        for column, start in zip(categories.unbind(1), starts.unbind(), strict=False):
-            out = out + table[start + column]
-        return out
-
-    def embedding_sum_backward(self, grad_out: Tensor, categories: Tensor, starts: Tensor) -> Tensor:
-        """grad_table [T, F] of `embedding_sum`."""
-        rows = (categories + starts[:-1]).flatten()
-        grad_table = grad_out.new_zeros(int(starts[-1]), grad_out.size(1))
-        return grad_table.index_add(0, rows, grad_out.repeat_interleave(categories.size(1), 0))
-
-    def batch_norm(
-        self, x: Tensor, weight: Tensor, bias: Tensor, eps: float, relu: bool
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Normalise the columns of x [N, F], times weight [F] plus bias [F]; what is negative becomes 0 if `relu`.
-
-        Returns:
-            out [N, F], mean [F] and variance [F] of x, over N and not N - 1.
-        """
-        var, mean = torch.var_mean(x, 0, correction=0)
-        return self.normalise(x, mean, var, weight, bias, eps, relu), mean, var
-
-    def normalise(
-        self, x: Tensor, mean: Tensor, var: Tensor, weight: Tensor, bias: Tensor, eps: float, relu: bool
-    ) -> Tensor:
-        """Return what `batch_norm` would of a batch with these moments [F]: x [N, F], normalised by them."""
-        out = (x - mean) * (weight * (var + eps).rsqrt()) + bias
-        return out.relu() if relu else out
-
-    def batch_norm_backward(
-        self,
-        x: Tensor,
-        grad_out: Tensor,
-        weight: Tensor,
-        bias: Tensor,
-        mean: Tensor,
-        var: Tensor,
-        eps: float,
-        relu: bool,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """The gradients of x, weight and bias, from what `batch_norm` was given and the moments it returned."""
-        var, mean = torch.var_mean(x, 0, correction=0)  # again, for second derivatives go through them
-        rstd = (var + eps).rsqrt()
-        normal = (x - mean) * rstd
-        if relu:
-            grad_out = grad_out.masked_fill(normal * weight + bias <= 0, 0.0)
-        grad_weight, grad_bias = (grad_out * normal).sum(0), grad_out.sum(0)
-        grad_x = rstd * weight * (grad_out - (grad_bias + normal * grad_weight) / x.size(0))
-        return grad_x, grad_weight, grad_bias
-
-
-def check_categories(categories: Tensor, starts: Tensor) -> None:
-    """Raise the DatasetError of the first category [N, K] that its table, of K from `starts` [K + 1] on, lacks."""
-    sizes = starts.diff()
-    lacking = ((categories < 0) | (categories >= sizes)).nonzero()
-    if len(lacking):
-        row, column = lacking[0].tolist()
-        raise DatasetError(
-            f"category {int(categories[row, column])} in row {row}, column {column} is not one of the "
-            f"{int(sizes[column])} that its table of embeddings has, numbered from 0; correct the features"
-        )
 
 
 def _dropped(alpha: Tensor, dropout: Dropout | None) -> Tensor:

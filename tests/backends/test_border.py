@@ -12,16 +12,16 @@ from torch import Tensor
 
 from gnnbench import registry
 from gnnbench.backends import isplib
-from gnnbench.backends.isplib import linear
 from gnnbench.graph import Graph
 from gnnbench.ops.dropout import Dropout
 from gnnbench.ops.program import Leaf, Program, Sink, Step
+from tests.convs.test_linears import lower_limits
 
 MODULES = [
     registry.find("backends.isplib", name)
     for name in (
-        *("attention", "collate", "dropout", "edge", "embedding", "fusedmm", "heads"),
-        *("layout", "linear", "norm", "program", "segment", "spmm"),
+        *("attention", "collate", "dropout", "edge", "embedding", "fusedmm", "gru", "heads"),
+        *("layout", "linear", "norm", "perceptron", "program", "segment", "spmm"),
     )
 ]
 Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
@@ -51,8 +51,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
     noted: list[Call] = []
     for module in MODULES:
         monkeypatch.setattr(module, "native", Recorder(module.native, noted))
-    for name in ("LEAST", "LEAST_WEIGHT", "LEAST_ROWS", "LEAST_WORK"):
-        monkeypatch.setattr(linear, name, 1)
+    lower_limits(monkeypatch)
     torch.manual_seed(0)
     kernels, generator = isplib.IsplibKernels(threads=1), torch.Generator().manual_seed(0)
     edge_index = torch.randint(40, (2, 300), generator=generator)
@@ -69,7 +68,12 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
     kernels.head_scores_backward(kernels.head_scores(x_heads, att), x_heads, att)
     kernels.dropout(x, Dropout(0.5, torch.tensor([7])))
     weight, bias = torch.randn(9, 6), torch.randn(9)
-    kernels.linear_backward(kernels.linear(x, weight, bias), x, weight, needs_x=True)
+    for level in {kernels.isa, kernels.level}:
+        by = isplib.IsplibKernels(isa=level, threads=1)
+        by.linear_backward(by.linear(x, weight, bias), x, weight, needs_x=True)
+    weights = torch.randn(18, 6), torch.randn(18, 6)
+    kernels.gru_backward(*kernels.gru(x, x + 1, weights, (None, None), keep=True), x, x + 1, weights)
+    kernels.perceptron_backward(kernels.perceptron(x, weight[:8]), x, weight[:8])
     scale, shift = torch.randn(6), torch.randn(6)
     kernels.batch_norm_backward(
         x, *kernels.batch_norm(x, scale, shift, 1e-5, True)[:1], scale, shift, scale, shift, 1, True

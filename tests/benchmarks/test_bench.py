@@ -35,7 +35,10 @@ from tests.support.real_data import needs_data
 pytestmark = pytest.mark.usefixtures("brief")
 needs_kernels = pytest.mark.skipif(bool(isplib.MISSING), reason="the kernels are not built")
 ON_GRAPHS = [name for name, op in OPS.items() if not op.sizes]
-LAYERS = {"linear": "300x32x16", "batch_norm": "300x16", "dropout": "300x16", "embedding_sum": "300x3x8"}
+LAYERS = {
+    **{"linear": "300x32x16", "batch_norm": "300x16", "dropout": "300x16", "embedding_sum": "300x3x8"},
+    **{"gru": "300x16x48", "perceptron": "300x16"},
+}
 
 
 @pytest.fixture(scope="module")

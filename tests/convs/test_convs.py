@@ -68,6 +68,11 @@ CONVS: dict[str, Callable[[], pyg.MessagePassing]] = {
     "transformer beta": lambda: pyg.TransformerConv(WIDE, NARROW, heads=2, beta=True),
     "transformer averaged": lambda: pyg.TransformerConv(WIDE, NARROW, heads=2, concat=False, beta=True),
     "transformer without root": lambda: pyg.TransformerConv(WIDE, NARROW, root_weight=False, bias=False),
+    "gated graph": lambda: pyg.GatedGraphConv(NARROW, 2),
+    "gated graph mean": lambda: pyg.GatedGraphConv(NARROW, 1, aggr="mean", bias=False),
+    "mf": lambda: pyg.MFConv(WIDE, NARROW, max_degree=3),
+    "mf max": lambda: pyg.MFConv(NARROW, WIDE, max_degree=2, bias=False, aggr="max"),
+    "pdn": lambda: pyg.PDNConv(WIDE, NARROW, edge_dim=2, hidden_channels=3),
     "agnn": lambda: pyg.AGNNConv(),
     "agnn fixed": lambda: pyg.AGNNConv(requires_grad=False, add_self_loops=False),
 }

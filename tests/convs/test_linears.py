@@ -27,8 +27,13 @@ SHAPES = [(0, 3, 2), (1, 1, 1), (7, 5, 9), (97, 16, 32), (300, 70, 200), (1100, 
 @pytest.fixture
 def small_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels take every product but empty ones."""
-    for name in ("LEAST", "LEAST_WEIGHT", "LEAST_ROWS", "LEAST_WORK", "LEAST_TILES"):
+    lower_limits(monkeypatch)
+
+
+def lower_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LEAST", "LEAST_WEIGHT", "LEAST_ROWS", "LEAST_WORK"):
         monkeypatch.setattr(kernel, name, 1)
+    monkeypatch.setattr(kernel, "LEAST_TILES", dict.fromkeys(kernel.LEAST_TILES, 1))
 
 
 @pytest.mark.parametrize("kernels", [*KERNELS.values(), *(isplib.IsplibKernels(isa=level) for level in TILES)])

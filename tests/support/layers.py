@@ -170,7 +170,7 @@ LAYERS: dict[str, tuple[str, list[tuple[Callable[[], Any], Call]]]] = {
             (lambda: pyg.GMMConv(F, 4, dim=2, kernel_size=3, separate_gaussians=True), featured),
         ],
     ),
-    "GatedGraphConv": ("spmm", [(lambda: pyg.GatedGraphConv(F, 2), weighted)]),
+    "GatedGraphConv": ("kernels", [(lambda: pyg.GatedGraphConv(F, 2), weighted)]),
     "GeneralConv": (
         "fused",
         [
@@ -207,11 +207,11 @@ LAYERS: dict[str, tuple[str, list[tuple[Callable[[], Any], Call]]]] = {
         "spmm",
         [(lambda: pyg.LabelPropagation(2, 0.5), lambda c, g: c(g.x, g.edge_index, edge_weight=g.weight))],
     ),
-    "MFConv": ("spmm", [(lambda: pyg.MFConv(F, 4, max_degree=3), plain)]),
+    "MFConv": ("kernels", [(lambda: pyg.MFConv(F, 4, max_degree=3), plain)]),
     "MeshCNNConv": ("PyG", [(lambda: pyg.MeshCNNConv(F, 4), meshed)]),
     "MixHopConv": ("spmm", [(lambda: pyg.MixHopConv(F, 4), weighted)]),
     "NNConv": ("streamed", [(lambda: pyg.NNConv(F, 4, mlp(2, 4 * F), aggr="mean"), featured)]),
-    "PDNConv": ("spmm", [(lambda: pyg.PDNConv(F, 4, edge_dim=2, hidden_channels=3), featured)]),
+    "PDNConv": ("kernels", [(lambda: pyg.PDNConv(F, 4, edge_dim=2, hidden_channels=3), featured)]),
     "PNAConv": (
         "streamed",
         [(lambda: pna(towers=2), plain), (lambda: pna(edge_dim=2, divide_input=True, towers=2), featured)],

@@ -1,7 +1,7 @@
 """CPU kernels: `IsplibKernels` calls the compiled ones, `Backend` prepares graphs and models for them.
 
-layout collate spmm edge fusedmm attention heads dropout embedding norm linear segment negatives   the kernels,
-program                                      by `cython_kernels/*.pyx`
+layout collate spmm edge fusedmm attention heads dropout embedding norm linear segment negatives program gru
+perceptron                                   the kernels, by `cython_kernels/*.pyx`
 sample batch                                 sampled neighbourhoods, likewise
 choices                                      how they can be run, for heuristics and the tuner
 ceiling                                      what no kernel over edges can beat

@@ -10,7 +10,7 @@ from torch import Tensor
 from gnnbench.backends.isplib import _compiled
 from gnnbench.backends.isplib._base import BaseKernels, computes
 from gnnbench.backends.isplib.workspace import in_huge_pages
-from gnnbench.ops.kernels import check_categories
+from gnnbench.ops.layers import check_categories
 
 native = _compiled.load("embedding")
 

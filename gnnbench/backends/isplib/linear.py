@@ -11,6 +11,7 @@ from gnnbench.backends.isplib import _compiled
 from gnnbench.backends.isplib._base import BaseKernels, computes
 from gnnbench.backends.isplib.choices import L2_BYTES
 from gnnbench.backends.isplib.workspace import in_huge_pages
+from gnnbench.ops._workload import Direction
 
 native = _compiled.load("linear")
 
@@ -19,7 +20,7 @@ LEAST_ROWS, LEAST_WORK = 128, 1 << 22  # rows, and multiplications, that pay for
 CHUNKS, CHUNK_ROWS = 64, 512  # at most so many pieces of the rows, for threads, of at least so many rows
 PARTIAL_BYTES = 16 << 20  # of all their gradients of the weight, each of which is memory to be faulted in
 FEW_CHUNKS, FEW_ROWS = 16, 128  # or, where they are fewer, so many of so many rows
-LEAST_TILES = 96  # inputs and outputs, below which vectors multiply as fast as tiles
+LEAST_TILES = {"forward": 64, "backward": 96}  # inputs and outputs, below which vectors multiply as fast as tiles
 MOST_WEIGHT, MANY_ROWS = 4, 512  # second-level caches of a weight; rows that pay for packing more than half of one
 
 
@@ -27,63 +28,71 @@ class LinearKernels(BaseKernels):
     """Products of many rows with a matrix that stays cached; libraries for all shapes are slower at it."""
 
     def pays(self, op: str, *tensors: Tensor) -> bool:
-        return _fits(*tensors) if op == "linear" else super().pays(op, *tensors)
+        return fits(*tensors) if op == "linear" else super().pays(op, *tensors)
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        if not _fits(x, weight) or not _is_bias(bias, weight):
+        if not fits(x, weight) or not is_bias(bias, weight):
             return super().linear(x, weight, bias)
         out = in_huge_pages(x.new_empty(len(x), len(weight)))
         self._forward(x, weight, bias, out)
         return out
 
     def product(self, x: Tensor, weight: Tensor, out: Tensor) -> None:
-        if not _fits(x, weight):
+        if not fits(x, weight):
             return super().product(x, weight, out)
         self._forward(x, weight, None, out)
 
     def linear_backward(
         self, grad_out: Tensor, x: Tensor, weight: Tensor, needs_x: bool
     ) -> tuple[Tensor | None, Tensor, Tensor]:
-        if not _fits(x, weight):
+        if not fits(x, weight):
             return super().linear_backward(grad_out, x, weight, needs_x)
         grad_x = in_huge_pages(torch.empty_like(x)) if needs_x else None
         grad_weight, grad_bias = torch.empty_like(weight), x.new_empty(len(weight))
-        sizes = self._sizes(x, weight, *weight.shape[::-1])
-        partial = x.new_empty(sizes["chunks"], len(weight), sizes["columns"] * sizes["width"] + 1)
-        tensors = {"x": x, "weight": weight, "grad_out": grad_out, "partial": partial}
+        isa = level(self, "backward", weight)
+        layer = sizes(isa, x, weight, *weight.shape[::-1])
+        tensors = {"x": x, "weight": weight, "grad_out": grad_out, "partial": partial(x, layer)}
         grads = {"grad_x": grad_x, "grad_weight": grad_weight, "grad_bias": grad_bias}
-        native.backward(self._isa(weight), self.threads, **tensors, **grads, **sizes)
+        native.backward(isa, self.threads, **tensors, **grads, **layer)
         return grad_x, grad_weight, grad_bias
 
     def add_weight_grad(self, grad_out: Tensor, x: Tensor, grad_weight: Tensor) -> None:
-        if not _fits(x, grad_weight):
+        if not fits(x, grad_weight):
             return super().add_weight_grad(grad_out, x, grad_weight)
         # The weight itself is read for the gradient of x alone.
         _, more, _ = self.linear_backward(grad_out, x, grad_weight, needs_x=False)
         grad_weight += more
 
     def _forward(self, x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> None:
-        sizes = self._sizes(x, weight, *weight.shape)
-        native.forward(self._isa(weight), self.threads, x=x, weight=weight, bias=bias, out=out, **sizes)
-
-    def _isa(self, weight: Tensor) -> int:
-        """Return the level that multiplies by `weight`: tiles take floats, where splitting them pays."""
-        if weight.dtype == torch.float32 and min(weight.shape) >= LEAST_TILES:
-            return self.level
-        return self.isa
-
-    def _sizes(self, x: Tensor, weight: Tensor, packed: int, depth: int) -> dict[str, Any]:
-        """Sizes of a layer, and room for its weight in panels, which chunks of rows do not depend on."""
-        depth, width = native.panel(x.dtype == torch.float64, self._isa(weight), depth)
-        panels = x.new_empty(-(-packed // width), depth, width)
-        rows = len(x)
-        many = min(CHUNKS, PARTIAL_BYTES // max(weight.nbytes, 1), rows // CHUNK_ROWS)
-        chunks = max(1, many, min(FEW_CHUNKS, rows // FEW_ROWS))
-        layer = {"rows": rows, "ins": weight.size(1), "outs": weight.size(0), "chunks": chunks}
-        return {**layer, "panels": panels, "columns": len(panels), "depth": depth, "width": width}
+        isa = level(self, "forward", weight)
+        layer = sizes(isa, x, weight, *weight.shape)
+        native.forward(isa, self.threads, x=x, weight=weight, bias=bias, out=out, **layer)
 
 
-def _fits(x: Tensor, weight: Tensor) -> bool:
+def level(kernels: BaseKernels, direction: Direction, *weights: Tensor) -> int:
+    """Return the instruction set that multiplies by `weights`: tiles take floats, where splitting them pays."""
+    least = LEAST_TILES[direction]
+    tiles = all(each.dtype == torch.float32 and min(each.shape) >= least for each in weights)
+    return kernels.level if tiles else kernels.isa
+
+
+def sizes(isa: int, x: Tensor, weight: Tensor, packed: int, depth: int) -> dict[str, Any]:
+    """Sizes of a layer, and room for its weight in panels, which chunks of rows do not depend on."""
+    depth, width = native.panel(x.dtype == torch.float64, isa, depth)
+    panels = x.new_empty(-(-packed // width), depth, width)
+    rows = len(x)
+    many = min(CHUNKS, PARTIAL_BYTES // max(weight.nbytes, 1), rows // CHUNK_ROWS)
+    chunks = max(1, many, min(FEW_CHUNKS, rows // FEW_ROWS))
+    layer = {"rows": rows, "ins": weight.size(1), "outs": weight.size(0), "chunks": chunks}
+    return {**layer, "panels": panels, "columns": len(panels), "depth": depth, "width": width}
+
+
+def partial(x: Tensor, layer: dict[str, Any]) -> Tensor:
+    """Room for what each chunk of rows adds to the gradients of weight and bias."""
+    return x.new_empty(layer["chunks"], layer["outs"], layer["columns"] * layer["width"] + 1)
+
+
+def fits(x: Tensor, weight: Tensor) -> bool:
     """Return whether torch could do this product, it is large enough, and its weight is not too large."""
     return (
         x.dim() == weight.dim() == 2  # sizes first, as small products take no longer than the other checks
@@ -98,7 +107,7 @@ def _fits(x: Tensor, weight: Tensor) -> bool:
     )
 
 
-def _is_bias(bias: Tensor | None, weight: Tensor) -> bool:
+def is_bias(bias: Tensor | None, weight: Tensor) -> bool:
     """Return whether this is a number for each output, and none that torch would broadcast or refuse."""
     return bias is None or (
         computes(bias) and bias.dtype == weight.dtype and bias.shape == weight.shape[:1] and bias.is_contiguous()

@@ -1,0 +1,44 @@
+"""PDNConv: GCN's sum, weighted by a network over the features of edges (Rozemberczki et al. 2021, equation 2)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import Linear, ReLU, Sequential, Sigmoid
+from torch_geometric.nn import PDNConv
+
+from gnnbench.convs import _layers, gcn
+from gnnbench.graph import Graph
+from gnnbench.ops.kernels import Kernels
+from gnnbench.ops.perceptron import perceptron
+
+CONV = "PDNConv"
+COST, warm = gcn.COST, gcn.warm
+
+
+def unsupported(conv: PDNConv) -> list[str]:
+    kinds = Linear, ReLU, Linear, Sigmoid
+    plain = _layers.is_untouched(conv.mlp, Sequential) and len(conv.mlp) == len(kinds)
+    plain = plain and all(map(_layers.is_untouched, conv.mlp, kinds))
+    return gcn.unsupported(conv) + ["PDNConv's network is hooked or was replaced"] * (not plain)
+
+
+def ops(conv: PDNConv) -> list[str]:
+    return ["spmm", "perceptron"]
+
+
+def forward(
+    conv: PDNConv,
+    kernels: Kernels,
+    rewrites: frozenset[str],
+    x: Tensor,
+    graph: Graph,
+    edge_attr: Tensor | None = None,
+) -> Tensor:
+    """Output [N, out_channels] of features x [N, in_channels] and of edges [E, edge_dim]."""
+    if edge_attr is None:
+        return gcn.forward(conv, kernels, rewrites, x, graph)
+    hidden, _, last, _ = conv.mlp
+    weights = torch.cat([hidden.weight.t(), hidden.bias.unsqueeze(0), last.weight])
+    weight = (perceptron(kernels, edge_attr, weights) + last.bias).sigmoid()
+    return gcn.forward(conv, kernels, rewrites, x, graph, weight)
