@@ -4,7 +4,6 @@
 Chunks of rows do not depend on the number of threads, nor does the order in which their gradients are added.
 """
 from cython.parallel cimport threadid
-from libc.stdlib cimport free, malloc
 
 include "record.pxi"
 include "gru_fields.pxi"  # first: gru.h compiles the kernels of linear.h beside its own
@@ -30,12 +29,13 @@ def forward(int isa, int level, int threads, dict of_read, dict of_state, **fiel
     cdef kernel_fn *gates = kernel_for(gru_kernels, isa, is_double, u.own.width)
     cdef kernel_fn *rows = chosen(&linear_kernel, level, is_double)
     cdef int64_t chunk, size = room(&u)
-    cdef char *memory = allocated(size * threads)
+    cdef Memory memory = taken(place_both(&u, is_double, NULL) + size * threads)
+    cdef char *rooms = memory.first + place_both(&u, is_double, memory.first)
     with nogil:
         pack(&u, level, is_double, threads)
         for chunk in prange(u.own.chunks, num_threads=threads, schedule="dynamic", chunksize=1):
-            forward_chunk(u, gates, rows, memory + size * threadid(), chunk)
-    free(memory)
+            forward_chunk(u, gates, rows, rooms + size * threadid(), chunk)
+    give(memory)
 
 
 def backward(int isa, int level, int threads, dict of_read, dict of_state, **fields):
@@ -45,17 +45,20 @@ def backward(int isa, int level, int threads, dict of_read, dict of_state, **fie
     cdef kernel_fn *end = kernel_for(gru_end_kernels, isa, is_double, u.own.width)
     cdef kernel_fn *chunks = chosen(&linear_chunk, level, is_double)
     cdef int64_t chunk, size = room(&u)
-    cdef char *memory = allocated(size * threads)
+    cdef Memory memory
+    cdef char *rooms
     need("gru", fields, ("grad_out", "kept"))
     for given in (of_read, of_state):
-        need("linear", given, ("partial", "grad_weight", "grad_bias"))
+        need("linear", given, ("grad_weight", "grad_bias"))
+    memory = taken(place_both(&u, is_double, NULL) + size * threads)
+    rooms = memory.first + place_both(&u, is_double, memory.first)
     with nogil:
         pack(&u, level, is_double, threads)
         for chunk in prange(u.own.chunks, num_threads=threads, schedule="dynamic", chunksize=1):
-            backward_chunk(u, gates, chunks, end, memory + size * threadid(), chunk)
+            backward_chunk(u, gates, chunks, end, rooms + size * threadid(), chunk)
         team(chosen(&linear_end, level, is_double), &u.read, u.read.outs, threads)
         team(chosen(&linear_end, level, is_double), &u.state, u.state.outs, threads)
-    free(memory)
+    give(memory)
 
 
 cdef void forward_chunk(unit u, kernel_fn *gates, kernel_fn *rows, char *room, int64_t chunk) noexcept nogil:
@@ -91,14 +94,12 @@ cdef int64_t begin(const unit *u, int64_t chunk) noexcept nogil:
 
 cdef int64_t room(const unit *u) noexcept:
     """Bytes for the products of a chunk."""
-    return ((u.own.rows + u.own.chunks - 1) // u.own.chunks + BLOCK) * 7 * u.own.width * u.bytes
+    return lines(((u.own.rows + u.own.chunks - 1) // u.own.chunks + BLOCK) * 7 * u.own.width * u.bytes)
 
 
-cdef char *allocated(int64_t size) except NULL:
-    cdef char *memory = <char *>malloc(size)
-    if memory == NULL:
-        raise MemoryError("gru: no memory for the products of a chunk")
-    return memory
+cdef int64_t place_both(unit *u, bint is_double, char *memory) noexcept:
+    cdef int64_t first = place(&u.read, is_double, memory)
+    return first + place(&u.state, is_double, memory + first)
 
 
 cdef void pack(unit *u, int level, bint is_double, int threads) noexcept nogil:
@@ -113,7 +114,7 @@ cdef int fill(unit *u, int level, bint backward, dict of_read, dict of_state, di
     u.bytes, u.by_tiles = 8 if is_double else 4, level == TILES
     for k in range(2):
         layer = &u.state if k else &u.read
-        if fill_packed(layer, of_state if k else of_read, level, backward) != is_double:
+        if fill_layer(layer, of_state if k else of_read, level, backward) != is_double:
             raise ValueError("gru: its tensors have different types")
         if (layer.rows, layer.outs, layer.chunks) != (u.own.rows, 3 * u.own.width, u.own.chunks) or layer.chunks < 1:
             raise ValueError(f"gru: a layer of {layer.rows} x {layer.outs} in {layer.chunks} chunks does not fit")

@@ -8,17 +8,17 @@
 
 struct linear {
     int64_t rows, ins, outs, chunks;
-    int64_t columns, depth, width; /* panels of the matrix, their rows, and numbers of a row */
     const void *x;                 /* [rows, ins] */
     const void *weight;            /* [outs, ins] */
     const void *bias;              /* [outs], or NULL */
     void *out;                     /* [rows, outs], or NULL in backward */
-    void *panels;                  /* [columns, depth, width]: the matrix */
     const void *grad_out;          /* [rows, outs], or NULL for the layer itself */
     void *grad_x;                  /* [rows, ins], or NULL where no one needs it */
-    void *partial;     /* [chunks, outs, columns * width + 1], or NULL: of a chunk, gradients of weight and bias */
-    void *grad_weight; /* [outs, ins], or NULL */
-    void *grad_bias;   /* [outs], or NULL */
+    void *grad_weight;             /* [outs, ins], or NULL */
+    void *grad_bias;               /* [outs], or NULL */
+    int64_t columns, depth, width; /* panels of the matrix, their rows, and numbers of a row */
+    void *panels;                  /* the matrix: columns x depth x width */
+    void *partial; /* of each chunk, gradients of weight and bias: chunks x outs x (columns x width + 1) */
 };
 
 #ifndef TEMPLATE /* of kernels that call these */

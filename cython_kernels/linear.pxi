@@ -1,5 +1,9 @@
-# Tasks of linear layers, checked and run on threads; to be included after record.pxi and linear_fields.pxi.
+# Tasks of linear layers, checked, given memory and run; to be included after record.pxi and linear_fields.pxi.
 from cython.parallel cimport prange
+from libc.stdlib cimport free
+
+cdef extern from "stdlib.h":
+    int posix_memalign(void **memory, size_t alignment, size_t size)
 
 cdef extern from "linear.h":
     ctypedef void kernel_fn(const void *task, int64_t begin, int64_t end) noexcept nogil
@@ -14,15 +18,63 @@ cdef enum:
     TILES = 3  # level of AMX, which computes in float32
     TILE_ROWS = 48  # rows of numbers in float32 that three tiles of bfloat16 take
     BLOCK = 32  # rows of x in a piece of work, and of the matrix in a tile
+    LINE = 64  # bytes of a cache line
+    MOST_KEPT = 4 << 20  # bytes to work in that are kept between calls
+
+cdef struct Memory:
+    char *first
+    int64_t bytes
 
 cdef bint has_tiles = amx_allowed()
+cdef Memory kept = Memory(NULL, 0)
 
 
-def panel(bint is_double, int isa, int64_t depth):
-    """Rows and columns of a panel of a matrix of so many rows, as in linear.inc and linear_tiles.inc."""
+cdef int fill_layer(linear_task *task, dict fields, int isa, bint backward) except -1:
+    """Take the fields of a layer, and lay out its matrix in panels, as in linear.inc and linear_tiles.inc."""
+    cdef bint is_double = fill_linear(task, fields)
+    cdef int64_t packed = task.ins if backward else task.outs, depth = task.outs if backward else task.ins
+    if isa == TILES and (is_double or not has_tiles):
+        raise ValueError("linear: tiles are of float32, and of processors with AMX")
+    if backward and task.chunks < 1:
+        raise ValueError(f"linear: chunks is {task.chunks}, but must be at least 1")
+    task.depth, task.width = depth + 1, (4 if isa == 2 else 2) * (16 << isa) // (8 if is_double else 4)
     if isa == TILES:
-        return (depth + BLOCK - 1) // BLOCK * TILE_ROWS, 16
-    return depth + 1, (4 if isa == 2 else 2) * (16 << isa) // (8 if is_double else 4)
+        task.depth, task.width = (depth + BLOCK - 1) // BLOCK * TILE_ROWS, 16
+    task.columns = (packed + task.width - 1) // task.width
+    return is_double
+
+
+cdef int64_t lines(int64_t bytes) noexcept:
+    return (bytes + LINE - 1) // LINE * LINE
+
+
+cdef int64_t place(linear_task *task, bint is_double, char *memory) noexcept:
+    """Tell a layer where it has memory to work in, and return how many bytes that is."""
+    cdef int64_t bytes = 8 if is_double else 4
+    cdef int64_t panels = lines(task.columns * task.depth * task.width * bytes)
+    task.panels, task.partial = memory, memory + panels
+    return panels + lines(task.chunks * task.outs * (task.columns * task.width + 1) * bytes)
+
+
+cdef Memory taken(int64_t bytes) except *:
+    """Take memory, of unknown contents, until `give`: under the GIL, so that no other call has the same."""
+    global kept
+    cdef Memory memory = kept
+    kept = Memory(NULL, 0)
+    if memory.bytes < bytes:
+        free(memory.first)
+        memory.bytes = bytes
+        if posix_memalign(<void **>&memory.first, LINE, bytes):
+            raise MemoryError("linear: no memory to work in")
+    return memory
+
+
+cdef void give(Memory memory) noexcept:
+    global kept
+    if memory.bytes > MOST_KEPT or kept.first != NULL:
+        free(memory.first)
+    else:
+        kept = memory
 
 
 cdef int64_t blocks(const linear_task *task) noexcept nogil:
@@ -31,16 +83,6 @@ cdef int64_t blocks(const linear_task *task) noexcept nogil:
 
 cdef kernel_fn *chosen(const products *kernels, int isa, bint is_double) noexcept nogil:
     return kernels.by_tiles if isa == TILES else kernels.by_vectors[isa][is_double]
-
-
-cdef int fill_packed(linear_task *task, dict fields, int isa, bint backward) except -1:
-    cdef bint is_double = fill_linear(task, fields)
-    cdef int64_t packed = task.ins if backward else task.outs, depth = task.outs if backward else task.ins
-    if isa == TILES and (is_double or not has_tiles):
-        raise ValueError("linear: tiles are of float32, and of processors with AMX")
-    if (task.depth, task.width) != panel(is_double, isa, depth) or task.columns * task.width < packed:
-        raise ValueError(f"linear: panels {task.columns} x {task.depth} x {task.width} do not hold the weight")
-    return is_double
 
 
 cdef void team(kernel_fn *kernel, const linear_task *task, int64_t size, int threads) noexcept nogil:

@@ -11,18 +11,26 @@ include "linear.pxi"
 
 def forward(int isa, int threads, **fields):
     cdef linear_task task
-    cdef bint is_double = fill_packed(&task, fields, isa, False)
+    cdef bint is_double = fill_layer(&task, fields, isa, False)
+    cdef Memory memory
     need("linear", fields, ("out",))
+    memory = taken(place(&task, is_double, NULL))
+    place(&task, is_double, memory.first)
     with nogil:
         team(chosen(&linear_pack, isa, is_double), &task, task.columns, threads)
         team(chosen(&linear_kernel, isa, is_double), &task, blocks(&task) if isa == TILES else task.rows, threads)
+    give(memory)
 
 
 def backward(int isa, int threads, **fields):
     cdef linear_task task
-    cdef bint is_double = fill_packed(&task, fields, isa, True)
-    need("linear", fields, ("grad_out", "partial", "grad_weight", "grad_bias"))
+    cdef bint is_double = fill_layer(&task, fields, isa, True)
+    cdef Memory memory
+    need("linear", fields, ("grad_out", "grad_weight", "grad_bias"))
+    memory = taken(place(&task, is_double, NULL))
+    place(&task, is_double, memory.first)
     with nogil:
         team(chosen(&linear_pack, isa, is_double), &task, task.columns, threads)
         team(chosen(&linear_chunk, isa, is_double), &task, task.chunks, threads)
         team(chosen(&linear_end, isa, is_double), &task, task.outs, threads)
+    give(memory)

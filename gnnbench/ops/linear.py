@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gnnbench.ops._custom import is_transformed
+from gnnbench.ops._custom import is_learned, is_transformed
 from gnnbench.ops._workload import Workload
 from gnnbench.ops.kernels import Kernels
 
@@ -27,14 +27,22 @@ def linear(kernels: Kernels, x: Tensor, weight: Tensor, bias: Tensor | None = No
     """
     if not pays(kernels, x, weight, bias):
         return F.linear(x, weight, bias)
+    if not is_learned([x, weight] if bias is None else [x, weight, bias]):
+        return _computed(kernels, x, weight, bias)
     out: Tensor = _Linear.apply(x, weight, bias, kernels)
     return out
+
+
+def _computed(kernels: Kernels, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return kernels.linear(x.contiguous(), weight.contiguous(), None if bias is None else bias.contiguous())
 
 
 def pays(kernels: Kernels, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> bool:
     """Return whether `linear` is by `kernels`, which are faster at it then than torch."""
     watched = not isinstance(x, Tensor) or torch.compiler.is_compiling()
-    return not watched and kernels.pays("linear", x, weight) and not is_transformed(x, weight, bias)
+    if watched or not kernels.pays("linear", x, weight) or is_transformed(x, weight, bias):
+        return False
+    return bias is None or (bias.shape == weight.shape[:1] and bias.dtype == weight.dtype)
 
 
 class _Linear(torch.autograd.Function):
@@ -42,7 +50,7 @@ class _Linear(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, kernels: Kernels) -> Tensor:
         ctx.kernels, ctx.has_bias = kernels, bias is not None
         ctx.save_for_backward(x, weight)
-        return kernels.linear(x.contiguous(), weight.contiguous(), bias)
+        return _computed(kernels, x, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:

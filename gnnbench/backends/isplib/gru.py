@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -23,16 +21,16 @@ class GruKernels(BaseKernels):
     def gru(
         self, x: Tensor, state: Tensor, weights: Pair, biases: tuple[Tensor | None, Tensor | None], keep: bool
     ) -> tuple[Tensor, Tensor | None]:
-        if not _fits(x, state, weights) or not all(map(linear.is_bias, biases, weights)):
+        if not _fits(x, state, weights):
             return super().gru(x, state, weights, biases, keep)
-        level = linear.level(self, "forward", *weights)
+        level, sizes = linear.level(self, "forward", *weights), _sizes(state)
         layers = [
-            {**_layer(level, rows, weight, *weight.shape), "bias": bias}
+            {**linear.layer(rows, weight), "bias": bias, "chunks": sizes["chunks"]}
             for rows, weight, bias in zip((x, state), weights, biases, strict=True)
         ]
         kept = in_huge_pages(state.new_empty(len(state), 4 * state.size(1))) if keep else None
         out = in_huge_pages(torch.empty_like(state))
-        native.forward(self.isa, level, self.threads, *layers, **_sizes(state), state=state, kept=kept, out=out)
+        native.forward(self.isa, level, self.threads, *layers, **sizes, state=state, kept=kept, out=out)
         return out, kept
 
     def gru_backward(
@@ -40,16 +38,20 @@ class GruKernels(BaseKernels):
     ) -> tuple[Pair, Pair, Pair]:
         if not _fits(x, state, weights) or not computes(grad_out, kept):
             return super().gru_backward(grad_out, kept, x, state, weights)
-        level = linear.level(self, "backward", *weights)
+        level, sizes = linear.level(self, "backward", *weights), _sizes(state)
         grad_x, grad_state = (in_huge_pages(torch.empty_like(each)) for each in (x, state))
-        layers = []
-        for rows, weight in zip((x, state), weights, strict=True):
-            layer = _layer(level, rows, weight, *weight.shape[::-1])
-            grads = {"grad_weight": torch.empty_like(weight), "grad_bias": weight.new_empty(len(weight))}
-            layers.append({**layer, **grads, "partial": linear.partial(rows, layer)})
+        layers = [
+            {
+                **linear.layer(rows, weight),
+                "chunks": sizes["chunks"],
+                "grad_weight": torch.empty_like(weight),
+                "grad_bias": weight.new_empty(len(weight)),
+            }
+            for rows, weight in zip((x, state), weights, strict=True)
+        ]
         layers[0]["grad_x"] = grad_x
         fields = {"state": state, "grad_out": grad_out, "kept": kept, "out": grad_state}
-        native.backward(self.isa, level, self.threads, *layers, **_sizes(state), **fields)
+        native.backward(self.isa, level, self.threads, *layers, **sizes, **fields)
         of_weights, of_biases = ([layer[name] for layer in layers] for name in ("grad_weight", "grad_bias"))
         return (grad_x, grad_state), (of_weights[0], of_weights[1]), (of_biases[0], of_biases[1])
 
@@ -66,8 +68,3 @@ def _fits(x: Tensor, state: Tensor, weights: Pair) -> bool:
 def _sizes(state: Tensor) -> dict[str, int]:
     chunks = max(1, min(CHUNKS, len(state) // CHUNK_ROWS))
     return {"rows": len(state), "width": state.size(1), "chunks": chunks}
-
-
-def _layer(level: int, x: Tensor, weight: Tensor, packed: int, depth: int) -> dict[str, Any]:
-    layer = linear.sizes(level, x, weight, packed, depth)
-    return {**layer, "chunks": _sizes(x)["chunks"], "x": x, "weight": weight}

@@ -31,7 +31,7 @@ class LinearKernels(BaseKernels):
         return fits(*tensors) if op == "linear" else super().pays(op, *tensors)
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        if not fits(x, weight) or not is_bias(bias, weight):
+        if not computes(x, weight):
             return super().linear(x, weight, bias)
         out = in_huge_pages(x.new_empty(len(x), len(weight)))
         self._forward(x, weight, bias, out)
@@ -45,15 +45,13 @@ class LinearKernels(BaseKernels):
     def linear_backward(
         self, grad_out: Tensor, x: Tensor, weight: Tensor, needs_x: bool
     ) -> tuple[Tensor | None, Tensor, Tensor]:
-        if not fits(x, weight):
+        if not computes(grad_out, x, weight):
             return super().linear_backward(grad_out, x, weight, needs_x)
         grad_x = in_huge_pages(torch.empty_like(x)) if needs_x else None
         grad_weight, grad_bias = torch.empty_like(weight), x.new_empty(len(weight))
-        isa = level(self, "backward", weight)
-        layer = sizes(isa, x, weight, *weight.shape[::-1])
-        tensors = {"x": x, "weight": weight, "grad_out": grad_out, "partial": partial(x, layer)}
-        grads = {"grad_x": grad_x, "grad_weight": grad_weight, "grad_bias": grad_bias}
-        native.backward(isa, self.threads, **tensors, **grads, **layer)
+        tensors = {"grad_out": grad_out, "grad_x": grad_x, "grad_weight": grad_weight, "grad_bias": grad_bias}
+        fields = {**layer(x, weight), **tensors, "chunks": _chunks(x, weight)}
+        native.backward(level(self, "backward", weight), self.threads, **fields)
         return grad_x, grad_weight, grad_bias
 
     def add_weight_grad(self, grad_out: Tensor, x: Tensor, grad_weight: Tensor) -> None:
@@ -64,9 +62,8 @@ class LinearKernels(BaseKernels):
         grad_weight += more
 
     def _forward(self, x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> None:
-        isa = level(self, "forward", weight)
-        layer = sizes(isa, x, weight, *weight.shape)
-        native.forward(isa, self.threads, x=x, weight=weight, bias=bias, out=out, **layer)
+        fields = {**layer(x, weight), "bias": bias, "out": out}
+        native.forward(level(self, "forward", weight), self.threads, **fields)
 
 
 def level(kernels: BaseKernels, direction: Direction, *weights: Tensor) -> int:
@@ -76,20 +73,16 @@ def level(kernels: BaseKernels, direction: Direction, *weights: Tensor) -> int:
     return kernels.level if tiles else kernels.isa
 
 
-def sizes(isa: int, x: Tensor, weight: Tensor, packed: int, depth: int) -> dict[str, Any]:
-    """Sizes of a layer, and room for its weight in panels, which chunks of rows do not depend on."""
-    depth, width = native.panel(x.dtype == torch.float64, isa, depth)
-    panels = x.new_empty(-(-packed // width), depth, width)
+def layer(x: Tensor, weight: Tensor) -> dict[str, Any]:
+    """The fields of a layer that each direction has."""
+    return {"x": x, "weight": weight, "rows": len(x), "ins": weight.size(1), "outs": weight.size(0)}
+
+
+def _chunks(x: Tensor, weight: Tensor) -> int:
+    """Return how many pieces of the rows have gradients of their own, whatever the threads."""
     rows = len(x)
     many = min(CHUNKS, PARTIAL_BYTES // max(weight.nbytes, 1), rows // CHUNK_ROWS)
-    chunks = max(1, many, min(FEW_CHUNKS, rows // FEW_ROWS))
-    layer = {"rows": rows, "ins": weight.size(1), "outs": weight.size(0), "chunks": chunks}
-    return {**layer, "panels": panels, "columns": len(panels), "depth": depth, "width": width}
-
-
-def partial(x: Tensor, layer: dict[str, Any]) -> Tensor:
-    """Room for what each chunk of rows adds to the gradients of weight and bias."""
-    return x.new_empty(layer["chunks"], layer["outs"], layer["columns"] * layer["width"] + 1)
+    return max(1, many, min(FEW_CHUNKS, rows // FEW_ROWS))
 
 
 def fits(x: Tensor, weight: Tensor) -> bool:
@@ -104,11 +97,4 @@ def fits(x: Tensor, weight: Tensor) -> bool:
         and x.dtype == weight.dtype
         and computes(x, weight)
         and 2 * weight.nbytes <= (2 * MOST_WEIGHT if len(x) >= MANY_ROWS else 1) * L2_BYTES
-    )
-
-
-def is_bias(bias: Tensor | None, weight: Tensor) -> bool:
-    """Return whether this is a number for each output, and none that torch would broadcast or refuse."""
-    return bias is None or (
-        computes(bias) and bias.dtype == weight.dtype and bias.shape == weight.shape[:1] and bias.is_contiguous()
     )
