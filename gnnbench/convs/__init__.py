@@ -84,15 +84,16 @@ def bind(
         dropout: allow the model's dropout layers to draw other random numbers than torch's.
         layers: also let `kernels` that are faster than torch at them compute linear layers and batch norms.
         first_node: of this process, where several share the nodes of a graph; see `_parts.dropouts`.
-        rest: binds the convs whose class has no file here; None to refuse them.
+        rest: binds the convs that no file here can compute; None to refuse them.
 
     Raises:
         UnsupportedOp: with the reasons of all convs that cannot be computed exactly; then nothing is bound.
     """
-    bound = [(path, conv, module) for path, conv, module in _convs(model) if module or rest is None]
-    if reasons := [f"{path}: {reason}" for path, conv, _ in bound for reason in unsupported(conv)]:
+    whole = {path: unsupported(conv) for path, conv, _ in _convs(model)}
+    if rest is None and (reasons := [f"{path}: {reason}" for path, found in whole.items() for reason in found]):
         raise UnsupportedOp(f"this model on {kernels.name!r} kernels", reasons)
-    others = [(path, conv) for path, conv, module in _convs(model) if module is None]
+    bound = [(path, conv, module) for path, conv, module in _convs(model) if not whole[path]]
+    others = [(path, conv) for path, conv, _ in _convs(model) if whole[path]]
     bindings: list[Binding] = rest(others, kernels) if rest and others else []
     for path, conv, module in bound:
         keeps, declined = keep_aggregation and not bindings, {}
@@ -125,7 +126,7 @@ def warm(model: Module, graph: Graph | dict[Any, Graph], x: Tensor | None = None
         graph: that of all convs; or that of each relation, of which PyG's `HeteroConv` has a conv for each.
     """
     for path, conv, module in _convs(model):
-        if module is None:  # by `rest`
+        if not isinstance(conv.forward, BoundForward):  # by `rest`
             continue
         bound: BoundForward = conv.forward
         own = _own(graph, path, conv, module) if isinstance(graph, dict) else graph

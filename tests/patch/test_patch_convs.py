@@ -130,6 +130,8 @@ EDGE_CONVS: dict[str, Make] = {
     "transformer": lambda: pyg.TransformerConv(WIDE, NARROW, heads=3, edge_dim=5),
     "transformer beta": lambda: pyg.TransformerConv(WIDE, NARROW, heads=2, edge_dim=5, beta=True, concat=False),
     "gine": lambda: pyg.GINEConv(mlp(WIDE, NARROW), train_eps=True, edge_dim=5),
+    "gmm": lambda: pyg.GMMConv(WIDE, NARROW, dim=5, kernel_size=3),
+    "gmm sum": lambda: pyg.GMMConv(WIDE, NARROW, dim=5, kernel_size=2, aggr="add", bias=False),
     "pdn": lambda: pyg.PDNConv(WIDE, NARROW, edge_dim=5, hidden_channels=3),
     "pdn without loops": lambda: pyg.PDNConv(WIDE, NARROW, 5, 3, add_self_loops=False, bias=False),
     "pdn without norm": lambda: pyg.PDNConv(WIDE, NARROW, 5, 3, normalize=False),

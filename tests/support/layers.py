@@ -164,7 +164,7 @@ LAYERS: dict[str, tuple[str, list[tuple[Callable[[], Any], Call]]]] = {
     "GINConv": ("kernels", [(lambda: pyg.GINConv(mlp(F, 4)), plain)]),
     "GINEConv": ("kernels", [(lambda: pyg.GINEConv(mlp(F, 4), edge_dim=2), featured)]),
     "GMMConv": (
-        "streamed",
+        "kernels",
         [
             (lambda: pyg.GMMConv(F, 4, dim=2, kernel_size=3), featured),
             (lambda: pyg.GMMConv(F, 4, dim=2, kernel_size=3, separate_gaussians=True), featured),
