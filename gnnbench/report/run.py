@@ -133,10 +133,12 @@ def machine(environment: dict[str, Any]) -> Iterator[str]:
     if "cpu" not in environment:
         return
     cpu, packages = environment["cpu"], environment["packages"]
-    isa = [name for name in ("avx512f", "avx2", "sve", "neon") if name in (cpu["isa"] or [])][:1]
+    found = cpu["isa"] or []
+    isa = [name for name in ("avx512f", "avx2", "sve", "neon") if name in found][:1]
     parts = [
         cpu["model"] or cpu["architecture"],
         *isa,
+        *["AMX"] * ("amx_bf16" in found),
         threads(environment),
         *["warm allocator"] * (environment.get("allocator") == "warm"),
         *(gpu["model"] for gpu in environment["gpus"]),

@@ -14,7 +14,7 @@ from gnnbench.backends import isplib
 from gnnbench.ops.kernels import Kernels
 from tests.support import graphs
 
-LEVELS = [] if isplib.MISSING else range(min(isplib.isa_level(), isplib.VECTORS) + 1)
+LEVELS = [] if isplib.MISSING else range(isplib.vectors(isplib.isa_level()) + 1)
 ISPLIB: dict[str, Kernels] = {f"isplib {isplib.ISA[level]}": isplib.IsplibKernels(isa=level) for level in LEVELS}
 KERNELS = {"torch": Kernels(), **ISPLIB}
 OURS = [*KERNELS.values()][-1]  # the fastest here

@@ -19,7 +19,7 @@ from gnnbench import registry
 from gnnbench.backends import base
 from gnnbench.backends.isplib import _compiled, choices
 from gnnbench.backends.isplib._base import BaseKernels
-from gnnbench.backends.isplib._compiled import ISA, VECTORS, isa_level, report
+from gnnbench.backends.isplib._compiled import ISA, isa_level, report, vectors
 from gnnbench.backends.isplib.batch import Rows
 from gnnbench.backends.isplib.sample import Neighbors, TypedNeighbors
 from gnnbench.graph import CSRBuilder, Graph
@@ -30,7 +30,6 @@ PIECE = 1024  # rows
 __all__ = [
     "ISA",
     "MISSING",
-    "VECTORS",
     "Backend",
     "IsplibKernels",
     "Neighbors",
@@ -40,6 +39,7 @@ __all__ = [
     "isa_level",
     "report",
     "rows",
+    "vectors",
 ]
 
 if not TYPE_CHECKING:

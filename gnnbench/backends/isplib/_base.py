@@ -35,7 +35,7 @@ class BaseKernels(Kernels):
 
     def __init__(self, isa: int | None = None, threads: int | None = None, gather: str = "float32") -> None:
         self.level = _compiled.isa_level() if isa is None else isa
-        self.isa = min(self.level, _compiled.VECTORS)
+        self.isa = _compiled.vectors(self.level)
         self._asked_threads = threads
         self.gather = gather
 

@@ -38,7 +38,6 @@ def load(name: str) -> Any:
 
 
 ISA = ("baseline", "avx2", "avx512", "amx")
-VECTORS = 2  # the last of them that has longer vectors; AMX multiplies matrices only
 layout = load("layout")
 
 
@@ -57,6 +56,11 @@ def isa_level() -> int:
             f"GNNBENCH_ISA={asked!r} is more than this processor has; allowed: {', '.join(ISA[: highest + 1])}"
         )
     return ISA.index(asked)
+
+
+def vectors(level: int) -> int:
+    """The level of vectors below or at another, for AMX multiplies matrices only."""
+    return min(level, ISA.index("avx512"))
 
 
 def report() -> dict[str, str | int]:

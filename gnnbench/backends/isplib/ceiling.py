@@ -17,6 +17,6 @@ def gather(table: Tensor, line: Tensor) -> Tensor:
     sums = torch.empty(len(line), LINE_FLOATS)
     sizes = dict(zip(("threads", "share"), line.shape, strict=True))
     native.gather(
-        min(_compiled.isa_level(), _compiled.VECTORS), table=table, line=line, sums=sums, lines=len(table), **sizes
+        _compiled.vectors(_compiled.isa_level()), table=table, line=line, sums=sums, lines=len(table), **sizes
     )
     return sums
