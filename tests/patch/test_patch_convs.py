@@ -77,6 +77,8 @@ def weights(edges: int) -> Tensor:
 
 
 def width(conv: pyg.MessagePassing, default: int = WIDE) -> int:
+    if isinstance(given := getattr(conv, "in_channels", None), int):
+        return given
     return next((p.size(1) for p in conv.parameters() if p.dim() == 2), default)
 
 
