@@ -37,8 +37,8 @@ def forward(
 ) -> Tensor:
     """Output [N, out_channels] of features x [N, at most out_channels]."""
     x = _edges.single(conv, x)
-    if x.size(-1) > conv.out_channels:
-        raise UnsupportedOp("GatedGraphConv", ["it has fewer channels than its input"])
+    if x.size(-1) > conv.out_channels or x.dtype != conv.weight.dtype:
+        raise UnsupportedOp("GatedGraphConv", ["it has fewer channels than its input, or of another type"])
     weight = None if edge_weight is None else _edges.weight(graph, edge_weight)
     x, cell = F.pad(x, (0, conv.out_channels - x.size(-1))), conv.rnn
     for own in conv.weight.unbind():

@@ -36,8 +36,8 @@ def forward(
     edge_attr: Tensor | None = None,
 ) -> Tensor:
     """Output [N, out_channels] of features x [N, in_channels], or of a pair, and of edges [E, dim]."""
-    if edge_attr is None or edge_attr.dim() != 2:
-        raise UnsupportedOp("GMMConv", ["its edges have no rows of features"])
+    if edge_attr is None or edge_attr.dim() != 2 or edge_attr.size(1) != conv.mu.size(1):
+        raise UnsupportedOp("GMMConv", ["its edges have no features, or as many as it has no gaussians for"])
     x_src, x_dst = _edges.pair(x)
     parameter: Place = "parameter"
     (weight,) = stream(

@@ -31,8 +31,10 @@ def forward(
 ) -> Tensor:
     """Output [N, out_channels] of features x [N, in_channels], or of a pair of sources [M, .] and destinations."""
     x_src, x_dst = _edges.pair(x)
-    if x_dst is None:
-        raise UnsupportedOp("MFConv", ["its destinations have no features"])
+    for features, layer in ((x_src, conv.lins_l[0]), (x_dst, conv.lins_r[0])):
+        if features is None or features.size(1) != layer.weight.size(1):
+            raise UnsupportedOp("MFConv", ["a side has no features, or as many as it has no weights for"])
+    assert x_dst is not None
     h = spmm(kernels, graph, x_src, None, _layers.reduce_of(conv))
     order, back, counts = graph.once(("by degree", conv.max_degree), lambda: _by_degree(graph, conv.max_degree))
     parts = _edges.permuted(torch.cat([h, x_dst], 1), order, lambda: back).split(counts)

@@ -8,6 +8,7 @@ from torch.nn import Linear, ReLU, Sequential, Sigmoid
 from torch_geometric.nn import PDNConv
 
 from gnnbench.convs import _layers, gcn
+from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.perceptron import perceptron
@@ -39,6 +40,8 @@ def forward(
     if edge_attr is None:
         return gcn.forward(conv, kernels, rewrites, x, graph)
     hidden, _, last, _ = conv.mlp
+    if edge_attr.dim() != 2 or edge_attr.size(1) != hidden.weight.size(1):
+        raise UnsupportedOp("PDNConv", [f"features of edges have shape {list(edge_attr.shape)}"])
     weights = torch.cat([hidden.weight.t(), hidden.bias.unsqueeze(0), last.weight])
     weight = (perceptron(kernels, edge_attr, weights) + last.bias).sigmoid()
     return gcn.forward(conv, kernels, rewrites, x, graph, weight)

@@ -156,6 +156,8 @@ def test_edge_features_as_wide_as_nodes(flow: str) -> None:
     check(lambda: pyg.GINEConv(mlp(WIDE, NARROW), eps=0.3, flow=flow), arguments)
     for wrong in ({"edge_attr": None}, {"edge_attr": edge_attr[:, :1]}):  # which PyG raises itself
         check(lambda: pyg.GINEConv(mlp(WIDE, NARROW)), arguments | wrong, accelerated=None)
+        check(lambda: pyg.GMMConv(WIDE, NARROW, 5, 2), arguments | wrong, accelerated=None)
+    check(lambda: pyg.PDNConv(WIDE, NARROW, 5, 3), arguments, accelerated=None)
 
 
 @pytest.mark.parametrize("layer", [pyg.GATConv, pyg.GATv2Conv, pyg.TransformerConv])
