@@ -145,6 +145,24 @@ def is_transformed(*tensors: Tensor | None) -> bool:
     )
 
 
+class Pair(torch.autograd.Function):
+    """Calls a method of Kernels on two tensors, and in backward the one that gives the gradients of both."""
+
+    @staticmethod
+    def forward(ctx: Any, name: str, kernels: Kernels, *tensors: Tensor) -> Tensor:
+        ctx.how = name, kernels
+        ctx.save_for_backward(*tensors)
+        out: Tensor = getattr(kernels, name)(*(each.contiguous() for each in tensors))
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
+        name, kernels = ctx.how
+        kernels = _PLAIN if torch.is_grad_enabled() else kernels  # which autograd follows
+        given = (each.contiguous() for each in (grad_out, *ctx.saved_tensors))
+        return None, None, *getattr(kernels, f"{name}_backward")(*given)
+
+
 def op(schema: str, fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], Op]:
     """Make a function the implementation of a new op on every device.
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
 from torch import Tensor
 
+from gnnbench.ops._custom import Pair
 from gnnbench.ops.kernels import Kernels
 
 
@@ -22,19 +20,5 @@ def head_scores(kernels: Kernels, x: Tensor, att: Tensor) -> Tensor:
     Returns:
         [K, N, H], differentiable in both.
     """
-    out: Tensor = _HeadScores.apply(x, att, kernels)
+    out: Tensor = Pair.apply("head_scores", kernels, x, att)
     return out
-
-
-class _HeadScores(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, att: Tensor, kernels: Kernels) -> Tensor:
-        ctx.kernels = kernels
-        ctx.save_for_backward(x, att)
-        return kernels.head_scores(x.contiguous(), att.contiguous())
-
-    @staticmethod
-    def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
-        kernels = Kernels() if torch.is_grad_enabled() else ctx.kernels  # which autograd follows
-        given = (each.contiguous() for each in (grad_out, *ctx.saved_tensors))
-        return *kernels.head_scores_backward(*given), None

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
 from torch import Tensor
 
-from gnnbench.ops._custom import is_transformed
+from gnnbench.ops._custom import Pair, is_transformed
 from gnnbench.ops._workload import Workload
 from gnnbench.ops.kernels import Kernels
 
@@ -26,22 +23,8 @@ def perceptron(kernels: Kernels, x: Tensor, weights: Tensor) -> Tensor:
     """
     if is_transformed(x, weights):
         return Kernels().perceptron(x, weights)
-    out: Tensor = _Perceptron.apply(x, weights, kernels)
+    out: Tensor = Pair.apply("perceptron", kernels, x, weights)
     return out
-
-
-class _Perceptron(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weights: Tensor, kernels: Kernels) -> Tensor:
-        ctx.kernels = kernels
-        ctx.save_for_backward(x, weights)
-        return kernels.perceptron(x.contiguous(), weights.contiguous())
-
-    @staticmethod
-    def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
-        kernels = Kernels() if torch.is_grad_enabled() else ctx.kernels  # which autograd follows
-        given = (each.contiguous() for each in (grad_out, *ctx.saved_tensors))
-        return *kernels.perceptron_backward(*given), None
 
 
 WORKLOADS = {
