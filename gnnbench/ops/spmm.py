@@ -49,7 +49,7 @@ def spmm_rows(kernels: Kernels, graph: Graph, x: Tensor, scale: Tensor, bias: Te
         [N, F], differentiable in all; in one pass over memory where no gradient is asked for.
     """
     given = [x, scale] if bias is None else [x, scale, bias]
-    fit = all(each.dtype == x.dtype for each in given) and (bias is None or bias.shape == x.shape[1:])
+    fit = scale.dtype == x.dtype and (bias is None or (bias.dtype == x.dtype and bias.shape == x.shape[1:]))
     if not fit or _custom.is_dispatched(given) or _custom.is_learned(given):
         out = spmm(kernels, graph, x)
         return out * scale if bias is None else torch.addcmul(bias, out, scale)

@@ -14,7 +14,7 @@ from gnnbench.backends.isplib._base import csr
 from gnnbench.backends.isplib.workspace import in_huge_pages, workspace
 from gnnbench.graph import Graph
 from gnnbench.graph.cache import Stamp, stamp
-from gnnbench.ops.kernels import Choice
+from gnnbench.ops.kernels import Choice, choice_key
 
 native = _compiled.load("spmm")
 
@@ -41,6 +41,19 @@ class Ordered(NamedTuple):
     finite: bool
 
 
+class Way(NamedTuple):
+    """How aggregations of features of one shape go over a graph, as long as nothing is tuned for them anew."""
+
+    key: Any  # of `choice_key`
+    tuned: Choice | None  # what was there
+    most: int  # threads
+    choice: Choice
+    threads: int
+    shape: tuple[int, ...]  # of the result; of plain numbers, which torch reads in half the time of its own `Size`
+    width: int
+    fields: dict[str, Any]  # of the kernel that goes row by row, but for the tensors of a call
+
+
 class SpmmKernels(choices.ChoosingKernels):
     """Sum, mean, min and max over the edges of every row."""
 
@@ -56,58 +69,49 @@ class SpmmKernels(choices.ChoosingKernels):
 
     def spmm(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> Tensor:
         x, value = x.contiguous(), None if value is None else value.contiguous()
-        channels, dtype = x.shape[1:], x.dtype
-        out = in_huge_pages(torch.empty((graph.num_rows, *channels), dtype=dtype))
         heads = 1 if value is None or value.dim() == 1 else value.size(1)
-        width = prod(channels)
-        choice = self.chosen("spmm", graph, width, dtype)
+        way = self._way("spmm", graph, x, heads)
+        out = in_huge_pages(x.new_empty(*way.shape))
         given: dict[str, Any] = {"value": value, "x": x, "out": out, "mean": reduce == "mean"}
-        bf16 = self.gather == "bf16" and heads == 1 and choices.worth_bf16(graph, x, width)
-        if choice["algorithm"] == "blocked" and heads == 1:
-            blocks = self._blocks("spmm", graph, int(choice["shift"]))
+        bf16 = self.gather == "bf16" and heads == 1 and choices.worth_bf16(graph, x, way.width)
+        if way.choice["algorithm"] == "blocked" and heads == 1:
+            blocks = self._blocks("spmm", graph, int(way.choice["shift"]))
             ordered, _ = self._ordered(graph, blocks, value)
             lines = 2 * _packed(graph, blocks), graph.num_rows * (4 if bf16 else 2)
             with workspace(graph, *lines) as (packed, sums):
                 plan = {**_plan(graph, blocks), "ordered": ordered, "packed": packed, "sums": sums}
-                native.blocked_sum(self.isa, self.threads, **given, **plan, width=width, bf16=bf16)
+                native.blocked_sum(self.isa, self.threads, **given, **plan, width=way.width, bf16=bf16)
+        elif bf16:
+            with workspace(graph, graph.num_cols * -(-way.width // choices.BF16_TILE)) as (packed,):
+                native.bf16_sum(self.isa, way.threads, **given, **way.fields, packed=packed)
         else:
-            ahead, threads = self._team(choice)
-            given.update(csr(graph), heads=heads, width=width // max(heads, 1), ahead=ahead)
-            if bf16:
-                with workspace(graph, graph.num_cols * -(-width // choices.BF16_TILE)) as (packed,):
-                    native.bf16_sum(self.isa, threads, **given, packed=packed)
-            else:
-                native.sum(self.isa, threads, **given)
+            native.sum(self.isa, way.threads, **given, **way.fields)
         return out
 
     def spmm_rows(self, graph: Graph, x: Tensor, scale: Tensor, bias: Tensor | None) -> Tensor:
-        choice = self.chosen("spmm", graph, x.size(1), x.dtype)
-        if choice["algorithm"] != "row" or self.gather != "float32":
+        way = self._way("spmm", graph, x)
+        if way.choice["algorithm"] != "row" or self.gather != "float32":
             return super().spmm_rows(graph, x, scale, bias)
-        x, (ahead, threads) = x.contiguous(), self._team(choice)
-        out = in_huge_pages(torch.empty(graph.num_rows, x.size(1), dtype=x.dtype))
-        given = {"x": x, "scale": scale, "bias": bias, "out": out, "heads": 1, "width": x.size(1), "ahead": ahead}
-        native.sum(self.isa, threads, **csr(graph), **given)
+        x, out = x.contiguous(), in_huge_pages(x.new_empty(*way.shape))
+        native.sum(self.isa, way.threads, x=x, scale=scale, bias=bias, out=out, **way.fields)
         return out
 
     def spmm_max(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> tuple[Tensor, Tensor]:
         x, value = x.contiguous(), None if value is None else value.contiguous()
-        width = x.size(1)
-        choice = self.chosen("spmm_max", graph, width, x.dtype)
-        out = in_huge_pages(torch.empty(graph.num_rows, width, dtype=x.dtype))
-        arg_out = in_huge_pages(torch.empty(graph.num_rows, width, dtype=torch.int32))
-        given = {"value": value, "x": x, "out": out, "arg_out": arg_out, "width": width, "min": reduce == "min"}
-        if choice["algorithm"] == "blocked":
-            blocks = self._blocks("spmm_max", graph, int(choice["shift"]))
+        way = self._way("spmm_max", graph, x)
+        out = in_huge_pages(x.new_empty(*way.shape))
+        arg_out = in_huge_pages(torch.empty(*way.shape, dtype=torch.int32))
+        given = {"value": value, "x": x, "out": out, "arg_out": arg_out, "min": reduce == "min"}
+        if way.choice["algorithm"] == "blocked":
+            blocks = self._blocks("spmm_max", graph, int(way.choice["shift"]))
             ordered, finite = self._ordered(graph, blocks, value)
             lines = 2 * _packed(graph, blocks), 2 * graph.num_rows, 2 * graph.num_rows, -(-graph.num_rows // 16)
             with workspace(graph, *lines) as (packed, best, origin, seen):
                 room = {"packed": packed, "sums": best, "origin": origin, "seen": seen, "finite_value": finite}
                 plan = {**_plan(graph, blocks), "ordered": ordered}
-                native.blocked_extremum(self.isa, self.threads, **given, **plan, **room)
+                native.blocked_extremum(self.isa, self.threads, **given, **plan, **room, width=way.width)
         else:
-            ahead, threads = self._team(choice)
-            native.extremum(self.isa, threads, **given, **csr(graph), heads=1, ahead=ahead)
+            native.extremum(self.isa, way.threads, **given, **way.fields)
         return out, arg_out
 
     def spmm_max_backward(self, graph: Graph, arg_out: Tensor, grad_out: Tensor, value: Tensor | None) -> Tensor:
@@ -117,6 +121,22 @@ class SpmmKernels(choices.ChoosingKernels):
         sizes = {"rows": graph.num_rows, "cols": graph.num_cols, "edges": graph.num_edges}
         native.extremum_backward(self.threads, **tensors, **sizes, width=grad_x.size(1))
         return grad_x
+
+    def _way(self, op: str, graph: Graph, x: Tensor, heads: int = 1) -> Way:
+        """Find how features of the shape of x go, which is looked up by the graph: small sums take no longer."""
+        form = "way", op, x.shape, x.dtype, heads
+        way: Way | None = graph.cache.get(form)
+        if way is None or way.tuned is not graph.whole.cache.get(way.key) or way.most != self.threads:
+            shape, most = (graph.num_rows, *x.shape[1:]), self.threads
+            width = prod(shape[1:])
+            choice, key = self.chosen(op, graph, width, x.dtype), choice_key(op, width, x.dtype)
+            # A row kernel also runs where blocks do not serve.
+            fields = csr(graph) | {"heads": heads, "width": width // max(heads, 1)}
+            fields["ahead"] = choice.get("prefetch", 16)
+            threads = int(choice.get("threads", most))
+            way = Way(key, graph.whole.cache.get(key), most, choice, threads, shape, width, fields)
+            graph.cache[form] = way
+        return way
 
     def _blocks(self, op: str, graph: Graph, shift: int) -> Blocks:
         """The plan for blocks of 2^shift columns, made once."""
@@ -144,10 +164,6 @@ class SpmmKernels(choices.ChoosingKernels):
         if state is not None:
             graph.cache[key] = Ordered(weakref.ref(value), state, ordered, finite)
         return ordered, finite
-
-    def _team(self, choice: Choice) -> tuple[int, int]:
-        """Prefetch distance and threads of a row kernel, which also runs where blocks do not serve."""
-        return int(choice.get("prefetch", 16)), int(choice.get("threads", self.threads))
 
 
 def _plan(graph: Graph, blocks: Blocks) -> dict[str, Any]:
