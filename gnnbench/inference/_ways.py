@@ -95,7 +95,7 @@ def _layerwise(config: Run, model: Module, backend: Backend, dataset: Any) -> Wa
     def batching() -> Batching:
         """Build the batches whose metrics are asked for, and only then: links need their graph on the device."""
         if isinstance(dataset, LinksDataset):
-            from gnnbench.training.batching._links import Links
+            from gnnbench.training.batching.links import Links
 
             return Links(config.batch, dataset, backend, None)
         return Full(dataset, None, backend.device, x=())

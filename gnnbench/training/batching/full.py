@@ -47,9 +47,13 @@ class Full(Batching):
         adj: what the backend hands to the model beside `x`.
         x: what takes the place of the features; None for themselves.
         edge_attr: what the model is given of each edge; None for nothing.
+
+    Attributes:
+        reduction: of losses over training nodes.
     """
 
     loads = False
+    reduction = "mean"
 
     def __init__(
         self,
@@ -76,9 +80,10 @@ class Full(Batching):
         import torch.nn.functional as F
 
         if self.y.dim() == 1:  # ignoring the other nodes costs less than selecting these, and its gradient
-            return F.cross_entropy(logits, self.train_y, label_smoothing=self.smoothing)
+            smoothing = self.smoothing
+            return F.cross_entropy(logits, self.train_y, reduction=self.reduction, label_smoothing=smoothing)
         chosen, y = (tensor.index_select(0, self.nodes["train"]) for tensor in (logits, self.y))
-        return F.binary_cross_entropy_with_logits(chosen, y)
+        return F.binary_cross_entropy_with_logits(chosen, y, reduction=self.reduction)
 
     @cached_property
     def train_y(self) -> Tensor:
