@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import threading
 from collections.abc import Callable
@@ -291,9 +290,7 @@ class _Run:
         """Evaluate: together where each process has a part; else the first does, and tells the others."""
         if not self.config.data_parallel:
             return trainer.evaluate()
-        mine = b"" if self.team.rank else json.dumps(trainer.evaluate()).encode()
-        scores: dict[str, float | None] = json.loads(self.team.shared(mine))
-        return scores
+        return self.team.shared({} if self.team.rank else trainer.evaluate())
 
     def _has_room(self) -> bool:
         """Return whether malloc is to keep what is freed, and may without reaching the limit of memory."""
@@ -350,12 +347,13 @@ def _counts(dataset: datasets.AnyDataset) -> dict[str, int | None]:
 
 def _stored(out: Path | None, wanted: dict[str, Any], team: Team) -> tuple[Result, dict[str, Any] | None]:
     """Result and checkpoint of the run to resume, which the first process reads for all."""
-    result = state = b""
+    found = None
     if not team.rank:
         if out is None or not (out / checkpoint.RESULTS).exists():
             raise ConfigError(f"{out}: holds no {checkpoint.RESULTS} to resume; give the folder of a run")
         stored = files.load(Result, out / checkpoint.RESULTS)
         checkpoint.check_same(stored.config, wanted, out)
-        result, state = stored.model_dump_json().encode(), checkpoint.read(out)
-    stored = Result.model_validate_json(team.shared(result))
-    return stored, checkpoint.parsed(team.shared(state), out)
+        found = stored, checkpoint.load(out)
+    found = team.shared(found)
+    assert found is not None
+    return found
