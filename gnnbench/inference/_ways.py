@@ -19,7 +19,6 @@ from gnnbench.results.schema import MODES, Binding, Mode
 from gnnbench.training import layerwise, setup
 from gnnbench.training.batching._batch import Batching
 from gnnbench.training.batching.full import Full
-from gnnbench.training.typed_layerwise import TypedLayerwise
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,7 @@ def _layerwise(config: Run, model: Module, backend: Backend, dataset: Any) -> Wa
         return Full(dataset, None, backend.device, x=())
 
     typed = isinstance(dataset, TypedDataset)
-    passes = (TypedLayerwise if typed else layerwise.Layerwise)(model, dataset, backend)
+    passes = (layerwise.TypedLayerwise if typed else layerwise.Layerwise)(model, dataset, backend)
     return Way(
         lambda folder, key: passes(folder=folder, key=key),
         lambda outputs: batching().scores(model, outputs.to(backend.device)),

@@ -23,7 +23,7 @@ from gnnbench.backends.isplib.sample import Relation, Sample, TypedSample
 from gnnbench.config import BatchConfig, Count, Positive, Run
 from gnnbench.datasets import NodeDataset, TypedDataset
 from gnnbench.errors import ConfigError, did_you_mean
-from gnnbench.training import layerwise, typed_layerwise
+from gnnbench.training import layerwise
 from gnnbench.training.batching import _neighbors
 from gnnbench.training.batching._ahead import DrawnBatches
 from gnnbench.training.batching._batch import Batch, Batching, Setup, count_targets, loss_function, scored
@@ -197,14 +197,14 @@ class TypedNeighborhoods(Sampled):
     def __init__(self, config: Config, model: Any, dataset: TypedDataset, backend: Backend) -> None:
         super().__init__(config, dataset, backend)
         self.model, self.fanouts = model, by_relation(config.fanouts, dataset)
-        self.neighbors = typed_layerwise.neighbors(dataset)
+        self.neighbors = layerwise.neighbors(dataset)
 
     @cached_property
     def _whole(self) -> Full:
         return typed(self.model, self.backend, self.dataset)
 
     def _layers(self, model: Module) -> Tensor:
-        return typed_layerwise.TypedLayerwise(model, self.dataset, self.backend)()
+        return layerwise.TypedLayerwise(model, self.dataset, self.backend)()
 
     def _drawn(self, seeds: Tensor, key: int, places: Tensor | None = None) -> TypedSample:
         given, replace = ({self.dataset.target: seeds}, self.fanouts, key), self.config.replace
