@@ -259,7 +259,7 @@ class Stages:
         self.rows, self.block = rows, block
 
     def apply(self, name: str, compute: Compute) -> None:
-        """Compute rows from rows; where that raises `Asked`, in passes, of which all but the last serve later ones."""
+        """Compute rows from rows; where that raises `Asked`, in passes: all but the last serve later ones."""
         passes: list[str] = []
         while not self.rows.complete(name):
             pass_ = f"{name}.{len(passes)}"
