@@ -76,7 +76,7 @@ class Sampled(DrawnBatches):
         self.nodes = nodes_of(dataset)
         super().__init__(config, self.nodes["train"])
         self.backend, self.layout = backend, backend.layout()
-        self.dataset, self.y = dataset, dataset.y
+        self.dataset, self.y, self.score = dataset, dataset.y, dataset.score
         self.target = "class" if dataset.y.dim() == 1 else "labels"
         self.edges = 0
         self.layerwise = config.evaluation == "layerwise"
@@ -100,18 +100,12 @@ class Sampled(DrawnBatches):
         whole, layers = (lambda: self._whole.outputs(model)), partial(self._layers, model)
         return _neighbors.exact(self, model, whole, layers)
 
-    def scores(self, model: Module, outputs: Tensor) -> dict[str, float | None]:
-        outputs = outputs.to(self.y.device)
-        return {
-            split: scored(self.dataset.score, outputs[nodes], self.y[nodes]) for split, nodes in self.nodes.items()
-        }
-
     def metrics(self, model: Module) -> dict[str, float | None]:
         """The scores of the outputs; estimates of no more than the nodes of the split."""
         if self.config.evaluation != "sampled":
             return super().metrics(model)
         return {
-            split: scored(self.dataset.score, self._estimates(model, nodes, number), self.y[nodes])
+            split: scored(self.score, self._estimates(model, nodes, number), self.y[nodes])
             for number, (split, nodes) in enumerate(self.nodes.items())
         }
 
