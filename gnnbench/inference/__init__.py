@@ -139,7 +139,7 @@ class _Inferring:
     def open(self, force: bool) -> None:
         """Begin `inference.json`, or go on with the one that is there."""
         files.check_out(self.out, files.INFERENCE)
-        asked = self.asked
+        self._path, asked = self.out / files.INFERENCE, self.asked
         if force and self._path.exists():
             shutil.rmtree(self.out / "rounds", ignore_errors=True)
         elif self._path.exists():
@@ -200,18 +200,17 @@ class _Inferring:
         self.record.update(self.processes)
         files.save_json(self.record, self._path)
 
-    @property
-    def _path(self) -> Path:
-        return self.out / files.INFERENCE
-
     def _process(self, name: str, round_: int) -> None:
         job = self._job(name, round_folder(self.out, round_, name))
         kept = job.kept()
         if name == self.record.agreement.reference and round_ == 1:
             job.is_reference = True
             job.lowers = any(backend_sections(each)[1]["train"].get("precision") for each in self.turns)
-            if kept and not job.tensors_path.exists() and not self._all_kept():
-                kept = None
+            folders = (
+                (each, round_folder(self.out, n, each)) for each in self.turns for n in range(1, self.rounds + 1)
+            )
+            if kept and not job.tensors_path.exists() and not all(self._job(*each).kept() for each in folders):
+                kept = None  # as others are still to be compared with its outputs
         elif self.reference:
             job.reference = self.reference.tensors_path, str(self.record.agreement.reference)
         result = kept or self._run(job, name, f"round {round_} of {self.rounds}", round_)
@@ -229,15 +228,6 @@ class _Inferring:
             self.reference = job
         else:
             self.record.agreement.reference, self.record.agreement.reason = None, f"{name} could not run"
-
-    def _all_kept(self) -> bool:
-        """Return whether an earlier call left nothing to compare."""
-        folders = [
-            (name, round_folder(self.out, round_, name))
-            for name in self.turns
-            for round_ in range(1, self.rounds + 1)
-        ]
-        return all(self._job(*each).kept() for each in folders)
 
     def _job(self, name: str, out: Path) -> Job:
         return Job(

@@ -62,6 +62,7 @@ def build(
         ConfigError: the convs take features of edges, and there are none; or the model is of one type, and the
             graph of several, or the reverse.
     """
+    from gnnbench.models._decoder import LinkStack
     from gnnbench.models._stack import Stack
     from gnnbench.models._typed import TypedStack
 
@@ -84,8 +85,6 @@ def build(
     if links is None:
         model = Stack(config, family, in_channels, out_channels, encoder, edge_channels)
     else:
-        from gnnbench.models._decoder import LinkStack
-
         model = LinkStack(config, family, in_channels, links)
     for conv in model.convs if batched else ():
         if hasattr(conv, "cached"):
