@@ -60,7 +60,7 @@ class Trial(Record):
         Raises:
             GnnbenchError: nothing.
         """
-        return files.load(Result, out / "results.json")
+        return files.load(Result, out / files.RUN)
 
 
 def label(values: Mapping[str, Any]) -> str:

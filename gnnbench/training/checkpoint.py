@@ -17,7 +17,6 @@ from gnnbench.results import files, schema
 from gnnbench.results.schema import Evaluation, Result
 from gnnbench.training.loop import Trainer
 
-RESULTS = "results.json"
 CHECKPOINT = "checkpoint.pt"
 WEIGHTS = "best.pt"  # a `state_dict`, of the evaluation with the best validation metric of all repeats
 LONGEST_S = 60  # between two of them, but for an epoch that takes longer

@@ -180,7 +180,7 @@ class _Run:
     def save(self) -> None:
         """Write what is known so far."""
         if self.out:
-            files.save_json(self.result, self.out / checkpoint.RESULTS)
+            files.save_json(self.result, self.out / files.RUN)
 
     def conclude(self) -> None:
         """Draw the figures and the doubts about them from the samples, and write all."""
@@ -349,9 +349,9 @@ def _stored(out: Path | None, wanted: dict[str, Any], team: Team) -> tuple[Resul
     """Result and checkpoint of the run to resume, which the first process reads for all."""
     found = None
     if not team.rank:
-        if out is None or not (out / checkpoint.RESULTS).exists():
-            raise ConfigError(f"{out}: holds no {checkpoint.RESULTS} to resume; give the folder of a run")
-        stored = files.load(Result, out / checkpoint.RESULTS)
+        if out is None or not (out / files.RUN).exists():
+            raise ConfigError(f"{out}: holds no {files.RUN} to resume; give the folder of a run")
+        stored = files.load(Result, out / files.RUN)
         checkpoint.check_same(stored.config, wanted, out)
         found = stored, checkpoint.load(out)
     found = team.shared(found)

@@ -65,7 +65,7 @@ def run(
         return training.run(config, roots=roots, out=out, resume=resume, on_event=on_event)
     task = Share(config=training.resolved(config), roots=roots, out=out, resume=resume)
     if not resume:
-        (out / checkpoint.RESULTS).unlink(missing_ok=True)
+        (out / files.RUN).unlink(missing_ok=True)
     source, backend = task.config["dataset"]["source"], task.config["backend"]["name"]
     known = Result(status="failed", backend=backend, dataset=source, config=task.config)
     errors: list[GnnbenchError] = []
@@ -106,7 +106,7 @@ def _say(event: Event) -> None:
 
 def _result(task: Share, known: Result, codes: dict[int, int]) -> Result:
     """Read what worker 0 wrote; with the reason, where a worker ended without giving one."""
-    stored = task.out / checkpoint.RESULTS
+    stored = task.out / files.RUN
     result = files.load(Result, stored) if stored.exists() else known
     if result.status == "ok":
         return result

@@ -137,9 +137,18 @@ class Links(DrawnBatches):
         return Pairs(pairs.nodes[:, own], None if pairs.relation is None else pairs.relation[own])
 
     def _batch(self, drawn: DrawnPairs, chosen: Tensor, places: Tensor | None) -> Batch:
-        links = drawn.pairs.nodes.size(1) // (1 + self.config.negatives)
+        """A batch whose first pairs are its links."""
+        device, pairs = self.backend.device, drawn.pairs
+        links = pairs.nodes.size(1) // (1 + self.config.negatives)
         x, adj, edges = self._inputs(drawn, chosen)
-        batch = self._of(x, adj, drawn.pairs, links)
+
+        def loss(scores: Tensor) -> Tensor:
+            with self.phase("loss"):
+                return F.softplus(-scores[:links]).mean() + F.softplus(scores[links:]).mean()
+
+        relation = None if pairs.relation is None else pairs.relation.to(device)
+        asked = Pairs(pairs.nodes.to(device), relation, lambda name: self.phase(name))
+        batch = Batch(x, adj, loss, links, pairs=asked)
         if places is None or self.shares is None:
             return batch
         self.shares.edges += edges
@@ -169,19 +178,6 @@ class Links(DrawnBatches):
             own = self.dataset.relations["train"][chosen]
             relation = torch.cat([own, own.repeat_interleave(config.negatives)])
         return Pairs(torch.cat([links, drawn], 1), relation)
-
-    def _of(self, x: Any, adj: Any, pairs: Pairs, links: int) -> Batch:
-        """A batch whose first pairs are its links."""
-        device = self.backend.device
-        relation = None if pairs.relation is None else pairs.relation.to(device)
-
-        def loss(scores: Tensor) -> Tensor:
-            with self.phase("loss"):
-                return F.softplus(-scores[:links]).mean() + F.softplus(scores[links:]).mean()
-
-        return Batch(
-            x, adj, loss, links, pairs=Pairs(pairs.nodes.to(device), relation, lambda name: self.phase(name))
-        )
 
     def _score(self, model: Any, z: Tensor, part: str) -> float | None:
         """The metric of a part; of training of as many links as are for validation, beside their negatives."""

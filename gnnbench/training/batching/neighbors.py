@@ -105,12 +105,12 @@ class Sampled(DrawnBatches):
         if self.config.evaluation != "sampled":
             return super().metrics(model)
         return {
-            split: scored(self.score, self._estimates(model, nodes, number), self.y[nodes])
+            split: scored(self.score, self._estimates(model, nodes, number), self.y[nodes]) if len(nodes) else None
             for number, (split, nodes) in enumerate(self.nodes.items())
         }
 
     def _estimates(self, model: Module, nodes: Tensor, number: int) -> Tensor:
-        """Estimates [n, C] of the outputs of nodes from neighbourhoods that `number` decides."""
+        """Estimates [n, C] of the outputs of nodes, one or more, from neighbourhoods that `number` decides."""
         result, done = torch.empty(0), 0
         for batch in self._batches(nodes, ESTIMATING, number):
             own = batch.outputs(model)[: batch.targets].cpu()
