@@ -55,11 +55,7 @@ class Trial(Record):
         return Outcome(status=result.status, reason=result.reason)
 
     def result(self, out: Path) -> Result:
-        """Read the result that `run` left in `out`.
-
-        Raises:
-            GnnbenchError: nothing.
-        """
+        """Read the result that `run` left in `out`; raises ConfigError as `files.load`."""
         return files.load(Result, out / files.RUN)
 
 
