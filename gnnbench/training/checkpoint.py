@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 from collections.abc import Sequence
 from functools import partial
@@ -72,24 +73,41 @@ def save(folder: Path, trainer: Trainer, repeat: int, result: Result, best: Best
     files.save_by(partial(torch.save, state), folder / CHECKPOINT)
 
 
-def load(folder: Path) -> dict[str, Any] | None:
-    """The checkpoint in `folder`, on the CPU; None where nothing was written yet.
+def read(folder: Path) -> bytes:
+    """The checkpoint in `folder` as it was written; empty where nothing was written yet.
 
     Raises:
-        GnnbenchError: the file cannot be read, or is broken.
+        GnnbenchError: the file cannot be read.
     """
     path = folder / CHECKPOINT
     try:
-        if not path.exists():
-            return None
-        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        return path.read_bytes() if path.exists() else b""
+    except OSError:
+        raise _unreadable(folder) from None
+
+
+def parsed(content: bytes, folder: Path | None) -> dict[str, Any] | None:
+    """The checkpoint that was read in `folder`, on the CPU; None where nothing was written yet.
+
+    Raises:
+        GnnbenchError: the file is broken.
+    """
+    if not content:
+        return None
+    try:
+        state: dict[str, Any] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         state["result"] = Result.model_validate_json(state["result"])
         state["best"]
     except (OSError, EOFError, KeyError, ValueError, RuntimeError, pickle.UnpicklingError):
-        raise GnnbenchError(
-            f"{path}: is not a readable checkpoint; remove it and resume to train from the first epoch"
-        ) from None
+        raise _unreadable(folder) from None
     return state
+
+
+def _unreadable(folder: Path | None) -> GnnbenchError:
+    path = CHECKPOINT if folder is None else folder / CHECKPOINT
+    return GnnbenchError(
+        f"{path}: is not a readable checkpoint; remove it and resume to train from the first epoch"
+    )
 
 
 def discard(folder: Path) -> None:

@@ -290,7 +290,7 @@ class _Run:
         """Evaluate: together where each process has a part; else the first does, and tells the others."""
         if not self.config.data_parallel:
             return trainer.evaluate()
-        return self.team.shared({} if self.team.rank else trainer.evaluate())
+        return self.team.collected({} if self.team.rank else trainer.evaluate())[0]
 
     def _has_room(self) -> bool:
         """Return whether malloc is to keep what is freed, and may without reaching the limit of memory."""
@@ -347,13 +347,12 @@ def _counts(dataset: datasets.AnyDataset) -> dict[str, int | None]:
 
 def _stored(out: Path | None, wanted: dict[str, Any], team: Team) -> tuple[Result, dict[str, Any] | None]:
     """Result and checkpoint of the run to resume, which the first process reads for all."""
-    found = None
+    result = state = b""
     if not team.rank:
         if out is None or not (out / files.RUN).exists():
             raise ConfigError(f"{out}: holds no {files.RUN} to resume; give the folder of a run")
         stored = files.load(Result, out / files.RUN)
         checkpoint.check_same(stored.config, wanted, out)
-        found = stored, checkpoint.load(out)
-    found = team.shared(found)
-    assert found is not None
-    return found
+        result, state = stored.model_dump_json().encode(), checkpoint.read(out)
+    stored = Result.model_validate_json(team.shared(result))
+    return stored, checkpoint.parsed(team.shared(state), out)

@@ -41,24 +41,33 @@ class Team:
         self.rank, self.size = (0, 1) if store is None else (dist.get_rank(), dist.get_world_size())
 
     def collected(self, mine: T) -> list[T]:
-        """What every process has, by rank."""
-        every: list[Any] = [mine] * self.size
-        if self._store is not None:
-            with communicating():
-                dist.all_gather_object(every, mine)
-        return every
+        """What every process has, by rank; it travels as JSON, so that nothing that another one sends can run."""
+        if self._store is None:
+            return [mine]
+        text = json.dumps(mine).encode()
+        longest = max(int(each) for each in self._gathered(torch.tensor([len(text)])))
+        rows = self._gathered(torch.frombuffer(bytearray(text.ljust(longest)), dtype=torch.uint8))
+        return [json.loads(row.numpy().tobytes()) for row in rows]
 
     def any(self, flag: bool) -> bool:
         """Return whether it is so on any process."""
         return any(self.collected(flag))
 
-    def shared(self, content: T) -> T:
+    def shared(self, content: bytes) -> bytes:
         """Broadcast what the first process has."""
-        held = [content]
-        if self._store is not None:
-            with communicating():
-                dist.broadcast_object_list(held, 0)
-        return held[0]
+        if self._store is None or not (size := self.collected(len(content))[0]):
+            return content
+        data = torch.frombuffer(bytearray(content if self.rank == 0 else size), dtype=torch.uint8)
+        with communicating():
+            dist.broadcast(data, 0)
+        return data.numpy().tobytes()
+
+    def _gathered(self, x: torch.Tensor) -> list[torch.Tensor]:
+        """The tensors of every process, which have the same shape."""
+        every = [torch.empty_like(x) for _ in range(self.size)]
+        with communicating():
+            dist.all_gather(every, x)
+        return every
 
     def bind_to_cores(self) -> None:
         """Keep this process on cores of its own, if it is one of several that `--workers` started here."""
@@ -124,7 +133,7 @@ class Team:
 
     def _differing(self, what: Mapping[str, bytes]) -> Iterator[tuple[int, list[str]]]:
         """Yield processes that have something else than the first, and the names of what it is."""
-        first, *others = self.collected({name: hashlib.sha256(value).digest() for name, value in what.items()})
+        first, *others = self.collected({name: hashlib.sha256(value).hexdigest() for name, value in what.items()})
         for rank, theirs in enumerate(others, 1):
             if differs := [name for name, digest in theirs.items() if digest != first[name]]:
                 yield rank, differs
