@@ -7,20 +7,18 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import Module
 
+from gnnbench.backends.base import Backend
 from gnnbench.measure import clock
 from gnnbench.measure.environment import usable_cores
 from gnnbench.training.batching._batch import Batch, Batching
-
-if TYPE_CHECKING:
-    from gnnbench.backends.base import Backend
-    from gnnbench.training.batching._shares import Shares
+from gnnbench.training.batching._shares import Shares, add_gradients
 
 T = TypeVar("T")
 SAMPLES = 3  # batches that backends are compared on
@@ -97,7 +95,7 @@ class Loader(Batching):
             self.shares.phase = phase
 
     def added(self, model: Module, loss: Tensor) -> Tensor:
-        return self.shares.added(model, loss) if self.shares else loss
+        return add_gradients(model, loss, self.shares, self.shares.scale) if self.shares else loss
 
     def _timed(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         while True:

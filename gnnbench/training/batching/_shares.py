@@ -71,10 +71,6 @@ class Shares(Sums):
         finally:
             self.weight = self.scale = 1 / self.size
 
-    def added(self, model: Module, loss: Tensor) -> Tensor:
-        """The loss [] over the targets of all processes, whose gradients `model` then has."""
-        return add_gradients(model, loss, self, self.scale)
-
 
 def add_gradients(model: Module, loss: Tensor, sums: Sums, scale: float = 1.0) -> Tensor:
     """Sum loss and gradients, times `scale`, over all processes, in one message; returns the loss.
