@@ -120,7 +120,7 @@ def load(path: Path, overrides: Overrides = (), *, timed: bool = True) -> Plan:
         SweepConfig.model_validate(raw)
     except ValidationError as error:
         problems = [f"{path}: {config.sentence(each, SweepConfig)}" for each in error.errors()]
-    grid = raw.get("grid") if isinstance(raw.get("grid"), dict) else {}
+    grid: Any = raw.get("grid") if isinstance(raw.get("grid"), dict) else {}
     axes = {key: values for key, values in grid.items() if isinstance(values, list)}
     base, run_problems = _base(path, raw.get("run"), overrides)
     problems += run_problems
