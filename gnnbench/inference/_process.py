@@ -8,9 +8,8 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -28,9 +27,8 @@ from gnnbench.errors import ConfigError, UnsupportedOp
 from gnnbench.inference._record import Process
 from gnnbench.measure import clock, code, environment, memory
 from gnnbench.results import files
-from gnnbench.results.schema import MODES, Binding, Evaluation, Mode
+from gnnbench.results.schema import MODES, Evaluation, Mode
 from gnnbench.training import layerwise, run, setup
-from gnnbench.training.batching._batch import Batching
 from gnnbench.training.batching.full import Full
 from gnnbench.training.batching.links import Links
 
@@ -40,20 +38,16 @@ LEAST, MOST = 3, 100  # passes
 LOGITS = "logits" + EVALUATION
 
 
-@dataclass(frozen=True)
-class Way:
-    """A model on its backend, and how it comes to the outputs of all nodes.
+class Way(NamedTuple):
+    """How a model on its backend comes to the outputs of all nodes.
 
     Attributes:
         outputs: computes them [N, C]; a folder keeps layers in files, which a call with an equal key goes on with.
-        words: how nodes are gone over.
+        scores: their metric on each part of the split.
     """
 
     outputs: Callable[[Path | None, str], Tensor]
     scores: Callable[[Tensor], dict[str, float | None]]
-    bindings: list[Binding]
-    warnings: list[str]
-    words: str
 
 
 class Job(Fresh[Process]):
@@ -123,8 +117,7 @@ def _prepared(
     if job.weights:
         load(model, job.weights)
     model.to(backend.device).eval()
-    way, record.prepare_s = recorder.time(lambda: _way(job.mode, wanted, model, backend, dataset, job.roots.cache))
-    record.bindings, record.warnings, record.way = way.bindings, way.warnings, way.words
+    way, record.prepare_s = recorder.time(lambda: _way(job, wanted, model, backend, dataset, record))
     return model, way, setup.has_classes(dataset)
 
 
@@ -206,45 +199,39 @@ def _predict(job: Job, way: Way, classes: bool) -> None:
     shutil.rmtree(layers, ignore_errors=True)
 
 
-def _way(mode: Mode, config: Run, model: Module, backend: Backend, dataset: AnyDataset, cache: Path | None) -> Way:
-    """Bind the model, and make of the dataset what it takes.
+def _way(job: Job, config: Run, model: Module, backend: Backend, dataset: AnyDataset, record: Process) -> Way:
+    """Bind the model, and make of the dataset what it takes; `record` learns how nodes are gone over.
 
     Raises:
         ConfigError: the way cannot be gone over this dataset.
         UnsupportedOp: the backend cannot run this model exactly, or not a layer at a time.
     """
-    if mode == "layerwise":
-        return _by_layers(config, model, backend, dataset)
-    ready = setup.prepare(config, model, backend, dataset, cache)
-    batching = ready.batching
-    words = MODES[mode] if mode == "sampled" or not config.batch.graphs else "batches of graphs"
+    if job.mode == "layerwise":
+        return _by_layers(config, model, backend, dataset, record)
+    ready = setup.prepare(config, model, backend, dataset, job.roots.cache)
+    record.bindings, record.warnings = ready.bindings, ready.warnings
+    record.way = "batches of graphs" if config.batch.graphs else MODES[job.mode]
     return Way(
-        lambda folder, key: batching.outputs(model),
-        lambda outputs: batching.scores(model, outputs.to(backend.device)),
-        ready.bindings,
-        ready.warnings,
-        words,
+        lambda folder, key: ready.batching.outputs(model),
+        lambda outputs: ready.batching.scores(model, outputs.to(backend.device)),
     )
 
 
-def _by_layers(config: Run, model: Module, backend: Backend, dataset: Any) -> Way:
+def _by_layers(config: Run, model: Module, backend: Backend, dataset: Any, record: Process) -> Way:
     setup.check_batch(config, dataset)
-    bindings = backend.bind(model)
+    record.bindings = backend.bind(model)
     if reasons := layerwise.unsupported(model, backend):
         raise UnsupportedOp(f"--mode layerwise on backend {backend.name!r}", reasons)
-
-    def batching() -> Batching:
-        """Build the batches whose metrics are asked for, and only then: links need their graph on the device."""
-        if isinstance(dataset, LinksDataset):
-            return Links(config.batch, dataset, backend, None)
-        return Full(dataset, None, backend.device, x=())
-
     kind = layerwise.TypedLayerwise if isinstance(dataset, TypedDataset) else layerwise.Layerwise
     passes = kind(model, dataset, backend)
-    return Way(
-        lambda folder, key: passes(folder=folder, key=key),
-        lambda outputs: batching().scores(model, outputs.to(backend.device)),
-        bindings,
-        [],
-        passes.way,
-    )
+    record.way = passes.way
+
+    def scores(outputs: Tensor) -> dict[str, float | None]:
+        """Build the batches whose metrics are asked for, and only now: links need their graph on the device."""
+        links = isinstance(dataset, LinksDataset)
+        batching = (
+            Links(config.batch, dataset, backend, None) if links else Full(dataset, None, backend.device, x=())
+        )
+        return batching.scores(model, outputs.to(backend.device))
+
+    return Way(lambda folder, key: passes(folder=folder, key=key), scores)
