@@ -41,7 +41,7 @@ class Team:
         self.rank, self.size = (0, 1) if store is None else (dist.get_rank(), dist.get_world_size())
 
     def collected(self, mine: T) -> list[T]:
-        """What every process has, by rank; it travels as JSON, so that nothing that another one sends can run."""
+        """Exchange values, by rank; they travel as JSON, so that nothing that another process sends can run."""
         if self._store is None:
             return [mine]
         text = json.dumps(mine).encode()
