@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -41,16 +41,13 @@ class CellRecord(Record):
     outcome: Outcome | None = None
 
 
-class Cell(Protocol):
-    """A piece of work that leaves its results in a folder; `key` names it in its grid."""
-
-    key: str
-
-    def run(self, work: Any, tell: Tell) -> Outcome: ...
-
-
 class Work(launch.Task):
-    """A cell, and where it runs; each kind of grid has a subclass that says which cells these are."""
+    """A cell, and where it runs; each kind of grid has a subclass that says which cells these are.
+
+    Attributes:
+        cell: its `key` names it in its grid, and its `run(work, tell)` leaves results in the folder and returns an
+            `Outcome`.
+    """
 
     cell: Any
 

@@ -24,7 +24,7 @@ from gnnbench.datasets import NodeDataset, TypedDataset
 from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
 from gnnbench.measure import clock
 from gnnbench.measure.rounds import Budget, Timed, timed
-from gnnbench.training.typed_layerwise import neighbors
+from gnnbench.training.layerwise import neighbors
 
 OURS = "isplib"
 PEERS = ("dgl", "pyg-lib")

@@ -1,7 +1,6 @@
 """Inference: outputs of all nodes by trained weights, on backends in turn, each process checked against PyG.
 
-_ways        at once, a layer at a time, or on sampled neighbourhoods
-_process     one backend in a fresh process
+_process     one backend in a fresh process: at once, a layer at a time, or on sampled neighbourhoods
 _record      the table, worked out from the processes of all rounds
 """
 
@@ -14,17 +13,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gnnbench import launch, stopping
+from gnnbench import launch, registry, stopping
 from gnnbench.comparison import Progress, ResolvedRun, codes, difference, process, resolve, round_folder
 from gnnbench.comparison.parity import REFERENCES, Parity
 from gnnbench.config import Run, backend_sections
 from gnnbench.datasets import Roots
-from gnnbench.errors import ConfigError
-from gnnbench.inference import _ways
+from gnnbench.errors import ConfigError, did_you_mean
 from gnnbench.inference._process import Job
 from gnnbench.inference._record import Inference, Predictions, Process, Row
 from gnnbench.measure.rounds import rotated
 from gnnbench.results import files
+from gnnbench.results.schema import MODES
 
 OF_TRAINING = {"cuda_graph", "workers", "halo", "loader", "loader_workers"}  # options that passes have no part in
 
@@ -53,8 +52,33 @@ def asked(config: Run, mode: str, specs: list[str], weights: Path | None) -> Ask
         options = {option.partition("=")[0] for option in spec.split(":")[1:]}
         if own := sorted(options & OF_TRAINING):
             raise ConfigError(f"{spec}: {own[0]} is of training, and not of inference; leave it out")
-    eager = _ways.of_mode(config, mode).changed(train={"cuda_graph": False})
+    eager = _of_mode(config, mode).changed(train={"cuda_graph": False})
     return Asked(resolve(eager, specs), mode, weights and weights.absolute(), digest)
+
+
+def _of_mode(config: Run, mode: str) -> Run:
+    """The configuration with the batches that a way goes over.
+
+    Raises:
+        ConfigError: there is no such way, or its batches are of another kind of data.
+    """
+    batch = config.batch
+    if mode not in MODES:
+        raise ConfigError(f"--mode {mode}: is none of {', '.join(MODES)}{did_you_mean(mode, MODES)}")
+    if mode == "sampled":
+        if not (batch.draws_neighbors and hasattr(batch, "evaluation")):
+            raise ConfigError(
+                f"--mode sampled is of batches that draw neighbours, and batch.kind is {batch.kind}; set "
+                "batch.kind=neighbors and batch.fanouts, or choose another mode"
+            )
+        return config.changed(batch={"evaluation": "sampled"})
+    if batch.graphs:
+        if mode == "layerwise":
+            raise ConfigError("--mode layerwise is of one graph, and batch.kind=graphs is of many; leave it out")
+        return config
+    kind = registry.find("training.batching", "links" if batch.links else "full").Config
+    shared = {name: value for name, value in dict(batch).items() if name in kind.model_fields and name != "kind"}
+    return config.model_copy(update={"batch": kind(**shared)})
 
 
 def infer(
@@ -115,7 +139,7 @@ class _Inferring:
     def open(self, force: bool) -> None:
         """Begin `inference.json`, or go on with the one that is there."""
         files.check_out(self.out, files.INFERENCE)
-        asked = self.asked
+        self._path, asked = self.out / files.INFERENCE, self.asked
         if force and self._path.exists():
             shutil.rmtree(self.out / "rounds", ignore_errors=True)
         elif self._path.exists():
@@ -176,18 +200,17 @@ class _Inferring:
         self.record.update(self.processes)
         files.save_json(self.record, self._path)
 
-    @property
-    def _path(self) -> Path:
-        return self.out / files.INFERENCE
-
     def _process(self, name: str, round_: int) -> None:
         job = self._job(name, round_folder(self.out, round_, name))
         kept = job.kept()
         if name == self.record.agreement.reference and round_ == 1:
             job.is_reference = True
             job.lowers = any(backend_sections(each)[1]["train"].get("precision") for each in self.turns)
-            if kept and not job.tensors_path.exists() and not self._all_kept():
-                kept = None
+            folders = (
+                (each, round_folder(self.out, n, each)) for each in self.turns for n in range(1, self.rounds + 1)
+            )
+            if kept and not job.tensors_path.exists() and not all(self._job(*each).kept() for each in folders):
+                kept = None  # as others are still to be compared with its outputs
         elif self.reference:
             job.reference = self.reference.tensors_path, str(self.record.agreement.reference)
         result = kept or self._run(job, name, f"round {round_} of {self.rounds}", round_)
@@ -205,15 +228,6 @@ class _Inferring:
             self.reference = job
         else:
             self.record.agreement.reference, self.record.agreement.reason = None, f"{name} could not run"
-
-    def _all_kept(self) -> bool:
-        """Return whether an earlier call left nothing to compare."""
-        folders = [
-            (name, round_folder(self.out, round_, name))
-            for name in self.turns
-            for round_ in range(1, self.rounds + 1)
-        ]
-        return all(self._job(*each).kept() for each in folders)
 
     def _job(self, name: str, out: Path) -> Job:
         return Job(

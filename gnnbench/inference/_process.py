@@ -1,11 +1,15 @@
-"""One backend in a fresh process: weights are read, passes timed, and outputs compared or written."""
+"""One backend in a fresh process: weights are read, passes timed, and outputs compared or written.
+
+Outputs of all nodes come about in three ways: at once, a layer at a time, and on sampled neighbourhoods.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import shutil
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -18,18 +22,32 @@ from gnnbench.comparison.parity import judge, steps
 from gnnbench.comparison.parity.judge import EVALUATION
 from gnnbench.comparison.process import Fresh
 from gnnbench.config import Run
-from gnnbench.errors import ConfigError
-from gnnbench.inference import _ways
+from gnnbench.datasets import AnyDataset, LinksDataset, TypedDataset
+from gnnbench.errors import ConfigError, UnsupportedOp
 from gnnbench.inference._record import Process
 from gnnbench.measure import clock, code, environment, memory
 from gnnbench.results import files
-from gnnbench.results.schema import Evaluation, Mode
-from gnnbench.training import run, setup
+from gnnbench.results.schema import MODES, Evaluation, Mode
+from gnnbench.training import layerwise, run, setup
+from gnnbench.training.batching.full import Full
+from gnnbench.training.batching.links import Links
 
 LONG_S = 10.0  # of a first pass, from which it is the only one of its process
 TIMED_S = 1.0  # of passes together
 LEAST, MOST = 3, 100  # passes
 LOGITS = "logits" + EVALUATION
+
+
+class Way(NamedTuple):
+    """How a model on its backend comes to the outputs of all nodes.
+
+    Attributes:
+        outputs: computes them [N, C]; a folder keeps layers in files, which a call with an equal key goes on with.
+        scores: their metric on each part of the split.
+    """
+
+    outputs: Callable[[Path | None, str], Tensor]
+    scores: Callable[[Tensor], dict[str, float | None]]
 
 
 class Job(Fresh[Process]):
@@ -89,7 +107,7 @@ def made(job: Job) -> Process:
 
 def _prepared(
     job: Job, wanted: Run, backend: Backend, recorder: clock.Recorder, record: Process
-) -> tuple[Module, _ways.Way, bool]:
+) -> tuple[Module, Way, bool]:
     """Model, way, and whether outputs are of classes; the dataset ends here, so that unused edges are freed."""
     dataset = setup.read(wanted, job.roots)
     dataset, reorder_s = recorder.time(lambda: datasets.reordered(dataset, wanted.dataset))
@@ -99,10 +117,7 @@ def _prepared(
     if job.weights:
         load(model, job.weights)
     model.to(backend.device).eval()
-    way, record.prepare_s = recorder.time(
-        lambda: _ways.prepare(job.mode, wanted, model, backend, dataset, job.roots.cache)
-    )
-    record.bindings, record.warnings, record.way = way.bindings, way.warnings, way.words
+    way, record.prepare_s = recorder.time(lambda: _way(job, wanted, model, backend, dataset, record))
     return model, way, setup.has_classes(dataset)
 
 
@@ -129,7 +144,7 @@ def load(model: Module, path: Path) -> None:
         ) from None
 
 
-def _timed(wanted: Run, way: _ways.Way, recorder: clock.Recorder, record: Process) -> Tensor:
+def _timed(wanted: Run, way: Way, recorder: clock.Recorder, record: Process) -> Tensor:
     """Time passes; returns the outputs of the last one."""
     resting = recorder.meter.resting()
     outputs, record.warmup_s = recorder.time(lambda: way.outputs(None, ""))
@@ -150,7 +165,7 @@ def _timed(wanted: Run, way: _ways.Way, recorder: clock.Recorder, record: Proces
 
 
 def _compare(
-    job: Job, wanted: Run, backend: Backend, model: Module, way: _ways.Way, outputs: Tensor, record: Process
+    job: Job, wanted: Run, backend: Backend, model: Module, way: Way, outputs: Tensor, record: Process
 ) -> None:
     """Leave the outputs for others to compare with, or compare them."""
     snapshot = steps.allowed(wanted, backend, _tensors(outputs))
@@ -171,7 +186,7 @@ def _tensors(outputs: Tensor) -> dict[str, Tensor]:
     return {LOGITS: outputs.detach().float().cpu().reshape(len(outputs), -1)}
 
 
-def _predict(job: Job, way: _ways.Way, classes: bool) -> None:
+def _predict(job: Job, way: Way, classes: bool) -> None:
     """Write the outputs, and of classes which is the highest; layers are kept meanwhile, to go on with."""
     assert job.predictions is not None
     layers = job.predictions.with_name(f"{job.predictions.name}.partial")
@@ -182,3 +197,41 @@ def _predict(job: Job, way: _ways.Way, classes: bool) -> None:
         arrays["prediction"] = outputs.argmax(1).numpy()
     files.save_by(lambda file: np.savez(file, **arrays), job.predictions)
     shutil.rmtree(layers, ignore_errors=True)
+
+
+def _way(job: Job, config: Run, model: Module, backend: Backend, dataset: AnyDataset, record: Process) -> Way:
+    """Bind the model, and make of the dataset what it takes; `record` learns how nodes are gone over.
+
+    Raises:
+        ConfigError: the way cannot be gone over this dataset.
+        UnsupportedOp: the backend cannot run this model exactly, or not a layer at a time.
+    """
+    if job.mode == "layerwise":
+        return _by_layers(config, model, backend, dataset, record)
+    ready = setup.prepare(config, model, backend, dataset, job.roots.cache)
+    record.bindings, record.warnings = ready.bindings, ready.warnings
+    record.way = "batches of graphs" if config.batch.graphs else MODES[job.mode]
+    return Way(
+        lambda folder, key: ready.batching.outputs(model),
+        lambda outputs: ready.batching.scores(model, outputs.to(backend.device)),
+    )
+
+
+def _by_layers(config: Run, model: Module, backend: Backend, dataset: Any, record: Process) -> Way:
+    setup.check_batch(config, dataset)
+    record.bindings = backend.bind(model)
+    if reasons := layerwise.unsupported(model, backend):
+        raise UnsupportedOp(f"--mode layerwise on backend {backend.name!r}", reasons)
+    kind = layerwise.TypedLayerwise if isinstance(dataset, TypedDataset) else layerwise.Layerwise
+    passes = kind(model, dataset, backend)
+    record.way = passes.way
+
+    def scores(outputs: Tensor) -> dict[str, float | None]:
+        """Build the batches whose metrics are asked for, and only now: links need their graph on the device."""
+        links = isinstance(dataset, LinksDataset)
+        batching = (
+            Links(config.batch, dataset, backend, None) if links else Full(dataset, None, backend.device, x=())
+        )
+        return batching.scores(model, outputs.to(backend.device))
+
+    return Way(lambda folder, key: passes(folder=folder, key=key), scores)

@@ -18,6 +18,7 @@ from gnnbench.measure import waiting
 from gnnbench.results import files
 from gnnbench.results.schema import Status
 
+FOLDER = "workers"
 GRACE_S = 4  # that the others have to end in, once a process has failed
 
 
@@ -42,7 +43,8 @@ def run_ranks(
     """
     import psutil
 
-    files.save_json(task, _path(task))
+    path = task.out / FOLDER / _task.FILE
+    files.save_json(task, path)
     waiting.spin_briefly()
     cores = len(psutil.Process().cpu_affinity()) if sys.platform == "linux" else psutil.cpu_count() or 1
     shared = {"GLOO_SOCKET_IFNAME": loopback(), "OMP_NUM_THREADS": str(max(1, cores // count))}
@@ -61,8 +63,15 @@ def run_ranks(
         meet = {rendezvous: f"file://{folder}/rendezvous", "WORLD_SIZE": str(count)}
         environment = {**shared, **_fork.environment(), **meet}
         try:
-            processes.extend(_start(task, rank, environment) for rank in range(count))
-            for rank, process in enumerate(processes):
+            for rank in range(count):
+                process = _task.start(
+                    _task.command(task.kind, path),
+                    _log(task, rank),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL if rank else subprocess.PIPE,
+                    env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                )
+                processes.append(process)
                 threading.Thread(target=_watch, args=(rank, process, events), daemon=True).start()
             failed = False
             while len(codes) < count:
@@ -97,23 +106,9 @@ def loopback() -> str:
     return next(name for name, addresses in interfaces if any(each.address == "127.0.0.1" for each in addresses))
 
 
-def _path(task: Task) -> Path:
-    return task.out / "workers" / _task.FILE
-
-
 def _log(task: Task, rank: int) -> Path:
     """Return the file of what a rank writes to standard error."""
-    return _path(task).with_name(f"log-{rank}.txt")
-
-
-def _start(task: Task, rank: int, environment: dict[str, str]) -> subprocess.Popen[str]:
-    return _task.start(
-        _task.command(task.kind, _path(task)),
-        _log(task, rank),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL if rank else subprocess.PIPE,
-        env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-    )
+    return task.out / FOLDER / f"log-{rank}.txt"
 
 
 def _watch(rank: int, process: subprocess.Popen[str], events: queue.SimpleQueue[tuple[int, int | str]]) -> None:

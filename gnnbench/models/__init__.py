@@ -2,9 +2,8 @@
 
 _stack       the one model definition; from the nodes of graphs to the graphs
 _decoder     from the nodes of a graph to its links
-_links       what a decoder is made for, and what it is given
-_typed _types   the model of graphs of several types, and what it is made for
-_heads       how attention models spread their width over heads
+_typed       the model of graphs of several types
+_ends        what models of links and of several types are made for, and are given
 """
 
 from __future__ import annotations
@@ -13,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from gnnbench import registry
 from gnnbench.errors import ConfigError
-from gnnbench.models._links import Links, Pairs, width_of_node
+from gnnbench.models._ends import Links, Pairs, Types, width_of_node
 from gnnbench.models._stack import Layer
-from gnnbench.models._types import Types
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,6 +62,7 @@ def build(
         ConfigError: the convs take features of edges, and there are none; or the model is of one type, and the
             graph of several, or the reverse.
     """
+    from gnnbench.models._decoder import LinkStack
     from gnnbench.models._stack import Stack
     from gnnbench.models._typed import TypedStack
 
@@ -86,8 +85,6 @@ def build(
     if links is None:
         model = Stack(config, family, in_channels, out_channels, encoder, edge_channels)
     else:
-        from gnnbench.models._decoder import LinkStack
-
         model = LinkStack(config, family, in_channels, links)
     for conv in model.convs if batched else ():
         if hasattr(conv, "cached"):

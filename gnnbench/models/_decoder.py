@@ -13,7 +13,7 @@ from torch_geometric.nn import InnerProductDecoder
 
 from gnnbench.config import ModelConfig
 from gnnbench.errors import ConfigError
-from gnnbench.models._links import Links, Pairs, width_of_node
+from gnnbench.models._ends import Links, Pairs, width_of_node
 from gnnbench.models._stack import Stack
 
 

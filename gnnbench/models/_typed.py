@@ -12,7 +12,7 @@ from torch.nn import Dropout, Embedding, Linear, Module, ModuleList
 from torch_geometric.nn.module_dict import ModuleDict
 
 from gnnbench.config import ModelConfig
-from gnnbench.models._types import Types
+from gnnbench.models._ends import Types
 
 
 class TypedStack(Module):

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from gnnbench.config import AttentionConfig as Config
-from gnnbench.models import _heads
-from gnnbench.models._heads import takes_edges
+from gnnbench.models.gat import Config, of_class, takes_edges
 
 __all__ = ["Config", "conv", "takes_edges"]
 
-conv = partial(_heads.conv, "GATv2Conv")
+conv = partial(of_class, "GATv2Conv")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gnnbench.models._types import HeadsConfig as Config
+from gnnbench.models._ends import HeadsConfig as Config
 
 if TYPE_CHECKING:
     from torch.nn import Module

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from gnnbench.models._types import TypedConfig
+from gnnbench.models._ends import TypedConfig
 
 if TYPE_CHECKING:
     from torch.nn import Module

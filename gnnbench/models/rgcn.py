@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from gnnbench.config import Count
-from gnnbench.models._types import TypedConfig
+from gnnbench.models._ends import TypedConfig
 
 if TYPE_CHECKING:
     from torch.nn import Module

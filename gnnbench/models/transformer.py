@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from gnnbench.config import AttentionConfig
-from gnnbench.models import _heads
-from gnnbench.models._heads import takes_edges
+from gnnbench.models.gat import of_class, takes_edges
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -25,4 +24,4 @@ class Config(AttentionConfig):
 def conv(config: Config, in_channels: int, out_channels: int, last: bool) -> Module:
     """A TransformerConv: heads side by side, or averaged in the last layer."""
     own = {"root_weight": config.root_weight}
-    return _heads.conv("TransformerConv", config, in_channels, out_channels, last, **own)
+    return of_class("TransformerConv", config, in_channels, out_channels, last, **own)

@@ -8,7 +8,8 @@ _slurm       trials as jobs of a cluster
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -114,7 +115,7 @@ def sweep(
     )
     sweeping = _Sweeping(works, record, out / "sweep.json", on_event)
     runner = sweeping.runner(jobs, queue, execute)
-    sweeping.take_finished()
+    sweeping.take(work for work, cell in zip(works, record.cells, strict=True) if cell.outcome)
     status = cells.run(works, record.cells, runner, sweeping.ended)
     lost = sum(cell.outcome is None for cell in record.cells)
     record.status = "incomplete" if status == "ok" and lost else status
@@ -158,7 +159,7 @@ class _Sweeping:
 
     def __post_init__(self) -> None:
         self._numbers = {work.cell.key: number for number, work in enumerate(self.works)}
-        self._rounds: dict[int, list[list[float]]] = {}
+        self._rounds: dict[int, list[list[float]]] = defaultdict(list)
         self._environments: list[dict[str, Any]] = []
 
     def runner(self, jobs: int, queue: Queue | None, execute: Execute | None) -> Runner:
@@ -174,33 +175,27 @@ class _Sweeping:
             return partial(cells.abreast, jobs=jobs, by=execute)
         return partial(cells.one_by_one, on_step=self._starts, by=execute)
 
-    def take_finished(self) -> None:
-        """Take the figures that earlier calls left, and write all."""
-        places = {
-            self._take(work) for work, cell in zip(self.works, self.record.cells, strict=True) if cell.outcome
-        }
+    def take(self, works: Iterable[cells.Work]) -> None:
+        """Take the figures of trials that have ended, and write all."""
+        places = set()
+        for work in works:
+            number = self._numbers[work.cell.key]
+            cell, place = self.record.cells[number], number % len(self.record.points)
+            places.add(place)
+            if cell.outcome and cell.outcome.status == "ok":
+                result = work.cell.result(work.out)
+                cell.take(result, self.record.timed)
+                self._environments.append(result.environment)
+                if self.record.timed:
+                    self._rounds[place] += schema.rounds(result.samples, "epoch")
         for place in places:
-            self.record.refresh(place, self._rounds.get(place, []))
+            self.record.refresh(place, self._rounds[place])
         self.save()
 
     def ended(self, work: cells.Work) -> None:
-        """Take the figures of a trial that has just ended, and write all."""
-        place = self._take(work)
-        self.record.refresh(place, self._rounds.get(place, []))
-        self.save()
+        """Take the figures of a trial that has just ended, and tell of it."""
+        self.take([work])
         self._tell(work)
-
-    def _take(self, work: cells.Work) -> int:
-        """Take the figures of a trial that has ended; the place of its configuration."""
-        number = self._numbers[work.cell.key]
-        cell, place = self.record.cells[number], number % len(self.record.points)
-        if cell.outcome and cell.outcome.status == "ok":
-            result = work.cell.result(work.out)
-            cell.take(result, self.record.timed)
-            self._environments.append(result.environment)
-            if self.record.timed:
-                self._rounds.setdefault(place, []).extend(schema.rounds(result.samples, "epoch"))
-        return place
 
     def save(self) -> None:
         """Write what is known."""
@@ -221,18 +216,11 @@ class _Sweeping:
 
 
 def _works(plan: Plan, out: Path, roots: Roots) -> list[Work]:
-    digests = {
-        name: code.digest(backends.module_of(name))
-        for name in {trial.config["backend"]["name"] for trial in plan.trials}
-    }
+    names = {trial.config["backend"]["name"] for trial in plan.trials}
+    digests = {name: code.digest(backends.module_of(name)) for name in names}
     return [
-        Work(
-            cell=trial,
-            roots=roots,
-            out=out / "cells" / trial.key,
-            code=digests[trial.config["backend"]["name"]],
-        )
-        for trial in plan.trials
+        Work(cell=each, roots=roots, out=out / "cells" / each.key, code=digests[each.config["backend"]["name"]])
+        for each in plan.trials
     ]
 
 

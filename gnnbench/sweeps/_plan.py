@@ -55,12 +55,8 @@ class Trial(Record):
         return Outcome(status=result.status, reason=result.reason)
 
     def result(self, out: Path) -> Result:
-        """Read the result that `run` left in `out`.
-
-        Raises:
-            GnnbenchError: nothing.
-        """
-        return files.load(Result, out / "results.json")
+        """Read the result that `run` left in `out`; raises ConfigError as `files.load`."""
+        return files.load(Result, out / files.RUN)
 
 
 def label(values: Mapping[str, Any]) -> str:
@@ -124,15 +120,16 @@ def load(path: Path, overrides: Overrides = (), *, timed: bool = True) -> Plan:
         SweepConfig.model_validate(raw)
     except ValidationError as error:
         problems = [f"{path}: {config.sentence(each, SweepConfig)}" for each in error.errors()]
-    grid = raw.get("grid")
-    axes = (
-        {key: values for key, values in grid.items() if isinstance(values, list)} if isinstance(grid, dict) else {}
-    )
+    grid: Any = raw.get("grid") if isinstance(raw.get("grid"), dict) else {}
+    axes = {key: values for key, values in grid.items() if isinstance(values, list)}
     base, run_problems = _base(path, raw.get("run"), overrides)
     problems += run_problems
-    keys = [*WHOLE, *(f"{section}.{key}" for section, held in (base or {}).items() for key in _keys(held))]
+    sections = {name: held for name, held in (base or {}).items() if isinstance(held, dict)}
+    keys = [*WHOLE, *(f"{section}.{key}" for section, held in sections.items() for key in held)]
     problems += [f"{path}: grid.{problem}" for problem in _axis_problems(axes, keys)]
-    configurations = [dict(zip(axes, values, strict=True)) for values in _product(axes)]
+    few = math.prod(map(len, axes.values())) <= MOST
+    spanned = itertools.product(*axes.values()) if few else ()  # the last axis varies fastest
+    configurations = [dict(zip(axes, values, strict=True)) for values in spanned]
     if base and not problems:
         problems += _configuration_problems(f"{path}: grid", base, configurations)
     if problems or base is None:
@@ -214,12 +211,3 @@ def _applied(base: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, An
         if dot:
             raw[section] = {**(raw.get(section) or {}), name: value}
     return raw
-
-
-def _product(axes: Mapping[str, Sequence[Any]]) -> Iterator[tuple[Any, ...]]:
-    """The last axis varies fastest; nothing where there are too many to list."""
-    return itertools.product(*axes.values()) if math.prod(map(len, axes.values())) <= MOST else iter(())
-
-
-def _keys(section: Any) -> list[str]:
-    return [*section] if isinstance(section, dict) else []

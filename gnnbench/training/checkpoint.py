@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from gnnbench.results import files, schema
 from gnnbench.results.schema import Evaluation, Result
 from gnnbench.training.loop import Trainer
 
-RESULTS = "results.json"
 CHECKPOINT = "checkpoint.pt"
 WEIGHTS = "best.pt"  # a `state_dict`, of the evaluation with the best validation metric of all repeats
 LONGEST_S = 60  # between two of them, but for an epoch that takes longer
@@ -51,7 +51,7 @@ class Best:
             GnnbenchError: the folder cannot be written or the disk is full.
         """
         if self.weights:
-            files.save_bytes(_saved(self.weights), folder / WEIGHTS)
+            files.save_by(partial(torch.save, self.weights), folder / WEIGHTS)
 
 
 def save(folder: Path, trainer: Trainer, repeat: int, result: Result, best: Best) -> None:
@@ -70,13 +70,7 @@ def save(folder: Path, trainer: Trainer, repeat: int, result: Result, best: Best
         "result": result.model_dump_json(),
         "best": best.weights,
     }
-    files.save_bytes(_saved(state), folder / CHECKPOINT)
-
-
-def _saved(state: dict[str, Any]) -> bytes:
-    content = io.BytesIO()
-    torch.save(state, content)
-    return content.getvalue()
+    files.save_by(partial(torch.save, state), folder / CHECKPOINT)
 
 
 def read(folder: Path) -> bytes:

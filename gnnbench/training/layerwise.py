@@ -1,11 +1,14 @@
-"""Outputs of all nodes, a layer at a time and in blocks of destinations, so that memory holds few layers."""
+"""Outputs of all nodes, a layer at a time and in blocks of destinations, so that memory holds few layers.
+
+Of a graph of several types, nodes of a type are gone over in blocks, with all neighbours.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -19,14 +22,17 @@ from torch.nn import Module
 
 from gnnbench.backends import isplib
 from gnnbench.backends.base import Backend, KernelBackend
-from gnnbench.datasets import LinksDataset, NodeDataset
+from gnnbench.datasets import LinksDataset, NodeDataset, TypedDataset
+from gnnbench.datasets._typed import Relation
 from gnnbench.errors import GnnbenchError, OutOfMemory
 from gnnbench.graph import Graph
 from gnnbench.graph.block import Asked, Block
 from gnnbench.measure import memory
 from gnnbench.models import Layer
 from gnnbench.results import files
+from gnnbench.training.batching.full import typed_adjacency
 
+CPU = torch.device("cpu")
 ALIGNED = 64  # rows of a product, below which BLAS libraries sum in another order
 LEAST = 8192  # rows of a block, from which on kernels compute products as those of all nodes
 COPIES = 8  # of the widest layer, which a block may need at a time
@@ -34,8 +40,9 @@ WHOLE = {"GCNConv", "AGNNConv"}  # which in PyG take no sources and destinations
 LOADED = 4096  # destinations of a batch with all neighbours, as in PyG's examples
 HELD = 3  # layers of all nodes at a time: what a conv is given, what it gathers, what it gives
 
-# (begin, end, what is fetched) -> which nodes a layer is given, and what it takes beside their features
-Gather = Callable[[int, int, Sequence[Sequence[Tensor]]], tuple[Any, Any]]
+Fetched = Sequence[Sequence[Tensor]]  # what each earlier pass of a conv gave
+Gather = Callable[[int, int, Fetched], tuple[Any, Any]]  # which nodes a conv is given from begin to end, and edges
+Compute = Callable[[int, int, Fetched], Tensor]  # rows from begin to end
 
 
 class Rows:
@@ -167,7 +174,7 @@ class Layerwise:
 def of_blocks(graph: Graph) -> Gather:
     """Give a layer the nodes of a block, on kernels; raises `Asked` where it needs features of others."""
 
-    def gather(begin: int, end: int, fetched: Sequence[Sequence[Tensor]]) -> tuple[Any, Any]:
+    def gather(begin: int, end: int, fetched: Fetched) -> tuple[Any, Any]:
         return slice(begin, end), Block(graph, begin, end, iter(fetched))
 
     return gather
@@ -175,7 +182,7 @@ def of_blocks(graph: Graph) -> Gather:
 
 def of_neighbors(dataset: NodeDataset | LinksDataset, backend: Backend) -> Gather:
     """Give a layer nodes with all their neighbours, as PyG's loaders do."""
-    graph = dataset.graph(torch.device("cpu"), isplib.IsplibKernels())
+    graph = dataset.graph(CPU, isplib.IsplibKernels())
     neighbors, layout = isplib.Neighbors(graph.rowptr, graph.col), backend.layout()
 
     def gather(begin: int, end: int, _: Any) -> tuple[Any, Any]:
@@ -205,14 +212,7 @@ def widest(model: Module, x: Tensor) -> int:
     return max([*x.shape[1:], *(size for each in weights for size in each.shape)])
 
 
-def outputs(
-    model: Any,
-    x: Tensor,
-    gather: Gather,
-    rows: Rows,
-    device: torch.device,
-    block: int = 0,
-) -> Tensor:
+def outputs(model: Any, x: Tensor, gather: Gather, rows: Rows, device: torch.device, block: int = 0) -> Tensor:
     """Outputs [N, C] of the model in evaluation mode, equal to those of the whole graph.
 
     Args:
@@ -224,24 +224,29 @@ def outputs(
     """
     if not block:
         block = max(LEAST, memory.left() // 2 // (4 * COPIES * widest(model, x)))
-    stages = _Convs(rows, block // ALIGNED * ALIGNED or ALIGNED, x, gather, device)
+    stages = Stages(rows, block // ALIGNED * ALIGNED or ALIGNED)
 
     def of(name: str, begin: int, end: int) -> Tensor:
         return rows.get(name)[0][begin:end].to(device)
 
+    def step(layer: int, last: str, begin: int, end: int, fetched: Fetched) -> Tensor:
+        index, adj = gather(begin, end, fetched)
+        out: Tensor = model.step(layer, (rows.get(last)[0] if last else x)[index].to(device), adj)
+        return out
+
     kept: list[str] = []  # outputs that are still needed
     if model.embed is not None or model.encode is not None:
         kept = ["input"]
-        stages.apply("input", lambda begin, end: model.enter(x[begin:end].to(device)))
+        stages.apply("input", lambda begin, end, _: model.enter(x[begin:end].to(device)))
     for layer in range(len(model.convs)):
         last = kept[-1] if kept else ""
-        stages.conv(f"layer{layer}", last, partial(model.step, layer))
+        stages.apply(f"layer{layer}", partial(step, layer, last))
         if kept and (model.jump is None or last == "input"):
             rows.drop(kept.pop())
         kept.append(f"layer{layer}")
     if model.jump is None and model.decode is None:
         return rows.get(kept[-1])[0]
-    stages.apply("output", lambda begin, end: model.leave([of(name, begin, end) for name in kept]))
+    stages.apply("output", lambda begin, end, _: model.leave([of(name, begin, end) for name in kept]))
     for name in kept:
         rows.drop(name)
     return rows.get("output")[0]
@@ -253,20 +258,29 @@ class Stages:
     def __init__(self, rows: Rows, block: int) -> None:
         self.rows, self.block = rows, block
 
-    def apply(self, name: str, compute: Callable[[int, int], Tensor]) -> None:
-        """Compute rows from rows."""
-        if not self.rows.complete(name):
-            self._blocks(name, name, lambda begin, end: (name, (compute(begin, end),)))
+    def apply(self, name: str, compute: Compute) -> None:
+        """Compute rows from rows; where that raises `Asked`, in passes: all but the last serve later ones."""
+        passes: list[str] = []
+        while not self.rows.complete(name):
+            pass_ = f"{name}.{len(passes)}"
+            if not self.rows.complete(pass_):
+                fetched = [self.rows.get(each) for each in passes]
+                self._blocks(name, pass_, compute, fetched)
+            passes.append(pass_)
+        for each in passes:
+            self.rows.drop(each)
 
-    def _blocks(self, name: str, other: str, compute: Callable[[int, int], tuple[str, Sequence[Tensor]]]) -> None:
+    def _blocks(self, name: str, pass_: str, compute: Compute, fetched: Fetched) -> None:
         """Compute one block after the other, and smaller ones where memory ends."""
-        nodes, begin = self.rows.nodes, max(self.rows.done.get(each, 0) for each in (name, other))
+        nodes, begin = self.rows.nodes, max(self.rows.done.get(each, 0) for each in (name, pass_))
         while True:
             end = begin + self.block
             end = nodes if nodes - end < min(self.block, LEAST) else end  # rather larger than too small
             try:
-                result, rows = compute(begin, end)
-                self.rows.put(result, begin, rows)
+                try:
+                    self.rows.put(name, begin, (compute(begin, end, fetched),))
+                except Asked as asked:
+                    self.rows.put(pass_, begin, asked.rows)
             except Exception as error:
                 if not memory.is_exhaustion(error):
                     raise
@@ -282,32 +296,71 @@ class Stages:
                 return
 
 
-class _Convs(Stages):
-    """The convs of a model of one type too."""
+def neighbors(dataset: TypedDataset) -> isplib.TypedNeighbors:
+    """The in-edges of every relation in rows, to draw from."""
+    rows = {}
+    for relation, edges in dataset.relations.items():
+        graph = edges.graph(CPU, isplib.IsplibKernels())
+        rows[relation] = isplib.Rows(graph.rowptr, graph.col, num_cols=edges.num_cols)
+    return isplib.TypedNeighbors(dataset.nodes, rows)
 
-    def __init__(self, rows: Rows, block: int, x: Tensor, gather: Gather, device: torch.device) -> None:
-        super().__init__(rows, block)
-        self.x, self.gather, self.device = x, gather, device
 
-    def conv(self, name: str, inputs: str, step: Callable[..., Tensor]) -> None:
-        """Compute rows from `inputs`, or else features, in passes; all but the last give what later ones need."""
-        passes: list[str] = []
-        while not self.rows.complete(name):
-            pass_ = f"{name}.{len(passes)}"
-            if not self.rows.complete(pass_):
-                x = self.rows.get(inputs)[0] if inputs else self.x
-                fetched = [self.rows.get(each) for each in passes]
+class TypedLayerwise:
+    """Inference of a model that is bound on its backend, on neighbourhoods of one hop.
 
-                def compute(
-                    begin: int, end: int, pass_: str = pass_, x: Tensor = x, fetched: Any = fetched
-                ) -> tuple[str, Sequence[Tensor]]:
-                    index, adj = self.gather(begin, end, fetched)
-                    try:
-                        return name, (step(x[index].to(self.device), adj),)
-                    except Asked as asked:
-                        return pass_, asked.rows
+    Outputs are those of the whole graph but for rounding, as sums are over the edges of a block.
 
-                self._blocks(name, pass_, compute)
-            passes.append(pass_)
-        for each in passes:
-            self.rows.drop(each)
+    Attributes:
+        way: how nodes are gone over, in words.
+    """
+
+    def __init__(self, model: Any, dataset: TypedDataset, backend: Backend) -> None:
+        self.model, self.backend, self.layout = model, backend, backend.layout()
+        self.x, self.target, self.relations = dataset.x, dataset.target, [*dataset.relations]
+        self.neighbors = neighbors(dataset)
+        width = max(widest(model, x) for x in self.x.values())
+        self.mapped = too_large(backend, HELD * width * dataset.num_nodes)
+        self.way = "batches of a type with all neighbours" + ", layers in mapped files" * self.mapped
+
+    def __call__(self, block: int = 0, folder: Path | None = None, key: str = "") -> Tensor:
+        """Outputs [n, C] of the classified type; arguments as of `Layerwise`."""
+        with place(self.mapped, folder) as own:
+            rows = {kind: Rows(len(x), None if own is None else own / kind, key) for kind, x in self.x.items()}
+            return self._outputs(rows, block or LOADED)
+
+    def _outputs(self, rows: Mapping[str, Rows], block: int) -> Tensor:
+        stages = {kind: Stages(own, block) for kind, own in rows.items()}
+        for kind, stage in stages.items():
+            stage.apply("input", partial(self._entered, kind))
+        last = "input"
+        for layer in range(len(self.model.convs)):
+            is_last = layer == len(self.model.convs) - 1
+            for kind in [self.target] if is_last else stages:
+                if not rows[kind].complete(f"layer{layer}"):
+                    given = {name: own.get(last)[0] for name, own in rows.items()}
+                    stages[kind].apply(f"layer{layer}", partial(self._step, layer, kind, given))
+            for own in rows.values():
+                own.drop(last)
+            last = f"layer{layer}"
+        target = rows[self.target]
+        stages[self.target].apply(
+            "output",
+            lambda begin, end, _: self.model.leave(target.get(last)[0][begin:end].to(self.backend.device)),
+        )
+        target.drop(last)
+        return target.get("output")[0]
+
+    def _entered(self, kind: str, begin: int, end: int, _: Fetched) -> Tensor:
+        own: Tensor = self.model.enter({kind: self.x[kind][begin:end].to(self.backend.device)})[kind]
+        return own
+
+    def _step(
+        self, layer: int, kind: str, given: Mapping[str, Tensor], begin: int, end: int, _: Fetched
+    ) -> Tensor:
+        fanouts: dict[Relation, list[int]] = {each: [-1 if each[2] == kind else 0] for each in self.relations}
+        sample = self.neighbors.sample({kind: torch.arange(begin, end)}, fanouts, 0)
+        device = self.backend.device
+        x = {name: given[name][node].to(device) for name, node in sample.node.items()}
+        adj, edge_type = typed_adjacency(self.model, self.backend, self.layout, sample.sizes, sample.edges)
+        out: Tensor = self.model.step(layer, x, adj, edge_type)[kind][: end - begin]
+        return out

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import threading
 from collections.abc import Callable
@@ -181,7 +180,7 @@ class _Run:
     def save(self) -> None:
         """Write what is known so far."""
         if self.out:
-            files.save_json(self.result, self.out / checkpoint.RESULTS)
+            files.save_json(self.result, self.out / files.RUN)
 
     def conclude(self) -> None:
         """Draw the figures and the doubts about them from the samples, and write all."""
@@ -291,9 +290,7 @@ class _Run:
         """Evaluate: together where each process has a part; else the first does, and tells the others."""
         if not self.config.data_parallel:
             return trainer.evaluate()
-        mine = b"" if self.team.rank else json.dumps(trainer.evaluate()).encode()
-        scores: dict[str, float | None] = json.loads(self.team.shared(mine))
-        return scores
+        return self.team.collected({} if self.team.rank else trainer.evaluate())[0]
 
     def _has_room(self) -> bool:
         """Return whether malloc is to keep what is freed, and may without reaching the limit of memory."""
@@ -352,9 +349,9 @@ def _stored(out: Path | None, wanted: dict[str, Any], team: Team) -> tuple[Resul
     """Result and checkpoint of the run to resume, which the first process reads for all."""
     result = state = b""
     if not team.rank:
-        if out is None or not (out / checkpoint.RESULTS).exists():
-            raise ConfigError(f"{out}: holds no {checkpoint.RESULTS} to resume; give the folder of a run")
-        stored = files.load(Result, out / checkpoint.RESULTS)
+        if out is None or not (out / files.RUN).exists():
+            raise ConfigError(f"{out}: holds no {files.RUN} to resume; give the folder of a run")
+        stored = files.load(Result, out / files.RUN)
         checkpoint.check_same(stored.config, wanted, out)
         result, state = stored.model_dump_json().encode(), checkpoint.read(out)
     stored = Result.model_validate_json(team.shared(result))

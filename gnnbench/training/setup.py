@@ -21,6 +21,7 @@ from gnnbench.datasets import AnyDataset, GraphsDataset, LinksDataset, NodeDatas
 from gnnbench.errors import ConfigError, UnsupportedOp
 from gnnbench.training.batching._ahead import Loader
 from gnnbench.training.batching._batch import Setup
+from gnnbench.training.batching._shares import Shares, bind_norms
 
 
 class ModelDims(NamedTuple):
@@ -138,14 +139,12 @@ def check_batch(config: Run, dataset: AnyDataset) -> None:
 
 def _share_out(batch: BatchConfig, model: Module, ready: Setup) -> None:
     """Let each worker train on its share of every batch, with batch norms over the rows of all."""
-    from gnnbench.training.batching import _norms, _shares
-
     assert isinstance(ready.batching, Loader)
-    ready.batching.shares = shares = _shares.Shares()
+    ready.batching.shares = shares = Shares()
     if not (batch.draws_neighbors or batch.graphs):  # of the whole graph, each has the rows of all
         ready.warnings.append("every worker encodes the whole graph: only the scores of links are shared out")
         return
-    _norms.bind_norms(model, shares)
+    bind_norms(model, shares)
     ready.bindings[:] = [binding for binding in ready.bindings if binding.conv != "BatchNorm1d"]
     if batch.draws_neighbors and any(isinstance(layer, BatchNorm1d) for layer in model.modules()):
         ready.warnings.append(

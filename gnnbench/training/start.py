@@ -65,41 +65,37 @@ def run(
         return training.run(config, roots=roots, out=out, resume=resume, on_event=on_event)
     task = Share(config=training.resolved(config), roots=roots, out=out, resume=resume)
     if not resume:
-        (out / checkpoint.RESULTS).unlink(missing_ok=True)
-    listener = _Listener(task, on_event or (lambda _: None))
-    codes = launch.run_ranks(task, config.train.workers, team.RENDEZVOUS, listener.hear)
-    if error := listener.error:
-        raise error
-    return _result(task, listener.result, codes)
+        (out / files.RUN).unlink(missing_ok=True)
+    source, backend = task.config["dataset"]["source"], task.config["backend"]["name"]
+    known = Result(status="failed", backend=backend, dataset=source, config=task.config)
+    errors: list[GnnbenchError] = []
 
-
-def exit_code(result: Result) -> int:
-    """Return the exit code of a process that had this result."""
-    return {"ok": 0, "interrupted": stopping.exit_code()}.get(result.status, 1)
-
-
-class _Listener:
-    """Passes on the events of worker 0, with the result as far as they tell it."""
-
-    def __init__(self, task: Share, on_event: Hear) -> None:
-        source, backend = task.config["dataset"]["source"], task.config["backend"]["name"]
-        self.result = Result(status="failed", backend=backend, dataset=source, config=task.config)
-        self.error: GnnbenchError | None = None
-        self._on_event = on_event
-
-    def hear(self, line: str) -> None:
+    def hear(line: str) -> None:
+        """Pass on an event of worker 0, with the result as far as its events tell it."""
+        nonlocal known
         if not line.startswith('{"kind":'):  # what a library prints
             return
         word = json.loads(line)
         if word["kind"] == "error":
             kind = ConfigError if word["exit_code"] == ConfigError.exit_code else GnnbenchError
-            self.error = kind(word["message"])
+            errors.append(kind(word["message"]))
             return
-        event = Event.model_validate({"result": self.result, **word})
-        self.result = event.result
+        event = Event.model_validate({"result": known, **word})
+        known = event.result
         if event.sample:
-            self.result.samples.append(event.sample)
-        self._on_event(event)
+            known.samples.append(event.sample)
+        if on_event:
+            on_event(event)
+
+    codes = launch.run_ranks(task, config.train.workers, team.RENDEZVOUS, hear)
+    if errors:
+        raise errors[-1]
+    return _result(task, known, codes)
+
+
+def exit_code(result: Result) -> int:
+    """Return the exit code of a process that had this result."""
+    return {"ok": 0, "interrupted": stopping.exit_code()}.get(result.status, 1)
 
 
 def _say(event: Event) -> None:
@@ -110,22 +106,19 @@ def _say(event: Event) -> None:
 
 def _result(task: Share, known: Result, codes: dict[int, int]) -> Result:
     """Read what worker 0 wrote; with the reason, where a worker ended without giving one."""
-    stored = task.out / checkpoint.RESULTS
+    stored = task.out / files.RUN
     result = files.load(Result, stored) if stored.exists() else known
     if result.status == "ok":
         return result
     for rank, code in codes.items():
         if code < 0 or (code and result.reason in ("", training.UNFINISHED)):
             result.status, reason = launch.rank_verdict(task, rank, code)
-            result.reason = reason + _remedy(task.out)
+            if (task.out / checkpoint.CHECKPOINT).exists():
+                out = shlex.quote(str(task.out))
+                reason += f"; go on from the last checkpoint with: gnnbench train --resume {out}"
+            result.reason = reason
             if stopping.stopped(code):
                 result.status, result.reason = "interrupted", f"stopped by {stopping.by()} before the first epoch"
             files.save_json(result, stored)
             break
     return result
-
-
-def _remedy(out: Path) -> str:
-    if not (out / checkpoint.CHECKPOINT).exists():
-        return ""
-    return f"; go on from the last checkpoint with: gnnbench train --resume {shlex.quote(str(out))}"

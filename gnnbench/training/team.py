@@ -7,11 +7,11 @@ import json
 import os
 import statistics
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -22,6 +22,7 @@ from gnnbench.graph.part import communicating
 from gnnbench.results.schema import Sample, Worker, counted
 from gnnbench.training.batching._batch import Batching
 
+T = TypeVar("T")
 TIMES = ("epoch_s", "load_s", "forward_s", "backward_s", "exchange_s", "optimizer_s")
 REASON = "reason"  # the key of the store where the first process that fails says why
 REASON_WAIT_S = 2  # for it, when another process is gone
@@ -29,31 +30,67 @@ RENDEZVOUS = "GNNBENCH_RENDEZVOUS"  # where `gnnbench train --workers` has its p
 
 
 class Team:
-    """One process alone."""
+    """The processes that train together, which call each of these together, but for `reason`; or one alone.
 
-    rank = 0
-    size = 1
+    Args:
+        store: where they leave word for each other, once they are a group; None for one alone.
+    """
+
+    def __init__(self, store: dist.Store | None = None) -> None:
+        self._store = store
+        self.rank, self.size = (0, 1) if store is None else (dist.get_rank(), dist.get_world_size())
+
+    def collected(self, mine: T) -> list[T]:
+        """Exchange values, by rank; they travel as JSON, so that nothing that another process sends can run."""
+        if self._store is None:
+            return [mine]
+        text = json.dumps(mine).encode()
+        longest = max(int(each) for each in self._gathered(torch.tensor([len(text)])))
+        rows = self._gathered(torch.frombuffer(bytearray(text.ljust(longest)), dtype=torch.uint8))
+        return [json.loads(row.numpy().tobytes()) for row in rows]
 
     def any(self, flag: bool) -> bool:
         """Return whether it is so on any process."""
-        return flag
+        return any(self.collected(flag))
 
     def shared(self, content: bytes) -> bytes:
         """Broadcast what the first process has."""
-        return content
+        if self._store is None or not (size := self.collected(len(content))[0]):
+            return content
+        data = torch.frombuffer(bytearray(content if self.rank == 0 else size), dtype=torch.uint8)
+        with communicating():
+            dist.broadcast(data, 0)
+        return data.numpy().tobytes()
 
-    def collected(self, figures: dict[str, float]) -> list[dict[str, float]]:
-        """Those of every process, by rank."""
-        return [figures]
-
-    def check_weights(self, model: torch.nn.Module) -> None:
-        """Raise RunFailed, on all processes, unless the parameters of `model` are equal on them in every bit."""
+    def _gathered(self, x: torch.Tensor) -> list[torch.Tensor]:
+        """The tensors of every process, which have the same shape."""
+        every = [torch.empty_like(x) for _ in range(self.size)]
+        with communicating():
+            dist.all_gather(every, x)
+        return every
 
     def bind_to_cores(self) -> None:
         """Keep this process on cores of its own, if it is one of several that `--workers` started here."""
+        if sys.platform != "linux" or RENDEZVOUS not in os.environ:
+            return
+        cores = sorted(os.sched_getaffinity(0))
+        each = len(cores) // self.size
+        if torch.get_num_threads() <= each:
+            os.sched_setaffinity(0, cores[self.rank * each : (self.rank + 1) * each])
 
     def reason(self, error: BaseException) -> BaseException:
         """Return the error that all processes end with, of one that this one met."""
+        if self._store is None:
+            return error
+        with suppress(RuntimeError):  # the store is gone with the process that had it
+            if isinstance(error, WorkerLost):
+                self._store.wait([REASON], timedelta(seconds=REASON_WAIT_S))
+                return OtherWorker(**json.loads(self._store.get(REASON)))
+            interrupted = isinstance(error, KeyboardInterrupt)
+            status = "interrupted" if interrupted else getattr(error, "status", None)
+            text = str(error) if isinstance(error, GnnbenchError) else f"{type(error).__name__}: {error}"
+            said = {"text": text, "status": status, "exit_code": getattr(error, "exit_code", 1), "rank": self.rank}
+            self._store.compare_set(REASON, "", json.dumps(said))
         return error
 
     @contextmanager
@@ -75,54 +112,7 @@ class Team:
         if not self.rank:
             self.any(False)
 
-
-class Workers(Team):
-    """Several processes, which call each of these together, but for `reason`."""
-
-    def __init__(self, store: dist.Store) -> None:
-        self.rank, self.size = dist.get_rank(), dist.get_world_size()
-        self._store = store
-
-    def any(self, flag: bool) -> bool:
-        return bool(self._sum(torch.tensor([int(flag)])))
-
-    def shared(self, content: bytes) -> bytes:
-        size = int(self._sum(torch.tensor([len(content) if self.rank == 0 else 0])))
-        if not size:
-            return b""
-        data = torch.zeros(size, dtype=torch.uint8)
-        if self.rank == 0:
-            data = torch.frombuffer(bytearray(content), dtype=torch.uint8)
-        with communicating():
-            dist.broadcast(data, 0)
-        return data.numpy().tobytes()
-
-    def collected(self, figures: dict[str, float]) -> list[dict[str, float]]:
-        table = torch.zeros(self.size, len(figures), dtype=torch.float64)
-        table[self.rank] = torch.tensor([*figures.values()], dtype=torch.float64)
-        return [dict(zip(figures, row, strict=True)) for row in self._sum(table).tolist()]
-
-    def reason(self, error: BaseException) -> BaseException:
-        with suppress(RuntimeError):  # the store is gone with the process that had it
-            if isinstance(error, WorkerLost):
-                self._store.wait([REASON], timedelta(seconds=REASON_WAIT_S))
-                return OtherWorker(**json.loads(self._store.get(REASON)))
-            interrupted = isinstance(error, KeyboardInterrupt)
-            status = "interrupted" if interrupted else getattr(error, "status", None)
-            text = str(error) if isinstance(error, GnnbenchError) else f"{type(error).__name__}: {error}"
-            said = {"text": text, "status": status, "exit_code": getattr(error, "exit_code", 1), "rank": self.rank}
-            self._store.compare_set(REASON, "", json.dumps(said))
-        return error
-
-    def bind_to_cores(self) -> None:
-        if sys.platform != "linux" or RENDEZVOUS not in os.environ:
-            return
-        cores = sorted(os.sched_getaffinity(0))
-        each = len(cores) // self.size
-        if torch.get_num_threads() <= each:
-            os.sched_setaffinity(0, cores[self.rank * each : (self.rank + 1) * each])
-
-    def check_alike(self, what: dict[str, Any]) -> None:
+    def check_alike(self, what: Mapping[str, Any]) -> None:
         """Raise ConfigError, on all processes, unless `what` is the same on all of them."""
         for rank, differs in self._differing({name: str(value).encode() for name, value in what.items()}):
             raise ConfigError(
@@ -131,6 +121,9 @@ class Workers(Team):
             )
 
     def check_weights(self, model: torch.nn.Module) -> None:
+        """Raise RunFailed, on all processes, unless the parameters of `model` are equal on them in every bit."""
+        if self.size == 1:
+            return
         weights = [each.detach().cpu().flatten().view(torch.uint8) for each in model.parameters()]
         for rank, _ in self._differing({"weights": torch.cat(weights).numpy().tobytes()}):
             raise RunFailed(
@@ -138,19 +131,12 @@ class Workers(Team):
                 "start all workers on equal machines"
             )
 
-    def _differing(self, what: dict[str, bytes]) -> Iterator[tuple[int, list[str]]]:
+    def _differing(self, what: Mapping[str, bytes]) -> Iterator[tuple[int, list[str]]]:
         """Yield processes that have something else than the first, and the names of what it is."""
-        table = torch.zeros(self.size, len(what), dtype=torch.int64)
-        table[self.rank] = torch.tensor([_digest(value) for value in what.values()])
-        table = self._sum(table)
-        for rank in range(1, self.size):
-            if differs := [name for name, same in zip(what, table[rank] == table[0], strict=True) if not same]:
+        first, *others = self.collected({name: hashlib.sha256(value).hexdigest() for name, value in what.items()})
+        for rank, theirs in enumerate(others, 1):
+            if differs := [name for name, digest in theirs.items() if digest != first[name]]:
                 yield rank, differs
-
-    def _sum(self, x: torch.Tensor) -> torch.Tensor:
-        with communicating():
-            dist.all_reduce(x)
-        return x
 
 
 class OtherWorker(GnnbenchError):
@@ -223,7 +209,7 @@ def joined(config: Run, resolved: dict[str, Any], code: str) -> Iterator[Team]:
             timeout=timeout,
         )
     try:
-        team = Workers(store)
+        team = Team(store)
         team.check_alike({"configuration": resolved, "version of the code": code})
         yield team
     finally:
@@ -239,7 +225,3 @@ def figures(team: Team, batching: Batching, samples: Sequence[Sample]) -> list[W
     memory = {"peak_memory_bytes": max(sample.peak_memory_bytes for sample in kept)}
     every = team.collected({**batching.part, **memory, **times})
     return [Worker(rank=rank, **figures) for rank, figures in enumerate(every)]
-
-
-def _digest(value: bytes) -> int:
-    return int.from_bytes(hashlib.sha256(value).digest()[:7], "big")

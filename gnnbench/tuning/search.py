@@ -1,7 +1,4 @@
-"""The tuner: tries what the kernels declare on the user's own graph, and keeps what is faster beyond doubt.
-
-store        choices on disk, by machine and graph
-"""
+"""The tuner: tries what the kernels declare on the user's own graph, and keeps what is faster beyond doubt."""
 
 from __future__ import annotations
 

@@ -48,16 +48,11 @@ class Tuned(Record):
 
 def machine(device: torch.device = CPU) -> dict[str, Any]:
     """The facts beside the graph that a choice for kernels on `device` depends on."""
+    version = {"gnnbench": gnnbench.__version__, "kernels": code.kernels()}
     if device.type == "cuda":
-        name = torch.cuda.get_device_name(device)
-        return {"gpu": name, "gnnbench": gnnbench.__version__, "kernels": code.kernels()}
-    return {
-        "cpu": environment.cpu(),
-        "threads": torch.get_num_threads(),
-        "isa": os.environ.get("GNNBENCH_ISA", ""),
-        "gnnbench": gnnbench.__version__,
-        "kernels": code.kernels(),
-    }
+        return {"gpu": torch.cuda.get_device_name(device), **version}
+    isa = os.environ.get("GNNBENCH_ISA", "")
+    return {"cpu": environment.cpu(), "threads": torch.get_num_threads(), "isa": isa, **version}
 
 
 def _machines() -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gnnbench.training import run, start
-from gnnbench.training.batching import _parts
+from gnnbench.training.batching import parts
 
 EPOCH = 3  # in which it happens
 
@@ -51,10 +51,10 @@ class Share(start.Share):
     def perform(self) -> int:
         if os.environ["RANK"] != "1":
             return super().perform()
-        calls, whole, resolved = iter(range(1, 1000)), _parts.Parts.loss, run.resolved
+        calls, whole, resolved = iter(range(1, 1000)), parts.Parts.loss, run.resolved
 
-        def loss(parts: _parts.Parts, logits: Tensor) -> Tensor:
-            result = whole(parts, logits)
+        def loss(own: parts.Parts, logits: Tensor) -> Tensor:
+            result = whole(own, logits)
             if next(calls) != EPOCH:
                 return result
             at(self.out).touch()
@@ -67,7 +67,7 @@ class Share(start.Share):
         if os.environ["FAULT"] == OTHERS:
             with patch.object(run, "resolved", other), patch.object(run.code, "digest", lambda _: "other"):
                 return super().perform()
-        with patch.object(_parts.Parts, "loss", loss):
+        with patch.object(parts.Parts, "loss", loss):
             return super().perform()
 
 

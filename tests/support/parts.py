@@ -25,9 +25,9 @@ from gnnbench.ops.kernels import Kernels
 from gnnbench.partition import files as partition_files
 from gnnbench.partition import part
 from gnnbench.training import setup
-from gnnbench.training.batching import _norms
-from gnnbench.training.batching._parts import Parts
+from gnnbench.training.batching import _shares
 from gnnbench.training.batching.full import Full
+from gnnbench.training.batching.parts import Parts
 from gnnbench.training.loop import Trainer
 
 KERNELS: dict[str, Callable[[], Kernels]] = {"reference": Kernels, "isplib": isplib.IsplibKernels}
@@ -234,7 +234,7 @@ def normalised(case: str) -> tuple[list[Any], list[Any]]:
     for momentum, affine, tracked in product((0.3, None), (True, False), (True, False)):
         whole = BatchNorm1d(5, momentum=momentum, affine=affine, track_running_stats=tracked).double()
         mine = deepcopy(whole)
-        _norms.bind_norms(mine, exchange)
+        _shares.bind_norms(mine, exchange)
         for training in (True, True, False):
             for norm, own, into in ((mine, x[begin:][: sizes[rank]], found), (whole, x, expected)):
                 own = own.clone().requires_grad_()

@@ -23,8 +23,7 @@ from gnnbench.errors import ConfigError
 from gnnbench.results.schema import Result
 from gnnbench.sample import as_output
 from gnnbench.training import run, setup
-from gnnbench.training.batching import neighbors
-from gnnbench.training.batching._neighbors import LAYERWISE
+from gnnbench.training.batching import _neighbors
 from gnnbench.training.batching.full import Full
 
 pytestmark = pytest.mark.skipif(bool(isplib.MISSING), reason="the kernels are not built")
@@ -148,8 +147,8 @@ def test_a_mapped_graph_trains_to_the_same_losses(tmp_path: Path, monkeypatch: p
     estimated = mapped("isplib", evaluation="sampled", fanouts=[-1, -1])
     exact = mapped("isplib", fanouts=[-1, -1])
     assert estimated.metrics == exact.metrics  # where samples leave nothing out
-    assert neighbors.ESTIMATED in estimated.warnings
-    assert neighbors.ESTIMATED not in exact.warnings
+    assert _neighbors.ESTIMATED in estimated.warnings
+    assert _neighbors.ESTIMATED not in exact.warnings
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="maps are described by Linux")
@@ -194,8 +193,8 @@ def test_evaluation_beyond_the_limit_is_a_layer_at_a_time(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(Full, "outputs", exhausted)
     result = trained(asked())
-    assert LAYERWISE in result.warnings
-    assert LAYERWISE not in asked_for["isplib"].warnings
+    assert _neighbors.LAYERWISE in result.warnings
+    assert _neighbors.LAYERWISE not in asked_for["isplib"].warnings
     for each in (result, *asked_for.values()):
         assert each.metrics == expected, each.reason
     result = trained(asked("pyg", model={"name": "gcn"}))

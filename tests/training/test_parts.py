@@ -12,7 +12,7 @@ from gnnbench.backends import isplib
 from gnnbench.errors import ConfigError
 from gnnbench.graph.part import Sums
 from gnnbench.training import setup
-from gnnbench.training.batching import _norms
+from gnnbench.training.batching import _shares
 from tests.support import parts
 from tests.support.ranks import Ranks
 
@@ -72,7 +72,7 @@ def test_the_moments_of_one_node_are_refused_as_by_torch() -> None:
     for norm in norms:
         with pytest.raises(ValueError, match="more than 1 value"):
             norm(torch.zeros(1, 5))
-        _norms.bind_norms(norm, Alone())
+        _shares.bind_norms(norm, Alone())
         with pytest.raises(ValueError, match="more than one node, but"):
             norm(torch.zeros(1, 5))
 

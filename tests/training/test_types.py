@@ -13,7 +13,7 @@ from gnnbench.backends import isplib
 from gnnbench.comparison.parity import judge, steps
 from gnnbench.errors import ConfigError
 from gnnbench.training import run, setup
-from gnnbench.training.typed_layerwise import TypedLayerwise
+from gnnbench.training.layerwise import TypedLayerwise
 
 BACKENDS = ["reference", *["isplib", "patched"] * (not isplib.MISSING)]
 needs_kernels = pytest.mark.skipif(bool(isplib.MISSING), reason="the kernels are not built")

@@ -13,13 +13,8 @@ links        a step is some links and as many negatives, on an encoding of the w
 link_neighbors   the same on a sampled neighbourhood of all their ends
 parts        one step of several processes: a part of the graph for each
 _batch       Batch and Batching, what every kind yields, and what outputs are held against
-_ahead       batches that a thread makes while others are trained on
-_drawn       batches that are drawn at random, or shares in them
-_graphs _neighbors _typed_neighbors   the batches of `graphs`, and of `neighbors` of one type or several, by ours
-_pyg_loader  the same of one type by PyG's own loaders
-_dgl_loader  those of `neighbors` by DGL's own sampler
-_links _link_neighbors   the batches of `links` and of `link_neighbors`
-_parts       the batch of `parts`
-_norms       batch norm over all processes
-_shares      the share of a process in each step, where all have the same batches
+_ahead       batches that a thread makes while others are trained on, drawn at random or not
+_neighbors   what `neighbors` and `link_neighbors` check, draw and evaluate by
+_pyg_loader _dgl_loader   batches by PyG's own loaders, and by DGL's own sampler
+_shares      the share of a process in each step, and batch norm over all processes
 """

@@ -1,4 +1,4 @@
-"""Batches that a thread makes while others are trained on."""
+"""Batches that a thread makes while others are trained on, whole or the share of a process in them."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import Module
 
+from gnnbench.backends.base import Backend
 from gnnbench.measure import clock
 from gnnbench.measure.environment import usable_cores
 from gnnbench.training.batching._batch import Batch, Batching
-
-if TYPE_CHECKING:
-    from gnnbench.backends.base import Backend
-    from gnnbench.training.batching._shares import Shares
+from gnnbench.training.batching._shares import Shares, add_gradients
 
 T = TypeVar("T")
 SAMPLES = 3  # batches that backends are compared on
@@ -75,8 +74,9 @@ class Loader(Batching):
     def epoch(self, seed: int, number: int) -> Iterator[Batch]:
         self.loading_s = 0.0
         alone = self.backend.device.type == "cpu" and usable_cores() == 1  # a thread would only be in the way
+        others = self.backend.config.loader != "ours"  # which may have processes of their own
         batches = self._timed(self.training(self.order(seed, number), seed, number))
-        made = ahead(batches, 0 if alone else self.config.prefetch)
+        made = ahead(batches, 0 if alone or others else self.config.prefetch)
         return self.shares.followed(made, seed, number) if self.shares else made
 
     @abstractmethod
@@ -95,7 +95,7 @@ class Loader(Batching):
             self.shares.phase = phase
 
     def added(self, model: Module, loss: Tensor) -> Tensor:
-        return self.shares.added(model, loss) if self.shares else loss
+        return add_gradients(model, loss, self.shares, self.shares.scale) if self.shares else loss
 
     def _timed(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         while True:
@@ -105,3 +105,41 @@ class Loader(Batching):
             if batch is None:
                 return
             yield batch
+
+
+class DrawnBatches(Loader):
+    """Batches whose edges or negatives are drawn, for some of `train` each.
+
+    What is drawn depends on seed, epoch and the batch's number alone, so that it is the same on every backend, and
+    in a run that is resumed.
+    """
+
+    def _places(self, chosen: Tensor, shares: Shares) -> Tensor:
+        """Which of `chosen` are of this process, by their places."""
+        return torch.arange(len(chosen))[shares.of(len(chosen))]
+
+    @abstractmethod
+    def _drawn(self, chosen: Tensor, key: int, places: Tensor | None = None) -> Any:
+        """Draw for `chosen` of `train`, by random numbers that `key` decides, what those at `places` or all need.
+
+        It is the same for some as for all, and has the number of its edges as `total`.
+        """
+
+    @abstractmethod
+    def _batch(self, drawn: Any, chosen: Tensor, places: Tensor | None) -> Batch:
+        """The batch of `chosen`, or of those at `places` of a process that has a share in it."""
+
+    def training(self, order: Tensor, seed: int, number: int) -> Iterator[Batch]:
+        self.edges = 0 if self.config.draws_neighbors else None
+        return self._batches(order, seed, number, self.shares)
+
+    def samples(self) -> list[Batch]:
+        return [*self._batches(self.shuffled(0, 0)[: SAMPLES * self.config.size], 0, 0)]
+
+    def _batches(self, order: Tensor, seed: int, number: int, shares: Shares | None = None) -> Iterator[Batch]:
+        for step, chosen in enumerate(order.split(self.config.size)):
+            state = np.random.SeedSequence((seed, number, step)).generate_state(1, np.uint64)
+            places = None if shares is None else self._places(chosen, shares)
+            drawn = self._drawn(chosen, int(state.view(np.int64)[0]), places)
+            self.edges = None if self.edges is None else self.edges + drawn.total
+            yield self._batch(drawn, chosen, places)

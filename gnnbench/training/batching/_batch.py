@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from torch import Tensor
     from torch.nn import Module
 
     from gnnbench.models import Pairs
@@ -63,7 +62,13 @@ class Batching(ABC):
         smoothing: share of a class that losses spread over all classes.
         negatives_s: seconds that drawing negatives took in the current epoch; None where there are none.
         remarks: sentences on what was done in another way than asked for.
+        nodes, y, score: the ids [n] of each part of the split, the targets, and the metric of outputs beside them,
+            unless `scores` is of something else.
     """
+
+    nodes: Mapping[str, Tensor]
+    y: Tensor
+    score: Callable[[Tensor, Tensor], float]
 
     steps = 1
     loads = True
@@ -97,9 +102,10 @@ class Batching(ABC):
     def outputs(self, model: Module) -> Tensor:
         """Outputs in evaluation, a row for each node or graph in the dataset's order; of links those of nodes."""
 
-    @abstractmethod
     def scores(self, model: Module, outputs: Tensor) -> dict[str, float | None]:
         """The metric of each part of the split; None where it is not defined, as for an empty part."""
+        outputs = outputs.to(self.y.device)
+        return {part: scored(self.score, outputs[nodes], self.y[nodes]) for part, nodes in self.nodes.items()}
 
     def metrics(self, model: Module) -> dict[str, float | None]:
         """The scores of the outputs."""

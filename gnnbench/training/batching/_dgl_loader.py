@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Any
 
+import dgl
 import torch
+from dgl import dataloading
 from torch import Tensor
 from torch.utils.data import IterableDataset, get_worker_info
 
@@ -16,11 +18,6 @@ from gnnbench.backends.dgl import Adjacency
 from gnnbench.datasets import NodeDataset
 from gnnbench.errors import ConfigError
 from gnnbench.models import Layer
-from gnnbench.training.batching._batch import Batch
-from gnnbench.training.batching._neighbors import Neighborhoods
-
-if TYPE_CHECKING:
-    from gnnbench.training.batching.neighbors import Config
 
 
 class Seeds(IterableDataset[Tensor]):
@@ -40,35 +37,29 @@ class Seeds(IterableDataset[Tensor]):
         return iter(self.order.split(self.size)[first::step])
 
 
-class DglNeighborhoods(Neighborhoods):
-    """Batches of `Neighborhoods`, the same seeds in order, whose neighbours DGL's `NeighborSampler` draws.
-
-    It draws the edges of each layer anew. Epochs are DGL's; what backends are compared on has to be equal, and so
-    is ours, as evaluation is.
+class Neighbors:
+    """Neighbourhoods of seeds in the order given, drawn by DGL's `NeighborSampler`, the edges of each layer anew.
 
     Raises:
         ConfigError: the model does not compute on the nodes of each layer alone.
     """
 
-    def __init__(self, config: Config, dataset: NodeDataset, backend: Backend, trims: bool) -> None:
+    def __init__(self, config: Any, dataset: NodeDataset, backend: Backend, trims: bool) -> None:
         if not trims:
             raise ConfigError(
                 "backend.loader=dgl draws the edges of each layer anew; give batch.trim=true and a model that "
                 "takes sources and destinations apart, such as sage, or leave the loader out"
             )
-        super().__init__(config.model_copy(update={"prefetch": 0}), dataset, backend, trims)
-        from dgl import dataloading
-
-        self.graph = Adjacency(dataset.edge_index, dataset.num_nodes, dataset.num_nodes).graph(loops=False)
-        self.graph.ndata.update(x=dataset.x, y=dataset.y)
-        self._seeds = Seeds(self.nodes["train"], config.size)
+        graph = Adjacency(dataset.edge_index, dataset.num_nodes, dataset.num_nodes).graph(loops=False)
+        graph.ndata.update(x=dataset.x, y=dataset.y)
+        self._seeds = Seeds(dataset.train_mask.nonzero().flatten(), config.size)
         sampler = dataloading.NeighborSampler(
             [*config.fanouts][::-1], replace=config.replace, prefetch_node_feats=["x"], prefetch_labels=["y"]
         )
         workers = backend.config.loader_workers
         # A generator of its own, or the loader takes a number from torch's, and dropout draws other masks.
         self._loader = dataloading.DataLoader(
-            self.graph,
+            graph,
             self._seeds,
             sampler,
             generator=torch.Generator(),
@@ -76,16 +67,13 @@ class DglNeighborhoods(Neighborhoods):
             persistent_workers=workers > 0,
         )
 
-    def training(self, order: Tensor, seed: int, number: int) -> Iterator[Batch]:
-        import dgl
-
-        self.edges = 0
+    def __call__(self, order: Tensor, seed: int) -> Iterator[tuple[Any, Any, Tensor, int]]:
         self._seeds.order.copy_(order)
-        dgl.seed((seed * 1_000_003 + number) % 2**31)
+        dgl.seed(seed % 2**31)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Dataloader CPU affinity")  # cores are the run's to bind
             batches = iter(self._loader)
         for _, _, blocks in batches:
-            self.edges += sum(block.num_edges() for block in blocks)
             adj = [Layer(Adjacency.of(block), block.num_dst_nodes()) for block in blocks]
-            yield self._of(blocks[0].srcdata["x"], adj, blocks[-1].dstdata["y"])
+            edges = sum(block.num_edges() for block in blocks)
+            yield blocks[0].srcdata["x"], adj, blocks[-1].dstdata["y"], edges

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch_geometric.typing
@@ -17,14 +17,7 @@ from gnnbench.backends.base import Backend
 from gnnbench.backends.isplib.sample import Sample
 from gnnbench.datasets import GraphsDataset, NodeDataset
 from gnnbench.errors import BackendUnavailable
-from gnnbench.graph.union import Union
-from gnnbench.training.batching._batch import Batch, count_targets, loss_function
-from gnnbench.training.batching._graphs import Graphs
-from gnnbench.training.batching._neighbors import Neighborhoods, sampled_adjacency
-
-if TYPE_CHECKING:
-    from gnnbench.training.batching.graphs import Config
-    from gnnbench.training.batching.neighbors import Config as NeighborsConfig
+from gnnbench.training.batching._neighbors import sampled_adjacency
 
 
 class Turns:
@@ -40,13 +33,11 @@ class Turns:
         return iter(self.next)
 
 
-class PygLoader(Graphs):
-    """Batches of `Graphs`, the same graphs in the same order, collated by `torch_geometric.loader.DataLoader`."""
+class Collate:
+    """Graphs of every batch, the order given, collated by `torch_geometric.loader.DataLoader`."""
 
-    def __init__(
-        self, config: Config, dataset: GraphsDataset, union: Union, backend: Backend, edge_attr: Tensor | None
-    ) -> None:
-        super().__init__(config.model_copy(update={"prefetch": 0}), dataset, union, backend, edge_attr)
+    def __init__(self, dataset: GraphsDataset, edge_attr: Tensor | None, backend: Backend) -> None:
+        self.device, self.per_node, self._turns = backend.device, dataset.per_node, Turns()
         nodes, edges = dataset.graph_ptr.diff().tolist(), dataset.edge_ptr.diff().tolist()
         columns = {
             "x": dataset.x.split(nodes),
@@ -56,7 +47,6 @@ class PygLoader(Graphs):
         if edge_attr is not None:
             columns["edge_attr"] = edge_attr.split(edges)
         graphs = [Data(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
-        self._turns = Turns()
         workers = backend.config.loader_workers
         # A generator of its own, or the loader takes a number from torch's, and dropout draws other masks.
         self._loader = DataLoader(
@@ -67,26 +57,22 @@ class PygLoader(Graphs):
             persistent_workers=workers > 0,
         )
 
-    def _batches(self, order: Tensor) -> Iterator[Batch]:
-        device, target = self.backend.device, self.dataset.target
-        self._turns.next = [graphs.tolist() for graphs in order.split(self.config.size)]
+    def __call__(self, batches: Sequence[list[int]]) -> Iterator[tuple[Any, ...]]:
+        self._turns.next = batches
         for data in self._loader:
-            data = data.to(device)
-            segments = None if self.dataset.per_node else (data.batch, data.num_graphs)
-            loss, targets = loss_function(target, data.y, self.smoothing), count_targets(target, data.y)
-            yield Batch(data.x, data.edge_index, loss, targets, segments, data.edge_attr)
+            data = data.to(self.device)
+            segments = None if self.per_node else (data.batch, data.num_graphs)
+            yield data.x, data.edge_index, data.y, segments, data.edge_attr
 
 
-class PygNeighborhoods(Neighborhoods):
-    """Batches of `Neighborhoods`, the same seeds in order, whose neighbours PyG's `NeighborLoader` draws.
-
-    Epochs are PyG's; what backends are compared on has to be equal, and so is ours, as evaluation is.
+class Neighbors:
+    """Neighbourhoods that `NeighborLoader` draws, for seeds in the order given; epochs are PyG's.
 
     Raises:
         BackendUnavailable: PyG's sampler is not installed, or one of ours stands in for it.
     """
 
-    def __init__(self, config: NeighborsConfig, dataset: NodeDataset, backend: Backend, trims: bool) -> None:
+    def __init__(self, config: Any, dataset: NodeDataset, backend: Backend, trims: bool) -> None:
         if not (torch_geometric.typing.WITH_PYG_LIB or torch_geometric.typing.WITH_TORCH_SPARSE):
             raise BackendUnavailable(
                 "backend.loader=pyg on sampled neighbourhoods needs pyg-lib or torch-sparse, and neither is "
@@ -97,15 +83,15 @@ class PygNeighborhoods(Neighborhoods):
                 "backend.loader=pyg is PyG's own sampler, and gnnbench.patch_pyg() has put ours in its place; "
                 "call gnnbench.unpatch_pyg() first"
             )
-        super().__init__(config.model_copy(update={"prefetch": 0}), dataset, backend, trims)
-        self.data = Data(x=dataset.x, y=dataset.y, edge_index=dataset.edge_index)
-        self._turns = Turns()
+        self.backend, self.trims, self._turns = backend, trims, Turns()
+        self._layout = backend.layout()
+        data = Data(x=dataset.x, y=dataset.y, edge_index=dataset.edge_index)
         workers = backend.config.loader_workers
         self._loader = NeighborLoader(
-            self.data,
+            data,
             config.fanouts,
             batch_size=config.size,
-            neighbor_sampler=NeighborSampler(self.data, [*config.fanouts], replace=config.replace),
+            neighbor_sampler=NeighborSampler(data, [*config.fanouts], replace=config.replace),
             sampler=self._turns,
             num_workers=workers,
             persistent_workers=workers > 0,
@@ -113,10 +99,9 @@ class PygNeighborhoods(Neighborhoods):
         # Of a loader that garbage collection finds, processes are not told to end, and are waited for.
         weakref.finalize(self, setattr, self._loader, "_iterator", None)
 
-    def training(self, order: Tensor, seed: int, number: int) -> Iterator[Batch]:
-        self.edges = 0
+    def __call__(self, order: Tensor, seed: int) -> Iterator[tuple[Any, Any, Tensor, int]]:
         self._turns.next = order.tolist()
-        state = torch.Generator().manual_seed((seed * 1_000_003 + number) % 2**63).get_state()
+        state = torch.Generator().manual_seed(seed % 2**63).get_state()
         batches = None
         while True:
             # With random numbers of its own, or the loader takes some of dropout's.
@@ -127,9 +112,8 @@ class PygNeighborhoods(Neighborhoods):
                 state = torch.get_rng_state()
             if data is None:
                 return
-            self.edges = (self.edges or 0) + data.edge_index.size(1)
             numbers = [data.batch_size, *data.num_sampled_nodes[1:]], data.num_sampled_edges
             row, col = data.edge_index
             sample = Sample(data.n_id, row, col, data.e_id, *numbers)
-            adj = sampled_adjacency(self.backend, self.layout, sample, self.trims)
-            yield self._of(data.x.to(self.backend.device), adj, data.y[: data.batch_size])
+            adj = sampled_adjacency(self.backend, self._layout, sample, self.trims)
+            yield data.x, adj, data.y[: data.batch_size], data.edge_index.size(1)

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gnnbench.config import BatchConfig
-from gnnbench.datasets import TypedDataset
-from gnnbench.datasets._typed import edge_types, joined
-from gnnbench.training.batching._batch import Batch, Batching, Setup, scored
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn import Module
+
+from gnnbench.backends.base import Backend, Edges, Prepared
+from gnnbench.config import BatchConfig, Run
+from gnnbench.datasets import NodeDataset, TypedDataset
+from gnnbench.datasets._typed import Relation, edge_types, joined
+from gnnbench.graph import CSRBuilder
+from gnnbench.training.batching._batch import Batch, Batching, Setup
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    import torch
-    from torch import Tensor
-    from torch.nn import Module
-
-    from gnnbench.backends.base import Backend, Edges, Prepared
-    from gnnbench.config import Run
-    from gnnbench.datasets import NodeDataset
-    from gnnbench.datasets._typed import Relation
-    from gnnbench.graph import CSRBuilder
     from gnnbench.tuning.store import Tuned
 
 
@@ -47,9 +44,13 @@ class Full(Batching):
         adj: what the backend hands to the model beside `x`.
         x: what takes the place of the features; None for themselves.
         edge_attr: what the model is given of each edge; None for nothing.
+
+    Attributes:
+        reduction: of losses over training nodes.
     """
 
     loads = False
+    reduction = "mean"
 
     def __init__(
         self,
@@ -73,26 +74,20 @@ class Full(Batching):
 
     def loss(self, logits: Tensor) -> Tensor:
         """Mean over training nodes of cross-entropy, or of binary cross-entropy over all labels."""
-        import torch.nn.functional as F
-
         if self.y.dim() == 1:  # ignoring the other nodes costs less than selecting these, and its gradient
-            return F.cross_entropy(logits, self.train_y, label_smoothing=self.smoothing)
+            smoothing = self.smoothing
+            return F.cross_entropy(logits, self.train_y, reduction=self.reduction, label_smoothing=smoothing)
         chosen, y = (tensor.index_select(0, self.nodes["train"]) for tensor in (logits, self.y))
-        return F.binary_cross_entropy_with_logits(chosen, y)
+        return F.binary_cross_entropy_with_logits(chosen, y, reduction=self.reduction)
 
     @cached_property
     def train_y(self) -> Tensor:
         """[N] int64: the class of training nodes, elsewhere what `F.cross_entropy` ignores."""
-        import torch
-
         train = self.nodes["train"]
         return torch.full_like(self.y, -100).index_copy_(0, train, self.y[train])
 
     def outputs(self, model: Module) -> Tensor:
         return self.batch.outputs(model)
-
-    def scores(self, model: Module, outputs: Tensor) -> dict[str, float | None]:
-        return {split: scored(self.score, outputs[nodes], self.y[nodes]) for split, nodes in self.nodes.items()}
 
 
 def nodes_of(dataset: NodeDataset | TypedDataset) -> dict[str, Tensor]:
