@@ -8,6 +8,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -18,10 +19,10 @@ from torch import Tensor
 from torch.nn import Module
 
 from gnnbench import backends, patch
-from gnnbench.benchmarks import records
-from gnnbench.benchmarks.op_benchmark import fail, race, refute
+from gnnbench.benchmarks import contest
+from gnnbench.benchmarks.contest import Contestant, fail, race
 from gnnbench.benchmarks.peers import taken
-from gnnbench.benchmarks.records import Benchmark, CellStatus, Time
+from gnnbench.benchmarks.records import OnDataset, Weighed
 from gnnbench.comparison.parity.judge import AS_GOOD
 from gnnbench.config import BackendConfig
 from gnnbench.datasets import NodeDataset
@@ -30,7 +31,6 @@ from gnnbench.measure import clock, memory
 from gnnbench.measure.rounds import Budget, timed
 from gnnbench.models.conv import EDGE_CHANNELS, RELATIONS, kinds, layer
 from gnnbench.patch.functions import NORM
-from gnnbench.results.schema import Ratio, Record
 
 PYG, PYG_WAY = "pyg", "PyG"  # as an implementation, and how messages run that no kernels run
 ALL = "all"
@@ -50,38 +50,23 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-class LayerRow(Record):
-    """One implementation of a layer; figures are None where status is not ok."""
+class LayerRow(Weighed):
+    """One implementation of a layer."""
 
     conv: str = Field(description="class of torch_geometric.nn")
     width: int = Field(description="channels of its input and output")
     direction: Direction = Field(description="forward without gradients; or step, which is forward and backward")
     implementation: str = Field(description="pyg, or the backend that the drop-in runs it on")
     way: str = Field("", description="by kernels of its own, spmm, fused or streamed; PyG where it could not")
-    status: CellStatus = "pending"
-    reason: str = Field("", description="one sentence where status is not ok, or what is to be known beside it")
     error: float | None = Field(
         None, description="root mean square of the difference from PyG over that of the tensor, the largest of all"
     )
-    time_s: Time | None = None
-    memory_increase_bytes: int | None = Field(None, description="highest memory in one call above that before it")
-    peak_memory_bytes: int | None = Field(None, description="highest memory of the whole process in that call")
-    ratio: dict[str, Ratio | None] = Field({}, description="by peer; its time over this one's")
-
-    @property
-    def backend(self) -> str:
-        """The backend whose kernels ran, or the peer."""
-        return self.implementation
 
 
-class LayerBench(Benchmark):
+class LayerBench(OnDataset):
     """Everything known about one benchmark of layers."""
 
-    status: Literal["ok", "interrupted"] = "interrupted"
     op: Literal["conv"] = "conv"
-    graph: str = Field(description="the dataset's label, with what is synthetic")
-    nodes: int
-    edges: int = Field(description="an undirected edge counts twice")
     threads: int
     layers: list[str] = Field(description="classes of torch_geometric.nn")
     rows: list[LayerRow]
@@ -113,7 +98,7 @@ def bench(
     device = backends.load(BackendConfig(name=backend)).device
     record = LayerBench(
         backend=backend,
-        **records.facts(dataset),
+        **contest.facts(dataset),
         threads=torch.get_num_threads(),
         layers=names,
         rows=[
@@ -124,9 +109,9 @@ def bench(
             for each in (PYG, backend)
         ],
     )
-    case = _Contest(dataset, backend, device, budget, memory.meter(device))
-    steps = case.steps(record)
-    return records.measured(record, steps, out=out, memory_limit=memory_limit, on_event=on_event, device=device)
+    steps = _Layers(dataset, backend, device, budget, memory.meter(device)).steps(record)
+    path = out / "bench.json"
+    return contest.measured(record, steps, path, memory_limit=memory_limit, on_event=on_event, device=device)
 
 
 def way(name: str, dataset: NodeDataset, width: int = 8, backend: str = "isplib") -> tuple[str, str]:
@@ -182,7 +167,7 @@ class _Layer:
             return timed(work, clock.cpu, samples, calls)
 
 
-class _Contest(NamedTuple):
+class _Layers(NamedTuple):
     dataset: NodeDataset
     backend: str
     device: torch.device
@@ -225,10 +210,11 @@ class _Contest(NamedTuple):
                 row.status = "oom" if row.status == "oom" else "unavailable"
             return
         works = _works(inputs, seeds)
-        in_float64: dict[Direction, Callable[[], list[Tensor]]] = {
-            "forward": lambda: _without_gradients(_doubled(pyg), _to(inputs, torch.float64)),
-            "step": lambda: _doubled(pyg).step(_to(inputs, torch.float64), [each.double() for each in seeds]),
-        }
+
+        def in_float64(direction: Direction) -> list[Tensor]:
+            exact = _works(_to(inputs, torch.float64), [each.double() for each in seeds])[direction]
+            return exact(_Layer(pyg.name, copy.deepcopy(pyg.conv).double(), pyg.within))
+
         trained = any(each.requires_grad for each in _call(pyg.conv, inputs))
         for direction in DIRECTIONS:
             by_name = {row.implementation: row for row in rows if row.direction == direction}
@@ -236,62 +222,59 @@ class _Contest(NamedTuple):
                 for row in by_name.values():
                     row.status, row.reason = "unsupported", "it has nothing to train"
                 continue
-            self._race(by_name, {PYG: pyg, self.backend: ours}, works[direction], in_float64[direction])
+            judge = _Judge(works[direction], partial(in_float64, direction))
+            contestants = {
+                name: Contestant(partial(each.timed, partial(works[direction], each)), partial(judge.wrong, each))
+                for name, each in ((PYG, pyg), (self.backend, ours))
+            }
+            race(contestants, by_name, [PYG], self.budget)
 
-    def _race(
-        self,
-        rows: dict[str, LayerRow],
-        layers: dict[str, _Layer],
-        work: Callable[[_Layer], list[Tensor]],
-        in_float64: Callable[[], list[Tensor]],
-    ) -> None:
-        truth: list[Tensor] | None = None
-        tolerance = TOLERANCE
-        for name, each in layers.items():
-            row = rows[name]
-            try:
-                each.noted(work)  # what a call leaves behind may be in the way of the next
-                found = each.noted(work)
-                tolerance = self._judge(row, found, truth, in_float64)
-                truth = found if name == PYG else truth
-                del found
-            except Exception as error:
-                fail(row, error)
-                row.reason = "; ".join(error.reasons) if isinstance(error, UnsupportedOp) else row.reason
-            row.way = PYG_WAY if row.status == "unsupported" else each.way
-        contestants = {name: partial(each.timed, partial(work, each)) for name, each in layers.items()}
-        done = race(contestants, rows, [PYG], self.budget)
-        if self.backend in done and truth is not None:
-            off = _error(layers[self.backend].noted(work), truth)
-            if not off <= tolerance:
-                refute(rows, self.backend, f"differs from PyG by {off:.2g} after it was timed", [PYG])
 
-    def _judge(
-        self,
-        row: LayerRow,
-        found: list[Tensor],
-        truth: list[Tensor] | None,
-        in_float64: Callable[[], list[Tensor]],
-    ) -> float:
-        """Return how much results may differ from PyG's, by the layer in float64 if that is more than little.
+@dataclass
+class _Judge:
+    """Holds what a layer computes against PyG, whose results are to be there first.
 
-        Another rounding moves a maximum to another edge and a ReLU's input across zero now and then, in PyG too.
-        """
+    Another rounding moves a maximum to another edge and a ReLU's input across zero now and then, in PyG too: what
+    is off by more than little is held against the layer in float64.
+    """
+
+    work: Callable[[_Layer], list[Tensor]]
+    in_float64: Callable[[], list[Tensor]]
+    truth: list[Tensor] | None = None
+    tolerance: float = TOLERANCE
+
+    def wrong(self, layer: _Layer, row: LayerRow) -> str:
+        """How far a layer is from PyG, if too far; only little where it was timed before."""
+        if row.time_s and (row.implementation == PYG or self.truth is None):
+            return ""
+        try:
+            found = layer.noted(self.work)
+            # What a call leaves behind may be in the way of the next.
+            found = found if row.time_s else layer.noted(self.work)
+        except UnsupportedOp as error:
+            layer.way, row.status, row.reason = PYG_WAY, "unsupported", "; ".join(error.reasons)
+            return ""
+        finally:
+            row.way = layer.way
         if row.implementation == PYG:
-            return TOLERANCE
-        if truth is None:
+            self.truth = found
+            return ""
+        if self.truth is None:
             row.reason = "not checked, as PyG did not come to an end"
-            return TOLERANCE
-        row.error = _error(found, truth)
-        if row.error <= TOLERANCE:
-            return TOLERANCE
-        exact = in_float64()
-        off, theirs = _error(found, exact), _error(truth, exact)
-        if off <= AS_GOOD * theirs:
-            row.reason = f"off by {off:.2g} from float64, and PyG by {theirs:.2g}"
-            return AS_GOOD * row.error
-        row.status, row.reason = "wrong", f"differs from PyG by {row.error:.2g}, more than {TOLERANCE:g}"
-        return TOLERANCE
+            return ""
+        error = _error(found, self.truth)
+        reason = f"differs from PyG by {error:.2g}, more than {self.tolerance:g}"
+        if row.time_s:
+            return "" if error <= self.tolerance else reason
+        row.error = error
+        if error <= TOLERANCE:
+            return ""
+        exact = self.in_float64()
+        off, theirs = _error(found, exact), _error(self.truth, exact)
+        if off > AS_GOOD * theirs:
+            return reason
+        row.reason, self.tolerance = f"off by {off:.2g} from float64, and PyG by {theirs:.2g}", AS_GOOD * error
+        return ""
 
 
 def _works(inputs: dict[str, Any], seeds: list[Tensor]) -> dict[Direction, Callable[[_Layer], list[Tensor]]]:
@@ -381,10 +364,6 @@ def _to(value: Any, where: torch.device | torch.dtype) -> Any:
         return {key: _to(each, where) for key, each in value.items()}
     moved = value if isinstance(where, torch.dtype) and not value.is_floating_point() else value.to(where)
     return moved.detach().requires_grad_(value.requires_grad)
-
-
-def _doubled(layer: _Layer) -> _Layer:
-    return _Layer(layer.name, copy.deepcopy(layer.conv).double(), layer.within)
 
 
 def _error(found: list[Tensor], truth: list[Tensor]) -> float:
