@@ -178,7 +178,12 @@ def ratios(rows: Mapping[str, Measured], peers: Sequence[str]) -> None:
 def _ratio(peer: Measured, row: Measured) -> Ratio | None:
     if peer.time_s is None or row.time_s is None:
         return None
-    if peer is row:
-        return Ratio(ratio=1.0, low=1.0, high=1.0)
-    ratio, low, high = stats.ratio_interval(peer.time_s.samples, row.time_s.samples)
-    return Ratio(ratio=ratio, low=low, high=high)
+    return Ratio(ratio=1.0, low=1.0, high=1.0) if peer is row else ratio(peer.time_s.samples, row.time_s.samples)
+
+
+def ratio(baseline: stats.Rounds, ours: stats.Rounds) -> Ratio | None:
+    """How many times faster ours is, of samples by round; None if there are none of either."""
+    if not baseline or not ours:
+        return None
+    value, low, high = stats.ratio_interval(baseline, ours)
+    return Ratio(ratio=value, low=low, high=high)
