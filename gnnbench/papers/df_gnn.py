@@ -74,6 +74,20 @@ CLAIMS = [
 ]
 
 
+PEERS = ["dgl", "pyg"]
+OPS = ("dot_attention", "gat_attention")
+SWEPT = "pattern"
+SETS = {"pattern": 0.1, "cluster": 0.1, "mnist": 0.02, "cifar10": 0.02, "pascalvoc-sp": 0.1, "coco-sp": 0.01}
+EXTRA = {"ogbn-proteins": {"random_features": 8}}  # which has none
+MODELS: dict[str, dict[str, Any]] = {
+    "gt": {"name": "transformer", "heads": 1, "root_weight": False},
+    "agnn": {"name": "agnn", "projected": True},
+    "gat": {"name": "gat", "heads": 1},
+}
+SHARED = {"layers": 8, "hidden": 64, "dropout": 0.0, "norm": "batch", "residual": True}
+OF_GRAPHS = ("mnist", "cifar10")  # whose targets are those of whole graphs
+
+
 @dataclass(frozen=True)
 class Grid:
     """How much of the paper's grid is measured.
@@ -88,33 +102,20 @@ class Grid:
         epochs: on batches, and on full graphs.
     """
 
-    ops: tuple[str, ...]
-    models: tuple[str, ...]
     sets: dict[str, float]
     batch: int
-    width: int
-    widths: tuple[int, ...]
     batches: tuple[int, ...]
-    full: tuple[str, ...]
     supers: tuple[str, ...]
     trained: dict[str, float]
     epochs: tuple[int, int]
     rounds: int
+    ops: tuple[str, ...] = OPS
+    models: tuple[str, ...] = (*MODELS,)
+    width: int = 128
+    widths: tuple[int, ...] = (16, 32, 64, 256)
+    full: tuple[str, ...] = ("cora", "citeseer", "pubmed")
 
 
-PEERS = ["dgl", "pyg"]
-OPS = ("dot_attention", "gat_attention")
-SWEPT = "pattern"
-SETS = {"pattern": 0.1, "cluster": 0.1, "mnist": 0.02, "cifar10": 0.02, "pascalvoc-sp": 0.1, "coco-sp": 0.01}
-FULL = ("cora", "citeseer", "pubmed")
-EXTRA = {"ogbn-proteins": {"random_features": 8}}  # which has none
-MODELS: dict[str, dict[str, Any]] = {
-    "gt": {"name": "transformer", "heads": 1, "root_weight": False},
-    "agnn": {"name": "agnn", "projected": True},
-    "gat": {"name": "gat", "heads": 1},
-}
-SHARED = {"layers": 8, "hidden": 64, "dropout": 0.0, "norm": "batch", "residual": True}
-OF_GRAPHS = ("mnist", "cifar10")  # whose targets are those of whole graphs
 GRIDS: dict[Scale, Grid] = {
     "demo": Grid(
         ops=("dot_attention",),
@@ -131,28 +132,18 @@ GRIDS: dict[Scale, Grid] = {
         rounds=1,
     ),
     "small": Grid(
-        ops=OPS,
-        models=(*MODELS,),
         sets=SETS,
         batch=256,
-        width=128,
-        widths=(16, 32, 64, 256),
         batches=(64, 1024),
-        full=FULL,
         supers=("synthetic:reddit:0.05",),
         trained={"pattern": 0.03, "mnist": 0.01, "pascalvoc-sp": 0.02},
         epochs=(4, 20),
         rounds=2,
     ),
     "paper": Grid(
-        ops=OPS,
-        models=(*MODELS,),
         sets={**SETS, SWEPT: 0.2},
         batch=1024,
-        width=128,
-        widths=(16, 32, 64, 256),
         batches=(64, 128, 256, 512, 2048),
-        full=FULL,
         supers=("reddit", "ogbn-proteins"),
         trained=SETS,
         epochs=(20, 100),
@@ -163,8 +154,7 @@ GRIDS: dict[Scale, Grid] = {
 
 def cells(scale: Scale) -> list[Cell]:
     """Kernels on batches, over widths and batch sizes and with super nodes; then epochs."""
-    grid = GRIDS[scale]
-    return [*_kernels(grid), *_epochs(grid)]
+    return [*_kernels(GRIDS[scale]), *_epochs(GRIDS[scale])]
 
 
 def _kernels(grid: Grid) -> Iterator[Ops]:

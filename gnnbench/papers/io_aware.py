@@ -45,8 +45,9 @@ def _claims(
         phase, _, over = key.rpartition("_")
         phase = phase or "forward"
         named = f"{name}, {phase}" if quantity == "time" else f"{name}, memory of the {phase}"
-        own = {"name": named, "value": value, "over": over, "phase": phase}
-        claims.append(Claim.model_validate(own | shared))
+        claims.append(
+            Claim.model_validate({"name": named, "value": value, "over": over, "phase": phase, **shared})
+        )
     return claims
 
 

@@ -10,25 +10,51 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+from pydantic import Field
 from torch.autograd import DeviceType
 from torch.nn import Module, ModuleDict
 from torch.profiler import record_function
 
-from gnnbench.profiling._record import BATCHES, BETWEEN, GRADIENTS, LOSS, OPTIMIZER, Memory, Op
 from gnnbench.results import files
+from gnnbench.results.schema import Record
 
+BETWEEN = "(between ops)"  # Python, and what starts and ends ops
 OURS = "gnnbench::"
 NODE = "autograd::engine::evaluate_function: "  # a step of the backward pass, by the name of its gradient
 BACKWARD_FUNCTION = 1  # the scope of what runs such a step, as in at::RecordScope
-OUTSIDE = {"load": BATCHES, "forward": LOSS, "optimizer": OPTIMIZER, "backward": GRADIENTS}  # of any layer
+# By the phase, what is beside the layers of a model.
+OUTSIDE = {"load": "batches", "forward": "loss", "optimizer": "optimizer", "backward": "gradients"}
 
 Event = Any  # torch.autograd.profiler_util.FunctionEvent
 POINTS = 1000  # of memory over time
 DEVICES = {0: False, 1: True}  # PyTorch's number of a type of device -> whether it is a GPU
 EPOCH, PHASE, LAYER = "epoch", "phase: ", "layer: "
-MODEL = "model"
+
+
+class Op(Record):
+    """An op of a layer in one phase. Times are seconds of an epoch, the mean over all that were profiled."""
+
+    phase: Literal["", "load", "forward", "backward", "optimizer"] = Field(description="empty: between phases")
+    layer: str = Field(
+        description='path in the model such as "convs.0", or "model" for what it does between layers; "batches", '
+        '"loss", "optimizer"; "gradients" for those of parameters as they are accumulated'
+    )
+    op: str = Field(description='as in the trace, with what it calls; "(between ops)" for Python and dispatch')
+    calls: float = Field(description="of an epoch")
+    time_s: float = Field(description="on the processor")
+    device_s: float | None = Field(None, description="of its kernels on the GPU; None on a CPU")
+    share: float = Field(description="of the epoch; on a GPU, of the time of all kernels")
+
+
+class Memory(Record):
+    """Tensors over time, as PyTorch's allocator tells them: those of the profiled epochs alone on a CPU."""
+
+    seconds: list[float] = Field(description="since the first profiled epoch began")
+    allocated_bytes: list[int] = Field(description="at that time, or at most since the time before")
+    epochs_s: list[float] = Field(description="when each epoch began")
+    peak_bytes: int
 
 
 def phases(
@@ -68,7 +94,7 @@ def layers(model: Module) -> Iterator[None]:
         entry = own.isdecimal() or isinstance(getattr(model, parent, None), ModuleDict)
         # An entry of a list or dict is a layer, too, and so is the conv of a relation, whose name is in brackets.
         if path.count(".") <= entry or own.startswith("<"):
-            handles.append(module.register_forward_pre_hook(enter(path or MODEL)))
+            handles.append(module.register_forward_pre_hook(enter(path or "model")))
             handles.append(module.register_forward_hook(leave, always_call=True))
     try:
         yield
