@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain, cycle, repeat
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from pydantic import Field
@@ -18,7 +18,7 @@ from gnnbench import backends
 from gnnbench.backends.base import KernelBackend
 from gnnbench.benchmarks import contest
 from gnnbench.benchmarks.contest import Contestant
-from gnnbench.benchmarks.records import BatchBench, Measured, Time
+from gnnbench.benchmarks.records import BatchBench, BatchRow
 from gnnbench.config import BackendConfig
 from gnnbench.datasets import AnyDataset, GraphsDataset
 from gnnbench.errors import ConfigError, did_you_mean
@@ -32,23 +32,15 @@ CHECKED = 3  # batches of every size before they are timed, and one after
 Next = Callable[[], Any]  # the next batch of an endless stream
 
 
-class LoaderRow(Measured):
-    """One implementation at one batch size."""
-
-    batch_size: int = Field(description="graphs in a batch")
-    implementation: str = Field(
-        description="a backend, or a PyG DataLoader: pyg of an InMemoryDataset, pyg-list of a list"
-    )
-    time_s: Time | None = Field(None, description="of one graph: that of a batch over its size")
-
-
 class CollateBench(BatchBench):
     """Everything known about one benchmark of collation."""
 
     op: Literal["collate"] = "collate"
     graphs: int
     dtype: str = Field(description="of features")
-    rows: list[LoaderRow]
+    rows: list[BatchRow] = Field(
+        description="of backends, and of PyG's DataLoader: pyg of an InMemoryDataset, pyg-list of a list"
+    )
 
 
 def bench(
@@ -87,19 +79,10 @@ def bench(
         graphs=dataset.num_graphs,
         dtype=str(dataset.x.dtype).removeprefix("torch."),
         peers=list(against),
-        rows=[LoaderRow(batch_size=size, implementation=name) for size in sizes for name in names],
+        rows=[BatchRow(batch_size=size, implementation=name) for size in sizes for name in names],
     )
     steps = _steps(record, dataset, names, budget)
     return contest.measured(record, steps, out / "bench.json", memory_limit=memory_limit, on_event=on_event)
-
-
-class Loaded(NamedTuple):
-    """A batch with what training needs of it."""
-
-    graph: Graph
-    x: Tensor
-    ptr: Tensor
-    y: Tensor
 
 
 class Ours:
@@ -112,11 +95,12 @@ class Ours:
         self.dataset = dataset
         self.union = Union.of(dataset.graph_ptr, dataset.edge_ptr, dataset.edge_index, layout)
 
-    def batch(self, ids: Tensor) -> Loaded:
+    def batch(self, ids: Tensor) -> tuple[Graph, Tensor, Tensor, Tensor]:
+        """The graph of a batch with what training needs of it: x, ptr and y."""
         y = self.dataset.y
         targets = self.union.gather(ids, y) if self.dataset.per_node else y[ids]
         graph, x, ptr, _ = self.union.collate(ids, self.dataset.x)
-        return Loaded(graph, x, ptr, targets)
+        return graph, x, ptr, targets
 
     def stream(self, batches: Sequence[Tensor]) -> Next:
         """Draw batches of the same graphs again and again."""
@@ -178,13 +162,13 @@ def _steps(record: CollateBench, dataset: GraphsDataset, names: Sequence[str], b
         if row.batch_size > dataset.num_graphs:
             row.status, row.reason = "unsupported", f"the dataset has {dataset.num_graphs} graphs only"
 
-    def contestant(row: LoaderRow) -> Contestant:
+    def contestant(row: BatchRow) -> Contestant:
         batches = order[: dataset.num_graphs // row.batch_size * row.batch_size].split(row.batch_size)
         if row.implementation in LOADERS:
             return Contestant(partial(timed, of_pyg.stream(row.implementation, batches), clock.cpu))
         loader = ours[row.implementation]
 
-        def wrong(row: LoaderRow) -> str:
+        def wrong(row: BatchRow) -> str:
             checked = batches[-1:] if row.time_s else batches[:CHECKED]
             return next(filter(None, (loader.differs(ids, of_pyg.batch(ids)) for ids in checked)), "")
 

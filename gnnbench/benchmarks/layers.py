@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from pydantic import Field
@@ -109,7 +109,7 @@ def bench(
             for each in (PYG, backend)
         ],
     )
-    steps = _Layers(dataset, backend, device, budget, memory.meter(device)).steps(record)
+    steps = _steps(record, dataset, device, budget)
     path = out / "bench.json"
     return contest.measured(record, steps, path, memory_limit=memory_limit, on_event=on_event, device=device)
 
@@ -167,67 +167,65 @@ class _Layer:
             return timed(work, clock.cpu, samples, calls)
 
 
-class _Layers(NamedTuple):
-    dataset: NodeDataset
-    backend: str
-    device: torch.device
-    budget: Budget
-    meter: memory.Meter
-
-    def steps(self, record: LayerBench) -> Iterator[str]:
-        layers = [[*rows] for _, rows in itertools.groupby(record.rows, lambda row: (row.conv, row.width))]
-        with memory.freed_at_once():  # all are weighed first, for malloc fills the place of what was freed before
-            for rows in layers:
-                yield f"{rows[0].conv}, width {rows[0].width}: weighing"
-                self.weigh(rows)
+def _steps(record: LayerBench, dataset: NodeDataset, device: torch.device, budget: Budget) -> Iterator[str]:
+    """Weigh all layers, then check and time one after the other."""
+    meter = memory.meter(device)
+    layers = [[*rows] for _, rows in itertools.groupby(record.rows, lambda row: (row.conv, row.width))]
+    with memory.freed_at_once():  # all are weighed first, for malloc fills the place of what was freed before
         for rows in layers:
-            yield f"{rows[0].conv}, width {rows[0].width}: checking, then timing"
-            self.run(rows)
-
-    def weigh(self, rows: list[LayerRow]) -> None:
-        """Measure the memory of one layer of one width; `run` tells why it cannot be run."""
-        with suppress(Exception):
-            pyg, ours, inputs, seeds = self._layers(rows[0])
-            for row in rows:
-                each = pyg if row.implementation == PYG else ours
-                work = partial(_works(inputs, seeds)[row.direction], each)
-                with suppress(Exception), each.within():
-                    work()  # what a first call makes and keeps
-                    row.memory_increase_bytes, row.peak_memory_bytes = taken(work, self.meter)
-
-    def _layers(self, row: LayerRow) -> tuple[_Layer, _Layer, dict[str, Any], list[Tensor]]:
-        conv, inputs = _made(row.conv, self.dataset, row.width, self.device)
-        pyg = _Layer(row.conv, conv, patch.unpatched)
-        return pyg, _patched(row.conv, conv, self.backend), inputs, _seeds(_call(conv, inputs))
-
-    def run(self, rows: list[LayerRow]) -> None:
-        """Check and time one layer of one width."""
+            yield f"{rows[0].conv}, width {rows[0].width}: weighing"
+            with suppress(Exception):  # which is met again, and told, when it is to be checked
+                both, inputs, seeds = _both(rows[0], dataset, record.backend, device)
+                for row in rows:
+                    each = both[row.implementation]
+                    work = partial(_works(inputs, seeds)[row.direction], each)
+                    with suppress(Exception), each.within():
+                        work()  # what a first call makes and keeps
+                        row.memory_increase_bytes, row.peak_memory_bytes = taken(work, meter)
+    for rows in layers:
+        yield f"{rows[0].conv}, width {rows[0].width}: checking, then timing"
         try:
-            pyg, ours, inputs, seeds = self._layers(rows[0])
+            both, inputs, seeds = _both(rows[0], dataset, record.backend, device)
         except Exception as error:  # PyG cannot build it, or run it on this graph
             for row in rows:
                 fail(row, error)
                 row.status = "oom" if row.status == "oom" else "unavailable"
-            return
-        works = _works(inputs, seeds)
+        else:
+            _compare(rows, both, inputs, seeds, budget)
 
-        def in_float64(direction: Direction) -> list[Tensor]:
-            exact = _works(_to(inputs, torch.float64), [each.double() for each in seeds])[direction]
-            return exact(_Layer(pyg.name, copy.deepcopy(pyg.conv).double(), pyg.within))
 
-        trained = any(each.requires_grad for each in _call(pyg.conv, inputs))
-        for direction in DIRECTIONS:
-            by_name = {row.implementation: row for row in rows if row.direction == direction}
-            if direction == "step" and not trained:
-                for row in by_name.values():
-                    row.status, row.reason = "unsupported", "it has nothing to train"
-                continue
-            judge = _Judge(works[direction], partial(in_float64, direction))
-            contestants = {
-                name: Contestant(partial(each.timed, partial(works[direction], each)), partial(judge.wrong, each))
-                for name, each in ((PYG, pyg), (self.backend, ours))
-            }
-            race(contestants, by_name, [PYG], self.budget)
+def _both(
+    row: LayerRow, dataset: NodeDataset, backend: str, device: torch.device
+) -> tuple[dict[str, _Layer], dict[str, Any], list[Tensor]]:
+    """PyG's layer and ours, the arguments of their forward, and gradients of their outputs."""
+    conv, inputs = _made(row.conv, dataset, row.width, device)
+    both = {PYG: _Layer(row.conv, conv, patch.unpatched), backend: _patched(row.conv, conv, backend)}
+    return both, inputs, _seeds(_call(conv, inputs))
+
+
+def _compare(
+    rows: list[LayerRow], both: dict[str, _Layer], inputs: dict[str, Any], seeds: list[Tensor], budget: Budget
+) -> None:
+    """Check and time one layer of one width."""
+    pyg = both[PYG]
+
+    def in_float64(direction: Direction) -> list[Tensor]:
+        exact = _works(_to(inputs, torch.float64), [each.double() for each in seeds])[direction]
+        return exact(_Layer(pyg.name, copy.deepcopy(pyg.conv).double(), pyg.within))
+
+    trained = any(each.requires_grad for each in _call(pyg.conv, inputs))
+    for direction, work in _works(inputs, seeds).items():
+        by_name = {row.implementation: row for row in rows if row.direction == direction}
+        if direction == "step" and not trained:
+            for row in by_name.values():
+                row.status, row.reason = "unsupported", "it has nothing to train"
+            continue
+        judge = _Judge(work, partial(in_float64, direction))
+        contestants = {
+            name: Contestant(partial(each.timed, partial(work, each)), partial(judge.wrong, each))
+            for name, each in both.items()
+        }
+        race(contestants, by_name, [PYG], budget)
 
 
 @dataclass

@@ -17,7 +17,7 @@ from gnnbench.backends import isplib
 from gnnbench.benchmarks import contest
 from gnnbench.benchmarks.contest import CPU, Contestant
 from gnnbench.benchmarks.dgl import Dgl
-from gnnbench.benchmarks.records import BatchBench, Measured, Time
+from gnnbench.benchmarks.records import BatchBench, BatchRow
 from gnnbench.datasets import NodeDataset
 from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
 from gnnbench.measure import clock
@@ -30,24 +30,16 @@ PEERS = ("pyg", "pyg-dense", "dgl")
 SIZES = (65536, 1 << 20)
 
 
-class DrawRow(Measured):
-    """One implementation at one batch size."""
-
-    batch_size: int = Field(description="pairs in a batch")
-    implementation: str = Field(
-        description="isplib, which draws both ends, isplib-corrupt only the destination; reference, in plain "
-        "torch; pyg and pyg-dense, methods of PyG's negative_sampling; dgl, global_uniform_negative_sampling"
-    )
-    time_s: Time | None = Field(None, description="of one pair: that of a batch over its size")
-
-
 class NegativesBench(BatchBench):
     """Everything known about one benchmark of negatives."""
 
     op: Literal["negatives"] = "negatives"
     excluded: int = Field(description="pairs that may not be drawn: distinct edges and self-loops")
     threads: int
-    rows: list[DrawRow]
+    rows: list[BatchRow] = Field(
+        description="of isplib, which draws both ends, isplib-corrupt only the destination; reference, in plain "
+        "torch; pyg and pyg-dense, methods of PyG's negative_sampling; dgl, global_uniform_negative_sampling"
+    )
 
 
 def bench(
@@ -87,7 +79,7 @@ def bench(
         excluded=dataset.num_nodes + int((edges % (dataset.num_nodes + 1) != 0).sum()),
         threads=torch.get_num_threads(),
         peers=list(against),
-        rows=[DrawRow(batch_size=size, implementation=name) for size in sizes for name in (*OURS, *against)],
+        rows=[BatchRow(batch_size=size, implementation=name) for size in sizes for name in (*OURS, *against)],
     )
     steps = _steps(record, dataset, edges, dgl_python, budget)
     return contest.measured(record, steps, out / "bench.json", memory_limit=memory_limit, on_event=on_event)
@@ -113,7 +105,7 @@ def _steps(
         graph = fast if name == "isplib" else plain
         return lambda: negatives.uniform(graph, size, next(seeds))
 
-    def wrong(draw: Callable[[], Tensor], row: DrawRow) -> str:
+    def wrong(draw: Callable[[], Tensor], row: BatchRow) -> str:
         """How pairs are not as asked for; empty if they are."""
         pairs = draw()
         keys = dataset.keys(pairs)
@@ -123,7 +115,7 @@ def _steps(
             return "an edge was drawn"
         return f"only {pairs.size(1)} pairs were drawn" if pairs.size(1) < row.batch_size else ""
 
-    def contestant(row: DrawRow) -> Contestant:
+    def contestant(row: BatchRow) -> Contestant:
         if row.implementation in dgl:
             return Contestant(dgl["dgl"].time, partial(wrong, partial(_by_dgl, dgl["dgl"], row.batch_size)))
         call = drawn(row.implementation, row.batch_size)

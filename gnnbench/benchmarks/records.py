@@ -156,6 +156,15 @@ class OnDataset(Benchmark):
     edges: int = Field(description="of all graphs; an undirected edge counts twice")
 
 
+class BatchRow(Measured):
+    """One implementation at one batch size."""
+
+    batch_size: int = Field(description="graphs, pairs or seeds in a batch")
+    time_s: Time | None = Field(
+        None, description="of one graph, pair or edge of a batch; of a batch where features alone are gathered"
+    )
+
+
 class BatchBench(OnDataset):
     """Everything known about one benchmark of batches."""
 

@@ -19,7 +19,7 @@ from gnnbench.backends.isplib.sample import EDGE, NODE
 from gnnbench.benchmarks import contest
 from gnnbench.benchmarks.contest import CPU, Contestant
 from gnnbench.benchmarks.dgl import Dgl
-from gnnbench.benchmarks.records import BatchBench, Measured, Time
+from gnnbench.benchmarks.records import BatchBench, BatchRow
 from gnnbench.datasets import NodeDataset, TypedDataset
 from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
 from gnnbench.measure import clock
@@ -33,13 +33,11 @@ BATCHES = 16  # of different seeds, which come again and again
 Stage = Literal["sample", "gather", "both"]
 
 
-class SampleRow(Measured):
+class SampleRow(BatchRow):
     """One sampler at one batch size."""
 
-    batch_size: int = Field(description="seeds in a batch")
     part: Stage = Field(description="sampling, gathering the features of its nodes, or one after the other")
     edges: float | None = Field(None, description="of a batch, mean; DGL samples old nodes again in every hop")
-    time_s: Time | None = Field(None, description="of one edge; of a batch where features alone are gathered")
 
 
 class SampleBench(BatchBench):

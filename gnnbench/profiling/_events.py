@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from pydantic import Field
 from torch.autograd import DeviceType
@@ -103,14 +103,6 @@ def layers(model: Module) -> Iterator[None]:
             handle.remove()
 
 
-class Place(NamedTuple):
-    """Where time is spent."""
-
-    phase: str
-    layer: str
-    op: str
-
-
 @dataclass
 class Cost:
     """Microseconds, and how often."""
@@ -126,15 +118,15 @@ def ops(events: Sequence[Event], epochs: int, *, on_gpu: bool) -> list[Op]:
     total = sum(cost.device if on_gpu else cost.time for cost in costs.values())
     rows = [
         Op(
-            phase=place.phase,
-            layer=place.layer,
-            op=place.op,
+            phase=phase,
+            layer=layer,
+            op=op,
             calls=cost.calls / epochs,
             time_s=cost.time / epochs / 1e6,
             device_s=cost.device / epochs / 1e6 if on_gpu else None,
             share=(cost.device if on_gpu else cost.time) / total if total else 0.0,
         )
-        for place, cost in costs.items()
+        for (phase, layer, op), cost in costs.items()
     ]
     return sorted(rows, key=lambda row: (-row.share, -row.time_s))
 
@@ -144,7 +136,7 @@ class _Walk:
     """Goes down from the ranges of epochs to the ops that Python called, and to ours wherever they are."""
 
     events: Sequence[Event]
-    costs: dict[Place, Cost] = field(default_factory=dict)
+    costs: dict[tuple[str, str, str], Cost] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.layers: dict[tuple[int, int], Event] = {}
@@ -187,7 +179,7 @@ class _Walk:
         self.add(phase, layer, name, 1, time, device)
 
     def add(self, phase: str, layer: str, op: str, calls: int, time: float, device: float) -> None:
-        cost = self.costs.setdefault(Place(phase, layer, op), Cost())
+        cost = self.costs.setdefault((phase, layer, op), Cost())
         cost.calls += calls
         cost.time += max(time, 0.0)
         cost.device += device
