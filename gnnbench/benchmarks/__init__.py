@@ -1,13 +1,14 @@
 """Ops against their peers: checked, then timed in interleaved rounds, and held against the machine's ceilings.
 
 ops peers    the ops and their other implementations
+contest      how they meet, whatever they compute: checked, weighed, timed in turn, and checked again
+op_benchmark       one op on one graph, held against float64
 workloads suites   the cells and graphs of a suite, and how it runs
-op_benchmark       one op on one graph, checked, then timed
 layers       of PyG, by the drop-in beside their own code
 collate sample negatives   batches of many graphs, of sampled neighbourhoods, and of pairs that are no edges
 ceilings     what this machine could do at most
 dgl dgl_child             DGL, in another Python interpreter
-records      what is written, and how benchmarks of batches and layers are gone through
+records      what is written
 """
 
 from __future__ import annotations

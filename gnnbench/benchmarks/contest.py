@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -44,12 +44,8 @@ def made(makers: Mapping[str, Callable[[], T]], rows: Iterable[Measured]) -> dic
     """What can be made, by implementation; `rows` of the others say why not."""
     result = {}
     for name, make in makers.items():
-        try:
+        with _told(*(row for row in rows if row.implementation == name)):
             result[name] = make()
-        except Exception as error:
-            for row in rows:
-                if row.implementation == name:
-                    fail(row, error)
     return result
 
 
@@ -75,11 +71,8 @@ def race(
     say(f"{label}: timing")
     for name, contestant in contestants.items():
         if contestant.memory and rows[name].status == "pending":
-            try:
+            with _told(rows[name]):
                 found = contestant.memory()  # not of the first call, which has things to keep for all later ones
-            except Exception as error:
-                fail(rows[name], error)
-            else:
                 rows[name].memory_increase_bytes, rows[name].peak_memory_bytes = found or (None, None)
     right = {name: each.time for name, each in contestants.items() if rows[name].status == "pending"}
     times = interleaved(right, budget, lambda name, error: fail(rows[name], error))
@@ -92,13 +85,19 @@ def race(
 
 
 def _check(contestant: Contestant, row: Measured, when: str = "") -> None:
-    try:
-        reason = contestant.check(row)
-    except Exception as error:
-        fail(row, error)
-    else:
-        if reason:
+    with _told(row):
+        if reason := contestant.check(row):
             row.status, row.reason = "wrong", when + reason
+
+
+@contextmanager
+def _told(*rows: Measured) -> Iterator[None]:
+    """Let what fails in this block be the end of rows."""
+    try:
+        yield
+    except Exception as error:
+        for row in rows:
+            fail(row, error)
 
 
 def fail(row: Measured, error: Exception) -> None:

@@ -12,7 +12,7 @@ A paper is a module of this package with
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import cast
 
 from gnnbench import backends, cells, registry
-from gnnbench.cells import CellRecord, Outcome
+from gnnbench.cells import CellRecord
 from gnnbench.datasets import Roots
 from gnnbench.errors import ConfigError, GnnbenchError, did_you_mean
 from gnnbench.measure import code, environment
@@ -29,8 +29,6 @@ from gnnbench.papers._records import SCALES, Claim, Measurement, Paper, Reproduc
 from gnnbench.results import files
 
 __all__ = ["Cell", "Claim", "Ops", "Paper", "Progress", "Reproduction", "Training", "Tuning"]
-
-Execute = Callable[[Work, Callable[[str], None]], Outcome]
 
 
 @dataclass(frozen=True)
@@ -67,7 +65,7 @@ def reproduce(
     memory_limit: str = "90%",
     force: bool = False,
     on_event: Callable[[Progress], None] = lambda _: None,
-    execute: Execute | None = None,
+    execute: cells.Execute | None = None,
 ) -> Reproduction:
     """Measure every cell of a paper's grid, and compare the paper's claims with the measurements.
 
@@ -123,7 +121,9 @@ def reproduce(
     _open(path, record, force)
 
     def save() -> None:
-        _update(record, works)
+        pairs = zip(works, record.cells, strict=True)
+        record.measurements = [each for work, cell in pairs for each in _measured(work, cell, ours)]
+        judge(record)
         files.save_json(record, path)
 
     def tell(work: cells.Work, step: str) -> None:
@@ -176,16 +176,6 @@ def _open(path: Path, record: Reproduction, force: bool) -> None:
                 f"{path.parent} holds {old.paper.name} at scale {old.scale} with another grid; "
                 "choose another --out, or replace it with --force"
             )
-
-
-def _update(record: Reproduction, works: Sequence[Work]) -> None:
-    """Work out measurements and findings from the files of the cells."""
-    record.measurements = [
-        measurement
-        for work, cell in zip(works, record.cells, strict=True)
-        for measurement in _measured(work, cell, record.paper.ours)
-    ]
-    judge(record)
 
 
 def _measured(work: Work, cell: CellRecord, ours: str) -> list[Measurement]:

@@ -5,10 +5,12 @@ _events      from ranges of phases and layers to rows; the Chrome trace, and mem
 
 from __future__ import annotations
 
+import gzip
 import os
 import statistics
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -129,7 +131,7 @@ class _Profiler:
         """Train on, under the profiler."""
         self.on_gpu = backend.device.type == "cuda"
         recorder = clock.Recorder(0, clock.of(backend.device), memory.meter(backend.device))
-        phase = _events.phases(recorder.phase)
+        phase = partial(_events.phase, recorder)
         trainer = Trainer(model, batching, self.config.train, self.config.train.seed)
         activities = [ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * self.on_gpu]
         self.profiler = torch.profiler.profile(activities=activities, profile_memory=True)
@@ -153,5 +155,6 @@ class _Profiler:
             self.profiler.export_chrome_trace(str(written))
             record.memory = _events.memory(written, on_gpu=self.on_gpu)
             if trace is not None:
-                _events.save(written, trace)
+                content = written.read_bytes()
+                files.save_bytes(gzip.compress(content) if trace.suffix == ".gz" else content, trace)
                 record.trace = str(trace)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +16,7 @@ from torch.autograd import DeviceType
 from torch.nn import Module, ModuleDict
 from torch.profiler import record_function
 
-from gnnbench.results import files
+from gnnbench.measure import clock
 from gnnbench.results.schema import Record
 
 BETWEEN = "(between ops)"  # Python, and what starts and ends ops
@@ -57,17 +56,11 @@ class Memory(Record):
     peak_bytes: int
 
 
-def phases(
-    timed: Callable[[str], AbstractContextManager[None]],
-) -> Callable[[str], AbstractContextManager[None]]:
-    """`timed`, a phase of a recorder, as a range."""
-
-    @contextmanager
-    def phase(name: str) -> Iterator[None]:
-        with record_function(PHASE + name), timed(name):
-            yield
-
-    return phase
+@contextmanager
+def phase(recorder: clock.Recorder, name: str) -> Iterator[None]:
+    """A phase of a recorder, as a range too."""
+    with record_function(PHASE + name), recorder.phase(name):
+        yield
 
 
 @contextmanager
@@ -246,13 +239,3 @@ def thinned(points: list[tuple[float, int]], limit: int = POINTS) -> list[tuple[
     ends = [round(place * len(points) / limit) for place in range(limit + 1)]
     stretches = (points[begin:end] for begin, end in pairwise(ends))
     return [(stretch[-1][0], max(size for _, size in stretch)) for stretch in stretches]
-
-
-def save(trace: Path, path: Path) -> None:
-    """Copy a trace, compressed where its name ends in `.gz`.
-
-    Raises:
-        GnnbenchError: it cannot be written.
-    """
-    content = trace.read_bytes()
-    files.save_bytes(gzip.compress(content) if path.suffix == ".gz" else content, path)
