@@ -17,6 +17,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 from torch.nn import Module
+from torch.utils._pytree import tree_leaves, tree_map
 
 from gnnbench import backends, patch
 from gnnbench.benchmarks import contest
@@ -156,8 +157,7 @@ class _Layer:
         out = _call(self.conv, inputs)
         trained = [(each, seed) for each, seed in zip(out, seeds, strict=True) if each.requires_grad]
         ends, given = zip(*trained, strict=True)
-        leaves = [*_tensors(inputs), *self.conv.parameters()]
-        leaves = [each for each in leaves if each.requires_grad]
+        leaves = [each for each in (*tree_leaves(inputs), *self.conv.parameters()) if each.requires_grad]
         found = torch.autograd.grad(ends, leaves, given, allow_unused=True)
         return [*(each.detach() for each in out), *(torch.zeros(1) if each is None else each for each in found)]
 
@@ -295,7 +295,7 @@ def _made(name: str, dataset: NodeDataset, width: int, device: torch.device) -> 
     for key, parameter in inspect.signature(kind.forward).parameters.items():
         if key != "self" and (parameter.default is parameter.empty or WANTED.get(name) == key):
             inputs[key] = _input(name, key, dataset, width)
-    return conv, {key: _to(value, device) for key, value in inputs.items()}
+    return conv, _to(inputs, device)
 
 
 def _input(name: str, key: str, dataset: NodeDataset, width: int) -> Any:
@@ -334,7 +334,7 @@ def _patched(name: str, conv: Module, backend: str) -> _Layer:
 
 
 def _call(conv: Module, inputs: dict[str, Any]) -> list[Tensor]:
-    return [each for each in _tensors(conv(**inputs)) if each.is_floating_point()]
+    return [each for each in tree_leaves(conv(**inputs)) if isinstance(each, Tensor) and each.is_floating_point()]
 
 
 def _without_gradients(each: _Layer, inputs: dict[str, Any]) -> list[Tensor]:
@@ -348,20 +348,14 @@ def _seeds(out: list[Tensor]) -> list[Tensor]:
     return [torch.randn(each.shape, generator=generator).to(each) for each in out]
 
 
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, (tuple, list, dict)):
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from _tensors(each)
-
-
 def _to(value: Any, where: torch.device | torch.dtype) -> Any:
     """Leaves on a device, or of a floating-point type."""
-    if isinstance(value, dict):
-        return {key: _to(each, where) for key, each in value.items()}
-    moved = value if isinstance(where, torch.dtype) and not value.is_floating_point() else value.to(where)
-    return moved.detach().requires_grad_(value.requires_grad)
+
+    def moved(leaf: Tensor) -> Tensor:
+        stays = isinstance(where, torch.dtype) and not leaf.is_floating_point()
+        return (leaf if stays else leaf.to(where)).detach().requires_grad_(leaf.requires_grad)
+
+    return tree_map(moved, value)
 
 
 def _error(found: list[Tensor], truth: list[Tensor]) -> float:

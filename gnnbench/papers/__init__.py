@@ -95,6 +95,9 @@ def reproduce(
     ours = backend or module.PAPER.ours
     if ours not in (known := backends.with_kernels()):
         raise ConfigError(f"backend {ours!r} has no kernels of its own{did_you_mean(ours, known)}")
+    files.check_out(out, files.REPRODUCTION)
+    if force:
+        shutil.rmtree(out / "cells", ignore_errors=True)
     digest = code.digest()
     works = [
         Work(
@@ -118,7 +121,8 @@ def reproduce(
         findings=[],
     )
     path = out / "reproduction.json"
-    _open(path, record, force)
+    if path.exists() and not force:
+        _check_grid(path, record)
 
     def save() -> None:
         pairs = zip(works, record.cells, strict=True)
@@ -159,23 +163,17 @@ def _stated(module: ModuleType, ours: str) -> tuple[Paper, list[Claim]]:
     return paper.model_copy(update=changed), claims
 
 
-def _open(path: Path, record: Reproduction, force: bool) -> None:
-    """Make room for `record`, or make sure that `path` is of the same paper, scale and grid."""
-    files.check_out(path.parent, files.REPRODUCTION)
-    if force:
-        shutil.rmtree(path.parent / "cells", ignore_errors=True)
-        for cell in record.cells:
-            cell.outcome = None
-    elif path.exists():
-        old = files.load(Reproduction, path)
-        before, now = ([cell.definition for cell in each.cells] for each in (old, record))
-        # Fields that older versions did not have are left out of the comparison.
-        same = len(before) == len(now) and all({**new, **was} == new for was, new in zip(before, now, strict=True))
-        if not same or (old.paper.name, old.scale) != (record.paper.name, record.scale):
-            raise ConfigError(
-                f"{path.parent} holds {old.paper.name} at scale {old.scale} with another grid; "
-                "choose another --out, or replace it with --force"
-            )
+def _check_grid(path: Path, record: Reproduction) -> None:
+    """Make sure that what `path` holds is of the same paper, scale and grid."""
+    old = files.load(Reproduction, path)
+    before, now = ([cell.definition for cell in each.cells] for each in (old, record))
+    # Fields that older versions did not have are left out of the comparison.
+    same = len(before) == len(now) and all({**new, **was} == new for was, new in zip(before, now, strict=True))
+    if not same or (old.paper.name, old.scale) != (record.paper.name, record.scale):
+        raise ConfigError(
+            f"{path.parent} holds {old.paper.name} at scale {old.scale} with another grid; "
+            "choose another --out, or replace it with --force"
+        )
 
 
 def _measured(work: Work, cell: CellRecord, ours: str) -> list[Measurement]:
