@@ -260,18 +260,18 @@ class _Judge:
         if self.truth is None:
             row.reason = "not checked, as PyG did not come to an end"
             return ""
-        error = _error(found, self.truth)
-        reason = f"differs from PyG by {error:.2g}, more than {self.tolerance:g}"
+        apart = _error(found, self.truth)
+        reason = f"differs from PyG by {apart:.2g}, more than {self.tolerance:g}"
         if row.time_s:
-            return "" if error <= self.tolerance else reason
-        row.error = error
-        if error <= TOLERANCE:
+            return "" if apart <= self.tolerance else reason
+        row.error = apart
+        if apart <= TOLERANCE:
             return ""
         exact = self.in_float64()
         off, theirs = _error(found, exact), _error(self.truth, exact)
         if off > AS_GOOD * theirs:
             return reason
-        row.reason, self.tolerance = f"off by {off:.2g} from float64, and PyG by {theirs:.2g}", AS_GOOD * error
+        row.reason, self.tolerance = f"off by {off:.2g} from float64, and PyG by {theirs:.2g}", AS_GOOD * apart
         return ""
 
 

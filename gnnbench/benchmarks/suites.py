@@ -247,14 +247,14 @@ class _Work:
                 reason = "" if judged.ok else f"against {reference}: {judged.reason}"
             return parting(losses[name], losses.get(eager, ())) or reason
 
-        contestants = {
-            name: Contestant(
-                lambda samples, calls, name=name: trainings[name].time(samples, calls),
+        def contestant(name: str) -> Contestant:
+            return Contestant(
+                lambda samples, calls: trainings[name].time(samples, calls),
                 partial(wrong, name),
-                lambda name=name: trainings[name].memory(self.benchmark.meter),
+                lambda: trainings[name].memory(self.benchmark.meter),
             )
-            for name in (*cell.against, *cell.ours)
-        }
+
+        contestants = {name: contestant(name) for name in (*cell.against, *cell.ours)}
         label, benchmark = f"{cell.op} on {cell.graph}", self.benchmark
         race(contestants, rows, cell.against, benchmark.budget, benchmark.say, label)
 

@@ -83,7 +83,7 @@ class Training(_Cell):
         """One measurement per backend and phase."""
         record = files.load(Comparison, out / "comparison.json")
         green = {name for name, parity in record.parity.backends.items() if parity.green}
-        ended = {row.backend: (row.status, row.reason) for row in record.rows}
+        ended: dict[str, tuple[str, str]] = {row.backend: (row.status, row.reason) for row in record.rows}
         wrong = "wrong", record.parity.reason
         ended |= {name: wrong for name, (status, _) in ended.items() if status == "ok" and name not in green}
         rounds = {name: comparison.stored(out, name) for name, (status, _) in ended.items() if status == "ok"}
