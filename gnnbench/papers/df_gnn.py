@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from gnnbench import datasets
@@ -182,32 +183,23 @@ def _ops(group: str, op: str, spec: str, widths: list[int], batch: int = 0) -> O
 
 
 def _epochs(grid: Grid) -> Iterator[Training]:
-    batched = {"batch": {"kind": "graphs", "size": 64}, "phases": ["epoch", "forward"]}
-    for op in grid.models:
-        for name, share in grid.trained.items():
-            spec = f"synthetic:{name}:{share}"
-            readout = "mean" if name in OF_GRAPHS else "none"
-            yield _training("batches", op, spec, [LOADER, "pyg", "isplib"], grid, readout, **batched)
-    for op in grid.models:
-        for spec in grid.full:
-            yield _training("full", op, spec, ["pyg", "isplib"], grid)
-
-
-def _training(
-    group: str, op: str, spec: str, backends: list[str], grid: Grid, readout: str = "none", **more: Any
-) -> Training:
-    epochs = grid.epochs[group == "full"]
-    return Training(
-        key=f"epochs-{group}-{op}-{_named(spec)}",
-        op=op,
-        dataset=datasets.parse(spec),
-        model={**MODELS[op], **SHARED, "readout": readout},
-        train={"epochs": epochs, "lr": 1e-3, "eval_every": 1000},
-        backends=backends,
-        rounds=grid.rounds,
-        protocol="collected",
-        **more,
-    )
+    """Train on batches of the sets of graphs, and on full graphs."""
+    sets = [(f"synthetic:{name}:{share}", name) for name, share in grid.trained.items()]
+    for group, specs in (("batches", sets), ("full", [(spec, "") for spec in grid.full])):
+        batched = group == "batches"
+        for op, (spec, name) in product(grid.models, specs):
+            yield Training(
+                key=f"epochs-{group}-{op}-{_named(spec)}",
+                op=op,
+                dataset=datasets.parse(spec),
+                model={**MODELS[op], **SHARED, "readout": "mean" if name in OF_GRAPHS else "none"},
+                batch={"kind": "graphs", "size": 64} if batched else {},
+                train={"epochs": grid.epochs[not batched], "lr": 1e-3, "eval_every": 1000},
+                backends=[*[LOADER] * batched, "pyg", "isplib"],
+                rounds=grid.rounds,
+                phases=["epoch", "forward"] if batched else ["epoch"],
+                protocol="collected",
+            )
 
 
 def _named(spec: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from gnnbench import datasets
@@ -47,30 +48,20 @@ def _speedups(kind: Any, source: str, **values: float) -> list[Claim]:
     ]
 
 
+BLOGGED = partial(Claim, source=BLOG, kind="blog", hardware="CPU")
 CLAIMS = [
     *_speedups("paper", "abstract, and the repository's README", gcn=27),
     *_speedups("README", README, sage_sum=12, sage_mean=8, gin=18),
     *_speedups("blog", BLOG, gcn=54, sage_sum=32, sage_mean=23, gin=51),
-    Claim(
-        name="gcn epoch, against PyTorch's sparse product",
-        value=93,
-        source=BLOG,
-        kind="blog",
-        op=PLAIN,
-        baseline="pyg-sparse",
-        hardware="CPU",
-    ),
+    BLOGGED(name="gcn epoch, against PyTorch's sparse product", value=93, op=PLAIN, baseline="pyg-sparse"),
     *(
-        Claim(
+        BLOGGED(
             name=f"width of the largest gain by tuning, {maker}",
             value=value,
             unit="channels",
-            source=BLOG,
-            kind="blog",
             quantity="best width",
             op="spmm",
             baseline="fallback",
-            hardware="CPU",
             machine=maker,
         )
         for maker, value in (("Intel", 32), ("AMD", 64))
