@@ -35,7 +35,7 @@ from gnnbench.config import BackendConfig
 from gnnbench.datasets import NodeDataset
 from gnnbench.errors import BackendUnavailable, ConfigError, UnsupportedOp, did_you_mean
 from gnnbench.graph import Graph
-from gnnbench.measure import code, environment, memory
+from gnnbench.measure import memory
 from gnnbench.measure.rounds import Budget
 from gnnbench.ops._workload import Direction
 
@@ -179,8 +179,6 @@ def bench(
         weighted=grid.weighted and bool(OPS[grid.op].weights),
         peers=grid.peers,
         threads=torch.get_num_threads(),
-        environment=environment.describe(),
-        code=code.digest(),
         rows=[
             Row(
                 op=grid.op,

@@ -127,14 +127,8 @@ def by_size(
 
 
 def facts(dataset: NodeDataset | TypedDataset | GraphsDataset) -> dict[str, Any]:
-    """The fields of a record that say what is measured and where."""
-    return {
-        "graph": dataset.label,
-        "nodes": dataset.num_nodes,
-        "edges": dataset.num_edges,
-        "environment": environment.describe(),
-        "code": code.digest(),
-    }
+    """The fields of a record that say what it is measured on."""
+    return {"graph": dataset.label, "nodes": dataset.num_nodes, "edges": dataset.num_edges}
 
 
 def measured(
@@ -146,7 +140,7 @@ def measured(
     memory_limit: str = "",
     device: torch.device = CPU,
 ) -> B:
-    """`record` with its rows measured by `steps`, which say what each does before it.
+    """`record` with its rows measured by `steps`, which say what each does before it, and on which machine.
 
     It is written after every step, and on a stop, which keeps what was measured.
 
@@ -156,7 +150,8 @@ def measured(
     Raises:
         GnnbenchError: memory is exceeded, or `path` cannot be written.
     """
-    record.status = "interrupted"
+    record.status, record.code = "interrupted", code.digest()
+    record.environment = record.environment or environment.describe()  # where it began, if it goes on
     try:
         with memory.limited(memory_limit, device) if memory_limit else nullcontext():
             for step in steps:

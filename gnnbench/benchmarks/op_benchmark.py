@@ -180,12 +180,12 @@ class OpBenchmark:
         row.flop_per_s = case.flop(direction) / seconds or None
         if (ceiling := self.ceilings) and not row.rounds:
             traffic, gathered = case.compulsory(direction)
-            bound = traffic / ceiling.stream_bytes_per_s
-            if ceiling.gather_bytes_per_s:
-                bound = max(bound, gathered / ceiling.gather_bytes_per_s)
-            if ceiling.flop_per_s:
-                bound = max(bound, case.flop(direction) / ceiling.flop_per_s)
-            row.roofline_fraction = bound / seconds
+            limits = (
+                (traffic, ceiling.stream_bytes_per_s),
+                (gathered, ceiling.gather_bytes_per_s),
+                (case.flop(direction), ceiling.flop_per_s),
+            )
+            row.roofline_fraction = max(amount / speed for amount, speed in limits if speed) / seconds
 
 
 def _wrong(implementation: Implementation, truth: Reference, direction: Direction, row: Row) -> str:

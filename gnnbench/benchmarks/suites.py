@@ -26,7 +26,7 @@ from gnnbench.comparison.parity.judge import Snapshot, judge, judge_trained
 from gnnbench.datasets import NodeDataset, Roots
 from gnnbench.errors import BackendUnavailable, ConfigError
 from gnnbench.graph import Graph
-from gnnbench.measure import clock, code, environment, memory
+from gnnbench.measure import clock, code, memory
 from gnnbench.measure.memory import Meter
 from gnnbench.measure.rounds import Budget, timed
 from gnnbench.results import files
@@ -133,13 +133,7 @@ def _begun(path: Path, scale: Scale, device: torch.device) -> Suite:
     """The record in a file, or a new one."""
     model = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
     if not path.exists():
-        return Suite(
-            scale=scale,
-            device=model,
-            caveat="" if device.type == "cuda" else CAVEAT,
-            environment=environment.describe(),
-            code=code.digest(),
-        )
+        return Suite(scale=scale, device=model, caveat="" if device.type == "cuda" else CAVEAT)
     suite = files.load(Suite, path)
     if (suite.scale, suite.device) != (scale, model):
         raise ConfigError(
