@@ -41,7 +41,7 @@ class Contestant:
 
 
 def made(makers: Mapping[str, Callable[[], T]], rows: Iterable[Measured]) -> dict[str, T]:
-    """What can be made, by implementation; `rows` of the others say why not."""
+    """Make what can be made, by implementation; `rows` of the others say why not."""
     result = {}
     for name, make in makers.items():
         with _told(*(row for row in rows if row.implementation == name)):

@@ -109,7 +109,7 @@ class Training(_Cell):
         ]
 
     def _figures(self, row: Row, phase: EpochPhase, rounds: dict[str, list[Result]]) -> dict[str, Any]:
-        """What was measured of a backend, with its speedup over the others in `rounds`."""
+        """Return the figures of a backend, with its speedup over the others in `rounds`."""
         ours, summary = rounds[row.backend], row.epoch_s if phase == "epoch" else row.forward_s
         figures: dict[str, Any] = {
             "time_s": summary.median if summary else None,
