@@ -1,41 +1,43 @@
 """Ops against their peers: checked, then timed in interleaved rounds, and held against the machine's ceilings.
 
 ops peers    the ops and their other implementations
+contest      how they meet, whatever they compute: checked, weighed, timed in turn, and checked again
+op_benchmark       one op on one graph, held against float64
 workloads suites   the cells and graphs of a suite, and how it runs
-op_benchmark       one op on one graph, checked, then timed
 layers       of PyG, by the drop-in beside their own code
 collate sample negatives   batches of many graphs, of sampled neighbourhoods, and of pairs that are no edges
 ceilings     what this machine could do at most
 dgl dgl_child             DGL, in another Python interpreter
-records      what is written, and how benchmarks of batches and layers are gone through
+records      what is written
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from gnnbench import backends
 from gnnbench.backends.base import KernelBackend
 from gnnbench.benchmarks import ceilings, peers
+from gnnbench.benchmarks.contest import made, measured
 from gnnbench.benchmarks.dgl import Dgl, DglCase
-from gnnbench.benchmarks.op_benchmark import OpBenchmark, Reference, fail
+from gnnbench.benchmarks.op_benchmark import OpBenchmark
 from gnnbench.benchmarks.ops import OPS, Case, of_configurations
 from gnnbench.benchmarks.records import BF16, Bench, Row, Size
 from gnnbench.config import BackendConfig
 from gnnbench.datasets import NodeDataset
 from gnnbench.errors import BackendUnavailable, ConfigError, UnsupportedOp, did_you_mean
 from gnnbench.graph import Graph
-from gnnbench.measure import code, environment, memory
+from gnnbench.measure import memory
 from gnnbench.measure.rounds import Budget
 from gnnbench.ops._workload import Direction
-from gnnbench.results import files
 
 
 @dataclass(frozen=True)
@@ -167,11 +169,8 @@ def bench(
     Raises:
         GnnbenchError: `out` cannot be written.
     """
-    backend, device = grid.loaded, grid.device
-    layout = backend.make_kernels() if backend else None
-    graph, name = None, dataset.name if dataset else ""
-    if dataset:
-        graph = dataset.graph(device, layout)
+    layout = grid.loaded.make_kernels() if grid.loaded else None
+    graph, name = (dataset.graph(grid.device, layout), dataset.name) if dataset else (None, "")
     record = Bench(
         op=grid.op,
         backend=grid.backend,
@@ -180,8 +179,6 @@ def bench(
         weighted=grid.weighted and bool(OPS[grid.op].weights),
         peers=grid.peers,
         threads=torch.get_num_threads(),
-        environment=environment.describe(),
-        code=code.digest(),
         rows=[
             Row(
                 op=grid.op,
@@ -197,25 +194,40 @@ def bench(
             for implementation in grid.implementations
         ],
     )
-    benchmark = OpBenchmark(memory.meter(device), budget, lambda text: on_event(record, text))
-    limit = memory.limit_bytes(memory_limit)
-    work = _Benching(grid, graph, record, out / "bench.json", benchmark, dgl_python, limit)
-    files.save_json(record, work.path)
-    try:
-        with memory.limited(memory_limit, device):
-            on_event(record, "measuring what this machine can do at best")
-            on_cpu = device.type == "cpu"
-            record.ceilings = ceilings.find(cache) if on_cpu else ceilings.copying(device)
-            work.benchmark.ceilings = record.ceilings
-            for width, heads, shape in grid.sizes():
-                work.case(width, heads, shape)
-        record.status = "ok"
-    except KeyboardInterrupt:
-        pass
-    finally:
-        work.close()
-    files.save_json(record, work.path)
-    return record
+    hear = partial(on_event, record)
+    dgl = partial(_dgl, grid, graph, dgl_python, memory.limit_bytes(memory_limit))
+    steps = _steps(grid, graph, record, OpBenchmark(memory.meter(grid.device), budget, hear), cache, dgl)
+    path = out / "bench.json"
+    return measured(record, steps, path, on_event=hear, memory_limit=memory_limit, device=grid.device)
+
+
+def _steps(
+    grid: Grid, graph: Graph | None, record: Bench, benchmark: OpBenchmark, cache: Path, dgl: Callable[[], Dgl]
+) -> Iterator[str]:
+    """Check and time all implementations of one case after the other."""
+    yield "measuring what this machine can do at best"
+    device = grid.device
+    record.ceilings = ceilings.find(cache) if device.type == "cpu" else ceilings.copying(device)
+    benchmark.ceilings = record.ceilings
+    others = made({"dgl": dgl} if "dgl" in grid.implementations else {}, record.rows)
+    record.versions = {name: other.version for name, other in others.items()}
+    for (width, heads, *shape), rows in groupby(record.rows, lambda row: (row.width, row.heads, *row.shape)):
+        case = Case(grid.op, graph, width, heads, weighted=grid.weighted, shape=tuple(shape), device=device)
+        yield f"{case.name}, {case.label}"
+        makers: dict[str, Callable[[], peers.Implementation]] = {
+            name: partial(peers.local, name, case) for name in grid.implementations if name != "dgl"
+        }
+        makers |= {name: partial(DglCase, other, case) for name, other in others.items()}
+        checked = benchmark.run(case, makers, rows, grid.compared)
+        record.checked_rows = min(checked, record.checked_rows or checked)
+
+
+def _dgl(grid: Grid, graph: Graph | None, python: str, memory_bytes: int) -> Dgl:
+    if graph is None:
+        raise UnsupportedOp(grid.op, ["DGL is asked for ops on a graph only"])
+    if graph.device.type != "cpu":
+        raise BackendUnavailable("DGL is measured on the CPU only")
+    return Dgl(python, graph, memory_bytes)
 
 
 def size_of(graph: Graph) -> Size:
@@ -226,66 +238,3 @@ def size_of(graph: Graph) -> Size:
         max_degree=int(graph.degree.max()),
         symmetric=graph.is_symmetric,
     )
-
-
-@dataclass
-class _Benching:
-    """The cases of one benchmark and what they share; everything they learn goes into `record`."""
-
-    grid: Grid
-    graph: Graph | None
-    record: Bench
-    path: Path
-    benchmark: OpBenchmark
-    dgl_python: str
-    memory_bytes: int
-    dgl: Dgl | Exception | None = None
-
-    def case(self, width: int, heads: int, shape: tuple[int, ...]) -> None:
-        """Check and time all implementations of one case."""
-        sizes: dict[str, Any] = {"width": width, "heads": heads, "shape": shape, "device": self.grid.device}
-        case = Case(self.grid.op, self.graph, weighted=self.grid.weighted, **sizes)
-        truth = Reference(case)
-        self.record.checked_rows = min(truth.rows, self.record.checked_rows or truth.rows)
-        ready: dict[str, peers.Implementation] = {}
-        for name in self.grid.implementations:
-            rows = [self._row(case, direction, name) for direction in self.grid.directions]
-            try:
-                ready[name] = self._implementation(name, case)
-            except Exception as error:
-                for row in rows:
-                    fail(row, error)
-        for direction in self.grid.directions:
-            racing = {name: self._row(case, direction, name) for name in self.grid.implementations}
-            self.benchmark.direction(case, truth, direction, ready, racing, self.grid.compared)
-            files.save_json(self.record, self.path)
-
-    def close(self) -> None:
-        """End DGL's process."""
-        if isinstance(self.dgl, Dgl):
-            self.dgl.close()
-
-    def _implementation(self, name: str, case: Case) -> peers.Implementation:
-        if name != "dgl":
-            return peers.local(name, case)
-        if self.graph is None:
-            raise UnsupportedOp(case.name, ["DGL is asked for ops on a graph only"])
-        if self.graph.device.type != "cpu":
-            raise BackendUnavailable("DGL is measured on the CPU only")
-        if self.dgl is None:
-            try:
-                self.dgl = Dgl(self.dgl_python, self.graph, self.memory_bytes)
-                self.record.versions["dgl"] = self.dgl.version
-            except Exception as error:
-                self.dgl = error
-        if isinstance(self.dgl, Exception):
-            raise self.dgl
-        return DglCase(self.dgl, case)
-
-    def _row(self, case: Case, direction: Direction, name: str) -> Row:
-        key = case.width, case.heads, [*case.shape], direction, name
-        return next(
-            row
-            for row in self.record.rows
-            if (row.width, row.heads, row.shape, row.direction, row.implementation) == key
-        )

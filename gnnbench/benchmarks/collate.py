@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain, cycle, repeat
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from pydantic import Field
@@ -16,9 +16,9 @@ from torch_geometric.loader import DataLoader
 
 from gnnbench import backends
 from gnnbench.backends.base import KernelBackend
-from gnnbench.benchmarks import records
-from gnnbench.benchmarks.op_benchmark import race
-from gnnbench.benchmarks.records import BatchBench, BatchRow, Time, ratios
+from gnnbench.benchmarks import contest
+from gnnbench.benchmarks.contest import Contestant
+from gnnbench.benchmarks.records import BatchBench, BatchRow
 from gnnbench.config import BackendConfig
 from gnnbench.datasets import AnyDataset, GraphsDataset
 from gnnbench.errors import ConfigError, did_you_mean
@@ -32,23 +32,15 @@ CHECKED = 3  # batches of every size before they are timed, and one after
 Next = Callable[[], Any]  # the next batch of an endless stream
 
 
-class LoaderRow(BatchRow):
-    """One implementation at one batch size; figures are None where status is not ok."""
-
-    batch_size: int = Field(description="graphs in a batch")
-    implementation: str = Field(
-        description="a backend, or a PyG DataLoader: pyg of an InMemoryDataset, pyg-list of a list"
-    )
-    time_s: Time | None = Field(None, description="of one graph: that of a batch over its size")
-
-
 class CollateBench(BatchBench):
     """Everything known about one benchmark of collation."""
 
     op: Literal["collate"] = "collate"
     graphs: int
     dtype: str = Field(description="of features")
-    rows: list[LoaderRow]
+    rows: list[BatchRow] = Field(
+        description="of backends, and of PyG's DataLoader: pyg of an InMemoryDataset, pyg-list of a list"
+    )
 
 
 def bench(
@@ -57,7 +49,7 @@ def bench(
     out: Path,
     backend: str = "isplib",
     against: Sequence[str] = ("pyg",),
-    sizes: Sequence[int] = records.SIZES,
+    sizes: Sequence[int] = contest.SIZES,
     memory_limit: str = "90%",
     budget: Budget = Budget(),
     on_event: Callable[[str], None] = lambda _: None,
@@ -81,25 +73,16 @@ def bench(
     if not isinstance(dataset, GraphsDataset):
         raise ConfigError(f"{dataset.name} is a single graph; give a dataset of many, such as --graph ogbg-molhiv")
     record = CollateBench(
-        **records.facts(dataset),
+        **contest.facts(dataset),
         features=dataset.x.size(1),
         backend=backend,
         graphs=dataset.num_graphs,
         dtype=str(dataset.x.dtype).removeprefix("torch."),
         peers=list(against),
-        rows=[LoaderRow(batch_size=size, implementation=name) for size in sizes for name in names],
+        rows=[BatchRow(batch_size=size, implementation=name) for size in sizes for name in names],
     )
-    steps = _steps(record, dataset, sizes, names, budget)
-    return records.measured(record, steps, out=out, memory_limit=memory_limit, on_event=on_event)
-
-
-class Loaded(NamedTuple):
-    """A batch with what training needs of it."""
-
-    graph: Graph
-    x: Tensor
-    ptr: Tensor
-    y: Tensor
+    steps = _steps(record, dataset, names, budget)
+    return contest.measured(record, steps, out / "bench.json", memory_limit=memory_limit, on_event=on_event)
 
 
 class Ours:
@@ -112,11 +95,12 @@ class Ours:
         self.dataset = dataset
         self.union = Union.of(dataset.graph_ptr, dataset.edge_ptr, dataset.edge_index, layout)
 
-    def batch(self, ids: Tensor) -> Loaded:
+    def batch(self, ids: Tensor) -> tuple[Graph, Tensor, Tensor, Tensor]:
+        """The graph of a batch with what training needs of it: x, ptr and y."""
         y = self.dataset.y
         targets = self.union.gather(ids, y) if self.dataset.per_node else y[ids]
         graph, x, ptr, _ = self.union.collate(ids, self.dataset.x)
-        return Loaded(graph, x, ptr, targets)
+        return graph, x, ptr, targets
 
     def stream(self, batches: Sequence[Tensor]) -> Next:
         """Draw batches of the same graphs again and again."""
@@ -168,41 +152,29 @@ class _Stored(InMemoryDataset):
         self.slices = {"x": dataset.graph_ptr, "edge_index": dataset.edge_ptr, "y": of_y}
 
 
-def _steps(
-    record: CollateBench, dataset: GraphsDataset, sizes: Sequence[int], names: Sequence[str], budget: Budget
-) -> Iterator[str]:
+def _steps(record: CollateBench, dataset: GraphsDataset, names: Sequence[str], budget: Budget) -> Iterator[str]:
     """Check and time batches of every size."""
     yield "sorting the edges"
     of_pyg = OfPyg(dataset)
     ours = {name: Ours(name, dataset) for name in names if name not in LOADERS}
     order = torch.randperm(dataset.num_graphs, generator=torch.Generator().manual_seed(0))
+    for row in record.rows:
+        if row.batch_size > dataset.num_graphs:
+            row.status, row.reason = "unsupported", f"the dataset has {dataset.num_graphs} graphs only"
 
-    def check(ids: Tensor, rows: Mapping[str, LoaderRow]) -> None:
-        truth = of_pyg.batch(ids)
-        for name, loader in ours.items():
-            if reason := loader.differs(ids, truth):
-                rows[name].status, rows[name].reason, rows[name].time_s = "wrong", reason, None
+    def contestant(row: BatchRow) -> Contestant:
+        batches = order[: dataset.num_graphs // row.batch_size * row.batch_size].split(row.batch_size)
+        if row.implementation in LOADERS:
+            return Contestant(partial(timed, of_pyg.stream(row.implementation, batches), clock.cpu))
+        loader = ours[row.implementation]
 
-    for size in sizes:
-        yield f"batches of {size}: checking, then timing"
-        rows = {row.implementation: row for row in record.rows if row.batch_size == size}
-        if size > dataset.num_graphs:
-            for row in rows.values():
-                row.status, row.reason = "unsupported", f"the dataset has {dataset.num_graphs} graphs only"
-            ratios(rows, record.peers)
-            continue
-        batches = order[: dataset.num_graphs // size * size].split(size)
-        for ids in batches[:CHECKED]:
-            check(ids, rows)
-        streams = {
-            name: ours[name].stream(batches) if name in ours else of_pyg.stream(name, batches)
-            for name, row in rows.items()
-            if row.status == "pending"
-        }
-        contestants = {name: partial(timed, stream, clock.cpu) for name, stream in streams.items()}
-        race(contestants, rows, record.peers, budget, lambda row: row.batch_size)
-        check(batches[-1], rows)
-        ratios(rows, record.peers)
+        def wrong(row: BatchRow) -> str:
+            checked = batches[-1:] if row.time_s else batches[:CHECKED]
+            return next(filter(None, (loader.differs(ids, of_pyg.batch(ids)) for ids in checked)), "")
+
+        return Contestant(partial(timed, loader.stream(batches), clock.cpu), wrong)
+
+    yield from contest.by_size(record, contestant, budget)
 
 
 def _same(tensor: Tensor | None, truth: Tensor) -> bool:

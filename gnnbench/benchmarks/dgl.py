@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from torch import Tensor
 from gnnbench import launch
 from gnnbench.backends.isplib.sample import EDGE, Relation
 from gnnbench.benchmarks.ops import Case
+from gnnbench.benchmarks.peers import Implementation
 from gnnbench.errors import BackendUnavailable, OutOfMemory, RunFailed
 from gnnbench.graph import Graph
 from gnnbench.measure import memory
@@ -30,7 +32,7 @@ REMEDY = "install DGL in an environment of its own and give its interpreter by -
 
 
 class Dgl:
-    """DGL on one graph.
+    """DGL on one graph, in a process that ends with the last reference, or by `close`.
 
     Args:
         python: an interpreter that can import dgl and torch; empty for this one.
@@ -62,13 +64,12 @@ class Dgl:
         except OSError as error:
             self._folder.cleanup()
             raise BackendUnavailable(f"{python} cannot be run ({error.strerror}); {REMEDY}") from None
+        self.close = weakref.finalize(self, _end, self._process, self._folder)
         try:
             self.version = self.ask("start", threads=threads, memory_bytes=memory_bytes)["version"]
         except RunFailed as error:
-            self.close()
-            raise BackendUnavailable(
-                f"{python or sys.executable} has no DGL that runs ({error}); {REMEDY}"
-            ) from None
+            reason = f"{python or sys.executable} has no DGL that runs ({error}); {REMEDY}"
+            raise BackendUnavailable(reason) from None
         nodes = dict[str, int]()
         for place, ((source, _, destination), graph) in enumerate(graphs.items()):
             self.save(f"col_{place}", graph.col)
@@ -107,21 +108,26 @@ class Dgl:
         """Take a tensor back."""
         return torch.from_numpy(np.load(Path(self._folder.name) / f"{name}.npy"))
 
-    def close(self) -> None:
-        """End the process."""
-        self._process.kill()  # does nothing to a process that has ended
-        self._process.communicate()
-        self._folder.cleanup()
+    def time(self, samples: int, calls: int, direction: Direction = "forward") -> list[float]:
+        """Mean seconds of `calls` calls of what was asked for last, `samples` times, by its own clock."""
+        seconds: list[float] = self.ask("time", direction=direction, samples=samples, calls=calls)["seconds"]
+        return seconds
 
 
-class DglCase:
+def _end(process: subprocess.Popen[str], folder: tempfile.TemporaryDirectory[str]) -> None:
+    process.kill()  # does nothing to a process that has ended
+    process.communicate()
+    folder.cleanup()
+
+
+class DglCase(Implementation):
     """One case on DGL.
 
     Its maximum of no edges is minus infinity, whose gradient goes to the first node; such rows are not checked.
     """
 
     def __init__(self, dgl: Dgl, case: Case) -> None:
-        self._dgl, self.note, self.is_exact, self.is_checked = dgl, "", False, True
+        self._dgl = dgl
         self._unlike = case.graph.degree == 0 if case.name == "spmm_max" else None
         if self._unlike is not None and self._unlike.any():
             self.note = "gives -inf in rows without edges, where the others give 0; these are not checked"
@@ -140,8 +146,7 @@ class DglCase:
         return result
 
     def time(self, direction: Direction, samples: int, calls: int) -> list[float]:
-        seconds: list[float] = self._dgl.ask("time", direction=direction, samples=samples, calls=calls)["seconds"]
-        return seconds
+        return self._dgl.time(samples, calls, direction)
 
     def memory(self, direction: Direction, meter: Meter) -> tuple[int, int] | None:
         answer = self._dgl.ask("memory", direction=direction)

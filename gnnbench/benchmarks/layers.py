@@ -8,20 +8,22 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
 from torch.nn import Module
+from torch.utils._pytree import tree_leaves, tree_map
 
 from gnnbench import backends, patch
-from gnnbench.benchmarks import records
-from gnnbench.benchmarks.op_benchmark import fail, race, refute
+from gnnbench.benchmarks import contest
+from gnnbench.benchmarks.contest import Contestant, fail, race
 from gnnbench.benchmarks.peers import taken
-from gnnbench.benchmarks.records import Benchmark, CellStatus, Time
+from gnnbench.benchmarks.records import OnDataset, Weighed
 from gnnbench.comparison.parity.judge import AS_GOOD
 from gnnbench.config import BackendConfig
 from gnnbench.datasets import NodeDataset
@@ -30,7 +32,6 @@ from gnnbench.measure import clock, memory
 from gnnbench.measure.rounds import Budget, timed
 from gnnbench.models.conv import EDGE_CHANNELS, RELATIONS, kinds, layer
 from gnnbench.patch.functions import NORM
-from gnnbench.results.schema import Ratio, Record
 
 PYG, PYG_WAY = "pyg", "PyG"  # as an implementation, and how messages run that no kernels run
 ALL = "all"
@@ -50,38 +51,23 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-class LayerRow(Record):
-    """One implementation of a layer; figures are None where status is not ok."""
+class LayerRow(Weighed):
+    """One implementation of a layer."""
 
     conv: str = Field(description="class of torch_geometric.nn")
     width: int = Field(description="channels of its input and output")
     direction: Direction = Field(description="forward without gradients; or step, which is forward and backward")
     implementation: str = Field(description="pyg, or the backend that the drop-in runs it on")
     way: str = Field("", description="by kernels of its own, spmm, fused or streamed; PyG where it could not")
-    status: CellStatus = "pending"
-    reason: str = Field("", description="one sentence where status is not ok, or what is to be known beside it")
     error: float | None = Field(
         None, description="root mean square of the difference from PyG over that of the tensor, the largest of all"
     )
-    time_s: Time | None = None
-    memory_increase_bytes: int | None = Field(None, description="highest memory in one call above that before it")
-    peak_memory_bytes: int | None = Field(None, description="highest memory of the whole process in that call")
-    ratio: dict[str, Ratio | None] = Field({}, description="by peer; its time over this one's")
-
-    @property
-    def backend(self) -> str:
-        """The backend whose kernels ran, or the peer."""
-        return self.implementation
 
 
-class LayerBench(Benchmark):
+class LayerBench(OnDataset):
     """Everything known about one benchmark of layers."""
 
-    status: Literal["ok", "interrupted"] = "interrupted"
     op: Literal["conv"] = "conv"
-    graph: str = Field(description="the dataset's label, with what is synthetic")
-    nodes: int
-    edges: int = Field(description="an undirected edge counts twice")
     threads: int
     layers: list[str] = Field(description="classes of torch_geometric.nn")
     rows: list[LayerRow]
@@ -113,7 +99,7 @@ def bench(
     device = backends.load(BackendConfig(name=backend)).device
     record = LayerBench(
         backend=backend,
-        **records.facts(dataset),
+        **contest.facts(dataset),
         threads=torch.get_num_threads(),
         layers=names,
         rows=[
@@ -124,9 +110,9 @@ def bench(
             for each in (PYG, backend)
         ],
     )
-    case = _Contest(dataset, backend, device, budget, memory.meter(device))
-    steps = case.steps(record)
-    return records.measured(record, steps, out=out, memory_limit=memory_limit, on_event=on_event, device=device)
+    steps = _steps(record, dataset, device, budget)
+    path = out / "bench.json"
+    return contest.measured(record, steps, path, memory_limit=memory_limit, on_event=on_event, device=device)
 
 
 def way(name: str, dataset: NodeDataset, width: int = 8, backend: str = "isplib") -> tuple[str, str]:
@@ -171,8 +157,7 @@ class _Layer:
         out = _call(self.conv, inputs)
         trained = [(each, seed) for each, seed in zip(out, seeds, strict=True) if each.requires_grad]
         ends, given = zip(*trained, strict=True)
-        leaves = [*_tensors(inputs), *self.conv.parameters()]
-        leaves = [each for each in leaves if each.requires_grad]
+        leaves = [each for each in (*tree_leaves(inputs), *self.conv.parameters()) if each.requires_grad]
         found = torch.autograd.grad(ends, leaves, given, allow_unused=True)
         return [*(each.detach() for each in out), *(torch.zeros(1) if each is None else each for each in found)]
 
@@ -182,116 +167,112 @@ class _Layer:
             return timed(work, clock.cpu, samples, calls)
 
 
-class _Contest(NamedTuple):
-    dataset: NodeDataset
-    backend: str
-    device: torch.device
-    budget: Budget
-    meter: memory.Meter
-
-    def steps(self, record: LayerBench) -> Iterator[str]:
-        layers = [[*rows] for _, rows in itertools.groupby(record.rows, lambda row: (row.conv, row.width))]
-        with memory.freed_at_once():  # all are weighed first, for malloc fills the place of what was freed before
-            for rows in layers:
-                yield f"{rows[0].conv}, width {rows[0].width}: weighing"
-                self.weigh(rows)
+def _steps(record: LayerBench, dataset: NodeDataset, device: torch.device, budget: Budget) -> Iterator[str]:
+    """Weigh all layers, then check and time one after the other."""
+    meter = memory.meter(device)
+    layers = [[*rows] for _, rows in itertools.groupby(record.rows, lambda row: (row.conv, row.width))]
+    with memory.freed_at_once():  # all are weighed first, for malloc fills the place of what was freed before
         for rows in layers:
-            yield f"{rows[0].conv}, width {rows[0].width}: checking, then timing"
-            self.run(rows)
-
-    def weigh(self, rows: list[LayerRow]) -> None:
-        """Measure the memory of one layer of one width; `run` tells why it cannot be run."""
-        with suppress(Exception):
-            pyg, ours, inputs, seeds = self._layers(rows[0])
-            for row in rows:
-                each = pyg if row.implementation == PYG else ours
-                work = partial(_works(inputs, seeds)[row.direction], each)
-                with suppress(Exception), each.within():
-                    work()  # what a first call makes and keeps
-                    row.memory_increase_bytes, row.peak_memory_bytes = taken(work, self.meter)
-
-    def _layers(self, row: LayerRow) -> tuple[_Layer, _Layer, dict[str, Any], list[Tensor]]:
-        conv, inputs = _made(row.conv, self.dataset, row.width, self.device)
-        pyg = _Layer(row.conv, conv, patch.unpatched)
-        return pyg, _patched(row.conv, conv, self.backend), inputs, _seeds(_call(conv, inputs))
-
-    def run(self, rows: list[LayerRow]) -> None:
-        """Check and time one layer of one width."""
+            yield f"{rows[0].conv}, width {rows[0].width}: weighing"
+            with suppress(Exception):  # which is met again, and told, when it is to be checked
+                both, inputs, seeds = _both(rows[0], dataset, record.backend, device)
+                for row in rows:
+                    each = both[row.implementation]
+                    work = partial(_works(inputs, seeds)[row.direction], each)
+                    with suppress(Exception), each.within():
+                        work()  # what a first call makes and keeps
+                        row.memory_increase_bytes, row.peak_memory_bytes = taken(work, meter)
+    for rows in layers:
+        yield f"{rows[0].conv}, width {rows[0].width}: checking, then timing"
         try:
-            pyg, ours, inputs, seeds = self._layers(rows[0])
+            both, inputs, seeds = _both(rows[0], dataset, record.backend, device)
         except Exception as error:  # PyG cannot build it, or run it on this graph
             for row in rows:
                 fail(row, error)
                 row.status = "oom" if row.status == "oom" else "unavailable"
-            return
-        works = _works(inputs, seeds)
-        in_float64: dict[Direction, Callable[[], list[Tensor]]] = {
-            "forward": lambda: _without_gradients(_doubled(pyg), _to(inputs, torch.float64)),
-            "step": lambda: _doubled(pyg).step(_to(inputs, torch.float64), [each.double() for each in seeds]),
+        else:
+            _compare(rows, both, inputs, seeds, budget)
+
+
+def _both(
+    row: LayerRow, dataset: NodeDataset, backend: str, device: torch.device
+) -> tuple[dict[str, _Layer], dict[str, Any], list[Tensor]]:
+    """PyG's layer and ours, the arguments of their forward, and gradients of their outputs."""
+    conv, inputs = _made(row.conv, dataset, row.width, device)
+    both = {PYG: _Layer(row.conv, conv, patch.unpatched), backend: _patched(row.conv, conv, backend)}
+    return both, inputs, _seeds(_call(conv, inputs))
+
+
+def _compare(
+    rows: list[LayerRow], both: dict[str, _Layer], inputs: dict[str, Any], seeds: list[Tensor], budget: Budget
+) -> None:
+    """Check and time one layer of one width."""
+    pyg = both[PYG]
+
+    def in_float64(direction: Direction) -> list[Tensor]:
+        exact = _works(_to(inputs, torch.float64), [each.double() for each in seeds])[direction]
+        return exact(_Layer(pyg.name, copy.deepcopy(pyg.conv).double(), pyg.within))
+
+    trained = any(each.requires_grad for each in _call(pyg.conv, inputs))
+    for direction, work in _works(inputs, seeds).items():
+        by_name = {row.implementation: row for row in rows if row.direction == direction}
+        if direction == "step" and not trained:
+            for row in by_name.values():
+                row.status, row.reason = "unsupported", "it has nothing to train"
+            continue
+        judge = _Judge(work, partial(in_float64, direction))
+        contestants = {
+            name: Contestant(partial(each.timed, partial(work, each)), partial(judge.wrong, each))
+            for name, each in both.items()
         }
-        trained = any(each.requires_grad for each in _call(pyg.conv, inputs))
-        for direction in DIRECTIONS:
-            by_name = {row.implementation: row for row in rows if row.direction == direction}
-            if direction == "step" and not trained:
-                for row in by_name.values():
-                    row.status, row.reason = "unsupported", "it has nothing to train"
-                continue
-            self._race(by_name, {PYG: pyg, self.backend: ours}, works[direction], in_float64[direction])
+        race(contestants, by_name, [PYG], budget)
 
-    def _race(
-        self,
-        rows: dict[str, LayerRow],
-        layers: dict[str, _Layer],
-        work: Callable[[_Layer], list[Tensor]],
-        in_float64: Callable[[], list[Tensor]],
-    ) -> None:
-        truth: list[Tensor] | None = None
-        tolerance = TOLERANCE
-        for name, each in layers.items():
-            row = rows[name]
-            try:
-                each.noted(work)  # what a call leaves behind may be in the way of the next
-                found = each.noted(work)
-                tolerance = self._judge(row, found, truth, in_float64)
-                truth = found if name == PYG else truth
-                del found
-            except Exception as error:
-                fail(row, error)
-                row.reason = "; ".join(error.reasons) if isinstance(error, UnsupportedOp) else row.reason
-            row.way = PYG_WAY if row.status == "unsupported" else each.way
-        contestants = {name: partial(each.timed, partial(work, each)) for name, each in layers.items()}
-        done = race(contestants, rows, [PYG], self.budget)
-        if self.backend in done and truth is not None:
-            off = _error(layers[self.backend].noted(work), truth)
-            if not off <= tolerance:
-                refute(rows, self.backend, f"differs from PyG by {off:.2g} after it was timed", [PYG])
 
-    def _judge(
-        self,
-        row: LayerRow,
-        found: list[Tensor],
-        truth: list[Tensor] | None,
-        in_float64: Callable[[], list[Tensor]],
-    ) -> float:
-        """Return how much results may differ from PyG's, by the layer in float64 if that is more than little.
+@dataclass
+class _Judge:
+    """Holds what a layer computes against PyG, whose results are to be there first.
 
-        Another rounding moves a maximum to another edge and a ReLU's input across zero now and then, in PyG too.
-        """
+    Another rounding moves a maximum to another edge and a ReLU's input across zero now and then, in PyG too: what
+    is off by more than little is held against the layer in float64.
+    """
+
+    work: Callable[[_Layer], list[Tensor]]
+    in_float64: Callable[[], list[Tensor]]
+    truth: list[Tensor] | None = None
+    tolerance: float = TOLERANCE
+
+    def wrong(self, layer: _Layer, row: LayerRow) -> str:
+        """How far a layer is from PyG, if too far; only little where it was timed before."""
+        if row.time_s and (row.implementation == PYG or self.truth is None):
+            return ""
+        try:
+            found = layer.noted(self.work)
+            # What a call leaves behind may be in the way of the next.
+            found = found if row.time_s else layer.noted(self.work)
+        except UnsupportedOp as error:
+            layer.way, row.status, row.reason = PYG_WAY, "unsupported", "; ".join(error.reasons)
+            return ""
+        finally:
+            row.way = layer.way
         if row.implementation == PYG:
-            return TOLERANCE
-        if truth is None:
+            self.truth = found
+            return ""
+        if self.truth is None:
             row.reason = "not checked, as PyG did not come to an end"
-            return TOLERANCE
-        row.error = _error(found, truth)
-        if row.error <= TOLERANCE:
-            return TOLERANCE
-        exact = in_float64()
-        off, theirs = _error(found, exact), _error(truth, exact)
-        if off <= AS_GOOD * theirs:
-            row.reason = f"off by {off:.2g} from float64, and PyG by {theirs:.2g}"
-            return AS_GOOD * row.error
-        row.status, row.reason = "wrong", f"differs from PyG by {row.error:.2g}, more than {TOLERANCE:g}"
-        return TOLERANCE
+            return ""
+        apart = _error(found, self.truth)
+        reason = f"differs from PyG by {apart:.2g}, more than {self.tolerance:g}"
+        if row.time_s:
+            return "" if apart <= self.tolerance else reason
+        row.error = apart
+        if apart <= TOLERANCE:
+            return ""
+        exact = self.in_float64()
+        off, theirs = _error(found, exact), _error(self.truth, exact)
+        if off > AS_GOOD * theirs:
+            return reason
+        row.reason, self.tolerance = f"off by {off:.2g} from float64, and PyG by {theirs:.2g}", AS_GOOD * apart
+        return ""
 
 
 def _works(inputs: dict[str, Any], seeds: list[Tensor]) -> dict[Direction, Callable[[_Layer], list[Tensor]]]:
@@ -314,7 +295,7 @@ def _made(name: str, dataset: NodeDataset, width: int, device: torch.device) -> 
     for key, parameter in inspect.signature(kind.forward).parameters.items():
         if key != "self" and (parameter.default is parameter.empty or WANTED.get(name) == key):
             inputs[key] = _input(name, key, dataset, width)
-    return conv, {key: _to(value, device) for key, value in inputs.items()}
+    return conv, _to(inputs, device)
 
 
 def _input(name: str, key: str, dataset: NodeDataset, width: int) -> Any:
@@ -353,7 +334,7 @@ def _patched(name: str, conv: Module, backend: str) -> _Layer:
 
 
 def _call(conv: Module, inputs: dict[str, Any]) -> list[Tensor]:
-    return [each for each in _tensors(conv(**inputs)) if each.is_floating_point()]
+    return [each for each in tree_leaves(conv(**inputs)) if isinstance(each, Tensor) and each.is_floating_point()]
 
 
 def _without_gradients(each: _Layer, inputs: dict[str, Any]) -> list[Tensor]:
@@ -367,24 +348,14 @@ def _seeds(out: list[Tensor]) -> list[Tensor]:
     return [torch.randn(each.shape, generator=generator).to(each) for each in out]
 
 
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, (tuple, list, dict)):
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from _tensors(each)
-
-
 def _to(value: Any, where: torch.device | torch.dtype) -> Any:
     """Leaves on a device, or of a floating-point type."""
-    if isinstance(value, dict):
-        return {key: _to(each, where) for key, each in value.items()}
-    moved = value if isinstance(where, torch.dtype) and not value.is_floating_point() else value.to(where)
-    return moved.detach().requires_grad_(value.requires_grad)
 
+    def moved(leaf: Tensor) -> Tensor:
+        stays = isinstance(where, torch.dtype) and not leaf.is_floating_point()
+        return (leaf if stays else leaf.to(where)).detach().requires_grad_(leaf.requires_grad)
 
-def _doubled(layer: _Layer) -> _Layer:
-    return _Layer(layer.name, copy.deepcopy(layer.conv).double(), layer.within)
+    return tree_map(moved, value)
 
 
 def _error(found: list[Tensor], truth: list[Tensor]) -> float:

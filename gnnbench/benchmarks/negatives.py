@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,15 +14,14 @@ from torch import Tensor
 from torch_geometric.utils import negative_sampling
 
 from gnnbench.backends import isplib
-from gnnbench.benchmarks import records
+from gnnbench.benchmarks import contest
+from gnnbench.benchmarks.contest import CPU, Contestant
 from gnnbench.benchmarks.dgl import Dgl
-from gnnbench.benchmarks.op_benchmark import fail, race
-from gnnbench.benchmarks.records import CPU, BatchBench, BatchRow, Time
+from gnnbench.benchmarks.records import BatchBench, BatchRow
 from gnnbench.datasets import NodeDataset
 from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
-from gnnbench.graph import Graph
 from gnnbench.measure import clock
-from gnnbench.measure.rounds import Budget, Timed, timed
+from gnnbench.measure.rounds import Budget, timed
 from gnnbench.ops import negatives
 from gnnbench.ops.kernels import Kernels
 
@@ -30,25 +30,16 @@ PEERS = ("pyg", "pyg-dense", "dgl")
 SIZES = (65536, 1 << 20)
 
 
-class DrawRow(BatchRow):
-    """One implementation at one batch size; figures are None where status is not ok."""
-
-    batch_size: int = Field(description="pairs in a batch")
-    implementation: str = Field(
-        description="isplib, which draws both ends, isplib-corrupt only the destination; reference, in plain "
-        "torch; pyg and pyg-dense, methods of PyG's negative_sampling; dgl, global_uniform_negative_sampling"
-    )
-    time_s: Time | None = Field(None, description="of one pair: that of a batch over its size")
-
-
 class NegativesBench(BatchBench):
     """Everything known about one benchmark of negatives."""
 
     op: Literal["negatives"] = "negatives"
-    backend: str = OURS[0]
     excluded: int = Field(description="pairs that may not be drawn: distinct edges and self-loops")
     threads: int
-    rows: list[DrawRow]
+    rows: list[BatchRow] = Field(
+        description="of isplib, which draws both ends, isplib-corrupt only the destination; reference, in plain "
+        "torch; pyg and pyg-dense, methods of PyG's negative_sampling; dgl, global_uniform_negative_sampling"
+    )
 
 
 def bench(
@@ -81,85 +72,56 @@ def bench(
     problems += [f"a batch of {size} pairs is none; give 1 or more" for size in sizes if size < 1]
     if problems or not sizes:
         raise ConfigError(*(problems or ["give at least one batch size"]))
-    names = [*OURS, *against]
     edges = dataset.keys(dataset.edge_index).unique()
     record = NegativesBench(
-        **records.facts(dataset),
+        **contest.facts(dataset),
         features=dataset.x.size(1),
         excluded=dataset.num_nodes + int((edges % (dataset.num_nodes + 1) != 0).sum()),
         threads=torch.get_num_threads(),
         peers=list(against),
-        rows=[DrawRow(batch_size=size, implementation=name) for size in sizes for name in names],
+        rows=[BatchRow(batch_size=size, implementation=name) for size in sizes for name in (*OURS, *against)],
     )
-    steps = _steps(record, dataset, edges, sizes, dgl_python, budget)
-    return records.measured(record, steps, out=out, memory_limit=memory_limit, on_event=on_event)
+    steps = _steps(record, dataset, edges, dgl_python, budget)
+    return contest.measured(record, steps, out / "bench.json", memory_limit=memory_limit, on_event=on_event)
 
 
 def _steps(
-    record: NegativesBench,
-    dataset: NodeDataset,
-    edges: Tensor,
-    sizes: Sequence[int],
-    dgl_python: str,
-    budget: Budget,
+    record: NegativesBench, dataset: NodeDataset, edges: Tensor, dgl_python: str, budget: Budget
 ) -> Iterator[str]:
     """Check and time batches of every size."""
     yield "sorting the edges"
     fast, plain = (dataset.graph(CPU, kernels) for kernels in (isplib.IsplibKernels(), Kernels()))
-    theirs: dict[str, Dgl | str] = {}
-    if "dgl" in record.peers:
-        try:
-            theirs["dgl"] = Dgl(dgl_python, fast)
-        except BackendUnavailable as error:
-            theirs["dgl"] = str(error)
+    dgl = contest.made({"dgl": lambda: Dgl(dgl_python, fast)} if "dgl" in record.peers else {}, record.rows)
 
     def drawn(name: str, size: int) -> Callable[[], Tensor]:
-        """Draw pairs in this process, other ones at every call."""
-        seeds = iter(range(2**63))
+        """Draw pairs, other ones at every call."""
+        seeds = itertools.count()
         of_pyg = {"pyg": "sparse", "pyg-dense": "dense"}
         if name in of_pyg:
             return partial(negative_sampling, dataset.edge_index, dataset.num_nodes, size, of_pyg[name])
         if name == "isplib-corrupt":
             sources = dataset.edge_index[0].repeat(-(-size // dataset.num_edges))[:size]
             return lambda: negatives.corrupt(fast, sources, 1, next(seeds))
-        graph: Graph = fast if name == "isplib" else plain
+        graph = fast if name == "isplib" else plain
         return lambda: negatives.uniform(graph, size, next(seeds))
 
-    def wrong(pairs: Tensor) -> str:
+    def wrong(draw: Callable[[], Tensor], row: BatchRow) -> str:
         """How pairs are not as asked for; empty if they are."""
+        pairs = draw()
         keys = dataset.keys(pairs)
         if bool((keys % (dataset.num_nodes + 1) == 0).any()):
             return "a self-loop was drawn"
-        return "an edge was drawn" if bool(torch.isin(keys, edges).any()) else ""
+        if bool(torch.isin(keys, edges).any()):
+            return "an edge was drawn"
+        return f"only {pairs.size(1)} pairs were drawn" if pairs.size(1) < row.batch_size else ""
 
-    def contestant(row: DrawRow) -> Timed | None:
-        """Return what can be timed, once it was checked; None with the reason in the row."""
-        size, dgl = row.batch_size, theirs.get(row.implementation)
-        if isinstance(dgl, str):
-            row.status, row.reason = "unavailable", dgl
-            return None
-        call = drawn(row.implementation, size) if dgl is None else partial(_by_dgl, dgl, size)
-        pairs = call()
-        row.reason = wrong(pairs)
-        if row.reason or pairs.size(1) < size:
-            row.status, row.reason = "wrong", row.reason or f"only {pairs.size(1)} pairs were drawn"
-            return None
-        if dgl is None:
-            return partial(timed, call, clock.cpu)
-        return lambda samples, calls: dgl.ask("time", direction="forward", samples=samples, calls=calls)["seconds"]
+    def contestant(row: BatchRow) -> Contestant:
+        if row.implementation in dgl:
+            return Contestant(dgl["dgl"].time, partial(wrong, partial(_by_dgl, dgl["dgl"], row.batch_size)))
+        call = drawn(row.implementation, row.batch_size)
+        return Contestant(partial(timed, call, clock.cpu), partial(wrong, call))
 
-    for size in sizes:
-        yield f"batches of {size}: checking, then timing"
-        rows = {row.implementation: row for row in record.rows if row.batch_size == size}
-        contestants: dict[str, Timed] = {}
-        for name, row in rows.items():
-            try:
-                ready = contestant(row)
-            except Exception as error:
-                fail(row, error)
-            else:
-                contestants |= {name: ready} if ready else {}
-        race(contestants, rows, record.peers, budget, lambda row: row.batch_size)
+    yield from contest.by_size(record, contestant, budget)
 
 
 def _by_dgl(dgl: Dgl, size: int) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch_geometric.nn
@@ -30,35 +30,17 @@ ATTENTION = tuple(family.op for family in FAMILIES.values())
 OWN = list(dict.fromkeys(name for op in OPS.values() for name in op.peers))  # peers that ops bring
 
 
-class Implementation(Protocol):
-    """One implementation of one case.
+class Implementation:
+    """A differentiable function in this process, on one case.
 
-    Attributes:
+    Args:
+        call: of no arguments, on the inputs of `case`.
         note: what is to be known beside its figures; empty for nothing.
         is_exact: whether it accumulates bfloat16 in float32.
         is_checked: whether its results can be compared with float64.
     """
 
-    note: str
-    is_exact: bool
-    is_checked: bool
-
-    def outputs(self, direction: Direction, grad_out: Tensor) -> list[Tensor]:
-        """The output, or the gradients of `case.op.grads` from `grad_out`."""
-
-    def time(self, direction: Direction, samples: int, calls: int) -> list[float]:
-        """Mean seconds of `calls` calls after each other, `samples` times; a backward excludes its forward."""
-
-    def memory(self, direction: Direction, meter: Meter) -> tuple[int, int] | None:
-        """Bytes that one call takes on top, and of the whole process; a backward with its forward."""
-
-
-class Local:
-    """A differentiable function in this process.
-
-    Args:
-        call: of no arguments, on the inputs of `case`.
-    """
+    note, is_exact, is_checked = "", False, True
 
     def __init__(
         self,
@@ -73,12 +55,14 @@ class Local:
         self.note, self.is_exact, self.is_checked = note, is_exact, is_checked
 
     def outputs(self, direction: Direction, grad_out: Tensor) -> list[Tensor]:
+        """The output, or the gradients of `case.op.grads` from `grad_out`."""
         if direction == "forward":
             with torch.no_grad():
                 return [self.call()]
         return list(torch.autograd.grad(self.call(), self._leaves(), grad_out))
 
     def time(self, direction: Direction, samples: int, calls: int) -> list[float]:
+        """Mean seconds of `calls` calls after each other, `samples` times; a backward excludes its forward."""
         if direction == "forward":
             with torch.no_grad():
                 return timed(self.call, self.now, samples, calls)
@@ -87,6 +71,7 @@ class Local:
         return timed(work, self.now, samples, calls)
 
     def memory(self, direction: Direction, meter: Meter) -> tuple[int, int] | None:
+        """Bytes that one call takes on top, and of the whole process; a backward with its forward."""
         return taken(partial(self.outputs, direction, self.case.grad_out), meter)
 
     def _leaves(self) -> list[Tensor]:
@@ -102,7 +87,7 @@ def taken(work: Callable[[], Any], meter: Meter) -> tuple[int, int]:
     return max(0, peak - resting), peak
 
 
-def local(name: str, case: Case) -> Local:
+def local(name: str, case: Case) -> Implementation:
     """One of `PEERS` or of the op's own, or the kernels of a backend, by the differentiable ops that models run.
 
     Raises:
@@ -111,11 +96,11 @@ def local(name: str, case: Case) -> Local:
     """
     if name in case.op.peers:
         call = partial(case.op.peers[name], **case.inputs)
-        return Local(case, call, case.op.random, is_checked=not case.op.random)
+        return Implementation(case, call, case.op.random, is_checked=not case.op.random)
     if name in (PEERS if case.shape else OWN):
         raise UnsupportedOp(case.name, [f"{name} has " + ("ops on a graph only" if case.shape else "layers only")])
     if name in PEERS:
-        return Local(case, PEERS[name](case))
+        return Implementation(case, PEERS[name](case))
     rounds = name.endswith(BF16)
     if rounds and case.name != "spmm":
         raise UnsupportedOp(case.name, ["only sums gather in bfloat16"])
@@ -124,7 +109,7 @@ def local(name: str, case: Case) -> Local:
     assert isinstance(backend, KernelBackend)
     kernels = backend.make_kernels()
     note = backend.exception(case.graph, case.inputs["x"], case.width) if rounds else ""
-    return Local(case, by_ops(kernels, case), note, case.dtype in kernels.narrow)
+    return Implementation(case, by_ops(kernels, case), note, case.dtype in kernels.narrow)
 
 
 def by_ops(kernels: Kernels, case: Case) -> Callable[[], Tensor]:

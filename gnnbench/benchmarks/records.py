@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
-import torch
 from pydantic import Field
 
 from gnnbench import stats
-from gnnbench.datasets import GraphsDataset, NodeDataset, TypedDataset
-from gnnbench.measure import code, environment, memory
-from gnnbench.results import files
 from gnnbench.results.schema import Ratio, Record
 
 BF16 = "-bf16"  # after the name of a backend that gathers in it
 CellStatus = Literal["pending", "ok", "wrong", "unavailable", "unsupported", "oom", "failed", "not run"]
-SIZES = (64, 256, 1024)
-CPU = torch.device("cpu")
 
 
 def backend_of(implementation: str) -> str:
@@ -35,17 +28,33 @@ class Time(Record):
     samples: list[list[float]] = Field(description="one list per round")
 
 
-class Measured(Protocol):
-    """The fields of a row of any benchmark."""
-
-    status: CellStatus
-    reason: str
-    time_s: Time | None
-    ratio: dict[str, Ratio | None]
-
-
-class Row(Record):
+class Measured(Record):
     """One implementation on one case; figures are None where status is not ok."""
+
+    implementation: str
+    status: CellStatus = "pending"
+    reason: str = Field("", description="one sentence where status is not ok, or what is to be known beside it")
+    time_s: Time | None = None
+    ratio: dict[str, Ratio | None] = Field({}, description="by peer; its time over this one's")
+
+    @property
+    def backend(self) -> str:
+        """The backend whose kernels ran, or the peer."""
+        return backend_of(self.implementation)
+
+
+class Weighed(Measured):
+    """One implementation of an op, a model or a layer."""
+
+    error: float | None = None
+    memory_increase_bytes: int | None = Field(
+        None, description="highest memory in one call above that before it; a backward counts with its forward"
+    )
+    peak_memory_bytes: int | None = Field(None, description="highest memory of the whole process in that call")
+
+
+class Row(Weighed):
+    """One implementation of an op on one case."""
 
     op: str = Field(description="or the model that is trained, whose direction is epoch")
     graph: str
@@ -54,27 +63,13 @@ class Row(Record):
     heads: int
     dtype: str = "float32"
     direction: Literal["forward", "backward", "epoch"]
-    implementation: str
-    status: CellStatus = "pending"
-    reason: str = Field("", description="one sentence where status is not ok, or what is to be known beside it")
     caveat: str = Field("", description="why the times mean nothing; empty if they do")
     error: float | None = Field(None, description="largest difference from float64 over the root mean square")
-    time_s: Time | None = None
-    memory_increase_bytes: int | None = Field(
-        None, description="highest memory in one call above that before it; a backward counts with its forward"
-    )
-    peak_memory_bytes: int | None = Field(None, description="highest memory of the whole process in that call")
-    ratio: dict[str, Ratio | None] = Field({}, description="by peer; its time over this one's")
     gather_bytes_per_s: float | None = Field(None, description="edges x width x bytes of a number, over the time")
     flop_per_s: float | None = Field(None, description="multiplications and additions of a product, over the time")
     roofline_fraction: float | None = Field(
         None, description="time that the machine's ceilings allow over the time; None if unknown, and in bf16"
     )
-
-    @property
-    def backend(self) -> str:
-        """The backend whose kernels ran, or the peer."""
-        return backend_of(self.implementation)
 
     @property
     def rounds(self) -> bool:
@@ -107,8 +102,8 @@ class Benchmark(Record):
     """Fields that the records of all benchmarks have."""
 
     schema_version: Literal[1] = 1
-    status: str = "interrupted"
-    backend: str = Field(description="whose kernels are compared with the peers")
+    status: Literal["ok", "interrupted", "out of budget"] = "interrupted"
+    backend: str = Field("isplib", description="whose kernels are compared with the peers")
     environment: dict[str, Any] = Field({}, description="see `gnnbench.measure.environment.describe`")
     code: str = Field("", description="hash of the code that ran, see `gnnbench.measure.code`; empty: not known")
     rows: list[Any]
@@ -122,11 +117,9 @@ class Benchmark(Record):
 
 
 class Bench(Benchmark):
-    """Everything known about one benchmark."""
+    """Everything known about one benchmark of an op."""
 
-    status: Literal["ok", "interrupted"] = "interrupted"
     op: str
-    backend: str = "isplib"
     graph: str = Field("", description="the dataset's name, which says so of a synthetic graph; empty without one")
     size: Size | None = Field(None, description="None for an op that takes no graph")
     weighted: bool = Field(description="whether edges have values, in spmm and spmm_max")
@@ -143,7 +136,6 @@ class Bench(Benchmark):
 class Suite(Benchmark):
     """Everything known about a suite of benchmarks on one device."""
 
-    status: Literal["ok", "interrupted", "out of budget"] = "interrupted"
     suite: Literal["gpu"] = "gpu"
     backend: str = "cuda"
     scale: Literal["full", "tiny"]
@@ -153,6 +145,31 @@ class Suite(Benchmark):
     spent_s: float = Field(0.0, description="over all calls that added to this record")
     graphs: dict[str, Size] = Field({}, description="those that were needed so far, by their labels")
     rows: list[Row] = Field([], description="in the order in which they are run")
+
+
+class OnDataset(Benchmark):
+    """Everything known about one benchmark that has more to it than one op."""
+
+    op: str
+    graph: str = Field(description="the dataset's label, with what is synthetic")
+    nodes: int = Field(description="of all graphs")
+    edges: int = Field(description="of all graphs; an undirected edge counts twice")
+
+
+class BatchRow(Measured):
+    """One implementation at one batch size."""
+
+    batch_size: int = Field(description="graphs, pairs or seeds in a batch")
+    time_s: Time | None = Field(
+        None, description="of one graph, pair or edge of a batch; of a batch where features alone are gathered"
+    )
+
+
+class BatchBench(OnDataset):
+    """Everything known about one benchmark of batches."""
+
+    features: int = Field(description="of a node; of one of each type where there are several")
+    peers: list[str]
 
 
 def time_of(samples: Sequence[Sequence[float]]) -> Time:
@@ -170,77 +187,12 @@ def ratios(rows: Mapping[str, Measured], peers: Sequence[str]) -> None:
 def _ratio(peer: Measured, row: Measured) -> Ratio | None:
     if peer.time_s is None or row.time_s is None:
         return None
-    if peer is row:
-        return Ratio(ratio=1.0, low=1.0, high=1.0)
-    ratio, low, high = stats.ratio_interval(peer.time_s.samples, row.time_s.samples)
-    return Ratio(ratio=ratio, low=low, high=high)
+    return Ratio(ratio=1.0, low=1.0, high=1.0) if peer is row else ratio(peer.time_s.samples, row.time_s.samples)
 
 
-class BatchRow(Record):
-    """One implementation at one batch size; figures are None where status is not ok."""
-
-    batch_size: int
-    implementation: str
-    status: CellStatus = "pending"
-    reason: str = Field("", description="one sentence where status is not ok")
-    time_s: Time | None = None
-    ratio: dict[str, Ratio | None] = Field({}, description="by peer; its time over this one's")
-
-    @property
-    def backend(self) -> str:
-        """The backend whose kernels ran, or the peer."""
-        return self.implementation
-
-
-class BatchBench(Benchmark):
-    """Everything known about one benchmark of batches."""
-
-    status: Literal["ok", "interrupted"] = "interrupted"
-    op: str
-    graph: str = Field(description="the dataset's label, with what is synthetic")
-    nodes: int = Field(description="of all graphs")
-    edges: int = Field(description="of all graphs; an undirected edge counts twice")
-    features: int = Field(description="of a node; of one of each type where there are several")
-    peers: list[str]
-
-
-B = TypeVar("B", bound=Benchmark)
-
-
-def facts(dataset: NodeDataset | TypedDataset | GraphsDataset) -> dict[str, Any]:
-    """The fields of a record that say what is measured and where."""
-    return {
-        "graph": dataset.label,
-        "nodes": dataset.num_nodes,
-        "edges": dataset.num_edges,
-        "environment": environment.describe(),
-        "code": code.digest(),
-    }
-
-
-def measured(
-    record: B,
-    steps: Iterable[str],
-    *,
-    out: Path,
-    memory_limit: str,
-    on_event: Callable[[str], None],
-    device: torch.device = CPU,
-) -> B:
-    """`record` with its rows measured by `steps`, which say what each does before it.
-
-    `out/bench.json` is written after every step, and on a stop.
-
-    Raises:
-        GnnbenchError: memory is exceeded, or `out` cannot be written.
-    """
-    try:
-        with memory.limited(memory_limit, device):
-            for step in steps:
-                files.save_json(record, out / "bench.json")
-                on_event(step)
-        record.status = "ok"
-    except KeyboardInterrupt:
-        pass
-    files.save_json(record, out / "bench.json")
-    return record
+def ratio(baseline: stats.Rounds, ours: stats.Rounds) -> Ratio | None:
+    """How many times faster ours is, of samples by round; None if there are none of either."""
+    if not baseline or not ours:
+        return None
+    value, low, high = stats.ratio_interval(baseline, ours)
+    return Ratio(ratio=value, low=low, high=high)

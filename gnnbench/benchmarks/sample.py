@@ -16,10 +16,10 @@ from torch_geometric.sampler import NeighborSampler, NodeSamplerInput
 
 from gnnbench.backends import isplib
 from gnnbench.backends.isplib.sample import EDGE, NODE
-from gnnbench.benchmarks import records
+from gnnbench.benchmarks import contest
+from gnnbench.benchmarks.contest import CPU, Contestant
 from gnnbench.benchmarks.dgl import Dgl
-from gnnbench.benchmarks.op_benchmark import race
-from gnnbench.benchmarks.records import CPU, BatchBench, BatchRow, Time
+from gnnbench.benchmarks.records import BatchBench, BatchRow
 from gnnbench.datasets import NodeDataset, TypedDataset
 from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
 from gnnbench.measure import clock
@@ -34,19 +34,16 @@ Stage = Literal["sample", "gather", "both"]
 
 
 class SampleRow(BatchRow):
-    """One sampler at one batch size; figures are None where status is not ok."""
+    """One sampler at one batch size."""
 
-    batch_size: int = Field(description="seeds in a batch")
     part: Stage = Field(description="sampling, gathering the features of its nodes, or one after the other")
     edges: float | None = Field(None, description="of a batch, mean; DGL samples old nodes again in every hop")
-    time_s: Time | None = Field(None, description="of one edge; of a batch where features alone are gathered")
 
 
 class SampleBench(BatchBench):
     """Everything known about one benchmark of sampling."""
 
     op: Literal["sample"] = "sample"
-    backend: str = OURS
     fanouts: list[int]
     threads: int
     rows: list[SampleRow]
@@ -58,7 +55,7 @@ def bench(
     out: Path,
     against: Sequence[str] = PEERS,
     fanouts: Sequence[int] = (15, 10, 5),
-    sizes: Sequence[int] = records.SIZES,
+    sizes: Sequence[int] = contest.SIZES,
     dgl_python: str = "",
     memory_limit: str = "90%",
     budget: Budget = Budget(),
@@ -77,9 +74,8 @@ def bench(
         GnnbenchError: memory is exceeded, or `out` cannot be written.
     """
     _check(dataset, against, fanouts, sizes)
-    names = [OURS, *against]
     record = SampleBench(
-        **records.facts(dataset),
+        **contest.facts(dataset),
         features=sum(x.size(1) for x in _features(dataset).values()),
         fanouts=list(fanouts),
         threads=torch.get_num_threads(),
@@ -88,16 +84,11 @@ def bench(
             SampleRow(batch_size=size, part=stage, implementation=name)
             for size in sizes
             for stage in STAGES
-            for name in names
+            for name in (OURS, *against)
         ],
     )
-    makers: Makers = {
-        OURS: partial(Ours, dataset, record.fanouts),
-        "pyg-lib": partial(OfPyg, dataset, record.fanouts),
-        "dgl": partial(OfDgl, dataset, record.fanouts, dgl_python),
-    }
-    steps = _steps(record, _seeded(dataset), sizes, {name: makers[name] for name in names}, budget)
-    return records.measured(record, steps, out=out, memory_limit=memory_limit, on_event=on_event)
+    steps = _steps(record, dataset, dgl_python, budget)
+    return contest.measured(record, steps, out / "bench.json", memory_limit=memory_limit, on_event=on_event)
 
 
 class Ours:
@@ -174,9 +165,6 @@ class OfPyg(Ours):
             return {NODE: out.node}, out.row.numel()
         return out.node, sum(row.numel() for row in out.row.values())
 
-    def wrong(self, seeds: Tensor) -> str:
-        return ""
-
 
 class OfDgl:
     """DGL's sampler in DGL's own process, with int32 ids."""
@@ -192,55 +180,37 @@ class OfDgl:
         for place, x in enumerate(_features(dataset).values()):
             self.dgl.save(f"x_{place}", x)
 
-    def wrong(self, seeds: Tensor) -> str:
-        return ""
-
     def timed(self, stage: str, batches: Sequence[Tensor]) -> tuple[Timed, float]:
         """As `Ours.timed`; DGL reads its own clock."""
         self.dgl.save("seeds", torch.stack([*batches]).int())
         wanted = {"fanouts": self.fanouts, "part": stage, "target": self.target, "types": self.types}
         edges: float = self.dgl.ask("sampling", **wanted)["edges"]
-
-        def measure(samples: int, calls: int) -> list[float]:
-            answer = self.dgl.ask("time", direction="forward", samples=samples, calls=calls)
-            seconds: list[float] = answer["seconds"]
-            return seconds
-
-        return measure, edges
-
-
-Makers = dict[str, Callable[[], Ours | OfDgl]]
+        return self.dgl.time, edges
 
 
 def _steps(
-    record: SampleBench, seeded: int, sizes: Sequence[int], makers: Makers, budget: Budget
+    record: SampleBench, dataset: NodeDataset | TypedDataset, dgl_python: str, budget: Budget
 ) -> Iterator[str]:
     """Check and time batches of every size."""
     yield "sorting the edges"
-    samplers: dict[str, Ours | OfDgl] = {}
-    missing: dict[str, str] = {}
-    for name, make in makers.items():
-        try:
-            samplers[name] = make()
-        except BackendUnavailable as error:
-            missing[name] = str(error)
-    for size in sizes:
-        yield f"batches of {size}: checking, then timing"
+    makers: dict[str, Callable[[], Any]] = {
+        OURS: partial(Ours, dataset, record.fanouts),
+        "pyg-lib": partial(OfPyg, dataset, record.fanouts),
+        "dgl": partial(OfDgl, dataset, record.fanouts, dgl_python),
+    }
+    samplers = contest.made({name: makers[name] for name in (OURS, *record.peers)}, record.rows)
+
+    def contestant(row: SampleRow) -> Contestant:
         generator = torch.Generator().manual_seed(0)
-        batches = [torch.randperm(seeded, generator=generator)[:size] for _ in range(BATCHES)]
-        reasons = {name: next(filter(None, map(sampler.wrong, batches)), "") for name, sampler in samplers.items()}
-        for stage in STAGES:
-            rows = {row.implementation: row for row in record.rows if (row.batch_size, row.part) == (size, stage)}
-            contestants: dict[str, Timed] = {}
-            for name, row in rows.items():
-                if name in missing:
-                    row.status, row.reason = "unavailable", missing[name]
-                elif reasons[name]:
-                    row.status, row.reason = "wrong", reasons[name]
-                else:
-                    contestants[name], edges = samplers[name].timed(stage, batches)
-                    row.edges = None if stage == "gather" else edges
-            race(contestants, rows, record.peers, budget, lambda row: max(row.edges or 1.0, 1.0))
+        drawn = (torch.randperm(_seeded(dataset), generator=generator) for _ in range(BATCHES))
+        batches = [seeds[: row.batch_size] for seeds in drawn]
+        sampler = samplers[row.implementation]
+        time, edges = sampler.timed(row.part, batches)
+        row.edges = None if row.part == "gather" else edges
+        wrong = sampler.wrong if row.implementation == OURS else lambda _: ""
+        return Contestant(time, lambda _: next(filter(None, map(wrong, batches)), ""))
+
+    yield from contest.by_size(record, contestant, budget, lambda row: max(row.edges or 1.0, 1.0))
 
 
 def _features(dataset: NodeDataset | TypedDataset) -> dict[str, Tensor]:

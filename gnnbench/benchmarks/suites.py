@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,18 @@ from gnnbench.backends import cuda
 from gnnbench.backends.base import Backend
 from gnnbench.backends.cuda import _triton
 from gnnbench.benchmarks import ceilings, peers, size_of, workloads
-from gnnbench.benchmarks.op_benchmark import OpBenchmark, Reference, fail, refute
+from gnnbench.benchmarks.contest import Contestant, fail, measured, race
+from gnnbench.benchmarks.op_benchmark import OpBenchmark
 from gnnbench.benchmarks.ops import Case
 from gnnbench.benchmarks.peers import taken
 from gnnbench.benchmarks.records import Row, Suite
-from gnnbench.benchmarks.workloads import DIRECTIONS, OURS, RECORDED, TRAINING, Cell, Scale, cells
+from gnnbench.benchmarks.workloads import OURS, RECORDED, TRAINING, Cell, Scale, cells
 from gnnbench.comparison.parity import REPLAYED, parting, steps
 from gnnbench.comparison.parity.judge import Snapshot, judge, judge_trained
 from gnnbench.datasets import NodeDataset, Roots
 from gnnbench.errors import BackendUnavailable, ConfigError
 from gnnbench.graph import Graph
-from gnnbench.measure import clock, code, environment, memory
+from gnnbench.measure import clock, code, memory
 from gnnbench.measure.memory import Meter
 from gnnbench.measure.rounds import Budget, timed
 from gnnbench.results import files
@@ -54,22 +56,12 @@ class Training:
     """
 
     def __init__(
-        self,
-        model: str,
-        hidden: int,
-        heads: int,
-        backend: str,
-        dataset: NodeDataset,
-        cache: Path,
+        self, model: str, hidden: int, heads: int, backend: str, dataset: NodeDataset, cache: Path
     ) -> None:
         section = {"name": model, "hidden": hidden} | ({"heads": heads} if heads > 1 else {})
         chosen, own = config.backend_sections(backend)
-        raw = {
-            "dataset": {"source": "synthetic", "preset": "cora"},
-            "model": section,
-            **own,
-            "backend": chosen,
-        }
+        placeholder = {"source": "synthetic", "preset": "cora"}
+        raw = {"dataset": placeholder, "model": section, **own, "backend": chosen}
         self.config = config.validate(raw, "the suite")
         self.dataset, self.cache, self.now = dataset, cache, clock.instants(dataset.x.device)
         self._backend = self._placed()
@@ -130,203 +122,144 @@ def run(
         raise BackendUnavailable("; ".join(reasons))
     if _triton.INTERPRETED and scale == "full":
         raise ConfigError("--scale full needs a GPU; in Triton's interpreter it would take days, so give tiny")
-    work = _Work(scale, out, roots, budget_s, on_event)
-    record = work.record
-    begun = record.spent_s
-    start = clock.cpu()
-    record.status = "interrupted"
-    work.declare(todo)
-    try:
-        on_event(record, "measuring what this device can do at best")
-        record.ceilings = work.benchmark.ceilings = ceilings.copying(work.device)
-        missing = [cell for cell in todo if work.remaining(cell)]
-        if scale == "full":
-            on_event(record, "generating graphs")
-            workloads.prepare(list(dict.fromkeys(cell.graph for cell in missing)), roots)
-        for cell in missing:
-            if clock.cpu() - start < budget_s:
-                work.cell(cell)
-            else:
-                work.leave(cell)
-            record.spent_s = begun + clock.cpu() - start
-            work.save()
-        left = any(row.status == "not run" for row in record.rows)
-        record.status = "out of budget" if left else "ok"
-    except KeyboardInterrupt:
-        pass
-    work.save()
-    return record
+    device = torch.device(cuda.CudaKernels.device_type)
+    record = _begun(out / FILE, scale, device)
+    hear = partial(on_event, record)
+    work = _Work(record, device, scale, roots, OpBenchmark(memory.meter(device), ROUNDS[scale], hear))
+    return measured(record, work.steps(todo, budget_s), out / FILE, on_event=hear)
 
 
+def _begun(path: Path, scale: Scale, device: torch.device) -> Suite:
+    """The record in a file, or a new one."""
+    model = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+    if not path.exists():
+        return Suite(scale=scale, device=model, caveat="" if device.type == "cuda" else CAVEAT)
+    suite = files.load(Suite, path)
+    if (suite.scale, suite.device) != (scale, model):
+        raise ConfigError(
+            f"{path}: holds a suite of scale {suite.scale} on {suite.device}, not of {scale} on {model}; choose "
+            "another --out"
+        )
+    if suite.code != code.digest():
+        raise ConfigError(
+            f"{path}: holds a suite of other code than runs now, and their times must not be mixed; choose "
+            "another --out"
+        )
+    return suite
+
+
+@dataclass
 class _Work:
     """The cells of a suite and what they share; everything they learn goes into `record`."""
 
-    def __init__(
-        self,
-        scale: Scale,
-        out: Path,
-        roots: Roots,
-        budget_s: float,
-        on_event: Callable[[Suite, str], None],
-    ) -> None:
-        self.scale, self.path, self.roots = scale, out / FILE, roots
-        self.budget_s = budget_s
-        self.device = torch.device(cuda.CudaKernels.device_type)
-        self.record = self._begun()
-        self.meter = memory.meter(self.device)
-        self.benchmark = OpBenchmark(self.meter, ROUNDS[scale], lambda text: on_event(self.record, text))
-        self._rows: dict[tuple[Cell, str, str], Row] = {}
-        self._datasets: dict[str, NodeDataset] = {}
-        self._graphs: dict[str, Graph] = {}
+    record: Suite
+    device: torch.device
+    scale: Scale
+    roots: Roots
+    benchmark: OpBenchmark
 
-    def declare(self, todo: Sequence[Cell]) -> None:
-        """Find or make the rows of all cells."""
+    def __post_init__(self) -> None:
+        self.dataset, self.graph = cache(self._dataset), cache(self._graph)
+
+    def steps(self, todo: Sequence[Cell], budget_s: float) -> Iterator[str]:
+        """Check and time one cell after the other, as far as the budget reaches."""
+        begun, start = self.record.spent_s, clock.cpu()
         known = {_key(row): row for row in self.record.rows}
-        for cell in todo:
-            for direction in cell.directions:
-                for name in (*cell.ours, *cell.against):
-                    row = Row(
-                        op=cell.op,
-                        graph=workloads.label(cell.graph),
-                        width=cell.width,
-                        heads=cell.heads,
-                        dtype=cell.dtype,
-                        direction=direction,
-                        implementation=name,
-                        caveat=self.record.caveat,
-                    )
-                    if _key(row) not in known:
-                        self.record.rows.append(row)
-                    self._rows[cell, direction, name] = known.setdefault(_key(row), row)
+        rows = {cell: [known.setdefault(_key(row), row) for row in self._rows(cell)] for cell in todo}
+        self.record.rows = list(known.values())
+        yield "measuring what this device can do at best"
+        self.record.ceilings = self.benchmark.ceilings = ceilings.copying(self.device)
+        missing = [cell for cell in todo if any(row.status in ("pending", "not run") for row in rows[cell])]
+        if self.scale == "full":
+            yield "generating graphs"
+            workloads.prepare(list(dict.fromkeys(cell.graph for cell in missing)), self.roots)
+        for cell in missing:
+            spent = clock.cpu() - start >= budget_s
+            for row in rows[cell]:
+                row.status = "not run" if spent else "pending"
+                row.reason = f"the budget of {budget_s:g} s was spent" if spent else ""
+            if not spent:
+                yield f"{cell.op} on {cell.graph}: loading"
+                self._run(cell, rows[cell])
+            self.record.spent_s = begun + clock.cpu() - start
 
-    def remaining(self, cell: Cell) -> bool:
-        """Return whether any of it was not run yet."""
-        return any(row.status in ("pending", "not run") for row in self._rows_of(cell))
+    def _rows(self, cell: Cell) -> Iterator[Row]:
+        for direction in cell.directions:
+            for name in (*cell.ours, *cell.against):
+                yield Row(
+                    op=cell.op,
+                    graph=workloads.label(cell.graph),
+                    width=cell.width,
+                    heads=cell.heads,
+                    dtype=cell.dtype,
+                    direction=direction,
+                    implementation=name,
+                    caveat=self.record.caveat,
+                )
 
-    def leave(self, cell: Cell) -> None:
-        """Mark the rows of a cell that the budget does not reach."""
-        for row in self._rows_of(cell):
-            row.status, row.reason = "not run", f"the budget of {self.budget_s:g} s was spent"
-
-    def save(self) -> None:
-        files.save_json(self.record, self.path)
-
-    def cell(self, cell: Cell) -> None:
+    def _run(self, cell: Cell, rows: list[Row]) -> None:
         """Check and time all implementations of one cell."""
-        for row in self._rows_of(cell):
-            row.status, row.reason = "pending", ""
         try:
-            self.benchmark.say(f"{cell.op} on {cell.graph}: loading")
-            (self._epochs if cell.op.startswith(TRAINING) else self._op)(cell)
+            (self._epochs if cell.op.startswith(TRAINING) else self._op)(cell, rows)
         except Exception as error:  # of the graph itself, or the truth
-            for row in self._rows_of(cell):
+            for row in rows:
                 if row.status == "pending":
                     fail(row, error)
         finally:
-            self.meter.resting()  # gives back what failures have left
+            self.benchmark.meter.resting()  # gives back what failures have left
 
-    def _op(self, cell: Cell) -> None:
-        case = Case(cell.op, self._graph(cell.graph), cell.width, cell.heads, dtype=getattr(torch, cell.dtype))
-        truth = Reference(case)
-        ready: dict[str, peers.Implementation] = {}
-        for name in (OURS, *cell.against):
-            try:
-                ready[name] = peers.local(name, case)
-            except Exception as error:
-                for direction in cell.directions:
-                    fail(self._rows[cell, direction, name], error)
-        for direction in DIRECTIONS:
-            rows = {name: self._rows[cell, direction, name] for name in (OURS, *cell.against)}
-            self.benchmark.direction(case, truth, direction, ready, rows, cell.against)
+    def _op(self, cell: Cell, rows: list[Row]) -> None:
+        case = Case(cell.op, self.graph(cell.graph), cell.width, cell.heads, dtype=getattr(torch, cell.dtype))
+        makers = {name: partial(peers.local, name, case) for name in (OURS, *cell.against)}
+        self.benchmark.run(case, makers, rows, cell.against)
 
-    def _epochs(self, cell: Cell) -> None:
-        dataset, model = self._dataset(cell.graph), cell.op.removeprefix(TRAINING)
-        rows = {name: self._rows[cell, "epoch", name] for name in (*cell.ours, *cell.against)}
-        running: dict[str, Training] = {}
+    def _epochs(self, cell: Cell, of_cell: list[Row]) -> None:
+        dataset, model = self.dataset(cell.graph), cell.op.removeprefix(TRAINING)
+        rows = {row.implementation: row for row in of_cell}
+        trainings: dict[str, Training] = {}
         losses: dict[str, list[float]] = {}
-        reference, computed = "", None
-        for name in (*cell.against, *cell.ours):
-            self.benchmark.say(f"{cell.op} on {cell.graph}: checking {name}")
+        computed: dict[str, Snapshot] = {}  # by the first that could run, which is the reference
+
+        def wrong(name: str, row: Row) -> str:
+            if row.time_s:
+                [(reference, expected)] = computed.items()
+                reason = "" if name == reference else trainings[name].wrong(expected, reference)
+                return reason and f"against {reference}: {reason}"
+            training = Training(model, cell.width, cell.heads, name, dataset, self.roots.cache)
+            snapshot = training.computed(as_reference=not computed)
             eager = name.removesuffix(RECORDED)
-            try:
-                training = Training(model, cell.width, cell.heads, name, dataset, self.roots.cache)
-                snapshot = training.computed(as_reference=computed is None)
-                losses[name] = training.begin(REPLAYED if eager + RECORDED in rows else 1)
-            except Exception as error:
-                fail(rows[name], error)
-                continue
-            running[name] = training
-            if computed is None:
-                reference, computed = name, snapshot
-            elif not (judged := judge(snapshot, computed, reference)).ok:
-                rows[name].status, rows[name].reason = "wrong", f"against {reference}: {judged.reason}"
-            else:
-                rows[name].error = judged.rel_rms
-            if reason := parting(losses[name], losses.get(eager, ())):
-                rows[name].status, rows[name].reason = "wrong", reason
-        if reference.startswith(OURS):
-            for name in cell.ours:
-                rows[name].reason = rows[name].reason or "not checked: PyG did not run"
-        self.benchmark.say(f"{cell.op} on {cell.graph}: timing")
-        right = {name: training for name, training in running.items() if rows[name].status == "pending"}
-        self.benchmark.weigh(
-            {name: partial(training.memory, self.meter) for name, training in right.items()}, rows
-        )
-        timed = self.benchmark.timed({name: training.time for name, training in right.items()}, rows, cell.against)
-        for name in timed if computed else ():
-            assert computed
-            try:
-                reason = "" if name == reference else right[name].wrong(computed, reference)
-            except Exception as error:
-                fail(rows[name], error)
-                reason = rows[name].reason
-            if reason:
-                refute(rows, name, f"against {reference}, after it was timed: {reason}", cell.against)
+            losses[name] = training.begin(REPLAYED if eager + RECORDED in rows else 1)
+            trainings[name] = training
+            computed.update({} if computed else {name: snapshot})
+            [(reference, expected)] = computed.items()
+            if reference.startswith(OURS):
+                row.reason = "not checked: PyG did not run"
+            reason = ""
+            if name != reference:
+                judged = judge(snapshot, expected, reference)
+                row.error = judged.rel_rms if judged.ok else None
+                reason = "" if judged.ok else f"against {reference}: {judged.reason}"
+            return parting(losses[name], losses.get(eager, ())) or reason
+
+        def contestant(name: str) -> Contestant:
+            return Contestant(
+                lambda samples, calls: trainings[name].time(samples, calls),
+                partial(wrong, name),
+                lambda: trainings[name].memory(self.benchmark.meter),
+            )
+
+        contestants = {name: contestant(name) for name in (*cell.against, *cell.ours)}
+        label, benchmark = f"{cell.op} on {cell.graph}", self.benchmark
+        race(contestants, rows, cell.against, benchmark.budget, benchmark.say, label)
 
     def _dataset(self, name: str) -> NodeDataset:
-        if name not in self._datasets:
-            self._datasets[name] = workloads.moved(workloads.load(name, self.scale, self.roots), self.device)
-        return self._datasets[name]
+        return workloads.moved(workloads.load(name, self.scale, self.roots), self.device)
 
     def _graph(self, name: str) -> Graph:
-        if name not in self._graphs:
-            dataset = self._dataset(name)
-            graph = Graph.from_edge_index(dataset.edge_index, dataset.num_nodes, layout=cuda.CudaKernels())
-            self._graphs[name], self.record.graphs[workloads.label(name)] = graph, size_of(graph)
-        return self._graphs[name]
-
-    def _rows_of(self, cell: Cell) -> list[Row]:
-        return [
-            self._rows[cell, direction, name]
-            for direction in cell.directions
-            for name in (*cell.ours, *cell.against)
-        ]
-
-    def _begun(self) -> Suite:
-        """The record in the folder, or a new one."""
-        on_gpu = self.device.type == "cuda"
-        device = torch.cuda.get_device_name(self.device) if on_gpu else "cpu"
-        if not self.path.exists():
-            caveat = "" if on_gpu else CAVEAT
-            return Suite(
-                scale=self.scale,
-                device=device,
-                caveat=caveat,
-                environment=environment.describe(),
-                code=code.digest(),
-            )
-        suite = files.load(Suite, self.path)
-        if (suite.scale, suite.device) != (self.scale, device):
-            raise ConfigError(
-                f"{self.path}: holds a suite of scale {suite.scale} on {suite.device}, not of {self.scale} on "
-                f"{device}; choose another --out"
-            )
-        if suite.code != code.digest():
-            raise ConfigError(
-                f"{self.path}: holds a suite of other code than runs now, and their times must not be mixed; "
-                "choose another --out"
-            )
-        return suite
+        dataset = self.dataset(name)
+        graph = Graph.from_edge_index(dataset.edge_index, dataset.num_nodes, layout=cuda.CudaKernels())
+        self.record.graphs[workloads.label(name)] = size_of(graph)
+        return graph
 
 
 def _key(row: Row) -> tuple[Any, ...]:

@@ -147,16 +147,10 @@ class OtherPrograms:
     """The number of processor cores that everything but this process kept busy since this object was made."""
 
     def __init__(self) -> None:
-        self._start = self._read()
+        self._own = psutil.Process()
+        self.busy_cores()
 
     def busy_cores(self) -> float:
-        """Mean over the time since the start."""
-        elapsed, busy, own = (now - then for now, then in zip(self._read(), self._start, strict=True))
-        return max(0.0, busy - own) / elapsed if elapsed > 0 else 0.0
-
-    @staticmethod
-    def _read() -> tuple[float, float, float]:
-        machine, own = psutil.cpu_times(), psutil.Process().cpu_times()
-        idle = machine.idle + getattr(machine, "iowait", 0.0)
-        guest = getattr(machine, "guest", 0.0) + getattr(machine, "guest_nice", 0.0)  # counted in user, nice
-        return time.perf_counter(), sum(machine) - guest - idle, own.user + own.system
+        """Mean over the time since the start, or the last call."""
+        machine = psutil.cpu_percent() * (psutil.cpu_count() or 1)
+        return max(0.0, machine - self._own.cpu_percent()) / 100

@@ -7,10 +7,10 @@ import gc
 import os
 import resource
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Protocol
 
 import psutil
 import torch
@@ -28,20 +28,25 @@ LARGE, LARGEST = 1 << 20, 32 << 20  # bytes; the latter is the most that malloc 
 CHOSEN = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_MMAP_MAX_", "GLIBC_TUNABLES", "LD_PRELOAD")
 
 
-class Meter(Protocol):
+class Meter(ABC):
     """Reads the memory of this process or of one device, in bytes."""
 
     def resting(self) -> int:
         """Memory in use now, after giving back what is free."""
+        _give_back()
+        self.reset()
+        return self.peak()
 
+    @abstractmethod
     def reset(self) -> None:
         """Start a new peak at the memory in use now."""
 
+    @abstractmethod
     def peak(self) -> int:
         """Highest memory in use since the last reset."""
 
 
-class HighWaterMark:
+class HighWaterMark(Meter):
     """The Linux kernel's own record of a process's resident memory, which misses no short peak.
 
     Writing "5" to `clear_refs` sets `VmHWM` to the memory in use (`man 5 proc_pid_clear_refs`).
@@ -55,11 +60,6 @@ class HighWaterMark:
         except OSError:
             return False
 
-    def resting(self) -> int:
-        _give_back()
-        self.reset()
-        return self.peak()
-
     def reset(self) -> None:
         Path("/proc/self/clear_refs").write_text("5")
 
@@ -67,37 +67,30 @@ class HighWaterMark:
         return _status_bytes("VmHWM")
 
 
-class Sampler:
+class Sampler(Meter):
     """Resident memory read every few milliseconds by a thread, for systems without a high-water mark."""
 
     interval_s = 0.005
 
     def __init__(self) -> None:
-        self._process = psutil.Process()
-        self._peak = 0
+        self._process, self._peak = psutil.Process(), 0
         threading.Thread(target=self._watch, daemon=True).start()
 
-    def resting(self) -> int:
-        _give_back()
-        return int(self._process.memory_info().rss)
-
     def reset(self) -> None:
-        self._peak = int(self._process.memory_info().rss)
+        self._peak = 0
+        self.peak()
 
     def peak(self) -> int:
-        self._sample()
-        return self._peak
-
-    def _sample(self) -> None:
         self._peak = max(self._peak, int(self._process.memory_info().rss))
+        return self._peak
 
     def _watch(self) -> None:
         pause = threading.Event()
         while not pause.wait(self.interval_s):
-            self._sample()
+            self.peak()
 
 
-class CudaPeak:
+class CudaPeak(Meter):
     """The memory that PyTorch's allocator handed out on one CUDA device."""
 
     def __init__(self, device: torch.device) -> None:

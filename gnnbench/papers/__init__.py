@@ -12,7 +12,7 @@ A paper is a module of this package with
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import cast
 
 from gnnbench import backends, cells, registry
-from gnnbench.cells import CellRecord, Outcome
+from gnnbench.cells import CellRecord
 from gnnbench.datasets import Roots
 from gnnbench.errors import ConfigError, GnnbenchError, did_you_mean
 from gnnbench.measure import code, environment
@@ -29,8 +29,6 @@ from gnnbench.papers._records import SCALES, Claim, Measurement, Paper, Reproduc
 from gnnbench.results import files
 
 __all__ = ["Cell", "Claim", "Ops", "Paper", "Progress", "Reproduction", "Training", "Tuning"]
-
-Execute = Callable[[Work, Callable[[str], None]], Outcome]
 
 
 @dataclass(frozen=True)
@@ -67,7 +65,7 @@ def reproduce(
     memory_limit: str = "90%",
     force: bool = False,
     on_event: Callable[[Progress], None] = lambda _: None,
-    execute: Execute | None = None,
+    execute: cells.Execute | None = None,
 ) -> Reproduction:
     """Measure every cell of a paper's grid, and compare the paper's claims with the measurements.
 
@@ -97,6 +95,9 @@ def reproduce(
     ours = backend or module.PAPER.ours
     if ours not in (known := backends.with_kernels()):
         raise ConfigError(f"backend {ours!r} has no kernels of its own{did_you_mean(ours, known)}")
+    files.check_out(out, files.REPRODUCTION)
+    if force:
+        shutil.rmtree(out / "cells", ignore_errors=True)
     digest = code.digest()
     works = [
         Work(
@@ -120,10 +121,13 @@ def reproduce(
         findings=[],
     )
     path = out / "reproduction.json"
-    _open(path, record, force)
+    if path.exists() and not force:
+        _check_grid(path, record)
 
     def save() -> None:
-        _update(record, works)
+        pairs = zip(works, record.cells, strict=True)
+        record.measurements = [each for work, cell in pairs for each in _measured(work, cell, ours)]
+        judge(record)
         files.save_json(record, path)
 
     def tell(work: cells.Work, step: str) -> None:
@@ -159,33 +163,17 @@ def _stated(module: ModuleType, ours: str) -> tuple[Paper, list[Claim]]:
     return paper.model_copy(update=changed), claims
 
 
-def _open(path: Path, record: Reproduction, force: bool) -> None:
-    """Make room for `record`, or make sure that `path` is of the same paper, scale and grid."""
-    files.check_out(path.parent, files.REPRODUCTION)
-    if force:
-        shutil.rmtree(path.parent / "cells", ignore_errors=True)
-        for cell in record.cells:
-            cell.outcome = None
-    elif path.exists():
-        old = files.load(Reproduction, path)
-        before, now = ([cell.definition for cell in each.cells] for each in (old, record))
-        # Fields that older versions did not have are left out of the comparison.
-        same = len(before) == len(now) and all({**new, **was} == new for was, new in zip(before, now, strict=True))
-        if not same or (old.paper.name, old.scale) != (record.paper.name, record.scale):
-            raise ConfigError(
-                f"{path.parent} holds {old.paper.name} at scale {old.scale} with another grid; "
-                "choose another --out, or replace it with --force"
-            )
-
-
-def _update(record: Reproduction, works: Sequence[Work]) -> None:
-    """Work out measurements and findings from the files of the cells."""
-    record.measurements = [
-        measurement
-        for work, cell in zip(works, record.cells, strict=True)
-        for measurement in _measured(work, cell, record.paper.ours)
-    ]
-    judge(record)
+def _check_grid(path: Path, record: Reproduction) -> None:
+    """Make sure that what `path` holds is of the same paper, scale and grid."""
+    old = files.load(Reproduction, path)
+    before, now = ([cell.definition for cell in each.cells] for each in (old, record))
+    # Fields that older versions did not have are left out of the comparison.
+    same = len(before) == len(now) and all({**new, **was} == new for was, new in zip(before, now, strict=True))
+    if not same or (old.paper.name, old.scale) != (record.paper.name, record.scale):
+        raise ConfigError(
+            f"{path.parent} holds {old.paper.name} at scale {old.scale} with another grid; "
+            "choose another --out, or replace it with --force"
+        )
 
 
 def _measured(work: Work, cell: CellRecord, ours: str) -> list[Measurement]:

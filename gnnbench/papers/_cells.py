@@ -6,35 +6,45 @@ from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 from statistics import fmean, median
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field
 
-from gnnbench import backends, benchmarks, cells, comparison, config, datasets, stats
-from gnnbench.benchmarks.records import Bench, Time, backend_of
-from gnnbench.benchmarks.records import Row as OpRow
+from gnnbench import backends, benchmarks, cells, comparison, config, datasets
+from gnnbench.benchmarks.records import Bench, Time, backend_of, ratio
 from gnnbench.cells import Outcome
 from gnnbench.comparison.record import LOADER, Comparison, Row
 from gnnbench.config import Run
 from gnnbench.measure import clock
 from gnnbench.papers._records import Measurement
 from gnnbench.results import files, schema
-from gnnbench.results.schema import Phase, Ratio, Record, Result
+from gnnbench.results.schema import Phase, Record, Result
 from gnnbench.tuning import search
 from gnnbench.tuning.store import Tuned
 
 CPU_KERNELS = "CPU"
+C = TypeVar("C", bound="_OfKernels")
 EpochPhase = Literal["epoch", "forward"]
 PARTS: tuple[Phase, ...] = ("load", "forward", "backward", "optimizer")
 
 
-class Training(Record):
-    """A model trained on several backends, as `gnnbench compare` does it."""
+class _Cell(Record):
+    """Fields of all cells."""
 
-    kind: Literal["training"] = "training"
     key: str
     op: str = Field(description="what claims call it")
     dataset: dict[str, Any]
+
+    @property
+    def order(self) -> str:
+        """How the nodes are reordered."""
+        return str(self.dataset.get("reorder", "none"))
+
+
+class Training(_Cell):
+    """A model trained on several backends, as `gnnbench compare` does it."""
+
+    kind: Literal["training"] = "training"
     model: dict[str, Any]
     batch: dict[str, Any] = Field({})
     train: dict[str, Any]
@@ -54,9 +64,8 @@ class Training(Record):
 
     def configs(self, memory_limit: str = "90%") -> list[Run]:
         """The validated run."""
-        measured = {"warmup": 1, "memory_limit": memory_limit}
-        sections = {"dataset": self.dataset, "model": self.model, "batch": self.batch, "train": self.train}
-        return [_config(self.key, **sections, measure=measured)]
+        sections = self.model_dump(include={"dataset", "model", "batch", "train"})
+        return [config.validate({**sections, "measure": {"warmup": 1, "memory_limit": memory_limit}}, self.key)]
 
     def run(self, work: Work, tell: Callable[[str], None]) -> Outcome:
         """Go on where an earlier call ended."""
@@ -73,51 +82,50 @@ class Training(Record):
     def measured(self, out: Path) -> list[Measurement]:
         """One measurement per backend and phase."""
         record = files.load(Comparison, out / "comparison.json")
-        rounds = {row.backend: comparison.stored(out, row.backend) for row in record.rows if row.status == "ok"}
+        green = {name for name, parity in record.parity.backends.items() if parity.green}
+        ended: dict[str, tuple[str, str]] = {row.backend: (row.status, row.reason) for row in record.rows}
+        wrong = "wrong", record.parity.reason
+        ended |= {name: wrong for name, (status, _) in ended.items() if status == "ok" and name not in green}
+        rounds = {name: comparison.stored(out, name) for name, (status, _) in ended.items() if status == "ok"}
         [section] = self.configs()
         batch = section.batch.size if self.batch else 0
-        case = {
-            "cell": self.key,
-            "graph": record.dataset + f", batches of {batch}" * (batch > 0),
-            "order": self.dataset.get("reorder", "none"),
-            "op": self.op,
-            "width": section.model.hidden,
-            "batch": batch,
-            "device": device(record.environment, self.backends),
-        }
         return [
-            self._measurement(row, phase, case, record, rounds) for row in record.rows for phase in self.phases
+            Measurement(
+                cell=self.key,
+                graph=record.dataset + f", batches of {batch}" * (batch > 0),
+                order=self.order,
+                op=self.op,
+                phase=phase,
+                width=section.model.hidden,
+                batch=batch,
+                implementation=row.backend,
+                device=device(record.environment, self.backends),
+                status=ended[row.backend][0],
+                reason=ended[row.backend][1],
+                **(self._figures(row, phase, rounds) if row.backend in rounds else {}),
+            )
+            for row in record.rows
+            for phase in self.phases
         ]
 
-    def _measurement(
-        self,
-        row: Row,
-        phase: EpochPhase,
-        case: dict[str, Any],
-        record: Comparison,
-        rounds: dict[str, list[Result]],
-    ) -> Measurement:
-        ended = {"implementation": row.backend, "status": row.status, "reason": row.reason}
-        result = Measurement(**case, **ended, phase=phase)
-        green = {name for name, parity in record.parity.backends.items() if parity.green}
-        if row.backend not in rounds:
-            return result
-        if row.backend not in green:
-            result.status, result.reason = "wrong", record.parity.reason
-            return result
-        ours = rounds[row.backend]
-        summary = row.epoch_s if phase == "epoch" else row.forward_s
-        result.time_s = summary.median if summary else None
-        result.published_time_s = fmean(self._published(each, row.backend, phase) for each in ours)
-        result.speedup = {
-            name: _ratio(rounds[name], ours, phase) for name in rounds if name != row.backend and name in green
+    def _figures(self, row: Row, phase: EpochPhase, rounds: dict[str, list[Result]]) -> dict[str, Any]:
+        """Return the figures of a backend, with its speedup over the others in `rounds`."""
+        ours, summary = rounds[row.backend], row.epoch_s if phase == "epoch" else row.forward_s
+        figures: dict[str, Any] = {
+            "time_s": summary.median if summary else None,
+            "published_time_s": fmean(self._published(each, row.backend, phase) for each in ours),
+            "speedup": {
+                name: ratio(schema.times(theirs, phase), schema.times(ours, phase))
+                for name, theirs in rounds.items()
+                if name != row.backend
+            },
         }
         if phase == "epoch":
             parts = {part: [*chain.from_iterable(schema.times(ours, part))] for part in PARTS}
-            result.parts_s = {part: median(seconds) for part, seconds in parts.items() if seconds}
-            result.memory_bytes, result.published_memory_bytes = row.memory_increase_bytes, row.peak_memory_bytes
-            result.prepare_s, result.break_even_epochs = row.prepare_s, row.break_even_epochs
-        return result
+            figures["parts_s"] = {part: median(seconds) for part, seconds in parts.items() if seconds}
+            figures |= {"memory_bytes": row.memory_increase_bytes, "published_memory_bytes": row.peak_memory_bytes}
+            figures |= {"prepare_s": row.prepare_s, "break_even_epochs": row.break_even_epochs}
+        return figures
 
     def _published(self, result: Result, backend: str, phase: EpochPhase) -> float:
         """Mean seconds of a round as the paper takes them."""
@@ -130,24 +138,26 @@ class Training(Record):
         return fmean(sample.epoch_s - (sample.load_s or 0.0) * (backend == LOADER) for sample in later)
 
 
-class Ops(Record):
+class _OfKernels(_Cell):
+    """Fields of cells on one backend."""
+
+    widths: list[int]
+    backend: str = "isplib"
+
+    def with_backend(self: C, name: str, former: str) -> C:
+        """Return the cell on another backend, if it is on `former`."""
+        return self.model_copy(update={"backend": name}) if self.backend == former else self
+
+
+class Ops(_OfKernels):
     """An op next to its peers, as `gnnbench bench` does it."""
 
     kind: Literal["ops"] = "ops"
-    key: str
-    op: str
-    dataset: dict[str, Any]
     batch: int = Field(0, description="graphs of the dataset that are put together; 0: it is a single graph")
-    widths: list[int]
     heads: list[int] = Field([1])
     against: list[str]
     backward: bool = True
-    backend: str = "isplib"
     protocol: Literal["first", "mean"] = Field("first", description="which sample the paper takes, or all of them")
-
-    def with_backend(self, name: str, former: str) -> Ops:
-        """Return the cell on another backend, if it is on `former`."""
-        return self.model_copy(update={"backend": name}) if self.backend == former else self
 
     @property
     def grid(self) -> benchmarks.Grid:
@@ -156,7 +166,7 @@ class Ops(Record):
 
     def configs(self) -> list[Run]:
         """A run on the graph, of any model."""
-        return [_config(self.key, dataset=self.dataset, model={"name": "gcn"})]
+        return [config.validate({"dataset": self.dataset, "model": {"name": "gcn"}}, self.key)]
 
     def run(self, work: Work, tell: Callable[[str], None]) -> Outcome:
         """Measure; what it takes once is reordering."""
@@ -183,51 +193,39 @@ class Ops(Record):
     def measured(self, out: Path) -> list[Measurement]:
         """One measurement per row of the benchmark."""
         bench = files.load(Bench, out / "bench.json")
-        return [self._measurement(row, bench) for row in bench.rows]
-
-    def _measurement(self, row: OpRow, bench: Bench) -> Measurement:
-        return Measurement(
-            cell=self.key,
-            graph=bench.graph,
-            order=self.dataset.get("reorder", "none"),
-            op=row.op,
-            phase=row.direction,
-            width=row.width,
-            heads=row.heads,
-            batch=self.batch,
-            implementation=row.implementation,
-            device=device(bench.environment, [bench.backend]),
-            status=row.status,
-            reason=row.reason,
-            time_s=row.time_s.median if row.time_s else None,
-            published_time_s=self._published(row.time_s) if row.time_s else None,
-            speedup=row.ratio,
-            memory_bytes=row.memory_increase_bytes,
-            published_memory_bytes=row.peak_memory_bytes,
-        )
+        same = {"op", "width", "heads", "implementation", "status", "reason"}
+        return [
+            Measurement(
+                **row.model_dump(include=same),
+                cell=self.key,
+                graph=bench.graph,
+                order=self.order,
+                phase=row.direction,
+                batch=self.batch,
+                device=device(bench.environment, [bench.backend]),
+                time_s=row.time_s.median if row.time_s else None,
+                published_time_s=self._published(row.time_s) if row.time_s else None,
+                speedup=row.ratio,
+                memory_bytes=row.memory_increase_bytes,
+                published_memory_bytes=row.peak_memory_bytes,
+            )
+            for row in bench.rows
+        ]
 
     def _published(self, time: Time) -> float:
         return time.samples[0][0] if self.protocol == "first" else fmean(chain.from_iterable(time.samples))
 
 
-class Tuning(Record):
+class Tuning(_OfKernels):
     """The tuner on one graph, as `gnnbench tune` does it: for what the models ask, and for a curve over widths."""
 
     kind: Literal["tuning"] = "tuning"
-    key: str
     op: Literal["spmm"] = "spmm"
-    dataset: dict[str, Any]
     models: list[dict[str, Any]]
-    widths: list[int]
-    backend: str = "isplib"
-
-    def with_backend(self, name: str, former: str) -> Tuning:
-        """Return the cell on another backend, if it is on `former`."""
-        return self.model_copy(update={"backend": name}) if self.backend == former else self
 
     def configs(self) -> list[Run]:
         """A run of every model."""
-        return [_config(self.key, dataset=self.dataset, model=model) for model in self.models]
+        return [config.validate({"dataset": self.dataset, "model": model}, self.key) for model in self.models]
 
     def run(self, work: Work, tell: Callable[[str], None]) -> Outcome:
         """Tune, and keep the choices for every later run."""
@@ -277,10 +275,6 @@ class Tuning(Record):
 Cell = Annotated[Training | Ops | Tuning, Field(discriminator="kind")]
 
 
-def _config(where: str, **sections: dict[str, Any]) -> Run:
-    return config.validate(sections, where)
-
-
 def device(environment: dict[str, Any], ran: list[str]) -> str:
     """Which kernels of the backends in `ran` ran, and on what; PyG follows them to the GPU."""
     kinds = backends.with_kernels()
@@ -290,14 +284,6 @@ def device(environment: dict[str, Any], ran: list[str]) -> str:
     if "cpu" not in environment:
         return CPU_KERNELS
     return f"{CPU_KERNELS}: {environment['cpu']['model'] or environment['cpu']['architecture']}"
-
-
-def _ratio(baseline: list[Result], ours: list[Result], phase: Phase) -> Ratio | None:
-    both = schema.times(baseline, phase), schema.times(ours, phase)
-    if not all(both):
-        return None
-    value, low, high = stats.ratio_interval(*both)
-    return Ratio(ratio=value, low=low, high=high)
 
 
 class Work(cells.Work):

@@ -151,8 +151,9 @@ def finding(claim: Claim, measured: Sequence[Measurement], pending: bool) -> Fin
         corrected, published = _best_width(claim, measured), None
     else:
         comparable = is_comparable(claim, measured)
-        corrected = _combined(claim, _corrected(claim, measured), comparable)
-        published = _combined(claim, _published(claim, measured), comparable)
+        corrected = _combined(claim, _found(claim, measured, "", claim.op), comparable)
+        theirs = _found(claim, measured, "published_", claim.published_op or claim.op)
+        published = _combined(claim, theirs, comparable)
     if corrected is None:
         return Finding(claim=claim, published=published, reason=_reason(claim, measured, pending))
     return Finding(claim=claim, published=published, corrected=corrected, verdict=corrected.verdict)
@@ -179,21 +180,15 @@ def judge(value: float, low: float, high: float) -> Verdict:
 Found = tuple[float, float, float, str]  # value, low and high end, where
 
 
-def _corrected(claim: Claim, measured: Sequence[Measurement]) -> Iterable[Found]:
-    for ours, baseline in _pairs(claim, measured, claim.op):
-        if claim.quantity == "memory":
-            if ours.memory_bytes and baseline.memory_bytes:
-                yield _point(baseline.memory_bytes / ours.memory_bytes, ours)
-        elif ratio := ours.speedup.get(claim.baseline):
-            yield ratio.ratio, ratio.low, ratio.high, where(ours)
-
-
-def _published(claim: Claim, measured: Sequence[Measurement]) -> Iterable[Found]:
-    name = "published_memory_bytes" if claim.quantity == "memory" else "published_time_s"
-    for ours, baseline in _pairs(claim, measured, claim.published_op or claim.op):
-        top, bottom = getattr(baseline, name), getattr(ours, name)
-        if top and bottom:
-            yield _point(top / bottom, ours)
+def _found(claim: Claim, measured: Sequence[Measurement], protocol: str, our_op: str) -> Iterable[Found]:
+    """How many times more the baseline takes, under the protocol that names of figures begin with."""
+    name = protocol + ("memory_bytes" if claim.quantity == "memory" else "time_s")
+    for ours, baseline in _pairs(claim, measured, our_op):
+        if name == "time_s":
+            if ratio := ours.speedup.get(claim.baseline):
+                yield ratio.ratio, ratio.low, ratio.high, where(ours)
+        elif (top := getattr(baseline, name)) and (bottom := getattr(ours, name)):
+            yield top / bottom, top / bottom, top / bottom, where(ours)
 
 
 def _pairs(
@@ -252,10 +247,6 @@ def _reason(claim: Claim, measured: Sequence[Measurement], pending: bool) -> str
             if one.implementation == name and one.reason:
                 return f"{name}: {one.reason}"
     return "its cells have not run yet" if pending else "no cell of this scale measures it"
-
-
-def _point(value: float, ours: Measurement) -> Found:
-    return value, value, value, where(ours)
 
 
 def where(measurement: Measurement) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from gnnbench import datasets
@@ -74,6 +75,20 @@ CLAIMS = [
 ]
 
 
+PEERS = ["dgl", "pyg"]
+OPS = ("dot_attention", "gat_attention")
+SWEPT = "pattern"
+SETS = {"pattern": 0.1, "cluster": 0.1, "mnist": 0.02, "cifar10": 0.02, "pascalvoc-sp": 0.1, "coco-sp": 0.01}
+EXTRA = {"ogbn-proteins": {"random_features": 8}}  # which has none
+MODELS: dict[str, dict[str, Any]] = {
+    "gt": {"name": "transformer", "heads": 1, "root_weight": False},
+    "agnn": {"name": "agnn", "projected": True},
+    "gat": {"name": "gat", "heads": 1},
+}
+SHARED = {"layers": 8, "hidden": 64, "dropout": 0.0, "norm": "batch", "residual": True}
+OF_GRAPHS = ("mnist", "cifar10")  # whose targets are those of whole graphs
+
+
 @dataclass(frozen=True)
 class Grid:
     """How much of the paper's grid is measured.
@@ -88,33 +103,20 @@ class Grid:
         epochs: on batches, and on full graphs.
     """
 
-    ops: tuple[str, ...]
-    models: tuple[str, ...]
     sets: dict[str, float]
     batch: int
-    width: int
-    widths: tuple[int, ...]
     batches: tuple[int, ...]
-    full: tuple[str, ...]
     supers: tuple[str, ...]
     trained: dict[str, float]
     epochs: tuple[int, int]
     rounds: int
+    ops: tuple[str, ...] = OPS
+    models: tuple[str, ...] = (*MODELS,)
+    width: int = 128
+    widths: tuple[int, ...] = (16, 32, 64, 256)
+    full: tuple[str, ...] = ("cora", "citeseer", "pubmed")
 
 
-PEERS = ["dgl", "pyg"]
-OPS = ("dot_attention", "gat_attention")
-SWEPT = "pattern"
-SETS = {"pattern": 0.1, "cluster": 0.1, "mnist": 0.02, "cifar10": 0.02, "pascalvoc-sp": 0.1, "coco-sp": 0.01}
-FULL = ("cora", "citeseer", "pubmed")
-EXTRA = {"ogbn-proteins": {"random_features": 8}}  # which has none
-MODELS: dict[str, dict[str, Any]] = {
-    "gt": {"name": "transformer", "heads": 1, "root_weight": False},
-    "agnn": {"name": "agnn", "projected": True},
-    "gat": {"name": "gat", "heads": 1},
-}
-SHARED = {"layers": 8, "hidden": 64, "dropout": 0.0, "norm": "batch", "residual": True}
-OF_GRAPHS = ("mnist", "cifar10")  # whose targets are those of whole graphs
 GRIDS: dict[Scale, Grid] = {
     "demo": Grid(
         ops=("dot_attention",),
@@ -131,28 +133,18 @@ GRIDS: dict[Scale, Grid] = {
         rounds=1,
     ),
     "small": Grid(
-        ops=OPS,
-        models=(*MODELS,),
         sets=SETS,
         batch=256,
-        width=128,
-        widths=(16, 32, 64, 256),
         batches=(64, 1024),
-        full=FULL,
         supers=("synthetic:reddit:0.05",),
         trained={"pattern": 0.03, "mnist": 0.01, "pascalvoc-sp": 0.02},
         epochs=(4, 20),
         rounds=2,
     ),
     "paper": Grid(
-        ops=OPS,
-        models=(*MODELS,),
         sets={**SETS, SWEPT: 0.2},
         batch=1024,
-        width=128,
-        widths=(16, 32, 64, 256),
         batches=(64, 128, 256, 512, 2048),
-        full=FULL,
         supers=("reddit", "ogbn-proteins"),
         trained=SETS,
         epochs=(20, 100),
@@ -163,8 +155,7 @@ GRIDS: dict[Scale, Grid] = {
 
 def cells(scale: Scale) -> list[Cell]:
     """Kernels on batches, over widths and batch sizes and with super nodes; then epochs."""
-    grid = GRIDS[scale]
-    return [*_kernels(grid), *_epochs(grid)]
+    return [*_kernels(GRIDS[scale]), *_epochs(GRIDS[scale])]
 
 
 def _kernels(grid: Grid) -> Iterator[Ops]:
@@ -192,32 +183,23 @@ def _ops(group: str, op: str, spec: str, widths: list[int], batch: int = 0) -> O
 
 
 def _epochs(grid: Grid) -> Iterator[Training]:
-    batched = {"batch": {"kind": "graphs", "size": 64}, "phases": ["epoch", "forward"]}
-    for op in grid.models:
-        for name, share in grid.trained.items():
-            spec = f"synthetic:{name}:{share}"
-            readout = "mean" if name in OF_GRAPHS else "none"
-            yield _training("batches", op, spec, [LOADER, "pyg", "isplib"], grid, readout, **batched)
-    for op in grid.models:
-        for spec in grid.full:
-            yield _training("full", op, spec, ["pyg", "isplib"], grid)
-
-
-def _training(
-    group: str, op: str, spec: str, backends: list[str], grid: Grid, readout: str = "none", **more: Any
-) -> Training:
-    epochs = grid.epochs[group == "full"]
-    return Training(
-        key=f"epochs-{group}-{op}-{_named(spec)}",
-        op=op,
-        dataset=datasets.parse(spec),
-        model={**MODELS[op], **SHARED, "readout": readout},
-        train={"epochs": epochs, "lr": 1e-3, "eval_every": 1000},
-        backends=backends,
-        rounds=grid.rounds,
-        protocol="collected",
-        **more,
-    )
+    """Train on batches of the sets of graphs, and on full graphs."""
+    sets = [(f"synthetic:{name}:{share}", name) for name, share in grid.trained.items()]
+    for group, specs in (("batches", sets), ("full", [(spec, "") for spec in grid.full])):
+        batched = group == "batches"
+        for op, (spec, name) in product(grid.models, specs):
+            yield Training(
+                key=f"epochs-{group}-{op}-{_named(spec)}",
+                op=op,
+                dataset=datasets.parse(spec),
+                model={**MODELS[op], **SHARED, "readout": "mean" if name in OF_GRAPHS else "none"},
+                batch={"kind": "graphs", "size": 64} if batched else {},
+                train={"epochs": grid.epochs[not batched], "lr": 1e-3, "eval_every": 1000},
+                backends=[*[LOADER] * batched, "pyg", "isplib"],
+                rounds=grid.rounds,
+                phases=["epoch", "forward"] if batched else ["epoch"],
+                protocol="collected",
+            )
 
 
 def _named(spec: str) -> str:

@@ -45,8 +45,9 @@ def _claims(
         phase, _, over = key.rpartition("_")
         phase = phase or "forward"
         named = f"{name}, {phase}" if quantity == "time" else f"{name}, memory of the {phase}"
-        own = {"name": named, "value": value, "over": over, "phase": phase}
-        claims.append(Claim.model_validate(own | shared))
+        claims.append(
+            Claim.model_validate({"name": named, "value": value, "over": over, "phase": phase, **shared})
+        )
     return claims
 
 
@@ -84,6 +85,7 @@ ORDERS: dict[Scale, list[str]] = {
 }
 WIDTHS: dict[Scale, list[int]] = {"demo": [32, 64], "small": [64, 128, 256, 512], "paper": [64, 128, 256, 512]}
 HEADS: dict[Scale, list[int]] = {"demo": [1, 4], "small": [1, 2, 4, 8], "paper": [1, 2, 4, 8]}
+DRAWN = {"random_features": 8}
 OPS: dict[str, list[str]] = {  # with their peers; DGL's is the paper's baseline
     "spmm": ["dgl", "torch-csr", "torch-scatter"],
     "spmm_max": ["dgl", "torch-scatter"],
@@ -98,7 +100,8 @@ def cells(scale: Scale) -> list[Cell]:
         Ops(
             key=f"{op}-{spec.replace(':', '-')}-{order}",
             op=op,
-            dataset={**datasets.parse(spec), "reorder": order, **_features(spec)},
+            # Ops draw inputs of their own, so that those of the graph may be missing.
+            dataset={**datasets.parse(spec), "reorder": order, **(DRAWN if spec.startswith("ogbn") else {})},
             widths=WIDTHS[scale],
             heads=HEADS[scale] if op.endswith("_attention") else [1],
             against=peers,
@@ -107,8 +110,3 @@ def cells(scale: Scale) -> list[Cell]:
         for spec in GRAPHS[scale]
         for order in ORDERS[scale]
     ]
-
-
-def _features(spec: str) -> dict[str, Any]:
-    """Ops draw inputs of their own, so that those of the graph may be missing."""
-    return {"random_features": 8} if spec.startswith("ogbn") else {}

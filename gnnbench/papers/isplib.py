@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from gnnbench import datasets
@@ -9,6 +10,7 @@ from gnnbench.papers._cells import Cell, Ops, Training, Tuning
 from gnnbench.papers._records import Claim, Paper, Scale
 
 README = "README of the iSpLib repository, Performance and Testing"
+PLAIN = "gcn-unnormalised"  # which meets PyTorch's sparse product alone
 BLOG = "the author's blog (onixhoque.github.io, seed 000)"
 
 PAPER = Paper(
@@ -40,36 +42,26 @@ def _speedups(kind: Any, source: str, **values: float) -> list[Claim]:
             op=op,
             baseline="pyg",
             hardware="CPU",
-            published_op="gcn-unnormalised" if op == "gcn" else "",
+            published_op=PLAIN if op == "gcn" else "",
         )
         for op, value in ((name.replace("_", "-"), value) for name, value in values.items())
     ]
 
 
+BLOGGED = partial(Claim, source=BLOG, kind="blog", hardware="CPU")
 CLAIMS = [
     *_speedups("paper", "abstract, and the repository's README", gcn=27),
     *_speedups("README", README, sage_sum=12, sage_mean=8, gin=18),
     *_speedups("blog", BLOG, gcn=54, sage_sum=32, sage_mean=23, gin=51),
-    Claim(
-        name="gcn epoch, against PyTorch's sparse product",
-        value=93,
-        source=BLOG,
-        kind="blog",
-        op="gcn-unnormalised",
-        baseline="pyg-sparse",
-        hardware="CPU",
-    ),
+    BLOGGED(name="gcn epoch, against PyTorch's sparse product", value=93, op=PLAIN, baseline="pyg-sparse"),
     *(
-        Claim(
+        BLOGGED(
             name=f"width of the largest gain by tuning, {maker}",
             value=value,
             unit="channels",
-            source=BLOG,
-            kind="blog",
             quantity="best width",
             op="spmm",
             baseline="fallback",
-            hardware="CPU",
             machine=maker,
         )
         for maker, value in (("Intel", 32), ("AMD", 64))
@@ -93,8 +85,8 @@ MODELS: dict[str, dict[str, Any]] = {
     "sage-sum": {"name": "sage", "aggr": "sum"},
     "sage-mean": {"name": "sage", "aggr": "mean"},
     "gin": {"name": "gin"},
+    PLAIN: {"name": "gcn", "normalize": False},
 }
-UNNORMALISED = {"name": "gcn", "normalize": False}
 SHARED = {"layers": 2, "hidden": 32, "dropout": 0.0}
 SPARSE = ["pyg-sparse", "isplib:tuned=false", "isplib"]
 WIDTHS = [16, 32, 64, 128, 256, 512, 1024]
@@ -108,34 +100,26 @@ def cells(scale: Scale) -> list[Cell]:
         dataset = {**datasets.parse(spec), **EXTRA.get(spec, {})}
         name = spec.replace(":", "-")
         models = {op: {**model, **SHARED} for op, model in MODELS.items()}
-        cells.append(Tuning(key=f"{name}-tuning", dataset=dataset, models=list(models.values()), widths=WIDTHS))
+        tuned = [model for op, model in models.items() if op != PLAIN]
+        cells.append(Tuning(key=f"{name}-tuning", dataset=dataset, models=tuned, widths=WIDTHS))
         for op, model in models.items():
             # Compiling takes longer than all else at the smaller scales, and gains as little for the other models.
             compiled = ["pyg-compile"] if scale == "paper" or op == "gcn" else []
-            cells.append(_training(f"{name}-{op}", op, dataset, model, ["pyg", *compiled, *SPARSE], scale))
-        plain = {**UNNORMALISED, **SHARED}
-        epochs = max(EPOCHS[scale], QUICK_EPOCHS)
-        op = "gcn-unnormalised"
-        cells.append(_training(f"{name}-{op}", op, dataset, plain, SPARSE, scale, epochs))
+            train = {
+                "epochs": max(EPOCHS[scale], QUICK_EPOCHS) if op == PLAIN else EPOCHS[scale],
+                "lr": 0.01,
+                "weight_decay": 5e-4 * (op != "gin"),
+                "eval_every": 1000,
+            }
+            training = Training(
+                key=f"{name}-{op}",
+                op=op,
+                dataset=dataset,
+                model=model,
+                train=train,
+                backends=SPARSE if op == PLAIN else ["pyg", *compiled, *SPARSE],
+                rounds=ROUNDS[scale],
+            )
+            cells.append(training)
         cells.append(Ops(key=f"{name}-padding", op="spmm", dataset=dataset, widths=PADDED, against=["torch-csr"]))
     return cells
-
-
-def _training(
-    key: str,
-    op: str,
-    dataset: dict[str, Any],
-    model: dict[str, Any],
-    backends: list[str],
-    scale: Scale,
-    epochs: int = 0,
-) -> Training:
-    train = {
-        "epochs": epochs or EPOCHS[scale],
-        "lr": 0.01,
-        "weight_decay": 5e-4 * (op != "gin"),
-        "eval_every": 1000,
-    }
-    return Training(
-        key=key, op=op, dataset=dataset, model=model, train=train, backends=backends, rounds=ROUNDS[scale]
-    )

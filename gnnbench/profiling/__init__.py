@@ -1,19 +1,21 @@
 """Where the time of an epoch goes: a few epochs under PyTorch's profiler, beside as many that are only timed.
 
 _events      from ranges of phases and layers to rows; the Chrome trace, and memory over time, which it tells
-_record      what is written
 """
 
 from __future__ import annotations
 
+import gzip
 import os
 import statistics
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from pydantic import Field
 from torch.profiler import ProfilerActivity, record_function
 
 from gnnbench.config import Run
@@ -21,9 +23,9 @@ from gnnbench.datasets import Roots
 from gnnbench.errors import ConfigError
 from gnnbench.measure import clock, memory
 from gnnbench.profiling import _events
-from gnnbench.profiling._record import Memory, Op, Profile
+from gnnbench.profiling._events import Memory, Op
 from gnnbench.results import files
-from gnnbench.results.schema import Result
+from gnnbench.results.schema import Binding, OfRun, Result
 from gnnbench.training import run
 from gnnbench.training.loop import Trainer
 
@@ -34,6 +36,31 @@ if TYPE_CHECKING:
 __all__ = ["Memory", "Op", "Profile", "check", "profile"]
 
 TRACES = (".json", ".json.gz")
+
+
+class Profile(OfRun):
+    """Everything known about the profile of a run; fields that it never reached are None or empty."""
+
+    bindings: list[Binding] = Field([], description="which conv ran on which kernels")
+    epochs: int = Field(description="that were profiled; as many were timed before, without the profiler")
+    timed_epoch_s: float | None = Field(None, description="median epoch without the profiler")
+    epoch_s: float | None = Field(None, description="median epoch under it")
+    slowdown: float | None = Field(None, description="the second over the first")
+    loading_s: float | None = Field(None, description="making the batches of an epoch, in whichever thread")
+    ops: list[Op] = Field([], description="the one that takes longest first")
+    memory: Memory | None = None
+    trace: str = Field("", description="file of the Chrome trace")
+    peak_memory_bytes: int | None = Field(None, description="of the process or device, in the timed epochs")
+    warnings: list[str] = Field([], description="doubts about the timed epochs")
+
+    @property
+    def on_gpu(self) -> bool:
+        return any(op.device_s is not None for op in self.ops)
+
+    @property
+    def exit_code(self) -> int:
+        """0, or 1 where it did not come to its end."""
+        return 0 if self.status == "ok" else 1
 
 
 def check(config: Run, epochs: int, trace: Path | None = None) -> None:
@@ -104,7 +131,7 @@ class _Profiler:
         """Train on, under the profiler."""
         self.on_gpu = backend.device.type == "cuda"
         recorder = clock.Recorder(0, clock.of(backend.device), memory.meter(backend.device))
-        phase = _events.phases(recorder.phase)
+        phase = partial(_events.phase, recorder)
         trainer = Trainer(model, batching, self.config.train, self.config.train.seed)
         activities = [ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * self.on_gpu]
         self.profiler = torch.profiler.profile(activities=activities, profile_memory=True)
@@ -128,5 +155,6 @@ class _Profiler:
             self.profiler.export_chrome_trace(str(written))
             record.memory = _events.memory(written, on_gpu=self.on_gpu)
             if trace is not None:
-                _events.save(written, trace)
+                content = written.read_bytes()
+                files.save_bytes(gzip.compress(content) if trace.suffix == ".gz" else content, trace)
                 record.trace = str(trace)

@@ -2,46 +2,65 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal
 
+from pydantic import Field
 from torch.autograd import DeviceType
 from torch.nn import Module, ModuleDict
 from torch.profiler import record_function
 
-from gnnbench.profiling._record import BATCHES, BETWEEN, GRADIENTS, LOSS, OPTIMIZER, Memory, Op
-from gnnbench.results import files
+from gnnbench.measure import clock
+from gnnbench.results.schema import Record
 
+BETWEEN = "(between ops)"  # Python, and what starts and ends ops
 OURS = "gnnbench::"
 NODE = "autograd::engine::evaluate_function: "  # a step of the backward pass, by the name of its gradient
 BACKWARD_FUNCTION = 1  # the scope of what runs such a step, as in at::RecordScope
-OUTSIDE = {"load": BATCHES, "forward": LOSS, "optimizer": OPTIMIZER, "backward": GRADIENTS}  # of any layer
+# By the phase, what is beside the layers of a model.
+OUTSIDE = {"load": "batches", "forward": "loss", "optimizer": "optimizer", "backward": "gradients"}
 
 Event = Any  # torch.autograd.profiler_util.FunctionEvent
 POINTS = 1000  # of memory over time
 DEVICES = {0: False, 1: True}  # PyTorch's number of a type of device -> whether it is a GPU
 EPOCH, PHASE, LAYER = "epoch", "phase: ", "layer: "
-MODEL = "model"
 
 
-def phases(
-    timed: Callable[[str], AbstractContextManager[None]],
-) -> Callable[[str], AbstractContextManager[None]]:
-    """`timed`, a phase of a recorder, as a range."""
+class Op(Record):
+    """An op of a layer in one phase. Times are seconds of an epoch, the mean over all that were profiled."""
 
-    @contextmanager
-    def phase(name: str) -> Iterator[None]:
-        with record_function(PHASE + name), timed(name):
-            yield
+    phase: Literal["", "load", "forward", "backward", "optimizer"] = Field(description="empty: between phases")
+    layer: str = Field(
+        description='path in the model such as "convs.0", or "model" for what it does between layers; "batches", '
+        '"loss", "optimizer"; "gradients" for those of parameters as they are accumulated'
+    )
+    op: str = Field(description='as in the trace, with what it calls; "(between ops)" for Python and dispatch')
+    calls: float = Field(description="of an epoch")
+    time_s: float = Field(description="on the processor")
+    device_s: float | None = Field(None, description="of its kernels on the GPU; None on a CPU")
+    share: float = Field(description="of the epoch; on a GPU, of the time of all kernels")
 
-    return phase
+
+class Memory(Record):
+    """Tensors over time, as PyTorch's allocator tells them: those of the profiled epochs alone on a CPU."""
+
+    seconds: list[float] = Field(description="since the first profiled epoch began")
+    allocated_bytes: list[int] = Field(description="at that time, or at most since the time before")
+    epochs_s: list[float] = Field(description="when each epoch began")
+    peak_bytes: int
+
+
+@contextmanager
+def phase(recorder: clock.Recorder, name: str) -> Iterator[None]:
+    """A phase of a recorder, as a range too."""
+    with record_function(PHASE + name), recorder.phase(name):
+        yield
 
 
 @contextmanager
@@ -68,21 +87,13 @@ def layers(model: Module) -> Iterator[None]:
         entry = own.isdecimal() or isinstance(getattr(model, parent, None), ModuleDict)
         # An entry of a list or dict is a layer, too, and so is the conv of a relation, whose name is in brackets.
         if path.count(".") <= entry or own.startswith("<"):
-            handles.append(module.register_forward_pre_hook(enter(path or MODEL)))
+            handles.append(module.register_forward_pre_hook(enter(path or "model")))
             handles.append(module.register_forward_hook(leave, always_call=True))
     try:
         yield
     finally:
         for handle in handles:
             handle.remove()
-
-
-class Place(NamedTuple):
-    """Where time is spent."""
-
-    phase: str
-    layer: str
-    op: str
 
 
 @dataclass
@@ -100,15 +111,15 @@ def ops(events: Sequence[Event], epochs: int, *, on_gpu: bool) -> list[Op]:
     total = sum(cost.device if on_gpu else cost.time for cost in costs.values())
     rows = [
         Op(
-            phase=place.phase,
-            layer=place.layer,
-            op=place.op,
+            phase=phase,
+            layer=layer,
+            op=op,
             calls=cost.calls / epochs,
             time_s=cost.time / epochs / 1e6,
             device_s=cost.device / epochs / 1e6 if on_gpu else None,
             share=(cost.device if on_gpu else cost.time) / total if total else 0.0,
         )
-        for place, cost in costs.items()
+        for (phase, layer, op), cost in costs.items()
     ]
     return sorted(rows, key=lambda row: (-row.share, -row.time_s))
 
@@ -118,7 +129,7 @@ class _Walk:
     """Goes down from the ranges of epochs to the ops that Python called, and to ours wherever they are."""
 
     events: Sequence[Event]
-    costs: dict[Place, Cost] = field(default_factory=dict)
+    costs: dict[tuple[str, str, str], Cost] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.layers: dict[tuple[int, int], Event] = {}
@@ -161,7 +172,7 @@ class _Walk:
         self.add(phase, layer, name, 1, time, device)
 
     def add(self, phase: str, layer: str, op: str, calls: int, time: float, device: float) -> None:
-        cost = self.costs.setdefault(Place(phase, layer, op), Cost())
+        cost = self.costs.setdefault((phase, layer, op), Cost())
         cost.calls += calls
         cost.time += max(time, 0.0)
         cost.device += device
@@ -228,13 +239,3 @@ def thinned(points: list[tuple[float, int]], limit: int = POINTS) -> list[tuple[
     ends = [round(place * len(points) / limit) for place in range(limit + 1)]
     stretches = (points[begin:end] for begin, end in pairwise(ends))
     return [(stretch[-1][0], max(size for _, size in stretch)) for stretch in stretches]
-
-
-def save(trace: Path, path: Path) -> None:
-    """Copy a trace, compressed where its name ends in `.gz`.
-
-    Raises:
-        GnnbenchError: it cannot be written.
-    """
-    content = trace.read_bytes()
-    files.save_bytes(gzip.compress(content) if path.suffix == ".gz" else content, path)

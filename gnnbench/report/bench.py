@@ -14,10 +14,10 @@ from gnnbench.report.run import machine
 from gnnbench.report.tables import NOTHING, Cell, Table, ratio_cell, row_time
 
 if TYPE_CHECKING:
-    from gnnbench.benchmarks.collate import CollateBench, LoaderRow
+    from gnnbench.benchmarks.collate import CollateBench
     from gnnbench.benchmarks.layers import LayerBench, LayerRow
     from gnnbench.benchmarks.negatives import NegativesBench
-    from gnnbench.benchmarks.records import BatchBench, Bench, Benchmark, Row
+    from gnnbench.benchmarks.records import BatchBench, BatchRow, Bench, Benchmark, Row
     from gnnbench.benchmarks.sample import SampleBench
     from gnnbench.report.plots import Panel
 
@@ -305,7 +305,7 @@ def _collate(bench: CollateBench) -> Table:
     """One line per batch size: our time per graph, and every peer's."""
     ours = bench.backend
     peers = [peer for peer in bench.peers if peer != ours]
-    sizes: dict[int, dict[str, LoaderRow]] = {}
+    sizes: dict[int, dict[str, BatchRow]] = {}
     for row in bench.rows:
         sizes.setdefault(row.batch_size, {})[row.implementation] = row
     rows = [

@@ -236,7 +236,7 @@ def test_a_row_is_judged_by_its_own_size_beside_a_hub() -> None:
     targets = torch.cat([torch.zeros(299 * 60, dtype=torch.int64), torch.tensor([7])])
     case = Case("spmm", benchmarks.Graph.from_edge_index(torch.stack([sources, targets]), 300), 8)
     truth = Reference(case)
-    (out,) = peers.Local(case, peers.by_ops(Kernels(), case)).outputs("forward", truth.grad_out)
+    (out,) = peers.Implementation(case, peers.by_ops(Kernels(), case)).outputs("forward", truth.grad_out)
     assert truth.error("forward", [out]) < 1e-4
     out[7] *= 1.04
     assert truth.error("forward", [out]) == pytest.approx(0.04, rel=1.5)

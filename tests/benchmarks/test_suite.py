@@ -250,7 +250,7 @@ def test_cusparse_computes_sums(name: str, weighted: bool) -> None:
     graph = benchmarks.Graph.from_edge_index(edge_index.to(DEVICE), count)
     case = Case("spmm", graph, 6, weighted=weighted)
     truth = Reference(case)
-    one = peers.Local(case, peers.cusparse(case))
+    one = peers.Implementation(case, peers.cusparse(case))
     for direction in workloads.DIRECTIONS:
         assert truth.error(direction, one.outputs(direction, truth.grad_out)) < 1e-4
     with pytest.raises(UnsupportedOp, match="sum product only"):
@@ -264,7 +264,7 @@ def test_compiled_pyg_computes_the_op(op: str, monkeypatch: pytest.MonkeyPatch) 
     dataset = workloads.load("batch", "tiny", datasets.Roots(Path(), Path()))
     graph = benchmarks.Graph.from_edge_index(dataset.edge_index, dataset.num_nodes)
     case = Case(op, graph, 2 if op == "edge_softmax" else 4, 2 if OPS[op].has_heads else 1)
-    truth, one = Reference(case), peers.Local(case, peers.pyg_compile(case))
+    truth, one = Reference(case), peers.Implementation(case, peers.pyg_compile(case))
     for direction in workloads.DIRECTIONS:
         assert truth.error(direction, one.outputs(direction, truth.grad_out)) < 1e-4
         assert len(one.time(direction, 1, 2)) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
 
@@ -139,15 +140,11 @@ def test_the_clock_of_a_gpu_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_other_programs_are_what_remains_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    readings = iter([(10.0, 100.0, 1.0), (20.0, 118.0, 4.0)])
-    monkeypatch.setattr(clock.OtherPrograms, "_read", staticmethod(lambda: next(readings)))
-    assert clock.OtherPrograms().busy_cores() == pytest.approx((18 - 3) / 10)
-
-
-def test_this_process_is_not_another_program() -> None:
-    elapsed, busy, own = clock.OtherPrograms._read()
-    assert elapsed > 0
-    assert busy > own > 0
+    machine, own = iter([0.0, 45.0]), iter([0.0, 30.0])
+    monkeypatch.setattr(psutil, "cpu_count", lambda: 4)
+    monkeypatch.setattr(psutil, "cpu_percent", lambda: next(machine))
+    monkeypatch.setattr(psutil.Process, "cpu_percent", lambda _: next(own))
+    assert clock.OtherPrograms().busy_cores() == pytest.approx(4 * 0.45 - 0.3)
 
 
 def packages(folder: Path, *energies_uj: int) -> list[Path]:
