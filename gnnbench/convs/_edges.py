@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -13,8 +13,10 @@ from torch_geometric.utils.loop import compute_loop_attr
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph, handles
 
+Ends: TypeAlias = Tensor | tuple[Tensor, Tensor | None]  # features of all nodes, or of sources and destinations
 
-def pair(x: Tensor | tuple[Tensor, Tensor | None]) -> tuple[Tensor, Tensor | None]:
+
+def pair(x: Ends) -> tuple[Tensor, Tensor | None]:
     """(features of sources, features of destinations); the latter may be absent from a pair."""
     return (x[0], x[1]) if isinstance(x, (tuple, list)) else (x, x)
 

@@ -6,6 +6,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
+from torch import Tensor
 from torch.nn import BatchNorm1d, Embedding, GRUCell, Linear, Module, ReLU, Sequential, Sigmoid
 from torch.nn.modules import module as torch_module
 from torch_geometric.nn import HeteroLinear, MessagePassing
@@ -13,7 +14,10 @@ from torch_geometric.nn import Linear as PygLinear
 from torch_geometric.nn.aggr import MaxAggregation, MeanAggregation, MinAggregation, SumAggregation
 
 from gnnbench.convs._overrides import is_from, pygs_own
-from gnnbench.ops.kernels import EXTREMA
+from gnnbench.graph import Graph
+from gnnbench.ops.kernels import EXTREMA, Kernels
+from gnnbench.ops.linear import linear
+from gnnbench.ops.spmm import spmm
 
 REDUCTIONS = {SumAggregation: "sum", MeanAggregation: "mean", MaxAggregation: "max", MinAggregation: "min"}
 
@@ -67,6 +71,21 @@ def are_plain_linear(*layers: Any) -> bool:
 def narrows(layer: Any) -> bool:
     """Return whether `layer` is a plain linear one with fewer outputs than inputs."""
     return is_plain_linear(layer) and layer.weight.size(0) < layer.weight.size(1)
+
+
+def narrows_first(conv: MessagePassing, layer: Any) -> bool:
+    """Return whether `layer` commutes with how `conv` reduces, as with sums and means, and narrows."""
+    return reduction(conv) not in EXTREMA and narrows(layer)
+
+
+def transformed_first(
+    conv: MessagePassing, layer: Any, kernels: Kernels, x: Tensor, graph: Graph, weight: Tensor | None
+) -> Tensor:
+    """Multiply x by the weights of a plain linear layer, and reduce after that what PyG reduces before."""
+    h = linear(kernels, x, layer.weight)
+    out = spmm(kernels, graph, h, weight, reduce_of(conv))
+    out = out if layer.bias is None else out + layer.bias
+    return out.to(h.dtype)  # under autocast that of a product, which comes last in PyG
 
 
 def has_own_forward(layer: Module) -> bool:

@@ -1,8 +1,7 @@
 """The two-line drop-in: unmodified PyG programs run on our kernels wherever those are exact.
 
-forward      what stands in for the forward of a PyG conv; propagate: for the messages of any other layer;
-             functions: for softmax, spmm and gcn_norm; decoder: for scores of pairs; sampler: for sampling;
-             dropout: for torch's
+forward      what stands in for the forward of a PyG conv, and of the decoder of pairs; propagate: for the messages
+             of any other layer; functions: for softmax, spmm, gcn_norm and torch's dropout; sampler: for sampling
 stand_in     ours or, where that is not exact, PyG's own
 call         what a program asks of a conv; calls that run once more in the backward, as checkpointing does
 engine       kernels and the Graphs they have met
@@ -28,8 +27,7 @@ from torch.nn import Module
 from gnnbench import backends, convs
 from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
 from gnnbench.ops.kernels import Kernels
-from gnnbench.patch import decoder, forward, functions, propagate, sampler
-from gnnbench.patch.dropout import DROPOUT
+from gnnbench.patch import forward, functions, propagate, sampler
 from gnnbench.patch.policy import Policy
 from gnnbench.patch.stand_in import StandIn, share_overloads
 from gnnbench.patch.status import TALLY, Status
@@ -153,9 +151,7 @@ def accelerate(model: M, backend: str = "auto", names: Sequence[str] | None = No
     setting = _setting(backend, names, strict)
     assert setting.engine is not None
     forward.bind(model, setting.engine, setting.names)
-    propagate.bind(model, setting.engine, None if names is None else names)
-    if decoder.DECODER.name in setting.names:
-        decoder.bind(model, setting.engine)
+    propagate.bind(model, setting.engine, names)
     return model
 
 
@@ -203,7 +199,7 @@ def _setting(backend: str, names: Sequence[str] | None, strict: bool, dropout: b
                     _warned.add(device)
                     warnings.warn(f"gnnbench leaves everything on {device} to PyG: {why}", stacklevel=3)
     by_default = [name for name, is_default in known.items() if is_default]
-    wanted = {*(by_default if names is None else names), *([DROPOUT.name] if dropout else [])}
+    wanted = {*(by_default if names is None else names), *([functions.DROPOUT.name] if dropout else [])}
     return _Setting(frozenset(wanted), _engines[key], names is None)
 
 
@@ -263,32 +259,22 @@ def _enter(setting: _Setting, *, base: bool = False) -> None:
 def _apply() -> None:
     """Let classes and modules be as the innermost setting says."""
     global _current
-    _current = _nested[-1] if _nested else _base
-    for target in _targets():
-        ours, pygs = _replacement(target), target.original
-        wanted, other = (ours, pygs) if _current.includes(target) else (pygs, ours)
-        for owner in target.owners():
-            if vars(owner).get(target.attribute) is other:
-                share_overloads(wanted, other)
-                setattr(owner, target.attribute, wanted)
-
-
-def _targets() -> list[StandIn]:
-    """All stand-ins; those for parts of one class share its name."""
-    return [*_always(), *propagate.known()]
+    with _lock:
+        _current = _nested[-1] if _nested else _base
+        for target in (*_always(), *propagate.known()):  # of which those for parts of one class share its name
+            ours, pygs = _replacement(target), target.original
+            wanted, other = (ours, pygs) if _current.includes(target) else (pygs, ours)
+            for owner in target.owners():
+                if vars(owner).get(target.attribute) is other:
+                    share_overloads(wanted, other)
+                    setattr(owner, target.attribute, wanted)
 
 
 @functools.cache
 def _always() -> list[StandIn]:
     forwards = [forward.forward_of(getattr(torch_geometric.nn, name)) for name in convs.table()]
-    named = decoder.DECODER, functions.SOFTMAX, functions.SPMM, functions.NORM, DROPOUT
-    return [*forwards, *named, *sampler.PARTS, propagate.Compilation(_adopt)]
-
-
-def _adopt() -> None:
-    """Let a layer stand in whose class PyG has just compiled."""
-    with _lock:
-        _apply()
+    named = functions.SOFTMAX, functions.SPMM, functions.NORM, functions.DROPOUT
+    return [*forwards, forward.DECODER, *named, *sampler.PARTS, propagate.Compilation(_apply)]
 
 
 @functools.cache

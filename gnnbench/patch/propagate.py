@@ -21,7 +21,7 @@ from gnnbench.convs._cost import Cost, Rates
 from gnnbench.errors import GnnbenchError, UnsupportedOp
 from gnnbench.graph.cache import is_sparse, num_edges
 from gnnbench.messages import arguments, recognise
-from gnnbench.messages.arguments import FUNCTIONS, Asked
+from gnnbench.messages.arguments import FUNCTIONS
 from gnnbench.patch import call
 from gnnbench.patch.call import Declined
 from gnnbench.patch.engine import Engine
@@ -73,7 +73,11 @@ class Propagate(StandIn):
         if len(devices) > 1 or not asked.operands:
             raise Declined("its arguments are not tensors on one device")
         product = recognise.find(asked)
-        self._weigh(engine, asked, STREAMED if product is None else _cost.SUM)
+        prices = STREAMED if product is None else _cost.SUM
+        width = max(each.tensor.shape[1:].numel() for each in asked.operands)
+        rates = prices.training if torch.is_grad_enabled() else prices.inference
+        price = rates.price(num_edges(edge_index), width, rows=asked.num_rows)
+        engine.policy.weigh(edge_index, price, conv)
         kernels, graph = engine.graph(
             asked.operands[0].tensor, edge_index, asked.num_rows, asked.num_cols, reverse=asked.reverse
         )
@@ -100,13 +104,6 @@ class Propagate(StandIn):
             return "edge_index is not a tensor [2, E] of 64-bit integers"
         own = type(edge_index) is EdgeIndex and conv.SUPPORTS_FUSED_EDGE_INDEX and edge_index.is_sorted_by_col
         return OWN_PRODUCT if own and conv.fuse and self.aggregates else None
-
-    def _weigh(self, engine: Engine, asked: Asked, prices: Cost) -> None:
-        x = max((each.tensor for each in asked.operands), key=lambda tensor: tensor.shape[1:].numel())
-        rates = prices.training if torch.is_grad_enabled() else prices.inference
-        edges, width = num_edges(asked.adjacency), x.shape[1:].numel()
-        price = rates.price(edges, width, rows=asked.num_rows)
-        engine.policy.weigh(asked.adjacency, price, asked.conv)
 
 
 class Compilation(StandIn):
