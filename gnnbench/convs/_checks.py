@@ -31,9 +31,10 @@ def bindable(conv: MessagePassing) -> list[str]:
 
 
 def has_own_forward(conv: Module) -> bool:
-    """Return whether `conv` or a user's class of it has a forward of its own, which binding would drop."""
-    own = vars(conv).get("forward")
-    return _overrides.has_own_forward(conv) or not (own is None or isinstance(own, (BoundForward, Accelerated)))
+    """Return whether `conv` or its class, which may be a user's, has another forward than PyG's or ours."""
+    own, pyg = vars(conv).get("forward"), _overrides.pyg_class(conv)
+    replaced = type(conv).forward is not pyg.forward or not _overrides.is_from(pyg.forward, "torch_geometric.")
+    return replaced or not (own is None or isinstance(own, (BoundForward, Accelerated)))
 
 
 def common(

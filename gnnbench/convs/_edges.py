@@ -33,8 +33,7 @@ def single(conv: Any, x: Any) -> Tensor:
     """x itself, where only one matrix of features makes sense."""
     if isinstance(x, (tuple, list)):
         raise UnsupportedOp(type(conv).__name__, ["it takes no pairs of node features"])
-    matrix: Tensor = x
-    return matrix
+    return x
 
 
 def weight(graph: Graph, edge_weight: Tensor) -> Tensor:
@@ -92,8 +91,7 @@ def in_edge_index(graph: Graph, value: Tensor, *, looped: bool) -> Tensor:
 
 def permuted(value: Tensor, order: Tensor | None, back: Callable[[], Tensor | None]) -> Tensor:
     """Put rows in another order, if any; its inverse, `back`, is the gradient's, so that nothing is scattered."""
-    out: Tensor = value if order is None else _Permuted.apply(value, order, back)
-    return out
+    return value if order is None else _Permuted.apply(value, order, back)
 
 
 class _Permuted(torch.autograd.Function):
@@ -150,8 +148,7 @@ def once(make: Callable[[Graph, torch.dtype], Tensor], graph: Graph, dtype: torc
     key = make.__name__, dtype
     if torch.compiler.is_compiling() or key not in graph.cache:
         _keep(make, graph.handle, dtype)
-    tensor: Tensor = graph.cache[key]
-    return tensor
+    return graph.cache[key]
 
 
 # torch.compile cannot trace these: they run when tracing reaches them, so that the lookup that follows succeeds.

@@ -101,16 +101,7 @@ def _is_changed(module: Module) -> bool:
 
 def is_hooked(module: Module) -> bool:
     """Return whether hooks see, or change, what `module` is given and returns."""
-    hooks = (
-        module._forward_hooks,
-        module._forward_pre_hooks,
-        module._backward_hooks,
-        module._backward_pre_hooks,
-    )
-    everywhere = (
-        torch_module._global_forward_hooks,
-        torch_module._global_forward_pre_hooks,
-        torch_module._global_backward_hooks,
-        torch_module._global_backward_pre_hooks,
-    )
-    return any(hooks) or any(everywhere)
+    own = module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
+    forwards = torch_module._global_forward_hooks, torch_module._global_forward_pre_hooks
+    backwards = torch_module._global_backward_hooks, torch_module._global_backward_pre_hooks
+    return any(own) or any(forwards) or any(backwards)

@@ -96,8 +96,7 @@ def _encoded(encoder: Any, kernels: Kernels, categories: Tensor) -> Tensor:
     """
     (tables,) = encoder.children()
     if not _are_plain(tables, categories):
-        out: Tensor = type(encoder).forward(encoder, categories)
-        return out
+        return type(encoder).forward(encoder, categories)
     return embedding_sum(kernels, [table.weight for table in tables], categories)
 
 
@@ -213,8 +212,7 @@ def _are_norm_and_relu(norm: Module, after: Module) -> bool:
 def _activated(model: Any, kernels: Kernels, layer: int, x: Tensor) -> Tensor:
     norm, relu = model.norms[layer], model.activation is F.relu
     if not _layers.is_untouched(norm, BatchNorm1d):
-        out: Tensor = model.activation(norm(x))
-        return out
+        return model.activation(norm(x))
     x = _normalised(norm, kernels, x, relu)
     return x if relu else model.activation(x)
 

@@ -129,8 +129,7 @@ def relations(conv: Any, graph: Graph, edge_type: Tensor | None) -> Relations:
         types = edge_type if graph.edge_id is None else edge_type[graph.edge_id]
         kept = Relations(graph, types.contiguous(), count)
         graph.cache["relations"] = state, kept
-    made: Relations = kept
-    return made
+    return kept
 
 
 def by_relation(x: Tensor, weight: Tensor, sizes: list[int]) -> Tensor:
@@ -156,8 +155,7 @@ def joined(graphs: dict[EdgeType, Graph], nodes: dict[str, int]) -> Graph:
     if known != key:
         made = first.computed(lambda: _joined(graphs, nodes, first))
         first.cache["joined"] = key, made
-    graph: Graph = made
-    return graph
+    return made
 
 
 def _joined(graphs: dict[EdgeType, Graph], nodes: dict[str, int], like: Graph) -> Graph:

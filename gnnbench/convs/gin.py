@@ -73,8 +73,7 @@ def aggregate(conv: GINConv, kernels: Kernels, rewrites: frozenset[str], x: Tens
 
 
 def combine(conv: GINConv, kernels: Kernels, x: Tensor | None, aggregated: Tensor) -> Tensor:
-    out: Tensor = conv.nn(_with_self(conv, x, aggregated))
-    return out
+    return conv.nn(_with_self(conv, x, aggregated))
 
 
 def _with_self(conv: GINConv, x: Tensor | None, aggregated: Tensor) -> Tensor:

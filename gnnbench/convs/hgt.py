@@ -65,5 +65,4 @@ def _with_skip(conv: HGTConv, kind: str, out: Tensor, x: Tensor) -> Tensor:
     if out.size(-1) != x.size(-1):
         return out
     share = conv.skip[kind].sigmoid()
-    mixed: Tensor = share * out + (1 - share) * x
-    return mixed
+    return share * out + (1 - share) * x

@@ -66,8 +66,7 @@ def combine(conv: SAGEConv, kernels: Kernels, x: Tensor | None, aggregated: Tens
 
 
 def _source(conv: SAGEConv, x: Tensor) -> Tensor:
-    source: Tensor = conv.lin(x).relu() if _projects(conv) else x
-    return source
+    return conv.lin(x).relu() if _projects(conv) else x
 
 
 def _projects(conv: SAGEConv) -> bool:

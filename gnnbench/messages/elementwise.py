@@ -154,8 +154,7 @@ def softmax(x: Lazy) -> Lazy:
         top = reduced(x, "max")
     power: Any = (x - x.symbols.leaf(top, "destination")).exp()
     total = reduced(power, "sum") + 1e-16  # as in PyG
-    out: Lazy = power / x.symbols.leaf(total, "destination")
-    return out
+    return power / x.symbols.leaf(total, "destination")
 
 
 def _written(value: Expression, reduce: str) -> tuple[Program, list[Tensor]]:
@@ -230,8 +229,7 @@ def _alike(x: Any, other: Any) -> Lazy:
     row = x.squeeze(0) if x.dim() > len(shape) else x
     if torch.broadcast_shapes(row.shape, shape) != shape:
         raise NotElementwise("a tensor of more numbers")
-    found: Lazy = symbols.leaf(row.expand(symbols.edges.num_rows, *shape), "destination")
-    return found
+    return symbols.leaf(row.expand(symbols.edges.num_rows, *shape), "destination")
 
 
 def _power(x: Lazy, exponent: Any) -> Any:
@@ -275,8 +273,7 @@ def _kept(x: Lazy, p: float = 0.5, training: bool = True) -> Lazy:
 
 def _new(name: str) -> Callable[..., Tensor]:
     def make(x: Lazy, *size: Any, **how: Any) -> Tensor:
-        out: Tensor = getattr(torch.empty((), dtype=x.dtype, device=x.device), name)(*size, **how)
-        return out
+        return getattr(torch.empty((), dtype=x.dtype, device=x.device), name)(*size, **how)
 
     return make
 

@@ -93,12 +93,12 @@ def patch_pyg(
         ConfigError: an unknown backend or name.
         BackendUnavailable: this machine cannot run it.
     """
-    _enter(_setting(backend, names, strict, dropout), base=True)
+    _set_base(_setting(backend, names, strict, dropout))
 
 
 def unpatch_pyg() -> None:
     """Undo `patch_pyg()` and forget all Graphs; contexts that were entered stay in force until they end."""
-    _enter(_untouched, base=True)
+    _set_base(_untouched)
     for engine in _engines.values():
         engine.clear()
 
@@ -128,17 +128,8 @@ def accelerated(
     dropout: bool = False,
 ) -> Callable[..., Any]:
     """Decorator, with or without arguments: the function runs under `patched`."""
-    options: dict[str, Any] = {"backend": backend, "names": names, "strict": strict, "dropout": dropout}
-    if function is None:
-        return functools.partial(accelerated, **options)
-    target = function
-
-    @functools.wraps(function)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        with patched(**options):
-            return target(*args, **kwargs)
-
-    return run
+    decorate: Any = patched(backend, names, strict, dropout)  # made anew for every call of what it decorates
+    return decorate if function is None else decorate(function)
 
 
 def accelerate(model: M, backend: str = "auto", names: Sequence[str] | None = None, strict: bool = False) -> M:
@@ -172,17 +163,6 @@ def patch_status() -> Status:
         graphs_found=sum(cache.found for cache in graphs),
         graphs_built=sum(cache.built for cache in graphs),
     )
-
-
-@contextmanager
-def following(policy: Policy) -> Iterator[None]:
-    """Let what is patched within a `with` follow `policy` in place of the default."""
-    global _policy
-    before, _policy = _policy, policy
-    try:
-        yield
-    finally:
-        _policy = before
 
 
 def _setting(backend: str, names: Sequence[str] | None, strict: bool, dropout: bool = False) -> _Setting:
@@ -234,26 +214,25 @@ def _engine(backend: str, strict: bool, policy: Policy) -> forward.Engine:
     return forward.Engine([*kernels.values()], policy, missing, strict)
 
 
+def _set_base(setting: _Setting) -> None:
+    global _base
+    with _lock:
+        _base = setting
+        functions.find_holders()
+        _apply()
+
+
 @contextmanager
 def _within(setting: _Setting) -> Iterator[None]:
-    _enter(setting)
+    with _lock:
+        _nested.append(setting)
+        _apply()
     try:
         yield
     finally:
         with _lock:
             _nested.remove(setting)
             _apply()
-
-
-def _enter(setting: _Setting, *, base: bool = False) -> None:
-    global _base
-    with _lock:
-        if base:
-            _base = setting
-            functions.find_holders()
-        else:
-            _nested.append(setting)
-        _apply()
 
 
 def _apply() -> None:

@@ -99,12 +99,7 @@ class _Warnings:
 
 
 def _softmax(
-    engine: Engine,
-    src: Any = None,
-    index: Any = None,
-    ptr: Any = None,
-    num_nodes: Any = None,
-    dim: Any = 0,
+    engine: Engine, src: Any = None, index: Any = None, ptr: Any = None, num_nodes: Any = None, dim: Any = 0
 ) -> Tensor:
     """Softmax of src [E, ...] over the groups of `index` [E] or those that start at `ptr`.
 

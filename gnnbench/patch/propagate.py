@@ -40,7 +40,7 @@ class Propagate(StandIn):
     """The stand-in for one of the two functions of a class; `original` is what PyG compiled for it."""
 
     def __init__(self, kind: type[MessagePassing], attribute: str) -> None:
-        self.kind, self.name, self.attribute = kind, kind.__name__, attribute
+        self.owner, self.name, self.attribute = kind, kind.__name__, attribute
         self.original: Any = inspect.unwrap(vars(kind)[attribute])
         parameters = inspect.signature(self.original).parameters
         self.names = tuple(parameters)[1:]
@@ -49,10 +49,7 @@ class Propagate(StandIn):
         self.aggregates = "aggregate" in self.functions
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return stand_in_of, (self.kind, self.attribute)
-
-    def owners(self) -> list[Any]:
-        return [self.kind]
+        return stand_in_of, (self.owner, self.attribute)
 
     def accelerated(self, engine: Engine, *args: Any, **kwargs: Any) -> Any:
         if len(args) > 1 and type(args[1]) is Tensor and not is_sparse(args[1]):
@@ -109,15 +106,12 @@ class Propagate(StandIn):
 class Compilation(StandIn):
     """The stand-in for what PyG compiles both functions by, once for every class."""
 
-    name = "MessagePassing"
+    name, owner = "MessagePassing", MessagePassing
     attribute = "_set_jittable_templates"
 
     def __init__(self, adopt: Callable[[], None]) -> None:
         self.original: Any = vars(MessagePassing)[self.attribute]
         self.adopt = adopt
-
-    def owners(self) -> list[Any]:
-        return [MessagePassing]
 
     def __call__(self, engine: Engine, *args: Any, **kwargs: Any) -> Any:
         self.original(*args, **kwargs)

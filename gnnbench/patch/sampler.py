@@ -33,16 +33,13 @@ _neighbors: Any = weakref.WeakKeyDictionary()  # of PyG's samplers: what was rea
 class _Part(StandIn):
     """A method of `NeighborSampler`, by which `NeighborLoader` and `LinkNeighborLoader` sample."""
 
-    name = "sampler"
+    name, owner = "sampler", NeighborSampler
 
     def __init__(self) -> None:
         self.original = vars(NeighborSampler)[self.attribute]
 
     def enabled_by_default(self) -> bool:
         return not (torch_geometric.typing.WITH_PYG_LIB or torch_geometric.typing.WITH_TORCH_SPARSE)
-
-    def owners(self) -> list[Any]:
-        return [NeighborSampler]
 
 
 class Construction(_Part):
@@ -132,8 +129,7 @@ def _neighbors_of(sampler: Any) -> TypedNeighbors:
     if not kept or not all(map(operator.is_, kept, read)):
         neighbors = _read(sampler)
         _neighbors[sampler] = read, neighbors
-    typed: TypedNeighbors = neighbors
-    return typed
+    return neighbors
 
 
 def _read(sampler: Any) -> TypedNeighbors:
