@@ -131,22 +131,6 @@ class Lifting:
         out.lifting, out.columns, out.numbers, out.is_changed = self, columns, None, False
         return out
 
-    def linear(self, x: EdgeTensor, weight: Parameter, bias: Parameter | None) -> Tensor | None:
-        """`F.linear` of gathers; None where its products are not there."""
-        rest = [each for each in x.columns if isinstance(each, Tensor)]
-        layer = Linear(weight, bias, tuple(e.size(-1) if isinstance(e, Tensor) else e for e in x.columns))
-        self.met[layer.key] = layer
-        positions = self.positions.get(layer.key)
-        if positions is None:
-            return None
-        factors = tuple((Node(each), 1) for each in positions)
-        out = self.edges((Gathers(weight.size(0), factors),), weight.shape[:1])
-        if not rest:
-            return out
-        pairs = zip(layer.parts, x.columns, strict=True)
-        parts = [part for part, each in pairs if isinstance(each, Tensor)]
-        return numbers(out) + F.linear(torch.cat(rest, -1), torch.cat(parts, -1))
-
     def gathered(self, each: Gathers) -> Tensor:
         plain = all(node.slice is None and factor == 1 for node, factor in each.factors)
         if plain and len({self.shares.places[node.position] for node, _ in each.factors}) == len(each.factors):
@@ -260,11 +244,23 @@ def _stack(tensors: Any, dim: int = 0) -> Tensor | None:
 
 
 def linear(x: Any, weight: Any, bias: Any = None) -> Tensor | None:
-    """`F.linear` of what stands for gathers; None where it has to be computed of numbers."""
+    """`F.linear` of what stands for gathers; None where it is none, or its products are not there."""
     parameters = type(weight) is Parameter and (bias is None or type(bias) is Parameter)
     if not _stands(x) or x.dim() != 2 or not parameters or weight.dtype != x.dtype:
         return None
-    return x.lifting.linear(x, weight, bias)
+    layer = Linear(weight, bias, tuple(e.size(-1) if isinstance(e, Tensor) else e for e in x.columns))
+    x.lifting.met[layer.key] = layer
+    positions = x.lifting.positions.get(layer.key)
+    if positions is None:
+        return None
+    factors = tuple((Node(each), 1) for each in positions)
+    out = x.lifting.edges((Gathers(weight.size(0), factors),), weight.shape[:1])
+    rest = [each for each in x.columns if isinstance(each, Tensor)]
+    if not rest:
+        return out
+    pairs = zip(layer.parts, x.columns, strict=True)
+    parts = [part for part, each in pairs if isinstance(each, Tensor)]
+    return numbers(out) + F.linear(torch.cat(rest, -1), torch.cat(parts, -1))
 
 
 RULES: dict[str, Callable[..., Tensor | None]] = {

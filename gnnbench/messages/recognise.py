@@ -36,14 +36,16 @@ LOCAL = {  # aggregations that look at each destination by itself
     *(aggr.VariancePreservingAggregation, aggr.AttentionalAggregation, aggr.DeepSetsAggregation),
     aggr.fused.FusedAggregation,
 }
-_own = {name: getattr(MessagePassing, name) for name in INTERNAL}
+_pygs = {name: _overrides.pygs_own(getattr(MessagePassing, name)) for name in INTERNAL}
 
 
 def objections(conv: Any) -> list[str]:
     """Sentences, each a reason why PyG's own code has to run this layer's messages."""
     kind, own = type(conv), vars(conv)
     name = kind.__name__
-    reasons = [f"{name} overrides {each}()" for each in INTERNAL if each in own or _replaced(kind, each)]
+    reasons = [
+        f"{name} overrides {each}()" for each in INTERNAL if each in own or getattr(kind, each) is not _pygs[each]
+    ]
     reasons += [f"{name} has its own {each}()" for each in ("collect", "edge_collect") if each in own]
     if any(_checks.hooks_on_messages(own)):
         reasons.append(f"{name} has hooks on its messages")
@@ -63,10 +65,6 @@ def objections(conv: Any) -> list[str]:
     if strange := next((each for each in within if type(each) not in LOCAL), None):
         reasons.append(f"{type(strange).__name__} may look at other destinations, such as that of the most edges")
     return reasons
-
-
-def _replaced(kind: type, name: str) -> bool:
-    return getattr(kind, name) is not _own[name] or not _overrides.is_from(_own[name], "torch_geometric.")
 
 
 class Product(NamedTuple):

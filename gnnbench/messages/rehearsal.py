@@ -326,10 +326,8 @@ class VariedShares(Shares):
     def gather(self, positions: tuple[int, ...]) -> Tensor:
         (position,) = positions
         share, chunk, place = super().gather(positions), self.chunk, self.places[position]
-        if place == "destination":
-            return _varied(share, chunk.index + chunk.rows.start, self.scales[position])
-        ids = {"source": chunk.col, "edge": chunk.edge_id}.get(place)
-        return _varied(share, ids, self.scales[position])
+        ends = {"source": chunk.col, "destination": chunk.index + chunk.rows.start, "edge": chunk.edge_id}
+        return _varied(share, ends.get(place), self.scales[position])
 
 
 def scales(shares: Shares) -> list[float]:

@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import torch
@@ -29,7 +30,7 @@ from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
 from gnnbench.ops.kernels import Kernels
 from gnnbench.patch import forward, functions, propagate, sampler
 from gnnbench.patch.policy import Policy
-from gnnbench.patch.stand_in import StandIn, share_overloads
+from gnnbench.patch.stand_in import StandIn, disguised, share_overloads
 from gnnbench.patch.status import TALLY, Status
 
 M = TypeVar("M", bound=Module)
@@ -53,9 +54,8 @@ class _Setting:
 
 _lock = threading.RLock()
 _untouched = _Setting(frozenset())
-_base = _untouched  # of `patch_pyg`
+_state = SimpleNamespace(base=_untouched, current=_untouched)  # of `patch_pyg`, and of the innermost context
 _nested: list[_Setting] = []  # of the contexts entered, the innermost last
-_current = _untouched
 _warned: set[str] = set()  # types of device
 _policy = Policy()  # of the engines that are asked for
 _engines: dict[tuple[str, bool, Policy], forward.Engine] = {}  # by backend, strictness and policy
@@ -152,11 +152,11 @@ def patch_status() -> Status:
     engines = [*_engines.values()]
     graphs = [cache for engine in engines for _, cache in engine.by_device.values()]
     return Status(
-        patched=tuple(sorted(_current.names)),
+        patched=tuple(sorted(_state.current.names)),
         accelerated=ran,
         ways=ways,
         declined=declined,
-        missing=_missing(_current.engine),
+        missing=_missing(_state.current.engine),
         graphs=sum(map(len, graphs)),
         graph_bytes=sum(cache.nbytes for cache in graphs) + sum(engine.norms.nbytes for engine in engines),
         graph_limit_bytes=forward.MAX_GRAPH_BYTES,
@@ -215,9 +215,8 @@ def _engine(backend: str, strict: bool, policy: Policy) -> forward.Engine:
 
 
 def _set_base(setting: _Setting) -> None:
-    global _base
     with _lock:
-        _base = setting
+        _state.base = setting
         functions.find_holders()
         _apply()
 
@@ -237,12 +236,11 @@ def _within(setting: _Setting) -> Iterator[None]:
 
 def _apply() -> None:
     """Let classes and modules be as the innermost setting says."""
-    global _current
     with _lock:
-        _current = _nested[-1] if _nested else _base
+        _state.current = _nested[-1] if _nested else _state.base
         for target in (*_always(), *propagate.known()):  # of which those for parts of one class share its name
             ours, pygs = _replacement(target), target.original
-            wanted, other = (ours, pygs) if _current.includes(target) else (pygs, ours)
+            wanted, other = (ours, pygs) if _state.current.includes(target) else (pygs, ours)
             for owner in target.owners():
                 if vars(owner).get(target.attribute) is other:
                     share_overloads(wanted, other)
@@ -257,14 +255,18 @@ def _always() -> list[StandIn]:
 
 
 @functools.cache
-def _replacement(target: forward.StandIn) -> Any:
-    def run(*args: Any, **kwargs: Any) -> Any:
-        setting = _current
+def _replacement(target: StandIn) -> Any:
+    original, state, within, is_compiling = target.original, _state, WITHIN, torch.compiler.is_compiling
+
+    def stand_in(*args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return original(*args, **kwargs)
+        setting, base = state.current, state.base
         if setting.engine is None or not setting.includes(target):  # held elsewhere than by its owners
-            return target.original(*args, **kwargs)
-        outlasts = setting is _base or (setting.engine is _base.engine and _base.includes(target))
+            return original(*args, **kwargs)
+        outlasts = setting is base or (setting.engine is base.engine and base.includes(target))
         if not outlasts and target.is_repeated(*args, **kwargs):
-            return target.left(setting.engine, WITHIN, *args, **kwargs)
+            return target.left(setting.engine, within, *args, **kwargs)
         return target(setting.engine, *args, **kwargs)
 
-    return forward.replacement(target.original, run)
+    return disguised(stand_in, original)

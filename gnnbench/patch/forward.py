@@ -26,10 +26,10 @@ from gnnbench.ops.pairs import edge_dot
 from gnnbench.patch import call
 from gnnbench.patch.call import Call, Declined, draws
 from gnnbench.patch.engine import MAX_GRAPH_BYTES, Engine
-from gnnbench.patch.stand_in import StandIn, replacement
+from gnnbench.patch.stand_in import StandIn
 from gnnbench.patch.status import TALLY
 
-__all__ = ["MAX_GRAPH_BYTES", "Engine", "Forward", "StandIn", "bind", "forward_of", "replacement"]
+__all__ = ["MAX_GRAPH_BYTES", "Engine", "Forward", "bind", "forward_of"]
 
 CHANNELS = 50  # of a conv that transforms features before it gathers them, for a first guess
 

@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -84,18 +84,9 @@ class Function(StandIn):
         pygs = self.original
         if "warnings" not in pygs.__code__.co_names:
             return pygs(*args, **kwargs)
-        own = FunctionType(
-            pygs.__code__, {**pygs.__globals__, "warnings": _Warnings}, pygs.__name__, pygs.__defaults__
-        )
+        names = {**pygs.__globals__, "warnings": SimpleNamespace(warn=_warn)}
+        own = FunctionType(pygs.__code__, names, pygs.__name__, pygs.__defaults__)
         return own(*args, **kwargs)
-
-
-class _Warnings:
-    """The module `warnings` as a function of PyG has it."""
-
-    @staticmethod
-    def warn(message: str, *_: Any, **__: Any) -> None:
-        _warn(message)
 
 
 def _softmax(
@@ -173,7 +164,7 @@ def _is_converted(src: Any, other: Tensor, reduce: str) -> bool:
     return src.layout == torch.sparse_coo or not other.requires_grad or reduce in ("min", "max")
 
 
-def _warn(message: str) -> None:
+def _warn(message: str, *_: Any, **__: Any) -> None:
     """Warn at the line of the program that called, however many of our functions, and PyG's own, are between."""
     between = OURS, SPMM.original.__code__.co_filename
     level, frame = 1, inspect.currentframe()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from types import FunctionType
 from typing import Any
 
@@ -73,19 +73,13 @@ class StandIn:
         return self.original(*args, **kwargs)
 
 
-def replacement(original: Any, run: Callable[..., Any]) -> Any:
-    """A function that calls `run` with its arguments, and that torch's compilers take for `original`.
+def disguised(function: Any, original: Any) -> Any:
+    """A function, of no names but its own, that torch's compilers take for `original`.
 
     TorchScript reads the source of `__wrapped__`, and looks up its names among the globals of the function.
     """
-
-    is_compiling = torch.compiler.is_compiling
-
-    def stand_in(*args: Any, **kwargs: Any) -> Any:
-        return original(*args, **kwargs) if is_compiling() else run(*args, **kwargs)
-
-    code = stand_in.__code__.replace()  # of its own: torch.compile counts compilations by code, up to a limit
-    with_globals = FunctionType(code, original.__globals__, closure=stand_in.__closure__)
+    code = function.__code__.replace()  # of its own: torch.compile counts compilations by code, up to a limit
+    with_globals = FunctionType(code, original.__globals__, closure=function.__closure__)
     _overrides.STAND_INS[with_globals] = original
     return functools.update_wrapper(with_globals, original)
 
