@@ -120,10 +120,13 @@ def read(conv: Any, functions: tuple[str, ...], edge_index: Adjacency, size: Any
                 raise _left(conv, f"its {' and '.join(functions)} ask for {name}")
             continue
         if name[-2:] not in ("_i", "_j"):
-            if name in filled:
-                _place(conv, name, filled[name], num_edges(edge_index), operands, constants)
-            elif parameter.default is inspect.Parameter.empty:
-                raise _left(conv, f"it is not given {name}")
+            if name not in filled:
+                if parameter.default is inspect.Parameter.empty:
+                    raise _left(conv, f"it is not given {name}")
+            elif isinstance(filled[name], Tensor):
+                operands.append(_operand(conv, name, filled[name], num_edges(edge_index)))
+            else:
+                constants[name] = filled[name]
             continue
         value = filled.get(name[:-2])
         place: Place = "source" if name.endswith("_j") else "destination"
@@ -190,20 +193,14 @@ def _set_size(conv: Any, sizes: list[int | None], end: int, value: Any) -> None:
     sizes[end] = nodes
 
 
-def _place(
-    conv: Any, name: str, value: Any, edges: int, operands: list[Operand], constants: dict[str, Any]
-) -> None:
-    """Put an argument that is not over nodes where it belongs."""
-    if not isinstance(value, Tensor):
-        constants[name] = value
-        return
-    value = _plain(conv, name, value)
+def _operand(conv: Any, name: str, value: Tensor, edges: int) -> Operand:
+    """A tensor that is not over nodes, in its place."""
+    _plain(conv, name, value)
     if value.dim() and value.size(0) == edges:
-        operands.append(Operand(name, value, "edge"))
-    elif edges > 1 and edges in value.shape:
+        return Operand(name, value, "edge")
+    if edges > 1 and edges in value.shape:
         raise _left(conv, f"{name} has the edges along another dimension than the first")
-    else:
-        operands.append(Operand(name, value, "shared"))
+    return Operand(name, value, "shared")
 
 
 def _plain(conv: Any, name: str, value: Tensor) -> Tensor:

@@ -166,13 +166,9 @@ def returned_edges(conv: Any, asked: Call) -> Tensor:
 def sparse_weight(conv: Any, adjacency: Adjacency) -> Tensor | None:
     """The weights in a sparse adjacency; None if all are one, and those of added loops too."""
     weight, improved = values(adjacency), getattr(conv, "improved", False)
-    if weight is None:
-        return (
-            adjacency.storage.col().new_ones(num_edges(adjacency), dtype=conv.lin.weight.dtype)
-            if improved
-            else None
-        )
-    return None if not improved and bool((weight == 1).all()) else weight
+    if weight is None and improved:
+        return adjacency.storage.col().new_ones(num_edges(adjacency), dtype=conv.lin.weight.dtype)
+    return None if weight is None or (not improved and bool((weight == 1).all())) else weight
 
 
 def check_unwatched() -> None:
@@ -247,14 +243,9 @@ def _wrong_adjacency(conv: Any, adjacency: Any) -> str | None:
 
 
 def _over_edges(value: Any, asked: Call) -> bool:
-    x = asked.sources
-    return (
-        type(value) in PLAIN
-        and value.layout == torch.strided
-        and value.dim() in (1, 2)
-        and value.size(0) == num_edges(asked.adjacency)
-        and _fits(value, x)
-    )
+    if type(value) not in PLAIN or value.layout != torch.strided or value.dim() not in (1, 2):
+        return False
+    return value.size(0) == num_edges(asked.adjacency) and _fits(value, asked.sources)
 
 
 def _fits(value: Tensor, x: Tensor) -> bool:

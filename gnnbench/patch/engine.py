@@ -71,12 +71,6 @@ class Engine:
             raise Declined(self.missing.get(device, f"no kernels run on {device}"))
         return self.by_device[device]
 
-    def find(
-        self, x: Tensor, adjacency: Adjacency, num_rows: int, num_cols: int, *, reverse: bool = False
-    ) -> Graph | None:
-        """Return the Graph of a call on x, None where there is none yet; raises Declined without kernels."""
-        return self.on(x)[1].find(adjacency, num_rows, num_cols, reverse=reverse)
-
     def graph(
         self,
         x: Tensor,

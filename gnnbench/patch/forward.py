@@ -79,12 +79,13 @@ class Forward(StandIn):
         conv, *rest = args
         plain, graph = call.are_plain(*rest), None
         if plain:
-            x, edge_index, nodes, edges = *rest[:2], rest[0].size(0), rest[1].numel() // 2
+            x, edge_index = rest[:2]
+            nodes, edges = x.size(0), edge_index.numel() // 2
             engine.policy.reject_small(edges * (x.size(1) if self.cost.gathers_input else CHANNELS))
         call.check_unwatched()
         reverse = conv.flow != "source_to_target"
         if plain:
-            graph = engine.find(x, edge_index, nodes, nodes, reverse=reverse)
+            graph = engine.on(x)[1].find(edge_index, nodes, nodes, reverse=reverse)
             engine.policy.weigh(edge_index, self.price(conv, x, edges), conv, known=graph is not None)
         if (kind := _overrides.pyg_class(conv)) is not self.kind:
             raise Declined(f"there is no accelerated {kind.__name__}")
@@ -138,7 +139,7 @@ class TypedForward(Forward):
         engine.policy.reject_small(sum(edges.values()) * conv.out_channels)
         if reasons := self.module.unsupported(conv):
             raise UnsupportedOp(self.name, reasons)
-        found = [engine.find(each.sources, *each[1:4]) for each in asked.calls.values()]
+        found = [engine.on(each.sources)[1].find(*each[1:4]) for each in asked.calls.values()]
         largest = asked.calls[max(edges, key=edges.__getitem__)]
         rows = sum(map(len, asked.x.values()))
         price = self._rates(conv).price(sum(edges.values()), conv.out_channels, conv.heads, rows)
@@ -176,7 +177,7 @@ class Decoder(StandIn):
         nodes, count = z.size(0), pairs.size(1)
         engine.policy.reject_small(count * z.size(1))
         call.check_surroundings()
-        known = engine.find(z, pairs, nodes, nodes)
+        known = engine.on(z)[1].find(pairs, nodes, nodes)
         engine.policy.weigh(pairs, PAIRS.price(z, count), decoder, known=known is not None)
         kernels, graph = engine.graph(z, pairs, nodes, nodes, known=known)
         score = edge_dot(kernels, graph, z, z)

@@ -116,11 +116,9 @@ def _by_type(values: Any) -> dict[Any, Any]:
 
 def _relations(sampler: Any) -> dict[Any, str]:
     """The names that a sampler has for its relations."""
-    return (
-        {relation: sampler.to_rel_type[relation] for relation in sampler.edge_types}
-        if sampler.is_hetero
-        else {EDGE: NODE}
-    )
+    if not sampler.is_hetero:
+        return {EDGE: NODE}
+    return {relation: sampler.to_rel_type[relation] for relation in sampler.edge_types}
 
 
 def _neighbors_of(sampler: Any) -> TypedNeighbors:
@@ -204,14 +202,9 @@ def _limit(sampler: Any, seeds: Mapping[str, Tensor], seed_time: Any) -> Tensor 
     if missing := [type_ for type_ in seeds if type_ not in (given or own)]:
         named = f" of type {missing[0]!r}" if missing[0] else ""
         raise ConfigError(f"seeds{named} have no time; give input_time, or edge_label_time for links")
-    return torch.cat(
-        [
-            _times(given[type_], len(ids), type_)
-            if given
-            else own[type_].cpu()[ids.clamp(0, len(own[type_]) - 1)].long()
-            for type_, ids in seeds.items()
-        ]
-    )
+    if given:
+        return torch.cat([_times(given[type_], len(ids), type_) for type_, ids in seeds.items()])
+    return torch.cat([own[type_].cpu()[ids.clamp(0, len(own[type_]) - 1)].long() for type_, ids in seeds.items()])
 
 
 def _output(
