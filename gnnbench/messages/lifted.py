@@ -38,12 +38,6 @@ class Gathers(NamedTuple):
     width: int
     factors: tuple[tuple[Node, int], ...]
 
-    def plus(self, other: Gathers, sign: int) -> Gathers:
-        factors = dict(self.factors)
-        for node, factor in other.factors:
-            factors[node] = factors.get(node, 0) + sign * factor
-        return Gathers(self.width, tuple(factors.items()))
-
 
 class Linear(NamedTuple):
     """A linear layer of columns that are gathers, or as many that are not."""
@@ -218,8 +212,11 @@ def _added(sign: int) -> Callable[..., Tensor | None]:
         (ours, *more), (theirs, *others) = a.columns, b.columns
         if more or others or not isinstance(ours, Gathers) or not isinstance(theirs, Gathers):
             return None
-        total = ours.plus(theirs, sign)
-        return a.lifting.edges((total,), a.shape[1:]) if all(factor for _, factor in total.factors) else None
+        factors = dict(ours.factors)
+        for node, factor in theirs.factors:
+            factors[node] = factors.get(node, 0) + sign * factor
+        total = Gathers(ours.width, tuple(factors.items()))
+        return a.lifting.edges((total,), a.shape[1:]) if all(factors.values()) else None
 
     return add
 

@@ -217,7 +217,7 @@ def _engine(backend: str, strict: bool, policy: Policy) -> forward.Engine:
 def _set_base(setting: _Setting) -> None:
     with _lock:
         _state.base = setting
-        functions.find_holders()
+        functions.holders.cache_clear()
         _apply()
 
 

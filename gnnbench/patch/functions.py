@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 import sys
@@ -45,16 +46,13 @@ STARTS = Cost(*(Rates(0, 0, -150_000, -14, 5),) * 2)
 KEPT = "kept"  # how a norm ran
 
 _names: set[str] = set()
-_holders: list[ModuleType] = []
-_loaded = 0
 
 
-def find_holders() -> None:
-    """Look through all loaded modules, which takes a millisecond, for those that hold one of our functions."""
-    global _loaded
+@functools.lru_cache(1)
+def holders(loaded: int) -> list[ModuleType]:
+    """Find the modules that hold one of our functions once so many are loaded, which takes a millisecond."""
     modules = [module for module in list(sys.modules.values()) if isinstance(module, ModuleType)]
-    _holders[:] = [module for module in modules if not _names.isdisjoint(vars(module))]
-    _loaded = len(sys.modules)
+    return [module for module in modules if not _names.isdisjoint(vars(module))]
 
 
 class Function(StandIn):
@@ -68,9 +66,7 @@ class Function(StandIn):
         self.compute = compute
 
     def owners(self) -> list[ModuleType]:
-        if len(sys.modules) != _loaded:
-            find_holders()
-        return [*_holders, sys.modules["__main__"]]
+        return [*holders(len(sys.modules)), sys.modules["__main__"]]
 
     def accelerated(self, engine: Engine, *args: Any, **kwargs: Any) -> Tensor:
         if self.name == "softmax" and args and type(args[0]) is Tensor:
