@@ -4,8 +4,7 @@ forward      what stands in for the forward of a PyG conv, and of the decoder of
              of any other layer; functions: for softmax, spmm, gcn_norm and torch's dropout; sampler: for sampling
 stand_in     ours or, where that is not exact, PyG's own
 call         what a program asks of a conv; calls that run once more in the backward, as checkpointing does
-engine       kernels and the Graphs they have met
-features     features that come again, without their zeros
+engine       kernels, the Graphs that they have met, and features that come again, without their zeros
 policy       whether a call gains
 status       what ran where, and why
 """

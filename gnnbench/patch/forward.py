@@ -111,10 +111,10 @@ class Forward(StandIn):
             dropped = self.drops_values and isinstance(asked.adjacency, SparseTensor)
             options = {"edge_weight": None if dropped else call.sparse_weight(conv, asked.adjacency)}
         rewrites = frozenset(convs.rewrites(conv, self.module, transform_first=True, fold_norm=True))
-        x = asked.x
-        if self.multiplies_first is not None and engine.policy.many(x) and self.multiplies_first(conv, rewrites):
-            x = engine.features.without_zeros(kernels, x)
-        out = self.module.forward(conv, kernels, rewrites, x, graph, **options)
+        features: Any = asked.x
+        if self.multiplies_first and engine.policy.many(features) and self.multiplies_first(conv, rewrites):
+            features = engine.features.without_zeros(kernels, features)
+        out = self.module.forward(conv, kernels, rewrites, features, graph, **options)
         return (out[0], (call.returned_edges(conv, asked), out[1])) if type(out) is tuple else out
 
     def _check_sparse(self, conv: Any, asked: Call) -> None:
