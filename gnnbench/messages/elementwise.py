@@ -247,16 +247,12 @@ def _total(x: Lazy, dim: Any = None, keepdim: bool = False) -> Lazy:
     return x.over(x.expression if x.size(-1) == 1 else total, (*kept, 1) if keepdim else kept)
 
 
-def _reshaped(name: str) -> Callable[..., Lazy]:
+def _reshaped(name: str, x: Lazy, size: Any, *more: Any) -> Lazy:
     """The numbers of each edge under another shape: the one that torch's method of that name gives a tensor."""
-
-    def reshape(x: Lazy, size: Any, *more: Any) -> Lazy:
-        like = getattr(torch.empty(x.shape, dtype=x.dtype, device="meta"), name)(size, *more)
-        if like.shape[:1] != x.shape[:1] or like.dtype != x.dtype:
-            raise NotElementwise(name)
-        return x.over(x.expression, like.shape[1:])
-
-    return reshape
+    like = getattr(torch.empty(x.shape, dtype=x.dtype, device="meta"), name)(size, *more)
+    if like.shape[:1] != x.shape[:1] or like.dtype != x.dtype:
+        raise NotElementwise(name)
+    return x.over(x.expression, like.shape[1:])
 
 
 def _softplus(x: Lazy, beta: float = 1, threshold: float = 20) -> Lazy:
@@ -271,11 +267,8 @@ def _kept(x: Lazy, p: float = 0.5, training: bool = True) -> Lazy:
     return x
 
 
-def _new(name: str) -> Callable[..., Tensor]:
-    def make(x: Lazy, *size: Any, **how: Any) -> Tensor:
-        return getattr(torch.empty((), dtype=x.dtype, device=x.device), name)(*size, **how)
-
-    return make
+def _new(name: str, x: Lazy, *size: Any, **how: Any) -> Tensor:
+    return getattr(torch.empty((), dtype=x.dtype, device=x.device), name)(*size, **how)
 
 
 RULES: dict[str, Callable[..., Any]] = {
@@ -295,7 +288,7 @@ RULES: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("pow", "__pow__"), _power),
     "square": lambda x: x * x,
     "sum": _total,
-    **{name: _reshaped(name) for name in ("view", "reshape", "unsqueeze", "squeeze")},
+    **{name: partial(_reshaped, name) for name in ("view", "reshape", "unsqueeze", "squeeze")},
     "dropout": _kept,
-    **{name: _new(name) for name in ("new_zeros", "new_ones")},
+    **{name: partial(_new, name) for name in ("new_zeros", "new_ones")},
 }

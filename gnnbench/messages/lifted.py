@@ -8,6 +8,7 @@ of these, as products over nodes were made ready. Anything else gets the numbers
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -205,20 +206,17 @@ def _cat(tensors: Any, dim: int = 0) -> Tensor | None:
     return first.lifting.edges(columns, (*first.shape[1:-1], width))
 
 
-def _added(sign: int) -> Callable[..., Tensor | None]:
-    def add(a: Any, b: Any) -> Tensor | None:
-        if not _stands(a, b) or a.shape != b.shape or a.dtype != b.dtype:
-            return None
-        (ours, *more), (theirs, *others) = a.columns, b.columns
-        if more or others or not isinstance(ours, Gathers) or not isinstance(theirs, Gathers):
-            return None
-        factors = dict(ours.factors)
-        for node, factor in theirs.factors:
-            factors[node] = factors.get(node, 0) + sign * factor
-        total = Gathers(ours.width, tuple(factors.items()))
-        return a.lifting.edges((total,), a.shape[1:]) if all(factors.values()) else None
-
-    return add
+def _added(sign: int, a: Any, b: Any) -> Tensor | None:
+    if not _stands(a, b) or a.shape != b.shape or a.dtype != b.dtype:
+        return None
+    (ours, *more), (theirs, *others) = a.columns, b.columns
+    if more or others or not isinstance(ours, Gathers) or not isinstance(theirs, Gathers):
+        return None
+    factors = dict(ours.factors)
+    for node, factor in theirs.factors:
+        factors[node] = factors.get(node, 0) + sign * factor
+    total = Gathers(ours.width, tuple(factors.items()))
+    return a.lifting.edges((total,), a.shape[1:]) if all(factors.values()) else None
 
 
 def _item(x: Any, index: Any) -> Tensor | None:
@@ -262,8 +260,8 @@ def linear(x: Any, weight: Any, bias: Any = None) -> Tensor | None:
 
 RULES: dict[str, Callable[..., Tensor | None]] = {
     **dict.fromkeys(("cat", "concat", "concatenate"), _cat),
-    **dict.fromkeys(("add", "__add__"), _added(1)),
-    **dict.fromkeys(("sub", "__sub__"), _added(-1)),
+    **dict.fromkeys(("add", "__add__"), partial(_added, 1)),
+    **dict.fromkeys(("sub", "__sub__"), partial(_added, -1)),
     "__getitem__": _item,
     "stack": _stack,
     "linear": linear,
