@@ -89,13 +89,13 @@ def bind(
     Raises:
         UnsupportedOp: with the reasons of all convs that cannot be computed exactly; then nothing is bound.
     """
-    whole = {path: unsupported(conv) for path, conv, _ in _convs(model)}
-    if rest is None and (reasons := [f"{path}: {reason}" for path, found in whole.items() for reason in found]):
-        raise UnsupportedOp(f"this model on {kernels.name!r} kernels", reasons)
-    bound = [(path, conv, module) for path, conv, module in _convs(model) if not whole[path]]
-    others = [(path, conv) for path, conv, _ in _convs(model) if whole[path]]
+    found = [(path, conv, module, unsupported(conv)) for path, conv, module in _convs(model)]
+    others = [(path, conv) for path, conv, _, reasons in found if reasons]
+    if others and rest is None:
+        why = [f"{path}: {reason}" for path, _, _, reasons in found for reason in reasons]
+        raise UnsupportedOp(f"this model on {kernels.name!r} kernels", why)
     bindings: list[Binding] = rest(others, kernels) if rest and others else []
-    for path, conv, module in bound:
+    for path, conv, module in [each[:3] for each in found if not each[3]]:
         keeps, declined = keep_aggregation and not bindings, {}
         if keeps and (reasons := _cannot_cache_aggregation(model, conv, module)):
             keeps, declined = False, {KEEP: "; ".join(reasons)}

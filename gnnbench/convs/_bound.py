@@ -46,15 +46,13 @@ class BoundForward:
         self.kept = _Kept()
 
     def __call__(self, x: Tensor, graph: Graph, edge_attr: Tensor | None = None) -> Tensor:
-        if not torch.compiler.is_compiling():
+        compiling = torch.compiler.is_compiling()
+        if not compiling:
             self.check_unchanged()
-        keeps = KEEP in self.rewrites and not torch.compiler.is_compiling()
-        if keeps and not x.requires_grad and not x.is_inference():
-            out: Tensor = self.combine(self.conv, self.kernels, x, self.aggregated(x, graph))
-        else:
-            edges = () if edge_attr is None else (edge_attr,)
-            out = self.forward(self.conv, self.kernels, self.rewrites, x, graph, *edges)
-        return out
+        if KEEP in self.rewrites and not (compiling or x.requires_grad or x.is_inference()):
+            return self.combine(self.conv, self.kernels, x, self.aggregated(x, graph))
+        edges = () if edge_attr is None else (edge_attr,)
+        return self.forward(self.conv, self.kernels, self.rewrites, x, graph, *edges)
 
     def check_unchanged(self) -> None:
         """Raise UnsupportedOp where the conv can no longer be computed as it was bound."""
@@ -75,7 +73,6 @@ class BoundForward:
     def aggregated(self, x: Tensor, graph: Graph) -> Tensor:
         """The aggregation of constant features x, computed where it is not there and kept while x lives."""
         graph.check_unchanged()
-        aggregated: Tensor
         state = stamp(x), graph.handle
         kept, aggregated = self.kept.get(x, (None, None))
         if None in state or kept != state:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from operator import itemgetter
+from typing import Any
 
 from torch.nn import Module, Parameter
 from torch.nn.parameter import is_lazy
@@ -31,9 +32,11 @@ def bindable(conv: MessagePassing) -> list[str]:
 
 
 def has_own_forward(conv: Module) -> bool:
-    """Return whether `conv` or a user's class of it has a forward of its own, which binding would drop."""
-    own = vars(conv).get("forward")
-    return _overrides.has_own_forward(conv) or not (own is None or isinstance(own, (BoundForward, Accelerated)))
+    """Return whether `conv` or its class, which may be a user's, has another forward than PyG's or ours."""
+    pyg: Any = _overrides.pyg_class(conv)
+    own, pygs = vars(conv).get("forward"), pyg.forward
+    replaced = type(conv).forward is not pygs or not _overrides.is_from(pygs, "torch_geometric.")
+    return replaced or not (own is None or isinstance(own, (BoundForward, Accelerated)))
 
 
 def common(

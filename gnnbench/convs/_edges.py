@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -13,8 +13,10 @@ from torch_geometric.utils.loop import compute_loop_attr
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph, handles
 
+Ends: TypeAlias = Tensor | tuple[Tensor, Tensor | None]  # features of all nodes, or of sources and destinations
 
-def pair(x: Tensor | tuple[Tensor, Tensor | None]) -> tuple[Tensor, Tensor | None]:
+
+def pair(x: Ends) -> tuple[Tensor, Tensor | None]:
     """(features of sources, features of destinations); the latter may be absent from a pair."""
     return (x[0], x[1]) if isinstance(x, (tuple, list)) else (x, x)
 
@@ -31,8 +33,7 @@ def single(conv: Any, x: Any) -> Tensor:
     """x itself, where only one matrix of features makes sense."""
     if isinstance(x, (tuple, list)):
         raise UnsupportedOp(type(conv).__name__, ["it takes no pairs of node features"])
-    matrix: Tensor = x
-    return matrix
+    return x
 
 
 def weight(graph: Graph, edge_weight: Tensor) -> Tensor:
@@ -90,8 +91,7 @@ def in_edge_index(graph: Graph, value: Tensor, *, looped: bool) -> Tensor:
 
 def permuted(value: Tensor, order: Tensor | None, back: Callable[[], Tensor | None]) -> Tensor:
     """Put rows in another order, if any; its inverse, `back`, is the gradient's, so that nothing is scattered."""
-    out: Tensor = value if order is None else _Permuted.apply(value, order, back)
-    return out
+    return value if order is None else _Permuted.apply(value, order, back)
 
 
 class _Permuted(torch.autograd.Function):
@@ -148,8 +148,7 @@ def once(make: Callable[[Graph, torch.dtype], Tensor], graph: Graph, dtype: torc
     key = make.__name__, dtype
     if torch.compiler.is_compiling() or key not in graph.cache:
         _keep(make, graph.handle, dtype)
-    tensor: Tensor = graph.cache[key]
-    return tensor
+    return graph.cache[key]
 
 
 # torch.compile cannot trace these: they run when tracing reaches them, so that the lookup that follows succeeds.

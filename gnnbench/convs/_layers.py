@@ -6,6 +6,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
+from torch import Tensor
 from torch.nn import BatchNorm1d, Embedding, GRUCell, Linear, Module, ReLU, Sequential, Sigmoid
 from torch.nn.modules import module as torch_module
 from torch_geometric.nn import HeteroLinear, MessagePassing
@@ -13,7 +14,10 @@ from torch_geometric.nn import Linear as PygLinear
 from torch_geometric.nn.aggr import MaxAggregation, MeanAggregation, MinAggregation, SumAggregation
 
 from gnnbench.convs._overrides import is_from, pygs_own
-from gnnbench.ops.kernels import EXTREMA
+from gnnbench.graph import Graph
+from gnnbench.ops.kernels import EXTREMA, Kernels
+from gnnbench.ops.linear import linear
+from gnnbench.ops.spmm import spmm
 
 REDUCTIONS = {SumAggregation: "sum", MeanAggregation: "mean", MaxAggregation: "max", MinAggregation: "min"}
 
@@ -69,6 +73,21 @@ def narrows(layer: Any) -> bool:
     return is_plain_linear(layer) and layer.weight.size(0) < layer.weight.size(1)
 
 
+def narrows_first(conv: MessagePassing, layer: Any) -> bool:
+    """Return whether `layer` commutes with how `conv` reduces, as with sums and means, and narrows."""
+    return reduction(conv) not in EXTREMA and narrows(layer)
+
+
+def transformed_first(
+    conv: MessagePassing, layer: Any, kernels: Kernels, x: Tensor, graph: Graph, weight: Tensor | None
+) -> Tensor:
+    """Multiply x by the weights of a plain linear layer, and reduce after that what PyG reduces before."""
+    h = linear(kernels, x, layer.weight)
+    out = spmm(kernels, graph, h, weight, reduce_of(conv))
+    out = out if layer.bias is None else out + layer.bias
+    return out.to(h.dtype)  # under autocast that of a product, which comes last in PyG
+
+
 def has_own_forward(layer: Module) -> bool:
     """Return whether a program gave this instance a forward of its own."""
     own = layer.__dict__.get("forward")  # torch.compile of torch 2.8 cannot follow vars
@@ -82,16 +101,7 @@ def _is_changed(module: Module) -> bool:
 
 def is_hooked(module: Module) -> bool:
     """Return whether hooks see, or change, what `module` is given and returns."""
-    hooks = (
-        module._forward_hooks,
-        module._forward_pre_hooks,
-        module._backward_hooks,
-        module._backward_pre_hooks,
-    )
-    everywhere = (
-        torch_module._global_forward_hooks,
-        torch_module._global_forward_pre_hooks,
-        torch_module._global_backward_hooks,
-        torch_module._global_backward_pre_hooks,
-    )
-    return any(hooks) or any(everywhere)
+    own = module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
+    forwards = torch_module._global_forward_hooks, torch_module._global_forward_pre_hooks
+    backwards = torch_module._global_backward_hooks, torch_module._global_backward_pre_hooks
+    return any(own) or any(forwards) or any(backwards)

@@ -13,7 +13,6 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import torch_geometric.nn.aggr.base as aggregation
-from torch.nn import Module
 from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.aggr import Aggregation
 
@@ -45,12 +44,6 @@ def overridden(conv: MessagePassing) -> list[str]:
 def remember(pyg: type) -> None:
     """Look at a class of PyG before programs had much time to replace anything."""
     _ = _pygs_methods(pyg), _lookups(pyg)
-
-
-def has_own_forward(conv: Module) -> bool:
-    """Return whether the class of `conv`, or PyG's that it is derived from, has another forward than PyG's."""
-    pyg: Any = pyg_class(conv)
-    return type(conv).forward is not pyg.forward or not is_from(pyg.forward, "torch_geometric.")
 
 
 def pyg_class(conv: Any) -> type:

@@ -96,8 +96,7 @@ def _encoded(encoder: Any, kernels: Kernels, categories: Tensor) -> Tensor:
     """
     (tables,) = encoder.children()
     if not _are_plain(tables, categories):
-        out: Tensor = type(encoder).forward(encoder, categories)
-        return out
+        return type(encoder).forward(encoder, categories)
     return embedding_sum(kernels, [table.weight for table in tables], categories)
 
 
@@ -164,9 +163,8 @@ def decoder(model: Module, kernels: Kernels) -> list[Binding]:
         return pair_map(kernels, scorer.score, z, z, pairs.nodes, parameters=weights, draws=draws)
 
     scorer.forward = products if is_product else streamed
-    binding = _binding(
-        kernels, "decoder", type(scorer).__name__, *(["sddmm", "spmm"] if is_product else ["segment"])
-    )
+    ops = ["sddmm", "spmm"] if is_product else ["segment"]
+    binding = _binding(kernels, "decoder", type(scorer).__name__, *ops)
     if not is_product:
         binding.kernels["pairs"] = binding.kernels.pop("segment")
     return [binding]
@@ -213,8 +211,7 @@ def _are_norm_and_relu(norm: Module, after: Module) -> bool:
 def _activated(model: Any, kernels: Kernels, layer: int, x: Tensor) -> Tensor:
     norm, relu = model.norms[layer], model.activation is F.relu
     if not _layers.is_untouched(norm, BatchNorm1d):
-        out: Tensor = model.activation(norm(x))
-        return out
+        return model.activation(norm(x))
     x = _normalised(norm, kernels, x, relu)
     return x if relu else model.activation(x)
 
@@ -241,9 +238,7 @@ def _is_usual(norm: Any, x: Any) -> bool:
     tensors = norm.weight, norm.bias, norm.running_mean, norm.running_var, norm.num_batches_tracked
     if norm.momentum is None or not norm.eps > 0 or any(each is None for each in tensors):
         return False
-    fits = (
-        x.dim() == 2
-        and (len(x) > 1 or not norm.training)
-        and all(each.shape == x.shape[1:] for each in tensors[:4])
-    )
-    return fits and all(each.dtype == x.dtype for each in tensors[:4]) and not is_transformed(x, *tensors)
+    if x.dim() != 2 or (norm.training and len(x) < 2):
+        return False
+    alike = all(each.shape == x.shape[1:] and each.dtype == x.dtype for each in tensors[:4])
+    return alike and not is_transformed(x, *tensors)

@@ -13,7 +13,6 @@ from torch_geometric.typing import EdgeType
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.graph.cache import stamp
-from gnnbench.graph.check import check_size
 
 
 class Chunk(NamedTuple):
@@ -130,8 +129,7 @@ def relations(conv: Any, graph: Graph, edge_type: Tensor | None) -> Relations:
         types = edge_type if graph.edge_id is None else edge_type[graph.edge_id]
         kept = Relations(graph, types.contiguous(), count)
         graph.cache["relations"] = state, kept
-    made: Relations = kept
-    return made
+    return kept
 
 
 def by_relation(x: Tensor, weight: Tensor, sizes: list[int]) -> Tensor:
@@ -157,27 +155,17 @@ def joined(graphs: dict[EdgeType, Graph], nodes: dict[str, int]) -> Graph:
     if known != key:
         made = first.computed(lambda: _joined(graphs, nodes, first))
         first.cache["joined"] = key, made
-    graph: Graph = made
-    return graph
+    return made
 
 
 def _joined(graphs: dict[EdgeType, Graph], nodes: dict[str, int], like: Graph) -> Graph:
-    rows, columns = sum(nodes.values()), sum(graph.num_cols for graph in graphs.values())
-    check_size(rows, columns, sum(graph.num_edges for graph in graphs.values()))
     starts = dict(zip(nodes, itertools.accumulate(nodes.values(), initial=0), strict=False))
-    begins = {relation: starts[relation[-1]] for relation in graphs}
-    own = {relation: slice(begin, begin + graphs[relation].num_rows) for relation, begin in begins.items()}
-    rowptr = like.rowptr.new_zeros(rows + 1)
+    ends, columns = [], 0
     for relation, graph in graphs.items():
-        rowptr[1:][own[relation]] += graph.degree
-    rowptr = rowptr.cumsum(0)
-    col, filled, column = like.col.new_empty(int(rowptr[-1])), rowptr[:-1].clone(), 0
-    for relation, graph in graphs.items():
-        place = (filled[own[relation]] - graph.rowptr[:-1]).repeat_interleave(graph.degree)
-        col[place + torch.arange(graph.num_edges, device=col.device)] = graph.col + column
-        filled[own[relation]] += graph.degree
-        column += graph.num_cols
-    return Graph(rowptr, col, columns, None, like.layout)
+        ends.append(torch.stack([graph.col.long() + columns, graph.row + starts[relation[-1]]]))
+        columns += graph.num_cols
+    made = Graph.from_edge_index(torch.cat(ends, 1), sum(nodes.values()), columns, layout=like.layout)
+    return Graph(made.rowptr, made.col, columns, None, like.layout)
 
 
 def _sorted(graph: Graph, group: Tensor, groups: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -27,7 +27,7 @@ def forward(
     conv: GATConv,
     kernels: Kernels,
     rewrites: frozenset[str],
-    x: Tensor | tuple[Tensor, Tensor | None],
+    x: _edges.Ends,
     graph: Graph,
     edge_attr: Tensor | None = None,
     return_attention_weights: bool | None = None,
@@ -47,25 +47,22 @@ def forward(
             score_dst = score_src.new_zeros(graph.num_rows, conv.heads)
         else:
             (score_dst,) = _heads.scores(kernels, h_dst, conv.att_dst)
-    looped = _edges.adjacency(conv, graph)
-    has_edges = edge_attr is not None and conv.lin_edge is not None
-    slope = conv.negative_slope
-    if not has_edges:
+    looped, slope = _edges.adjacency(conv, graph), conv.negative_slope
+    edge_attr = None if conv.lin_edge is None else edge_attr
+    wanted = _heads.returns_weights(return_attention_weights)
+    if edge_attr is None:
         dropped = _heads.drawn(conv, looped, h_src)
         out = attention(kernels, looped, "gat", (score_dst, score_src, h_src), dropped, slope)
-        if not _heads.returns_weights(return_attention_weights):
-            return _heads.finish(conv, out, x_dst)
-    (fetched,) = looped.sources(score_src)
-    score = fetched.index_select(0, looped.col) + score_dst.index_select(0, looped.row)
-    if edge_attr is not None and has_edges:
-        score = score + (_heads.edge_features(conv, graph, edge_attr) * conv.att_edge).sum(-1)
-        out, _, alpha = _heads.aggregate_heads(conv, kernels, looped, F.leaky_relu(score, slope), h_src)
-    else:
-        alpha = _heads.weights(kernels, looped, F.leaky_relu(score, slope), dropped)
+    if wanted or edge_attr is not None:
+        (fetched,) = looped.sources(score_src)
+        score = fetched.index_select(0, looped.col) + score_dst.index_select(0, looped.row)
+        if edge_attr is None:
+            alpha = _heads.weights(kernels, looped, F.leaky_relu(score, slope), dropped)
+        else:
+            score = score + (_heads.edge_features(conv, graph, edge_attr) * conv.att_edge).sum(-1)
+            out, _, alpha = _heads.aggregate_heads(conv, kernels, looped, F.leaky_relu(score, slope), h_src)
     out = _heads.finish(conv, out, x_dst)
-    if not _heads.returns_weights(return_attention_weights):
-        return out
-    return out, _edges.in_edge_index(graph, alpha, looped=conv.add_self_loops)
+    return (out, _edges.in_edge_index(graph, alpha, looped=conv.add_self_loops)) if wanted else out
 
 
 def _transformed(conv: GATConv, x_src: Tensor, x_dst: Tensor | None) -> tuple[Tensor, Tensor | None]:

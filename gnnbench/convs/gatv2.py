@@ -28,7 +28,7 @@ def forward(
     conv: GATv2Conv,
     kernels: Kernels,
     rewrites: frozenset[str],
-    x: Tensor | tuple[Tensor, Tensor | None],
+    x: _edges.Ends,
     graph: Graph,
     edge_attr: Tensor | None = None,
     return_attention_weights: bool | None = None,
@@ -46,23 +46,20 @@ def forward(
     h_src = _heads.split_heads(conv, conv.lin_l, x_src)
     shared = conv.share_weights and isinstance(x, Tensor)  # of a pair, PyG transforms each by its own
     h_dst = h_src if shared else _heads.split_heads(conv, conv.lin_r, x_dst)
-    looped = _edges.adjacency(conv, graph)
-    slope = conv.negative_slope
+    looped, slope = _edges.adjacency(conv, graph), conv.negative_slope
+    wanted = _heads.returns_weights(return_attention_weights)
     if edge_attr is None:
         dropped = _heads.drawn(conv, looped, h_src)
         out = attention(kernels, looped, "gatv2", (h_dst, h_src, conv.att[0]), dropped, slope)
-        if not _heads.returns_weights(return_attention_weights):
-            return _heads.finish(conv, out, x_dst)
-    (fetched,) = looped.sources(h_src)
-    summed = fetched.index_select(0, looped.col) + h_dst.index_select(0, looped.row)
-    if edge_attr is not None:
-        summed = summed + _heads.edge_features(conv, graph, edge_attr)
-    score = (F.leaky_relu(summed, slope) * conv.att).sum(-1)
-    if edge_attr is None:
-        alpha = _heads.weights(kernels, looped, score, dropped)
-    else:
-        out, _, alpha = _heads.aggregate_heads(conv, kernels, looped, score, h_src)
+    if wanted or edge_attr is not None:
+        (fetched,) = looped.sources(h_src)
+        summed = fetched.index_select(0, looped.col) + h_dst.index_select(0, looped.row)
+        if edge_attr is not None:
+            summed = summed + _heads.edge_features(conv, graph, edge_attr)
+        score = (F.leaky_relu(summed, slope) * conv.att).sum(-1)
+        if edge_attr is None:
+            alpha = _heads.weights(kernels, looped, score, dropped)
+        else:
+            out, _, alpha = _heads.aggregate_heads(conv, kernels, looped, score, h_src)
     out = _heads.finish(conv, out, x_dst)
-    if not _heads.returns_weights(return_attention_weights):
-        return out
-    return out, _edges.in_edge_index(graph, alpha, looped=conv.add_self_loops)
+    return (out, _edges.in_edge_index(graph, alpha, looped=conv.add_self_loops)) if wanted else out

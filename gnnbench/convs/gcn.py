@@ -93,21 +93,17 @@ def forward(
     x = _edges.single(conv, x)
     if norm is not None and not _is_plain(graph, norm):
         out = spmm(kernels, graph, conv.lin(x), _edges.in_rows(graph, norm))
-        return out if conv.bias is None else out + conv.bias
-    if edge_weight is not None:
-        return _weighted(conv, kernels, conv.lin(x), graph, _edges.vector(edge_weight))
-    if "aggregate_first" in rewrites:
+    elif edge_weight is not None:
+        out = _weighted(conv, kernels, conv.lin(x), graph, _edges.vector(edge_weight))
+    elif "aggregate_first" in rewrites:
         return combine(conv, kernels, x, aggregate(conv, kernels, rewrites, x, graph))
-    return aggregate(conv, kernels, rewrites, conv.lin(x), graph, conv.bias)
+    else:
+        return aggregate(conv, kernels, rewrites, conv.lin(x), graph, conv.bias)
+    return out if conv.bias is None else out + conv.bias
 
 
 def aggregate(
-    conv: GCNConv,
-    kernels: Kernels,
-    rewrites: frozenset[str],
-    x: Tensor,
-    graph: Graph,
-    bias: Tensor | None = None,
+    conv: GCNConv, kernels: Kernels, rewrites: frozenset[str], x: Tensor, graph: Graph, bias: Tensor | None = None
 ) -> Tensor:
     graph, dtype = _edges.adjacency(conv, graph), conv.lin.weight.dtype  # as PyG's, which autocast leaves alone
     if "fold_norm" in rewrites:
@@ -127,23 +123,18 @@ def _weighted(conv: GCNConv, kernels: Kernels, x: Tensor, graph: Graph, edge_wei
     if conv.normalize:
         scale = spmm(kernels, graph, x.new_ones(x.size(0), 1), weight).pow(-0.5)
         scale = scale.masked_fill(scale == torch.inf, 0.0)
-        out = spmm(kernels, graph, x * scale, weight) * scale
-    else:
-        out = spmm(kernels, graph, x, weight)
-    return out if conv.bias is None else out + conv.bias
+        return spmm(kernels, graph, x * scale, weight) * scale
+    return spmm(kernels, graph, x, weight)
 
 
 def _is_plain(graph: Graph, norm: Tensor) -> bool:
     """Return whether these weights are the normalisation of `graph` but for rounding; asked once and kept."""
-    key = "plain norm"
-    kept = graph.cache.get(key)
-    state = stamp(norm)
+    kept, state = graph.cache.get("plain norm"), stamp(norm)
     if kept is None or state is None or kept[0]() is not norm or kept[1] != state:
         rounding = 8 * torch.finfo(norm.dtype).eps
         plain = torch.allclose(_edges.in_rows(graph, norm), _norm(graph, norm.dtype), rtol=rounding, atol=0.0)
-        kept = graph.cache[key] = weakref.ref(norm), state, plain and not norm.requires_grad
-    result: bool = kept[2]
-    return result
+        kept = graph.cache["plain norm"] = weakref.ref(norm), state, plain and not norm.requires_grad
+    return kept[2]
 
 
 def _commutes(conv: GCNConv) -> bool:

@@ -44,7 +44,7 @@ def forward(
     conv: GINConv,
     kernels: Kernels,
     rewrites: frozenset[str],
-    x: Tensor | tuple[Tensor, Tensor | None],
+    x: _edges.Ends,
     graph: Graph,
     edge_weight: Tensor | None = None,
 ) -> Tensor:
@@ -56,7 +56,7 @@ def forward(
     edge_weight = None if edge_weight is None else _edges.weight(graph, edge_weight)
     layers: list[Any] = [*conv.nn] if isinstance(conv.nn, Sequential) else [conv.nn]
     if "transform_first" not in rewrites or layers[0].weight.dtype != x_src.dtype:
-        return combine(conv, kernels, x_dst, aggregate(conv, kernels, rewrites, x_src, graph, edge_weight))
+        return combine(conv, kernels, x_dst, spmm(kernels, graph, x_src, edge_weight))
     weight, bias = layers[0].weight, layers[0].bias
     x_src, x_dst = _edges.lasting(x_src, x_dst)
     h_src = x_src @ weight.t()
@@ -68,20 +68,12 @@ def forward(
     return out
 
 
-def aggregate(
-    conv: GINConv,
-    kernels: Kernels,
-    rewrites: frozenset[str],
-    x: Tensor,
-    graph: Graph,
-    weight: Tensor | None = None,
-) -> Tensor:
-    return spmm(kernels, graph, x, weight)
+def aggregate(conv: GINConv, kernels: Kernels, rewrites: frozenset[str], x: Tensor, graph: Graph) -> Tensor:
+    return spmm(kernels, graph, x)
 
 
 def combine(conv: GINConv, kernels: Kernels, x: Tensor | None, aggregated: Tensor) -> Tensor:
-    out: Tensor = conv.nn(_with_self(conv, x, aggregated))
-    return out
+    return conv.nn(_with_self(conv, x, aggregated))
 
 
 def _with_self(conv: GINConv, x: Tensor | None, aggregated: Tensor) -> Tensor:

@@ -29,7 +29,7 @@ def forward(
     conv: GINEConv,
     kernels: Kernels,
     rewrites: frozenset[str],
-    x: Tensor | tuple[Tensor, Tensor | None],
+    x: _edges.Ends,
     graph: Graph,
     edge_attr: Tensor | None = None,
 ) -> Tensor:

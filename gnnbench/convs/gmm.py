@@ -11,7 +11,7 @@ from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.spmm import spmm
-from gnnbench.ops.stream import Operands, Place, stream
+from gnnbench.ops.stream import Operands, stream
 
 CONV = "GMMConv"
 COST = _cost.SUM
@@ -31,7 +31,7 @@ def forward(
     conv: GMMConv,
     kernels: Kernels,
     rewrites: frozenset[str],
-    x: Tensor | tuple[Tensor, Tensor | None],
+    x: _edges.Ends,
     graph: Graph,
     edge_attr: Tensor | None = None,
 ) -> Tensor:
@@ -39,12 +39,11 @@ def forward(
     if edge_attr is None or edge_attr.dim() != 2 or edge_attr.size(1) != conv.mu.size(1):
         raise UnsupportedOp("GMMConv", ["its edges have no features, or as many as it has no gaussians for"])
     x_src, x_dst = _edges.pair(x)
-    parameter: Place = "parameter"
     (weight,) = stream(
         kernels,
         graph,
         lambda _, shares: (_gaussians(shares.of(0), conv.mu, conv.sigma),),
-        Operands([edge_attr, conv.mu, conv.sigma], ["edge", parameter, parameter]),
+        Operands([edge_attr, conv.mu, conv.sigma], ["edge", "parameter", "parameter"]),
         edges=max(1, kernels.chunk_bytes // max(1, 4 * conv.mu.nbytes)),
         over_edges=[True],
     )

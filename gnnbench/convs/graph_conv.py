@@ -7,8 +7,7 @@ from torch_geometric.nn import GraphConv
 
 from gnnbench.convs import _checks, _cost, _edges, _layers
 from gnnbench.graph import Graph
-from gnnbench.ops.kernels import EXTREMA, REDUCTIONS, Kernels
-from gnnbench.ops.linear import linear
+from gnnbench.ops.kernels import REDUCTIONS, Kernels
 from gnnbench.ops.spmm import spmm
 
 CONV = "GraphConv"
@@ -20,28 +19,22 @@ def unsupported(conv: GraphConv) -> list[str]:
 
 
 def rewrites(conv: GraphConv, *, transform_first: bool, fold_norm: bool) -> list[str]:
-    """As in SAGEConv, multiplying by the weights commutes with sums and means of neighbours."""
-    commutes = _layers.reduction(conv) not in EXTREMA
-    return ["transform_first"] * (transform_first and commutes and _layers.narrows(conv.lin_rel))
+    return ["transform_first"] * (transform_first and _layers.narrows_first(conv, conv.lin_rel))
 
 
 def forward(
     conv: GraphConv,
     kernels: Kernels,
     rewrites: frozenset[str],
-    x: Tensor | tuple[Tensor, Tensor | None],
+    x: _edges.Ends,
     graph: Graph,
     edge_weight: Tensor | None = None,
 ) -> Tensor:
     """Output [N, out_channels] of features x [N, in_channels], or of a pair of sources [M, .] and destinations."""
-    reduce = _layers.reduce_of(conv)
     x_src, x_dst = _edges.pair(x)
     weight = None if edge_weight is None else _edges.weight(graph, edge_weight)
     if "transform_first" in rewrites:
-        h = linear(kernels, x_src, conv.lin_rel.weight)
-        out = spmm(kernels, graph, h, weight, reduce)
-        out = out if conv.lin_rel.bias is None else out + conv.lin_rel.bias
-        out = out.to(h.dtype)  # under autocast that of a product, which comes last in PyG
+        out = _layers.transformed_first(conv, conv.lin_rel, kernels, x_src, graph, weight)
     else:
-        out = conv.lin_rel(spmm(kernels, graph, x_src, weight, reduce))
+        out = conv.lin_rel(spmm(kernels, graph, x_src, weight, _layers.reduce_of(conv)))
     return out if x_dst is None else out + conv.lin_root(x_dst)

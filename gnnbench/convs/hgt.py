@@ -30,11 +30,7 @@ def ops(conv: HGTConv) -> list[str]:
 
 
 def forward(
-    conv: HGTConv,
-    kernels: Kernels,
-    rewrites: frozenset[str],
-    x: dict[str, Tensor],
-    graphs: dict[EdgeType, Graph],
+    conv: HGTConv, kernels: Kernels, rewrites: frozenset[str], x: dict[str, Tensor], graphs: dict[EdgeType, Graph]
 ) -> dict[str, Tensor]:
     """Output [N, out_channels] of each type that is a destination, of features [N, in_channels] of all types."""
     order = [conv.edge_types_map[relation] for relation in graphs]
@@ -69,5 +65,4 @@ def _with_skip(conv: HGTConv, kind: str, out: Tensor, x: Tensor) -> Tensor:
     if out.size(-1) != x.size(-1):
         return out
     share = conv.skip[kind].sigmoid()
-    mixed: Tensor = share * out + (1 - share) * x
-    return mixed
+    return share * out + (1 - share) * x

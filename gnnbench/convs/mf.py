@@ -22,13 +22,7 @@ def unsupported(conv: MFConv) -> list[str]:
     return _checks.common(conv, REDUCTIONS) + ["MFConv's layers are hooked or were replaced"] * (not plain)
 
 
-def forward(
-    conv: MFConv,
-    kernels: Kernels,
-    rewrites: frozenset[str],
-    x: Tensor | tuple[Tensor, Tensor | None],
-    graph: Graph,
-) -> Tensor:
+def forward(conv: MFConv, kernels: Kernels, rewrites: frozenset[str], x: _edges.Ends, graph: Graph) -> Tensor:
     """Output [N, out_channels] of features x [N, in_channels], or of a pair of sources [M, .] and destinations."""
     x_src, x_dst = _edges.pair(x)
     for features, layer in ((x_src, conv.lins_l[0]), (x_dst, conv.lins_r[0])):

@@ -34,7 +34,7 @@ def forward(
     conv: RGATConv,
     kernels: Kernels,
     rewrites: frozenset[str],
-    x: Tensor | tuple[Tensor, Tensor | None],
+    x: _edges.Ends,
     graph: Graph,
     edge_type: Tensor | None = None,
     edge_attr: Tensor | None = None,

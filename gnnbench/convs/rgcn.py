@@ -36,7 +36,7 @@ def forward(
     conv: RGCNConv,
     kernels: Kernels,
     rewrites: frozenset[str],
-    x: Tensor | tuple[Tensor, Tensor | None],
+    x: _edges.Ends,
     graph: Graph,
     edge_type: Tensor | None = None,
 ) -> Tensor:

@@ -9,7 +9,7 @@ from torch_geometric.nn import SAGEConv
 
 from gnnbench.convs import _checks, _cost, _edges, _layers
 from gnnbench.graph import Graph
-from gnnbench.ops.kernels import EXTREMA, REDUCTIONS, Kernels
+from gnnbench.ops.kernels import REDUCTIONS, Kernels
 from gnnbench.ops.linear import linear, pays
 from gnnbench.ops.spmm import spmm
 
@@ -23,9 +23,7 @@ def unsupported(conv: SAGEConv) -> list[str]:
 
 
 def rewrites(conv: SAGEConv, *, transform_first: bool, fold_norm: bool) -> list[str]:
-    """Multiplying by the weights commutes with sums and means of neighbours, not with their extrema."""
-    commutes = _layers.reduction(conv) not in EXTREMA
-    return ["transform_first"] * (transform_first and commutes and _layers.narrows(conv.lin_l))
+    return ["transform_first"] * (transform_first and _layers.narrows_first(conv, conv.lin_l))
 
 
 def cannot_cache_aggregation(conv: SAGEConv) -> list[str]:
@@ -41,7 +39,7 @@ def forward(
     conv: SAGEConv,
     kernels: Kernels,
     rewrites: frozenset[str],
-    x: Tensor | tuple[Tensor, Tensor | None],
+    x: _edges.Ends,
     graph: Graph,
     edge_weight: Tensor | None = None,
 ) -> Tensor:
@@ -51,24 +49,16 @@ def forward(
     """
     x_src, x_dst = _edges.pair(x)
     weight = None if edge_weight is None else _edges.weight(graph, edge_weight)
-    if "transform_first" not in rewrites:
-        return combine(conv, kernels, x_dst, aggregate(conv, kernels, rewrites, x_src, graph, weight))
-    h = linear(kernels, _source(conv, x_src), conv.lin_l.weight)
-    out = spmm(kernels, graph, h, weight, _layers.reduce_of(conv))
-    out = out if conv.lin_l.bias is None else out + conv.lin_l.bias
-    out = out.to(h.dtype)  # under autocast that of a product, which comes last in PyG
+    x_src = _source(conv, x_src)
+    if "transform_first" in rewrites:
+        out = _layers.transformed_first(conv, conv.lin_l, kernels, x_src, graph, weight)
+    else:
+        out = conv.lin_l(spmm(kernels, graph, x_src, weight, _layers.reduce_of(conv)))
     return _finish(conv, kernels, x_dst, out)
 
 
-def aggregate(
-    conv: SAGEConv,
-    kernels: Kernels,
-    rewrites: frozenset[str],
-    x: Tensor,
-    graph: Graph,
-    weight: Tensor | None = None,
-) -> Tensor:
-    return spmm(kernels, graph, _source(conv, x), weight, _layers.reduce_of(conv))
+def aggregate(conv: SAGEConv, kernels: Kernels, rewrites: frozenset[str], x: Tensor, graph: Graph) -> Tensor:
+    return spmm(kernels, graph, _source(conv, x), None, _layers.reduce_of(conv))
 
 
 def combine(conv: SAGEConv, kernels: Kernels, x: Tensor | None, aggregated: Tensor) -> Tensor:
@@ -76,8 +66,7 @@ def combine(conv: SAGEConv, kernels: Kernels, x: Tensor | None, aggregated: Tens
 
 
 def _source(conv: SAGEConv, x: Tensor) -> Tensor:
-    source: Tensor = conv.lin(x).relu() if _projects(conv) else x
-    return source
+    return conv.lin(x).relu() if _projects(conv) else x
 
 
 def _projects(conv: SAGEConv) -> bool:

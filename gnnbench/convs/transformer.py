@@ -30,7 +30,7 @@ def forward(
     conv: TransformerConv,
     kernels: Kernels,
     rewrites: frozenset[str],
-    x: Tensor | tuple[Tensor, Tensor | None],
+    x: _edges.Ends,
     graph: Graph,
     edge_attr: Tensor | None = None,
     return_attention_weights: bool | None = None,

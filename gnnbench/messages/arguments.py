@@ -92,8 +92,7 @@ class Asked(NamedTuple):
 
 def parameters(conv: Any, function: str) -> Mapping[str, Any]:
     """The parameters of `message`, `aggregate`, `update` or `edge_update` as PyG's inspector has them."""
-    found: Mapping[str, Any] = conv.inspector.get_signature(function).param_dict
-    return found
+    return conv.inspector.get_signature(function).param_dict
 
 
 def read(conv: Any, functions: tuple[str, ...], edge_index: Adjacency, size: Any, given: dict[str, Any]) -> Asked:
@@ -120,19 +119,17 @@ def read(conv: Any, functions: tuple[str, ...], edge_index: Adjacency, size: Any
             if name == "adj_t" or (name == "edge_index" and is_sparse(edge_index)):
                 raise _left(conv, f"its {' and '.join(functions)} ask for {name}")
             continue
-        over_nodes = name[-2:] in ("_i", "_j")
-        value = filled.get(name[:-2] if over_nodes else name, inspect.Parameter.empty)
-        if value is inspect.Parameter.empty:
-            if parameter.default is inspect.Parameter.empty and not over_nodes:
-                raise _left(conv, f"it is not given {name}")
-            if over_nodes:
-                constants[name] = None
+        if name[-2:] not in ("_i", "_j"):
+            if name not in filled:
+                if parameter.default is inspect.Parameter.empty:
+                    raise _left(conv, f"it is not given {name}")
+            elif isinstance(filled[name], Tensor):
+                operands.append(_operand(conv, name, filled[name], num_edges(edge_index)))
+            else:
+                constants[name] = filled[name]
             continue
-        if not over_nodes:
-            _place(conv, name, value, num_edges(edge_index), operands, constants)
-            continue
+        value = filled.get(name[:-2])
         place: Place = "source" if name.endswith("_j") else "destination"
-        end = source if place == "source" else destination
         if isinstance(value, (tuple, list)):
             if len(value) != 2:
                 raise _left(conv, f"{name[:-2]} is no pair")
@@ -140,7 +137,7 @@ def read(conv: Any, functions: tuple[str, ...], edge_index: Adjacency, size: Any
                 _set_size(conv, sizes, number, half)
             value = value[0 if place == "source" else 1]
         else:
-            _set_size(conv, sizes, end, value)
+            _set_size(conv, sizes, source if place == "source" else destination, value)
         if isinstance(value, Tensor):
             operands.append(Operand(name, _plain(conv, name, value), place, conv.node_dim % value.dim()))
         else:
@@ -196,20 +193,14 @@ def _set_size(conv: Any, sizes: list[int | None], end: int, value: Any) -> None:
     sizes[end] = nodes
 
 
-def _place(
-    conv: Any, name: str, value: Any, edges: int, operands: list[Operand], constants: dict[str, Any]
-) -> None:
-    """Put an argument that is not over nodes where it belongs."""
-    if not isinstance(value, Tensor):
-        constants[name] = value
-        return
-    value = _plain(conv, name, value)
+def _operand(conv: Any, name: str, value: Tensor, edges: int) -> Operand:
+    """A tensor that is not over nodes, in its place."""
+    _plain(conv, name, value)
     if value.dim() and value.size(0) == edges:
-        operands.append(Operand(name, value, "edge"))
-    elif edges > 1 and edges in value.shape:
+        return Operand(name, value, "edge")
+    if edges > 1 and edges in value.shape:
         raise _left(conv, f"{name} has the edges along another dimension than the first")
-    else:
-        operands.append(Operand(name, value, "shared"))
+    return Operand(name, value, "shared")
 
 
 def _plain(conv: Any, name: str, value: Tensor) -> Tensor:

@@ -23,11 +23,8 @@ from gnnbench.messages.arguments import FUNCTIONS
 from gnnbench.ops.kernels import Kernels
 from gnnbench.results.schema import Binding
 
-OPS = {
-    "spmm": ("spmm", "spmm"),
-    "fused": ("program", "program"),
-    "streamed": ("stream", "segment"),
-}  # with the kernels that make them a backend's own
+# Ops by how messages ran, with the kernels that make them a backend's own.
+OPS = {"spmm": ("spmm", "spmm"), "fused": ("program", "program"), "streamed": ("stream", "segment")}
 
 _norms = norms.KnownNorms()
 _of: Any = WeakTensorKeyDictionary()  # the edge_index of a Graph -> a reference to it

@@ -8,7 +8,7 @@ functions go on with the result, an ordinary tensor over nodes. Any other operat
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -127,7 +127,7 @@ class Lazy(Tensor):
             raise NotElementwise(func.__name__)
         try:
             return rule(*lifted.numbers(args), **kwargs)
-        except TypeError as error:  # of arguments that the rule does not know
+        except (TypeError, RuntimeError) as error:  # of arguments that the rule does not know
             raise NotElementwise(func.__name__) from error
 
     @classmethod
@@ -154,8 +154,7 @@ def softmax(x: Lazy) -> Lazy:
         top = reduced(x, "max")
     power: Any = (x - x.symbols.leaf(top, "destination")).exp()
     total = reduced(power, "sum") + 1e-16  # as in PyG
-    out: Lazy = power / x.symbols.leaf(total, "destination")
-    return out
+    return power / x.symbols.leaf(total, "destination")
 
 
 def _written(value: Expression, reduce: str) -> tuple[Program, list[Tensor]]:
@@ -186,32 +185,38 @@ def _written(value: Expression, reduce: str) -> tuple[Program, list[Tensor]]:
     return program, [each.tensor.contiguous() for each in leaves.values() if each.tensor is not None]
 
 
-def _unary(op: str) -> Callable[..., Lazy]:
-    return lambda x: _applied(op, x)
-
-
 def _applied(op: str, x: Lazy, number: float = 0.0) -> Lazy:
     return x.over(Expression(op, (x.expression,), float(number), x.expression.width), x.shape[1:])
 
 
-def _binary(op: str, with_number: Callable[[Lazy, float], Lazy], swapped: bool = False) -> Callable[..., Lazy]:
+def _combined(op: str, a: Any, b: Any) -> Lazy:
     """Combine with a number, with something else over edges, or with a tensor that is the same for all edges."""
+    if isinstance(b, (int, float)):
+        if op in ("add", "sub"):
+            return _applied("shift", a, b if op == "add" else -b)
+        return _applied("scale", a, b if op == "mul" else 1 / b)
+    if isinstance(a, (int, float)):
+        return _of_number(op, a, b)
+    a, b = _alike(a, b), _alike(b, a)
+    wide, narrow = (a, b) if a.expression.width >= b.expression.width else (b, a)
+    shape, other = wide.shape[1:], narrow.shape[1:]
+    if a.dtype != b.dtype or other not in (shape, (*shape[:-1], 1)) or len(other) != len(shape):
+        raise NotElementwise(op)
+    return a.over(Expression(op, (a.expression, b.expression), 0.0, wide.expression.width), shape)
 
-    def combine(a: Any, b: Any) -> Lazy:
-        a, b = (b, a) if swapped else (a, b)
-        if isinstance(b, (int, float)):
-            return with_number(a, b)
-        if isinstance(a, (int, float)):
-            return _of_number(op, a, b)
-        a, b = _alike(a, b), _alike(b, a)
-        wide, narrow = (a, b) if a.expression.width >= b.expression.width else (b, a)
-        shape, other = wide.shape[1:], narrow.shape[1:]
-        if a.dtype != b.dtype or other not in (shape, (*shape[:-1], 1)) or len(other) != len(shape):
-            raise NotElementwise(op)
-        expression = Expression(op, (a.expression, b.expression), 0.0, wide.expression.width)
-        return a.over(expression, shape)
 
-    return combine
+def _swapped(op: str, b: Any, a: Any) -> Lazy:
+    return _combined(op, a, b)
+
+
+def _of_number(op: str, number: float, x: Lazy) -> Lazy:
+    match op:
+        case "add" | "mul":
+            return _combined(op, x, number)
+        case "sub":
+            return _applied("shift", _applied("scale", x, -1.0), number)
+        case _:
+            return _combined("div", x.new_ones(()) * number, x)
 
 
 def _alike(x: Any, other: Any) -> Lazy:
@@ -224,23 +229,7 @@ def _alike(x: Any, other: Any) -> Lazy:
     row = x.squeeze(0) if x.dim() > len(shape) else x
     if torch.broadcast_shapes(row.shape, shape) != shape:
         raise NotElementwise("a tensor of more numbers")
-    found: Lazy = symbols.leaf(row.expand(symbols.edges.num_rows, *shape), "destination")
-    return found
-
-
-def _of_number(op: str, number: float, x: Lazy) -> Lazy:
-    match op:
-        case "add" | "mul":
-            return _applied("shift" if op == "add" else "scale", x, number)
-        case "sub":
-            return _applied("shift", _applied("scale", x, -1.0), number)
-        case _:
-            one = x.new_ones(())
-            return _binary("div", _divided)(one * number, x)
-
-
-def _divided(x: Lazy, number: float) -> Lazy:
-    return _applied("scale", x, 1 / number)
+    return symbols.leaf(row.expand(symbols.edges.num_rows, *shape), "destination")
 
 
 def _power(x: Lazy, exponent: Any) -> Any:
@@ -254,41 +243,16 @@ def _total(x: Lazy, dim: Any = None, keepdim: bool = False) -> Lazy:
     if x.dim() < 2 or dim not in (-1, x.dim() - 1):
         raise NotElementwise("sum")
     kept = x.shape[1:-1]
-    if x.size(-1) == 1:
-        return x.over(x.expression, (*kept, 1) if keepdim else kept)
-    expression = Expression("total", (x.expression,), 0.0, kept.numel())
-    return x.over(expression, (*kept, 1) if keepdim else kept)
+    total = Expression("total", (x.expression,), 0.0, kept.numel())
+    return x.over(x.expression if x.size(-1) == 1 else total, (*kept, 1) if keepdim else kept)
 
 
-def _viewed(x: Lazy, *shape: Any) -> Lazy:
-    """The numbers of each edge under another shape."""
-    shape = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
-    edges, rest = x.size(0), list(shape[1:])
-    width = x.expression.width
-    if not shape or shape[0] not in (-1, edges) or (-1 in rest and shape[0] == -1):
-        raise NotElementwise("view")
-    known = torch.Size([each for each in rest if each != -1]).numel()
-    if (width != known and -1 not in rest) or width % known:
-        raise NotElementwise("view")
-    return x.over(x.expression, [width // known if each == -1 else each for each in rest])
-
-
-def _unsqueezed(x: Lazy, dim: int) -> Lazy:
-    at, rest = dim % (x.dim() + 1), list(x.shape[1:])
-    if not at:
-        raise NotElementwise("unsqueeze")
-    return x.over(x.expression, [*rest[: at - 1], 1, *rest[at - 1 :]])
-
-
-def _squeezed(x: Lazy, dim: int) -> Lazy:
-    at, rest = dim % x.dim(), list(x.shape[1:])
-    if not at:
-        raise NotElementwise("squeeze")
-    return x.over(x.expression, [*rest[: at - 1], *rest[at:]] if rest[at - 1] == 1 else rest)
-
-
-def _leaky_relu(x: Lazy, negative_slope: float = 0.01) -> Lazy:
-    return _applied("leaky_relu", x, negative_slope)
+def _reshaped(name: str, x: Lazy, size: Any, *more: Any) -> Lazy:
+    """The numbers of each edge under another shape: the one that torch's method of that name gives a tensor."""
+    like = getattr(torch.empty(x.shape, dtype=x.dtype, device="meta"), name)(size, *more)
+    if like.shape[:1] != x.shape[:1] or like.dtype != x.dtype:
+        raise NotElementwise(name)
+    return x.over(x.expression, like.shape[1:])
 
 
 def _softplus(x: Lazy, beta: float = 1, threshold: float = 20) -> Lazy:
@@ -303,38 +267,28 @@ def _kept(x: Lazy, p: float = 0.5, training: bool = True) -> Lazy:
     return x
 
 
-def _new(name: str) -> Callable[..., Tensor]:
-    def make(x: Lazy, *size: Any, **how: Any) -> Tensor:
-        like = torch.empty((), dtype=x.dtype, device=x.device)
-        out: Tensor = getattr(like, name)(*size, **how)
-        return out
-
-    return make
+def _new(name: str, x: Lazy, *size: Any, **how: Any) -> Tensor:
+    return getattr(torch.empty((), dtype=x.dtype, device=x.device), name)(*size, **how)
 
 
-_scale: Callable[[Lazy, float], Lazy] = lambda x, number: _applied("scale", x, number)  # noqa: E731
 RULES: dict[str, Callable[..., Any]] = {
-    **dict.fromkeys(("add", "__add__"), _binary("add", lambda x, number: _applied("shift", x, number))),
-    "__radd__": _binary("add", lambda x, number: _applied("shift", x, number), swapped=True),
-    **dict.fromkeys(("sub", "__sub__"), _binary("sub", lambda x, number: _applied("shift", x, -number))),
-    **dict.fromkeys(
-        ("rsub", "__rsub__"), _binary("sub", lambda x, number: _applied("shift", x, -number), swapped=True)
-    ),
-    **dict.fromkeys(("mul", "__mul__"), _binary("mul", _scale)),
-    "__rmul__": _binary("mul", _scale, swapped=True),
-    **dict.fromkeys(("div", "__truediv__", "true_divide"), _binary("div", _divided)),
-    **dict.fromkeys(("__rdiv__", "__rtruediv__"), _binary("div", _divided, swapped=True)),
+    **dict.fromkeys(("add", "__add__"), partial(_combined, "add")),
+    "__radd__": partial(_swapped, "add"),
+    **dict.fromkeys(("sub", "__sub__"), partial(_combined, "sub")),
+    **dict.fromkeys(("rsub", "__rsub__"), partial(_swapped, "sub")),
+    **dict.fromkeys(("mul", "__mul__"), partial(_combined, "mul")),
+    "__rmul__": partial(_swapped, "mul"),
+    **dict.fromkeys(("div", "__truediv__", "true_divide"), partial(_combined, "div")),
+    **dict.fromkeys(("__rdiv__", "__rtruediv__"), partial(_swapped, "div")),
+    **{op: partial(_applied, op) for op in ("relu", "sigmoid", "tanh", "exp")},
     **dict.fromkeys(("neg", "__neg__"), lambda x: _applied("scale", x, -1.0)),
-    **{op: _unary(op) for op in ("relu", "sigmoid", "tanh", "exp")},
     "silu": lambda x: x * x.sigmoid(),
-    "leaky_relu": _leaky_relu,
+    "leaky_relu": lambda x, negative_slope=0.01: _applied("leaky_relu", x, negative_slope),
     "softplus": _softplus,
     **dict.fromkeys(("pow", "__pow__"), _power),
     "square": lambda x: x * x,
     "sum": _total,
-    **dict.fromkeys(("view", "reshape"), _viewed),
-    "unsqueeze": _unsqueezed,
-    "squeeze": _squeezed,
+    **{name: partial(_reshaped, name) for name in ("view", "reshape", "unsqueeze", "squeeze")},
     "dropout": _kept,
-    **{name: _new(name) for name in ("new_zeros", "new_ones")},
+    **{name: partial(_new, name) for name in ("new_zeros", "new_ones")},
 }

@@ -8,6 +8,7 @@ of these, as products over nodes were made ready. Anything else gets the numbers
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -37,12 +38,6 @@ class Gathers(NamedTuple):
 
     width: int
     factors: tuple[tuple[Node, int], ...]
-
-    def plus(self, other: Gathers, sign: int) -> Gathers:
-        factors = dict(self.factors)
-        for node, factor in other.factors:
-            factors[node] = factors.get(node, 0) + sign * factor
-        return Gathers(self.width, tuple(factors.items()))
 
 
 class Linear(NamedTuple):
@@ -131,22 +126,6 @@ class Lifting:
         out.lifting, out.columns, out.numbers, out.is_changed = self, columns, None, False
         return out
 
-    def linear(self, x: EdgeTensor, weight: Parameter, bias: Parameter | None) -> Tensor | None:
-        """`F.linear` of gathers; None where its products are not there."""
-        rest = [each for each in x.columns if isinstance(each, Tensor)]
-        layer = Linear(weight, bias, tuple(e.size(-1) if isinstance(e, Tensor) else e for e in x.columns))
-        self.met[layer.key] = layer
-        positions = self.positions.get(layer.key)
-        if positions is None:
-            return None
-        factors = tuple((Node(each), 1) for each in positions)
-        out = self.edges((Gathers(weight.size(0), factors),), weight.shape[:1])
-        if not rest:
-            return out
-        pairs = zip(layer.parts, x.columns, strict=True)
-        parts = [part for part, each in pairs if isinstance(each, Tensor)]
-        return numbers(out) + F.linear(torch.cat(rest, -1), torch.cat(parts, -1))
-
     def gathered(self, each: Gathers) -> Tensor:
         plain = all(node.slice is None and factor == 1 for node, factor in each.factors)
         if plain and len({self.shares.places[node.position] for node, _ in each.factors}) == len(each.factors):
@@ -227,17 +206,17 @@ def _cat(tensors: Any, dim: int = 0) -> Tensor | None:
     return first.lifting.edges(columns, (*first.shape[1:-1], width))
 
 
-def _added(sign: int) -> Callable[..., Tensor | None]:
-    def add(a: Any, b: Any) -> Tensor | None:
-        if not _stands(a, b) or a.shape != b.shape or a.dtype != b.dtype:
-            return None
-        (ours, *more), (theirs, *others) = a.columns, b.columns
-        if more or others or not isinstance(ours, Gathers) or not isinstance(theirs, Gathers):
-            return None
-        total = ours.plus(theirs, sign)
-        return a.lifting.edges((total,), a.shape[1:]) if all(factor for _, factor in total.factors) else None
-
-    return add
+def _added(sign: int, a: Any, b: Any) -> Tensor | None:
+    if not _stands(a, b) or a.shape != b.shape or a.dtype != b.dtype:
+        return None
+    (ours, *more), (theirs, *others) = a.columns, b.columns
+    if more or others or not isinstance(ours, Gathers) or not isinstance(theirs, Gathers):
+        return None
+    factors = dict(ours.factors)
+    for node, factor in theirs.factors:
+        factors[node] = factors.get(node, 0) + sign * factor
+    total = Gathers(ours.width, tuple(factors.items()))
+    return a.lifting.edges((total,), a.shape[1:]) if all(factors.values()) else None
 
 
 def _item(x: Any, index: Any) -> Tensor | None:
@@ -260,17 +239,29 @@ def _stack(tensors: Any, dim: int = 0) -> Tensor | None:
 
 
 def linear(x: Any, weight: Any, bias: Any = None) -> Tensor | None:
-    """`F.linear` of what stands for gathers; None where it has to be computed of numbers."""
+    """`F.linear` of what stands for gathers; None where it is none, or its products are not there."""
     parameters = type(weight) is Parameter and (bias is None or type(bias) is Parameter)
     if not _stands(x) or x.dim() != 2 or not parameters or weight.dtype != x.dtype:
         return None
-    return x.lifting.linear(x, weight, bias)
+    layer = Linear(weight, bias, tuple(e.size(-1) if isinstance(e, Tensor) else e for e in x.columns))
+    x.lifting.met[layer.key] = layer
+    positions = x.lifting.positions.get(layer.key)
+    if positions is None:
+        return None
+    factors = tuple((Node(each), 1) for each in positions)
+    out = x.lifting.edges((Gathers(weight.size(0), factors),), weight.shape[:1])
+    rest = [each for each in x.columns if isinstance(each, Tensor)]
+    if not rest:
+        return out
+    pairs = zip(layer.parts, x.columns, strict=True)
+    parts = [part for part, each in pairs if isinstance(each, Tensor)]
+    return numbers(out) + F.linear(torch.cat(rest, -1), torch.cat(parts, -1))
 
 
 RULES: dict[str, Callable[..., Tensor | None]] = {
     **dict.fromkeys(("cat", "concat", "concatenate"), _cat),
-    **dict.fromkeys(("add", "__add__"), _added(1)),
-    **dict.fromkeys(("sub", "__sub__"), _added(-1)),
+    **dict.fromkeys(("add", "__add__"), partial(_added, 1)),
+    **dict.fromkeys(("sub", "__sub__"), partial(_added, -1)),
     "__getitem__": _item,
     "stack": _stack,
     "linear": linear,

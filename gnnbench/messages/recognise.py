@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import torch
 import torch.fx
 from torch import Tensor
-from torch.nn import Module
 from torch_geometric.nn import MessagePassing, aggr
 
 from gnnbench.convs import _checks, _edges, _layers, _overrides
@@ -37,14 +36,16 @@ LOCAL = {  # aggregations that look at each destination by itself
     *(aggr.VariancePreservingAggregation, aggr.AttentionalAggregation, aggr.DeepSetsAggregation),
     aggr.fused.FusedAggregation,
 }
-_own = {name: getattr(MessagePassing, name) for name in INTERNAL}
+_pygs = {name: _overrides.pygs_own(getattr(MessagePassing, name)) for name in INTERNAL}
 
 
 def objections(conv: Any) -> list[str]:
     """Sentences, each a reason why PyG's own code has to run this layer's messages."""
     kind, own = type(conv), vars(conv)
     name = kind.__name__
-    reasons = [f"{name} overrides {each}()" for each in INTERNAL if _replaced(kind, each) or each in own]
+    reasons = [
+        f"{name} overrides {each}()" for each in INTERNAL if each in own or getattr(kind, each) is not _pygs[each]
+    ]
     reasons += [f"{name} has its own {each}()" for each in ("collect", "edge_collect") if each in own]
     if any(_checks.hooks_on_messages(own)):
         reasons.append(f"{name} has hooks on its messages")
@@ -59,18 +60,11 @@ def objections(conv: Any) -> list[str]:
         reasons.append(f"{name} has hooks on its {type(watched).__name__}")
     if any(parameter._backward_hooks for parameter in conv.parameters()):
         reasons.append(f"{name} has hooks on its parameters")
-    if strange := next((each for each in _aggregations(conv) if type(each) not in LOCAL), None):
+    module = conv._modules.get("aggr_module")
+    within = [] if module is None else [each for each in module.modules() if isinstance(each, aggr.Aggregation)]
+    if strange := next((each for each in within if type(each) not in LOCAL), None):
         reasons.append(f"{type(strange).__name__} may look at other destinations, such as that of the most edges")
     return reasons
-
-
-def _replaced(kind: type, name: str) -> bool:
-    return getattr(kind, name) is not _own[name] or not _overrides.is_from(_own[name], "torch_geometric.")
-
-
-def _aggregations(conv: Any) -> list[Module]:
-    module = conv._modules.get("aggr_module")
-    return [] if module is None else [each for each in module.modules() if isinstance(each, aggr.Aggregation)]
 
 
 class Product(NamedTuple):

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,9 +27,7 @@ from gnnbench.messages.elementwise import Symbols
 from gnnbench.messages.held import unchanged
 from gnnbench.messages.lifted import Linear
 from gnnbench.ops.kernels import Kernels
-from gnnbench.ops.stream import Chunk, Function, Leaves, Operands, Shares
-
-Evaluator: TypeAlias = Callable[[Chunk], tuple[Tensor, ...]]
+from gnnbench.ops.stream import Chunk, Leaves, Operands, Shares
 
 EDGES = 48  # of either half, at least
 ACROSS = (
@@ -70,28 +68,28 @@ def rehearse(conv: Module, kernels: Kernels, graph: Graph, function: Any, operan
     Raises:
         UnsupportedOp: with the reasons why it cannot be evaluated a chunk at a time.
     """
-    both, halves = _few_rows(graph)
+    few = _Few(conv, kernels, function, operands, *_few_rows(graph))
     state = torch.get_rng_state()
     try:
         with _looking_across_refused(conv), replaced.without_dropout() as rehearsed:
             with unchanged(conv) as written, torch.no_grad():
-                _evaluate_first(kernels, function, operands, both)
+                few.evaluate_first()
             if not torch.equal(torch.get_rng_state(), state):
                 raise _refused("its message draws random numbers other than those of dropout")
-            if any(len(each) != both.num_edges for each in written.values()):
+            if any(len(each) != few.both.num_edges for each in written.values()):
                 raise _refused(f"its message writes {min(written)}, which others read")
             function.written = tuple(written)
             with unchanged(conv):
-                _check_local(lambda c: function(c, Shares(kernels, c, operands)), function, both, halves)
-                _check_with_other_values(conv, kernels, function, operands, both, halves)
-            layers = _lifted(conv, kernels, function, operands, both)
+                few.check_local(lambda chunk: function(chunk, Shares(kernels, chunk, operands)))
+                few.check_local_with_other_values()
+            layers = few.lifted()
         with _looking_across_refused(conv), unchanged(conv):
-            trained, nbytes = _kept(conv, kernels, function, operands, both, None)
+            trained, nbytes = few.kept(None)
             if layers is not None:
-                _, nbytes = _kept(conv, kernels, function, operands, both, layers)
-        per_edge = nbytes / both.num_edges
+                _, nbytes = few.kept(layers)
+        per_edge = nbytes / few.both.num_edges
         plain = not (rehearsed.dropped or function.written) and kernels.pays("program")
-        fused = plain and _fuses(conv, kernels, function, operands, both, layers)
+        fused = plain and few.fuses(layers)
         return Rehearsal(per_edge, rehearsed.dropped, trained, function.written, layers, fused)
     finally:
         torch.set_rng_state(state)
@@ -126,47 +124,126 @@ class _Turned(Chunk):
         return super().edge_id.index_select(0, self.order)
 
 
-def _evaluate_first(kernels: Kernels, function: Function, operands: Operands, both: Chunk) -> None:
-    """Evaluate a function, and refuse it if it writes to tensors of its caller."""
-    given = [k for k, place in enumerate(operands.places) if place in ("edge", "shared")]
-    before, shares = Shares(kernels, both, operands), Shares(kernels, both, operands)
-    shares.gathered = {(k,): before.of(k).clone() for k in given}
-    function(both, shares)
-    for k in given:
-        now, then = shares.of(k), before.of(k)
-        if not bool(((now == then) | ((now != now) & (then != then))).all()):
-            raise _refused("its message writes to what it is given")
+class _Few(NamedTuple):
+    """A function of a layer with all that it is given, and a few destinations: `both` of two `halves`."""
 
+    conv: Module
+    kernels: Kernels
+    function: Any
+    operands: Operands
+    both: Chunk
+    halves: list[Chunk]
 
-def _check_with_other_values(
-    conv: Module, kernels: Kernels, function: Any, operands: Operands, both: Chunk, halves: Sequence[Chunk]
-) -> None:
-    """Refuse a function that looks across destinations where values are no zeros or ones, which would hide it."""
-    try:
+    def evaluate_first(self) -> None:
+        """Evaluate the function, and refuse it if it writes to tensors of its caller."""
+        given = [k for k, place in enumerate(self.operands.places) if place in ("edge", "shared")]
+        before, shares = (Shares(self.kernels, self.both, self.operands) for _ in range(2))
+        shares.gathered = {(k,): before.of(k).clone() for k in given}
+        self.function(self.both, shares)
+        for k in given:
+            now, then = shares.of(k), before.of(k)
+            if not bool(((now == then) | ((now != now) & (then != then))).all()):
+                raise _refused("its message writes to what it is given")
+
+    def check_local(self, evaluated: Callable[[Chunk], tuple[Tensor, ...]]) -> None:
+        """Refuse a function of which a destination's result depends on others, or on the order of its edges."""
+        both = self.both
+        turned = _Turned(both.graph, both.rows, both.edges)
         with torch.no_grad():
-            largest = scales(Shares(kernels, both, operands))
-        other = function.on(with_other_parameters(conv))
-        _check_local(
-            lambda chunk: other(chunk, VariedShares(kernels, chunk, operands, largest)), function, both, halves
-        )
-    except UnsupportedOp:
-        raise
-    except Exception:  # of a layer that cannot be copied, or does not take these values
-        return
+            wholes, apart, others = evaluated(both), [evaluated(half) for half in self.halves], evaluated(turned)
+        for number, (whole, other, *parts) in enumerate(zip(wholes, others, *apart, strict=True)):
+            over_nodes = number == 0 and self.function.over_nodes
+            if len(whole) != (both.num_rows if over_nodes else both.num_edges):
+                raise _refused("its result has other rows than the destinations")
+            _check_equal(whole, torch.cat(parts))
+            if not _equal(whole if over_nodes else whole.index_select(0, turned.order), other):
+                raise _refused("its result depends on the order of its edges")
 
+    def check_local_with_other_values(self) -> None:
+        """Look again where values are no zeros or ones, which would hide what a function does."""
+        try:
+            with torch.no_grad():
+                largest = scales(Shares(self.kernels, self.both, self.operands))
+            other = self.function.on(with_other_parameters(self.conv))
+            self.check_local(lambda chunk: other(chunk, VariedShares(self.kernels, chunk, self.operands, largest)))
+        except UnsupportedOp:
+            raise
+        except Exception:  # of a layer that cannot be copied, or does not take these values
+            return
 
-def _check_local(evaluated: Evaluator, function: Any, both: Chunk, halves: Sequence[Chunk]) -> None:
-    """Refuse a function of which a destination's result depends on others, or on the order of its edges."""
-    turned = _Turned(both.graph, both.rows, both.edges)
-    with torch.no_grad():
-        wholes, apart, others = evaluated(both), [evaluated(half) for half in halves], evaluated(turned)
-    for number, (whole, other, *parts) in enumerate(zip(wholes, others, *apart, strict=True)):
-        over_nodes = number == 0 and function.over_nodes
-        if len(whole) != (both.num_rows if over_nodes else both.num_edges):
-            raise _refused("its result has other rows than the destinations")
-        _check_equal(whole, torch.cat(parts))
-        if not _equal(whole if over_nodes else whole.index_select(0, turned.order), other):
-            raise _refused("its result depends on the order of its edges")
+    def lifted(self) -> tuple[Linear, ...] | None:
+        """Find the linear layers that can be computed over nodes, whose results are then equal.
+
+        None where functions gain nothing by what stands for numbers, or refuse it, or autocast rounds products.
+        """
+        if torch.is_autocast_enabled(self.both.col.device.type):
+            return None
+        layers: tuple[Linear, ...] = ()
+        try:
+            plain, gathered = self._results(None)
+            standing, _ = self._results(())
+            if lifted.pays(self.both.graph):
+                layers = tuple(each for each in self.function.met if each.is_exact)
+            found, others = self._results(layers)
+            for whole, other, moved in zip(plain, standing, found, strict=True):
+                _check_equal(whole, other)
+                _check_equal(whole, moved)
+            return None if others == gathered else layers
+        except Exception:  # of functions that cannot do without the numbers
+            return None
+
+    def fuses(self, layers: tuple[Linear, ...] | None) -> bool:
+        """Return whether functions take what stands for expressions over edges, and return equal results."""
+        if torch.is_autocast_enabled(self.both.col.device.type):
+            return False
+        try:
+            ((plain,), _), ((found,), _) = self._results(None), self._results(layers, Symbols)
+            _check_equal(plain, found)
+        except Exception:  # of functions that are not elementwise
+            return False
+        return type(found) is Tensor
+
+    def _results(
+        self, layers: tuple[Linear, ...] | None, kind: type[Shares] = Shares
+    ) -> tuple[tuple[Tensor, ...], set[tuple[int, ...]]]:
+        """Results with these layers computed over nodes, and which operands were gathered for them."""
+        try:
+            with torch.no_grad(), unchanged(self.conv):
+                shares = kind(self.kernels, self.both, self._with_products(layers))
+                return self.function(self.both, shares), {*shares.gathered}
+        finally:
+            self.function.lifted = None
+
+    def _with_products(self, layers: tuple[Linear, ...] | None) -> Operands:
+        """The operands and products of `layers`, as `function` is to find them; None to give it numbers alone."""
+        if layers is None:
+            return self.operands
+        operands, self.function.lifted = lifted.extended(self.operands, layers)
+        return operands
+
+    def kept(self, layers: tuple[Linear, ...] | None) -> tuple[tuple[Parameter, ...], int]:
+        """The parameters that get a gradient, and the bytes that are kept until then."""
+        parameters = {id(each): each for each in self.conv.parameters()}
+        kept: dict[int, int] = {}
+
+        def pack(tensor: Tensor) -> Tensor:
+            if id(tensor) not in parameters:
+                kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        # Within these hooks, for a checkpoint counts what is saved outside of them.
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            shares = Leaves(self.kernels, self.both, self._with_products(layers))
+            kept.clear()
+            began = torch._C._autograd._get_sequence_nr()
+            outs = self.function(self.both, shares)
+        self.function.lifted = None
+        held = {each.grad_fn for each in trained_attributes(self.conv).values()}
+        reached = {id(leaf): leaf for out in outs for leaf in _leaves(out, began, held)}
+        if reached.keys() - parameters.keys() - {id(share) for share in shares.gathered.values()}:
+            raise _refused("its message reads a tensor that needs a gradient and is no argument or parameter")
+        trained = tuple(parameters[each] for each in reached if each in parameters)
+        return trained, sum(kept.values()) + sum(each.nbytes for each in (*shares.gathered.values(), *outs))
 
 
 def _check_equal(whole: Tensor, split: Tensor) -> None:
@@ -182,94 +259,6 @@ def _equal(whole: Tensor, split: Tensor) -> bool:
     exact = not torch.is_autocast_enabled(whole.device.type)
     tolerance = (TOLERANCE.get(whole.dtype, COARSE) if exact else COARSE) * float(scale)
     return torch.allclose(split.double(), whole.double(), rtol=0, atol=tolerance, equal_nan=True)
-
-
-def _lifted(
-    conv: Module, kernels: Kernels, function: Any, operands: Operands, both: Chunk
-) -> tuple[Linear, ...] | None:
-    """Find the linear layers that can be computed over nodes, whose results are then equal.
-
-    None where functions gain nothing by what stands for numbers, or do not take it, or autocast rounds products.
-    """
-    if torch.is_autocast_enabled(both.col.device.type):
-        return None
-
-    def results(layers: tuple[Linear, ...] | None) -> tuple[tuple[Tensor, ...], set[tuple[int, ...]]]:
-        more, function.lifted = (operands, None) if layers is None else lifted.extended(operands, layers)
-        shares = Shares(kernels, both, more)
-        with unchanged(conv):
-            return function(both, shares), {*shares.gathered}
-
-    layers: tuple[Linear, ...] = ()
-    try:
-        with torch.no_grad():
-            plain, gathered = results(None)
-            standing, _ = results(())
-            if lifted.pays(both.graph):
-                layers = tuple(each for each in function.met if each.is_exact)
-            found, others = results(layers)
-            for whole, other, moved in zip(plain, standing, found, strict=True):
-                _check_equal(whole, other)
-                _check_equal(whole, moved)
-            return None if others == gathered else layers
-    except Exception:  # of functions that cannot do without the numbers
-        return None
-    finally:
-        function.lifted = None
-
-
-def _fuses(conv: Module, kernels: Kernels, function: Any, operands: Operands, both: Chunk, layers: Any) -> bool:
-    """Return whether functions take what stands for expressions over edges, and return equal results."""
-    if torch.is_autocast_enabled(both.col.device.type):
-        return False
-    try:
-        with torch.no_grad(), unchanged(conv):
-            (plain,) = function(both, Shares(kernels, both, operands))
-            if layers is not None:
-                operands, function.lifted = lifted.extended(operands, layers)
-            (found,) = function(both, Symbols(kernels, both, operands))
-        _check_equal(plain, found)
-    except Exception:  # of functions that are not elementwise
-        return False
-    finally:
-        function.lifted = None
-    return type(found) is Tensor
-
-
-def _kept(
-    conv: Module,
-    kernels: Kernels,
-    function: Any,
-    operands: Operands,
-    chunk: Chunk,
-    layers: tuple[Linear, ...] | None,
-) -> tuple[tuple[Parameter, ...], int]:
-    """The parameters that get a gradient, and the bytes that are kept until then."""
-    parameters = {id(each): each for each in conv.parameters()}
-    kept: dict[int, int] = {}
-
-    def pack(tensor: Tensor) -> Tensor:
-        if id(tensor) not in parameters:
-            kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-        return tensor
-
-    # Within these hooks, for a checkpoint counts what is saved outside of them.
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        if layers is not None:
-            operands, function.lifted = lifted.extended(operands, layers)
-            kept.clear()
-        shares = Leaves(kernels, chunk, operands)
-        began = torch._C._autograd._get_sequence_nr()
-        outs = function(chunk, shares)
-    function.lifted = None
-    held = {each.grad_fn for each in trained_attributes(conv).values()}
-    reached = [leaf for out in outs for leaf in _leaves(out, began, held)]
-    ours = {id(share) for share in shares.gathered.values()}
-    if any(id(leaf) not in ours and id(leaf) not in parameters for leaf in reached):
-        raise _refused("its message reads a tensor that needs a gradient and is no argument or parameter")
-    trained = tuple({id(leaf): parameters[id(leaf)] for leaf in reached if id(leaf) in parameters}.values())
-    held_on = [*shares.gathered.values(), *outs]
-    return trained, sum(kept.values()) + sum(tensor.nbytes for tensor in held_on)
 
 
 def trained_attributes(conv: Module) -> dict[str, Tensor]:
@@ -337,10 +326,8 @@ class VariedShares(Shares):
     def gather(self, positions: tuple[int, ...]) -> Tensor:
         (position,) = positions
         share, chunk, place = super().gather(positions), self.chunk, self.places[position]
-        if place == "destination":
-            return _varied(share, chunk.index + chunk.rows.start, self.scales[position])
-        ids = {"source": chunk.col, "edge": chunk.edge_id}.get(place)
-        return _varied(share, ids, self.scales[position])
+        ends = {"source": chunk.col, "destination": chunk.index + chunk.rows.start, "edge": chunk.edge_id}
+        return _varied(share, ends.get(place), self.scales[position])
 
 
 def scales(shares: Shares) -> list[float]:

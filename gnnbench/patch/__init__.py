@@ -1,12 +1,10 @@
 """The two-line drop-in: unmodified PyG programs run on our kernels wherever those are exact.
 
-forward      what stands in for the forward of a PyG conv; propagate: for the messages of any other layer;
-             functions: for softmax, spmm and gcn_norm; decoder: for scores of pairs; sampler: for sampling;
-             dropout: for torch's
+forward      what stands in for the forward of a PyG conv, and of the decoder of pairs; propagate: for the messages
+             of any other layer; functions: for softmax, spmm, gcn_norm and torch's dropout; sampler: for sampling
 stand_in     ours or, where that is not exact, PyG's own
 call         what a program asks of a conv; calls that run once more in the backward, as checkpointing does
-engine       kernels and the Graphs they have met
-features     features that come again, without their zeros
+engine       kernels, the Graphs that they have met, and features that come again, without their zeros
 policy       whether a call gains
 status       what ran where, and why
 """
@@ -19,6 +17,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import torch
@@ -28,10 +27,9 @@ from torch.nn import Module
 from gnnbench import backends, convs
 from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
 from gnnbench.ops.kernels import Kernels
-from gnnbench.patch import decoder, forward, functions, propagate, sampler
-from gnnbench.patch.dropout import DROPOUT
+from gnnbench.patch import forward, functions, propagate, sampler
 from gnnbench.patch.policy import Policy
-from gnnbench.patch.stand_in import StandIn, share_overloads
+from gnnbench.patch.stand_in import StandIn, disguised, share_overloads
 from gnnbench.patch.status import TALLY, Status
 
 M = TypeVar("M", bound=Module)
@@ -55,9 +53,8 @@ class _Setting:
 
 _lock = threading.RLock()
 _untouched = _Setting(frozenset())
-_base = _untouched  # of `patch_pyg`
+_state = SimpleNamespace(base=_untouched, current=_untouched)  # of `patch_pyg`, and of the innermost context
 _nested: list[_Setting] = []  # of the contexts entered, the innermost last
-_current = _untouched
 _warned: set[str] = set()  # types of device
 _policy = Policy()  # of the engines that are asked for
 _engines: dict[tuple[str, bool, Policy], forward.Engine] = {}  # by backend, strictness and policy
@@ -95,12 +92,12 @@ def patch_pyg(
         ConfigError: an unknown backend or name.
         BackendUnavailable: this machine cannot run it.
     """
-    _enter(_setting(backend, names, strict, dropout), base=True)
+    _set_base(_setting(backend, names, strict, dropout))
 
 
 def unpatch_pyg() -> None:
     """Undo `patch_pyg()` and forget all Graphs; contexts that were entered stay in force until they end."""
-    _enter(_untouched, base=True)
+    _set_base(_untouched)
     for engine in _engines.values():
         engine.clear()
 
@@ -130,17 +127,8 @@ def accelerated(
     dropout: bool = False,
 ) -> Callable[..., Any]:
     """Decorator, with or without arguments: the function runs under `patched`."""
-    options: dict[str, Any] = {"backend": backend, "names": names, "strict": strict, "dropout": dropout}
-    if function is None:
-        return functools.partial(accelerated, **options)
-    target = function
-
-    @functools.wraps(function)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        with patched(**options):
-            return target(*args, **kwargs)
-
-    return run
+    decorate: Any = patched(backend, names, strict, dropout)  # made anew for every call of what it decorates
+    return decorate if function is None else decorate(function)
 
 
 def accelerate(model: M, backend: str = "auto", names: Sequence[str] | None = None, strict: bool = False) -> M:
@@ -153,9 +141,7 @@ def accelerate(model: M, backend: str = "auto", names: Sequence[str] | None = No
     setting = _setting(backend, names, strict)
     assert setting.engine is not None
     forward.bind(model, setting.engine, setting.names)
-    propagate.bind(model, setting.engine, None if names is None else names)
-    if decoder.DECODER.name in setting.names:
-        decoder.bind(model, setting.engine)
+    propagate.bind(model, setting.engine, names)
     return model
 
 
@@ -165,28 +151,17 @@ def patch_status() -> Status:
     engines = [*_engines.values()]
     graphs = [cache for engine in engines for _, cache in engine.by_device.values()]
     return Status(
-        patched=tuple(sorted(_current.names)),
+        patched=tuple(sorted(_state.current.names)),
         accelerated=ran,
         ways=ways,
         declined=declined,
-        missing=_missing(_current.engine),
+        missing=_missing(_state.current.engine),
         graphs=sum(map(len, graphs)),
         graph_bytes=sum(cache.nbytes for cache in graphs) + sum(engine.norms.nbytes for engine in engines),
         graph_limit_bytes=forward.MAX_GRAPH_BYTES,
         graphs_found=sum(cache.found for cache in graphs),
         graphs_built=sum(cache.built for cache in graphs),
     )
-
-
-@contextmanager
-def following(policy: Policy) -> Iterator[None]:
-    """Let what is patched within a `with` follow `policy` in place of the default."""
-    global _policy
-    before, _policy = _policy, policy
-    try:
-        yield
-    finally:
-        _policy = before
 
 
 def _setting(backend: str, names: Sequence[str] | None, strict: bool, dropout: bool = False) -> _Setting:
@@ -203,7 +178,7 @@ def _setting(backend: str, names: Sequence[str] | None, strict: bool, dropout: b
                     _warned.add(device)
                     warnings.warn(f"gnnbench leaves everything on {device} to PyG: {why}", stacklevel=3)
     by_default = [name for name, is_default in known.items() if is_default]
-    wanted = {*(by_default if names is None else names), *([DROPOUT.name] if dropout else [])}
+    wanted = {*(by_default if names is None else names), *([functions.DROPOUT.name] if dropout else [])}
     return _Setting(frozenset(wanted), _engines[key], names is None)
 
 
@@ -238,9 +213,18 @@ def _engine(backend: str, strict: bool, policy: Policy) -> forward.Engine:
     return forward.Engine([*kernels.values()], policy, missing, strict)
 
 
+def _set_base(setting: _Setting) -> None:
+    with _lock:
+        _state.base = setting
+        functions.holders.cache_clear()
+        _apply()
+
+
 @contextmanager
 def _within(setting: _Setting) -> Iterator[None]:
-    _enter(setting)
+    with _lock:
+        _nested.append(setting)
+        _apply()
     try:
         yield
     finally:
@@ -249,57 +233,39 @@ def _within(setting: _Setting) -> Iterator[None]:
             _apply()
 
 
-def _enter(setting: _Setting, *, base: bool = False) -> None:
-    global _base
-    with _lock:
-        if base:
-            _base = setting
-            functions.find_holders()
-        else:
-            _nested.append(setting)
-        _apply()
-
-
 def _apply() -> None:
     """Let classes and modules be as the innermost setting says."""
-    global _current
-    _current = _nested[-1] if _nested else _base
-    for target in _targets():
-        ours, pygs = _replacement(target), target.original
-        wanted, other = (ours, pygs) if _current.includes(target) else (pygs, ours)
-        for owner in target.owners():
-            if vars(owner).get(target.attribute) is other:
-                share_overloads(wanted, other)
-                setattr(owner, target.attribute, wanted)
-
-
-def _targets() -> list[StandIn]:
-    """All stand-ins; those for parts of one class share its name."""
-    return [*_always(), *propagate.known()]
+    with _lock:
+        _state.current = _nested[-1] if _nested else _state.base
+        for target in (*_always(), *propagate.known()):  # of which those for parts of one class share its name
+            ours, pygs = _replacement(target), target.original
+            wanted, other = (ours, pygs) if _state.current.includes(target) else (pygs, ours)
+            for owner in target.owners():
+                if vars(owner).get(target.attribute) is other:
+                    share_overloads(wanted, other)
+                    setattr(owner, target.attribute, wanted)
 
 
 @functools.cache
 def _always() -> list[StandIn]:
     forwards = [forward.forward_of(getattr(torch_geometric.nn, name)) for name in convs.table()]
-    named = decoder.DECODER, functions.SOFTMAX, functions.SPMM, functions.NORM, DROPOUT
-    return [*forwards, *named, *sampler.PARTS, propagate.Compilation(_adopt)]
-
-
-def _adopt() -> None:
-    """Let a layer stand in whose class PyG has just compiled."""
-    with _lock:
-        _apply()
+    named = functions.SOFTMAX, functions.SPMM, functions.NORM, functions.DROPOUT
+    return [*forwards, forward.DECODER, *named, *sampler.PARTS, propagate.Compilation(_apply)]
 
 
 @functools.cache
-def _replacement(target: forward.StandIn) -> Any:
-    def run(*args: Any, **kwargs: Any) -> Any:
-        setting = _current
+def _replacement(target: StandIn) -> Any:
+    original, state, within, is_compiling = target.original, _state, WITHIN, torch.compiler.is_compiling
+
+    def stand_in(*args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return original(*args, **kwargs)
+        setting, base = state.current, state.base
         if setting.engine is None or not setting.includes(target):  # held elsewhere than by its owners
-            return target.original(*args, **kwargs)
-        outlasts = setting is _base or (setting.engine is _base.engine and _base.includes(target))
+            return original(*args, **kwargs)
+        outlasts = setting is base or (setting.engine is base.engine and base.includes(target))
         if not outlasts and target.is_repeated(*args, **kwargs):
-            return target.left(setting.engine, WITHIN, *args, **kwargs)
+            return target.left(setting.engine, within, *args, **kwargs)
         return target(setting.engine, *args, **kwargs)
 
-    return forward.replacement(target.original, run)
+    return disguised(stand_in, original)

@@ -74,8 +74,12 @@ def read(
     Raises:
         Declined: PyG has to run it, or to raise its own error.
     """
-    if plain and len(args) == 2 and not kwargs and _is_usual(conv, *args):
-        return Call(args[0], args[1], args[0].size(0), args[0].size(0), {})
+    if plain and len(args) == 2 and not kwargs:
+        x, edge_index = args
+        features = x.layout is torch.strided and x.is_floating_point()
+        usual = features and edge_index.dtype is torch.int64 and edge_index.size(0) == 2
+        if usual and conv.flow == "source_to_target":
+            return Call(x, edge_index, x.size(0), x.size(0), {})
     options = {name: value for name, value in named(names, args, kwargs).items() if value is not None}
     x, adjacency, size = (options.pop(name, None) for name in ("x", "edge_index", "size"))
     sources, destinations = x if isinstance(x, (tuple, list)) and len(x) == 2 else (x, x)
@@ -150,17 +154,6 @@ def are_plain(x: Any = None, edge_index: Any = None, *_: Any) -> bool:
     return x.dim() == 2 == edge_index.dim() and edge_index.layout is torch.strided
 
 
-def _is_usual(conv: Any, x: Any, edge_index: Any) -> bool:
-    """Return whether a plain call needs no further look at its arguments."""
-    return (
-        x.layout is torch.strided
-        and x.is_floating_point()
-        and edge_index.dtype is torch.int64
-        and edge_index.size(0) == 2
-        and conv.flow == "source_to_target"
-    )
-
-
 def returned_edges(conv: Any, asked: Call) -> Tensor:
     """Return what PyG returns beside attention weights: `edge_index`, with the loops that the conv adds."""
     edge_index = asked.adjacency
@@ -173,25 +166,21 @@ def returned_edges(conv: Any, asked: Call) -> Tensor:
 def sparse_weight(conv: Any, adjacency: Adjacency) -> Tensor | None:
     """The weights in a sparse adjacency; None if all are one, and those of added loops too."""
     weight, improved = values(adjacency), getattr(conv, "improved", False)
-    if weight is None:
-        return (
-            adjacency.storage.col().new_ones(num_edges(adjacency), dtype=conv.lin.weight.dtype)
-            if improved
-            else None
-        )
-    return None if not improved and bool((weight == 1).all()) else weight
-
-
-def watched() -> str | None:
-    """Return what watches the calls of all modules, some of which our forwards skip; None if nothing does."""
-    if _has_any_global_hook() or Module.__call__ is not MODULE_CALL:
-        return "hooks on the calls of all modules"
-    return None
+    if weight is None and improved:
+        return adjacency.storage.col().new_ones(num_edges(adjacency), dtype=conv.lin.weight.dtype)
+    return None if weight is None or (not improved and bool((weight == 1).all())) else weight
 
 
 def check_unwatched() -> None:
-    """Raise Declined where something would miss our calls, or in which our ops cannot run."""
-    if why := watched() or surroundings():
+    """Raise Declined where hooks on all modules would miss what our forwards skip, or our ops cannot run."""
+    if _has_any_global_hook() or Module.__call__ is not MODULE_CALL:
+        raise Declined("hooks on the calls of all modules")
+    check_surroundings()
+
+
+def check_surroundings() -> None:
+    """Raise Declined where our ops cannot run."""
+    if why := surroundings():
         raise Declined(why)
 
 
@@ -254,14 +243,9 @@ def _wrong_adjacency(conv: Any, adjacency: Any) -> str | None:
 
 
 def _over_edges(value: Any, asked: Call) -> bool:
-    x = asked.sources
-    return (
-        type(value) in PLAIN
-        and value.layout == torch.strided
-        and value.dim() in (1, 2)
-        and value.size(0) == num_edges(asked.adjacency)
-        and _fits(value, x)
-    )
+    if type(value) not in PLAIN or value.layout != torch.strided or value.dim() not in (1, 2):
+        return False
+    return value.size(0) == num_edges(asked.adjacency) and _fits(value, asked.sources)
 
 
 def _fits(value: Tensor, x: Tensor) -> bool:

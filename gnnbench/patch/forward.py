@@ -1,17 +1,17 @@
-"""Drop-in: a call of an untouched PyG conv runs on our kernels, or, where that is not exact, on PyG's own code."""
+"""Stand-ins for the forwards of untouched PyG convs, and of the decoder by which GAE and VGAE score pairs."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import Module
 from torch_geometric import nn
-from torch_geometric.nn import MessagePassing
+from torch_geometric.nn import InnerProductDecoder, MessagePassing
 from torch_geometric.typing import SparseTensor
 
 from gnnbench import convs
@@ -20,16 +20,23 @@ from gnnbench.convs._bound import Accelerated
 from gnnbench.convs._cost import PRODUCT, Cost, Price, Rates
 from gnnbench.convs._edges import is_simple
 from gnnbench.errors import UnsupportedOp
-from gnnbench.graph import Graph, cache
+from gnnbench.graph import cache
+from gnnbench.messages.arguments import PLAIN
+from gnnbench.ops.pairs import edge_dot
 from gnnbench.patch import call
 from gnnbench.patch.call import Call, Declined, draws
 from gnnbench.patch.engine import MAX_GRAPH_BYTES, Engine
-from gnnbench.patch.stand_in import StandIn, replacement
+from gnnbench.patch.stand_in import StandIn
 from gnnbench.patch.status import TALLY
 
-__all__ = ["MAX_GRAPH_BYTES", "Engine", "Forward", "StandIn", "bind", "forward_of", "replacement"]
+__all__ = ["MAX_GRAPH_BYTES", "Engine", "Forward", "bind", "forward_of"]
 
 CHANNELS = 50  # of a conv that transforms features before it gathers them, for a first guess
+
+
+# Of 5,000 to 100,000 pairs without and with a backward, in which PyG adds up one row of z after another.
+PAIRS = Cost(Rates(110_000, 35, -20_000, 0, 0.9), Rates(220_000, 50, -40_000, 0, 2.6))
+EXACT = torch.float32, torch.float64  # types of scores; in others PyG rounds every product
 
 
 class Forward(StandIn):
@@ -72,11 +79,14 @@ class Forward(StandIn):
         conv, *rest = args
         plain, graph = call.are_plain(*rest), None
         if plain:
-            channels = rest[0].size(1) if self.cost.gathers_input else CHANNELS
-            engine.policy.reject_small(rest[1].numel() // 2 * channels)
+            x, edge_index = rest[:2]
+            nodes, edges = x.size(0), edge_index.numel() // 2
+            engine.policy.reject_small(edges * (x.size(1) if self.cost.gathers_input else CHANNELS))
         call.check_unwatched()
+        reverse = conv.flow != "source_to_target"
         if plain:
-            graph = self._known(engine, conv, *rest[:2])
+            graph = engine.on(x)[1].find(edge_index, nodes, nodes, reverse=reverse)
+            engine.policy.weigh(edge_index, self.price(conv, x, edges), conv, known=graph is not None)
         if (kind := _overrides.pyg_class(conv)) is not self.kind:
             raise Declined(f"there is no accelerated {kind.__name__}")
         if reasons := self.module.unsupported(conv):
@@ -84,21 +94,16 @@ class Forward(StandIn):
         asked = call.read(conv, self.names, rest, kwargs, plain=plain)
         if asked.options and (unknown := asked.options.keys() - self.takes):
             raise Declined(f"its argument {min(unknown)} is not covered")
-        sparse = False
+        if sparse := not plain and cache.is_sparse(asked.adjacency):
+            self._check_sparse(conv, asked)
         if not plain:
-            if sparse := cache.is_sparse(asked.adjacency):
-                self._check_sparse(conv, asked)
-            self._weigh(engine, conv, asked)
+            x, edges = asked.sources, cache.num_edges(asked.adjacency)
+            product = sparse and self.cost.gathers_input and conv.fuse
+            price = PRODUCT.price(x, edges) if product else self.price(conv, x, edges)
+            engine.policy.weigh(asked.adjacency, price, conv)
         if self.recall is not None and (kept := self.recall(conv, asked.x, asked.adjacency, **asked.options)):
             asked, graph = asked._replace(adjacency=kept[0], options=kept[1]), None
-        kernels, graph = engine.graph(
-            asked.sources,
-            asked.adjacency,
-            asked.num_rows,
-            asked.num_cols,
-            reverse=conv.flow != "source_to_target",
-            known=graph,
-        )
+        kernels, graph = engine.graph(asked.sources, *asked[1:4], reverse=reverse, known=graph)
         options = asked.options
         if sparse and getattr(conv, "add_self_loops", False) and not is_simple(graph):
             raise Declined("a sparse adjacency with loops or repeated edges, which PyG merges with those it adds")
@@ -106,25 +111,11 @@ class Forward(StandIn):
             dropped = self.drops_values and isinstance(asked.adjacency, SparseTensor)
             options = {"edge_weight": None if dropped else call.sparse_weight(conv, asked.adjacency)}
         rewrites = frozenset(convs.rewrites(conv, self.module, transform_first=True, fold_norm=True))
-        x: Any = asked.x
-        if self.multiplies_first is not None and engine.policy.many(x) and self.multiplies_first(conv, rewrites):
-            x = engine.features.without_zeros(kernels, x)
-        out = self.module.forward(conv, kernels, rewrites, x, graph, **options)
+        features: Any = asked.x
+        if self.multiplies_first and engine.policy.many(features) and self.multiplies_first(conv, rewrites):
+            features = engine.features.without_zeros(kernels, features)
+        out = self.module.forward(conv, kernels, rewrites, features, graph, **options)
         return (out[0], (call.returned_edges(conv, asked), out[1])) if type(out) is tuple else out
-
-    def _known(self, engine: Engine, conv: Any, x: Tensor, edge_index: Tensor) -> Graph | None:
-        """Return the Graph of a plain call, if it is there; raises Declined where the call is not worth one."""
-        nodes = x.size(0)
-        graph = engine.find(x, edge_index, nodes, nodes, reverse=conv.flow != "source_to_target")
-        price = self.price(conv, x, edge_index.numel() // 2)
-        engine.policy.weigh(edge_index, price, conv, known=graph is not None)
-        return graph
-
-    def _weigh(self, engine: Engine, conv: Any, asked: Call) -> None:
-        x, edges = asked.sources, cache.num_edges(asked.adjacency)
-        product = self.cost.gathers_input and cache.is_sparse(asked.adjacency) and conv.fuse
-        price = PRODUCT.price(x, edges) if product else self.price(conv, x, edges)
-        engine.policy.weigh(asked.adjacency, price, conv)
 
     def _check_sparse(self, conv: Any, asked: Call) -> None:
         if asked.options:
@@ -148,7 +139,7 @@ class TypedForward(Forward):
         engine.policy.reject_small(sum(edges.values()) * conv.out_channels)
         if reasons := self.module.unsupported(conv):
             raise UnsupportedOp(self.name, reasons)
-        found = [engine.find(each.sources, *each[1:4]) for each in asked.calls.values()]
+        found = [engine.on(each.sources)[1].find(*each[1:4]) for each in asked.calls.values()]
         largest = asked.calls[max(edges, key=edges.__getitem__)]
         rows = sum(map(len, asked.x.values()))
         price = self._rates(conv).price(sum(edges.values()), conv.out_channels, conv.heads, rows)
@@ -159,14 +150,51 @@ class TypedForward(Forward):
         return self.module.forward(conv, kernels, frozenset(), asked.x, graphs, **asked.options)
 
 
+class Decoder(StandIn):
+    """Dot products of both ends of pairs [2, P] without their features: `original` gathers them."""
+
+    name, attribute = "InnerProductDecoder", "forward"
+
+    def __init__(self) -> None:
+        self.original: Any = inspect.unwrap(InnerProductDecoder.forward)
+        self.names = tuple(inspect.signature(self.original).parameters)[1:]
+
+    def __reduce__(self) -> str:
+        return "DECODER"
+
+    def owners(self) -> list[Any]:
+        return [InnerProductDecoder] if _overrides.is_from(self.original, "torch_geometric.") else []
+
+    def accelerated(self, engine: Engine, *args: Any, **kwargs: Any) -> Tensor:
+        decoder, *rest = args
+        asked = {"sigmoid": True, **call.named(self.names, rest, kwargs)}
+        z: Any = asked.get("z")
+        pairs: Any = asked.get("edge_index")
+        if type(z) not in PLAIN or z.layout != torch.strided or z.dim() != 2 or z.dtype not in EXACT:
+            raise Declined("z is not a plain matrix of float32 or float64")
+        if type(pairs) is not Tensor or pairs.dtype != torch.int64 or pairs.dim() != 2 or pairs.size(0) != 2:
+            raise Declined("edge_index is not a tensor [2, E] of 64-bit integers")
+        nodes, count = z.size(0), pairs.size(1)
+        engine.policy.reject_small(count * z.size(1))
+        call.check_surroundings()
+        known = engine.on(z)[1].find(pairs, nodes, nodes)
+        engine.policy.weigh(pairs, PAIRS.price(z, count), decoder, known=known is not None)
+        kernels, graph = engine.graph(z, pairs, nodes, nodes, known=known)
+        score = edge_dot(kernels, graph, z, z)
+        return torch.sigmoid(score) if asked["sigmoid"] else score
+
+
+DECODER = Decoder()
+
+
 @functools.cache
 def forward_of(kind: type[MessagePassing]) -> Forward:
     """The one stand-in for the forward of a PyG class."""
     return (TypedForward if getattr(convs.table()[kind.__name__], "TYPED", False) else Forward)(kind)
 
 
-def bind(model: Module, engine: Engine, names: Iterable[str]) -> None:
-    """Let `engine` run the convs of one model that are instances of the PyG classes among `names`.
+def bind(model: Module, engine: Engine, names: Collection[str]) -> None:
+    """Let `engine` run the convs and decoders of one model that are instances of the PyG classes among `names`.
 
     Raises:
         UnsupportedOp: a conv has a forward of its own, with a strict engine; then none is bound.
@@ -183,3 +211,6 @@ def bind(model: Module, engine: Engine, names: Iterable[str]) -> None:
             TALLY.declined(own[path], "it overrides forward()")
         else:
             conv.forward = Accelerated(forward_of(_overrides.pyg_class(conv)), engine, conv)
+    for decoder in model.modules() if DECODER.name in names else ():
+        if type(decoder) is InnerProductDecoder and not _layers.has_own_forward(decoder):
+            decoder.forward = Accelerated(DECODER, engine, decoder)

@@ -1,17 +1,19 @@
-"""Functions of PyG that convs and programs call: softmax over groups, sparse products, and `gcn_norm`."""
+"""Functions that convs and programs call: PyG's softmax over groups, `spmm` and `gcn_norm`; torch's `dropout`."""
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn.conv import gcn_conv as pyg_norm
 from torch_geometric.typing import SparseTensor
@@ -25,7 +27,9 @@ from gnnbench.graph import Graph
 from gnnbench.graph.cache import num_edges
 from gnnbench.messages import norms
 from gnnbench.messages.arguments import PLAIN
+from gnnbench.ops.dropout import PIECE
 from gnnbench.ops.edge import edge_softmax
+from gnnbench.ops.features import dropout
 from gnnbench.ops.kernels import REDUCTIONS, Kernels
 from gnnbench.ops.spmm import spmm
 from gnnbench.patch import call
@@ -42,16 +46,13 @@ STARTS = Cost(*(Rates(0, 0, -150_000, -14, 5),) * 2)
 KEPT = "kept"  # how a norm ran
 
 _names: set[str] = set()
-_holders: list[ModuleType] = []
-_loaded = 0
 
 
-def find_holders() -> None:
-    """Look through all loaded modules, which takes a millisecond, for those that hold one of our functions."""
-    global _loaded
+@functools.lru_cache(1)
+def holders(loaded: int) -> list[ModuleType]:
+    """Find the modules that hold one of our functions once so many are loaded, which takes a millisecond."""
     modules = [module for module in list(sys.modules.values()) if isinstance(module, ModuleType)]
-    _holders[:] = [module for module in modules if not _names.isdisjoint(vars(module))]
-    _loaded = len(sys.modules)
+    return [module for module in modules if not _names.isdisjoint(vars(module))]
 
 
 class Function(StandIn):
@@ -65,16 +66,13 @@ class Function(StandIn):
         self.compute = compute
 
     def owners(self) -> list[ModuleType]:
-        if len(sys.modules) != _loaded:
-            find_holders()
-        return [*_holders, sys.modules["__main__"]]
+        return [*holders(len(sys.modules)), sys.modules["__main__"]]
 
     def accelerated(self, engine: Engine, *args: Any, **kwargs: Any) -> Tensor:
         if self.name == "softmax" and args and type(args[0]) is Tensor:
             engine.policy.reject_small(args[0].numel() * 8)
         asked = call.named(self.names, args, kwargs)
-        if why := call.surroundings():
-            raise Declined(why)
+        call.check_surroundings()
         return self.compute(engine, **asked)
 
     def run_original(self, *args: Any, **kwargs: Any) -> Any:
@@ -82,27 +80,13 @@ class Function(StandIn):
         pygs = self.original
         if "warnings" not in pygs.__code__.co_names:
             return pygs(*args, **kwargs)
-        own = FunctionType(
-            pygs.__code__, {**pygs.__globals__, "warnings": _Warnings}, pygs.__name__, pygs.__defaults__
-        )
+        names = {**pygs.__globals__, "warnings": SimpleNamespace(warn=_warn)}
+        own = FunctionType(pygs.__code__, names, pygs.__name__, pygs.__defaults__)
         return own(*args, **kwargs)
 
 
-class _Warnings:
-    """The module `warnings` as a function of PyG has it."""
-
-    @staticmethod
-    def warn(message: str, *_: Any, **__: Any) -> None:
-        _warn(message)
-
-
 def _softmax(
-    engine: Engine,
-    src: Any = None,
-    index: Any = None,
-    ptr: Any = None,
-    num_nodes: Any = None,
-    dim: Any = 0,
+    engine: Engine, src: Any = None, index: Any = None, ptr: Any = None, num_nodes: Any = None, dim: Any = 0
 ) -> Tensor:
     """Softmax of src [E, ...] over the groups of `index` [E] or those that start at `ptr`.
 
@@ -176,7 +160,7 @@ def _is_converted(src: Any, other: Tensor, reduce: str) -> bool:
     return src.layout == torch.sparse_coo or not other.requires_grad or reduce in ("min", "max")
 
 
-def _warn(message: str) -> None:
+def _warn(message: str, *_: Any, **__: Any) -> None:
     """Warn at the line of the program that called, however many of our functions, and PyG's own, are between."""
     between = OURS, SPMM.original.__code__.co_filename
     level, frame = 1, inspect.currentframe()
@@ -209,5 +193,48 @@ class Norm(Function):
         return engine.norms.make(asked, args, kwargs)
 
 
+class Dropout(Function):
+    """The stand-in for torch's `dropout`, through which layers call it too, where other numbers are asked for."""
+
+    def __init__(self) -> None:
+        super().__init__(F.dropout, _dropped)
+        code, names = self.original.__code__, {**self.original.__globals__}
+        self._own: Any = FunctionType(code, names, "dropout", self.original.__defaults__)
+        names["dropout"] = self.original  # by which subclasses of tensors know it
+
+    def enabled_by_default(self) -> bool:
+        return False
+
+    def is_repeated(self, *args: Any, **kwargs: Any) -> bool:
+        """Return whether a call that draws may be one of two runs of a forward, as one without gradient may."""
+        (training,) = args[2:3] or (kwargs.get("training", True),)
+        within = torch.is_grad_enabled() or torch.is_inference_mode_enabled()
+        return bool(training) and (call.repeated() or not within)
+
+    def run_original(self, *args: Any, **kwargs: Any) -> Any:
+        return self._own(*args, **kwargs)
+
+
+def _dropped(
+    engine: Engine, input: Any = None, p: Any = 0.5, training: Any = True, inplace: Any = False
+) -> Tensor:
+    if type(input) not in PLAIN or input.layout != torch.strided:
+        raise Declined("its input is not a plain tensor")
+    if type(p) not in (int, float) or not 0 <= p <= 1:
+        raise Declined("p is not a number from 0 to 1")
+    if not training or p == 0:
+        return input
+    engine.policy.reject_small(input.numel(), PIECE)
+    kernels, _ = engine.on(input)
+    if "dropout" not in kernels.accelerated or input.dtype not in (torch.float32, torch.float64):
+        raise Declined(f"{kernels.name} has no dropout of this type")
+    if inplace:
+        return input.copy_(dropout(kernels, input, p))
+    # Not where the forward may run twice, as features would be known only to the second run, which draws the same.
+    if engine.policy.many(input) and torch.is_grad_enabled() and not call.repeated():
+        return engine.features.dropped(kernels, input, p)
+    return dropout(kernels, input, p)
+
+
 SOFTMAX, SPMM = Function(pyg_softmax.softmax, _softmax), Function(pyg_spmm.spmm, _spmm)
-NORM = Norm()
+NORM, DROPOUT = Norm(), Dropout()

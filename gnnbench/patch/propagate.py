@@ -21,7 +21,7 @@ from gnnbench.convs._cost import Cost, Rates
 from gnnbench.errors import GnnbenchError, UnsupportedOp
 from gnnbench.graph.cache import is_sparse, num_edges
 from gnnbench.messages import arguments, recognise
-from gnnbench.messages.arguments import FUNCTIONS, Asked
+from gnnbench.messages.arguments import FUNCTIONS
 from gnnbench.patch import call
 from gnnbench.patch.call import Declined
 from gnnbench.patch.engine import Engine
@@ -40,7 +40,7 @@ class Propagate(StandIn):
     """The stand-in for one of the two functions of a class; `original` is what PyG compiled for it."""
 
     def __init__(self, kind: type[MessagePassing], attribute: str) -> None:
-        self.kind, self.name, self.attribute = kind, kind.__name__, attribute
+        self.owner, self.name, self.attribute = kind, kind.__name__, attribute
         self.original: Any = inspect.unwrap(vars(kind)[attribute])
         parameters = inspect.signature(self.original).parameters
         self.names = tuple(parameters)[1:]
@@ -49,10 +49,7 @@ class Propagate(StandIn):
         self.aggregates = "aggregate" in self.functions
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return stand_in_of, (self.kind, self.attribute)
-
-    def owners(self) -> list[Any]:
-        return [self.kind]
+        return stand_in_of, (self.owner, self.attribute)
 
     def accelerated(self, engine: Engine, *args: Any, **kwargs: Any) -> Any:
         if len(args) > 1 and type(args[1]) is Tensor and not is_sparse(args[1]):
@@ -73,7 +70,11 @@ class Propagate(StandIn):
         if len(devices) > 1 or not asked.operands:
             raise Declined("its arguments are not tensors on one device")
         product = recognise.find(asked)
-        self._weigh(engine, asked, STREAMED if product is None else _cost.SUM)
+        prices = STREAMED if product is None else _cost.SUM
+        width = max(each.tensor.shape[1:].numel() for each in asked.operands)
+        rates = prices.training if torch.is_grad_enabled() else prices.inference
+        price = rates.price(num_edges(edge_index), width, rows=asked.num_rows)
+        engine.policy.weigh(edge_index, price, conv)
         kernels, graph = engine.graph(
             asked.operands[0].tensor, edge_index, asked.num_rows, asked.num_cols, reverse=asked.reverse
         )
@@ -101,26 +102,16 @@ class Propagate(StandIn):
         own = type(edge_index) is EdgeIndex and conv.SUPPORTS_FUSED_EDGE_INDEX and edge_index.is_sorted_by_col
         return OWN_PRODUCT if own and conv.fuse and self.aggregates else None
 
-    def _weigh(self, engine: Engine, asked: Asked, prices: Cost) -> None:
-        x = max((each.tensor for each in asked.operands), key=lambda tensor: tensor.shape[1:].numel())
-        rates = prices.training if torch.is_grad_enabled() else prices.inference
-        edges, width = num_edges(asked.adjacency), x.shape[1:].numel()
-        price = rates.price(edges, width, rows=asked.num_rows)
-        engine.policy.weigh(asked.adjacency, price, asked.conv)
-
 
 class Compilation(StandIn):
     """The stand-in for what PyG compiles both functions by, once for every class."""
 
-    name = "MessagePassing"
+    name, owner = "MessagePassing", MessagePassing
     attribute = "_set_jittable_templates"
 
     def __init__(self, adopt: Callable[[], None]) -> None:
         self.original: Any = vars(MessagePassing)[self.attribute]
         self.adopt = adopt
-
-    def owners(self) -> list[Any]:
-        return [MessagePassing]
 
     def __call__(self, engine: Engine, *args: Any, **kwargs: Any) -> Any:
         self.original(*args, **kwargs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import warnings
 import weakref
 from collections.abc import Iterator, Mapping
@@ -32,16 +33,13 @@ _neighbors: Any = weakref.WeakKeyDictionary()  # of PyG's samplers: what was rea
 class _Part(StandIn):
     """A method of `NeighborSampler`, by which `NeighborLoader` and `LinkNeighborLoader` sample."""
 
-    name = "sampler"
+    name, owner = "sampler", NeighborSampler
 
     def __init__(self) -> None:
         self.original = vars(NeighborSampler)[self.attribute]
 
     def enabled_by_default(self) -> bool:
         return not (torch_geometric.typing.WITH_PYG_LIB or torch_geometric.typing.WITH_TORCH_SPARSE)
-
-    def owners(self) -> list[Any]:
-        return [NeighborSampler]
 
 
 class Construction(_Part):
@@ -88,12 +86,7 @@ class Sampling(_Part):
             )
         except GraphError as error:
             raise Declined(str(error)) from error
-        output = _typed_output(sampler, batch._asdict()) if isinstance(seed, dict) else _output(batch)
-        if induced:
-            output.num_sampled_nodes = output.num_sampled_edges = None
-        if sampler.sample_direction == "backward":
-            output.row, output.col = output.col, output.row
-        return output
+        return _output(sampler, batch._asdict(), typed=isinstance(seed, dict), counts=not induced)
 
     def left(self, engine: Engine, reason: str, /, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -123,21 +116,18 @@ def _by_type(values: Any) -> dict[Any, Any]:
 
 def _relations(sampler: Any) -> dict[Any, str]:
     """The names that a sampler has for its relations."""
-    return (
-        {relation: sampler.to_rel_type[relation] for relation in sampler.edge_types}
-        if sampler.is_hetero
-        else {EDGE: NODE}
-    )
+    if not sampler.is_hetero:
+        return {EDGE: NODE}
+    return {relation: sampler.to_rel_type[relation] for relation in sampler.edge_types}
 
 
 def _neighbors_of(sampler: Any) -> TypedNeighbors:
     read = [getattr(sampler, name, None) for name in READ]
     kept, neighbors = _neighbors.get(sampler, ([], None))
-    if len(kept) != len(read) or any(one is not other for one, other in zip(kept, read, strict=True)):
+    if not kept or not all(map(operator.is_, kept, read)):
         neighbors = _read(sampler)
         _neighbors[sampler] = read, neighbors
-    typed: TypedNeighbors = neighbors
-    return typed
+    return neighbors
 
 
 def _read(sampler: Any) -> TypedNeighbors:
@@ -212,36 +202,24 @@ def _limit(sampler: Any, seeds: Mapping[str, Tensor], seed_time: Any) -> Tensor 
     if missing := [type_ for type_ in seeds if type_ not in (given or own)]:
         named = f" of type {missing[0]!r}" if missing[0] else ""
         raise ConfigError(f"seeds{named} have no time; give input_time, or edge_label_time for links")
-    return torch.cat(
-        [
-            _times(given[type_], len(ids), type_)
-            if given
-            else own[type_].cpu()[ids.clamp(0, len(own[type_]) - 1)].long()
-            for type_, ids in seeds.items()
-        ]
-    )
+    if given:
+        return torch.cat([_times(given[type_], len(ids), type_) for type_, ids in seeds.items()])
+    return torch.cat([own[type_].cpu()[ids.clamp(0, len(own[type_]) - 1)].long() for type_, ids in seeds.items()])
 
 
-def _output(batch: Any) -> SamplerOutput:
-    node, row, col, edge, num_nodes, num_edges, tree = (
-        values and next(iter(values.values())) for values in batch[:7]
-    )
-    return SamplerOutput(node, row, col, edge, tree, num_nodes, num_edges)
-
-
-def _typed_output(sampler: Any, batch: dict[str, Any]) -> HeteroSamplerOutput:
-    if sampler.sample_direction == "backward":
-        for name in ("row", "col", "edge", "num_edges"):
-            batch[name] = remap_keys(batch[name], sampler.to_restored_edge_type)
-    return HeteroSamplerOutput(
-        node=batch["node"],
-        row=batch["row"],
-        col=batch["col"],
-        edge=batch["edge"],
-        batch=batch["tree"],
-        num_sampled_nodes=batch["num_nodes"],
-        num_sampled_edges=batch["num_edges"],
-    )
+def _output(
+    sampler: Any, batch: dict[str, Any], *, typed: bool, counts: bool
+) -> SamplerOutput | HeteroSamplerOutput:
+    backward = sampler.sample_direction == "backward"
+    if not typed:
+        batch = {name: next(iter(of.values())) if isinstance(of, dict) else None for name, of in batch.items()}
+    elif backward:
+        edges = ("row", "col", "edge", "num_edges")
+        batch |= {name: remap_keys(batch[name], sampler.to_restored_edge_type) for name in edges}
+    ends = (batch["col"], batch["row"]) if backward else (batch["row"], batch["col"])
+    numbers = (batch["num_nodes"], batch["num_edges"]) if counts else (None, None)
+    kind = HeteroSamplerOutput if typed else SamplerOutput
+    return kind(batch["node"], *ends, batch["edge"], batch["tree"], *numbers)
 
 
 PARTS = (Construction(), Sampling())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from types import FunctionType
 from typing import Any
 
@@ -22,10 +22,12 @@ class StandIn:
 
     Attributes:
         name: what users call it.
+        owner: the class that holds it, where no subclass looks for others.
         way: how it ran last, as the status says.
     """
 
     name: str
+    owner: Any
     way = "kernels"
     attribute: str
     original: Any
@@ -36,7 +38,7 @@ class StandIn:
 
     def owners(self) -> Iterable[Any]:
         """The objects that hold the stand-in or the original."""
-        raise NotImplementedError
+        return [self.owner]
 
     def is_repeated(self, *args: Any, **kwargs: Any) -> bool:
         """Return whether a call may be one of two runs of a forward, which must run the same code."""
@@ -71,19 +73,13 @@ class StandIn:
         return self.original(*args, **kwargs)
 
 
-def replacement(original: Any, run: Callable[..., Any]) -> Any:
-    """A function that calls `run` with its arguments, and that torch's compilers take for `original`.
+def disguised(function: Any, original: Any) -> Any:
+    """A function, of no names but its own, that torch's compilers take for `original`.
 
     TorchScript reads the source of `__wrapped__`, and looks up its names among the globals of the function.
     """
-
-    is_compiling = torch.compiler.is_compiling
-
-    def stand_in(*args: Any, **kwargs: Any) -> Any:
-        return original(*args, **kwargs) if is_compiling() else run(*args, **kwargs)
-
-    code = stand_in.__code__.replace()  # of its own: torch.compile counts compilations by code, up to a limit
-    with_globals = FunctionType(code, original.__globals__, closure=stand_in.__closure__)
+    code = function.__code__.replace()  # of its own: torch.compile counts compilations by code, up to a limit
+    with_globals = FunctionType(code, original.__globals__, closure=function.__closure__)
     _overrides.STAND_INS[with_globals] = original
     return functools.update_wrapper(with_globals, original)
 

@@ -62,6 +62,10 @@ class Tally:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self.clear()
+
+    def clear(self) -> None:
+        """Start anew."""
         self._accelerated: Counter[str] = Counter()
         self._ways: dict[str, str] = {}
         self._declined: Counter[tuple[str, str]] = Counter()
@@ -84,13 +88,6 @@ class Tally:
         """Copies of (accelerated, ways, declined)."""
         with self._lock:
             return dict(self._accelerated), dict(self._ways), dict(self._declined)
-
-    def clear(self) -> None:
-        """Start anew."""
-        with self._lock:
-            self._accelerated.clear()
-            self._ways.clear()
-            self._declined.clear()
 
 
 TALLY = Tally()

@@ -30,9 +30,9 @@ from torch_geometric.utils import to_torch_csc_tensor
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import gnnbench
+from gnnbench import patch
 from gnnbench.ops import stream
 from gnnbench.ops.kernels import Kernels
-from gnnbench.patch import following
 from gnnbench.patch.policy import Policy
 from tests.support import absent, graphs, layers
 from tests.support.dropin import BACKEND
@@ -344,7 +344,7 @@ def main() -> None:
     calls = differences = 0
     with (
         absent.supplied(),
-        following(Policy(min_gathered=0)),
+        mock.patch.object(patch, "_policy", Policy(min_gathered=0)),
         mock.patch.object(stream, "LEAST", least),
         mock.patch.object(Kernels, "chunk_bytes", length),
     ):

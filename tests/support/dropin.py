@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch.nn.functional as F
@@ -11,9 +12,8 @@ from torch_geometric import nn as pyg
 from torch_geometric import utils
 
 import gnnbench
-from gnnbench import convs
+from gnnbench import convs, patch
 from gnnbench.backends import isplib
-from gnnbench.patch import following
 from gnnbench.patch.policy import Policy
 from gnnbench.patch.status import TALLY
 
@@ -48,7 +48,7 @@ def untouched() -> Iterator[None]:
 @pytest.fixture
 def always() -> Iterator[None]:
     """Every call is worth its Graph."""
-    with following(Policy(min_gathered=0)):
+    with mock.patch.object(patch, "_policy", Policy(min_gathered=0)):
         yield
 
 

@@ -15,7 +15,7 @@ import torch_geometric.nn.aggr.base as aggregation
 from torch import Tensor, nn
 
 import gnnbench
-from gnnbench import backends, convs
+from gnnbench import backends, convs, patch
 from gnnbench.backends import isplib
 from gnnbench.backends.isplib import dropout, embedding, linear, norm, spmm
 from gnnbench.config import BackendConfig
@@ -25,7 +25,6 @@ from gnnbench.graph import Graph
 from gnnbench.ops.dropout import Dropout, drawn_seed
 from gnnbench.ops.features import Features
 from gnnbench.ops.kernels import Kernels
-from gnnbench.patch import following
 from gnnbench.patch.policy import Policy
 from tests.support.dropin import BACKEND
 from tests.support.fuzz import inputs, layers
@@ -74,7 +73,7 @@ class Refused(Exception):
 def open_gates() -> Iterator[None]:
     """Kernels take the smallest of work, and calls of the compiled ones are counted."""
     with ExitStack() as stack:
-        stack.enter_context(following(Policy(min_gathered=0, min_features=1)))
+        stack.enter_context(mock.patch.object(patch, "_policy", Policy(min_gathered=0, min_features=1)))
         for owner, name, value in GATES:
             stack.enter_context(mock.patch.object(owner, name, value))
         _overrides.STAND_INS[first_of_equals] = aggregation.scatter
