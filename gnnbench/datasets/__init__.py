@@ -2,22 +2,22 @@
 
 A source is a module with
     `Config(DatasetConfig)`: its keys;
-    `SPECS`: short names to suggest after a typing error;
-    `parse(spec)`: the keys that a short name stands for, or None where it is not one of this source;
-    `listing(roots)`: a list of `Offer`;
+    `KNOWN`: short names, each with the counts and the folder that `Offer` has and further keys, as `_pyg.Known`,
+        or instead `SPECS`, names to suggest after a typing error, with
+        `parse(spec)`: the keys that a short name stands for, or None where it is not one of this source;
+        `listing(roots)`: a list of `Offer`;
     `load(config, roots)`: a `NodeDataset`, with [N, 0] features, labels of -1 and empty masks for what it lacks;
         or a `GraphsDataset`, with [N, 0] features, classes of -1 and no parts;
         or a `LinksDataset`, with [N, 0] features and without negatives;
         or a `TypedDataset`, with labels of -1 and empty masks for what it lacks.
 
     _nodes       NodeDataset, what a source of one graph yields, and MappedDataset, which stays on disk
+    _typed       TypedDataset, what a source of several types yields
+    _prepare     fills in what a source of one graph lacks, of one type or several, and checks all of it
     _graphs      GraphsDataset, what a source of many graphs yields
-    _prepare     fills in what a source of one graph lacks, and checks all of it
     _prepare_graphs   the same for many graphs
     _links       LinksDataset, what a source of links yields, and any source of one graph where `task` is links
     _prepare_links    splits and checks links
-    _typed       TypedDataset, what a source of several types yields
-    _prepare_typed   fills in what it lacks, and checks it
     _reorder     other orders of nodes
     _describe    what `gnnbench datasets info` says of one
     _metrics     metrics by their names
@@ -25,7 +25,7 @@ A source is a module with
     _raw _cache  files as users have them, and files kept between runs
     _unpickle    what pickles in such files may hold
     _pyg _union _ogb _tables        shared by the sources of PyG, of many graphs, of OGB, and of tables in text
-    _typed_files your own graph of several types
+    _own         your own files, read
     _maps        a graph as a folder of arrays that can be mapped
     _blockmodel _draw_graphs        generate one synthetic graph, and many
 """
@@ -34,6 +34,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -41,6 +42,7 @@ import platformdirs
 
 from gnnbench import registry
 from gnnbench.config import DatasetConfig
+from gnnbench.datasets import _names
 from gnnbench.datasets._graphs import GraphsDataset
 from gnnbench.datasets._links import LinksDataset
 from gnnbench.datasets._nodes import MappedDataset, NodeDataset
@@ -109,19 +111,26 @@ def parse(spec: str) -> dict[str, Any]:
     known: list[str] = []
     for source in registry.names("datasets"):
         module = registry.find("datasets", source)
-        if (section := module.parse(spec)) is not None:
+        given = vars(module).get("parse") or partial(_names.known, module.KNOWN)
+        if (section := given(spec)) is not None:
             return {"source": source, **section}
-        known += module.SPECS
+        known += vars(module).get("KNOWN") or module.SPECS
     raise ConfigError(f"unknown dataset {spec!r}{did_you_mean(spec, known)}")
 
 
 def listing(where: Roots) -> list[Offer]:
     """Every source's offers."""
-    return [
-        replace(offer, source=source)
-        for source in registry.names("datasets")
-        for offer in registry.find("datasets", source).listing(where)
-    ]
+    offers = []
+    for source in registry.names("datasets"):
+        module = registry.find("datasets", source)
+        if "listing" in vars(module):
+            offers += [replace(offer, source=source) for offer in module.listing(where)]
+        else:
+            offers += [
+                Offer(spec, item.nodes, item.edges, item.folder(spec, where), item.graphs, source)
+                for spec, item in module.KNOWN.items()
+            ]
+    return offers
 
 
 def load(config: DatasetConfig, where: Roots) -> AnyDataset:
@@ -135,13 +144,13 @@ def load(config: DatasetConfig, where: Roots) -> AnyDataset:
 
 def read(config: DatasetConfig, where: Roots) -> AnyDataset:
     """Read a dataset with its nodes in the order of the source."""
-    from gnnbench.datasets import _prepare, _prepare_graphs, _prepare_links, _prepare_typed
+    from gnnbench.datasets import _prepare, _prepare_graphs, _prepare_links
 
     dataset: AnyDataset = registry.find("datasets", config.source).load(config, where)
     if isinstance(dataset, LinksDataset):
         return _prepare_links.prepare(dataset, config)
     if isinstance(dataset, TypedDataset):
-        return _prepare_typed.finish(dataset, config)
+        return _prepare.finish_typed(dataset, config)
     if config.embedding and config.task == "nodes":
         raise ConfigError(
             f"{dataset.name}: dataset.embedding is for task links and for types without features; set "
@@ -176,8 +185,9 @@ def single(dataset: AnyDataset) -> NodeDataset:
 
 def reordered(dataset: Data, config: DatasetConfig) -> Data:
     """`dataset` with its nodes in the order that `config.reorder` names; a cost of its own, and so a step."""
-    from gnnbench.datasets import _reorder
-
     if isinstance(dataset, NodeDataset | LinksDataset) and config.reorder != "none":
-        return cast(Data, _reorder.reordered(dataset, config.reorder))
+        from gnnbench.datasets import _reorder
+
+        order = _reorder.order(dataset.edge_index, dataset.num_nodes, config.reorder)
+        return cast(Data, dataset.renumbered(order))
     return dataset

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+import numpy as np
+import torch
 from pydantic import Field
+from torch import Tensor
 
-from gnnbench import datasets
+from gnnbench.datasets import AnyDataset, GraphsDataset, LinksDataset, NodeDataset, TypedDataset
+from gnnbench.datasets._nodes import PARTS
 from gnnbench.results.schema import Record
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from gnnbench.datasets import AnyDataset, LinksDataset, NodeDataset, TypedDataset
 
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 
@@ -70,15 +69,13 @@ class DatasetInfo(Record):
 
 def info(dataset: AnyDataset) -> DatasetInfo:
     """Count everything there is to know about `dataset`; sorts its edges, so that large ones take a while."""
-    import torch
-
     given, own = dataset, {}
-    if isinstance(dataset, datasets.LinksDataset):
+    if isinstance(dataset, LinksDataset):
         own, dataset = _of_links(dataset), dataset.as_nodes()
-    elif isinstance(dataset, datasets.TypedDataset):
+    elif isinstance(dataset, TypedDataset):
         own, dataset = _of_types(dataset), dataset.as_nodes()
     (src, dst), nodes, y = dataset.edge_index, dataset.num_nodes, dataset.y
-    if isinstance(dataset, datasets.GraphsDataset):
+    if isinstance(dataset, GraphsDataset):
         graph_ptr, edge_ptr, edge_attr = dataset.graph_ptr, dataset.edge_ptr, dataset.edge_attr
         first = dataset.starts()
         src, dst = src + first, dst + first
@@ -170,20 +167,16 @@ def _of_types(dataset: TypedDataset) -> dict[str, Any]:
 
 def _sizes(dataset: NodeDataset | TypedDataset) -> dict[str, int]:
     """How many nodes there are in each part of the split."""
-    return {part: int(getattr(dataset, f"{part}_mask").sum()) for part in ("train", "val", "test")}
+    return {part: int(getattr(dataset, f"{part}_mask").sum()) for part in PARTS}
 
 
 def _quantiles(counts: Tensor) -> dict[str, int]:
-    import numpy as np
-
     values = np.quantile(counts.numpy(), QUANTILES, method="lower")
     return {f"{share:g}": int(value) for share, value in zip(QUANTILES, values, strict=True)}
 
 
 def _compare_with_reverse(src: Tensor, dst: Tensor, nodes: int) -> tuple[bool, int]:
     """Return whether all edges together equal their reverses, and how many repeat another."""
-    import numpy as np
-
     forward, reverse = (src * nodes + dst).numpy(), (dst * nodes + src).numpy()
     forward.sort()
     reverse.sort()

@@ -10,14 +10,13 @@ from pydantic import Field
 
 from gnnbench.config import Count, DatasetConfig
 from gnnbench.datasets import _metrics
-from gnnbench.datasets._nodes import Named, NodeDataset
+from gnnbench.datasets._nodes import Named, NodeDataset, all_for_training
 from gnnbench.errors import DatasetError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 Target = Literal["class", "labels", "value"]
-PARTS = ("train", "val", "test")
 
 
 class GraphsConfig(DatasetConfig):
@@ -87,19 +86,11 @@ class GraphsDataset(Named):
         Raises:
             DatasetError: there are fewer.
         """
-        import torch
-
-        from gnnbench.datasets import _prepare
-
         if graphs > self.num_graphs:
             raise DatasetError(
                 f"{self.name} holds {self.num_graphs:,} graphs, fewer than the {graphs:,} asked for"
             )
         nodes, edges = int(self.graph_ptr[graphs]), int(self.edge_ptr[graphs])
-        x = self.x[:nodes]
-        if not x.is_floating_point():
-            x = torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
+        x = self.x[:nodes] if self.x.is_floating_point() else (nodes, self.x.size(1))
         name, edge_index = f"{self.label}, {graphs:,} graphs", self.edge_index[:, :edges] + self.starts()[:edges]
-        return _prepare.all_for_training(name, edge_index, x).changed(
-            num_classes=self.num_outputs, metric=self.metric
-        )
+        return all_for_training(name, edge_index, x).changed(num_classes=self.num_outputs, metric=self.metric)

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from gnnbench.datasets import _metrics
-from gnnbench.datasets._nodes import NodeDataset, OneGraph
+from gnnbench.datasets._nodes import NodeDataset, OneGraph, all_for_training
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,10 +59,7 @@ class LinksDataset(OneGraph):
 
     def renumbered(self, order: Tensor) -> LinksDataset:
         """The nodes in another order: node i is then what node `order[i]` [N] was."""
-        import torch
-
-        position = torch.empty_like(order)
-        position[order] = torch.arange(len(order))
+        position = order.argsort()
         parts: dict[str, Any] = {
             name: {part: position[nodes] for part, nodes in getattr(self, name).items()}
             for name in ("positives", "negatives")
@@ -72,11 +69,5 @@ class LinksDataset(OneGraph):
 
     def as_nodes(self) -> NodeDataset:
         """The graph of messages with all nodes of one class and for training; ids become seeded features."""
-        import torch
-
-        from gnnbench.datasets import _prepare
-
-        x = self.x
-        if self.embedding:
-            x = torch.randn(self.num_nodes, self.embedding, generator=torch.Generator().manual_seed(0))
-        return _prepare.all_for_training(self.label, self.edge_index, x)
+        x = (self.num_nodes, self.embedding) if self.embedding else self.x
+        return all_for_training(self.label, self.edge_index, x)

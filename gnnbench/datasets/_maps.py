@@ -16,27 +16,25 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
+import torch
 from pydantic import Field, ValidationError
+from torch import Tensor
 
 from gnnbench import __version__
-from gnnbench.datasets import NodeDataset, _metrics, _names, _prepare
-from gnnbench.datasets._nodes import FACTS
+from gnnbench.datasets import NodeDataset, _metrics, _names
+from gnnbench.datasets._nodes import FACTS, MASKS
 from gnnbench.errors import DatasetError
+from gnnbench.graph import CSRBuilder
 from gnnbench.results import files
 from gnnbench.results.schema import Record
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from gnnbench.graph import CSRBuilder
 
 R = TypeVar("R", bound=Record)
 HEADER = "gnnbench.json"
 DTYPES = {"rowptr": ("int64",), "col": ("int32",), "x": ("float32",), "y": ("int64", "float32")}
-DTYPES |= dict.fromkeys(_prepare.PARTS, ("bool",))
+DTYPES |= dict.fromkeys(MASKS, ("bool",))
 CHUNK = 1 << 22  # numbers that are read or written at once
 
 
@@ -82,8 +80,6 @@ def write(dataset: NodeDataset, folder: Path, layout: CSRBuilder | None = None) 
     Raises:
         DatasetError: the folder exists and is not empty, cannot be written, or its disk is full.
     """
-    import torch
-
     check_new(folder)
     graph = dataset.graph(torch.device("cpu"), layout)
     arrays = {"rowptr": graph.rowptr, "col": graph.col}
@@ -159,8 +155,6 @@ def open_arrays(
     Raises:
         DatasetError: a file is missing, truncated or another one.
     """
-    import torch
-
     header = header or folder / HEADER
     maps: dict[str, Tensor] = {}
     for name, allowed in dtypes.items():

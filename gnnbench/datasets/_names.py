@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,10 +30,10 @@ def one_of(noun: str, names: Collection[str]) -> AfterValidator:
     return AfterValidator(check)
 
 
-def lowered(names: Collection[str], spec: str) -> dict[str, Any] | None:
-    """The keys of a source that knows `names`, in any case and with `_` for `-`; None for another name."""
-    name = {name.lower(): name for name in names}.get(spec.lower().replace("_", "-"))
-    return {"name": name} if name else None
+def known(items: Mapping[str, Any], spec: str) -> dict[str, Any] | None:
+    """The keys of a source that knows `items`, in any case and with `_` for `-`; None for another name."""
+    name = {name.lower(): name for name in items}.get(spec.lower().replace("_", "-"))
+    return {"name": name, **items[name].keys} if name else None
 
 
 def parse(spec: str, presets: Collection[str]) -> dict[str, Any] | None:

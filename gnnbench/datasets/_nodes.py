@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from gnnbench.graph import CSRBuilder, Graph
 
+PARTS = ("train", "val", "test")
+MASKS = ("train_mask", "val_mask", "test_mask")
 FACTS = ("name", "made_up", "notes", "num_classes", "metric")  # of a whole dataset, which files keep
 
 
@@ -77,8 +79,28 @@ class OneGraph(Named):
         return pairs[0] * self.num_nodes + pairs[1]
 
 
+class Classified:
+    """Nodes that have targets and a split."""
+
+    y: Tensor
+    num_classes: int
+    metric: str
+
+    def __post_init__(self) -> None:
+        self.metric = self.metric or ("micro-F1" if self.multilabel else "accuracy")
+
+    @property
+    def multilabel(self) -> bool:
+        return self.y.dim() == 2
+
+    @cached_property
+    def score(self) -> _metrics.Score:
+        """(logits [M, num_classes], y [M] or [M, T]) -> float, higher is better."""
+        return _metrics.score_of(self.metric, self.num_classes)
+
+
 @dataclass
-class NodeDataset(OneGraph):
+class NodeDataset(Classified, OneGraph):
     """One graph with node features, targets and a split.
 
     Attributes:
@@ -99,18 +121,6 @@ class NodeDataset(OneGraph):
     num_classes: int
     node_id: Tensor | None = None
 
-    def __post_init__(self) -> None:
-        self.metric = self.metric or ("micro-F1" if self.multilabel else "accuracy")
-
-    @property
-    def multilabel(self) -> bool:
-        return self.y.dim() == 2
-
-    @cached_property
-    def score(self) -> _metrics.Score:
-        """(logits [M, num_classes], y [M] or [M, T]) -> float, higher is better."""
-        return _metrics.score_of(self.metric, self.num_classes)
-
     @property
     def facts(self) -> dict[str, Any]:
         """Attributes of the whole dataset that files keep."""
@@ -120,6 +130,26 @@ class NodeDataset(OneGraph):
         """Copy in memory, with other values of some attributes."""
         names = {each.name for each in fields(NodeDataset)} - values.keys()
         return NodeDataset(**{name: getattr(self, name) for name in names}, **values)
+
+    def renumbered(self, order: Tensor) -> NodeDataset:
+        """The nodes in another order: node i is then what node `order[i]` [N] was, and `node_id` maps it back."""
+        node_id = order if self.node_id is None else self.node_id[order]
+        of_nodes = {name: getattr(self, name)[order] for name in ("x", "y", *MASKS)}
+        return self.changed(edge_index=order.argsort()[self.edge_index], node_id=node_id, **of_nodes)
+
+
+def all_for_training(name: str, edge_index: Tensor, x: Tensor | tuple[int, int]) -> NodeDataset:
+    """A graph with all nodes of one class and for training, for what needs a graph and features alone.
+
+    Args:
+        x: [N, F] features, or the shape of seeded ones.
+    """
+    import torch
+
+    if isinstance(x, tuple):
+        x = torch.randn(x, generator=torch.Generator().manual_seed(0))
+    every = torch.ones(len(x), dtype=torch.bool)
+    return NodeDataset(name, edge_index, x, (~every).long(), every, ~every, ~every, num_classes=1)
 
 
 class MappedDataset(NodeDataset):

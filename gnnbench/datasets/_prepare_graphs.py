@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import torch
+from torch import Tensor
+from torch_geometric.utils import to_undirected
 
 from gnnbench.config import DatasetConfig
 from gnnbench.datasets import _prepare
-from gnnbench.datasets._graphs import PARTS, GraphsConfig, GraphsDataset
+from gnnbench.datasets._graphs import GraphsConfig, GraphsDataset
+from gnnbench.datasets._nodes import PARTS
 from gnnbench.errors import DatasetError, GraphError
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from gnnbench.graph import union
 
 EDGELESS = 0.01  # share of graphs without edges that is worth a note
 
@@ -42,8 +43,6 @@ def finish(dataset: GraphsDataset, config: DatasetConfig) -> GraphsDataset:
 
 def fold_of(classes: Tensor, folds: int, seed: int) -> Tensor:
     """[G] int64 from 0: a random fold for each graph, so that all have about equally many of each class."""
-    import torch
-
     order = torch.randperm(len(classes), generator=torch.Generator().manual_seed(seed))
     order = order[classes[order].argsort(stable=True)]  # those of a class side by side are dealt out in turn
     fold = torch.zeros_like(order)
@@ -73,8 +72,6 @@ def _fill(dataset: GraphsDataset, config: DatasetConfig) -> None:
 
 def _degrees(dataset: GraphsDataset, columns: int) -> Tensor:
     """[N, columns] float32: a one in the column of the node's in-degree, the last for all larger ones."""
-    import torch
-
     degree = torch.bincount(dataset.starts() + dataset.edge_index[1], minlength=dataset.num_nodes)
     x = torch.zeros(dataset.num_nodes, columns)
     return x.scatter_(1, degree.clamp(max=columns - 1).unsqueeze(1), 1.0)
@@ -82,8 +79,6 @@ def _degrees(dataset: GraphsDataset, columns: int) -> Tensor:
 
 def _split(dataset: GraphsDataset, config: DatasetConfig) -> None:
     """Without any split draw one over the graphs that have targets; check what results."""
-    import torch
-
     if not any(ids.numel() for ids in dataset.parts.values()):
         parts = _prepare.drawn_split(dataset, config, (~_without_class(dataset)).nonzero().flatten())
         dataset.parts = dict(zip(PARTS, parts, strict=True))
@@ -94,9 +89,6 @@ def _split(dataset: GraphsDataset, config: DatasetConfig) -> None:
 
 def _to_undirected(dataset: GraphsDataset) -> None:
     """Add the reverse of every edge; edges are then ordered by source and destination."""
-    import torch
-    from torch_geometric.utils import to_undirected
-
     if dataset.edge_attr is not None:
         raise DatasetError(
             f"dataset.to_undirected: the edges of {dataset.name} have features, which their reverses would lack; "
@@ -111,8 +103,6 @@ def _to_undirected(dataset: GraphsDataset) -> None:
 
 def _normalize_features(dataset: GraphsDataset) -> None:
     """As PyG's NormalizeFeatures does, graph by graph."""
-    import torch
-
     if not dataset.x.is_floating_point():
         raise DatasetError(f"dataset.normalize_features: {dataset.name} has categories as features; leave it out")
     lowest = torch.segment_reduce(dataset.x.amin(1), "min", lengths=dataset.graph_ptr.diff())
@@ -122,8 +112,6 @@ def _normalize_features(dataset: GraphsDataset) -> None:
 
 def _check_structure(dataset: GraphsDataset) -> None:
     """Pointers ascend and fit the tensors, every graph has nodes, and edges stay within their graph."""
-    from gnnbench.graph import union
-
     try:
         graph_ptr, _ = union.checked(dataset.graph_ptr, dataset.edge_ptr, dataset.edge_index)
     except GraphError as error:
@@ -152,8 +140,6 @@ def _check_values(dataset: GraphsDataset) -> None:
 
 def _check_split(dataset: GraphsDataset) -> None:
     """Graphs of the parts exist, are in one part only and have a target; the training part is not empty."""
-    import torch
-
     name, graphs = dataset.name, dataset.num_graphs
     if unknown := dataset.parts.keys() - set(PARTS):
         raise DatasetError(f"{name}: unknown part {min(unknown)!r}; allowed: {', '.join(PARTS)}")
@@ -184,8 +170,6 @@ def _check_split(dataset: GraphsDataset) -> None:
 
 def _without_class(dataset: GraphsDataset) -> Tensor:
     """[G] bool: graphs that have no class, or have nodes without."""
-    import torch
-
     if dataset.target != "class":
         return torch.zeros(dataset.num_graphs, dtype=torch.bool)
     if not dataset.per_node:
@@ -195,8 +179,6 @@ def _without_class(dataset: GraphsDataset) -> Tensor:
 
 
 def _features(dataset: GraphsDataset, table: Tensor, ptr: Tensor, noun: str) -> None:
-    import torch
-
     if table.is_floating_point():
         if not table.numel() or bool(torch.isfinite(torch.stack(table.aminmax())).all()):  # NaN if any value is
             return
@@ -219,8 +201,6 @@ def _features(dataset: GraphsDataset, table: Tensor, ptr: Tensor, noun: str) -> 
 
 
 def _targets(dataset: GraphsDataset) -> None:
-    import torch
-
     name, y = dataset.name, dataset.y
     expected = dataset.num_nodes if dataset.per_node else dataset.num_graphs
     noun = "nodes" if dataset.per_node else "graphs"
@@ -247,8 +227,6 @@ def _first(wrong: Tensor) -> int:
 
 def _owners(ptr: Tensor, rows: Tensor) -> Tensor:
     """The graphs that rows of all nodes or edges belong to."""
-    import torch
-
     return torch.searchsorted(ptr, rows, right=True) - 1
 
 

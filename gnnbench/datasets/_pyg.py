@@ -8,18 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gnnbench.datasets import (
-    NodeDataset,
-    Offer,
-    Roots,
-    TypedDataset,
-    _cache,
-    _prepare,
-    _prepare_typed,
-    _raw,
-    _union,
-)
-from gnnbench.datasets._graphs import PARTS
+from gnnbench.datasets import GraphsDataset, NodeDataset, Roots, TypedDataset, _cache, _raw
+from gnnbench.datasets._nodes import MASKS, PARTS
 from gnnbench.errors import DatasetError, did_you_mean
 
 # Folders that several classes share in common collections; otherwise a folder is called like its class.
@@ -34,13 +24,19 @@ UNSAFE = ("CornellTemporalHyperGraphDataset", "GitMolDataset")
 
 
 class Known(NamedTuple):
-    """A dataset that has a short name, with published counts over all graphs (an undirected edge counts twice)."""
+    """A dataset with a short name: its published counts over all graphs (both directions of an edge), and keys."""
 
     dataset_class: str
     args: dict[str, Any]
     nodes: int | None
     edges: int | None
     graphs: int = 1
+    keys: Mapping[str, Any] = {}
+
+    def folder(self, name: str, where: Roots) -> Path | None:
+        """Where all its raw files are, if they are on disk."""
+        places = _places(dataset_class(self.dataset_class), self.args, where)
+        return next((place.folder for place in places if not place.missing), None)
 
 
 class Place(NamedTuple):
@@ -136,15 +132,14 @@ def opened(
         return [construct(folder, variant) for variant in variants]
 
 
-def splits(
-    known: Known, where: Roots, stand_in: str, *, with_positions: bool = False
-) -> tuple[_union.Union, dict[str, Any]]:
-    """The graphs of a class with `split="train"`, "val" and "test", joined, and the ids of those of each part."""
+def joined(known: Known, where: Roots, stand_in: str, **options: Any) -> GraphsDataset:
+    """The graphs of a class with `split="train"`, "val" and "test", with `options` of `_union.of`."""
+    from gnnbench.datasets import _union
+
     name = known.args["name"]
     variants = [{"split": part} for part in PARTS]
     datasets = opened(name, known.dataset_class, known.args, where, stand_in=stand_in, variants=variants)
-    unions = [_union.of(name, dataset, with_positions=with_positions) for dataset in datasets]
-    return _union.joined(name, dict(zip(PARTS, unions, strict=True)))
+    return _union.of(name, dict(zip(PARTS, datasets, strict=True)), **options)
 
 
 def dataset_class(name: str) -> type:
@@ -159,13 +154,6 @@ def dataset_class(name: str) -> type:
     return cls
 
 
-def find(known: Known, where: Roots) -> Path | None:
-    """The folder with all raw files of `known`, if it is on disk."""
-    cls = dataset_class(known.dataset_class)
-    places = _places(cls, known.args, where)
-    return next((place.folder for place in places if not place.missing), None)
-
-
 def unlike(dataset: NodeDataset | TypedDataset, known: Known) -> str:
     """Half a sentence on counts that are not the published ones (text cut short still loads); else empty."""
     result, published = (dataset.num_nodes, dataset.num_edges), (known.nodes, known.edges)
@@ -173,11 +161,6 @@ def unlike(dataset: NodeDataset | TypedDataset, known: Known) -> str:
         return ""
     counts = "{:,} nodes and {:,} edges"
     return f"has {counts.format(*result)} instead of the published {counts.format(*published)}"
-
-
-def offers(known: Mapping[str, Known], where: Roots) -> list[Offer]:
-    """List datasets with short names for `gnnbench datasets`."""
-    return [Offer(spec, item.nodes, item.edges, find(item, where), item.graphs) for spec, item in known.items()]
 
 
 def _near(name: str, allowed: list[str]) -> str:
@@ -254,8 +237,10 @@ def _convert(name: str, class_name: str, dataset: Any, split_index: int) -> Node
     import torch
     from torch_geometric.data import Data, HeteroData
 
+    from gnnbench.datasets import _prepare
+
     if len(dataset) == 1 and isinstance(dataset[0], HeteroData):
-        return _prepare_typed.of(name, dataset[0])
+        return _prepare.typed(name, dataset[0])
     if len(dataset) != 1 or not isinstance(dataset[0], Data) or dataset[0].edge_index is None:
         kind = f"{len(dataset)} graphs" if len(dataset) != 1 else "no graph with edges"
         raise DatasetError(f"{name}: {class_name} holds {kind}; gnnbench trains on one graph")
@@ -263,7 +248,7 @@ def _convert(name: str, class_name: str, dataset: Any, split_index: int) -> Node
     nodes = data.num_nodes
     x = torch.empty(nodes, 0) if data.x is None else data.x.to_dense().float()
     y = torch.full((nodes,), -1) if data.y is None else _prepare.targets(name, data.y)
-    masks: dict[str, Any] = {part: _mask(name, data.get(part), nodes, split_index) for part in _prepare.PARTS}
+    masks: dict[str, Any] = {part: _mask(name, data.get(part), nodes, split_index) for part in MASKS}
     classes = y.size(1) if y.dim() == 2 else int(y.max()) + 1
     return NodeDataset(name, data.edge_index.long(), x, y, **masks, num_classes=classes)
 

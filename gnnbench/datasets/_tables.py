@@ -5,14 +5,17 @@ from __future__ import annotations
 import gzip
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+import torch
+from scipy.io import mmread
+from scipy.sparse import coo_array, csr_array, load_npz
+from torch import Tensor
 
+from gnnbench.datasets import _prepare
 from gnnbench.errors import DatasetError
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 Arrays = dict[str, Any]
 SPLIT_WORDS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
@@ -21,8 +24,6 @@ NPZ_EXTRAS = ("x", "y", "train_mask", "val_mask", "test_mask", "num_nodes")
 
 def read_mtx(path: Path) -> Arrays:
     """Matrix Market, with values or pattern; `symmetric` ones are expanded; entry (i, j) is the edge i to j."""
-    from scipy.io import mmread
-
     return _from_matrix(path, mmread(path))
 
 
@@ -31,8 +32,6 @@ def read_npz(path: Path) -> Arrays:
 
     Beside it `x`, `y`, `train_mask`, `val_mask`, `test_mask` and `num_nodes`, as PyG calls them.
     """
-    from scipy.sparse import coo_array, csr_array, load_npz
-
     with np.load(_opened(path), allow_pickle=False) as archive:
         keys = {*archive.files}
         if "graph_ptr" in keys:
@@ -78,8 +77,6 @@ def read_edge_list(path: Path) -> Arrays:
 
 def read_matrix(path: Path) -> np.ndarray:
     """Numbers in `.npy`, in the only array of an `.npz`, in scipy's `.npz`, or in text."""
-    from scipy.sparse import load_npz
-
     if path.suffix == ".npy":
         values = np.load(path, allow_pickle=False)
     elif path.suffix == ".npz":
@@ -119,10 +116,6 @@ def read_split(path: Path) -> Arrays:
 
 def mask(path: Path, values: np.ndarray | None, nodes: int) -> Tensor:
     """[N] bool from such a mask or from node ids."""
-    import torch
-
-    from gnnbench.datasets import _prepare
-
     if values is None:
         return torch.zeros(nodes, dtype=torch.bool)
     if values.dtype == bool:
@@ -147,8 +140,6 @@ def _text(path: Path) -> str:
 
 def _table(path: Path) -> np.ndarray:
     """The columns of a text file without comments and header."""
-    import pandas as pd
-
     skip, separator = _start(path)
     table = pd.read_csv(path, sep=separator, skiprows=skip, header=None, comment="#", skipinitialspace=True)
     if separator == r"\s+":

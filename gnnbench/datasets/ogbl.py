@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
@@ -18,13 +17,11 @@ if TYPE_CHECKING:
 # Nodes and edges of messages, as published; both directions but for citation2.
 KNOWN = {
     "ogbl-collab": Known(235_868, 2_358_104),
-    "ogbl-ddi": Known(4_267, 2_135_822),
+    "ogbl-ddi": Known(4_267, 2_135_822, keys={"embedding": 256}),  # which has no features
     "ogbl-ppa": Known(576_289, 42_463_862),
     "ogbl-citation2": Known(2_927_963, 30_387_995),
     "ogbl-vessel": Known(3_538_495, None),
 }
-SPECS = list(KNOWN)
-OWN_PARTS = {"train": "train", "val": "valid", "test": "test"}
 
 
 class Config(DatasetConfig):
@@ -33,15 +30,6 @@ class Config(DatasetConfig):
     source: str = "ogbl"
     name: Annotated[str, _names.one_of("dataset", KNOWN)]
     task: Literal["links"] = Field("links", description="links: tell edges from pairs that are none")
-
-
-def parse(spec: str) -> dict[str, Any] | None:
-    """`ogbl-collab` and the like, in any case and with `_` for `-`."""
-    found = _names.lowered(KNOWN, spec)
-    return found and found | ({"embedding": 256} if found["name"] == "ogbl-ddi" else {})  # which has no features
-
-
-listing = partial(_ogb.offers, KNOWN)
 
 
 def load(config: Config, where: Roots) -> LinksDataset:
@@ -55,14 +43,13 @@ def load(config: Config, where: Roots) -> LinksDataset:
     graphs, split = _ogb.load(config.name, where, "cora --set dataset.task=links")
     data = graphs[0]
     ranked = "target_node_neg" in split["test"]
-    own = {part: split[OWN_PARTS[part]] for part in OWN_PARTS}
     metric = _ogb.meta(config.name)["metric"]
     return LinksDataset(
         config.name,
         data.edge_index,
         torch.empty(data.num_nodes, 0) if data.x is None else data.x.float(),
-        positives={part: _links(links) for part, links in own.items()},
-        negatives={part: _negatives(own[part], ranked) for part in EVALUATED},
+        positives={part: _links(links) for part, links in split.items()},
+        negatives={part: _negatives(split[part], ranked) for part in EVALUATED},
         ranked=ranked,
         metric={"rocauc": "auc"}.get(metric, metric),
         own_split=True,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Literal
 
 from gnnbench.config import DatasetConfig
-from gnnbench.datasets import NodeDataset, Roots, TypedDataset, _names, _pyg
+from gnnbench.datasets import NodeDataset, Roots, TypedDataset, _pyg
 from gnnbench.errors import DatasetError
 
 KNOWN = {
@@ -14,7 +13,6 @@ KNOWN = {
     "citeseer": _pyg.Known("Planetoid", {"name": "CiteSeer"}, 3_327, 9_104),
     "pubmed": _pyg.Known("Planetoid", {"name": "PubMed"}, 19_717, 88_648),
 }
-SPECS = list(KNOWN)
 TEST_NODES = 1_000
 
 
@@ -24,10 +22,6 @@ class Config(DatasetConfig):
     source: str = "planetoid"
     name: Literal["cora", "citeseer", "pubmed"]
     split: Literal["public", "full"] = "public"
-
-
-parse = partial(_names.lowered, KNOWN)
-listing = partial(_pyg.offers, KNOWN)
 
 
 def load(config: Config, where: Roots) -> NodeDataset | TypedDataset:
@@ -41,6 +35,6 @@ def load(config: Config, where: Roots) -> NodeDataset | TypedDataset:
         unlike = f"has {test} test nodes instead of the published {TEST_NODES:,}"
     if unlike:
         raise DatasetError(
-            f"{_pyg.find(item, where)}: {dataset.name} {unlike}; replace the files, one is truncated"
+            f"{item.folder(config.name, where)}: {dataset.name} {unlike}; replace the files, one is truncated"
         )
     return dataset

@@ -62,7 +62,7 @@ def load(config: Config, where: Roots) -> TypedDataset:
     from torch_geometric.data import HeteroData
     from torch_geometric.utils import coalesce
 
-    from gnnbench.datasets import _blockmodel, _prepare, _prepare_typed
+    from gnnbench.datasets import _blockmodel, _prepare
 
     name = _names.scaled(config.preset, config.scale)
     nodes = {kind: max(2, round(count * config.scale)) for kind, count in NODES.items()}
@@ -84,7 +84,7 @@ def load(config: Config, where: Roots) -> TypedDataset:
     order = torch.from_numpy(rng.permutation(nodes["paper"]))
     for part, chosen in zip(_prepare.PARTS, order.tensor_split(bounds), strict=True):
         papers[part] = _prepare.mask_of(nodes["paper"], chosen)
-    dataset = _prepare_typed.of(name, data)
+    dataset = _prepare.typed(name, data)
     dataset.made_up = ["graph", "features", "labels", "split"]
     return dataset
 

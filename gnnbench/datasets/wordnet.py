@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, Literal
 
 from pydantic import Field
@@ -11,7 +10,6 @@ from gnnbench.config import Count, DatasetConfig
 from gnnbench.datasets import LinksDataset, Roots, _pyg
 
 KNOWN = {"wordnet18rr": _pyg.Known("WordNet18RR", {}, 40_943, 93_003)}
-SPECS = list(KNOWN)
 
 
 class Config(DatasetConfig):
@@ -26,9 +24,6 @@ class Config(DatasetConfig):
 def parse(spec: str) -> dict[str, Any] | None:
     """`wordnet18rr`, in any case."""
     return {} if spec.lower() in KNOWN else None
-
-
-listing = partial(_pyg.offers, KNOWN)
 
 
 def load(config: Config, where: Roots) -> LinksDataset:
