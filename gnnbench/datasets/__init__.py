@@ -9,63 +9,46 @@ A source is a module with
     `load(config, roots)`: a `NodeDataset`, with [N, 0] features, labels of -1 and empty masks for what it lacks;
         or a `GraphsDataset`, with [N, 0] features, classes of -1 and no parts;
         or a `LinksDataset`, with [N, 0] features and without negatives;
-        or a `TypedDataset`, with labels of -1 and empty masks for what it lacks.
+        or a `TypedDataset`, with labels of -1 and empty masks for what it lacks;
+        raises DatasetError where files are missing or corrupt.
 
-    _nodes       NodeDataset, what a source of one graph yields, and MappedDataset, which stays on disk
+    _kinds       NodeDataset and the like: what sources of one graph, of many graphs and of links yield
     _typed       TypedDataset, what a source of several types yields
     _prepare     fills in what a source of one graph lacks, of one type or several, and checks all of it
-    _graphs      GraphsDataset, what a source of many graphs yields
     _prepare_graphs   the same for many graphs
-    _links       LinksDataset, what a source of links yields, and any source of one graph where `task` is links
-    _prepare_links    splits and checks links
+    _prepare_links    splits the links of one graph where `task` is links, and checks links of any source
     _reorder     other orders of nodes
     _describe    what `gnnbench datasets info` says of one
     _metrics     metrics by their names
-    _names       names in configurations, and what the sources of synthetic data share
     _raw _cache  files as users have them, and files kept between runs
     _unpickle    what pickles in such files may hold
     _pyg _union _ogb _tables        shared by the sources of PyG, of many graphs, of OGB, and of tables in text
     _own         your own files, read
     _maps        a graph as a folder of arrays that can be mapped
+    _synthetic   what the sources of synthetic data share
     _blockmodel _draw_graphs        generate one synthetic graph, and many
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import platformdirs
+from pydantic import AfterValidator
 
 from gnnbench import registry
 from gnnbench.config import DatasetConfig
-from gnnbench.datasets import _names
-from gnnbench.datasets._graphs import GraphsDataset
-from gnnbench.datasets._links import LinksDataset
-from gnnbench.datasets._nodes import MappedDataset, NodeDataset
-from gnnbench.datasets._typed import TypedDataset
+from gnnbench.datasets._kinds import GraphsDataset as GraphsDataset
+from gnnbench.datasets._kinds import LinksDataset as LinksDataset
+from gnnbench.datasets._kinds import MappedDataset as MappedDataset
+from gnnbench.datasets._kinds import NodeDataset as NodeDataset
+from gnnbench.datasets._typed import TypedDataset as TypedDataset
 from gnnbench.errors import ConfigError, DatasetError, did_you_mean
-
-__all__ = [
-    "AnyDataset",
-    "GraphsDataset",
-    "LinksDataset",
-    "MappedDataset",
-    "NodeDataset",
-    "Offer",
-    "Roots",
-    "TypedDataset",
-    "listing",
-    "load",
-    "parse",
-    "read",
-    "reordered",
-    "roots",
-    "single",
-]
 
 AnyDataset = NodeDataset | GraphsDataset | LinksDataset | TypedDataset
 Data = TypeVar("Data", bound=AnyDataset)
@@ -102,6 +85,17 @@ def roots(data_root: str | Path | None = None) -> Roots:
     return Roots(Path(raw).expanduser() if raw else cache / "data", cache)
 
 
+def one_of(noun: str, names: Collection[str]) -> AfterValidator:
+    """The check of a key of a configuration that holds one of `names`."""
+
+    def check(value: str) -> str:
+        if value not in names:
+            raise ValueError(f"unknown {noun} {value!r}{did_you_mean(value, names)}")
+        return value
+
+    return AfterValidator(check)
+
+
 def parse(spec: str) -> dict[str, Any]:
     """The dataset section that a short name stands for: `cora`, `ogbn-arxiv`, `synthetic:reddit:0.05`, a file.
 
@@ -111,11 +105,17 @@ def parse(spec: str) -> dict[str, Any]:
     known: list[str] = []
     for source in registry.names("datasets"):
         module = registry.find("datasets", source)
-        given = vars(module).get("parse") or partial(_names.known, module.KNOWN)
+        given = vars(module).get("parse") or partial(_known, module.KNOWN)
         if (section := given(spec)) is not None:
             return {"source": source, **section}
         known += vars(module).get("KNOWN") or module.SPECS
     raise ConfigError(f"unknown dataset {spec!r}{did_you_mean(spec, known)}")
+
+
+def _known(items: Mapping[str, Any], spec: str) -> dict[str, Any] | None:
+    """The keys of a source that knows `items`, in any case and with `_` for `-`; None for another name."""
+    name = {name.lower(): name for name in items}.get(spec.lower().replace("_", "-"))
+    return {"name": name, **items[name].keys} if name else None
 
 
 def listing(where: Roots) -> list[Offer]:
@@ -148,7 +148,8 @@ def read(config: DatasetConfig, where: Roots) -> AnyDataset:
 
     dataset: AnyDataset = registry.find("datasets", config.source).load(config, where)
     if isinstance(dataset, LinksDataset):
-        return _prepare_links.prepare(dataset, config)
+        _prepare.finish_graph(dataset, config)
+        return _prepare_links.finish(dataset, config)
     if isinstance(dataset, TypedDataset):
         return _prepare.finish_typed(dataset, config)
     if config.embedding and config.task == "nodes":

@@ -10,8 +10,6 @@ train_mask.npy, val_mask.npy, test_mask.npy    [N] bool
 
 from __future__ import annotations
 
-import os
-import shutil
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,11 +22,10 @@ from pydantic import Field, ValidationError
 from torch import Tensor
 
 from gnnbench import __version__
-from gnnbench.datasets import NodeDataset, _metrics, _names
-from gnnbench.datasets._nodes import FACTS, MASKS
+from gnnbench.datasets import NodeDataset, _cache, _metrics, one_of
+from gnnbench.datasets._kinds import FACTS, MASKS
 from gnnbench.errors import DatasetError
 from gnnbench.graph import CSRBuilder
-from gnnbench.results import files
 from gnnbench.results.schema import Record
 
 R = TypeVar("R", bound=Record)
@@ -59,7 +56,7 @@ class Facts(Record):
     made_up: list[str]
     notes: list[str]
     num_classes: int
-    metric: Annotated[str, _names.one_of("metric", _metrics.NAMES)]
+    metric: Annotated[str, one_of("metric", _metrics.NAMES)]
 
     def attributes(self) -> dict[str, Any]:
         """Those of `NodeDataset.facts`."""
@@ -84,10 +81,8 @@ def write(dataset: NodeDataset, folder: Path, layout: CSRBuilder | None = None) 
     graph = dataset.graph(torch.device("cpu"), layout)
     arrays = {"rowptr": graph.rowptr, "col": graph.col}
     arrays |= {name: getattr(dataset, name) for name in DTYPES if name not in arrays}
-    header = Header(**dataset.facts, arrays={name: Array.of(value.numpy()) for name, value in arrays.items()})
     with new_folder(folder) as temporary:
-        for name, value in arrays.items():
-            save(temporary / f"{name}.npy", value.numpy())
+        header = Header(**dataset.facts, arrays=save(temporary, arrays))
         (temporary / HEADER).write_text(header.model_dump_json(indent=1), encoding="utf-8")
     return header
 
@@ -107,16 +102,12 @@ def new_folder(folder: Path) -> Iterator[Path]:
     """
     check_new(folder)
     folder = folder.absolute()
-    temporary = folder.with_name(files.temporary_name(folder.name))
     try:
-        temporary.mkdir(parents=True)
-        files.remove_left(folder)
-        yield temporary
-        temporary.replace(folder)
+        with _cache.beside(folder) as temporary:
+            yield temporary
+            temporary.replace(folder)
     except OSError as error:
         raise DatasetError(f"{folder}: cannot be written: {error.strerror}; give another --out") from None
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 @contextmanager
@@ -229,13 +220,10 @@ def pieces(size: int) -> Iterator[tuple[int, int]]:
     return ((begin, min(begin + CHUNK, size)) for begin in range(0, size, CHUNK))
 
 
-def save(path: Path, array: np.ndarray) -> None:
-    """Write an array piece by piece; a full disk is an OSError here, but a crash through a memory map."""
-    rows = max(1, CHUNK // max(1, array[:1].size))
-    with path.open("wb") as file:
-        header = {"descr": np.lib.format.dtype_to_descr(array.dtype), "fortran_order": False, "shape": array.shape}
-        np.lib.format.write_array_header_1_0(file, header)
-        for begin in range(0, len(array), rows):
-            file.write(np.ascontiguousarray(array[begin : begin + rows]).data)
-        file.flush()
-        os.fsync(file.fileno())
+def save(folder: Path, arrays: Mapping[str, Tensor]) -> dict[str, Array]:
+    """Write arrays piece by piece to files by their names, and return their types and shapes."""
+    for name, values in arrays.items():
+        rows = max(1, CHUNK // max(1, values[:1].numel()))
+        chunks = (values[begin : begin + rows].numpy() for begin in range(0, len(values), rows))
+        _cache.save(folder / f"{name}.npy", tuple(values.shape), values.numpy().dtype, chunks)
+    return {name: Array.of(values.numpy()) for name, values in arrays.items()}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest import mock
 
 from gnnbench.datasets import _cache, _raw
-from gnnbench.datasets._nodes import PARTS
+from gnnbench.datasets._kinds import PARTS
 
 if TYPE_CHECKING:
     from gnnbench.datasets import Roots

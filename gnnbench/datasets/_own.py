@@ -17,9 +17,7 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.io import read_tu_data
 
 from gnnbench.datasets import _prepare, _raw, _tables, _union
-from gnnbench.datasets._graphs import GraphsDataset
-from gnnbench.datasets._links import EVALUATED, LinksDataset
-from gnnbench.datasets._nodes import MASKS, PARTS, NodeDataset
+from gnnbench.datasets._kinds import EVALUATED, MASKS, PARTS, GraphsDataset, LinksDataset, NodeDataset
 from gnnbench.datasets._typed import TypedDataset
 from gnnbench.errors import DatasetError
 

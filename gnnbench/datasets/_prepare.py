@@ -13,9 +13,7 @@ from torch_geometric.transforms import NormalizeFeatures, ToUndirected
 from torch_geometric.utils import to_undirected
 
 from gnnbench.config import DatasetConfig
-from gnnbench.datasets._graphs import GraphsDataset
-from gnnbench.datasets._links import LinksDataset
-from gnnbench.datasets._nodes import MASKS, Named, NodeDataset
+from gnnbench.datasets._kinds import MASKS, GraphsDataset, LinksDataset, Named, NodeDataset
 from gnnbench.datasets._typed import TypedDataset
 from gnnbench.errors import DatasetError
 
@@ -49,7 +47,14 @@ def finish_typed(dataset: TypedDataset, config: DatasetConfig) -> TypedDataset:
     _check_relations(dataset)
     if config.to_undirected:
         dataset.data = ToUndirected()(dataset.data)
-    _check_reached(dataset)
+    reached = {destination for _, _, destination in dataset.data.edge_types}
+    if lonely := [
+        kind for kind in dataset.data.node_types if kind not in reached
+    ]:  # layers would leave these empty
+        raise DatasetError(
+            f"{name}: no relation leads to nodes of type {lonely[0]}; add the reverse of each with --set "
+            "dataset.to_undirected=true"
+        )
     if config.normalize_features:
         dataset.data = NormalizeFeatures(["x"])(dataset.data)
     dataset.embedding = config.embedding
@@ -82,8 +87,15 @@ def finish_targets(dataset: NodeDataset | TypedDataset, config: DatasetConfig, n
     Raises:
         DatasetError: what makes them unfit.
     """
-    _check_shapes(dataset, nodes)
-    if dataset.y.dim() == 1 and bool((dataset.y == -1).all()):
+    name, y = dataset.name, dataset.y
+    if y.dim() not in (1, 2):
+        raise DatasetError(f"{name}: labels have shape {list(y.shape)}, but must be [N] or [N, T]")
+    if len(y) != nodes:
+        raise DatasetError(f"{name} has {len(y)} labels, but {nodes} nodes")
+    for part in MASKS:
+        if (shape := list(getattr(dataset, part).shape)) != [nodes]:
+            raise DatasetError(f"{name}: {part} has shape {shape}, but must be [{nodes}]")
+    if y.dim() == 1 and bool((y == -1).all()):
         dataset.y = drawn_labels(dataset, config)
         dataset.num_classes, dataset.metric = config.random_labels, "accuracy"
     _check_labels(dataset)
@@ -193,17 +205,6 @@ def check_range(name: str, what: str, ids: Tensor, nodes: int, of: str = "nodes"
         )
 
 
-def _check_shapes(dataset: NodeDataset | TypedDataset, nodes: int) -> None:
-    name, y = dataset.name, dataset.y
-    if y.dim() not in (1, 2):
-        raise DatasetError(f"{name}: labels have shape {list(y.shape)}, but must be [N] or [N, T]")
-    if len(y) != nodes:
-        raise DatasetError(f"{name} has {len(y)} labels, but {nodes} nodes")
-    for part in MASKS:
-        if (shape := list(getattr(dataset, part).shape)) != [nodes]:
-            raise DatasetError(f"{name}: {part} has shape {shape}, but must be [{nodes}]")
-
-
 def check_finite(name: str, x: Tensor) -> None:
     """Raises DatasetError where features [N, F] are no numbers."""
     low, high = x.aminmax()  # NaN if any value is, without a copy of x
@@ -259,16 +260,6 @@ def _check_relations(dataset: TypedDataset) -> None:
             raise DatasetError(f"{where} has edges of shape {list(edges.shape)}, but they must be [2, E]")
         for kind, ids in zip((relation[0], relation[2]), edges, strict=True):
             check_range(where, "an edge", ids, dataset.nodes[kind], f"nodes of type {kind}")
-
-
-def _check_reached(dataset: TypedDataset) -> None:
-    """Raises DatasetError unless every type of nodes has in-edges, as layers pass on only what these bring."""
-    reached = {destination for _, _, destination in dataset.data.edge_types}
-    if lonely := [kind for kind in dataset.data.node_types if kind not in reached]:
-        raise DatasetError(
-            f"{dataset.name}: no relation leads to nodes of type {lonely[0]}; add the reverse of each with --set "
-            "dataset.to_undirected=true"
-        )
 
 
 def _fill_features(dataset: TypedDataset, config: DatasetConfig) -> None:

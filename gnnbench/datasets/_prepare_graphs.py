@@ -8,8 +8,7 @@ from torch_geometric.utils import to_undirected
 
 from gnnbench.config import DatasetConfig
 from gnnbench.datasets import _prepare
-from gnnbench.datasets._graphs import GraphsConfig, GraphsDataset
-from gnnbench.datasets._nodes import PARTS
+from gnnbench.datasets._kinds import PARTS, GraphsConfig, GraphsDataset
 from gnnbench.errors import DatasetError, GraphError
 from gnnbench.graph import union
 

@@ -10,8 +10,7 @@ from torch_geometric.utils import coalesce, is_undirected, remove_self_loops
 
 from gnnbench.config import DatasetConfig
 from gnnbench.datasets import _prepare, _raw
-from gnnbench.datasets._links import EVALUATED, LinksDataset
-from gnnbench.datasets._nodes import PARTS, NodeDataset
+from gnnbench.datasets._kinds import EVALUATED, PARTS, LinksDataset, NodeDataset
 from gnnbench.errors import DatasetError
 
 NEGATIVES = 1 << 32  # what a seed is used for, beside the purposes of `_prepare`
@@ -56,19 +55,16 @@ def split(dataset: NodeDataset, config: DatasetConfig) -> LinksDataset:
     )
 
 
-def prepare(dataset: LinksDataset, config: DatasetConfig) -> LinksDataset:
-    """`dataset`, as its source yields it, with the options of `config` applied, fit for training; see `finish`."""
-    _prepare.finish_graph(dataset, config)
-    return finish(dataset, config)
-
-
 def finish(dataset: LinksDataset, config: DatasetConfig) -> LinksDataset:
     """`dataset` with a metric and negatives, once its graph and features are what they are to be.
 
     Raises:
         DatasetError: what makes it unfit, in one sentence with the remedy.
     """
-    _check_links(dataset)
+    if not dataset.positives["train"].size(1):
+        raise DatasetError(f"{dataset.name} has no training links; give some to the part 'train'")
+    for part, pairs in dataset.positives.items():
+        _prepare.check_range(dataset.name, f"a {part} link", pairs, dataset.num_nodes)
     if config.embedding:
         dataset.embedding, dataset.x = config.embedding, torch.arange(dataset.num_nodes)
     if config.negatives or not dataset.negatives:
@@ -80,13 +76,6 @@ def finish(dataset: LinksDataset, config: DatasetConfig) -> LinksDataset:
     _check_metric(dataset)
     _check_leak(dataset)
     return dataset
-
-
-def _check_links(dataset: LinksDataset) -> None:
-    if not dataset.positives["train"].size(1):
-        raise DatasetError(f"{dataset.name} has no training links; give some to the part 'train'")
-    for part, pairs in dataset.positives.items():
-        _prepare.check_range(dataset.name, f"a {part} link", pairs, dataset.num_nodes)
 
 
 def _draw_negatives(dataset: LinksDataset, config: DatasetConfig) -> None:

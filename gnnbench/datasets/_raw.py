@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
-import shutil
+import os
 import socket
 import sys
-import tempfile
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +16,6 @@ from typing import Any, TypeVar
 
 from gnnbench.datasets import _cache, _unpickle
 from gnnbench.errors import DatasetError, GnnbenchError
-from gnnbench.results import files
 
 T = TypeVar("T")
 CONNECT_TIMEOUT = 20.0  # seconds without an answer
@@ -107,6 +105,14 @@ def read(path: Path, reader: Callable[[Path], T]) -> T:
         return reader(path)
 
 
+def located(path: Path, raw: Path, noun: str, fits: Callable[[Path], bool]) -> Path:
+    """`path` in the working folder, or else in the data root; DatasetError where neither `fits`."""
+    for candidate in (path.expanduser(), raw / path):
+        if fits(candidate):
+            return candidate
+    raise DatasetError(f"{path}: there is no such {noun}, neither here nor in {raw}; check the path")
+
+
 def suffix(path: Path) -> str:
     """The suffix below a `.gz`, in lower case."""
     return Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
@@ -120,17 +126,16 @@ def fetch(what: str, folder: Path, missing: str, stand_in: str, download: Callab
     """
     from rich.console import Console
 
-    temporary = None
+    terminal = Console(file=sys.stderr)  # the one of now, before `quiet`
+    patience = socket.getdefaulttimeout()
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        files.remove_left(folder)
-        temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f"{files.temporary_name(folder.name)}-"))
-        terminal = Console(file=sys.stderr)  # the one of now, before `quiet`
-        with terminal.status(f"downloading {what}"), quiet(), _impatient(), _unpickle.plain_only():
-            content = download(temporary)
-        folder.mkdir(exist_ok=True)
-        for file in content.iterdir():
-            file.replace(folder / file.name)
+        with _cache.beside(folder) as temporary:
+            socket.setdefaulttimeout(CONNECT_TIMEOUT)
+            with terminal.status(f"downloading {what}"), quiet(), _unpickle.plain_only():
+                content = download(temporary)
+            folder.mkdir(exist_ok=True)
+            for file in content.iterdir():
+                file.replace(folder / file.name)
     except Exception as error:
         reason = str(error).strip().splitlines()
         raise DatasetError(
@@ -139,13 +144,14 @@ def fetch(what: str, folder: Path, missing: str, stand_in: str, download: Callab
             f"put its files into {folder}, choose another --data-root, or use --dataset {stand_in}"
         ) from error
     finally:
-        if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
+        socket.setdefaulttimeout(patience)
 
 
 def writable_root(raw: Path, cache: Path) -> Path:
-    """Where downloads go: the data root, or the cache where that is read-only."""
-    return raw if _cache.is_writable(raw) else cache / "data"
+    """Where downloads go: the data root, or the cache where that is not meant to be written, even by root."""
+    folder = next(each for each in (raw, *raw.parents) if each.exists())
+    is_writable = os.access(folder, os.W_OK) and folder.stat().st_mode & 0o222
+    return raw if is_writable else cache / "data"
 
 
 def _forbidden(error: BaseException | None) -> str:
@@ -174,13 +180,3 @@ def _culprit(error: BaseException, files: Sequence[Path]) -> str:
     if len(files) == 1:
         return str(files[0])
     return f"{files[0].parent} ({', '.join(sorted(file.name for file in files))})"
-
-
-@contextlib.contextmanager
-def _impatient() -> Iterator[None]:
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(CONNECT_TIMEOUT)
-    try:
-        yield
-    finally:
-        socket.setdefaulttimeout(before)

@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from gnnbench.datasets._nodes import Classified, NodeDataset, OneGraph, all_for_training
+from gnnbench.datasets._kinds import Classified, NodeDataset, OneGraph, all_for_training
 
 if TYPE_CHECKING:
     import torch

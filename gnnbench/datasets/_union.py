@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gnnbench.datasets._graphs import GraphsDataset, Target
+from gnnbench.datasets._kinds import GraphsDataset, Target
 from gnnbench.errors import DatasetError
 
 

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from gnnbench.config import Count
 from gnnbench.datasets import AnyDataset, Offer, Roots, _raw
-from gnnbench.datasets._graphs import GraphsConfig
+from gnnbench.datasets._kinds import GraphsConfig
 from gnnbench.errors import DatasetError
 
 SUFFIXES = (".mtx", ".npz", ".txt", ".csv", ".tsv", ".edges", ".edgelist")
@@ -61,7 +61,7 @@ def load(config: Config, where: Roots) -> AnyDataset:
     """
     from gnnbench.datasets import _own
 
-    path = _locate(config.path, where, folders=True)
+    path = _raw.located(config.path, where.raw, "file", Path.exists)
     if path.is_dir() and _own.is_typed(path):
         _check_unused(config, BESIDE, f"{path} holds those of each type")
         return _own.read_types(path)
@@ -76,7 +76,11 @@ def load(config: Config, where: Roots) -> AnyDataset:
             f"{path}: is not a kind of graph file known here; allowed: {', '.join((*SUFFIXES, MANY))}"
         )
     given = {name: getattr(config, key) for key, name in BESIDE.items()}
-    beside = {name: _locate(each, where) for name, each in given.items() if each is not None}
+    beside = {
+        name: _raw.located(each, where.raw, "file", Path.is_file)
+        for name, each in given.items()
+        if each is not None
+    }
     return _own.read_links(path, beside) if is_list else _own.read_graph(path, beside, config.classes)
 
 
@@ -88,10 +92,3 @@ def is_links(path: Path) -> bool:
 def _check_unused(config: Config, keys: Iterable[str], why: str) -> None:
     if given := [key for key in keys if getattr(config, key) is not None]:
         raise DatasetError(f"dataset.{given[0]}: is for a file of one graph; {why}")
-
-
-def _locate(path: Path, where: Roots, folders: bool = False) -> Path:
-    for candidate in (path.expanduser(), where.raw / path):
-        if candidate.is_file() or (candidate.is_dir() and folders):
-            return candidate
-    raise DatasetError(f"{path}: there is no such file, neither here nor in {where.raw}; check the path")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 from gnnbench.datasets import GraphsDataset, Roots, _pyg
-from gnnbench.datasets._graphs import GraphsConfig
+from gnnbench.datasets._kinds import GraphsConfig
 
 KNOWN = {
-    name.lower(): _pyg.Known("GNNBenchmarkDataset", {"name": name}, None, None, graphs)
+    name.lower(): _pyg.Known("GNNBenchmarkDataset", {"name": name}, graphs=graphs)
     for name, graphs in {"PATTERN": 14_000, "CLUSTER": 12_000, "MNIST": 70_000, "CIFAR10": 60_000}.items()
 }
 
@@ -25,9 +25,6 @@ def load(config: Config, where: Roots) -> GraphsDataset:
 
     Superpixels have their positions among their features, as in the paper. The metric is plain accuracy; for
     PATTERN and CLUSTER the paper reports the mean of the accuracies within each class.
-
-    Raises:
-        DatasetError: the raw files are missing or corrupt.
     """
     stand_in = f"synthetic:{config.name}:0.1"
     return _pyg.joined(KNOWN[config.name], where, stand_in, target="class", with_positions=True)

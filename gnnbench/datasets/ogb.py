@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from gnnbench.config import DatasetConfig
-from gnnbench.datasets import NodeDataset, Roots, TypedDataset, _names, _ogb
+from gnnbench.datasets import NodeDataset, Roots, TypedDataset, _ogb, one_of
 from gnnbench.datasets._ogb import Known
 from gnnbench.errors import DatasetError
 
@@ -25,7 +25,7 @@ class Config(DatasetConfig):
     """Which dataset."""
 
     source: str = "ogb"
-    name: Annotated[str, _names.one_of("dataset", KNOWN)]
+    name: Annotated[str, one_of("dataset", KNOWN)]
 
 
 def load(config: Config, where: Roots) -> NodeDataset | TypedDataset:

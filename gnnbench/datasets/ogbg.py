@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from gnnbench.datasets import GraphsDataset, Roots, _names, _ogb
-from gnnbench.datasets._graphs import GraphsConfig, Target
+from gnnbench.datasets import GraphsDataset, Roots, _ogb, one_of
+from gnnbench.datasets._kinds import GraphsConfig, Target
 from gnnbench.datasets._ogb import Known
 from gnnbench.errors import DatasetError
 
@@ -34,7 +34,7 @@ class Config(GraphsConfig):
     """Which dataset."""
 
     source: str = "ogbg"
-    name: Annotated[str, _names.one_of("dataset", KNOWN)]
+    name: Annotated[str, one_of("dataset", KNOWN)]
 
 
 def load(config: Config, where: Roots) -> GraphsDataset:

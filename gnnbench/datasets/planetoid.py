@@ -27,8 +27,8 @@ class Config(DatasetConfig):
 def load(config: Config, where: Roots) -> NodeDataset | TypedDataset:
     """Raises DatasetError where the raw files are missing or corrupt."""
     item = KNOWN[config.name]
-    args = {**item.args, "split": config.split}
-    dataset = _pyg.load(item.args["name"], item.dataset_class, args, where, stand_in="synthetic:cora")
+    asked = item._replace(args={**item.args, "split": config.split})
+    dataset = _pyg.load(item.args["name"], asked, where, "synthetic:cora")
     # `test.index` is text: cut short it still loads, with features and labels of test nodes mixed up.
     unlike = _pyg.unlike(dataset, item)
     if not unlike and (test := int(dataset.test_mask.sum())) != TEST_NODES:

@@ -72,17 +72,10 @@ def parse(spec: str) -> dict[str, Any] | None:
 def load(config: Config, where: Roots) -> NodeDataset | TypedDataset:
     """Raises DatasetError: unknown class or arguments, raw files missing or corrupt, not one graph."""
     argument = "".join(f":{value}" for value in config.args.values())
-    dataset = _pyg.load(
-        config.dataset_class + argument,
-        config.dataset_class,
-        config.args,
-        where,
-        stand_in="synthetic:cora",
-        split_index=config.split_index,
-        seed=config.seed,
-    )
-    asked = (config.dataset_class, config.args)
-    known = next((item for item in KNOWN.values() if (item.dataset_class, item.args) == asked), None)
+    name, asked = config.dataset_class + argument, Known(config.dataset_class, config.args)
+    options = {"split_index": config.split_index, "seed": config.seed}
+    dataset = _pyg.load(name, asked, where, "synthetic:cora", **options)
+    known = next((item for item in KNOWN.values() if item[:2] == asked[:2]), None)
     if known and (unlike := _pyg.unlike(dataset, known)):
         dataset.notes.append(f"{dataset.name} {unlike}; its files may be altered or truncated")
     return dataset

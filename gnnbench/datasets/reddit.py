@@ -23,4 +23,4 @@ class Config(DatasetConfig):
 def load(config: Config, where: Roots) -> NodeDataset | TypedDataset:
     """Raises DatasetError where the raw files are missing or corrupt."""
     item = KNOWN[config.name]
-    return _pyg.load(item.dataset_class, item.dataset_class, item.args, where, stand_in="synthetic:reddit")
+    return _pyg.load(item.dataset_class, item, where, "synthetic:reddit")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from gnnbench.datasets import GraphsDataset, Roots, _pyg
-from gnnbench.datasets._graphs import GraphsConfig
+from gnnbench.datasets._kinds import GraphsConfig
 from gnnbench.datasets._pyg import Known
 
 FOLDS = 10
@@ -59,14 +59,11 @@ def load(config: Config, where: Roots) -> GraphsDataset:
     """The graphs of `torch_geometric.datasets.TUDataset(name=config.name)`, and folds drawn with `config.seed`.
 
     Ten folds are how the literature uses these sets, which have no split of their own (Xu et al. 2019).
-
-    Raises:
-        DatasetError: the raw files are missing or corrupt.
     """
     from gnnbench.datasets import _prepare_graphs, _union
 
-    args = {"name": config.name, "use_node_attr": config.node_attributes}
-    (dataset,) = _pyg.opened(config.name, "TUDataset", args, where, stand_in="synthetic:mnist:0.02")
+    asked = Known("TUDataset", {"name": config.name, "use_node_attr": config.node_attributes})
+    (dataset,) = _pyg.opened(config.name, asked, where, "synthetic:mnist:0.02")
     graphs = _union.of(config.name, dataset)
     known = KNOWN.get(config.name.lower())
     counts = graphs.num_graphs, graphs.num_nodes, graphs.num_edges

@@ -27,14 +27,10 @@ def parse(spec: str) -> dict[str, Any] | None:
 
 
 def load(config: Config, where: Roots) -> LinksDataset:
-    """The links with their split and types; messages run over those of training, in both directions.
-
-    Raises:
-        DatasetError: the raw files are missing or corrupt.
-    """
+    """The links with their split and types; messages run over those of training, in both directions."""
     import torch
 
-    (dataset,) = _pyg.opened("WordNet18RR", "WordNet18RR", {}, where, stand_in="cora --set dataset.task=links")
+    (dataset,) = _pyg.opened("WordNet18RR", KNOWN["wordnet18rr"], where, "cora --set dataset.task=links")
     data = dataset[0]
     masks = {part: data[f"{part}_mask"] for part in ("train", "val", "test")}
     train = data.edge_index[:, masks["train"]]

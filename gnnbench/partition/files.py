@@ -138,16 +138,9 @@ def load(folder: Path, rank: int, parts: int, config: DatasetConfig | None = Non
 
 def _write(data: PartData, where: Path) -> PartFiles:
     where.mkdir()
-    arrays = {name: getattr(data, name).numpy() for name in DTYPES}
-    for name, array in arrays.items():
-        _maps.save(where / f"{name}.npy", array)
-    return PartFiles(
-        nodes=data.num_rows,
-        edges=len(data.col),
-        halo=len(data.halo),
-        sha256=_checksum(where),
-        arrays={name: _maps.Array.of(array) for name, array in arrays.items()},
-    )
+    arrays = _maps.save(where, {name: getattr(data, name) for name in DTYPES})
+    sizes = {"nodes": data.num_rows, "edges": len(data.col), "halo": len(data.halo)}
+    return PartFiles(**sizes, sha256=_checksum(where), arrays=arrays)
 
 
 def _checksum(where: Path) -> str:

@@ -17,7 +17,7 @@ from torch_geometric.data import Data, InMemoryDataset
 from gnnbench import datasets
 from gnnbench.datasets import GraphsDataset, Roots, _union, tudataset
 from gnnbench.datasets import _describe as describe
-from gnnbench.datasets._nodes import PARTS
+from gnnbench.datasets._kinds import PARTS
 from gnnbench.errors import DatasetError
 from tests.support.real_data import REAL, load, needs_data, snapshot
 from tests.support.tables import write_csv

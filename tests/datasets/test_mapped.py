@@ -13,7 +13,7 @@ import torch
 
 from gnnbench import datasets
 from gnnbench.datasets import MappedDataset, NodeDataset, Roots, _maps, mapped
-from gnnbench.datasets._nodes import MASKS
+from gnnbench.datasets._kinds import MASKS
 from gnnbench.errors import ConfigError, DatasetError
 from gnnbench.graph import Graph
 from tests.support import graphs

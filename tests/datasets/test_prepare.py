@@ -13,8 +13,8 @@ from torch import Tensor
 
 from gnnbench.config import DatasetConfig
 from gnnbench.datasets import NodeDataset, _cache, _metrics, _prepare
-from gnnbench.datasets._nodes import MASKS
 from gnnbench.datasets import _describe as describe
+from gnnbench.datasets._kinds import MASKS
 from gnnbench.errors import DatasetError
 
 

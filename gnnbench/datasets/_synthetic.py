@@ -1,39 +1,20 @@
-"""Names in configurations, and what presets of synthetic data share: where they are kept, whether they fit."""
+"""Presets of synthetic data: their names, where they are kept, and whether there is room for them."""
 
 from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field
+import numpy as np
+from pydantic import Field
 
-from gnnbench.datasets import _cache
-from gnnbench.errors import DatasetError, did_you_mean
-
-if TYPE_CHECKING:
-    from gnnbench.datasets import Roots
+from gnnbench.datasets import Offer, Roots, _cache
+from gnnbench.errors import DatasetError
 
 Scale = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-
-
-def one_of(noun: str, names: Collection[str]) -> AfterValidator:
-    """The check of a key of a configuration that holds one of `names`."""
-
-    def check(value: str) -> str:
-        if value not in names:
-            raise ValueError(f"unknown {noun} {value!r}{did_you_mean(value, names)}")
-        return value
-
-    return AfterValidator(check)
-
-
-def known(items: Mapping[str, Any], spec: str) -> dict[str, Any] | None:
-    """The keys of a source that knows `items`, in any case and with `_` for `-`; None for another name."""
-    name = {name.lower(): name for name in items}.get(spec.lower().replace("_", "-"))
-    return {"name": name, **items[name].keys} if name else None
 
 
 def parse(spec: str, presets: Collection[str]) -> dict[str, Any] | None:
@@ -55,12 +36,20 @@ def folder(where: Roots, preset: str, *facts: Any) -> Path:
     return where.cache / "synthetic" / f"{preset}-{digest}"
 
 
-def mapped(folder: Path, names: Iterable[str]) -> dict[str, Any]:
-    """Arrays of a folder, mapped copy-on-write: the file cannot change, and writing to a tensor is no crash."""
-    import numpy as np
+def offer(preset: str, folder: Path | None, nodes: int | None, edges: int | None, graphs: int = 1) -> Offer:
+    """A preset at scale 1; on disk where it was generated before."""
+    return Offer(f"synthetic:{preset}", nodes, edges, folder if folder and folder.is_dir() else None, graphs)
+
+
+def generated(folder: Path, generate: Callable[[Path], None]) -> dict[str, Any]:
+    """Arrays of a folder, which is filled first where it is missing.
+
+    They are mapped copy-on-write: the file cannot change, and writing to a tensor is no crash.
+    """
     import torch
 
-    return {name: torch.from_numpy(np.load(folder / f"{name}.npy", mmap_mode="c")) for name in names}
+    files = _cache.built(folder, generate).glob("*.npy")
+    return {path.stem: torch.from_numpy(np.load(path, mmap_mode="c")) for path in files}
 
 
 def check_fits(name: str, memory: float, disk: float, where: Roots) -> None:
