@@ -142,10 +142,9 @@ def _both_directions(pairs: Ints, nodes: int) -> Iterator[Ints]:
     edges = np.concatenate([pairs, reverse])
     del reverse
     edges.sort(kind="stable")
-    for begin in range(0, len(edges), CHUNK):
-        yield edges[begin : begin + CHUNK] >> bits
-    for begin in range(0, len(edges), CHUNK):
-        yield edges[begin : begin + CHUNK] & mask
+    chunks = [edges[begin : begin + CHUNK] for begin in range(0, len(edges), CHUNK)]
+    yield from (chunk >> bits for chunk in chunks)
+    yield from (chunk & mask for chunk in chunks)
 
 
 def normals(

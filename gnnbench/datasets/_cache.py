@@ -71,17 +71,9 @@ def save(path: Path, shape: tuple[int, ...], dtype: DTypeLike, chunks: Iterable[
         os.fsync(file.fileno())
 
 
-def made(folder: Path) -> Path:
-    """Create a folder of the cache where it is missing.
-
-    Raises:
-        DatasetError: it cannot be created.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _unwritable(folder, error) from None
-    return folder
+def nearest(folder: Path) -> Path:
+    """`folder`, or the nearest parent of it that exists."""
+    return next(each for each in (folder, *folder.parents) if each.exists())
 
 
 def _unwritable(folder: Path, error: OSError) -> DatasetError:

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from torch import Tensor
 
 from gnnbench import __version__
 from gnnbench.datasets import NodeDataset, _cache, _metrics, one_of
-from gnnbench.datasets._kinds import FACTS, MASKS
+from gnnbench.datasets._kinds import MASKS
 from gnnbench.errors import DatasetError
 from gnnbench.graph import CSRBuilder
 from gnnbench.results.schema import Record
@@ -57,10 +57,6 @@ class Facts(Record):
     notes: list[str]
     num_classes: int
     metric: Annotated[str, one_of("metric", _metrics.NAMES)]
-
-    def attributes(self) -> dict[str, Any]:
-        """Those of `NodeDataset.facts`."""
-        return {name: getattr(self, name) for name in FACTS}
 
 
 class Header(Facts):
@@ -207,13 +203,10 @@ def check_rows(folder: Path, rowptr: Tensor, col: Tensor, num_cols: int | None =
                 f"{folder / 'col.npy'}: edge {begin + place} comes from node {piece[place]}, but there are nodes "
                 f"0 to {num_cols - 1}"
             )
-        falls = piece[1:] < piece[:-1]
-        first, last = np.searchsorted(starts, [begin + 1, end])
-        inner = starts[first : last + 1]  # a row may start lower than the one before it ended
-        inner = inner[(inner > begin) & (inner < begin + len(piece))]
-        falls[inner - begin - 1] = False
-        if falls.any():
-            raise DatasetError(f"{folder / 'col.npy'}: falls after edge {begin + falls.argmax()}, within a row")
+        lower = begin + 1 + np.flatnonzero(piece[1:] < piece[:-1])
+        within = lower[starts[np.searchsorted(starts, lower)] != lower]  # of others, which begin a row, any may be
+        if len(within):
+            raise DatasetError(f"{folder / 'col.npy'}: falls after edge {within[0] - 1}, within a row")
 
 
 def pieces(size: int) -> Iterator[tuple[int, int]]:

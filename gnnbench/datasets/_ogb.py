@@ -33,7 +33,7 @@ class Known(NamedTuple):
 
     def folder(self, name: str, where: Roots) -> Path | None:
         """Where it is on disk, if only but for the node features, as those can be filled in."""
-        return next((folder for folder in _folders(name, where) if not _missing(folder, name)), None)
+        return _on_disk(name, where)
 
 
 def meta(name: str) -> dict[str, str]:
@@ -92,12 +92,12 @@ def load(name: str, where: Roots, stand_in: str) -> tuple[Any, dict[str, Any]]:
     with _raw.reading(name, files), _raw.quiet(), _unattended(name), parts:
         dataset = construct(_cache.built(where.cache / "ogb" / f"{name}-{key}", construct))
         split = dataset.get_edge_split() if name.startswith("ogbl") else dataset.get_idx_split()
-    return dataset, dict(zip(PARTS, (split[part] for part in ("train", "valid", "test")), strict=True))
+        return dataset, dict(zip(PARTS, (split[part] for part in ("train", "valid", "test")), strict=True))
 
 
 def _found(name: str, where: Roots, stand_in: str) -> Path:
     """The folder with all files that are needed, downloaded if necessary."""
-    if folder := Known().folder(name, where):
+    if folder := _on_disk(name, where):
         return folder
     known = _folders(name, where)
     nearest = min(known, key=lambda folder: (len(_missing(folder, name)), folder.name.endswith("_pyg")))
@@ -109,6 +109,10 @@ def _found(name: str, where: Roots, stand_in: str) -> Path:
 
     _raw.fetch(name, target, f"no {', '.join(_missing(nearest, name))} in {nearest}", stand_in, download)
     return target
+
+
+def _on_disk(name: str, where: Roots) -> Path | None:
+    return next((folder for folder in _folders(name, where) if not _missing(folder, name)), None)
 
 
 def _folders(name: str, where: Roots) -> list[Path]:

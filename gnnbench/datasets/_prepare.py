@@ -12,6 +12,7 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.transforms import NormalizeFeatures, ToUndirected
 from torch_geometric.utils import to_undirected
 
+from gnnbench import units
 from gnnbench.config import DatasetConfig
 from gnnbench.datasets._kinds import MASKS, GraphsDataset, LinksDataset, Named, NodeDataset
 from gnnbench.datasets._typed import TypedDataset
@@ -187,7 +188,7 @@ def _check_graph(name: str, edges: Tensor, x: Tensor) -> None:
         raise DatasetError(f"{name}: features have shape {list(x.shape)}, but must be [N, F]")
     nodes = len(x)
     if nodes < 2:
-        raise DatasetError(f"{name} has {_count(nodes, 'node')}; a graph to train on needs at least two")
+        raise DatasetError(f"{name} has {units.counted(nodes, 'node')}; a graph to train on needs at least two")
     if not edges.size(1):
         raise DatasetError(f"{name} has no edges; there is nothing for a graph network to aggregate")
     check_range(name, "an edge", edges, nodes)
@@ -219,12 +220,12 @@ def _check_labels(dataset: NodeDataset | TypedDataset) -> None:
         if not bool(((y == 0) | (y == 1)).all()):
             raise DatasetError(f"{name}: labels of a node must each be 0 or 1, as a node may have several of them")
         return
-    low, high = y.aminmax()
-    if int(low) < -1 or int(high) >= dataset.num_classes:
+    (low, high), classes = y.aminmax(), dataset.num_classes
+    if int(low) < -1 or int(high) >= classes:
         wrong = int(low) if int(low) < -1 else int(high)
         raise DatasetError(
-            f"{name}: label {wrong} is outside the range of its {_count(dataset.num_classes, 'class')}, "
-            f"0 to {dataset.num_classes - 1}, or -1 for none"
+            f"{name}: label {wrong} is outside the range of its {classes} {'class' if classes == 1 else 'classes'}"
+            f", 0 to {classes - 1}, or -1 for none"
         )
 
 
@@ -286,7 +287,3 @@ def _fill_features(dataset: TypedDataset, config: DatasetConfig) -> None:
 def _generator(config: DatasetConfig, purpose: int) -> Generator:
     """Random numbers of their own for each of FEATURES, LABELS and SPLIT."""
     return torch.Generator().manual_seed(3 * config.seed + purpose)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {'classes' if noun == 'class' else noun + 's'}"

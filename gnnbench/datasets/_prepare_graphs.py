@@ -28,8 +28,16 @@ def finish(dataset: GraphsDataset, config: DatasetConfig) -> GraphsDataset:
         )
     _check_structure(dataset)
     _fill(dataset, config)
-    _check_values(dataset)
+    _check_features(dataset, dataset.x, dataset.graph_ptr, "node")
+    if (of_edges := dataset.edge_attr) is not None:
+        if len(of_edges) != dataset.num_edges:
+            raise DatasetError(
+                f"{dataset.name} has features of {len(of_edges)} edges, but {dataset.num_edges} edges"
+            )
+        _check_features(dataset, of_edges, dataset.edge_ptr, "edge")
+    _check_targets(dataset)
     _split(dataset, config)
+    _check_split(dataset)
     if config.to_undirected:
         _to_undirected(dataset)
     if config.normalize_features:
@@ -77,13 +85,12 @@ def _degrees(dataset: GraphsDataset, columns: int) -> Tensor:
 
 
 def _split(dataset: GraphsDataset, config: DatasetConfig) -> None:
-    """Without any split draw one over the graphs that have targets; check what results."""
+    """Without any split draw one over the graphs that have targets."""
     if not any(ids.numel() for ids in dataset.parts.values()):
         parts = _prepare.drawn_split(dataset, config, (~_without_class(dataset)).nonzero().flatten())
         dataset.parts = dict(zip(PARTS, parts, strict=True))
     else:
         dataset.parts = {**dict.fromkeys(PARTS, torch.empty(0, dtype=torch.long)), **dataset.parts}
-    _check_split(dataset)
 
 
 def _to_undirected(dataset: GraphsDataset) -> None:
@@ -123,18 +130,6 @@ def _check_structure(dataset: GraphsDataset) -> None:
         raise DatasetError(f"{dataset.name}: graph {_first(empty)} has no nodes; leave it out")
     if not dataset.num_edges:
         raise DatasetError(f"{dataset.name}: none of its graphs has an edge; there is nothing to aggregate")
-
-
-def _check_values(dataset: GraphsDataset) -> None:
-    """Features are finite or categories that the encoder knows; targets are those that `target` promises."""
-    _features(dataset, dataset.x, dataset.graph_ptr, "node")
-    if dataset.edge_attr is not None:
-        if dataset.edge_attr.size(0) != dataset.num_edges:
-            raise DatasetError(
-                f"{dataset.name} has features of {dataset.edge_attr.size(0)} edges, but {dataset.num_edges} edges"
-            )
-        _features(dataset, dataset.edge_attr, dataset.edge_ptr, "edge")
-    _targets(dataset)
 
 
 def _check_split(dataset: GraphsDataset) -> None:
@@ -177,7 +172,8 @@ def _without_class(dataset: GraphsDataset) -> Tensor:
     return torch.bincount(_owners(dataset.graph_ptr, nodes), minlength=dataset.num_graphs) > 0
 
 
-def _features(dataset: GraphsDataset, table: Tensor, ptr: Tensor, noun: str) -> None:
+def _check_features(dataset: GraphsDataset, table: Tensor, ptr: Tensor, noun: str) -> None:
+    """Raises DatasetError unless they are finite, or categories that the encoder knows."""
     if table.is_floating_point():
         if not table.numel() or bool(torch.isfinite(torch.stack(table.aminmax())).all()):  # NaN if any value is
             return
@@ -199,7 +195,8 @@ def _features(dataset: GraphsDataset, table: Tensor, ptr: Tensor, noun: str) -> 
     raise DatasetError(f"{dataset.name}: the features of {_place(noun, ptr, row)} {problem}")
 
 
-def _targets(dataset: GraphsDataset) -> None:
+def _check_targets(dataset: GraphsDataset) -> None:
+    """Raises DatasetError unless they are those that `target` promises."""
     name, y = dataset.name, dataset.y
     expected = dataset.num_nodes if dataset.per_node else dataset.num_graphs
     noun = "nodes" if dataset.per_node else "graphs"

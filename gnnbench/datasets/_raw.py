@@ -87,10 +87,10 @@ def reading(what: str, files: Sequence[Path]) -> Iterator[None]:
     except ImportError as error:
         raise DatasetError(f"{what} needs a package that is not installed: {error}") from error
     except Exception as error:
-        if found := _forbidden(error):
+        if found := [each for each in _chain(error) if isinstance(each, _unpickle.Forbidden)]:
             raise DatasetError(
-                f"{_culprit(error, files)}: names the Python object {found}, and reading it could run any code; "
-                f"gnnbench reads arrays and numbers alone: delete the file and fetch it again from its source"
+                f"{_culprit(error, files)}: names the Python object {found[0]}, and reading it could run any "
+                "code; gnnbench reads arrays and numbers alone: delete the file and fetch it again from its source"
             ) from None
         reason = str(error).strip().splitlines()
         raise DatasetError(
@@ -149,34 +149,30 @@ def fetch(what: str, folder: Path, missing: str, stand_in: str, download: Callab
 
 def writable_root(raw: Path, cache: Path) -> Path:
     """Where downloads go: the data root, or the cache where that is not meant to be written, even by root."""
-    folder = next(each for each in (raw, *raw.parents) if each.exists())
+    folder = _cache.nearest(raw)
     is_writable = os.access(folder, os.W_OK) and folder.stat().st_mode & 0o222
     return raw if is_writable else cache / "data"
 
 
-def _forbidden(error: BaseException | None) -> str:
-    """The name that `_unpickle` refused, wherever it stands in the chain of errors; else empty."""
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, the one that it was raised from, and so on."""
     while error is not None:
-        if isinstance(error, _unpickle.Forbidden):
-            return str(error)
+        yield error
         error = error.__cause__ or error.__context__
-    return ""
 
 
 def _culprit(error: BaseException, files: Sequence[Path]) -> str:
     """The file that the innermost frame of the error was handling, else all of them."""
     names = {str(file): file for file in files}
-    chain: BaseException | None = error
-    while chain is not None:
-        if str(getattr(chain, "filename", None)) in names:
-            return str(chain.filename)  # type: ignore[attr-defined]
-        frames = [frame for frame, _ in traceback.walk_tb(chain.__traceback__)]
+    for each in _chain(error):
+        if (name := str(getattr(each, "filename", None))) in names:
+            return name
+        frames = [frame for frame, _ in traceback.walk_tb(each.__traceback__)]
         for frame in reversed(frames):
             for value in frame.f_locals.values():
                 value = getattr(value, "name", None) if isinstance(value, io.IOBase) else value
                 if isinstance(value, (str, Path)) and str(value) in names:
                     return str(value)
-        chain = chain.__cause__ or chain.__context__
     if len(files) == 1:
         return str(files[0])
     return f"{files[0].parent} ({', '.join(sorted(file.name for file in files))})"

@@ -53,12 +53,12 @@ def generated(folder: Path, generate: Callable[[Path], None]) -> dict[str, Any]:
 
 
 def check_fits(name: str, memory: float, disk: float, where: Roots) -> None:
-    """Raises DatasetError where generating `name` needs more bytes than are free, or the cache cannot be made."""
+    """Raises DatasetError where generating `name` needs more bytes than are free."""
     import psutil
 
     for resource, need, free in (
         ("memory", memory, psutil.virtual_memory().available),
-        ("disk", disk, shutil.disk_usage(_cache.made(where.cache)).free),
+        ("disk", disk, shutil.disk_usage(_cache.nearest(where.cache)).free),
     ):
         if need > free:
             raise DatasetError(

@@ -42,26 +42,26 @@ def read_npz(path: Path) -> Arrays:
         pick = {name: archive[name] for name in NPZ_EXTRAS if name in keys}
         pointers, columns = ("indptr", "indices") if "indptr" in keys else ("rowptr", "col")
         if "edge_index" in keys:
-            edges = archive["edge_index"]
+            return pick | {"edge_index": whole_edges(path, archive["edge_index"])}
         elif "format" in keys:
-            return pick | _from_matrix(path, load_npz(_opened(path)))
+            matrix = load_npz(_opened(path))
         elif {pointers, columns} <= keys:
             rowptr, col = archive[pointers], archive[columns]
             rows = len(rowptr) - 1
             shape = archive["shape"] if "shape" in keys else (rows, max(rows, int(col.max(initial=-1)) + 1))
-            return pick | _from_matrix(path, csr_array((np.ones(len(col)), col, rowptr), shape=tuple(shape)))
+            matrix = csr_array((np.ones(len(col)), col, rowptr), shape=tuple(shape))
         elif {"row", "col", "shape"} <= keys:
             entries = archive["row"], archive["col"]
             matrix = coo_array((np.ones(len(entries[0])), entries), tuple(archive["shape"]))
-            return pick | _from_matrix(path, matrix)
         elif {"row", "col"} <= keys:
             edges = np.stack([archive["row"], archive["col"]])
+            return pick | {"edge_index": whole_edges(path, edges)}
         else:
             raise DatasetError(
                 f"{path}: holds {', '.join(sorted(keys)) or 'nothing'}; a graph needs edge_index, "
                 f"or row and col, or rowptr and col"
             )
-    return pick | {"edge_index": whole_edges(path, edges)}
+    return pick | _from_matrix(path, matrix)
 
 
 def read_edge_list(path: Path) -> Arrays:

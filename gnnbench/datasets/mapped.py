@@ -11,6 +11,7 @@ from pydantic import Field
 
 from gnnbench.config import DatasetConfig
 from gnnbench.datasets import MappedDataset, Offer, Roots, _cache, _raw
+from gnnbench.datasets._kinds import FACTS
 from gnnbench.errors import ConfigError, DatasetError
 
 SPECS: list[str] = []
@@ -74,4 +75,4 @@ def load(config: Config, where: Roots) -> MappedDataset:
 
     key = _cache.fingerprint([folder / "rowptr.npy", folder / "col.npy"])
     _cache.built(where.cache / "mapped" / key, check)
-    return MappedDataset(rowptr, col, **maps, **header.attributes())
+    return MappedDataset(rowptr, col, **maps, **header.model_dump(include={*FACTS}))

@@ -13,18 +13,15 @@ from gnnbench.datasets._pyg import Known
 FOLDS = 10
 
 
-def _known(name: str, graphs: int, nodes: int, edges: int) -> Known:
-    return Known("TUDataset", {"name": name}, nodes, edges, graphs)
-
-
-KNOWN = {
-    "dd": _known("DD", 1_178, 334_925, 1_686_092),
-    "enzymes": _known("ENZYMES", 600, 19_580, 74_564),
-    "imdb-binary": _known("IMDB-BINARY", 1_000, 19_773, 193_062),
-    "mutag": _known("MUTAG", 188, 3_371, 7_442),
-    "proteins": _known("PROTEINS", 1_113, 43_471, 162_088),
-    "reddit-binary": _known("REDDIT-BINARY", 2_000, 859_254, 1_991_016),
+COUNTS = {  # nodes, edges, graphs
+    "DD": (334_925, 1_686_092, 1_178),
+    "ENZYMES": (19_580, 74_564, 600),
+    "IMDB-BINARY": (19_773, 193_062, 1_000),
+    "MUTAG": (3_371, 7_442, 188),
+    "PROTEINS": (43_471, 162_088, 1_113),
+    "REDDIT-BINARY": (859_254, 1_991_016, 2_000),
 }
+KNOWN = {name.lower(): Known("TUDataset", {"name": name}, *counts) for name, counts in COUNTS.items()}
 PREFIX = "TUDataset:"
 OTHERS = (  # as the collection spells them, which keeps no list that could be asked
     *("AIDS", "BZR", "BZR_MD", "COX2", "COX2_MD", "DHFR", "DHFR_MD", "ER_MD", "FRANKENSTEIN", "Mutagenicity"),
@@ -34,7 +31,7 @@ OTHERS = (  # as the collection spells them, which keeps no list that could be a
     *("deezer_ego_nets", "github_stargazers", "reddit_threads", "twitch_egos", "TWITTER-Real-Graph-Partial"),
     *("COLORS-3", "SYNTHETICnew", "Synthie", "TRIANGLES", "ZINC_full", "alchemy_full"),
 )
-NAMES = {name.lower(): name for name in (*(str(item.args["name"]) for item in KNOWN.values()), *OTHERS)}
+NAMES = {name.lower(): name for name in (*COUNTS, *OTHERS)}
 
 
 class Config(GraphsConfig):

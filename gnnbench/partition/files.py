@@ -16,6 +16,7 @@ from torch import Tensor
 
 from gnnbench.config import DatasetConfig
 from gnnbench.datasets import NodeDataset, _maps
+from gnnbench.datasets._kinds import FACTS
 from gnnbench.errors import DatasetError
 from gnnbench.graph import Graph
 from gnnbench.partition.part import Method, Numbering, PartData, in_edges, taken
@@ -81,7 +82,10 @@ def write(
         for rank in range(parts):
             edges = in_edges(graph, numbering.nodes(rank))
             data = taken(dataset, edges, numbering, rank, graph.layout)
-            written.append(_write(data, temporary / f"part-{rank:04d}"))
+            (where := temporary / f"part-{rank:04d}").mkdir()
+            arrays = _maps.save(where, {name: getattr(data, name) for name in DTYPES})
+            sizes = {"nodes": data.num_rows, "edges": len(data.col), "halo": len(data.halo)}
+            written.append(PartFiles(**sizes, sha256=_checksum(where), arrays=arrays))
         partition = Partition(
             **dataset.facts,
             dataset=config.model_dump(mode="json"),
@@ -133,14 +137,9 @@ def load(folder: Path, rank: int, parts: int, config: DatasetConfig | None = Non
             )
         _check(where, maps, part, offsets, rank)
     arrays: dict[str, Any] = maps
-    return PartData(rank, offsets, num_edges=partition.num_edges, **arrays, **partition.attributes())
-
-
-def _write(data: PartData, where: Path) -> PartFiles:
-    where.mkdir()
-    arrays = _maps.save(where, {name: getattr(data, name) for name in DTYPES})
-    sizes = {"nodes": data.num_rows, "edges": len(data.col), "halo": len(data.halo)}
-    return PartFiles(**sizes, sha256=_checksum(where), arrays=arrays)
+    return PartData(
+        rank, offsets, num_edges=partition.num_edges, **arrays, **partition.model_dump(include={*FACTS})
+    )
 
 
 def _checksum(where: Path) -> str:

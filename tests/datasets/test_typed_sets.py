@@ -13,7 +13,7 @@ from torch_geometric.data import HeteroData
 
 from gnnbench import datasets
 from gnnbench.config import DatasetConfig
-from gnnbench.datasets import Roots, TypedDataset, _describe, _prepare, _typed, ogb
+from gnnbench.datasets import Roots, TypedDataset, _describe, _prepare, _typed
 from gnnbench.errors import DatasetError
 from tests.support.real_data import REAL, load, needs_data
 from tests.support.tables import write_csv
@@ -101,7 +101,7 @@ def test_mag_is_read_by_ogbs_own_loader(where: Roots) -> None:
         [0, 1, 2],
     ]
     assert dataset.score(torch.eye(349)[dataset.y], dataset.y) == 1.0
-    assert [offer.on_disk for offer in ogb.listing(where) if offer.spec == "ogbn-mag"] == [True]
+    assert [offer.on_disk for offer in datasets.listing(where) if offer.spec == "ogbn-mag"] == [True]
 
 
 def graph(**changes: Any) -> HeteroData:
