@@ -2,10 +2,11 @@
 
 A source is a module with
     `Config(DatasetConfig)`: its keys;
-    `KNOWN`: short names, each with the counts and the folder that `Offer` has and further keys, as `_pyg.Known`,
-        or instead `SPECS`, names to suggest after a typing error, with
-        `parse(spec)`: the keys that a short name stands for, or None where it is not one of this source;
-        `listing(roots)`: a list of `Offer`;
+    `KNOWN`: short names, each with the counts and the folder that an `Offer` has, and with keys, as `_pyg.Known`;
+    `parse(spec)`: the keys that a short name stands for, or None where it is not one of this source; needed only
+        where these are not `name` and the keys in `KNOWN`;
+    `listing(roots)` and perhaps `SPECS`: a list of `Offer`, and names to suggest after a typing error; needed only
+        without `KNOWN`;
     `load(config, roots)`: a `NodeDataset`, with [N, 0] features, labels of -1 and empty masks for what it lacks;
         or a `GraphsDataset`, with [N, 0] features, classes of -1 and no parts;
         or a `LinksDataset`, with [N, 0] features and without negatives;
@@ -108,7 +109,7 @@ def parse(spec: str) -> dict[str, Any]:
         given = vars(module).get("parse") or partial(_known, module.KNOWN)
         if (section := given(spec)) is not None:
             return {"source": source, **section}
-        known += vars(module).get("KNOWN") or module.SPECS
+        known += vars(module).get("KNOWN") or vars(module).get("SPECS", [])
     raise ConfigError(f"unknown dataset {spec!r}{did_you_mean(spec, known)}")
 
 

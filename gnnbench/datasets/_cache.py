@@ -43,7 +43,10 @@ def built(folder: Path, build: Callable[[Path], Any]) -> Path:
         if folder.is_dir():  # another process was faster
             return folder
         if not is_made or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
-            raise _unwritable(folder.parent, error) from None
+            raise DatasetError(
+                f"{folder.parent}: cannot be written: {error.strerror or error}; set GNNBENCH_CACHE to another "
+                "folder"
+            ) from None
         raise
     return folder
 
@@ -74,8 +77,3 @@ def save(path: Path, shape: tuple[int, ...], dtype: DTypeLike, chunks: Iterable[
 def nearest(folder: Path) -> Path:
     """`folder`, or the nearest parent of it that exists."""
     return next(each for each in (folder, *folder.parents) if each.exists())
-
-
-def _unwritable(folder: Path, error: OSError) -> DatasetError:
-    reason = error.strerror or str(error)
-    return DatasetError(f"{folder}: cannot be written: {reason}; set GNNBENCH_CACHE to another folder")

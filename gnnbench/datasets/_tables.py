@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,7 @@ def read_split(path: Path) -> Arrays:
         if "train_mask" not in parts:
             raise DatasetError(f"{path}: holds {', '.join(named)}; a split needs train, val and test")
         return parts
-    words = [line.strip().lower() for line in _text(path).splitlines()]
+    words = [line.lower() for line in _lines(path)]
     if unknown := set(words) - SPLIT_WORDS.keys() - {"none", ""}:
         raise DatasetError(f"{path}: unknown part {min(unknown)!r}; allowed: train, val, test, none")
     spelled = np.array([SPLIT_WORDS.get(word, "") for word in words])
@@ -133,9 +134,9 @@ def _opened(path: Path) -> Any:
     return gzip.open(path) if path.suffix == ".gz" else path
 
 
-def _text(path: Path) -> str:
-    content = path.read_bytes()
-    return (gzip.decompress(content) if path.suffix == ".gz" else content).decode("utf-8")
+def _lines(path: Path) -> Iterator[str]:
+    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
+        yield from map(str.strip, file)
 
 
 def _table(path: Path) -> np.ndarray:
@@ -149,16 +150,14 @@ def _table(path: Path) -> np.ndarray:
 
 def _start(path: Path) -> tuple[int, str]:
     """How many lines come before the numbers, and what separates those."""
-    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
-        header_seen = False
-        for number, line in enumerate(file):
-            text = line.strip()
-            if not text or text[0] in "#%":
-                continue
-            separator = next((mark for mark in ",;" if mark in text), r"\s+")
-            if header_seen or _is_number(re.split(r"[,;\s]+", text)[0]):
-                return number, separator
-            header_seen = True
+    header_seen = False
+    for number, text in enumerate(_lines(path)):
+        if not text or text[0] in "#%":
+            continue
+        separator = next((mark for mark in ",;" if mark in text), r"\s+")
+        if header_seen or _is_number(re.split(r"[,;\s]+", text)[0]):
+            return number, separator
+        header_seen = True
     raise DatasetError(f"{path}: holds no line of numbers")
 
 

@@ -15,7 +15,6 @@ from gnnbench.errors import DatasetError
 
 SUFFIXES = (".mtx", ".npz", ".txt", ".csv", ".tsv", ".edges", ".edgelist")
 MANY = ".pt"
-SPECS: list[str] = []
 NAMES = ("links.csv", "links.csv.gz")
 BESIDE = {"features": "x", "labels": "y", "split": "split"}
 

@@ -14,7 +14,6 @@ from gnnbench.datasets import MappedDataset, Offer, Roots, _cache, _raw
 from gnnbench.datasets._kinds import FACTS
 from gnnbench.errors import ConfigError, DatasetError
 
-SPECS: list[str] = []
 BEFORE = ("to_undirected", "reorder", "normalize_features")  # what would copy whole arrays
 
 AGAIN = "write the folder anew with `gnnbench datasets convert`"

@@ -112,7 +112,16 @@ def load(config: Config, where: Roots) -> NodeDataset:
 def arrays(config: Config, preset: Shape, where: Roots) -> dict[str, Any]:
     """Return `edge_index`, `x`, `y` and `part` of a preset as `config` has it, generated or mapped."""
     shape = scaled(config, preset)
-    _check_fits(config, preset, shape, where)
+    needed = 3 if shape.multilabel else 3 * shape.classes
+    if shape.nodes < needed:
+        classes = "a split" if shape.multilabel else f"{shape.classes} classes"
+        raise DatasetError(
+            f"{name(config)}: {shape.nodes} nodes are too few for {classes}; use a scale of at least "
+            f"{needed / preset.nodes:.2g}, or dataset.nodes of at least {needed}"
+        )
+    memory = PEAK_BYTES_PER_EDGE * shape.edges + 100 * shape.nodes
+    disk = 16 * shape.edges + 4 * shape.nodes * (shape.features + shape.classes * shape.multilabel)
+    _synthetic.check_fits(name(config), memory, disk, where)
     return _synthetic.generated(_folder(config, shape, where), partial(_blockmodel.generate, shape, config.seed))
 
 
@@ -148,16 +157,3 @@ def name(config: Config) -> str:
 
 def _folder(config: Config, shape: Shape, where: Roots) -> Path:
     return _synthetic.folder(where, config.preset, _blockmodel.VERSION, sorted(asdict(shape).items()), config.seed)
-
-
-def _check_fits(config: Config, preset: Shape, shape: Shape, where: Roots) -> None:
-    needed = 3 if shape.multilabel else 3 * shape.classes
-    if shape.nodes < needed:
-        classes = "a split" if shape.multilabel else f"{shape.classes} classes"
-        raise DatasetError(
-            f"{name(config)}: {shape.nodes} nodes are too few for {classes}; use a scale of at least "
-            f"{needed / preset.nodes:.2g}, or dataset.nodes of at least {needed}"
-        )
-    memory = PEAK_BYTES_PER_EDGE * shape.edges + 100 * shape.nodes
-    disk = 16 * shape.edges + 4 * shape.nodes * (shape.features + shape.classes * shape.multilabel)
-    _synthetic.check_fits(name(config), memory, disk, where)

@@ -87,10 +87,14 @@ def load(config: Config, where: Roots) -> GraphsDataset:
 
     shape = PRESETS[config.preset]
     sizes = _sizes(shape, config.scale)
-    _check_fits(config, sizes, where)
+    name = _synthetic.scaled(config.preset, config.scale)
+    nodes, edges = shape.nodes * sum(sizes), shape.edges * sum(sizes)
+    memory = PEAK_BYTES_PER_EDGE * edges + 16 * nodes * (shape.features + 2)
+    disk = 8 * edges + 4 * nodes * (shape.features + 2)
+    _synthetic.check_fits(name, memory, disk, where)
     generate = partial(_draw_graphs.generate, shape, sum(sizes), config.seed)
     return GraphsDataset(
-        _synthetic.scaled(config.preset, config.scale),
+        name,
         **_synthetic.generated(_folder(config, sizes, where), generate),
         parts=dict(zip(PARTS, torch.arange(sum(sizes)).split(sizes), strict=True)),
         target="class",
@@ -109,11 +113,3 @@ def _sizes(shape: Shape, scale: float) -> list[int]:
 def _folder(config: Config, sizes: list[int], where: Roots) -> Path:
     shape = sorted(asdict(PRESETS[config.preset]).items())
     return _synthetic.folder(where, config.preset, _draw_graphs.VERSION, shape, sum(sizes), config.seed)
-
-
-def _check_fits(config: Config, sizes: list[int], where: Roots) -> None:
-    shape = PRESETS[config.preset]
-    nodes, edges = shape.nodes * sum(sizes), shape.edges * sum(sizes)
-    memory = PEAK_BYTES_PER_EDGE * edges + 16 * nodes * (shape.features + 2)
-    disk = 8 * edges + 4 * nodes * (shape.features + 2)
-    _synthetic.check_fits(_synthetic.scaled(config.preset, config.scale), memory, disk, where)

@@ -125,7 +125,13 @@ def load(folder: Path, rank: int, parts: int, config: DatasetConfig | None = Non
             f"{len(partition.parts)}, or partition anew with --parts {parts}"
         )
     if config is not None:
-        _check_dataset(folder, partition.dataset, config.model_dump(mode="json"))
+        written, asked = partition.dataset, config.model_dump(mode="json")
+        for key in sorted(written.keys() | asked.keys()):
+            if written.get(key) != asked.get(key):
+                raise DatasetError(
+                    f"{folder}: was written with dataset.{key}={written.get(key)}, but the configuration has "
+                    f"dataset.{key}={asked.get(key)}; partition anew, or train with the configuration of the parts"
+                )
     part, where = partition.parts[rank], folder / f"part-{rank:04d}"
     offsets = torch.tensor([0, *(each.nodes for each in partition.parts)]).cumsum(0)
     with _maps.remedy("copy it here once more, or write all parts anew with `gnnbench partition`"):
@@ -149,16 +155,6 @@ def _checksum(where: Path) -> str:
             while size := file.readinto(buffer):
                 digest.update(buffer[:size])
     return digest.hexdigest()
-
-
-def _check_dataset(folder: Path, written: dict[str, Any], asked: dict[str, Any]) -> None:
-    """Raises DatasetError where the sections are not the same."""
-    for key in sorted(written.keys() | asked.keys()):
-        if written.get(key) != asked.get(key):
-            raise DatasetError(
-                f"{folder}: was written with dataset.{key}={written.get(key)}, but the configuration has "
-                f"dataset.{key}={asked.get(key)}; partition anew, or train with the configuration of the parts"
-            )
 
 
 def _check(where: Path, maps: dict[str, Tensor], part: PartFiles, offsets: Tensor, rank: int) -> None:
