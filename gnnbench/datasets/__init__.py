@@ -2,68 +2,54 @@
 
 A source is a module with
     `Config(DatasetConfig)`: its keys;
-    `SPECS`: short names to suggest after a typing error;
-    `parse(spec)`: the keys that a short name stands for, or None where it is not one of this source;
-    `listing(roots)`: a list of `Offer`;
+    `KNOWN`: short names, each with the counts and the folder that an `Offer` has, and with keys, as `_pyg.Known`;
+    `parse(spec)`: the keys that a short name stands for, or None where it is not one of this source; needed only
+        where these are not `name` and the keys in `KNOWN`;
+    `listing(roots)` and perhaps `SPECS`: a list of `Offer`, and names to suggest after a typing error; needed only
+        without `KNOWN`;
     `load(config, roots)`: a `NodeDataset`, with [N, 0] features, labels of -1 and empty masks for what it lacks;
         or a `GraphsDataset`, with [N, 0] features, classes of -1 and no parts;
         or a `LinksDataset`, with [N, 0] features and without negatives;
-        or a `TypedDataset`, with labels of -1 and empty masks for what it lacks.
+        or a `TypedDataset`, with labels of -1 and empty masks for what it lacks;
+        raises DatasetError where files are missing or corrupt.
 
-    _nodes       NodeDataset, what a source of one graph yields, and MappedDataset, which stays on disk
-    _graphs      GraphsDataset, what a source of many graphs yields
-    _prepare     fills in what a source of one graph lacks, and checks all of it
-    _prepare_graphs   the same for many graphs
-    _links       LinksDataset, what a source of links yields, and any source of one graph where `task` is links
-    _prepare_links    splits and checks links
+    _kinds       NodeDataset and the like: what sources of one graph, of many graphs and of links yield
     _typed       TypedDataset, what a source of several types yields
-    _prepare_typed   fills in what it lacks, and checks it
+    _prepare     fills in what a source of one graph lacks, of one type or several, and checks all of it
+    _prepare_graphs   the same for many graphs
+    _prepare_links    splits the links of one graph where `task` is links, and checks links of any source
     _reorder     other orders of nodes
     _describe    what `gnnbench datasets info` says of one
     _metrics     metrics by their names
-    _names       names in configurations, and what the sources of synthetic data share
     _raw _cache  files as users have them, and files kept between runs
     _unpickle    what pickles in such files may hold
     _pyg _union _ogb _tables        shared by the sources of PyG, of many graphs, of OGB, and of tables in text
-    _typed_files your own graph of several types
+    _own         your own files, read
     _maps        a graph as a folder of arrays that can be mapped
+    _synthetic   what the sources of synthetic data share
     _blockmodel _draw_graphs        generate one synthetic graph, and many
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import platformdirs
+from pydantic import AfterValidator
 
 from gnnbench import registry
 from gnnbench.config import DatasetConfig
-from gnnbench.datasets._graphs import GraphsDataset
-from gnnbench.datasets._links import LinksDataset
-from gnnbench.datasets._nodes import MappedDataset, NodeDataset
-from gnnbench.datasets._typed import TypedDataset
+from gnnbench.datasets._kinds import GraphsDataset as GraphsDataset
+from gnnbench.datasets._kinds import LinksDataset as LinksDataset
+from gnnbench.datasets._kinds import MappedDataset as MappedDataset
+from gnnbench.datasets._kinds import NodeDataset as NodeDataset
+from gnnbench.datasets._typed import TypedDataset as TypedDataset
 from gnnbench.errors import ConfigError, DatasetError, did_you_mean
-
-__all__ = [
-    "AnyDataset",
-    "GraphsDataset",
-    "LinksDataset",
-    "MappedDataset",
-    "NodeDataset",
-    "Offer",
-    "Roots",
-    "TypedDataset",
-    "listing",
-    "load",
-    "parse",
-    "read",
-    "reordered",
-    "roots",
-    "single",
-]
 
 AnyDataset = NodeDataset | GraphsDataset | LinksDataset | TypedDataset
 Data = TypeVar("Data", bound=AnyDataset)
@@ -100,6 +86,17 @@ def roots(data_root: str | Path | None = None) -> Roots:
     return Roots(Path(raw).expanduser() if raw else cache / "data", cache)
 
 
+def one_of(noun: str, names: Collection[str]) -> AfterValidator:
+    """The check of a key of a configuration that holds one of `names`."""
+
+    def check(value: str) -> str:
+        if value not in names:
+            raise ValueError(f"unknown {noun} {value!r}{did_you_mean(value, names)}")
+        return value
+
+    return AfterValidator(check)
+
+
 def parse(spec: str) -> dict[str, Any]:
     """The dataset section that a short name stands for: `cora`, `ogbn-arxiv`, `synthetic:reddit:0.05`, a file.
 
@@ -109,19 +106,32 @@ def parse(spec: str) -> dict[str, Any]:
     known: list[str] = []
     for source in registry.names("datasets"):
         module = registry.find("datasets", source)
-        if (section := module.parse(spec)) is not None:
+        given = vars(module).get("parse") or partial(_known, module.KNOWN)
+        if (section := given(spec)) is not None:
             return {"source": source, **section}
-        known += module.SPECS
+        known += vars(module).get("KNOWN") or vars(module).get("SPECS", [])
     raise ConfigError(f"unknown dataset {spec!r}{did_you_mean(spec, known)}")
+
+
+def _known(items: Mapping[str, Any], spec: str) -> dict[str, Any] | None:
+    """The keys of a source that knows `items`, in any case and with `_` for `-`; None for another name."""
+    name = {name.lower(): name for name in items}.get(spec.lower().replace("_", "-"))
+    return {"name": name, **items[name].keys} if name else None
 
 
 def listing(where: Roots) -> list[Offer]:
     """Every source's offers."""
-    return [
-        replace(offer, source=source)
-        for source in registry.names("datasets")
-        for offer in registry.find("datasets", source).listing(where)
-    ]
+    offers = []
+    for source in registry.names("datasets"):
+        module = registry.find("datasets", source)
+        if "listing" in vars(module):
+            offers += [replace(offer, source=source) for offer in module.listing(where)]
+        else:
+            offers += [
+                Offer(spec, item.nodes, item.edges, item.folder(spec, where), item.graphs, source)
+                for spec, item in module.KNOWN.items()
+            ]
+    return offers
 
 
 def load(config: DatasetConfig, where: Roots) -> AnyDataset:
@@ -135,13 +145,14 @@ def load(config: DatasetConfig, where: Roots) -> AnyDataset:
 
 def read(config: DatasetConfig, where: Roots) -> AnyDataset:
     """Read a dataset with its nodes in the order of the source."""
-    from gnnbench.datasets import _prepare, _prepare_graphs, _prepare_links, _prepare_typed
+    from gnnbench.datasets import _prepare, _prepare_graphs, _prepare_links
 
     dataset: AnyDataset = registry.find("datasets", config.source).load(config, where)
     if isinstance(dataset, LinksDataset):
-        return _prepare_links.prepare(dataset, config)
+        _prepare.finish_graph(dataset, config)
+        return _prepare_links.finish(dataset, config)
     if isinstance(dataset, TypedDataset):
-        return _prepare_typed.finish(dataset, config)
+        return _prepare.finish_typed(dataset, config)
     if config.embedding and config.task == "nodes":
         raise ConfigError(
             f"{dataset.name}: dataset.embedding is for task links and for types without features; set "
@@ -176,8 +187,9 @@ def single(dataset: AnyDataset) -> NodeDataset:
 
 def reordered(dataset: Data, config: DatasetConfig) -> Data:
     """`dataset` with its nodes in the order that `config.reorder` names; a cost of its own, and so a step."""
-    from gnnbench.datasets import _reorder
-
     if isinstance(dataset, NodeDataset | LinksDataset) and config.reorder != "none":
-        return cast(Data, _reorder.reordered(dataset, config.reorder))
+        from gnnbench.datasets import _reorder
+
+        order = _reorder.order(dataset.edge_index, dataset.num_nodes, config.reorder)
+        return cast(Data, dataset.renumbered(order))
     return dataset

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+
+from gnnbench.datasets import _cache
 
 if TYPE_CHECKING:
     from gnnbench.datasets.synthetic import Shape
@@ -42,12 +44,12 @@ def generate(shape: Shape, seed: int, folder: Path) -> None:
     degree = _power_law(edge_rng, shape.nodes, shape.edges / shape.nodes, shape.max_degree, shape.exponent)
 
     pairs = _pairs(edge_rng, degree, community, shape.edges // 2, shape.homophily)
-    _save(folder / "edge_index.npy", (2, shape.edges), np.int64, _both_directions(pairs, shape.nodes))
+    _cache.save(folder / "edge_index.npy", (2, shape.edges), np.int64, _both_directions(pairs, shape.nodes))
     x = normals(feature_rng, community, shape.features, shape.signal, shape.density)
-    _save(folder / "x.npy", (shape.nodes, shape.features), np.float32, x)
+    _cache.save(folder / "x.npy", (shape.nodes, shape.features), np.float32, x)
     if shape.multilabel:
         labels = normals(label_rng, community, shape.classes, shape.signal * 4, LABEL_DENSITY)
-        _save(folder / "y.npy", (shape.nodes, shape.classes), np.float32, labels)
+        _cache.save(folder / "y.npy", (shape.nodes, shape.classes), np.float32, labels)
     else:
         drawn = label_rng.integers(shape.classes, size=shape.nodes)
         np.save(folder / "y.npy", np.where(label_rng.random(shape.nodes) < shape.label_noise, drawn, community))
@@ -105,7 +107,7 @@ def _pairs(rng: np.random.Generator, degree: Ints, community: Ints, count: int, 
         ends = rng.integers(nodes, size=2 * missing, dtype=np.int32)
         reserved = len(ends) if attempt < FREE_ROUNDS else missing
         ends[: min(reserved, len(free))] = free[:reserved]
-        pairs = _merge(pairs, _distinct(_joined(ends, nodes)))
+        pairs = _distinct(np.concatenate([pairs, _joined(ends, nodes)]))
     if len(pairs) > count:
         pairs = np.delete(pairs, rng.choice(len(pairs), len(pairs) - count, replace=False))
     return pairs
@@ -131,15 +133,6 @@ def _distinct(pairs: Ints) -> Ints:
     return pairs[np.diff(pairs, prepend=-1) != 0]
 
 
-def _merge(pairs: Ints, more: Ints) -> Ints:
-    """Both together, each pair once."""
-    place = np.searchsorted(pairs, more)
-    known = pairs[np.minimum(place, len(pairs) - 1)] == more if len(pairs) else np.zeros(len(more), bool)
-    merged = np.concatenate([pairs, more[~known]])
-    merged.sort(kind="stable")  # merges sorted runs
-    return merged
-
-
 def _both_directions(pairs: Ints, nodes: int) -> Iterator[Ints]:
     """Chunks of the sources, then of the destinations, of all edges in both directions."""
     bits = _bits(nodes)
@@ -149,10 +142,9 @@ def _both_directions(pairs: Ints, nodes: int) -> Iterator[Ints]:
     edges = np.concatenate([pairs, reverse])
     del reverse
     edges.sort(kind="stable")
-    for begin in range(0, len(edges), CHUNK):
-        yield edges[begin : begin + CHUNK] >> bits
-    for begin in range(0, len(edges), CHUNK):
-        yield edges[begin : begin + CHUNK] & mask
+    chunks = [edges[begin : begin + CHUNK] for begin in range(0, len(edges), CHUNK)]
+    yield from (chunk >> bits for chunk in chunks)
+    yield from (chunk & mask for chunk in chunks)
 
 
 def normals(
@@ -181,12 +173,3 @@ def _degrees(pairs: Ints, nodes: int) -> Ints:
 
 def _bits(nodes: int) -> int:
     return max(1, (nodes - 1).bit_length())
-
-
-def _save(path: Path, shape: tuple[int, ...], dtype: type, chunks: Iterable[NDArray]) -> None:
-    """Write an array piece by piece; a full disk is an OSError here, but a crash through a memory map."""
-    header = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": shape}
-    with path.open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, header)
-        for chunk in chunks:
-            file.write(np.ascontiguousarray(chunk, dtype).data)

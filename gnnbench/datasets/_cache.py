@@ -5,11 +5,15 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import secrets
 import shutil
-import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
 
 from gnnbench.errors import DatasetError
 from gnnbench.results import files
@@ -29,46 +33,47 @@ def built(folder: Path, build: Callable[[Path], Any]) -> Path:
     """
     if folder.is_dir():
         return folder
-    made(folder.parent)
+    is_made = False
     try:
-        files.remove_left(folder)
-        temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f"{files.temporary_name(folder.name)}-"))
-    except OSError as error:
-        raise _unwritable(folder.parent, error) from None
-    try:
-        build(temporary)
-        temporary.replace(folder)
+        with beside(folder) as temporary:
+            is_made = True
+            build(temporary)
+            temporary.replace(folder)
     except OSError as error:
         if folder.is_dir():  # another process was faster
             return folder
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
-            raise _unwritable(folder.parent, error) from None
+        if not is_made or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
+            raise DatasetError(
+                f"{folder.parent}: cannot be written: {error.strerror or error}; set GNNBENCH_CACHE to another "
+                "folder"
+            ) from None
         raise
+    return folder
+
+
+@contextmanager
+def beside(folder: Path) -> Iterator[Path]:
+    """A folder to fill and rename to `folder`, removed if it was not; so is what killed processes left of any."""
+    temporary = folder.with_name(f"{files.temporary_name(folder.name)}-{secrets.token_hex(4)}")
+    temporary.mkdir(parents=True)
+    try:
+        files.remove_left(folder)
+        yield temporary
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    return folder
 
 
-def made(folder: Path) -> Path:
-    """Create a folder of the cache where it is missing.
-
-    Raises:
-        DatasetError: it cannot be created.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _unwritable(folder, error) from None
-    return folder
+def save(path: Path, shape: tuple[int, ...], dtype: DTypeLike, chunks: Iterable[NDArray]) -> None:
+    """Write an array piece by piece; a full disk is an OSError here, but a crash through a memory map."""
+    header = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": shape}
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        for chunk in chunks:
+            file.write(np.ascontiguousarray(chunk, dtype).data)
+        file.flush()
+        os.fsync(file.fileno())
 
 
-def is_writable(folder: Path) -> bool:
-    """Return whether `folder`, or the nearest parent of it that exists, is meant to be written, even for root."""
-    while not folder.exists():
-        folder = folder.parent
-    return os.access(folder, os.W_OK) and bool(folder.stat().st_mode & 0o222)
-
-
-def _unwritable(folder: Path, error: OSError) -> DatasetError:
-    reason = error.strerror or str(error)
-    return DatasetError(f"{folder}: cannot be written: {reason}; set GNNBENCH_CACHE to another folder")
+def nearest(folder: Path) -> Path:
+    """`folder`, or the nearest parent of it that exists."""
+    return next(each for each in (folder, *folder.parents) if each.exists())

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+import numpy as np
+import torch
 from pydantic import Field
+from torch import Tensor
 
-from gnnbench import datasets
+from gnnbench.datasets import AnyDataset, GraphsDataset, LinksDataset, TypedDataset
+from gnnbench.datasets._kinds import PARTS
 from gnnbench.results.schema import Record
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from gnnbench.datasets import AnyDataset, LinksDataset, NodeDataset, TypedDataset
 
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 
@@ -70,66 +69,72 @@ class DatasetInfo(Record):
 
 def info(dataset: AnyDataset) -> DatasetInfo:
     """Count everything there is to know about `dataset`; sorts its edges, so that large ones take a while."""
-    import torch
-
-    given, own = dataset, {}
-    if isinstance(dataset, datasets.LinksDataset):
-        own, dataset = _of_links(dataset), dataset.as_nodes()
-    elif isinstance(dataset, datasets.TypedDataset):
-        own, dataset = _of_types(dataset), dataset.as_nodes()
-    (src, dst), nodes, y = dataset.edge_index, dataset.num_nodes, dataset.y
-    if isinstance(dataset, datasets.GraphsDataset):
-        graph_ptr, edge_ptr, edge_attr = dataset.graph_ptr, dataset.edge_ptr, dataset.edge_attr
-        first = dataset.starts()
+    graph = dataset.as_nodes() if isinstance(dataset, LinksDataset | TypedDataset) else dataset
+    (src, dst), nodes = graph.edge_index, graph.num_nodes
+    node_counts, edge_counts = torch.tensor([nodes]), torch.tensor([len(src)])
+    if isinstance(graph, GraphsDataset):
+        node_counts, edge_counts, first = graph.graph_ptr.diff(), graph.edge_ptr.diff(), graph.starts()
         src, dst = src + first, dst + first
-        target, per_node, outputs, encoder = dataset.target, dataset.per_node, dataset.num_outputs, dataset.encoder
-        parts = {split: len(ids) for split, ids in dataset.parts.items()}
-    else:
-        graph_ptr, edge_ptr, edge_attr = torch.tensor([0, nodes]), torch.tensor([0, len(src)]), None
-        target, per_node, encoder = "labels" if dataset.multilabel else "class", True, ""
-        outputs, parts = dataset.num_classes, _sizes(dataset)
     in_degree, out_degree = dst.bincount(minlength=nodes), src.bincount(minlength=nodes)
     symmetric, duplicates = _compare_with_reverse(src, dst, nodes)
-    counts: list[int] = [] if target == "value" else (y == 1).sum(0).tolist()
-    missing = int(y.isnan().sum())
+    facts: dict[str, Any] = {
+        "name": dataset.label,
+        "made_up": dataset.made_up,
+        "notes": dataset.notes,
+        "graphs": len(node_counts),
+        "nodes": nodes,
+        "edges": len(src),
+        "graph_nodes": _quantiles(node_counts),
+        "graph_edges": _quantiles(edge_counts),
+        "degree_mean": len(src) / nodes,
+        "degree_quantiles": _quantiles(in_degree),
+        "max_out_degree": int(out_degree.max()),
+        "symmetric": symmetric,
+        "self_loops": int((src == dst).sum()),
+        "duplicate_edges": duplicates,
+        "isolated_nodes": int(((in_degree == 0) & (out_degree == 0)).sum()),
+        "features": graph.x.size(1),
+        "categories": False,
+        "feature_density": int(graph.x.count_nonzero()) / max(1, graph.x.numel()),
+        "edge_features": 0,
+        "per_node": True,
+        "missing_targets": 0,
+        "metric": dataset.metric,
+        "edge_index_bytes": graph.edge_index.nbytes,
+        "feature_bytes": graph.x.nbytes,
+    }
+    if isinstance(dataset, GraphsDataset):
+        facts |= _of_graphs(dataset)
+    elif isinstance(dataset, LinksDataset):
+        facts |= _of_links(dataset)
+    else:
+        target = "labels" if dataset.multilabel else "class"
+        facts |= _of_targets(dataset.y, target, dataset.num_classes)
+        facts |= {part: int(getattr(dataset, f"{part}_mask").sum()) for part in PARTS}
+        facts |= _of_types(dataset) if isinstance(dataset, TypedDataset) else {}
+    return DatasetInfo(**facts)
+
+
+def _of_targets(y: Tensor, target: str, outputs: int) -> dict[str, Any]:
+    """Facts of targets of nodes or graphs."""
     if target == "class":
         counts, missing = y[y >= 0].bincount(minlength=outputs).tolist(), int((y < 0).sum())
-    facts = DatasetInfo(
-        name=given.label,
-        made_up=given.made_up,
-        notes=given.notes,
-        graphs=len(graph_ptr) - 1,
-        nodes=nodes,
-        edges=len(src),
-        graph_nodes=_quantiles(graph_ptr.diff()),
-        graph_edges=_quantiles(edge_ptr.diff()),
-        degree_mean=len(src) / nodes,
-        degree_quantiles=_quantiles(in_degree),
-        max_out_degree=int(out_degree.max()),
-        symmetric=symmetric,
-        self_loops=int((src == dst).sum()),
-        duplicate_edges=duplicates,
-        isolated_nodes=int(((in_degree == 0) & (out_degree == 0)).sum()),
-        features=dataset.x.size(1),
-        categories=bool(encoder),
-        feature_density=int(dataset.x.count_nonzero()) / max(1, dataset.x.numel()),
-        edge_features=0 if edge_attr is None else edge_attr.size(1),
-        target=target,
-        per_node=per_node,
-        outputs=outputs,
-        class_counts=counts,
-        missing_targets=missing,
-        **parts,
-        metric=given.metric,
-        edge_index_bytes=dataset.edge_index.nbytes,
-        feature_bytes=dataset.x.nbytes + (0 if edge_attr is None else edge_attr.nbytes),
-    )
-    return facts.model_copy(update=own)
+    else:
+        counts, missing = [] if target == "value" else (y == 1).sum(0).tolist(), int(y.isnan().sum())
+    return {"target": target, "outputs": outputs, "class_counts": counts, "missing_targets": missing}
+
+
+def _of_graphs(dataset: GraphsDataset) -> dict[str, Any]:
+    """Facts of many graphs beyond those of their nodes and edges."""
+    facts = _of_targets(dataset.y, dataset.target, dataset.num_outputs)
+    facts |= {"per_node": dataset.per_node, "categories": bool(dataset.encoder)}
+    if (table := dataset.edge_attr) is not None:
+        facts |= {"edge_features": table.size(1), "feature_bytes": dataset.x.nbytes + table.nbytes}
+    return facts | {part: len(ids) for part, ids in dataset.parts.items()}
 
 
 def _of_links(dataset: LinksDataset) -> dict[str, Any]:
     """Facts of links, in place of those of the nodes of their graph."""
-    test = dataset.negatives["test"]
     trained = {"feature_density": 0.0, "feature_bytes": 0} if dataset.embedding else {}
     return {
         **trained,
@@ -138,7 +143,7 @@ def _of_links(dataset: LinksDataset) -> dict[str, Any]:
         "outputs": sum(pairs.size(1) for pairs in dataset.positives.values()),
         "class_counts": [],
         "relations": dataset.num_relations,
-        "negatives": test.size(1),
+        "negatives": dataset.negatives["test"].size(1),
         **{part: pairs.size(1) for part, pairs in dataset.positives.items()},
         "embedding_bytes": dataset.embedding_bytes,
     }
@@ -146,44 +151,30 @@ def _of_links(dataset: LinksDataset) -> dict[str, Any]:
 
 def _of_types(dataset: TypedDataset) -> dict[str, Any]:
     """Facts of a graph of several types, in place of those of all of them as one."""
-    y, features = dataset.y, [x for x in dataset.x.values() if x.dim() == 2]
+    features = [x for x in dataset.x.values() if x.dim() == 2]
     numbers = sum(x.numel() for x in features)
+    types = {
+        kind: NodeType(nodes=len(x), features=dataset.widths[kind], trained=x.dim() == 1)
+        for kind, x in dataset.x.items()
+    }
     return {
         "features": dataset.widths[dataset.target],
         "feature_density": sum(int(x.count_nonzero()) for x in features) / max(1, numbers),
         "feature_bytes": 4 * numbers,
         "embedding_bytes": dataset.embedding_bytes,
-        "outputs": dataset.num_classes,
-        "class_counts": y[y >= 0].bincount(minlength=dataset.num_classes).tolist(),
-        "missing_targets": int((y < 0).sum()),
-        "node_types": {
-            kind: NodeType(nodes=len(x), features=dataset.widths[kind], trained=x.dim() == 1)
-            for kind, x in dataset.x.items()
-        },
-        "edge_types": {
-            " ".join(relation): edges.edge_index.size(1) for relation, edges in dataset.relations.items()
-        },
+        "node_types": types,
+        "edge_types": {" ".join(each): edges.edge_index.size(1) for each, edges in dataset.relations.items()},
         "target_type": dataset.target,
-        **_sizes(dataset),
     }
 
 
-def _sizes(dataset: NodeDataset | TypedDataset) -> dict[str, int]:
-    """How many nodes there are in each part of the split."""
-    return {part: int(getattr(dataset, f"{part}_mask").sum()) for part in ("train", "val", "test")}
-
-
 def _quantiles(counts: Tensor) -> dict[str, int]:
-    import numpy as np
-
     values = np.quantile(counts.numpy(), QUANTILES, method="lower")
     return {f"{share:g}": int(value) for share, value in zip(QUANTILES, values, strict=True)}
 
 
 def _compare_with_reverse(src: Tensor, dst: Tensor, nodes: int) -> tuple[bool, int]:
     """Return whether all edges together equal their reverses, and how many repeat another."""
-    import numpy as np
-
     forward, reverse = (src * nodes + dst).numpy(), (dst * nodes + src).numpy()
     forward.sort()
     reverse.sort()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,15 +13,16 @@ if TYPE_CHECKING:
     from gnnbench.datasets.synthetic_graphs import Shape
 
 VERSION = "1"  # to be raised whenever the same seed gives other graphs
-ARRAYS = ("graph_ptr", "edge_ptr", "edge_index", "x", "y")
 CHUNK_NODES = 100_000  # drawn at once
 PATTERNS, PATTERN_NODES = 100, 20
 NEIGHBOURS = 8  # of a superpixel
+CONCENTRATION = 3.0  # of the beta distribution of their number
 WAVES = 3  # that make up the image of a class
 OBJECTS = 3  # in a scene
 
 Ints = NDArray[np.integer]
 Floats = NDArray[np.floating]
+Streams = Iterable[tuple[np.random.Generator, int]]  # random numbers of each chunk, and how many graphs it has
 
 
 class Chunk(NamedTuple):
@@ -46,29 +47,27 @@ def generate(shape: Shape, graphs: int, seed: int, folder: Path) -> None:
     draw = {"pattern": _patterns, "cluster": _clusters, "image": _images, "scene": _scenes}[shape.kind]
     at_once = max(1, round(CHUNK_NODES / shape.nodes))
     counts = [min(at_once, graphs - begin) for begin in range(0, graphs, at_once)]
-    sizes, edge_counts, edges, x, y = [], [], [], [], []
-    for count, chunk in zip(counts, draw(shape, counts, seed, constant), strict=True):
-        first = np.cumsum(chunk.sizes) - chunk.sizes
-        owner = np.repeat(np.arange(count), chunk.sizes)[chunk.edges[0]]
-        sizes.append(chunk.sizes)
-        edge_counts.append(np.bincount(owner, minlength=count))
-        edges.append((chunk.edges - first[owner]).astype(np.int32))
-        x.append(chunk.x.astype(np.float32))
-        y.append(chunk.y.astype(np.int64))
-    np.save(folder / "graph_ptr.npy", _ptr(np.concatenate(sizes)))
-    np.save(folder / "edge_ptr.npy", _ptr(np.concatenate(edge_counts)))
-    np.save(folder / "edge_index.npy", np.concatenate(edges, axis=1))
-    np.save(folder / "x.npy", np.concatenate(x))
-    np.save(folder / "y.npy", np.concatenate(y))
+    streams = [(np.random.default_rng([seed, 1 + number]), count) for number, count in enumerate(counts)]
+    arrays = [_arrays(chunk) for chunk in draw(shape, streams, constant)]
+    for name in arrays[0]:
+        array = np.concatenate([each[name] for each in arrays], axis=int(name == "edge_index"))
+        np.save(folder / f"{name}.npy", _ptr(array) if name.endswith("ptr") else array)
 
 
-def _streams(seed: int, counts: list[int]) -> Iterator[tuple[np.random.Generator, int]]:
-    """Random numbers of its own for each chunk, and the number of its graphs."""
-    for number, count in enumerate(counts):
-        yield np.random.default_rng([seed, 1 + number]), count
+def _arrays(chunk: Chunk) -> dict[str, NDArray]:
+    """The arrays of a chunk as they are written, but sizes of graphs in place of `graph_ptr` and `edge_ptr`."""
+    owner = np.repeat(np.arange(len(chunk.sizes)), chunk.sizes)[chunk.edges[0]]
+    first = np.cumsum(chunk.sizes) - chunk.sizes
+    return {
+        "graph_ptr": chunk.sizes,
+        "edge_ptr": np.bincount(owner, minlength=len(chunk.sizes)),
+        "edge_index": (chunk.edges - first[owner]).astype(np.int32),
+        "x": chunk.x.astype(np.float32),
+        "y": chunk.y.astype(np.int64),
+    }
 
 
-def _patterns(shape: Shape, counts: list[int], seed: int, constant: np.random.Generator) -> Iterator[Chunk]:
+def _patterns(shape: Shape, streams: Streams, constant: np.random.Generator) -> Iterator[Chunk]:
     """PATTERN: one of a hundred fixed graphs is planted in five communities; each node says whether it is of it.
 
     Dwivedi et al. 2020: edges within a community with probability 0.5, between communities with 0.35; the
@@ -76,7 +75,7 @@ def _patterns(shape: Shape, counts: list[int], seed: int, constant: np.random.Ge
     """
     shapes = constant.random((PATTERNS, PATTERN_NODES, PATTERN_NODES)) < 0.5
     signals = constant.integers(shape.features, size=(PATTERNS, PATTERN_NODES))
-    for rng, count in _streams(seed, counts):
+    for rng, count in streams:
         communities = rng.integers(5, 36, size=(count, 5))
         blocks = np.hstack([communities, np.full((count, 1), PATTERN_NODES)])
         sizes, block, rank = _blocks(rng, blocks)
@@ -94,13 +93,13 @@ def _patterns(shape: Shape, counts: list[int], seed: int, constant: np.random.Ge
         yield Chunk(sizes, _directed(u[kept], v[kept]), np.eye(shape.features)[word], planted)
 
 
-def _clusters(shape: Shape, counts: list[int], seed: int, constant: np.random.Generator) -> Iterator[Chunk]:
+def _clusters(shape: Shape, streams: Streams, constant: np.random.Generator) -> Iterator[Chunk]:
     """CLUSTER: six communities, of which one node each tells its number; each node is asked for its own.
 
     Dwivedi et al. 2020: edges within a community with probability 0.55, between communities with 0.25.
     Communities have 5 to 34 nodes.
     """
-    for rng, count in _streams(seed, counts):
+    for rng, count in streams:
         blocks = rng.integers(5, 35, size=(count, shape.classes))
         sizes, block, rank = _blocks(rng, blocks)
         u, v = _pairs(sizes)
@@ -138,14 +137,13 @@ def _directed(u: Ints, v: Ints) -> Ints:
     return np.stack([keys >> 32, keys & 0xFFFFFFFF])
 
 
-def _images(shape: Shape, counts: list[int], seed: int, constant: np.random.Generator) -> Iterator[Chunk]:
+def _images(shape: Shape, streams: Streams, constant: np.random.Generator) -> Iterator[Chunk]:
     """Superpixels joined to their nearest neighbours, coloured by an image of their class, with noise."""
     colours = shape.features - 2
     direction = constant.uniform(-2, 2, size=(shape.classes, WAVES, 2))
     phase = constant.uniform(0, 2 * np.pi, size=(shape.classes, colours, WAVES))
-    for rng, count in _streams(seed, counts):
-        sizes = _superpixels(rng, shape, count)
-        places, _, neighbours = _neighbours(rng, sizes)
+    for rng, count in streams:
+        sizes, places, _, neighbours = _superpixels(rng, shape, count)
         y = rng.integers(shape.classes, size=count)
         label = np.repeat(y, sizes)
         angle = 2 * np.pi * np.einsum("nd,nwd->nw", places, direction[label])
@@ -155,13 +153,12 @@ def _images(shape: Shape, counts: list[int], seed: int, constant: np.random.Gene
         yield Chunk(sizes, edges, np.hstack([colour, places]), y)
 
 
-def _scenes(shape: Shape, counts: list[int], seed: int, constant: np.random.Generator) -> Iterator[Chunk]:
+def _scenes(shape: Shape, streams: Streams, constant: np.random.Generator) -> Iterator[Chunk]:
     """Superpixels of a background (class 0) and a few round objects; the nearest neighbours are joined."""
     colours = shape.features - 2
     means = constant.normal(scale=0.5, size=(shape.classes, colours))
-    for rng, count in _streams(seed, counts):
-        sizes = _superpixels(rng, shape, count)
-        places, distances, neighbours = _neighbours(rng, sizes)
+    for rng, count in streams:
+        sizes, places, distances, neighbours = _superpixels(rng, shape, count)
         graph = np.repeat(np.arange(count), sizes)
         y = np.zeros(len(places), np.int64)
         for _ in range(OBJECTS):
@@ -177,22 +174,18 @@ def _scenes(shape: Shape, counts: list[int], seed: int, constant: np.random.Gene
         yield Chunk(sizes, _directed(pairs >> 32, pairs & 0xFFFFFFFF), x, y)
 
 
-def _superpixels(rng: np.random.Generator, shape: Shape, count: int) -> Ints:
-    """[G] nodes: most graphs have nearly as many superpixels as were asked for, and some have far fewer."""
-    span = shape.most - shape.fewest
-    share = (shape.nodes - shape.fewest) / span
-    concentration = 3.0
-    drawn = rng.beta(concentration * share, concentration * (1 - share), size=count)
-    return shape.fewest + np.rint(drawn * span).astype(np.int64)
+def _superpixels(rng: np.random.Generator, shape: Shape, count: int) -> tuple[Ints, Floats, Floats, Ints]:
+    """Numbers of nodes [G], places [N, 2] in the unit square, and distances and ids [N, 8] of the nearest nodes.
 
-
-def _neighbours(rng: np.random.Generator, sizes: Ints) -> tuple[Floats, Floats, Ints]:
-    """Places [N, 2] in the unit square, and distances and ids [N, 8] of the nearest others of the same graph.
-
-    Superpixels cover an image evenly, and so does the lattice that they are drawn near, in random order.
+    Most graphs have nearly as many superpixels as were asked for, and some have far fewer. Superpixels cover an
+    image evenly, and so does the lattice that they are drawn near, in random order.
     """
     from scipy.spatial import cKDTree
 
+    span = shape.most - shape.fewest
+    share = (shape.nodes - shape.fewest) / span
+    drawn = rng.beta(CONCENTRATION * share, CONCENTRATION * (1 - share), size=count)
+    sizes = shape.fewest + np.rint(drawn * span).astype(np.int64)
     graph = np.repeat(np.arange(len(sizes)), sizes)
     size = sizes[graph]
     rank = np.arange(len(graph)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
@@ -205,7 +198,7 @@ def _neighbours(rng: np.random.Generator, sizes: Ints) -> tuple[Floats, Floats, 
     distances, ids = cKDTree(apart).query(apart, k=NEIGHBOURS + 1)
     itself = ids == np.arange(len(graph))[:, None]
     itself[~itself.any(1), -1] = True  # of a point that coincides with others
-    return places, distances[~itself].reshape(-1, NEIGHBOURS), ids[~itself].reshape(-1, NEIGHBOURS)
+    return sizes, places, distances[~itself].reshape(-1, NEIGHBOURS), ids[~itself].reshape(-1, NEIGHBOURS)
 
 
 def _ptr(counts: Ints) -> Ints:

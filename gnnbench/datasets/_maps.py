@@ -10,33 +10,28 @@ train_mask.npy, val_mask.npy, test_mask.npy    [N] bool
 
 from __future__ import annotations
 
-import os
-import shutil
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import numpy as np
+import torch
 from pydantic import Field, ValidationError
+from torch import Tensor
 
 from gnnbench import __version__
-from gnnbench.datasets import NodeDataset, _metrics, _names, _prepare
-from gnnbench.datasets._nodes import FACTS
+from gnnbench.datasets import NodeDataset, _cache, _metrics, one_of
+from gnnbench.datasets._kinds import MASKS
 from gnnbench.errors import DatasetError
-from gnnbench.results import files
+from gnnbench.graph import CSRBuilder
 from gnnbench.results.schema import Record
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from gnnbench.graph import CSRBuilder
 
 R = TypeVar("R", bound=Record)
 HEADER = "gnnbench.json"
 DTYPES = {"rowptr": ("int64",), "col": ("int32",), "x": ("float32",), "y": ("int64", "float32")}
-DTYPES |= dict.fromkeys(_prepare.PARTS, ("bool",))
+DTYPES |= dict.fromkeys(MASKS, ("bool",))
 CHUNK = 1 << 22  # numbers that are read or written at once
 
 
@@ -61,11 +56,7 @@ class Facts(Record):
     made_up: list[str]
     notes: list[str]
     num_classes: int
-    metric: Annotated[str, _names.one_of("metric", _metrics.NAMES)]
-
-    def attributes(self) -> dict[str, Any]:
-        """Those of `NodeDataset.facts`."""
-        return {name: getattr(self, name) for name in FACTS}
+    metric: Annotated[str, one_of("metric", _metrics.NAMES)]
 
 
 class Header(Facts):
@@ -82,16 +73,12 @@ def write(dataset: NodeDataset, folder: Path, layout: CSRBuilder | None = None) 
     Raises:
         DatasetError: the folder exists and is not empty, cannot be written, or its disk is full.
     """
-    import torch
-
     check_new(folder)
     graph = dataset.graph(torch.device("cpu"), layout)
     arrays = {"rowptr": graph.rowptr, "col": graph.col}
     arrays |= {name: getattr(dataset, name) for name in DTYPES if name not in arrays}
-    header = Header(**dataset.facts, arrays={name: Array.of(value.numpy()) for name, value in arrays.items()})
     with new_folder(folder) as temporary:
-        for name, value in arrays.items():
-            save(temporary / f"{name}.npy", value.numpy())
+        header = Header(**dataset.facts, arrays=save(temporary, arrays))
         (temporary / HEADER).write_text(header.model_dump_json(indent=1), encoding="utf-8")
     return header
 
@@ -111,16 +98,12 @@ def new_folder(folder: Path) -> Iterator[Path]:
     """
     check_new(folder)
     folder = folder.absolute()
-    temporary = folder.with_name(files.temporary_name(folder.name))
     try:
-        temporary.mkdir(parents=True)
-        files.remove_left(folder)
-        yield temporary
-        temporary.replace(folder)
+        with _cache.beside(folder) as temporary:
+            yield temporary
+            temporary.replace(folder)
     except OSError as error:
         raise DatasetError(f"{folder}: cannot be written: {error.strerror}; give another --out") from None
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 @contextmanager
@@ -159,8 +142,6 @@ def open_arrays(
     Raises:
         DatasetError: a file is missing, truncated or another one.
     """
-    import torch
-
     header = header or folder / HEADER
     maps: dict[str, Tensor] = {}
     for name, allowed in dtypes.items():
@@ -222,26 +203,20 @@ def check_rows(folder: Path, rowptr: Tensor, col: Tensor, num_cols: int | None =
                 f"{folder / 'col.npy'}: edge {begin + place} comes from node {piece[place]}, but there are nodes "
                 f"0 to {num_cols - 1}"
             )
-        falls = piece[1:] < piece[:-1]
-        first, last = np.searchsorted(starts, [begin + 1, end])
-        inner = starts[first : last + 1]  # a row may start lower than the one before it ended
-        inner = inner[(inner > begin) & (inner < begin + len(piece))]
-        falls[inner - begin - 1] = False
-        if falls.any():
-            raise DatasetError(f"{folder / 'col.npy'}: falls after edge {begin + falls.argmax()}, within a row")
+        lower = begin + 1 + np.flatnonzero(piece[1:] < piece[:-1])
+        within = lower[starts[np.searchsorted(starts, lower)] != lower]  # of others, which begin a row, any may be
+        if len(within):
+            raise DatasetError(f"{folder / 'col.npy'}: falls after edge {within[0] - 1}, within a row")
 
 
 def pieces(size: int) -> Iterator[tuple[int, int]]:
     return ((begin, min(begin + CHUNK, size)) for begin in range(0, size, CHUNK))
 
 
-def save(path: Path, array: np.ndarray) -> None:
-    """Write an array piece by piece; a full disk is an OSError here, but a crash through a memory map."""
-    rows = max(1, CHUNK // max(1, array[:1].size))
-    with path.open("wb") as file:
-        header = {"descr": np.lib.format.dtype_to_descr(array.dtype), "fortran_order": False, "shape": array.shape}
-        np.lib.format.write_array_header_1_0(file, header)
-        for begin in range(0, len(array), rows):
-            file.write(np.ascontiguousarray(array[begin : begin + rows]).data)
-        file.flush()
-        os.fsync(file.fileno())
+def save(folder: Path, arrays: Mapping[str, Tensor]) -> dict[str, Array]:
+    """Write arrays piece by piece to files by their names, and return their types and shapes."""
+    for name, values in arrays.items():
+        rows = max(1, CHUNK // max(1, values[:1].numel()))
+        chunks = (values[begin : begin + rows].numpy() for begin in range(0, len(values), rows))
+        _cache.save(folder / f"{name}.npy", tuple(values.shape), values.numpy().dtype, chunks)
+    return {name: Array.of(values.numpy()) for name, values in arrays.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gnnbench.datasets import _raw
@@ -30,7 +31,11 @@ def score_of(metric: str, outputs: int) -> Score:
     """
     if metric not in NAMES:
         raise DatasetError(f"the metric {metric!r} is not one of {', '.join(NAMES)}")
-    return _by_ogb(metric, outputs) if metric in OGB else PLAIN[metric]
+    if metric in PLAIN:
+        return PLAIN[metric]
+    evaluator = _evaluator("graphproppred", OGB[metric])
+    evaluator.num_tasks = outputs
+    return partial(_by_ogb, metric, evaluator)
 
 
 def link_score_of(metric: str) -> Score:
@@ -38,8 +43,12 @@ def link_score_of(metric: str) -> Score:
 
     NaN where there are no links.
     """
-    score = _of_links_by_sklearn(metric) if metric in ("auc", "ap") else _of_links_by_ogb(metric)
-    return lambda positives, negatives: score(positives, negatives) if len(positives) else float("nan")
+    if metric in ("auc", "ap"):
+        return partial(_under_curve, metric)
+    evaluator = _evaluator("linkproppred", "ogbl-citation2" if metric == "mrr" else "ogbl-ddi")
+    if metric != "mrr":
+        evaluator.K = int(metric.partition("@")[2])
+    return partial(_among_negatives, metric, evaluator)
 
 
 def accuracy(logits: Tensor, y: Tensor) -> float:
@@ -78,43 +87,30 @@ PLAIN: dict[str, Score] = {
 NAMES = (*PLAIN, *OGB)
 
 
-def _by_ogb(metric: str, outputs: int) -> Score:
-    evaluator = _evaluator("graphproppred", OGB[metric])
-    evaluator.num_tasks = outputs
-
-    def score(outputs: Tensor, y: Tensor) -> float:
-        if metric == "negative RMSE":
-            return -float(evaluator.eval({"y_true": y, "y_pred": outputs})["rmse"]) if len(y) else float("nan")
-        if not bool(((y == 1).any(0) & (y == 0).any(0)).any()):
-            return float("nan")  # no label has both values, so there is no curve
-        return float(evaluator.eval({"y_true": y, "y_pred": outputs})[metric])
-
-    return score
+def _by_ogb(metric: str, evaluator: Any, outputs: Tensor, y: Tensor) -> float:
+    if metric == "negative RMSE":
+        return -float(evaluator.eval({"y_true": y, "y_pred": outputs})["rmse"]) if len(y) else float("nan")
+    if not bool(((y == 1).any(0) & (y == 0).any(0)).any()):
+        return float("nan")  # no label has both values, so there is no curve
+    return float(evaluator.eval({"y_true": y, "y_pred": outputs})[metric])
 
 
-def _of_links_by_sklearn(metric: str) -> Score:
-    def score(positives: Tensor, negatives: Tensor) -> float:
-        import torch
-        from sklearn import metrics
+def _under_curve(metric: str, positives: Tensor, negatives: Tensor) -> float:
+    import torch
+    from sklearn import metrics
 
-        function = metrics.roc_auc_score if metric == "auc" else metrics.average_precision_score
-        scores = torch.cat([positives, negatives])
-        truth = torch.zeros(len(scores)).index_fill_(0, torch.arange(len(positives)), 1.0)
-        return float(function(truth, scores))
-
-    return score
+    if not len(positives):
+        return float("nan")
+    function = metrics.roc_auc_score if metric == "auc" else metrics.average_precision_score
+    truth = torch.cat([torch.ones(len(positives)), torch.zeros(len(negatives))])
+    return float(function(truth, torch.cat([positives, negatives])))
 
 
-def _of_links_by_ogb(metric: str) -> Score:
-    evaluator = _evaluator("linkproppred", "ogbl-citation2" if metric == "mrr" else "ogbl-ddi")
-    if metric != "mrr":
-        evaluator.K = int(metric.partition("@")[2])
-
-    def score(positives: Tensor, negatives: Tensor) -> float:
-        result = evaluator.eval({"y_pred_pos": positives, "y_pred_neg": negatives})
-        return float(result["mrr_list"].mean() if metric == "mrr" else result[metric])
-
-    return score
+def _among_negatives(metric: str, evaluator: Any, positives: Tensor, negatives: Tensor) -> float:
+    if not len(positives):
+        return float("nan")
+    result = evaluator.eval({"y_pred_pos": positives, "y_pred_neg": negatives})
+    return float(result["mrr_list"].mean() if metric == "mrr" else result[metric])
 
 
 def _evaluator(package: str, name: str) -> Any:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest import mock
 
-from gnnbench.datasets import Offer, _cache, _raw
+from gnnbench.datasets import _cache, _raw
+from gnnbench.datasets._kinds import PARTS
 
 if TYPE_CHECKING:
     from gnnbench.datasets import Roots
@@ -23,11 +24,16 @@ OUR_METRICS = {"acc": "accuracy", "rmse": "negative RMSE"}  # what `_metrics` ca
 
 
 class Known(NamedTuple):
-    """Counts of a dataset over all graphs, None where they are not published."""
+    """Counts of a dataset over all graphs, None where they are not published, and keys that it sets."""
 
     nodes: int | None = None
     edges: int | None = None
     graphs: int | None = 1
+    keys: Mapping[str, Any] = {}
+
+    def folder(self, name: str, where: Roots) -> Path | None:
+        """Where it is on disk, if only but for the node features, as those can be filled in."""
+        return _on_disk(name, where)
 
 
 def meta(name: str) -> dict[str, str]:
@@ -61,17 +67,8 @@ def is_molecular(name: str) -> bool:
     return name.startswith("ogbg-mol")
 
 
-def offers(known: Mapping[str, Known], where: Roots) -> list[Offer]:
-    """On disk even where only the node features are missing, as those can be filled in."""
-    return [
-        Offer(name, item.nodes, item.edges, _on_disk(name, where), item.graphs) for name, item in known.items()
-    ]
-
-
 def load(name: str, where: Roots, stand_in: str) -> tuple[Any, dict[str, Any]]:
-    """The dataset, downloaded if necessary and processed into the cache by ogb, and its split.
-
-    The split has "train", "valid" and "test".
+    """The dataset, downloaded if necessary and processed into the cache by ogb, and each part of its split.
 
     Raises:
         DatasetError: the download failed, with `stand_in` for a remedy; or files are corrupt.
@@ -94,7 +91,8 @@ def load(name: str, where: Roots, stand_in: str) -> tuple[Any, dict[str, Any]]:
     parts = torch.serialization.safe_globals([DataEdgeAttr, DataTensorAttr, GlobalStorage])
     with _raw.reading(name, files), _raw.quiet(), _unattended(name), parts:
         dataset = construct(_cache.built(where.cache / "ogb" / f"{name}-{key}", construct))
-        return dataset, dataset.get_edge_split() if name.startswith("ogbl") else dataset.get_idx_split()
+        split = dataset.get_edge_split() if name.startswith("ogbl") else dataset.get_idx_split()
+        return dataset, dict(zip(PARTS, (split[part] for part in ("train", "valid", "test")), strict=True))
 
 
 def _found(name: str, where: Roots, stand_in: str) -> Path:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import torch
+from torch import Tensor
+from torch_geometric.utils import to_undirected
 
 from gnnbench.config import DatasetConfig
 from gnnbench.datasets import _prepare
-from gnnbench.datasets._graphs import PARTS, GraphsConfig, GraphsDataset
+from gnnbench.datasets._kinds import PARTS, GraphsConfig, GraphsDataset
 from gnnbench.errors import DatasetError, GraphError
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from gnnbench.graph import union
 
 EDGELESS = 0.01  # share of graphs without edges that is worth a note
 
@@ -28,8 +28,16 @@ def finish(dataset: GraphsDataset, config: DatasetConfig) -> GraphsDataset:
         )
     _check_structure(dataset)
     _fill(dataset, config)
-    _check_values(dataset)
+    _check_features(dataset, dataset.x, dataset.graph_ptr, "node")
+    if (of_edges := dataset.edge_attr) is not None:
+        if len(of_edges) != dataset.num_edges:
+            raise DatasetError(
+                f"{dataset.name} has features of {len(of_edges)} edges, but {dataset.num_edges} edges"
+            )
+        _check_features(dataset, of_edges, dataset.edge_ptr, "edge")
+    _check_targets(dataset)
     _split(dataset, config)
+    _check_split(dataset)
     if config.to_undirected:
         _to_undirected(dataset)
     if config.normalize_features:
@@ -42,8 +50,6 @@ def finish(dataset: GraphsDataset, config: DatasetConfig) -> GraphsDataset:
 
 def fold_of(classes: Tensor, folds: int, seed: int) -> Tensor:
     """[G] int64 from 0: a random fold for each graph, so that all have about equally many of each class."""
-    import torch
-
     order = torch.randperm(len(classes), generator=torch.Generator().manual_seed(seed))
     order = order[classes[order].argsort(stable=True)]  # those of a class side by side are dealt out in turn
     fold = torch.zeros_like(order)
@@ -73,30 +79,22 @@ def _fill(dataset: GraphsDataset, config: DatasetConfig) -> None:
 
 def _degrees(dataset: GraphsDataset, columns: int) -> Tensor:
     """[N, columns] float32: a one in the column of the node's in-degree, the last for all larger ones."""
-    import torch
-
     degree = torch.bincount(dataset.starts() + dataset.edge_index[1], minlength=dataset.num_nodes)
     x = torch.zeros(dataset.num_nodes, columns)
     return x.scatter_(1, degree.clamp(max=columns - 1).unsqueeze(1), 1.0)
 
 
 def _split(dataset: GraphsDataset, config: DatasetConfig) -> None:
-    """Without any split draw one over the graphs that have targets; check what results."""
-    import torch
-
+    """Without any split draw one over the graphs that have targets."""
     if not any(ids.numel() for ids in dataset.parts.values()):
         parts = _prepare.drawn_split(dataset, config, (~_without_class(dataset)).nonzero().flatten())
         dataset.parts = dict(zip(PARTS, parts, strict=True))
     else:
         dataset.parts = {**dict.fromkeys(PARTS, torch.empty(0, dtype=torch.long)), **dataset.parts}
-    _check_split(dataset)
 
 
 def _to_undirected(dataset: GraphsDataset) -> None:
     """Add the reverse of every edge; edges are then ordered by source and destination."""
-    import torch
-    from torch_geometric.utils import to_undirected
-
     if dataset.edge_attr is not None:
         raise DatasetError(
             f"dataset.to_undirected: the edges of {dataset.name} have features, which their reverses would lack; "
@@ -111,8 +109,6 @@ def _to_undirected(dataset: GraphsDataset) -> None:
 
 def _normalize_features(dataset: GraphsDataset) -> None:
     """As PyG's NormalizeFeatures does, graph by graph."""
-    import torch
-
     if not dataset.x.is_floating_point():
         raise DatasetError(f"dataset.normalize_features: {dataset.name} has categories as features; leave it out")
     lowest = torch.segment_reduce(dataset.x.amin(1), "min", lengths=dataset.graph_ptr.diff())
@@ -122,8 +118,6 @@ def _normalize_features(dataset: GraphsDataset) -> None:
 
 def _check_structure(dataset: GraphsDataset) -> None:
     """Pointers ascend and fit the tensors, every graph has nodes, and edges stay within their graph."""
-    from gnnbench.graph import union
-
     try:
         graph_ptr, _ = union.checked(dataset.graph_ptr, dataset.edge_ptr, dataset.edge_index)
     except GraphError as error:
@@ -138,22 +132,8 @@ def _check_structure(dataset: GraphsDataset) -> None:
         raise DatasetError(f"{dataset.name}: none of its graphs has an edge; there is nothing to aggregate")
 
 
-def _check_values(dataset: GraphsDataset) -> None:
-    """Features are finite or categories that the encoder knows; targets are those that `target` promises."""
-    _features(dataset, dataset.x, dataset.graph_ptr, "node")
-    if dataset.edge_attr is not None:
-        if dataset.edge_attr.size(0) != dataset.num_edges:
-            raise DatasetError(
-                f"{dataset.name} has features of {dataset.edge_attr.size(0)} edges, but {dataset.num_edges} edges"
-            )
-        _features(dataset, dataset.edge_attr, dataset.edge_ptr, "edge")
-    _targets(dataset)
-
-
 def _check_split(dataset: GraphsDataset) -> None:
     """Graphs of the parts exist, are in one part only and have a target; the training part is not empty."""
-    import torch
-
     name, graphs = dataset.name, dataset.num_graphs
     if unknown := dataset.parts.keys() - set(PARTS):
         raise DatasetError(f"{name}: unknown part {min(unknown)!r}; allowed: {', '.join(PARTS)}")
@@ -184,8 +164,6 @@ def _check_split(dataset: GraphsDataset) -> None:
 
 def _without_class(dataset: GraphsDataset) -> Tensor:
     """[G] bool: graphs that have no class, or have nodes without."""
-    import torch
-
     if dataset.target != "class":
         return torch.zeros(dataset.num_graphs, dtype=torch.bool)
     if not dataset.per_node:
@@ -194,9 +172,8 @@ def _without_class(dataset: GraphsDataset) -> Tensor:
     return torch.bincount(_owners(dataset.graph_ptr, nodes), minlength=dataset.num_graphs) > 0
 
 
-def _features(dataset: GraphsDataset, table: Tensor, ptr: Tensor, noun: str) -> None:
-    import torch
-
+def _check_features(dataset: GraphsDataset, table: Tensor, ptr: Tensor, noun: str) -> None:
+    """Raises DatasetError unless they are finite, or categories that the encoder knows."""
     if table.is_floating_point():
         if not table.numel() or bool(torch.isfinite(torch.stack(table.aminmax())).all()):  # NaN if any value is
             return
@@ -218,9 +195,8 @@ def _features(dataset: GraphsDataset, table: Tensor, ptr: Tensor, noun: str) -> 
     raise DatasetError(f"{dataset.name}: the features of {_place(noun, ptr, row)} {problem}")
 
 
-def _targets(dataset: GraphsDataset) -> None:
-    import torch
-
+def _check_targets(dataset: GraphsDataset) -> None:
+    """Raises DatasetError unless they are those that `target` promises."""
     name, y = dataset.name, dataset.y
     expected = dataset.num_nodes if dataset.per_node else dataset.num_graphs
     noun = "nodes" if dataset.per_node else "graphs"
@@ -247,8 +223,6 @@ def _first(wrong: Tensor) -> int:
 
 def _owners(ptr: Tensor, rows: Tensor) -> Tensor:
     """The graphs that rows of all nodes or edges belong to."""
-    import torch
-
     return torch.searchsorted(ptr, rows, right=True) - 1
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.transforms import RandomLinkSplit
+from torch_geometric.utils import coalesce, is_undirected, remove_self_loops
 
 from gnnbench.config import DatasetConfig
 from gnnbench.datasets import _prepare, _raw
-from gnnbench.datasets._links import EVALUATED, LinksDataset
-from gnnbench.datasets._nodes import NodeDataset
+from gnnbench.datasets._kinds import EVALUATED, PARTS, LinksDataset, NodeDataset
 from gnnbench.errors import DatasetError
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 NEGATIVES = 1 << 32  # what a seed is used for, beside the purposes of `_prepare`
 DRAWS = 64  # of destinations that may be links
@@ -25,10 +25,6 @@ def split(dataset: NodeDataset, config: DatasetConfig) -> LinksDataset:
     Raises:
         DatasetError: too few edges, or what `finish` refuses.
     """
-    from torch_geometric.data import Data
-    from torch_geometric.transforms import RandomLinkSplit
-    from torch_geometric.utils import coalesce, is_undirected, remove_self_loops
-
     edge_index = coalesce(remove_self_loops(dataset.edge_index)[0], num_nodes=dataset.num_nodes)
     data = Data(edge_index=edge_index, num_nodes=dataset.num_nodes)
     options = {"is_undirected": is_undirected(edge_index, num_nodes=dataset.num_nodes), "split_labels": True}
@@ -36,7 +32,7 @@ def split(dataset: NodeDataset, config: DatasetConfig) -> LinksDataset:
     splitter = RandomLinkSplit(config.val_share, test_share, add_negative_train_samples=False, **options)
     try:
         with _raw.seeded(config.seed):
-            parts = dict(zip(("train", "val", "test"), splitter(data), strict=True))
+            parts = dict(zip(PARTS, splitter(data), strict=True))
     except ValueError:
         raise DatasetError(
             f"{dataset.name}: {edge_index.size(1)} edges leave none for training; raise dataset.train_share"
@@ -59,21 +55,16 @@ def split(dataset: NodeDataset, config: DatasetConfig) -> LinksDataset:
     )
 
 
-def prepare(dataset: LinksDataset, config: DatasetConfig) -> LinksDataset:
-    """`dataset`, as its source yields it, with the options of `config` applied, fit for training; see `finish`."""
-    _prepare.finish_graph(dataset, config)
-    return finish(dataset, config)
-
-
 def finish(dataset: LinksDataset, config: DatasetConfig) -> LinksDataset:
     """`dataset` with a metric and negatives, once its graph and features are what they are to be.
 
     Raises:
         DatasetError: what makes it unfit, in one sentence with the remedy.
     """
-    import torch
-
-    _check_links(dataset)
+    if not dataset.positives["train"].size(1):
+        raise DatasetError(f"{dataset.name} has no training links; give some to the part 'train'")
+    for part, pairs in dataset.positives.items():
+        _prepare.check_range(dataset.name, f"a {part} link", pairs, dataset.num_nodes)
     if config.embedding:
         dataset.embedding, dataset.x = config.embedding, torch.arange(dataset.num_nodes)
     if config.negatives or not dataset.negatives:
@@ -87,17 +78,8 @@ def finish(dataset: LinksDataset, config: DatasetConfig) -> LinksDataset:
     return dataset
 
 
-def _check_links(dataset: LinksDataset) -> None:
-    if not dataset.positives["train"].size(1):
-        raise DatasetError(f"{dataset.name} has no training links; give some to the part 'train'")
-    for part, pairs in dataset.positives.items():
-        _prepare.check_range(dataset.name, f"a {part} link", pairs, dataset.num_nodes)
-
-
 def _draw_negatives(dataset: LinksDataset, config: DatasetConfig) -> None:
     """Draw for each evaluated link `config.negatives` destinations that are no links, or one pair in a list."""
-    import torch
-
     generator = torch.Generator().manual_seed(NEGATIVES + config.seed)
     known = torch.cat([dataset.edge_index, *dataset.positives.values()], 1)
     keys = dataset.keys(known).unique()
@@ -169,8 +151,6 @@ def _check_leak(dataset: LinksDataset) -> None:
     Raises:
         DatasetError: with one such link.
     """
-    import torch
-
     seen = _keys(dataset, "train")
     if dataset.relations is None:
         seen = torch.cat([seen, _undirected(dataset, dataset.edge_index)])

@@ -8,18 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gnnbench.datasets import (
-    NodeDataset,
-    Offer,
-    Roots,
-    TypedDataset,
-    _cache,
-    _prepare,
-    _prepare_typed,
-    _raw,
-    _union,
-)
-from gnnbench.datasets._graphs import PARTS
+from gnnbench.datasets import GraphsDataset, NodeDataset, Roots, TypedDataset, _cache, _raw
+from gnnbench.datasets._kinds import MASKS, PARTS
 from gnnbench.errors import DatasetError, did_you_mean
 
 # Folders that several classes share in common collections; otherwise a folder is called like its class.
@@ -31,16 +21,6 @@ FOLDERS = {
 }
 # Classes whose code evaluates text of their files, or unpickles past Python's own unpickler.
 UNSAFE = ("CornellTemporalHyperGraphDataset", "GitMolDataset")
-
-
-class Known(NamedTuple):
-    """A dataset that has a short name, with published counts over all graphs (an undirected edge counts twice)."""
-
-    dataset_class: str
-    args: dict[str, Any]
-    nodes: int | None
-    edges: int | None
-    graphs: int = 1
 
 
 class Place(NamedTuple):
@@ -63,17 +43,60 @@ class Place(NamedTuple):
         return sorted(self.folder.rglob("*"))
 
 
+class Known(NamedTuple):
+    """A class with its arguments; of a short name the published counts over all graphs, and keys that it sets.
+
+    An undirected edge counts twice.
+    """
+
+    dataset_class: str
+    args: Mapping[str, Any]
+    nodes: int | None = None
+    edges: int | None = None
+    graphs: int = 1
+    keys: Mapping[str, Any] = {}
+
+    @property
+    def has_root(self) -> bool:
+        """Tell whether the class reads or writes any files."""
+        return "root" in inspect.signature(dataset_class(self.dataset_class)).parameters
+
+    @property
+    def own_folder(self) -> str:
+        return FOLDERS.get(self.dataset_class, self.dataset_class)
+
+    def construct(self, root: Path, more: Mapping[str, Any] = {}, **members: Any) -> Any:
+        """The object with `more` arguments and with `members` replaced, see `_raw.construct`."""
+        where = {"root": str(root)} if self.has_root else {}
+        return _raw.construct(dataset_class(self.dataset_class), members, **where, **self.args, **more)
+
+    def place(self, root: Path) -> list[Place]:
+        """The raw files below one root; an empty list for a class that needs none."""
+        with _raw.quiet():
+            dataset = self.construct(root, _download=_raw.stop, _process=_raw.stop)
+        if not dataset.has_download:
+            return []
+        try:
+            files = [Path(path) for path in dataset.raw_paths]
+        except NotImplementedError:
+            files = []
+        return [Place(Path(dataset.raw_dir), files)]
+
+    def places(self, where: Roots) -> list[Place]:
+        """Folders to look into, best first: of the class, or given as PyG's own `root`."""
+        own, raw = self.own_folder, where.raw
+        roots = dict.fromkeys([raw / own, raw / self.dataset_class, raw, where.cache / "data" / own])
+        return [place for root in roots for place in self.place(root)]
+
+    def folder(self, name: str, where: Roots) -> Path | None:
+        """Where all its raw files are, if they are on disk."""
+        return next((place.folder for place in self.places(where) if not place.missing), None)
+
+
 def load(
-    name: str,
-    class_name: str,
-    args: Mapping[str, Any],
-    where: Roots,
-    *,
-    stand_in: str,
-    split_index: int = 0,
-    seed: int = 0,
+    name: str, asked: Known, where: Roots, stand_in: str, *, split_index: int = 0, seed: int = 0
 ) -> NodeDataset | TypedDataset:
-    """The only graph of `torch_geometric.datasets.<class_name>(root, **args)`.
+    """The only graph of `torch_geometric.datasets.<class>(root, **args)`.
 
     Args:
         name: what tables call it.
@@ -84,11 +107,11 @@ def load(
     Raises:
         DatasetError: unknown class, refused arguments, raw files missing or corrupt, not one node-level graph.
     """
-    (dataset,) = opened(name, class_name, args, where, stand_in=stand_in, seed=seed)
+    (dataset,) = opened(name, asked, where, stand_in, seed=seed)
     read_from = Path(dataset.raw_dir) if dataset.has_download else where.cache
     with _raw.reading(name, [read_from]), _raw.quiet():
-        converted = _convert(name, class_name, dataset, split_index)
-    if not dataset.has_download and class_name != "KarateClub":
+        converted = _convert(name, asked.dataset_class, dataset, split_index)
+    if not dataset.has_download and asked.dataset_class != "KarateClub":
         converted.name = f"synthetic {name}"
         converted.made_up = ["graph", "features", "labels", "split"]
     return converted
@@ -96,15 +119,14 @@ def load(
 
 def opened(
     name: str,
-    class_name: str,
-    args: Mapping[str, Any],
+    asked: Known,
     where: Roots,
-    *,
     stand_in: str,
+    *,
     variants: Sequence[Mapping[str, Any]] = ({},),
     seed: int = 0,
 ) -> list[Any]:
-    """Objects of `torch_geometric.datasets.<class_name>(root, **args, **variant)`, processed once into the cache.
+    """Objects of `torch_geometric.datasets.<class>(root, **args, **variant)`, processed once into the cache.
 
     Args:
         variants: arguments that choose among files which are processed together, such as `{"split": "val"}`.
@@ -114,37 +136,36 @@ def opened(
     """
     import torch_geometric
 
-    cls = dataset_class(class_name)
-    place = _find(name, cls, args, where, stand_in)
+    place = _find(name, asked, where, stand_in)
     raw = {"raw_dir": property(lambda self: str(place.folder))} if place else {}
     files = place.present if place else []
-    words = (
-        class_name,
+    key = _cache.fingerprint(
+        files,
+        asked.dataset_class,
         "" if place else str(seed),
-        json.dumps(dict(args), sort_keys=True, default=str),
+        json.dumps(dict(asked.args), sort_keys=True, default=str),
         torch_geometric.__version__,
     )
-    key = _cache.fingerprint(files, *words)
 
     def construct(processed: Path, variant: Mapping[str, Any] = variants[0]) -> Any:
-        members = {"processed_dir": property(lambda self: str(processed)), **raw}
         with _raw.seeded(seed):
-            return _construct(cls, {**args, **variant}, where.cache, **members)
+            return asked.construct(
+                where.cache, variant, processed_dir=property(lambda self: str(processed)), **raw
+            )
 
     with _raw.reading(name, files or [where.cache]), _raw.quiet():
-        folder = _cache.built(where.cache / "pyg" / f"{class_name}-{key}", construct)
+        folder = _cache.built(where.cache / "pyg" / f"{asked.dataset_class}-{key}", construct)
         return [construct(folder, variant) for variant in variants]
 
 
-def splits(
-    known: Known, where: Roots, stand_in: str, *, with_positions: bool = False
-) -> tuple[_union.Union, dict[str, Any]]:
-    """The graphs of a class with `split="train"`, "val" and "test", joined, and the ids of those of each part."""
+def joined(known: Known, where: Roots, stand_in: str, **options: Any) -> GraphsDataset:
+    """The graphs of a class with `split="train"`, "val" and "test", with `options` of `_union.of`."""
+    from gnnbench.datasets import _union
+
     name = known.args["name"]
     variants = [{"split": part} for part in PARTS]
-    datasets = opened(name, known.dataset_class, known.args, where, stand_in=stand_in, variants=variants)
-    unions = [_union.of(name, dataset, with_positions=with_positions) for dataset in datasets]
-    return _union.joined(name, dict(zip(PARTS, unions, strict=True)))
+    datasets = opened(name, known, where, stand_in, variants=variants)
+    return _union.of(name, dict(zip(PARTS, datasets, strict=True)), **options)
 
 
 def dataset_class(name: str) -> type:
@@ -152,18 +173,13 @@ def dataset_class(name: str) -> type:
     import torch_geometric.datasets as datasets
 
     if name not in datasets.__all__:
-        raise DatasetError(f"dataset_class: PyG has no dataset {name!r}{_near(name, datasets.__all__)}")
+        hint = did_you_mean(name, datasets.__all__)
+        hint = hint if "did you mean" in hint else "; see torch_geometric.datasets for those it has"
+        raise DatasetError(f"dataset_class: PyG has no dataset {name!r}{hint}")
     if name in UNSAFE:
         raise DatasetError(f"dataset_class: {name} of PyG runs code from its files; gnnbench does not read it")
     cls: type = getattr(datasets, name)
     return cls
-
-
-def find(known: Known, where: Roots) -> Path | None:
-    """The folder with all raw files of `known`, if it is on disk."""
-    cls = dataset_class(known.dataset_class)
-    places = _places(cls, known.args, where)
-    return next((place.folder for place in places if not place.missing), None)
 
 
 def unlike(dataset: NodeDataset | TypedDataset, known: Known) -> str:
@@ -175,26 +191,16 @@ def unlike(dataset: NodeDataset | TypedDataset, known: Known) -> str:
     return f"has {counts.format(*result)} instead of the published {counts.format(*published)}"
 
 
-def offers(known: Mapping[str, Known], where: Roots) -> list[Offer]:
-    """List datasets with short names for `gnnbench datasets`."""
-    return [Offer(spec, item.nodes, item.edges, find(item, where), item.graphs) for spec, item in known.items()]
-
-
-def _near(name: str, allowed: list[str]) -> str:
-    hint = did_you_mean(name, allowed)
-    return hint if "did you mean" in hint else "; see torch_geometric.datasets for those it has"
-
-
-def _find(name: str, cls: type, args: Mapping[str, Any], where: Roots, stand_in: str) -> Place | None:
+def _find(name: str, asked: Known, where: Roots, stand_in: str) -> Place | None:
     """Where the raw files are, downloaded if necessary; None for a class that generates its graph."""
-    if not _has_root(cls):
+    if not asked.has_root:
         return None
     try:
-        places = _places(cls, args, where)
+        places = asked.places(where)
     except Exception as error:
         said = str(error).strip().splitlines() or ["see its documentation for those it knows"]
-        given = ", ".join(f"{key}={value!r}" for key, value in args.items())
-        raise DatasetError(f"{cls.__name__} of PyG refuses the arguments ({given}): {said[0]}") from error
+        given = ", ".join(f"{key}={value!r}" for key, value in asked.args.items())
+        raise DatasetError(f"{asked.dataset_class} of PyG refuses the arguments ({given}): {said[0]}") from error
     if not places:
         return None
     for place in places:
@@ -203,59 +209,27 @@ def _find(name: str, cls: type, args: Mapping[str, Any], where: Roots, stand_in:
     nearest = min(places, key=lambda place: (len(place.missing), not place.folder.is_dir()))
     looked = " and ".join(str(place.folder) for place in places[:2])
     missing = f"no {', '.join(path.name for path in nearest.missing)} in {looked}"
-    root = _raw.writable_root(where.raw, where.cache) / _folder(cls)
-    (target,) = _place(cls, args, root)
+    root = _raw.writable_root(where.raw, where.cache) / asked.own_folder
+    (target,) = asked.place(root)
 
     def download(temporary: Path) -> Path:
-        return Path(_construct(cls, args, temporary, _process=_raw.stop).raw_dir)
+        return Path(asked.construct(temporary, _process=_raw.stop).raw_dir)
 
     _raw.fetch(name, target.folder, missing, stand_in, download)
-    (target,) = _place(cls, args, root)
+    (target,) = asked.place(root)
     if target.missing:
         raise DatasetError(f"{name}: the download left out {', '.join(map(str, target.missing))}")
     return target
-
-
-def _places(cls: type, args: Mapping[str, Any], where: Roots) -> list[Place]:
-    """Folders to look into, best first: of the class, or given as PyG's own `root`."""
-    roots = dict.fromkeys(
-        [where.raw / _folder(cls), where.raw / cls.__name__, where.raw, where.cache / "data" / _folder(cls)]
-    )
-    return [place for root in roots for place in _place(cls, args, root)]
-
-
-def _place(cls: type, args: Mapping[str, Any], root: Path) -> list[Place]:
-    """The raw files below one root; an empty list for a class that needs none."""
-    with _raw.quiet():
-        dataset = _construct(cls, args, root, _download=_raw.stop, _process=_raw.stop)
-    if not dataset.has_download:
-        return []
-    try:
-        files = [Path(path) for path in dataset.raw_paths]
-    except NotImplementedError:
-        files = []
-    return [Place(Path(dataset.raw_dir), files)]
-
-
-def _construct(cls: type, args: Mapping[str, Any], root: Path, **members: Any) -> Any:
-    root_arg = {"root": str(root)} if _has_root(cls) else {}
-    return _raw.construct(cls, members, **root_arg, **args)
-
-
-def _has_root(cls: type) -> bool:
-    return "root" in inspect.signature(cls).parameters
-
-
-def _folder(cls: type) -> str:
-    return FOLDERS.get(cls.__name__, cls.__name__)
 
 
 def _convert(name: str, class_name: str, dataset: Any, split_index: int) -> NodeDataset | TypedDataset:
     import torch
     from torch_geometric.data import Data, HeteroData
 
+    from gnnbench.datasets import _prepare
+
     if len(dataset) == 1 and isinstance(dataset[0], HeteroData):
-        return _prepare_typed.of(name, dataset[0])
+        return _prepare.typed(name, dataset[0])
     if len(dataset) != 1 or not isinstance(dataset[0], Data) or dataset[0].edge_index is None:
         kind = f"{len(dataset)} graphs" if len(dataset) != 1 else "no graph with edges"
         raise DatasetError(f"{name}: {class_name} holds {kind}; gnnbench trains on one graph")
@@ -263,18 +237,10 @@ def _convert(name: str, class_name: str, dataset: Any, split_index: int) -> Node
     nodes = data.num_nodes
     x = torch.empty(nodes, 0) if data.x is None else data.x.to_dense().float()
     y = torch.full((nodes,), -1) if data.y is None else _prepare.targets(name, data.y)
-    masks: dict[str, Any] = {part: _mask(name, data.get(part), nodes, split_index) for part in _prepare.PARTS}
+    masks: dict[str, Any] = {part: data.get(part, torch.zeros(nodes)) for part in MASKS}
+    for part, mask in masks.items():
+        if mask.dim() == 2 and split_index >= mask.size(1):
+            raise DatasetError(f"{name} has {mask.size(1)} splits; split_index {split_index} is not below that")
+        masks[part] = (mask[:, split_index] if mask.dim() == 2 else mask).bool()
     classes = y.size(1) if y.dim() == 2 else int(y.max()) + 1
     return NodeDataset(name, data.edge_index.long(), x, y, **masks, num_classes=classes)
-
-
-def _mask(name: str, mask: Any, nodes: int, split_index: int) -> Any:
-    import torch
-
-    if mask is None:
-        return torch.zeros(nodes, dtype=torch.bool)
-    if mask.dim() == 2:
-        if split_index >= mask.size(1):
-            raise DatasetError(f"{name} has {mask.size(1)} splits; split_index {split_index} is not below that")
-        mask = mask[:, split_index]
-    return mask.bool()

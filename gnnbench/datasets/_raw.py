@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
-import shutil
+import os
 import socket
 import sys
-import tempfile
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +16,6 @@ from typing import Any, TypeVar
 
 from gnnbench.datasets import _cache, _unpickle
 from gnnbench.errors import DatasetError, GnnbenchError
-from gnnbench.results import files
 
 T = TypeVar("T")
 CONNECT_TIMEOUT = 20.0  # seconds without an answer
@@ -89,10 +87,10 @@ def reading(what: str, files: Sequence[Path]) -> Iterator[None]:
     except ImportError as error:
         raise DatasetError(f"{what} needs a package that is not installed: {error}") from error
     except Exception as error:
-        if found := _forbidden(error):
+        if found := [each for each in _chain(error) if isinstance(each, _unpickle.Forbidden)]:
             raise DatasetError(
-                f"{_culprit(error, files)}: names the Python object {found}, and reading it could run any code; "
-                f"gnnbench reads arrays and numbers alone: delete the file and fetch it again from its source"
+                f"{_culprit(error, files)}: names the Python object {found[0]}, and reading it could run any "
+                "code; gnnbench reads arrays and numbers alone: delete the file and fetch it again from its source"
             ) from None
         reason = str(error).strip().splitlines()
         raise DatasetError(
@@ -105,6 +103,14 @@ def read(path: Path, reader: Callable[[Path], T]) -> T:
     """Return what a reader makes of one file; errors as `reading`."""
     with reading(path.name, [path]), quiet():
         return reader(path)
+
+
+def located(path: Path, raw: Path, noun: str, fits: Callable[[Path], bool]) -> Path:
+    """`path` in the working folder, or else in the data root; DatasetError where neither `fits`."""
+    for candidate in (path.expanduser(), raw / path):
+        if fits(candidate):
+            return candidate
+    raise DatasetError(f"{path}: there is no such {noun}, neither here nor in {raw}; check the path")
 
 
 def suffix(path: Path) -> str:
@@ -120,17 +126,16 @@ def fetch(what: str, folder: Path, missing: str, stand_in: str, download: Callab
     """
     from rich.console import Console
 
-    temporary = None
+    terminal = Console(file=sys.stderr)  # the one of now, before `quiet`
+    patience = socket.getdefaulttimeout()
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        files.remove_left(folder)
-        temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f"{files.temporary_name(folder.name)}-"))
-        terminal = Console(file=sys.stderr)  # the one of now, before `quiet`
-        with terminal.status(f"downloading {what}"), quiet(), _impatient(), _unpickle.plain_only():
-            content = download(temporary)
-        folder.mkdir(exist_ok=True)
-        for file in content.iterdir():
-            file.replace(folder / file.name)
+        with _cache.beside(folder) as temporary:
+            socket.setdefaulttimeout(CONNECT_TIMEOUT)
+            with terminal.status(f"downloading {what}"), quiet(), _unpickle.plain_only():
+                content = download(temporary)
+            folder.mkdir(exist_ok=True)
+            for file in content.iterdir():
+                file.replace(folder / file.name)
     except Exception as error:
         reason = str(error).strip().splitlines()
         raise DatasetError(
@@ -139,48 +144,35 @@ def fetch(what: str, folder: Path, missing: str, stand_in: str, download: Callab
             f"put its files into {folder}, choose another --data-root, or use --dataset {stand_in}"
         ) from error
     finally:
-        if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
+        socket.setdefaulttimeout(patience)
 
 
 def writable_root(raw: Path, cache: Path) -> Path:
-    """Where downloads go: the data root, or the cache where that is read-only."""
-    return raw if _cache.is_writable(raw) else cache / "data"
+    """Where downloads go: the data root, or the cache where that is not meant to be written, even by root."""
+    folder = _cache.nearest(raw)
+    is_writable = os.access(folder, os.W_OK) and folder.stat().st_mode & 0o222
+    return raw if is_writable else cache / "data"
 
 
-def _forbidden(error: BaseException | None) -> str:
-    """The name that `_unpickle` refused, wherever it stands in the chain of errors; else empty."""
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, the one that it was raised from, and so on."""
     while error is not None:
-        if isinstance(error, _unpickle.Forbidden):
-            return str(error)
+        yield error
         error = error.__cause__ or error.__context__
-    return ""
 
 
 def _culprit(error: BaseException, files: Sequence[Path]) -> str:
     """The file that the innermost frame of the error was handling, else all of them."""
     names = {str(file): file for file in files}
-    chain: BaseException | None = error
-    while chain is not None:
-        if str(getattr(chain, "filename", None)) in names:
-            return str(chain.filename)  # type: ignore[attr-defined]
-        frames = [frame for frame, _ in traceback.walk_tb(chain.__traceback__)]
+    for each in _chain(error):
+        if (name := str(getattr(each, "filename", None))) in names:
+            return name
+        frames = [frame for frame, _ in traceback.walk_tb(each.__traceback__)]
         for frame in reversed(frames):
             for value in frame.f_locals.values():
                 value = getattr(value, "name", None) if isinstance(value, io.IOBase) else value
                 if isinstance(value, (str, Path)) and str(value) in names:
                     return str(value)
-        chain = chain.__cause__ or chain.__context__
     if len(files) == 1:
         return str(files[0])
     return f"{files[0].parent} ({', '.join(sorted(file.name for file in files))})"
-
-
-@contextlib.contextmanager
-def _impatient() -> Iterator[None]:
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(CONNECT_TIMEOUT)
-    try:
-        yield
-    finally:
-        socket.setdefaulttimeout(before)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import gzip
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+import torch
+from scipy.io import mmread
+from scipy.sparse import coo_array, csr_array, load_npz
+from torch import Tensor
 
+from gnnbench.datasets import _prepare
 from gnnbench.errors import DatasetError
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 Arrays = dict[str, Any]
 SPLIT_WORDS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
@@ -21,8 +25,6 @@ NPZ_EXTRAS = ("x", "y", "train_mask", "val_mask", "test_mask", "num_nodes")
 
 def read_mtx(path: Path) -> Arrays:
     """Matrix Market, with values or pattern; `symmetric` ones are expanded; entry (i, j) is the edge i to j."""
-    from scipy.io import mmread
-
     return _from_matrix(path, mmread(path))
 
 
@@ -31,8 +33,6 @@ def read_npz(path: Path) -> Arrays:
 
     Beside it `x`, `y`, `train_mask`, `val_mask`, `test_mask` and `num_nodes`, as PyG calls them.
     """
-    from scipy.sparse import coo_array, csr_array, load_npz
-
     with np.load(_opened(path), allow_pickle=False) as archive:
         keys = {*archive.files}
         if "graph_ptr" in keys:
@@ -43,26 +43,26 @@ def read_npz(path: Path) -> Arrays:
         pick = {name: archive[name] for name in NPZ_EXTRAS if name in keys}
         pointers, columns = ("indptr", "indices") if "indptr" in keys else ("rowptr", "col")
         if "edge_index" in keys:
-            edges = archive["edge_index"]
+            return pick | {"edge_index": whole_edges(path, archive["edge_index"])}
         elif "format" in keys:
-            return pick | _from_matrix(path, load_npz(_opened(path)))
+            matrix = load_npz(_opened(path))
         elif {pointers, columns} <= keys:
             rowptr, col = archive[pointers], archive[columns]
             rows = len(rowptr) - 1
             shape = archive["shape"] if "shape" in keys else (rows, max(rows, int(col.max(initial=-1)) + 1))
-            return pick | _from_matrix(path, csr_array((np.ones(len(col)), col, rowptr), shape=tuple(shape)))
+            matrix = csr_array((np.ones(len(col)), col, rowptr), shape=tuple(shape))
         elif {"row", "col", "shape"} <= keys:
             entries = archive["row"], archive["col"]
             matrix = coo_array((np.ones(len(entries[0])), entries), tuple(archive["shape"]))
-            return pick | _from_matrix(path, matrix)
         elif {"row", "col"} <= keys:
             edges = np.stack([archive["row"], archive["col"]])
+            return pick | {"edge_index": whole_edges(path, edges)}
         else:
             raise DatasetError(
                 f"{path}: holds {', '.join(sorted(keys)) or 'nothing'}; a graph needs edge_index, "
                 f"or row and col, or rowptr and col"
             )
-    return pick | {"edge_index": whole_edges(path, edges)}
+    return pick | _from_matrix(path, matrix)
 
 
 def read_edge_list(path: Path) -> Arrays:
@@ -78,8 +78,6 @@ def read_edge_list(path: Path) -> Arrays:
 
 def read_matrix(path: Path) -> np.ndarray:
     """Numbers in `.npy`, in the only array of an `.npz`, in scipy's `.npz`, or in text."""
-    from scipy.sparse import load_npz
-
     if path.suffix == ".npy":
         values = np.load(path, allow_pickle=False)
     elif path.suffix == ".npz":
@@ -110,7 +108,7 @@ def read_split(path: Path) -> Arrays:
         if "train_mask" not in parts:
             raise DatasetError(f"{path}: holds {', '.join(named)}; a split needs train, val and test")
         return parts
-    words = [line.strip().lower() for line in _text(path).splitlines()]
+    words = [line.lower() for line in _lines(path)]
     if unknown := set(words) - SPLIT_WORDS.keys() - {"none", ""}:
         raise DatasetError(f"{path}: unknown part {min(unknown)!r}; allowed: train, val, test, none")
     spelled = np.array([SPLIT_WORDS.get(word, "") for word in words])
@@ -119,10 +117,6 @@ def read_split(path: Path) -> Arrays:
 
 def mask(path: Path, values: np.ndarray | None, nodes: int) -> Tensor:
     """[N] bool from such a mask or from node ids."""
-    import torch
-
-    from gnnbench.datasets import _prepare
-
     if values is None:
         return torch.zeros(nodes, dtype=torch.bool)
     if values.dtype == bool:
@@ -140,15 +134,13 @@ def _opened(path: Path) -> Any:
     return gzip.open(path) if path.suffix == ".gz" else path
 
 
-def _text(path: Path) -> str:
-    content = path.read_bytes()
-    return (gzip.decompress(content) if path.suffix == ".gz" else content).decode("utf-8")
+def _lines(path: Path) -> Iterator[str]:
+    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
+        yield from map(str.strip, file)
 
 
 def _table(path: Path) -> np.ndarray:
     """The columns of a text file without comments and header."""
-    import pandas as pd
-
     skip, separator = _start(path)
     table = pd.read_csv(path, sep=separator, skiprows=skip, header=None, comment="#", skipinitialspace=True)
     if separator == r"\s+":
@@ -158,16 +150,14 @@ def _table(path: Path) -> np.ndarray:
 
 def _start(path: Path) -> tuple[int, str]:
     """How many lines come before the numbers, and what separates those."""
-    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
-        header_seen = False
-        for number, line in enumerate(file):
-            text = line.strip()
-            if not text or text[0] in "#%":
-                continue
-            separator = next((mark for mark in ",;" if mark in text), r"\s+")
-            if header_seen or _is_number(re.split(r"[,;\s]+", text)[0]):
-                return number, separator
-            header_seen = True
+    header_seen = False
+    for number, text in enumerate(_lines(path)):
+        if not text or text[0] in "#%":
+            continue
+        separator = next((mark for mark in ",;" if mark in text), r"\s+")
+        if header_seen or _is_number(re.split(r"[,;\s]+", text)[0]):
+            return number, separator
+        header_seen = True
     raise DatasetError(f"{path}: holds no line of numbers")
 
 

@@ -8,8 +8,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from gnnbench.datasets import _metrics
-from gnnbench.datasets._nodes import NodeDataset, OneGraph
+from gnnbench.datasets._kinds import Classified, NodeDataset, OneGraph, all_for_training
 
 if TYPE_CHECKING:
     import torch
@@ -71,7 +70,7 @@ def edge_types(relations: Mapping[Relation, HasEdges]) -> Tensor:
 
 
 @dataclass
-class TypedDataset(OneGraph):
+class TypedDataset(Classified, OneGraph):
     """Nodes and edges by type, and targets of one type of nodes.
 
     Attributes:
@@ -92,16 +91,6 @@ class TypedDataset(OneGraph):
     test_mask: Tensor
     num_classes: int
     embedding: int = 0
-
-    multilabel = False
-
-    def __post_init__(self) -> None:
-        self.metric = self.metric or "accuracy"
-
-    @cached_property
-    def score(self) -> _metrics.Score:
-        """(logits [m, num_classes], y [m]) -> float, higher is better."""
-        return _metrics.score_of(self.metric, self.num_classes)
 
     @property
     def nodes(self) -> dict[str, int]:
@@ -148,9 +137,4 @@ class TypedDataset(OneGraph):
 
     def as_nodes(self) -> NodeDataset:
         """All types as one, of one class and for training, with seeded features."""
-        import torch
-
-        from gnnbench.datasets import _prepare
-
-        x = torch.randn(self.num_nodes, STAND_IN, generator=torch.Generator().manual_seed(0))
-        return _prepare.all_for_training(self.label, self.edge_index, x)
+        return all_for_training(self.label, self.edge_index, (self.num_nodes, STAND_IN))

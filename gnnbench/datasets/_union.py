@@ -3,123 +3,96 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from gnnbench.datasets._graphs import Target
+import torch
+from torch import Tensor
+
+from gnnbench.datasets._kinds import GraphsDataset, Target
 from gnnbench.errors import DatasetError
 
-if TYPE_CHECKING:
-    from torch import Tensor
 
-
-@dataclass
-class Union:
-    """Many graphs without split and metric; see `GraphsDataset` for the shapes.
-
-    Attributes:
-        x: [N, F] float32, [N, K] int64, or [N, 0] where nodes have no features.
-        targets: as PyG holds them, one row a graph or one a node; -1 for each graph where there are none.
-    """
-
-    graph_ptr: Tensor
-    edge_ptr: Tensor
-    edge_index: Tensor
-    x: Tensor
-    targets: Tensor
-    edge_attr: Tensor | None
-
-    @property
-    def widths(self) -> tuple[int, int]:
-        """Features of a node, and of an edge."""
-        return self.x.size(1), 0 if self.edge_attr is None else self.edge_attr.size(1)
-
-    def task(self) -> tuple[Tensor, Target]:
-        """Targets as a GraphsDataset has them: [G] int64 classes of whole numbers, else [G, T] float32 values."""
-        y = self.targets
-        if not y.is_floating_point() and y.numel() == len(y):
-            return y.flatten().long(), "class"
-        return (y.unsqueeze(1) if y.dim() == 1 else y).float(), "value"
-
-    def graphs(self) -> dict[str, Any]:
-        """The fields that a GraphsDataset takes over as they are."""
-        return {key: value for key, value in vars(self).items() if key != "targets"}
-
-
-def of(name: str, dataset: Any, *, with_positions: bool = False) -> Union:
+def of(
+    name: str, dataset: Any, target: Target | None = None, *, with_positions: bool = False, **facts: Any
+) -> GraphsDataset:
     """The graphs of a `torch_geometric.data.InMemoryDataset`, in its order and with its order of edges.
 
     Args:
+        dataset: or the datasets of all parts of a split by their names, which are joined.
+        target: what their `y` holds; None for classes where that is a whole number for each graph, or for each
+            node, else values. Without `y` all graphs are of class -1.
         with_positions: whether positions of nodes follow their features.
+        facts: attributes of the result, in place of what the graphs say.
 
     Raises:
-        DatasetError: graphs without edges or without a number of nodes.
+        DatasetError: graphs without edges or without a number of nodes; parts with other features than the first,
+            of nodes or of edges.
     """
-    import torch
+    given = dataset if isinstance(dataset, Mapping) else {"": dataset}
+    unions = [_arrays(f"{name} {part}".rstrip(), each, with_positions) for part, each in given.items()]
+    counts = [len(union["nodes"]) for union in unions]
+    ids = torch.arange(sum(counts)).split(counts)
+    expected, *widths = ([union[key].size(1) for key in ("x", "edge_attr")] for union in unions)
+    for own, graphs in zip(widths, ids[1:], strict=True):
+        if own != expected:
+            raise DatasetError(
+                f"{name}: graph {int(graphs[0])} has {own[0]} features of nodes and {own[1]} of edges, but graph "
+                f"0 has {expected[0]} and {expected[1]}; all graphs need equally many"
+            )
+    joined = unions[0]
+    if len(unions) > 1:
+        joined = {key: torch.cat([union[key] for union in unions], int(key == "edge_index")) for key in joined}
+    y = joined["y"]
+    if target is None:
+        target = "value" if y.is_floating_point() or y.numel() != len(y) else "class"
+    y = y.flatten().long() if target == "class" else (y.unsqueeze(1) if y.dim() == 1 else y).float()
+    found: dict[str, Any] = {
+        "parts": dict(zip(given, ids, strict=True)) if dataset is given else {},
+        "num_outputs": y.size(1) if target != "class" else int(y.max()) + 1 if y.numel() else 0,
+        "per_node": len(y) == len(joined["x"]) != sum(counts),
+        "edge_attr": joined["edge_attr"] if expected[1] else None,
+    }
+    return GraphsDataset(
+        name,
+        _ptr(joined["nodes"]),
+        _ptr(joined["edges"]),
+        joined["edge_index"],
+        joined["x"],
+        y,
+        target=target,
+        **found | facts,
+    )
 
+
+def _arrays(name: str, dataset: Any, with_positions: bool) -> dict[str, Tensor]:
+    """`edge_index`, `x`, `y` and `edge_attr` of all graphs, and how many `nodes` and `edges` each has."""
     data, slices = dataset._data, dataset.slices or {}  # none where there is a single graph
     if data.edge_index is None:
         raise DatasetError(f"{name}: its graphs have no edge_index; gnnbench trains on graphs of one type")
 
-    def ptr(key: str) -> Tensor:
+    def sizes(key: str) -> Tensor:
         rows = data[key].size(1 if key == "edge_index" else 0)
-        return slices[key].long() if key in slices else torch.tensor([0, rows])
+        return slices[key].long().diff() if key in slices else torch.tensor([rows])
 
     if data.x is not None:
-        graph_ptr = ptr("x")
+        nodes, x = sizes("x"), _table(data.x)
     else:
-        sizes = getattr(data._store, "_num_nodes", [data.num_nodes])
-        graph_ptr = torch.cat([torch.zeros(1, dtype=torch.long), torch.as_tensor(sizes).cumsum(0)])
-    edge_ptr = ptr("edge_index")
-    last = edge_ptr[-1:].expand(graph_ptr.numel() - edge_ptr.numel())  # TUDataset forgets edgeless ones at the end
-    x = torch.empty(int(graph_ptr[-1]), 0) if data.x is None else _table(data.x)
-    if with_positions and data.pos is not None:
-        x = torch.cat([x, _table(data.pos)], 1)
-    return Union(
-        graph_ptr,
-        torch.cat([edge_ptr, last]),
-        data.edge_index.int(),
-        x,
-        torch.full((graph_ptr.numel() - 1,), -1) if data.y is None else data.y,
-        None if data.edge_attr is None else _table(data.edge_attr),
-    )
+        nodes = torch.as_tensor(getattr(data._store, "_num_nodes", [data.num_nodes]))
+        x = torch.empty(int(nodes.sum()), 0)
+    edges = sizes("edge_index")
+    edgeless = edges.new_zeros(len(nodes) - len(edges))  # those at the end, which TUDataset forgets
+    return {
+        "nodes": nodes,
+        "edges": torch.cat([edges, edgeless]),
+        "edge_index": data.edge_index.int(),
+        "x": torch.cat([x, _table(data.pos)], 1) if with_positions and data.pos is not None else x,
+        "y": torch.full((len(nodes),), -1) if data.y is None else data.y,
+        "edge_attr": torch.empty(int(edges.sum()), 0) if data.edge_attr is None else _table(data.edge_attr),
+    }
 
 
-def joined(name: str, unions: Mapping[str, Union]) -> tuple[Union, dict[str, Tensor]]:
-    """All parts after each other, and the ids of the graphs of each.
-
-    Raises:
-        DatasetError: parts with other features than the first, of nodes or of edges.
-    """
-    import torch
-
-    graphs = [union.graph_ptr.numel() - 1 for union in unions.values()]
-    parts = dict(zip(unions, torch.arange(sum(graphs)).split(graphs), strict=True))
-    first, *others = unions.values()
-    for union, ids in zip(others, list(parts.values())[1:], strict=True):
-        if (own := union.widths) != (expected := first.widths):
-            raise DatasetError(
-                f"{name}: graph {int(ids[0])} has {own[0]} features of nodes and {own[1]} of edges, but graph 0 "
-                f"has {expected[0]} and {expected[1]}; all graphs need equally many"
-            )
-
-    def chained(key: str) -> Tensor:
-        ptrs = [getattr(union, key) for union in unions.values()]
-        sizes = torch.cat([ptr.diff() for ptr in ptrs])
-        return torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
-
-    def stacked(key: str, dim: int = 0) -> Tensor:
-        return torch.cat([getattr(union, key) for union in unions.values()], dim)
-
-    union = Union(
-        chained("graph_ptr"),
-        chained("edge_ptr"),
-        stacked("edge_index", 1),
-        stacked("x"),
-        stacked("targets"),
-        None if first.edge_attr is None else stacked("edge_attr"),
-    )
-    return union, parts
+def _ptr(sizes: Tensor) -> Tensor:
+    return torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
 
 
 def _table(values: Tensor) -> Tensor:

@@ -10,10 +10,10 @@ from typing import Any
 from pydantic import Field
 
 from gnnbench.config import DatasetConfig
-from gnnbench.datasets import MappedDataset, Offer, Roots, _cache
+from gnnbench.datasets import MappedDataset, Offer, Roots, _cache, _raw
+from gnnbench.datasets._kinds import FACTS
 from gnnbench.errors import ConfigError, DatasetError
 
-SPECS: list[str] = []
 BEFORE = ("to_undirected", "reorder", "normalize_features")  # what would copy whole arrays
 
 AGAIN = "write the folder anew with `gnnbench datasets convert`"
@@ -60,11 +60,7 @@ def load(config: Config, where: Roots) -> MappedDataset:
             raise ConfigError(
                 f"dataset.{name}: {config.path} is mapped as it is; give the option to `gnnbench datasets convert`"
             )
-    folder = next((path for path in (config.path.expanduser(), where.raw / config.path) if path.is_dir()), None)
-    if folder is None:
-        raise DatasetError(
-            f"{config.path}: there is no such folder, neither here nor in {where.raw}; check the path"
-        )
+    folder = _raw.located(config.path, where.raw, "folder", Path.is_dir)
     with _maps.remedy(AGAIN):
         header = _maps.read_record(_maps.Header, folder / _maps.HEADER)
         maps = _maps.open_arrays(folder, header.arrays)
@@ -78,4 +74,4 @@ def load(config: Config, where: Roots) -> MappedDataset:
 
     key = _cache.fingerprint([folder / "rowptr.npy", folder / "col.npy"])
     _cache.built(where.cache / "mapped" / key, check)
-    return MappedDataset(rowptr, col, **maps, **header.attributes())
+    return MappedDataset(rowptr, col, **maps, **header.model_dump(include={*FACTS}))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 from gnnbench.config import DatasetConfig
-from gnnbench.datasets import NodeDataset, Roots, TypedDataset, _names, _ogb, _prepare, _prepare_typed
+from gnnbench.datasets import NodeDataset, Roots, TypedDataset, _ogb, one_of
 from gnnbench.datasets._ogb import Known
 from gnnbench.errors import DatasetError
 
@@ -16,27 +15,17 @@ KNOWN = {
     "ogbn-arxiv": Known(169_343, 1_166_243),
     "ogbn-products": Known(2_449_029, 123_718_280),
     "ogbn-proteins": Known(132_534, 79_122_504),
-    "ogbn-mag": Known(1_939_743, 21_111_007),
+    # Only its papers have features, as wide as the vectors that the others get.
+    "ogbn-mag": Known(1_939_743, 21_111_007, keys={"to_undirected": True, "embedding": 128}),
     "ogbn-papers100M": Known(111_059_956, 1_615_685_872),
 }
-SPECS = list(KNOWN)
-MAG = {"to_undirected": True, "embedding": 128}  # only its papers have features, as wide as these
 
 
 class Config(DatasetConfig):
     """Which dataset."""
 
     source: str = "ogb"
-    name: Annotated[str, _names.one_of("dataset", KNOWN)]
-
-
-def parse(spec: str) -> dict[str, Any] | None:
-    """`ogbn-arxiv` and the like, in any case and with `_` for `-`."""
-    found = _names.lowered(KNOWN, spec)
-    return found and found | (MAG if found["name"] == "ogbn-mag" else {})
-
-
-listing = partial(_ogb.offers, KNOWN)
+    name: Annotated[str, one_of("dataset", KNOWN)]
 
 
 def load(config: Config, where: Roots) -> NodeDataset | TypedDataset:
@@ -49,16 +38,17 @@ def load(config: Config, where: Roots) -> NodeDataset | TypedDataset:
     """
     import torch
 
+    from gnnbench.datasets import _prepare
+
     stand_in = {"ogbn-products": "ogbn-products", "ogbn-proteins": "ogbn-proteins", "ogbn-mag": "mag:0.01"}
     twin = stand_in.get(config.name, "ogbn-arxiv")
     graphs, split = _ogb.load(config.name, where, f"synthetic:{twin}")
     data, meta = graphs[0], _ogb.meta(config.name)
-    parts = list(zip(_prepare.PARTS, ("train", "valid", "test"), strict=True))
     if meta["is hetero"] == "True":
         typed = _typed(config.name, data)
         typed.num_classes = int(meta["num classes"])
-        for part, key in parts:
-            setattr(typed, part, _prepare.mask_of(len(typed.y), torch.as_tensor(split[key][typed.target])))
+        for part, ids in split.items():
+            setattr(typed, f"{part}_mask", _prepare.mask_of(len(typed.y), ids[typed.target]))
         return typed
 
     x = data.x
@@ -73,9 +63,7 @@ def load(config: Config, where: Roots) -> NodeDataset | TypedDataset:
             )
         x = torch.empty(data.num_nodes, 0)
     y = _prepare.targets(config.name, data.y.nan_to_num(-1) if data.y.size(1) == 1 else data.y)
-    masks: dict[str, Any] = {
-        part: _prepare.mask_of(data.num_nodes, torch.as_tensor(split[key])) for part, key in parts
-    }
+    masks: dict[str, Any] = {f"{part}_mask": _prepare.mask_of(len(x), ids) for part, ids in split.items()}
     return NodeDataset(
         config.name,
         data.edge_index,
@@ -91,10 +79,12 @@ def _typed(name: str, graph: Any) -> TypedDataset:
     """The types of ogb's graph, with labels and without a split."""
     from torch_geometric.data import HeteroData
 
+    from gnnbench.datasets import _prepare
+
     data = HeteroData()
     for kind, nodes in graph.num_nodes_dict.items():
         data[kind].num_nodes = nodes
     for key in ("x", "y", "edge_index"):
         for kind, value in graph[f"{key}_dict"].items():
             data[kind][key] = value
-    return _prepare_typed.of(name, data)
+    return _prepare.typed(name, data)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated
 
-from gnnbench.datasets import GraphsDataset, Roots, _names, _ogb, _union
-from gnnbench.datasets._graphs import PARTS, GraphsConfig, Target
+from gnnbench.datasets import GraphsDataset, Roots, _ogb, one_of
+from gnnbench.datasets._kinds import GraphsConfig, Target
 from gnnbench.datasets._ogb import Known
 from gnnbench.errors import DatasetError
 
@@ -28,8 +27,6 @@ KNOWN = {
     "ogbg-ppa": Known(graphs=158_100),
     "ogbg-code2": Known(graphs=452_741),
 }
-SPECS = list(KNOWN)
-OWN_PARTS = ("train", "valid", "test")
 STAND_IN = "synthetic:mnist:0.02"
 
 
@@ -37,11 +34,7 @@ class Config(GraphsConfig):
     """Which dataset."""
 
     source: str = "ogbg"
-    name: Annotated[str, _names.one_of("dataset", KNOWN)]
-
-
-parse = partial(_names.lowered, KNOWN)
-listing = partial(_ogb.offers, KNOWN)
+    name: Annotated[str, one_of("dataset", KNOWN)]
 
 
 def load(config: Config, where: Roots) -> GraphsDataset:
@@ -54,6 +47,8 @@ def load(config: Config, where: Roots) -> GraphsDataset:
     """
     import torch
 
+    from gnnbench.datasets import _union
+
     meta = _ogb.meta(config.name)
     if meta["task type"] == "subtoken prediction":
         raise DatasetError(
@@ -61,17 +56,14 @@ def load(config: Config, where: Roots) -> GraphsDataset:
             f"such as those of ogbg-molhiv"
         )
     dataset, split = _ogb.load(config.name, where, STAND_IN)
-    union = _union.of(config.name, dataset)
     kinds: dict[str, Target] = {"multiclass classification": "class", "regression": "value"}
     target = kinds.get(meta["task type"], "labels")
-    y = union.targets
-    return GraphsDataset(
+    return _union.of(
         config.name,
-        **union.graphs(),
-        y=y.flatten().long() if target == "class" else y.float(),
-        parts={part: torch.as_tensor(split[key]) for part, key in zip(PARTS, OWN_PARTS, strict=True)},
-        target=target,
-        num_outputs=int(meta["num classes"]) if target == "class" else int(meta["num tasks"]),
+        dataset,
+        target,
+        parts={part: torch.as_tensor(ids) for part, ids in split.items()},
+        num_outputs=int(meta["num classes" if target == "class" else "num tasks"]),
         metric=meta["metric"],
         encoder="ogb" if _ogb.is_molecular(config.name) else "",
     )

@@ -2,83 +2,54 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from gnnbench.config import DatasetConfig
-from gnnbench.datasets import LinksDataset, Roots, _names, _ogb
-from gnnbench.datasets._links import EVALUATED
+from gnnbench.datasets import LinksDataset, Roots, _ogb, one_of
+from gnnbench.datasets._kinds import EVALUATED
 from gnnbench.datasets._ogb import Known
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 # Nodes and edges of messages, as published; both directions but for citation2.
 KNOWN = {
     "ogbl-collab": Known(235_868, 2_358_104),
-    "ogbl-ddi": Known(4_267, 2_135_822),
+    "ogbl-ddi": Known(4_267, 2_135_822, keys={"embedding": 256}),  # which has no features
     "ogbl-ppa": Known(576_289, 42_463_862),
     "ogbl-citation2": Known(2_927_963, 30_387_995),
     "ogbl-vessel": Known(3_538_495, None),
 }
-SPECS = list(KNOWN)
-OWN_PARTS = {"train": "train", "val": "valid", "test": "test"}
 
 
 class Config(DatasetConfig):
     """Which dataset."""
 
     source: str = "ogbl"
-    name: Annotated[str, _names.one_of("dataset", KNOWN)]
+    name: Annotated[str, one_of("dataset", KNOWN)]
     task: Literal["links"] = Field("links", description="links: tell edges from pairs that are none")
 
 
-def parse(spec: str) -> dict[str, Any] | None:
-    """`ogbl-collab` and the like, in any case and with `_` for `-`."""
-    found = _names.lowered(KNOWN, spec)
-    return found and found | ({"embedding": 256} if found["name"] == "ogbl-ddi" else {})  # which has no features
-
-
-listing = partial(_ogb.offers, KNOWN)
-
-
 def load(config: Config, where: Roots) -> LinksDataset:
-    """The graph of training edges of `ogb.linkproppred.PygLinkPropPredDataset(config.name)`, and its split.
-
-    Raises:
-        DatasetError: files missing or corrupt.
-    """
+    """The graph of training edges of `ogb.linkproppred.PygLinkPropPredDataset(config.name)`, and its split."""
     import torch
 
     graphs, split = _ogb.load(config.name, where, "cora --set dataset.task=links")
-    data = graphs[0]
-    ranked = "target_node_neg" in split["test"]
-    own = {part: split[OWN_PARTS[part]] for part in OWN_PARTS}
+    data, ranked = graphs[0], "target_node_neg" in split["test"]
+    positives, negatives = {}, {}
+    for part, links in split.items():
+        pairs = (links["source_node"], links["target_node"]) if "source_node" in links else links["edge"].T
+        positives[part] = torch.stack([torch.as_tensor(ends).long() for ends in pairs])
+        if part in EVALUATED:
+            none = links["target_node_neg"] if ranked else links["edge_neg"].T
+            negatives[part] = torch.as_tensor(none).long().contiguous()
     metric = _ogb.meta(config.name)["metric"]
     return LinksDataset(
         config.name,
         data.edge_index,
         torch.empty(data.num_nodes, 0) if data.x is None else data.x.float(),
-        positives={part: _links(links) for part, links in own.items()},
-        negatives={part: _negatives(own[part], ranked) for part in EVALUATED},
+        positives=positives,
+        negatives=negatives,
         ranked=ranked,
         metric={"rocauc": "auc"}.get(metric, metric),
         own_split=True,
     )
-
-
-def _links(part: dict[str, Any]) -> Tensor:
-    """[2, P] int64."""
-    import torch
-
-    ends = [part["source_node"], part["target_node"]] if "source_node" in part else torch.as_tensor(part["edge"]).T
-    return torch.stack([torch.as_tensor(each).long() for each in ends])
-
-
-def _negatives(part: dict[str, Any], ranked: bool) -> Tensor:
-    """[2, Q] int64, or destinations [P, K] int64 of each link."""
-    import torch
-
-    return torch.as_tensor(part["target_node_neg"] if ranked else part["edge_neg"].T).long().contiguous()

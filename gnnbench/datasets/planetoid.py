@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Literal
 
 from gnnbench.config import DatasetConfig
-from gnnbench.datasets import NodeDataset, Roots, TypedDataset, _names, _pyg
+from gnnbench.datasets import NodeDataset, Roots, TypedDataset, _pyg
 from gnnbench.errors import DatasetError
 
 KNOWN = {
@@ -14,7 +13,6 @@ KNOWN = {
     "citeseer": _pyg.Known("Planetoid", {"name": "CiteSeer"}, 3_327, 9_104),
     "pubmed": _pyg.Known("Planetoid", {"name": "PubMed"}, 19_717, 88_648),
 }
-SPECS = list(KNOWN)
 TEST_NODES = 1_000
 
 
@@ -26,21 +24,17 @@ class Config(DatasetConfig):
     split: Literal["public", "full"] = "public"
 
 
-parse = partial(_names.lowered, KNOWN)
-listing = partial(_pyg.offers, KNOWN)
-
-
 def load(config: Config, where: Roots) -> NodeDataset | TypedDataset:
     """Raises DatasetError where the raw files are missing or corrupt."""
     item = KNOWN[config.name]
-    args = {**item.args, "split": config.split}
-    dataset = _pyg.load(item.args["name"], item.dataset_class, args, where, stand_in="synthetic:cora")
+    asked = item._replace(args={**item.args, "split": config.split})
+    dataset = _pyg.load(item.args["name"], asked, where, "synthetic:cora")
     # `test.index` is text: cut short it still loads, with features and labels of test nodes mixed up.
     unlike = _pyg.unlike(dataset, item)
     if not unlike and (test := int(dataset.test_mask.sum())) != TEST_NODES:
         unlike = f"has {test} test nodes instead of the published {TEST_NODES:,}"
     if unlike:
         raise DatasetError(
-            f"{_pyg.find(item, where)}: {dataset.name} {unlike}; replace the files, one is truncated"
+            f"{item.folder(config.name, where)}: {dataset.name} {unlike}; replace the files, one is truncated"
         )
     return dataset

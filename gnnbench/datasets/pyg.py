@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import partial
 from typing import Any
 
 from pydantic import Field, field_validator
@@ -19,7 +18,7 @@ KNOWN = {
     "blogcatalog": Known("AttributedGraphDataset", {"name": "BlogCatalog"}, 5_196, 343_486),
     "coauthor-cs": Known("Coauthor", {"name": "CS"}, 18_333, 163_788),
     "coauthor-physics": Known("Coauthor", {"name": "Physics"}, 34_493, 495_924),
-    "dblp": Known("DBLP", {}, 26_128, 239_566),
+    "dblp": Known("DBLP", {}, 26_128, 239_566, keys={"embedding": 64}),  # whose conferences have no features
     "flickr": Known("Flickr", {}, 89_250, 899_756),
     "imdb": Known("IMDB", {}, 11_616, 34_212),
     "johnshopkins55": Known("LINKXDataset", {"name": "johnshopkins55"}, 5_180, 373_172),
@@ -32,7 +31,6 @@ KNOWN = {
     "wikics": Known("WikiCS", {}, 11_701, 431_726),
     "yelp": Known("Yelp", {}, 716_847, 13_954_819),
 }
-SPECS = list(KNOWN)
 OURS = {"root", "transform", "pre_transform", "pre_filter", "force_reload"}
 
 
@@ -55,8 +53,7 @@ class Config(DatasetConfig):
 def parse(spec: str) -> dict[str, Any] | None:
     """A short name in any case, or `ClassName[:argument]`, such as `Amazon:Photo`."""
     if item := KNOWN.get(spec.lower()):
-        trained = {"embedding": 64} if spec.lower() == "dblp" else {}  # whose conferences have no features
-        return {"dataset_class": item.dataset_class, "args": item.args, **trained}
+        return {"dataset_class": item.dataset_class, "args": item.args, **item.keys}
     match = re.fullmatch(r"([A-Z]\w*)(?::([^:/]+))?", spec)
     if not match:
         return None
@@ -72,23 +69,13 @@ def parse(spec: str) -> dict[str, Any] | None:
     return {"dataset_class": name, "args": args}
 
 
-listing = partial(_pyg.offers, KNOWN)
-
-
 def load(config: Config, where: Roots) -> NodeDataset | TypedDataset:
     """Raises DatasetError: unknown class or arguments, raw files missing or corrupt, not one graph."""
     argument = "".join(f":{value}" for value in config.args.values())
-    dataset = _pyg.load(
-        config.dataset_class + argument,
-        config.dataset_class,
-        config.args,
-        where,
-        stand_in="synthetic:cora",
-        split_index=config.split_index,
-        seed=config.seed,
-    )
-    asked = (config.dataset_class, config.args)
-    known = next((item for item in KNOWN.values() if (item.dataset_class, item.args) == asked), None)
+    name, asked = config.dataset_class + argument, Known(config.dataset_class, config.args)
+    options = {"split_index": config.split_index, "seed": config.seed}
+    dataset = _pyg.load(name, asked, where, "synthetic:cora", **options)
+    known = next((item for item in KNOWN.values() if item[:2] == asked[:2]), None)
     if known and (unlike := _pyg.unlike(dataset, known)):
         dataset.notes.append(f"{dataset.name} {unlike}; its files may be altered or truncated")
     return dataset

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Literal
 
 from gnnbench.config import DatasetConfig
-from gnnbench.datasets import NodeDataset, Roots, TypedDataset, _names, _pyg
+from gnnbench.datasets import NodeDataset, Roots, TypedDataset, _pyg
 
 KNOWN = {
     "reddit": _pyg.Known("Reddit", {}, 232_965, 114_615_892),
     "reddit2": _pyg.Known("Reddit2", {}, 232_965, 23_213_838),
 }
-SPECS = list(KNOWN)
 
 
 class Config(DatasetConfig):
@@ -22,11 +20,7 @@ class Config(DatasetConfig):
     name: Literal["reddit", "reddit2"] = "reddit"
 
 
-parse = partial(_names.lowered, KNOWN)
-listing = partial(_pyg.offers, KNOWN)
-
-
 def load(config: Config, where: Roots) -> NodeDataset | TypedDataset:
     """Raises DatasetError where the raw files are missing or corrupt."""
     item = KNOWN[config.name]
-    return _pyg.load(item.dataset_class, item.dataset_class, item.args, where, stand_in="synthetic:reddit")
+    return _pyg.load(item.dataset_class, item, where, "synthetic:reddit")

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from gnnbench.config import DatasetConfig, Fraction, Positive
-from gnnbench.datasets import NodeDataset, Offer, Roots, _names
+from gnnbench.datasets import NodeDataset, Offer, Roots, _blockmodel, _synthetic, one_of
 from gnnbench.errors import DatasetError
 
 PEAK_BYTES_PER_EDGE = 28  # measured with `reddit`
@@ -65,8 +65,8 @@ class Config(DatasetConfig):
     """A preset, scaled; the keys below `scale` replace its counts and are not scaled."""
 
     source: str = "synthetic"
-    preset: Annotated[str, _names.one_of("preset", PRESETS)]
-    scale: _names.Scale = Field(
+    preset: Annotated[str, one_of("preset", PRESETS)]
+    scale: _synthetic.Scale = Field(
         1.0, description="factor on nodes and edges; the mean degree stays, the maximum grows as its root"
     )
     nodes: Positive | None = None
@@ -76,18 +76,17 @@ class Config(DatasetConfig):
     homophily: Fraction | None = Field(None, description="share of edges drawn inside a community")
 
 
-parse = partial(_names.parse, presets=PRESETS)
+parse = partial(_synthetic.parse, presets=PRESETS)
 
 
 def listing(where: Roots) -> list[Offer]:
-    """The presets at scale 1; those on disk were generated before."""
+    """The presets at scale 1."""
     return [offer(Config(preset=preset), shape, where) for preset, shape in PRESETS.items()]
 
 
 def offer(config: Config, shape: Shape, where: Roots) -> Offer:
     """A preset of `shape`, at scale 1."""
-    folder = _folder(config, shape, where)
-    return Offer(f"synthetic:{config.preset}", shape.nodes, shape.edges, folder if folder.is_dir() else None)
+    return _synthetic.offer(config.preset, _folder(config, shape, where), shape.nodes, shape.edges)
 
 
 def load(config: Config, where: Roots) -> NodeDataset:
@@ -112,16 +111,18 @@ def load(config: Config, where: Roots) -> NodeDataset:
 
 def arrays(config: Config, preset: Shape, where: Roots) -> dict[str, Any]:
     """Return `edge_index`, `x`, `y` and `part` of a preset as `config` has it, generated or mapped."""
-    from gnnbench.datasets import _blockmodel, _cache
-
     shape = scaled(config, preset)
-    _check_fits(config, preset, shape, where)
-
-    def generate(folder: Path) -> None:
-        _blockmodel.generate(shape, config.seed, folder)
-
-    folder = _cache.built(_folder(config, shape, where), generate)
-    return _names.mapped(folder, ("edge_index", "x", "y", "part"))
+    needed = 3 if shape.multilabel else 3 * shape.classes
+    if shape.nodes < needed:
+        classes = "a split" if shape.multilabel else f"{shape.classes} classes"
+        raise DatasetError(
+            f"{name(config)}: {shape.nodes} nodes are too few for {classes}; use a scale of at least "
+            f"{needed / preset.nodes:.2g}, or dataset.nodes of at least {needed}"
+        )
+    memory = PEAK_BYTES_PER_EDGE * shape.edges + 100 * shape.nodes
+    disk = 16 * shape.edges + 4 * shape.nodes * (shape.features + shape.classes * shape.multilabel)
+    _synthetic.check_fits(name(config), memory, disk, where)
+    return _synthetic.generated(_folder(config, shape, where), partial(_blockmodel.generate, shape, config.seed))
 
 
 def scaled(config: Config, preset: Shape) -> Shape:
@@ -136,35 +137,23 @@ def scaled(config: Config, preset: Shape) -> Shape:
         preset,
         nodes=nodes,
         edges=edges,
-        features=preset.features if config.features is None else config.features,
-        classes=config.classes or preset.classes,
         max_degree=max(1, min(nodes - 1, round(max(cut, 3 * edges / nodes)))),
         **{part: max(1, math.floor(getattr(preset, part) * share)) for part in ("train", "val", "test")},
-        homophily=preset.homophily if config.homophily is None else config.homophily,
+        **{key: value for key, value in chosen(config).items() if key not in ("nodes", "edges")},
     )
+
+
+def chosen(config: Config) -> dict[str, Any]:
+    """The keys that `config` has in place of those of its preset."""
+    keys = ("nodes", "edges", "features", "classes", "homophily")
+    return {key: value for key in keys if (value := getattr(config, key)) is not None}
 
 
 def name(config: Config) -> str:
     """Name a preset in tables, with what `config` changed of it."""
-    chosen = ("nodes", "edges", "features", "classes", "homophily")
-    given = [f"{key} {value}" for key in chosen if (value := getattr(config, key)) is not None]
-    return ", ".join([_names.scaled(config.preset, config.scale), *given])
+    given = [f"{key} {value}" for key, value in chosen(config).items()]
+    return ", ".join([_synthetic.scaled(config.preset, config.scale), *given])
 
 
 def _folder(config: Config, shape: Shape, where: Roots) -> Path:
-    from gnnbench.datasets import _blockmodel
-
-    return _names.folder(where, config.preset, _blockmodel.VERSION, sorted(asdict(shape).items()), config.seed)
-
-
-def _check_fits(config: Config, preset: Shape, shape: Shape, where: Roots) -> None:
-    needed = 3 if shape.multilabel else 3 * shape.classes
-    if shape.nodes < needed:
-        classes = "a split" if shape.multilabel else f"{shape.classes} classes"
-        raise DatasetError(
-            f"{name(config)}: {shape.nodes} nodes are too few for {classes}; use a scale of at least "
-            f"{needed / preset.nodes:.2g}, or dataset.nodes of at least {needed}"
-        )
-    memory = PEAK_BYTES_PER_EDGE * shape.edges + 100 * shape.nodes
-    disk = 16 * shape.edges + 4 * shape.nodes * (shape.features + shape.classes * shape.multilabel)
-    _names.check_fits(name(config), memory, disk, where)
+    return _synthetic.folder(where, config.preset, _blockmodel.VERSION, sorted(asdict(shape).items()), config.seed)

@@ -10,7 +10,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gnnbench.config import DatasetConfig
-from gnnbench.datasets import GraphsDataset, Offer, Roots, _names
+from gnnbench.datasets import GraphsDataset, Offer, Roots, _draw_graphs, _synthetic, one_of
+from gnnbench.datasets._kinds import PARTS
 
 PEAK_BYTES_PER_EDGE = 24  # of generation: what is kept, and what is written
 
@@ -56,21 +57,20 @@ class Config(DatasetConfig):
     """A preset, and how much of it."""
 
     source: str = "synthetic_graphs"
-    preset: Annotated[str, _names.one_of("preset", PRESETS)]
-    scale: _names.Scale = Field(1.0, description="factor on the number of graphs, which keep their size")
+    preset: Annotated[str, one_of("preset", PRESETS)]
+    scale: _synthetic.Scale = Field(1.0, description="factor on the number of graphs, which keep their size")
 
 
-parse = partial(_names.parse, presets=PRESETS)
+parse = partial(_synthetic.parse, presets=PRESETS)
 
 
 def listing(where: Roots) -> list[Offer]:
-    """The presets at scale 1; those on disk were generated before."""
-    offers = []
-    for preset, shape in PRESETS.items():
-        parts = _sizes(shape, 1.0)
-        folder = _folder(Config(preset=preset), parts, where)
-        offers.append(Offer(f"synthetic:{preset}", None, None, folder if folder.is_dir() else None, sum(parts)))
-    return offers
+    """The presets at scale 1."""
+    sizes = {preset: _sizes(shape, 1.0) for preset, shape in PRESETS.items()}
+    return [
+        _synthetic.offer(preset, _folder(Config(preset=preset), parts, where), None, None, sum(parts))
+        for preset, parts in sizes.items()
+    ]
 
 
 def load(config: Config, where: Roots) -> GraphsDataset:
@@ -85,20 +85,18 @@ def load(config: Config, where: Roots) -> GraphsDataset:
     """
     import torch
 
-    from gnnbench.datasets import _cache, _draw_graphs
-
     shape = PRESETS[config.preset]
     sizes = _sizes(shape, config.scale)
-    _check_fits(config, sizes, where)
-
-    def generate(folder: Path) -> None:
-        _draw_graphs.generate(shape, sum(sizes), config.seed, folder)
-
-    folder = _cache.built(_folder(config, sizes, where), generate)
+    name = _synthetic.scaled(config.preset, config.scale)
+    nodes, edges = shape.nodes * sum(sizes), shape.edges * sum(sizes)
+    memory = PEAK_BYTES_PER_EDGE * edges + 16 * nodes * (shape.features + 2)
+    disk = 8 * edges + 4 * nodes * (shape.features + 2)
+    _synthetic.check_fits(name, memory, disk, where)
+    generate = partial(_draw_graphs.generate, shape, sum(sizes), config.seed)
     return GraphsDataset(
-        _names.scaled(config.preset, config.scale),
-        **_names.mapped(folder, _draw_graphs.ARRAYS),
-        parts=dict(zip(("train", "val", "test"), torch.arange(sum(sizes)).split(sizes), strict=True)),
+        name,
+        **_synthetic.generated(_folder(config, sizes, where), generate),
+        parts=dict(zip(PARTS, torch.arange(sum(sizes)).split(sizes), strict=True)),
         target="class",
         num_outputs=shape.classes,
         metric="macro F1" if shape.kind == "scene" else "accuracy",
@@ -109,19 +107,9 @@ def load(config: Config, where: Roots) -> GraphsDataset:
 
 def _sizes(shape: Shape, scale: float) -> list[int]:
     """Graphs in each part, at least one."""
-    return [max(1, round(getattr(shape, part) * scale)) for part in ("train", "val", "test")]
+    return [max(1, round(getattr(shape, part) * scale)) for part in PARTS]
 
 
 def _folder(config: Config, sizes: list[int], where: Roots) -> Path:
-    from gnnbench.datasets import _draw_graphs
-
     shape = sorted(asdict(PRESETS[config.preset]).items())
-    return _names.folder(where, config.preset, _draw_graphs.VERSION, shape, sum(sizes), config.seed)
-
-
-def _check_fits(config: Config, sizes: list[int], where: Roots) -> None:
-    shape = PRESETS[config.preset]
-    nodes, edges = shape.nodes * sum(sizes), shape.edges * sum(sizes)
-    memory = PEAK_BYTES_PER_EDGE * edges + 16 * nodes * (shape.features + 2)
-    disk = 8 * edges + 4 * nodes * (shape.features + 2)
-    _names.check_fits(_names.scaled(config.preset, config.scale), memory, disk, where)
+    return _synthetic.folder(where, config.preset, _draw_graphs.VERSION, shape, sum(sizes), config.seed)

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from gnnbench.config import Positive
-from gnnbench.datasets import LinksDataset, Offer, Roots, _names, synthetic
+from gnnbench.datasets import LinksDataset, Offer, Roots, _synthetic, one_of, synthetic
+from gnnbench.datasets._kinds import PARTS
 from gnnbench.datasets.synthetic import Shape
 
 SPLIT = 1 << 33  # what a seed is used for, beside the purposes of `_prepare` and `_prepare_links`
@@ -44,19 +45,19 @@ class Config(synthetic.Config):
 
     source: str = "synthetic_links"
     task: Literal["links"] = Field("links", description="links: tell edges from pairs that are none")
-    preset: Annotated[str, _names.one_of("preset", PRESETS)]
+    preset: Annotated[str, one_of("preset", PRESETS)]
     classes: Positive | None = Field(None, description="communities")
 
 
 def parse(spec: str) -> dict[str, Any] | None:
     """`synthetic:PRESET[:SCALE]` with one of these presets; without features, vectors of nodes are trained."""
-    found = _names.parse(spec, PRESETS)
+    found = _synthetic.parse(spec, PRESETS)
     featureless = found is not None and not PRESETS[found["preset"]].graph.features
     return {**found, "embedding": 256} if found and featureless else found
 
 
 def listing(where: Roots) -> list[Offer]:
-    """The presets at scale 1; those on disk were generated before."""
+    """The presets at scale 1."""
     return [synthetic.offer(Config(preset=name), preset.graph, where) for name, preset in PRESETS.items()]
 
 
@@ -76,7 +77,7 @@ def load(config: Config, where: Roots) -> LinksDataset:
     order = torch.randperm(links.size(1), generator=generator)
     val, test = (int(share * links.size(1)) for share in (preset.val, preset.test))
     parts = order.split([links.size(1) - val - test, val, test])
-    positives = {name: links[:, part] for name, part in zip(("train", "val", "test"), parts, strict=True)}
+    positives = {name: links[:, part] for name, part in zip(PARTS, parts, strict=True)}
     train = positives["train"]
     return LinksDataset(
         synthetic.name(config),

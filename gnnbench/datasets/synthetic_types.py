@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
 from pydantic import Field
 
 from gnnbench.config import Count, DatasetConfig
-from gnnbench.datasets import Offer, Roots, TypedDataset, _names
-
-if TYPE_CHECKING:
-    from numpy.random import Generator
-    from numpy.typing import NDArray
+from gnnbench.datasets import Offer, Roots, TypedDataset, _blockmodel, _synthetic, one_of
+from gnnbench.datasets._kinds import MASKS
 
 # Counts are those of ogbn-mag; degrees, communities and features are not.
 NODES = {"author": 1_134_649, "field_of_study": 59_965, "institution": 8_740, "paper": 736_389}
@@ -37,18 +37,18 @@ class Config(DatasetConfig):
     """The preset, scaled; all but papers have vectors that are trained in place of features."""
 
     source: str = "synthetic_types"
-    preset: Annotated[str, _names.one_of("preset", PRESETS)] = "mag"
-    scale: _names.Scale = Field(1.0, description="factor on nodes and edges")
+    preset: Annotated[str, one_of("preset", PRESETS)] = "mag"
+    scale: _synthetic.Scale = Field(1.0, description="factor on nodes and edges")
     to_undirected: bool = Field(True, description="add the reverse of every relation")
     embedding: Count = Field(128, description="width of vectors trained for types without features")
 
 
-parse = partial(_names.parse, presets=PRESETS)
+parse = partial(_synthetic.parse, presets=PRESETS)
 
 
 def listing(where: Roots) -> list[Offer]:
     """The preset at scale 1, which is drawn whenever it is asked for."""
-    return [Offer("synthetic:mag", sum(NODES.values()), sum(EDGES.values()), None)]
+    return [_synthetic.offer("mag", None, sum(NODES.values()), sum(EDGES.values()))]
 
 
 def load(config: Config, where: Roots) -> TypedDataset:
@@ -57,17 +57,16 @@ def load(config: Config, where: Roots) -> TypedDataset:
     Raises:
         DatasetError: it is too large for the machine's memory.
     """
-    import numpy as np
     import torch
     from torch_geometric.data import HeteroData
     from torch_geometric.utils import coalesce
 
-    from gnnbench.datasets import _blockmodel, _prepare, _prepare_typed
+    from gnnbench.datasets import _prepare
 
-    name = _names.scaled(config.preset, config.scale)
+    name = _synthetic.scaled(config.preset, config.scale)
     nodes = {kind: max(2, round(count * config.scale)) for kind, count in NODES.items()}
     edges = {relation: round(count * config.scale) for relation, count in EDGES.items()}
-    _names.check_fits(name, BYTES * sum(edges.values()) + 4 * FEATURES * nodes["paper"], 0, where)
+    _synthetic.check_fits(name, BYTES * sum(edges.values()) + 4 * FEATURES * nodes["paper"], 0, where)
     rng = np.random.default_rng(config.seed)
     venues = min(VENUES, max(2, nodes["paper"] // PAPERS_OF_VENUE))
     community = {kind: rng.integers(venues, size=count) for kind, count in nodes.items()}
@@ -82,17 +81,15 @@ def load(config: Config, where: Roots) -> TypedDataset:
     papers.x, papers.y = torch.from_numpy(np.concatenate([*x])), torch.from_numpy(community["paper"])
     bounds = [int(share * nodes["paper"]) for share in np.cumsum(SPLIT[:2])]
     order = torch.from_numpy(rng.permutation(nodes["paper"]))
-    for part, chosen in zip(_prepare.PARTS, order.tensor_split(bounds), strict=True):
+    for part, chosen in zip(MASKS, order.tensor_split(bounds), strict=True):
         papers[part] = _prepare.mask_of(nodes["paper"], chosen)
-    dataset = _prepare_typed.of(name, data)
+    dataset = _prepare.typed(name, data)
     dataset.made_up = ["graph", "features", "labels", "split"]
     return dataset
 
 
 def _pairs(rng: Generator, source: NDArray[Any], destination: NDArray[Any], count: int) -> NDArray[Any]:
     """[2, count] int64 ends of edges, of which some share their community, and some of which may be equal."""
-    import numpy as np
-
     src = (len(source) * rng.random(count) ** SKEW).astype(np.int64)
     order = np.argsort(destination, kind="stable")
     first = np.searchsorted(destination[order], np.arange(max(source.max(), destination.max()) + 2))

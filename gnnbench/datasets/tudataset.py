@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from gnnbench.datasets import GraphsDataset, Roots, _prepare_graphs, _pyg, _union
-from gnnbench.datasets._graphs import GraphsConfig
+from gnnbench.datasets import GraphsDataset, Roots, _pyg
+from gnnbench.datasets._kinds import GraphsConfig
 from gnnbench.datasets._pyg import Known
 
 FOLDS = 10
 
 
-def _known(name: str, graphs: int, nodes: int, edges: int) -> Known:
-    return Known("TUDataset", {"name": name}, nodes, edges, graphs)
-
-
-KNOWN = {
-    "dd": _known("DD", 1_178, 334_925, 1_686_092),
-    "enzymes": _known("ENZYMES", 600, 19_580, 74_564),
-    "imdb-binary": _known("IMDB-BINARY", 1_000, 19_773, 193_062),
-    "mutag": _known("MUTAG", 188, 3_371, 7_442),
-    "proteins": _known("PROTEINS", 1_113, 43_471, 162_088),
-    "reddit-binary": _known("REDDIT-BINARY", 2_000, 859_254, 1_991_016),
+COUNTS = {  # nodes, edges, graphs
+    "DD": (334_925, 1_686_092, 1_178),
+    "ENZYMES": (19_580, 74_564, 600),
+    "IMDB-BINARY": (19_773, 193_062, 1_000),
+    "MUTAG": (3_371, 7_442, 188),
+    "PROTEINS": (43_471, 162_088, 1_113),
+    "REDDIT-BINARY": (859_254, 1_991_016, 2_000),
 }
-SPECS = list(KNOWN)
+KNOWN = {name.lower(): Known("TUDataset", {"name": name}, *counts) for name, counts in COUNTS.items()}
 PREFIX = "TUDataset:"
 OTHERS = (  # as the collection spells them, which keeps no list that could be asked
     *("AIDS", "BZR", "BZR_MD", "COX2", "COX2_MD", "DHFR", "DHFR_MD", "ER_MD", "FRANKENSTEIN", "Mutagenicity"),
@@ -36,7 +31,7 @@ OTHERS = (  # as the collection spells them, which keeps no list that could be a
     *("deezer_ego_nets", "github_stargazers", "reddit_threads", "twitch_egos", "TWITTER-Real-Graph-Partial"),
     *("COLORS-3", "SYNTHETICnew", "Synthie", "TRIANGLES", "ZINC_full", "alchemy_full"),
 )
-NAMES = {name.lower(): name for name in (*(str(item.args["name"]) for item in KNOWN.values()), *OTHERS)}
+NAMES = {name.lower(): name for name in (*COUNTS, *OTHERS)}
 
 
 class Config(GraphsConfig):
@@ -57,42 +52,28 @@ def parse(spec: str) -> dict[str, Any] | None:
     return {"name": name or given} if name or given != spec else None
 
 
-listing = partial(_pyg.offers, KNOWN)
-
-
 def load(config: Config, where: Roots) -> GraphsDataset:
     """The graphs of `torch_geometric.datasets.TUDataset(name=config.name)`, and folds drawn with `config.seed`.
 
     Ten folds are how the literature uses these sets, which have no split of their own (Xu et al. 2019).
-
-    Raises:
-        DatasetError: the raw files are missing or corrupt.
     """
-    args = {"name": config.name, "use_node_attr": config.node_attributes}
-    (dataset,) = _pyg.opened(config.name, "TUDataset", args, where, stand_in="synthetic:mnist:0.02")
-    union = _union.of(config.name, dataset)
-    y, target = union.task()
-    fold = _prepare_graphs.fold_of(y if target == "class" else y[:, 0] * 0, FOLDS, config.seed)
+    from gnnbench.datasets import _prepare_graphs, _union
+
+    asked = Known("TUDataset", {"name": config.name, "use_node_attr": config.node_attributes})
+    (dataset,) = _pyg.opened(config.name, asked, where, "synthetic:mnist:0.02")
+    graphs = _union.of(config.name, dataset)
+    known = KNOWN.get(config.name.lower())
+    counts = graphs.num_graphs, graphs.num_nodes, graphs.num_edges
+    if known and counts != (known.graphs, known.nodes, known.edges):  # text cut short still loads
+        graphs.notes.append(
+            f"{config.name} has {counts[0]:,} graphs, {counts[1]:,} nodes and {counts[2]:,} edges instead of the "
+            f"published {known.graphs:,}, {known.nodes:,} and {known.edges:,}; its files may be altered or "
+            "truncated"
+        )
+    graphs.name = f"{config.name} fold {config.fold}"
+    y = graphs.y if graphs.target == "class" else graphs.y[:, 0] * 0
+    fold = _prepare_graphs.fold_of(y, FOLDS, config.seed)
     test, val = fold == config.fold, fold == (config.fold + 1) % FOLDS
     masks = {"train": ~(test | val), "val": val, "test": test}
-    return GraphsDataset(
-        f"{config.name} fold {config.fold}",
-        **union.graphs(),
-        y=y,
-        parts={split: mask.nonzero().flatten() for split, mask in masks.items()},
-        target=target,
-        num_outputs=int(y.max()) + 1 if target == "class" else y.size(1),
-        notes=_unlike(config, union),
-    )
-
-
-def _unlike(config: Config, union: _union.Union) -> list[str]:
-    """A note where counts are not the published ones, as text cut short still loads."""
-    known = KNOWN.get(config.name.lower())
-    counts = union.graph_ptr.numel() - 1, union.x.size(0), union.edge_index.size(1)
-    if known is None or counts == (known.graphs, known.nodes, known.edges):
-        return []
-    return [
-        f"{config.name} has {counts[0]:,} graphs, {counts[1]:,} nodes and {counts[2]:,} edges instead of the "
-        f"published {known.graphs:,}, {known.nodes:,} and {known.edges:,}; its files may be altered or truncated"
-    ]
+    graphs.parts = {part: mask.nonzero().flatten() for part, mask in masks.items()}
+    return graphs

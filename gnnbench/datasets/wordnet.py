@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, Literal
 
 from pydantic import Field
@@ -11,7 +10,6 @@ from gnnbench.config import Count, DatasetConfig
 from gnnbench.datasets import LinksDataset, Roots, _pyg
 
 KNOWN = {"wordnet18rr": _pyg.Known("WordNet18RR", {}, 40_943, 93_003)}
-SPECS = list(KNOWN)
 
 
 class Config(DatasetConfig):
@@ -28,18 +26,11 @@ def parse(spec: str) -> dict[str, Any] | None:
     return {} if spec.lower() in KNOWN else None
 
 
-listing = partial(_pyg.offers, KNOWN)
-
-
 def load(config: Config, where: Roots) -> LinksDataset:
-    """The links with their split and types; messages run over those of training, in both directions.
-
-    Raises:
-        DatasetError: the raw files are missing or corrupt.
-    """
+    """The links with their split and types; messages run over those of training, in both directions."""
     import torch
 
-    (dataset,) = _pyg.opened("WordNet18RR", "WordNet18RR", {}, where, stand_in="cora --set dataset.task=links")
+    (dataset,) = _pyg.opened("WordNet18RR", KNOWN["wordnet18rr"], where, "cora --set dataset.task=links")
     data = dataset[0]
     masks = {part: data[f"{part}_mask"] for part in ("train", "val", "test")}
     train = data.edge_index[:, masks["train"]]

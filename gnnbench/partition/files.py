@@ -16,6 +16,7 @@ from torch import Tensor
 
 from gnnbench.config import DatasetConfig
 from gnnbench.datasets import NodeDataset, _maps
+from gnnbench.datasets._kinds import FACTS
 from gnnbench.errors import DatasetError
 from gnnbench.graph import Graph
 from gnnbench.partition.part import Method, Numbering, PartData, in_edges, taken
@@ -81,7 +82,10 @@ def write(
         for rank in range(parts):
             edges = in_edges(graph, numbering.nodes(rank))
             data = taken(dataset, edges, numbering, rank, graph.layout)
-            written.append(_write(data, temporary / f"part-{rank:04d}"))
+            (where := temporary / f"part-{rank:04d}").mkdir()
+            arrays = _maps.save(where, {name: getattr(data, name) for name in DTYPES})
+            sizes = {"nodes": data.num_rows, "edges": len(data.col), "halo": len(data.halo)}
+            written.append(PartFiles(**sizes, sha256=_checksum(where), arrays=arrays))
         partition = Partition(
             **dataset.facts,
             dataset=config.model_dump(mode="json"),
@@ -121,7 +125,13 @@ def load(folder: Path, rank: int, parts: int, config: DatasetConfig | None = Non
             f"{len(partition.parts)}, or partition anew with --parts {parts}"
         )
     if config is not None:
-        _check_dataset(folder, partition.dataset, config.model_dump(mode="json"))
+        written, asked = partition.dataset, config.model_dump(mode="json")
+        for key in sorted(written.keys() | asked.keys()):
+            if written.get(key) != asked.get(key):
+                raise DatasetError(
+                    f"{folder}: was written with dataset.{key}={written.get(key)}, but the configuration has "
+                    f"dataset.{key}={asked.get(key)}; partition anew, or train with the configuration of the parts"
+                )
     part, where = partition.parts[rank], folder / f"part-{rank:04d}"
     offsets = torch.tensor([0, *(each.nodes for each in partition.parts)]).cumsum(0)
     with _maps.remedy("copy it here once more, or write all parts anew with `gnnbench partition`"):
@@ -133,20 +143,8 @@ def load(folder: Path, rank: int, parts: int, config: DatasetConfig | None = Non
             )
         _check(where, maps, part, offsets, rank)
     arrays: dict[str, Any] = maps
-    return PartData(rank, offsets, num_edges=partition.num_edges, **arrays, **partition.attributes())
-
-
-def _write(data: PartData, where: Path) -> PartFiles:
-    where.mkdir()
-    arrays = {name: getattr(data, name).numpy() for name in DTYPES}
-    for name, array in arrays.items():
-        _maps.save(where / f"{name}.npy", array)
-    return PartFiles(
-        nodes=data.num_rows,
-        edges=len(data.col),
-        halo=len(data.halo),
-        sha256=_checksum(where),
-        arrays={name: _maps.Array.of(array) for name, array in arrays.items()},
+    return PartData(
+        rank, offsets, num_edges=partition.num_edges, **arrays, **partition.model_dump(include={*FACTS})
     )
 
 
@@ -157,16 +155,6 @@ def _checksum(where: Path) -> str:
             while size := file.readinto(buffer):
                 digest.update(buffer[:size])
     return digest.hexdigest()
-
-
-def _check_dataset(folder: Path, written: dict[str, Any], asked: dict[str, Any]) -> None:
-    """Raises DatasetError where the sections are not the same."""
-    for key in sorted(written.keys() | asked.keys()):
-        if written.get(key) != asked.get(key):
-            raise DatasetError(
-                f"{folder}: was written with dataset.{key}={written.get(key)}, but the configuration has "
-                f"dataset.{key}={asked.get(key)}; partition anew, or train with the configuration of the parts"
-            )
 
 
 def _check(where: Path, maps: dict[str, Tensor], part: PartFiles, offsets: Tensor, rank: int) -> None:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
+from importlib.util import find_spec
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from gnnbench.datasets import NodeDataset, _reorder
+from gnnbench.datasets._kinds import MASKS
 from gnnbench.errors import DatasetError
 from gnnbench.graph import CSRBuilder, Graph, rows_of
 
 Method = Literal["metis", "random", "contiguous"]
 PLAIN = "Parts are contiguous ranges of ids; after `pip install pymetis` they would have fewer edges between them"
-BY_NODE = ("x", "y", "train_mask", "val_mask", "test_mask")
 METIS_LIMIT = 2**31 - 1  # of its integers: twice the edges, and nodes and edges together as weights
 
 
@@ -94,12 +94,10 @@ class Numbering(NamedTuple):
         within = not nodes or 0 <= int(assignment.min()) <= int(assignment.max()) < parts
         if assignment.shape != (nodes,) or not within:
             raise DatasetError(f"an assignment gives each of the {nodes} nodes one of the parts 0 to {parts - 1}")
-        offsets = torch.zeros(parts + 1, dtype=torch.int64)
-        torch.cumsum(torch.bincount(assignment, minlength=parts), 0, out=offsets[1:])
+        sizes = torch.bincount(assignment, minlength=parts)
+        offsets = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
         order = assignment.argsort(stable=True)
-        position = torch.empty_like(order)
-        position[order] = torch.arange(nodes)
-        return cls(offsets, order, position)
+        return cls(offsets, order, order.argsort())
 
     def nodes(self, rank: int) -> Tensor:
         """The nodes of a part by their ids in the dataset, ascending."""
@@ -150,7 +148,7 @@ def taken(
         dataset.num_edges,
         **dataset.facts,
         node_id=node_id,
-        **{name: getattr(dataset, name)[node_id] for name in BY_NODE},
+        **{name: getattr(dataset, name)[node_id] for name in ("x", "y", *MASKS)},
     )
 
 
@@ -166,11 +164,7 @@ def chosen(method: Method | Literal["auto"]) -> tuple[Method, list[str]]:
     """Choose metis for "auto", or without its package contiguous parts, which a note then says."""
     if method != "auto":
         return method, []
-    try:
-        importlib.import_module("pymetis")
-    except ImportError:
-        return "contiguous", [PLAIN]
-    return "metis", []
+    return ("metis", []) if find_spec("pymetis") else ("contiguous", [PLAIN])
 
 
 def assign(graph: Graph, parts: int, method: Method, seed: int) -> Tensor:

@@ -17,7 +17,7 @@ from torch_geometric.data import Data, InMemoryDataset
 from gnnbench import datasets
 from gnnbench.datasets import GraphsDataset, Roots, _union, tudataset
 from gnnbench.datasets import _describe as describe
-from gnnbench.datasets._graphs import PARTS
+from gnnbench.datasets._kinds import PARTS
 from gnnbench.errors import DatasetError
 from tests.support.real_data import REAL, load, needs_data, snapshot
 from tests.support.tables import write_csv
@@ -209,13 +209,15 @@ class Listed(InMemoryDataset):
 
 def test_unions_of_graphs_without_features_targets_or_company() -> None:
     ring = torch.tensor([[0, 1], [1, 0]])
-    union = _union.of("two", Listed([Data(edge_index=ring, num_nodes=2), Data(edge_index=ring, num_nodes=4)]))
+    two = Listed([Data(edge_index=ring, num_nodes=2), Data(edge_index=ring, num_nodes=4)])
+    union = _union.of("two", two)
     assert union.graph_ptr.tolist() == [0, 2, 6]
-    assert (union.x.shape, union.targets.tolist()) == ((6, 0), [-1, -1])
-    single = _union.of("one", Listed([Data(x=torch.ones(3, 2), edge_index=ring)]))
+    assert (union.x.shape, union.y.tolist()) == ((6, 0), [-1, -1])
+    one = Listed([Data(x=torch.ones(3, 2), edge_index=ring)])
+    single = _union.of("one", one)
     assert (single.graph_ptr.tolist(), single.edge_ptr.tolist()) == ([0, 3], [0, 2])
     with pytest.raises(DatasetError, match="both: graph 2 has 2 features of nodes and 0 of edges"):
-        _union.joined("both", {"train": union, "val": single})
+        _union.of("both", {"train": two, "val": one})
 
 
 def test_words_to_predict_are_refused(where: Roots) -> None:

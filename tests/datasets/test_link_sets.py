@@ -148,7 +148,7 @@ NEGATIVES = {"val": torch.tensor([[0], [5]]), "test": torch.tensor([[0], [5]])}
 )
 def test_what_cannot_be_evaluated_is_refused(dataset: LinksDataset, keys: dict[str, Any], reason: str) -> None:
     with pytest.raises(DatasetError) as refused:
-        _prepare_links.prepare(dataset, CONFIG.model_copy(update=keys))
+        _prepare_links.finish(dataset, CONFIG.model_copy(update=keys))
     assert reason in str(refused.value)
 
 
@@ -222,7 +222,7 @@ def test_bad_links_are_one_sentence(
 
 
 def test_what_a_benchmark_repeats_is_told() -> None:
-    dataset = _prepare_links.prepare(links(TRAIN, [*EDGES, (3, 4)], own_split=True), CONFIG)
+    dataset = _prepare_links.finish(links(TRAIN, [*EDGES, (3, 4)], own_split=True), CONFIG)
     assert dataset.notes == ["100.0% of the test links are edges of messages too, in its own split"]
     assert dataset.made_up == ["negatives"]
 

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from gnnbench import datasets
-from gnnbench.datasets import MappedDataset, NodeDataset, Roots, _maps, _prepare, mapped
+from gnnbench.datasets import MappedDataset, NodeDataset, Roots, _maps, mapped
+from gnnbench.datasets._kinds import MASKS
 from gnnbench.errors import ConfigError, DatasetError
 from gnnbench.graph import Graph
 from tests.support import graphs
@@ -31,7 +32,7 @@ def small(**changes: Any) -> NodeDataset:
         "x": torch.randn(nodes, 3),
         "y": torch.arange(nodes) % 5,
         "num_classes": 5,
-        **{name: part == place for place, name in enumerate(_prepare.PARTS)},
+        **{name: part == place for place, name in enumerate(MASKS)},
     }
     return NodeDataset(**{**fields, **changes})
 
@@ -49,7 +50,7 @@ def test_what_is_read_is_what_was_written(where: Roots, tmp_path: Path, multilab
     dataset = small(made_up=["labels"], notes=["a note"], **labels)
     _maps.write(dataset, tmp_path / "maps")
     again = read(tmp_path / "maps", where)
-    for name in ("x", "y", *_prepare.PARTS):
+    for name in ("x", "y", *MASKS):
         assert torch.equal(getattr(again, name), getattr(dataset, name)), name
     for name in ("name", "num_classes", "metric", "score", "made_up", "notes", "num_edges", "num_nodes", "label"):
         assert getattr(again, name) == getattr(dataset, name), name

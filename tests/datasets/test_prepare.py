@@ -14,6 +14,7 @@ from torch import Tensor
 from gnnbench.config import DatasetConfig
 from gnnbench.datasets import NodeDataset, _cache, _metrics, _prepare
 from gnnbench.datasets import _describe as describe
+from gnnbench.datasets._kinds import MASKS
 from gnnbench.errors import DatasetError
 
 
@@ -73,13 +74,13 @@ def test_too_many_random_features_are_refused_before_the_memory_is_gone() -> Non
 def test_seeded_split_takes_the_shares_of_labelled_nodes() -> None:
     none = torch.zeros(100, dtype=torch.bool)
     y = (torch.arange(100) % 2).masked_fill_(torch.arange(100) < 10, -1)
-    masks = dict.fromkeys(_prepare.PARTS, none)
+    masks = dict.fromkeys(MASKS, none)
     split = {"train_share": 0.5, "val_share": 0.1}
     first, again, other = (
         _prepare.finish(ring(100, y=y, **masks), DatasetConfig(source="test", seed=seed, **split))
         for seed in (0, 0, 1)
     )
-    sizes = [int(getattr(first, part).sum()) for part in _prepare.PARTS]
+    sizes = [int(getattr(first, part).sum()) for part in MASKS]
     assert sizes == [45, 9, 36]
     assert not bool((first.train_mask & first.val_mask | first.train_mask & first.test_mask).any())
     assert not bool((first.train_mask | first.val_mask | first.test_mask)[:10].any())

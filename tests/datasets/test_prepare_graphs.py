@@ -15,7 +15,7 @@ from torch_geometric.utils import to_undirected
 
 from gnnbench.datasets import GraphsDataset, _metrics, _ogb, _prepare_graphs
 from gnnbench.datasets import _describe as describe
-from gnnbench.datasets._graphs import GraphsConfig
+from gnnbench.datasets._kinds import GraphsConfig
 from gnnbench.errors import DatasetError
 
 NAN = float("nan")

@@ -53,7 +53,7 @@ def test_degrees_fall(roots: datasets.Roots) -> None:
 def test_cuthill_mckee_narrows_the_matrix() -> None:
     path = torch.randperm(50, generator=torch.Generator().manual_seed(0))
     edge_index = torch.stack([path[:-1], path[1:]])
-    order = _reorder._reverse_cuthill_mckee(edge_index, 50)
+    order = _reorder.order(edge_index, 50, "rcm")
     position = torch.empty_like(order)
     position[order] = torch.arange(50)
     assert spread(position[edge_index]) == 1
@@ -64,7 +64,7 @@ def test_parts_of_metis_lie_side_by_side() -> None:
     clique = torch.combinations(torch.arange(1024)).t()
     ids = torch.randperm(2048, generator=torch.Generator().manual_seed(0))
     edge_index = ids[torch.cat([clique, clique + 1024, torch.tensor([[0], [1024]])], dim=1)]
-    order = _reorder._by_part(edge_index, 2048)
+    order = _reorder.order(edge_index, 2048, "metis")
     first = {int(node) for node in order[:1024]}
     assert first in ({*ids[:1024].tolist()}, {*ids[1024:].tolist()})
 

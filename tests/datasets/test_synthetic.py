@@ -14,7 +14,7 @@ import torch
 from pydantic import ValidationError
 
 from gnnbench import datasets
-from gnnbench.datasets import Roots, _blockmodel, synthetic
+from gnnbench.datasets import Roots, _blockmodel, _cache, synthetic
 from gnnbench.datasets import _describe as describe
 from gnnbench.errors import DatasetError
 
@@ -179,7 +179,7 @@ def test_full_disk_leaves_nothing_behind(where: Roots, monkeypatch: pytest.Monke
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(_blockmodel, "_save", full)
+    monkeypatch.setattr(_cache, "save", full)
     with pytest.raises(DatasetError, match="No space left on device; set GNNBENCH_CACHE"):
         load(where, preset="cora")
     assert list((where.cache / "synthetic").iterdir()) == []

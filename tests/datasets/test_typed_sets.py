@@ -13,7 +13,7 @@ from torch_geometric.data import HeteroData
 
 from gnnbench import datasets
 from gnnbench.config import DatasetConfig
-from gnnbench.datasets import Roots, TypedDataset, _describe, _prepare_typed, _typed, ogb
+from gnnbench.datasets import Roots, TypedDataset, _describe, _prepare, _typed
 from gnnbench.errors import DatasetError
 from tests.support.real_data import REAL, load, needs_data
 from tests.support.tables import write_csv
@@ -101,7 +101,7 @@ def test_mag_is_read_by_ogbs_own_loader(where: Roots) -> None:
         [0, 1, 2],
     ]
     assert dataset.score(torch.eye(349)[dataset.y], dataset.y) == 1.0
-    assert [offer.on_disk for offer in ogb.listing(where) if offer.spec == "ogbn-mag"] == [True]
+    assert [offer.on_disk for offer in datasets.listing(where) if offer.spec == "ogbn-mag"] == [True]
 
 
 def graph(**changes: Any) -> HeteroData:
@@ -152,7 +152,7 @@ def test_unfit_graphs_are_refused_in_one_sentence(
     changes: dict[str, Any], keys: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(DatasetError) as refused:
-        _prepare_typed.finish(_prepare_typed.of("own", graph(**changes)), DatasetConfig(source="own", **keys))
+        _prepare.finish_typed(_prepare.typed("own", graph(**changes)), DatasetConfig(source="own", **keys))
     assert reason in str(refused.value)
     assert "\n" not in str(refused.value)
 
@@ -164,7 +164,7 @@ def test_options_apply_to_every_type() -> None:
     config = DatasetConfig(
         source="own", random_features=5, normalize_features=True, to_undirected=True, train_share=0.5
     )
-    dataset = _prepare_typed.finish(_prepare_typed.of("own", data), config)
+    dataset = _prepare.finish_typed(_prepare.typed("own", data), config)
     assert dataset.label == "own (features, split synthetic)"
     assert dataset.widths == {"a": 3, "b": 5}
     assert len(dataset.relations) == 4
