@@ -167,23 +167,15 @@ def _error(
     if snapshot.autocast and name in reference.lowered:
         scale = max(scale, AUTOCASTS * float(reference.lowered[name]) / tolerance)
     floor = _row_floor(name, reference, theirs, scale)
-    squares, worst, worst_index, outliers = 0.0, 0.0, 0, list[int]()
+    norms, off = _row_norms(theirs), _row_norms(ours, theirs)
+    for each, where in ((norms, f" of {backend}"), (off, "")):
+        if not bool((finite := each.isfinite()).all()):
+            return TensorError(problem=f"NaN or infinity in row {int((~finite).int().argmax())}{where}"), set()
+    ratio = (off / norms.maximum(floor)).nan_to_num(nan=0.0, posinf=1e30)  # nan: zero against zero
+    worst, worst_index = (float(ratio.max()), int(ratio.argmax())) if rows else (0.0, 0)
     row_tolerance, few = ROW_TOLERANCE / TOLERANCE * tolerance, max(1, int(KINKED * rows))
-    for start in range(0, rows, BLOCK_ROWS):
-        block = slice(start, start + BLOCK_ROWS)
-        for tensor, where in ((theirs[block], f" of {backend}"), (ours[block], "")):
-            if not bool(tensor.isfinite().all()):
-                row = start + int((~tensor.isfinite()).any(dim=1).int().argmax())
-                return TensorError(problem=f"NaN or infinity in row {row}{where}"), set()
-        difference = (ours[block].double() - theirs[block].double()).norm(dim=1)
-        squares += float(difference.square().sum())
-        against = theirs[block].double().norm(dim=1).maximum(floor[block])
-        ratio = (difference / against).nan_to_num(nan=0.0, posinf=1e30)  # nan: zero against zero
-        outliers += (start + (ratio > row_tolerance).nonzero().flatten()[: few + 1]).tolist()
-        at = int(ratio.argmax())
-        if float(ratio[at]) > worst:
-            worst, worst_index = float(ratio[at]), start + at
-    rms = (squares / max(expected.numel(), 1)) ** 0.5
+    outliers = {*(ratio > row_tolerance).nonzero().flatten()[: few + 1].tolist()}
+    rms = float(off.norm()) / max(expected.numel(), 1) ** 0.5
     rel_rms = rms / scale if scale else (0.0 if rms == 0 else 1e30)
     problem = ""
     if rel_rms > tolerance:
@@ -192,7 +184,7 @@ def _error(
         problem = f"row {worst_index} off by {worst:.1e} of its norm, more than {row_tolerance:g}"
     error = TensorError(rel_rms=rel_rms, worst_row=worst, worst_row_index=worst_index, problem=problem)
     if name.startswith(AT_NODES):
-        return error, {*outliers} if rel_rms <= tolerance and len(outliers) <= few else set()
+        return error, outliers if rel_rms <= tolerance and len(outliers) <= few else set()
     small = not name.startswith("logits") and _badness(error) <= AT_KINK
     return error, {0} if problem and small else set()  # of parameters, as a whole
 
@@ -233,10 +225,18 @@ def _row_floor(name: str, reference: Snapshot, expected: Tensor, scale: float) -
         return torch.full((rows,), scale * width**0.5, dtype=torch.float64)
     typical = scale * width**0.5
     if name.startswith("logits"):
-        typical = float(torch.cat([block.norm(dim=1) for block in expected.split(BLOCK_ROWS)]).median())
+        typical = float(_row_norms(expected).median())
     moved = reference.rounding.get(name, torch.zeros(rows)).double()
     moved = moved.clamp(min=float(moved.median()) if rows else 0.0)
     return (moved * (ROW_ROUNDINGS / ROW_TOLERANCE)).clamp(min=ROW_FLOOR * typical)
+
+
+def _row_norms(tensor: Tensor, other: Tensor | None = None) -> Tensor:
+    """The norm [N] float64 of each row of [N, C], or of its difference from another's; in blocks, to save memory."""
+    blocks = (block.double() for block in tensor.split(BLOCK_ROWS))
+    if other is not None:
+        blocks = (ours - theirs for ours, theirs in zip(blocks, other.split(BLOCK_ROWS), strict=True))
+    return torch.cat([block.norm(dim=1) for block in blocks])
 
 
 def _rms(tensor: Tensor) -> float:
@@ -247,6 +247,6 @@ def _rms(tensor: Tensor) -> float:
 
 
 def _badness(error: TensorError) -> float:
-    if error.rel_rms is None or error.worst_row is None:
-        return float("inf")
+    if error.rel_rms is None or error.worst_row is None:  # not compared by its numbers
+        return float("inf") if error.problem else 0.0
     return max(error.rel_rms / TOLERANCE, error.worst_row / ROW_TOLERANCE)
