@@ -92,11 +92,7 @@ class Exchange(Sums):
 
     def before(self, count: int) -> int:
         """The sum of `count` over lower ranks."""
-        counts = torch.tensor([count], device=self._send.device).repeat(dist.get_world_size())
-        others = torch.empty_like(counts)
-        with communicating():
-            dist.all_to_all_single(others, counts)
-        return int(others[: dist.get_rank()].sum())
+        return int(self.table(torch.tensor([count], device=self._send.device))[: dist.get_rank()].sum())
 
     def fetched(self, x: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Features [lower halo | mine | higher halo, ...] of x [n, ...], all of which travel in one message."""
@@ -121,11 +117,8 @@ class Exchange(Sums):
 
     def gathered(self, x: Tensor) -> Tensor:
         """The rows x [m, ...] of all processes, by rank, on every one of them."""
-        size = dist.get_world_size()
-        counts = torch.zeros(size, dtype=torch.int64, device=x.device)
-        counts[dist.get_rank()] = len(x)
-        sizes = self.summed(counts).tolist()
-        rows = self._swapped(_flat(x).repeat(size, 1), sizes, [len(x)] * size)
+        sizes = self.table(torch.tensor([len(x)], device=x.device)).flatten().tolist()
+        rows = self._swapped(_flat(x).repeat(len(sizes), 1), sizes, [len(x)] * len(sizes))
         return rows.view(len(rows), *x.shape[1:])
 
     def _message(self, x: Sequence[Tensor]) -> Tensor:
