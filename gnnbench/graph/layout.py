@@ -63,7 +63,7 @@ class Compressed(NamedTuple):
 class CSRBuilder(Handled):
     """Sorts edges, puts graphs side by side and draws pairs that are no edges.
 
-    In plain torch on any device, overridden by backends that are faster at it. `threads` are those of compiled code.
+    In plain torch on any device, overridden by backends that are faster at it; `threads` are of compiled code.
     """
 
     def plan(self, graph: Graph) -> None:

@@ -95,7 +95,8 @@ class Union:
     def collate(self, ids: Tensor, x: Tensor, edge_attr: Tensor | None = None) -> Batched:
         """The graphs `ids` as one, with their rows of x [N, ...] and edge_attr [E, ...].
 
-        The graph equals `Graph.from_edge_index` of `edge_index(ids)`. With `edge_attr`, the graph counts edges in the order of its rows, as those of the result are.
+        The graph equals `Graph.from_edge_index` of `edge_index(ids)`; with `edge_attr`, it counts edges in the
+        order of its rows, as those of the result are.
 
         Raises:
             GraphError: an id that is no graph, more than 2^31 - 1 nodes or edges together, or x or edge_attr of

@@ -17,7 +17,7 @@ from gnnbench.backends.base import Backend
 from gnnbench.comparison.parity import AUTOCAST_TOLERANCE, TOLERANCE, dropout, drops
 from gnnbench.comparison.parity.judge import AT_NODES, EVALUATION, Snapshot
 from gnnbench.config import Run
-from gnnbench.datasets import AnyDataset, LinksDataset, NodeDataset, TypedDataset
+from gnnbench.datasets import AnyDataset, NodeDataset, TypedDataset
 from gnnbench.models import Pairs
 from gnnbench.training import setup
 from gnnbench.training.batching._batch import Batch, Batching
