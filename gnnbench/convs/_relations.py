@@ -13,7 +13,7 @@ from torch_geometric.typing import EdgeType
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.graph.cache import stamp
-from gnnbench.graph.check import check_size
+from gnnbench.graph.layout import check_size
 
 
 class Chunk(NamedTuple):

@@ -1,4 +1,4 @@
-"""CSRBuilder: edges sorted into rows, graphs put side by side, and pairs that are no edges, in plain torch."""
+"""CSRBuilder: edges checked, sorted into rows and put side by side; pairs that are no edges; in plain torch."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from gnnbench.graph.handles import Handled
 if TYPE_CHECKING:
     from gnnbench.graph import Graph
 
+MAX_INT32 = 2**31 - 1
 SIGN, WORD = -(2**63), 2**32 - 1
 GOLDEN = 0x9E3779B97F4A7C15 - 2**64  # 2^64 over the golden ratio; as are the others, a word with its sign
 
@@ -192,6 +193,28 @@ def rows_of(rowptr: Tensor, num_edges: int) -> Tensor:
     """The row of every edge, [E] int64."""
     rows = torch.arange(rowptr.numel() - 1, device=rowptr.device)
     return torch.repeat_interleave(rows, rowptr.diff(), output_size=num_edges)
+
+
+def check_edge_index(edge_index: Tensor) -> None:
+    """Raise GraphError for what cannot be the edges of any graph."""
+    if edge_index.dim() != 2 or edge_index.size(0) != 2:
+        raise GraphError(f"edge_index has shape {list(edge_index.shape)}, but must be [2, E]")
+    if edge_index.is_floating_point() or edge_index.dtype == torch.bool:
+        raise GraphError(f"edge_index has type {edge_index.dtype}, but must hold integers")
+
+
+def check_size(num_rows: int, num_cols: int, num_edges: int) -> None:
+    """Raise GraphError for more than 32 bits can number."""
+    for name, count in (("rows", num_rows), ("columns", num_cols), ("edges", num_edges)):
+        if not 0 <= count <= MAX_INT32:
+            raise GraphError(f"a graph of {count} {name} is outside the range of 0 to {MAX_INT32}")
+
+
+def check_range(name: str, index: Tensor, size: int) -> None:
+    """Raise GraphError for an index that is not in 0 to `size` - 1."""
+    if index.numel() and (int(index.min()) < 0 or int(index.max()) >= size):
+        wrong = index[(index < 0) | (index >= size)][0]
+        raise GraphError(f"{name} index {int(wrong)} is outside the range of 0 to {size - 1}")
 
 
 def refuse(ids: Tensor, num_graphs: int) -> NoReturn:

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from gnnbench.errors import GraphError
 from gnnbench.graph import CSRBuilder, Graph
-from gnnbench.graph.check import check_edge_index, check_size
-from gnnbench.graph.layout import Members, Picked
+from gnnbench.graph.layout import Members, Picked, check_edge_index, check_size
 
 
 class Batched(NamedTuple):

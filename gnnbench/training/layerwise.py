@@ -22,7 +22,7 @@ from gnnbench.backends.base import Backend, KernelBackend
 from gnnbench.datasets import LinksDataset, NodeDataset
 from gnnbench.errors import GnnbenchError, OutOfMemory
 from gnnbench.graph import Graph
-from gnnbench.graph.block import Asked, Block
+from gnnbench.graph.part import Asked, Block
 from gnnbench.measure import memory
 from gnnbench.models import Layer
 from gnnbench.results import files
