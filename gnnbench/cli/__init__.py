@@ -1,9 +1,8 @@
 """The command line: parses, calls, prints. A verb imports what it needs when it runs, so that help is quick.
 
 __init__     the app: verbs, datasets, doctor
-verb         the verbs that are functions of `gnnbench.api`, made of their parameters
+verb         the verbs that are functions of `gnnbench.api`, made of their parameters; options that verbs share
 alone        results as a page, a list of them over time, and a graph in parts; what some verbs do before
-options      options that several verbs share
 streams      standard streams that may be gone
 """
 
@@ -23,7 +22,7 @@ from typer.core import TyperCommand, TyperGroup
 from gnnbench import registry, stopping
 from gnnbench.api._configs import load
 from gnnbench.cli import alone, streams, verb
-from gnnbench.cli.options import EXIT_CODES, DataRoot, Json, Overrides, Plot, is_first, refuse_empty, show
+from gnnbench.cli.verb import EXIT_CODES, DataRoot, Json, Overrides, Plot, is_first, refuse_empty, show
 from gnnbench.errors import DatasetError, GnnbenchError
 from gnnbench.measure import waiting
 

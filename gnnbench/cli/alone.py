@@ -11,17 +11,7 @@ import typer
 
 from gnnbench.api._configs import load
 from gnnbench.api.bench import OTHERS
-from gnnbench.cli.options import (
-    Csv,
-    DataRoot,
-    Json,
-    Latex,
-    Markdown,
-    Overrides,
-    Plot,
-    Quiet,
-    show,
-)
+from gnnbench.cli.verb import Csv, DataRoot, Json, Latex, Markdown, Overrides, Plot, Quiet, show
 from gnnbench.errors import ConfigError, did_you_mean
 
 DryRun = Annotated[

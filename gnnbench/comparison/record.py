@@ -114,7 +114,8 @@ class Comparison(Record):
         self._compare_losses(rounds)
         self.parity.conclude([row.backend for row in self.rows])
         parted = dict(_parted({name: rounds[name] for name in measured}))
-        green = {name for name in measured if self._is_green(name) and name not in parted}
+        green = {name for name, verdict in self.parity.backends.items() if verdict.green}
+        green &= measured.keys() - parted.keys()
         of_pyg = [*BASELINES, *(name for name in measured if name.startswith(WITH_WORKERS))]
         baselines = [*of_pyg, *[PEER] * (PEER in measured)]
         fastest = min(green.intersection(of_pyg), key=lambda name: _seconds(measured[name]), default=None)
@@ -149,10 +150,6 @@ class Comparison(Record):
                 if of_round
             )
             verdict.losses = next(filter(None, reasons), "") if expected and name != reference else ""
-
-    def _is_green(self, backend: str) -> bool:
-        result = self.parity.backends.get(backend)
-        return result is not None and result.green
 
 
 def _row(backend: str, rounds: Sequence[Result], parity: BackendParity | None, wanted: int) -> Row:

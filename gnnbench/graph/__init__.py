@@ -2,11 +2,10 @@
 
 cache        the Graph of an adjacency that a program passes around, and whether tensors were edited
 union        many graphs, of which batches are put together without a sort
-part         the rows of one of several processes, which fetch what their edges need of others, and how
-block        some of the rows, of which convs are computed one block after the other
-layout       how edges are sorted into rows, what a batch consists of, and how pairs that are no edges are drawn,
-             in plain torch
-check        what is refused as no graph
+part         the rows of one of several processes, which fetch what their edges need of others, and how; blocks of
+             rows, of which convs are computed one after the other
+layout       how edges are checked and sorted into rows, what a batch consists of, and how pairs that are no edges
+             are drawn, in plain torch
 handles      names by which torch's custom ops find Graphs and kernels
 """
 
@@ -20,9 +19,8 @@ import torch
 from torch import Tensor
 
 from gnnbench.errors import GraphError
-from gnnbench.graph.check import check_edge_index, check_range, check_size
 from gnnbench.graph.handles import Handled
-from gnnbench.graph.layout import Compressed, CSRBuilder, rows_of
+from gnnbench.graph.layout import Compressed, CSRBuilder, check_edge_index, check_range, check_size, rows_of
 
 T = TypeVar("T")
 

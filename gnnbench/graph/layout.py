@@ -1,4 +1,4 @@
-"""CSRBuilder: edges sorted into rows, graphs put side by side, and pairs that are no edges, in plain torch."""
+"""CSRBuilder: edges checked, sorted into rows and put side by side; pairs that are no edges; in plain torch."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from gnnbench.graph.handles import Handled
 if TYPE_CHECKING:
     from gnnbench.graph import Graph
 
+MAX_INT32 = 2**31 - 1
 SIGN, WORD = -(2**63), 2**32 - 1
 GOLDEN = 0x9E3779B97F4A7C15 - 2**64  # 2^64 over the golden ratio; as are the others, a word with its sign
 
@@ -52,11 +53,62 @@ class Rows(NamedTuple):
     transposed_col: Tensor | None = None
 
 
-class Concatenation:
-    """How slices are put side by side: plain torch on any device, overridden by backends that are faster at it.
+class Compressed(NamedTuple):
+    """Edges sorted by row, then column; `perm[i]` is where edge `i` stood before the sort."""
 
-    `threads` are those of compiled code.
+    rowptr: Tensor  # [N + 1] int64
+    col: Tensor  # [E] int32
+    perm: Tensor  # [E] int32
+
+
+class CSRBuilder(Handled):
+    """Sorts edges, puts graphs side by side and draws pairs that are no edges.
+
+    In plain torch on any device, overridden by backends that are faster at it; `threads` are of compiled code.
     """
+
+    def plan(self, graph: Graph) -> None:
+        """Keep in `graph.cache` what kernels want of a graph before their first call; nothing here."""
+
+    def csr(self, row: Tensor, col: Tensor, num_rows: int, num_cols: int) -> Compressed:
+        """Sort COO edges [E] (int64, within range) by row, then column; equal edges keep their order."""
+        perm = torch.argsort(row * num_cols + col, stable=True)
+        return Compressed(_pointer(torch.bincount(row, minlength=num_rows)), col[perm].int(), perm.int())
+
+    def transpose(self, rowptr: Tensor, col: Tensor, num_cols: int) -> Compressed:
+        """The rows of the transposed matrix; equal edges keep their order."""
+        return self.csr(col.long(), rows_of(rowptr, col.numel()), num_cols, rowptr.numel() - 1)
+
+    def is_symmetric(self, rowptr: Tensor, col: Tensor) -> bool:
+        """Return whether a square matrix has the same rows as its transpose."""
+        transposed = self.transpose(rowptr, col, rowptr.numel() - 1)
+        return torch.equal(transposed.rowptr, rowptr) and torch.equal(transposed.col, col)
+
+    def is_of(
+        self, rowptr: Tensor, col: Tensor, edge_id: Tensor | None, source: Tensor, destination: Tensor
+    ) -> bool:
+        """Return whether the edges of rows are these [E] int64, each at its place `edge_id`."""
+        if edge_id is not None:
+            source, destination = source.index_select(0, edge_id), destination.index_select(0, edge_id)
+        return bool((source == col).all() and (destination == rows_of(rowptr, col.numel())).all())
+
+    def with_self_loops(self, rowptr: Tensor, col: Tensor, num_cols: int, first: int = 0) -> tuple[Tensor, Tensor]:
+        """`rowptr` and `col` of a matrix with exactly one entry at every place of its diagonal.
+
+        Args:
+            first: the column where the diagonal begins.
+        """
+        num_rows, row = rowptr.numel() - 1, rows_of(rowptr, col.numel())
+        loops, inner = torch.arange(min(num_rows, num_cols - first), device=col.device), col != row + first
+        row, col = row[inner], col[inner]
+        # Edges keep their order: each moves on by the loops before it, which are then what is left.
+        before = row.clamp(max=len(loops)) + ((col > row + first) & (row < len(loops)))
+        place = torch.arange(len(row), device=col.device) + before
+        is_loop = torch.ones(len(row) + len(loops), dtype=torch.bool, device=col.device)
+        is_loop[place] = False
+        out = torch.empty_like(is_loop, dtype=torch.int32)
+        out[place], out[is_loop] = col, (loops + first).int()
+        return _pointer(torch.bincount(torch.cat([row, loops]), minlength=num_rows)), out
 
     def starts(self, ptr: Tensor, ids: Tensor) -> Tensor:
         """Where the slices `ptr[id]:ptr[id + 1]` begin once they are side by side, and their end, [B + 1] int64.
@@ -66,9 +118,7 @@ class Concatenation:
         """
         if ids.numel() and (int(ids.min()) < 0 or int(ids.max()) >= ptr.numel() - 1):
             refuse(ids, ptr.numel() - 1)
-        starts = torch.zeros(ids.numel() + 1, dtype=torch.int64, device=ptr.device)
-        torch.cumsum(ptr[ids + 1] - ptr[ids], 0, out=starts[1:])
-        return starts
+        return _pointer(ptr[ids + 1] - ptr[ids])
 
     def take(
         self, ptr: Tensor, ids: Tensor, starts: Tensor, size: int, values: Tensor, threads: int = 1
@@ -107,26 +157,6 @@ class Concatenation:
             transposed_col=members.transposed_col[edges] + first_node,
         )
 
-
-def refuse(ids: Tensor, num_graphs: int) -> NoReturn:
-    """Raise the GraphError of ids [B] of which one is no graph."""
-    wrong = ids[(ids < 0) | (ids >= num_graphs)][0]
-    raise GraphError(f"there is no graph {int(wrong)}; the {num_graphs} graphs are numbered from 0")
-
-
-def _places(ptr: Tensor, ids: Tensor, starts: Tensor, size: int) -> Tensor:
-    """Where the elements of slices come from, [size] int64."""
-    return _spread(ptr[ids] - starts[:-1], starts, size) + torch.arange(size, device=ptr.device)
-
-
-def _spread(values: Tensor, starts: Tensor, size: int) -> Tensor:
-    """One of `values` [B] for each element of its slice, [size]."""
-    return torch.repeat_interleave(values, starts.diff(), output_size=size)
-
-
-class Complement:
-    """Pairs of nodes that are not among given ones."""
-
     def draw_pairs(
         self, rowptr: Tensor, col: Tensor, num_cols: int, rows: Tensor | None, count: int, seed: int
     ) -> Tensor:
@@ -152,6 +182,55 @@ class Complement:
             rank = rows * num_cols - rowptr[rows] + _draw_below(stream, num_cols - rowptr[rows + 1] + rowptr[rows])
         place = rank + torch.searchsorted(before, rank, right=True)
         return torch.stack([place // num_cols, place % num_cols])
+
+
+def _pointer(counts: Tensor) -> Tensor:
+    """Where each of so many [n] begins, and their sum, [n + 1] int64."""
+    return torch.nn.functional.pad(counts.cumsum(0), (1, 0))
+
+
+def rows_of(rowptr: Tensor, num_edges: int) -> Tensor:
+    """The row of every edge, [E] int64."""
+    rows = torch.arange(rowptr.numel() - 1, device=rowptr.device)
+    return torch.repeat_interleave(rows, rowptr.diff(), output_size=num_edges)
+
+
+def check_edge_index(edge_index: Tensor) -> None:
+    """Raise GraphError for what cannot be the edges of any graph."""
+    if edge_index.dim() != 2 or edge_index.size(0) != 2:
+        raise GraphError(f"edge_index has shape {list(edge_index.shape)}, but must be [2, E]")
+    if edge_index.is_floating_point() or edge_index.dtype == torch.bool:
+        raise GraphError(f"edge_index has type {edge_index.dtype}, but must hold integers")
+
+
+def check_size(num_rows: int, num_cols: int, num_edges: int) -> None:
+    """Raise GraphError for more than 32 bits can number."""
+    for name, count in (("rows", num_rows), ("columns", num_cols), ("edges", num_edges)):
+        if not 0 <= count <= MAX_INT32:
+            raise GraphError(f"a graph of {count} {name} is outside the range of 0 to {MAX_INT32}")
+
+
+def check_range(name: str, index: Tensor, size: int) -> None:
+    """Raise GraphError for an index that is not in 0 to `size` - 1."""
+    if index.numel() and (int(index.min()) < 0 or int(index.max()) >= size):
+        wrong = index[(index < 0) | (index >= size)][0]
+        raise GraphError(f"{name} index {int(wrong)} is outside the range of 0 to {size - 1}")
+
+
+def refuse(ids: Tensor, num_graphs: int) -> NoReturn:
+    """Raise the GraphError of ids [B] of which one is no graph."""
+    wrong = ids[(ids < 0) | (ids >= num_graphs)][0]
+    raise GraphError(f"there is no graph {int(wrong)}; the {num_graphs} graphs are numbered from 0")
+
+
+def _places(ptr: Tensor, ids: Tensor, starts: Tensor, size: int) -> Tensor:
+    """Where the elements of slices come from, [size] int64."""
+    return _spread(ptr[ids] - starts[:-1], starts, size) + torch.arange(size, device=ptr.device)
+
+
+def _spread(values: Tensor, starts: Tensor, size: int) -> Tensor:
+    """One of `values` [B] for each element of its slice, [size]."""
+    return torch.repeat_interleave(values, starts.diff(), output_size=size)
 
 
 def _draw_below(stream: Tensor, n: Tensor) -> Tensor:
@@ -188,71 +267,3 @@ def _right(x: Tensor, bits: int) -> Tensor:
 def signed(seed: int) -> int:
     """The lower 64 bits of a number, with a sign."""
     return ((seed + 2**63) & (2**64 - 1)) - 2**63
-
-
-class Compressed(NamedTuple):
-    """Edges sorted by row, then column; `perm[i]` is where edge `i` stood before the sort."""
-
-    rowptr: Tensor  # [N + 1] int64
-    col: Tensor  # [E] int32
-    perm: Tensor  # [E] int32
-
-
-class CSRBuilder(Complement, Concatenation, Handled):
-    """Sorts edges, puts graphs side by side and draws pairs that are no edges.
-
-    In plain torch, overridden by backends that are faster at it.
-    """
-
-    def plan(self, graph: Graph) -> None:
-        """Keep in `graph.cache` what kernels want of a graph before their first call; nothing here."""
-
-    def csr(self, row: Tensor, col: Tensor, num_rows: int, num_cols: int) -> Compressed:
-        """Sort COO edges [E] (int64, within range) by row, then column; equal edges keep their order."""
-        perm = torch.argsort(row * num_cols + col, stable=True)
-        rowptr = torch.zeros(num_rows + 1, dtype=torch.int64, device=row.device)
-        torch.cumsum(torch.bincount(row, minlength=num_rows), 0, out=rowptr[1:])
-        return Compressed(rowptr, col[perm].int(), perm.int())
-
-    def transpose(self, rowptr: Tensor, col: Tensor, num_cols: int) -> Compressed:
-        """The rows of the transposed matrix; equal edges keep their order."""
-        return self.csr(col.long(), rows_of(rowptr, col.numel()), num_cols, rowptr.numel() - 1)
-
-    def is_symmetric(self, rowptr: Tensor, col: Tensor) -> bool:
-        """Return whether a square matrix has the same rows as its transpose."""
-        transposed = self.transpose(rowptr, col, rowptr.numel() - 1)
-        return torch.equal(transposed.rowptr, rowptr) and torch.equal(transposed.col, col)
-
-    def is_of(
-        self, rowptr: Tensor, col: Tensor, edge_id: Tensor | None, source: Tensor, destination: Tensor
-    ) -> bool:
-        """Return whether the edges of rows are these [E] int64, each at its place `edge_id`."""
-        if edge_id is not None:
-            source, destination = source.index_select(0, edge_id), destination.index_select(0, edge_id)
-        return bool((source == col).all() and (destination == rows_of(rowptr, col.numel())).all())
-
-    def with_self_loops(self, rowptr: Tensor, col: Tensor, num_cols: int, first: int = 0) -> tuple[Tensor, Tensor]:
-        """`rowptr` and `col` of a matrix with exactly one entry at every place of its diagonal.
-
-        Args:
-            first: the column where the diagonal begins.
-        """
-        num_rows, row = rowptr.numel() - 1, rows_of(rowptr, col.numel())
-        loops, inner = torch.arange(min(num_rows, num_cols - first), device=col.device), col != row + first
-        row, col = row[inner], col[inner]
-        # Edges keep their order: each moves on by the loops before it, which are then what is left.
-        before = row.clamp(max=len(loops)) + ((col > row + first) & (row < len(loops)))
-        place = torch.arange(len(row), device=col.device) + before
-        is_loop = torch.ones(len(row) + len(loops), dtype=torch.bool, device=col.device)
-        is_loop[place] = False
-        out = torch.empty_like(is_loop, dtype=torch.int32)
-        out[place], out[is_loop] = col, (loops + first).int()
-        out_rowptr = torch.zeros_like(rowptr)
-        torch.cumsum(torch.bincount(torch.cat([row, loops]), minlength=num_rows), 0, out=out_rowptr[1:])
-        return out_rowptr, out
-
-
-def rows_of(rowptr: Tensor, num_edges: int) -> Tensor:
-    """The row of every edge, [E] int64."""
-    rows = torch.arange(rowptr.numel() - 1, device=rowptr.device)
-    return torch.repeat_interleave(rows, rowptr.diff(), output_size=num_edges)

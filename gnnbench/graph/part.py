@@ -1,4 +1,4 @@
-"""Part: the rows of a graph that one of several processes holds, whose sources it fetches from the others."""
+"""Rows of a graph whose sources are fetched: a Part from other processes, a Block from earlier passes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from gnnbench.errors import GraphError, WorkerLost
-from gnnbench.graph import CSRBuilder, Graph
+from gnnbench.graph import CSRBuilder, Graph, cached
 
 
 class Sums:
@@ -92,11 +92,7 @@ class Exchange(Sums):
 
     def before(self, count: int) -> int:
         """The sum of `count` over lower ranks."""
-        counts = torch.tensor([count], device=self._send.device).repeat(dist.get_world_size())
-        others = torch.empty_like(counts)
-        with communicating():
-            dist.all_to_all_single(others, counts)
-        return int(others[: dist.get_rank()].sum())
+        return int(self.table(torch.tensor([count], device=self._send.device))[: dist.get_rank()].sum())
 
     def fetched(self, x: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Features [lower halo | mine | higher halo, ...] of x [n, ...], all of which travel in one message."""
@@ -121,11 +117,8 @@ class Exchange(Sums):
 
     def gathered(self, x: Tensor) -> Tensor:
         """The rows x [m, ...] of all processes, by rank, on every one of them."""
-        size = dist.get_world_size()
-        counts = torch.zeros(size, dtype=torch.int64, device=x.device)
-        counts[dist.get_rank()] = len(x)
-        sizes = self.summed(counts).tolist()
-        rows = self._swapped(_flat(x).repeat(size, 1), sizes, [len(x)] * size)
+        sizes = self.table(torch.tensor([len(x)], device=x.device)).flatten().tolist()
+        rows = self._swapped(_flat(x).repeat(len(sizes), 1), sizes, [len(x)] * len(sizes))
         return rows.view(len(rows), *x.shape[1:])
 
     def _message(self, x: Sequence[Tensor]) -> Tensor:
@@ -213,3 +206,42 @@ class _Halo(torch.autograd.Function):
         halo = [torch.cat([each[:begin], each[end:]]) for each in grads]
         mine = [each[begin:end].clone(memory_format=torch.contiguous_format) for each in grads]
         return None, *ctx.exchange.returned(mine, halo)
+
+
+class Asked(Exception):
+    """A conv asks for features of all nodes that no pass has computed yet; `rows` are those of its block."""
+
+    def __init__(self, rows: tuple[Tensor, ...]) -> None:
+        super().__init__("features of all nodes are not there yet")
+        self.rows = rows
+
+
+class Block(Graph):
+    """The in-edges of nodes `begin` to `end` of a graph; columns are all of its nodes.
+
+    Args:
+        whole: the graph, by which kernels choose an order of summation, so that sums are equal to the last bit.
+        fetched: what earlier passes computed for all nodes, in the order in which the conv asks for it.
+    """
+
+    def __init__(self, whole: Graph, begin: int, end: int, fetched: Iterator[Sequence[Tensor]]) -> None:
+        rowptr = whole.rowptr[begin : end + 1]
+        first, last = rowptr[[0, -1]].tolist()
+        super().__init__(rowptr - first, whole.col[first:last], whole.num_cols, None, whole.layout)
+        self._whole, self.first_col, self.first_edge, self.fetched = whole, begin, first, fetched
+
+    @property
+    def whole(self) -> Graph:
+        return self._whole
+
+    def sources(self, *x: Tensor) -> tuple[Tensor, ...]:
+        fetched = next(self.fetched, None)
+        if fetched is None:
+            raise Asked(x)
+        return tuple(fetched)
+
+    @cached
+    def with_self_loops(self) -> Graph:
+        """Cut these nodes out of `whole.with_self_loops`."""
+        looped = self.whole.with_self_loops
+        return Block(looped, self.first_col, self.first_col + self.num_rows, self.fetched)

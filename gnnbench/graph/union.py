@@ -9,8 +9,7 @@ from torch import Tensor
 
 from gnnbench.errors import GraphError
 from gnnbench.graph import CSRBuilder, Graph
-from gnnbench.graph.check import check_edge_index, check_size
-from gnnbench.graph.layout import Members, Picked
+from gnnbench.graph.layout import Members, Picked, check_edge_index, check_size
 
 
 class Batched(NamedTuple):
@@ -66,7 +65,7 @@ class Union:
             graph_ptr: [G + 1], where the nodes of each graph begin, and their number.
             edge_ptr: [G + 1], the same of edges.
             edge_index: [2, E] source and destination, numbered from 0 in each graph; kept, so do not change it.
-            rows: False where only `edge_index`, `gather` and `readout` are wanted, which need no sort.
+            rows: False where `collate`, which alone needs a sort, is not wanted.
             threads: of compiled code that puts a batch together; one, as another core trains meanwhile.
 
         Raises:
@@ -95,7 +94,8 @@ class Union:
     def collate(self, ids: Tensor, x: Tensor, edge_attr: Tensor | None = None) -> Batched:
         """The graphs `ids` as one, with their rows of x [N, ...] and edge_attr [E, ...].
 
-        With `edge_attr`, the graph counts edges in the order of its rows, as those of the result are.
+        The graph equals `Graph.from_edge_index` of `edge_index(ids)`; with `edge_attr`, it counts edges in the
+        order of its rows, as those of the result are.
 
         Raises:
             GraphError: an id that is no graph, more than 2^31 - 1 nodes or edges together, or x or edge_attr of
@@ -106,11 +106,6 @@ class Union:
         if edge_attr is not None and graph.edge_id is not None:
             edge_attr, graph.edge_id = self._edges(picked, edge_attr).index_select(0, graph.edge_id), None
         return Batched(graph, x, picked.ptr, edge_attr)
-
-    @torch.inference_mode(False)
-    def batch(self, ids: Tensor) -> Graph:
-        """The graphs `ids` as one, equal to `Graph.from_edge_index` of `edge_index(ids)`; errors as `collate`."""
-        return self._graph(self._picked(ids))
 
     @torch.inference_mode(False)
     def edge_index(self, ids: Tensor) -> Tensor:
@@ -131,14 +126,6 @@ class Union:
     def ptr(self, ids: Tensor) -> Tensor:
         """Where the nodes of each of these graphs begin, and their number, [B + 1] int64."""
         return self._picked(ids).ptr
-
-    @torch.inference_mode(False)
-    def readout(self, ids: Tensor) -> Graph:
-        """The graph from nodes to graphs [B x n]: row b holds the nodes of graph `ids[b]`.
-
-        An spmm over it is PyG's `global_add_pool` or `global_mean_pool`, its maximum `global_max_pool`.
-        """
-        return readout(self.ptr(ids), self.layout)
 
     def _picked(self, ids: Tensor) -> Picked:
         if ids.dim() != 1 or ids.is_floating_point() or ids.dtype == torch.bool:
@@ -187,7 +174,10 @@ def checked(graph_ptr: Tensor, edge_ptr: Tensor, edge_index: Tensor) -> tuple[Te
 
 @torch.inference_mode(False)
 def readout(ptr: Tensor, layout: CSRBuilder) -> Graph:
-    """The graph from the nodes of a batch to its graphs, as `Union.readout`, where `ptr` is known already."""
+    """The graph from the nodes of a batch to its graphs [B x n], whose row b holds the nodes of graph b.
+
+    An spmm over it is PyG's `global_add_pool` or `global_mean_pool`, its maximum `global_max_pool`.
+    """
     num_graphs, num_nodes = ptr.numel() - 1, int(ptr[-1])
     node = torch.arange(num_nodes + 1, device=ptr.device)
     owner = torch.arange(num_graphs, dtype=torch.int32, device=ptr.device)

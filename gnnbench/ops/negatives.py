@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gnnbench.errors import GraphError
 from gnnbench.graph import Graph
-from gnnbench.graph.check import check_range
+from gnnbench.graph.layout import check_range
 
 
 def uniform(graph: Graph, count: int, seed: int, *, exclude: bool = True) -> Tensor:

@@ -26,7 +26,7 @@ from gnnbench.datasets import LinksDataset, NodeDataset, TypedDataset
 from gnnbench.datasets._typed import Relation
 from gnnbench.errors import GnnbenchError, OutOfMemory
 from gnnbench.graph import Graph
-from gnnbench.graph.block import Asked, Block
+from gnnbench.graph.part import Asked, Block
 from gnnbench.measure import memory
 from gnnbench.models import Layer
 from gnnbench.results import files

@@ -15,7 +15,7 @@ from gnnbench.benchmarks import collate
 from gnnbench.benchmarks.collate import CollateBench
 from gnnbench.datasets import GraphsDataset
 from gnnbench.errors import ConfigError
-from gnnbench.graph.layout import Concatenation, Picked
+from gnnbench.graph.layout import CSRBuilder, Picked
 from gnnbench.measure.rounds import Budget
 from gnnbench.results import files
 from tests.support import commands
@@ -71,12 +71,12 @@ def test_batches_are_checked_and_timed_beside_pygs(per_node: bool, tmp_path: Pat
 
 
 def test_a_wrong_batch_has_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = Concatenation.edge_index
+    right = CSRBuilder.edge_index
 
-    def swapped(self: Concatenation, edge_ptr: Tensor, picked: Picked, *rest: Any) -> Tensor:
+    def swapped(self: CSRBuilder, edge_ptr: Tensor, picked: Picked, *rest: Any) -> Tensor:
         return right(self, edge_ptr, picked, *rest).flip(0)
 
-    monkeypatch.setattr(Concatenation, "edge_index", swapped)
+    monkeypatch.setattr(CSRBuilder, "edge_index", swapped)
     result = run(some_graphs(), tmp_path, sizes=(4,))
     ours, of_pyg = result.rows
     assert (ours.status, ours.reason) == ("wrong", "edge_index of a batch differ from PyG's")

@@ -21,7 +21,7 @@ from gnnbench.backends.isplib.batch import BY_NODE, Positions
 from gnnbench.backends.isplib.sample import Neighbors, Sample, SampledEdges
 from gnnbench.errors import ConfigError, GraphError
 from gnnbench.graph import CSRBuilder, Graph
-from gnnbench.graph.check import MAX_INT32
+from gnnbench.graph.layout import MAX_INT32
 from tests.support import graphs
 
 pytestmark = pytest.mark.skipif(bool(isplib.MISSING), reason="the kernels are not built")

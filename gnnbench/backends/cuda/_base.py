@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gnnbench.backends.cuda._triton import INTERPRETED, constexpr, jit, tensor, tl
 from gnnbench.graph import Graph
-from gnnbench.graph.check import MAX_INT32
+from gnnbench.graph.layout import MAX_INT32
 from gnnbench.ops.kernels import Kernels
 
 SLICE_EDGES = 1024  # of a row, above which it is cut

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gnnbench.backends.isplib import _compiled
 from gnnbench.errors import ConfigError, GraphError
-from gnnbench.graph.check import MAX_INT32
+from gnnbench.graph.layout import MAX_INT32
 
 native = _compiled.load("sample")
 BY_NODE = 1 << 22  # nodes of a type, beyond which positions are in a hash table

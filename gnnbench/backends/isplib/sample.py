@@ -12,7 +12,7 @@ from torch import Tensor
 from gnnbench.backends.isplib.batch import Asked, Edges, How, Nodes, Positions, Rows, counted, native
 from gnnbench.errors import ConfigError, GraphError
 from gnnbench.graph import Compressed, CSRBuilder, Graph
-from gnnbench.graph.check import check_size
+from gnnbench.graph.layout import check_size
 
 CPU = torch.device("cpu")
 GOLDEN = 0x9E3779B97F4A7C15  # far from each other are its multiples in 64 bits: keys of relations

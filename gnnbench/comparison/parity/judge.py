@@ -74,13 +74,13 @@ class Snapshot:
     def learn_rounding(self, again: dict[str, Tensor]) -> None:
         """Raise `rounding` to that of the same steps on features that are changed in their last bits."""
         for name, tensor in self.tensors.items():
-            difference = tensor - again[name]
-            moved = difference.norm(dim=1) if is_of_nodes(name) else torch.tensor(_rms(difference))
+            both = tensor, again[name]
+            moved = _row_norms(*both) if is_of_nodes(name) else torch.tensor(_rms(*both))
             self.rounding[name] = moved.maximum(self.rounding.get(name, moved))
 
     def learn_autocast(self, again: dict[str, Tensor]) -> None:
         """Set `lowered` from the same steps under autocast."""
-        self.lowered = {name: torch.tensor(_rms(tensor - again[name])) for name, tensor in self.tensors.items()}
+        self.lowered = {name: torch.tensor(_rms(tensor, again[name])) for name, tensor in self.tensors.items()}
 
     def save(self, path: Path) -> None:
         """Write it, to be read by `load`; one that is mapped from there stays as it is."""
@@ -141,9 +141,7 @@ def judge_trained(snapshot: Snapshot, expected: Snapshot, reference: str) -> Rou
     """Compare the step in evaluation mode alone, which is all that `snapshot` holds."""
     tensors = {name: tensor for name, tensor in expected.tensors.items() if name.endswith(EVALUATION)}
     judged = judge(snapshot, replace(expected, tensors=tensors), reference)
-    return RoundParity(
-        ok=judged.ok is True, reason=judged.reason, worst_tensor=judged.worst_tensor, rel_rms=judged.rel_rms
-    )
+    return RoundParity(**judged.model_dump(include={*RoundParity.model_fields}))
 
 
 def is_of_nodes(name: str) -> bool:
@@ -161,29 +159,19 @@ def _error(
     if computed.shape != expected.shape or computed.dtype != expected.dtype:
         shapes = [f"{tensor.dtype} {list(tensor.shape)}" for tensor in (computed, expected)]
         return TensorError(problem=f"{shapes[0]}, but {shapes[1]} in {backend}"), set()
-    rows = expected.size(0) if expected.dim() else 1
-    ours, theirs = computed.reshape(rows, -1), expected.reshape(rows, -1)
     scale = max(_rms(expected), _rounding(name, reference))
     if snapshot.autocast and name in reference.lowered:
         scale = max(scale, AUTOCASTS * float(reference.lowered[name]) / tolerance)
-    floor = _row_floor(name, reference, theirs, scale)
-    squares, worst, worst_index, outliers = 0.0, 0.0, 0, list[int]()
-    row_tolerance, few = ROW_TOLERANCE / TOLERANCE * tolerance, max(1, int(KINKED * rows))
-    for start in range(0, rows, BLOCK_ROWS):
-        block = slice(start, start + BLOCK_ROWS)
-        for tensor, where in ((theirs[block], f" of {backend}"), (ours[block], "")):
-            if not bool(tensor.isfinite().all()):
-                row = start + int((~tensor.isfinite()).any(dim=1).int().argmax())
-                return TensorError(problem=f"NaN or infinity in row {row}{where}"), set()
-        difference = (ours[block].double() - theirs[block].double()).norm(dim=1)
-        squares += float(difference.square().sum())
-        against = theirs[block].double().norm(dim=1).maximum(floor[block])
-        ratio = (difference / against).nan_to_num(nan=0.0, posinf=1e30)  # nan: zero against zero
-        outliers += (start + (ratio > row_tolerance).nonzero().flatten()[: few + 1]).tolist()
-        at = int(ratio.argmax())
-        if float(ratio[at]) > worst:
-            worst, worst_index = float(ratio[at]), start + at
-    rms = (squares / max(expected.numel(), 1)) ** 0.5
+    norms, off = _row_norms(expected), _row_norms(computed, expected)
+    for each, where in ((norms, f" of {backend}"), (off, "")):
+        if not bool((finite := each.isfinite()).all()):
+            return TensorError(problem=f"NaN or infinity in row {int((~finite).int().argmax())}{where}"), set()
+    against = norms.maximum(_row_floor(name, reference, norms, scale))
+    ratio = (off / against).nan_to_num(nan=0.0, posinf=1e30)  # nan: zero against zero
+    worst, worst_index = (float(ratio.max()), int(ratio.argmax())) if len(ratio) else (0.0, 0)
+    row_tolerance, few = ROW_TOLERANCE / TOLERANCE * tolerance, max(1, int(KINKED * len(ratio)))
+    outliers = {*(ratio > row_tolerance).nonzero().flatten()[: few + 1].tolist()}
+    rms = float(off.norm()) / max(expected.numel(), 1) ** 0.5
     rel_rms = rms / scale if scale else (0.0 if rms == 0 else 1e30)
     problem = ""
     if rel_rms > tolerance:
@@ -192,18 +180,17 @@ def _error(
         problem = f"row {worst_index} off by {worst:.1e} of its norm, more than {row_tolerance:g}"
     error = TensorError(rel_rms=rel_rms, worst_row=worst, worst_row_index=worst_index, problem=problem)
     if name.startswith(AT_NODES):
-        return error, {*outliers} if rel_rms <= tolerance and len(outliers) <= few else set()
+        return error, outliers if rel_rms <= tolerance and len(outliers) <= few else set()
     small = not name.startswith("logits") and _badness(error) <= AT_KINK
     return error, {0} if problem and small else set()  # of parameters, as a whole
 
 
 def _from_float64(computed: Tensor | None, name: str, reference: Snapshot) -> float | None:
     """How many times as far from float64 as the reference a tensor is, as a whole and in its worst row."""
-    theirs, exact = reference.tensors[name], reference.exact[name].double()
+    theirs, exact = reference.tensors[name], reference.exact[name]
     if computed is None or computed.shape != theirs.shape:
         return None
-    rows = exact.size(0) if exact.dim() else 1
-    ours_off, theirs_off = ((each - exact).reshape(rows, -1).norm(dim=1) for each in (computed, theirs))
+    ours_off, theirs_off = (_row_norms(each, exact) for each in (computed, theirs))
     pairs = (ours_off.norm(), theirs_off.norm()), (ours_off.max(), theirs_off.max())
     return max(float(ours / off) if off else 1e30 for ours, off in pairs)
 
@@ -222,31 +209,36 @@ def _rounding(name: str, reference: Snapshot) -> float:
     return max(ROUNDINGS * moved, floor) / TOLERANCE
 
 
-def _row_floor(name: str, reference: Snapshot, expected: Tensor, scale: float) -> Tensor:
-    """The norm [rows] that the difference of each row is measured against at least.
+def _row_floor(name: str, reference: Snapshot, norms: Tensor, scale: float) -> Tensor:
+    """The norm [N] that the difference of each row, itself of such a norm [N], is measured against at least.
 
     A row of a parameter is held against all of them. Among nodes, whose RMS a hub can make as large as itself,
     each is held against its own rounding, which is large where what was summed cancels, or the median node's.
     """
-    rows, width = expected.shape
+    typical = scale * (reference.tensors[name].numel() / max(len(norms), 1)) ** 0.5
     if not is_of_nodes(name):
-        return torch.full((rows,), scale * width**0.5, dtype=torch.float64)
-    typical = scale * width**0.5
+        return torch.full_like(norms, typical)
     if name.startswith("logits"):
-        typical = float(torch.cat([block.norm(dim=1) for block in expected.split(BLOCK_ROWS)]).median())
-    moved = reference.rounding.get(name, torch.zeros(rows)).double()
-    moved = moved.clamp(min=float(moved.median()) if rows else 0.0)
+        typical = float(norms.median())
+    moved = reference.rounding.get(name, torch.zeros(1)).double().expand_as(norms)
+    moved = moved.clamp(min=float(moved.median()) if len(moved) else 0.0)
     return (moved * (ROW_ROUNDINGS / ROW_TOLERANCE)).clamp(min=ROW_FLOOR * typical)
 
 
-def _rms(tensor: Tensor) -> float:
-    if not tensor.numel():
-        return 0.0
-    squares = sum(float(block.double().square().sum()) for block in tensor.reshape(-1).split(BLOCK_ROWS))
-    return (squares / tensor.numel()) ** 0.5
+def _row_norms(tensor: Tensor, other: Tensor | None = None) -> Tensor:
+    """Norms [N] float64 of the rows of [N, ...], or of their differences from others; blockwise, for memory."""
+    blocks = (block.double() for block in torch.atleast_1d(tensor).split(BLOCK_ROWS))
+    if other is not None:
+        others = torch.atleast_1d(other).split(BLOCK_ROWS)
+        blocks = (ours - theirs for ours, theirs in zip(blocks, others, strict=True))
+    return torch.cat([block.unsqueeze(-1).flatten(1).norm(dim=1) for block in blocks])
+
+
+def _rms(tensor: Tensor, other: Tensor | None = None) -> float:
+    return float(_row_norms(tensor, other).norm()) / max(tensor.numel(), 1) ** 0.5
 
 
 def _badness(error: TensorError) -> float:
-    if error.rel_rms is None or error.worst_row is None:
-        return float("inf")
+    if error.rel_rms is None or error.worst_row is None:  # not compared by its numbers
+        return float("inf") if error.problem else 0.0
     return max(error.rel_rms / TOLERANCE, error.worst_row / ROW_TOLERANCE)

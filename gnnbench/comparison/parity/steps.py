@@ -17,7 +17,7 @@ from gnnbench.backends.base import Backend
 from gnnbench.comparison.parity import AUTOCAST_TOLERANCE, TOLERANCE, dropout, drops
 from gnnbench.comparison.parity.judge import AT_NODES, EVALUATION, Snapshot
 from gnnbench.config import Run
-from gnnbench.datasets import AnyDataset, LinksDataset, NodeDataset, TypedDataset
+from gnnbench.datasets import AnyDataset, NodeDataset, TypedDataset
 from gnnbench.models import Pairs
 from gnnbench.training import setup
 from gnnbench.training.batching._batch import Batch, Batching
@@ -95,45 +95,32 @@ def _steps(
     dtype: torch.dtype = torch.float32,
 ) -> dict[str, Tensor]:
     """`jitter`, a seed, changes the last bits of features and embeddings, and the order of edges and pairs."""
-    if jitter is not None and not config.batch.draws_neighbors:
-        dataset = _jittered(dataset, jitter)
-    model, batching = _prepared(config, backend, dataset, cache, SLOPE, jitter, dtype)
-    result = _all(config, model, batching, jitter)
+    dims = setup.ModelDims.of(dataset)
+    without = config.changed(model=dict.fromkeys(drops(config.model.model_dump()), 0.0))
+
+    def prepared(slope: float | None) -> tuple[Module, Batching]:
+        """The model with its first weights and without dropout, in training mode, and its batches."""
+        model = setup.build(without, dims)
+        _jitter_embeddings(model, jitter)
+        for conv in _sloped(model) if slope else ():
+            conv.negative_slope = slope
+        model.to(backend.device, dtype).train()
+        batching = setup.prepare(config, model, backend, dataset, cache).batching
+        if jitter is not None and hasattr(model, "decoder"):
+            _reverse_pairs(model.decoder)
+        _smooth(model, config, batching)
+        return model, batching
+
+    model, batching = prepared(SLOPE)
+    result = _all(model, batching, jitter)
     if list(_sloped(model)):  # a backend may keep the slope that it saw first
         del model, batching
-        model, batching = _prepared(config, backend, dataset, cache, None, jitter, dtype)
-    return result | _evaluation(config, model, batching, setup.ModelDims.of(dataset), jitter)
-
-
-def _prepared(
-    config: Run,
-    backend: Backend,
-    dataset: AnyDataset,
-    cache: Path | None,
-    slope: float | None,
-    jitter: int | None,
-    dtype: torch.dtype,
-) -> tuple[Module, Batching]:
-    """The model with its first weights and without dropout, in training mode, and its batches."""
-    without = config.changed(model=dict.fromkeys(drops(config.model.model_dump()), 0.0))
-    model = setup.build(without, setup.ModelDims.of(dataset))
-    _jitter_embeddings(model, jitter)
-    for conv in _sloped(model) if slope else ():
-        conv.negative_slope = slope
-    model.to(backend.device, dtype).train()
-    batching = setup.prepare(config, model, backend, dataset, cache).batching
-    if jitter is not None and hasattr(model, "decoder"):
-        _reverse_pairs(model.decoder)
-    _smooth(model, config, batching)
-    return model, batching
+        model, batching = prepared(None)
+    return result | _evaluation(config, model, batching, dims, jitter)
 
 
 def _evaluation(
-    config: Run,
-    model: Module,
-    batching: Batching,
-    dims: setup.ModelDims,
-    jitter: int | None = None,
+    config: Run, model: Module, batching: Batching, dims: setup.ModelDims, jitter: int | None = None
 ) -> dict[str, Tensor]:
     """A step in evaluation mode from other weights; batch norms go on with the statistics of the batch."""
     other = setup.build(config, dims, repeat=1)
@@ -147,16 +134,16 @@ def _evaluation(
     for module in model.modules():
         if isinstance(module, torch.nn.BatchNorm1d):
             module.train()
-    return {name + EVALUATION: tensor for name, tensor in _all(config, model, batching, jitter).items()}
+    return {name + EVALUATION: tensor for name, tensor in _all(model, batching, jitter).items()}
 
 
-def _all(config: Run, model: Module, batching: Batching, jitter: int | None) -> dict[str, Tensor]:
+def _all(model: Module, batching: Batching, jitter: int | None) -> dict[str, Tensor]:
     """The tensors of a step on each sample of the batches, by name; from the second on with its number."""
     result: dict[str, Tensor] = {}
     for number, batch in enumerate(batching.samples(), start=1):
         suffix = f" of batch {number}" if number > 1 else ""
-        if jitter is not None and config.batch.draws_neighbors:
-            batch = _jittered_batch(batch, jitter)
+        if jitter is not None:
+            batch = _jittered(batch, jitter)
         result |= {name + suffix: tensor for name, tensor in _step(model, batching, batch).items()}
     return result
 
@@ -176,24 +163,6 @@ def _step(model: Module, batching: Batching, batch: Batch) -> dict[str, Tensor]:
         if parameter.grad is not None:
             result[f"gradient of {name}"] = parameter.grad
     return {name: tensor.detach().cpu().clone() for name, tensor in result.items()}
-
-
-def _jittered(dataset: AnyDataset, seed: int) -> AnyDataset:
-    """Change features in their last bits, and reverse the edges of each graph."""
-    if isinstance(dataset, TypedDataset):
-        data = copy.copy(dataset.data)
-        for store in data.stores:
-            for key in {"x", "edge_index"} & {*store.keys()}:
-                store[key] = store[key].flip(1) if key == "edge_index" else jittered(store[key], seed)
-        return replace(dataset, data=data)
-    x = jittered(dataset.x, seed)
-    if isinstance(dataset, NodeDataset):
-        return dataset.changed(x=x, edge_index=dataset.edge_index.flip(1))
-    if isinstance(dataset, LinksDataset):
-        return replace(dataset, x=x, edge_index=dataset.edge_index.flip(1))
-    first, last = dataset.edge_ptr[:-1], dataset.edge_ptr[1:] - 1
-    mirror = torch.repeat_interleave(first + last, dataset.edge_ptr.diff())
-    return replace(dataset, x=x, edge_index=dataset.edge_index[:, mirror - torch.arange(len(mirror))])
 
 
 def _doubled(dataset: AnyDataset) -> AnyDataset:
@@ -217,20 +186,21 @@ def _nodes(batch: Batch) -> int:
     return sum(map(len, batch.x.values())) if isinstance(batch.x, dict) else batch.x.size(0)
 
 
-def _jittered_batch(batch: Batch, seed: int) -> Batch:
-    """Jitter one batch, whose edges, and their relations, PyG takes in any order."""
-    relations = batch.edge_attr
-    if relations is not None and isinstance(batch.adj, Tensor):
-        relations = relations.flip(0)
-    return replace(batch, x=jittered(batch.x, seed), adj=_reversed(batch.adj), edge_attr=relations)
+def _jittered(batch: Batch, seed: int) -> Batch:
+    """Jitter one batch, whose edges, and their features or relations, PyG takes in any order."""
+    adj, edge_attr = _reversed(batch.adj), batch.edge_attr
+    if edge_attr is not None and adj is not batch.adj:
+        edge_attr = edge_attr.flip(0)
+    return replace(batch, x=jittered(batch.x, seed), adj=adj, edge_attr=edge_attr)
 
 
 def _reversed(adj: Any) -> Any:
+    """The edges of an `edge_index` in reverse order, of each layer or relation; rows that are sorted stay."""
     if isinstance(adj, list):
         return [layer._replace(adj=_reversed(layer.adj)) for layer in adj]
     if isinstance(adj, dict):
         return {relation: _reversed(own) for relation, own in adj.items()}
-    return adj.flip(1) if isinstance(adj, Tensor) else adj
+    return adj.flip(1) if isinstance(adj, Tensor) and adj.layout == torch.strided else adj
 
 
 def jittered(x: Any, seed: int) -> Any:
