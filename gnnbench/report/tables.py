@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 from gnnbench import units
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
     from rich.console import Console
     from rich.table import Table as RichTable
 
@@ -54,17 +53,36 @@ class Table:
     notes: Sequence[str] = ()
     prose: Sequence[int] = (0,)
 
+    @classmethod
+    def of(cls, rows: Iterable[Mapping[str, Cell | str]], **others: Any) -> Table:
+        """The table of rows that give their cells by heading, each row under all headings of the first."""
+        every = [*rows]
+        cells = [[_cell(value) for value in row.values()] for row in every]
+        return cls([*every[0]] if every else [""], cells, **others)
+
+
+def facts(rows: Iterable[Sequence[str]], **others: Any) -> Table:
+    """A table without headings, of names, values and perhaps remarks."""
+    cells = [[*map(Cell, row)] for row in rows]
+    columns = max(map(len, cells), default=2)
+    return Table([""] * columns, cells, prose=(0, columns - 1), **others)
+
+
+def _cell(value: Cell | str) -> Cell:
+    return value if isinstance(value, Cell) else Cell(value)
+
 
 def ended(status: str) -> str:
     """A status in words."""
     return STATUS.get(status, status)
 
 
-def time_cell(time: Time | Summary | None) -> Cell:
-    """A median above its interval."""
+def time_cell(time: Time | Summary | None, times: float = 1.0) -> Cell:
+    """A median above its interval, of so many `times` what was measured."""
     if time is None:
         return NOTHING
-    return Cell(units.seconds(time.median), units.interval(units.seconds, time.low, time.high))
+    low, median, high = (times * seconds for seconds in (time.low, time.median, time.high))
+    return Cell(units.seconds(median), units.interval(units.seconds, low, high))
 
 
 def ratio_cell(gain: Ratio | None) -> Cell:
@@ -142,11 +160,6 @@ def markdown(table: Table) -> str:
     ]
     blocks = [table.title, "\n".join(lines), "\n".join(f"- {note}" for note in table.notes)]
     return "\n\n".join(filter(None, blocks)) + "\n"
-
-
-def records(rows: Iterable[BaseModel]) -> list[dict[str, Any]]:
-    """Rows of a result in numbers, with the names of their JSON."""
-    return [row.model_dump(exclude_none=True) for row in rows]
 
 
 def html(table: Table) -> str:
