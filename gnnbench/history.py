@@ -172,7 +172,7 @@ def _table(group: Sequence[Entry]) -> Table:
     for path in dict.fromkeys(entry.path for entry in group):
         of_result = {entry.backend: entry for entry in group if entry.path == path}
         first = next(iter(of_result.values()))
-        epochs = {name: _epoch(of_result[name]) if name in of_result else NOTHING for name in backends}
+        epochs = {name: _epoch(of_result.get(name)) for name in backends}
         quality = _quality([*of_result.values()])
         rows.append(
             {
@@ -212,7 +212,9 @@ def _place(path: str) -> str:
     return str(place)
 
 
-def _epoch(entry: Entry) -> Cell:
+def _epoch(entry: Entry | None) -> Cell:
+    if entry is None:
+        return NOTHING
     return Cell(units.seconds(entry.epoch_s), units.interval(units.seconds, entry.low, entry.high))
 
 

@@ -88,7 +88,7 @@ class ResultKind(BaseModel):
         if quiet or not (sys.stderr.isatty() or console.is_jupyter):
             yield otherwise
             return
-        view = cls.view or partial(live.Progress, progress=getattr(cls.report, "progress", None))
+        view = cls.view or partial(live.View, progress=getattr(cls.report, "progress", None))
         with view(console) as drawing:
             yield drawing
 

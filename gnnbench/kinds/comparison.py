@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gnnbench import units
 from gnnbench.comparison import record as schema
@@ -21,10 +22,11 @@ if TYPE_CHECKING:
     from gnnbench.comparison.parity import BackendParity, Parity, TensorError
     from gnnbench.inference._record import Inference
     from gnnbench.inference._record import Row as Inferred
-    from gnnbench.results.schema import Result
+    from gnnbench.results.schema import Result, Summary
 
     Rounds = Mapping[str, Sequence[Result]]
 
+R = TypeVar("R", Row, "Inferred")
 QUESTION = "Which backend trains this model fastest, and does each compute what PyG computes?"
 NAMES = {FASTEST: "fastest PyG", LOADER: "pyg with\nits loader"}
 
@@ -50,7 +52,7 @@ def table(comparison: schema.Comparison) -> Table:
 
 def section(record: schema.Comparison, rounds: Rounds | None = None) -> Section:
     """Tell which backend is fastest; `rounds` are the results behind it, by backend, where they are known."""
-    winner, fastest = _fastest(record, besides="pyg"), _fastest(record)
+    winner, first = (fastest(record.rows, attrgetter("epoch_s"), besides) for besides in ("pyg", ""))
     tone, verdict = _verdict(record, winner)
     if record.against and record.against.regressed:
         tone = "bad"
@@ -66,7 +68,7 @@ def section(record: schema.Comparison, rounds: Rounds | None = None) -> Section:
         question=QUESTION,
         verdict=verdict,
         tone=tone,
-        grids=[Grid(shown, marked=[names.index(fastest.backend)] if fastest else [])],
+        grids=[Grid(shown, marked=[names.index(first.backend)] if first else [])],
         pictures=[*_pictures(record, rounds or {})],
         details=[*_tensors(record)],
         conditions=[*_measured(record), *_conditions(record)],
@@ -146,28 +148,30 @@ def parts(comparison: schema.Comparison) -> Iterator[str]:
             yield f"{row.backend}, within load and forward: {', '.join(told)}"
 
 
-def parity(parity: Parity) -> Iterator[str]:
-    """Return whether all backends compute the same, and how far they are apart."""
+def parity(parity: Parity, compared: str = "logits and every gradient") -> Iterator[str]:
+    """Tell whether all backends compute the same, how far they are apart, and what the verdict covers."""
     if parity.ok is None:
         yield f"Parity: not checked{f': {parity.reason}' if parity.reason else ''}; no speedup is given"
         return
     ran = ((name, verdict) for name, verdict in parity.backends.items() if verdict.ok is not None)
     checked = {name: verdict for name, verdict in ran if name != parity.reference}
-    differ = {
-        name: units.power(verdict.rel_rms) for name, verdict in checked.items() if verdict.rel_rms is not None
-    }
-    errors = ", ".join(f"{name} {size}" for name, size in differ.items())
     if parity.ok:
-        within = f"logits and every gradient within {units.power(parity.tolerance)} of {parity.reference}"
+        known = ((name, verdict.rel_rms) for name, verdict in checked.items() if verdict.rel_rms is not None)
+        errors = ", ".join(f"{name} {units.power(size)}" for name, size in known)
         own = {name: verdict for name, verdict in checked.items() if verdict.tolerance != parity.tolerance}
         tolerances = {name: _tolerance(verdict, parity) for name, verdict in own.items()}
+        within = f"{compared} within {units.power(parity.tolerance)} of {parity.reference}"
         within += "".join(f"; {names} within {size}" for size, names in _by_value(tolerances))
-        yield f"Parity: green, {within}" + (f" (largest relative error: {errors})" if errors else "")
-        yield from _scope(parity)
-        return
-    yield f"Parity: red against {parity.reference}; no speedup is given for a backend whose result differs"
-    yield from (f"{name}: {verdict.red}" for name, verdict in checked.items() if verdict.red)
-    yield from _scope(parity)
+        yield f"Parity: green, {within}" + f" (largest relative error: {errors})" * bool(errors)
+    else:
+        yield f"Parity: red against {parity.reference}; no speedup is given for a backend whose result differs"
+        yield from (f"{name}: {verdict.red}" for name, verdict in checked.items() if verdict.red)
+    if parity.checked:
+        yield f"Checked: {'; '.join(parity.checked)}"
+    alone = {name: "; ".join(verdict.unchecked) for name, verdict in parity.backends.items() if verdict.unchecked}
+    unchecked = [*parity.unchecked, *(f"{names}: {sentences}" for sentences, names in _by_value(alone))]
+    if unchecked:
+        yield f"Not checked: {'; '.join(unchecked)}"
 
 
 def _tolerance(verdict: BackendParity, parity: Parity) -> str:
@@ -180,16 +184,6 @@ def _by_value(texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Every text, once, and the names that have it."""
     for text in dict.fromkeys(texts.values()):
         yield text, ", ".join(name for name, own in texts.items() if own == text)
-
-
-def _scope(parity: Parity) -> Iterator[str]:
-    """Say what the verdict covers, and what it does not."""
-    if parity.checked:
-        yield f"Checked: {'; '.join(parity.checked)}"
-    own = {name: "; ".join(verdict.unchecked) for name, verdict in parity.backends.items() if verdict.unchecked}
-    unchecked = [*parity.unchecked, *(f"{names}: {sentences}" for sentences, names in _by_value(own))]
-    if unchecked:
-        yield f"Not checked: {'; '.join(unchecked)}"
 
 
 def _baselines(comparison: schema.Comparison) -> Iterator[str]:
@@ -258,39 +252,37 @@ def _preparation(row: Row) -> Cell:
     return Cell(units.seconds(row.prepare_s), paid)
 
 
-def _fastest(record: schema.Comparison, besides: str = "") -> Row | None:
+def fastest(rows: Sequence[R], time: Callable[[R], Summary | None], besides: str = "") -> R | None:
     """The fastest of the rows that are proven right, pyg among them; None where there is but one."""
-    proven = [row for row in record.rows if row.epoch_s and row.speedup.get("pyg")]
-    others = [row for row in proven if row.backend != besides]
-    fastest = min(others, key=lambda row: row.epoch_s.median if row.epoch_s else 0.0, default=None)
-    return fastest if len(proven) > 1 else None
+    proven = {row.backend: (known.median, row) for row in rows if (known := time(row)) and row.speedup.get("pyg")}
+    others = [each for name, each in proven.items() if name != besides]
+    return min(others, key=itemgetter(0))[1] if others and len(proven) > 1 else None
 
 
 def _verdict(record: schema.Comparison, winner: Row | None) -> tuple[Tone, list[str]]:
     checked = record.parity
     if checked.ok is None:
-        return "bad", [
-            f"Parity was not checked, so no speedup is given{f': {checked.reason}' if checked.reason else ''}."
-        ]
+        why = f": {checked.reason}" if checked.reason else ""
+        return "bad", [f"Parity was not checked, so no speedup is given{why}."]
     red = [f"{name} gets no speedup: {verdict.red}." for name, verdict in checked.backends.items() if verdict.red]
-    if winner is None:
-        return "bad" if red else "plain", [*red, "No backend can be held against pyg."]
-    beyond, *rest = against_rows(winner)
-    sentences = [faster(winner.backend, "trains", each) for each in (beyond, *rest)]
-    if not red:
+    tone, sentences = against_others(winner, "trains")
+    if winner and not red:
         sentences.append(f"{next(parity(checked))}.")
-    good: Tone = "good" if beyond.low > 1 else "plain"
-    return "bad" if red else good, [*red, *sentences]
+    return "bad" if red else tone, [*red, *sentences]
 
 
-def against_rows(row: Row | Inferred) -> list[Speedup]:
-    """Return the speedups of a row over the fastest other that it can be held against, and over pyg."""
+def against_others(row: Row | Inferred | None, does: str) -> tuple[Tone, list[str]]:
+    """Hold a row against the fastest other that it can be held against, and pyg: a sentence each."""
+    if row is None:
+        return "plain", ["No backend can be held against pyg."]
     others = {each.baseline: each for each in row.speedup.values() if each and each.baseline != row.backend}
-    fastest = min(others.values(), key=lambda each: each.ratio)
-    return [*{each.baseline: each for each in (fastest, others["pyg"])}.values()]
+    first = min(others.values(), key=lambda each: each.ratio)
+    baselines = dict.fromkeys((first.baseline, "pyg"))
+    told = [_faster(row.backend, does, others[name]) for name in baselines]
+    return "good" if first.low > 1 else "plain", told
 
 
-def faster(backend: str, does: str, speedup: Speedup) -> str:
+def _faster(backend: str, does: str, speedup: Speedup) -> str:
     """Return a sentence on how much faster a backend trains or infers than the baseline of a speedup."""
     interval = units.interval(units.ratio, speedup.low, speedup.high, "95% interval {}") or "no interval"
     if speedup.low <= 1 <= speedup.high:

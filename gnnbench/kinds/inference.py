@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from gnnbench import units
 from gnnbench.comparison.record import FASTEST, PEER
 from gnnbench.inference import _record as schema
 from gnnbench.kinds import ResultKind
-from gnnbench.kinds.comparison import against_rows, backend_cell, faster, peak_cell, reasons, speedup_cells
+from gnnbench.kinds.comparison import (
+    against_others,
+    backend_cell,
+    fastest,
+    parity,
+    peak_cell,
+    reasons,
+    speedup_cells,
+)
 from gnnbench.kinds.run import circumstances, kernels
 from gnnbench.kinds.run import title as of_model
 from gnnbench.report.page import Section, Tone, section_of
@@ -80,8 +89,7 @@ def _command(record: schema.Inference) -> list[str]:
 
 def _notes(record: schema.Inference) -> Iterator[str]:
     if record.rounds:
-        yield _parity(record)
-    yield from (f"{name}: {each.red}" for name, each in record.agreement.backends.items() if each.red)
+        yield from parity(record.agreement, "outputs")
     untrained = "those that training starts from, so no metric is given; --checkpoint names trained ones"
     yield f"Weights: {record.checkpoint or untrained}"
     if made := record.predictions:
@@ -96,25 +104,11 @@ def _notes(record: schema.Inference) -> Iterator[str]:
     yield from circumstances(record)
 
 
-def _parity(record: schema.Inference) -> str:
-    parity = record.agreement
-    if parity.ok is None:
-        return f"Parity: not checked{f': {parity.reason}' if parity.reason else ''}; no speedup is given"
-    if not parity.ok:
-        return f"Parity: red against {parity.reference}; no speedup is given for a backend whose outputs differ"
-    others = {name: each for name, each in parity.backends.items() if name != parity.reference}
-    errors = ", ".join(f"{name} {units.power(each.rel_rms)}" for name, each in others.items() if each.rel_rms)
-    loose = {name: each.tolerance for name, each in others.items() if each.tolerance != parity.tolerance}
-    within = f"outputs within {units.power(parity.tolerance)} of {parity.reference}"
-    within += "".join(f"; {name} within {units.power(size)}" for name, size in loose.items())
-    return f"Parity: green, {within}" + f" (relative error: {errors})" * bool(errors)
-
-
 def _rows(record: schema.Inference) -> Iterator[dict[str, Cell | str]]:
     """Every backend by heading; those that did not run have a word in place of their pass."""
-    facts, fastest = record.dataset_facts, [row.speedup.get(FASTEST) for row in record.rows]
+    facts, of_fastest = record.dataset_facts, [row.speedup.get(FASTEST) for row in record.rows]
     baselines = ["pyg", *[PEER] * any(row.backend == PEER for row in record.rows)]
-    baselines += [FASTEST] * any(each is not None and each.baseline != "pyg" for each in fastest)
+    baselines += [FASTEST] * any(each is not None and each.baseline != "pyg" for each in of_fastest)
     outputs = "graphs" if facts and facts.graphs is not None else "nodes"
     for row in record.rows:
         test = row.scores.test if row.scores else None
@@ -130,21 +124,13 @@ def _rows(record: schema.Inference) -> Iterator[dict[str, Cell | str]]:
         }
 
 
-def _best(record: schema.Inference) -> schema.Row | None:
-    """The fastest row beside pyg that is proven right."""
-    proven = [row for row in record.rows if row.pass_s and row.speedup.get("pyg") and row.backend != "pyg"]
-    return min(proven, key=lambda row: row.pass_s.median if row.pass_s else 0.0, default=None)
-
-
 def _verdict(record: schema.Inference) -> tuple[Tone, list[str]]:
+    checked = f"{next(parity(record.agreement, 'outputs'))}."
     if record.agreement.ok is False:
-        return "bad", [f"{_parity(record)}."]
-    best = _best(record)
-    if best is None:
-        return "plain", ["No backend can be held against pyg."]
-    beyond, *rest = against_rows(best)
-    told = [faster(best.backend, "infers", each) for each in (beyond, *rest)]
-    return "good" if beyond.low > 1 else "plain", [*told, f"{_parity(record)}."]
+        return "bad", [checked]
+    best = fastest(record.rows, attrgetter("pass_s"), besides="pyg")
+    tone, told = against_others(best, "infers")
+    return tone, [*told, checked] if best else told
 
 
 def _pictures(record: schema.Inference) -> Iterator[Picture]:

@@ -58,12 +58,11 @@ KIND = Reproduction
 def tables(reproduction: papers.Reproduction) -> list[Table]:
     """The measurements of each kind of cell, then the claims."""
     kind = {cell.key: cell.definition["kind"] for cell in reproduction.cells}
-    of_kind = {
-        name: [measurement for measurement in reproduction.measurements if kind[measurement.cell] == name]
-        for name in KINDS
-    }
-    measured = [_measured(KINDS[name], of_kind[name], reproduction.paper.ours) for name in KINDS if of_kind[name]]
-    return [*measured, claims(reproduction)]
+    by_kind: dict[str, list[Measurement]] = {name: [] for name in KINDS}
+    for one in reproduction.measurements:
+        by_kind[kind[one.cell]].append(one)
+    ours = reproduction.paper.ours
+    return [*(_measured(KINDS[name], each, ours) for name, each in by_kind.items() if each), claims(reproduction)]
 
 
 def title(reproduction: papers.Reproduction) -> str:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from gnnbench.sweeps import Planned, Progress
 
 CAPTION = "All else as in the best configuration of each dataset."
-Slice = Mapping[str, Point]
 Lines = Mapping[str, Mapping[str, Interval]]
 
 
@@ -197,24 +196,18 @@ def pictures(sweep: sweeps.Sweep) -> dict[str, list[Panel | Bars]]:
 
 
 def _panels(sweep: sweeps.Sweep, axis: str) -> Iterator[Panel | Bars]:
-    through = {point.dataset: _slice(sweep, axis, point) for point in sweep.points if point.best}
+    best = {point.dataset: point.values for point in sweep.points if point.best}
     metric = "/".join(dict.fromkeys(point.metric for point in sweep.points if point.metric))
-    quality = _lines(through, _metric)
-    if quality:
+    if quality := _lines(sweep, axis, best, _metric):
         tested = any(point.test is not None for point in sweep.points)
         yield _drawn(sweep, axis, quality, f"test {metric}" if tested else f"validation {metric}")
     if "backend" in sweep.axes and axis != "backend":
-        through = {
-            f"{point.dataset}, {backend}": _slice(sweep, axis, point, backend=backend)
-            for point in sweep.points
-            if point.best
-            for backend in sweep.axes["backend"]
-        }
-    seconds = _lines(through, _seconds)
-    if seconds:
+        each = [(name, values, backend) for name, values in best.items() for backend in sweep.axes["backend"]]
+        best = {f"{name}, {backend}": {**values, "backend": backend} for name, values, backend in each}
+    if seconds := _lines(sweep, axis, best, _seconds):
         unit, scale = units.scale(max(time.value for line in seconds.values() for time in line.values()))
         scaled = {
-            name: {x: Interval(*(each / scale for each in value)) for x, value in line.items()}
+            name: {x: Interval(*(each / scale for each in time)) for x, time in line.items()}
             for name, line in seconds.items()
         }
         yield _drawn(sweep, axis, scaled, f"epoch, {unit}")
@@ -231,23 +224,14 @@ def _seconds(point: Point) -> Interval | None:
     return Interval(time.median, time.low, time.high) if time else None
 
 
-def _slice(sweep: sweeps.Sweep, axis: str, best: Point, **others: Any) -> Slice:
-    """By value of the axis, the configurations that otherwise are the best one, but for what `others` give."""
-    wanted = {key: others.get(key, value) for key, value in best.values.items() if key != axis}
-    return {
-        str(point.values[axis]): point
-        for point in sweep.points
-        if {key: value for key, value in point.values.items() if key != axis} == wanted
-    }
-
-
 def _lines(
-    through: Mapping[str, Slice], read: Callable[[Point], Interval | None]
-) -> dict[str, dict[str, Interval]]:
-    lines = {
-        name: {x: value for x, point in points.items() if (value := read(point)) is not None}
-        for name, points in through.items()
-    }
+    sweep: sweeps.Sweep, axis: str, through: Mapping[str, dict[str, Any]], read: Callable[[Point], Interval | None]
+) -> Lines:
+    """By value of the axis, what is `read` of configurations that otherwise are those of `through`, by its names."""
+    lines: dict[str, dict[str, Interval]] = {}
+    for name, values in through.items():
+        alike = (point for point in sweep.points if point.values | {axis: ""} == values | {axis: ""})
+        lines[name] = {str(point.values[axis]): figure for point in alike if (figure := read(point))}
     return {name: line for name, line in lines.items() if len(line) > 1}
 
 

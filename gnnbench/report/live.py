@@ -23,12 +23,16 @@ class View:
     """A picture that is redrawn in place when told to, on a terminal or in a notebook, and gone at the end.
 
     It has no thread, which would take time from what is measured.
+
+    Args:
+        progress: makes of an event a line, and a table or None; by default the event is the line.
     """
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, progress: Callable[..., tuple[str, Table | None]] | None = None) -> None:
         from rich.live import Live
 
         self.console = console
+        self._progress = progress or (lambda step: (step, None))
         self._live = Live(console=console, auto_refresh=False, transient=True)
         self._output: Any = None  # of a notebook's cell
 
@@ -39,6 +43,14 @@ class View:
         self._live.stop()
         if self._output is not None:
             self._display("")
+
+    def __call__(self, *event: Any) -> None:
+        """Show an event."""
+        line, table = self._progress(*event)
+        if table:
+            self.draw(line, table)
+        else:
+            self.say(line)
 
     def say(self, *lines: str) -> None:
         """Tell something: it stays on a terminal, and in a notebook until the next picture."""
@@ -79,21 +91,6 @@ class View:
             self._output = display(HTML(text), display_id=True)
         else:
             self._output.update(HTML(text))
-
-
-class Progress(View):
-    """Draws events as `progress` says: a line, and a table or None; without it, events are said as they are."""
-
-    def __init__(self, console: Console, progress: Callable[..., tuple[str, Table | None]] | None = None) -> None:
-        super().__init__(console)
-        self._progress = progress or (lambda step: (step, None))
-
-    def __call__(self, *event: Any) -> None:
-        line, table = self._progress(*event)
-        if table:
-            self.draw(line, table)
-        else:
-            self.say(line)
 
 
 def _lines(row: Sequence[Cell]) -> int:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from gnnbench import units
+from gnnbench.results import schema
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -141,13 +142,16 @@ def drawn(table: Table, columns: Sequence[int] = ()) -> RichTable:
 
 def leading(table: Table, to: Console) -> list[int]:
     """Columns from the left that fit side by side with no word cut or broken; none where not even two do."""
+    counts = range(len(table.heading), 1, -1)
+    return next(([*range(count)] for count in counts if _width(table, range(count), to) <= to.width), [])
+
+
+def _width(table: Table, columns: Sequence[int], to: Console) -> int:
+    """Letters that columns take side by side with no word cut or broken."""
     from rich.measure import Measurement
 
     unbounded = to.options.update(width=10_000)
-    for count in range(len(table.heading), 1, -1):
-        if Measurement.get(to, unbounded, drawn(table, range(count))).maximum <= to.width:
-            return [*range(count)]
-    return []
+    return Measurement.get(to, unbounded, drawn(table, columns)).maximum
 
 
 def markdown(table: Table) -> str:
@@ -171,9 +175,10 @@ def html(table: Table) -> str:
     return "\n".join([*lines, *(["<ul>", *notes, "</ul>"] if notes else [])])
 
 
-def flat(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def flat(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Records without nesting: nested names are joined by dots, lists left out."""
-    return [dict(_flat(record)) for record in records]
+    flattened = (dict(schema.flat(record)) for record in records)
+    return [{name: value for name, value in each.items() if not isinstance(value, list)} for each in flattened]
 
 
 def to_csv(records: Sequence[Mapping[str, Any]]) -> str:
@@ -202,13 +207,10 @@ def _escaped(text: str) -> str:
 
 def _fitting(table: Table, to: Console) -> Iterator[list[int]]:
     """Groups of columns that fit the width, the first column in each."""
-    from rich.measure import Measurement
-
-    unbounded = to.options.update(width=10_000)
     chosen = [0]
     for column in range(1, len(table.heading)):
-        needed = Measurement.get(to, unbounded, drawn(table, [*chosen, column])).maximum
-        if len(chosen) > 1 and needed > to.width and column not in table.prose:
+        too_wide = _width(table, [*chosen, column], to) > to.width
+        if len(chosen) > 1 and too_wide and column not in table.prose:
             yield chosen
             chosen = [0]
         chosen.append(column)
@@ -217,14 +219,6 @@ def _fitting(table: Table, to: Console) -> Iterator[list[int]]:
 
 def _markdown_row(cells: Iterable[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", "<br>") for cell in cells) + " |"
-
-
-def _flat(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in record.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        elif not isinstance(value, list):
-            yield prefix + name, value
 
 
 SPECIAL = {

@@ -248,7 +248,7 @@ def test_the_training_view_shows_epochs_and_redraws_by_their_time(result: Result
 
 def test_the_comparison_view_shows_what_runs(tmp_path: Path) -> None:
     out, console = terminal()
-    with live.Progress(console, comparison.progress) as view:
+    with live.View(console, comparison.progress) as view:
         compared(tmp_path, Runner(), rounds=2, on_event=view)
     text = out.getvalue()
     assert "parity check, isplib (3 of 9)" in text

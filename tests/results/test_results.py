@@ -127,7 +127,7 @@ def test_the_schema_describes_what_a_name_does_not_say() -> None:
 
 
 def test_summaries_leave_warm_up_out() -> None:
-    summary = schema.summarise(SAMPLES, "epoch")
+    summary = schema.summary(schema.rounds(SAMPLES, "epoch"))
     assert (summary.median, summary.mad, summary.count) == (8.0, 0.0, 3)
     assert summary.low == 8.0
     assert summary.high == 16.0
@@ -169,7 +169,7 @@ def test_refresh_draws_everything_from_the_samples() -> None:
     assert (result.largest, result.peak_memory_bytes) == ({name: 3 for name in WORKER if name != "rank"}, 3)
     result.workers = []
     result.refresh()
-    assert result.epoch_s == schema.summarise(SAMPLES, "epoch")
+    assert result.epoch_s == schema.summary(schema.rounds(SAMPLES, "epoch"))
     assert result.optimizer_s == schema.summarise(SAMPLES, "optimizer")
     assert result.peak_memory_bytes == 2000  # the peak of a warm-up epoch is left out
     assert result.memory_increase_bytes == 1990
