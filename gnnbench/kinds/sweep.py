@@ -227,7 +227,7 @@ def _seconds(point: Point) -> Interval | None:
 def _lines(
     sweep: sweeps.Sweep, axis: str, through: Mapping[str, dict[str, Any]], read: Callable[[Point], Interval | None]
 ) -> Lines:
-    """By value of the axis, what is `read` of configurations that otherwise are those of `through`, by its names."""
+    """By name and value of the axis, what is `read` of the configurations that otherwise are as `through` says."""
     lines: dict[str, dict[str, Interval]] = {}
     for name, values in through.items():
         alike = (point for point in sweep.points if point.values | {axis: ""} == values | {axis: ""})
