@@ -16,7 +16,7 @@ from gnnbench.errors import ConfigError
 from gnnbench.kinds import run
 from gnnbench.measure import environment
 from gnnbench.report.plots import Line, Panel
-from gnnbench.report.tables import NOTHING, Cell, Table
+from gnnbench.report.tables import NOTHING, Cell, Cells, Table
 from gnnbench.results.schema import Result
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def _groups(entries: Sequence[Entry]) -> list[list[Entry]]:
 def _table(group: Sequence[Entry]) -> Table:
     metrics = dict.fromkeys(entry.metric for entry in group if entry.metric)
     backends = dict.fromkeys(entry.backend for entry in group)
-    rows = []
+    rows: list[Cells] = []
     for path in dict.fromkeys(entry.path for entry in group):
         of_result = {entry.backend: entry for entry in group if entry.path == path}
         first = next(iter(of_result.values()))

@@ -15,14 +15,13 @@ from gnnbench.kinds import ResultKind
 from gnnbench.kinds.run import machine
 from gnnbench.report.page import Section, Tone, section_of
 from gnnbench.report.plots import Line, Panel, Picture
-from gnnbench.report.tables import NOTHING, Cell, Table, ratio_cell, row_time, time_cell
+from gnnbench.report.tables import NOTHING, Cell, Cells, Table, ratio_cell, row_time, time_cell
 
 GATHERED = "edges x width x 4 bytes over time, GB/s"
 PYG = "pyg"
 INTERVALS = "Times are medians over interleaved rounds; ranges are 95% bootstrap intervals"
 OF_GRAPH = "GRAPH stands for the dataset, whose name on the command line the result does not keep"
 OF_ROWS = {"widths": "width", "heads": "heads", "batches": "batch_size"}  # options and what rows call them
-Cells = dict[str, Cell | str]  # of a row by heading
 
 
 class _Benchmark(ResultKind):
@@ -323,7 +322,10 @@ def _collate(bench: collate.CollateBench) -> Table:
         sizes.setdefault(row.batch_size, {})[row.implementation] = row
     rows: list[Cells] = []
     for size, by_name in sizes.items():
-        cells: Cells = {"graphs in\na batch": units.count(size), f"{name}\nper graph": row_time(by_name[name])}
+        cells: dict[str, Cell | str] = {
+            "graphs in\na batch": units.count(size),
+            f"{name}\nper graph": row_time(by_name[name]),
+        }
         for peer in peers:
             cells[f"{peer}\nper graph"] = row_time(by_name[peer])
             cells[f"{name} vs\n{peer}"] = ratio_cell(by_name[name].ratio.get(peer))
@@ -378,7 +380,7 @@ def _by_row(
     title: str,
     names: Iterable[dict[str, str]],
     members: str,
-    sizes: Iterable[int | None],
+    sizes: Iterable[float | None],
     notes: Sequence[str],
 ) -> Table:
     """One line per row: its names, the time of a batch of so many `members`, their rate, and how peers compare.

@@ -14,7 +14,7 @@ from gnnbench.kinds import ResultKind
 from gnnbench.kinds.run import circumstances, kernels, strip, title, used
 from gnnbench.report.page import Grid, Section, Tone, section_of
 from gnnbench.report.plots import Picture, Strip, Strips, curves, sizes, stacks
-from gnnbench.report.tables import NOTHING, Cell, Table, ended, ratio_cell, time_cell
+from gnnbench.report.tables import NOTHING, Cell, Cells, Table, ended, ratio_cell, time_cell
 from gnnbench.results import files
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ def _baselines(comparison: schema.Comparison) -> Iterator[str]:
         yield FASTEST if fastest is None else fastest
 
 
-def _rows(comparison: schema.Comparison) -> Iterator[dict[str, Cell | str]]:
+def _rows(comparison: schema.Comparison) -> Iterator[Cells]:
     """Every backend by heading; those that did not run have a word in place of their epoch."""
     metric = next((row.metrics.name for row in comparison.rows if row.metrics), "metric")
     phases = [*["load"] * any(row.load_s for row in comparison.rows), "forward", "backward"]
@@ -208,7 +208,7 @@ def _rows(comparison: schema.Comparison) -> Iterator[dict[str, Cell | str]]:
     for row in comparison.rows:
         summaries = {phase: getattr(row, f"{phase}_s") for phase in phases}
         energy = NOTHING if row.energy_j is None else f"{row.energy_j:.3g} J"
-        tested = row.metrics is not None and row.metrics.test is not None
+        test = row.metrics.test if row.metrics else None
         yield {
             "backend": backend_cell(row),
             **{phase: units.seconds(time.median) if time else NOTHING for phase, time in summaries.items()},
@@ -217,7 +217,7 @@ def _rows(comparison: schema.Comparison) -> Iterator[dict[str, Cell | str]]:
             "peak\nmemory": peak_cell(row),
             **({"energy": energy} if counted else {}),
             "prepare,\npaid in": _preparation(row),
-            f"test\n{metric}": f"{row.metrics.test:.4f}" if tested else NOTHING,
+            f"test\n{metric}": NOTHING if test is None else f"{test:.4f}",
         }
 
 

@@ -23,7 +23,7 @@ from gnnbench.kinds.run import circumstances, kernels
 from gnnbench.kinds.run import title as of_model
 from gnnbench.report.page import Section, Tone, section_of
 from gnnbench.report.plots import Picture, Strip, Strips, sizes
-from gnnbench.report.tables import NOTHING, Cell, Table, ended, time_cell
+from gnnbench.report.tables import NOTHING, Cells, Table, ended, time_cell
 from gnnbench.results import files
 from gnnbench.results.schema import MODES
 
@@ -104,7 +104,7 @@ def _notes(record: schema.Inference) -> Iterator[str]:
     yield from circumstances(record)
 
 
-def _rows(record: schema.Inference) -> Iterator[dict[str, Cell | str]]:
+def _rows(record: schema.Inference) -> Iterator[Cells]:
     """Every backend by heading; those that did not run have a word in place of their pass."""
     facts, of_fastest = record.dataset_facts, [row.speedup.get(FASTEST) for row in record.rows]
     baselines = ["pyg", *[PEER] * any(row.backend == PEER for row in record.rows)]

@@ -16,7 +16,7 @@ from gnnbench.kinds.run import machine
 from gnnbench.papers._records import Claim, Estimate, Finding, Measurement
 from gnnbench.report.page import Grid, Section, section_of
 from gnnbench.report.plots import Bars, Chart, Line, Panel, Picture, Series, series_of
-from gnnbench.report.tables import NOTHING, Cell, Table, ended, ratio_cell
+from gnnbench.report.tables import NOTHING, Cell, Cells, Table, ended, ratio_cell
 from gnnbench.results import files
 from gnnbench.results.schema import Ratio
 from gnnbench.stats import Interval
@@ -96,7 +96,7 @@ def shared(findings: Sequence[Finding]) -> list[list[Finding]]:
     return list(groups.values())
 
 
-def _claimed(same: Sequence[Finding]) -> dict[str, Cell | str]:
+def _claimed(same: Sequence[Finding]) -> Cells:
     first = same[0]
     known = [one.corrected.ratio for one in same if one.corrected]
     ratios = [units.ratio(ratio) for ratio in known if ratio is not None]

@@ -14,7 +14,7 @@ from gnnbench.kinds import ResultKind
 from gnnbench.kinds.bench import measured
 from gnnbench.kinds.run import machine
 from gnnbench.report.page import Grid, Section
-from gnnbench.report.tables import NOTHING, Cell, Table, ended, ratio_cell, row_time
+from gnnbench.report.tables import NOTHING, Cell, Cells, Table, ended, ratio_cell, row_time
 
 
 class Suite(ResultKind, schema.Suite):
@@ -70,7 +70,7 @@ def counts(suite: schema.Suite) -> Table:
     return Table.of({"status": status, "rows": units.count(count)} for status, count in rows.items())
 
 
-def _line(case: list[Row], ours: Row) -> dict[str, Cell | str]:
+def _line(case: list[Row], ours: Row) -> Cells:
     recorded = ":" in ours.implementation
     peers = [row for row in case if row.backend != ours.backend and (recorded or ":" not in row.implementation)]
     timed = [row for row in peers if row.time_s]

@@ -10,7 +10,7 @@ from gnnbench.kinds import ResultKind, bench
 from gnnbench.kinds.run import chosen, words_of
 from gnnbench.report.page import Section, section_of
 from gnnbench.report.plots import Line, Panel, Picture
-from gnnbench.report.tables import Cell, Table, ratio_cell
+from gnnbench.report.tables import Cell, Cells, Table, ratio_cell
 from gnnbench.results.schema import ChoiceRecord
 from gnnbench.tuning.store import Tuned
 
@@ -35,7 +35,7 @@ KIND = Tuning
 def table(tuned: Tuned) -> Table:
     """One line per op and width."""
     best, same = _best(tuned.choices), Cell("1x", "is the heuristic's")
-    rows = [
+    rows: list[Cells] = [
         {
             "op, width": chosen(record) + " *" * (record in best),
             "time": units.seconds(record.time_s),

@@ -356,8 +356,11 @@ class Picture(NamedTuple):
         from matplotlib import rc_context
         from matplotlib.figure import Figure
 
-        width = max(2 * WIDTH, 1.1 * len(self.panel.groups)) if self.wide else WIDTH
-        height = 0.8 + 0.52 * len(self.panel.rows) if isinstance(self.panel, Strips) else 3.4
+        width, height = 2 * WIDTH if self.wide else WIDTH, 3.4
+        if isinstance(self.panel, Bars):
+            width = max(width, 1.1 * len(self.panel.groups) * self.wide)
+        elif isinstance(self.panel, Strips):
+            height = 0.8 + 0.52 * len(self.panel.rows)
         cycle = cycler(color=COLOURS) + cycler(linestyle=DASHES)
         with rc_context({**STYLE, "axes.prop_cycle": cycle}), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Glyph")  # which the reader's fonts may have

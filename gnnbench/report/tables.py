@@ -34,6 +34,7 @@ class Cell(NamedTuple):
 
 
 NOTHING = Cell("–")
+Cells = Mapping[str, Cell | str]  # of a row by heading
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Table:
     prose: Sequence[int] = (0,)
 
     @classmethod
-    def of(cls, rows: Iterable[Mapping[str, Cell | str]], **others: Any) -> Table:
+    def of(cls, rows: Iterable[Cells], **others: Any) -> Table:
         """The table of rows that give their cells by heading, each row under all headings of the first."""
         every = [*rows]
         cells = [[_cell(value) for value in row.values()] for row in every]
