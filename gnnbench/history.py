@@ -1,26 +1,35 @@
-"""Runs and comparisons over time, read from their JSON."""
+"""Runs and comparisons over time, read from their JSON: as tables, and epochs over revisions as pictures."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gnnbench import stored
+from gnnbench import stored, units
 from gnnbench.errors import ConfigError
+from gnnbench.kinds import run
 from gnnbench.measure import environment
-from gnnbench.report import run
+from gnnbench.report.plots import Line, Panel
+from gnnbench.report.tables import NOTHING, Cell, Cells, Table
 from gnnbench.results.schema import Result
 
 if TYPE_CHECKING:
     from gnnbench.comparison.record import Row
 
 FOLDER = Path("runs")
-KINDS = {"comparison.json": "comparison", "results.json": "run"}  # whose rows have epochs
+KINDS = {
+    "comparison.json": "comparison",
+    "results.json": "run",
+}  # whose rows have epochs
 PARTS = {"rounds", "parity", "cells"}  # folders of results that are parts of others
+SPREAD = 4.0  # largest epoch over the smallest, from which on an axis is logarithmic
+TO_THE_MINUTE = len("2025-11-22 12:00")
 
 
 class Entry(NamedTuple):
@@ -131,3 +140,85 @@ def _entries(path: Path, record: Any) -> Iterator[Entry]:
                 metric=row.metrics.name if row.metrics else "",
                 test=row.metrics.test if row.metrics else None,
             )
+
+
+def tables(entries: Sequence[Entry]) -> list[Table]:
+    """A table per configuration: a row per result, the newest last, and a column per backend."""
+    drawn = [_table(group) for group in _groups(entries)]
+    machines = dict.fromkeys(entry.machine for entry in entries if entry.machine)
+    where = [f"Machine: {machine}" for machine in machines]
+    if not drawn:
+        return [Table(("written", "epoch"), [], notes=["There is no run or comparison of this machine"])]
+    return [*drawn[:-1], replace(drawn[-1], notes=[*drawn[-1].notes, *where])]
+
+
+def panels(entries: Sequence[Entry]) -> list[Panel]:
+    """A picture per configuration: the median epoch of every result, with a line per backend, over revisions."""
+    return [_panel(group) for group in _groups(entries)]
+
+
+def _groups(entries: Sequence[Entry]) -> list[list[Entry]]:
+    """Results of the same configuration, whatever their backends."""
+    groups: dict[tuple[str, ...], list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault(entry.series[:-1], []).append(entry)
+    return [*groups.values()]
+
+
+def _table(group: Sequence[Entry]) -> Table:
+    metrics = dict.fromkeys(entry.metric for entry in group if entry.metric)
+    backends = dict.fromkeys(entry.backend for entry in group)
+    rows: list[Cells] = []
+    for path in dict.fromkeys(entry.path for entry in group):
+        of_result = {entry.backend: entry for entry in group if entry.path == path}
+        first = next(iter(of_result.values()))
+        epochs = {name: _epoch(of_result.get(name)) for name in backends}
+        quality = _quality([*of_result.values()])
+        rows.append(
+            {
+                "written": Cell(first.written[:TO_THE_MINUTE], first.revision),
+                **epochs,
+                f"test {'/'.join(metrics) or 'metric'}": quality,
+                "result": _place(path),
+            }
+        )
+    about = f"{group[0].title}: {units.counted(len(rows), group[0].kind)}"
+    return Table.of(rows, title=about, prose=(0, len(backends) + 2))
+
+
+def _panel(entries: Sequence[Entry]) -> Panel:
+    unit, scale = units.scale(max(entry.epoch_s for entry in entries))
+    places = {path: float(place) for place, path in enumerate(dict.fromkeys(entry.path for entry in entries))}
+    revisions = {places[entry.path]: entry.revision[:7] or entry.written[5:10] for entry in entries}
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for entry in entries:
+        lines.setdefault(entry.backend, []).append((places[entry.path], entry.epoch_s / scale))
+    return Panel(
+        f"{entries[0].title}, {units.counted(len(places), entries[0].kind)}",
+        "revision, a point per result",
+        f"epoch, {unit}",
+        [Line(backend, points) for backend, points in lines.items()],
+        {place: "" if revisions.get(place - 1) == name else name for place, name in revisions.items()},
+        spread=SPREAD,
+    )
+
+
+def _place(path: str) -> str:
+    """The result as `gnnbench report` takes it, as seen from the working directory if it lies below."""
+    place = Path(path)
+    place = place.parent if place.name in KINDS else place
+    with suppress(ValueError):
+        return str(place.relative_to(Path.cwd()))
+    return str(place)
+
+
+def _epoch(entry: Entry | None) -> Cell:
+    if entry is None:
+        return NOTHING
+    return Cell(units.seconds(entry.epoch_s), units.interval(units.seconds, entry.low, entry.high))
+
+
+def _quality(of_result: Sequence[Entry]) -> Cell:
+    """The lowest and the highest of all backends."""
+    values = sorted({f"{entry.test:.4f}" for entry in of_result if entry.test is not None})
+    return Cell("–".join(dict.fromkeys((values[0], values[-1])))) if values else NOTHING

@@ -9,7 +9,6 @@ import pytest
 
 from gnnbench import history, sweeps
 from gnnbench.history import Entry
-from gnnbench.report import history as report
 from gnnbench.report import tables
 from gnnbench.results import files
 from tests.support.commands import ROOT, TINY, run
@@ -83,9 +82,9 @@ def entry(number: int, epoch_s: float, backend: str = "isplib") -> Entry:
 
 def test_results_are_a_table_and_a_picture_per_configuration() -> None:
     entries = [entry(1, 1.0), entry(2, 1.5), entry(2, 2.0, "pyg"), entry(3, 1.5)._replace(revision="0000002")]
-    (table,) = report.tables(entries)
+    (table,) = history.tables(entries)
     assert "| 2026-01-02 12:00<br>0000002 | 1.50 s | 2.00 s | – | runs/2 |" in tables.markdown(table)
-    (panel,) = report.panels(entries)
+    (panel,) = history.panels(entries)
     assert {line.label: [*line.points] for line in panel.lines} == {
         "isplib": [(0.0, 1.0), (1.0, 1.5), (2.0, 1.5)],
         "pyg": [(1.0, 2.0)],

@@ -55,7 +55,6 @@ def reproduce(
     from gnnbench import datasets
     from gnnbench import papers as known
     from gnnbench.kinds.reproduction import Reproduction
-    from gnnbench.report import reproduce as report
     from gnnbench.results import files
 
     folder = Path(out) if out else files.new_folder("-".join(filter(None, (paper, scale, backend))))
@@ -72,4 +71,4 @@ def reproduce(
             on_event=hear,
         )
     made = Reproduction.of(record, folder / files.REPRODUCTION)
-    return ended(made.drawn(report.pictures(made)), check)
+    return ended(made.drawn(), check)

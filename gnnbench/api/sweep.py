@@ -55,7 +55,6 @@ def sweep(
     """
     from gnnbench import datasets, sweeps
     from gnnbench.kinds.sweep import Sweep
-    from gnnbench.report import sweep as report
     from gnnbench.results import files
 
     waiting, side_by_side = queue(str(jobs), partition, minutes, gpus, exclusive)
@@ -72,7 +71,7 @@ def sweep(
             on_event=hear,
         )
     made = Sweep.of(record, folder / files.SWEEP)
-    return ended(made.drawn(report.pictures(made)), check, "; ".join(record.warnings))
+    return ended(made.drawn(), check, "; ".join(record.warnings))
 
 
 def queue(jobs: str, partition: str, minutes: int, gpus: int, exclusive: bool) -> tuple[Queue | None, int]:

@@ -184,10 +184,9 @@ def doctor(data_root: DataRoot = None, as_json: Json = False) -> None:
     """Show what is installed and what is missing."""
     from gnnbench import datasets
     from gnnbench import doctor as examination
-    from gnnbench.report import installation as report
 
     findings = examination.examine(datasets.roots(data_root))
-    show(report.table(findings), json.dumps(findings, indent=1), as_json)
+    show(examination.table(findings), json.dumps(findings, indent=1), as_json)
 
 
 def main() -> None:

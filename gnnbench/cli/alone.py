@@ -73,7 +73,6 @@ def history(
 ) -> None:
     """List results over time."""
     from gnnbench import history as results
-    from gnnbench.report import history as report
     from gnnbench.report import plots, tables
     from gnnbench.results import files
 
@@ -87,8 +86,8 @@ def history(
     if csv:
         files.save_text(tables.to_csv(listed), csv)
     if plot and entries:
-        plots.save(report.panels(entries), "Epochs over revisions", plot)
-    show(report.tables(entries), json.dumps(listed, indent=1), as_json, quiet, markdown, latex)
+        plots.save(results.panels(entries), "Epochs over revisions", plot)
+    show(results.tables(entries), json.dumps(listed, indent=1), as_json, quiet, markdown, latex)
 
 
 def partition(
@@ -147,8 +146,8 @@ def planned(given: Any) -> bool:
     if not given.dry_run:
         return False
     from gnnbench import datasets, history, sweeps
+    from gnnbench.kinds import sweep as report
     from gnnbench.measure import clock
-    from gnnbench.report import sweep as report
 
     plan = sweeps.load(given.grid, given.set or (), timed=given.timing)
     folder = given.out or Path("runs", f"{plan.name}-sweep")

@@ -1,13 +1,14 @@
 """Kinds of results: how the JSON of a kind is told, and how its results are shown everywhere.
 
-A file's `KIND` is a schema that is a `ResultKind`, too; `OTHERS` of `bench` are alike but for their schemas.
-Tables on the terminal, in notebooks and in files, frames, sections of pages and progress follow from it.
+A file's `KIND` is a schema that is a `ResultKind`, too; `OTHERS` of `bench` are alike but for their schemas. Its
+functions draw it: `table` or `tables`, and perhaps `records`, `title` with `panels` or `pictures`, `section` on a
+page, and `progress` while it is measured.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -19,12 +20,9 @@ from gnnbench import registry
 from gnnbench.report import live, tables
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pandas
-
-    from gnnbench.report.plots import Bars, Panel, Timeline
-    from gnnbench.report.tables import Table
-
-    Pictures = Mapping[str, Sequence[Panel | Bars | Timeline]]
 
 K = TypeVar("K", bound="ResultKind")
 Hear = Callable[..., None]
@@ -36,9 +34,7 @@ class ResultKind(BaseModel):
     Attributes:
         mark: the name in its JSON that no other kind has.
         file: what it is called in a folder of results; empty where a user names it.
-        report: the module that draws it by `table` or `tables`, and perhaps `records`, `title` and `panels`,
-            `section` on a page, and `progress` while it is measured; None where the class has its own methods.
-        section: makes the section of a page from a record, where that module does not.
+        report: the module of the class, whose functions draw it unless the class has methods of its own.
         frame: the field that its frame has, unless that module makes the records.
         continues: whether the command that made it goes on with it after a stop.
         view: what draws events in place of `progress`.
@@ -47,12 +43,15 @@ class ResultKind(BaseModel):
 
     mark: ClassVar[str]
     file: ClassVar[str] = ""
-    report: ClassVar[Any] = None
-    section: ClassVar[Any] = None
+    report: ClassVar[Any]
     frame: ClassVar[str] = "rows"
     continues: ClassVar[bool] = True
     view: ClassVar[Any] = None
     _path: Path = PrivateAttr()
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        cls.report = sys.modules[cls.__module__]
 
     @classmethod
     def of(cls: type[K], record: BaseModel, path: Path) -> K:
@@ -65,15 +64,16 @@ class ResultKind(BaseModel):
     def path(self) -> Path:
         return self._path
 
-    def tables(self) -> Sequence[Table]:
+    def tables(self) -> Sequence[tables.Table]:
         """Return the tables that the command line prints."""
-        several: Callable[..., Sequence[Table]] | None = getattr(self.report, "tables", None)
+        several: Callable[..., Sequence[tables.Table]] | None = getattr(self.report, "tables", None)
         return several(self) if several else [self.report.table(self)]
 
     def records(self) -> list[dict[str, Any]]:
         """Return the rows in numbers, with the names of the JSON."""
         own: Callable[..., list[dict[str, Any]]] | None = getattr(self.report, "records", None)
-        return own(self) if own else tables.records(getattr(self, self.frame))
+        rows: Sequence[BaseModel] = () if own else getattr(self, self.frame)
+        return own(self) if own else [row.model_dump(exclude_none=True) for row in rows]
 
     @classmethod
     @contextmanager
@@ -88,15 +88,15 @@ class ResultKind(BaseModel):
         if quiet or not (sys.stderr.isatty() or console.is_jupyter):
             yield otherwise
             return
-        view = cls.view or partial(live.Progress, progress=getattr(cls.report, "progress", None))
+        view = cls.view or partial(live.View, progress=getattr(cls.report, "progress", None))
         with view(console) as drawing:
             yield drawing
 
-    def drawn(self: K, pictures: Pictures) -> K:
-        """Write pictures beside its JSON; returns itself."""
+    def drawn(self: K) -> K:
+        """Write its pictures beside its JSON; returns itself."""
         from gnnbench.report import plots
 
-        for name, panels in pictures.items():
+        for name, panels in self.report.pictures(self).items():
             files = (self.path.parent / f"{name}{suffix}" for suffix in (".png", ".svg"))
             plots.save(panels, self.report.title(self), *files)
         return self

@@ -1,21 +1,364 @@
-"""Comparisons of backends."""
+"""Comparisons as tables and pages: backends side by side, with parity, reasons and conditions below."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from gnnbench.comparison import record
+from gnnbench import units
+from gnnbench.comparison import record as schema
+from gnnbench.comparison.record import FASTEST, LOADER, PEER, Row, Speedup
 from gnnbench.kinds import ResultKind
-from gnnbench.report import comparison as report
+from gnnbench.kinds.run import circumstances, kernels, strip, title, used
+from gnnbench.report.page import Grid, Section, Tone, section_of
+from gnnbench.report.plots import Picture, Strip, Strips, curves, sizes, stacks
+from gnnbench.report.tables import NOTHING, Cell, Cells, Table, ended, ratio_cell, time_cell
 from gnnbench.results import files
 
+if TYPE_CHECKING:
+    from gnnbench.comparison import Progress
+    from gnnbench.comparison.parity import BackendParity, Parity, TensorError
+    from gnnbench.inference._record import Inference
+    from gnnbench.inference._record import Row as Inferred
+    from gnnbench.results.schema import Result, Summary
 
-class Comparison(ResultKind, record.Comparison):
+    Rounds = Mapping[str, Sequence[Result]]
+
+R = TypeVar("R", Row, "Inferred")
+QUESTION = "Which backend trains this model fastest, and does each compute what PyG computes?"
+NAMES = {FASTEST: "fastest PyG", LOADER: "pyg with\nits loader"}
+
+
+class Comparison(ResultKind, schema.Comparison):
     """A comparison; a line of its frame is a backend."""
 
     mark = "parity"
     file = files.COMPARISON
-    report: ClassVar = report
 
 
 KIND = Comparison
+
+
+def table(comparison: schema.Comparison) -> Table:
+    """Backends side by side, with parity, reasons, rewrites, conditions and warnings below."""
+    return Table.of(
+        _rows(comparison),
+        title=f"{title(comparison.config, comparison.dataset)}: {_size(comparison)}",
+        notes=[*parity(comparison.parity), *held(comparison), *reasons(comparison), *_conditions(comparison)],
+    )
+
+
+def section(record: schema.Comparison, rounds: Rounds | None = None) -> Section:
+    """Tell which backend is fastest; `rounds` are the results behind it, by backend, where they are known."""
+    winner, first = (fastest(record.rows, attrgetter("epoch_s"), besides) for besides in ("pyg", ""))
+    tone, verdict = _verdict(record, winner)
+    if record.against and record.against.regressed:
+        tone = "bad"
+        verdict = [*(f"{line}." for line in held(record) if line.startswith("Regression")), *verdict]
+    names = [row.backend for row in record.rows]
+    shown = replace(table(record), notes=[*reasons(record)])
+    return section_of(
+        record,
+        [shown],
+        ["compare", "run.yaml", "--backends", ",".join(names), "--rounds", str(record.rounds)],
+        kind="Comparison",
+        title=title(record.config, record.dataset),
+        question=QUESTION,
+        verdict=verdict,
+        tone=tone,
+        grids=[Grid(shown, marked=[names.index(first.backend)] if first else [])],
+        pictures=[*_pictures(record, rounds or {})],
+        details=[*_tensors(record)],
+        conditions=[*_measured(record), *_conditions(record)],
+    )
+
+
+def progress(event: Progress) -> tuple[str, Table]:
+    """The table as far as it is known, and the process that runs now."""
+    now = table(event.record)
+    lines = [now.title, *parity(event.record.parity), f"{event.stage}, {event.backend}"]
+    return "\n".join(lines) + f" ({event.done + 1} of {event.total})", now
+
+
+def records(comparison: schema.Comparison) -> list[dict[str, Any]]:
+    """Every row of a comparison in numbers, with the names of its JSON."""
+    return [{**row.model_dump(exclude_none=True), "dataset": comparison.dataset} for row in comparison.rows]
+
+
+def held(comparison: schema.Comparison) -> Iterator[str]:
+    """Every backend beside the baseline, if the comparison was held against one."""
+    if (against := comparison.against) is None:
+        return
+    of = f"baseline {against.name}" + f" ({against.revision})" * bool(against.revision)
+    for change in against.changes:
+        if change.slowdown is None:
+            yield f"Regression: {change.backend} did not run to its end, as it did in {of}"
+            continue
+        slowdown = change.slowdown
+        ends = [units.interval(units.ratio, slowdown.low, slowdown.high, "95% interval {}") or "no interval"]
+        if change.beside_pyg:
+            low, high = change.beside_pyg.low, change.beside_pyg.high
+            interval = units.interval(units.ratio, low, high, ", {}")
+            ends.append(f"over pyg {units.ratio(change.beside_pyg.ratio)}{interval}")
+        slower = "slower" if change.regressed else "not slower"
+        verdict = f"{slower} by more than {100 * against.limit:.3g}% beyond doubt"
+        start = "Regression: " * change.regressed + f"{change.backend}: an epoch takes"
+        yield f"{start} {units.ratio(change.slowdown.ratio)} that of {of} ({'; '.join(ends)}): {verdict}"
+
+
+def reasons(comparison: schema.Comparison | Inference) -> Iterator[str]:
+    """Tell why rows have no figures."""
+    for row in comparison.rows:
+        if row.reason:
+            name = row.backend.partition(":")[0]
+            yield f"{row.backend}: {row.reason.removeprefix(f'backend {name!r} is unavailable: ')}"
+
+
+def _conditions(comparison: schema.Comparison) -> Iterator[str]:
+    yield from parts(comparison)
+    for row in comparison.rows:
+        yield from kernels(row.bindings, row.backend)
+        yield from used(row.choices, row.tuning_s, row.backend)
+    yield from circumstances(comparison)
+
+
+def _measured(comparison: schema.Comparison) -> Iterator[str]:
+    """How a page says that it was measured, beside what is part of its verdict."""
+    warmup = comparison.config.get("measure", {}).get("warmup")
+    without = f", without the first {units.counted(warmup, 'epoch')} of each" if warmup else ""
+    yield (
+        f"Every backend ran {_size(comparison)}, each round in a fresh process, rounds of different backends in "
+        f"turn. Times are medians over all rounds{without}; ranges are 95% bootstrap intervals. Evaluation is "
+        "never timed"
+    )
+    yield from list(parity(comparison.parity))[bool(comparison.parity.ok) :]  # whose first is part of the verdict
+    yield from held(comparison)
+
+
+def _size(comparison: schema.Comparison) -> str:
+    return f"{units.counted(comparison.rounds, 'round')} of {units.counted(comparison.epochs, 'epoch')}"
+
+
+def parts(comparison: schema.Comparison) -> Iterator[str]:
+    """Tell the medians of what load and forward consist of, where that is told apart."""
+    for row in comparison.rows:
+        if told := [f"{part} {units.seconds(time.median)}" for part, time in row.parts_s.items()]:
+            yield f"{row.backend}, within load and forward: {', '.join(told)}"
+
+
+def parity(parity: Parity, compared: str = "logits and every gradient") -> Iterator[str]:
+    """Tell whether all backends compute the same, how far they are apart, and what the verdict covers."""
+    if parity.ok is None:
+        yield f"Parity: not checked{f': {parity.reason}' if parity.reason else ''}; no speedup is given"
+        return
+    ran = ((name, verdict) for name, verdict in parity.backends.items() if verdict.ok is not None)
+    checked = {name: verdict for name, verdict in ran if name != parity.reference}
+    if parity.ok:
+        known = ((name, verdict.rel_rms) for name, verdict in checked.items() if verdict.rel_rms is not None)
+        errors = ", ".join(f"{name} {units.power(size)}" for name, size in known)
+        own = {name: verdict for name, verdict in checked.items() if verdict.tolerance != parity.tolerance}
+        tolerances = {name: _tolerance(verdict, parity) for name, verdict in own.items()}
+        within = f"{compared} within {units.power(parity.tolerance)} of {parity.reference}"
+        within += "".join(f"; {names} within {size}" for size, names in _by_value(tolerances))
+        yield f"Parity: green, {within}" + f" (largest relative error: {errors})" * bool(errors)
+    else:
+        yield f"Parity: red against {parity.reference}; no speedup is given for a backend whose result differs"
+        yield from (f"{name}: {verdict.red}" for name, verdict in checked.items() if verdict.red)
+    if parity.checked:
+        yield f"Checked: {'; '.join(parity.checked)}"
+    alone = {name: "; ".join(verdict.unchecked) for name, verdict in parity.backends.items() if verdict.unchecked}
+    unchecked = [*parity.unchecked, *(f"{names}: {sentences}" for sentences, names in _by_value(alone))]
+    if unchecked:
+        yield f"Not checked: {'; '.join(unchecked)}"
+
+
+def _tolerance(verdict: BackendParity, parity: Parity) -> str:
+    """That of a backend that has its own."""
+    times = f" or {verdict.autocasts:g} times what autocast moves {parity.reference}"
+    return units.power(verdict.tolerance) + (times if verdict.autocasts else "")
+
+
+def _by_value(texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Every text, once, and the names that have it."""
+    for text in dict.fromkeys(texts.values()):
+        yield text, ", ".join(name for name, own in texts.items() if own == text)
+
+
+def _baselines(comparison: schema.Comparison) -> Iterator[str]:
+    """Yield baselines: pyg, dgl and PyG's own loader where they are rows, and another of PyG's that is faster."""
+    yield "pyg"
+    if any(row.backend == PEER for row in comparison.rows):
+        yield PEER
+    if any(row.backend == LOADER for row in comparison.rows):
+        yield LOADER
+    ratios = (row.speedup[FASTEST] for row in comparison.rows)
+    fastest = next((ratio.baseline for ratio in ratios if ratio), None)
+    if fastest not in ("pyg", LOADER):
+        yield FASTEST if fastest is None else fastest
+
+
+def _rows(comparison: schema.Comparison) -> Iterator[Cells]:
+    """Every backend by heading; those that did not run have a word in place of their epoch."""
+    metric = next((row.metrics.name for row in comparison.rows if row.metrics), "metric")
+    phases = [*["load"] * any(row.load_s for row in comparison.rows), "forward", "backward"]
+    baselines = [*_baselines(comparison)]
+    counted = any(row.energy_j is not None for row in comparison.rows)
+    for row in comparison.rows:
+        summaries = {phase: getattr(row, f"{phase}_s") for phase in phases}
+        energy = NOTHING if row.energy_j is None else f"{row.energy_j:.3g} J"
+        test = row.metrics.test if row.metrics else None
+        yield {
+            "backend": backend_cell(row),
+            **{phase: units.seconds(time.median) if time else NOTHING for phase, time in summaries.items()},
+            "epoch": time_cell(row.epoch_s) if row.epoch_s else ended(row.status),
+            **speedup_cells(row, baselines),
+            "peak\nmemory": peak_cell(row),
+            **({"energy": energy} if counted else {}),
+            "prepare,\npaid in": _preparation(row),
+            f"test\n{metric}": NOTHING if test is None else f"{test:.4f}",
+        }
+
+
+def backend_cell(row: Row | Inferred) -> Cell:
+    """A backend above its options."""
+    name, _, options = row.backend.partition(":")
+    return Cell(name, options.replace(":", " "))
+
+
+def speedup_cells(row: Row | Inferred, baselines: Sequence[str]) -> dict[str, Cell]:
+    """By heading a speedup above its interval, or that the backend is the baseline itself."""
+    speedups = {f"speedup vs\n{NAMES.get(each, each)}": row.speedup.get(each) for each in baselines}
+    return {
+        heading: Cell("1x", "baseline") if each and each.baseline == row.backend else ratio_cell(each)
+        for heading, each in speedups.items()
+    }
+
+
+def peak_cell(row: Row | Inferred) -> Cell:
+    """Peak memory above its share of pyg's."""
+    if row.peak_memory_bytes is None:
+        return NOTHING
+    of_pyg = "" if row.memory_ratio is None or row.backend == "pyg" else f"{units.ratio(row.memory_ratio)} pyg"
+    return Cell(units.size(row.peak_memory_bytes), of_pyg)
+
+
+def _preparation(row: Row) -> Cell:
+    if row.prepare_s is None:
+        return NOTHING
+    known = row.break_even_epochs is not None and row.backend != "pyg"
+    paid = units.counted(row.break_even_epochs or 0, "epoch") if known else ""
+    return Cell(units.seconds(row.prepare_s), paid)
+
+
+def fastest(rows: Sequence[R], time: Callable[[R], Summary | None], besides: str = "") -> R | None:
+    """The fastest of the rows that are proven right, pyg among them; None where there is but one."""
+    proven = {row.backend: (known.median, row) for row in rows if (known := time(row)) and row.speedup.get("pyg")}
+    others = [each for name, each in proven.items() if name != besides]
+    return min(others, key=itemgetter(0))[1] if others and len(proven) > 1 else None
+
+
+def _verdict(record: schema.Comparison, winner: Row | None) -> tuple[Tone, list[str]]:
+    checked = record.parity
+    if checked.ok is None:
+        why = f": {checked.reason}" if checked.reason else ""
+        return "bad", [f"Parity was not checked, so no speedup is given{why}."]
+    red = [f"{name} gets no speedup: {verdict.red}." for name, verdict in checked.backends.items() if verdict.red]
+    tone, sentences = against_others(winner, "trains")
+    if winner and not red:
+        sentences.append(f"{next(parity(checked))}.")
+    return "bad" if red else tone, [*red, *sentences]
+
+
+def against_others(row: Row | Inferred | None, does: str) -> tuple[Tone, list[str]]:
+    """Hold a row against the fastest other that it can be held against, and pyg: a sentence each."""
+    if row is None:
+        return "plain", ["No backend can be held against pyg."]
+    others = {each.baseline: each for each in row.speedup.values() if each and each.baseline != row.backend}
+    first = min(others.values(), key=lambda each: each.ratio)
+    baselines = dict.fromkeys((first.baseline, "pyg"))
+    told = [_faster(row.backend, does, others[name]) for name in baselines]
+    return "good" if first.low > 1 else "plain", told
+
+
+def _faster(backend: str, does: str, speedup: Speedup) -> str:
+    """Return a sentence on how much faster a backend trains or infers than the baseline of a speedup."""
+    interval = units.interval(units.ratio, speedup.low, speedup.high, "95% interval {}") or "no interval"
+    if speedup.low <= 1 <= speedup.high:
+        return f"{backend} and {speedup.baseline} take the same time as far as can be told ({interval})."
+    if speedup.ratio < 1:
+        share = units.ratio(speedup.ratio)
+        return f"No backend beats {speedup.baseline}: {backend} runs at {share} its speed ({interval})."
+    return f"{backend} {does} {units.ratio(speedup.ratio)} as fast as {speedup.baseline} ({interval})."
+
+
+def _tensors(record: schema.Comparison) -> Iterator[Grid]:
+    """How far every tensor of every backend is from the reference's."""
+    judged = {name: verdict for name, verdict in record.parity.backends.items() if verdict.tensors}
+    if not judged:
+        return
+    rows = []
+    for tensor in dict.fromkeys(tensor for verdict in judged.values() for tensor in verdict.tensors):
+        errors = (verdict.tensors.get(tensor) for verdict in judged.values())
+        rows.append([Cell(tensor), *(_error(error) if error else NOTHING for error in errors)])
+    title = f"Parity, tensor by tensor: relative error against {record.parity.reference}, and of the worst row"
+    yield Grid(Table(["tensor", *judged], rows, title=title))
+
+
+def _error(error: TensorError) -> Cell:
+    rms, worst = error.rel_rms, error.worst_row
+    size = "–" if rms is None else _power(rms)
+    return Cell(size, error.problem or ("" if worst is None else f"worst row {_power(worst)}"))
+
+
+def _power(value: float) -> str:
+    return units.power(value) if value else "0"
+
+
+def _pictures(record: schema.Comparison, rounds: Rounds) -> Iterator[Picture]:
+    timed = [row for row in record.rows if row.epoch_s]
+    if not timed:
+        return
+    yield _epochs(timed, rounds)
+    if phases := {row.backend: _phases(row) for row in timed if row.forward_s and row.backward_s}:
+        yield Picture("What an epoch is made of", "Medians; between phases, Python runs.", stacks(phases))
+    if memory := {row.backend: row.peak_memory_bytes for row in timed if row.peak_memory_bytes}:
+        highest = "The highest of the process, or of the device, over all rounds."
+        yield Picture("Peak memory", highest, sizes(memory))
+    metric = next((row.metrics.name for row in timed if row.metrics), "metric")
+    last = {name: results[-1] for name, results in rounds.items()}
+    quality = {
+        name: [(float(one.epoch), one.val) for one in result.evaluations if one.val is not None]
+        for name, result in last.items()
+    }
+    losses = {name: [(float(each.epoch), each.loss) for each in result.samples] for name, result in last.items()}
+    for lines, what, label in (
+        (quality, f"Validation {metric}", f"validation {metric}"),
+        (losses, "Training loss", "loss"),
+    ):
+        if any(len(points) > 1 for points in lines.values()):
+            drawn = curves({name: points for name, points in lines.items() if points}, label)
+            yield Picture(f"{what} over epochs", "The last round of every backend.", drawn)
+
+
+def _epochs(timed: Sequence[Row], rounds: Rounds) -> Picture:
+    """Every epoch where the rounds are known, otherwise the median epoch of every round."""
+    rows = []
+    for row in timed:
+        assert row.epoch_s
+        samples = [sample for result in rounds.get(row.backend, ()) for sample in result.samples]
+        alone = Strip(row.backend, row.round_epoch_s, [], row.epoch_s)
+        rows.append(strip(row.backend, samples, row.epoch_s) if samples else alone)
+    known = all(row.backend in rounds for row in timed)
+    dots = "A dot is an epoch, a ring one of warm-up" if known else "A dot is the median epoch of a round"
+    name = "Every epoch of every backend" if known else "The median epoch of every round"
+    return Picture(name, f"{dots}; the line is the median, the band its 95% interval.", Strips(rows))
+
+
+def _phases(row: Row) -> dict[str, float]:
+    assert row.epoch_s
+    names = ("load", "forward", "backward", "optimizer")
+    parts = {name: summary.median for name in names if (summary := getattr(row, f"{name}_s"))}
+    between = "between" if row.optimizer_s else "optimizer and between"
+    return {**parts, between: max(0.0, row.epoch_s.median - sum(parts.values()))}

@@ -15,7 +15,7 @@ import gnnbench
 from gnnbench.measure import environment
 
 SUFFIXES = (".py", *EXTENSION_SUFFIXES)
-SHOWN = ("cli", "doctor", "report", "units")
+SHOWN = ("cli", "doctor", "history", "kinds", "report", "units")
 KERNELS = ("backends", "graph", "ops")
 VARIABLES = ("GNNBENCH_ISA", "TRITON_INTERPRET")  # that choose between kernels
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gnnbench import units
-from gnnbench.report.tables import Cell, Table
+from gnnbench.report.tables import Table, facts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 
 def listing(offers: Sequence[Offer], where: Roots) -> Table:
     """Every dataset on offer."""
-    return Table(
-        ("dataset", "source", "graphs", "nodes", "edges", "here"),
-        [_offer(offer) for offer in offers],
+    return Table.of(
+        map(_offer, offers),
         notes=[
             "Here: on disk already, or drawn when asked for as synthetic ones are.",
             f"Data root: {where.raw}; cache: {where.cache}",
@@ -31,31 +30,21 @@ def listing(offers: Sequence[Offer], where: Roots) -> Table:
     )
 
 
-def info(facts: DatasetInfo) -> Table:
+def info(about: DatasetInfo) -> Table:
     """One dataset."""
-    made_up = [f"Synthetic, not real data: {', '.join(facts.made_up)}"] if facts.made_up else []
-    return Table(
-        ("", "", ""),
-        [[Cell(name), Cell(value), Cell(detail)] for name, value, detail in _facts(facts)],
-        title=facts.name,
-        notes=[*made_up, *facts.notes],
-        prose=(0, 2),
-    )
+    made_up = [f"Synthetic, not real data: {', '.join(about.made_up)}"] if about.made_up else []
+    return facts(_facts(about), title=about.name, notes=[*made_up, *about.notes])
 
 
 def arrays(header: Header, folder: Path) -> Table:
     """The files of a graph that was written as arrays."""
-    sizes = header.arrays.items()
-    return Table(
-        ("array", "type", "shape", "size"),
-        [
-            [Cell(name), Cell(array.dtype), Cell(str(array.shape)), Cell(units.size(array.bytes))]
-            for name, array in sizes
-        ],
-        title=header.name,
-        notes=[f"{folder} is a dataset now, of {units.size(sum(array.bytes for _, array in sizes))}"],
-        prose=(0, 1, 2),
+    rows = (
+        {"array": name, "type": array.dtype, "shape": str(array.shape), "size": units.size(array.bytes)}
+        for name, array in header.arrays.items()
     )
+    total = units.size(sum(array.bytes for array in header.arrays.values()))
+    notes = [f"{folder} is a dataset now, of {total}"]
+    return Table.of(rows, title=header.name, notes=notes, prose=(0, 1, 2))
 
 
 def _facts(facts: DatasetInfo) -> Iterator[tuple[str, str, str]]:
@@ -103,8 +92,7 @@ def _facts(facts: DatasetInfo) -> Iterator[tuple[str, str, str]]:
 def _links(facts: DatasetInfo) -> Iterator[tuple[str, str, str]]:
     types = f"of {units.count(facts.relations)} types" if facts.relations > 1 else ""
     yield "links", units.count(facts.outputs), types
-    for part in ("train", "val", "test"):
-        yield part, units.count(getattr(facts, part)), f"{getattr(facts, part) / facts.outputs:.1%} of the links"
+    yield from _split(facts, facts.outputs, "links")
     each = "for each test link" if facts.metric == "mrr" else "in one list for all test links"
     yield "negatives", units.count(facts.negatives), each
 
@@ -120,20 +108,28 @@ def _targets(facts: DatasetInfo) -> Iterator[tuple[str, str, str]]:
     of, members = (facts.graphs, "graphs") if many else (facts.nodes, "nodes")
     if facts.node_types:
         of, members = facts.node_types[noun].nodes, f"{noun}s"
+    yield from _split(facts, of, members)
+
+
+def _split(facts: DatasetInfo, of: int, members: str) -> Iterator[tuple[str, str, str]]:
     for split in ("train", "val", "test"):
-        yield split, units.count(getattr(facts, split)), f"{getattr(facts, split) / of:.1%} of the {members}"
+        count = getattr(facts, split)
+        yield split, units.count(count), f"{count / of:.1%} of the {members}"
 
 
 def _quantiles(counts: Mapping[str, int]) -> str:
     return f"quantiles: {', '.join(f'{float(share):.0%} {units.count(value)}' for share, value in counts.items())}"
 
 
-def _offer(offer: Offer) -> list[Cell]:
-    known = (offer.graphs, offer.nodes, offer.edges)
-    counts = [Cell("" if value is None else units.count(value)) for value in known]
+def _offer(offer: Offer) -> dict[str, str]:
+    known = {"graphs": offer.graphs, "nodes": offer.nodes, "edges": offer.edges}
     source = offer.source.removesuffix("_graphs")
-    here = offer.on_disk or source == "synthetic"
-    return [Cell(offer.spec), Cell(source), *counts, Cell("yes" if here else "no")]
+    return {
+        "dataset": offer.spec,
+        "source": source,
+        **{name: "" if value is None else units.count(value) for name, value in known.items()},
+        "here": "yes" if offer.on_disk or source == "synthetic" else "no",
+    }
 
 
 def parts(partition: Partition, folder: Path, notes: Sequence[str]) -> Table:
@@ -145,17 +141,18 @@ def parts(partition: Partition, folder: Path, notes: Sequence[str]) -> Table:
     ]
     total = ("all", *(sum(column) for column in list(zip(*rows, strict=True))[1:]))
     loads = [part.nodes + part.edges for part in every]
-    return Table(
-        ("part", "nodes", "edges", "halo", "halo share", "size"),
-        [
-            [
-                Cell(name),
-                *(Cell(units.count(count)) for count in (nodes, edges, halo)),
-                Cell(f"{halo / partition.num_nodes:.1%}"),
-                Cell(units.size(size)),
-            ]
+    return Table.of(
+        (
+            {
+                "part": name,
+                "nodes": units.count(nodes),
+                "edges": units.count(edges),
+                "halo": units.count(halo),
+                "halo share": f"{halo / partition.num_nodes:.1%}",
+                "size": units.size(size),
+            }
             for name, nodes, edges, halo, size in [*rows, total]
-        ],
+        ),
         title=f"{partition.name} in {units.counted(len(every), f'{partition.method} part')}",
         notes=[
             f"Balance: nodes and edges of the largest part are {_balance(loads)} the mean, edges alone "

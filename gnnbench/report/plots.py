@@ -7,7 +7,8 @@ import io
 import re
 import textwrap
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -15,10 +16,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from gnnbench import units
 from gnnbench.errors import ConfigError
 from gnnbench.results import files
+from gnnbench.stats import Interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, FigureBase
+    from matplotlib.figure import FigureBase
 
     from gnnbench.results.schema import Summary
 
@@ -48,43 +50,106 @@ STYLE: Any = {
 NO_METADATA: Any = dict.fromkeys(("Date", "Creator", "Format", "Type"))
 ILLEGAL = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # in XML and HTML
 Points = Sequence[tuple[float, float]]
+Ends = tuple[float, float]  # of an interval
 
 
 class Line(NamedTuple):
     """One curve; `marks` are x to point out, each with a word or none; `ends` those of y's interval, by x."""
 
     label: str
-    points: Sequence[tuple[float, float]]
+    points: Points
     marks: Sequence[tuple[float, str]] = ()
-    ends: Mapping[float, tuple[float, float]] = {}
+    ends: Mapping[float, Ends] = {}
 
 
-class Panel(NamedTuple):
+@dataclass(frozen=True)
+class Panel:
     """Curves over shared axes.
 
-    All x that occur are equally far apart, and have `names` if there are any; or, where `linear`, they are whole
-    numbers on an axis of their own, and y does not begin at zero unless `zero`.
+    All x that occur are equally far apart, and have `names` if there are any; or, where `linear`, they are on an
+    axis of their own, and y does not begin at zero unless `zero`.
+
+    Attributes:
+        spread: largest value over the smallest, from which on the axis is logarithmic unless `linear`.
+        level: every value holds until the next, and x is a time; otherwise a linear x is a whole number.
     """
 
     title: str
     x_label: str
     y_label: str
     lines: Sequence[Line]
-    names: Mapping[float, str] = {}
+    names: Mapping[float, str] = field(default_factory=dict)
     spread: float = SPREAD
     linear: bool = False
     zero: bool = True
+    level: bool = False
+
+    def draw(self, axes: Axes) -> None:
+        """Put the curves on axes."""
+        from matplotlib.ticker import MaxNLocator
+
+        every = sorted({x for line in self.lines for x, _ in line.points})
+        places = {x: x if self.linear else place for place, x in enumerate(every)}
+        for line in self.lines:
+            x, y = zip(*sorted(line.points), strict=True)
+            at, marker = [places[one] for one in x], "o" if len(x) == 1 or not self.linear else None
+            style = "steps-post" if self.level else "default"
+            (drawn,) = axes.plot(at, y, marker=marker, label=line.label, drawstyle=style)
+            colour = drawn.get_color()
+            if self.level:
+                axes.fill_between(at, y, step="post", color=colour, alpha=0.25, linewidth=0)
+            if line.ends:
+                error = _error(y, [line.ends.get(one) for one in x])
+                axes.errorbar(at, y, error, fmt="none", color=colour, capsize=3)
+            for mark, word in line.marks:
+                place = places.get(mark, mark)
+                axes.axvline(place, color=colour, linestyle=":")
+                axes.text(place, 0.99, f" {word}", transform=axes.get_xaxis_transform(), fontsize=7, va="top")
+        if self.names:
+            named = {places[x]: name for x, name in self.names.items() if name}
+            axes.set_xticks([*named], [*named.values()], rotation=45 if len(named) > UPRIGHT else 0)
+        elif self.linear:
+            axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=not self.level))
+        else:
+            axes.set_xticks(range(len(places)), [f"{x:g}" for x in places])
+        axes.set_xlabel(self.x_label)
+        values = [y for line in self.lines for _, y in line.points]
+        highest = max([*values, *(high for line in self.lines for _, high in line.ends.values())])
+        if 0 < min(values) * self.spread < max(values) and not self.linear:
+            logarithmic(axes, "y")
+        elif self.zero:
+            axes.set_ylim(0, ABOVE * highest or None)
+        axes.grid(alpha=0.3)
+
+    def words(self) -> Iterator[str]:
+        """Tell its points, of long curves the ends and extremes."""
+        if self.level:
+            yield f"at most {max(y for line in self.lines for _, y in line.points):.3g} {self.y_label}"
+            return
+        for line in self.lines:
+            points = line.points
+            if self.linear and len(points) > MANY:
+                points = [points[0], min(points, key=itemgetter(1)), max(points, key=itemgetter(1)), points[-1]]
+            yield f"{line.label}: " + ", ".join(f"{y:.4g} at {x:g}" for x, y in dict.fromkeys(points))
 
 
 class Series(NamedTuple):
-    """One bar per group, None for none; `ends` are those of its interval."""
+    """One bar per group, None for none; `ends` are those of its interval, if there are any."""
 
     label: str
     values: Sequence[float | None]
-    ends: Sequence[tuple[float, float] | None]
+    ends: Sequence[Ends | None] = ()
 
 
-class Bars(NamedTuple):
+def series_of(label: str, values: Mapping[str, Interval], groups: Iterable[str]) -> Series:
+    """Bars of values with their intervals by group, where there is more than a point."""
+    known = [values.get(group) for group in groups]
+    ends = [(each.low, each.high) if each and each.low < each.high else None for each in known]
+    return Series(label, [each and each.value for each in known], ends)
+
+
+@dataclass(frozen=True)
+class Bars:
     """Bars in groups, each with its value above it: side by side, logarithmic or from zero, or stacked."""
 
     title: str
@@ -94,15 +159,102 @@ class Bars(NamedTuple):
     stacked: bool = False
     logarithmic: bool = True
 
+    def draw(self, axes: Axes) -> None:
+        """Put the bars on axes."""
+        (self._above if self.stacked else self._beside)(axes)
+        axes.set_xticks(range(len(self.groups)), self.groups)
+        axes.grid(alpha=0.3, axis="y")
 
-class Timeline(NamedTuple):
-    """A level over time, and times to point out, each with its name."""
+    def _beside(self, axes: Axes) -> None:
+        width = 0.8 / len(self.series)
+        values = [value for one in self.series for value in one.values if value]
+        for place, one in enumerate(self.series):
+            left = (place - (len(self.series) - 1) / 2) * width
+            known = [place for place, value in enumerate(one.values) if value]
+            heights = [one.values[place] or 0.0 for place in known]
+            error = _error(heights, [one.ends[place] for place in known]) if any(one.ends) else None
+            x = [place + left for place in known]
+            bars = axes.bar(
+                x, heights, width * 0.92, yerr=error, label=one.label, capsize=3, error_kw={"linewidth": 1}
+            )
+            labels = [f"{value:,.0f}" if value >= 100 else f"{value:.3g}" for value in heights]
+            turned = 90 if len(self.series) > CROWDED else 0
+            axes.bar_label(bars, labels, fontsize=7, padding=2, rotation=turned)
+        if self.logarithmic:
+            logarithmic(axes, "y")
+            axes.set_ylim(min(values) / 2, max(values) * 4)
+        else:
+            ends = [high for one in self.series for _, high in filter(None, one.ends)]
+            axes.set_ylim(0, 1.15 * max(values + ends))
 
-    title: str
-    x_label: str
-    y_label: str
-    points: Sequence[tuple[float, float]]
-    marks: Sequence[tuple[float, str]]
+    def _above(self, axes: Axes) -> None:
+        tops = [0.0] * len(self.groups)
+        for one in self.series:
+            heights = [value or 0.0 for value in one.values]
+            axes.bar(range(len(tops)), heights, 0.7, tops, label=one.label)
+            tops = [top + height for top, height in zip(tops, heights, strict=True)]
+        for place, top in enumerate(tops):
+            axes.text(place, top, f"{top:.3g}", ha="center", va="bottom", fontsize=7)
+        axes.set_ylim(0, 1.1 * max(tops))
+
+    def words(self) -> Iterator[str]:
+        """Tell the values of each group."""
+        for place, group in enumerate(self.groups):
+            values = ((one.label, value) for one in self.series if (value := one.values[place]) is not None)
+            told = ", ".join(f"{label} {value:.3g}" for label, value in values)
+            yield f"{' '.join(group.split())}: {told} {self.y_label}"
+
+
+class Strip(NamedTuple):
+    """A row of a strip plot: seconds that count, those of warm-up, and the median with its interval."""
+
+    label: str
+    counted: Sequence[float]
+    warmup: Sequence[float]
+    summary: Summary
+
+
+@dataclass(frozen=True)
+class Strips:
+    """Every single time as a dot, one row per backend; a bar and a line for the median and its interval."""
+
+    rows: Sequence[Strip]
+    what: str = "epoch"
+    title: str = ""
+    y_label: str = ""
+
+    def draw(self, axes: Axes) -> None:
+        """Put the rows on axes."""
+        values = [second for row in self.rows for second in (*row.counted, *row.warmup, row.summary.high)]
+        unit, scale = units.scale(max(row.summary.median for row in self.rows))
+        for place, row in enumerate(self.rows):
+            colour = COLOURS[place % len(COLOURS)]
+            for seconds, face in ((row.counted, colour), (row.warmup, "none")):
+                # spread over the height of a row, the same each time
+                heights = [place + ((number * 0.618034) % 1 - 0.5) * 0.56 for number in range(len(seconds))]
+                dots = [second / scale for second in seconds]
+                axes.plot(dots, heights, "o", color=colour, mfc=face, ms=3.5, mew=0.9, rasterized=True)
+            low, median, high = (end / scale for end in (row.summary.low, row.summary.median, row.summary.high))
+            axes.fill_betweenx([place - 0.36, place + 0.36], low, high, color=colour, alpha=0.25, linewidth=0)
+            axes.plot([median, median], [place - 0.36, place + 0.36], color="black", linewidth=1.6, linestyle="-")
+        axes.set_yticks(range(len(self.rows)), [_short(row.label) for row in self.rows])
+        axes.set_ylim(len(self.rows) - 0.4, -0.6)
+        axes.tick_params(axis="y", length=0)
+        axes.set_xlabel(f"{self.what}, {unit}")
+        axes.grid(alpha=0.35, axis="x")
+        if 0 < min(values) * SPREAD < max(values):
+            logarithmic(axes, "x")
+        else:
+            axes.set_xlim(0, 1.05 * max(values) / scale)
+
+    def words(self) -> Iterator[str]:
+        """Tell the median of each row."""
+        for row in self.rows:
+            interval = units.interval(units.seconds, row.summary.low, row.summary.high, ", 95% interval {}")
+            yield f"{row.label}: median {units.seconds(row.summary.median)}{interval}"
+
+
+Chart = Panel | Bars | Strips
 
 
 def check(path: Path) -> None:
@@ -111,7 +263,7 @@ def check(path: Path) -> None:
         raise ConfigError(f"{path}: a plot is written as {', '.join(FORMATS)}; give the file such a name")
 
 
-def save(panels: Sequence[Panel | Bars | Timeline], title: str, *paths: Path) -> None:
+def save(panels: Sequence[Chart], title: str, *paths: Path) -> None:
     """Draw `panels` in rows.
 
     Raises:
@@ -138,24 +290,17 @@ def save(panels: Sequence[Panel | Bars | Timeline], title: str, *paths: Path) ->
         files.save_bytes(picture.getvalue(), path)
 
 
-def _inches(panel: Panel | Bars | Timeline) -> float:
+def _inches(panel: Chart) -> float:
     if not isinstance(panel, Bars):
         return 6.4
     longest = max((len(line) for group in panel.groups for line in group.splitlines()), default=0)
     return max(6.4, max(1.3, (longest + 1) / LETTERS_PER_TICK) * len(panel.groups))
 
 
-def draw(panel: Panel | Bars | Timeline, part: FigureBase) -> None:
+def draw(panel: Chart, part: FigureBase) -> None:
     """Put one panel on a figure or a part of it, whose layout is constrained."""
     axes = part.subplots()
-    if isinstance(panel, Bars):
-        (_stacks if panel.stacked else _bars)(panel, axes)
-        axes.set_xticks(range(len(panel.groups)), panel.groups)
-        axes.grid(alpha=0.3, axis="y")
-    elif isinstance(panel, Timeline):
-        _level(panel, axes)
-    else:
-        _curves(panel, axes)
+    panel.draw(axes)
     axes.set(title=panel.title, ylabel=panel.y_label)
     axes.set_axisbelow(True)
     labels = axes.get_legend_handles_labels()[1]
@@ -163,91 +308,6 @@ def draw(panel: Panel | Bars | Timeline, part: FigureBase) -> None:
         longest = max(map(len, labels)) + 6  # with its mark
         fitting = int(LETTERS_PER_INCH * _inches(panel) / longest)
         part.legend(loc="outside lower center", ncols=max(1, min(3, fitting)), frameon=False)
-
-
-def _curves(panel: Panel, axes: Axes) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    every = sorted({x for line in panel.lines for x, _ in line.points})
-    places = {x: x if panel.linear else place for place, x in enumerate(every)}
-    for line in panel.lines:
-        x, y = zip(*sorted(line.points), strict=True)
-        marker = "o" if len(x) == 1 or not panel.linear else None
-        (drawn,) = axes.plot([places[one] for one in x], y, marker=marker, label=line.label)
-        if line.ends:
-            own = [(one, (value, value)) for one, value in zip(x, y, strict=True)]  # where there is no interval
-            low, high = zip(*(line.ends.get(*each) for each in own), strict=True)
-            at, colour = [places[one] for one in x], drawn.get_color()
-            axes.errorbar(at, y, _error(y, low, high), fmt="none", color=colour, capsize=3)
-        for mark, word in line.marks:
-            axes.axvline(places[mark], color=drawn.get_color(), linestyle=":")
-            axes.text(places[mark], 0.99, f" {word}", transform=axes.get_xaxis_transform(), fontsize=7, va="top")
-    if panel.names:
-        named = {places[x]: name for x, name in panel.names.items() if name}
-        axes.set_xticks([*named], [*named.values()], rotation=45 if len(named) > UPRIGHT else 0)
-    elif panel.linear:
-        axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True))
-    else:
-        axes.set_xticks(range(len(places)), [f"{x:g}" for x in places])
-    axes.set_xlabel(panel.x_label)
-    values = [y for line in panel.lines for _, y in line.points]
-    highest = max([*values, *(high for line in panel.lines for _, high in line.ends.values())])
-    if 0 < min(values) * panel.spread < max(values) and not panel.linear:
-        logarithmic(axes, "y")
-    elif panel.zero:
-        axes.set_ylim(0, ABOVE * highest or None)
-    axes.grid(alpha=0.3)
-
-
-def _error(values: Sequence[float], low: Sequence[float], high: Sequence[float]) -> list[list[float]]:
-    """Lengths of error bars below and above values, as matplotlib takes them."""
-    below = [max(0.0, value - end) for value, end in zip(values, low, strict=True)]
-    return [below, [max(0.0, end - value) for value, end in zip(values, high, strict=True)]]
-
-
-def _level(panel: Timeline, axes: Axes) -> None:
-    x, y = zip(*panel.points, strict=True)
-    (drawn,) = axes.step(x, y, where="post", linewidth=1)
-    axes.fill_between(x, y, step="post", color=drawn.get_color(), alpha=0.25, linewidth=0)
-    for time, name in panel.marks:
-        axes.axvline(time, color=drawn.get_color(), linestyle=":")
-        axes.text(time, 1.1 * max(y), f" {name}", fontsize=7, va="top")
-    axes.set_xlabel(panel.x_label)
-    axes.set_ylim(0, 1.12 * max(y))
-    axes.grid(alpha=0.3)
-
-
-def _bars(panel: Bars, axes: Axes) -> None:
-    width = 0.8 / len(panel.series)
-    values = [value for one in panel.series for value in one.values if value]
-    for place, one in enumerate(panel.series):
-        left = (place - (len(panel.series) - 1) / 2) * width
-        drawn = [
-            (group + left, value, ends or (value, value))
-            for group, (value, ends) in enumerate(zip(one.values, one.ends, strict=True))
-            if value
-        ]
-        x, heights, ends = zip(*drawn, strict=True) if drawn else ((), (), ())
-        yerr = _error(heights, *zip(*ends, strict=True)) if any(one.ends) else None
-        bars = axes.bar(x, heights, width * 0.92, yerr=yerr, label=one.label, capsize=3, error_kw={"linewidth": 1})
-        labels = [f"{value:,.0f}" if value >= 100 else f"{value:.3g}" for value in heights]
-        axes.bar_label(bars, labels, fontsize=7, padding=2, rotation=90 if len(panel.series) > CROWDED else 0)
-    if panel.logarithmic:
-        logarithmic(axes, "y")
-        axes.set_ylim(min(values) / 2, max(values) * 4)
-    else:
-        axes.set_ylim(0, 1.15 * max(values + [high for one in panel.series for _, high in filter(None, one.ends)]))
-
-
-def _stacks(panel: Bars, axes: Axes) -> None:
-    tops = [0.0] * len(panel.groups)
-    for one in panel.series:
-        heights = [value or 0.0 for value in one.values]
-        axes.bar(range(len(tops)), heights, 0.7, tops, label=one.label)
-        tops = [top + height for top, height in zip(tops, heights, strict=True)]
-    for place, top in enumerate(tops):
-        axes.text(place, top, f"{top:.3g}", ha="center", va="bottom", fontsize=7)
-    axes.set_ylim(0, 1.1 * max(tops))
 
 
 def logarithmic(axes: Axes, which: Literal["x", "y"]) -> None:
@@ -261,20 +321,33 @@ def logarithmic(axes: Axes, which: Literal["x", "y"]) -> None:
     axis.set_minor_formatter("")
 
 
-class Picture(NamedTuple):
-    """A drawing with its name, a sentence on how to read it, and what it shows in words."""
+def _error(values: Sequence[float], ends: Sequence[Ends | None]) -> list[list[float]]:
+    """Lengths of error bars below and above values, as matplotlib takes them; zero where there is no interval."""
+    known = [(value, each or (value, value)) for value, each in zip(values, ends, strict=True)]
+    below = [max(0.0, value - low) for value, (low, _) in known]
+    return [below, [max(0.0, high - value) for value, (_, high) in known]]
 
-    title: str
+
+class Picture(NamedTuple):
+    """A panel on a page, with its name and a sentence on how to read it."""
+
+    name: str
     caption: str
-    description: str
-    draw: Callable[[Figure], None]
-    height: float = 2.7
-    width: float = WIDTH
+    panel: Chart
+
+    @property
+    def title(self) -> str:
+        return ": ".join(filter(None, (self.name, self.panel.title)))
+
+    @property
+    def description(self) -> str:
+        """Return in words what it shows."""
+        return "; ".join(self.panel.words())
 
     @property
     def wide(self) -> bool:
         """Return whether it takes the whole width of the page."""
-        return self.width > WIDTH
+        return isinstance(self.panel, Bars) and len(self.panel.groups) > NARROW
 
     @property
     def source(self) -> str:
@@ -283,100 +356,39 @@ class Picture(NamedTuple):
         from matplotlib import rc_context
         from matplotlib.figure import Figure
 
+        width, height = 2 * WIDTH if self.wide else WIDTH, 3.4
+        if isinstance(self.panel, Bars):
+            width = max(width, 1.1 * len(self.panel.groups) * self.wide)
+        elif isinstance(self.panel, Strips):
+            height = 0.8 + 0.52 * len(self.panel.rows)
         cycle = cycler(color=COLOURS) + cycler(linestyle=DASHES)
         with rc_context({**STYLE, "axes.prop_cycle": cycle}), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Glyph")  # which the reader's fonts may have
-            figure, out = Figure(figsize=(self.width, self.height), layout="constrained"), io.BytesIO()
-            self.draw(figure)
+            figure, out = Figure(figsize=(width, height), layout="constrained"), io.BytesIO()
+            draw(replace(self.panel, title=""), figure)
             figure.savefig(out, format="svg", dpi=200, transparent=True, metadata=NO_METADATA)
         text = ILLEGAL.sub("\ufffd", out.getvalue().decode())
         return f"data:image/svg+xml;base64,{base64.b64encode(text.encode()).decode()}"
 
 
-class Strip(NamedTuple):
-    """A row of a strip plot: seconds that count, those of warm-up, and the median with its interval."""
-
-    label: str
-    counted: Sequence[float]
-    warmup: Sequence[float]
-    summary: Summary
-
-
-def strips(title: str, caption: str, rows: Sequence[Strip], label: str = "epoch") -> Picture:
-    """Every single time as a dot, one row per backend; a bar and a line for the median and its interval."""
-    values = [second for row in rows for second in (*row.counted, *row.warmup, row.summary.high)]
-    unit, scale = units.scale(max(row.summary.median for row in rows))
-
-    def draw(figure: Figure) -> None:
-        axes = figure.subplots()
-        for place, row in enumerate(rows):
-            colour = COLOURS[place % len(COLOURS)]
-            for seconds, face in ((row.counted, colour), (row.warmup, "none")):
-                heights = [place + _jitter(number) for number in range(len(seconds))]
-                dots = [second / scale for second in seconds]
-                axes.plot(dots, heights, "o", color=colour, mfc=face, ms=3.5, mew=0.9, rasterized=True)
-            low, median, high = (end / scale for end in (row.summary.low, row.summary.median, row.summary.high))
-            axes.fill_betweenx([place - 0.36, place + 0.36], low, high, color=colour, alpha=0.25, linewidth=0)
-            axes.plot([median, median], [place - 0.36, place + 0.36], color="black", linewidth=1.6, linestyle="-")
-        _rows(axes, [row.label for row in rows], f"{label}, {unit}")
-        if 0 < min(values) * SPREAD < max(values):
-            logarithmic(axes, "x")
-        else:
-            axes.set_xlim(0, 1.05 * max(values) / scale)
-
-    words = "; ".join(
-        f"{row.label}: median {units.seconds(row.summary.median)}"
-        + units.interval(units.seconds, row.summary.low, row.summary.high, ", 95% interval {}")
-        for row in rows
-    )
-    return Picture(title, caption, words, draw, 0.8 + 0.52 * len(rows))
-
-
-def stacks(title: str, caption: str, rows: Mapping[str, Mapping[str, float]]) -> Picture:
+def stacks(rows: Mapping[str, Mapping[str, float]]) -> Bars:
     """Draw what a time is made of: a bar per row, its parts in seconds one above the other."""
     unit, scale = units.scale(max(sum(row.values()) for row in rows.values()))
     parts = dict.fromkeys(part for row in rows.values() for part in row)
-    series = [
-        Series(part, [row.get(part, 0.0) / scale for row in rows.values()], [None] * len(rows)) for part in parts
-    ]
-    return of_panel(Bars("", unit, _below(rows), series, stacked=True), title, caption)
+    series = [Series(part, [row.get(part, 0.0) / scale for row in rows.values()]) for part in parts]
+    return Bars("", unit, _below(rows), series, stacked=True)
 
 
-def sizes(title: str, caption: str, rows: Mapping[str, int]) -> Picture:
+def sizes(rows: Mapping[str, int]) -> Bars:
     """Draw bytes, a bar per row."""
-    series = Series("", [size / units.SIZES["MiB"] for size in rows.values()], [None] * len(rows))
-    return of_panel(Bars("", "MiB", _below(rows), [series], logarithmic=False), title, caption)
+    series = Series("", [size / units.SIZES["MiB"] for size in rows.values()])
+    return Bars("", "MiB", _below(rows), [series], logarithmic=False)
 
 
-def curves(title: str, caption: str, lines: Mapping[str, Points], y_label: str, *, zero: bool = False) -> Picture:
+def curves(lines: Mapping[str, Points], y_label: str, *, zero: bool = False) -> Panel:
     """Draw lines over epochs; `zero`: from zero upwards."""
     drawn = [Line(_short(label), points) for label, points in lines.items()]
-    return of_panel(Panel("", "epoch", y_label, drawn, linear=True, zero=zero), title, caption)
-
-
-def of_panel(panel: Panel | Bars | Timeline, title: str, caption: str) -> Picture:
-    """A picture that `--plot` draws too."""
-    bare = panel._replace(title="")
-    crowded = isinstance(panel, Bars) and len(panel.groups) > NARROW
-    width = max(2 * WIDTH, 1.1 * len(panel.groups)) if crowded and isinstance(panel, Bars) else WIDTH
-    name = ": ".join(filter(None, (title, panel.title)))
-    return Picture(name, caption, "; ".join(_words(panel)), lambda figure: draw(bare, figure), 3.4, width)
-
-
-def _words(panel: Panel | Bars | Timeline) -> Iterator[str]:
-    if isinstance(panel, Timeline):
-        yield f"at most {max(y for _, y in panel.points):.3g} {panel.y_label}"
-        return
-    if isinstance(panel, Panel):
-        for line in panel.lines:
-            points = line.points
-            if panel.linear and len(points) > MANY:
-                points = [points[0], min(points, key=itemgetter(1)), max(points, key=itemgetter(1)), points[-1]]
-            yield f"{line.label}: " + ", ".join(f"{y:.4g} at {x:g}" for x, y in dict.fromkeys(points))
-        return
-    for place, group in enumerate(panel.groups):
-        values = (f"{one.label} {value:.3g}" for one in panel.series if (value := one.values[place]) is not None)
-        yield f"{' '.join(group.split())}: {', '.join(values)} {panel.y_label}"
+    return Panel("", "epoch", y_label, drawn, linear=True, zero=zero)
 
 
 def _below(names: Iterable[str]) -> list[str]:
@@ -387,17 +399,3 @@ def _below(names: Iterable[str]) -> list[str]:
 def _short(label: str) -> str:
     """Return the beginning of a name that would leave no room for its picture."""
     return label if len(label) <= LETTERS else f"{label[: LETTERS - 1]}…"
-
-
-def _jitter(number: int) -> float:
-    """Spread over the height of a row, the same each time."""
-    return ((number * 0.618034) % 1 - 0.5) * 0.56
-
-
-def _rows(axes: Axes, labels: Sequence[str], unit: str) -> None:
-    axes.set_yticks(range(len(labels)), [_short(label) for label in labels])
-    axes.set_ylim(len(labels) - 0.4, -0.6)
-    axes.tick_params(axis="y", length=0)
-    axes.set_xlabel(unit)
-    axes.set_axisbelow(True)
-    axes.grid(alpha=0.35, axis="x")

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from gnnbench import units
+from gnnbench.results import schema
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
     from rich.console import Console
     from rich.table import Table as RichTable
 
@@ -34,6 +34,7 @@ class Cell(NamedTuple):
 
 
 NOTHING = Cell("–")
+Cells = Mapping[str, Cell | str]  # of a row by heading
 
 
 @dataclass(frozen=True)
@@ -54,17 +55,36 @@ class Table:
     notes: Sequence[str] = ()
     prose: Sequence[int] = (0,)
 
+    @classmethod
+    def of(cls, rows: Iterable[Cells], **others: Any) -> Table:
+        """The table of rows that give their cells by heading, each row under all headings of the first."""
+        every = [*rows]
+        cells = [[_cell(value) for value in row.values()] for row in every]
+        return cls([*every[0]] if every else [""], cells, **others)
+
+
+def facts(rows: Iterable[Sequence[str]], **others: Any) -> Table:
+    """A table without headings, of names, values and perhaps remarks."""
+    cells = [[*map(Cell, row)] for row in rows]
+    columns = max(map(len, cells), default=2)
+    return Table([""] * columns, cells, prose=(0, columns - 1), **others)
+
+
+def _cell(value: Cell | str) -> Cell:
+    return value if isinstance(value, Cell) else Cell(value)
+
 
 def ended(status: str) -> str:
     """A status in words."""
     return STATUS.get(status, status)
 
 
-def time_cell(time: Time | Summary | None) -> Cell:
-    """A median above its interval."""
+def time_cell(time: Time | Summary | None, times: float = 1.0) -> Cell:
+    """A median above its interval, of so many `times` what was measured."""
     if time is None:
         return NOTHING
-    return Cell(units.seconds(time.median), units.interval(units.seconds, time.low, time.high))
+    low, median, high = (times * seconds for seconds in (time.low, time.median, time.high))
+    return Cell(units.seconds(median), units.interval(units.seconds, low, high))
 
 
 def ratio_cell(gain: Ratio | None) -> Cell:
@@ -123,13 +143,16 @@ def drawn(table: Table, columns: Sequence[int] = ()) -> RichTable:
 
 def leading(table: Table, to: Console) -> list[int]:
     """Columns from the left that fit side by side with no word cut or broken; none where not even two do."""
+    counts = range(len(table.heading), 1, -1)
+    return next(([*range(count)] for count in counts if _width(table, range(count), to) <= to.width), [])
+
+
+def _width(table: Table, columns: Sequence[int], to: Console) -> int:
+    """Letters that columns take side by side with no word cut or broken."""
     from rich.measure import Measurement
 
     unbounded = to.options.update(width=10_000)
-    for count in range(len(table.heading), 1, -1):
-        if Measurement.get(to, unbounded, drawn(table, range(count))).maximum <= to.width:
-            return [*range(count)]
-    return []
+    return Measurement.get(to, unbounded, drawn(table, columns)).maximum
 
 
 def markdown(table: Table) -> str:
@@ -144,11 +167,6 @@ def markdown(table: Table) -> str:
     return "\n\n".join(filter(None, blocks)) + "\n"
 
 
-def records(rows: Iterable[BaseModel]) -> list[dict[str, Any]]:
-    """Rows of a result in numbers, with the names of their JSON."""
-    return [row.model_dump(exclude_none=True) for row in rows]
-
-
 def html(table: Table) -> str:
     """The table for a notebook, which brings its own style."""
     lines = ["<table>", f"<caption>{_escaped(table.title)}</caption>"]
@@ -158,9 +176,10 @@ def html(table: Table) -> str:
     return "\n".join([*lines, *(["<ul>", *notes, "</ul>"] if notes else [])])
 
 
-def flat(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def flat(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Records without nesting: nested names are joined by dots, lists left out."""
-    return [dict(_flat(record)) for record in records]
+    flattened = (dict(schema.flat(record)) for record in records)
+    return [{name: value for name, value in each.items() if not isinstance(value, list)} for each in flattened]
 
 
 def to_csv(records: Sequence[Mapping[str, Any]]) -> str:
@@ -189,13 +208,10 @@ def _escaped(text: str) -> str:
 
 def _fitting(table: Table, to: Console) -> Iterator[list[int]]:
     """Groups of columns that fit the width, the first column in each."""
-    from rich.measure import Measurement
-
-    unbounded = to.options.update(width=10_000)
     chosen = [0]
     for column in range(1, len(table.heading)):
-        needed = Measurement.get(to, unbounded, drawn(table, [*chosen, column])).maximum
-        if len(chosen) > 1 and needed > to.width and column not in table.prose:
+        too_wide = _width(table, [*chosen, column], to) > to.width
+        if len(chosen) > 1 and too_wide and column not in table.prose:
             yield chosen
             chosen = [0]
         chosen.append(column)
@@ -204,14 +220,6 @@ def _fitting(table: Table, to: Console) -> Iterator[list[int]]:
 
 def _markdown_row(cells: Iterable[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", "<br>") for cell in cells) + " |"
-
-
-def _flat(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in record.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        elif not isinstance(value, list):
-            yield prefix + name, value
 
 
 SPECIAL = {

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -246,7 +246,7 @@ class Result(OfRun):
         if not self.samples:
             return
         for phase in get_args(Phase):
-            setattr(self, f"{phase}_s", summarise(self.samples, phase))
+            setattr(self, f"{phase}_s", summary(rounds(self.samples, phase)))
         if drawn := [sample.edges / sample.epoch_s for sample in counted(self.samples) if sample.edges]:
             self.edges_per_s = statistics.median(drawn)
         if self.epoch_s and self.dataset_facts and self.dataset_facts.train_links:
@@ -285,11 +285,6 @@ def times(results: Iterable[Result], phase: Phase = "epoch") -> list[list[float]
     return [seconds for result in results for seconds in rounds(result.samples, phase)]
 
 
-def summarise(samples: Sequence[Sample], phase: Phase) -> Summary | None:
-    """Distribution of one phase's seconds; None where it was not told apart."""
-    return summary(rounds(samples, phase))
-
-
 def summary(by_round: Sequence[Sequence[float]]) -> Summary | None:
     """The distribution of samples; None if there are none."""
     if not by_round:
@@ -313,22 +308,22 @@ def metrics(evaluations: Sequence[Evaluation], name: str) -> Metrics | None:
     if not by_repeat:
         return None
     chosen = [best(of_repeat) for of_repeat in by_repeat.values()]
-    test = [evaluation.test for evaluation in chosen]
-    return Metrics(
-        name=name,
-        train=_mean([evaluation.train for evaluation in chosen]),
-        val=_mean([evaluation.val for evaluation in chosen]),
-        test=_mean(test),
-        test_std=_deviation(test),
-        per_repeat=chosen,
-    )
+    train, val, test = (spread(getattr(each, split) for each in chosen) for split in ("train", "val", "test"))
+    return Metrics(name=name, train=train[0], val=val[0], test=test[0], test_std=test[1], per_repeat=chosen)
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
+def spread(values: Iterable[float | None]) -> tuple[float | None, float | None]:
+    """Mean and sample standard deviation of the values that are known: None without any, no deviation of one."""
     known = [value for value in values if value is not None]
-    return statistics.fmean(known) if known else None
+    if not known:
+        return None, None
+    return statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else 0.0
 
 
-def _deviation(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.stdev(known) if len(known) > 1 else 0.0 if known else None
+def flat(record: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield values of nested mappings by their names, joined by dots."""
+    for name, value in record.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{before}{name}.")
+        else:
+            yield before + name, value

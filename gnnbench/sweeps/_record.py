@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -91,8 +90,8 @@ class Sweep(Record):
             point.status, point.reason = failed[0].status, failed[0].reason
         if done:
             point.dataset, point.metric = done[0].dataset, done[0].metric
-            point.val, point.val_std = _spread([cell.val for cell in done])
-            point.test, point.test_std = _spread([cell.test for cell in done])
+            point.val, point.val_std = schema.spread(cell.val for cell in done)
+            point.test, point.test_std = schema.spread(cell.test for cell in done)
             point.peak_memory_bytes = max((cell.peak_memory_bytes or 0 for cell in done), default=0) or None
             point.epoch_s = schema.summary(rounds)
         self.points[place] = point
@@ -107,10 +106,3 @@ class Sweep(Record):
             best = max(eligible, key=lambda point: point.val or 0.0, default=None)
             for point in of_dataset:
                 point.best = point is best
-
-
-def _spread(values: Sequence[float | None]) -> tuple[float | None, float | None]:
-    known = [value for value in values if value is not None]
-    if not known:
-        return None, None
-    return statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else 0.0

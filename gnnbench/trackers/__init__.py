@@ -6,14 +6,14 @@ A tracker is a module that is called as its package, with a class `Tracker`.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol
 
 from gnnbench import registry
 from gnnbench.errors import ConfigError, did_you_mean
-from gnnbench.results.schema import Evaluation, Result, Sample
+from gnnbench.results.schema import Evaluation, Result, Sample, flat
 from gnnbench.training.run import Event
 
 Hear = Callable[[Event], None]
@@ -47,17 +47,12 @@ def check(names: Sequence[str]) -> None:
             raise ConfigError(f"--track {name} needs the package {name}: pip install {name}")
 
 
-@contextmanager
-def following(names: Sequence[str], folder: Path, hear: Hear) -> Iterator[Hear]:
+def following(names: Sequence[str], folder: Path, hear: Hear) -> closing[_Trackers]:
     """Let the block tell what happens in a run to `hear`, and its epochs to trackers, by their names in the JSON.
 
     The run goes on without a tracker that fails, which is told once as a message.
     """
-    trackers = _Trackers(names, folder, hear)
-    try:
-        yield trackers
-    finally:
-        trackers.close()
+    return closing(_Trackers(names, folder, hear))
 
 
 class _Trackers:
@@ -89,7 +84,7 @@ class _Trackers:
             self._attempt(name, lambda name: self.opened.pop(name).close())
 
     def _open(self, name: str) -> None:
-        config = dict(_flat(self.result.config))
+        config = dict(flat(self.result.config))
         self.opened[name] = self.kinds[name](self.folder, f"{self.folder.name}-{self.repeat}", config)
 
     def _attempt(self, name: str, work: Callable[[str], None]) -> None:
@@ -106,11 +101,3 @@ def _values(record: Sample | Evaluation | None, section: str) -> dict[str, float
     """Return the numbers of a record by `section/name`."""
     fields = record.model_dump(exclude={"repeat", "epoch"}, exclude_none=True) if record else {}
     return {f"{section}/{name}": float(value) for name, value in fields.items()}
-
-
-def _flat(config: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{before}{key}.")
-        else:
-            yield f"{before}{key}", value

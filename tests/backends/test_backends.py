@@ -19,9 +19,9 @@ from gnnbench.config import BackendConfig, TrainConfig
 from gnnbench.datasets import NodeDataset
 from gnnbench.errors import BackendUnavailable, ConfigError, UnsupportedOp
 from gnnbench.graph import Graph
+from gnnbench.kinds import bench as report
 from gnnbench.measure import clock
 from gnnbench.patch.policy import Policy
-from gnnbench.report import bench as report
 from gnnbench.tuning import search, store
 from tests.support import gpu
 

@@ -24,9 +24,9 @@ from gnnbench.benchmarks.records import Bench, Ceilings
 from gnnbench.config import validate
 from gnnbench.errors import BackendUnavailable, ConfigError, OutOfMemory, UnsupportedOp
 from gnnbench.graph import Graph
+from gnnbench.kinds import bench as report
 from gnnbench.measure.rounds import Budget, interleaved
 from gnnbench.ops.kernels import Kernels
-from gnnbench.report import bench as report
 from gnnbench.report import plots, tables
 from gnnbench.results import files
 from tests.support import commands, graphs

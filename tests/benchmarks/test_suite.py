@@ -23,9 +23,9 @@ from gnnbench.benchmarks.op_benchmark import Reference
 from gnnbench.benchmarks.ops import OPS, Case
 from gnnbench.benchmarks.records import Row, Suite
 from gnnbench.errors import ConfigError, UnsupportedOp
+from gnnbench.kinds import suite as report
 from gnnbench.measure import code
 from gnnbench.ops.kernels import Kernels
-from gnnbench.report import suite as report
 from gnnbench.report import tables
 from gnnbench.training import cuda_graph
 from tests.support import graphs

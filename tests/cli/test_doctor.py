@@ -10,7 +10,6 @@ import pytest
 from gnnbench import backends, datasets, doctor
 from gnnbench.backends import isplib
 from gnnbench.backends.isplib import _compiled
-from gnnbench.report import installation
 
 
 @pytest.fixture
@@ -21,7 +20,7 @@ def where(tmp_path: Path) -> datasets.Roots:
 
 
 def text(found: dict) -> str:
-    return "\n".join(f"{cells[0].text}: {cells[1].text}" for cells in installation.table(found).rows)
+    return "\n".join(f"{cells[0].text}: {cells[1].text}" for cells in doctor.table(found).rows)
 
 
 @pytest.mark.usefixtures("no_gpu")

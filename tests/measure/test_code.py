@@ -29,6 +29,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("comparison/parity/judge.py", True),
         ("training/loop.py", True),
         ("report/tables.py", False),
+        ("kinds/run.py", False),
         ("cli/verb.py", False),
         ("configs/demo.yaml", False),
     ],

@@ -18,11 +18,11 @@ from gnnbench import comparison, datasets, papers
 from gnnbench.benchmarks.records import Bench
 from gnnbench.cells import Outcome
 from gnnbench.errors import ConfigError
+from gnnbench.kinds import reproduction as report
 from gnnbench.papers import _records
 from gnnbench.papers._cells import Ops, Training, Work
 from gnnbench.papers._records import Claim, Measurement, Reproduction
 from gnnbench.report import plots, tables
-from gnnbench.report import reproduce as report
 from gnnbench.results import files
 from gnnbench.results.schema import Ratio
 from tests.support.commands import ROOT, run

@@ -18,10 +18,10 @@ import gnnbench
 from gnnbench.api import _configs as configs
 from gnnbench.backends import cuda
 from gnnbench.errors import ConfigError
+from gnnbench.kinds import profile as report
 from gnnbench.ops.kernels import Kernels
 from gnnbench.profiling import Profile, _events, check
 from gnnbench.report import page
-from gnnbench.report import profile as report
 from gnnbench.report.page import Stored
 from tests.support.commands import run
 

@@ -17,7 +17,8 @@ from matplotlib.figure import Figure
 from gnnbench import config, stored, sweeps, units
 from gnnbench.benchmarks.records import Bench
 from gnnbench.comparison.record import Comparison
-from gnnbench.report import comparison, page, plots, sweep, tables
+from gnnbench.kinds import comparison, sweep
+from gnnbench.report import page, plots, tables
 from gnnbench.report.page import Section
 from gnnbench.report.plots import Bars, Line, Panel
 from gnnbench.results import files
@@ -273,7 +274,7 @@ def luminance(parts: torch.Tensor) -> float:
 
 def test_curves_have_whole_epochs_intervals_and_room_above_the_highest_point() -> None:
     figure = Figure()
-    plots.curves("", "", {"a": [(1, 2.0), (2, 2.001), (3, 2.0)]}, "", zero=True).draw(figure)
+    plots.draw(plots.curves({"a": [(1, 2.0), (2, 2.001), (3, 2.0)]}, "", zero=True), figure)
     (axes,) = figure.axes
     figure.draw_without_rendering()
     assert all(float(tick).is_integer() for tick in axes.get_xticks())

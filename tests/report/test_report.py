@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from gnnbench import units
+from gnnbench import doctor, units
 from gnnbench.comparison.record import Comparison
-from gnnbench.report import comparison, installation, live, run, tables
+from gnnbench.kinds import comparison, run
+from gnnbench.report import live, tables
 from gnnbench.report.tables import Cell, Table
 from gnnbench.results.schema import Binding, Result
 from tests.support.compare_runner import FACTS, Runner, cell, compared, row
@@ -217,7 +218,7 @@ def test_the_training_view_shows_epochs_and_redraws_by_their_time(result: Result
     from gnnbench.training.run import Event
 
     out, console = terminal()
-    with live.TrainView(console) as view:
+    with run.TrainView(console) as view:
         view(Event(kind="dataset_loaded", result=result))
         view(Event(kind="prepared", result=result))
         for sample in result.samples:
@@ -239,15 +240,15 @@ def test_the_training_view_shows_epochs_and_redraws_by_their_time(result: Result
     assert "stopping after this epoch" in text
     fast = [sample.model_copy(update={"epoch_s": 0.01}) for sample in result.samples * 10]
     out, console = terminal()
-    with live.TrainView(console) as view:
+    with run.TrainView(console) as view:
         for sample in fast:
             view(Event(kind="epoch", result=result, sample=sample))
-    assert out.getvalue().count("gat (2 layers") <= 2 + len(fast) * 0.01 / live.REDRAW_S
+    assert out.getvalue().count("gat (2 layers") <= 2 + len(fast) * 0.01 / run.REDRAW_S
 
 
 def test_the_comparison_view_shows_what_runs(tmp_path: Path) -> None:
     out, console = terminal()
-    with live.Progress(console, comparison.progress) as view:
+    with live.View(console, comparison.progress) as view:
         compared(tmp_path, Runner(), rounds=2, on_event=view)
     text = out.getvalue()
     assert "parity check, isplib (3 of 9)" in text
@@ -304,7 +305,7 @@ def test_an_installation_without_kernels_or_data_says_so() -> None:
         },
         "data": {"root": "/nowhere", "root_exists": False, "cache": "/cache", "cache_bytes": 0, "on_disk": []},
     }
-    text = shown(installation.table(found), 100)
+    text = shown(doctor.table(found), 100)
     for words in (
         "arm64",
         "4 threads",

@@ -127,17 +127,17 @@ def test_the_schema_describes_what_a_name_does_not_say() -> None:
 
 
 def test_summaries_leave_warm_up_out() -> None:
-    summary = schema.summarise(SAMPLES, "epoch")
+    summary = schema.summary(schema.rounds(SAMPLES, "epoch"))
     assert (summary.median, summary.mad, summary.count) == (8.0, 0.0, 3)
     assert summary.low == 8.0
     assert summary.high == 16.0
-    assert schema.summarise(SAMPLES, "backward").median == 4.0
+    assert schema.summary(schema.rounds(SAMPLES, "backward")).median == 4.0
     assert schema.rounds(SAMPLES, "forward") == [[2.0, 2.0], [4.0]]
 
 
 def test_one_epoch_counts_even_if_all_are_warm_up() -> None:
     cold = [sample(1, 8.0), sample(2, 4.0, warmup=True)]
-    assert schema.summarise(cold, "epoch").median == 4.0
+    assert schema.summary(schema.rounds(cold, "epoch")).median == 4.0
 
 
 def test_metrics_are_those_of_the_best_validation_epoch_of_each_repeat() -> None:
@@ -169,8 +169,8 @@ def test_refresh_draws_everything_from_the_samples() -> None:
     assert (result.largest, result.peak_memory_bytes) == ({name: 3 for name in WORKER if name != "rank"}, 3)
     result.workers = []
     result.refresh()
-    assert result.epoch_s == schema.summarise(SAMPLES, "epoch")
-    assert result.optimizer_s == schema.summarise(SAMPLES, "optimizer")
+    assert result.epoch_s == schema.summary(schema.rounds(SAMPLES, "epoch"))
+    assert result.optimizer_s == schema.summary(schema.rounds(SAMPLES, "optimizer"))
     assert result.peak_memory_bytes == 2000  # the peak of a warm-up epoch is left out
     assert result.memory_increase_bytes == 1990
     assert result.metrics == schema.metrics(EVALUATIONS, "accuracy")

@@ -18,11 +18,11 @@ from gnnbench.benchmarks.negatives import NegativesBench
 from gnnbench.benchmarks.records import BF16, Bench
 from gnnbench.comparison.record import Comparison, Row
 from gnnbench.inference._record import Inference
+from gnnbench.kinds import bench, comparison, inference, reproduction, run
 from gnnbench.papers import Reproduction
 from gnnbench.papers._records import SCALES
 from gnnbench.profiling import Profile
-from gnnbench.report import bench, comparison, inference, plots, run, tables
-from gnnbench.report import reproduce as reproduction
+from gnnbench.report import plots, tables
 from gnnbench.report.tables import NOTHING, Cell, Table, ended, ratio_cell
 from gnnbench.results import files
 from tests.support import ways

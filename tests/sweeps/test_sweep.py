@@ -13,8 +13,8 @@ import yaml
 from gnnbench import cells, datasets, stats, stored, sweeps
 from gnnbench.cells import Outcome, Work
 from gnnbench.errors import ConfigError
+from gnnbench.kinds import sweep as report
 from gnnbench.report import page, plots, tables
-from gnnbench.report import sweep as report
 from gnnbench.results import files
 from gnnbench.sweeps import Sweep
 from tests.support.commands import run

@@ -16,10 +16,9 @@ from gnnbench import config, datasets, doctor, models
 from gnnbench.backends import isplib
 from gnnbench.errors import ConfigError, GnnbenchError
 from gnnbench.graph import Graph
+from gnnbench.kinds import tuning as report
 from gnnbench.measure import clock
 from gnnbench.ops.kernels import Choice, Kernels, choice_key
-from gnnbench.report import installation
-from gnnbench.report import tune as report
 from gnnbench.results.files import save_json
 from gnnbench.training import setup
 from gnnbench.tuning import search, store
@@ -319,7 +318,7 @@ def test_training_uses_what_was_tuned_and_says_so(cache: Path, brief: None) -> N
     assert "removed 1 file" in run("tune", "--clear").stdout
     assert json.loads(trained("--json").stdout)["choices"] == []
     assert "tuned graphs" in "".join(
-        cells[0].text for cells in installation.table(doctor.examine(datasets.roots())).rows
+        cells[0].text for cells in doctor.table(doctor.examine(datasets.roots())).rows
     )
 
 

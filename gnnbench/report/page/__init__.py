@@ -44,15 +44,11 @@ class Stored(NamedTuple):
 def section(stored: Stored) -> Section:
     """Make the section of a page about a result."""
     module = registry.find("kinds", stored.kind if stored.kind in registry.names("kinds") else "bench")
-    kind = getattr(module, "OTHERS", {}).get(stored.kind, module.KIND)
-    make = kind.section or getattr(kind.report, "section", None)
-    if make is None:
-        drawn = kind.of(stored.record, stored.path).tables()
-        made = Section(
-            kind.__name__, drawn[0].title, "", ["The table holds what was measured."], grids=[*map(Grid, drawn)]
-        )
-    else:
+    if make := getattr(module, "section", None):
         made = make(stored.record, *filter(None, [stored.rounds]))
+    else:
+        drawn, only = module.KIND.of(stored.record, stored.path).tables(), ["The table holds what was measured."]
+        made = Section(module.KIND.__name__, drawn[0].title, "", only, grids=[*map(Grid, drawn)])
     status = getattr(stored.record, "status", "ok")
     if status == "ok" or stored.kind in ("run", "profile"):
         return made
@@ -171,17 +167,14 @@ def section_of(record: Any, tables: Sequence[Table], words: Sequence[str], **oth
         "title": tables[0].title,
         "advice": getattr(record, "warnings", ()),
         "grids": [Grid(replace(table, notes=())) for table in tables],
-        "conditions": [note for table in tables for note in conditions(table)],
+        "conditions": [note for table in tables for note in table.notes],
         "environment": getattr(record, "environment", {}),
         "config": getattr(record, "config", {}),
         "command": shlex.join(["gnnbench", *words]),
     }
-    return Section(**fields | others)
-
-
-def conditions(table: Table) -> list[str]:
-    """The notes of a table but for those that a section has elsewhere."""
-    return [note for note in table.notes if not note.startswith(("Status: ", "Warning: "))]
+    made = Section(**fields | others)
+    elsewhere = ("Status: ", "Warning: ")  # of a section
+    return replace(made, conditions=[note for note in made.conditions if not note.startswith(elsewhere)])
 
 
 def yaml_of(values: Mapping[str, Any]) -> str:
