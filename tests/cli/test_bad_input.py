@@ -186,7 +186,7 @@ def test_a_working_folder_that_cannot_be_written(folder: Path) -> None:
 def test_a_cache_that_cannot_be(folder: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> None:
     (folder / "file").write_text("")
     monkeypatch.setenv("GNNBENCH_CACHE", "file/cache")
-    refused(run(*arguments), 2, "file/cache: cannot be written", "set GNNBENCH_CACHE to another folder")
+    refused(run(*arguments), 2, "file/cache/synthetic: cannot be written", "set GNNBENCH_CACHE to another folder")
 
 
 def test_a_disk_that_is_full(folder: Path, fill_disk: Callable[[], None]) -> None:
