@@ -145,7 +145,7 @@ class SpmmKernels(choices.ChoosingKernels):
             start = torch.zeros(choices.blocks(graph, shift), graph.num_rows + 1, dtype=torch.int32)
             blocks = Blocks(start, torch.empty(0, GROUPS[op], dtype=torch.uint16), shift)
             groups = native.count(self.threads, **_plan(graph, blocks))
-            blocks = blocks._replace(local=blocks.local.new_empty(groups, GROUPS[op]))
+            blocks = blocks._replace(local=in_huge_pages(blocks.local.new_empty(groups, GROUPS[op])))
             native.place(self.threads, **_plan(graph, blocks))
             return blocks
 
@@ -159,7 +159,7 @@ class SpmmKernels(choices.ChoosingKernels):
         kept: Ordered | None = graph.cache.get(key)
         if kept is not None and kept.source() is value and kept.state == state:
             return kept.value, kept.finite
-        ordered = torch.empty(blocks.local.shape, dtype=value.dtype)
+        ordered = in_huge_pages(torch.empty(blocks.local.shape, dtype=value.dtype))
         finite = native.order(self.isa, self.threads, **_plan(graph, blocks), value=value, ordered=ordered)
         if state is not None:
             graph.cache[key] = Ordered(weakref.ref(value), state, ordered, finite)
