@@ -17,7 +17,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import torch
@@ -51,9 +50,17 @@ class _Setting:
         return target.name in self.names or (self.others and isinstance(target, propagate.Propagate))
 
 
+@dataclass
+class _State:
+    """Hold what `patch_pyg` asked for, and what is in force: that, or the setting of the innermost context."""
+
+    base: _Setting
+    current: _Setting
+
+
 _lock = threading.RLock()
 _untouched = _Setting(frozenset())
-_state = SimpleNamespace(base=_untouched, current=_untouched)  # of `patch_pyg`, and of the innermost context
+_state = _State(_untouched, _untouched)
 _nested: list[_Setting] = []  # of the contexts entered, the innermost last
 _warned: set[str] = set()  # types of device
 _policy = Policy()  # of the engines that are asked for
