@@ -42,16 +42,25 @@ class Ordered(NamedTuple):
 
 
 class Way(NamedTuple):
-    """How aggregations of features of one shape go over a graph, as long as nothing is tuned for them anew."""
+    """How aggregations of features of one shape go over a graph, until that is tuned or threads change.
 
-    key: Any  # of `choice_key`
-    tuned: Choice | None  # what was there
-    most: int  # threads
+    Attributes:
+        key, tuned: where in the graph's cache a tuned choice is, and what was there.
+        most: threads that there were.
+        choice, threads: what runs, and the threads of a kernel that goes row by row.
+        shape: of the result, as plain numbers, which torch reads in half the time of its own `Size`.
+        width: channels of all heads together.
+        fields: of a kernel that goes row by row, but for the tensors of a call.
+    """
+
+    key: Any
+    tuned: Choice | None
+    most: int
     choice: Choice
     threads: int
-    shape: tuple[int, ...]  # of the result; of plain numbers, which torch reads in half the time of its own `Size`
+    shape: tuple[int, ...]
     width: int
-    fields: dict[str, Any]  # of the kernel that goes row by row, but for the tensors of a call
+    fields: dict[str, Any]
 
 
 class SpmmKernels(choices.ChoosingKernels):
@@ -123,7 +132,7 @@ class SpmmKernels(choices.ChoosingKernels):
         return grad_x
 
     def _way(self, op: str, graph: Graph, x: Tensor, heads: int = 1) -> Way:
-        """Find how features of the shape of x go, which is looked up by the graph: small sums take no longer."""
+        """Find how features of this shape go; kept with the graph, as choosing takes as long as a small sum."""
         form = "way", op, x.shape, x.dtype, heads
         way: Way | None = graph.cache.get(form)
         if way is None or way.tuned is not graph.whole.cache.get(way.key) or way.most != self.threads:
