@@ -17,6 +17,7 @@ from gnnbench.benchmarks.ops import Case
 from gnnbench.benchmarks.peers import Implementation
 from gnnbench.benchmarks.records import Ceilings, Row
 from gnnbench.graph import Graph
+from gnnbench.graph.layout import ptr_of
 from gnnbench.measure import memory
 from gnnbench.measure.rounds import Budget
 from gnnbench.ops._workload import Direction
@@ -50,8 +51,7 @@ class Reference:
         rows = _sample(graph, REFERENCE_BYTES // (8 * self.case.width))
         self.rows = rows.numel()
         degree = graph.degree[rows]
-        rowptr = torch.zeros(self.rows + 1, dtype=torch.int64, device=graph.device)
-        torch.cumsum(degree, 0, out=rowptr[1:])
+        rowptr = ptr_of(degree)
         first = torch.repeat_interleave(graph.rowptr[rows] - rowptr[:-1], degree)
         edges = first + torch.arange(int(rowptr[-1]), device=graph.device)
         self._sampled = {"N": rows, "E": edges}

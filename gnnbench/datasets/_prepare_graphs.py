@@ -11,6 +11,7 @@ from gnnbench.datasets import _prepare
 from gnnbench.datasets._kinds import PARTS, GraphsConfig, GraphsDataset
 from gnnbench.errors import DatasetError, GraphError
 from gnnbench.graph import union
+from gnnbench.graph.layout import ptr_of
 
 EDGELESS = 0.01  # share of graphs without edges that is worth a note
 
@@ -102,8 +103,7 @@ def _to_undirected(dataset: GraphsDataset) -> None:
         )
     edges = to_undirected(dataset.edge_index.long() + dataset.starts(), num_nodes=dataset.num_nodes)
     owner = _owners(dataset.graph_ptr, edges[0])
-    counts = torch.bincount(owner, minlength=dataset.num_graphs)
-    dataset.edge_ptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    dataset.edge_ptr = ptr_of(torch.bincount(owner, minlength=dataset.num_graphs))
     dataset.edge_index = (edges - dataset.graph_ptr[owner]).int()
 
 

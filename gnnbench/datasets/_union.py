@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gnnbench.datasets._kinds import GraphsDataset, Target
 from gnnbench.errors import DatasetError
+from gnnbench.graph.layout import ptr_of
 
 
 def of(
@@ -54,8 +55,8 @@ def of(
     }
     return GraphsDataset(
         name,
-        _ptr(joined["nodes"]),
-        _ptr(joined["edges"]),
+        ptr_of(joined["nodes"]),
+        ptr_of(joined["edges"]),
         joined["edge_index"],
         joined["x"],
         y,
@@ -89,10 +90,6 @@ def _arrays(name: str, dataset: Any, with_positions: bool) -> dict[str, Tensor]:
         "y": torch.full((len(nodes),), -1) if data.y is None else data.y,
         "edge_attr": torch.empty(int(edges.sum()), 0) if data.edge_attr is None else _table(data.edge_attr),
     }
-
-
-def _ptr(sizes: Tensor) -> Tensor:
-    return torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
 
 
 def _table(values: Tensor) -> Tensor:

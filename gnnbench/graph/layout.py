@@ -73,7 +73,7 @@ class CSRBuilder(Handled):
     def csr(self, row: Tensor, col: Tensor, num_rows: int, num_cols: int) -> Compressed:
         """Sort COO edges [E] (int64, within range) by row, then column; equal edges keep their order."""
         perm = torch.argsort(row * num_cols + col, stable=True)
-        return Compressed(_pointer(torch.bincount(row, minlength=num_rows)), col[perm].int(), perm.int())
+        return Compressed(ptr_of(torch.bincount(row, minlength=num_rows)), col[perm].int(), perm.int())
 
     def transpose(self, rowptr: Tensor, col: Tensor, num_cols: int) -> Compressed:
         """The rows of the transposed matrix; equal edges keep their order."""
@@ -108,7 +108,7 @@ class CSRBuilder(Handled):
         is_loop[place] = False
         out = torch.empty_like(is_loop, dtype=torch.int32)
         out[place], out[is_loop] = col, (loops + first).int()
-        return _pointer(torch.bincount(torch.cat([row, loops]), minlength=num_rows)), out
+        return ptr_of(torch.bincount(torch.cat([row, loops]), minlength=num_rows)), out
 
     def starts(self, ptr: Tensor, ids: Tensor) -> Tensor:
         """Where the slices `ptr[id]:ptr[id + 1]` begin once they are side by side, and their end, [B + 1] int64.
@@ -118,7 +118,7 @@ class CSRBuilder(Handled):
         """
         if ids.numel() and (int(ids.min()) < 0 or int(ids.max()) >= ptr.numel() - 1):
             refuse(ids, ptr.numel() - 1)
-        return _pointer(ptr[ids + 1] - ptr[ids])
+        return ptr_of(ptr[ids + 1] - ptr[ids])
 
     def take(
         self, ptr: Tensor, ids: Tensor, starts: Tensor, size: int, values: Tensor, threads: int = 1
@@ -184,7 +184,7 @@ class CSRBuilder(Handled):
         return torch.stack([place // num_cols, place % num_cols])
 
 
-def _pointer(counts: Tensor) -> Tensor:
+def ptr_of(counts: Tensor) -> Tensor:
     """Where each of so many [n] begins, and their sum, [n + 1] int64."""
     return torch.nn.functional.pad(counts.cumsum(0), (1, 0))
 

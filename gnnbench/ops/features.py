@@ -11,6 +11,7 @@ from torch import Tensor
 
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
+from gnnbench.graph.layout import ptr_of
 from gnnbench.ops import _custom
 from gnnbench.ops._workload import Workload
 from gnnbench.ops.dropout import Dropout, drawn_seed
@@ -98,8 +99,7 @@ class Features:
     def of(cls, kernels: Kernels, x: Tensor) -> Features:
         """x [N, F], and the plans for products with it and with its transpose."""
         row, col = x.nonzero(as_tuple=True)
-        counts = torch.bincount(row, minlength=x.size(0))
-        rowptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        rowptr = ptr_of(torch.bincount(row, minlength=x.size(0)))
         graph = Graph.from_csr(rowptr, col, x.size(1), layout=kernels)
         for each in (graph, graph.transpose):
             kernels.plan(each)

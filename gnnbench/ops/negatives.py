@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gnnbench.errors import GraphError
 from gnnbench.graph import Graph
-from gnnbench.graph.layout import check_range
+from gnnbench.graph.layout import check_range, ptr_of
 
 
 def uniform(graph: Graph, count: int, seed: int, *, exclude: bool = True) -> Tensor:
@@ -75,6 +75,4 @@ def _distinct(graph: Graph) -> tuple[Tensor, Tensor]:
     repeats[rowptr[:-1][rowptr.diff() > 0]] = False  # first of their rows
     if not bool(repeats.any()):
         return rowptr, col
-    before = torch.zeros(len(col) + 1, dtype=torch.int64, device=col.device)
-    torch.cumsum(repeats, 0, out=before[1:])
-    return rowptr - before[rowptr], col[~repeats]
+    return rowptr - ptr_of(repeats)[rowptr], col[~repeats]

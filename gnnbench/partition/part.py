@@ -12,6 +12,7 @@ from gnnbench.datasets import NodeDataset, _reorder
 from gnnbench.datasets._kinds import MASKS
 from gnnbench.errors import DatasetError
 from gnnbench.graph import CSRBuilder, Graph, rows_of
+from gnnbench.graph.layout import ptr_of
 
 Method = Literal["metis", "random", "contiguous"]
 PLAIN = "Parts are contiguous ranges of ids; after `pip install pymetis` they would have fewer edges between them"
@@ -94,8 +95,7 @@ class Numbering(NamedTuple):
         within = not nodes or 0 <= int(assignment.min()) <= int(assignment.max()) < parts
         if assignment.shape != (nodes,) or not within:
             raise DatasetError(f"an assignment gives each of the {nodes} nodes one of the parts 0 to {parts - 1}")
-        sizes = torch.bincount(assignment, minlength=parts)
-        offsets = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
+        offsets = ptr_of(torch.bincount(assignment, minlength=parts))
         order = assignment.argsort(stable=True)
         return cls(offsets, order, order.argsort())
 
