@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 import torch
+from torch.nn import Parameter
 
 cdef extern from "Python.h":
     void *PyCapsule_GetPointer(object capsule, const char *name) except NULL
@@ -35,7 +36,7 @@ cdef struct View:
     char *data
     int type, bytes, ndim
     int64_t first, count  # elements along the first dimension, and of all
-    bint fits  # whether it is contiguous, in main memory and as it seems to be, with no sign that is yet to be changed
+    bint fits  # whether it is contiguous, in main memory and as it seems to be, with memory, and no sign to be changed
 
 cdef struct Filling:
     int real  # type of the REAL fields, 0 before the first
@@ -54,6 +55,9 @@ _TYPES = {
 }
 
 
+Tensor, is_grad_enabled = torch.Tensor, torch.is_grad_enabled
+
+
 cdef int look(object value, View *v) except -1:
     cdef DLTensor t
     cdef int64_t step = 1
@@ -62,7 +66,7 @@ cdef int look(object value, View *v) except -1:
     if exchange == NULL:
         v.data, v.type, v.ndim = <char *><size_t>value.data_ptr(), _TYPES.get(value.dtype, -1), value.dim()
         v.count, v.bytes, v.first = value.numel(), value.element_size(), value.size(0) if v.ndim else 1
-        v.fits = v.fits and value.is_contiguous() and value.is_cpu
+        v.fits = v.fits and value.is_contiguous() and value.is_cpu and (v.data != NULL or v.count == 0)
         return 0
     if exchange.read(<void *>value, &t):  # which says why
         return -1
@@ -72,8 +76,31 @@ cdef int look(object value, View *v) except -1:
     v.fits = step == 0 or v.fits
     v.data, v.type, v.bytes = <char *>t.data + t.byte_offset, 256 * t.code + t.bits, t.bits // 8
     v.ndim, v.first, v.count = t.ndim, t.shape[0] if t.ndim else 1, step
-    v.fits = v.fits and t.device_type == 1 and t.lanes == 1
+    v.fits = v.fits and t.device_type == 1 and t.lanes == 1 and (t.data != NULL or step == 0)  # as zeros of torch lack
     return 0
+
+
+cdef inline int look_if(object value, View *v) except -1:
+    """Look at a tensor that may be missing, which then has neither elements nor dimensions."""
+    memset(v, 0, sizeof(v[0]))
+    return 0 if value is None else look(value, v)
+
+
+cdef inline bint is_plain(object value, View *v) except -1:
+    """Look at a tensor that may be missing; whether torch would do nothing with it beside what kernels do."""
+    if value is not None and type(value) is not Tensor and type(value) is not Parameter:
+        return False
+    try:
+        look_if(value, v)
+    except Exception:  # as it has no memory
+        return False
+    return value is None or (v.fits and not (value.requires_grad and is_grad_enabled()))
+
+
+cdef inline bint is_like(const View *one, const View *other):
+    return (
+        one.type == other.type and one.ndim == other.ndim and one.first == other.first and one.count == other.count
+    )
 
 
 cdef void *tensor(str task, str name, dict fields, Filling *f, int type, bint optional, int ndim, int64_t first,

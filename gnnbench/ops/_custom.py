@@ -47,13 +47,14 @@ def _keys(device: str) -> tuple[int, int, int]:
 
 
 @cache
-def _plain(device: str) -> tuple[int, int, int]:
+def _plain(device: str, inferring: bool = False) -> tuple[int, int, int]:
     """Keys of a plain tensor there, and of a plain thread: not of this one, which may be within autocast."""
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(_keys, device).result()
+        return thread.submit(torch.inference_mode(inferring)(_keys), device).result()
 
 
 _PLAIN_TENSOR, _PLAIN_ADDED, _REMOVED = _plain("cpu")
+_UNWATCHED = {_PLAIN_ADDED, _plain("cpu", inferring=True)[1]}
 _NAMED = torch._C._parse_dispatch_key("Named")  # which torch 2.8 removes in a backward, and later ones lack
 _PLAIN_REMOVED = {_REMOVED, _REMOVED | (torch._C.DispatchKeySet(_NAMED).raw_repr() if _NAMED else 0)}
 
@@ -105,25 +106,34 @@ class Op:
         return self.function(*self.objects(args))
 
 
-def is_dispatched(tensors: list[Tensor]) -> bool:
-    """Return whether torch's dispatcher may do more in this thread than run a call and tell autograd.
+def is_watched() -> bool:
+    """Return whether torch may do more with a call in this thread than run it and tell autograd.
 
-    Modes, autocast, transforms and traces change the keys of the thread; subclasses, batches, views that negate
-    and other devices those of a tensor. Forward derivatives, profilers and functions' modes have no key.
+    Modes, autocast, transforms and traces add to the dispatch keys of the thread. Forward derivatives, profilers
+    and functions' modes have no key.
     """
-    if torch.compiler.is_compiling():
+    return (
+        torch.compiler.is_compiling()
+        or _added_keys().raw_repr() not in _UNWATCHED
+        or forward_ad._current_level >= 0
+        or _is_profiled()
+        or _modes() > 0
+    )
+
+
+def is_dispatched(tensors: list[Tensor]) -> bool:
+    """Return whether a call on these tensors has to go by torch's dispatcher.
+
+    So it does in a thread that is watched, or has keys removed, which autograd reads, and with subclasses,
+    batches, views that negate and tensors on other devices, whose own keys say so.
+    """
+    if is_watched() or _removed_keys().raw_repr() not in _PLAIN_REMOVED:
         return True
     for tensor in tensors:
         keys = _dispatch_keys(tensor).raw_repr() if type(tensor) in _TENSORS else None
         if keys != _PLAIN_TENSOR and not (keys and tensor.is_cuda and keys == _plain("cuda")[0]):
             return True
-    return (
-        _added_keys().raw_repr() != _PLAIN_ADDED
-        or _removed_keys().raw_repr() not in _PLAIN_REMOVED
-        or forward_ad._current_level >= 0
-        or _is_profiled()
-        or _modes() > 0
-    )
+    return False
 
 
 def is_learned(tensors: list[Tensor]) -> bool:

@@ -24,6 +24,9 @@ REDUCTIONS = ("sum", "mean", *EXTREMA)
 Choice = dict[str, int | str]  # the knobs of a kernel, which change its speed but not what it computes
 
 
+Summed = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]  # x, value, scale and bias, as of `spmm_rows`
+
+
 def choice_key(op: str, width: int, dtype: torch.dtype, heads: int = 1) -> tuple[str, str, int, torch.dtype, int]:
     """Where in `graph.cache` a choice for `op` is."""
     return "choice", op, width, dtype, heads
@@ -53,6 +56,14 @@ class Capabilities(CSRBuilder):
 
     def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in vars(self).items() if name != "pair_graphs"}  # it holds a lock
+
+    def spmm_again(self, graph: Graph, reduce: str, inputs: Summed) -> Tensor | None:
+        """Return `spmm`, or `spmm_rows` where there is a scale, of tensors like those of an earlier call.
+
+        Only what can have changed since is looked at, in far less time than a call takes. None where that call is
+        not found, or where autograd has to follow.
+        """
+        return None
 
     def unsupported(self, op: str, graph: Graph, *tensors: Tensor | None) -> list[str]:
         """Reasons why `op` cannot run on these inputs; empty if it can."""
@@ -336,4 +347,4 @@ def _messages(graph: Graph, x: Tensor, value: Tensor | None) -> Tensor:
     return message if value is None else message * value.reshape(*value.shape, *[1] * (x.dim() - value.dim()))
 
 
-__all__ = ["EXTREMA", "REDUCTIONS", "Choice", "Kernels", "choice_key", "rows_of"]
+__all__ = ["EXTREMA", "REDUCTIONS", "Choice", "Kernels", "Summed", "choice_key", "rows_of"]

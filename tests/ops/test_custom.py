@@ -184,7 +184,6 @@ def test_the_dispatcher_is_left_out_where_nothing_watches(monkeypatch: pytest.Mo
         FlopCounterMode(display=False),
         TorchFunctionMode(),
         torch.autocast("cpu"),
-        torch.inference_mode(),
         forward_ad.dual_level(),
     ):
         with watching, pytest.raises(RuntimeError, match="dispatched"):

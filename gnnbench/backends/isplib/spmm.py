@@ -11,13 +11,15 @@ from torch import Tensor
 
 from gnnbench.backends.isplib import _compiled, choices
 from gnnbench.backends.isplib._base import csr
-from gnnbench.backends.isplib.workspace import in_huge_pages, workspace
+from gnnbench.backends.isplib.workspace import MAPPED, in_huge_pages, workspace
 from gnnbench.graph import Graph
 from gnnbench.graph.cache import Stamp, stamp
-from gnnbench.ops.kernels import Choice, choice_key
+from gnnbench.ops.kernels import Choice, Summed, choice_key
 
 native = _compiled.load("spmm")
 
+IS_MEAN = {"sum": False, "mean": True}
+KNOWN = 16  # sums over a graph that can run again at once, the latest
 GROUPS = {"spmm": 4, "spmm_max": 1}  # edges that a loop takes at once
 
 
@@ -78,31 +80,50 @@ class SpmmKernels(choices.ChoosingKernels):
 
     def spmm(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> Tensor:
         x, value = x.contiguous(), None if value is None else value.contiguous()
+        if (known := self.spmm_again(graph, reduce, (x, value, None, None))) is not None:
+            return known
         heads = 1 if value is None or value.dim() == 1 else value.size(1)
         way = self._way("spmm", graph, x, heads)
+        bf16 = self.gather == "bf16" and heads == 1 and choices.worth_bf16(graph, x, way.width)
+        blocked = way.choice["algorithm"] == "blocked" and heads == 1
+        if not blocked and not bf16:
+            return self._sum(graph, way, reduce, (x, value, None, None))
         out = in_huge_pages(x.new_empty(*way.shape))
         given: dict[str, Any] = {"value": value, "x": x, "out": out, "mean": reduce == "mean"}
-        bf16 = self.gather == "bf16" and heads == 1 and choices.worth_bf16(graph, x, way.width)
-        if way.choice["algorithm"] == "blocked" and heads == 1:
+        if blocked:
             blocks = self._blocks("spmm", graph, int(way.choice["shift"]))
             ordered, _ = self._ordered(graph, blocks, value)
             lines = 2 * _packed(graph, blocks), graph.num_rows * (4 if bf16 else 2)
             with workspace(graph, *lines) as (packed, sums):
                 plan = {**_plan(graph, blocks), "ordered": ordered, "packed": packed, "sums": sums}
                 native.blocked_sum(self.isa, self.threads, **given, **plan, width=way.width, bf16=bf16)
-        elif bf16:
+        else:
             with workspace(graph, graph.num_cols * -(-way.width // choices.BF16_TILE)) as (packed,):
                 native.bf16_sum(self.isa, way.threads, **given, **way.fields, packed=packed)
-        else:
-            native.sum(self.isa, way.threads, **given, **way.fields)
+        return out
+
+    def spmm_again(self, graph: Graph, reduce: str, inputs: Summed) -> Tensor | None:
+        known, mean = graph.cache.get("sums"), IS_MEAN.get(reduce)
+        if known is None or mean is None or self.gather != "float32":
+            return None
+        out: Tensor | None = native.again(known, graph, graph.whole.cache, self.isa, self.threads, mean, inputs)
         return out
 
     def spmm_rows(self, graph: Graph, x: Tensor, scale: Tensor, bias: Tensor | None) -> Tensor:
         way = self._way("spmm", graph, x)
         if way.choice["algorithm"] != "row" or self.gather != "float32":
             return super().spmm_rows(graph, x, scale, bias)
-        x, out = x.contiguous(), in_huge_pages(x.new_empty(*way.shape))
-        native.sum(self.isa, way.threads, x=x, scale=scale, bias=bias, out=out, **way.fields)
+        return self._sum(graph, way, "sum", (x.contiguous(), None, scale, bias))
+
+    def _sum(self, graph: Graph, way: Way, reduce: str, inputs: Summed) -> Tensor:
+        """Sum row by row, in a way that `spmm_again` knows from now on."""
+        x, value, scale, bias = inputs
+        out = in_huge_pages(x.new_empty(*way.shape))
+        given = {"out": out, "x": x, "value": value, "scale": scale, "bias": bias, "mean": reduce == "mean"}
+        new = native.Sum(way, self.isa, **given, **way.fields)
+        new.run()
+        if x.dim() == 2 and x.numel() and out.nbytes < MAPPED:
+            graph.cache["sums"] = [*graph.cache.get("sums", ()), new][-KNOWN:]
         return out
 
     def spmm_max(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> tuple[Tensor, Tensor]:
