@@ -76,7 +76,7 @@ cdef int look(object value, View *v) except -1:
     v.fits = step == 0 or v.fits
     v.data, v.type, v.bytes = <char *>t.data + t.byte_offset, 256 * t.code + t.bits, t.bits // 8
     v.ndim, v.first, v.count = t.ndim, t.shape[0] if t.ndim else 1, step
-    v.fits = v.fits and t.device_type == 1 and t.lanes == 1 and (t.data != NULL or step == 0)  # as zeros of torch lack
+    v.fits = v.fits and t.device_type == 1 and t.lanes == 1 and (t.data != NULL or step == 0)
     return 0
 
 
@@ -92,7 +92,7 @@ cdef inline bint is_plain(object value, View *v) except -1:
         return False
     try:
         look_if(value, v)
-    except Exception:  # as it has no memory
+    except Exception:  # such as of a tensor without memory
         return False
     return value is None or (v.fits and not (value.requires_grad and is_grad_enabled()))
 

@@ -20,36 +20,14 @@ cdef enum:
 
 
 cdef class Sum:
-    """A sum row by row, which `again` runs on other tensors of these shapes and types.
-
-    Over a small graph, that takes less time than to find out how it goes, fill in a task and check it.
-
-    Args:
-        way: a `Way`.
-        fields: of the task.
-    """
+    """A sum row by row that has run, for `again`."""
 
     cdef spmm_task task
-    cdef View inputs[4]
+    cdef View inputs[4]  # x, value, scale, bias
     cdef kernel_fn *kernel
-    cdef int isa, threads, most
+    cdef int isa, threads, most  # that it runs on, and that there were to choose from
     cdef object rowptr, col, shape, key, tuned
     cdef int64_t versions
-
-    def __init__(self, way, int isa, **fields):
-        cdef int k
-        cdef bint is_double = fill_spmm(&self.task, fields)
-        for k, name in enumerate(("x", "value", "scale", "bias")):
-            look_if(fields.get(name), &self.inputs[k])
-        self.kernel = kernel_for(spmm_sum_kernels, isa, is_double, self.task.width)
-        self.isa, self.threads, self.most = isa, way.threads, way.most
-        self.shape, self.key, self.tuned = way.shape, way.key, way.tuned
-        self.rowptr, self.col = fields["rowptr"], fields["col"]
-        self.versions = self.rowptr._version + self.col._version  # neither of which ever falls
-
-    def run(self):
-        """Sum the tensors of `fields`, while they are there."""
-        run_sum(self, &self.task)
 
     cdef bint is_over(self, graph):
         return (
@@ -60,8 +38,28 @@ cdef class Sum:
         )
 
 
+def sum(way, int isa, **fields):
+    """Sum row by row, as a `Way` says; what is returned lets `again` do so on other tensors."""
+    cdef Sum made = Sum()
+    cdef int k
+    cdef bint is_double = fill_spmm(&made.task, fields)
+    for k, name in enumerate(("x", "value", "scale", "bias")):
+        look_if(fields.get(name), &made.inputs[k])
+    made.kernel = kernel_for(spmm_sum_kernels, isa, is_double, made.task.width)
+    made.isa, made.threads, made.most = isa, way.threads, way.most
+    made.shape, made.key, made.tuned = way.shape, way.key, way.tuned
+    made.rowptr, made.col = fields["rowptr"], fields["col"]
+    made.versions = made.rowptr._version + made.col._version  # neither of which ever falls
+    run_sum(made, &made.task)
+    return made
+
+
 def again(list known, graph, dict tuned, int isa, int threads, bint mean, tuple inputs):
-    """Sum (x, value, scale, bias) by that one of `known` which does; None if there is none, or one of them learns."""
+    """Sum (x, value, scale, bias) as that one of `known` did whose tensors were like these; None if there is none.
+
+    Over a small graph, it takes less time to sum than to find out how, to fill in a task and to check it. None too
+    where a tensor learns.
+    """
     cdef spmm_task task
     cdef View seen[4]
     cdef View of_out

@@ -120,8 +120,7 @@ class SpmmKernels(choices.ChoosingKernels):
         x, value, scale, bias = inputs
         out = in_huge_pages(x.new_empty(*way.shape))
         given = {"out": out, "x": x, "value": value, "scale": scale, "bias": bias, "mean": reduce == "mean"}
-        new = native.Sum(way, self.isa, **given, **way.fields)
-        new.run()
+        new = native.sum(way, self.isa, **given, **way.fields)
         if x.dim() == 2 and x.numel() and out.nbytes < MAPPED:
             graph.cache["sums"] = [*graph.cache.get("sums", ()), new][-KNOWN:]
         return out

@@ -44,7 +44,7 @@ COUNTED = {
     norm: ("forward", "backward"),
     dropout: ("dropout",),
     embedding: ("sum", "add"),
-    spmm: ("Sum", "again", "extremum", "extremum_backward"),
+    spmm: ("sum", "again", "extremum", "extremum_backward"),
 }
 
 
