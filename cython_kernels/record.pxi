@@ -4,7 +4,6 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 import torch
-from torch.nn import Parameter
 
 cdef extern from "Python.h":
     void *PyCapsule_GetPointer(object capsule, const char *name) except NULL
@@ -55,9 +54,6 @@ _TYPES = {
 }
 
 
-Tensor, is_grad_enabled = torch.Tensor, torch.is_grad_enabled
-
-
 cdef int look(object value, View *v) except -1:
     cdef DLTensor t
     cdef int64_t step = 1
@@ -78,29 +74,6 @@ cdef int look(object value, View *v) except -1:
     v.ndim, v.first, v.count = t.ndim, t.shape[0] if t.ndim else 1, step
     v.fits = v.fits and t.device_type == 1 and t.lanes == 1 and (t.data != NULL or step == 0)
     return 0
-
-
-cdef inline int look_if(object value, View *v) except -1:
-    """Look at a tensor that may be missing, which then has neither elements nor dimensions."""
-    memset(v, 0, sizeof(v[0]))
-    return 0 if value is None else look(value, v)
-
-
-cdef inline bint is_plain(object value, View *v) except -1:
-    """Look at a tensor that may be missing; whether torch would do nothing with it beside what kernels do."""
-    if value is not None and type(value) is not Tensor and type(value) is not Parameter:
-        return False
-    try:
-        look_if(value, v)
-    except Exception:  # such as of a tensor without memory
-        return False
-    return value is None or (v.fits and not (value.requires_grad and is_grad_enabled()))
-
-
-cdef inline bint is_like(const View *one, const View *other):
-    return (
-        one.type == other.type and one.ndim == other.ndim and one.first == other.first and one.count == other.count
-    )
 
 
 cdef void *tensor(str task, str name, dict fields, Filling *f, int type, bint optional, int ndim, int64_t first,

@@ -15,6 +15,8 @@ ctypedef fused real:
     float
     double
 
+Tensor, Parameter, is_grad_enabled = torch.Tensor, torch.nn.Parameter, torch.is_grad_enabled
+
 cdef enum:
     LONG = 64  # edges of a source from which on looking at all of them first pays
 
@@ -26,16 +28,30 @@ cdef class Sum:
     cdef View inputs[4]  # x, value, scale, bias
     cdef kernel_fn *kernel
     cdef int isa, threads, most  # that it runs on, and that there were to choose from
-    cdef object rowptr, col, shape, key, tuned
-    cdef int64_t versions
+    cdef object shape, key, tuned
 
-    cdef bint is_over(self, graph):
-        return (
-            graph.rowptr is self.rowptr
-            and graph.col is self.col
-            and self.rowptr._version + self.col._version == self.versions
-            and graph.num_cols == self.task.cols
-        )
+
+cdef int look_if(object value, View *v) except -1:
+    """Look at a tensor that may be missing, which then has neither elements nor dimensions."""
+    memset(v, 0, sizeof(v[0]))
+    return 0 if value is None else look(value, v)
+
+
+cdef bint is_plain(object value, View *v) except -1:
+    """Look at a tensor that may be missing; whether torch would do nothing with it beside what kernels do."""
+    if value is not None and type(value) is not Tensor and type(value) is not Parameter:
+        return False
+    try:
+        look_if(value, v)
+    except Exception:  # such as of a tensor without memory
+        return False
+    return value is None or (v.fits and not (value.requires_grad and is_grad_enabled()))
+
+
+cdef bint is_like(const View *one, const View *other):
+    return (
+        one.type == other.type and one.ndim == other.ndim and one.first == other.first and one.count == other.count
+    )
 
 
 def sum(way, int isa, **fields):
@@ -48,14 +64,14 @@ def sum(way, int isa, **fields):
     made.kernel = kernel_for(spmm_sum_kernels, isa, is_double, made.task.width)
     made.isa, made.threads, made.most = isa, way.threads, way.most
     made.shape, made.key, made.tuned = way.shape, way.key, way.tuned
-    made.rowptr, made.col = fields["rowptr"], fields["col"]
-    made.versions = made.rowptr._version + made.col._version  # neither of which ever falls
     run_sum(made, &made.task)
     return made
 
 
-def again(list known, graph, dict tuned, int isa, int threads, bint mean, tuple inputs):
+def again(list known, dict tuned, int isa, int threads, bint mean, tuple inputs):
     """Sum (x, value, scale, bias) as that one of `known` did whose tensors were like these; None if there is none.
+
+    All of `known` are over one graph, which is there and unchanged.
 
     Over a small graph, it takes less time to sum than to find out how, to fill in a task and to check it. None too
     where a tensor learns.
@@ -77,7 +93,6 @@ def again(list known, graph, dict tuned, int isa, int threads, bint mean, tuple 
             and is_like(&seen[1], &each.inputs[1])
             and is_like(&seen[2], &each.inputs[2])
             and is_like(&seen[3], &each.inputs[3])
-            and each.is_over(graph)
             and tuned.get(each.key) is each.tuned
         ):
             out = inputs[0].new_empty(*each.shape)

@@ -188,6 +188,8 @@ def test_the_dispatcher_is_left_out_where_nothing_watches(monkeypatch: pytest.Mo
     ):
         with watching, pytest.raises(RuntimeError, match="dispatched"):
             spmm(OURS, graph, x)
+    with torch.inference_mode(), pytest.raises(RuntimeError, match="dispatched"):
+        spmm(OURS, graph, x[:, :4])  # of a shape that did not run before
     with pytest.raises(RuntimeError, match="dispatched"):
         torch.func.grad(lambda x: spmm(OURS, graph, x).sum())(x)
     with pytest.raises(RuntimeError, match="dispatched"):

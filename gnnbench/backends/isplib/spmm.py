@@ -106,7 +106,8 @@ class SpmmKernels(choices.ChoosingKernels):
         known, mean = graph.cache.get("sums"), IS_MEAN.get(reduce)
         if known is None or mean is None or self.gather != "float32":
             return None
-        out: Tensor | None = native.again(known, graph, graph.whole.cache, self.isa, self.threads, mean, inputs)
+        graph.check_unchanged()
+        out: Tensor | None = native.again(known, graph.whole.cache, self.isa, self.threads, mean, inputs)
         return out
 
     def spmm_rows(self, graph: Graph, x: Tensor, scale: Tensor, bias: Tensor | None) -> Tensor:
