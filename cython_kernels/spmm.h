@@ -7,6 +7,7 @@ struct spmm {
     const int64_t *rowptr; /* [rows + 1] */
     const int32_t *col;    /* [rowptr[rows]] */
     const void *value;     /* [rowptr[rows], heads], or NULL for ones */
+    const void *of_source; /* [cols], of every row of x, in the place of `value`, or NULL; sums only */
     const void *scale;     /* [rows], of what a row comes to, or NULL for ones; sums only */
     const void *bias;      /* [heads * width], added to every row then, or NULL; sums only */
     const void *x;         /* [cols, heads * width] */
@@ -37,6 +38,9 @@ struct blocked {
     uint16_t *local;       /* [groups, group], column within its block, from 1, 0 for no edge; or NULL */
     const void *value;     /* [rowptr[rows]] in the order of the graph, or NULL for ones */
     void *ordered;         /* [groups, group], value in the order of the plan, 0 for no edge; or NULL */
+    const void *of_source; /* [cols], of every row of x, or NULL for ones; sums only */
+    const void *scale;     /* [rows], of what a row comes to, or NULL for ones; sums only */
+    const void *bias;      /* [width], added to every row then, or NULL; sums only */
     const void *x;         /* [cols, width], or NULL */
     char *packed;          /* [cols + blocks, 128], the columns at hand, blocks behind a source of zeros; or NULL */
     char *sums;            /* [rows, (1 + bf16) * 128], what earlier blocks came to; or NULL */

@@ -25,7 +25,7 @@ cdef class Sum:
     """A sum row by row that has run, for `again`."""
 
     cdef spmm_task task
-    cdef View inputs[4]  # x, value, scale, bias
+    cdef View inputs[5]  # x, value, of_source, scale, bias
     cdef kernel_fn *kernel
     cdef int isa, threads, most  # that it runs on, and that there were to choose from
     cdef object shape, key, tuned
@@ -59,7 +59,7 @@ def sum(way, int isa, **fields):
     cdef Sum made = Sum()
     cdef int k
     cdef bint is_double = fill_spmm(&made.task, fields)
-    for k, name in enumerate(("x", "value", "scale", "bias")):
+    for k, name in enumerate(("x", "value", "of_source", "scale", "bias")):
         look_if(fields.get(name), &made.inputs[k])
     made.kernel = kernel_for(spmm_sum_kernels, isa, is_double, made.task.width)
     made.isa, made.threads, made.most = isa, way.threads, way.most
@@ -69,7 +69,7 @@ def sum(way, int isa, **fields):
 
 
 def again(list known, dict tuned, int isa, int threads, bint mean, tuple inputs):
-    """Sum (x, value, scale, bias) as that one of `known` did whose tensors were like these; None if there is none.
+    """Sum (x, value, of_source, scale, bias) as that one of `known` did whose tensors were like these; None if there is none.
 
     All of `known` are over one graph, which is there and unchanged.
 
@@ -77,11 +77,11 @@ def again(list known, dict tuned, int isa, int threads, bint mean, tuple inputs)
     where a tensor learns.
     """
     cdef spmm_task task
-    cdef View seen[4]
+    cdef View seen[5]
     cdef View of_out
     cdef Sum each
     cdef int k
-    for k in range(4):
+    for k in range(5):
         if not is_plain(inputs[k], &seen[k]):
             return None
     for each in known:
@@ -93,12 +93,14 @@ def again(list known, dict tuned, int isa, int threads, bint mean, tuple inputs)
             and is_like(&seen[1], &each.inputs[1])
             and is_like(&seen[2], &each.inputs[2])
             and is_like(&seen[3], &each.inputs[3])
+            and is_like(&seen[4], &each.inputs[4])
             and tuned.get(each.key) is each.tuned
         ):
             out = inputs[0].new_empty(*each.shape)
             look(out, &of_out)
             task = each.task
-            task.x, task.value, task.scale, task.bias = seen[0].data, seen[1].data, seen[2].data, seen[3].data
+            task.x, task.value, task.of_source = seen[0].data, seen[1].data, seen[2].data
+            task.scale, task.bias = seen[3].data, seen[4].data
             task.out = of_out.data
             run_sum(each, &task)
             return out

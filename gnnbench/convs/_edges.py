@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from torch_geometric.utils.loop import compute_loop_attr
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph, handles
 
+T = TypeVar("T")
 Ends: TypeAlias = Tensor | tuple[Tensor, Tensor | None]  # features of all nodes, or of sources and destinations
 
 
@@ -143,12 +144,13 @@ def is_simple(graph: Graph) -> bool:
     return graph.once("simple", make)
 
 
-def once(make: Callable[[Graph, torch.dtype], Tensor], graph: Graph, dtype: torch.dtype) -> Tensor:
+def once(make: Callable[[Graph, torch.dtype], T], graph: Graph, dtype: torch.dtype) -> T:
     """`make(graph, dtype)`, computed once and kept on the graph."""
     key = make.__name__, dtype
     if torch.compiler.is_compiling() or key not in graph.cache:
         _keep(make, graph.handle, dtype)
-    return graph.cache[key]
+    kept: T = graph.cache[key]
+    return kept
 
 
 # torch.compile cannot trace these: they run when tracing reaches them, so that the lookup that follows succeeds.
@@ -160,6 +162,6 @@ def _add_self_loops(handle: str) -> None:
 
 
 @torch.compiler.assume_constant_result
-def _keep(make: Callable[[Graph, torch.dtype], Tensor], handle: str, dtype: torch.dtype) -> None:
+def _keep(make: Callable[[Graph, torch.dtype], Any], handle: str, dtype: torch.dtype) -> None:
     graph: Graph = handles.find(handle)
     graph.once((make.__name__, dtype), lambda: make(graph, dtype))

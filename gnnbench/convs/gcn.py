@@ -18,7 +18,7 @@ from gnnbench.graph import Graph
 from gnnbench.graph.cache import Adjacency, is_sparse, stamp
 from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.linear import linear
-from gnnbench.ops.spmm import spmm, spmm_rows
+from gnnbench.ops.spmm import spmm, spmm_scaled
 
 CONV = "GCNConv"
 COST = Cost(Rates(250_000, 55, 20_000, 50, 1.6), Rates(380_000, 70, 50_000, 125, 1.25))
@@ -44,7 +44,7 @@ def warm(conv: GCNConv, rewrites: frozenset[str], graph: Graph) -> None:
     """Compute the normalisation of `graph`, and the order that its backward wants edge weights in."""
     dtype = conv.lin.weight.dtype
     if "fold_norm" in rewrites:
-        _edges.once(_scale, graph, dtype)
+        _edges.once(_scales, graph, dtype)
     elif conv.normalize:
         _ = _edges.once(_norm, graph, dtype), graph.perm
 
@@ -107,8 +107,7 @@ def aggregate(
 ) -> Tensor:
     graph, dtype = _edges.adjacency(conv, graph), conv.lin.weight.dtype  # as PyG's, which autocast leaves alone
     if "fold_norm" in rewrites:
-        scale = _edges.once(_scale, graph, dtype)
-        return spmm_rows(kernels, graph, x * scale, scale, bias)
+        return spmm_scaled(kernels, graph, x, *_edges.once(_scales, graph, dtype), bias)
     out = spmm(kernels, graph, x, _edges.once(_norm, graph, dtype) if conv.normalize else None)
     return out if bias is None else out + bias
 
@@ -148,13 +147,13 @@ def combine(conv: GCNConv, kernels: Kernels, x: Tensor, aggregated: Tensor) -> T
     return linear(kernels, aggregated, conv.lin.weight, conv.bias)
 
 
-def _scale(graph: Graph, dtype: torch.dtype) -> Tensor:
-    """D^-1/2 as a column [N, 1]."""
-    return graph.gcn_scale.to(dtype).unsqueeze(1)
+def _scales(graph: Graph, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """D^-1/2 of sources [M, 1] and of destinations [N, 1]."""
+    scale = graph.gcn_scale.to(dtype).unsqueeze(1)
+    of_source = graph.gcn_scale_of_sources
+    return scale if of_source is graph.gcn_scale else of_source.to(dtype).unsqueeze(1), scale
 
 
 def _norm(graph: Graph, dtype: torch.dtype) -> Tensor:
     """The weight of every edge [E]."""
-    scale = graph.gcn_scale
-    (of_sources,) = graph.sources(scale)
-    return (scale[graph.row] * of_sources[graph.col]).to(dtype)
+    return (graph.gcn_scale[graph.row] * graph.gcn_scale_of_sources[graph.col]).to(dtype)

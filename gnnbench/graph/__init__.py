@@ -258,6 +258,11 @@ class Graph(Handled):
         scale = self.degree.double().pow(-0.5)
         return scale.masked_fill_(scale == torch.inf, 0.0)
 
+    @property
+    def gcn_scale_of_sources(self) -> Tensor:
+        """[M] float64: `gcn_scale` of the columns."""
+        return self.gcn_scale
+
     def check_unchanged(self) -> None:
         """Raise GraphError if `rowptr`, `col` or `num_cols` are not what was checked when the graph was made."""
         rowptr, col, num_cols, *versions = self._checked

@@ -189,6 +189,10 @@ class Part(Graph):
         fetched: tuple[Tensor, ...] = _Halo.apply(self.exchange, *x)
         return fetched
 
+    @cached
+    def gcn_scale_of_sources(self) -> Tensor:
+        return self.sources(self.gcn_scale)[0]
+
     def _with_edges(self, rowptr: Tensor, col: Tensor) -> Part:
         return Part(rowptr, col, self.exchange, self.layout)
 
@@ -239,6 +243,10 @@ class Block(Graph):
         if fetched is None:
             raise Asked(x)
         return tuple(fetched)
+
+    @property
+    def gcn_scale_of_sources(self) -> Tensor:
+        return self.whole.gcn_scale
 
     @cached
     def with_self_loops(self) -> Graph:

@@ -24,7 +24,8 @@ REDUCTIONS = ("sum", "mean", *EXTREMA)
 Choice = dict[str, int | str]  # the knobs of a kernel, which change its speed but not what it computes
 
 
-Summed = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]  # x, value, scale and bias, as of `spmm_rows`
+# x, and value of `spmm` or else of_source, scale and bias of `spmm_scaled`
+Summed = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
 
 
 def choice_key(op: str, width: int, dtype: torch.dtype, heads: int = 1) -> tuple[str, str, int, torch.dtype, int]:
@@ -58,7 +59,7 @@ class Capabilities(CSRBuilder):
         return {name: value for name, value in vars(self).items() if name != "pair_graphs"}  # it holds a lock
 
     def spmm_again(self, graph: Graph, reduce: str, inputs: Summed) -> Tensor | None:
-        """Return `spmm`, or `spmm_rows` where there is a scale, of tensors like those of an earlier call.
+        """Return `spmm`, or `spmm_scaled` where there are scales, of tensors like those of an earlier call.
 
         Only what can have changed since is looked at, in far less time than a call takes. None where that call is
         not found, or where autograd has to follow.
@@ -132,15 +133,18 @@ class Kernels(Capabilities, Layers):
             out = out * graph.degree.clamp(min=1).to(x.dtype).reciprocal().view(-1, *[1] * (out.dim() - 1))
         return out
 
-    def spmm_rows(self, graph: Graph, x: Tensor, scale: Tensor, bias: Tensor | None) -> Tensor:
-        """Scale the rows of a sum, as GCN does: out[i] = scale[i] * sum of x[j] over edges (i, j) + bias.
+    def spmm_scaled(
+        self, graph: Graph, x: Tensor, of_source: Tensor, scale: Tensor, bias: Tensor | None
+    ) -> Tensor:
+        """Scale sources, and rows of their sum, as GCN: out[i] = scale[i] * sum of of_source[j] * x[j] + bias.
 
         Args:
             x: [M, F].
-            scale: [N, 1], of the type of x.
+            of_source: [M, 1], of the type of x.
+            scale: [N, 1], likewise.
             bias: [F], likewise.
         """
-        out = self.spmm(graph, x, None, "sum")
+        out = self.spmm(graph, x * of_source, None, "sum")
         return out * scale if bias is None else torch.addcmul(bias, out, scale)
 
     def spmm_max(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> tuple[Tensor, Tensor]:

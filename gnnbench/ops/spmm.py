@@ -32,7 +32,7 @@ def spmm(kernels: Kernels, graph: Graph, x: Tensor, value: Tensor | None = None,
         UnsupportedOp: shapes or types do not fit, or the kernels decline.
     """
     (x,) = graph.sources(x)
-    known = None if _custom.is_watched() else kernels.spmm_again(graph, reduce, (x, value, None, None))
+    known = None if _custom.is_watched() else kernels.spmm_again(graph, reduce, (x, value, None, None, None))
     if known is not None:
         return known
     arguments = x, value, graph, kernels, reduce
@@ -40,28 +40,31 @@ def spmm(kernels: Kernels, graph: Graph, x: Tensor, value: Tensor | None = None,
     return out
 
 
-def spmm_rows(kernels: Kernels, graph: Graph, x: Tensor, scale: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Scale the rows of a sum: out[i] = scale[i] * sum of x[j] over edges (i, j) + bias.
+def spmm_scaled(
+    kernels: Kernels, graph: Graph, x: Tensor, of_source: Tensor, scale: Tensor, bias: Tensor | None = None
+) -> Tensor:
+    """Scale both ends of every edge: out[i] = scale[i] * sum of of_source[j] * x[j] over edges (i, j) + bias.
 
     Args:
         x: [M, F], as for `spmm`.
+        of_source: [M, 1].
         scale: [N, 1].
         bias: [F], or what torch expands to it.
 
     Returns:
-        [N, F], differentiable in all; in one pass over memory where no gradient is asked for.
+        [N, F], differentiable in all; in one pass over memory where only x and bias learn.
     """
     (x,) = graph.sources(x)
-    known = None if _custom.is_watched() else kernels.spmm_again(graph, "sum", (x, None, scale, bias))
+    inputs = x, None, of_source, scale, bias
+    known = None if _custom.is_watched() else kernels.spmm_again(graph, "sum", inputs)
     if known is not None:
         return known
-    given = [x, scale] if bias is None else [x, scale, bias]
-    fit = scale.dtype == x.dtype and (bias is None or (bias.dtype == x.dtype and bias.shape == x.shape[1:]))
-    if not fit or _custom.is_dispatched(given) or _custom.is_learned(given):
-        out: Tensor = spmm_linear(x, None, graph, kernels, "sum")
+    fit = of_source.dtype == scale.dtype == x.dtype and not (of_source.requires_grad or scale.requires_grad)
+    if not fit or not (bias is None or (bias.dtype == x.dtype and bias.shape == x.shape[1:])):
+        out: Tensor = spmm_linear(x * of_source, None, graph, kernels, "sum")
         return out * scale if bias is None else torch.addcmul(bias, out, scale)
-    check(kernels, graph, x, None, "sum")
-    return kernels.spmm_rows(graph, x, scale, bias)
+    out = _spmm_scaled(x, of_source, scale, bias, graph, kernels)
+    return out
 
 
 def check(kernels: Kernels, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> None:
@@ -150,6 +153,45 @@ class _Spmm(torch.autograd.Function):
         grad_x = spmm_grad_x(grad_out, value, *ctx.how) if ctx.needs_input_grad[0] else None
         grad_value = _spmm_grad_value(grad_out, x, value, *ctx.how) if ctx.needs_input_grad[1] else None
         return grad_x, grad_value, None, None, None
+
+
+@_custom.op(
+    "spmm_scaled(Tensor x, Tensor of_source, Tensor scale, Tensor? bias, str graph, str kernels) -> Tensor",
+    fake=lambda x, of_source, scale, bias, graph, kernels: _custom.like(x, graph.num_rows, x.size(1)),
+)
+def _spmm_scaled(
+    x: Tensor, of_source: Tensor, scale: Tensor, bias: Tensor | None, graph: Graph, kernels: Kernels
+) -> Tensor:
+    check(kernels, graph, x, None, "sum")
+    return kernels.spmm_scaled(graph, x, of_source, scale, bias)
+
+
+@_custom.gradient(
+    "spmm_scaled_grad_x(Tensor grad_out, Tensor of_source, Tensor scale, str graph, str kernels) -> Tensor",
+    fake=lambda grad_out, of_source, scale, graph, kernels: _custom.like(
+        grad_out, graph.num_cols, grad_out.size(1)
+    ),
+)
+def _spmm_scaled_grad_x(
+    grad_out: Tensor, of_source: Tensor, scale: Tensor, graph: Graph, kernels: Kernels
+) -> Tensor:
+    return kernels.spmm_scaled(graph.transpose, grad_out, scale, of_source, None)
+
+
+@_custom.differentiates(_spmm_scaled)
+class _Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, of_source: Tensor, scale: Tensor, bias: Tensor | None, *how: Any) -> Tensor:
+        ctx.how = how
+        ctx.save_for_backward(of_source, scale)
+        out: Tensor = _custom.below_autograd(ctx, _spmm_scaled, x, of_source, scale, bias, *how)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
+        needs_x, _, _, needs_bias, *_ = ctx.needs_input_grad
+        grad_x = _spmm_scaled_grad_x(grad_out, *ctx.saved_tensors, *ctx.how) if needs_x else None
+        return grad_x, None, None, grad_out.sum(0) if needs_bias else None, None, None
 
 
 @_custom.op(

@@ -13,7 +13,7 @@ from gnnbench.backends import isplib
 from gnnbench.errors import GraphError
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import Kernels, choice_key
-from gnnbench.ops.spmm import spmm, spmm_rows
+from gnnbench.ops.spmm import spmm, spmm_scaled
 from tests.support import graphs
 from tests.support.kernels import OURS, WIDTHS, check, normal, over_dtypes, over_graphs
 
@@ -35,7 +35,7 @@ def test_a_sum_runs_again_on_other_tensors(graph_name: str, dtype: torch.dtype) 
         spmm(OURS, graph, normal(graph.num_cols, width, dtype=dtype), value, reduce)
         x, value = normal(width, graph.num_cols, dtype=dtype).t().contiguous(), None if value is None else -value
         poison(graph.num_rows, width, dtype=dtype)
-        out = OURS.spmm_again(graph, reduce, (x, value, None, None))
+        out = OURS.spmm_again(graph, reduce, (x, value, None, None, None))
         if graph.num_cols == 0:  # where shapes do not tell how wide rows are
             assert out is None
             continue
@@ -44,12 +44,15 @@ def test_a_sum_runs_again_on_other_tensors(graph_name: str, dtype: torch.dtype) 
         assert torch.equal(spmm(OURS, graph, x, value, reduce), out)
     if graph.num_cols == 0:
         return
-    x, scale, bias = normal(graph.num_cols, 5, dtype=dtype), normal(graph.num_rows, 1, dtype=dtype), normal(5)
-    for each in (None, bias.to(dtype)):
-        spmm_rows(OURS, graph, -x, -scale, each)
-        out = OURS.spmm_again(graph, "sum", (x, None, scale, each))
+    width = 1 + graph.num_edges // graph.num_cols  # where sources are scaled in the same pass
+    x, bias = normal(graph.num_cols, width, dtype=dtype), normal(width, dtype=dtype)
+    of_source, scale = normal(graph.num_cols, 1, dtype=dtype), normal(graph.num_rows, 1, dtype=dtype)
+    for each in (None, bias):
+        spmm_scaled(OURS, graph, -x, -of_source, -scale, each)
+        out = OURS.spmm_again(graph, "sum", (x, None, of_source, scale, each))
         assert out is not None
-        check(out, TRUTH.spmm_rows(graph, x.double(), scale.double(), None if each is None else each.double()))
+        given = (None if tensor is None else tensor.double() for tensor in (x, of_source, scale, each))
+        check(out, TRUTH.spmm_scaled(graph, *given))
 
 
 CHANGES: dict[str, Callable[[Tensor], Tensor]] = {
@@ -69,13 +72,14 @@ def test_other_tensors_go_the_usual_way(change: str) -> None:
     x, value = normal(graph.num_cols, 6, dtype=torch.float32), normal(graph.num_edges, dtype=torch.float32)
     spmm(OURS, graph, x, value)
     other, weights = CHANGES[change](x), value.double() if change == "retyped" else value
-    assert OURS.spmm_again(graph, "sum", (other, weights, None, None)) is None
+    assert OURS.spmm_again(graph, "sum", (other, weights, None, None, None)) is None
     out = spmm(OURS, graph, other, weights)
     check(out.detach(), TRUTH.spmm(graph, other.detach().double(), weights.double(), "sum"))
     assert out.requires_grad == (change == "learned")
     for reduce in ("max", "median"):
-        assert OURS.spmm_again(graph, reduce, (x, value, None, None)) is None
-    for inputs in ((x, None, None, None), (x, value[1:], None, None), (x[1:], value, None, None)):
+        assert OURS.spmm_again(graph, reduce, (x, value, None, None, None)) is None
+    none = None, None, None
+    for inputs in ((x, None, *none), (x, value[1:], *none), (x[1:], value, *none)):
         assert OURS.spmm_again(graph, "sum", inputs) is None
 
 
@@ -88,7 +92,7 @@ def test_what_watches_is_told_and_inference_is_not_slower() -> None:
         spmm(OURS, graph, x)
     assert "gnnbench::spmm" in {event.key for event in profile.key_averages()}
     with torch.inference_mode():
-        out = OURS.spmm_again(graph, "sum", (x, None, None, None))
+        out = OURS.spmm_again(graph, "sum", (x, None, None, None, None))
         assert out is not None
         assert out.is_inference()
         assert torch.equal(out, truth)
@@ -97,7 +101,7 @@ def test_what_watches_is_told_and_inference_is_not_slower() -> None:
 def test_what_is_tuned_or_edited_meanwhile_counts() -> None:
     graph = Graph.from_edge_index(torch.randint(9, (2, 40)), 9, layout=OURS)
     x = normal(9, 6, dtype=torch.float32)
-    inputs = x, None, None, None
+    inputs = x, None, None, None, None
     truth = spmm(OURS, graph, x)
     assert isplib.IsplibKernels(threads=7).spmm_again(graph, "sum", inputs) is None
     assert isplib.IsplibKernels(isa=0).spmm_again(graph, "sum", inputs) is None

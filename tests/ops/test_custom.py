@@ -43,6 +43,7 @@ def samples(graph: Graph) -> dict[str, list[tuple[Any, ...]]]:
     value, score = leaf(graph.num_edges), leaf(graph.num_edges, 2)
     grad, grad_heads = out.detach(), leaf(graph.num_rows, 2, 3).detach()
     constant = x.detach(), value.detach()
+    ends = leaf(graph.num_cols, 1).detach(), leaf(graph.num_rows, 1).detach()
     seed = torch.tensor([5])
     attention = {op: attended(family, graph, 2, 3) for op, family in ATTENTION.items()}
     return {
@@ -53,6 +54,8 @@ def samples(graph: Graph) -> dict[str, list[tuple[Any, ...]]]:
         "spmm": [(x, None, "sum"), (x, value, "mean"), (heads, score, "sum"), (constant[0], value, "sum")],
         "spmm_grad_x": [(grad, None, "mean"), (grad, constant[1], "sum"), (grad_heads, score.detach(), "sum")],
         "spmm_grad_value": [(grad, *constant, "mean"), (grad_heads, heads.detach(), score.detach(), "sum")],
+        "spmm_scaled": [(x, *ends, None), (x, *ends, x.detach()[0]), (constant[0], *ends, None)],
+        "spmm_scaled_grad_x": [(grad, *ends)],
         "spmm_max": [(x, None, "max"), (x, value, "min")],
         "fusedmm": [(out, x, "sigmoid"), (leaf(graph.num_rows, 2, 3), heads, "tanh")],
         "fusedmm_grad_x": [(grad, constant[0], grad, "exp")],

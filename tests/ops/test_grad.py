@@ -14,7 +14,7 @@ from torch import Tensor
 from gnnbench.graph import Graph
 from gnnbench.ops.edge import edge_softmax, sddmm
 from gnnbench.ops.kernels import REDUCTIONS, Kernels
-from gnnbench.ops.spmm import spmm
+from gnnbench.ops.spmm import spmm, spmm_scaled
 from tests.support import graphs
 from tests.support.kernels import WIDTHS, leaf, over_dtypes, over_kernels, over_pairs
 
@@ -60,6 +60,13 @@ def test_spmm(kernels: Kernels, graph_name: str, width: int, dtype: torch.dtype)
     for reduce, weights in itertools.product(REDUCTIONS, ((), (value,))):
         plain = partial(plain_spmm, graph, reduce=reduce)
         check(partial(spmm, kernels, graph, reduce=reduce), plain, x, *weights)
+    of_source, scale = leaf(graph.num_cols, 1, dtype=dtype).detach(), leaf(graph.num_rows, 1, dtype=dtype).detach()
+    check(
+        lambda x, bias: spmm_scaled(kernels, graph, x, of_source, scale, bias),
+        lambda x, bias: plain_spmm(graph, x * of_source.double()) * scale.double() + bias,
+        x,
+        leaf(width, dtype=dtype),
+    )
 
 
 @over_dtypes
@@ -103,6 +110,8 @@ def test_gradcheck(kernels: Kernels) -> None:
     for reduce in REDUCTIONS:
         assert torch.autograd.gradcheck(partial(spmm, kernels, graph, reduce=reduce), (x, value))
     assert torch.autograd.gradcheck(partial(spmm, kernels, graph), (heads, score))
+    ends = (leaf(nodes, 1).detach() for nodes in (graph.num_cols, graph.num_rows))
+    assert torch.autograd.gradcheck(partial(spmm_scaled, kernels, graph), (x, *ends, leaf(3)))
     assert torch.autograd.gradcheck(partial(sddmm, kernels, graph), (leaf(graph.num_rows, 3), x))
     assert torch.autograd.gradcheck(partial(edge_softmax, kernels, graph), (score,))
 

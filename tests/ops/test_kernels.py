@@ -17,7 +17,7 @@ from gnnbench.ops.edge import edge_softmax, sddmm
 from gnnbench.ops.families import FAMILIES
 from gnnbench.ops.fusedmm import fusedmm
 from gnnbench.ops.kernels import EXTREMA, Kernels
-from gnnbench.ops.spmm import spmm, spmm_rows
+from gnnbench.ops.spmm import spmm, spmm_scaled
 from tests.support import graphs
 from tests.support.kernels import WIDTHS, check, double, normal, over_dtypes, over_kernels, over_pairs
 
@@ -102,7 +102,7 @@ def test_bit_for_bit_the_same_on_any_number_of_threads(dtype: torch.dtype) -> No
         return [
             kernels.spmm(graph, x, value, "sum"),
             kernels.spmm(graph, x, None, "mean"),
-            kernels.spmm_rows(graph, x, grad_out[:, :1].contiguous(), x[0]),
+            kernels.spmm_scaled(graph, x, x[:, 1:2], grad_out[:, :1], x[0]),
             out,
             arg_out,
             kernels.spmm_max_backward(graph, arg_out, grad_out, value),
@@ -214,12 +214,13 @@ def test_rows_of_both_ends(kernels: Kernels, graph_name: str, width: int, dtype:
 
 @over_dtypes
 @over_pairs("width", WIDTHS)
-def test_scaled_rows_with_a_bias(kernels: Kernels, graph_name: str, width: int, dtype: torch.dtype) -> None:
+def test_scaled_ends_with_a_bias(kernels: Kernels, graph_name: str, width: int, dtype: torch.dtype) -> None:
     graph = graphs.graph(graph_name)
-    x, scale = normal(graph.num_cols, width, dtype=dtype), normal(graph.num_rows, 1, dtype=dtype)
+    x, of_source = normal(graph.num_cols, width, dtype=dtype), normal(graph.num_cols, 1, dtype=dtype)
+    scale = normal(graph.num_rows, 1, dtype=dtype)
     learned = x.clone().requires_grad_()
     for bias in (None, normal(width, dtype=dtype), normal(1, dtype=dtype)):  # the last is for torch to expand
-        truth = TRUTH.spmm(graph, x.double(), None, "sum") * scale.double()
+        truth = TRUTH.spmm(graph, x.double() * of_source.double(), None, "sum") * scale.double()
         truth = truth if bias is None else truth + bias.double()
-        check(spmm_rows(kernels, graph, x, scale, bias), truth)
-        check(spmm_rows(kernels, graph, learned, scale, bias).detach(), truth)
+        check(spmm_scaled(kernels, graph, x, of_source, scale, bias), truth)
+        check(spmm_scaled(kernels, graph, learned, of_source, scale, bias).detach(), truth)

@@ -19,7 +19,7 @@ from gnnbench.ops.edge import edge_softmax, sddmm
 from gnnbench.ops.edge_fn import EDGE_FNS
 from gnnbench.ops.families import FAMILIES
 from gnnbench.ops.fusedmm import fusedmm
-from gnnbench.ops.spmm import spmm
+from gnnbench.ops.spmm import spmm, spmm_scaled
 from tests.convs.test_convs import CONVS
 from tests.patch.test_patch_convs import EDGE_CONVS, WEIGHTED, rand, weights, width
 from tests.support import graphs
@@ -42,6 +42,8 @@ def uses(graph: Graph) -> dict[str, Use]:
         "sddmm of heads": (partial(sddmm, OURS, graph), [to, heads]),
         "one weight for all heads": (partial(spmm, OURS, graph), [heads, (e,)]),
     }
+    ends = rand(m, 1, grad=False), rand(n, 1, grad=False)
+    given["scaled"] = lambda x, bias: spmm_scaled(OURS, graph, x, *ends, bias), [x, (3,)]
     for reduce in ("sum", "mean", "min", "max"):
         given[reduce] = partial(spmm, OURS, graph, reduce=reduce), [x]
         given[f"weighted {reduce}"] = partial(spmm, OURS, graph, reduce=reduce), [x, (e,)]

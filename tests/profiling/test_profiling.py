@@ -62,8 +62,8 @@ def test_an_epoch_is_told_apart_by_layer_and_op(backend: str, monkeypatch: pytes
         assert not ours
         assert seconds(profile, layer="convs.0", op="aten::linear") > 0
     else:
-        assert ours["forward", "convs.1", "gnnbench::spmm"] == 1
-        assert ours["backward", "convs.1", "gnnbench::spmm_grad_x"] == 1
+        assert ours["forward", "convs.1", "gnnbench::spmm_scaled"] == 1
+        assert ours["backward", "convs.1", "gnnbench::spmm_scaled_grad_x"] == 1
     assert profile.memory is not None
     assert profile.memory.peak_bytes == max(profile.memory.allocated_bytes) > 0
     assert profile.memory.seconds == sorted(profile.memory.seconds)

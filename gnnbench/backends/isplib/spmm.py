@@ -18,6 +18,7 @@ from gnnbench.ops.kernels import Choice, Summed, choice_key
 
 native = _compiled.load("spmm")
 
+INPUTS = "x", "value", "of_source", "scale", "bias"  # of sums, as fields of their kernels
 IS_MEAN = {"sum": False, "mean": True}
 KNOWN = 16  # sums over a graph that can run again at once, the latest
 GROUPS = {"spmm": 4, "spmm_max": 1}  # edges that a loop takes at once
@@ -79,28 +80,17 @@ class SpmmKernels(choices.ChoosingKernels):
             self._blocks(op, graph, shift)
 
     def spmm(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> Tensor:
-        x, value = x.contiguous(), None if value is None else value.contiguous()
-        if (known := self.spmm_again(graph, reduce, (x, value, None, None))) is not None:
-            return known
-        heads = 1 if value is None or value.dim() == 1 else value.size(1)
-        way = self._way("spmm", graph, x, heads)
-        bf16 = self.gather == "bf16" and heads == 1 and choices.worth_bf16(graph, x, way.width)
-        blocked = way.choice["algorithm"] == "blocked" and heads == 1
-        if not blocked and not bf16:
-            return self._sum(graph, way, reduce, (x, value, None, None))
-        out = in_huge_pages(x.new_empty(*way.shape))
-        given: dict[str, Any] = {"value": value, "x": x, "out": out, "mean": reduce == "mean"}
-        if blocked:
-            blocks = self._blocks("spmm", graph, int(way.choice["shift"]))
-            ordered, _ = self._ordered(graph, blocks, value)
-            lines = 2 * _packed(graph, blocks), graph.num_rows * (4 if bf16 else 2)
-            with workspace(graph, *lines) as (packed, sums):
-                plan = {**_plan(graph, blocks), "ordered": ordered, "packed": packed, "sums": sums}
-                native.blocked_sum(self.isa, self.threads, **given, **plan, width=way.width, bf16=bf16)
-        else:
-            with workspace(graph, graph.num_cols * -(-way.width // choices.BF16_TILE)) as (packed,):
-                native.bf16_sum(self.isa, way.threads, **given, **way.fields, packed=packed)
-        return out
+        return self._sum(graph, reduce, (x, value, None, None, None))
+
+    def spmm_scaled(
+        self, graph: Graph, x: Tensor, of_source: Tensor, scale: Tensor, bias: Tensor | None
+    ) -> Tensor:
+        if self.gather != "float32":
+            return super().spmm_scaled(graph, x, of_source, scale, bias)
+        by_row = self._way("spmm", graph, x).choice["algorithm"] == "row"
+        if by_row and graph.whole.num_edges > x.numel():  # where a pass over x takes less than one over the edges
+            return self._sum(graph, "sum", (x * of_source, None, None, scale, bias))
+        return self._sum(graph, "sum", (x, None, of_source, scale, bias))
 
     def spmm_again(self, graph: Graph, reduce: str, inputs: Summed) -> Tensor | None:
         known, mean = graph.cache.get("sums"), IS_MEAN.get(reduce)
@@ -110,20 +100,33 @@ class SpmmKernels(choices.ChoosingKernels):
         out: Tensor | None = native.again(known, graph.whole.cache, self.isa, self.threads, mean, inputs)
         return out
 
-    def spmm_rows(self, graph: Graph, x: Tensor, scale: Tensor, bias: Tensor | None) -> Tensor:
-        way = self._way("spmm", graph, x)
-        if way.choice["algorithm"] != "row" or self.gather != "float32":
-            return super().spmm_rows(graph, x, scale, bias)
-        return self._sum(graph, way, "sum", (x.contiguous(), None, scale, bias))
-
-    def _sum(self, graph: Graph, way: Way, reduce: str, inputs: Summed) -> Tensor:
-        """Sum row by row, in a way that `spmm_again` knows from now on."""
-        x, value, scale, bias = inputs
+    def _sum(self, graph: Graph, reduce: str, inputs: Summed) -> Tensor:
+        """Sum over blocks or row by row, which `spmm_again` knows from then on."""
+        if (known := self.spmm_again(graph, reduce, inputs)) is not None:
+            return known
+        given: dict[str, Any] = {
+            name: None if each is None else each.contiguous() for name, each in zip(INPUTS, inputs, strict=True)
+        }
+        x, value = given["x"], given["value"]
+        heads = 1 if value is None or value.dim() == 1 else value.size(1)
+        way = self._way("spmm", graph, x, heads)
+        bf16 = self.gather == "bf16" and heads == 1 and choices.worth_bf16(graph, x, way.width)
         out = in_huge_pages(x.new_empty(*way.shape))
-        given = {"out": out, "x": x, "value": value, "scale": scale, "bias": bias, "mean": reduce == "mean"}
-        new = native.sum(way, self.isa, **given, **way.fields)
-        if x.dim() == 2 and x.numel() and out.nbytes < MAPPED:
-            graph.cache["sums"] = [*graph.cache.get("sums", ()), new][-KNOWN:]
+        given |= {"out": out, "mean": reduce == "mean"}
+        if way.choice["algorithm"] == "blocked" and heads == 1:
+            blocks = self._blocks("spmm", graph, int(way.choice["shift"]))
+            ordered, _ = self._ordered(graph, blocks, value)
+            lines = 2 * _packed(graph, blocks), graph.num_rows * (4 if bf16 else 2)
+            with workspace(graph, *lines) as (packed, sums):
+                plan = {**_plan(graph, blocks), "ordered": ordered, "packed": packed, "sums": sums}
+                native.blocked_sum(self.isa, self.threads, **given, **plan, width=way.width, bf16=bf16)
+        elif bf16:
+            with workspace(graph, graph.num_cols * -(-way.width // choices.BF16_TILE)) as (packed,):
+                native.bf16_sum(self.isa, way.threads, **given, **way.fields, packed=packed)
+        else:
+            new = native.sum(way, self.isa, **given, **way.fields)
+            if x.dim() == 2 and x.numel() and out.nbytes < MAPPED:
+                graph.cache["sums"] = [*graph.cache.get("sums", ()), new][-KNOWN:]
         return out
 
     def spmm_max(self, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> tuple[Tensor, Tensor]:
