@@ -69,7 +69,8 @@ def _registered(family: Family) -> _custom.Op:
     positive = ("out_positive", "alpha_positive") if family.keeps_positive else ()
 
     def asked(graph: Graph, inputs: Inputs, seed: Tensor | None, p: float, slope: float) -> Attention:
-        return Attention(family, inputs, slope, None if seed is None else Dropout(p, seed, graph.first_edge))
+        dropout = None if seed is None else Dropout(p, seed, graph.first_edge)
+        return Attention(family, tuple(tensor.contiguous() for tensor in inputs), slope, dropout)
 
     def outputs(exact: Tensor, dtype: torch.dtype, stats: Tensor, *kept: Tensor) -> tuple[Tensor, ...]:
         out = exact.to(dtype)  # backward needs `exact`: small gradients are what is left of large products with it
@@ -89,7 +90,7 @@ def _registered(family: Family) -> _custom.Op:
         _check(family, kernels, graph, p, inputs)
         given = asked(graph, inputs, seed, p, slope)
         exact, *kept = kernels.attention(graph, given, keep and bool(positive))
-        return outputs(exact, given.roles[2].dtype, *kept)
+        return outputs(exact, inputs[0].dtype, *kept)
 
     kept = _tensors("out", "stats", *positive)
 

@@ -97,12 +97,12 @@ class _EdgeSoftmax(torch.autograd.Function):
         return _edge_softmax_backward(*ctx.saved_tensors, grad_alpha, *ctx.how), None, None
 
 
-def _misfits(graph: Graph, **ends: Tensor) -> list[str]:
+def _misfits(graph: Graph, mine: Tensor, theirs: Tensor, names: tuple[str, str]) -> list[str]:
     """Reasons why two tensors cannot be of the destinations and the sources of a graph."""
-    (name, mine), (other, theirs) = ends.items()
+    name, other = names
     if mine.dim() not in (2, 3) or mine.shape[1:] != theirs.shape[1:] or mine.dtype != theirs.dtype:
         return [f"{name} is {mine.dtype} {list(mine.shape)}, {other} is {theirs.dtype} {list(theirs.shape)}"]
-    if (len(mine), len(theirs)) == (graph.num_rows, graph.num_cols):
+    if (mine.size(0), theirs.size(0)) == (graph.num_rows, graph.num_cols):
         return []
     size = f"the graph is {graph.num_rows} x {graph.num_cols}"
     return [f"{name} has {len(mine)} rows and {other} {len(theirs)}, {size}"]
@@ -111,7 +111,7 @@ def _misfits(graph: Graph, **ends: Tensor) -> list[str]:
 @_custom.op(lambda a, graph, **_: like(a, graph.num_edges, *a.shape[1:-1]))
 def _sddmm(a: Tensor, b: Tensor, graph: Graph, kernels: Kernels) -> Tensor:
     graph.check_unchanged()
-    if reasons := kernels.unsupported("sddmm", graph, a, b) + _misfits(graph, a=a, b=b):
+    if reasons := kernels.unsupported("sddmm", graph, a, b) + _misfits(graph, a, b, ("a", "b")):
         raise UnsupportedOp("sddmm", reasons)
     return kernels.sddmm(graph, a.contiguous(), b.contiguous())
 
@@ -135,7 +135,7 @@ class _Sddmm(torch.autograd.Function):
 @_custom.op(lambda x, **_: like(x))
 def _fusedmm(x: Tensor, y: Tensor, graph: Graph, kernels: Kernels, edge_fn: str) -> Tensor:
     graph.check_unchanged()
-    reasons = kernels.unsupported("fusedmm", graph, x, y) + _misfits(graph, x=x, y=y)
+    reasons = kernels.unsupported("fusedmm", graph, x, y) + _misfits(graph, x, y, ("x", "y"))
     if edge_fn not in EDGE_FNS:
         reasons.append(f"edge_fn is {edge_fn!r}, but must be one of {', '.join(EDGE_FNS)}")
     if not x.is_floating_point():

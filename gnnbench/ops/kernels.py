@@ -63,6 +63,7 @@ class Capabilities(CSRBuilder):
     accelerated: ClassVar[frozenset[str]] = frozenset()
     families: ClassVar[Collection[str]] = tuple(FAMILIES)
     types: ClassVar[tuple[torch.dtype, ...]] = ()  # that they compute in, on `device_type`; empty: any, anywhere
+    most_heads: ClassVar[int] = 0  # of `edge_softmax`; 0 for any number
     narrow: ClassVar[tuple[torch.dtype, ...]] = ()  # types below float32 whose elements are accumulated in it
     device_type: ClassVar[str] = "cpu"  # where tensors must be for `patch_pyg` to take these kernels
 
@@ -86,15 +87,17 @@ class Capabilities(CSRBuilder):
 
     def unsupported(self, op: str, graph: Graph, *tensors: Tensor | None) -> list[str]:
         """Reasons why `op` cannot run on these inputs; empty if it can."""
-        reasons = []
+        reasons, on_cpu = [], self.device_type == "cpu"
         for each in tensors if self.types else ():
             if each is None:
                 continue
-            if each.device.type != self.device_type:
+            if not (each.is_cpu if on_cpu else each.is_cuda):  # in an eighth of the time of `device.type`
                 reasons.append(f"a tensor is on {each.device}; {self.name} runs on {self.device_type} tensors")
             elif each.dtype not in self.types:
                 known = ", ".join(str(dtype).removeprefix("torch.") for dtype in self.types)
                 reasons.append(f"a tensor has type {each.dtype}; {self.name} computes in {known}")
+            elif op == "edge_softmax" and 0 < self.most_heads < each.size(-1):
+                reasons.append(f"{each.size(-1)} heads; {self.name} normalises at most {self.most_heads}")
             elif op.endswith("_attention") and not all(each.shape[1:]):
                 reasons.append(f"a tensor has no heads or no channels; {self.name} needs at least one of each")
         return reasons

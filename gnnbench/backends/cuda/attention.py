@@ -74,7 +74,6 @@ class AttentionKernels(ChoosingKernels):
     def attention(self, graph: Graph, given: Attention, keep: bool) -> tuple[Tensor, ...]:
         if given.family.name not in self.families:
             return super().attention(graph, given, keep)
-        given = given.contiguous()
         read, value = Read(given.family, *given.roles, given.slope, given.dropout), given.roles[2]
         tiling = self._tiling(given.family.op, graph, read)
         out = value.new_empty(graph.num_rows, *value.shape[1:], dtype=sums_in(value.dtype))
@@ -91,7 +90,7 @@ class AttentionKernels(ChoosingKernels):
     def attention_backward(self, graph: Graph, given: Attention, kept: Inputs, grad_out: Tensor) -> Inputs:
         if given.family.name not in self.families:
             return super().attention_backward(graph, given, kept, grad_out)
-        family, inputs, slope, dropout = given = given.contiguous()
+        family, inputs, slope, dropout = given
         _, gradient, completed = ON_DEVICE[family.name]
         query, key, value, _ = given.roles
         read, op = Read(family, *given.roles, slope, dropout), f"{family.op}_backward"

@@ -29,7 +29,6 @@ class AttentionKernels(ChoosingKernels):
     def attention(self, graph: Graph, given: Attention, keep: bool) -> tuple[Tensor, ...]:
         if given.family.name not in self.families:
             return super().attention(graph, given, keep)
-        given = given.contiguous()
         value = given.roles[2]
         out = in_huge_pages(torch.empty(graph.num_rows, *value.shape[1:], dtype=value.dtype))
         stats = out.new_empty(*out.shape[:2], 2)
@@ -41,7 +40,6 @@ class AttentionKernels(ChoosingKernels):
     def attention_backward(self, graph: Graph, given: Attention, kept: Inputs, grad_out: Tensor) -> Inputs:
         if given.family.name not in self.families:
             return super().attention_backward(graph, given, kept, grad_out)
-        given = given.contiguous()
         results = dict(zip(KEPT, (tensor.contiguous() for tensor in kept), strict=False))
         query, key, value, _ = given.roles
         positive, grad_query, task = "out_positive" in results, _like(query), _task(graph, given)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -25,12 +25,7 @@ native_edge, native_fusedmm, native_segment, native_program = map(
 class EdgeKernels(ChoosingKernels):
     """Passes over the edges of every row, of which FusedMM and Programs keep nothing per edge."""
 
-    def unsupported(self, op: str, graph: Graph, *tensors: Tensor | None) -> list[str]:
-        reasons = super().unsupported(op, graph, *tensors)
-        heads = tensors[0].size(-1) if op == "edge_softmax" and tensors[0] is not None else 0
-        if heads > native_edge.MAX_HEADS:
-            reasons.append(f"{heads} heads; isplib normalises at most {native_edge.MAX_HEADS}")
-        return reasons
+    most_heads: ClassVar[int] = native_edge.MAX_HEADS if native_edge else 0
 
     def sddmm(self, graph: Graph, a: Tensor, b: Tensor) -> Tensor:
         a, b = a.contiguous(), b.contiguous()

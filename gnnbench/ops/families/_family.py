@@ -74,7 +74,7 @@ class Attention(NamedTuple):
     """Name what attention is to compute; `roles` are those of `Family.roles`.
 
     Attributes:
-        inputs: of the shapes in `family.inputs`, in that order.
+        inputs: contiguous, of the shapes in `family.inputs`, in that order.
         slope: of the leaky ReLU, in families that have one.
         dropout: of the weights; None for none.
     """
@@ -87,11 +87,6 @@ class Attention(NamedTuple):
     @property
     def roles(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         return self.family.roles(self.inputs)
-
-    def contiguous(self) -> Attention:
-        """Return the same of contiguous inputs."""
-        contiguous = tuple(tensor.contiguous() for tensor in self.inputs)
-        return Attention(self.family, contiguous, self.slope, self.dropout)
 
 
 def sums(graph: Graph, inputs: Inputs) -> Tensor:
