@@ -1,7 +1,7 @@
 /* FusedMM; the kernel is compiled per instruction set from the template. */
 #include <stdint.h>
 
-/* In the order of `EDGE_FNS` in gnnbench/ops/edge_fn.py. */
+/* In the order of `EDGE_FNS` in gnnbench/ops/kernels.py. */
 enum edge_fn { IDENTITY, SIGMOID, EXP, LEAKY_RELU, TANH };
 #define LEAKY_SLOPE 0.2
 

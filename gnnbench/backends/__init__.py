@@ -37,8 +37,7 @@ def backend_type(name: str) -> type[Backend]:
     if name not in names():
         raise ConfigError(f"unknown backend {name!r}{did_you_mean(name, names())}")
     if name in _ours():
-        result: type[Backend] = registry.find("backends", name.replace("-", "_")).Backend
-        return result
+        return registry.find("backends", name.replace("-", "_")).Backend
     point = _foreign()[name]
     try:
         return _checked(point.load())
@@ -80,16 +79,12 @@ def load(config: BackendConfig, train: TrainConfig | None = None) -> Backend:
         raise ConfigError(
             f"backend.{min(asked)}: backend {config.name!r} takes no rewrites; leave it out of the configuration"
         )
-    if config.gather not in kind.gathers:
-        raise ConfigError(
-            f"backend.gather: backend {config.name!r} gathers in {', '.join(kind.gathers)} only, "
-            f"found {config.gather!r}"
-        )
-    if config.loader not in kind.loaders:
-        raise ConfigError(
-            f"backend.loader: backend {config.name!r} takes batches by {', '.join(kind.loaders)} only, "
-            f"found {config.loader!r}"
-        )
+    limits = ("gather", kind.gathers, "gathers in"), ("loader", kind.loaders, "takes batches by")
+    for option, known, does in limits:
+        if (found := getattr(config, option)) not in known:
+            raise ConfigError(
+                f"backend.{option}: backend {config.name!r} {does} {', '.join(known)} only, found {found!r}"
+            )
     if config.loader_workers and config.loader == "ours":
         raise ConfigError(
             "backend.loader_workers: only loaders of PyG and DGL have workers; give backend.loader=pyg or dgl too"

@@ -156,6 +156,9 @@ class EdgeIndexBackend(Backend):
 
     loaders = ("ours", "pyg")
 
+    def prepare(self, model: torch.nn.Module, dataset: Inputs) -> Prepared:
+        return Prepared(dataset.edge_index.to(self.device), self.bind(model))
+
     def bind(self, model: torch.nn.Module) -> list[Binding]:
         return []
 
@@ -199,7 +202,9 @@ class KernelBackend(Backend):
         from gnnbench.ops import features
 
         kernels, x = self.make_kernels(), dataset.x.to(self.device)
-        sparse = self.config.sparse_features and self._multiplies_sparse(kernels) and features.mostly_zero(x)
+        # On GPUs, fast at dense products, none without zeros gained.
+        fast = kernels.device_type == "cpu" and "spmm" in kernels.accelerated
+        sparse = self.config.sparse_features and fast and features.mostly_zero(x)
         rewrites = {**self.rewrites(), convs.SPARSE: sparse}
         bindings = convs.bind(model.to(self.device), kernels, rest=bound.bind, **rewrites)
         graph = dataset.graph(self.device, kernels)
@@ -232,11 +237,6 @@ class KernelBackend(Backend):
         from gnnbench import convs
 
         convs.warm(model, adj)
-
-    @staticmethod
-    def _multiplies_sparse(kernels: Kernels) -> bool:
-        """Return whether a product without zeros is likely to gain; on GPUs, fast at dense ones, none did."""
-        return kernels.device_type == "cpu" and "spmm" in kernels.accelerated
 
     def rewrites(self) -> dict[str, Any]:
         """The rewrites that the configuration allows, as `convs.bind` takes them."""

@@ -37,7 +37,7 @@ Apply = Callable[..., Tensor]  # (DGL's graph, features or a pair, types of edge
 
 
 @cache
-def imported() -> tuple[ModuleType | None, str]:
+def imported() -> tuple[Any, str]:
     """DGL, or why it cannot be imported."""
     os.environ.setdefault("DGLBACKEND", "pytorch")
     if python := os.environ.get(VARIABLE):
@@ -80,7 +80,6 @@ class Adjacency:
             if loops:
                 edges, _ = add_self_loops(remove_self_loops(edges)[0], num_nodes=self.num_dst)
             src, dst = edges
-            assert dgl is not None
             if self.num_src == self.num_dst:
                 made = dgl.graph((src, dst), num_nodes=self.num_src)
                 made.create_formats_()
@@ -111,7 +110,7 @@ class Backend(base.Backend):
 
     def bind(self, model: Module) -> list[Binding]:
         convs = {name: conv for name, conv in model.named_modules() if isinstance(conv, pyg.MessagePassing)}
-        made = {name: _applied(conv) for name, conv in convs.items()}
+        made = {name: CONVS.get(type(conv), lambda _: None)(conv) for name, conv in convs.items()}
         if missing := dict.fromkeys(type(convs[name]).__name__ for name, apply in made.items() if apply is None):
             reasons = [f"DGL has no {name} with these options, or none is known here" for name in missing]
             raise UnsupportedOp(f"this model on backend {self.name!r}", reasons)
@@ -146,7 +145,6 @@ def _forward(conv: Any, apply: Any, x: Any, adj: Adjacency, *of_edges: Tensor) -
 def _dots(decoder: Any, z: Tensor, pairs: Any) -> Tensor:
     """Scores [P] of pairs by DGL's `u_dot_v`."""
     dgl, _ = imported()
-    assert dgl is not None
     x_src, x_dst, nodes = decoder.ends(z, pairs)
     scores: Tensor = dgl.ops.u_dot_v(dgl.create_block((nodes[0], nodes[1]), len(x_src), len(x_dst)), x_src, x_dst)
     return scores.squeeze(-1)
@@ -154,22 +152,6 @@ def _dots(decoder: Any, z: Tensor, pairs: Any) -> Tensor:
 
 def _loops(conv: Any) -> bool:
     return bool(getattr(conv, "add_self_loops", False))
-
-
-def _applied(conv: Any) -> Apply | None:
-    """Return what applies DGL's conv with the parameters of PyG's; None where there is none."""
-    kinds: dict[Any, Callable[[Any], Apply | None]] = {
-        pyg.GCNConv: _gcn,
-        pyg.SAGEConv: sage,
-        pyg.GINConv: _gin,
-        pyg.GATConv: _gat,
-        pyg.GATv2Conv: _gatv2,
-        pyg.TransformerConv: _transformer,
-        pyg.AGNNConv: _agnn,
-        pyg.RGCNConv: _rgcn,
-    }
-    make = kinds.get(type(conv))
-    return None if make is None else make(conv)
 
 
 def _gcn(conv: Any) -> Apply | None:
@@ -201,8 +183,7 @@ def _norm(graph: Any) -> Tensor | None:
         return None
     scale = degree.float().rsqrt().masked_fill(degree == 0, 0.0)
     src, dst = graph.edges()
-    weight: Tensor = scale[src] * scale[dst]
-    return weight
+    return scale[src] * scale[dst]
 
 
 def sage(conv: Any) -> Apply | None:
@@ -212,11 +193,8 @@ def sage(conv: Any) -> Apply | None:
     if conv.aggr != "mean" or conv.normalize or conv.project or not conv.root_weight:
         return None
     own = SAGEConv(conv.lin_l.in_channels, conv.lin_l.out_channels, "mean")
-    own.fc_neigh.weight, own.fc_self.weight, own.fc_self.bias = (
-        conv.lin_l.weight,
-        conv.lin_r.weight,
-        conv.lin_l.bias,
-    )
+    own.fc_neigh.weight, own.fc_self.weight = conv.lin_l.weight, conv.lin_r.weight
+    own.fc_self.bias = conv.lin_l.bias
     return own
 
 
@@ -295,18 +273,15 @@ def _rgcn(conv: Any) -> Apply | None:
             )
             graph.mean = counts.float().reciprocal()[of].unsqueeze(1)
             graph.presorted = bool((edge_type.diff() >= 0).all())
-        out: Tensor = own(graph, x, edge_type, graph.mean, presorted=graph.presorted)
-        return out
+        return own(graph, x, edge_type, graph.mean, presorted=graph.presorted)
 
     return apply
 
 
 def _sizes(conv: Any) -> tuple[Any, ...]:
     """Arguments of DGL's attention convs up to `allow_zero_in_degree`."""
-    return (
-        *(conv.in_channels, conv.out_channels, conv.heads, 0.0, conv.dropout, conv.negative_slope),
-        *(False, None, True),
-    )
+    sizes = conv.in_channels, conv.out_channels, conv.heads
+    return *sizes, 0.0, conv.dropout, conv.negative_slope, False, None, True
 
 
 def _of_heads(conv: Any, own: Any, graph: Any, x: Any) -> Tensor:
@@ -319,3 +294,16 @@ def _joined(conv: Any, out: Tensor) -> Tensor:
 
 def _biased(out: Tensor, conv: Any) -> Tensor:
     return out if conv.bias is None else out + conv.bias
+
+
+# Of PyG's conv, to what applies DGL's with its parameters; None where DGL has none with these options.
+CONVS: dict[type, Callable[[Any], Apply | None]] = {
+    pyg.GCNConv: _gcn,
+    pyg.SAGEConv: sage,
+    pyg.GINConv: _gin,
+    pyg.GATConv: _gat,
+    pyg.GATv2Conv: _gatv2,
+    pyg.TransformerConv: _transformer,
+    pyg.AGNNConv: _agnn,
+    pyg.RGCNConv: _rgcn,
+}

@@ -22,9 +22,6 @@ class Backend(base.EdgeIndexBackend):
     def unavailable(cls) -> list[str]:
         return IsplibBackend.unavailable()
 
-    def prepare(self, model: torch.nn.Module, dataset: base.Inputs) -> base.Prepared:
-        return base.Prepared(dataset.edge_index, self.bind(model))
-
     def bind(self, model: torch.nn.Module) -> list[Binding]:
         engine = forward.Engine([IsplibKernels()], Policy())
         forward.bind(model, engine, convs.table())

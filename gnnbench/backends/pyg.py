@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import torch
-
 from gnnbench.backends import base
 
 
@@ -12,6 +10,3 @@ class Backend(base.EdgeIndexBackend):
 
     name = "pyg"
     anywhere = True
-
-    def prepare(self, model: torch.nn.Module, dataset: base.Inputs) -> base.Prepared:
-        return base.Prepared(dataset.edge_index.to(self.device), [])

@@ -15,9 +15,9 @@ from gnnbench.convs._cost import Cost, Rates
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.ops._custom import is_dispatched
+from gnnbench.ops.dense import head_scores
 from gnnbench.ops.dropout import Dropout, drawn_seed
 from gnnbench.ops.edge import edge_softmax
-from gnnbench.ops.heads import head_scores
 from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.spmm import spmm
 

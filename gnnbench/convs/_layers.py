@@ -15,8 +15,8 @@ from torch_geometric.nn.aggr import MaxAggregation, MeanAggregation, MinAggregat
 
 from gnnbench.convs._overrides import is_from, pygs_own
 from gnnbench.graph import Graph
+from gnnbench.ops.dense import linear
 from gnnbench.ops.kernels import EXTREMA, Kernels
-from gnnbench.ops.linear import linear
 from gnnbench.ops.spmm import spmm
 
 REDUCTIONS = {SumAggregation: "sum", MeanAggregation: "mean", MaxAggregation: "max", MinAggregation: "min"}

@@ -15,10 +15,8 @@ from torch.nn import BatchNorm1d, Dropout, Embedding, Module, ReLU, Sequential
 
 from gnnbench.convs import _layers
 from gnnbench.ops._custom import is_learned, is_transformed
-from gnnbench.ops.embedding import embedding_sum
+from gnnbench.ops.dense import batch_norm, embedding_sum, linear
 from gnnbench.ops.features import dropout
-from gnnbench.ops.linear import linear
-from gnnbench.ops.norm import batch_norm
 from gnnbench.ops.pairs import pair_dot, pair_map
 from gnnbench.ops.spmm import spmm
 from gnnbench.results.schema import Binding

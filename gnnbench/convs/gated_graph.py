@@ -10,7 +10,7 @@ from torch_geometric.nn import GatedGraphConv
 from gnnbench.convs import _checks, _cost, _edges, _layers
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
-from gnnbench.ops.gru import gru
+from gnnbench.ops.dense import gru
 from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.spmm import spmm
 

@@ -16,8 +16,8 @@ from gnnbench.convs._cost import Cost, Rates
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.graph.cache import Adjacency, is_sparse, stamp
+from gnnbench.ops.dense import linear
 from gnnbench.ops.kernels import Kernels
-from gnnbench.ops.linear import linear
 from gnnbench.ops.spmm import spmm, spmm_scaled
 
 CONV = "GCNConv"

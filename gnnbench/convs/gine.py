@@ -9,8 +9,8 @@ from torch_geometric.nn import GINEConv
 from gnnbench.convs import _cost, _edges, _layers, gin
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
+from gnnbench.ops.edge import segment
 from gnnbench.ops.kernels import Kernels
-from gnnbench.ops.segment import segment
 from gnnbench.ops.stream import Chunk, Operands, Place, Shares, chunk_length, stream
 
 CONV = "GINEConv"

@@ -9,8 +9,8 @@ from torch_geometric.nn import MFConv
 from gnnbench.convs import _checks, _cost, _edges, _layers
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
+from gnnbench.ops.dense import linear
 from gnnbench.ops.kernels import REDUCTIONS, Kernels
-from gnnbench.ops.linear import linear
 from gnnbench.ops.spmm import spmm
 
 CONV = "MFConv"

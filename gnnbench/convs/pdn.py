@@ -10,8 +10,8 @@ from torch_geometric.nn import PDNConv
 from gnnbench.convs import _layers, gcn
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
+from gnnbench.ops.dense import perceptron
 from gnnbench.ops.kernels import Kernels
-from gnnbench.ops.perceptron import perceptron
 
 CONV = "PDNConv"
 COST, warm = gcn.COST, gcn.warm

@@ -9,8 +9,8 @@ from torch_geometric.nn import SAGEConv
 
 from gnnbench.convs import _checks, _cost, _edges, _layers
 from gnnbench.graph import Graph
+from gnnbench.ops.dense import linear, pays
 from gnnbench.ops.kernels import REDUCTIONS, Kernels
-from gnnbench.ops.linear import linear, pays
 from gnnbench.ops.spmm import spmm
 
 CONV = "SAGEConv"

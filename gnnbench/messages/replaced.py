@@ -24,10 +24,9 @@ from gnnbench.convs._overrides import STAND_INS
 from gnnbench.messages import elementwise, lifted
 from gnnbench.messages.elementwise import Lazy
 from gnnbench.ops._custom import is_transformed
-from gnnbench.ops.edge import edge_softmax
+from gnnbench.ops.dense import linear
+from gnnbench.ops.edge import edge_softmax, segment
 from gnnbench.ops.kernels import REDUCTIONS, Kernels
-from gnnbench.ops.linear import linear
-from gnnbench.ops.segment import segment
 from gnnbench.ops.stream import Chunk
 
 ALIASES = {"add": "sum", "amin": "min", "amax": "max"}

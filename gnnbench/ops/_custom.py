@@ -32,6 +32,9 @@ _is_profiled, _modes = torch.autograd._profiler_enabled, torch._C._len_torch_fun
 _TENSORS = (Tensor, torch.nn.Parameter)
 _requires_grad = attrgetter("requires_grad")
 _HANDLED = ("graph", "kernels")  # parameters that are handles in a schema
+# Of a schema, for the annotations that are not of its own words.
+_PAIR = "tuple[Tensor, Tensor]"
+_KINDS = {"Tensor | None": "Tensor?", "Graph": "str", "Kernels": "str", _PAIR: "(Tensor, Tensor)"}
 
 F = TypeVar("F", bound=type[torch.autograd.Function])
 
@@ -155,43 +158,29 @@ def is_transformed(*tensors: Tensor | None) -> bool:
     )
 
 
-class Pair(torch.autograd.Function):
-    """Calls a method of Kernels on two tensors, and in backward the one that gives the gradients of both."""
-
-    @staticmethod
-    def forward(ctx: Any, name: str, kernels: Kernels, *tensors: Tensor) -> Tensor:
-        ctx.how = name, kernels
-        ctx.save_for_backward(*tensors)
-        out: Tensor = getattr(kernels, name)(*(each.contiguous() for each in tensors))
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
-        name, kernels = ctx.how
-        kernels = _PLAIN if torch.is_grad_enabled() else kernels  # which autograd follows
-        given = (each.contiguous() for each in (grad_out, *ctx.saved_tensors))
-        return None, None, *getattr(kernels, f"{name}_backward")(*given)
-
-
-def op(schema: str, fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], Op]:
+def op(fake: Callable[..., Any], schema: str = "") -> Callable[[Callable[..., Any]], Op]:
     """Make a function the implementation of a new op on every device.
 
     Args:
-        schema: such as `"spmm(Tensor x, str graph, str kernels) -> Tensor"`, of whose parameters `graph` and
-            `kernels` are handles; the function and `fake` are given the objects.
-        fake: the same arguments -> empty results of the right shapes, types and strides.
+        fake: its arguments by name -> empty results of the right shapes, types and strides.
+        schema: as torch writes it, with handles for `graph` and `kernels`, of which functions get the objects;
+            empty for what the name of the function and its annotations say.
 
     Results are contiguous and share no memory with arguments.
     """
-    name = schema.partition("(")[0]
 
     def register(function: Callable[..., Any]) -> Op:
+        declared = schema or _schema(function)
+        name = declared.partition("(")[0]
+
         def shapes(*args: Any) -> Any:
             # Tracing brings tensors that claim a real device; one on "meta" is a user's, for the checks to refuse.
-            given = any(isinstance(arg, Tensor) and arg.device.type == "meta" for arg in args)
-            return (function if given else fake)(*registered.objects(args))
+            given = registered.objects(args)
+            if any(isinstance(arg, Tensor) and arg.device.type == "meta" for arg in args):
+                return function(*given)
+            return fake(**dict(zip(registered.names, given, strict=True)))
 
-        _LIBRARY.define(schema, tags=torch.Tag.pt2_compliant_tag)
+        _LIBRARY.define(declared, tags=torch.Tag.pt2_compliant_tag)
         registered = Op(getattr(torch.ops.gnnbench, name).default, function)
         _LIBRARY.impl(name, registered.by_handle, "CompositeExplicitAutograd")
         torch.library.register_fake(f"gnnbench::{name}", shapes, lib=_LIBRARY)
@@ -200,7 +189,12 @@ def op(schema: str, fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], 
     return register
 
 
-def gradient(schema: str, fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _schema(function: Callable[..., Any]) -> str:
+    *kinds, (_, result) = ((name, _KINDS.get(kind, kind)) for name, kind in function.__annotations__.items())
+    return f"{function.__name__.strip('_')}({', '.join(f'{kind} {name}' for name, kind in kinds)}) -> {result}"
+
+
+def gradient(fake: Callable[..., Any], schema: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register an op that only backward passes call; `function` uses nothing but Kernels and torch.
 
     A backward pass whose result is to be differentiated in turn (`create_graph=True`) runs in grad mode. There
@@ -211,7 +205,7 @@ def gradient(schema: str, fake: Callable[..., Any]) -> Callable[[Callable[..., A
     """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        registered = op(schema, fake)(function)
+        registered = op(fake, schema)(function)
         _under_autocast(registered, partial(_without_autocast, registered.overload))
 
         def run(*args: Any) -> Any:

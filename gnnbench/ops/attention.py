@@ -12,7 +12,7 @@ from gnnbench.graph import Graph
 from gnnbench.ops import _custom
 from gnnbench.ops._workload import Workload
 from gnnbench.ops.dropout import Dropout, drawn_seed
-from gnnbench.ops.families import FAMILIES, Family
+from gnnbench.ops.families import FAMILIES, Attention, Family, Inputs
 from gnnbench.ops.kernels import Kernels
 
 
@@ -48,8 +48,7 @@ def attention(
     keeps = FAMILIES[family].keeps_positive and torch.is_grad_enabled()
     keep = keeps and any(tensor.requires_grad for tensor in inputs)
     p, seed = dropout[:2] if isinstance(dropout, Dropout) else (dropout, drawn_seed(dropout, inputs[0].device))
-    out: Tensor = _OPS[family](*inputs, seed, p, negative_slope, keep, graph, kernels)[0]
-    return out
+    return _OPS[family](*inputs, seed, p, negative_slope, keep, graph, kernels)[0]
 
 
 def _fetched(family: Family, graph: Graph, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -69,39 +68,44 @@ def _registered(family: Family) -> _custom.Op:
     tensors, how = _tensors(*family.inputs), "float p, float negative_slope, bool keep, str graph, str kernels"
     positive = ("out_positive", "alpha_positive") if family.keeps_positive else ()
 
+    def asked(graph: Graph, inputs: Inputs, seed: Tensor | None, p: float, slope: float) -> Attention:
+        dropout = None if seed is None else Dropout(p, seed, graph.first_edge)
+        return Attention(family, tuple(tensor.contiguous() for tensor in inputs), slope, dropout)
+
     def outputs(exact: Tensor, dtype: torch.dtype, stats: Tensor, *kept: Tensor) -> tuple[Tensor, ...]:
         out = exact.to(dtype)  # backward needs `exact`: small gradients are what is left of large products with it
         missing = [stats.new_empty(0) for _ in positive[len(kept) :]]
         return out, exact.new_empty(0) if out is exact else exact, stats, *kept, *missing
 
-    def fake(*arguments: Any) -> tuple[Tensor, ...]:
-        value, (_, _, _, keep, graph, _) = family.roles(arguments[:count])[2], arguments[count:]
+    def fake(keep: bool, graph: Graph, **given: Any) -> tuple[Tensor, ...]:
+        value = family.roles(tuple(given[name] for name in family.inputs))[2]
         shape = graph.num_rows, *value.shape[1:]
         out = value.new_empty(shape, dtype=torch.promote_types(value.dtype, torch.float32))
         kept = (torch.empty_like(out), out.new_empty(shape[:2])) if keep and positive else ()
         return outputs(out, value.dtype, out.new_empty(*shape[:2], 2), *kept)
 
-    @_custom.op(f"{family.op}({tensors}, Tensor? seed, {how}) -> {_results(3 + len(positive))}", fake=fake)
+    @_custom.op(fake, f"{family.op}({tensors}, Tensor? seed, {how}) -> {_results(3 + len(positive))}")
     def op(*arguments: Any) -> tuple[Tensor, ...]:
         inputs, (seed, p, slope, keep, graph, kernels) = arguments[:count], arguments[count:]
         _check(family, kernels, graph, p, inputs)
-        keep, dropout = keep and bool(positive), _dropout(graph, p, seed)
-        exact, *kept = kernels.attention(graph, family, inputs, slope, dropout, keep)
-        return outputs(exact, family.roles(inputs)[2].dtype, *kept)
+        given = asked(graph, inputs, seed, p, slope)
+        exact, *kept = kernels.attention(graph, given, keep and bool(positive))
+        return outputs(exact, inputs[0].dtype, *kept)
 
     kept = _tensors("out", "stats", *positive)
 
     @_custom.gradient(
+        lambda **given: tuple(_custom.like(given[name]) for name in family.inputs),
         f"{family.op}_backward(Tensor grad_out, {tensors}, Tensor? seed, {kept}, {how}) -> {_results(count)}",
-        fake=lambda _, *arguments: tuple(map(_custom.like, arguments[:count])),
     )
     def backward_op(grad_out: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
         inputs, seed = arguments[:count], arguments[count]
         kept, (p, slope, _, graph, kernels) = arguments[count + 1 : -5], arguments[-5:]
-        return kernels.attention_backward(graph, family, inputs, slope, _dropout(graph, p, seed), kept, grad_out)
+        given = asked(graph, inputs, seed, p, slope)
+        return kernels.attention_backward(graph, given, kept, grad_out)
 
     @_custom.differentiates(op)
-    class Attention(torch.autograd.Function):
+    class _Attention(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, ...]:
             ctx.how = arguments[count + 1 :]
@@ -124,10 +128,6 @@ def _tensors(*names: str) -> str:
 
 def _results(count: int) -> str:
     return f"({', '.join(['Tensor'] * count)})"
-
-
-def _dropout(graph: Graph, p: float, seed: Tensor | None) -> Dropout | None:
-    return None if seed is None else Dropout(p, seed, graph.first_edge)
 
 
 def _check(family: Family, kernels: Kernels, graph: Graph, p: float, inputs: tuple[Tensor, ...]) -> None:
@@ -160,11 +160,10 @@ def _workload(family: Family) -> Workload:
         return attention(kernels, graph, family.name, tuple(inputs.values()), negative_slope=slope)
 
     def kernel(kernels: Kernels, graph: Graph, *inputs: Tensor) -> tuple[Tensor, ...]:
-        return kernels.attention(graph, family, inputs, slope, None, family.keeps_positive)
+        return kernels.attention(graph, Attention(family, inputs, slope, None), family.keeps_positive)
 
-    def backward(kernels: Kernels, graph: Graph, *rest: Any) -> tuple[Tensor, ...]:
-        inputs, kept, grad_out = rest
-        return kernels.attention_backward(graph, family, inputs, slope, None, kept, grad_out)
+    def backward(kernels: Kernels, graph: Graph, inputs: Inputs, kept: Inputs, grad_out: Tensor) -> Inputs:
+        return kernels.attention_backward(graph, Attention(family, inputs, slope, None), kept, grad_out)
 
     return Workload(
         inputs=family.inputs,

@@ -47,19 +47,14 @@ def dropout(kernels: Kernels, x: Tensor | Features, p: float = 0.5, training: bo
     return x if seed is None else _dropout(x, seed, p, first, kernels)
 
 
-def _multiplied(x: Tensor, seed: Tensor, p: float, first: int, kernels: Kernels) -> Tensor:
-    """x, or a gradient, times the mask of a seed."""
+@_custom.op(lambda x, **_: _custom.like(x))
+def _dropout(x: Tensor, seed: Tensor, p: float, first: int, kernels: Kernels) -> Tensor:
     return kernels.dropout(x.contiguous(), Dropout(p, seed, first))
 
 
-_dropout = _custom.op(
-    "dropout(Tensor x, Tensor seed, float p, int first, str kernels) -> Tensor",
-    fake=lambda x, seed, p, first, kernels: _custom.like(x),
-)(_multiplied)
-_dropout_backward = _custom.gradient(
-    "dropout_backward(Tensor grad_out, Tensor seed, float p, int first, str kernels) -> Tensor",
-    fake=lambda grad_out, seed, p, first, kernels: _custom.like(grad_out),
-)(_multiplied)
+@_custom.gradient(lambda grad_out, **_: _custom.like(grad_out))
+def _dropout_backward(grad_out: Tensor, seed: Tensor, p: float, first: int, kernels: Kernels) -> Tensor:
+    return kernels.dropout(grad_out.contiguous(), Dropout(p, seed, first))
 
 
 @_custom.differentiates(_dropout)
@@ -68,8 +63,7 @@ class _Dropout(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, seed: Tensor, *how: Any) -> Tensor:
         ctx.how = how
         ctx.save_for_backward(seed)
-        out: Tensor = _custom.below_autograd(ctx, _dropout, x, seed, *how)
-        return out
+        return _custom.below_autograd(ctx, _dropout, x, seed, *how)
 
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:

@@ -29,8 +29,7 @@ def run(kernels: Kernels, graph: Graph, program: Program, tensors: Sequence[Tens
         [M, width], [N, width] or [E, width] for each sink, zero for a node without edges; differentiable to any
         order.
     """
-    outs: tuple[Tensor, ...] = _Run.apply(kernels, graph, program, *tensors)
-    return outs
+    return _Run.apply(kernels, graph, program, *tensors)
 
 
 class _Run(torch.autograd.Function):

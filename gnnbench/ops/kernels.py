@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from gnnbench.graph import CSRBuilder, Graph, rows_of
 from gnnbench.ops.dropout import Dropout
-from gnnbench.ops.edge_fn import EDGE_FNS
-from gnnbench.ops.families import FAMILIES, Family, Inputs
+from gnnbench.ops.families import FAMILIES, Attention, Inputs
 from gnnbench.ops.layers import Layers
 from gnnbench.ops.program import Program, interpreted
 
@@ -22,10 +22,28 @@ if TYPE_CHECKING:
 EXTREMA = ("min", "max")
 REDUCTIONS = ("sum", "mean", *EXTREMA)
 Choice = dict[str, int | str]  # the knobs of a kernel, which change its speed but not what it computes
-
-
 # x, and value of `spmm` or else of_source, scale and bias of `spmm_scaled`
 Summed = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
+LEAKY_SLOPE = 0.2  # of FusedMM, as GAT's
+
+
+class EdgeFn(NamedTuple):
+    """A function of a score and its derivative; neither overflows nor cancels where its result would not."""
+
+    value: Callable[[Tensor], Tensor]
+    derivative: Callable[[Tensor], Tensor]
+
+
+# Those that FusedMM knows; compiled kernels know them by their order here.
+EDGE_FNS = {
+    "identity": EdgeFn(lambda s: s, torch.ones_like),
+    "sigmoid": EdgeFn(torch.sigmoid, lambda s: s.sigmoid() * (-s).sigmoid()),
+    "exp": EdgeFn(torch.exp, torch.exp),
+    "leaky_relu": EdgeFn(
+        lambda s: F.leaky_relu(s, LEAKY_SLOPE), lambda s: torch.ones_like(s).masked_fill_(s <= 0, LEAKY_SLOPE)
+    ),
+    "tanh": EdgeFn(torch.tanh, lambda s: 4 * (2 * s).sigmoid() * (-2 * s).sigmoid()),
+}
 
 
 def choice_key(op: str, width: int, dtype: torch.dtype, heads: int = 1) -> tuple[str, str, int, torch.dtype, int]:
@@ -45,6 +63,8 @@ class Capabilities(CSRBuilder):
     chunk_bytes: ClassVar[int] = 4 << 20  # kept alive by a chunk of streamed edges: a part of the last cache
     accelerated: ClassVar[frozenset[str]] = frozenset()
     families: ClassVar[Collection[str]] = tuple(FAMILIES)
+    types: ClassVar[tuple[torch.dtype, ...]] = ()  # that they compute in, on `device_type`; empty: any, anywhere
+    most_heads: ClassVar[int] = 0  # of `edge_softmax`; 0 for any number
     narrow: ClassVar[tuple[torch.dtype, ...]] = ()  # types below float32 whose elements are accumulated in it
     device_type: ClassVar[str] = "cpu"  # where tensors must be for `patch_pyg` to take these kernels
 
@@ -68,7 +88,20 @@ class Capabilities(CSRBuilder):
 
     def unsupported(self, op: str, graph: Graph, *tensors: Tensor | None) -> list[str]:
         """Reasons why `op` cannot run on these inputs; empty if it can."""
-        return []
+        reasons, on_cpu = [], self.device_type == "cpu"
+        for each in tensors if self.types else ():
+            if each is None:
+                continue
+            if not (each.is_cpu if on_cpu else each.is_cuda):  # in an eighth of the time of `device.type`
+                reasons.append(f"a tensor is on {each.device}; {self.name} runs on {self.device_type} tensors")
+            elif each.dtype not in self.types:
+                known = ", ".join(str(dtype).removeprefix("torch.") for dtype in self.types)
+                reasons.append(f"a tensor has type {each.dtype}; {self.name} computes in {known}")
+            elif op == "edge_softmax" and 0 < self.most_heads < each.size(-1):
+                reasons.append(f"{each.size(-1)} heads; {self.name} normalises at most {self.most_heads}")
+            elif op.endswith("_attention") and not all(each.shape[1:]):
+                reasons.append(f"a tensor has no heads or no channels; {self.name} needs at least one of each")
+        return reasons
 
     def pays(self, op: str, *tensors: Tensor) -> bool:
         """Return whether these kernels are faster than torch at an op that it has too."""
@@ -209,16 +242,12 @@ class Kernels(Capabilities, Layers):
         total = alpha.new_zeros(graph.num_rows, alpha.size(1)).index_add_(0, graph.row, alpha * grad_alpha)
         return alpha * (grad_alpha - total[graph.row])
 
-    def attention(
-        self, graph: Graph, family: Family, inputs: Inputs, slope: float, dropout: Dropout | None, keep: bool
-    ) -> tuple[Tensor, ...]:
+    def attention(self, graph: Graph, given: Attention, keep: bool) -> tuple[Tensor, ...]:
         """Mix sources: out[i] = sum over edges (i, j) of alpha[ij] * m[ij] * value[j].
 
         alpha is the softmax over j of the family's scores, m what dropout multiplies it by.
 
         Args:
-            inputs: of the shapes in `family.inputs`, in that order.
-            slope: of the leaky ReLU, in families that have one.
             keep: whether to return the last two results, which only the backward of a family that
                 `keeps_positive` needs.
 
@@ -231,8 +260,8 @@ class Kernels(Capabilities, Layers):
         Stats are two numbers, as in FlashAttention (Dao et al. 2022, algorithm 1): in their log-sum-exp the sum
         would be rounded off where scores are large, and with it alpha = exp(score - maximum) / sum.
         """
-        value = family.roles(inputs)[2]
-        score = family.scores(self, graph, inputs, slope)
+        family, inputs, slope, dropout = given
+        value, score = given.roles[2], family.scores(self, graph, inputs, slope)
         alpha, top = self.edge_softmax(graph, score), _row_maximum(graph, score)
         total = torch.zeros_like(top).index_add_(0, graph.row, (score - top[graph.row]).exp_())
         wide = torch.promote_types(score.dtype, torch.float32)
@@ -244,33 +273,19 @@ class Kernels(Capabilities, Layers):
         alpha_positive = stats.new_zeros(stats.shape[:2]).index_add_(0, graph.row, alpha.to(wide))
         return out, stats, self.spmm(graph, value, _dropped(alpha, dropout), "sum").to(wide), alpha_positive
 
-    def attention_backward(
-        self,
-        graph: Graph,
-        family: Family,
-        inputs: Inputs,
-        slope: float,
-        dropout: Dropout | None,
-        kept: tuple[Tensor, ...],
-        grad_out: Tensor,
-    ) -> tuple[Tensor, ...]:
-        """The gradients of `inputs`, from what `attention` was given and what it returned, `kept`."""
+    def attention_backward(self, graph: Graph, given: Attention, kept: Inputs, grad_out: Tensor) -> Inputs:
+        """The gradients of `given.inputs`, from what `attention` was given and what it returned, `kept`."""
+        family, inputs, slope, dropout = given
         alpha = self.edge_softmax(graph, family.scores(self, graph, inputs, slope))
         grad_value = self.spmm(graph.transpose, grad_out, _dropped(alpha, dropout)[graph.perm], "sum")
-        grad_alpha = _dropped(self.sddmm(graph, grad_out, family.roles(inputs)[2]), dropout)
+        grad_alpha = _dropped(self.sddmm(graph, grad_out, given.roles[2]), dropout)
         grad_score = self.edge_softmax_backward(graph, alpha, grad_alpha)
         return family.gradients(self, graph, inputs, slope, grad_score, grad_value)
 
     def segment(self, rowptr: Tensor, x: Tensor, reduce: str) -> Tensor:
-        """out[i] = reduce of x[rowptr[i]:rowptr[i + 1]], zero where that is empty.
+        """out[i] = reduce of x[rowptr[i]:rowptr[i + 1]], zero where that is empty, for all of `REDUCTIONS`.
 
-        Args:
-            rowptr: [N + 1] int64, from 0 to E.
-            x: [E, F], contiguous.
-            reduce: "sum", "mean", "min" or "max".
-
-        Returns:
-            [N, F].
+        rowptr [N + 1] int64, from 0 to E; x [E, F], contiguous -> [N, F].
         """
         index = rows_of(rowptr, len(x))
         out = x.new_zeros(len(rowptr) - 1, x.size(1))
@@ -349,6 +364,3 @@ def _row_maximum(graph: Graph, score: Tensor) -> Tensor:
 def _messages(graph: Graph, x: Tensor, value: Tensor | None) -> Tensor:
     message = x[graph.col.long()]
     return message if value is None else message * value.reshape(*value.shape, *[1] * (x.dim() - value.dim()))
-
-
-__all__ = ["EXTREMA", "REDUCTIONS", "Choice", "Kernels", "Summed", "choice_key", "rows_of"]

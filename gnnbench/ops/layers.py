@@ -20,7 +20,7 @@ class Layers:
         """out[k, n, h] = <x[n, h], att[k, h]>; x [N, H, C], att [K, H, C], both contiguous -> [K, N, H]."""
         return (x * att.unsqueeze(1)).sum(-1)
 
-    def head_scores_backward(self, grad_out: Tensor, x: Tensor, att: Tensor) -> tuple[Tensor, Tensor]:
+    def head_scores_backward(self, grad_out: Tensor, x: Tensor, att: Tensor) -> Pair:
         """The gradients of x and att in `head_scores`."""
         grad_out = grad_out.unsqueeze(-1)
         return (grad_out * att.unsqueeze(1)).sum(0), (grad_out * x).sum(1)
@@ -88,7 +88,7 @@ class Layers:
         """out[i] = relu(x[i] W + b) . v; x [N, K], weights [K + 2, D]: W, b and v, both contiguous -> [N]."""
         return (x @ weights[:-2] + weights[-2]).relu() @ weights[-1]
 
-    def perceptron_backward(self, grad_out: Tensor, x: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    def perceptron_backward(self, grad_out: Tensor, x: Tensor, weights: Tensor) -> Pair:
         """The gradients of x and weights in `perceptron`."""
         inner = (x @ weights[:-2] + weights[-2]).relu()
         grad_inner = grad_out.unsqueeze(1) * weights[-1] * (inner > 0)
@@ -137,15 +137,7 @@ class Layers:
         return out.relu() if relu else out
 
     def batch_norm_backward(
-        self,
-        x: Tensor,
-        grad_out: Tensor,
-        weight: Tensor,
-        bias: Tensor,
-        mean: Tensor,
-        var: Tensor,
-        eps: float,
-        relu: bool,
+        self, x: Tensor, grad_out: Tensor, weight: Tensor, bias: Tensor, moments: Pair, eps: float, relu: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The gradients of x, weight and bias, from what `batch_norm` was given and the moments it returned."""
         var, mean = torch.var_mean(x, 0, correction=0)  # again, for second derivatives go through them

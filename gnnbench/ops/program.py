@@ -119,17 +119,10 @@ class Writer:
         kept = sorted(needed)
         at = {register: k for k, register in enumerate(kept)}
         used = tuple(register for register in kept if register < first)
-        steps = [every[register - first] for register in kept if register >= first]
-        return (
-            Program(
-                self.heads,
-                self.width,
-                tuple(self.leaves[k] for k in used),
-                tuple(step._replace(a=at[step.a], b=at[step.b]) for step in steps),
-                tuple(sink._replace(value=at[sink.value]) for sink in sinks),
-            ),
-            used,
-        )
+        steps = (every[register - first] for register in kept if register >= first)
+        moved = tuple(step._replace(a=at[step.a], b=at[step.b]) for step in steps)
+        ends = tuple(sink._replace(value=at[sink.value]) for sink in sinks)
+        return Program(self.heads, self.width, tuple(self.leaves[k] for k in used), moved, ends), used
 
 
 class Gradient(NamedTuple):
@@ -178,12 +171,8 @@ def _equal(a: Tensor, b: Tensor, _: float) -> Tensor:
 
 
 def _tanh(w: Writer, s: Step, out: int, g: int) -> list[tuple[int, int]]:
-    return [
-        (
-            s.a,
-            w.write("mul", g, w.write("shift", w.write("scale", w.write("mul", out, out), None, -1.0), None, 1.0)),
-        )
-    ]
+    square = w.write("scale", w.write("mul", out, out), None, -1.0)
+    return [(s.a, w.write("mul", g, w.write("shift", square, None, 1.0)))]
 
 
 def _by_sign(w: Writer, s: Step, out: int, g: int) -> list[tuple[int, int]]:

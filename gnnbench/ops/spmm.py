@@ -11,6 +11,7 @@ from torch import Tensor
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.ops import _custom
+from gnnbench.ops._custom import like
 from gnnbench.ops._workload import Workload
 from gnnbench.ops.kernels import EXTREMA, REDUCTIONS, Kernels
 
@@ -36,8 +37,7 @@ def spmm(kernels: Kernels, graph: Graph, x: Tensor, value: Tensor | None = None,
     if known is not None:
         return known
     arguments = x, value, graph, kernels, reduce
-    out: Tensor = spmm_max(*arguments)[0] if reduce in EXTREMA else spmm_linear(*arguments)
-    return out
+    return spmm_max(*arguments)[0] if reduce in EXTREMA else spmm_linear(*arguments)
 
 
 def spmm_scaled(
@@ -105,30 +105,22 @@ def _misfits(graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> list
 
 
 @_custom.op(
+    lambda x, graph, **_: like(x, graph.num_rows, *x.shape[1:]),
     "spmm(Tensor x, Tensor? value, str graph, str kernels, str reduce) -> Tensor",
-    fake=lambda x, value, graph, kernels, reduce: _custom.like(x, graph.num_rows, *x.shape[1:]),
 )
 def spmm_linear(x: Tensor, value: Tensor | None, graph: Graph, kernels: Kernels, reduce: str) -> Tensor:
     check(kernels, graph, x, value, reduce)
     return kernels.spmm(graph, x, value, reduce)
 
 
-@_custom.gradient(
-    "spmm_grad_x(Tensor grad_out, Tensor? value, str graph, str kernels, str reduce) -> Tensor",
-    fake=lambda grad_out, value, graph, kernels, reduce: _custom.like(
-        grad_out, graph.num_cols, *grad_out.shape[1:]
-    ),
-)
+@_custom.gradient(lambda grad_out, graph, **_: like(grad_out, graph.num_cols, *grad_out.shape[1:]))
 def spmm_grad_x(grad_out: Tensor, value: Tensor | None, graph: Graph, kernels: Kernels, reduce: str) -> Tensor:
     """Run the kernel on the transpose; `reduce` is that of the forward."""
     transposed_value = None if value is None else value[graph.perm]
     return kernels.spmm(graph.transpose, _shares(graph, grad_out, reduce), transposed_value, "sum")
 
 
-@_custom.gradient(
-    "spmm_grad_value(Tensor grad_out, Tensor x, Tensor value, str graph, str kernels, str reduce) -> Tensor",
-    fake=lambda grad_out, x, value, graph, kernels, reduce: _custom.like(value),
-)
+@_custom.gradient(lambda value, **_: like(value))
 def _spmm_grad_value(
     grad_out: Tensor, x: Tensor, value: Tensor, graph: Graph, kernels: Kernels, reduce: str
 ) -> Tensor:
@@ -144,8 +136,7 @@ class _Spmm(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, value: Tensor | None, *how: Any) -> Tensor:
         ctx.how = how
         ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, value)
-        out: Tensor = _custom.below_autograd(ctx, spmm_linear, x, value, *how)
-        return out
+        return _custom.below_autograd(ctx, spmm_linear, x, value, *how)
 
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
@@ -155,10 +146,7 @@ class _Spmm(torch.autograd.Function):
         return grad_x, grad_value, None, None, None
 
 
-@_custom.op(
-    "spmm_scaled(Tensor x, Tensor of_source, Tensor scale, Tensor? bias, str graph, str kernels) -> Tensor",
-    fake=lambda x, of_source, scale, bias, graph, kernels: _custom.like(x, graph.num_rows, x.size(1)),
-)
+@_custom.op(lambda x, graph, **_: like(x, graph.num_rows, x.size(1)))
 def _spmm_scaled(
     x: Tensor, of_source: Tensor, scale: Tensor, bias: Tensor | None, graph: Graph, kernels: Kernels
 ) -> Tensor:
@@ -166,12 +154,7 @@ def _spmm_scaled(
     return kernels.spmm_scaled(graph, x, of_source, scale, bias)
 
 
-@_custom.gradient(
-    "spmm_scaled_grad_x(Tensor grad_out, Tensor of_source, Tensor scale, str graph, str kernels) -> Tensor",
-    fake=lambda grad_out, of_source, scale, graph, kernels: _custom.like(
-        grad_out, graph.num_cols, grad_out.size(1)
-    ),
-)
+@_custom.gradient(lambda grad_out, graph, **_: like(grad_out, graph.num_cols, grad_out.size(1)))
 def _spmm_scaled_grad_x(
     grad_out: Tensor, of_source: Tensor, scale: Tensor, graph: Graph, kernels: Kernels
 ) -> Tensor:
@@ -184,8 +167,7 @@ class _Scaled(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, of_source: Tensor, scale: Tensor, bias: Tensor | None, *how: Any) -> Tensor:
         ctx.how = how
         ctx.save_for_backward(of_source, scale)
-        out: Tensor = _custom.below_autograd(ctx, _spmm_scaled, x, of_source, scale, bias, *how)
-        return out
+        return _custom.below_autograd(ctx, _spmm_scaled, x, of_source, scale, bias, *how)
 
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
@@ -194,13 +176,12 @@ class _Scaled(torch.autograd.Function):
         return grad_x, None, None, grad_out.sum(0) if needs_bias else None, None, None
 
 
-@_custom.op(
-    "spmm_max(Tensor x, Tensor? value, str graph, str kernels, str reduce) -> (Tensor, Tensor)",
-    fake=lambda x, value, graph, kernels, reduce: (
-        out := _custom.like(x, graph.num_rows, *x.shape[1:]),
-        out.new_empty(out.shape, dtype=torch.int32),
-    ),
-)
+def _extrema(x: Tensor, graph: Graph, **_: Any) -> tuple[Tensor, Tensor]:
+    out = like(x, graph.num_rows, *x.shape[1:])
+    return out, out.new_empty(out.shape, dtype=torch.int32)
+
+
+@_custom.op(_extrema)
 def spmm_max(
     x: Tensor, value: Tensor | None, graph: Graph, kernels: Kernels, reduce: str
 ) -> tuple[Tensor, Tensor]:
@@ -208,21 +189,15 @@ def spmm_max(
     return kernels.spmm_max(graph, x, value, reduce)
 
 
-@_custom.gradient(
-    "spmm_max_grad_x(Tensor grad_out, Tensor arg_out, Tensor? value, str graph, str kernels) -> Tensor",
-    fake=lambda grad_out, arg_out, value, graph, kernels: _custom.like(grad_out, graph.num_cols, grad_out.size(1)),
-)
-def _extremum_grad_x(
+@_custom.gradient(lambda grad_out, graph, **_: like(grad_out, graph.num_cols, grad_out.size(1)))
+def _spmm_max_grad_x(
     grad_out: Tensor, arg_out: Tensor, value: Tensor | None, graph: Graph, kernels: Kernels
 ) -> Tensor:
     return kernels.spmm_max_backward(graph, arg_out, grad_out, value)
 
 
-@_custom.gradient(
-    "spmm_max_grad_value(Tensor grad_out, Tensor arg_out, Tensor x, Tensor value, str graph) -> Tensor",
-    fake=lambda grad_out, arg_out, x, value, graph: _custom.like(value),
-)
-def _extremum_grad_value(grad_out: Tensor, arg_out: Tensor, x: Tensor, value: Tensor, graph: Graph) -> Tensor:
+@_custom.gradient(lambda value, **_: like(value))
+def _spmm_max_grad_value(grad_out: Tensor, arg_out: Tensor, x: Tensor, value: Tensor, graph: Graph) -> Tensor:
     grad_value = torch.zeros_like(value)
     if value.numel():
         edge = arg_out.clamp(min=0).long()
@@ -244,11 +219,9 @@ class _Extremum(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor, _: Any) -> tuple[Tensor | None, ...]:
         x, value, arg_out = ctx.saved_tensors
-        grad_x = grad_value = None
-        if ctx.needs_input_grad[0]:
-            grad_x = _extremum_grad_x(grad_out, arg_out, value, *ctx.how)
-        if ctx.needs_input_grad[1]:
-            grad_value = _extremum_grad_value(grad_out, arg_out, x, value, ctx.how[0])
+        given, (needs_x, needs_value, *_) = (grad_out, arg_out), ctx.needs_input_grad
+        grad_x = _spmm_max_grad_x(*given, value, *ctx.how) if needs_x else None
+        grad_value = _spmm_max_grad_value(*given, x, value, ctx.how[0]) if needs_value else None
         return grad_x, grad_value, None, None, None
 
 

@@ -25,6 +25,7 @@ ALIVE = 2  # times `chunk_bytes` that it keeps alive, as many functions of Pytho
 AT_ONCE = 4  # chunks
 
 Place: TypeAlias = Literal["source", "destination", "edge", "shared", "parameter"]
+Grads: TypeAlias = Sequence[Tensor | None]  # None for those of nothing
 
 
 class Chunk:
@@ -126,8 +127,7 @@ class _Differentiable(Shares):
         given = [self.tensors[k] for k in positions], [self.places[k] for k in positions]
         if given[1] == ["shared"]:
             return given[0][0]
-        out: Tensor = _Gather.apply(self.kernels, self.chunk, given[1], *given[0])
-        return out
+        return _Gather.apply(self.kernels, self.chunk, given[1], *given[0])
 
 
 def chunk_length(kernels: Kernels, graph: Graph, bytes_per_edge: float) -> int:
@@ -179,8 +179,7 @@ def stream(
         with around():
             outs = function(chunk, _Differentiable(kernels, chunk, operands))
         return _in_order(how, outs)
-    results: tuple[Tensor, ...] = _Stream.apply(how, *operands.tensors)
-    return results
+    return _Stream.apply(how, *operands.tensors)
 
 
 class _How(NamedTuple):
@@ -226,7 +225,7 @@ class _Stream(torch.autograd.Function):
             for gradient in (gradients[k] for k in ctx.gathered):
                 if gradient is not None:
                     gradient.make_room()
-            with _random_kept(how.graph.device, how.draws):
+            with torch.random.fork_rng(_gpus(how.graph.device), how.draws):
                 for k, chunk in enumerate(chunks(how.graph, how.edges)):
                     if how.draws:
                         _set_random_state(how.graph.device, ctx.states[k])
@@ -286,11 +285,7 @@ class _Gradient:
 
 
 def _add_chunk(
-    how: _How,
-    chunk: Chunk,
-    tensors: Sequence[Tensor],
-    gradients: Sequence[_Gradient | None],
-    grad_outs: Sequence[Tensor | None],
+    how: _How, chunk: Chunk, tensors: Sequence[Tensor], gradients: Sequence[_Gradient | None], grad_outs: Grads
 ) -> None:
     shares = Leaves(how.kernels, chunk, Operands(tensors, how.places))
     with torch.enable_grad():
@@ -315,11 +310,7 @@ def _add_chunk(
 
 
 def _at_once(
-    how: _How,
-    tensors: Sequence[Tensor],
-    needed: Sequence[bool],
-    grad_outs: Sequence[Tensor | None],
-    states: list[Any],
+    how: _How, tensors: Sequence[Tensor], needed: Sequence[bool], grad_outs: Grads, states: list[Any]
 ) -> list[Tensor | None]:
     """Gradients that can be differentiated in turn, by plain kernels over all edges, as many as there are."""
     plain, outs, gate = Kernels(), [], _Gate()
@@ -327,7 +318,7 @@ def _at_once(
         _Gated.apply(tensor, gate) if tensor.requires_grad and place != "parameter" else tensor
         for tensor, place in zip(tensors, how.places, strict=True)
     ]
-    with _random_kept(how.graph.device, how.draws):
+    with torch.random.fork_rng(_gpus(how.graph.device), how.draws):
         for k, chunk in enumerate(chunks(how.graph, how.edges)):
             if how.draws:
                 _set_random_state(how.graph.device, states[k])
@@ -419,23 +410,15 @@ def in_types_of(device: torch.device, autocast: tuple[bool, torch.dtype]) -> Ite
         yield
 
 
-@contextmanager
-def _random_kept(device: torch.device, draws: bool) -> Iterator[None]:
-    """Leave the generators as they were."""
-    state = _random_state(device) if draws else None
-    try:
-        yield
-    finally:
-        if state is not None:
-            _set_random_state(device, state)
-
-
 def _random_state(device: torch.device) -> list[Tensor]:
-    on_gpu = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
-    return [torch.get_rng_state(), *on_gpu]
+    return [torch.get_rng_state(), *map(torch.cuda.get_rng_state, _gpus(device))]
 
 
 def _set_random_state(device: torch.device, state: list[Tensor]) -> None:
     torch.set_rng_state(state[0])
-    if len(state) > 1:
-        torch.cuda.set_rng_state(state[1], device)
+    for gpu, of_gpu in zip(_gpus(device), state[1:], strict=True):
+        torch.cuda.set_rng_state(of_gpu, gpu)
+
+
+def _gpus(device: torch.device) -> list[torch.device]:
+    return [device] if device.type == "cuda" else []

@@ -17,13 +17,7 @@ from gnnbench.ops.dropout import Dropout
 from gnnbench.ops.program import Leaf, Program, Sink, Step
 from tests.convs.test_linears import lower_limits
 
-MODULES = [
-    registry.find("backends.isplib", name)
-    for name in (
-        *("attention", "collate", "dropout", "edge", "embedding", "fusedmm", "gru", "heads"),
-        *("layout", "linear", "norm", "perceptron", "program", "segment", "spmm"),
-    )
-]
+MODULES = [registry.find("backends.isplib", name) for name in ("attention", "edge", "layers", "layout", "spmm")]
 Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 
 
@@ -50,7 +44,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
     """One call at least of the kernels of every struct, as the backend makes them."""
     noted: list[Call] = []
     for module in MODULES:
-        monkeypatch.setattr(module, "native", Recorder(module.native, noted))
+        for name, native in [*vars(module).items()]:
+            if name.startswith("native"):
+                monkeypatch.setattr(module, name, Recorder(native, noted))
     lower_limits(monkeypatch)
     torch.manual_seed(0)
     kernels, generator = isplib.IsplibKernels(threads=1), torch.Generator().manual_seed(0)
@@ -76,7 +72,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
     kernels.perceptron_backward(kernels.perceptron(x, weight[:8]), x, weight[:8])
     scale, shift = torch.randn(6), torch.randn(6)
     kernels.batch_norm_backward(
-        x, *kernels.batch_norm(x, scale, shift, 1e-5, True)[:1], scale, shift, scale, shift, 1, True
+        x, *kernels.batch_norm(x, scale, shift, 1e-5, True)[:1], scale, shift, (scale, shift), 1, True
     )
     kernels.normalise(x, scale, shift, scale, shift, 1, True)
     categories, starts = torch.randint(3, (40, 2)), torch.tensor([0, 3, 6])

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gnnbench.backends.cuda import _base
 from gnnbench.graph import Graph
-from gnnbench.ops.families import FAMILIES
+from gnnbench.ops.families import FAMILIES, Attention
 from gnnbench.ops.kernels import Kernels
 from tests.support import graphs, kernels
 from tests.support.gpu import DEVICE, KERNELS, TOLERANCE, graph, needs_triton
@@ -178,5 +178,5 @@ def test_offsets_beyond_32_bits() -> None:
     one = torch.ones(1, width).half()
     check(KERNELS.sddmm(on, one, x), x[last].double().sum().view(1))
     inputs = one.unsqueeze(1), *[x.unsqueeze(1)] * 2
-    out, _ = KERNELS.attention(on, FAMILIES["dot"], inputs, 0.2, None, False)
+    out, _ = KERNELS.attention(on, Attention(FAMILIES["dot"], inputs, 0.2, None), False)
     assert torch.equal(out[0, 0], x[last])

@@ -13,7 +13,7 @@ from gnnbench.benchmarks.ops import Case
 from gnnbench.graph import Graph
 from gnnbench.ops.attention import attention
 from gnnbench.ops.dropout import Dropout
-from gnnbench.ops.families import FAMILIES
+from gnnbench.ops.families import FAMILIES, Attention
 from gnnbench.ops.kernels import Choice, Kernels, choice_key
 from tests.support import distance, graphs
 from tests.support.attention import Largest, assert_as_precise, inputs, over_families, scaled
@@ -31,11 +31,12 @@ def results(
     kernels: Kernels, family: str, on: Graph, tensors: tuple[Tensor, ...], p: float, slope: float = 0.2
 ) -> list[Tensor]:
     """out, what is kept for backward, and the gradients."""
-    of, given = FAMILIES[family], tuple(tensor.detach() for tensor in tensors)
+    inputs = tuple(tensor.detach() for tensor in tensors)
     dropout = Dropout(p, torch.tensor([SEED], device=DEVICE)) if p else None
-    kept = kernels.attention(on, of, given, slope, dropout, of.keeps_positive)
+    given = Attention(FAMILIES[family], inputs, slope, dropout)
+    kept = kernels.attention(on, given, given.family.keeps_positive)
     grad_out = normal(*kept[0].shape, dtype=tensors[0].dtype, device=DEVICE)
-    return [*kept, *kernels.attention_backward(on, of, given, slope, dropout, kept, grad_out)]
+    return [*kept, *kernels.attention_backward(on, given, kept, grad_out)]
 
 
 def check(family: str, on: Graph, tensors: tuple[Tensor, ...], p: float = 0.0, slope: float = 0.2) -> None:

@@ -18,7 +18,7 @@ import torch
 from gnnbench.backends import isplib
 from gnnbench.backends.isplib import attention, choices
 from gnnbench.ops.dropout import Dropout
-from gnnbench.ops.families import FAMILIES
+from gnnbench.ops.families import FAMILIES, Attention
 from gnnbench.ops.kernels import Kernels
 from tests.support import distance, graphs
 from tests.support.attention import inputs
@@ -56,10 +56,10 @@ def test_a_family_needs_its_score_and_gradient_only(tmp_path: Path, monkeypatch:
     for name, (heads, channels), p in itertools.product(["hub", "wide"], [(1, 1), (2, 7), (9, 33)], [0.0, 0.5]):
         graph = graphs.graph(name)
         tensors = tuple(tensor.detach() for tensor in inputs(FAMILY.name, graph, heads, channels))
-        how = FAMILY, tensors, 0.2, Dropout(p, torch.tensor([1])) if p else None
-        kept = [kernels.attention(graph, *how, False) for kernels in (isplib.IsplibKernels(isa=0), Kernels())]
+        given = Attention(FAMILY, tensors, 0.2, Dropout(p, torch.tensor([1])) if p else None)
+        kept = [kernels.attention(graph, given, False) for kernels in (isplib.IsplibKernels(isa=0), Kernels())]
         found, truth = (
-            (*each, *kernels.attention_backward(graph, *how, each, kept[1][0]))
+            (*each, *kernels.attention_backward(graph, given, each, kept[1][0]))
             for kernels, each in zip((isplib.IsplibKernels(isa=0), Kernels()), kept, strict=True)
         )
         torch.testing.assert_close(found, truth)

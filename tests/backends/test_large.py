@@ -14,9 +14,8 @@ from gnnbench.backends.cuda import CudaKernels, _base
 from gnnbench.backends.isplib import choices
 from gnnbench.graph import Graph
 from gnnbench.ops.attention import attention
-from gnnbench.ops.edge import edge_softmax, sddmm
+from gnnbench.ops.edge import edge_softmax, fusedmm, sddmm
 from gnnbench.ops.families import FAMILIES
-from gnnbench.ops.fusedmm import fusedmm
 from gnnbench.ops.kernels import Kernels, choice_key
 from gnnbench.ops.spmm import spmm
 from tests.support import graphs

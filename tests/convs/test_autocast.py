@@ -15,7 +15,7 @@ from gnnbench.backends.cuda import CudaKernels
 from gnnbench.graph import Graph
 from gnnbench.ops import edge
 from gnnbench.ops.attention import attention
-from gnnbench.ops.fusedmm import fusedmm
+from gnnbench.ops.edge import fusedmm
 from gnnbench.ops.kernels import Kernels, choice_key
 from gnnbench.ops.spmm import spmm
 from tests.support import graphs

@@ -13,7 +13,7 @@ from torch import Tensor
 from gnnbench import convs
 from gnnbench.backends import isplib
 from gnnbench.errors import DatasetError, UnsupportedOp
-from gnnbench.ops.embedding import embedding_sum
+from gnnbench.ops.dense import embedding_sum
 from gnnbench.ops.kernels import Kernels
 from tests.ops import test_grad
 from tests.support.kernels import OURS, leaf, over_dtypes, over_kernels, over_levels

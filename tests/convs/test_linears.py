@@ -13,9 +13,9 @@ from torch.nn import Linear, Sequential
 
 from gnnbench import convs
 from gnnbench.backends import isplib
-from gnnbench.backends.isplib import linear as kernel
+from gnnbench.backends.isplib import layers as kernel
+from gnnbench.ops.dense import linear
 from gnnbench.ops.kernels import Kernels
-from gnnbench.ops.linear import linear
 from tests.ops import test_grad
 from tests.support.kernels import KERNELS, LEVELS, OURS, leaf, over_dtypes, over_kernels
 

@@ -12,8 +12,8 @@ from torch.nn import BatchNorm1d, Linear, ReLU, Sequential, SiLU
 
 from gnnbench import convs
 from gnnbench.backends import isplib
+from gnnbench.ops.dense import batch_norm
 from gnnbench.ops.kernels import Kernels
-from gnnbench.ops.norm import batch_norm
 from tests.ops import test_grad
 from tests.support import graphs
 from tests.support.kernels import OURS, leaf, over_dtypes, over_kernels, over_levels
@@ -49,7 +49,7 @@ def test_results_do_not_depend_on_threads_and_keep_what_is_not_a_number(level: i
     for threads in (1, 2, 5):
         kernels = isplib.IsplibKernels(isa=level, threads=threads)
         out, mean, var = kernels.batch_norm(x, weight, bias, 1e-5, True)
-        grads = kernels.batch_norm_backward(x, out, weight, bias, mean, var, 1e-5, True)
+        grads = kernels.batch_norm_backward(x, out, weight, bias, (mean, var), 1e-5, True)
         by_moments = kernels.normalise(x, mean, var, weight, bias, 1e-5, True)
         results.append([tensor.nan_to_num(123.0) for tensor in (out, mean, var, *grads, by_moments)])
     assert (results[0][0] == 123).sum(0).tolist() == [900 * (column == 3) for column in range(70)]

@@ -17,7 +17,7 @@ from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.ops.attention import attention
 from gnnbench.ops.dropout import Dropout
-from gnnbench.ops.families import FAMILIES, Family
+from gnnbench.ops.families import FAMILIES, Attention, Family
 from gnnbench.ops.kernels import Kernels
 from tests.support import graphs
 from tests.support.attention import Largest, assert_as_precise, inputs, over_families, scaled
@@ -139,7 +139,7 @@ def test_gradients_are_as_precise_as_plain_torchs_at_any_score(family: str, kern
 def test_stats_and_rows_without_edges(family: str, kernels: Kernels) -> None:
     graph = graphs.graph("isolated nodes", kernels)
     tensors = tuple(tensor.detach() for tensor in inputs(family, graph, 2, 5))
-    how = FAMILIES[family], tensors, 0.2, None, FAMILIES[family].keeps_positive
+    how = Attention(FAMILIES[family], tensors, 0.2, None), FAMILIES[family].keeps_positive
     found, truth = kernels.attention(graph, *how), Kernels().attention(graph, *how)
     for one, other in zip(found, truth, strict=True):
         torch.testing.assert_close(one, other)
@@ -150,10 +150,10 @@ def test_stats_and_rows_without_edges(family: str, kernels: Kernels) -> None:
 @over_kernels
 def test_gradients_need_nothing_that_forward_may_keep(kernels: Kernels) -> None:
     graph = graphs.graph("power law", kernels)
-    how = FAMILIES["gat"], tuple(tensor.detach() for tensor in inputs("gat", graph, 2, 5)), 0.2, None
-    kept = kernels.attention(graph, *how, True)
+    given = Attention(FAMILIES["gat"], tuple(tensor.detach() for tensor in inputs("gat", graph, 2, 5)), 0.2, None)
+    kept = kernels.attention(graph, given, True)
     found, expected = (
-        kernels.attention_backward(graph, *how, each, torch.ones_like(kept[0])) for each in (kept[:2], kept)
+        kernels.attention_backward(graph, given, each, torch.ones_like(kept[0])) for each in (kept[:2], kept)
     )
     torch.testing.assert_close(found, expected)
 
@@ -300,7 +300,8 @@ def test_a_family_without_kernels_is_composed(kernels: Kernels) -> None:
     tensors = tuple(tensor.detach() for tensor in inputs("gat", graph, 2, 5))
     leaves = tuple(tensor.clone().requires_grad_() for tensor in tensors)
     out = plain("gat", graph, leaves, 0.0, slope=1.0)
-    kept = kernels.attention(graph, family, tensors, 0.2, None, False)
+    given = Attention(family, tensors, 0.2, None)
+    kept = kernels.attention(graph, given, False)
     torch.testing.assert_close(kept[0], out)
-    gradients = kernels.attention_backward(graph, family, tensors, 0.2, None, kept, torch.ones_like(kept[0]))
+    gradients = kernels.attention_backward(graph, given, kept, torch.ones_like(kept[0]))
     torch.testing.assert_close(gradients, torch.autograd.grad(out.sum(), leaves))

@@ -11,9 +11,8 @@ from torch import Tensor
 from gnnbench.backends import isplib
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
-from gnnbench.ops.edge_fn import EDGE_FNS
-from gnnbench.ops.fusedmm import fusedmm
-from gnnbench.ops.kernels import Kernels
+from gnnbench.ops.edge import fusedmm
+from gnnbench.ops.kernels import EDGE_FNS, Kernels
 from tests.support import graphs
 from tests.support.kernels import normal, over_kernels
 

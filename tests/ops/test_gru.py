@@ -7,10 +7,9 @@ import torch
 from torch import Tensor
 
 from gnnbench.backends import isplib
-from gnnbench.backends.isplib import gru as kernel
-from gnnbench.ops.gru import gru
+from gnnbench.backends.isplib import layers as kernel
+from gnnbench.ops.dense import gru, perceptron
 from gnnbench.ops.kernels import Kernels
-from gnnbench.ops.perceptron import perceptron
 from tests.convs.test_linears import TILES, lower_limits
 from tests.ops import test_grad
 from tests.support.kernels import KERNELS, LEVELS, leaf, over_dtypes, over_kernels
@@ -23,7 +22,7 @@ over_units = pytest.mark.parametrize("kernels", [*KERNELS.values(), *(isplib.Isp
 def small_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels take every unit but empty ones, in several chunks."""
     lower_limits(monkeypatch)
-    monkeypatch.setattr(kernel, "CHUNK_ROWS", 40)
+    monkeypatch.setattr(kernel, "GRU_CHUNKS", (256, 40))
 
 
 def cell(rows: int, ins: int, width: int, dtype: torch.dtype, bias: bool = True) -> list[Tensor]:

@@ -11,7 +11,7 @@ from torch_geometric.nn import GATConv
 
 from gnnbench import convs
 from gnnbench.backends import isplib
-from gnnbench.ops.heads import head_scores
+from gnnbench.ops.dense import head_scores
 from gnnbench.ops.kernels import Kernels
 from tests.ops import test_grad
 from tests.support import graphs

@@ -13,9 +13,8 @@ from gnnbench.backends import isplib
 from gnnbench.backends.isplib import _compiled
 from gnnbench.errors import BackendUnavailable, GraphError, UnsupportedOp
 from gnnbench.graph import Graph
-from gnnbench.ops.edge import edge_softmax, sddmm
+from gnnbench.ops.edge import edge_softmax, fusedmm, sddmm
 from gnnbench.ops.families import FAMILIES
-from gnnbench.ops.fusedmm import fusedmm
 from gnnbench.ops.kernels import EXTREMA, Kernels
 from gnnbench.ops.spmm import spmm, spmm_scaled
 from tests.support import graphs

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gnnbench.backends import isplib
-from gnnbench.backends.isplib import program as border
+from gnnbench.backends.isplib import edge as border
 from gnnbench.graph import Graph
 from gnnbench.ops.fused import run
 from gnnbench.ops.kernels import Kernels
@@ -148,4 +148,4 @@ def test_what_no_kernel_can_run_is_refused_at_the_border() -> None:
         kernels.program(graph, of, [tensors[0][1:], *tensors[1:]], graph.edge_id)
     with pytest.raises(ValueError, match="x is"):
         kernels.program(graph, of, [tensors[0].t().contiguous().t(), *tensors[1:]], graph.edge_id)
-    assert set(border.native.OPS) == set(OPS)
+    assert set(border.native_program.OPS) == set(OPS)

@@ -15,10 +15,9 @@ from torch_geometric import utils
 import gnnbench
 from gnnbench.graph import Graph
 from gnnbench.ops.attention import attention
-from gnnbench.ops.edge import edge_softmax, sddmm
-from gnnbench.ops.edge_fn import EDGE_FNS
+from gnnbench.ops.edge import edge_softmax, fusedmm, sddmm
 from gnnbench.ops.families import FAMILIES
-from gnnbench.ops.fusedmm import fusedmm
+from gnnbench.ops.kernels import EDGE_FNS
 from gnnbench.ops.spmm import spmm, spmm_scaled
 from tests.convs.test_convs import CONVS
 from tests.patch.test_patch_convs import EDGE_CONVS, WEIGHTED, rand, weights, width

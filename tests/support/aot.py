@@ -27,7 +27,7 @@ from triton.runtime.jit import JITFunction
 from gnnbench.backends.cuda import CudaKernels, _base
 from gnnbench.graph import Graph
 from gnnbench.ops.dropout import Dropout
-from gnnbench.ops.families import FAMILIES
+from gnnbench.ops.families import FAMILIES, Attention
 from gnnbench.ops.kernels import choice_key
 
 CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
@@ -125,8 +125,8 @@ def fused(kernels: CudaKernels, on: Graph, heads: int, channels: int, dtype: tor
     for family in FAMILIES.values():
         shapes = ([sizes[dim] for dim in dims] for dims in family.inputs.values())
         inputs = tuple(torch.ones(shape, dtype=dtype) for shape in shapes)
-        kept = kernels.attention(on, family, inputs, 0.2, drop, family.keeps_positive)
-        kernels.attention_backward(on, family, inputs, 0.2, drop, kept, torch.ones_like(kept[0], dtype=dtype))
+        kept = kernels.attention(on, given := Attention(family, inputs, 0.2, drop), family.keeps_positive)
+        kernels.attention_backward(on, given, kept, torch.ones_like(kept[0], dtype=dtype))
 
 
 def by_edge(kernels: CudaKernels, on: Graph, heads: int, channels: int, dtype: torch.dtype) -> None:

@@ -18,6 +18,7 @@ from gnnbench.config import BackendConfig
 from gnnbench.datasets import NodeDataset
 from gnnbench.graph import Compressed, Graph, rows_of
 from gnnbench.ops.dropout import Dropout
+from gnnbench.ops.families import Attention
 from gnnbench.ops.kernels import Kernels
 
 NODES, HUB, CLASSES = 900, 17, 5
@@ -269,13 +270,13 @@ def dropping(
     """Kernels whose attention drops something else."""
 
     class Dropping(Kernels):
-        def attention(self, *given: Any) -> Any:
-            *tensors, drop, keep = given
-            return super().attention(*tensors, drop and forward(drop), keep)
+        def attention(self, graph: Graph, given: Attention, keep: bool) -> Any:
+            drop = given.dropout and forward(given.dropout)
+            return super().attention(graph, given._replace(dropout=drop), keep)
 
-        def attention_backward(self, *given: Any) -> Any:
-            drop = given[4] and (backward or forward)(given[4])
-            return super().attention_backward(*given[:4], drop, *given[5:])
+        def attention_backward(self, graph: Graph, given: Attention, *rest: Any) -> Any:
+            drop = given.dropout and (backward or forward)(given.dropout)
+            return super().attention_backward(graph, given._replace(dropout=drop), *rest)
 
     return Bound(Dropping())
 
@@ -283,14 +284,14 @@ def dropping(
 class OwnGenerator(Kernels):
     """Right, but torch.manual_seed has no part in its masks."""
 
-    def attention(self, *given: Any) -> Any:
-        *tensors, drop, keep = given
+    def attention(self, graph: Graph, given: Attention, keep: bool) -> Any:
+        drop = given.dropout
         self.generator = getattr(self, "generator", torch.Generator().manual_seed(0))
         self.drop = drop and Dropout(drop.p, torch.randint(2**62, (1,), generator=self.generator))
-        return super().attention(*tensors, self.drop, keep)
+        return super().attention(graph, given._replace(dropout=self.drop), keep)
 
-    def attention_backward(self, *given: Any) -> Any:
-        return super().attention_backward(*given[:4], self.drop, *given[5:])
+    def attention_backward(self, graph: Graph, given: Attention, *rest: Any) -> Any:
+        return super().attention_backward(graph, given._replace(dropout=self.drop), *rest)
 
 
 def never_evaluating(model: torch.nn.Module) -> None:

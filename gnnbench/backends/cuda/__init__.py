@@ -21,8 +21,6 @@ from gnnbench.backends.cuda import _triton
 from gnnbench.backends.cuda._base import BaseKernels
 from gnnbench.backends.cuda.families import ON_DEVICE
 
-__all__ = ["Backend", "CudaKernels"]
-
 if not TYPE_CHECKING:
     BaseKernels = registry.merged("backends.cuda", BaseKernels)
 

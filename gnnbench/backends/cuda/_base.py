@@ -15,8 +15,6 @@ from gnnbench.ops.kernels import Kernels
 
 SLICE_EDGES = 1024  # of a row, above which it is cut
 LEAST_SLICE = 256  # of edges, fewer than which do not repay starting two more kernels
-NARROW = (torch.bfloat16, torch.float16)
-DTYPES = (torch.float32, torch.float64, *NARROW)
 WARP_ELEMENTS = 1024  # of a tile that holds one number for each, 32 to a lane
 PROGRAMS = 4096  # which keep a GPU busy: below it a program takes one row
 
@@ -112,22 +110,29 @@ def ends(col: tensor, edge: tensor, live: tensor) -> tensor:
 
 @dataclass(frozen=True)
 class Tile:
-    """How many of each, all powers of two, and the warps of a program."""
+    """How many of each a program holds, all powers of two, of the heads and channels in `shape`; and its warps."""
 
+    shape: tuple[int, int]
     segments: int
     edges: int
     heads: int
     channels: int
     num_warps: int
 
-    def grid(self, count: int, heads: int, channels: int) -> tuple[int, int]:
-        """Programs over `count` segments, and over tiles of channels."""
-        return -(-count // self.segments), -(-heads // self.heads) * -(-channels // self.channels)
+    def constants(self, axes: str = "SEHC") -> dict[str, int]:
+        """Those of a kernel whose tiles have these axes."""
+        sizes = dict(zip("HC", self.shape, strict=True))
+        blocks = {"S": self.segments, "E": self.edges, "H": self.heads, "C": self.channels}
+        constants = {axis: sizes[axis] for axis in axes if axis in sizes}
+        return constants | {f"BLOCK_{axis}": blocks[axis] for axis in axes} | {"num_warps": self.num_warps}
 
-    def blocks(self, axes: str = "SEHC") -> dict[str, int]:
-        """The constants of a kernel whose tiles have these axes."""
-        sizes = {"S": self.segments, "E": self.edges, "H": self.heads, "C": self.channels}
-        return {**{f"BLOCK_{axis}": sizes[axis] for axis in axes}, "num_warps": self.num_warps}
+    def launch(
+        self, kernel: Any, segments: Segments, dtype: torch.dtype, *args: Any, axes: str = "SEHC", **own: Any
+    ) -> None:
+        """Launch a kernel over `segments` and tiles of heads and channels; elements of `dtype` are accumulated."""
+        heads, channels = self.shape
+        grid = -(-segments.count // self.segments), -(-heads // self.heads) * -(-channels // self.channels)
+        launch(kernel, grid, segments, *args, ACC=acc_type(dtype), **self.constants(axes), **own)
 
 
 def fit(graph: Graph, heads: int, channels: int, elements: int, *, widest: int = 128, num_warps: int = 1) -> Tile:
@@ -143,7 +148,8 @@ def fit(graph: Graph, heads: int, channels: int, elements: int, *, widest: int =
     room = max(elements // (block_h * block_c), 1)
     together = min(1 << max(graph.num_rows // PROGRAMS, 1).bit_length() - 1, 8)
     block_e = min(room, max(power_of_two(mean_degree(graph)), room // together))
-    return Tile(min(room // block_e, together), block_e, block_h, block_c, num_warps)
+    shape = heads, channels
+    return Tile(shape, min(room // block_e, together), block_e, block_h, block_c, num_warps)
 
 
 def mean_degree(graph: Graph) -> int:
@@ -164,7 +170,8 @@ class BaseKernels(Kernels):
             where most rows are much shorter.
     """
 
-    narrow: ClassVar[tuple[torch.dtype, ...]] = NARROW
+    types: ClassVar[tuple[torch.dtype, ...]] = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+    narrow: ClassVar[tuple[torch.dtype, ...]] = types[2:]
     device_type: ClassVar[str] = "cpu" if INTERPRETED else "cuda"
     chunk_bytes: ClassVar[int] = 32 << 20  # starting a kernel costs more than leaving the cache
 
@@ -175,24 +182,15 @@ class BaseKernels(Kernels):
         """Edges of a row above which it is cut: a few times those of most rows, lest all wait for one."""
         return min(self.slice_edges, max(4 * mean_degree(graph), LEAST_SLICE))
 
-    def unsupported(self, op: str, graph: Graph, *tensors: Tensor | None) -> list[str]:
-        reasons = []
-        for each in tensors:
-            if each is not None and each.device.type != self.device_type:
-                reasons.append(f"a tensor is on {each.device}; these kernels run on {self.device_type} tensors")
-            elif each is not None and each.dtype not in DTYPES:
-                reasons.append(f"a tensor has type {each.dtype}; cuda computes in {', '.join(map(str, DTYPES))}")
-        return reasons
-
 
 def sums_in(dtype: torch.dtype) -> torch.dtype:
     """The type in which elements of type `dtype` are accumulated."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
-def triton_type(dtype: torch.dtype) -> Any:
-    """Return Triton's type for a torch dtype."""
-    return getattr(tl, str(dtype).removeprefix("torch."))
+def acc_type(dtype: torch.dtype) -> Any:
+    """Triton's name of that type."""
+    return getattr(tl, str(sums_in(dtype)).removeprefix("torch."))
 
 
 def start(kernel: Any, grid: tuple[int, ...], *args: Any, num_warps: int, **constants: Any) -> None:

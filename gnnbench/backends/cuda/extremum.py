@@ -6,21 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from gnnbench.backends.cuda._base import (
-    Segments,
-    edges_of,
-    ends,
-    fit,
-    hubs,
-    launch,
-    rows,
-    segments_of,
-    sums_in,
-    triton_type,
-)
+from gnnbench.backends.cuda._base import Segments, edges_of, ends, fit, hubs, rows, segments_of, sums_in
 from gnnbench.backends.cuda._triton import constexpr, jit, tensor, tl
 from gnnbench.backends.cuda.choices import BY_ROWS, tile_of
-from gnnbench.backends.cuda.spmm import SpmmKernels
+from gnnbench.backends.cuda.spmm import SpmmKernels, sum_slices
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import EXTREMA
 
@@ -123,50 +112,34 @@ class ExtremumKernels(SpmmKernels):
         x, value = x.contiguous(), None if value is None else value.contiguous()
         sign, shape = -1 if reduce == "min" else 1, (graph.num_rows, x.size(1))
         best = x.new_empty(shape), x.new_empty(shape, dtype=torch.int32)
-        self._best(graph, rows(graph, self.longest(graph)), sign, graph.col, value, None, x, best)
+        tile = tile_of(self.chosen("spmm_max", graph, x.size(1), x.dtype), graph, 1, x.size(1))
+
+        def find(segments: Segments, *tensors: Tensor | None) -> None:
+            tile.launch(extremum_kernel, segments, x.dtype, *tensors, axes="SEC", SIGN=sign)
+
+        find(rows(graph, self.longest(graph)), graph.col, value, None, x, *best)
         if cut := hubs(graph, self.longest(graph)):
             partial, origin = cut.partial(x), best[1].new_empty(cut.slices.count, x.size(1))
-            self._best(graph, cut.slices.apart, sign, graph.col, value, None, x, (partial, origin))
-            self._best(graph, cut.rows, sign, None, None, origin, partial, best)
+            find(cut.slices.apart, graph.col, value, None, x, partial, origin)
+            find(cut.rows, None, None, origin, partial, *best)
         return best
 
     def spmm_max_backward(self, graph: Graph, arg_out: Tensor, grad_out: Tensor, value: Tensor | None) -> Tensor:
         grad_out, value = grad_out.contiguous(), None if value is None else value.contiguous()
-        width, sums, transpose = grad_out.size(1), sums_in(grad_out.dtype), graph.transpose
+        width, transpose, dtype = grad_out.size(1), graph.transpose, grad_out.dtype
         tile = fit(transpose, 1, width, BY_ROWS["spmm_max"])
         tensors = transpose.col, graph.perm, value, arg_out, grad_out
 
-        def run(segments: Segments, out: Tensor) -> None:
-            constants = {"C": width, "ACC": triton_type(sums), **tile.blocks("SEC")}
-            launch(
-                extremum_backward_kernel, tile.grid(segments.count, 1, width), segments, *tensors, out, **constants
-            )
+        def add(segments: Segments, out: Tensor) -> None:
+            tile.launch(extremum_backward_kernel, segments, dtype, *tensors, out, axes="SEC")
 
         grad_x = grad_out.new_empty(graph.num_cols, width)
-        run(rows(transpose, self.longest(transpose)), grad_x)
+        add(rows(transpose, self.longest(transpose)), grad_x)
         if cut := hubs(transpose, self.longest(transpose)):
             partial = cut.partial(grad_x)
-            run(cut.slices.apart, partial)
-            self._sum(transpose, cut.rows, tile, (1, width), False, None, None, partial, grad_x)
+            add(cut.slices.apart, partial)
+            sum_slices(tile, cut.rows, partial, grad_x)
         return grad_x
-
-    def _best(
-        self,
-        graph: Graph,
-        segments: Segments,
-        sign: int,
-        col: Tensor | None,
-        value: Tensor | None,
-        origin: Tensor | None,
-        x: Tensor,
-        out: tuple[Tensor, Tensor],
-    ) -> None:
-        """The best of `segments`, which are of edges, or of slices of a hub where there is no col."""
-        width = x.size(1)
-        tile = tile_of(self.chosen("spmm_max", graph, width, x.dtype), graph, 1, width)
-        constants = {"C": width, "SIGN": sign, "ACC": triton_type(sums_in(x.dtype)), **tile.blocks("SEC")}
-        grid = tile.grid(segments.count, 1, width)
-        launch(extremum_kernel, grid, segments, col, value, origin, x, *out, **constants)
 
 
 @jit
@@ -223,20 +196,19 @@ class SegmentKernels(ExtremumKernels):
     ) -> Tensor:
         if x is None or out is None:  # a copy of rows, which torch is as fast at
             return super().segment_backward(rowptr, grad_out, reduce)
-        graph, width, sums = self._in_order(rowptr, x), x.size(1), sums_in(x.dtype)
+        graph, width = self._in_order(rowptr, x), x.size(1)
         longest, tile = self.longest(graph), fit(graph, 1, width, BY_ROWS["spmm_max"])
-        constants = {"C": width, "ACC": triton_type(sums), **tile.blocks("SEC")}
 
         def run(segments: Segments, ties: Tensor, grad_x: Tensor | None) -> None:
             tensors = x, out, grad_out, ties, grad_x
-            launch(ties_kernel, tile.grid(segments.count, 1, width), segments, *tensors, **constants)
+            tile.launch(ties_kernel, segments, x.dtype, *tensors, axes="SEC")
 
-        ties, grad_x, cut = torch.empty_like(out, dtype=sums), torch.empty_like(x), hubs(graph, longest)
+        ties, grad_x = torch.empty_like(out, dtype=sums_in(x.dtype)), torch.empty_like(x)
         run(rows(graph, longest), ties, None)
-        if cut:
+        if cut := hubs(graph, longest):
             partial = cut.partial(ties)
             run(cut.slices, partial, None)
-            self._sum(graph, cut.rows, tile, (1, width), False, None, None, partial, ties)
+            sum_slices(tile, cut.rows, partial, ties)
             run(cut.slices, ties, grad_x)
         run(rows(graph, longest), ties, grad_x)
         return grad_x

@@ -7,18 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gnnbench.backends.cuda._base import (
-    BaseKernels,
-    Segments,
-    edges_of,
-    fit,
-    hubs,
-    launch,
-    rows,
-    segments_of,
-    sums_in,
-    triton_type,
-)
+from gnnbench.backends.cuda._base import BaseKernels, Segments, edges_of, fit, hubs, rows, segments_of
 from gnnbench.backends.cuda._triton import constexpr, jit, tensor, tl
 from gnnbench.graph import Graph
 
@@ -36,53 +25,38 @@ def entries(
 
 
 @jit
-def top_and_total(
-    score: tensor,
+def totals(
+    values: tensor,
     weight: tensor,
     first: tensor,
     length: tensor,
+    EXP: constexpr,
     H: constexpr,
     ACC: constexpr,
     BLOCK_E: constexpr,
     BLOCK_H: constexpr,
 ) -> tensor:
-    """The maximum of score [., H] and the sum of weight * exp(score - maximum), weight [., H] or None for ones."""
+    """The sum of weight * values [., H], or if EXP of weight * exp(values - maximum), with the maximum before it.
+
+    `weight` [., H] may be None for ones.
+    """
     top = tl.full((first.shape[0], BLOCK_E, BLOCK_H), -float("inf"), ACC)
-    for chunk in range(0, tl.max(length, 0), BLOCK_E):
-        where, valid = entries(first, length, chunk, H, BLOCK_E, BLOCK_H)
-        top = tl.maximum(top, tl.load(score + where, valid, -float("inf")).to(ACC))
+    if EXP:
+        for chunk in range(0, tl.max(length, 0), BLOCK_E):
+            where, valid = entries(first, length, chunk, H, BLOCK_E, BLOCK_H)
+            top = tl.maximum(top, tl.load(values + where, valid, -float("inf")).to(ACC))
     highest = tl.max(top, 1)
     shift = tl.where(highest == -float("inf"), 0.0, highest)[:, None, :]  # else -inf - -inf
     total = tl.zeros((first.shape[0], BLOCK_E, BLOCK_H), ACC)
     for chunk in range(0, tl.max(length, 0), BLOCK_E):
         where, valid = entries(first, length, chunk, H, BLOCK_E, BLOCK_H)
-        exp = tl.exp(tl.load(score + where, valid, -float("inf")).to(ACC) - shift)
+        term = tl.load(values + where, valid, 0.0).to(ACC)
+        if EXP:
+            term = tl.exp(term - shift)
         if weight is not None:
-            exp *= tl.load(weight + where, valid, 0.0)
-        total += tl.where(valid, exp, 0.0)
+            term *= tl.load(weight + where, valid, 0.0).to(ACC)
+        total += tl.where(valid, term, 0.0)
     return highest, tl.sum(total, 1)
-
-
-@jit
-def dot(
-    a: tensor,
-    b: tensor,
-    first: tensor,
-    length: tensor,
-    H: constexpr,
-    ACC: constexpr,
-    BLOCK_E: constexpr,
-    BLOCK_H: constexpr,
-) -> tensor:
-    """The sum of a * b [., H]; b may be None for ones."""
-    total = tl.zeros((first.shape[0], BLOCK_E, BLOCK_H), ACC)
-    for chunk in range(0, tl.max(length, 0), BLOCK_E):
-        where, valid = entries(first, length, chunk, H, BLOCK_E, BLOCK_H)
-        term = tl.load(a + where, valid, 0.0).to(ACC)
-        if b is not None:
-            term *= tl.load(b + where, valid, 0.0).to(ACC)
-        total += term
-    return tl.sum(total, 1)
 
 
 @jit
@@ -112,10 +86,7 @@ def softmax_kernel(
         begins = tl.load(hub_begin + segment, mine, 0)
         counts = tl.load(hub_end + segment, mine, 0) - begins
         scores, weights = (slice_top, slice_total) if grad is None else (slice_total, None)
-    if grad is None:
-        top, total = top_and_total(scores, weights, begins, counts, H, ACC, BLOCK_E, BLOCK_H)
-    else:
-        total = dot(scores, weights, begins, counts, H, ACC, BLOCK_E, BLOCK_H)
+    top, total = totals(scores, weights, begins, counts, grad is None, H, ACC, BLOCK_E, BLOCK_H)
     for chunk in range(0, tl.max(length, 0), BLOCK_E):
         where, valid = entries(first, length, chunk, H, BLOCK_E, BLOCK_H)
         value = tl.load(score + where, valid, 0.0).to(ACC)
@@ -143,14 +114,12 @@ def slice_kernel(
     BLOCK_E: constexpr,
     BLOCK_H: constexpr,
 ) -> tensor:
-    """`top_and_total` of each segment, or the sum of alpha * grad."""
+    """`totals` of each segment."""
     first, length, segment, mine = segments_of(begin, end, row, count, longest, BLOCK_S)
     where, exists = entries(segment, mine.to(tl.int32), 0, H, 1, BLOCK_H)
+    highest, terms = totals(score, grad, first, length, grad is None, H, ACC, BLOCK_E, BLOCK_H)
     if grad is None:
-        highest, terms = top_and_total(score, None, first, length, H, ACC, BLOCK_E, BLOCK_H)
         tl.store(top + where, highest[:, None, :], exists)
-    else:
-        terms = dot(score, grad, first, length, H, ACC, BLOCK_E, BLOCK_H)
     tl.store(total + where, terms[:, None, :], exists)
 
 
@@ -176,7 +145,4 @@ class SoftmaxKernels(BaseKernels):
 
 def _over(kernel: Any, graph: Graph, segments: Segments, like: Tensor, *args: Tensor | None) -> None:
     """Start `kernel` over `segments`, with tiles for entries such as those of `like` [E, H]."""
-    heads, sums = like.size(1), triton_type(sums_in(like.dtype))
-    tile = fit(graph, heads, 1, SOFTMAX_ELEMENTS)
-    grid = tile.grid(segments.count, heads, 1)
-    launch(kernel, grid, segments, *args, H=heads, ACC=sums, **tile.blocks("SEH"))
+    fit(graph, like.size(1), 1, SOFTMAX_ELEMENTS).launch(kernel, segments, like.dtype, *args, axes="SEH")

@@ -7,18 +7,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from gnnbench.backends.cuda._base import (
-    Segments,
-    Tile,
-    edges_of,
-    ends,
-    hubs,
-    launch,
-    rows,
-    segments_of,
-    sums_in,
-    triton_type,
-)
+from gnnbench.backends.cuda._base import Segments, Tile, acc_type, edges_of, ends, hubs, launch, rows, segments_of
 from gnnbench.backends.cuda._triton import constexpr, jit, tensor, tl
 from gnnbench.backends.cuda.choices import ChoosingKernels, tile_of
 from gnnbench.graph import Graph
@@ -88,31 +77,22 @@ class SpmmKernels(ChoosingKernels):
             return (out / graph.degree.clamp(min=1).unsqueeze(1) if mean else out).view(
                 graph.num_rows, *x.shape[1:]
             )
-        out = x.new_empty(graph.num_rows, *x.shape[1:])
-        tile = tile_of(choice, graph, *shape)
-        self._sum(graph, rows(graph, self.longest(graph)), tile, shape, mean, graph.col, value, x, out)
+        out, tile = x.new_empty(graph.num_rows, *x.shape[1:]), tile_of(choice, graph, *shape)
+
+        def add(segments: Segments, mean: bool, *tensors: Tensor | None) -> None:
+            tile.launch(sum_kernel, segments, x.dtype, graph.rowptr, *tensors, MEAN=mean)
+
+        add(rows(graph, self.longest(graph)), mean, graph.col, value, x, out)
         if cut := hubs(graph, self.longest(graph)):
             partial = cut.partial(out)
-            self._sum(graph, cut.slices.apart, tile, shape, False, graph.col, value, x, partial)
-            self._sum(graph, cut.rows, tile, shape, mean, None, None, partial, out)
+            add(cut.slices.apart, False, graph.col, value, x, partial)
+            add(cut.rows, mean, None, None, partial, out)
         return out
 
-    def _sum(
-        self,
-        graph: Graph,
-        segments: Segments,
-        tile: Tile,
-        shape: tuple[int, int],
-        mean: bool,
-        col: Tensor | None,
-        value: Tensor | None,
-        x: Tensor,
-        out: Tensor,
-    ) -> None:
-        """Sum over `segments`, which are of edges, or of slices of a hub where there is no col."""
-        constants = {"H": shape[0], "C": shape[1], "MEAN": mean, "ACC": triton_type(sums_in(x.dtype))}
-        grid = tile.grid(segments.count, *shape)
-        launch(sum_kernel, grid, segments, graph.rowptr, col, value, x, out, **constants, **tile.blocks())
+
+def sum_slices(tile: Tile, slices: Segments, partial: Tensor, out: Tensor) -> None:
+    """Sum what a kernel made of slices, in the order of these, into the rows of `out`."""
+    tile.launch(sum_kernel, slices, partial.dtype, slices.begin, None, None, partial, out, MEAN=False)
 
 
 def _by_cusparse(graph: Graph, x: Tensor, value: Tensor | None) -> Tensor:
@@ -120,8 +100,7 @@ def _by_cusparse(graph: Graph, x: Tensor, value: Tensor | None) -> Tensor:
     rowptr, ones = graph.once(("cusparse", x.dtype), lambda: (graph.rowptr.int(), x.new_ones(graph.num_edges)))
     value = ones if value is None else value
     size = graph.num_rows, graph.num_cols
-    product: Tensor = torch.sparse_csr_tensor(rowptr, graph.col, value, size, check_invariants=False) @ x
-    return product
+    return torch.sparse_csr_tensor(rowptr, graph.col, value, size, check_invariants=False) @ x
 
 
 @jit
@@ -171,11 +150,11 @@ class SddmmKernels(ChoosingKernels):
         heads, channels = (1, a.size(1)) if a.dim() == 2 else a.shape[1:]
         out = a.new_empty(graph.num_edges, *a.shape[1:-1])
         tile = tile_of(self.chosen("sddmm", graph, heads * channels, a.dtype, heads), graph, heads, channels)
-        constants = {"H": heads, "C": channels, "ACC": triton_type(sums_in(a.dtype)), **tile.blocks()}
+        constants = {"ACC": acc_type(a.dtype), **tile.constants()}
         parts = [rows(graph, self.longest(graph))]
         if cut := hubs(graph, self.longest(graph)):
             parts.append(cut.slices)
         for segments in parts:
-            grid = tile.grid(segments.count, heads, 1)
+            grid = -(-segments.count // tile.segments), -(-heads // tile.heads)
             launch(sddmm_kernel, grid, segments, graph.col, a, b, out, **constants)
         return out

@@ -1,11 +1,10 @@
 """CPU kernels: `IsplibKernels` calls the compiled ones, `Backend` prepares graphs and models for them.
 
-layout collate spmm edge fusedmm attention heads dropout embedding norm linear segment negatives program gru
-perceptron                                   the kernels, by `cython_kernels/*.pyx`
-sample batch                                 sampled neighbourhoods, likewise
-choices                                      how they can be run, for heuristics and the tuner
-ceiling                                      what no kernel over edges can beat
-_base _compiled workspace                    what all share, the compiled modules, and memory to work in
+layout spmm edge attention layers   the kernels, by `cython_kernels/*.pyx`
+sample batch                         sampled neighbourhoods, likewise
+choices                              how they can be run, for heuristics and the tuner
+ceiling                              what no kernel over edges can beat
+_base _compiled workspace            what all share, the compiled modules, and memory to work in
 """
 
 from __future__ import annotations
@@ -27,20 +26,7 @@ from gnnbench.graph import CSRBuilder, Graph
 BF16_TOLERANCE = 2e-2
 PIECE = 1024  # rows
 
-__all__ = [
-    "ISA",
-    "MISSING",
-    "Backend",
-    "IsplibKernels",
-    "Neighbors",
-    "Rows",
-    "TypedNeighbors",
-    "cpu_layout",
-    "isa_level",
-    "report",
-    "rows",
-    "vectors",
-]
+__all__ = ["ISA", "Neighbors", "Rows", "TypedNeighbors", "isa_level", "report", "vectors"]
 
 if not TYPE_CHECKING:
     BaseKernels = registry.merged("backends.isplib", BaseKernels)

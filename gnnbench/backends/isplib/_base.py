@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -33,6 +33,8 @@ class BaseKernels(Kernels):
         gather: type that sums and means gather float32 features in, "float32" or "bf16"; sums are in float32.
     """
 
+    types: ClassVar[tuple[torch.dtype, ...]] = TYPES
+
     def __init__(self, isa: int | None = None, threads: int | None = None, gather: str = "float32") -> None:
         self.level = _compiled.isa_level() if isa is None else isa
         self.isa = _compiled.vectors(self.level)
@@ -48,14 +50,3 @@ class BaseKernels(Kernels):
         """Those for any processor, run by row without prefetch."""
         threads = choice.get("threads", self.threads)
         return type(self)(isa=0), {"algorithm": "row", "prefetch": 0, "threads": threads}
-
-    def unsupported(self, op: str, graph: Graph, *tensors: Tensor | None) -> list[str]:
-        reasons = []
-        for tensor in tensors:
-            if tensor is None:
-                continue
-            if not tensor.is_cpu:
-                reasons.append(f"a tensor is on {tensor.device}; isplib runs on the CPU")
-            elif tensor.dtype not in TYPES:
-                reasons.append(f"a tensor has type {tensor.dtype}; isplib computes in float32 and float64")
-        return reasons

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any, ClassVar
 
 import torch
@@ -13,8 +13,8 @@ from gnnbench.backends.isplib._base import csr
 from gnnbench.backends.isplib.choices import FAMILIES, ChoosingKernels
 from gnnbench.backends.isplib.workspace import in_huge_pages
 from gnnbench.graph import Graph
-from gnnbench.ops.dropout import WORD, Dropout
-from gnnbench.ops.families import Family, Inputs
+from gnnbench.ops.dropout import WORD
+from gnnbench.ops.families import Attention, Inputs
 
 native = _compiled.load("attention")
 
@@ -26,72 +26,54 @@ class AttentionKernels(ChoosingKernels):
 
     families: ClassVar[Collection[str]] = FAMILIES
 
-    def unsupported(self, op: str, graph: Graph, *tensors: Tensor | None) -> list[str]:
-        reasons = super().unsupported(op, graph, *tensors)
-        if op.endswith("_attention") and not all(tensor is None or all(tensor.shape[1:]) for tensor in tensors):
-            reasons.append("a tensor has no heads or no channels; isplib needs at least one of each")
-        return reasons
-
-    def attention(
-        self, graph: Graph, family: Family, inputs: Inputs, slope: float, dropout: Dropout | None, keep: bool
-    ) -> tuple[Tensor, ...]:
-        if family.name not in self.families:
-            return super().attention(graph, family, inputs, slope, dropout, keep)
-        inputs = tuple(tensor.contiguous() for tensor in inputs)
-        value = family.roles(inputs)[2]
+    def attention(self, graph: Graph, given: Attention, keep: bool) -> tuple[Tensor, ...]:
+        if given.family.name not in self.families:
+            return super().attention(graph, given, keep)
+        value = given.roles[2]
         out = in_huge_pages(torch.empty(graph.num_rows, *value.shape[1:], dtype=value.dtype))
         stats = out.new_empty(*out.shape[:2], 2)
         kept = (_like(out), out.new_empty(out.shape[:2])) if keep else ()
         results = dict(zip(KEPT, (out, stats, *kept), strict=False))
-        self._run(native.forward, family, family.op, graph, _task(graph, family, inputs, slope, dropout) | results)
+        self._run(native.forward, given, "", graph, _task(graph, given) | results)
         return out, stats, *kept
 
-    def attention_backward(
-        self,
-        graph: Graph,
-        family: Family,
-        inputs: Inputs,
-        slope: float,
-        dropout: Dropout | None,
-        kept: tuple[Tensor, ...],
-        grad_out: Tensor,
-    ) -> tuple[Tensor, ...]:
-        if family.name not in self.families:
-            return super().attention_backward(graph, family, inputs, slope, dropout, kept, grad_out)
-        inputs = tuple(tensor.contiguous() for tensor in inputs)
+    def attention_backward(self, graph: Graph, given: Attention, kept: Inputs, grad_out: Tensor) -> Inputs:
+        if given.family.name not in self.families:
+            return super().attention_backward(graph, given, kept, grad_out)
         results = dict(zip(KEPT, (tensor.contiguous() for tensor in kept), strict=False))
-        query, key, value, _ = family.roles(inputs)
-        op, positive, grad_query = f"{family.op}_backward", "out_positive" in results, _like(query)
-        task = _task(graph, family, inputs, slope, dropout)
+        query, key, value, _ = given.roles
+        positive, grad_query, task = "out_positive" in results, _like(query), _task(graph, given)
         # What passes over edges read of destinations: grad_out over the row's sum [N, H, C], and [N, H, 2].
         terms = {"grad": _like(results["out"]), "node": torch.empty_like(results["stats"])}
-        given = {"grad_out": grad_out.contiguous(), **results, **({"grad_query": grad_query} if positive else {})}
-        self._run(native.terms, family, op, graph, task | terms | given)
+        read = {"grad_out": grad_out.contiguous(), **results}
+        if positive:
+            read["grad_query"] = grad_query
+        self._run(native.terms, given, "_backward", graph, task | terms | read)
         task |= terms
         if not positive:
-            self._run(native.grad_query, family, op, graph, task | {"grad_mine": grad_query})
+            self._run(native.grad_query, given, "_backward", graph, task | {"grad_mine": grad_query})
         grad_key, grad_value, transpose = _like(key), _like(value), graph.transpose
         task |= {"rowptr": transpose.rowptr, "col": transpose.col, "walked": graph.num_cols}
-        task |= {"grad_mine": grad_key, "grad_value": grad_value, "perm": None if dropout is None else graph.perm}
-        self._run(native.grad_key, family, op, transpose, task)
-        return family.completed(inputs, grad_query, grad_key, grad_value)
+        perm = None if given.dropout is None else graph.perm
+        task |= {"grad_mine": grad_key, "grad_value": grad_value, "perm": perm}
+        self._run(native.grad_key, given, "_backward", transpose, task)
+        return given.family.completed(given.inputs, grad_query, grad_key, grad_value)
 
-    def _run(
-        self, kernel: Callable[..., None], family: Family, op: str, graph: Graph, task: dict[str, Any]
-    ) -> None:
+    def _run(self, kernel: Any, given: Attention, direction: str, graph: Graph, task: dict[str, Any]) -> None:
         """Run a pass over the rows of `graph`."""
         heads, width, channels = task["heads"], task["width"], task["channels"]
         shortest = min(width, channels) if task["key"].dim() == 3 else channels  # numbers are read one by one
+        op = given.family.op + direction
         choice = self.chosen(op, graph, heads * channels, task["value"].dtype, heads)
-        kernel(family.name, shortest, self.isa, choice["threads"], chunk=choice["chunk"], **task)
+        kernel(given.family.name, shortest, self.isa, choice["threads"], chunk=choice["chunk"], **task)
 
 
-def _task(graph: Graph, family: Family, inputs: Inputs, slope: float, dropout: Dropout | None) -> dict[str, Any]:
+def _task(graph: Graph, given: Attention) -> dict[str, Any]:
     """The fields that all passes read, over the rows of `graph`."""
-    query, key, value, att = family.roles(inputs)
+    (query, key, value, att), dropout = given.roles, given.dropout
     heads, channels = value.shape[1:]
     sizes = {"heads": heads, "width": key.size(2) if key.dim() == 3 else 1, "channels": channels}
-    task = {**csr(graph), **sizes, "walked": graph.num_rows, "slope": slope}
+    task = {**csr(graph), **sizes, "walked": graph.num_rows, "slope": given.slope}
     task |= {"query": query, "key": key, "value": value, "att": att}
     if dropout is not None:
         task |= dict(zip(("low", "high"), dropout.words(), strict=True))

@@ -97,8 +97,7 @@ class Positions:
 
     def put(self, seeds: Tensor, node: Tensor, tree: Tensor | None) -> bool:
         """Give seeds [n] int64 the first places, and write them to node [n]; False where one is no node."""
-        known: bool = native.start(seeds=seeds, node=node, tree=tree, count=len(seeds), **self.fields())
-        return known
+        return native.start(seeds=seeds, node=node, tree=tree, count=len(seeds), **self.fields())
 
     def make_room(self, node: Tensor, tree: Tensor | None, size: int) -> None:
         """In the table, for `size` nodes, of which `node`, of the trees `tree`, are there."""

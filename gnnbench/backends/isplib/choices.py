@@ -97,18 +97,13 @@ class ChoosingKernels(BaseKernels):
         features = width * dtype.itemsize
 
         def make() -> Choice:
-            if (shift := _block(graph, features)) is not None:
+            if (shift := block(graph, features)) is not None:
                 return {"algorithm": "blocked", "shift": shift}
             near = graph.num_cols * features <= CACHED * L2_BYTES
             prefetch = 0 if near else PREFETCH_DISTANCE
             return {"algorithm": "row", "prefetch": prefetch, "threads": self._team_for(graph, width)}
 
         return graph.once(("heuristic", features, self.threads), make)
-
-    def _planned(self, graph: Graph) -> set[int]:
-        """Shifts of the blocks that sums over usual widths go by."""
-        shifts = {_block(graph, lines * LINE_BYTES) for lines in PLANNED}
-        return {shift for shift in shifts if shift is not None}
 
     def _possible(self, choice: object, op: str, graph: Graph) -> TypeGuard[Choice]:
         """Return whether a choice that came from elsewhere can be taken; one kept from more threads cannot."""
@@ -126,7 +121,7 @@ def blocks(graph: Graph, shift: int) -> int:
     return max(1, -(-graph.num_cols >> shift))
 
 
-def _block(graph: Graph, features: int) -> int | None:
+def block(graph: Graph, features: int) -> int | None:
     """The width of blocks, as bits of a column id, for so many bytes of features; None to go by row."""
     rows, edges, shifts = max(graph.num_rows, 1), graph.num_edges, _shifts(graph)
     crowded = edges >= CROWDED * rows and graph.num_cols * features > LARGE

@@ -72,7 +72,8 @@ class SpmmKernels(choices.ChoosingKernels):
     def plan(self, graph: Graph) -> None:
         # A copy, for another thread may add a choice meanwhile.
         kept = [(key[1], choice) for key, choice in list(graph.cache.items()) if key[0] == "choice"]
-        planned = {("spmm", shift) for shift in self._planned(graph)}
+        usual = (choices.block(graph, lines * choices.LINE_BYTES) for lines in choices.PLANNED)
+        planned = {("spmm", shift) for shift in usual if shift is not None}
         for op, choice in kept:
             if op in choices.TUNED and self._possible(choice, op, graph) and "shift" in choice:
                 planned.add((op, int(choice["shift"])))
@@ -97,8 +98,7 @@ class SpmmKernels(choices.ChoosingKernels):
         if known is None or mean is None or self.gather != "float32":
             return None
         graph.check_unchanged()
-        out: Tensor | None = native.again(known, graph.whole.cache, self.isa, self.threads, mean, inputs)
-        return out
+        return native.again(known, graph.whole.cache, self.isa, self.threads, mean, inputs)
 
     def _sum(self, graph: Graph, reduce: str, inputs: Summed) -> Tensor:
         """Sum over blocks or row by row, which `spmm_again` knows from then on."""

@@ -6,10 +6,10 @@ _family   what such a file says, in its FAMILY
 from __future__ import annotations
 
 from gnnbench import registry
-from gnnbench.ops.families._family import Family, Inputs
+from gnnbench.ops.families._family import Attention, Family, Inputs
 
 FAMILIES: dict[str, Family] = {
     name: registry.find("ops.families", name).FAMILY for name in registry.names("ops.families")
 }
 
-__all__ = ["FAMILIES", "Family", "Inputs"]
+__all__ = ["FAMILIES", "Attention", "Family", "Inputs"]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from torch import Tensor
 
 from gnnbench.graph import Graph
+from gnnbench.ops.dropout import Dropout
 
 if TYPE_CHECKING:
     from gnnbench.ops.kernels import Kernels
@@ -67,3 +68,27 @@ class Family(ABC):
         It may write to those that it is given.
         """
         return grad_query, grad_key, grad_value
+
+
+class Attention(NamedTuple):
+    """Name what attention is to compute; `roles` are those of `Family.roles`.
+
+    Attributes:
+        inputs: contiguous, of the shapes in `family.inputs`, in that order.
+        slope: of the leaky ReLU, in families that have one.
+        dropout: of the weights; None for none.
+    """
+
+    family: Family
+    inputs: Inputs
+    slope: float
+    dropout: Dropout | None
+
+    @property
+    def roles(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        return self.family.roles(self.inputs)
+
+
+def sums(graph: Graph, inputs: Inputs) -> Tensor:
+    """query[i] + key[j] of every edge, in their shape but for the first dimension."""
+    return inputs[0][graph.row] + inputs[1][graph.col.long()]

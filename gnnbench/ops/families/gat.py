@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gnnbench.graph import Graph
-from gnnbench.ops.families._family import Family, Inputs
+from gnnbench.ops.families._family import Family, Inputs, sums
 
 if TYPE_CHECKING:
     from gnnbench.ops.kernels import Kernels
@@ -23,10 +23,10 @@ class Gat(Family):
     keeps_positive: ClassVar[bool] = True
 
     def scores(self, kernels: Kernels, graph: Graph, inputs: Inputs, slope: float) -> Tensor:
-        return F.leaky_relu(_sums(graph, inputs), slope)
+        return F.leaky_relu(sums(graph, inputs), slope)
 
     def positive(self, graph: Graph, inputs: Inputs) -> Tensor:
-        return _sums(graph, inputs) > 0
+        return sums(graph, inputs) > 0
 
     def gradients(
         self, kernels: Kernels, graph: Graph, inputs: Inputs, slope: float, grad_score: Tensor, grad_value: Tensor
@@ -35,11 +35,6 @@ class Gat(Family):
         grad = torch.where(self.positive(graph, inputs), grad_score, grad_score * slope)
         grad_key = torch.zeros_like(key).index_add_(0, graph.col, grad)
         return torch.zeros_like(query).index_add_(0, graph.row, grad), grad_key, grad_value
-
-
-def _sums(graph: Graph, inputs: Inputs) -> Tensor:
-    query, key, _ = inputs
-    return query[graph.row] + key[graph.col.long()]
 
 
 FAMILY = Gat()

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gnnbench.graph import Graph
-from gnnbench.ops.families._family import Family, Inputs
+from gnnbench.ops.families._family import Family, Inputs, sums
 
 if TYPE_CHECKING:
     from gnnbench.ops.kernels import Kernels
@@ -26,16 +26,16 @@ class GatV2(Family):
         return query, key, key, att
 
     def scores(self, kernels: Kernels, graph: Graph, inputs: Inputs, slope: float) -> Tensor:
-        return (F.leaky_relu(_sums(graph, inputs), slope) * inputs[2]).sum(-1)
+        return (F.leaky_relu(sums(graph, inputs), slope) * inputs[2]).sum(-1)
 
     def gradients(
         self, kernels: Kernels, graph: Graph, inputs: Inputs, slope: float, grad_score: Tensor, grad_value: Tensor
     ) -> Inputs:
         query, _, att = inputs
-        sums = _sums(graph, inputs)
-        grad_att = (grad_score.unsqueeze(-1) * F.leaky_relu(sums, slope)).sum(0)
+        ends = sums(graph, inputs)
+        grad_att = (grad_score.unsqueeze(-1) * F.leaky_relu(ends, slope)).sum(0)
         grad = grad_score.unsqueeze(-1) * att
-        grad = torch.where(sums > 0, grad, grad * slope)
+        grad = torch.where(ends > 0, grad, grad * slope)
         grad_query = torch.zeros_like(query).index_add_(0, graph.row, grad)
         return grad_query, grad_value.index_add_(0, graph.col, grad), grad_att
 
@@ -44,11 +44,6 @@ class GatV2(Family):
         query, key, att = inputs
         grad_att = (key * grad_key).sum(0) + (query * grad_query).sum(0)
         return grad_query * att, grad_value.addcmul_(grad_key, att), grad_att
-
-
-def _sums(graph: Graph, inputs: Inputs) -> Tensor:
-    query, key, _ = inputs
-    return query[graph.row] + key[graph.col.long()]  # [E, H, C]
 
 
 FAMILY = GatV2()

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 import gnnbench
 from gnnbench import backends, convs, patch
 from gnnbench.backends import isplib
-from gnnbench.backends.isplib import dropout, embedding, linear, norm, spmm
+from gnnbench.backends.isplib import layers as dense
+from gnnbench.backends.isplib import spmm
 from gnnbench.config import BackendConfig
 from gnnbench.convs import _overrides
 from gnnbench.errors import GnnbenchError
@@ -35,16 +36,13 @@ WAYS = ("bind", "prepare", "accelerate", "patched")
 EDGE_DIM = 3
 RAISED = "error"
 CALLS: Counter[str] = Counter()  # of compiled kernels
-GATES = [
-    *((linear, name, 1) for name in ("LEAST", "LEAST_WEIGHT", "LEAST_ROWS", "LEAST_WORK")),
-    (norm, "TEAM_WORK", 1),
-]
+GATES = ("LEAST", "LEAST_WEIGHT", "LEAST_ROWS", "LEAST_WORK", "TEAM_WORK")
 COUNTED = {
-    linear: ("forward", "backward"),
-    norm: ("forward", "backward"),
-    dropout: ("dropout",),
-    embedding: ("sum", "add"),
-    spmm: ("sum", "again", "extremum", "extremum_backward"),
+    "linear": (dense.native_linear, ("forward", "backward")),
+    "norm": (dense.native_norm, ("forward", "backward")),
+    "dropout": (dense.native_dropout, ("dropout",)),
+    "embedding": (dense.native_embedding, ("sum", "add")),
+    "spmm": (spmm.native, ("sum", "again", "extremum", "extremum_backward")),
 }
 
 
@@ -74,16 +72,15 @@ def open_gates() -> Iterator[None]:
     """Kernels take the smallest of work, and calls of the compiled ones are counted."""
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(patch, "_policy", Policy(min_gathered=0, min_features=1)))
-        for owner, name, value in GATES:
-            stack.enter_context(mock.patch.object(owner, name, value))
+        for name in GATES:
+            stack.enter_context(mock.patch.object(dense, name, 1))
         _overrides.STAND_INS[first_of_equals] = aggregation.scatter
         stack.callback(_overrides.STAND_INS.pop, first_of_equals)  # and no more, as others may be added meanwhile
         stack.enter_context(mock.patch.object(aggregation, "scatter", first_of_equals))
-        for owner, names in COUNTED.items() if not isplib.MISSING else ():
+        for kind, (native, names) in COUNTED.items() if not isplib.MISSING else ():
             for name in names:
-                label = f"{owner.__name__.rpartition('.')[2]}.{name}"
-                counted = _counted(label, getattr(owner.native, name))
-                stack.enter_context(mock.patch.object(owner.native, name, counted))
+                counted = _counted(f"{kind}.{name}", getattr(native, name))
+                stack.enter_context(mock.patch.object(native, name, counted))
         yield
 
 

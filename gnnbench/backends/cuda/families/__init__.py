@@ -12,8 +12,6 @@ from torch import Tensor
 
 from gnnbench import registry
 
-__all__ = ["ON_DEVICE", "DeviceFamily"]
-
 Completed = Callable[[tuple[Tensor, ...], Tensor, Tensor, Tensor], tuple[Tensor, ...]]
 
 

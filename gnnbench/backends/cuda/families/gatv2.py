@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from gnnbench.backends.cuda._base import power_of_two, start, sums_in, triton_type
+from gnnbench.backends.cuda._base import acc_type, power_of_two, start, sums_in
 from gnnbench.backends.cuda._triton import constexpr, jit, tensor, tl
 from gnnbench.backends.cuda.families import DeviceFamily
 
@@ -77,7 +77,7 @@ def _through_att(x: Tensor, att: Tensor, grad: Tensor, grad_value: Tensor | None
     partial = x.new_empty(programs, *att.shape, dtype=sums)
     sizes = {"F": width, "BLOCK_F": block_f, "BLOCK": block, "num_warps": 4}
     grid = programs, -(-width // block_f)
-    start(att_kernel, grid, x, att, grad_value, grad, partial, count, each, ACC=triton_type(sums), **sizes)
+    start(att_kernel, grid, x, att, grad_value, grad, partial, count, each, ACC=acc_type(sums), **sizes)
     return partial.sum(0)
 
 
