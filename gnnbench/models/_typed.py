@@ -3,16 +3,47 @@
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field, model_validator
 from torch import Tensor
 from torch.nn import Dropout, Embedding, Linear, Module, ModuleList
 from torch_geometric.nn.module_dict import ModuleDict
 
-from gnnbench.config import ModelConfig
-from gnnbench.models._ends import Types
+from gnnbench.config import ModelConfig, Positive
+
+
+class TypedConfig(ModelConfig):
+    """Models of graphs of several types, whose layers are followed by the activation alone."""
+
+    norm: Literal["none"] = "none"
+    residual: Literal[False] = Field(False, description="not of graphs of several types")
+    readout: Literal["none"] = Field("none", description="not of graphs of several types")
+    jk: Literal["none"] = Field("none", description="not of graphs of several types")
+
+
+class HeadsConfig(TypedConfig):
+    """Models of these whose layers have heads; `hidden` is the width of all heads together."""
+
+    heads: Positive = 8
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> HeadsConfig:
+        if self.hidden % self.heads:
+            raise ValueError(f"hidden {self.hidden} is not divisible by heads {self.heads}")
+        return self
+
+
+class Types(NamedTuple):
+    """A graph of several types of nodes and edges."""
+
+    nodes: dict[str, int]  # how many there are of each type
+    widths: dict[str, int]  # of the features of each type, or of the vectors that are trained in their place
+    trained: list[str]  # the types with such vectors
+    relations: list[tuple[str, str, str]]  # types of sources, names, and types of destinations
+    target: str  # the type whose nodes are classified
 
 
 class TypedStack(Module):
