@@ -152,10 +152,13 @@ def _own(graphs: dict[Any, Graph], path: str, conv: Any, module: ModuleType) -> 
 
 def unsupported(conv: Module) -> list[str]:
     """Sentences, each a reason why our functions cannot compute this PyG conv exactly."""
-    module = table().get(_overrides.pyg_class(conv).__name__)
+    module, name = table().get(_overrides.pyg_class(conv).__name__), type(conv).__name__
     if module is None:
-        return [f"there is no accelerated {type(conv).__name__}; available: {', '.join(sorted(table()))}"]
-    return [*_checks.bindable(conv), *module.unsupported(conv)]
+        return [f"there is no accelerated {name}; available: {', '.join(sorted(table()))}"]
+    reasons = [f"{name} overrides forward()"] if _checks.overrides_forward(conv) else []
+    if conv.flow != "source_to_target":
+        reasons.append(f"{name} has flow={conv.flow!r}; only 'source_to_target' is supported")
+    return [*reasons, *module.unsupported(conv)]
 
 
 @functools.cache

@@ -44,15 +44,6 @@ _hooks_on_messages = itemgetter(
 )
 
 
-def bindable(conv: MessagePassing) -> list[str]:
-    """Reasons why an instance cannot be bound to a Graph, whatever its class."""
-    name = type(conv).__name__
-    reasons = [f"{name} overrides forward()"] if overrides_forward(conv) else []
-    if conv.flow != "source_to_target":
-        reasons.append(f"{name} has flow={conv.flow!r}; only 'source_to_target' is supported")
-    return reasons
-
-
 def overrides_forward(conv: Module) -> bool:
     """Return whether `conv` or its class, which may be a user's, has another forward than PyG's or ours."""
     pyg: Any = _overrides.pyg_class(conv)
@@ -163,8 +154,7 @@ def transformed(
 ) -> Tensor:
     """Reduce x over neighbours and transform that by `layer`, a plain linear one where that comes first."""
     if "transform_first" not in rewrites:
-        out: Tensor = layer(spmm(kernels, graph, x, weight, reduce_of(conv)))
-        return out
+        return layer(spmm(kernels, graph, x, weight, reduce_of(conv)))
     h = linear(kernels, x, layer.weight)
     out = spmm(kernels, graph, h, weight, reduce_of(conv))
     out = out if layer.bias is None else out + layer.bias

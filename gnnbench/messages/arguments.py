@@ -101,13 +101,11 @@ class Asked(NamedTuple):
 
         Computed tensors over nodes are copied, as they may change in place before a backward gathers again.
         """
-        copies: dict[int, Tensor] = {}
+        copied = functools.cache(Tensor.clone)  # for a tensor may be given for both ends
         tensors = []
         for _, tensor, place, dim in self.operands:
             if place in ("source", "destination") and tensor.grad_fn is not None and torch.is_grad_enabled():
-                if id(tensor) not in copies:
-                    copies[id(tensor)] = tensor.clone()
-                tensor = copies[id(tensor)]
+                tensor = copied(tensor)
             tensors.append(tensor.movedim(dim, 0) if dim else tensor)
         return Operands(tensors, [each.place for each in self.operands])
 

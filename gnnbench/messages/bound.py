@@ -90,6 +90,7 @@ def _messages(
     kernels: Kernels,
     graphs: Graphs,
     binding: Binding,
+    /,
     edge_index: Adjacency,
     size: Any = None,
     **given: Any,

@@ -34,8 +34,7 @@ class Readout(Module):
     def forward(self, x: Tensor, segments: tuple[Tensor, int]) -> Tensor:
         """[B, C] of nodes [N, C], of which `segments` says the graph [N] int64, and how many graphs there are."""
         graph_of_node, graphs = segments
-        pooled: Tensor = POOLS[self.reduce](x, graph_of_node, graphs)
-        return pooled
+        return POOLS[self.reduce](x, graph_of_node, graphs)
 
 
 class Layer(NamedTuple):
@@ -161,8 +160,7 @@ class Stack(Module):
 
     def activated(self, layer: int, x: Tensor) -> Tensor:
         """Apply norm and activation to the output of a conv; kernels may put their own in its place."""
-        out: Tensor = self.activation(self.norms[layer](x))
-        return out
+        return self.activation(self.norms[layer](x))
 
 
 def _encoder(name: str, width: int) -> Module:
@@ -171,8 +169,7 @@ def _encoder(name: str, width: int) -> Module:
         from ogb.graphproppred import mol_encoder
     except ImportError:
         raise ConfigError(f"the categories of this dataset need OGB's {name}; run `pip install ogb`") from None
-    encoder: Module = getattr(mol_encoder, name)(width)
-    return encoder
+    return getattr(mol_encoder, name)(width)
 
 
 class Links(NamedTuple):
@@ -205,8 +202,7 @@ class Dot(Module):
 
     def forward(self, z: Tensor, pairs: Pairs) -> Tensor:
         """Scores [P] of pairs of rows of z [N, F]."""
-        scores: Tensor = self.product(z, pairs.nodes, sigmoid=False)
-        return scores
+        return self.product(z, pairs.nodes, sigmoid=False)
 
     def ends(self, z: Tensor, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
         """Rows of sources and of destinations, and pairs [2, P] of these whose dot products are the scores."""
@@ -285,5 +281,4 @@ class LinkStack(Stack):
         with pairs.phase("encoder"):
             z = super().forward(x, adj)
         with pairs.phase("decoder"):
-            scores: Tensor = self.decoder(z, pairs)
-        return scores
+            return self.decoder(z, pairs)

@@ -142,10 +142,9 @@ def kind_of(name: str) -> Any:
 
 def kinds() -> dict[str, Any]:
     """All message-passing layers of PyG by the names of their classes."""
-    found = vars(nn).items()
     return {
         name: kind
-        for name, kind in sorted(found)
+        for name, kind in sorted(vars(nn).items())
         if isinstance(kind, type) and issubclass(kind, nn.MessagePassing) and kind is not nn.MessagePassing
     }
 

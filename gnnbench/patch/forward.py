@@ -32,8 +32,6 @@ from gnnbench.patch.status import TALLY
 __all__ = ["MAX_GRAPH_BYTES", "Engine", "Forward", "bind", "forward_of"]
 
 CHANNELS = 50  # of a conv that transforms features before it gathers them, for a first guess
-
-
 # Of 5,000 to 100,000 pairs without and with a backward, in which PyG adds up one row of z after another.
 PAIRS = Cost(Rates(110_000, 35, -20_000, 0, 0.9), Rates(220_000, 50, -40_000, 0, 2.6))
 EXACT = torch.float32, torch.float64  # types of scores; in others PyG rounds every product

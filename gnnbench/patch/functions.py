@@ -38,7 +38,7 @@ from gnnbench.patch.status import TALLY
 # checked in every call.
 GROUPS = Cost(Rates(150_000, 35, -40_000, -18, 9), Rates(230_000, 45, -80_000, -24, 12))
 STARTS = Cost(*(Rates(0, 0, -150_000, -14, 5),) * 2)
-KEPT = "kept"  # how a norm ran
+
 
 _names: set[str] = set()
 
@@ -129,9 +129,6 @@ def _spmm(engine: Engine, src: Any = None, other: Any = None, reduce: Any = "sum
 class Norm(Function):
     """The stand-in for `gcn_norm` in the modules of PyG's layers, which do not edit what it gives them."""
 
-    def __init__(self) -> None:
-        super().__init__(pyg_norm.gcn_norm, pyg_norm.gcn_norm)
-
     def owners(self) -> list[Any]:
         """Return PyG's modules that took it from where it is written, from where programs take theirs."""
         named = [module for module in super().owners() if module.__name__.startswith("torch_geometric.nn.")]
@@ -143,7 +140,7 @@ class Norm(Function):
         if asked is None:
             return self.original(*args, **kwargs)
         if (known := engine.norms.find(asked)) is not None:
-            TALLY.accelerated(self.name, KEPT)
+            TALLY.accelerated(self.name, "kept")
             return known
         if captured(asked.edge_index):  # whose results are not there before it is replayed
             return self.original(*args, **kwargs)
@@ -194,4 +191,4 @@ def _dropped(
 
 
 SOFTMAX, SPMM = Function(pyg_softmax.softmax, _softmax), Function(pyg_spmm.spmm, _spmm)
-NORM, DROPOUT = Norm(), Dropout()
+NORM, DROPOUT = Norm(pyg_norm.gcn_norm, pyg_norm.gcn_norm), Dropout()
