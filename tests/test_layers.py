@@ -70,7 +70,6 @@ LIGHT = (
     "api/",
     "cli/",
     "launch/",
-    "models/",
     "datasets/",
     "results/",
     "stats.py",
@@ -174,9 +173,7 @@ def test_the_pyg_backends_know_nothing_of_our_ops(path: Path) -> None:
 @pytest.mark.parametrize("path", [path for path in FILES if name(path).startswith(LIGHT)], ids=name)
 def test_torch_is_imported_in_functions_only(path: Path) -> None:
     """So that `--help` and validating a configuration stay fast; modules themselves are loaded late."""
-    if name(path) in ("models/_stack.py", "models/_decoder.py", "models/_typed.py") or re.match(
-        LATE, dotted(path)
-    ):
+    if re.match(LATE, dotted(path)):
         return
     found = {*imports(path, everywhere=False)}
     assert not {imported.split(".")[0] for imported in found} & HEAVY

@@ -20,7 +20,7 @@ and, where there is something to say,
 
     _cost        what a Graph costs and saves
     _bound       the forward that is set on an instance
-    _checks _layers _overrides   what a conv must be like: itself, its layers, and what replaced PyG's own
+    _checks _overrides   what a conv must be like, itself and its layers, and what replaced PyG's own
     _edges _heads   the graph that it aggregates over, and what it is given over edges; what attention shares
     _relations   edges of several relations, by pairs of a relation and a node
     _parts       the parts of a model beside its convs
@@ -40,7 +40,7 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.module_dict import ModuleDict
 
 from gnnbench import registry
-from gnnbench.convs import _checks, _edges, _layers, _overrides, _parts
+from gnnbench.convs import _checks, _edges, _overrides, _parts
 from gnnbench.convs._bound import KEEP, BoundForward
 from gnnbench.convs._relations import joined
 from gnnbench.errors import UnsupportedOp
@@ -75,14 +75,11 @@ def bind(
     Args:
         model: any module with PyG convs in it.
         kernels: the kernels that compute the ops.
-        transform_first: allow multiplying by the weights before or after aggregation, where that is narrower.
-        fold_norm: allow GCN's normalisation as two row scalings.
+        transform_first, fold_norm, dropout, layers: allowed as by these keys of `BackendConfig`.
         keep_aggregation: allow the first conv to aggregate features that need no gradient only once. Where
             `model.input_changes` is a sentence it says why that conv never gets the same features twice.
         sparse_features: allow features to be `Features`; the first binding then says so, where all that the model
             does to them is dropout and products with weights.
-        dropout: allow the model's dropout layers to draw other random numbers than torch's.
-        layers: also let `kernels` that are faster than torch at them compute linear layers and batch norms.
         first_node: of this process, where several share the nodes of a graph; see `_parts.dropouts`.
         rest: binds the convs that no file here can compute; None to refuse them.
 
@@ -155,10 +152,13 @@ def _own(graphs: dict[Any, Graph], path: str, conv: Any, module: ModuleType) -> 
 
 def unsupported(conv: Module) -> list[str]:
     """Sentences, each a reason why our functions cannot compute this PyG conv exactly."""
-    module = table().get(_overrides.pyg_class(conv).__name__)
+    module, name = table().get(_overrides.pyg_class(conv).__name__), type(conv).__name__
     if module is None:
-        return [f"there is no accelerated {type(conv).__name__}; available: {', '.join(sorted(table()))}"]
-    return [*_checks.bindable(conv), *module.unsupported(conv)]
+        return [f"there is no accelerated {name}; available: {', '.join(sorted(table()))}"]
+    reasons = [f"{name} overrides forward()"] if _checks.overrides_forward(conv) else []
+    if conv.flow != "source_to_target":
+        reasons.append(f"{name} has flow={conv.flow!r}; only 'source_to_target' is supported")
+    return [*reasons, *module.unsupported(conv)]
 
 
 @functools.cache
@@ -204,7 +204,7 @@ def _multiplies_first(model: Module, conv: Module, module: ModuleType, names: li
     """Return whether features meet nothing but dropout and products with weights, and nobody looks at them."""
     first: bool = hasattr(module, "multiplies_first") and module.multiplies_first(conv, frozenset(names))
     alone = first and getattr(model, "multiplies_features", False)
-    return alone and not any(map(_layers.is_hooked, (model, conv, *model.children())))
+    return alone and not any(map(_checks.is_hooked, (model, conv, *model.children())))
 
 
 def _provider(op: str, kernels: Kernels) -> str:

@@ -89,7 +89,7 @@ def _options(conv: Any) -> tuple[Any, ...]:
 
 
 class Accelerated(partial[Any]):
-    """The forward that `gnnbench.accelerate` sets on an instance."""
+    """A function of ours on an instance, in the place of a method of its class."""
 
 
 class _Kept(WeakTensorKeyDictionary):

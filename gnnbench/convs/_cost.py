@@ -38,15 +38,12 @@ class Rates(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """The rates of a conv without and with a backward, which needs the transpose.
-
-    Attributes:
-        gathers_input: whether the features are gathered as the conv is given them, and transformed later; then
-            there is a backward only if these need a gradient. Otherwise all heads of its output are gathered.
-    """
+    """The rates of a conv without and with a backward, which needs the transpose."""
 
     inference: Rates
     training: Rates
+    # Whether the features are gathered as the conv is given them, and transformed later; then there is a backward
+    # only if these need a gradient. Otherwise all heads of its output are gathered.
     gathers_input: bool = False
 
     def price(self, x: Tensor, edges: int) -> Price:

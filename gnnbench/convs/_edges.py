@@ -15,6 +15,7 @@ from gnnbench.graph import Graph, handles
 
 T = TypeVar("T")
 Ends: TypeAlias = Tensor | tuple[Tensor, Tensor | None]  # features of all nodes, or of sources and destinations
+Rewrites: TypeAlias = frozenset[str]  # the names of those that apply
 
 
 def pair(x: Ends) -> tuple[Tensor, Tensor | None]:
@@ -37,9 +38,9 @@ def single(conv: Any, x: Any) -> Tensor:
     return x
 
 
-def weight(graph: Graph, edge_weight: Tensor) -> Tensor:
-    """One weight for each edge, in the order of `graph.col`."""
-    return in_rows(graph, vector(edge_weight))
+def weight(graph: Graph, edge_weight: Tensor | None) -> Tensor | None:
+    """One weight for each edge, if any, in the order of `graph.col`."""
+    return None if edge_weight is None else in_rows(graph, vector(edge_weight))
 
 
 def vector(edge_weight: Tensor) -> Tensor:

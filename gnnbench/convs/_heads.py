@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,11 +11,12 @@ from torch import Tensor
 from torch_geometric import __version__ as pyg
 from torch_geometric.nn import MessagePassing
 
-from gnnbench.convs import _checks, _edges, _layers
+from gnnbench.convs import _checks, _edges
 from gnnbench.convs._cost import Cost, Rates
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.ops._custom import is_dispatched
+from gnnbench.ops.attention import attention
 from gnnbench.ops.dense import head_scores
 from gnnbench.ops.dropout import Dropout, drawn_seed
 from gnnbench.ops.edge import edge_softmax
@@ -40,9 +42,9 @@ def unsupported(conv: MessagePassing) -> list[str]:
     return wrong
 
 
-def ops(conv: MessagePassing, fused: str, *parts: str) -> list[str]:
-    """`fused`, or what takes its place where a conv attends to edges too: `parts`, a softmax and a sum."""
-    return [fused] if conv.lin_edge is None else [*parts, "edge_softmax", "spmm"]
+def ops(fused: str, *parts: str) -> Callable[[MessagePassing], list[str]]:
+    """Name `fused`, or what takes its place where a conv attends to edges too: `parts`, a softmax and a sum."""
+    return lambda conv: [fused] if conv.lin_edge is None else [*parts, "edge_softmax", "spmm"]
 
 
 def split_heads(conv: MessagePassing, layer: Any, x: Tensor) -> Tensor:
@@ -101,7 +103,7 @@ def edge_features(conv: MessagePassing, graph: Graph, edge_attr: Tensor) -> Tens
     else:
         edge_attr = _edges.in_rows(graph, edge_attr)
     edge_attr = edge_attr.view(-1, 1) if edge_attr.dim() == 1 else edge_attr
-    if _layers.is_plain_linear(conv.lin_edge):
+    if _checks.is_plain_linear(conv.lin_edge):
         out = conv.lin_edge(edge_attr)
     else:  # hooks and a user's layer are given edges in the order of PyG
         out = conv.lin_edge(_edges.in_edge_index(graph, edge_attr, looped=looped))
@@ -109,12 +111,46 @@ def edge_features(conv: MessagePassing, graph: Graph, edge_attr: Tensor) -> Tens
     return out.view(-1, conv.heads, conv.out_channels)
 
 
-def finish(conv: MessagePassing, out: Tensor, x: Tensor | None) -> Tensor:
-    """Heads joined, with the skip connection and bias of GATConv and GATv2Conv."""
+def attended(
+    conv: MessagePassing,
+    kernels: Kernels,
+    graph: Graph,
+    family: str,
+    inputs: tuple[Tensor, Tensor, Tensor],
+    edge: Tensor | None,
+    x_dst: Tensor | None,
+    return_attention_weights: bool | None,
+) -> Any:
+    """Attention of GATConv and GATv2Conv by a fused op, or over edges that add terms `edge` to both ends'.
+
+    Args:
+        inputs: of the op of this family: terms of destinations and of sources, then values or weights of scores.
+        edge: [E', ...] in the order of rows, with those of added loops.
+
+    Returns:
+        Heads joined, with skip connection and bias; and the weights [E', H] in the order of PyG's, if asked for.
+    """
+    of_dst, of_src, last = inputs
+    looped, is_v2 = _edges.adjacency(conv, graph), family == "gatv2"
+    value = of_src if is_v2 else last
+    wanted = returns_weights(return_attention_weights)
+    if edge is None:
+        dropped = drawn(conv, looped, value)
+        out = attention(kernels, looped, family, inputs, dropped, conv.negative_slope)
+    if wanted or edge is not None:
+        (fetched,) = looped.sources(of_src)
+        terms = fetched.index_select(0, looped.col) + of_dst.index_select(0, looped.row)
+        score = F.leaky_relu(terms if edge is None else terms + edge, conv.negative_slope)
+        score = (score * conv.att).sum(-1) if is_v2 else score
+        if edge is None:
+            alpha = weights(kernels, looped, score, dropped)
+        else:
+            out, _, alpha = aggregate_heads(conv, kernels, looped, score, value)
     out = joined(conv, out)
-    if conv.res is not None and x is not None:
-        out = out + conv.res(x)
-    return owned(out) if conv.bias is None else out + conv.bias
+    if conv.res is not None and x_dst is not None:
+        out = out + conv.res(x_dst)
+    out = owned(out) if conv.bias is None else out + conv.bias
+    return (out, _edges.in_edge_index(graph, alpha, looped=conv.add_self_loops)) if wanted else out
 
 
 def owned(out: Tensor) -> Tensor:

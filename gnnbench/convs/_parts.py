@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import BatchNorm1d, Dropout, Embedding, Module, ReLU, Sequential
 
-from gnnbench.convs import _layers
+from gnnbench.convs import _checks
+from gnnbench.convs._bound import Accelerated
 from gnnbench.ops._custom import is_learned, is_transformed
 from gnnbench.ops.dense import batch_norm, embedding_sum, linear
 from gnnbench.ops.features import dropout
@@ -36,7 +37,7 @@ def encoders(model: Module, kernels: Kernels) -> list[Binding]:
         return []
 
     def is_encoder(layer: Module) -> bool:
-        return type(layer).__module__ == OGB and not _layers.has_own_forward(layer)
+        return type(layer).__module__ == OGB and not _checks.has_own_forward(layer)
 
     return _bound(model, kernels, "embedding_sum", is_encoder, _encoded)
 
@@ -45,7 +46,7 @@ def linears(model: Module, kernels: Kernels) -> list[Binding]:
     """Let `kernels`, where they are faster at it, compute plain linear layers whose weights are trained."""
     if "linear" not in kernels.accelerated:
         return []
-    return _bound(model, kernels, "linear", _layers.is_plain_linear, _multiplied)
+    return _bound(model, kernels, "linear", _checks.is_plain_linear, _multiplied)
 
 
 def dropouts(model: Module, kernels: Kernels, first_node: int | None = None) -> list[Binding]:
@@ -60,7 +61,7 @@ def dropouts(model: Module, kernels: Kernels, first_node: int | None = None) -> 
         return []
 
     def drops(layer: Module) -> bool:
-        return type(layer) is Dropout and bool(layer.p) and not _layers.has_own_forward(layer)
+        return type(layer) is Dropout and bool(layer.p) and not _checks.has_own_forward(layer)
 
     bindings = _bound(model, kernels, "dropout", drops, _dropped, first_node or 0)
     return [binding.model_copy(update={"rewrites": ["dropout"]}) for binding in bindings]
@@ -77,7 +78,7 @@ def _bound(
     """Let `forward` take the place of that of the layers that fit."""
     layers: dict[str, Any] = {path: layer for path, layer in model.named_modules() if fits(layer)}
     for layer in layers.values():
-        layer.forward = _layers.Equivalent(forward, layer, kernels, *arguments)
+        layer.forward = Accelerated(forward, layer, kernels, *arguments)
     return [_binding(kernels, path, type(layer).__name__, op) for path, layer in layers.items()]
 
 
@@ -103,7 +104,7 @@ def _are_plain(tables: Any, categories: Tensor) -> bool:
     if categories.dtype != torch.int64 or categories.dim() != 2 or categories.size(1) != len(tables):
         return False
     for table in tables:
-        if not _layers.is_untouched(table, Embedding) or table.scale_grad_by_freq or table.sparse:
+        if not _checks.is_untouched(table, Embedding) or table.scale_grad_by_freq or table.sparse:
             return False
         if table.padding_idx is not None or table.max_norm is not None:
             return False
@@ -178,10 +179,10 @@ def norms(model: Module, kernels: Kernels) -> list[Binding]:
         return []
     paths = []
     for path, layers in model.named_modules():
-        if _layers.is_untouched(layers, Sequential):
+        if _checks.is_untouched(layers, Sequential):
             pairs = [f"{path}.{index}" for index, pair in enumerate(pairwise(layers)) if _are_norm_and_relu(*pair)]
             if pairs:
-                layers.forward = _layers.Equivalent(_in_sequence, layers, kernels)
+                layers.forward = Accelerated(_in_sequence, layers, kernels)
                 paths += pairs
     stack: Any = model
     if hasattr(stack, "activated"):
@@ -203,12 +204,12 @@ def _in_sequence(layers: Sequential, kernels: Kernels, x: Any) -> Any:
 
 
 def _are_norm_and_relu(norm: Module, after: Module) -> bool:
-    return _layers.is_untouched(norm, BatchNorm1d) and _layers.is_untouched(after, ReLU)
+    return _checks.is_untouched(norm, BatchNorm1d) and _checks.is_untouched(after, ReLU)
 
 
 def _activated(model: Any, kernels: Kernels, layer: int, x: Tensor) -> Tensor:
     norm, relu = model.norms[layer], model.activation is F.relu
-    if not _layers.is_untouched(norm, BatchNorm1d):
+    if not _checks.is_untouched(norm, BatchNorm1d):
         return model.activation(norm(x))
     x = _normalised(norm, kernels, x, relu)
     return x if relu else model.activation(x)

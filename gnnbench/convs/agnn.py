@@ -12,18 +12,12 @@ from gnnbench.ops.attention import attention
 from gnnbench.ops.kernels import Kernels
 
 CONV = "AGNNConv"
-COST = _heads.COST
+COST, ops = _heads.COST, _checks.uses("dot_attention")
 
 
 def unsupported(conv: AGNNConv) -> list[str]:
-    reasons = _checks.common(conv)
-    if not isinstance(conv.beta, Tensor) or conv.beta.shape not in ((), (1,)):
-        reasons.append("AGNNConv has a beta that is not a tensor of one number")
-    return reasons
-
-
-def ops(conv: AGNNConv) -> list[str]:
-    return ["dot_attention"]
+    single = isinstance(conv.beta, Tensor) and conv.beta.shape in ((), (1,))
+    return _checks.common(conv) + ["AGNNConv has a beta that is not a tensor of one number"] * (not single)
 
 
 def forward(conv: AGNNConv, kernels: Kernels, rewrites: frozenset[str], x: Tensor, graph: Graph) -> Tensor:

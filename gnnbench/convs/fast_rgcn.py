@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch_geometric.nn import FastRGCNConv
 
-from gnnbench.convs import _checks, _layers
+from gnnbench.convs import _checks
 from gnnbench.convs.rgcn import COST, forward, ops
 
 __all__ = ["CONV", "COST", "forward", "ops", "unsupported"]
@@ -15,4 +15,4 @@ CONV = "FastRGCNConv"
 def unsupported(conv: FastRGCNConv) -> list[str]:
     summed = {"add": "sum", "sum": "sum", "mean": "mean"}.get(conv.aggr)
     reasons = _checks.common(conv, ("sum", "mean"))
-    return reasons + ["FastRGCNConv has another aggr than its aggregation"] * (summed != _layers.reduction(conv))
+    return reasons + ["FastRGCNConv has another aggr than its aggregation"] * (summed != _checks.reduction(conv))

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch_geometric.nn import GCNConv
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
-from gnnbench.convs import _checks, _edges, _layers
+from gnnbench.convs import _checks, _edges
 from gnnbench.convs._cost import Cost, Rates
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
@@ -22,7 +22,7 @@ from gnnbench.ops.spmm import spmm, spmm_scaled
 
 CONV = "GCNConv"
 COST = Cost(Rates(250_000, 55, 20_000, 50, 1.6), Rates(380_000, 70, 50_000, 125, 1.25))
-ops = _layers.ops
+ops = _checks.ops
 
 
 def unsupported(conv: GCNConv) -> list[str]:
@@ -54,7 +54,7 @@ def cannot_cache_aggregation(conv: GCNConv) -> list[str]:
 
 
 def multiplies_first(conv: GCNConv, rewrites: frozenset[str]) -> bool:
-    return "aggregate_first" not in rewrites and _layers.is_plain_linear(conv.lin)
+    return "aggregate_first" not in rewrites and _checks.is_plain_linear(conv.lin)
 
 
 def recall(
@@ -138,7 +138,7 @@ def _is_plain(graph: Graph, norm: Tensor) -> bool:
 
 def _commutes(conv: GCNConv) -> bool:
     """Return whether the weights can be applied after aggregation; a bias would be aggregated, too."""
-    return _layers.is_plain_linear(conv.lin) and conv.lin.bias is None
+    return _checks.is_plain_linear(conv.lin) and conv.lin.bias is None
 
 
 def combine(conv: GCNConv, kernels: Kernels, x: Tensor, aggregated: Tensor) -> Tensor:

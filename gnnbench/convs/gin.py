@@ -9,51 +9,45 @@ from torch import Tensor
 from torch.nn import Sequential
 from torch_geometric.nn import GINConv
 
-from gnnbench.convs import _checks, _cost, _edges, _layers
+from gnnbench.convs import _checks, _cost, _edges
+from gnnbench.convs._edges import Ends, Rewrites
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.spmm import spmm
 
 CONV = "GINConv"
-COST, ops = _cost.SUM, _layers.ops
+COST, ops = _cost.SUM, _checks.ops
 DROPS_VALUES = True
 
 
 def unsupported(conv: GINConv) -> list[str]:
-    reasons = _checks.common(conv)
-    if not isinstance(conv.eps, Tensor) or conv.eps.numel() != 1:
-        reasons.append("GINConv has an eps that is not a tensor of one number")
-    return reasons
+    single = isinstance(conv.eps, Tensor) and conv.eps.numel() == 1
+    return _checks.common(conv) + ["GINConv has an eps that is not a tensor of one number"] * (not single)
 
 
 def rewrites(conv: GINConv, *, transform_first: bool, fold_norm: bool) -> list[str]:
     """The sum commutes with the weights of the first layer of `nn`, if that is a linear one."""
-    first = conv.nn[0] if _layers.is_untouched(conv.nn, Sequential) and len(conv.nn) else conv.nn
-    return ["transform_first"] * (transform_first and _layers.narrows(first))
+    first = conv.nn[0] if _checks.is_untouched(conv.nn, Sequential) and len(conv.nn) else conv.nn
+    return ["transform_first"] * (transform_first and _checks.narrows(first))
 
 
 def cannot_cache_aggregation(conv: GINConv) -> list[str]:
     return []
 
 
-def multiplies_first(conv: GINConv, rewrites: frozenset[str]) -> bool:
+def multiplies_first(conv: GINConv, rewrites: Rewrites) -> bool:
     return "transform_first" in rewrites
 
 
 def forward(
-    conv: GINConv,
-    kernels: Kernels,
-    rewrites: frozenset[str],
-    x: _edges.Ends,
-    graph: Graph,
-    edge_weight: Tensor | None = None,
+    conv: GINConv, kernels: Kernels, rewrites: Rewrites, x: Ends, graph: Graph, edge_weight: Tensor | None = None
 ) -> Tensor:
     """Output [N, out_channels] of features x [N, in_channels], or of a pair of sources [M, .] and destinations.
 
     `edge_weight` are the values of a sparse adjacency, which PyG multiplies messages by.
     """
     x_src, x_dst = _edges.pair(x)
-    edge_weight = None if edge_weight is None else _edges.weight(graph, edge_weight)
+    edge_weight = _edges.weight(graph, edge_weight)
     layers: list[Any] = [*conv.nn] if isinstance(conv.nn, Sequential) else [conv.nn]
     if "transform_first" not in rewrites or layers[0].weight.dtype != x_src.dtype:
         return combine(conv, kernels, x_dst, spmm(kernels, graph, x_src, edge_weight))
@@ -68,7 +62,7 @@ def forward(
     return out
 
 
-def aggregate(conv: GINConv, kernels: Kernels, rewrites: frozenset[str], x: Tensor, graph: Graph) -> Tensor:
+def aggregate(conv: GINConv, kernels: Kernels, rewrites: Rewrites, x: Tensor, graph: Graph) -> Tensor:
     return spmm(kernels, graph, x)
 
 

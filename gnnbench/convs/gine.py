@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import GINEConv
 
-from gnnbench.convs import _cost, _edges, _layers, gin
+from gnnbench.convs import _checks, _cost, _edges, gin
+from gnnbench.convs._edges import Ends, Rewrites
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.ops.edge import segment
@@ -18,20 +19,11 @@ CONV = "GINEConv"
 COST = _cost.Cost(
     _cost.Rates(110_000, 35, -700_000, 10, 0.1), _cost.Rates(220_000, 50, -1_400_000, 10, 0.1), gathers_input=True
 )
-unsupported = gin.unsupported
-
-
-def ops(conv: GINEConv) -> list[str]:
-    return ["segment"]
+unsupported, ops = gin.unsupported, _checks.uses("segment")
 
 
 def forward(
-    conv: GINEConv,
-    kernels: Kernels,
-    rewrites: frozenset[str],
-    x: _edges.Ends,
-    graph: Graph,
-    edge_attr: Tensor | None = None,
+    conv: GINEConv, kernels: Kernels, rewrites: Rewrites, x: Ends, graph: Graph, edge_attr: Tensor | None = None
 ) -> Tensor:
     """Output [N, out_channels] of features x [N, in_channels], or of a pair of sources [M, .] and destinations.
 
@@ -41,7 +33,7 @@ def forward(
     x_src, x_dst = _edges.pair(x)
     if edge_attr is None:
         raise UnsupportedOp("GINEConv", ["no features of edges"])
-    lin = conv.lin if _layers.is_plain_linear(conv.lin) else None
+    lin = conv.lin if _checks.is_plain_linear(conv.lin) else None
     edge = edge_attr if conv.lin is None or lin is not None else conv.lin(edge_attr)
     width = x_src.size(1)
     if edge.dim() != 2 or (edge.size(1) if lin is None else lin.weight.size(0)) != width:

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import GMMConv
 
-from gnnbench.convs import _checks, _cost, _edges, _layers
+from gnnbench.convs import _checks, _cost, _edges
+from gnnbench.convs._edges import Ends, Rewrites
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.ops.kernels import Kernels
@@ -14,7 +15,7 @@ from gnnbench.ops.spmm import spmm
 from gnnbench.ops.stream import Operands, stream
 
 CONV = "GMMConv"
-COST = _cost.SUM
+COST, ops = _cost.SUM, _checks.uses("spmm", "segment")
 EPS = 1e-15  # as in PyG
 
 
@@ -23,17 +24,8 @@ def unsupported(conv: GMMConv) -> list[str]:
     return _checks.common(conv, ("sum", "mean")) + separate
 
 
-def ops(conv: GMMConv) -> list[str]:
-    return ["spmm", "segment"]
-
-
 def forward(
-    conv: GMMConv,
-    kernels: Kernels,
-    rewrites: frozenset[str],
-    x: _edges.Ends,
-    graph: Graph,
-    edge_attr: Tensor | None = None,
+    conv: GMMConv, kernels: Kernels, rewrites: Rewrites, x: Ends, graph: Graph, edge_attr: Tensor | None = None
 ) -> Tensor:
     """Output [N, out_channels] of features x [N, in_channels], or of a pair, and of edges [E, dim]."""
     if edge_attr is None or edge_attr.dim() != 2 or edge_attr.size(1) != conv.mu.size(1):
@@ -48,7 +40,7 @@ def forward(
         over_edges=[True],
     )
     h = torch.matmul(x_src, conv.g).view(x_src.size(0), conv.kernel_size, conv.out_channels)
-    out = spmm(kernels, graph, h, _edges.in_rows(graph, weight), _layers.reduce_of(conv)).sum(1)
+    out = spmm(kernels, graph, h, _edges.in_rows(graph, weight), _checks.reduce_of(conv)).sum(1)
     if x_dst is not None and conv.root is not None:
         out = out + conv.root(x_dst)
     return out if conv.bias is None else out + conv.bias

@@ -8,18 +8,14 @@ from torch_geometric.nn import HANConv
 from torch_geometric.nn.conv.han_conv import group
 from torch_geometric.typing import EdgeType
 
-from gnnbench.convs import _heads
+from gnnbench.convs import _checks, _heads
 from gnnbench.graph import Graph
 from gnnbench.ops.attention import attention
 from gnnbench.ops.kernels import Kernels
 
 CONV = "HANConv"
-COST, unsupported = _heads.COST, _heads.unsupported
+COST, unsupported, ops = _heads.COST, _heads.unsupported, _checks.uses("gat_attention")
 TYPED = True
-
-
-def ops(conv: HANConv) -> list[str]:
-    return ["gat_attention"]
 
 
 def forward(

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch_geometric.nn import HeteroLinear, HGTConv
 from torch_geometric.typing import EdgeType
 
-from gnnbench.convs import _checks, _heads, _layers
+from gnnbench.convs import _checks, _heads
 from gnnbench.convs._relations import joined
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
@@ -16,17 +16,13 @@ from gnnbench.ops.attention import attention
 from gnnbench.ops.kernels import Kernels
 
 CONV = "HGTConv"
-COST = _heads.COST
+COST, ops = _heads.COST, _checks.uses("dot_attention")
 TYPED = True
 
 
 def unsupported(conv: HGTConv) -> list[str]:
-    replaced = not all(_layers.is_untouched(layer, HeteroLinear) for layer in (conv.k_rel, conv.v_rel))
+    replaced = not all(_checks.is_untouched(layer, HeteroLinear) for layer in (conv.k_rel, conv.v_rel))
     return _checks.common(conv, node_dim=(0,)) + ["HGTConv has a layer of relations that is not PyG's"] * replaced
-
-
-def ops(conv: HGTConv) -> list[str]:
-    return ["dot_attention"]
 
 
 def forward(

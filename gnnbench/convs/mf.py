@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import MFConv
 
-from gnnbench.convs import _checks, _cost, _edges, _layers
+from gnnbench.convs import _checks, _cost, _edges
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.ops.dense import linear
@@ -14,11 +14,11 @@ from gnnbench.ops.kernels import REDUCTIONS, Kernels
 from gnnbench.ops.spmm import spmm
 
 CONV = "MFConv"
-COST, ops = _cost.SUM, _layers.ops
+COST, ops = _cost.SUM, _checks.ops
 
 
 def unsupported(conv: MFConv) -> list[str]:
-    plain = _layers.are_plain_linear(*conv.lins_l, *conv.lins_r)
+    plain = _checks.are_plain_linear(*conv.lins_l, *conv.lins_r)
     return _checks.common(conv, REDUCTIONS) + ["MFConv's layers are hooked or were replaced"] * (not plain)
 
 
@@ -29,7 +29,7 @@ def forward(conv: MFConv, kernels: Kernels, rewrites: frozenset[str], x: _edges.
         if features is None or features.size(1) != layer.weight.size(1):
             raise UnsupportedOp("MFConv", ["a side has no features, or as many as it has no weights for"])
     assert x_dst is not None
-    h = spmm(kernels, graph, x_src, None, _layers.reduce_of(conv))
+    h = spmm(kernels, graph, x_src, None, _checks.reduce_of(conv))
     order, back, counts = graph.once(("by degree", conv.max_degree), lambda: _by_degree(graph, conv.max_degree))
     parts = _edges.permuted(torch.cat([h, x_dst], 1), order, lambda: back).split(counts)
     out = torch.cat(

@@ -7,34 +7,26 @@ from torch import Tensor
 from torch.nn import Linear, ReLU, Sequential, Sigmoid
 from torch_geometric.nn import PDNConv
 
-from gnnbench.convs import _layers, gcn
+from gnnbench.convs import _checks, gcn
+from gnnbench.convs._edges import Rewrites
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.ops.dense import perceptron
 from gnnbench.ops.kernels import Kernels
 
 CONV = "PDNConv"
-COST, warm = gcn.COST, gcn.warm
+COST, warm, ops = gcn.COST, gcn.warm, _checks.uses("spmm", "perceptron")
 
 
 def unsupported(conv: PDNConv) -> list[str]:
     kinds = Linear, ReLU, Linear, Sigmoid
-    plain = _layers.is_untouched(conv.mlp, Sequential) and len(conv.mlp) == len(kinds)
-    plain = plain and all(map(_layers.is_untouched, conv.mlp, kinds))
+    plain = _checks.is_untouched(conv.mlp, Sequential) and len(conv.mlp) == len(kinds)
+    plain = plain and all(map(_checks.is_untouched, conv.mlp, kinds))
     return gcn.unsupported(conv) + ["PDNConv's network is hooked or was replaced"] * (not plain)
 
 
-def ops(conv: PDNConv) -> list[str]:
-    return ["spmm", "perceptron"]
-
-
 def forward(
-    conv: PDNConv,
-    kernels: Kernels,
-    rewrites: frozenset[str],
-    x: Tensor,
-    graph: Graph,
-    edge_attr: Tensor | None = None,
+    conv: PDNConv, kernels: Kernels, rewrites: Rewrites, x: Tensor, graph: Graph, edge_attr: Tensor | None = None
 ) -> Tensor:
     """Output [N, out_channels] of features x [N, in_channels] and of edges [E, edge_dim]."""
     if edge_attr is None:

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import RGATConv
 
-from gnnbench.convs import _cost, _edges, _heads, _layers
+from gnnbench.convs import _checks, _cost, _edges, _heads
 from gnnbench.convs._relations import by_relation, relations
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
@@ -17,17 +17,12 @@ from gnnbench.ops.spmm import spmm
 
 CONV = "RGATConv"
 COST = _cost.Cost(_cost.Rates(600_000, 250, 0, 200, 5), _cost.Rates(900_000, 350, 0, 400, 10))
+ops = _checks.uses("sddmm", "edge_softmax", "spmm")
 
 
 def unsupported(conv: RGATConv) -> list[str]:
-    reasons = _heads.unsupported(conv)
-    if conv.lin_edge is not None and not _layers.is_plain_linear(conv.lin_edge):
-        reasons.append("RGATConv has a layer of edge features that is not PyG's")
-    return reasons
-
-
-def ops(conv: RGATConv) -> list[str]:
-    return ["sddmm", "edge_softmax", "spmm"]
+    plain = _checks.are_plain_linear(conv.lin_edge)
+    return _heads.unsupported(conv) + ["RGATConv has a layer of edge features that is not PyG's"] * (not plain)
 
 
 def forward(

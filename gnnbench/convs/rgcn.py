@@ -10,7 +10,8 @@ import torch_geometric.typing
 from torch import Tensor
 from torch_geometric.nn import FastRGCNConv, RGCNConv
 
-from gnnbench.convs import _checks, _cost, _edges, _layers
+from gnnbench.convs import _checks, _cost, _edges
+from gnnbench.convs._edges import Ends, Rewrites
 from gnnbench.convs._relations import Chunk, Relations, by_relation, relations
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
@@ -20,25 +21,19 @@ from gnnbench.ops.spmm import check, spmm
 CONV = "RGCNConv"
 # Measured on random graphs of 8 to 46 relations and on WordNet18RR, on an AMD EPYC (Zen 4): the least saved.
 COST = _cost.Cost(_cost.Rates(400_000, 130, 0, 40, 0.6), _cost.Rates(800_000, 220, 0, 70, 2.0), gathers_input=True)
-ops = _layers.ops
+ops = _checks.ops
 LEAST_ROWS = 2048  # of a relation in a chunk, about, as products of fewer are slow
 
 
 def unsupported(conv: RGCNConv) -> list[str]:
-    reasons = _checks.common(conv, REDUCTIONS)
     plain = conv.num_bases is None and conv.num_blocks is None
-    if torch_geometric.typing.WITH_SEGMM and plain and _layers.reduction(conv) != "sum":
-        reasons.append("PyG reduces over all relations at once where it multiplies by pyg-lib")
-    return reasons
+    at_once = torch_geometric.typing.WITH_SEGMM and plain and _checks.reduction(conv) != "sum"
+    why = "PyG reduces over all relations at once where it multiplies by pyg-lib"
+    return _checks.common(conv, REDUCTIONS) + [why] * at_once
 
 
 def forward(
-    conv: RGCNConv,
-    kernels: Kernels,
-    rewrites: frozenset[str],
-    x: _edges.Ends,
-    graph: Graph,
-    edge_type: Tensor | None = None,
+    conv: RGCNConv, kernels: Kernels, rewrites: Rewrites, x: Ends, graph: Graph, edge_type: Tensor | None = None
 ) -> Tensor:
     """Output [N, out_channels] of features x [N, in_channels], or of a pair of sources [M, .] and destinations.
 
@@ -48,7 +43,7 @@ def forward(
     x_src, x_dst = _edges.pair(x)
     if x_dst is None:
         raise UnsupportedOp(type(conv).__name__, ["a pair without features of destinations"])
-    of, reduce, weight = relations(conv, graph, edge_type), _layers.reduce_of(conv), conv.weight
+    of, reduce, weight = relations(conv, graph, edge_type), _checks.reduce_of(conv), conv.weight
     if conv.num_bases is not None:
         weight = (conv.comp @ weight.flatten(1)).unflatten(1, weight.shape[1:])
     simple = weight.dim() == 3 and weight.dtype == x_src.dtype and not torch.is_autocast_enabled(x_src.device.type)

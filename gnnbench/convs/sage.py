@@ -7,14 +7,15 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import SAGEConv
 
-from gnnbench.convs import _checks, _cost, _edges, _layers
+from gnnbench.convs import _checks, _cost, _edges
+from gnnbench.convs._edges import Ends, Rewrites
 from gnnbench.graph import Graph
 from gnnbench.ops.dense import linear, pays
 from gnnbench.ops.kernels import REDUCTIONS, Kernels
 from gnnbench.ops.spmm import spmm
 
 CONV = "SAGEConv"
-COST, ops = _cost.SUM, _layers.ops
+COST, ops = _cost.SUM, _checks.ops
 DROPS_VALUES = True
 
 
@@ -23,42 +24,33 @@ def unsupported(conv: SAGEConv) -> list[str]:
 
 
 def rewrites(conv: SAGEConv, *, transform_first: bool, fold_norm: bool) -> list[str]:
-    return ["transform_first"] * (transform_first and _layers.narrows_first(conv, conv.lin_l))
+    return ["transform_first"] * (transform_first and _checks.narrows_first(conv, conv.lin_l))
 
 
 def cannot_cache_aggregation(conv: SAGEConv) -> list[str]:
     return ["SAGEConv aggregates what project=True has it learn"] * _projects(conv)
 
 
-def multiplies_first(conv: SAGEConv, rewrites: frozenset[str]) -> bool:
-    root = not conv.root_weight or _layers.is_plain_linear(conv.lin_r)
+def multiplies_first(conv: SAGEConv, rewrites: Rewrites) -> bool:
+    root = not conv.root_weight or _checks.is_plain_linear(conv.lin_r)
     return "transform_first" in rewrites and root and not _projects(conv)
 
 
 def forward(
-    conv: SAGEConv,
-    kernels: Kernels,
-    rewrites: frozenset[str],
-    x: _edges.Ends,
-    graph: Graph,
-    edge_weight: Tensor | None = None,
+    conv: SAGEConv, kernels: Kernels, rewrites: Rewrites, x: Ends, graph: Graph, edge_weight: Tensor | None = None
 ) -> Tensor:
     """Output [N, out_channels] of features x [N, in_channels], or of a pair of sources [M, .] and destinations.
 
     `edge_weight` are the values of a sparse adjacency, which PyG multiplies messages by.
     """
     x_src, x_dst = _edges.pair(x)
-    weight = None if edge_weight is None else _edges.weight(graph, edge_weight)
-    x_src = _source(conv, x_src)
-    if "transform_first" in rewrites:
-        out = _layers.transformed_first(conv, conv.lin_l, kernels, x_src, graph, weight)
-    else:
-        out = conv.lin_l(spmm(kernels, graph, x_src, weight, _layers.reduce_of(conv)))
+    x_src, weight = _source(conv, x_src), _edges.weight(graph, edge_weight)
+    out = _checks.transformed(conv, conv.lin_l, kernels, rewrites, x_src, graph, weight)
     return _finish(conv, kernels, x_dst, out)
 
 
-def aggregate(conv: SAGEConv, kernels: Kernels, rewrites: frozenset[str], x: Tensor, graph: Graph) -> Tensor:
-    return spmm(kernels, graph, _source(conv, x), None, _layers.reduce_of(conv))
+def aggregate(conv: SAGEConv, kernels: Kernels, rewrites: Rewrites, x: Tensor, graph: Graph) -> Tensor:
+    return spmm(kernels, graph, _source(conv, x), None, _checks.reduce_of(conv))
 
 
 def combine(conv: SAGEConv, kernels: Kernels, x: Tensor | None, aggregated: Tensor) -> Tensor:
@@ -75,7 +67,7 @@ def _projects(conv: SAGEConv) -> bool:
 
 def _finish(conv: SAGEConv, kernels: Kernels, x: Tensor | None, out: Tensor) -> Tensor:
     if conv.root_weight and x is not None:
-        if not _layers.is_plain_linear(conv.lin_r) or conv.lin_r.bias is not None:
+        if not _checks.is_plain_linear(conv.lin_r) or conv.lin_r.bias is not None:
             out = out + conv.lin_r(x)
         elif pays(kernels, x, conv.lin_r.weight):
             out = linear(kernels, x, conv.lin_r.weight).add_(out)

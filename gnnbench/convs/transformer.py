@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import TransformerConv
 
-from gnnbench.convs import _edges, _heads, _layers
+from gnnbench.convs import _checks, _edges, _heads
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.ops.attention import attention
@@ -15,15 +15,11 @@ from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.spmm import spmm
 
 CONV = "TransformerConv"
-COST, unsupported = _heads.COST, _heads.unsupported
-
-
-def ops(conv: TransformerConv) -> list[str]:
-    return _heads.ops(conv, "dot_attention", "sddmm")
+COST, unsupported, ops = _heads.COST, _heads.unsupported, _heads.ops("dot_attention", "sddmm")
 
 
 def multiplies_first(conv: TransformerConv, rewrites: frozenset[str]) -> bool:
-    return _layers.are_plain_linear(conv.lin_query, conv.lin_key, conv.lin_value, conv.lin_skip)
+    return _checks.are_plain_linear(conv.lin_query, conv.lin_key, conv.lin_value, conv.lin_skip)
 
 
 def forward(

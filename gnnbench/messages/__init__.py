@@ -1,7 +1,7 @@
 """Message-passing layers of any class: their own functions on kernels, without all messages at once.
 
-arguments    what a call gives to a layer's functions, and where each tensor belongs
-recognise    what is refused before anything is run, and messages that are a product with the adjacency
+arguments    what is refused before anything is run, what a call gives to a layer's functions and where each tensor
+             belongs, and messages that are a product with the adjacency
 rehearsal    what is refused, and what an edge keeps alive, found on a few destinations
 lifted       linear layers of edges that are computed over nodes
 elementwise  messages that are run in registers, nothing of which is kept
@@ -24,12 +24,11 @@ from torch import Tensor
 
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
-from gnnbench.messages import lifted, recognise, replaced
-from gnnbench.messages.arguments import Asked, parameters
-from gnnbench.messages.elementwise import NotElementwise, Symbols, Whole
+from gnnbench.messages import arguments, lifted, replaced
+from gnnbench.messages.arguments import Asked, Product, parameters
+from gnnbench.messages.elementwise import Symbols, Whole
 from gnnbench.messages.held import VALUES, Held, options
-from gnnbench.messages.lifted import Lifting, Linear, extended, numbers
-from gnnbench.messages.recognise import Product
+from gnnbench.messages.lifted import Lifting, Linear, NeedsNumbers, extended, numbers
 from gnnbench.messages.rehearsal import Rehearsal, rehearse, trained_attributes
 from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.stream import Chunk, Operands, Place, Shares, autocast_of, chunk_length, in_types_of, stream
@@ -43,7 +42,7 @@ def propagate(asked: Asked, kernels: Kernels, graph: Graph, product: Product | N
     """Compute what `propagate` or `edge_updater` returns for a call on `graph`.
 
     Args:
-        product: its messages, as `recognise.find` has recognised them.
+        product: its messages, as `arguments.product_of` recognised them.
 
     Returns:
         The result, and how it was computed: "spmm", "fused" or "streamed".
@@ -52,29 +51,23 @@ def propagate(asked: Asked, kernels: Kernels, graph: Graph, product: Product | N
         UnsupportedOp: with the reasons why PyG's own code has to run.
     """
     if product is not None:
-        out, how = recognise.aggregated(product, kernels, graph), "spmm"
+        out, how = arguments.aggregated(product, kernels, graph), "spmm"
     else:
         out, how = _evaluated(asked, kernels, graph)
     return (asked.conv.update(out, **asked.update) if "message" in asked.functions else out), how
 
 
 class _Evaluation:
-    """A layer's functions over the edges of a chunk.
-
-    Attributes:
-        written: names of tensors over edges that they leave on the layer, as results beside their own.
-        lifted: positions of the products of linear layers, as `lifted.extended` has them; None where all that
-            functions are given is numbers.
-        met: the linear layers of gathers that the last evaluation met.
-    """
+    """A layer's functions over the edges of a chunk."""
 
     def __init__(self, asked: Asked, kernels: Kernels) -> None:
         self.asked, self.kernels = asked.released, kernels
         self.over_nodes = "message" in asked.functions
         self.names = {function: list(parameters(asked.conv, function)) for function in asked.functions}
-        self.written: tuple[str, ...] = ()
+        self.written: tuple[str, ...] = ()  # tensors over edges that they leave on the layer, as results
+        # Positions of the products of linear layers; None where all that functions are given is numbers.
         self.lifted: Mapping[Any, tuple[int, ...]] | None = None
-        self.met: tuple[Linear, ...] = ()
+        self.met: tuple[Linear, ...] = ()  # the linear layers of gathers that the last evaluation met
         self.held: Held | None = None
 
     def on(self, conv: Any) -> _Evaluation:
@@ -115,12 +108,10 @@ def _evaluated(asked: Asked, kernels: Kernels, graph: Graph) -> tuple[Tensor, st
     conv, given, evaluate = asked.conv, asked.streamed, _Evaluation(asked, kernels)
     rehearsal = _rehearsed(asked, kernels, graph, evaluate, given)
     evaluate.written = rehearsal.written
-    operands = given
-    if rehearsal.lifted is not None:
-        operands, evaluate.lifted = extended(given, rehearsal.lifted)
+    operands, evaluate.lifted = extended(given, rehearsal.lifted)
     if rehearsal.fused:
         chunk = Whole(graph)
-        with suppress(NotElementwise), evaluate.around():  # raised where it goes another way than in the rehearsal
+        with suppress(NeedsNumbers), evaluate.around():  # raised where it goes another way than in the rehearsal
             (out,) = evaluate(chunk, Symbols(kernels, chunk, operands))
             return _placed(evaluate, out), "fused"
     parameter: Place = "parameter"

@@ -1,18 +1,32 @@
-"""Arguments of `propagate` and `edge_updater`: what a layer's functions are given, and what goes over which."""
+"""Calls of `propagate` and `edge_updater`: layers that are refused before anything is run, and what functions get.
+
+Messages that are a product with the adjacency, `x_j` or a number of each edge times `x_j`, are recognised: a
+layer's `message` is traced once, with symbols for its tensors. What tracing does not understand is streamed; what
+it does is compared with the message itself on random edges before it is believed.
+"""
 
 from __future__ import annotations
 
+import dis
+import functools
 import inspect
+import operator
 from collections.abc import Callable, Mapping
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import torch
+import torch.fx
 from torch import Tensor
 from torch.nn import Parameter
-from torch_geometric import EdgeIndex
+from torch_geometric.nn import MessagePassing, aggr
 
+from gnnbench.convs import _checks, _edges, _overrides
 from gnnbench.errors import UnsupportedOp
+from gnnbench.graph import Graph
 from gnnbench.graph.cache import Adjacency, is_sparse, num_edges, values
+from gnnbench.ops.kernels import EXTREMA, Kernels
+from gnnbench.ops.spmm import spmm
 from gnnbench.ops.stream import Chunk, Operands, Place
 
 SPECIAL = frozenset(
@@ -21,6 +35,39 @@ SPECIAL = frozenset(
 FUNCTIONS = {"propagate": ("message", "aggregate"), "edge_updater": ("edge_update",)}  # that run over edges
 FROM_VALUES = ("edge_weight", "edge_attr", "edge_type")  # which PyG takes from a sparse adjacency
 PLAIN = (Tensor, Parameter)
+VIEWS = {"view", "unsqueeze", "reshape"}
+PRODUCTS = {operator.mul, torch.mul, "mul", "__mul__", "__rmul__"}
+EDGES = 5  # of the comparison
+OUTSIDE = ("LOAD_GLOBAL", "LOAD_NAME", "IMPORT_NAME", "STORE_ATTR", "LOAD_CLOSURE")
+INTERNAL = ("_check_input", "_set_size", "_index_select", "_index_select_safe", "_lift", "_collect")
+LOCAL = {  # aggregations that look at each destination by itself
+    *(aggr.SumAggregation, aggr.MeanAggregation, aggr.MaxAggregation, aggr.MinAggregation, aggr.MulAggregation),
+    *(aggr.VarAggregation, aggr.StdAggregation, aggr.SoftmaxAggregation, aggr.PowerMeanAggregation),
+    *(aggr.MedianAggregation, aggr.QuantileAggregation, aggr.MultiAggregation, aggr.DegreeScalerAggregation),
+    *(aggr.VariancePreservingAggregation, aggr.AttentionalAggregation, aggr.DeepSetsAggregation),
+    aggr.fused.FusedAggregation,
+}
+_pygs = {name: _overrides.pygs_own(getattr(MessagePassing, name)) for name in INTERNAL}
+
+
+def objections(conv: Any) -> list[str]:
+    """Sentences, each a reason why PyG's own code has to run this layer's messages."""
+    kind, own = type(conv), vars(conv)
+    name, reasons = kind.__name__, _checks.watched(conv)
+    reasons += [
+        f"{name} overrides {each}()" for each in INTERNAL if each in own or getattr(kind, each) is not _pygs[each]
+    ]
+    reasons += [f"{name} has its own {each}()" for each in ("collect", "edge_collect") if each in own]
+    inner = [module for module in conv.modules() if module is not conv]
+    if watched := next((module for module in inner if _checks.is_hooked(module)), None):
+        reasons.append(f"{name} has hooks on its {type(watched).__name__}")
+    if any(parameter._backward_hooks for parameter in conv.parameters()):
+        reasons.append(f"{name} has hooks on its parameters")
+    module = conv._modules.get("aggr_module")
+    within = [] if module is None else [each for each in module.modules() if isinstance(each, aggr.Aggregation)]
+    if strange := next((each for each in within if type(each) not in LOCAL), None):
+        reasons.append(f"{type(strange).__name__} may look at other destinations, such as that of the most edges")
+    return reasons
 
 
 class Operand(NamedTuple):
@@ -33,26 +80,16 @@ class Operand(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A call over `num_rows` destinations and `num_cols` sources.
-
-    Attributes:
-        operands: tensors over nodes and edges, and others.
-        constants: the rest of what its functions are given.
-        update: what `update` is given.
-        ptr: whether PyG gives it to them.
-        special: names of what they are given of the chunk itself.
-    """
+    """A call over `num_rows` destinations and `num_cols` sources."""
 
     conv: Any
     functions: tuple[str, ...]
-    adjacency: Adjacency
     num_rows: int
     num_cols: int
-    operands: list[Operand]
-    constants: dict[str, Any]
-    update: dict[str, Any]
-    ptr: bool
-    special: list[str]
+    operands: list[Operand]  # tensors over nodes and edges, and others
+    constants: dict[str, Any]  # the rest of what its functions are given
+    update: dict[str, Any]  # what `update` is given
+    special: list[str]  # names of what they are given of the chunk itself
 
     @property
     def reverse(self) -> bool:
@@ -64,13 +101,11 @@ class Asked(NamedTuple):
 
         Computed tensors over nodes are copied, as they may change in place before a backward gathers again.
         """
-        copies: dict[int, Tensor] = {}
+        copied = functools.cache(Tensor.clone)  # for a tensor may be given for both ends
         tensors = []
         for _, tensor, place, dim in self.operands:
             if place in ("source", "destination") and tensor.grad_fn is not None and torch.is_grad_enabled():
-                if id(tensor) not in copies:
-                    copies[id(tensor)] = tensor.clone()
-                tensor = copies[id(tensor)]
+                tensor = copied(tensor)
             tensors.append(tensor.movedim(dim, 0) if dim else tensor)
         return Operands(tensors, [each.place for each in self.operands])
 
@@ -103,13 +138,16 @@ def read(conv: Any, functions: tuple[str, ...], edge_index: Adjacency, size: Any
         given: the other arguments by name.
 
     Raises:
-        UnsupportedOp: it is not covered, or PyG has an error to raise.
+        UnsupportedOp: it is not covered, as `objections` say of its layer or because of its arguments.
+        ValueError: as PyG raises it of sizes that differ.
     """
+    if reasons := objections(conv):
+        raise UnsupportedOp(type(conv).__name__, reasons)
     updating = parameters(conv, "update") if "message" in functions else {}
     if leaning := [name for name in updating if name in SPECIAL or name[-2:] in ("_i", "_j")]:
         raise _left(conv, f"its update asks for {leaning[0]}")
     source, destination = (0, 1) if conv.flow == "source_to_target" else (1, 0)
-    sizes = _sizes(conv, edge_index, size)
+    sizes = conv._check_input(edge_index, size)
     wanted = {name: each for function in functions for name, each in parameters(conv, function).items()}
     operands: list[Operand] = []
     constants: dict[str, Any] = {}
@@ -128,16 +166,17 @@ def read(conv: Any, functions: tuple[str, ...], edge_index: Adjacency, size: Any
             else:
                 constants[name] = filled[name]
             continue
-        value = filled.get(name[:-2])
         place: Place = "source" if name.endswith("_j") else "destination"
+        value = filled.get(name[:-2])
+        ends = {source if place == "source" else destination: value}
         if isinstance(value, (tuple, list)):
             if len(value) != 2:
                 raise _left(conv, f"{name[:-2]} is no pair")
-            for number, half in enumerate(value):  # the first one is of sources, whatever the flow
-                _set_size(conv, sizes, number, half)
+            ends = dict(enumerate(value))  # the first one is of sources, whatever the flow
             value = value[0 if place == "source" else 1]
-        else:
-            _set_size(conv, sizes, source if place == "source" else destination, value)
+        for end, tensor in ends.items():
+            if isinstance(tensor, Tensor):
+                conv._set_size(sizes, end, tensor)
         if isinstance(value, Tensor):
             operands.append(Operand(name, _plain(conv, name, value), place, conv.node_dim % value.dim()))
         else:
@@ -151,8 +190,8 @@ def read(conv: Any, functions: tuple[str, ...], edge_index: Adjacency, size: Any
     if any(each.tensor.size(each.dim) != counts.get(each.place, each.tensor.size(each.dim)) for each in operands):
         raise _left(conv, "the sizes of its tensors over nodes differ")
     update = {name: filled[name] for name in updating if name in filled}
-    special, ptr = sorted(wanted.keys() & SPECIAL), _has_ptr(conv, edge_index)
-    return Asked(conv, functions, edge_index, rows, cols, operands, constants, update, ptr, special)
+    special = sorted(wanted.keys() & SPECIAL)
+    return Asked(conv, functions, rows, cols, operands, constants, update, special)
 
 
 def _left(conv: Any, reason: str) -> UnsupportedOp:
@@ -168,29 +207,6 @@ def _filled(edge_index: Adjacency, wanted: Mapping[str, Any], given: dict[str, A
     if name == "edge_attr" and value is not None and value.dim() == 1:
         value = None
     return {**given, name: value}
-
-
-def _sizes(conv: Any, edge_index: Adjacency, size: Any) -> list[int | None]:
-    if is_sparse(edge_index):
-        return [edge_index.size(1), edge_index.size(0)]
-    if isinstance(edge_index, EdgeIndex):
-        return list(edge_index.sparse_size())
-    if size is None:
-        return [None, None]
-    if not isinstance(size, (tuple, list)) or len(size) != 2:
-        raise _left(conv, "size is no pair")
-    return list(size)
-
-
-def _set_size(conv: Any, sizes: list[int | None], end: int, value: Any) -> None:
-    if not isinstance(value, Tensor):
-        return
-    if value.dim() < max(1, -conv.node_dim, conv.node_dim + 1):
-        raise _left(conv, "a tensor over nodes has too few dimensions")
-    nodes = value.size(conv.node_dim)
-    if sizes[end] not in (None, nodes):
-        raise _left(conv, "the sizes of its tensors over nodes differ")
-    sizes[end] = nodes
 
 
 def _operand(conv: Any, name: str, value: Tensor, edges: int) -> Operand:
@@ -209,13 +225,6 @@ def _plain(conv: Any, name: str, value: Tensor) -> Tensor:
     return value
 
 
-def _has_ptr(conv: Any, edge_index: Adjacency) -> bool:
-    if isinstance(edge_index, EdgeIndex):
-        by_column = edge_index.is_sorted_by_col if conv.flow == "source_to_target" else edge_index.is_sorted_by_row
-        return bool(by_column)
-    return is_sparse(edge_index) and getattr(edge_index, "layout", None) != torch.sparse_coo
-
-
 def _special(asked: Asked, name: str, chunk: Chunk) -> Any:
     match name:
         case "index" | "edge_index_i":
@@ -226,7 +235,7 @@ def _special(asked: Asked, name: str, chunk: Chunk) -> Any:
             ends = [chunk.index, chunk.col.long()] if asked.reverse else [chunk.col.long(), chunk.index]
             return torch.stack(ends)
         case "ptr":
-            return chunk.rowptr if asked.ptr else None
+            return None  # which functions take too, and reduce by `index` then
         case "size":
             sizes = [asked.num_cols, chunk.num_rows]
             return sizes[::-1] if asked.reverse else sizes
@@ -234,3 +243,122 @@ def _special(asked: Asked, name: str, chunk: Chunk) -> Any:
             return asked.num_cols
         case _:
             return chunk.num_rows
+
+
+class Product(NamedTuple):
+    """`weight`, one number for each edge (and head) or none for ones, times x, reduced by destination."""
+
+    x: Operand
+    weight: Operand | None
+    heads: bool
+    reduce: str
+
+
+def aggregated(product: Product, kernels: Kernels, graph: Graph) -> Tensor:
+    """The result of a call whose messages are recognised."""
+    x, weight, heads, reduce = product
+    rows, value = x.tensor.movedim(x.dim, 0), None
+    flat = rows if heads else rows.reshape(len(rows), rows.shape[1:].numel())
+    if weight is not None:
+        of_edge = weight.tensor.shape[1:].numel()
+        value = weight.tensor.reshape(graph.num_edges, of_edge) if heads else weight.tensor.flatten()
+        value = _edges.in_rows(graph, value).to(flat.dtype)
+    out = spmm(kernels, graph, flat, value, reduce)
+    return out.view(graph.num_rows, *rows.shape[1:]).movedim(0, x.dim)
+
+
+def product_of(asked: Asked) -> Product | None:
+    """Recognise the messages of a call; None where they are something else, or there are none."""
+    if "message" not in asked.functions:
+        return None
+    conv = asked.conv
+    kind: Any = type(conv)
+    reduce, own, takes = _checks.reduction(conv), vars(conv), parameters(conv, "message")
+    aggregate = _overrides.STAND_INS.get(kind.aggregate, kind.aggregate)
+    if reduce is None or aggregate is not MessagePassing.aggregate or "aggregate" in own or "message" in own:
+        return None
+    constants = tuple(name for name in asked.constants if name in takes)
+    if any(asked.constants[name] is not None for name in constants):
+        return None
+    tensors = {each.name: each for each in asked.operands if each.name in takes}
+    name = _recognised(kind.message, tuple(tensors), constants)
+    x, weight = tensors.get("x_j"), None if name in (None, "x_j") else tensors[str(name)]
+    if name is None or x is None or x.place != "source" or not x.tensor.is_floating_point():
+        return None
+    if weight is not None and (weight.place != "edge" or not _multiplies(x, weight)):
+        return None
+    heads = weight is not None and weight.tensor.shape[1:].numel() > 1
+    few = tuple(
+        (each.name, (*each.tensor.shape[: each.dim], EDGES, *each.tensor.shape[each.dim + 1 :]))
+        for each in tensors.values()
+    )
+    if (heads and reduce in EXTREMA) or not _agrees(kind.message, few, name, x.dim, constants):
+        return None
+    return Product(x, weight, heads, reduce)
+
+
+@functools.lru_cache(1024)
+def _recognised(message: Any, tensors: tuple[str, ...], nothing: tuple[str, ...]) -> str | None:
+    """`x_j`, or the name of the numbers that it is multiplied by; None for any other message."""
+    if not isinstance(message, FunctionType) or _looks_outside(message):
+        return None
+    graph = torch.fx.Graph()
+    tracer = torch.fx.proxy.GraphAppendingTracer(graph)
+    given: dict[str, Any] = dict.fromkeys(nothing)
+    given |= {name: torch.fx.Proxy(graph.placeholder(name), tracer) for name in tensors}
+    try:
+        out = message(None, **given)  # a layer of which nothing can be asked, as options differ from call to call
+    except Exception:  # whatever a message does to symbols that it takes for tensors
+        return None
+    if not isinstance(out, torch.fx.Proxy):
+        return None
+    inputs = graph.find_nodes(op="placeholder")
+    used = {str(node.target) for node in inputs if node.users or node is out.node}
+    done = [node.target for node in graph.nodes if node.op != "placeholder" and node.target not in VIEWS]
+    if "x_j" not in used or len(done) > 1 or len(used) != len(done) + 1 or {*done} - PRODUCTS:
+        return None
+    return next(iter(used - {"x_j"}), "x_j")
+
+
+def _multiplies(x: Operand, weight: Operand) -> bool:
+    """Return whether there is one number for each edge, or one for each edge and head of x [N, H, C]."""
+    numbers = weight.tensor.shape[1:].numel()
+    heads = x.tensor.size(1) if x.tensor.dim() == 3 and x.dim == 0 else 1
+    wide = torch.promote_types(weight.tensor.dtype, x.tensor.dtype) == x.tensor.dtype
+    same = wide or torch.is_autocast_enabled(x.tensor.device.type)
+    return weight.tensor.is_floating_point() and same and numbers in (1, heads)
+
+
+@functools.lru_cache(1024)
+def _agrees(
+    message: Any,
+    shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    weight: str,
+    x_dim: int,
+    nothing: tuple[str, ...],
+) -> bool:
+    """Compare with the message itself on random edges, given the shapes of its tensors over these."""
+    generator = torch.Generator().manual_seed(0)
+    given: dict[str, Any] = dict.fromkeys(nothing)
+    for name, shape in shapes:
+        given[name] = torch.randn(shape, generator=generator, dtype=torch.float64)
+    with torch.no_grad(), torch.autocast("cpu", enabled=False):
+        try:
+            found = message(None, **given)
+        except Exception:  # as in tracing
+            return False
+        expected = given["x_j"]
+        if weight != "x_j":
+            rows, value = expected.movedim(x_dim, 0), given[weight].reshape(EDGES, -1)
+            width = rows.shape[1:].numel() // value.size(1)
+            product = rows.reshape(EDGES, value.size(1), width) * value.unsqueeze(-1)
+            expected = product.view(rows.shape).movedim(0, x_dim)
+    return isinstance(found, Tensor) and found.shape == expected.shape and torch.equal(found, expected)
+
+
+def _looks_outside(message: Any) -> bool:
+    """Return whether a message that is not PyG's may depend on what is not given to it."""
+    if _overrides.is_from(message, "torch_geometric."):
+        return False
+    code = message.__code__
+    return bool(code.co_freevars) or any(each.opname in OUTSIDE for each in dis.get_instructions(code))

@@ -15,10 +15,11 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from gnnbench.convs._bound import Accelerated
+from gnnbench.convs._checks import has_own_forward
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.graph.cache import MAX_GRAPH_BYTES, Adjacency, GraphCache
-from gnnbench.messages import arguments, norms, propagate, recognise
+from gnnbench.messages import arguments, norms, propagate
 from gnnbench.messages.arguments import FUNCTIONS
 from gnnbench.ops.kernels import Kernels
 from gnnbench.results.schema import Binding
@@ -41,35 +42,28 @@ def bind(layers: Sequence[tuple[str, Any]], kernels: Kernels) -> list[Binding]:
     """
     if reasons := [f"{path}: {reason}" for path, layer in layers for reason in _unsupported(layer)]:
         raise UnsupportedOp(f"this model on {kernels.name!r} kernels", reasons)
-    graphs = Graphs(kernels)
+    graphs = Graphs(kernels, MAX_GRAPH_BYTES)
     bindings = [Binding(module=path, conv=type(layer).__name__) for path, layer in layers]
     for (_, layer), binding in zip(layers, bindings, strict=True):
-        layer.forward = BoundForward(layer)
-        for attribute in FUNCTIONS:
-            setattr(layer, attribute, BoundMessages(layer, attribute, kernels, graphs, binding))
+        layer.forward = Accelerated(_forward, layer)
+        for attribute, functions in FUNCTIONS.items():
+            setattr(layer, attribute, Accelerated(_messages, layer, functions, kernels, graphs, binding))
     return bindings
 
 
 def _unsupported(layer: Any) -> list[str]:
-    own = vars(layer).get("forward")
-    replaced = not (own is None or isinstance(own, (BoundForward, Accelerated)))
-    reasons = [f"{type(layer).__name__} has a forward of its own"] * replaced
+    reasons = [f"{type(layer).__name__} has a forward of its own"] * has_own_forward(layer)
     called = list(inspect.signature(type(layer).forward).parameters)
     if more := called[2 : called.index("edge_index")] if "edge_index" in called else []:
         reasons.append(f"{type(layer).__name__} is called with {' and '.join(more)} before its edges")
-    return reasons + recognise.objections(layer)
+    return reasons + arguments.objections(layer)
 
 
-class BoundForward:
-    """Calls PyG's own forward with the `edge_index` of a Graph."""
-
-    def __init__(self, layer: Any) -> None:
-        self.layer = layer
-
-    def __call__(self, x: Any, adjacency: Any, *edges: Any) -> Any:
-        if isinstance(adjacency, Graph):
-            adjacency = edge_index_of(adjacency)
-        return _with_norms(type(self.layer).forward)(self.layer, x, adjacency, *edges)
+def _forward(layer: Any, x: Any, adjacency: Any, *edges: Any) -> Any:
+    """Call PyG's own forward with the `edge_index` of a Graph."""
+    if isinstance(adjacency, Graph):
+        adjacency = edge_index_of(adjacency)
+    return _with_norms(type(layer).forward)(layer, x, adjacency, *edges)
 
 
 @functools.lru_cache(256)
@@ -90,22 +84,24 @@ def _kept_norm(*args: Any, **kwargs: Any) -> Any:
     return _norms.find(asked) or _norms.make(asked, args, kwargs)
 
 
-class BoundMessages:
-    """Runs `propagate` or `edge_updater` of a layer on kernels; what they cannot run is an error."""
-
-    def __init__(self, layer: Any, attribute: str, kernels: Kernels, graphs: Graphs, binding: Binding) -> None:
-        self.layer, self.functions = layer, FUNCTIONS[attribute]
-        self.kernels, self.graphs, self.binding = kernels, graphs, binding
-
-    def __call__(self, edge_index: Adjacency, size: Any = None, **given: Any) -> Any:
-        if reasons := recognise.objections(self.layer):
-            raise UnsupportedOp(type(self.layer).__name__, reasons)
-        asked = arguments.read(self.layer, self.functions, edge_index, size, given)
-        graph = self.graphs.of(edge_index, asked.num_rows, asked.num_cols, reverse=asked.reverse)
-        out, way = propagate(asked, self.kernels, graph, recognise.find(asked))
-        op, kernel = OPS[way]
-        self.binding.kernels[op] = self.kernels.name if kernel in self.kernels.accelerated else "torch"
-        return out
+def _messages(
+    layer: Any,
+    functions: tuple[str, ...],
+    kernels: Kernels,
+    graphs: Graphs,
+    binding: Binding,
+    /,
+    edge_index: Adjacency,
+    size: Any = None,
+    **given: Any,
+) -> Any:
+    """Run `propagate` or `edge_updater` of a layer on kernels; what they cannot run is an error."""
+    asked = arguments.read(layer, functions, edge_index, size, given)
+    graph = graphs.graph(edge_index, asked.num_rows, asked.num_cols, reverse=asked.reverse)
+    out, way = propagate(asked, kernels, graph, arguments.product_of(asked))
+    op, kernel = OPS[way]
+    binding.kernels[op] = kernels.name if kernel in kernels.accelerated else "torch"
+    return out
 
 
 def edge_index_of(graph: Graph) -> Tensor:
@@ -121,17 +117,14 @@ def edge_index_of(graph: Graph) -> Tensor:
     return edge_index
 
 
-class Graphs:
+class Graphs(GraphCache):
     """The Graphs of what forwards call `propagate` with: of a Graph's own edges, and of others made from these."""
-
-    def __init__(self, kernels: Kernels) -> None:
-        self.cache = GraphCache(kernels, MAX_GRAPH_BYTES)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Graphs:
         return self
 
-    def of(self, edge_index: Tensor, num_rows: int, num_cols: int, *, reverse: bool) -> Graph:
-        own = _of[edge_index]() if edge_index in _of else None
+    def find(self, adjacency: Adjacency, num_rows: int, num_cols: int, *, reverse: bool = False) -> Graph | None:
+        own = _of[adjacency]() if adjacency in _of else None
         if own is not None and not reverse and (own.num_rows, own.num_cols) == (num_rows, num_cols):
             return own
-        return self.cache.graph(edge_index, num_rows, num_cols, reverse=reverse)
+        return super().find(adjacency, num_rows, num_cols, reverse=reverse)

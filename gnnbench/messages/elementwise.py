@@ -2,7 +2,7 @@
 
 A layer's functions are called once, with all edges, and given tensors that stand for expressions over edges. What
 they do to these becomes a larger expression; where one is reduced by destination, it is run as a Program, and the
-functions go on with the result, an ordinary tensor over nodes. Any other operation raises NotElementwise.
+functions go on with the result, an ordinary tensor over nodes. Any other operation raises NeedsNumbers.
 """
 
 from __future__ import annotations
@@ -16,15 +16,12 @@ from torch import Tensor
 
 from gnnbench.graph import Graph
 from gnnbench.messages import lifted
+from gnnbench.messages.lifted import NeedsNumbers, Symbol
 from gnnbench.ops.fused import run
 from gnnbench.ops.program import Leaf, Place, Program, Sink, Step, Writer
 from gnnbench.ops.stream import Chunk, Shares
 
 LONGEST = 48  # of programs, in steps: beyond it, several tensors over edges cost less
-
-
-class NotElementwise(Exception):
-    """An operation is not elementwise over edges."""
 
 
 class Whole(Chunk):
@@ -35,29 +32,20 @@ class Whole(Chunk):
 
     @cached_property
     def index(self) -> Tensor:
-        out: Index = Tensor._make_wrapper_subclass(
-            Index, (self.num_edges,), dtype=torch.int64, device=self.graph.device
-        )
+        out: Index = Index.shaped([self.num_edges], self.graph.rowptr)
         out.graph = self.graph
         return out
 
 
-class Index(Tensor):
+class Index(Symbol):
     """The destination of every edge of a graph, [E] int64, made when it is read."""
 
     graph: Graph
 
     @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in lifted.SHAPES:
-            with torch._C.DisableTorchFunctionSubclass():
-                return func(*args, **(kwargs or {}))
-        args, kwargs = lifted.put((args, kwargs or {}), Index, lambda index: index.graph.row)
+    def called(cls, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        args, kwargs = lifted.put((args, kwargs), Index, lambda index: index.graph.row)
         return func(*args, **kwargs)
-
-    @classmethod
-    def __torch_dispatch__(cls, func: Any, *_: Any) -> Any:
-        raise NotElementwise(str(func))
 
 
 class Expression(NamedTuple):
@@ -97,42 +85,32 @@ class Symbols(Shares):
 
     def leaf(self, tensor: Tensor, place: Place) -> Lazy:
         if tensor.dtype not in lifted.TYPES or not tensor[:1].numel():
-            raise NotElementwise(f"{tensor.dtype} of shape {list(tensor.shape)}")
+            raise NeedsNumbers(f"{tensor.dtype} of shape {list(tensor.shape)}")
         flat = tensor.reshape(len(tensor), tensor.shape[1:].numel())
         return self.lazy(Expression(place, (), 0.0, flat.size(1), flat), tensor.shape[1:], tensor)
 
     def lazy(self, expression: Expression, shape: Sequence[int], like: Tensor) -> Lazy:
         """A tensor [E, *shape] that stands for an expression."""
-        out: Lazy = Tensor._make_wrapper_subclass(
-            Lazy, (self.chunk.num_edges, *shape), dtype=like.dtype, device=like.device
-        )
+        out: Lazy = Lazy.shaped((self.chunk.num_edges, *shape), like)
         out.symbols, out.expression = self, expression
         return out
 
 
-class Lazy(Tensor):
+class Lazy(Symbol):
     """A tensor over edges that stands for an expression."""
 
     symbols: Symbols
     expression: Expression
 
     @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if func in lifted.SHAPES:
-            with torch._C.DisableTorchFunctionSubclass():
-                return func(*args, **kwargs)
+    def called(cls, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         rule = RULES.get(func.__name__)
         if rule is None or kwargs.pop("inplace", False):
-            raise NotElementwise(func.__name__)
+            raise NeedsNumbers(func.__name__)
         try:
             return rule(*lifted.numbers(args), **kwargs)
         except (TypeError, RuntimeError) as error:  # of arguments that the rule does not know
-            raise NotElementwise(func.__name__) from error
-
-    @classmethod
-    def __torch_dispatch__(cls, func: Any, *_: Any) -> Any:
-        raise NotElementwise(str(func))
+            raise NeedsNumbers(func.__name__) from error
 
     def over(self, other: Expression, shape: Sequence[int]) -> Lazy:
         return self.symbols.lazy(other, shape, self)
@@ -172,7 +150,7 @@ def _written(value: Expression, reduce: str) -> tuple[Program, list[Tensor]]:
     steps = [each for each in order.values() if each.tensor is None]
     widths = sorted({each.width for each in order.values()})
     if len(widths) > 2 or widths[-1] % widths[0] or len(steps) > LONGEST:
-        raise NotElementwise(f"widths {widths}, {len(steps)} steps")
+        raise NeedsNumbers(f"widths {widths}, {len(steps)} steps")
     heads = widths[0] if len(widths) == 2 else 1
     of = tuple(Leaf(each.op, each.width) for each in leaves.values())  # type: ignore[arg-type]
     writer = Writer(Program(heads, widths[-1] // heads, of, (), ()), ())
@@ -196,27 +174,21 @@ def _combined(op: str, a: Any, b: Any) -> Lazy:
             return _applied("shift", a, b if op == "add" else -b)
         return _applied("scale", a, b if op == "mul" else 1 / b)
     if isinstance(a, (int, float)):
-        return _of_number(op, a, b)
+        if op in ("add", "mul"):
+            return _combined(op, b, a)
+        if op == "sub":
+            return _applied("shift", _applied("scale", b, -1.0), a)
+        a = b.new_ones(()) * a
     a, b = _alike(a, b), _alike(b, a)
     wide, narrow = (a, b) if a.expression.width >= b.expression.width else (b, a)
     shape, other = wide.shape[1:], narrow.shape[1:]
     if a.dtype != b.dtype or other not in (shape, (*shape[:-1], 1)) or len(other) != len(shape):
-        raise NotElementwise(op)
+        raise NeedsNumbers(op)
     return a.over(Expression(op, (a.expression, b.expression), 0.0, wide.expression.width), shape)
 
 
 def _swapped(op: str, b: Any, a: Any) -> Lazy:
     return _combined(op, a, b)
-
-
-def _of_number(op: str, number: float, x: Lazy) -> Lazy:
-    match op:
-        case "add" | "mul":
-            return _combined(op, x, number)
-        case "sub":
-            return _applied("shift", _applied("scale", x, -1.0), number)
-        case _:
-            return _combined("div", x.new_ones(()) * number, x)
 
 
 def _alike(x: Any, other: Any) -> Lazy:
@@ -225,23 +197,23 @@ def _alike(x: Any, other: Any) -> Lazy:
         return x
     shape, symbols = other.shape[1:], other.symbols
     if not isinstance(x, Tensor) or x.dim() > len(shape) + 1 or (x.dim() > len(shape) and len(x) != 1):
-        raise NotElementwise("a tensor over something else")
+        raise NeedsNumbers("a tensor over something else")
     row = x.squeeze(0) if x.dim() > len(shape) else x
     if torch.broadcast_shapes(row.shape, shape) != shape:
-        raise NotElementwise("a tensor of more numbers")
+        raise NeedsNumbers("a tensor of more numbers")
     return symbols.leaf(row.expand(symbols.edges.num_rows, *shape), "destination")
 
 
 def _power(x: Lazy, exponent: Any) -> Any:
     if exponent != 2:
-        raise NotElementwise("pow")
+        raise NeedsNumbers("pow")
     return x * x
 
 
 def _total(x: Lazy, dim: Any = None, keepdim: bool = False) -> Lazy:
     dim = dim[0] if isinstance(dim, (tuple, list)) and len(dim) == 1 else dim
     if x.dim() < 2 or dim not in (-1, x.dim() - 1):
-        raise NotElementwise("sum")
+        raise NeedsNumbers("sum")
     kept = x.shape[1:-1]
     total = Expression("total", (x.expression,), 0.0, kept.numel())
     return x.over(x.expression if x.size(-1) == 1 else total, (*kept, 1) if keepdim else kept)
@@ -251,19 +223,19 @@ def _reshaped(name: str, x: Lazy, size: Any, *more: Any) -> Lazy:
     """The numbers of each edge under another shape: the one that torch's method of that name gives a tensor."""
     like = getattr(torch.empty(x.shape, dtype=x.dtype, device="meta"), name)(size, *more)
     if like.shape[:1] != x.shape[:1] or like.dtype != x.dtype:
-        raise NotElementwise(name)
+        raise NeedsNumbers(name)
     return x.over(x.expression, like.shape[1:])
 
 
 def _softplus(x: Lazy, beta: float = 1, threshold: float = 20) -> Lazy:
     if beta != 1 or threshold != 20:
-        raise NotElementwise("softplus")
+        raise NeedsNumbers("softplus")
     return _applied("softplus", x)
 
 
 def _kept(x: Lazy, p: float = 0.5, training: bool = True) -> Lazy:
     if training and p:
-        raise NotElementwise("dropout")
+        raise NeedsNumbers("dropout")
     return x
 
 
@@ -272,12 +244,10 @@ def _new(name: str, x: Lazy, *size: Any, **how: Any) -> Tensor:
 
 
 RULES: dict[str, Callable[..., Any]] = {
-    **dict.fromkeys(("add", "__add__"), partial(_combined, "add")),
-    "__radd__": partial(_swapped, "add"),
+    **dict.fromkeys(("add", "__add__", "__radd__"), partial(_combined, "add")),
     **dict.fromkeys(("sub", "__sub__"), partial(_combined, "sub")),
     **dict.fromkeys(("rsub", "__rsub__"), partial(_swapped, "sub")),
-    **dict.fromkeys(("mul", "__mul__"), partial(_combined, "mul")),
-    "__rmul__": partial(_swapped, "mul"),
+    **dict.fromkeys(("mul", "__mul__", "__rmul__"), partial(_combined, "mul")),
     **dict.fromkeys(("div", "__truediv__", "true_divide"), partial(_combined, "div")),
     **dict.fromkeys(("__rdiv__", "__rtruediv__"), partial(_swapped, "div")),
     **{op: partial(_applied, op) for op in ("relu", "sigmoid", "tanh", "exp")},

@@ -48,7 +48,8 @@ class Held:
         held = [each for m in conv.modules() for each in (vars(m), *(vars(m)[name] for name in registries))]
         # A result that the layer keeps from call to call would keep the graphs of all calls.
         self._then = [
-            (own, {name: KEPT if _has_graph(each) else each for name, each in own.items()}) for own in held
+            (own, {n: KEPT if isinstance(v, Tensor) and v.grad_fn is not None else v for n, v in own.items()})
+            for own in held
         ]
 
     @contextmanager
@@ -80,10 +81,6 @@ def _put(own: dict[str, Any], name: str, value: Any) -> None:
         own.pop(name, None)
     else:
         own[name] = value
-
-
-def _has_graph(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.grad_fn is not None
 
 
 @contextmanager

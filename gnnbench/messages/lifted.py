@@ -81,8 +81,12 @@ class Linear(NamedTuple):
         return found
 
 
-def extended(operands: Operands, layers: tuple[Linear, ...]) -> tuple[Operands, dict[Any, tuple[int, ...]]]:
-    """The operands and products of `layers`, whose positions are told by the keys of these."""
+def extended(
+    operands: Operands, layers: tuple[Linear, ...] | None
+) -> tuple[Operands, dict[Any, tuple[int, ...]] | None]:
+    """The operands and products of `layers`, whose positions are told by the keys of these; None of no layers."""
+    if layers is None:
+        return operands, None
     tensors, places, positions = [*operands.tensors], [*operands.places], {}
     for layer in layers:
         found = layer.products(operands)
@@ -98,16 +102,11 @@ def pays(graph: Graph) -> bool:
 
 
 class Lifting:
-    """Stand-ins for gathers, of what one chunk is evaluated with.
-
-    Attributes:
-        positions: of the products of linear layers, by the keys of these.
-        met: the linear layers of gathers that were met.
-    """
+    """Stand-ins for gathers, of what one chunk is evaluated with; `positions` are those of products, by keys."""
 
     def __init__(self, shares: Shares, positions: Mapping[Any, tuple[int, ...]]) -> None:
         self.shares, self.positions = shares, positions
-        self.met: dict[Any, Linear] = {}
+        self.met: dict[Any, Linear] = {}  # the linear layers of gathers that were met, by their keys
 
     def argument(self, position: int) -> Tensor:
         """A share, or what stands for it."""
@@ -120,9 +119,7 @@ class Lifting:
         like = self.shares.tensors[
             next(each.factors[0][0].position for each in columns if isinstance(each, Gathers))
         ]
-        out: EdgeTensor = Tensor._make_wrapper_subclass(
-            EdgeTensor, (self.shares.chunk.num_edges, *shape), dtype=like.dtype, device=like.device
-        )
+        out: EdgeTensor = EdgeTensor.shaped((self.shares.chunk.num_edges, *shape), like)
         out.lifting, out.columns, out.numbers, out.is_changed = self, columns, None, False
         return out
 
@@ -138,7 +135,36 @@ class Lifting:
         return total
 
 
-class EdgeTensor(Tensor):
+class NeedsNumbers(Exception):
+    """An operation needs the numbers that a tensor only stands for."""
+
+
+class Symbol(Tensor):
+    """A tensor that stands for numbers: shape and type are known; `called` does what else is done to it."""
+
+    @classmethod
+    def shaped(cls, shape: Sequence[int], like: Tensor) -> Any:
+        """One of a shape, with the type and device of another tensor."""
+        return Tensor._make_wrapper_subclass(cls, shape, dtype=like.dtype, device=like.device)
+
+    @classmethod
+    def called(cls, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Compute what torch would of numbers."""
+        raise NotImplementedError
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in SHAPES:
+            with torch._C.DisableTorchFunctionSubclass():
+                return func(*args, **(kwargs or {}))
+        return cls.called(func, args, kwargs or {})
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, *_: Any) -> Any:
+        raise NeedsNumbers(str(func))
+
+
+class EdgeTensor(Symbol):
     """A tensor over edges that stands for gathers, beside others; `numbers` once these were asked for."""
 
     lifting: Lifting
@@ -147,11 +173,7 @@ class EdgeTensor(Tensor):
     is_changed: bool  # in place
 
     @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if func in SHAPES:
-            with torch._C.DisableTorchFunctionSubclass():
-                return func(*args, **kwargs)
+    def called(cls, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         rule = RULES.get(func.__name__)
         if rule is not None and not kwargs.keys() - {"dim"}:
             out = rule(*args, **kwargs)
@@ -161,10 +183,6 @@ class EdgeTensor(Tensor):
         if in_place and type(args[0]) is EdgeTensor:
             args[0].numbers, args[0].is_changed = numbers(args[0]).clone(), True
         return func(*numbers(args), **numbers(kwargs))
-
-    @classmethod
-    def __torch_dispatch__(cls, func: Any, *_: Any) -> Any:
-        raise NotImplementedError(f"{func} of what only stands for numbers")
 
 
 def numbers(value: Any) -> Any:

@@ -51,14 +51,6 @@ class _Norm(NamedTuple):
     weight: weakref.ref[Tensor] | None
     stamps: list[Stamp]  # of all tensors, for messages may edit what they are given
 
-    def of(self, asked: Asked) -> tuple[Tensor, Tensor] | None:
-        """Edges and their norm; None where one of the tensors is another, or was edited."""
-        if self.weight is not None and self.weight() is not asked.weight:
-            return None
-        edges = asked.edge_index if self.edge_index is None else self.edge_index
-        tensors = _tensors(asked, edges, self.norm)
-        return (edges, self.norm) if all(map(Stamp.holds, self.stamps, tensors)) else None
-
     @property
     def nbytes(self) -> int:
         return self.norm.nbytes + (0 if self.edge_index is None else self.edge_index.nbytes)
@@ -82,9 +74,13 @@ class KnownNorms:
             return sum(norm.nbytes for known in self._of.values() for norm in known.values())
 
     def find(self, asked: Asked) -> tuple[Tensor, Tensor] | None:
-        """Return edges and their norm; None where they have to be made."""
-        norm = self._of.get(asked.edge_index, {}).get(asked.options)
-        return None if norm is None else norm.of(asked)
+        """Return edges and their norm; None where they have to be made, of tensors that are new or were edited."""
+        kept = self._of.get(asked.edge_index, {}).get(asked.options)
+        if kept is None or (kept.weight is not None and kept.weight() is not asked.weight):
+            return None
+        edges = asked.edge_index if kept.edge_index is None else kept.edge_index
+        unchanged = all(map(Stamp.holds, kept.stamps, _tensors(asked, edges, kept.norm)))
+        return (edges, kept.norm) if unchanged else None
 
     def make(self, asked: Asked, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, Tensor]:
         """Run PyG's own code, keep what it returns, and forget the oldest of too many."""

@@ -7,18 +7,12 @@ a chunk would compute otherwise than the whole: functions that look across desti
 from __future__ import annotations
 
 import copy
-import threading
-from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack, contextmanager
-from functools import cached_property
+from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import Module, Parameter
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.instancenorm import _InstanceNorm
-from torch_geometric.nn import norm
 
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
@@ -30,10 +24,6 @@ from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.stream import Chunk, Leaves, Operands, Shares
 
 EDGES = 48  # of either half, at least
-ACROSS = (
-    *(_BatchNorm, _InstanceNorm, norm.BatchNorm, norm.InstanceNorm, norm.GraphNorm, norm.GraphSizeNorm),
-    *(norm.PairNorm, norm.MeanSubtractionNorm, norm.DiffGroupNorm),
-)
 COARSE = 3e-2  # for types of 16 bits
 # Differences by rounding alone, over the largest number.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
@@ -41,23 +31,14 @@ LARGE = 1 << 24  # bytes of a parameter that is not copied
 
 
 class Rehearsal(NamedTuple):
-    """Findings on a few destinations, which hold for all.
+    """Findings on a few destinations, which hold for all."""
 
-    Attributes:
-        bytes_per_edge: what a backward needs of an edge while it lasts.
-        draws: whether dropout draws random numbers.
-        parameters: those that get a gradient.
-        written: names of tensors over edges that are left on the layer.
-        lifted: linear layers that can be computed over nodes; None where functions take nothing but numbers.
-        fused: whether functions take expressions over edges, with equal results.
-    """
-
-    bytes_per_edge: float
-    draws: bool
-    parameters: tuple[Parameter, ...]
-    written: tuple[str, ...] = ()
-    lifted: tuple[Linear, ...] | None = None
-    fused: bool = False
+    bytes_per_edge: float  # what a backward needs of an edge while it lasts
+    draws: bool  # whether dropout draws random numbers
+    parameters: tuple[Parameter, ...]  # those that get a gradient
+    written: tuple[str, ...]  # names of tensors over edges that are left on the layer
+    lifted: tuple[Linear, ...] | None  # layers that can be computed over nodes; None: functions take numbers alone
+    fused: bool  # whether functions take expressions over edges, with equal results
 
 
 def rehearse(conv: Module, kernels: Kernels, graph: Graph, function: Any, operands: Operands) -> Rehearsal:
@@ -71,7 +52,7 @@ def rehearse(conv: Module, kernels: Kernels, graph: Graph, function: Any, operan
     few = _Few(conv, kernels, function, operands, *_few_rows(graph))
     state = torch.get_rng_state()
     try:
-        with _looking_across_refused(conv), replaced.without_dropout() as rehearsed:
+        with replaced.without_dropout() as rehearsed:
             with unchanged(conv) as written, torch.no_grad():
                 few.evaluate_first()
             if not torch.equal(torch.get_rng_state(), state):
@@ -80,10 +61,10 @@ def rehearse(conv: Module, kernels: Kernels, graph: Graph, function: Any, operan
                 raise _refused(f"its message writes {min(written)}, which others read")
             function.written = tuple(written)
             with unchanged(conv):
-                few.check_local(lambda chunk: function(chunk, Shares(kernels, chunk, operands)))
+                few.check_local(function, {})
                 few.check_local_with_other_values()
             layers = few.lifted()
-        with _looking_across_refused(conv), unchanged(conv):
+        with unchanged(conv):
             trained, nbytes = few.kept(None)
             if layers is not None:
                 _, nbytes = few.kept(layers)
@@ -108,20 +89,12 @@ def _few_rows(graph: Graph) -> tuple[Chunk, list[Chunk]]:
     return Chunk(graph, slice(0, end), slice(0, whole)), [Chunk(graph, *first), Chunk(graph, *second)]
 
 
-class _Turned(Chunk):
-    """A chunk with the edges of every row in the opposite order."""
-
-    @cached_property
-    def order(self) -> Tensor:
-        return (self.index * self.num_edges - torch.arange(self.num_edges, device=self.index.device)).argsort()
-
-    @cached_property
-    def col(self) -> Tensor:
-        return super().col.index_select(0, self.order)
-
-    @cached_property
-    def edge_id(self) -> Tensor:
-        return super().edge_id.index_select(0, self.order)
+def _turned(chunk: Chunk) -> tuple[Chunk, Tensor]:
+    """A chunk with the edges of every row in the opposite order, and where each was before."""
+    order = (chunk.index * chunk.num_edges - torch.arange(chunk.num_edges, device=chunk.index.device)).argsort()
+    turned = Chunk(chunk.graph, chunk.rows, chunk.edges)
+    turned.col, turned.edge_id = chunk.col.index_select(0, order), chunk.edge_id.index_select(0, order)
+    return turned, order
 
 
 class _Few(NamedTuple):
@@ -145,27 +118,41 @@ class _Few(NamedTuple):
             if not bool(((now == then) | ((now != now) & (then != then))).all()):
                 raise _refused("its message writes to what it is given")
 
-    def check_local(self, evaluated: Callable[[Chunk], tuple[Tensor, ...]]) -> None:
-        """Refuse a function of which a destination's result depends on others, or on the order of its edges."""
+    def check_local(self, function: Any, given: dict[int, Tensor]) -> None:
+        """Refuse a function of which a destination's result depends on others, or on the order of its edges.
+
+        Args:
+            given: what takes the place of the shares of `both` in operands, by their positions.
+        """
+
+        def evaluated(chunk: Chunk, edges: Any) -> tuple[Tensor, ...]:
+            shares = Shares(self.kernels, chunk, self.operands)
+            for k, share in given.items():
+                shares.gathered[k,] = share if self.operands.places[k] == "shared" else share[edges].clone()
+            return function(chunk, shares)
+
         both = self.both
-        turned = _Turned(both.graph, both.rows, both.edges)
+        turned, order = _turned(both)
         with torch.no_grad():
-            wholes, apart, others = evaluated(both), [evaluated(half) for half in self.halves], evaluated(turned)
+            wholes, others = evaluated(both, both.edges), evaluated(turned, order)
+            apart = [evaluated(half, half.edges) for half in self.halves]
         for number, (whole, other, *parts) in enumerate(zip(wholes, others, *apart, strict=True)):
             over_nodes = number == 0 and self.function.over_nodes
             if len(whole) != (both.num_rows if over_nodes else both.num_edges):
                 raise _refused("its result has other rows than the destinations")
             _check_equal(whole, torch.cat(parts))
-            if not _equal(whole if over_nodes else whole.index_select(0, turned.order), other):
+            if not _equal(whole if over_nodes else whole.index_select(0, order), other):
                 raise _refused("its result depends on the order of its edges")
 
     def check_local_with_other_values(self) -> None:
         """Look again where values are no zeros or ones, which would hide what a function does."""
         try:
+            ends = {"source": self.both.col, "destination": self.both.index}
+            shares = Shares(self.kernels, self.both, self.operands)
+            places = [(k, place) for k, place in enumerate(self.operands.places) if place != "parameter"]
             with torch.no_grad():
-                largest = scales(Shares(self.kernels, self.both, self.operands))
-            other = self.function.on(with_other_parameters(self.conv))
-            self.check_local(lambda chunk: other(chunk, VariedShares(self.kernels, chunk, self.operands, largest)))
+                given = {k: _varied(shares.of(k), ends.get(place)) for k, place in places}
+            self.check_local(self.function.on(_with_other_parameters(self.conv)), given)
         except UnsupportedOp:
             raise
         except Exception:  # of a layer that cannot be copied, or does not take these values
@@ -207,19 +194,10 @@ class _Few(NamedTuple):
         self, layers: tuple[Linear, ...] | None, kind: type[Shares] = Shares
     ) -> tuple[tuple[Tensor, ...], set[tuple[int, ...]]]:
         """Results with these layers computed over nodes, and which operands were gathered for them."""
-        try:
-            with torch.no_grad(), unchanged(self.conv):
-                shares = kind(self.kernels, self.both, self._with_products(layers))
-                return self.function(self.both, shares), {*shares.gathered}
-        finally:
-            self.function.lifted = None
-
-    def _with_products(self, layers: tuple[Linear, ...] | None) -> Operands:
-        """The operands and products of `layers`, as `function` is to find them; None to give it numbers alone."""
-        if layers is None:
-            return self.operands
-        operands, self.function.lifted = lifted.extended(self.operands, layers)
-        return operands
+        with torch.no_grad(), unchanged(self.conv):
+            operands, self.function.lifted = lifted.extended(self.operands, layers)
+            shares = kind(self.kernels, self.both, operands)
+            return self.function(self.both, shares), {*shares.gathered}
 
     def kept(self, layers: tuple[Linear, ...] | None) -> tuple[tuple[Parameter, ...], int]:
         """The parameters that get a gradient, and the bytes that are kept until then."""
@@ -233,11 +211,11 @@ class _Few(NamedTuple):
 
         # Within these hooks, for a checkpoint counts what is saved outside of them.
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            shares = Leaves(self.kernels, self.both, self._with_products(layers))
+            operands, self.function.lifted = lifted.extended(self.operands, layers)
+            shares = Leaves(self.kernels, self.both, operands)
             kept.clear()
             began = torch._C._autograd._get_sequence_nr()
             outs = self.function(self.both, shares)
-        self.function.lifted = None
         held = {each.grad_fn for each in trained_attributes(self.conv).values()}
         reached = {id(leaf): leaf for out in outs for leaf in _leaves(out, began, held)}
         if reached.keys() - parameters.keys() - {id(share) for share in shares.gathered.values()}:
@@ -291,72 +269,24 @@ def _leaves(out: Tensor, began: int, held: Collection[Any]) -> Iterator[Tensor]:
         todo += [each for each, _ in node.next_functions]
 
 
-@contextmanager
-def _looking_across_refused(conv: Module) -> Iterator[None]:
-    thread = threading.get_ident()
-
-    def refuse(module: Module, args: Any) -> None:
-        if threading.get_ident() != thread:  # which may run the same layer
-            return
-        if module.training or not getattr(module, "track_running_stats", False):
-            raise _refused(f"its message looks across edges, by {type(module).__name__}")
-
-    with ExitStack() as stack:
-        for module in conv.modules():
-            if isinstance(module, ACROSS):
-                stack.callback(module.register_forward_pre_hook(refuse).remove)
-        yield
-
-
 def _refused(reason: str) -> UnsupportedOp:
     return UnsupportedOp("streaming", [reason])
 
 
-class VariedShares(Shares):
-    """The shares of a chunk in operands of other values, the same in every chunk.
-
-    Args:
-        scales: the largest number of each operand.
-    """
-
-    def __init__(self, kernels: Kernels, chunk: Chunk, operands: Operands, scales: list[float]) -> None:
-        super().__init__(kernels, chunk, operands)
-        self.scales = scales
-
-    def gather(self, positions: tuple[int, ...]) -> Tensor:
-        (position,) = positions
-        share, chunk, place = super().gather(positions), self.chunk, self.places[position]
-        ends = {"source": chunk.col, "destination": chunk.index + chunk.rows.start, "edge": chunk.edge_id}
-        return _varied(share, ends.get(place), self.scales[position])
-
-
-def scales(shares: Shares) -> list[float]:
-    """The largest number of a chunk's share in each operand."""
-    return [_scale(shares.of(k)) if place != "parameter" else 1.0 for k, place in enumerate(shares.places)]
-
-
-def with_other_parameters(conv: Module) -> Module:
+def _with_other_parameters(conv: Module) -> Module:
     """Copy a layer with other parameters, but for large ones, which it shares."""
     memo: dict[int, Any] = {
-        id(each): each if each.nbytes > LARGE else Parameter(_varied(each.detach(), None, _scale(each)))
-        for each in conv.parameters()
+        id(each): each if each.nbytes > LARGE else Parameter(_varied(each.detach())) for each in conv.parameters()
     }
     return copy.deepcopy(conv, memo)
 
 
-def _scale(values: Tensor) -> float:
-    return float(values.detach().double().abs().amax()) or 1.0 if _is_real(values) else 1.0
-
-
-def _is_real(values: Tensor) -> bool:
-    return values.is_floating_point() and values.numel() > 0
-
-
-def _varied(values: Tensor, ids: Tensor | None, scale: float) -> Tensor:
+def _varied(values: Tensor, ids: Tensor | None = None) -> Tensor:
     """Other values of about the same size, of which none is zero; the same in all rows of one of `ids`."""
-    if not _is_real(values):
+    if not values.is_floating_point() or not values.numel():
         return values
     flat = values.double().reshape(len(values) if values.dim() else 1, -1)
+    scale = float(flat.abs().amax()) or 1.0
     ids = torch.arange(len(flat), device=values.device) if ids is None else ids
     column = torch.arange(flat.size(1), device=values.device)
     noise = ((ids.double().unsqueeze(1) * 12.9898 + column * 78.233 + 1).sin() * 43758.5453).frac().abs()

@@ -33,20 +33,15 @@ ALIASES = {"add": "sum", "amin": "min", "amax": "max"}
 
 
 class _Current(threading.local):
-    """The chunk that this thread evaluates.
-
-    Attributes:
-        drops: whether dropout drops; it does not where results are to be compared.
-        dropped: whether it was asked for meanwhile.
-        reduced: tensors and their reductions, which several aggregations ask for, with the versions of these.
-    """
+    """The chunk that this thread evaluates."""
 
     chunk: Chunk | None = None
     kernels: Kernels | None = None
-    drops = True
-    dropped = False
+    drops = True  # whether dropout drops; it does not where results are to be compared
+    dropped = False  # whether it was asked for meanwhile
 
     def __init__(self) -> None:
+        # Tensors and their reductions, which several aggregations ask for, with the versions of these.
         self.reduced: dict[tuple[Any, ...], tuple[Tensor, Tensor, int]] = {}
 
 

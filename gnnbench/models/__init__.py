@@ -1,27 +1,22 @@
 """Models: stacks of untouched PyG convs; one file per conv type with its `Config` and `conv(...)`.
 
-_stack       the one model definition; from the nodes of graphs to the graphs
-_decoder     from the nodes of a graph to its links
+_stack       the one model definition; from the nodes of graphs to the graphs, and to links
 _typed       the model of graphs of several types
-_ends        what models of links and of several types are made for, and are given
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+from torch.nn import Module
 
 from gnnbench import registry
+from gnnbench.config import ModelConfig
 from gnnbench.errors import ConfigError
-from gnnbench.models._ends import Links, Pairs, Types, width_of_node
-from gnnbench.models._stack import Layer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import torch
-
-    from gnnbench.config import ModelConfig
-
+from gnnbench.models._stack import Layer, Links, LinkStack, Pairs, Stack, width_of_node
+from gnnbench.models._typed import TypedStack, Types
 
 __all__ = ["Layer", "Links", "Pairs", "Types", "build", "is_bipartite", "width_of_node"]
 
@@ -37,11 +32,11 @@ def build(
     out_channels: int,
     encoder: str = "",
     edge_channels: int = 0,
-    degrees: Callable[[], torch.Tensor] | None = None,
+    degrees: Callable[[], Tensor] | None = None,
     links: Links | None = None,
     types: Types | None = None,
     batched: bool = False,
-) -> torch.nn.Module:
+) -> Module:
     """The model that `config` describes, on CPU, initialised from torch's global seed.
 
     Its forward is `model(x [N, in_channels], adj) -> logits [N, out_channels]`, where `adj` is what the
@@ -62,23 +57,19 @@ def build(
         ConfigError: the convs take features of edges, and there are none; or the model is of one type, and the
             graph of several, or the reverse.
     """
-    from gnnbench.models._decoder import LinkStack
-    from gnnbench.models._stack import Stack
-    from gnnbench.models._typed import TypedStack
-
     family = registry.find("models", config.name)
     typed = [name for name in registry.names("models") if hasattr(registry.find("models", name), "typed")]
-    if (types is None) == (config.name in typed):
-        if types is None:
-            raise ConfigError(
-                f"model {config.name} is of graphs of several types, and this one has one; choose a model such as "
-                "gcn, or a dataset such as dblp"
-            )
+    if types is None and config.name in typed:
         raise ConfigError(
-            f"model {config.name} is of graphs of one type, and this one has {len(types.nodes)} types of nodes; "
-            f"choose {', '.join(typed[:-1])} or {typed[-1]}"
+            f"model {config.name} is of graphs of several types, and this one has one; choose a model such as "
+            "gcn, or a dataset such as dblp"
         )
     if types is not None:
+        if config.name not in typed:
+            raise ConfigError(
+                f"model {config.name} is of graphs of one type, and this one has {len(types.nodes)} types of "
+                f"nodes; choose {', '.join(typed[:-1])} or {typed[-1]}"
+            )
         return TypedStack(config, family, types, out_channels)
     if degrees is not None and hasattr(family, "fit"):
         config = family.fit(config, degrees)

@@ -1,22 +1,27 @@
-"""The one model definition: convs with dropout, norm, activation and residual connections around them."""
+"""The one model definition: convs with dropout, norm, activation and residual connections around them.
+
+With links, what it gives for the nodes of a graph goes on to a decoder, which scores pairs of them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
 from types import ModuleType
 from typing import Any, NamedTuple
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn import BatchNorm1d, Dropout, Identity, LayerNorm, Linear, Module, ModuleList
-from torch_geometric.nn import JumpingKnowledge, global_add_pool, global_max_pool, global_mean_pool
+from torch.nn import BatchNorm1d, Dropout, Embedding, Identity, LayerNorm, Linear, Module, ModuleList, ReLU
+from torch_geometric.nn import InnerProductDecoder, JumpingKnowledge, pool
 
 from gnnbench.config import ModelConfig
 from gnnbench.errors import ConfigError
 
 NORMS: dict[str, Callable[[int], Module]] = {"none": Identity, "batch": BatchNorm1d, "layer": LayerNorm}
-POOLS = {"sum": global_add_pool, "mean": global_mean_pool, "max": global_max_pool}
+POOLS = {"sum": pool.global_add_pool, "mean": pool.global_mean_pool, "max": pool.global_max_pool}
 
 
 class Readout(Module):
@@ -29,8 +34,7 @@ class Readout(Module):
     def forward(self, x: Tensor, segments: tuple[Tensor, int]) -> Tensor:
         """[B, C] of nodes [N, C], of which `segments` says the graph [N] int64, and how many graphs there are."""
         graph_of_node, graphs = segments
-        pooled: Tensor = POOLS[self.reduce](x, graph_of_node, graphs)
-        return pooled
+        return POOLS[self.reduce](x, graph_of_node, graphs)
 
 
 class Layer(NamedTuple):
@@ -47,6 +51,9 @@ class Stack(Module):
     one after them gives the logits. With a readout or jumping knowledge (Xu et al. 2018), every conv has the width
     `hidden`, and the last one is followed by norm and activation too; then come `config.head_layers` linear layers
     after the pooling, or one.
+
+    Raises:
+        ConfigError: convs are given features of edges, which the dataset lacks; or OGB is not installed.
     """
 
     def __init__(
@@ -69,7 +76,12 @@ class Stack(Module):
         self.encode = Linear(in_channels, hidden) if linear_ends and not encoder else None
         self.embed = _encoder("AtomEncoder", hidden) if encoder else None
         self.embed_edges: Module | None = None
-        if _takes_edges(config, family, edge_channels):
+        if getattr(family, "takes_edges", lambda _: False)(config):
+            if not edge_channels:
+                raise ConfigError(
+                    f"model {config.name} takes features of edges, which the dataset lacks; choose a dataset that "
+                    "has them, such as ogbg-molhiv, or a model that needs none, such as gin"
+                )
             self.embed_edges = _encoder("BondEncoder", hidden) if encoder else Linear(edge_channels, hidden)
         self.convs = ModuleList(
             family.conv(config, *widths[i : i + 2], last=i == config.layers - 1 and not (pooled or jumps))
@@ -148,35 +160,125 @@ class Stack(Module):
 
     def activated(self, layer: int, x: Tensor) -> Tensor:
         """Apply norm and activation to the output of a conv; kernels may put their own in its place."""
-        out: Tensor = self.activation(self.norms[layer](x))
-        return out
-
-
-def _takes_edges(config: ModelConfig, family: ModuleType, edge_channels: int) -> bool:
-    """Return whether the convs are given features of edges.
-
-    Raises:
-        ConfigError: they are, and the dataset has none.
-    """
-    if not getattr(family, "takes_edges", lambda _: False)(config):
-        return False
-    if not edge_channels:
-        raise ConfigError(
-            f"model {config.name} takes features of edges, which the dataset lacks; choose a dataset that has "
-            "them, such as ogbg-molhiv, or a model that needs none, such as gin"
-        )
-    return True
+        return self.activation(self.norms[layer](x))
 
 
 def _encoder(name: str, width: int) -> Module:
-    """OGB's sum of an embedding for each category.
-
-    Raises:
-        ConfigError: the package that brings it is not installed.
-    """
+    """OGB's sum of an embedding for each category."""
     try:
         from ogb.graphproppred import mol_encoder
     except ImportError:
         raise ConfigError(f"the categories of this dataset need OGB's {name}; run `pip install ogb`") from None
-    encoder: Module = getattr(mol_encoder, name)(width)
-    return encoder
+    return getattr(mol_encoder, name)(width)
+
+
+class Links(NamedTuple):
+    """A graph whose links a model predicts."""
+
+    nodes: int  # of the graph
+    relations: int = 1  # types of links
+    embedding: bool = False  # whether vectors are trained for nodes, in place of features
+
+
+class Pairs(NamedTuple):
+    """Pairs of nodes to score; `phase` surrounds the parts of a forward."""
+
+    nodes: Tensor  # [2, P] int64, rows of the vectors of nodes
+    relation: Tensor | None = None  # [P] int64 type of each; None of one type
+    phase: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
+
+
+def width_of_node(config: ModelConfig) -> int:
+    """Return the width of what the encoder of a model of links gives for a node."""
+    return config.out_channels or config.hidden
+
+
+class Dot(Module):
+    """PyG's dot product of both ends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.product = InnerProductDecoder()
+
+    def forward(self, z: Tensor, pairs: Pairs) -> Tensor:
+        """Scores [P] of pairs of rows of z [N, F]."""
+        return self.product(z, pairs.nodes, sigmoid=False)
+
+    def ends(self, z: Tensor, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
+        """Rows of sources and of destinations, and pairs [2, P] of these whose dot products are the scores."""
+        return z, z, pairs.nodes
+
+
+class Mlp(Module):
+    """A network on the product of both ends, as in OGB's examples: ReLU and dropout between its layers."""
+
+    def __init__(self, width: int, hidden: int, layers: int, dropout: float) -> None:
+        super().__init__()
+        widths = [width, *[hidden] * (layers - 1), 1]
+        self.lins = ModuleList(Linear(*ends) for ends in pairwise(widths))
+        self.activation, self.drop = ReLU(), Dropout(dropout)
+
+    def forward(self, z: Tensor, pairs: Pairs) -> Tensor:
+        """Scores [P] of pairs of rows of z [N, F]."""
+        return self.score(z[pairs.nodes[0]], z[pairs.nodes[1]])
+
+    def score(self, src: Tensor, dst: Tensor) -> Tensor:
+        """Scores [P] of pairs with the ends src and dst [P, F]."""
+        x = src * dst
+        for layer, linear in enumerate(self.lins):
+            x = linear(self.drop(self.activation(x)) if layer else x)
+        return x.squeeze(-1)
+
+
+class DistMult(Module):
+    """A dot product in which each type of link weights the channels (Yang et al. 2015)."""
+
+    def __init__(self, width: int, relations: int) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.empty(relations, width))
+        torch.nn.init.xavier_uniform_(self.weight)
+
+    def forward(self, z: Tensor, pairs: Pairs) -> Tensor:
+        """Scores [P] of pairs of rows of z [N, F]."""
+        src, dst = pairs.nodes
+        weight = self.weight[0] if pairs.relation is None else self.weight[pairs.relation]
+        return (z[src] * weight * z[dst]).sum(-1)
+
+    def ends(self, z: Tensor, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
+        """As of `Dot`: a row of sources for each node and type of link that there are."""
+        if pairs.relation is None:
+            return z * self.weight[0], z, pairs.nodes
+        nodes = z.size(0)
+        used, row = (pairs.relation * nodes + pairs.nodes[0]).unique(return_inverse=True)
+        src = z.index_select(0, used % nodes) * self.weight.index_select(0, used // nodes)
+        return src, z, torch.stack([row, pairs.nodes[1]])
+
+
+class LinkStack(Stack):
+    """A stack of convs without activation after the last, then a decoder; `embed` trains vectors of nodes."""
+
+    def __init__(self, config: ModelConfig, family: ModuleType, in_channels: int, links: Links) -> None:
+        if config.readout != "none":
+            raise ConfigError(f"model.readout={config.readout} is of whole graphs, not of links; leave it out")
+        width = width_of_node(config)
+        super().__init__(config, family, in_channels, width)
+        if links.embedding:
+            self.embed = Embedding(links.nodes, in_channels)
+            torch.nn.init.xavier_uniform_(self.embed.weight)  # as OGB's examples do
+        self.decoder: Module = {
+            "dot": Dot,
+            "mlp": lambda: Mlp(width, config.hidden, config.head_layers, config.dropout),
+            "distmult": lambda: DistMult(width, links.relations),
+        }[config.decoder]()
+
+    def forward(self, x: Tensor, adj: Any, pairs: Pairs | None = None) -> Tensor:  # type: ignore[override]
+        """Scores [P] of pairs, or without them the vectors [N, F] that the decoder takes.
+
+        x is [N, in_channels] features, or [N] int64 ids where vectors are trained.
+        """
+        if pairs is None:
+            return super().forward(x, adj)
+        with pairs.phase("encoder"):
+            z = super().forward(x, adj)
+        with pairs.phase("decoder"):
+            return self.decoder(z, pairs)

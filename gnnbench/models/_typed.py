@@ -3,16 +3,47 @@
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field, model_validator
 from torch import Tensor
 from torch.nn import Dropout, Embedding, Linear, Module, ModuleList
 from torch_geometric.nn.module_dict import ModuleDict
 
-from gnnbench.config import ModelConfig
-from gnnbench.models._ends import Types
+from gnnbench.config import ModelConfig, Positive
+
+
+class TypedConfig(ModelConfig):
+    """Models of graphs of several types, whose layers are followed by the activation alone."""
+
+    norm: Literal["none"] = "none"
+    residual: Literal[False] = Field(False, description="not of graphs of several types")
+    readout: Literal["none"] = Field("none", description="not of graphs of several types")
+    jk: Literal["none"] = Field("none", description="not of graphs of several types")
+
+
+class HeadsConfig(TypedConfig):
+    """Models of these whose layers have heads; `hidden` is the width of all heads together."""
+
+    heads: Positive = 8
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> HeadsConfig:
+        if self.hidden % self.heads:
+            raise ValueError(f"hidden {self.hidden} is not divisible by heads {self.heads}")
+        return self
+
+
+class Types(NamedTuple):
+    """A graph of several types of nodes and edges."""
+
+    nodes: dict[str, int]  # how many there are of each type
+    widths: dict[str, int]  # of the features of each type, or of the vectors that are trained in their place
+    trained: list[str]  # the types with such vectors
+    relations: list[tuple[str, str, str]]  # types of sources, names, and types of destinations
+    target: str  # the type whose nodes are classified
 
 
 class TypedStack(Module):
@@ -47,16 +78,13 @@ class TypedStack(Module):
             x: [n, F] features of each type, or [n] int64 ids where vectors are trained.
             adj: by relation; or of all, with `edge_attr` [E] int64, the relation of every edge.
         """
-        h = self.enter(x)
+        h: Any = self.enter(x)
+        sizes = {kind: len(own) for kind, own in h.items()}
         if self.joins:  # once, as every layer would copy all
-            joined = torch.cat([*h.values()])
-            for layer in range(len(self.convs)):
-                joined = self._joined_step(layer, joined, adj, edge_attr)
-            h = _apart(joined, h)
-        else:
-            for layer in range(len(self.convs)):
-                h = self.step(layer, h, adj)
-        return self.leave(h[self.target])
+            h = torch.cat([*h.values()])
+        for layer in range(len(self.convs)):
+            h = self._step(layer, h, adj, edge_attr)
+        return self.leave((_apart(h, sizes) if self.joins else h)[self.target])
 
     def enter(self, x: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return what the first conv is given of features and ids."""
@@ -70,19 +98,21 @@ class TypedStack(Module):
     ) -> dict[str, Tensor]:
         """Apply a conv and what follows it to the nodes of every type."""
         if self.joins:
-            return _apart(self._joined_step(layer, torch.cat([*h.values()]), adj, edge_attr), h)
-        h = self.convs[layer]({kind: self.drop(own) for kind, own in h.items()}, adj)
-        return {kind: self.activation(own) for kind, own in h.items()} if self.activates else h
+            sizes = {kind: len(own) for kind, own in h.items()}
+            return _apart(self._step(layer, torch.cat([*h.values()]), adj, edge_attr), sizes)
+        return self._step(layer, h, adj, edge_attr)
 
     def leave(self, x: Tensor) -> Tensor:
         """Logits of what the last conv gives of the classified type."""
-        out: Tensor = self.decode(self.drop(x))
-        return out
+        return self.decode(self.drop(x))
 
-    def _joined_step(self, layer: int, x: Tensor, adj: Any, edge_attr: Tensor | None) -> Tensor:
-        out: Tensor = self.activation(self.convs[layer](self.drop(x), adj, edge_attr))
-        return out
+    def _step(self, layer: int, h: Any, adj: Any, edge_attr: Tensor | None) -> Any:
+        """Apply a conv and what follows it to nodes by type, or joined where the family joins them."""
+        if self.joins:
+            return self.activation(self.convs[layer](self.drop(h), adj, edge_attr))
+        h = self.convs[layer]({kind: self.drop(own) for kind, own in h.items()}, adj)
+        return {kind: self.activation(own) for kind, own in h.items()} if self.activates else h
 
 
-def _apart(joined: Tensor, like: dict[str, Tensor]) -> dict[str, Tensor]:
-    return dict(zip(like, joined.split([len(own) for own in like.values()]), strict=True))
+def _apart(joined: Tensor, sizes: dict[str, int]) -> dict[str, Tensor]:
+    return dict(zip(sizes, joined.split([*sizes.values()]), strict=True))

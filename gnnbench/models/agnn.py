@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pydantic import Field
+from torch.nn import Module
+from torch_geometric.nn import AGNNConv, Linear, Sequential
 
 from gnnbench.config import ModelConfig
-
-if TYPE_CHECKING:
-    from torch.nn import Module
 
 bipartite = False  # PyG's conv takes no pairs
 
@@ -31,8 +28,6 @@ def linear_ends(config: Config) -> bool:
 
 def conv(config: Config, in_channels: int, out_channels: int, last: bool) -> Module:
     """An AGNNConv with a trained temperature, or a linear layer and one without."""
-    from torch_geometric.nn import AGNNConv, Linear, Sequential
-
     if not config.projected:
         return AGNNConv(requires_grad=True)
     attention = AGNNConv(requires_grad=False, add_self_loops=False)

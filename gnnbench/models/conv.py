@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import copy
 import inspect
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
+import torch
 from pydantic import Field, JsonValue
+from torch import Tensor
+from torch.nn import Linear, Module, ReLU, Sequential
+from torch_geometric import nn
 
 from gnnbench.config import ModelConfig
 from gnnbench.errors import ConfigError, did_you_mean
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch import Tensor
-    from torch.nn import Module
 
 bipartite = False  # most take no pairs of sources and destinations
 RELATIONS = 4
@@ -72,8 +71,6 @@ def conv(config: Config, in_channels: int, out_channels: int, last: bool) -> Mod
     Raises:
         ConfigError: as `layer`; or it cannot be called with x and edge_index, or gives something else than x.
     """
-    import torch
-
     made = layer(config.conv, in_channels, out_channels, config.options)
     x, edge_index = torch.zeros(3, in_channels), torch.tensor([[2, 0, 1], [0, 1, 2]])
     if x.is_meta:
@@ -88,7 +85,7 @@ def conv(config: Config, in_channels: int, out_channels: int, last: bool) -> Mod
             out = copy.deepcopy(made).eval()(x, edge_index)
     except Exception as error:  # whatever a layer does that has to have more
         raise ConfigError(f"{name} cannot be called with x and edge_index alone: {_said(error)}") from None
-    if not isinstance(out, torch.Tensor):
+    if not isinstance(out, Tensor):
         raise ConfigError(f"{name} returns a {type(out).__name__}, and a layer of a stack one tensor")
     if out.shape != (3, out_channels):
         raise ConfigError(
@@ -103,8 +100,6 @@ def layer(name: str, in_channels: int, out_channels: int, options: dict[str, Any
     Raises:
         ConfigError: an unknown class or option, a missing argument, or values that its constructor refuses.
     """
-    import torch
-
     kind = kind_of(name)
     parameters = _parameters(kind)
     widths = {"in_channels": in_channels, "out_channels": out_channels, "channels": in_channels}
@@ -147,12 +142,9 @@ def kind_of(name: str) -> Any:
 
 def kinds() -> dict[str, Any]:
     """All message-passing layers of PyG by the names of their classes."""
-    from torch_geometric import nn
-
-    found = vars(nn).items()
     return {
         name: kind
-        for name, kind in sorted(found)
+        for name, kind in sorted(vars(nn).items())
         if isinstance(kind, type) and issubclass(kind, nn.MessagePassing) and kind is not nn.MessagePassing
     }
 
@@ -186,8 +178,6 @@ def _networks(name: str, in_channels: int, out_channels: int) -> dict[str, tuple
 
 
 def _network(in_channels: int, out_channels: int) -> Module:
-    from torch.nn import Linear, ReLU, Sequential
-
     width = min(out_channels, 64)
     return Sequential(Linear(in_channels, width), ReLU(), Linear(width, out_channels))
 

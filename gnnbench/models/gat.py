@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from torch.nn import Module
+from torch_geometric.nn import GATConv
 
 from gnnbench.config import AttentionConfig as Config
 
-if TYPE_CHECKING:
-    from torch.nn import Module
 
-__all__ = ["Config", "conv", "takes_edges"]
-
-
-def of_class(name: str, config: Config, in_channels: int, out_channels: int, last: bool, **own: Any) -> Module:
+def of_class(
+    kind: type[Module], config: Config, in_channels: int, out_channels: int, last: bool, **own: Any
+) -> Module:
     """One of PyG's attention convs: heads side by side, but averaged in the last layer."""
-    from torch_geometric import nn
-
     if last:
         heads = {"out_channels": out_channels, "heads": config.output_heads, "concat": False}
     else:
         heads = {"out_channels": out_channels // config.heads, "heads": config.heads}
     edge_dim = config.hidden if takes_edges(config) else None
-    made: Module = getattr(nn, name)(
-        in_channels, **heads, dropout=config.attention_dropout, edge_dim=edge_dim, **own
-    )
-    return made
+    return kind(in_channels, **heads, dropout=config.attention_dropout, edge_dim=edge_dim, **own)
 
 
 def takes_edges(config: Config) -> bool:
@@ -33,4 +28,4 @@ def takes_edges(config: Config) -> bool:
     return config.edge_features
 
 
-conv = partial(of_class, "GATConv")
+conv = partial(of_class, GATConv)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from pydantic import Field
+from torch.nn import BatchNorm1d, Linear, Module, ReLU, Sequential
+from torch_geometric.nn import GINConv
 
 from gnnbench.config import ModelConfig, Positive
-
-if TYPE_CHECKING:
-    from torch.nn import Module
 
 
 class Config(ModelConfig):
@@ -21,17 +19,13 @@ class Config(ModelConfig):
     mlp_norm: bool = Field(True, description="batch norm between the linear layers of a conv")
 
 
-def conv(config: Config, in_channels: int, out_channels: int, last: bool) -> Module:
-    """A GINConv around `mlp_layers` linear layers with ReLU between them."""
-    from torch_geometric.nn import GINConv
-
+def conv(config: Config, in_channels: int, out_channels: int, last: bool) -> GINConv:
+    """A GINConv around `network`."""
     return GINConv(network(config, in_channels, out_channels), train_eps=config.train_eps)
 
 
-def network(config: Config, in_channels: int, out_channels: int) -> Module:
+def network(config: Config, in_channels: int, out_channels: int) -> Sequential:
     """`mlp_layers` linear layers with batch norm, if `mlp_norm`, and ReLU between them."""
-    from torch.nn import BatchNorm1d, Linear, ReLU, Sequential
-
     widths = [in_channels, *[config.hidden] * (config.mlp_layers - 1), out_channels]
     layers: list[Module] = [Linear(widths[0], widths[1])]
     for width, following in pairwise(widths[1:]):

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from torch_geometric.nn import GINEConv
 
-from gnnbench.models import gin
-from gnnbench.models.gin import Config
-
-if TYPE_CHECKING:
-    from torch.nn import Module
-
-__all__ = ["Config", "conv", "linear_ends", "takes_edges"]
+from gnnbench.models.gin import Config, network
 
 
 def takes_edges(config: Config) -> bool:
@@ -23,8 +17,6 @@ def linear_ends(config: Config) -> bool:
     return True
 
 
-def conv(config: Config, in_channels: int, out_channels: int, last: bool) -> Module:
-    """A GINEConv around `mlp_layers` linear layers with ReLU between them."""
-    from torch_geometric.nn import GINEConv
-
-    return GINEConv(gin.network(config, in_channels, out_channels), train_eps=config.train_eps)
+def conv(config: Config, in_channels: int, out_channels: int, last: bool) -> GINEConv:
+    """A GINEConv around the network of a GIN."""
+    return GINEConv(network(config, in_channels, out_channels), train_eps=config.train_eps)

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from torch_geometric.nn import GATConv, HeteroConv
 
-from gnnbench.models._ends import HeadsConfig as Config
-
-if TYPE_CHECKING:
-    from torch.nn import Module
-
-    from gnnbench.models import Types
-
-__all__ = ["Config", "conv", "typed"]
+from gnnbench.models._typed import HeadsConfig as Config
+from gnnbench.models._typed import Types
 
 typed = True
 
 
-def conv(config: Config, types: Types, widths: dict[str, int]) -> Module:
+def conv(config: Config, types: Types, widths: dict[str, int]) -> HeteroConv:
     """A HeteroConv, sum over relations, of GATConvs without self-loops, heads side by side."""
-    from torch_geometric.nn import GATConv, HeteroConv
-
     width, heads = config.hidden // config.heads, config.heads
     convs = {
         relation: GATConv((widths[relation[0]], widths[relation[2]]), width, heads, add_self_loops=False)

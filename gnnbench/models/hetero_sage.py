@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import Field
+from torch_geometric.nn import HeteroConv, SAGEConv
 
-from gnnbench.models._ends import TypedConfig
-
-if TYPE_CHECKING:
-    from torch.nn import Module
-
-    from gnnbench.models import Types
+from gnnbench.models._typed import TypedConfig, Types
 
 typed = True
 
@@ -23,10 +19,8 @@ class Config(TypedConfig):
     relations_aggr: Literal["sum", "mean", "max", "min"] = Field("sum", description="how relations are combined")
 
 
-def conv(config: Config, types: Types, widths: dict[str, int]) -> Module:
+def conv(config: Config, types: Types, widths: dict[str, int]) -> HeteroConv:
     """A HeteroConv of SAGEConvs."""
-    from torch_geometric.nn import HeteroConv, SAGEConv
-
     convs = {
         relation: SAGEConv((widths[relation[0]], widths[relation[2]]), config.hidden, aggr=config.aggr)
         for relation in types.relations

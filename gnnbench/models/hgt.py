@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from torch_geometric.nn import HGTConv
 
-from gnnbench.models._ends import HeadsConfig as Config
-
-if TYPE_CHECKING:
-    from torch.nn import Module
-
-    from gnnbench.models import Types
-
-__all__ = ["Config", "activates", "conv", "projects", "typed"]
+from gnnbench.models._typed import HeadsConfig as Config
+from gnnbench.models._typed import Types
 
 typed = projects = True
 activates = False  # as the conv has an activation of its own
 
 
-def conv(config: Config, types: Types, widths: dict[str, int]) -> Module:
+def conv(config: Config, types: Types, widths: dict[str, int]) -> HGTConv:
     """An HGTConv."""
-    from torch_geometric.nn import HGTConv
-
     return HGTConv(widths, config.hidden, ([*widths], types.relations), config.heads)

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pydantic import Field
+from torch_geometric.nn import RGCNConv
 
 from gnnbench.config import Count
-from gnnbench.models._ends import TypedConfig
-
-if TYPE_CHECKING:
-    from torch.nn import Module
-
-    from gnnbench.models import Types
+from gnnbench.models._typed import TypedConfig, Types
 
 typed = joins = projects = True
 
@@ -23,8 +17,6 @@ class Config(TypedConfig):
     bases: Count = Field(0, description="matrices that those of all relations are sums of; 0: one for each")
 
 
-def conv(config: Config, types: Types, widths: dict[str, int]) -> Module:
+def conv(config: Config, types: Types, widths: dict[str, int]) -> RGCNConv:
     """An RGCNConv, mean over the in-edges of each relation."""
-    from torch_geometric.nn import RGCNConv
-
     return RGCNConv(config.hidden, config.hidden, len(types.relations), num_bases=config.bases or None)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import Field
+from torch_geometric.nn import SAGEConv
 
 from gnnbench.config import ModelConfig
-
-if TYPE_CHECKING:
-    from torch.nn import Module
 
 
 class Config(ModelConfig):
@@ -18,8 +16,6 @@ class Config(ModelConfig):
     aggr: Literal["sum", "mean", "max", "min"] = Field("mean", description="how neighbours are combined")
 
 
-def conv(config: Config, in_channels: int, out_channels: int, last: bool) -> Module:
+def conv(config: Config, in_channels: int, out_channels: int, last: bool) -> SAGEConv:
     """A SAGEConv."""
-    from torch_geometric.nn import SAGEConv
-
     return SAGEConv(in_channels, out_channels, aggr=config.aggr)

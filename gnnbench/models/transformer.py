@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pydantic import Field
+from torch.nn import Module
+from torch_geometric.nn import TransformerConv
 
 from gnnbench.config import AttentionConfig
 from gnnbench.models.gat import of_class, takes_edges
-
-if TYPE_CHECKING:
-    from torch.nn import Module
 
 __all__ = ["Config", "conv", "takes_edges"]
 
@@ -24,4 +21,4 @@ class Config(AttentionConfig):
 def conv(config: Config, in_channels: int, out_channels: int, last: bool) -> Module:
     """A TransformerConv: heads side by side, or averaged in the last layer."""
     own = {"root_weight": config.root_weight}
-    return of_class("TransformerConv", config, in_channels, out_channels, last, **own)
+    return of_class(TransformerConv, config, in_channels, out_channels, last, **own)

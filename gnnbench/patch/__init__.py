@@ -50,18 +50,9 @@ class _Setting:
         return target.name in self.names or (self.others and isinstance(target, propagate.Propagate))
 
 
-@dataclass
-class _State:
-    """Hold what `patch_pyg` asked for, and what is in force: that, or the setting of the innermost context."""
-
-    base: _Setting
-    current: _Setting
-
-
 _lock = threading.RLock()
-_untouched = _Setting(frozenset())
-_state = _State(_untouched, _untouched)
-_nested: list[_Setting] = []  # of the contexts entered, the innermost last
+# What `patch_pyg` asked for, then what the contexts entered did, the innermost last: the last one is in force.
+_settings = [_Setting(frozenset())]
 _warned: set[str] = set()  # types of device
 _policy = Policy()  # of the engines that are asked for
 _engines: dict[tuple[str, bool, Policy], forward.Engine] = {}  # by backend, strictness and policy
@@ -104,7 +95,7 @@ def patch_pyg(
 
 def unpatch_pyg() -> None:
     """Undo `patch_pyg()` and forget all Graphs; contexts that were entered stay in force until they end."""
-    _set_base(_untouched)
+    _set_base(_Setting(frozenset()))
     for engine in _engines.values():
         engine.clear()
 
@@ -121,7 +112,7 @@ def patched(
 @contextmanager
 def unpatched() -> Iterator[None]:
     """PyG untouched for the length of a `with`."""
-    with _within(_untouched):
+    with _within(_Setting(frozenset())):
         yield
 
 
@@ -158,11 +149,11 @@ def patch_status() -> Status:
     engines = [*_engines.values()]
     graphs = [cache for engine in engines for _, cache in engine.by_device.values()]
     return Status(
-        patched=tuple(sorted(_state.current.names)),
+        patched=tuple(sorted(_settings[-1].names)),
         accelerated=ran,
         ways=ways,
         declined=declined,
-        missing=_missing(_state.current.engine),
+        missing=_missing(_settings[-1].engine),
         graphs=sum(map(len, graphs)),
         graph_bytes=sum(cache.nbytes for cache in graphs) + sum(engine.norms.nbytes for engine in engines),
         graph_limit_bytes=forward.MAX_GRAPH_BYTES,
@@ -222,7 +213,7 @@ def _engine(backend: str, strict: bool, policy: Policy) -> forward.Engine:
 
 def _set_base(setting: _Setting) -> None:
     with _lock:
-        _state.base = setting
+        _settings[0] = setting
         functions.holders.cache_clear()
         _apply()
 
@@ -230,23 +221,22 @@ def _set_base(setting: _Setting) -> None:
 @contextmanager
 def _within(setting: _Setting) -> Iterator[None]:
     with _lock:
-        _nested.append(setting)
+        _settings.append(setting)
         _apply()
     try:
         yield
     finally:
         with _lock:
-            _nested.remove(setting)
+            _settings.remove(setting)
             _apply()
 
 
 def _apply() -> None:
     """Let classes and modules be as the innermost setting says."""
     with _lock:
-        _state.current = _nested[-1] if _nested else _state.base
         for target in (*_always(), *propagate.known()):  # of which those for parts of one class share its name
             ours, pygs = _replacement(target), target.original
-            wanted, other = (ours, pygs) if _state.current.includes(target) else (pygs, ours)
+            wanted, other = (ours, pygs) if _settings[-1].includes(target) else (pygs, ours)
             for owner in target.owners():
                 if vars(owner).get(target.attribute) is other:
                     share_overloads(wanted, other)
@@ -262,12 +252,12 @@ def _always() -> list[StandIn]:
 
 @functools.cache
 def _replacement(target: StandIn) -> Any:
-    original, state, within, is_compiling = target.original, _state, WITHIN, torch.compiler.is_compiling
+    original, settings, within, is_compiling = target.original, _settings, WITHIN, torch.compiler.is_compiling
 
     def stand_in(*args: Any, **kwargs: Any) -> Any:
         if is_compiling():
             return original(*args, **kwargs)
-        setting, base = state.current, state.base
+        setting, base = settings[-1], settings[0]
         if setting.engine is None or not setting.includes(target):  # held elsewhere than by its owners
             return original(*args, **kwargs)
         outlasts = setting is base or (setting.engine is base.engine and base.includes(target))

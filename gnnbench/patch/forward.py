@@ -15,7 +15,7 @@ from torch_geometric.nn import InnerProductDecoder, MessagePassing
 from torch_geometric.typing import SparseTensor
 
 from gnnbench import convs
-from gnnbench.convs import _checks, _layers, _overrides
+from gnnbench.convs import _checks, _overrides
 from gnnbench.convs._bound import Accelerated
 from gnnbench.convs._cost import PRODUCT, Cost, Price, Rates
 from gnnbench.convs._edges import is_simple
@@ -32,8 +32,6 @@ from gnnbench.patch.status import TALLY
 __all__ = ["MAX_GRAPH_BYTES", "Engine", "Forward", "bind", "forward_of"]
 
 CHANNELS = 50  # of a conv that transforms features before it gathers them, for a first guess
-
-
 # Of 5,000 to 100,000 pairs without and with a backward, in which PyG adds up one row of z after another.
 PAIRS = Cost(Rates(110_000, 35, -20_000, 0, 0.9), Rates(220_000, 50, -40_000, 0, 2.6))
 EXACT = torch.float32, torch.float64  # types of scores; in others PyG rounds every product
@@ -122,7 +120,7 @@ class Forward(StandIn):
             raise Declined(f"{min(asked.options)} beside a sparse adjacency")
         if bool(conv.fuse) != ("edge_weight" in self.takes):
             raise Declined(f"fuse={conv.fuse} beside a sparse adjacency")
-        if conv.fuse and ("sum" if conv.aggr == "add" else conv.aggr) != _layers.reduction(conv):
+        if conv.fuse and ("sum" if conv.aggr == "add" else conv.aggr) != _checks.reduction(conv):
             raise Declined(f"aggr={conv.aggr!r} beside a sparse adjacency, which is not how edges are aggregated")
 
 
@@ -203,7 +201,7 @@ def bind(model: Module, engine: Engine, names: Collection[str]) -> None:
     candidates: list[tuple[str, Any]] = [
         (path, conv) for path, conv in model.named_modules() if isinstance(conv, kinds)
     ]
-    own = {path: type(conv).__name__ for path, conv in candidates if _checks.has_own_forward(conv)}
+    own = {path: type(conv).__name__ for path, conv in candidates if _checks.overrides_forward(conv)}
     if own and engine.strict:
         raise UnsupportedOp("this model", [f"{path}: {name} overrides forward()" for path, name in own.items()])
     for path, conv in candidates:
@@ -212,5 +210,5 @@ def bind(model: Module, engine: Engine, names: Collection[str]) -> None:
         else:
             conv.forward = Accelerated(forward_of(_overrides.pyg_class(conv)), engine, conv)
     for decoder in model.modules() if DECODER.name in names else ():
-        if type(decoder) is InnerProductDecoder and not _layers.has_own_forward(decoder):
+        if type(decoder) is InnerProductDecoder and not _checks.has_own_forward(decoder):
             decoder.forward = Accelerated(DECODER, engine, decoder)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
 import sys
-import warnings
 from collections.abc import Callable
-from pathlib import Path
-from types import FunctionType, ModuleType, SimpleNamespace
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -20,7 +17,6 @@ from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import _softmax as pyg_softmax
 from torch_geometric.utils import _spmm as pyg_spmm
 
-import gnnbench
 from gnnbench.convs import _edges, _heads
 from gnnbench.convs._cost import PRODUCT, Cost, Rates
 from gnnbench.graph import Graph
@@ -30,7 +26,7 @@ from gnnbench.messages.arguments import PLAIN
 from gnnbench.ops.dropout import PIECE
 from gnnbench.ops.edge import edge_softmax
 from gnnbench.ops.features import dropout
-from gnnbench.ops.kernels import REDUCTIONS, Kernels
+from gnnbench.ops.kernels import REDUCTIONS
 from gnnbench.ops.spmm import spmm
 from gnnbench.patch import call
 from gnnbench.patch.call import Declined
@@ -38,12 +34,11 @@ from gnnbench.patch.engine import CAPTURED, Engine, captured
 from gnnbench.patch.stand_in import StandIn
 from gnnbench.patch.status import TALLY
 
-OURS = str(Path(gnnbench.__file__).parent) + os.sep
 # Of softmax over groups, which saves nothing on two values; and over groups given by where they start, which are
 # checked in every call.
 GROUPS = Cost(Rates(150_000, 35, -40_000, -18, 9), Rates(230_000, 45, -80_000, -24, 12))
 STARTS = Cost(*(Rates(0, 0, -150_000, -14, 5),) * 2)
-KEPT = "kept"  # how a norm ran
+
 
 _names: set[str] = set()
 
@@ -75,15 +70,6 @@ class Function(StandIn):
         call.check_surroundings()
         return self.compute(engine, **asked)
 
-    def run_original(self, *args: Any, **kwargs: Any) -> Any:
-        """Run PyG's own code, which warns of what its caller does, and that is not our function."""
-        pygs = self.original
-        if "warnings" not in pygs.__code__.co_names:
-            return pygs(*args, **kwargs)
-        names = {**pygs.__globals__, "warnings": SimpleNamespace(warn=_warn)}
-        own = FunctionType(pygs.__code__, names, pygs.__name__, pygs.__defaults__)
-        return own(*args, **kwargs)
-
 
 def _softmax(
     engine: Engine, src: Any = None, index: Any = None, ptr: Any = None, num_nodes: Any = None, dim: Any = 0
@@ -102,30 +88,23 @@ def _softmax(
     if groups.device != src.device or (not starts and groups.size(0) != src.size(0)):
         raise Declined("index does not fit src")
     score = src.flatten(1) if src.dim() > 1 else src.unsqueeze(1)
-    kernels, graph = _grouped(engine, score, groups, num_nodes, starts=starts)
-    alpha = edge_softmax(kernels, graph, _edges.in_rows(graph, score))
-    alpha = _heads.owned(_edges.in_edge_index(graph, alpha, looped=False)).view(src.shape)
-    wide = src.is_cuda and torch.is_autocast_enabled("cuda")  # which computes exp in float32
-    return alpha.to(torch.promote_types(src.dtype, torch.float32) if wide else src.dtype)
-
-
-def _grouped(
-    engine: Engine, score: Tensor, groups: Tensor, num_nodes: Any, *, starts: bool
-) -> tuple[Kernels, Graph]:
-    """The kernels to use, and a Graph whose rows are the groups and where every edge has its own column."""
     edges = score.size(0)
     engine.policy.weigh(groups, (STARTS if starts else GROUPS).price(score, edges))
     if starts:
         if captured(score):
             raise Declined(CAPTURED)
         kernels, _ = engine.on(score)
-        col = torch.arange(edges, dtype=torch.int32, device=score.device)
-        return kernels, Graph.from_csr(groups, col, edges, kernels)
-    if num_nodes is None:
-        num_nodes = int(groups.max()) + 1 if edges else 0
-    if type(num_nodes) is not int:
-        raise Declined("num_nodes is not a whole number")
-    return engine.graph(score, groups, num_nodes, edges)
+        col = torch.arange(edges, dtype=torch.int32, device=score.device)  # every edge has its own column
+        graph = Graph.from_csr(groups, col, edges, kernels)
+    else:
+        num_nodes = (int(groups.max()) + 1 if edges else 0) if num_nodes is None else num_nodes
+        if type(num_nodes) is not int:
+            raise Declined("num_nodes is not a whole number")
+        kernels, graph = engine.graph(score, groups, num_nodes, edges)
+    alpha = edge_softmax(kernels, graph, _edges.in_rows(graph, score))
+    alpha = _heads.owned(_edges.in_edge_index(graph, alpha, looped=False)).view(src.shape)
+    wide = src.is_cuda and torch.is_autocast_enabled("cuda")  # which computes exp in float32
+    return alpha.to(torch.promote_types(src.dtype, torch.float32) if wide else src.dtype)
 
 
 def _spmm(engine: Engine, src: Any = None, other: Any = None, reduce: Any = "sum") -> Tensor:
@@ -144,36 +123,11 @@ def _spmm(engine: Engine, src: Any = None, other: Any = None, reduce: Any = "sum
     weight = call.sparse_weight(None, src)
     if weight is not None:
         weight = _edges.in_rows(graph, weight.to(other.dtype) if isinstance(src, SparseTensor) else weight)
-    out = spmm(kernels, graph, other, weight, reduce)
-    if _is_converted(src, other, reduce):
-        _warn(
-            f"Converting sparse tensor to CSR format, which is kept for the next call with the same tensor (got "
-            f"'{src.layout}'); convert it beforehand to save this"
-        )
-    return out
-
-
-def _is_converted(src: Any, other: Tensor, reduce: str) -> bool:
-    """Decide whether PyG would convert `src`, which it warns of."""
-    if not isinstance(src, Tensor) or src.layout == torch.sparse_csr:
-        return False
-    return src.layout == torch.sparse_coo or not other.requires_grad or reduce in ("min", "max")
-
-
-def _warn(message: str, *_: Any, **__: Any) -> None:
-    """Warn at the line of the program that called, however many of our functions, and PyG's own, are between."""
-    between = OURS, SPMM.original.__code__.co_filename
-    level, frame = 1, inspect.currentframe()
-    while frame and frame.f_code.co_filename.startswith(between):
-        level, frame = level + 1, frame.f_back
-    warnings.warn(message, stacklevel=level)
+    return spmm(kernels, graph, other, weight, reduce)
 
 
 class Norm(Function):
     """The stand-in for `gcn_norm` in the modules of PyG's layers, which do not edit what it gives them."""
-
-    def __init__(self) -> None:
-        super().__init__(pyg_norm.gcn_norm, pyg_norm.gcn_norm)
 
     def owners(self) -> list[Any]:
         """Return PyG's modules that took it from where it is written, from where programs take theirs."""
@@ -186,7 +140,7 @@ class Norm(Function):
         if asked is None:
             return self.original(*args, **kwargs)
         if (known := engine.norms.find(asked)) is not None:
-            TALLY.accelerated(self.name, KEPT)
+            TALLY.accelerated(self.name, "kept")
             return known
         if captured(asked.edge_index):  # whose results are not there before it is replayed
             return self.original(*args, **kwargs)
@@ -237,4 +191,4 @@ def _dropped(
 
 
 SOFTMAX, SPMM = Function(pyg_softmax.softmax, _softmax), Function(pyg_spmm.spmm, _spmm)
-NORM, DROPOUT = Norm(), Dropout()
+NORM, DROPOUT = Norm(pyg_norm.gcn_norm, pyg_norm.gcn_norm), Dropout()

@@ -25,16 +25,11 @@ class Policy:
 
     A Graph has to be repaid several times over, so that no batch gets one only at the last of the convs that it
     goes through.
-
-    Args:
-        min_gathered: numbers to gather, below which PyG is left alone unweighed; 0: nothing is refused.
-        min_features: constant numbers, whose product with weights takes hardly longer than a look at some of them.
-        calls: that have to save the price of a Graph, if one does not.
     """
 
-    min_gathered: int = 120_000
-    min_features: int = 1 << 18
-    calls: int = 4
+    min_gathered: int = 120_000  # numbers to gather, below which PyG is left alone; 0: nothing is refused
+    min_features: int = 1 << 18  # constant numbers, whose product with weights takes hardly longer than a look
+    calls: int = 4  # that have to save the price of a Graph, if one does not
     # ns by contents, as a program may make equal edges in every call
     _missed: dict[Any, float] = field(default_factory=dict, init=False, repr=False, compare=False)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -18,9 +18,9 @@ from gnnbench import convs, messages
 from gnnbench.convs import _cost, _overrides
 from gnnbench.convs._bound import Accelerated
 from gnnbench.convs._cost import Cost, Rates
-from gnnbench.errors import GnnbenchError, UnsupportedOp
+from gnnbench.errors import GnnbenchError
 from gnnbench.graph.cache import is_sparse, num_edges
-from gnnbench.messages import arguments, recognise
+from gnnbench.messages import arguments
 from gnnbench.messages.arguments import FUNCTIONS
 from gnnbench.patch import call
 from gnnbench.patch.call import Declined
@@ -62,14 +62,12 @@ class Propagate(StandIn):
         call.check_unwatched()
         if why := self._wrong_adjacency(conv, edge_index):
             raise Declined(why)
-        if reasons := recognise.objections(conv):
-            raise UnsupportedOp(self.name, reasons)
         asked = arguments.read(conv, self.functions, edge_index, size, given)
         where = edge_index.device if isinstance(edge_index, Tensor) else edge_index.device()
         devices = {each.tensor.device for each in asked.operands} | {where}
         if len(devices) > 1 or not asked.operands:
             raise Declined("its arguments are not tensors on one device")
-        product = recognise.find(asked)
+        product = arguments.product_of(asked)
         prices = STREAMED if product is None else _cost.SUM
         width = max(each.tensor.shape[1:].numel() for each in asked.operands)
         rates = prices.training if torch.is_grad_enabled() else prices.inference
@@ -119,16 +117,14 @@ class Compilation(StandIn):
             self.adopt()
 
 
-def layers() -> Iterator[type[MessagePassing]]:
+def layers() -> list[type[MessagePassing]]:
     """All classes of message-passing layers but for those that have a forward of ours."""
     todo: list[type[MessagePassing]] = [MessagePassing]
-    met: set[type] = set()
+    met: dict[type[MessagePassing], None] = {}
     while todo:
-        kind = todo.pop()
+        met[kind := todo.pop()] = None
         todo += [each for each in kind.__subclasses__() if each not in met]
-        met.add(kind)
-        if kind is not MessagePassing and not _has_forward(kind):
-            yield kind
+    return [kind for kind in met if kind is not MessagePassing and not _has_forward(kind)]
 
 
 def known(kinds: Iterable[type[MessagePassing]] | None = None) -> list[Propagate]:

@@ -217,7 +217,7 @@ def logs(own: Own, x_i: Any, x_j: Tensor, attr: Any, index: Tensor) -> Tensor:
 
 FAKE = torch.rand(4, requires_grad=True, dtype=torch.float64)
 REFUSED: dict[str, tuple[Any, dict[str, Any]]] = {
-    "looks across edges, by BatchNorm1d": (lambda own, i, j, a, index: own.norm(own.lin(j)), {}),
+    "writes a buffer": (lambda own, i, j, a, index: own.norm(own.lin(j)), {}),
     "depend on edges of other destinations": (lambda own, i, j, a, index: own.lin(j) - own.lin(j).mean(0), {}),
     "edges of other destinations": (lambda own, i, j, a, index: own.lin(j) * own.table[index], {}),
     "depend on edges of other": (lambda own, i, j, a, index: own.lin(j) + own.zero * own.lin(j).mean(), {}),

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from gnnbench import config
-from gnnbench.models._ends import TypedConfig
+from gnnbench.models._typed import TypedConfig
 
 FOLDER = Path(__file__).parents[2] / "configs"
 FILES = sorted(FOLDER.glob("*.yaml"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import types
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -136,26 +135,6 @@ def test_spmm(graph: str, layout: str, reduce: str) -> None:
     matrix = torch.sparse_coo_tensor(edge_index.flip(0), values, (rows, cols)).coalesce()
     matrix, x = getattr(matrix, layout)(), rand(cols, 5)
     check(lambda: utils.spmm(matrix, x, reduce), x, ran=None if reduce == "mul" else "spmm")
-
-
-@pytest.mark.usefixtures("always")
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_spmm_warns_of_conversions_as_pyg_does(layout: str) -> None:
-    def warned(matrix: Tensor, x: Tensor, reduce: str) -> set[str]:
-        with warnings.catch_warnings(record=True) as found:
-            warnings.simplefilter("always")
-            utils.spmm(matrix, x, reduce)
-        text = "Converting sparse tensor to CSR format"
-        return {each.filename for each in found if str(each.message).startswith(text)}
-
-    for trained in (False, True):  # a matrix that is trained is left to PyG
-        matrix = getattr(torch.eye(4, dtype=torch.float64), layout)().requires_grad_(trained)
-        for reduce in ("sum",) if trained else ("sum", "mean", "max"):
-            for x in (rand(4, 3), rand(4, 3).detach()):
-                expected = warned(matrix, x, reduce)
-                with gnnbench.patched(BACKEND):
-                    assert warned(matrix, x, reduce) == expected, (reduce, x.requires_grad, trained)
-    assert gnnbench.patch_status().accelerated == {"spmm": 6}
 
 
 @pytest.mark.usefixtures("always")

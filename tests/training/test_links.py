@@ -16,7 +16,7 @@ from gnnbench.comparison.parity import judge, steps
 from gnnbench.convs import _parts
 from gnnbench.errors import ConfigError
 from gnnbench.models import Pairs
-from gnnbench.models._decoder import DistMult
+from gnnbench.models._stack import DistMult
 from gnnbench.ops.kernels import Kernels
 from gnnbench.ops.pairs import pair_dot
 from gnnbench.results.schema import Result
