@@ -178,14 +178,13 @@ class GraphCache:
         place = num_rows, num_cols, reverse, contents(adjacency)
         made = self._made.get(place)
         last = None if made is None else made.graph()
-        is_new = last is None or not _is_of(last, adjacency, reverse)
-        again = made is not None and (last is None or not is_new)
-        if is_new:
+        if last is not None and _is_of(last, adjacency, reverse):
+            graph = last
+        else:
             graph = self._build(adjacency, num_rows, num_cols, reverse)
             synchronize(graph.device)
-        else:
-            graph = last
-        assert graph is not None
+        is_new = graph is not last
+        again = made is not None and (last is None or not is_new)
         with self._lock:
             self.built += is_new
             self.found += not is_new

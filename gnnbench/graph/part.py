@@ -90,10 +90,6 @@ class Exchange(Sums):
         """Nodes whose features are fetched."""
         return sum(self._received)
 
-    def before(self, count: int) -> int:
-        """The sum of `count` over lower ranks."""
-        return int(self.table(torch.tensor([count], device=self._send.device))[: dist.get_rank()].sum())
-
     def fetched(self, x: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Features [lower halo | mine | higher halo, ...] of x [n, ...], all of which travel in one message."""
         sent = self._message([each.index_select(0, self._send) for each in x])
@@ -172,7 +168,8 @@ class Part(Graph):
     def __init__(self, rowptr: Tensor, col: Tensor, exchange: Exchange, layout: CSRBuilder | None = None) -> None:
         super().__init__(rowptr, col, exchange.num_rows + exchange.halo, None, layout)
         self.exchange, self.first_col = exchange, exchange.lower
-        self.first_edge = exchange.before(self.num_edges)
+        edges = exchange.table(torch.tensor([self.num_edges], device=self.device))
+        self.first_edge = int(edges[: dist.get_rank()].sum())
 
     @classmethod
     def of(cls, rowptr: Tensor, col: Tensor, exchange: Exchange, layout: CSRBuilder | None = None) -> Part:

@@ -88,10 +88,7 @@ def _adjacencies(op: str, graph: Graph) -> tuple[str, ...]:
 
 
 def requests_of(
-    config: Run,
-    dataset: NodeDataset,
-    kind: type[Kernels],
-    device: torch.device = CPU,
+    config: Run, dataset: NodeDataset, kind: type[Kernels], device: torch.device = CPU
 ) -> list[Request]:
     """The choices that kernels of this kind look up in one epoch of the run that `config` describes.
 

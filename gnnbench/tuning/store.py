@@ -40,9 +40,8 @@ class Tuned(Record):
         """These choices, and those of `older` that are for another op, width, type or number of heads."""
         if older is None:
             return self
-        new = {_key(record) for record in self.choices}
-        kept = [record for record in older.choices if _key(record) not in new]
-        choices = sorted(kept + self.choices, key=_key)
+        known = {_key(record): record for record in (*older.choices, *self.choices)}
+        choices = [known[key] for key in sorted(known)]
         return self.model_copy(update={"choices": choices, "tuning_s": older.tuning_s + self.tuning_s})
 
 
