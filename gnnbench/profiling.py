@@ -109,9 +109,7 @@ def check(config: Run, epochs: int, trace: Path | None = None) -> None:
     if trace is not None and not trace.name.endswith(TRACES):
         problems.append(f"{trace}: a trace is written as {' or '.join(TRACES)}; give the file such a name")
     if config.train.cuda_graph:
-        problems.append(
-            "train.cuda_graph: a recorded step is one launch, in which no op shows; profile without it"
-        )
+        problems.append("train.cuda_graph: a recorded step is one launch, where no op shows; profile without it")
     if problems:
         raise ConfigError(*problems)
 
@@ -127,14 +125,13 @@ def profile(
 ) -> Profile:
     """Train as `config` says, warm-up and `epochs` timed epochs, then as many under PyTorch's profiler.
 
+    A profile that did not come to its end says so in `status` and `reason`.
+
     Args:
         config: whose number of epochs, repeats, patience and checkpoints do not apply.
         out: the folder for `profile.json`, or None to write nothing.
         trace: the file for a Chrome trace of the profiled epochs.
         on_event: as of `run.run`.
-
-    Returns:
-        The profile; one that did not come to its end says so in `status` and `reason`.
 
     Raises:
         ConfigError: a bad value.

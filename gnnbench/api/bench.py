@@ -105,7 +105,7 @@ def bench(
         environment.use_threads(threads)
         grid = None if op in OTHERS else benchmarks.Grid(op, **options)
         dataset: Any = None
-        if grid is None or grid.on_graph:
+        if grid is None or not OPS[op].sizes:
             config = configs.load(None, None if op == "collate" else configs.BARE, spec).dataset
             dataset = datasets.load(config, roots)
             whole = op == "collate" or (op == "sample" and isinstance(dataset, datasets.TypedDataset))

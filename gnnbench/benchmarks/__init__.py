@@ -88,11 +88,6 @@ class Grid:
             if op.has_heads and op.has_width and width % heads
         ]
 
-    @property
-    def on_graph(self) -> bool:
-        """Return whether the op takes a graph, not shapes."""
-        return not OPS[self.op].sizes
-
     def sizes(self) -> list[tuple[int, int, tuple[int, ...]]]:
         """Width, heads and shape of every case."""
         op = OPS[self.op]
@@ -210,11 +205,7 @@ class OpBenchmark:
         rows: Iterable[Row],
         against: Sequence[str],
     ) -> int:
-        """Check and time all of `makers` in every direction of `rows`, which learn what is found.
-
-        Returns:
-            How many destinations were checked.
-        """
+        """Check and time in every direction of `rows`, which learn it; how many destinations were checked."""
         rows = list(rows)
         truth, ready = Reference(case), made(makers, rows)
         for direction, some in groupby(rows, lambda row: row.direction):

@@ -16,7 +16,6 @@ from torch_geometric.loader import DataLoader
 from gnnbench import backends
 from gnnbench.backends.base import KernelBackend
 from gnnbench.benchmarks import contest
-from gnnbench.benchmarks.contest import Contestant
 from gnnbench.benchmarks.records import BatchBench, BatchRow
 from gnnbench.config import BackendConfig
 from gnnbench.datasets import AnyDataset, GraphsDataset
@@ -103,14 +102,11 @@ class OfPyg:
         """The graphs of all batches of a size."""
         return self._order[: len(self._order) // size * size].split(size)
 
-    def batch(self, ids: Tensor) -> Batch:
-        return Batch.from_data_list([self.graphs[graph] for graph in ids.tolist()])
-
-    def contestant(self, row: BatchRow) -> Contestant:
+    def contestant(self, row: BatchRow) -> contest.Contestant:
         batches = [ids.tolist() for ids in self.chosen(row.batch_size)]
         loader = DataLoader(self._sources[row.implementation], batch_sampler=batches)
         batch = partial(next, chain.from_iterable(repeat(loader)))
-        return Contestant(partial(timed, batch, clock.cpu), parts=row.batch_size)
+        return contest.Contestant(partial(timed, batch, clock.cpu), parts=row.batch_size)
 
 
 class _Stored(InMemoryDataset):
@@ -139,7 +135,7 @@ class Ours:
         graph, x, ptr, _ = self.union.collate(ids, self.dataset.x)
         return graph, x, ptr, targets
 
-    def contestant(self, row: BatchRow) -> Contestant:
+    def contestant(self, row: BatchRow) -> contest.Contestant:
         batches = self.of_pyg.chosen(row.batch_size)
         ids = cycle(batches)
 
@@ -147,12 +143,14 @@ class Ours:
             checked = batches[-1:] if row.time_s else batches[:CHECKED]
             return next(filter(None, map(self.differs, checked)), "")
 
-        return Contestant(partial(timed, lambda: self.batch(next(ids)), clock.cpu), wrong, parts=row.batch_size)
+        return contest.Contestant(
+            partial(timed, lambda: self.batch(next(ids)), clock.cpu), wrong, parts=row.batch_size
+        )
 
     def differs(self, ids: Tensor) -> str:
         """Where a batch is not that of PyG, to the last bit; empty if it is."""
         graph, x, ptr, y = self.batch(ids)
-        truth = self.of_pyg.batch(ids)
+        truth = Batch.from_data_list([self.of_pyg.graphs[graph] for graph in ids.tolist()])
         rows = Graph.from_edge_index(truth.edge_index, truth.num_nodes)
         pairs = {
             "x": (x, truth.x),

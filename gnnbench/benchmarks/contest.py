@@ -114,17 +114,13 @@ def batches(
     makers: Mapping[str, Callable[[], Any]],
     *,
     out: Path,
-    memory_limit: str = "90%",
-    on_event: Callable[[str], None] = lambda _: None,
+    **how: Any,
 ) -> R:
     """`record` with batches of every size checked and timed; `out/bench.json` is written after each.
 
     Args:
         makers: by implementation; what one makes has `contestant`, which a row that has not failed is given.
-        on_event: hears what is about to start.
-
-    Raises:
-        GnnbenchError: memory is exceeded, or `out` cannot be written.
+        how: as of `measured`, whose errors it raises.
     """
 
     def steps() -> Iterator[str]:
@@ -138,7 +134,7 @@ def batches(
             }
             race(made(able, rows.values()), rows, record.peers)
 
-    return measured(record, steps(), out / FILE, on_event=on_event, memory_limit=memory_limit)
+    return measured(record, steps(), out / FILE, **how)
 
 
 def facts(dataset: NodeDataset | TypedDataset | GraphsDataset) -> dict[str, Any]:
@@ -166,8 +162,8 @@ def measured(
     steps: Iterable[str],
     path: Path,
     *,
-    on_event: Callable[[str], None],
-    memory_limit: str = "",
+    on_event: Callable[[str], None] = lambda _: None,
+    memory_limit: str = "90%",
     device: torch.device = CPU,
 ) -> B:
     """`record` with its rows measured by `steps`, which say what each does before it, and on which machine.
@@ -175,6 +171,7 @@ def measured(
     It is written after every step, and on a stop, which keeps what was measured.
 
     Args:
+        on_event: hears what is about to start.
         memory_limit: empty for none.
 
     Raises:

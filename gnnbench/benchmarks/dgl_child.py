@@ -147,9 +147,10 @@ class Bench:
             return {}
         gc.collect()
         ctypes.CDLL(None).malloc_trim(0)
-        resting = peak_memory(reset=True)
+        Path("/proc/self/clear_refs").write_text("5")
+        resting = peak_memory()
         _ = self._found(direction, self.grad_out)
-        peak = peak_memory(reset=False)
+        peak = peak_memory()
         return {"increase": max(0, peak - resting), "peak": peak}
 
     def time(self, direction: str, samples: int, calls: int) -> dict[str, Any]:
@@ -167,10 +168,8 @@ class Bench:
         return torch.autograd.grad(self.call(), self.leaves, grad_out)
 
 
-def peak_memory(reset: bool) -> int:
+def peak_memory() -> int:
     """Highest resident memory in bytes since the last reset."""
-    if reset:
-        Path("/proc/self/clear_refs").write_text("5")
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("VmHWM:")).split()[1]) * 1024
 

@@ -18,7 +18,6 @@ from torch_geometric.utils import negative_sampling
 from gnnbench.backends import isplib
 from gnnbench.backends.isplib.sample import EDGE, NODE
 from gnnbench.benchmarks import contest
-from gnnbench.benchmarks.contest import CPU, Contestant
 from gnnbench.benchmarks.peers import Dgl
 from gnnbench.benchmarks.records import BatchBench, BatchRow
 from gnnbench.datasets import NodeDataset, TypedDataset
@@ -77,7 +76,8 @@ def sample(
         ConfigError: an unknown peer, a fanout below -1, or a batch size that the graph has not.
         GnnbenchError: as `contest.batches`.
     """
-    _need("sampling")
+    if reasons := isplib.Backend.unavailable():
+        raise BackendUnavailable(f"sampling needs backend isplib: {'; '.join(reasons)}")
     problems = contest.unknown("sampler", against, SAMPLERS)
     problems += [
         f"a fanout is {fanout}; give numbers from 0 up, or -1 for all" for fanout in fanouts if fanout < -1
@@ -109,7 +109,7 @@ class Sampler:
     def __init__(self, dataset: NodeDataset | TypedDataset) -> None:
         self.x, self.seeded = _features(dataset), len(dataset.y)
 
-    def contestant(self, row: SampleRow) -> Contestant:
+    def contestant(self, row: SampleRow) -> contest.Contestant:
         generator = torch.Generator().manual_seed(0)
         drawn = (torch.randperm(self.seeded, generator=generator) for _ in range(BATCHES))
         batches = [seeds[: row.batch_size] for seeds in drawn]
@@ -119,7 +119,7 @@ class Sampler:
         def wrong(_: SampleRow) -> str:
             return next(filter(None, map(self.wrong, batches)), "")
 
-        return Contestant(time, wrong, parts=max(row.edges or 1.0, 1.0))
+        return contest.Contestant(time, wrong, parts=max(row.edges or 1.0, 1.0))
 
     def sample(self, seeds: Tensor) -> tuple[Mapping[str, Tensor], int]:
         """The nodes of a batch by type, and the number of its edges."""
@@ -160,7 +160,7 @@ class Ours(Sampler):
         if isinstance(dataset, TypedDataset):
             self.target, self.neighbors = dataset.target, neighbors(dataset)
         else:
-            graph = dataset.graph(CPU, isplib.IsplibKernels())
+            graph = dataset.graph(contest.CPU, isplib.IsplibKernels())
             self.target, self.neighbors = NODE, isplib.Neighbors(graph.rowptr, graph.col).typed
         self.fanouts = dict.fromkeys(self.neighbors.rows, fanouts)
 
@@ -211,7 +211,7 @@ class OfDgl(Sampler):
         self.target, self.fanouts = NODE, fanouts
         if isinstance(dataset, TypedDataset):
             graphs, self.target = dataset.relations, dataset.target
-        self.dgl = Dgl(python, {relation: edges.graph(CPU) for relation, edges in graphs.items()})
+        self.dgl = Dgl(python, {relation: edges.graph(contest.CPU) for relation, edges in graphs.items()})
         x = {f"x_{place}": own for place, own in enumerate(self.x.values())}
         self.dgl.ask("features", x, types=[*self.x])
 
@@ -261,7 +261,8 @@ def pairs(
         ConfigError: an unknown peer, or no positive size.
         GnnbenchError: every pair is an edge, or as `contest.batches`.
     """
-    _need("drawing pairs")
+    if reasons := isplib.Backend.unavailable():
+        raise BackendUnavailable(f"drawing pairs needs backend isplib: {'; '.join(reasons)}")
     contest.check(contest.unknown("peer", against, PEERS), sizes, "pairs")
     edges = dataset.keys(dataset.edge_index).unique()
     record = NegativesBench(
@@ -272,7 +273,7 @@ def pairs(
         peers=list(against),
         rows=[BatchRow(batch_size=size, implementation=name) for size in sizes for name in (*OWN, *against)],
     )
-    fast = cache(partial(dataset.graph, CPU, isplib.IsplibKernels()))
+    fast = cache(partial(dataset.graph, contest.CPU, isplib.IsplibKernels()))
     makers = {name: partial(Drawn, name, dataset, edges, fast, dgl_python) for name in (*OWN, *against)}
     return contest.batches(record, makers, **how)
 
@@ -289,13 +290,13 @@ class Drawn:
         self, name: str, dataset: NodeDataset, edges: Tensor, fast: Callable[[], Graph], dgl_python: str
     ) -> None:
         self.name, self.dataset, self.edges = name, dataset, edges
-        self.graph = dataset.graph(CPU, Kernels()) if name == "reference" else fast()
+        self.graph = dataset.graph(contest.CPU, Kernels()) if name == "reference" else fast()
         self.dgl = Dgl(dgl_python, self.graph) if name == "dgl" else None
 
-    def contestant(self, row: BatchRow) -> Contestant:
+    def contestant(self, row: BatchRow) -> contest.Contestant:
         draw = self.call(row.batch_size)
         time: Timed = self.dgl.time if self.dgl else partial(timed, draw, clock.cpu)
-        return Contestant(time, partial(self.wrong, draw), parts=row.batch_size)
+        return contest.Contestant(time, partial(self.wrong, draw), parts=row.batch_size)
 
     def call(self, size: int) -> Callable[[], Tensor]:
         """Draw so many pairs, other ones at every call."""
@@ -324,8 +325,3 @@ class Drawn:
 def _by_dgl(dgl: Dgl, size: int) -> Tensor:
     dgl.ask("negatives", count=size)
     return dgl.found()[0].long()
-
-
-def _need(what: str) -> None:
-    if reasons := isplib.Backend.unavailable():
-        raise BackendUnavailable(f"{what} needs backend isplib: {'; '.join(reasons)}")

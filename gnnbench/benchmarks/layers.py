@@ -21,7 +21,6 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from gnnbench import backends, patch
 from gnnbench.benchmarks import contest
-from gnnbench.benchmarks.contest import CPU, Contestant, fail, race
 from gnnbench.benchmarks.peers import taken
 from gnnbench.benchmarks.records import OnDataset, Weighed
 from gnnbench.comparison.parity.judge import AS_GOOD
@@ -34,7 +33,6 @@ from gnnbench.models.conv import EDGE_CHANNELS, RELATIONS, kinds, layer
 from gnnbench.patch.functions import NORM
 
 PYG, PYG_WAY = "pyg", "PyG"  # as an implementation, and how messages run that no kernels run
-ALL = "all"
 TOLERANCE = 1e-4  # root mean square of a difference from PyG's, over that of the tensor
 FLOOR = 1e-2  # of the largest root mean square of all tensors, which each has at least
 DIRECTIONS: tuple[Direction, ...] = ("forward", "step")
@@ -79,20 +77,19 @@ def bench(
     out: Path,
     widths: Sequence[int] = (64,),
     backend: str = "isplib",
-    memory_limit: str = "90%",
-    on_event: Callable[[str], None] = lambda _: None,
+    **how: Any,
 ) -> LayerBench:
     """Check and time layers with as many outputs as inputs; `out/bench.json` is written after every one.
 
     Args:
         layers: classes, or "all".
-        on_event: hears what is about to start.
+        how: `memory_limit` and `on_event`, as of `contest.measured`.
 
     Raises:
         ConfigError: an unknown class or backend, or a width that is none.
         GnnbenchError: the backend cannot run, or `out` cannot be written.
     """
-    names = list(kinds()) if [*layers] == [ALL] else list(dict.fromkeys(layers))
+    names = list(kinds()) if [*layers] == ["all"] else list(dict.fromkeys(layers))
     problems, allowed = contest.unknown("layer", names, kinds()), backends.with_kernels()
     problems += [f"{width} is no width" for width in widths if width < 1]
     if backend not in allowed:
@@ -115,8 +112,7 @@ def bench(
             for each in (PYG, backend)
         ],
     )
-    steps, path = _steps(record, dataset, device), out / contest.FILE
-    return contest.measured(record, steps, path, memory_limit=memory_limit, on_event=on_event, device=device)
+    return contest.measured(record, _steps(record, dataset, device), out / contest.FILE, device=device, **how)
 
 
 def way(name: str, dataset: NodeDataset, width: int = 8, backend: str = "isplib") -> tuple[str, str]:
@@ -125,7 +121,7 @@ def way(name: str, dataset: NodeDataset, width: int = 8, backend: str = "isplib"
     Raises:
         ConfigError: PyG cannot build it or run it here.
     """
-    ours = _Layer(name, *_made(name, dataset, width, CPU), backend)
+    ours = _Layer(name, *_made(name, dataset, width, contest.CPU), backend)
     try:
         ours.call()
     except Exception as error:  # of PyG's own code
@@ -208,25 +204,23 @@ def _steps(record: LayerBench, dataset: NodeDataset, device: torch.device) -> It
         yield f"{rows[0].conv}, width {rows[0].width}: checking, then timing"
         try:
             both = _both(rows[0], dataset, record.backend, device)
+            trained = any(each.requires_grad for each in both[PYG].call())
         except Exception as error:  # PyG cannot build it, or run it on this graph
             for row in rows:
-                fail(row, error)
+                contest.fail(row, error)
                 row.status = "oom" if row.status == "oom" else "unavailable"
         else:
-            _compare(rows, both)
+            _compare(rows, both, trained)
 
 
 def _both(row: LayerRow, dataset: NodeDataset, backend: str, device: torch.device) -> dict[str, _Layer]:
-    """PyG's layer, which was called once, and ours."""
+    """PyG's layer and ours."""
     conv, inputs = _made(row.conv, dataset, row.width, device)
-    both = {PYG: _Layer(row.conv, conv, inputs), backend: _Layer(row.conv, conv, inputs, backend)}
-    both[PYG].call()
-    return both
+    return {PYG: _Layer(row.conv, conv, inputs), backend: _Layer(row.conv, conv, inputs, backend)}
 
 
-def _compare(rows: list[LayerRow], both: dict[str, _Layer]) -> None:
+def _compare(rows: list[LayerRow], both: dict[str, _Layer], trained: bool) -> None:
     """Check and time one layer of one width."""
-    trained = any(each.requires_grad for each in both[PYG].call())
     for direction in DIRECTIONS:
         by_name = {row.implementation: row for row in rows if row.direction == direction}
         if direction == "step" and not trained:
@@ -235,10 +229,10 @@ def _compare(rows: list[LayerRow], both: dict[str, _Layer]) -> None:
             continue
         judge = _Judge(both[PYG])
         contestants = {
-            name: Contestant(partial(each.timed, direction), partial(judge.wrong, each))
+            name: contest.Contestant(partial(each.timed, direction), partial(judge.wrong, each))
             for name, each in both.items()
         }
-        race(contestants, by_name, [PYG])
+        contest.race(contestants, by_name, [PYG])
 
 
 @dataclass

@@ -103,7 +103,7 @@ class Case:
     ) -> None:
         self.name, self.op, self.dtype = name, OPS[name], dtype
         self.width, self.heads, self.shape = width, heads, shape
-        self._graph = graph
+        self.graph: Any = graph  # a Graph; None of an op that takes none
         channels = width // heads
         sizes = {**dict(zip(self.op.sizes, shape, strict=True)), **self.op.fixed, "H": heads}
         if graph is not None:
@@ -126,12 +126,6 @@ class Case:
         self.grad_out = torch.randn([sizes[dim] for dim in self.op.out], **drawn).to(dtype)
 
     @property
-    def graph(self) -> Graph:
-        """The graph of an op that takes one."""
-        assert self._graph is not None
-        return self._graph
-
-    @property
     def label(self) -> str:
         """Its sizes, in words."""
         heads = f", {self.heads} heads" if self.heads > 1 else ""
@@ -140,7 +134,7 @@ class Case:
     @property
     def gathered_bytes(self) -> int:
         """One row of `width` numbers for every edge: what effective bandwidths count."""
-        return self._graph.num_edges * self.width * self.dtype.itemsize if self._graph else 0
+        return self.graph.num_edges * self.width * self.dtype.itemsize if self.graph else 0
 
     def flop(self, direction: Direction) -> int:
         """Multiplications and additions, where these can bound the time; else 0."""
@@ -150,8 +144,8 @@ class Case:
         """Bytes that must cross the memory bus, every tensor once, and bytes gathered from the caches."""
         op, gathers = self.op, self.op.gathers.get(direction, 0)
         traffic = self.grad_out.nbytes  # the output, or its gradient
-        if self._graph:
-            traffic += self._graph.rowptr.nbytes + (self._graph.col.nbytes if gathers else 0)
+        if self.graph:
+            traffic += self.graph.rowptr.nbytes + (self.graph.col.nbytes if gathers else 0)
         if op.names_edges:
             traffic += 4 * self.grad_out.numel()
         if direction == "forward":
@@ -177,11 +171,9 @@ class Reference:
         self.case, self.rows, self.grad_out = case, len(case.grad_out), case.grad_out
         self._graph: Graph | None = None
         self._sampled: dict[str, Tensor] = {}  # by the first dimension of a tensor, what is compared
-        if not case.op.sizes:
-            self._sample(case.graph)
-
-    def _sample(self, graph: Graph) -> None:
-        rows = _sample(graph, REFERENCE_BYTES // (8 * self.case.width))
+        if case.op.sizes:
+            return
+        graph, rows = case.graph, _sample(case.graph, REFERENCE_BYTES // (8 * case.width))
         self.rows = rows.numel()
         every, slices = torch.arange(graph.num_edges, device=graph.device), CSRBuilder()
         rowptr = slices.starts(graph.rowptr, rows)
@@ -189,9 +181,9 @@ class Reference:
         self._sampled = {"N": rows, "E": edges}
         self._graph = Graph(rowptr, graph.col[edges], graph.num_cols)
         if self.rows < graph.num_rows:
-            sampled = self._sampled[self.case.op.out[0]]
-            self.grad_out = torch.zeros_like(self.case.grad_out)
-            self.grad_out[sampled] = self.case.grad_out[sampled]
+            sampled = self._sampled[case.op.out[0]]
+            self.grad_out = torch.zeros_like(case.grad_out)
+            self.grad_out[sampled] = case.grad_out[sampled]
 
     def tolerance(self, in_bf16: bool = False) -> float:
         """The largest `error` that is allowed."""

@@ -116,8 +116,7 @@ def local(name: str, case: Case) -> Implementation:
 
 def by_ops(kernels: Kernels, case: Case) -> Callable[[], Tensor]:
     """The op of `case` on any kernels."""
-    graph = None if case.shape else case.graph
-    return lambda: case.op.call(kernels, graph, **case.inputs)
+    return lambda: case.op.call(kernels, case.graph, **case.inputs)
 
 
 def names() -> list[str]:
@@ -236,8 +235,7 @@ def pyg(case: Case) -> Callable[[], Tensor]:
 
     def attend() -> Tensor:
         alpha = conv.edge_updater(edge_index, **scores, edge_attr=None, **given)
-        out: Tensor = conv.propagate(edge_index, x=x, alpha=alpha, **given)
-        return out
+        return conv.propagate(edge_index, x=x, alpha=alpha, **given)
 
     return attend
 
@@ -246,9 +244,7 @@ def pyg_compile(case: Case) -> Callable[[], Tensor]:
     """PyG under `torch.compile`: the attention of its convs, else its messages and `scatter`."""
     torch.compiler.reset()  # else the ninth case of one function would run uncompiled
     torch._functorch.config.donated_buffer = False  # so that a backward can be repeated
-    conv = case.name in ATTENTION
-    result: Callable[[], Tensor] = torch.compile(pyg(case) if conv else torch_scatter(case), dynamic=False)
-    return result
+    return torch.compile(pyg(case) if case.name in ATTENTION else torch_scatter(case), dynamic=False)
 
 
 PEERS: dict[str, Callable[[Case], Callable[[], Tensor]]] = {
@@ -324,8 +320,7 @@ class Dgl:
         except BrokenPipeError:
             line = ""
         if not line:
-            code = self._process.wait()
-            status, reason = launch.verdict(code, self._log.read_text(errors="replace"))
+            status, reason = launch.verdict(self._process.wait(), self._log.read_text(errors="replace"))
             raise (OutOfMemory if status == "oom" else RunFailed)(reason)
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
@@ -339,8 +334,7 @@ class Dgl:
 
     def time(self, samples: int, calls: int, direction: Direction = "forward") -> list[float]:
         """Mean seconds of `calls` calls of what was asked for last, `samples` times, by its own clock."""
-        seconds: list[float] = self.ask("time", direction=direction, samples=samples, calls=calls)["seconds"]
-        return seconds
+        return self.ask("time", direction=direction, samples=samples, calls=calls)["seconds"]
 
 
 def _end(process: subprocess.Popen[str], folder: tempfile.TemporaryDirectory[str]) -> None:

@@ -132,12 +132,7 @@ def _shrunk(cell: Cell) -> Cell:
 
 
 class Training:
-    """One model on one backend.
-
-    Args:
-        backend: its name, with options of its own.
-        dataset: with its tensors where the backend is to run.
-        cache: where tuned choices are.
+    """One model on one backend, by its name with options, on a dataset whose tensors are where it is to run.
 
     Raises:
         BackendUnavailable: this machine cannot run the backend.
@@ -215,7 +210,7 @@ def run(
     record = _begun(out / FILE, scale, device)
     hear = partial(on_event, record)
     work = _Work(record, device, scale, roots, OpBenchmark(memory.meter(device), hear, ROUNDS[scale]))
-    return measured(record, work.steps(todo, budget_s), out / FILE, on_event=hear)
+    return measured(record, work.steps(todo, budget_s), out / FILE, on_event=hear, memory_limit="")
 
 
 def _begun(path: Path, scale: Scale, device: torch.device) -> Suite:

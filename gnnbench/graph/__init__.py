@@ -155,8 +155,7 @@ class Graph(Handled):
         """The result of `make()`, kept in `cache`; where several threads ask at once, all get the same."""
         if key not in self.cache:
             self.cache.setdefault(key, self.computed(make))
-        made: T = self.cache[key]
-        return made
+        return self.cache[key]
 
     @torch.inference_mode(False)
     def computed(self, make: Callable[[], T]) -> T:

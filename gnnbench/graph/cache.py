@@ -82,8 +82,7 @@ def num_edges(adjacency: Adjacency) -> int:
 def values(adjacency: Adjacency) -> Tensor | None:
     """The values of a sparse matrix [E]; None for a SparseTensor that has none."""
     if isinstance(adjacency, SparseTensor):
-        value: Tensor | None = adjacency.storage.value()
-        return value
+        return adjacency.storage.value()
     return adjacency._values() if adjacency.layout == torch.sparse_coo else adjacency.values()
 
 
@@ -141,14 +140,11 @@ class GraphCache:
     Args:
         layout: the code that sorts the edges.
         max_bytes: memory that the Graphs kept may hold together, the latest aside.
-
-    Attributes:
-        found, built: how often a Graph was there, and how often not.
     """
 
     def __init__(self, layout: CSRBuilder, max_bytes: int) -> None:
         self.layout, self.max_bytes = layout, max_bytes
-        self.found = self.built = 0
+        self.found = self.built = 0  # how often a Graph was there, and how often not
         self._entries: dict[_Key, _Entry] = {}  # the one used last comes last
         self._made: dict[Any, _Made] = {}  # by the contents of an edge_index, those met last
         self._lock = threading.RLock()
@@ -309,6 +305,4 @@ def _edge_index(adjacency: Adjacency) -> Tensor:
 
 def _rises(index: Tensor, num_rows: int) -> bool:
     """Return whether rows come in order and within range, so that there is nothing to sort."""
-    if not index.numel():
-        return True
-    return bool(index[0] >= 0) and bool(index[-1] < num_rows) and not bool((index[1:] < index[:-1]).any())
+    return not index.numel() or bool(index[0] >= 0 and index[-1] < num_rows and (index[1:] >= index[:-1]).all())

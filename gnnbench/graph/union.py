@@ -203,11 +203,9 @@ def _check_range(graph_ptr: Tensor, edge_ptr: Tensor, edge_index: Tensor) -> Non
     for name, index in zip(("source", "destination"), edge_index, strict=True):
         if bool((wrong := (index < 0) | (index >= limit)).any()):
             place = wrong.nonzero()[0]
-            graph = int(_owner(edge_ptr, place))
-            raise GraphError(
-                f"graph {graph} has {int(sizes[graph])} nodes, numbered from 0, but an edge with the {name} "
-                f"{int(index[place])}"
-            )
+            graph, end = int(_owner(edge_ptr, place)), int(index[place])
+            nodes = f"graph {graph} has {int(sizes[graph])} nodes, numbered from 0"
+            raise GraphError(f"{nodes}, but an edge with the {name} {end}")
 
 
 def _check_rows(name: str, values: Tensor, size: int, unit: str) -> None:

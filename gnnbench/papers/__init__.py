@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import Any, cast
 
 from gnnbench import backends, cells, registry
+from gnnbench.benchmarks.contest import unknown
 from gnnbench.cells import CellRecord
 from gnnbench.datasets import Roots
 from gnnbench.errors import ConfigError, GnnbenchError, did_you_mean
@@ -65,10 +66,8 @@ def reproduce(
         ConfigError: an unknown paper, scale or backend, or `out` holds a reproduction of something else.
         GnnbenchError: `out` cannot be written.
     """
-    if paper not in names():
-        raise ConfigError(f"unknown paper {paper!r}{did_you_mean(paper, names())}")
-    if scale not in SCALES:
-        raise ConfigError(f"unknown scale {scale!r}{did_you_mean(scale, SCALES)}")
+    if problems := unknown("paper", [paper], names()) + unknown("scale", [scale], SCALES):
+        raise ConfigError(*problems)
     module = registry.find("papers", paper.replace("-", "_"))
     ours = backend or module.PAPER.ours
     if ours not in (known := backends.with_kernels()):

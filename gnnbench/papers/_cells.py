@@ -171,14 +171,9 @@ class Ops(_OfKernels):
         start = clock.cpu()
         dataset = datasets.reordered(dataset, section)
         reorder_s = clock.cpu() - start
+        how = work.model_dump(include={"dgl_python", "memory_limit"})
         benchmarks.bench(
-            self.grid,
-            dataset,
-            out=work.out,
-            cache=work.roots.cache,
-            dgl_python=work.dgl_python,
-            memory_limit=work.memory_limit,
-            on_event=lambda _, what: tell(what),
+            self.grid, dataset, out=work.out, cache=work.roots.cache, on_event=lambda _, what: tell(what), **how
         )
         return Outcome(status="ok", once_s=None if dataset.node_id is None else reorder_s)
 
@@ -223,17 +218,12 @@ class Tuning(_OfKernels):
         kernels = kind()
         configs = self.configs()
         dataset = datasets.single(datasets.load(configs[0].dataset, work.roots))
-        graph = dataset.graph(device, kernels)
+        graph, label = dataset.graph(device, kernels), dataset.label
         wanted = search.requests(graph, [self.op], self.widths)
         for run_config in configs:
             wanted += search.requests_of(run_config, dataset, kind, device)
         result = search.tune(
-            graph,
-            dataset.label,
-            list(dict.fromkeys(wanted)),
-            now=clock.of(device),
-            kernels=kernels,
-            on_event=lambda _, request: tell(f"{request.op}, width {request.width}"),
+            graph, label, wanted, kernels=kernels, on_event=lambda _, one: tell(f"{one.op}, width {one.width}")
         )
         search.keep(result, work.roots.cache, graph)
         files.save_json(result, work.out / "tuned.json")
