@@ -179,8 +179,7 @@ def bench(
             checked = benchmark.run(case, makers, rows, grid.compared)
             record.checked_rows = min(checked, record.checked_rows or checked)
 
-    how: dict[str, Any] = {"on_event": benchmark.say, "memory_limit": memory_limit, "device": device}
-    return measured(record, steps(), out / FILE, **how)
+    return measured(record, steps(), out / FILE, on_event=benchmark.say, memory_limit=memory_limit, device=device)
 
 
 def size_of(graph: Graph) -> Size:
