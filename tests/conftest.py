@@ -90,16 +90,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """Benchmarks and searches of a round or two, beside ceilings that are measured in no time."""
-    from gnnbench.benchmarks import bench, ceilings  # once the variable is set that kernels are defined by
+    from gnnbench.benchmarks import contest, ops  # once the variable is set that kernels are defined by
     from gnnbench.measure.rounds import Budget
     from gnnbench.tuning import search
 
     small = {"STREAM_BYTES": 1 << 16, "LINES": 1 << 10, "LEAST_S": 1e-4, "GEMM": (8, 8, 8), "TALL": (8, 8, 8)}
     for name, value in small.items():
-        monkeypatch.setattr(ceilings, name, value)
+        monkeypatch.setattr(ops, name, value)
     monkeypatch.setattr(search, "SURVEY", Budget(rounds=1, least_s=0.0))
-    for owner, name in ((vars(search), "DUEL"), (bench.__kwdefaults__, "budget")):
-        monkeypatch.setitem(owner, name, Budget(rounds=2, least_s=0.0))
+    for owner, name in ((search, "DUEL"), (contest, "BUDGET")):
+        monkeypatch.setattr(owner, name, Budget(rounds=2, least_s=0.0))
 
 
 @pytest.fixture

@@ -355,10 +355,9 @@ def test_a_model_that_only_pyg_can_run_is_unsupported() -> None:
 
 def test_the_json_names_are_those_of_the_schema() -> None:
     from gnnbench.benchmarks.collate import CollateBench
+    from gnnbench.benchmarks.draws import NegativesBench, SampleBench
     from gnnbench.benchmarks.layers import LayerBench
-    from gnnbench.benchmarks.negatives import NegativesBench
     from gnnbench.benchmarks.records import Bench, Suite
-    from gnnbench.benchmarks.sample import SampleBench
     from gnnbench.comparison.record import Comparison
     from gnnbench.inference import Inference
     from gnnbench.profiling import Profile

@@ -84,7 +84,8 @@ def bench(
         KeyboardInterrupt: Ctrl-C; what was measured is kept.
     """
     given = {name: value for name, value in locals().items() if value and name in SPECIFIC}
-    from gnnbench import benchmarks, datasets, registry
+    from gnnbench import benchmarks, datasets
+    from gnnbench.benchmarks import collate, draws, layers
     from gnnbench.benchmarks.ops import OPS
     from gnnbench.kinds import bench as kinds
     from gnnbench.measure import environment
@@ -104,7 +105,7 @@ def bench(
         environment.use_threads(threads)
         grid = None if op in OTHERS else benchmarks.Grid(op, **options)
         dataset: Any = None
-        if grid is None or grid.on_graph:
+        if grid is None or not OPS[op].sizes:
             config = configs.load(None, None if op == "collate" else configs.BARE, spec).dataset
             dataset = datasets.load(config, roots)
             whole = op == "collate" or (op == "sample" and isinstance(dataset, datasets.TypedDataset))
@@ -113,9 +114,13 @@ def bench(
         if grid:
             measure = partial(benchmarks.bench, grid, dataset, cache=roots.cache, dgl_python=dgl_python)
         else:
-            module = registry.find("benchmarks", NAMES.get(op, op))
-            own: dict[str, Any] = {"dgl_python": dgl_python} if op in ("sample", "negatives") else {}
-            measure = partial(module.bench, dataset, **options, **own)
+            others: dict[str, Any] = {
+                "collate": collate.bench,
+                "conv": layers.bench,
+                "sample": partial(draws.sample, dgl_python=dgl_python),
+                "negatives": partial(draws.pairs, dgl_python=dgl_python),
+            }
+            measure = partial(others[op], dataset, **options)
         with kind.watched(quiet) as hear:
             record = measure(out=folder, memory_limit=memory_limit, on_event=hear)
     return ended(kind.of(record, folder / "bench.json"), check)

@@ -49,7 +49,7 @@ def tune(
     from gnnbench import datasets
     from gnnbench.config import by_key
     from gnnbench.kinds.tuning import Tuning
-    from gnnbench.measure import clock, environment
+    from gnnbench.measure import environment
     from gnnbench.tuning import search, store
 
     roots = datasets.roots(data_root)
@@ -76,13 +76,6 @@ def tune(
             asked = configs.names(ops) or search.AGGREGATIONS
             wanted = search.requests(graph, asked, numbers(widths or "16,32,64,128,256"), numbers(heads))
         with Tuning.watched(quiet) as hear:
-            tuned = search.tune(
-                graph,
-                dataset.name,
-                wanted,
-                now=clock.of(device),
-                kernels=kernels,
-                on_event=hear,
-            )
+            tuned = search.tune(graph, dataset.name, wanted, kernels=kernels, on_event=hear)
         tuned = search.keep(tuned, roots.cache, graph)
         return Tuning.of(tuned, store.path(roots.cache, graph, kernels.name))

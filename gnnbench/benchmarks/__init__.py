@@ -1,40 +1,39 @@
 """Ops against their peers: checked, then timed in interleaved rounds, and held against the machine's ceilings.
 
-ops peers    the ops and their other implementations
+ops          the ops, what is true of them, and the ceilings of the machine
+peers        their implementations; dgl_child is run by the interpreter that has DGL
 contest      how they meet, whatever they compute: checked, weighed, timed in turn, and checked again
-op_benchmark       one op on one graph, held against float64
-workloads suites   the cells and graphs of a suite, and how it runs
+suites       everything on a GPU, the most important first
 layers       of PyG, by the drop-in beside their own code
-collate sample negatives   batches of many graphs, of sampled neighbourhoods, and of pairs that are no edges
-ceilings     what this machine could do at most
-dgl dgl_child             DGL, in another Python interpreter
+collate draws   batches of many graphs; of sampled neighbourhoods, and of pairs that are no edges
 records      what is written
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from gnnbench import backends
 from gnnbench.backends.base import KernelBackend
-from gnnbench.benchmarks import ceilings, peers
-from gnnbench.benchmarks.contest import made, measured
-from gnnbench.benchmarks.dgl import Dgl, DglCase
-from gnnbench.benchmarks.op_benchmark import OpBenchmark
-from gnnbench.benchmarks.ops import OPS, Case, of_configurations
-from gnnbench.benchmarks.records import BF16, Bench, Row, Size
+from gnnbench.benchmarks import ops, peers
+from gnnbench.benchmarks.contest import CPU, FILE, Contestant, made, measured, race, unknown
+from gnnbench.benchmarks.ops import DIRECTIONS, OPS, Case, Reference, of_configurations
+from gnnbench.benchmarks.peers import Dgl, DglCase, Implementation
+from gnnbench.benchmarks.records import BF16, Bench, Ceilings, Row, Size
 from gnnbench.config import BackendConfig
 from gnnbench.datasets import NodeDataset
-from gnnbench.errors import BackendUnavailable, ConfigError, UnsupportedOp, did_you_mean
-from gnnbench.graph import Graph
+from gnnbench.errors import BackendUnavailable, ConfigError
+from gnnbench.graph import CSRBuilder, Graph
 from gnnbench.measure import memory
 from gnnbench.measure.rounds import Budget
 from gnnbench.ops._workload import Direction
@@ -44,10 +43,6 @@ from gnnbench.ops._workload import Direction
 class Grid:
     """Grid of cases: every width with every number of heads, or every shape, in every direction.
 
-    Attributes:
-        against: peers; those of the op if empty.
-        shapes: such as "820x300x600", for ops that take no graph; those of the op if empty.
-
     Raises:
         ConfigError: an unknown op or peer, a backend without kernels, a width that cannot be split among heads, or
             a shape with other numbers than the op has sizes.
@@ -56,18 +51,15 @@ class Grid:
     op: str
     widths: Sequence[int] = (16, 32, 64, 128, 256)
     heads: Sequence[int] = (1,)
-    against: Sequence[str] = ()
+    against: Sequence[str] = ()  # peers; those of the op if empty
     backward: bool = False
     weighted: bool = False
     backend: str = "isplib"
-    shapes: Sequence[str] = ()
+    shapes: Sequence[str] = ()  # such as "820x300x600", for ops that take no graph; those of the op if empty
 
     def __post_init__(self) -> None:
-        problems = [] if self.op in OPS else [f"unknown op {self.op!r}{did_you_mean(self.op, OPS)}"]
-        known, kinds = peers.names(), backends.with_kernels()
-        problems += [
-            f"unknown peer {name!r}{did_you_mean(name, known)}" for name in self.against if name not in known
-        ]
+        problems = unknown("op", [self.op], OPS) + unknown("peer", self.against, peers.names())
+        kinds = backends.with_kernels()
         if self.backend not in kinds:
             problems.append(f"backend {self.backend!r} has no kernels; allowed: {', '.join(kinds)}")
         problems += [f"{size} is no width or number of heads" for size in (*self.widths, *self.heads) if size < 1]
@@ -96,11 +88,6 @@ class Grid:
             if op.has_heads and op.has_width and width % heads
         ]
 
-    @property
-    def on_graph(self) -> bool:
-        """Return whether the op takes a graph, not shapes."""
-        return not OPS[self.op].sizes
-
     def sizes(self) -> list[tuple[int, int, tuple[int, ...]]]:
         """Width, heads and shape of every case."""
         op = OPS[self.op]
@@ -117,10 +104,6 @@ class Grid:
         return [*(self.against or OPS[self.op].peers or ("torch-csr", "torch-scatter", "dgl"))]
 
     @property
-    def directions(self) -> tuple[Direction, ...]:
-        return ("forward", "backward") if self.backward else ("forward",)
-
-    @property
     def implementations(self) -> list[str]:
         return list(dict.fromkeys((self.backend, *self.peers)))
 
@@ -128,20 +111,6 @@ class Grid:
     def compared(self) -> list[str]:
         """The baselines of every row; ours too, if bfloat16 is to show what it gains."""
         return self.implementations if self.backend + BF16 in self.peers else self.peers
-
-    @property
-    def loaded(self) -> KernelBackend | None:
-        """The backend, or None where this machine cannot run it."""
-        with suppress(BackendUnavailable):
-            result = backends.load(BackendConfig(name=self.backend))
-            assert isinstance(result, KernelBackend)
-            return result
-        return None
-
-    @property
-    def device(self) -> torch.device:
-        """That of the backend; the CPU where it cannot run."""
-        return self.loaded.device if self.loaded else torch.device("cpu")
 
 
 def bench(
@@ -152,7 +121,6 @@ def bench(
     cache: Path,
     dgl_python: str = "",
     memory_limit: str = "90%",
-    budget: Budget = Budget(),
     on_event: Callable[[Bench, str], None] = lambda *_: None,
 ) -> Bench:
     """Check and time everything in `grid` on one graph; None for an op that takes none.
@@ -169,72 +137,125 @@ def bench(
     Raises:
         GnnbenchError: `out` cannot be written.
     """
-    layout = grid.loaded.make_kernels() if grid.loaded else None
-    graph, name = (dataset.graph(grid.device, layout), dataset.name) if dataset else (None, "")
+    device, layout = CPU, CSRBuilder()  # where this machine cannot run the backend
+    with suppress(BackendUnavailable):
+        backend = backends.load(BackendConfig(name=grid.backend))
+        assert isinstance(backend, KernelBackend)
+        device, layout = backend.device, backend.make_kernels()
+    graph = dataset.graph(device, layout) if dataset else None
+    about: dict[str, Any] = {"op": grid.op, "graph": dataset.name if dataset else ""}
     record = Bench(
-        op=grid.op,
+        **about,
         backend=grid.backend,
-        graph=name,
         size=size_of(graph) if graph else None,
         weighted=grid.weighted and bool(OPS[grid.op].weights),
         peers=grid.peers,
         threads=torch.get_num_threads(),
         rows=[
-            Row(
-                op=grid.op,
-                graph=name,
-                width=width,
-                heads=heads,
-                shape=[*shape],
-                direction=direction,
-                implementation=implementation,
-            )
+            Row(**about, width=width, heads=heads, shape=[*shape], direction=direction, implementation=each)
             for width, heads, shape in grid.sizes()
-            for direction in grid.directions
-            for implementation in grid.implementations
+            for direction in DIRECTIONS[: 1 + grid.backward]
+            for each in grid.implementations
         ],
     )
-    hear = partial(on_event, record)
-    dgl = partial(_dgl, grid, graph, dgl_python, memory.limit_bytes(memory_limit))
-    steps = _steps(grid, graph, record, OpBenchmark(memory.meter(grid.device), budget, hear), cache, dgl)
-    path = out / "bench.json"
-    return measured(record, steps, path, on_event=hear, memory_limit=memory_limit, device=grid.device)
+    benchmark = OpBenchmark(memory.meter(device), partial(on_event, record))
 
+    def steps() -> Iterator[str]:
+        """Check and time all implementations of one case after the other."""
+        yield "measuring what this machine can do at best"
+        record.ceilings = ops.ceilings(cache) if device.type == "cpu" else ops.copying(device)
+        benchmark.ceilings = record.ceilings
+        limit = memory.limit_bytes(memory_limit)
+        dgl = {"dgl": partial(Dgl, dgl_python, graph, limit)} if graph and "dgl" in grid.implementations else {}
+        others = made(dgl, record.rows)
+        record.versions = {name: other.version for name, other in others.items()}
+        for (width, heads, *shape), rows in groupby(record.rows, lambda row: (row.width, row.heads, *row.shape)):
+            case = Case(grid.op, graph, width, heads, weighted=grid.weighted, shape=tuple(shape), device=device)
+            yield f"{case.name}, {case.label}"
+            makers: dict[str, Callable[[], Implementation]] = {
+                name: partial(peers.local, name, case) for name in grid.implementations if name not in dgl
+            }
+            makers |= {name: partial(DglCase, other, case) for name, other in others.items()}
+            checked = benchmark.run(case, makers, rows, grid.compared)
+            record.checked_rows = min(checked, record.checked_rows or checked)
 
-def _steps(
-    grid: Grid, graph: Graph | None, record: Bench, benchmark: OpBenchmark, cache: Path, dgl: Callable[[], Dgl]
-) -> Iterator[str]:
-    """Check and time all implementations of one case after the other."""
-    yield "measuring what this machine can do at best"
-    device = grid.device
-    record.ceilings = ceilings.find(cache) if device.type == "cpu" else ceilings.copying(device)
-    benchmark.ceilings = record.ceilings
-    others = made({"dgl": dgl} if "dgl" in grid.implementations else {}, record.rows)
-    record.versions = {name: other.version for name, other in others.items()}
-    for (width, heads, *shape), rows in groupby(record.rows, lambda row: (row.width, row.heads, *row.shape)):
-        case = Case(grid.op, graph, width, heads, weighted=grid.weighted, shape=tuple(shape), device=device)
-        yield f"{case.name}, {case.label}"
-        makers: dict[str, Callable[[], peers.Implementation]] = {
-            name: partial(peers.local, name, case) for name in grid.implementations if name != "dgl"
-        }
-        makers |= {name: partial(DglCase, other, case) for name, other in others.items()}
-        checked = benchmark.run(case, makers, rows, grid.compared)
-        record.checked_rows = min(checked, record.checked_rows or checked)
-
-
-def _dgl(grid: Grid, graph: Graph | None, python: str, memory_bytes: int) -> Dgl:
-    if graph is None:
-        raise UnsupportedOp(grid.op, ["DGL is asked for ops on a graph only"])
-    if graph.device.type != "cpu":
-        raise BackendUnavailable("DGL is measured on the CPU only")
-    return Dgl(python, graph, memory_bytes)
+    return measured(record, steps(), out / FILE, on_event=benchmark.say, memory_limit=memory_limit, device=device)
 
 
 def size_of(graph: Graph) -> Size:
     """The size of a graph, as in a record."""
-    return Size(
-        nodes=graph.num_rows,
-        edges=graph.num_edges,
-        max_degree=int(graph.degree.max()),
-        symmetric=graph.is_symmetric,
-    )
+    longest = int(graph.degree.max())
+    return Size(nodes=graph.num_rows, edges=graph.num_edges, max_degree=longest, symmetric=graph.is_symmetric)
+
+
+@dataclass
+class OpBenchmark:
+    """How an op is measured."""
+
+    meter: memory.Meter
+    say: Callable[[str], Any]  # is told what is about to start
+    budget: Budget | None = None
+    ceilings: Ceilings | None = None  # of the machine, once they are known
+
+    def run(
+        self,
+        case: Case,
+        makers: Mapping[str, Callable[[], Implementation]],
+        rows: Iterable[Row],
+        against: Sequence[str],
+    ) -> int:
+        """Check and time in every direction of `rows`, which learn it; how many destinations were checked."""
+        rows = list(rows)
+        truth, ready = Reference(case), made(makers, rows)
+        for direction, some in groupby(rows, lambda row: row.direction):
+            assert direction != "epoch"
+            by_name = {row.implementation: row for row in some}
+            contestants = {
+                name: Contestant(
+                    partial(each.time, direction),
+                    partial(_wrong, each, truth, direction),
+                    partial(each.memory, direction, self.meter),
+                )
+                for name, each in ready.items()
+            }
+            label = f"{case.name} {direction}, {case.label}"
+            race(contestants, by_name, against, self.say, label, self.budget)
+            for row in by_name.values():
+                if row.time_s:
+                    self._conclude(row, row.time_s.median, direction, case)
+        return truth.rows
+
+    def _conclude(self, row: Row, seconds: float, direction: Direction, case: Case) -> None:
+        row.gather_bytes_per_s = case.gathered_bytes / seconds or None
+        row.flop_per_s = case.flop(direction) / seconds or None
+        if (ceiling := self.ceilings) and not row.rounds:
+            traffic, gathered = case.compulsory(direction)
+            limits = (
+                (traffic, ceiling.stream_bytes_per_s),
+                (gathered, ceiling.gather_bytes_per_s),
+                (case.flop(direction), ceiling.flop_per_s),
+            )
+            row.roofline_fraction = max(amount / speed for amount, speed in limits if speed) / seconds
+
+
+def _wrong(implementation: Implementation, truth: Reference, direction: Direction, row: Row) -> str:
+    """How far what it computes is from the truth, if too far.
+
+    In bfloat16 a peer that accumulates in it is timed however imprecise it is, and its row says so.
+    """
+    row.reason = row.reason or implementation.note
+    outputs = implementation.outputs(direction, truth.grad_out)
+    if not implementation.is_checked:
+        return ""
+    error, tolerance = truth.error(direction, outputs, row.rounds), truth.tolerance(row.rounds)
+    if row.time_s:
+        tolerance = max(tolerance, 2 * (row.error or 0.0))
+    else:
+        row.error = error
+    if error <= tolerance:
+        return ""
+    reason = f"differs from float64 by {error:.2g}, more than {tolerance:g}"
+    if row.time_s or implementation.is_exact or truth.case.dtype != torch.bfloat16 or not math.isfinite(error):
+        return reason
+    row.reason = reason
+    return ""

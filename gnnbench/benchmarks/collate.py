@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from itertools import chain, cycle, repeat
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -17,19 +16,17 @@ from torch_geometric.loader import DataLoader
 from gnnbench import backends
 from gnnbench.backends.base import KernelBackend
 from gnnbench.benchmarks import contest
-from gnnbench.benchmarks.contest import Contestant
 from gnnbench.benchmarks.records import BatchBench, BatchRow
 from gnnbench.config import BackendConfig
 from gnnbench.datasets import AnyDataset, GraphsDataset
-from gnnbench.errors import ConfigError, did_you_mean
+from gnnbench.errors import ConfigError
 from gnnbench.graph import Graph
 from gnnbench.graph.union import Union
 from gnnbench.measure import clock
-from gnnbench.measure.rounds import Budget, timed
+from gnnbench.measure.rounds import timed
 
 LOADERS = ("pyg", "pyg-list")
 CHECKED = 3  # batches of every size before they are timed, and one after
-Next = Callable[[], Any]  # the next batch of an endless stream
 
 
 class CollateBench(BatchBench):
@@ -46,15 +43,12 @@ class CollateBench(BatchBench):
 def bench(
     dataset: AnyDataset,
     *,
-    out: Path,
     backend: str = "isplib",
     against: Sequence[str] = ("pyg",),
     sizes: Sequence[int] = contest.SIZES,
-    memory_limit: str = "90%",
-    budget: Budget = Budget(),
-    on_event: Callable[[str], None] = lambda _: None,
+    **how: Any,
 ) -> CollateBench:
-    """Check and time batches of all graphs in shuffled order; `out/bench.json` is written after every batch size.
+    """Check and time batches of all graphs in shuffled order.
 
     A batch of ours has a Graph in rows with its transpose, x, ptr and y, put together by one thread; one of PyG
     has edge_index, x, ptr, batch and y. Edge features are left out on both sides. PyG's datasets have handed out
@@ -62,14 +56,18 @@ def bench(
 
     Args:
         against: of `LOADERS` and backends with kernels for the CPU.
-        on_event: hears what is about to start.
+        how: `out`, `memory_limit` and `on_event`, as of `contest.batches`.
 
     Raises:
         ConfigError: a single graph, an unknown name, or no positive batch size.
-        GnnbenchError: a backend cannot run, memory is exceeded, or `out` cannot be written.
+        GnnbenchError: as `contest.batches`.
     """
     names = list(dict.fromkeys((backend, *against)))
-    _check(backend, names, sizes)
+    kinds = [name for name, kind in backends.with_kernels().items() if kind.kernels.device_type == "cpu"]
+    problems = contest.unknown("loader", names, [*LOADERS, *kinds])
+    if backend in LOADERS:
+        problems.append(f"backend {backend!r} has no kernels; allowed: {', '.join(kinds)}")
+    contest.check(problems, sizes, "graphs")
     if not isinstance(dataset, GraphsDataset):
         raise ConfigError(f"{dataset.name} is a single graph; give a dataset of many, such as --graph ogbg-molhiv")
     record = CollateBench(
@@ -81,19 +79,54 @@ def bench(
         peers=list(against),
         rows=[BatchRow(batch_size=size, implementation=name) for size in sizes for name in names],
     )
-    steps = _steps(record, dataset, names, budget)
-    return contest.measured(record, steps, out / "bench.json", memory_limit=memory_limit, on_event=on_event)
+    for row in record.rows:
+        if row.batch_size > dataset.num_graphs:
+            row.status, row.reason = "unsupported", f"the dataset has {dataset.num_graphs} graphs only"
+    of_pyg = cache(partial(OfPyg, dataset))
+    makers: dict[str, Callable[[], Any]] = {
+        name: of_pyg if name in LOADERS else partial(Ours, name, dataset, of_pyg) for name in names
+    }
+    return contest.batches(record, makers, **how)
+
+
+class OfPyg:
+    """Batches by PyG's DataLoader."""
+
+    def __init__(self, dataset: GraphsDataset) -> None:
+        stored = _Stored(dataset)
+        self.graphs: list[Data] = list(stored)
+        self._sources = {"pyg": stored, "pyg-list": self.graphs}
+        self._order = torch.randperm(len(stored), generator=torch.Generator().manual_seed(0))
+
+    def chosen(self, size: int) -> tuple[Tensor, ...]:
+        """The graphs of all batches of a size."""
+        return self._order[: len(self._order) // size * size].split(size)
+
+    def contestant(self, row: BatchRow) -> contest.Contestant:
+        batches = [ids.tolist() for ids in self.chosen(row.batch_size)]
+        loader = DataLoader(self._sources[row.implementation], batch_sampler=batches)
+        batch = partial(next, chain.from_iterable(repeat(loader)))
+        return contest.Contestant(partial(timed, batch, clock.cpu), parts=row.batch_size)
+
+
+class _Stored(InMemoryDataset):
+    """The graphs as PyG's own datasets keep them."""
+
+    def __init__(self, dataset: GraphsDataset) -> None:
+        super().__init__()
+        of_y = dataset.graph_ptr if dataset.per_node else torch.arange(dataset.num_graphs + 1)
+        self.data = Data(x=dataset.x, edge_index=dataset.edge_index.long(), y=dataset.y)
+        self.slices = {"x": dataset.graph_ptr, "edge_index": dataset.edge_ptr, "y": of_y}
 
 
 class Ours:
-    """Batches by the kernels of a backend."""
+    """Batches by the kernels of a backend, held against those of PyG."""
 
-    def __init__(self, name: str, dataset: GraphsDataset) -> None:
+    def __init__(self, name: str, dataset: GraphsDataset, of_pyg: Callable[[], OfPyg]) -> None:
         backend = backends.load(BackendConfig(name=name))
         assert isinstance(backend, KernelBackend)
-        layout = backend.make_kernels()
-        self.dataset = dataset
-        self.union = Union.of(dataset.graph_ptr, dataset.edge_ptr, dataset.edge_index, layout)
+        self.dataset, self.of_pyg = dataset, of_pyg()
+        self.union = Union(dataset.graph_ptr, dataset.edge_ptr, dataset.edge_index, backend.make_kernels())
 
     def batch(self, ids: Tensor) -> tuple[Graph, Tensor, Tensor, Tensor]:
         """The graph of a batch with what training needs of it: x, ptr and y."""
@@ -102,14 +135,22 @@ class Ours:
         graph, x, ptr, _ = self.union.collate(ids, self.dataset.x)
         return graph, x, ptr, targets
 
-    def stream(self, batches: Sequence[Tensor]) -> Next:
-        """Draw batches of the same graphs again and again."""
+    def contestant(self, row: BatchRow) -> contest.Contestant:
+        batches = self.of_pyg.chosen(row.batch_size)
         ids = cycle(batches)
-        return lambda: self.batch(next(ids))
 
-    def differs(self, ids: Tensor, truth: Batch) -> str:
+        def wrong(row: BatchRow) -> str:
+            checked = batches[-1:] if row.time_s else batches[:CHECKED]
+            return next(filter(None, map(self.differs, checked)), "")
+
+        return contest.Contestant(
+            partial(timed, lambda: self.batch(next(ids)), clock.cpu), wrong, parts=row.batch_size
+        )
+
+    def differs(self, ids: Tensor) -> str:
         """Where a batch is not that of PyG, to the last bit; empty if it is."""
         graph, x, ptr, y = self.batch(ids)
+        truth = Batch.from_data_list([self.of_pyg.graphs[graph] for graph in ids.tolist()])
         rows = Graph.from_edge_index(truth.edge_index, truth.num_nodes)
         pairs = {
             "x": (x, truth.x),
@@ -126,70 +167,8 @@ class Ours:
         return f"{', '.join(wrong)} of a batch differ from PyG's" if wrong else ""
 
 
-class OfPyg:
-    """Batches by PyG's DataLoader."""
-
-    def __init__(self, dataset: GraphsDataset) -> None:
-        stored = _Stored(dataset)
-        self.graphs: list[Data] = list(stored)
-        self._sources = {"pyg": stored, "pyg-list": self.graphs}
-
-    def batch(self, ids: Tensor) -> Batch:
-        return Batch.from_data_list([self.graphs[graph] for graph in ids.tolist()])
-
-    def stream(self, name: str, batches: Sequence[Tensor]) -> Next:
-        loader = DataLoader(self._sources[name], batch_sampler=[ids.tolist() for ids in batches])
-        return partial(next, chain.from_iterable(repeat(loader)))
-
-
-class _Stored(InMemoryDataset):
-    """The graphs as PyG's own datasets keep them."""
-
-    def __init__(self, dataset: GraphsDataset) -> None:
-        super().__init__()
-        of_y = dataset.graph_ptr if dataset.per_node else torch.arange(dataset.num_graphs + 1)
-        self.data = Data(x=dataset.x, edge_index=dataset.edge_index.long(), y=dataset.y)
-        self.slices = {"x": dataset.graph_ptr, "edge_index": dataset.edge_ptr, "y": of_y}
-
-
-def _steps(record: CollateBench, dataset: GraphsDataset, names: Sequence[str], budget: Budget) -> Iterator[str]:
-    """Check and time batches of every size."""
-    yield "sorting the edges"
-    of_pyg = OfPyg(dataset)
-    ours = {name: Ours(name, dataset) for name in names if name not in LOADERS}
-    order = torch.randperm(dataset.num_graphs, generator=torch.Generator().manual_seed(0))
-    for row in record.rows:
-        if row.batch_size > dataset.num_graphs:
-            row.status, row.reason = "unsupported", f"the dataset has {dataset.num_graphs} graphs only"
-
-    def contestant(row: BatchRow) -> Contestant:
-        batches = order[: dataset.num_graphs // row.batch_size * row.batch_size].split(row.batch_size)
-        if row.implementation in LOADERS:
-            return Contestant(partial(timed, of_pyg.stream(row.implementation, batches), clock.cpu))
-        loader = ours[row.implementation]
-
-        def wrong(row: BatchRow) -> str:
-            checked = batches[-1:] if row.time_s else batches[:CHECKED]
-            return next(filter(None, (loader.differs(ids, of_pyg.batch(ids)) for ids in checked)), "")
-
-        return Contestant(partial(timed, loader.stream(batches), clock.cpu), wrong)
-
-    yield from contest.by_size(record, contestant, budget)
-
-
 def _same(tensor: Tensor | None, truth: Tensor) -> bool:
     """To the last bit, for labels that are missing are NaN."""
     if tensor is None or tensor.dtype != truth.dtype or tensor.shape != truth.shape:
         return False
     return torch.equal(tensor.reshape(-1).view(torch.uint8), truth.reshape(-1).view(torch.uint8))
-
-
-def _check(backend: str, names: Sequence[str], sizes: Sequence[int]) -> None:
-    kinds = [name for name, kind in backends.with_kernels().items() if kind.kernels.device_type == "cpu"]
-    allowed = [*LOADERS, *kinds]
-    problems = [f"unknown loader {name!r}{did_you_mean(name, allowed)}" for name in names if name not in allowed]
-    if backend in LOADERS:
-        problems.append(f"backend {backend!r} has no kernels; allowed: {', '.join(kinds)}")
-    problems += [f"a batch of {size} graphs is none; give 1 or more" for size in sizes if size < 1]
-    if problems or not sizes:
-        raise ConfigError(*(problems or ["give at least one batch size"]))

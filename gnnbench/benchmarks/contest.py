@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -14,12 +14,16 @@ import torch
 
 from gnnbench.benchmarks.records import BatchBench, Benchmark, Measured, ratios, time_of
 from gnnbench.datasets import GraphsDataset, NodeDataset, TypedDataset
+from gnnbench.errors import ConfigError, did_you_mean
 from gnnbench.measure import code, environment, memory
 from gnnbench.measure.rounds import Budget, Timed, interleaved
 from gnnbench.results import files
 
 B = TypeVar("B", bound=Benchmark)
+R = TypeVar("R", bound=BatchBench)
 T = TypeVar("T")
+FILE = "bench.json"
+BUDGET = Budget()
 CPU = torch.device("cpu")
 SIZES = (64, 256, 1024)  # of batches
 
@@ -28,16 +32,15 @@ SIZES = (64, 256, 1024)  # of batches
 class Contestant:
     """One implementation on one case.
 
-    Attributes:
-        time: measures it.
-        check: given its row, which has a time once it was measured, and which learns how far off it is, says why
-            what it computes is wrong; empty if it is right.
-        memory: bytes that one call takes on top, and of the whole process; None where that cannot be told.
+    `check`, given its row, which has a time once it was measured, and which learns how far off it is, says why
+    what it computes is wrong; empty if it is right.
     """
 
     time: Timed
     check: Callable[[Any], str] = lambda _: ""
+    # Bytes that one call takes on top, and of the whole process; None where that cannot be told.
     memory: Callable[[], tuple[int, int] | None] | None = None
+    parts: float = 1.0  # of a call, whose time is that of one of them
 
 
 def made(makers: Mapping[str, Callable[[], T]], rows: Iterable[Measured]) -> dict[str, T]:
@@ -53,17 +56,16 @@ def race(
     contestants: Mapping[str, Contestant],
     rows: Mapping[str, Any],
     against: Sequence[str],
-    budget: Budget,
     say: Callable[[str], Any] = lambda _: None,
     label: str = "",
-    parts: Callable[[Any], float] = lambda _: 1.0,
+    budget: Budget | None = None,
 ) -> None:
     """Check contestants, weigh and time those that are right in turn, check them again, and compare all.
 
     Args:
         rows: of the same names, and of others, that failed before; they learn what is found.
         say: is told what is about to start on the case with this `label`.
-        parts: by the row, how many parts a call has; its time is that of one of them.
+        budget: `BUDGET` if None.
     """
     for name, contestant in contestants.items():
         say(f"{label}: checking {name}")
@@ -75,9 +77,9 @@ def race(
                 found = contestant.memory()  # not of the first call, which has things to keep for all later ones
                 rows[name].memory_increase_bytes, rows[name].peak_memory_bytes = found or (None, None)
     right = {name: each.time for name, each in contestants.items() if rows[name].status == "pending"}
-    times = interleaved(right, budget, lambda name, error: fail(rows[name], error))
+    times = interleaved(right, budget or BUDGET, lambda name, error: fail(rows[name], error))
     for name, samples in times.items():
-        row, count = rows[name], parts(rows[name])
+        row, count = rows[name], contestants[name].parts
         row.status, row.time_s = "ok", time_of([[seconds / count for seconds in round_] for round_ in samples])
         _check(contestants[name], row, "after it was timed, ")
         row.time_s = row.time_s if row.status == "ok" else None
@@ -107,23 +109,32 @@ def fail(row: Measured, error: Exception) -> None:
         row.status = "unsupported"
 
 
-def by_size(
-    record: BatchBench,
-    contestant: Callable[[Any], Contestant],
-    budget: Budget,
-    parts: Callable[[Any], float] = lambda row: row.batch_size,
-) -> Iterator[str]:
-    """Check and time batches of every size; says what it is about to do.
+def batches(
+    record: R,
+    makers: Mapping[str, Callable[[], Any]],
+    *,
+    out: Path,
+    **how: Any,
+) -> R:
+    """`record` with batches of every size checked and timed; `out/bench.json` is written after each.
 
     Args:
-        contestant: that of a row which has not failed before.
-        parts: how many there are in a batch of a row, whose time is that of one.
+        makers: by implementation; what one makes has `contestant`, which a row that has not failed is given.
+        how: as of `measured`, whose errors it raises.
     """
-    for (size, _), some in groupby(record.rows, lambda row: (row.batch_size, getattr(row, "part", ""))):
-        yield f"batches of {size}: checking, then timing"
-        rows = {row.implementation: row for row in some}
-        able = {name: partial(contestant, row) for name, row in rows.items() if row.status == "pending"}
-        race(made(able, rows.values()), rows, record.peers, budget, parts=parts)
+
+    def steps() -> Iterator[str]:
+        yield "sorting the edges"
+        ready = made(makers, record.rows)
+        for (size, _), some in groupby(record.rows, lambda row: (row.batch_size, getattr(row, "part", ""))):
+            yield f"batches of {size}: checking, then timing"
+            rows = {row.implementation: row for row in some}
+            able = {
+                name: partial(ready[name].contestant, row) for name, row in rows.items() if row.status == "pending"
+            }
+            race(made(able, rows.values()), rows, record.peers)
+
+    return measured(record, steps(), out / FILE, **how)
 
 
 def facts(dataset: NodeDataset | TypedDataset | GraphsDataset) -> dict[str, Any]:
@@ -131,13 +142,28 @@ def facts(dataset: NodeDataset | TypedDataset | GraphsDataset) -> dict[str, Any]
     return {"graph": dataset.label, "nodes": dataset.num_nodes, "edges": dataset.num_edges}
 
 
+def unknown(noun: str, names: Iterable[str], allowed: Collection[str]) -> list[str]:
+    """A sentence for each name that is not allowed."""
+    return [f"unknown {noun} {name!r}{did_you_mean(name, allowed)}" for name in names if name not in allowed]
+
+
+def check(problems: list[str], sizes: Sequence[int], members: str, most: int | None = None) -> None:
+    """Raise ConfigError for problems, and for sizes that batches of such members cannot have."""
+    remedy = f"1 to {most}" if most else "1 or more"
+    bad = [size for size in sizes if size < 1 or (most and size > most)]
+    problems += [f"a batch of {size} {members} is none; give {remedy}" for size in bad]
+    problems += ["give at least one batch size"] * (not sizes)
+    if problems:
+        raise ConfigError(*problems)
+
+
 def measured(
     record: B,
     steps: Iterable[str],
     path: Path,
     *,
-    on_event: Callable[[str], None],
-    memory_limit: str = "",
+    on_event: Callable[[str], None] = lambda _: None,
+    memory_limit: str = "90%",
     device: torch.device = CPU,
 ) -> B:
     """`record` with its rows measured by `steps`, which say what each does before it, and on which machine.
@@ -145,6 +171,7 @@ def measured(
     It is written after every step, and on a stop, which keeps what was measured.
 
     Args:
+        on_event: hears what is about to start.
         memory_limit: empty for none.
 
     Raises:

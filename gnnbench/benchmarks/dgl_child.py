@@ -1,7 +1,7 @@
 """DGL's side of a benchmark: run by the interpreter that has DGL, it knows nothing of this package.
 
-One request per line on standard input, one answer per line on standard output, both JSON. Tensors travel as
-.npy files in the folder given as argument.
+One request per line on standard input, one answer per line on standard output, both JSON. Tensors travel in
+`given.npz` and `found.npz` in the folder given as argument.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ os.environ.setdefault("DGLBACKEND", "pytorch")
 try:
     import dgl
     from dgl import ops
-    from dgl.nn.functional import edge_softmax
+    from dgl.nn import functional
 
     MISSING = ""
 except ImportError as error:
@@ -38,8 +38,8 @@ except ImportError as error:
 FOLDER = Path(sys.argv[1])
 
 
-def tensor(name: str) -> Tensor:
-    return torch.from_numpy(np.load(FOLDER / f"{name}.npy"))
+def edge_softmax(g: Any, score: Tensor) -> Any:
+    return functional.edge_softmax(g, score)
 
 
 def softmaxed(g: Any, score: Tensor, x: Tensor) -> Any:
@@ -80,19 +80,6 @@ def dot_attention(g: Any, query: Tensor, key: Tensor, value: Tensor) -> Any:
     return softmaxed(g, ops.v_dot_u(g, query, key), value)
 
 
-CALLS: dict[str, Callable[..., Any]] = {
-    "spmm": spmm,
-    "spmm_max": spmm_max,
-    "sddmm": sddmm,
-    "pair_dot": pair_dot,
-    "edge_softmax": lambda g, score: edge_softmax(g, score),
-    "fusedmm": fusedmm,
-    "gat_attention": gat_attention,
-    "gatv2_attention": gatv2_attention,
-    "dot_attention": dot_attention,
-}
-
-
 class Bench:
     """Answers requests; each method is one."""
 
@@ -106,9 +93,9 @@ class Bench:
         torch.set_num_threads(threads)
         return {"version": dgl.__version__}
 
-    def graph(self, nodes: dict[str, int], relations: list[list[str]]) -> dict[str, Any]:
+    def graph(self, nodes: dict[str, int], relations: list[list[str]], **given: Tensor) -> dict[str, Any]:
         """Take edges by relation, between numbers of nodes by type."""
-        ends = [(tensor(f"col_{place}"), tensor(f"row_{place}")) for place in range(len(relations))]
+        ends = [(given[f"col_{place}"], given[f"row_{place}"]) for place in range(len(relations))]
         if len(nodes) == len(relations) == 1:  # a graph without types is another to some of DGL's calls
             self.g = dgl.graph(ends[0], num_nodes=next(iter(nodes.values())))
         else:
@@ -116,50 +103,43 @@ class Bench:
         self.g.create_formats_()
         return {}
 
-    def case(self, op: str, names: list[str], grads: list[str]) -> dict[str, Any]:
-        self.inputs = {name: tensor(name).requires_grad_(name in grads) for name in names}
-        self.leaves = [self.inputs[name] for name in grads]
-        self.call = lambda: CALLS[op](self.g, **self.inputs)
-        self.grad_out = tensor("grad_out")
+    def case(self, op: str, grads: list[str], grad_out: Tensor, **inputs: Tensor) -> dict[str, Any]:
+        self.leaves, self.grad_out = [inputs[name].requires_grad_() for name in grads], grad_out
+        self.call: Callable[[], Any] = partial(globals()[op], self.g, **inputs)  # the function above
         return {}
 
-    def sampling(self, fanouts: list[int], part: str, target: str, types: list[str]) -> dict[str, Any]:
-        """Have batches of `seeds` sampled, their features gathered, or both; the mean number of their edges.
+    def features(self, types: list[str], **given: Tensor) -> dict[str, Any]:
+        self.x = {kind: given[f"x_{place}"] for place, kind in enumerate(types)}
+        return {}
 
-        Seeds are of the type `target`, and `types` have features.
-        """
+    def sampling(self, fanouts: list[int], part: str, target: str, seeds: Tensor) -> dict[str, Any]:
+        """Have batches of seeds of a type sampled, their features gathered, or both; the mean number of edges."""
         from dgl.dataloading import NeighborSampler
 
-        x = {kind: tensor(f"x_{place}") for place, kind in enumerate(types)}
         typed = len(self.g.ntypes) > 1
-        batches = [{target: seeds} if typed else seeds for seeds in tensor("seeds")]
+        batches = [{target: each} if typed else each for each in seeds]
         sampler = NeighborSampler(fanouts[::-1])
-        drawn = [sampler.sample_blocks(self.g, seeds) for seeds in batches]
+        drawn = [sampler.sample_blocks(self.g, batch) for batch in batches]
         edges = sum(block.num_edges() for _, _, blocks in drawn for block in blocks) / len(drawn)
 
         def gather(node: Any) -> list[Tensor]:
-            return [own.index_select(0, node[kind] if typed else node) for kind, own in x.items()]
+            return [own.index_select(0, node[kind] if typed else node) for kind, own in self.x.items()]
 
-        seeds, nodes = itertools.cycle(batches), itertools.cycle([found for found, _, _ in drawn])
+        batch, nodes = itertools.cycle(batches), itertools.cycle([found for found, _, _ in drawn])
         self.call = {
-            "sample": lambda: sampler.sample_blocks(self.g, next(seeds)),
+            "sample": lambda: sampler.sample_blocks(self.g, next(batch)),
             "gather": lambda: gather(next(nodes)),
-            "both": lambda: gather(sampler.sample_blocks(self.g, next(seeds))[0]),
+            "both": lambda: gather(sampler.sample_blocks(self.g, next(batch))[0]),
         }[part]
         return {"edges": edges}
 
     def negatives(self, count: int) -> dict[str, Any]:
         """Have pairs without edges and self-loops drawn, as many of `count` as DGL finds."""
-        draw = partial(dgl.sampling.global_uniform_negative_sampling, self.g, count, replace=True)
-        self.call = draw
-        np.save(FOLDER / "output_0.npy", torch.stack(draw()).numpy())
-        return {}
+        self.call = partial(dgl.sampling.global_uniform_negative_sampling, self.g, count, replace=True)
+        return {"found": [torch.stack(self.call())]}
 
-    def outputs(self, direction: str) -> dict[str, Any]:
-        tensors = self._found(direction, tensor("check_grad_out"))
-        for place, each in enumerate(tensors):
-            np.save(FOLDER / f"output_{place}.npy", each.numpy())
-        return {"count": len(tensors)}
+    def outputs(self, direction: str, grad_out: Tensor) -> dict[str, Any]:
+        return {"found": self._found(direction, grad_out)}
 
     def memory(self, direction: str) -> dict[str, Any]:
         """As `gnnbench.measure.memory.HighWaterMark`; nothing where there is none."""
@@ -167,9 +147,10 @@ class Bench:
             return {}
         gc.collect()
         ctypes.CDLL(None).malloc_trim(0)
-        resting = peak_memory(reset=True)
+        Path("/proc/self/clear_refs").write_text("5")
+        resting = peak_memory()
         _ = self._found(direction, self.grad_out)
-        peak = peak_memory(reset=False)
+        peak = peak_memory()
         return {"increase": max(0, peak - resting), "peak": peak}
 
     def time(self, direction: str, samples: int, calls: int) -> dict[str, Any]:
@@ -187,10 +168,8 @@ class Bench:
         return torch.autograd.grad(self.call(), self.leaves, grad_out)
 
 
-def peak_memory(reset: bool) -> int:
+def peak_memory() -> int:
     """Highest resident memory in bytes since the last reset."""
-    if reset:
-        Path("/proc/self/clear_refs").write_text("5")
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("VmHWM:")).split()[1]) * 1024
 
@@ -212,7 +191,10 @@ def main() -> None:
     for line in sys.stdin:
         request = json.loads(line)
         try:
-            answer = getattr(bench, request.pop("do"))(**request)
+            with np.load(FOLDER / "given.npz") as arrays:
+                given = {name: torch.from_numpy(array) for name, array in arrays.items()}
+            answer = getattr(bench, request.pop("do"))(**request, **given)
+            np.savez(FOLDER / "found.npz", *[each.numpy() for each in answer.pop("found", ())])
         except Exception as error:
             answer = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), file=answers, flush=True)

@@ -7,7 +7,7 @@ import inspect
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,29 +21,26 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from gnnbench import backends, patch
 from gnnbench.benchmarks import contest
-from gnnbench.benchmarks.contest import Contestant, fail, race
 from gnnbench.benchmarks.peers import taken
 from gnnbench.benchmarks.records import OnDataset, Weighed
 from gnnbench.comparison.parity.judge import AS_GOOD
 from gnnbench.config import BackendConfig
 from gnnbench.datasets import NodeDataset
-from gnnbench.errors import ConfigError, UnsupportedOp, did_you_mean
+from gnnbench.errors import ConfigError, UnsupportedOp
 from gnnbench.measure import clock, memory
-from gnnbench.measure.rounds import Budget, timed
+from gnnbench.measure.rounds import timed
 from gnnbench.models.conv import EDGE_CHANNELS, RELATIONS, kinds, layer
 from gnnbench.patch.functions import NORM
 
 PYG, PYG_WAY = "pyg", "PyG"  # as an implementation, and how messages run that no kernels run
-ALL = "all"
 TOLERANCE = 1e-4  # root mean square of a difference from PyG's, over that of the tensor
 FLOOR = 1e-2  # of the largest root mean square of all tensors, which each has at least
 DIRECTIONS: tuple[Direction, ...] = ("forward", "step")
 Direction = Literal["forward", "step"]
 # Arguments that layers cannot do without, though they have defaults, and options that make them run.
 WANTED = {
-    **dict.fromkeys(("GINEConv", "GMMConv", "NNConv", "PDNConv", "SplineConv"), "edge_attr"),
+    **dict.fromkeys(("GINEConv", "GMMConv", "HEATConv", "NNConv", "PDNConv", "SplineConv"), "edge_attr"),
     **dict.fromkeys(("FastRGCNConv", "RGATConv", "RGCNConv"), "edge_type"),
-    "HEATConv": "edge_attr",
 }
 OPTIONS: dict[str, dict[str, Any]] = {
     "GINEConv": {"edge_dim": EDGE_CHANNELS},
@@ -80,22 +77,27 @@ def bench(
     out: Path,
     widths: Sequence[int] = (64,),
     backend: str = "isplib",
-    memory_limit: str = "90%",
-    budget: Budget = Budget(),
-    on_event: Callable[[str], None] = lambda _: None,
+    **how: Any,
 ) -> LayerBench:
     """Check and time layers with as many outputs as inputs; `out/bench.json` is written after every one.
 
     Args:
         layers: classes, or "all".
-        on_event: hears what is about to start.
+        how: `memory_limit` and `on_event`, as of `contest.measured`.
 
     Raises:
         ConfigError: an unknown class or backend, or a width that is none.
         GnnbenchError: the backend cannot run, or `out` cannot be written.
     """
-    names = list(kinds()) if [*layers] == [ALL] else list(dict.fromkeys(layers))
-    _check(names, widths, backend)
+    names = list(kinds()) if [*layers] == ["all"] else list(dict.fromkeys(layers))
+    problems, allowed = contest.unknown("layer", names, kinds()), backends.with_kernels()
+    problems += [f"{width} is no width" for width in widths if width < 1]
+    if backend not in allowed:
+        problems.append(f"backend {backend!r} has no kernels; allowed: {', '.join(allowed)}")
+    if not names or not widths:
+        problems.append("give layers with --conv, such as PNAConv,EdgeConv or all, and at least one width")
+    if problems:
+        raise ConfigError(*problems)
     device = backends.load(BackendConfig(name=backend)).device
     record = LayerBench(
         backend=backend,
@@ -110,9 +112,7 @@ def bench(
             for each in (PYG, backend)
         ],
     )
-    steps = _steps(record, dataset, device, budget)
-    path = out / "bench.json"
-    return contest.measured(record, steps, path, memory_limit=memory_limit, on_event=on_event, device=device)
+    return contest.measured(record, _steps(record, dataset, device), out / contest.FILE, device=device, **how)
 
 
 def way(name: str, dataset: NodeDataset, width: int = 8, backend: str = "isplib") -> tuple[str, str]:
@@ -121,53 +121,71 @@ def way(name: str, dataset: NodeDataset, width: int = 8, backend: str = "isplib"
     Raises:
         ConfigError: PyG cannot build it or run it here.
     """
-    conv, inputs = _made(name, dataset, width, torch.device("cpu"))
-    ours = _patched(name, conv, backend)
+    ours = _Layer(name, *_made(name, dataset, width, contest.CPU), backend)
     try:
-        _call(conv, inputs)
+        ours.call()
     except Exception as error:  # of PyG's own code
         raise ConfigError(f"{name} cannot run here: {memory.ending(error)[1]}") from None
     try:
         for _ in range(2):  # what a call leaves behind may be in the way of the next one
-            out = ours.noted(lambda each: _call(each.conv, inputs))
-            if out and any(tensor.requires_grad for tensor in out):
-                ours.noted(partial(_Layer.step, inputs=inputs, seeds=_seeds(out)))
+            if any(tensor.requires_grad for tensor in ours.noted(ours.call)):
+                ours.noted(ours.step)
     except UnsupportedOp as error:
         return PYG_WAY, "; ".join(error.reasons)
     return ours.way, "" if ours.way != PYG_WAY else "its forward does not call propagate"
 
 
 class _Layer:
-    """A layer, what its calls run within, and how they ran."""
+    """A layer on its inputs, by PyG's own code or by the drop-in, which leaves no messages to PyG.
 
-    def __init__(self, name: str, conv: Module, within: Callable[[], AbstractContextManager[None]]) -> None:
-        self.name, self.conv, self.within, self.way = name, conv, within, PYG_WAY
+    Attributes:
+        way: how messages ran.
+    """
 
-    def noted(self, work: Callable[[_Layer], list[Tensor]]) -> list[Tensor]:
-        """Do `work` within, and note how messages ran."""
+    def __init__(self, name: str, conv: Module, inputs: dict[str, Any], backend: str = "") -> None:
+        self.name, self.conv, self.inputs, self.way = name, conv, inputs, PYG_WAY
+        ours = partial(patch.patched, backend, names=[name, NORM.name], strict=True)
+        self.within = ours if backend else patch.unpatched
+        self._seeds: list[Tensor] = []
+
+    def call(self) -> list[Tensor]:
+        """Outputs of floating-point numbers."""
+        out = tree_leaves(self.conv(**self.inputs))
+        return [each for each in out if isinstance(each, Tensor) and each.is_floating_point()]
+
+    def forward(self) -> list[Tensor]:
+        with torch.inference_mode():  # not no_grad, under which a checkpoint may run a layer that drops at random
+            return self.call()
+
+    def step(self) -> list[Tensor]:
+        """Gradients of all inputs and parameters, after outputs."""
+        out = self.call()
+        self._seeds = self._seeds or _seeds(out)
+        trained = [(each, seed) for each, seed in zip(out, self._seeds, strict=True) if each.requires_grad]
+        ends, given = zip(*trained, strict=True)
+        leaves = [each for each in (*tree_leaves(self.inputs), *self.conv.parameters()) if each.requires_grad]
+        found = torch.autograd.grad(ends, leaves, given, allow_unused=True)
+        return [*(each.detach() for each in out), *(torch.zeros(1) if each is None else each for each in found)]
+
+    def work(self, direction: Direction) -> Callable[[], list[Tensor]]:
+        return self.forward if direction == "forward" else self.step
+
+    def noted(self, work: Callable[[], list[Tensor]]) -> list[Tensor]:
+        """Do `work` of this layer as it is to run, and note how messages ran."""
         before = patch.patch_status().accelerated.get(self.name, 0)
         with self.within():
-            out = work(self)
+            out = work()
         status = patch.patch_status()
         self.way = status.ways[self.name] if status.accelerated.get(self.name, 0) > before else PYG_WAY
         return out
 
-    def step(self, inputs: dict[str, Any], seeds: list[Tensor]) -> list[Tensor]:
-        """Gradients of all inputs and parameters, after outputs."""
-        out = _call(self.conv, inputs)
-        trained = [(each, seed) for each, seed in zip(out, seeds, strict=True) if each.requires_grad]
-        ends, given = zip(*trained, strict=True)
-        leaves = [each for each in (*tree_leaves(inputs), *self.conv.parameters()) if each.requires_grad]
-        found = torch.autograd.grad(ends, leaves, given, allow_unused=True)
-        return [*(each.detach() for each in out), *(torch.zeros(1) if each is None else each for each in found)]
-
-    def timed(self, work: Callable[[], Any], samples: int, calls: int) -> list[float]:
+    def timed(self, direction: Direction, samples: int, calls: int) -> list[float]:
         """Seconds of calls, without what it takes to enter what they run within."""
         with self.within():
-            return timed(work, clock.cpu, samples, calls)
+            return timed(self.work(direction), clock.cpu, samples, calls)
 
 
-def _steps(record: LayerBench, dataset: NodeDataset, device: torch.device, budget: Budget) -> Iterator[str]:
+def _steps(record: LayerBench, dataset: NodeDataset, device: torch.device) -> Iterator[str]:
     """Weigh all layers, then check and time one after the other."""
     meter = memory.meter(device)
     layers = [[*rows] for _, rows in itertools.groupby(record.rows, lambda row: (row.conv, row.width))]
@@ -175,57 +193,46 @@ def _steps(record: LayerBench, dataset: NodeDataset, device: torch.device, budge
         for rows in layers:
             yield f"{rows[0].conv}, width {rows[0].width}: weighing"
             with suppress(Exception):  # which is met again, and told, when it is to be checked
-                both, inputs, seeds = _both(rows[0], dataset, record.backend, device)
+                both = _both(rows[0], dataset, record.backend, device)
                 for row in rows:
                     each = both[row.implementation]
-                    work = partial(_works(inputs, seeds)[row.direction], each)
                     with suppress(Exception), each.within():
-                        work()  # what a first call makes and keeps
-                        row.memory_increase_bytes, row.peak_memory_bytes = taken(work, meter)
+                        each.work(row.direction)()  # what a first call makes and keeps
+                        found = taken(each.work(row.direction), meter)
+                        row.memory_increase_bytes, row.peak_memory_bytes = found
     for rows in layers:
         yield f"{rows[0].conv}, width {rows[0].width}: checking, then timing"
         try:
-            both, inputs, seeds = _both(rows[0], dataset, record.backend, device)
+            both = _both(rows[0], dataset, record.backend, device)
+            trained = any(each.requires_grad for each in both[PYG].call())
         except Exception as error:  # PyG cannot build it, or run it on this graph
             for row in rows:
-                fail(row, error)
+                contest.fail(row, error)
                 row.status = "oom" if row.status == "oom" else "unavailable"
         else:
-            _compare(rows, both, inputs, seeds, budget)
+            _compare(rows, both, trained)
 
 
-def _both(
-    row: LayerRow, dataset: NodeDataset, backend: str, device: torch.device
-) -> tuple[dict[str, _Layer], dict[str, Any], list[Tensor]]:
-    """PyG's layer and ours, the arguments of their forward, and gradients of their outputs."""
+def _both(row: LayerRow, dataset: NodeDataset, backend: str, device: torch.device) -> dict[str, _Layer]:
+    """PyG's layer and ours."""
     conv, inputs = _made(row.conv, dataset, row.width, device)
-    both = {PYG: _Layer(row.conv, conv, patch.unpatched), backend: _patched(row.conv, conv, backend)}
-    return both, inputs, _seeds(_call(conv, inputs))
+    return {PYG: _Layer(row.conv, conv, inputs), backend: _Layer(row.conv, conv, inputs, backend)}
 
 
-def _compare(
-    rows: list[LayerRow], both: dict[str, _Layer], inputs: dict[str, Any], seeds: list[Tensor], budget: Budget
-) -> None:
+def _compare(rows: list[LayerRow], both: dict[str, _Layer], trained: bool) -> None:
     """Check and time one layer of one width."""
-    pyg = both[PYG]
-
-    def in_float64(direction: Direction) -> list[Tensor]:
-        exact = _works(_to(inputs, torch.float64), [each.double() for each in seeds])[direction]
-        return exact(_Layer(pyg.name, copy.deepcopy(pyg.conv).double(), pyg.within))
-
-    trained = any(each.requires_grad for each in _call(pyg.conv, inputs))
-    for direction, work in _works(inputs, seeds).items():
+    for direction in DIRECTIONS:
         by_name = {row.implementation: row for row in rows if row.direction == direction}
         if direction == "step" and not trained:
             for row in by_name.values():
                 row.status, row.reason = "unsupported", "it has nothing to train"
             continue
-        judge = _Judge(work, partial(in_float64, direction))
+        judge = _Judge(both[PYG])
         contestants = {
-            name: Contestant(partial(each.timed, partial(work, each)), partial(judge.wrong, each))
+            name: contest.Contestant(partial(each.timed, direction), partial(judge.wrong, each))
             for name, each in both.items()
         }
-        race(contestants, by_name, [PYG], budget)
+        contest.race(contestants, by_name, [PYG])
 
 
 @dataclass
@@ -236,8 +243,7 @@ class _Judge:
     is off by more than little is held against the layer in float64.
     """
 
-    work: Callable[[_Layer], list[Tensor]]
-    in_float64: Callable[[], list[Tensor]]
+    pyg: _Layer
     truth: list[Tensor] | None = None
     tolerance: float = TOLERANCE
 
@@ -246,9 +252,9 @@ class _Judge:
         if row.time_s and (row.implementation == PYG or self.truth is None):
             return ""
         try:
-            found = layer.noted(self.work)
+            found = layer.noted(layer.work(row.direction))
             # What a call leaves behind may be in the way of the next.
-            found = found if row.time_s else layer.noted(self.work)
+            found = found if row.time_s else layer.noted(layer.work(row.direction))
         except UnsupportedOp as error:
             layer.way, row.status, row.reason = PYG_WAY, "unsupported", "; ".join(error.reasons)
             return ""
@@ -267,19 +273,13 @@ class _Judge:
         row.error = apart
         if apart <= TOLERANCE:
             return ""
-        exact = self.in_float64()
+        in_float64 = copy.deepcopy(self.pyg.conv).double(), _to(self.pyg.inputs, torch.float64)
+        exact = _Layer(layer.name, *in_float64).work(row.direction)()
         off, theirs = _error(found, exact), _error(self.truth, exact)
         if off > AS_GOOD * theirs:
             return reason
         row.reason, self.tolerance = f"off by {off:.2g} from float64, and PyG by {theirs:.2g}", AS_GOOD * apart
         return ""
-
-
-def _works(inputs: dict[str, Any], seeds: list[Tensor]) -> dict[Direction, Callable[[_Layer], list[Tensor]]]:
-    return {
-        "forward": lambda each: _without_gradients(each, inputs),
-        "step": lambda each: each.step(inputs, seeds),
-    }
 
 
 def _made(name: str, dataset: NodeDataset, width: int, device: torch.device) -> tuple[Module, dict[str, Any]]:
@@ -328,20 +328,6 @@ def _input(name: str, key: str, dataset: NodeDataset, width: int) -> Any:
             raise ConfigError(f"{name} is called with {key}, which this benchmark has no values for")
 
 
-def _patched(name: str, conv: Module, backend: str) -> _Layer:
-    """A layer by the drop-in, which leaves no messages to PyG."""
-    return _Layer(name, conv, partial(patch.patched, backend, names=[name, NORM.name], strict=True))
-
-
-def _call(conv: Module, inputs: dict[str, Any]) -> list[Tensor]:
-    return [each for each in tree_leaves(conv(**inputs)) if isinstance(each, Tensor) and each.is_floating_point()]
-
-
-def _without_gradients(each: _Layer, inputs: dict[str, Any]) -> list[Tensor]:
-    with torch.inference_mode():  # and not no_grad, under which a checkpoint may run a layer that drops at random
-        return _call(each.conv, inputs)
-
-
 def _seeds(out: list[Tensor]) -> list[Tensor]:
     """Gradients of outputs."""
     generator = torch.Generator().manual_seed(0)
@@ -369,15 +355,3 @@ def _error(found: list[Tensor], truth: list[Tensor]) -> float:
         float((a - b).double().square().mean().sqrt()) / max(size, least) for a, b, size in pairs if a.numel()
     ]
     return max((math.inf if math.isnan(error) else error for error in errors), default=0.0)
-
-
-def _check(names: Sequence[str], widths: Sequence[int], backend: str) -> None:
-    known, allowed = kinds(), backends.with_kernels()
-    problems = [f"unknown layer {name!r}{did_you_mean(name, known)}" for name in names if name not in known]
-    problems += [f"{width} is no width" for width in widths if width < 1]
-    if backend not in allowed:
-        problems.append(f"backend {backend!r} has no kernels; allowed: {', '.join(allowed)}")
-    if not names or not widths:
-        problems.append("give layers with --conv, such as PNAConv,EdgeConv or all, and at least one width")
-    if problems:
-        raise ConfigError(*problems)

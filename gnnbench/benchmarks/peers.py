@@ -1,25 +1,36 @@
-"""Implementations that run in this process: the kernels of backends, PyTorch's CSR products, and PyG."""
+"""Implementations that ops meet: kernels of backends, CSR products of PyTorch, and PyG here; DGL elsewhere."""
 
 from __future__ import annotations
 
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
 import warnings
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.utils import scatter, softmax
 
-from gnnbench import backends
+from gnnbench import backends, launch
 from gnnbench.backends.base import KernelBackend
+from gnnbench.backends.isplib.sample import EDGE, Relation
 from gnnbench.benchmarks.ops import OPS, Case
 from gnnbench.benchmarks.records import BF16
 from gnnbench.config import BackendConfig
-from gnnbench.errors import UnsupportedOp
+from gnnbench.errors import BackendUnavailable, OutOfMemory, RunFailed, UnsupportedOp
 from gnnbench.graph import Graph
-from gnnbench.measure import clock
+from gnnbench.measure import clock, memory
 from gnnbench.measure.memory import Meter
 from gnnbench.measure.rounds import timed
 from gnnbench.ops._workload import Direction
@@ -28,31 +39,22 @@ from gnnbench.ops.kernels import Kernels
 
 ATTENTION = tuple(family.op for family in FAMILIES.values())
 OWN = list(dict.fromkeys(name for op in OPS.values() for name in op.peers))  # peers that ops bring
+CHILD = Path(__file__).with_name("dgl_child.py")
+REMEDY = "install DGL in an environment of its own and give its interpreter by --dgl-python"
 
 
+@dataclass
 class Implementation:
-    """A differentiable function in this process, on one case.
+    """A differentiable function in this process, on one case."""
 
-    Args:
-        call: of no arguments, on the inputs of `case`.
-        note: what is to be known beside its figures; empty for nothing.
-        is_exact: whether it accumulates bfloat16 in float32.
-        is_checked: whether its results can be compared with float64.
-    """
+    case: Case
+    call: Callable[[], Tensor]  # on the inputs of the case
+    note: str = ""  # what is to be known beside its figures
+    is_exact: bool = False  # whether it accumulates bfloat16 in float32
+    is_checked: bool = True  # whether its results can be compared with float64
 
-    note, is_exact, is_checked = "", False, True
-
-    def __init__(
-        self,
-        case: Case,
-        call: Callable[[], Tensor],
-        note: str = "",
-        is_exact: bool = False,
-        is_checked: bool = True,
-    ) -> None:
-        self.case, self.call = case, call
-        self.now = clock.instants(next(iter(case.inputs.values())).device)
-        self.note, self.is_exact, self.is_checked = note, is_exact, is_checked
+    def __post_init__(self) -> None:
+        self.now = clock.instants(next(iter(self.case.inputs.values())).device)
 
     def outputs(self, direction: Direction, grad_out: Tensor) -> list[Tensor]:
         """The output, or the gradients of `case.op.grads` from `grad_out`."""
@@ -97,7 +99,7 @@ def local(name: str, case: Case) -> Implementation:
     if name in case.op.peers:
         call = partial(case.op.peers[name], **case.inputs)
         return Implementation(case, call, case.op.random, is_checked=not case.op.random)
-    if name in (PEERS if case.shape else OWN):
+    if name in ((*PEERS, "dgl") if case.shape else OWN):
         raise UnsupportedOp(case.name, [f"{name} has " + ("ops on a graph only" if case.shape else "layers only")])
     if name in PEERS:
         return Implementation(case, PEERS[name](case))
@@ -114,8 +116,7 @@ def local(name: str, case: Case) -> Implementation:
 
 def by_ops(kernels: Kernels, case: Case) -> Callable[[], Tensor]:
     """The op of `case` on any kernels."""
-    graph = None if case.shape else case.graph
-    return lambda: case.op.call(kernels, graph, **case.inputs)
+    return lambda: case.op.call(kernels, case.graph, **case.inputs)
 
 
 def names() -> list[str]:
@@ -234,8 +235,7 @@ def pyg(case: Case) -> Callable[[], Tensor]:
 
     def attend() -> Tensor:
         alpha = conv.edge_updater(edge_index, **scores, edge_attr=None, **given)
-        out: Tensor = conv.propagate(edge_index, x=x, alpha=alpha, **given)
-        return out
+        return conv.propagate(edge_index, x=x, alpha=alpha, **given)
 
     return attend
 
@@ -244,9 +244,7 @@ def pyg_compile(case: Case) -> Callable[[], Tensor]:
     """PyG under `torch.compile`: the attention of its convs, else its messages and `scatter`."""
     torch.compiler.reset()  # else the ninth case of one function would run uncompiled
     torch._functorch.config.donated_buffer = False  # so that a backward can be repeated
-    conv = case.name in ATTENTION
-    result: Callable[[], Tensor] = torch.compile(pyg(case) if conv else torch_scatter(case), dynamic=False)
-    return result
+    return torch.compile(pyg(case) if case.name in ATTENTION else torch_scatter(case), dynamic=False)
 
 
 PEERS: dict[str, Callable[[Case], Callable[[], Tensor]]] = {
@@ -256,3 +254,120 @@ PEERS: dict[str, Callable[[Case], Callable[[], Tensor]]] = {
     "pyg-compile": pyg_compile,
     "cusparse": cusparse,
 }
+
+
+class Dgl:
+    """DGL on one graph, in a process that ends with the last reference, or by `close`.
+
+    Args:
+        python: an interpreter that can import dgl and torch; empty for this one.
+        graphs: a square graph, or the edges of each relation.
+        memory_bytes: what the process may use; 0 for no limit.
+
+    Raises:
+        BackendUnavailable: it does not run, or has no DGL.
+    """
+
+    def __init__(self, python: str, graphs: Graph | Mapping[Relation, Graph], memory_bytes: int = 0) -> None:
+        if not python and importlib.util.find_spec("dgl") is None:
+            raise BackendUnavailable(f"this interpreter has no DGL; {REMEDY}")
+        if isinstance(graphs, Graph):
+            if not graphs.col.is_cpu:
+                raise BackendUnavailable("DGL is measured on the CPU only")
+            if graphs.num_rows != graphs.num_cols:
+                raise BackendUnavailable("it is asked for square graphs only")
+            graphs = {EDGE: graphs}
+        self._folder = tempfile.TemporaryDirectory(prefix="gnnbench-dgl-")
+        self._log = Path(self._folder.name) / "log.txt"
+        threads = torch.get_num_threads()
+        try:
+            self._process = launch.start(
+                [python or sys.executable, "-c", CHILD.read_text(encoding="utf-8"), self._folder.name],
+                self._log,
+                stdin=subprocess.PIPE,
+                cwd=self._folder.name,  # where no file is named like a module
+                env={**os.environ, "OMP_NUM_THREADS": str(threads)},
+            )
+        except OSError as error:
+            self._folder.cleanup()
+            raise BackendUnavailable(f"{python} cannot be run ({error.strerror}); {REMEDY}") from None
+        self.close = weakref.finalize(self, _end, self._process, self._folder)
+        try:
+            self.version = self.ask("start", threads=threads, memory_bytes=memory_bytes)["version"]
+        except RunFailed as error:
+            reason = f"{python or sys.executable} has no DGL that runs ({error}); {REMEDY}"
+            raise BackendUnavailable(reason) from None
+        nodes, ends = dict[str, int](), dict[str, Tensor]()
+        for place, ((source, _, destination), graph) in enumerate(graphs.items()):
+            ends |= {f"col_{place}": graph.col, f"row_{place}": graph.row.int()}
+            nodes |= {source: graph.num_cols, destination: graph.num_rows}
+        self.ask("graph", ends, nodes=nodes, relations=[*graphs])
+
+    def ask(self, do: str, given: Mapping[str, Tensor] | None = None, **request: Any) -> dict[str, Any]:
+        """The answer to one request, with which tensors go; `found` has those that come back.
+
+        Raises:
+            OutOfMemory: its memory ran out.
+            RunFailed: it failed or died.
+        """
+        assert self._process.stdin
+        assert self._process.stdout
+        arrays: dict[str, Any] = {name: each.detach().numpy() for name, each in (given or {}).items()}
+        np.savez(f"{self._folder.name}/given.npz", **arrays)
+        try:
+            print(json.dumps({"do": do, **request}), file=self._process.stdin, flush=True)
+            line = self._process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            status, reason = launch.verdict(self._process.wait(), self._log.read_text(errors="replace"))
+            raise (OutOfMemory if status == "oom" else RunFailed)(reason)
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise (OutOfMemory if memory.says_exhausted(answer["error"]) else RunFailed)(answer["error"])
+        return answer
+
+    def found(self) -> list[Tensor]:
+        """The tensors of the latest answer."""
+        with np.load(f"{self._folder.name}/found.npz") as arrays:
+            return [torch.from_numpy(array) for array in arrays.values()]
+
+    def time(self, samples: int, calls: int, direction: Direction = "forward") -> list[float]:
+        """Mean seconds of `calls` calls of what was asked for last, `samples` times, by its own clock."""
+        return self.ask("time", direction=direction, samples=samples, calls=calls)["seconds"]
+
+
+def _end(process: subprocess.Popen[str], folder: tempfile.TemporaryDirectory[str]) -> None:
+    process.kill()  # does nothing to a process that has ended
+    process.communicate()
+    folder.cleanup()
+
+
+class DglCase(Implementation):
+    """One case on DGL.
+
+    Its maximum of no edges is minus infinity, whose gradient goes to the first node; such rows are not checked.
+    """
+
+    def __init__(self, dgl: Dgl, case: Case) -> None:
+        self._dgl = dgl
+        self._unlike = case.graph.degree == 0 if case.name == "spmm_max" else None
+        if self._unlike is not None and self._unlike.any():
+            self.note = "gives -inf in rows without edges, where the others give 0; these are not checked"
+        dgl.ask("case", {**case.inputs, "grad_out": case.grad_out}, op=case.name, grads=case.op.grads)
+
+    def outputs(self, direction: Direction, grad_out: Tensor) -> list[Tensor]:
+        if self._unlike is not None:
+            grad_out = grad_out.masked_fill(self._unlike.unsqueeze(1), 0.0)
+        self._dgl.ask("outputs", {"grad_out": grad_out}, direction=direction)
+        result = self._dgl.found()
+        if self._unlike is not None and direction == "forward":
+            result[0][self._unlike] = 0.0
+        return result
+
+    def time(self, direction: Direction, samples: int, calls: int) -> list[float]:
+        return self._dgl.time(samples, calls, direction)
+
+    def memory(self, direction: Direction, meter: Meter) -> tuple[int, int] | None:
+        answer = self._dgl.ask("memory", direction=direction)
+        return (answer["increase"], answer["peak"]) if answer else None

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import multiprocessing
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import torch
+from torch import Tensor
 
-from gnnbench import backends, config
+from gnnbench import backends, config, datasets
 from gnnbench.backends import cuda
 from gnnbench.backends.base import Backend
 from gnnbench.backends.cuda import _triton
-from gnnbench.benchmarks import ceilings, peers, size_of, workloads
-from gnnbench.benchmarks.contest import Contestant, fail, measured, race
-from gnnbench.benchmarks.op_benchmark import OpBenchmark
-from gnnbench.benchmarks.ops import Case
+from gnnbench.benchmarks import OpBenchmark, peers, size_of
+from gnnbench.benchmarks.contest import Contestant, fail, measured, race, unknown
+from gnnbench.benchmarks.ops import DIRECTIONS, OPS, Case, copying
 from gnnbench.benchmarks.peers import taken
 from gnnbench.benchmarks.records import Row, Suite
-from gnnbench.benchmarks.workloads import OURS, RECORDED, TRAINING, Cell, Scale, cells
 from gnnbench.comparison.parity import REPLAYED, parting, steps
 from gnnbench.comparison.parity.judge import Snapshot, judge, judge_trained
-from gnnbench.datasets import NodeDataset, Roots
-from gnnbench.errors import BackendUnavailable, ConfigError
+from gnnbench.datasets import NodeDataset, Roots, synthetic
+from gnnbench.errors import BackendUnavailable, ConfigError, DatasetError
 from gnnbench.graph import Graph
 from gnnbench.measure import clock, code, memory
 from gnnbench.measure.memory import Meter
@@ -32,23 +34,105 @@ from gnnbench.measure.rounds import Budget, timed
 from gnnbench.results import files
 from gnnbench.training import cuda_graph, setup
 
-__all__ = ["Cell", "cells", "run"]
-
+Scale = Literal["full", "tiny"]
 FILE = "suite.json"
 CAVEAT = "interpreted on the CPU: the times mean nothing"
 ROUNDS: dict[Scale, Budget] = {
     "full": Budget(rounds=3, least_s=0.05, most_s=1.0),
     "tiny": Budget(rounds=1, least_s=0.0),
 }
+BATCH = "batch"
+GRAPHS = ("cora", "ogbn-arxiv", BATCH, "reddit", "ogbn-proteins", "ogbn-products")
+TINY = {"nodes": 60, "edges": 400, "features": 128, "classes": 4}
+# Graphs of a batch: how many, and the fewest and most nodes of one.
+MEMBERS: dict[Scale, tuple[int, int, int]] = {"full": (512, 30, 150), "tiny": (3, 4, 8)}
+IN_DEGREE, FEATURES, CLASSES = 6, 64, 10
+OURS = "cuda"
+ATTENTION = ("gatv2_attention", "gat_attention", "dot_attention")
+MODELS = ("gatv2", "gat", "transformer", "gcn", "sage", "gin", "agnn")
+WITH_HEADS = ("gatv2", "gat", "transformer")
+TRAINING = "train-"  # before a model's name
+REFERENCES = ("pyg", "pyg-sparse")
+RECORDED = ":cuda_graph=true"  # after the name of whose training steps are replayed
+RECORDED_ON = ("cora", "ogbn-arxiv", BATCH)  # PyG's; elsewhere starting kernels is no part of an epoch
+COMPILED_ON = ("ogbn-arxiv", "cora", BATCH, "reddit")  # compiling takes longer than all else together
+AGGREGATIONS, OVER_EDGES = ("spmm", "spmm_max"), ("sddmm", "edge_softmax")
+NAMES = (*AGGREGATIONS, *OVER_EDGES, *ATTENTION, *(TRAINING + model for model in MODELS))
+
+
+class Cell(NamedTuple):
+    """An op on a graph, or the training of a model, and whom it meets."""
+
+    graph: str
+    op: str
+    width: int
+    heads: int
+    dtype: str
+    against: tuple[str, ...]
+
+    @property
+    def directions(self) -> tuple[str, ...]:
+        return ("epoch",) if self.op.startswith(TRAINING) else DIRECTIONS
+
+    @property
+    def ours(self) -> tuple[str, ...]:
+        return (OURS, OURS + RECORDED) if self.op.startswith(TRAINING) else (OURS,)
+
+
+def cells(graphs: Collection[str] = (), ops: Collection[str] = (), scale: Scale = "full") -> list[Cell]:
+    """The cells to run, the most important first: every op, all models, bfloat16, compiled PyG, other sizes.
+
+    Args:
+        graphs, ops: only these; all if empty.
+
+    Raises:
+        ConfigError: an unknown name.
+    """
+    if problems := unknown("graph", graphs, GRAPHS) + unknown("op", ops, NAMES):
+        raise ConfigError(*problems)
+    result = [cell for cell in _grid() if cell.graph in (graphs or GRAPHS) and cell.op in (ops or NAMES)]
+    return list(dict.fromkeys(_shrunk(cell) for cell in result)) if scale == "tiny" else result
+
+
+def _grid() -> Iterator[Cell]:
+    for graph in GRAPHS:
+        yield from (_cell(graph, op, 128, 8) for op in (*ATTENTION, *AGGREGATIONS))
+    for graph in GRAPHS:
+        for model in MODELS:
+            heads = 8 if model in WITH_HEADS else 1
+            recorded = [name + RECORDED for name in REFERENCES if graph in RECORDED_ON]
+            yield Cell(graph, TRAINING + model, 128, heads, "float32", (*REFERENCES, *recorded))
+    for graph in GRAPHS:
+        yield from (_cell(graph, op, 128, 8, "bfloat16") for op in (*ATTENTION, "spmm"))
+    for graph in GRAPHS:
+        more = ("pyg-compile",) if graph in COMPILED_ON else ()
+        yield from (_cell(graph, op, 64, 8, more=more) for op in (*ATTENTION, *AGGREGATIONS))
+    for width, heads in ((256, 4), (32, 1), (512, 8)):
+        for graph in GRAPHS:
+            yield from (_cell(graph, op, width, heads) for op in (*ATTENTION, *AGGREGATIONS))
+    for heads in (8, 1):
+        for graph in GRAPHS:
+            yield from (_cell(graph, op, heads * 16, heads) for op in OVER_EDGES)
+
+
+def _cell(graph: str, op: str, width: int, heads: int, dtype: str = "float32", more: tuple[str, ...] = ()) -> Cell:
+    kinds = OPS[op]
+    heads = heads if kinds.has_heads else 1
+    against = ("pyg",) if op in ATTENTION else ("torch-scatter",)
+    sparse = ("torch-csr", "cusparse") if op == "spmm" else ()
+    return Cell(graph, op, width if kinds.has_width else heads, heads, dtype, (*against, *sparse, *more))
+
+
+def _shrunk(cell: Cell) -> Cell:
+    """Shrink a cell for the interpreter: two heads at most of four channels, and nothing that compiles."""
+    heads = min(cell.heads, 2)
+    against = tuple(name for name in cell.against if name != "pyg-compile")
+    width = 4 * heads if cell.op.startswith(TRAINING) or OPS[cell.op].has_width else heads
+    return cell._replace(width=width, heads=heads, against=against)
 
 
 class Training:
-    """One model on one backend.
-
-    Args:
-        backend: its name, with options of its own.
-        dataset: with its tensors where the backend is to run.
-        cache: where tuned choices are.
+    """One model on one backend, by its name with options, on a dataset whose tensors are where it is to run.
 
     Raises:
         BackendUnavailable: this machine cannot run the backend.
@@ -125,8 +209,8 @@ def run(
     device = torch.device(cuda.CudaKernels.device_type)
     record = _begun(out / FILE, scale, device)
     hear = partial(on_event, record)
-    work = _Work(record, device, scale, roots, OpBenchmark(memory.meter(device), ROUNDS[scale], hear))
-    return measured(record, work.steps(todo, budget_s), out / FILE, on_event=hear)
+    work = _Work(record, device, scale, roots, OpBenchmark(memory.meter(device), hear, ROUNDS[scale]))
+    return measured(record, work.steps(todo, budget_s), out / FILE, on_event=hear, memory_limit="")
 
 
 def _begun(path: Path, scale: Scale, device: torch.device) -> Suite:
@@ -136,16 +220,12 @@ def _begun(path: Path, scale: Scale, device: torch.device) -> Suite:
         return Suite(scale=scale, device=model, caveat="" if device.type == "cuda" else CAVEAT)
     suite = files.load(Suite, path)
     if (suite.scale, suite.device) != (scale, model):
-        raise ConfigError(
-            f"{path}: holds a suite of scale {suite.scale} on {suite.device}, not of {scale} on {model}; choose "
-            "another --out"
-        )
-    if suite.code != code.digest():
-        raise ConfigError(
-            f"{path}: holds a suite of other code than runs now, and their times must not be mixed; choose "
-            "another --out"
-        )
-    return suite
+        other = f"scale {suite.scale} on {suite.device}, not of {scale} on {model}"
+    elif suite.code != code.digest():
+        other = "other code than runs now, and their times must not be mixed"
+    else:
+        return suite
+    raise ConfigError(f"{path}: holds a suite of {other}; choose another --out")
 
 
 @dataclass
@@ -168,11 +248,11 @@ class _Work:
         rows = {cell: [known.setdefault(_key(row), row) for row in self._rows(cell)] for cell in todo}
         self.record.rows = list(known.values())
         yield "measuring what this device can do at best"
-        self.record.ceilings = self.benchmark.ceilings = ceilings.copying(self.device)
+        self.record.ceilings = self.benchmark.ceilings = copying(self.device)
         missing = [cell for cell in todo if any(row.status in ("pending", "not run") for row in rows[cell])]
         if self.scale == "full":
             yield "generating graphs"
-            workloads.prepare(list(dict.fromkeys(cell.graph for cell in missing)), self.roots)
+            prepare(list(dict.fromkeys(cell.graph for cell in missing)), self.roots)
         for cell in missing:
             spent = clock.cpu() - start >= budget_s
             for row in rows[cell]:
@@ -184,18 +264,11 @@ class _Work:
             self.record.spent_s = begun + clock.cpu() - start
 
     def _rows(self, cell: Cell) -> Iterator[Row]:
+        known: dict[str, Any] = {name: getattr(cell, name) for name in ("op", "width", "heads", "dtype")}
+        known |= {"graph": label(cell.graph), "caveat": self.record.caveat}
         for direction in cell.directions:
             for name in (*cell.ours, *cell.against):
-                yield Row(
-                    op=cell.op,
-                    graph=workloads.label(cell.graph),
-                    width=cell.width,
-                    heads=cell.heads,
-                    dtype=cell.dtype,
-                    direction=direction,
-                    implementation=name,
-                    caveat=self.record.caveat,
-                )
+                yield Row(**known, direction=direction, implementation=name)
 
     def _run(self, cell: Cell, rows: list[Row]) -> None:
         """Check and time all implementations of one cell."""
@@ -249,18 +322,78 @@ class _Work:
             )
 
         contestants = {name: contestant(name) for name in (*cell.against, *cell.ours)}
-        label, benchmark = f"{cell.op} on {cell.graph}", self.benchmark
-        race(contestants, rows, cell.against, benchmark.budget, benchmark.say, label)
+        how, where = self.benchmark, f"{cell.op} on {cell.graph}"
+        race(contestants, rows, cell.against, how.say, where, how.budget)
 
     def _dataset(self, name: str) -> NodeDataset:
-        return workloads.moved(workloads.load(name, self.scale, self.roots), self.device)
+        dataset = load(name, self.scale, self.roots)
+        tensors = {key: each for key, each in vars(dataset).items() if isinstance(each, Tensor)}
+        return dataset.changed(**{key: each.to(self.device) for key, each in tensors.items()})
 
     def _graph(self, name: str) -> Graph:
         dataset = self.dataset(name)
         graph = Graph.from_edge_index(dataset.edge_index, dataset.num_nodes, layout=cuda.CudaKernels())
-        self.record.graphs[workloads.label(name)] = size_of(graph)
+        self.record.graphs[label(name)] = size_of(graph)
         return graph
 
 
 def _key(row: Row) -> tuple[Any, ...]:
     return row.graph, row.op, row.width, row.heads, row.dtype, row.direction, row.implementation
+
+
+def load(name: str, scale: Scale, roots: Roots) -> NodeDataset:
+    """One of `GRAPHS`.
+
+    Raises:
+        DatasetError: too large for the machine.
+    """
+    return (
+        _batch(*MEMBERS[scale]) if name == BATCH else datasets.single(datasets.load(_config(name, scale), roots))
+    )
+
+
+def label(name: str) -> str:
+    """Its name in records, so that nobody takes it for the real graph."""
+    return f"synthetic {name}" if name != BATCH else "batch of random graphs"
+
+
+def prepare(names: Sequence[str], roots: Roots) -> None:
+    """Generate graphs of full size that are not in the cache, side by side in a process each."""
+    specs = [name for name in names if name != BATCH]
+    if specs:
+        with ProcessPoolExecutor(len(specs), multiprocessing.get_context("spawn")) as pool:
+            list(pool.map(_generate, specs, [roots] * len(specs)))
+
+
+def _generate(name: str, roots: Roots) -> None:
+    with suppress(DatasetError):  # which is met again when the graph is needed
+        datasets.load(_config(name, "full"), roots)
+
+
+def _config(name: str, scale: Scale) -> synthetic.Config:
+    return synthetic.Config(preset=name, **(TINY if scale == "tiny" else {}))
+
+
+def _batch(count: int, fewest: int, most: int) -> NodeDataset:
+    """`count` random graphs without edges between them, as PyG's loader puts them together."""
+    generator = torch.Generator().manual_seed(0)
+    sizes = torch.randint(fewest, most + 1, (count,), generator=generator)
+    nodes = int(sizes.sum())
+    first = (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
+    size = sizes.repeat_interleave(sizes)
+    dst = torch.arange(nodes).repeat_interleave(IN_DEGREE)
+    apart = 1 + (torch.rand(dst.numel(), generator=generator, dtype=torch.float64) * (size[dst] - 1)).long()
+    src = first[dst] + (dst - first[dst] + apart) % size[dst]  # never dst itself
+    labels = torch.randint(CLASSES, (nodes,), generator=generator)
+    part = torch.arange(nodes) % 4
+    return NodeDataset(
+        name=f"batch of {count} random graphs",
+        edge_index=torch.stack([src, dst]),
+        x=torch.randn(nodes, FEATURES, generator=generator),
+        y=labels,
+        train_mask=part < 2,
+        val_mask=part == 2,
+        test_mask=part == 3,
+        num_classes=CLASSES,
+        made_up=["graph", "features", "labels", "split"],
+    )

@@ -62,10 +62,7 @@ class Graph(Handled):
         edge_id: Tensor | None = None,
         layout: CSRBuilder | None = None,
     ) -> None:
-        self.rowptr = rowptr
-        self.col = col
-        self.num_cols = num_cols
-        self.edge_id = edge_id
+        self.rowptr, self.col, self.num_cols, self.edge_id = rowptr, col, num_cols, edge_id
         self.layout = layout or CSRBuilder()
         self.cache: dict[Any, Any] = {}
         self._checked = (rowptr, col, num_cols, rowptr._version, col._version)
@@ -73,11 +70,7 @@ class Graph(Handled):
     @classmethod
     @torch.inference_mode(False)
     def from_edge_index(
-        cls,
-        edge_index: Tensor,
-        num_rows: int,
-        num_cols: int | None = None,
-        layout: CSRBuilder | None = None,
+        cls, edge_index: Tensor, num_rows: int, num_cols: int | None = None, layout: CSRBuilder | None = None
     ) -> Graph:
         """Sort `edge_index` [2, E] (source, destination; any integer type) by destination.
 
@@ -162,8 +155,7 @@ class Graph(Handled):
         """The result of `make()`, kept in `cache`; where several threads ask at once, all get the same."""
         if key not in self.cache:
             self.cache.setdefault(key, self.computed(make))
-        made: T = self.cache[key]
-        return made
+        return self.cache[key]
 
     @torch.inference_mode(False)
     def computed(self, make: Callable[[], T]) -> T:
@@ -245,7 +237,10 @@ class Graph(Handled):
     @cached
     def edge_place(self) -> Tensor | None:
         """[E] int32: where each edge of `edge_index` stands here, the inverse of `edge_id`."""
-        return None if self.edge_id is None else _inverse(self.edge_id)
+        if self.edge_id is None:
+            return None
+        place = torch.arange(self.num_edges, dtype=torch.int32, device=self.device)
+        return torch.empty_like(place).scatter_(0, self.edge_id.long(), place)
 
     @cached
     def looped_edge_place(self) -> Tensor:
@@ -276,12 +271,6 @@ def synchronize(device: torch.device) -> None:
     """Wait for what was computed, lest another stream of a GPU finds it kept, but not there yet."""
     if device.type == "cuda":
         torch.cuda.current_stream(device).synchronize()
-
-
-def _inverse(order: Tensor) -> Tensor:
-    inverse = torch.empty_like(order)
-    inverse[order.long()] = torch.arange(order.numel(), dtype=order.dtype, device=order.device)
-    return inverse
 
 
 def _tensors(value: Any, met: set[int]) -> Iterator[Tensor]:

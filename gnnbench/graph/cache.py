@@ -82,8 +82,7 @@ def num_edges(adjacency: Adjacency) -> int:
 def values(adjacency: Adjacency) -> Tensor | None:
     """The values of a sparse matrix [E]; None for a SparseTensor that has none."""
     if isinstance(adjacency, SparseTensor):
-        value: Tensor | None = adjacency.storage.value()
-        return value
+        return adjacency.storage.value()
     return adjacency._values() if adjacency.layout == torch.sparse_coo else adjacency.values()
 
 
@@ -141,14 +140,11 @@ class GraphCache:
     Args:
         layout: the code that sorts the edges.
         max_bytes: memory that the Graphs kept may hold together, the latest aside.
-
-    Attributes:
-        found, built: how often a Graph was there, and how often not.
     """
 
     def __init__(self, layout: CSRBuilder, max_bytes: int) -> None:
         self.layout, self.max_bytes = layout, max_bytes
-        self.found = self.built = 0
+        self.found = self.built = 0  # how often a Graph was there, and how often not
         self._entries: dict[_Key, _Entry] = {}  # the one used last comes last
         self._made: dict[Any, _Made] = {}  # by the contents of an edge_index, those met last
         self._lock = threading.RLock()
@@ -178,14 +174,13 @@ class GraphCache:
         place = num_rows, num_cols, reverse, contents(adjacency)
         made = self._made.get(place)
         last = None if made is None else made.graph()
-        is_new = last is None or not _is_of(last, adjacency, reverse)
-        again = made is not None and (last is None or not is_new)
-        if is_new:
+        if last is not None and _is_of(last, adjacency, reverse):
+            graph = last
+        else:
             graph = self._build(adjacency, num_rows, num_cols, reverse)
             synchronize(graph.device)
-        else:
-            graph = last
-        assert graph is not None
+        is_new = graph is not last
+        again = made is not None and (last is None or not is_new)
         with self._lock:
             self.built += is_new
             self.found += not is_new
@@ -310,6 +305,4 @@ def _edge_index(adjacency: Adjacency) -> Tensor:
 
 def _rises(index: Tensor, num_rows: int) -> bool:
     """Return whether rows come in order and within range, so that there is nothing to sort."""
-    if not index.numel():
-        return True
-    return bool(index[0] >= 0) and bool(index[-1] < num_rows) and not bool((index[1:] < index[:-1]).any())
+    return not index.numel() or bool(index[0] >= 0 and index[-1] < num_rows and (index[1:] >= index[:-1]).all())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -64,7 +64,7 @@ class Compressed(NamedTuple):
 class CSRBuilder(Handled):
     """Sorts edges, puts graphs side by side and draws pairs that are no edges.
 
-    In plain torch on any device, overridden by backends that are faster at it; `threads` are of compiled code.
+    In plain torch on any device, overridden by backends that are faster at it.
     """
 
     def plan(self, graph: Graph) -> None:
@@ -116,22 +116,19 @@ class CSRBuilder(Handled):
         Raises:
             GraphError: an id that is no graph.
         """
-        if ids.numel() and (int(ids.min()) < 0 or int(ids.max()) >= ptr.numel() - 1):
-            refuse(ids, ptr.numel() - 1)
+        check_range("graph", ids, ptr.numel() - 1)
         return ptr_of(ptr[ids + 1] - ptr[ids])
 
-    def take(
-        self, ptr: Tensor, ids: Tensor, starts: Tensor, size: int, values: Tensor, threads: int = 1
-    ) -> Tensor:
+    def take(self, ptr: Tensor, ids: Tensor, starts: Tensor, size: int, values: Tensor) -> Tensor:
         """The slices `values[ptr[id]:ptr[id + 1]]` of any type, [size, ...]."""
         return values[_places(ptr, ids, starts, size)]
 
-    def edge_index(self, edge_ptr: Tensor, picked: Picked, edge_index: Tensor, threads: int = 1) -> Tensor:
+    def edge_index(self, edge_ptr: Tensor, picked: Picked, edge_index: Tensor) -> Tensor:
         """A batch's edges by its own numbers of nodes, [2, e] int64, from those of all graphs [2, E] int32."""
         edges = _places(edge_ptr, picked.ids, picked.edge_ptr, picked.num_edges)
         return edge_index[:, edges] + _spread(picked.ptr[:-1], picked.edge_ptr, picked.num_edges)
 
-    def rows(self, members: Members, picked: Picked, transposed: bool, threads: int = 1) -> Rows:
+    def rows(self, members: Members, picked: Picked, transposed: bool) -> Rows:
         """The rows of a batch; `transposed` asks for those of its transpose, which `members` must have."""
         nodes = _places(members.graph_ptr, picked.ids, picked.ptr, picked.num_nodes)
         edges = _places(members.edge_ptr, picked.ids, picked.edge_ptr, picked.num_edges)
@@ -215,12 +212,6 @@ def check_range(name: str, index: Tensor, size: int) -> None:
     if index.numel() and (int(index.min()) < 0 or int(index.max()) >= size):
         wrong = index[(index < 0) | (index >= size)][0]
         raise GraphError(f"{name} index {int(wrong)} is outside the range of 0 to {size - 1}")
-
-
-def refuse(ids: Tensor, num_graphs: int) -> NoReturn:
-    """Raise the GraphError of ids [B] of which one is no graph."""
-    wrong = ids[(ids < 0) | (ids >= num_graphs)][0]
-    raise GraphError(f"there is no graph {int(wrong)}; the {num_graphs} graphs are numbered from 0")
 
 
 def _places(ptr: Tensor, ids: Tensor, starts: Tensor, size: int) -> Tensor:

@@ -17,13 +17,10 @@ from gnnbench.graph import CSRBuilder, Graph, cached
 
 
 class Sums:
-    """Sums over all processes of the group, each of which asks for as many as the others, in the same order.
-
-    Attributes:
-        phase: `phase("exchange")` surrounds communication.
-    """
+    """Sums over all processes of the group, each of which asks for as many as the others, in the same order."""
 
     def __init__(self) -> None:
+        # `phase("exchange")` surrounds communication.
         self.phase: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
 
     def summed(self, x: Tensor) -> Tensor:
@@ -52,6 +49,7 @@ class Exchange(Sums):
 
     Attributes:
         num_rows: nodes of this process.
+        halo: nodes whose features are fetched.
         lower: halo nodes of lower ranks, whose columns come before those of mine.
         sent_bytes, received_bytes: what went from and to this process.
 
@@ -71,8 +69,7 @@ class Exchange(Sums):
             raise GraphError("halo must ascend, and be of nodes that other processes have")
         self.num_rows, self.narrow = end - begin, narrow
         self.sent_bytes = self.received_bytes = 0
-        owner = torch.bucketize(halo, offsets[1:].to(halo.device), right=True)
-        wanted = torch.bincount(owner, minlength=size)
+        wanted = torch.bincount(torch.bucketize(halo, offsets[1:].to(halo.device), right=True), minlength=size)
         asked = torch.empty_like(wanted)
         with communicating():
             dist.all_to_all_single(asked, wanted)
@@ -82,17 +79,8 @@ class Exchange(Sums):
             raise GraphError(
                 "another process asks for nodes that this one does not have; their parts are not of one graph"
             )
-        self.lower: int = sum(self._received[:rank])
+        self.halo, self.lower = halo.numel(), int(sum(self._received[:rank]))
         self.sent_bytes = self.received_bytes = 0
-
-    @property
-    def halo(self) -> int:
-        """Nodes whose features are fetched."""
-        return sum(self._received)
-
-    def before(self, count: int) -> int:
-        """The sum of `count` over lower ranks."""
-        return int(self.table(torch.tensor([count], device=self._send.device))[: dist.get_rank()].sum())
 
     def fetched(self, x: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Features [lower halo | mine | higher halo, ...] of x [n, ...], all of which travel in one message."""
@@ -172,7 +160,8 @@ class Part(Graph):
     def __init__(self, rowptr: Tensor, col: Tensor, exchange: Exchange, layout: CSRBuilder | None = None) -> None:
         super().__init__(rowptr, col, exchange.num_rows + exchange.halo, None, layout)
         self.exchange, self.first_col = exchange, exchange.lower
-        self.first_edge = exchange.before(self.num_edges)
+        edges = exchange.table(torch.tensor([self.num_edges], device=self.device))
+        self.first_edge = int(edges[: dist.get_rank()].sum())
 
     @classmethod
     def of(cls, rowptr: Tensor, col: Tensor, exchange: Exchange, layout: CSRBuilder | None = None) -> Part:
@@ -186,8 +175,7 @@ class Part(Graph):
         for each in x:
             if each.size(0) != self.num_rows:
                 raise GraphError(f"x has {each.size(0)} rows, but this process has {self.num_rows} nodes")
-        fetched: tuple[Tensor, ...] = _Halo.apply(self.exchange, *x)
-        return fetched
+        return _Halo.apply(self.exchange, *x)
 
     @cached
     def gcn_scale_of_sources(self) -> Tensor:
@@ -251,5 +239,4 @@ class Block(Graph):
     @cached
     def with_self_loops(self) -> Graph:
         """Cut these nodes out of `whole.with_self_loops`."""
-        looped = self.whole.with_self_loops
-        return Block(looped, self.first_col, self.first_col + self.num_rows, self.fetched)
+        return Block(self.whole.with_self_loops, self.first_col, self.first_col + self.num_rows, self.fetched)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gnnbench.errors import GraphError
-from gnnbench.graph import CSRBuilder, Graph
+from gnnbench.graph import CSRBuilder, Graph, rows_of
 from gnnbench.graph.layout import Members, Picked, check_edge_index, check_size
 
 
@@ -27,60 +27,54 @@ class Union:
     Batches come from any thread, and compiled code puts them together without Python's lock. `ids` [B] are any
     integers from 0 to G - 1, in any order, repeated or none.
 
-    Attributes:
-        graph_ptr: [G + 1] int64; graph g has the nodes `graph_ptr[g]:graph_ptr[g + 1]`.
-        edge_ptr: [G + 1] int64, the same of edges.
+    Args:
+        graph_ptr: [G + 1], where the nodes of each graph begin, and their number.
+        edge_ptr: [G + 1], the same of edges.
+        edge_index: [2, E] source and destination, numbered from 0 in each graph; kept, so do not change it.
         layout: the code that sorts and concatenates edges; batches have it too.
+        rows: False where `collate`, which alone needs a sort, is not wanted.
+
+    Raises:
+        GraphError: pointers that do not rise from 0 to the number of nodes or edges, an index out of range, or
+            more than 2^31 - 1 nodes or edges.
     """
 
+    @torch.inference_mode(False)
     def __init__(
         self,
-        graph_ptr: Tensor,
-        edge_ptr: Tensor,
-        edge_index: Tensor,
-        layout: CSRBuilder,
-        members: Members | None,
-        symmetric: Tensor | None,
-        threads: int,
-    ) -> None:
-        self.graph_ptr, self.edge_ptr, self.layout = graph_ptr, edge_ptr, layout
-        self._edge_index, self._members, self._symmetric = edge_index, members, symmetric
-        self._threads = threads
-
-    @classmethod
-    @torch.inference_mode(False)
-    def of(
-        cls,
         graph_ptr: Tensor,
         edge_ptr: Tensor,
         edge_index: Tensor,
         layout: CSRBuilder | None = None,
         *,
         rows: bool = True,
-        threads: int = 1,
-    ) -> Union:
-        """Check graphs and sort their edges by destination.
+    ) -> None:
+        self.graph_ptr, self.edge_ptr = checked(graph_ptr, edge_ptr, edge_index)
+        self._edge_index, self.layout = edge_index.to(torch.int32).contiguous(), layout or CSRBuilder()
+        self._members: Members | None = None
+        self._symmetric: Tensor | None = None  # which graphs are, [G] bool; None if all
+        if rows:
+            self._sort()
 
-        Args:
-            graph_ptr: [G + 1], where the nodes of each graph begin, and their number.
-            edge_ptr: [G + 1], the same of edges.
-            edge_index: [2, E] source and destination, numbered from 0 in each graph; kept, so do not change it.
-            rows: False where `collate`, which alone needs a sort, is not wanted.
-            threads: of compiled code that puts a batch together; one, as another core trains meanwhile.
-
-        Raises:
-            GraphError: pointers that do not rise from 0 to the number of nodes or edges, an index out of range, or
-                more than 2^31 - 1 nodes or edges.
-        """
-        graph_ptr, edge_ptr = checked(graph_ptr, edge_ptr, edge_index)
-        edge_index = edge_index.to(torch.int32).contiguous()
-        layout = layout or CSRBuilder()
-        members, symmetric = _sorted(graph_ptr, edge_ptr, edge_index, layout) if rows else (None, None)
-        return cls(graph_ptr, edge_ptr, edge_index, layout, members, symmetric, threads)
-
-    @property
-    def num_graphs(self) -> int:
-        return self.graph_ptr.numel() - 1
+    def _sort(self) -> None:
+        """Put the edges of all graphs in rows."""
+        graph_ptr, edge_ptr, edge_index = self.graph_ptr, self.edge_ptr, self._edge_index
+        num_nodes, counts = self.num_nodes, edge_ptr.diff()
+        first_node, first_edge = (ptr[:-1].repeat_interleave(counts) for ptr in (graph_ptr, edge_ptr))
+        src, dst = edge_index + first_node
+        rowptr, col, edge_id = self.layout.csr(dst, src, num_nodes, num_nodes)
+        transposed: tuple[Tensor | None, Tensor | None] = None, None
+        if not self.layout.is_symmetric(rowptr, col):
+            turned_rowptr, turned_col, _ = self.layout.transpose(rowptr, col, num_nodes)
+            symmetric = torch.ones(graph_ptr.numel() - 1, dtype=torch.bool, device=graph_ptr.device)
+            # Graphs of equal degrees have their rows in the same places, so that columns can be compared by place.
+            rows_differ, cols_differ = turned_rowptr.diff() != rowptr.diff(), turned_col != col
+            for ptr, differs in ((graph_ptr, rows_differ), (edge_ptr, cols_differ)):
+                symmetric[_owner(ptr, differs.nonzero().flatten())] = False
+            self._symmetric, transposed = symmetric, (turned_rowptr, turned_col.sub_(first_node))
+        col.sub_(first_node)
+        edge_id.sub_(first_edge)
+        self._members = Members(graph_ptr, edge_ptr, rowptr, col, edge_id, *transposed)
 
     @property
     def num_nodes(self) -> int:
@@ -110,7 +104,7 @@ class Union:
     @torch.inference_mode(False)
     def edge_index(self, ids: Tensor) -> Tensor:
         """The `edge_index` of PyG's batch of these graphs, [2, e] int64; errors as `collate`."""
-        return self.layout.edge_index(self.edge_ptr, self._picked(ids), self._edge_index, self._threads)
+        return self.layout.edge_index(self.edge_ptr, self._picked(ids), self._edge_index)
 
     @torch.inference_mode(False)
     def gather(self, ids: Tensor, x: Tensor) -> Tensor:
@@ -140,7 +134,7 @@ class Union:
         if self._members is None:
             raise GraphError("these graphs were not sorted; make the Union with rows=True")
         symmetric = self._symmetric is None or bool(self._symmetric[picked.ids].all())
-        rows = self.layout.rows(self._members, picked, not symmetric, self._threads)
+        rows = self.layout.rows(self._members, picked, not symmetric)
         graph = Graph(rows.rowptr, rows.col, picked.num_nodes, rows.edge_id, self.layout)
         if rows.transposed_rowptr is None or rows.transposed_col is None:
             return graph.known(is_symmetric=True)
@@ -149,17 +143,15 @@ class Union:
 
     def _edges(self, picked: Picked, edge_attr: Tensor) -> Tensor:
         _check_rows("edge_attr", edge_attr, self.num_edges, "edges")
-        slices = self.edge_ptr, picked.ids, picked.edge_ptr, picked.num_edges
-        return self.layout.take(*slices, edge_attr.detach(), self._threads)
+        return self.layout.take(self.edge_ptr, picked.ids, picked.edge_ptr, picked.num_edges, edge_attr.detach())
 
     def _nodes(self, picked: Picked, x: Tensor) -> Tensor:
         _check_rows("x", x, self.num_nodes, "nodes")
-        slices = self.graph_ptr, picked.ids, picked.ptr, picked.num_nodes
-        return self.layout.take(*slices, x.detach(), self._threads)
+        return self.layout.take(self.graph_ptr, picked.ids, picked.ptr, picked.num_nodes, x.detach())
 
 
 def checked(graph_ptr: Tensor, edge_ptr: Tensor, edge_index: Tensor) -> tuple[Tensor, Tensor]:
-    """Copies of both pointers in int64; errors as `Union.of`."""
+    """Copies of both pointers in int64; errors as `Union`."""
     check_edge_index(edge_index)
     graph_ptr, edge_ptr = _checked("graph_ptr", graph_ptr), _checked("edge_ptr", edge_ptr)
     if graph_ptr.numel() != edge_ptr.numel():
@@ -180,38 +172,11 @@ def readout(ptr: Tensor, layout: CSRBuilder) -> Graph:
     """
     num_graphs, num_nodes = ptr.numel() - 1, int(ptr[-1])
     node = torch.arange(num_nodes + 1, device=ptr.device)
-    owner = torch.arange(num_graphs, dtype=torch.int32, device=ptr.device)
-    owner = torch.repeat_interleave(owner, ptr.diff(), output_size=num_nodes)
     graph = Graph(ptr, node[:-1].int(), num_nodes, None, layout)
     if num_graphs == num_nodes and torch.equal(ptr, node):  # graphs of one node each
         return graph.known(is_symmetric=True)
+    owner = rows_of(ptr, num_nodes).int()
     return graph.known(is_symmetric=False, transpose=Graph(node, owner, num_graphs, None, layout))
-
-
-def _sorted(
-    graph_ptr: Tensor, edge_ptr: Tensor, edge_index: Tensor, layout: CSRBuilder
-) -> tuple[Members, Tensor | None]:
-    """All graphs in rows, and which of them are symmetric, [G] bool; None if all are."""
-    num_nodes, counts = int(graph_ptr[-1]), edge_ptr.diff()
-
-    def of_edges(first: Tensor) -> Tensor:
-        return torch.repeat_interleave(first[:-1], counts, output_size=edge_index.size(1))
-
-    first_node = of_edges(graph_ptr)
-    src, dst = edge_index + first_node
-    rowptr, col, edge_id = layout.csr(dst, src, num_nodes, num_nodes)
-    symmetric = None
-    transposed: tuple[Tensor | None, Tensor | None] = None, None
-    if not layout.is_symmetric(rowptr, col):
-        turned_rowptr, turned_col, _ = layout.transpose(rowptr, col, num_nodes)
-        symmetric = torch.ones(graph_ptr.numel() - 1, dtype=torch.bool, device=graph_ptr.device)
-        # Graphs of equal degrees have their rows in the same places, so that columns can be compared by place.
-        for ptr, differs in ((graph_ptr, turned_rowptr.diff() != rowptr.diff()), (edge_ptr, turned_col != col)):
-            symmetric[_owner(ptr, differs.nonzero().flatten())] = False
-        transposed = turned_rowptr, turned_col.sub_(first_node)
-    col.sub_(first_node)
-    edge_id.sub_(of_edges(edge_ptr))
-    return Members(graph_ptr, edge_ptr, rowptr, col, edge_id, *transposed), symmetric
 
 
 def _owner(ptr: Tensor, place: Tensor) -> Tensor:
@@ -238,11 +203,9 @@ def _check_range(graph_ptr: Tensor, edge_ptr: Tensor, edge_index: Tensor) -> Non
     for name, index in zip(("source", "destination"), edge_index, strict=True):
         if bool((wrong := (index < 0) | (index >= limit)).any()):
             place = wrong.nonzero()[0]
-            graph = int(_owner(edge_ptr, place))
-            raise GraphError(
-                f"graph {graph} has {int(sizes[graph])} nodes, numbered from 0, but an edge with the {name} "
-                f"{int(index[place])}"
-            )
+            graph, end = int(_owner(edge_ptr, place)), int(index[place])
+            nodes = f"graph {graph} has {int(sizes[graph])} nodes, numbered from 0"
+            raise GraphError(f"{nodes}, but an edge with the {name} {end}")
 
 
 def _check_rows(name: str, values: Tensor, size: int, unit: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from gnnbench import units
-from gnnbench.benchmarks import collate, layers, negatives, sample
+from gnnbench.benchmarks import collate, draws, layers
 from gnnbench.benchmarks import records as schema
 from gnnbench.benchmarks.records import Row
 from gnnbench.kinds import ResultKind
@@ -47,13 +47,13 @@ class LayerBench(_Benchmark, layers.LayerBench):
     mark = "layers"
 
 
-class NegativesBench(_Benchmark, negatives.NegativesBench):
+class NegativesBench(_Benchmark, draws.NegativesBench):
     """A benchmark of negatives; a line of its frame is an implementation on one size."""
 
     mark = "excluded"
 
 
-class SampleBench(_Benchmark, sample.SampleBench):
+class SampleBench(_Benchmark, draws.SampleBench):
     """A benchmark of sampled neighbourhoods; a line of its frame is an implementation on one size."""
 
     mark = "fanouts"
@@ -343,7 +343,7 @@ def _collate(bench: collate.CollateBench) -> Table:
     return Table.of(rows, title=f"Batches of {bench.graph}", notes=notes)
 
 
-def _sample(bench: sample.SampleBench) -> Table:
+def _sample(bench: draws.SampleBench) -> Table:
     """One line per batch size, part and sampler: time of a batch, edges per second, and how peers compare."""
     names = [
         {"seeds in\na batch": units.count(row.batch_size), "part": row.part, "sampler": row.implementation}
@@ -359,7 +359,7 @@ def _sample(bench: sample.SampleBench) -> Table:
     return _by_row(bench, title, names, "edges", edges, notes)
 
 
-def _negatives(bench: negatives.NegativesBench) -> Table:
+def _negatives(bench: draws.NegativesBench) -> Table:
     """One line per batch size and implementation: time of a batch, pairs per second, and how peers compare."""
     names = [
         {"pairs in\na batch": units.count(row.batch_size), "drawn by": row.implementation} for row in bench.rows

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import median
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from gnnbench import papers, units
 from gnnbench.kinds import ResultKind
@@ -20,9 +20,6 @@ from gnnbench.report.tables import NOTHING, Cell, Cells, Table, ended, ratio_cel
 from gnnbench.results import files
 from gnnbench.results.schema import Ratio
 from gnnbench.stats import Interval
-
-if TYPE_CHECKING:
-    from gnnbench.papers import Progress
 
 MEANINGS = {  # of verdicts
     ("exceeded", "reproduced", "not reached"): (
@@ -76,11 +73,11 @@ def claims(reproduction: papers.Reproduction) -> Table:
     return Table.of(rows, title=title(reproduction), notes=[*_notes(reproduction)], prose=(0, 5))
 
 
-def progress(event: Progress) -> tuple[str, Table]:
+def progress(record: papers.Reproduction, cell: str, step: str) -> tuple[str, Table]:
     """The claims as far as they are known, and the cell that runs now."""
-    step = f", {event.what}" if event.what else ""
-    line = f"{event.cell} ({event.done + 1} of {event.total}){step}"
-    return f"{title(event.reproduction)}\n{line}", claims(event.reproduction)
+    done = sum(each.outcome is not None for each in record.cells)
+    line = f"{cell} ({done + 1} of {len(record.cells)})" + (f", {step}" if step else "")
+    return f"{title(record)}\n{line}", claims(record)
 
 
 def value(claim: Claim, number: float) -> str:

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import cast
+from typing import Any, cast
 
 from gnnbench import backends, cells, registry
+from gnnbench.benchmarks.contest import unknown
 from gnnbench.cells import CellRecord
 from gnnbench.datasets import Roots
 from gnnbench.errors import ConfigError, GnnbenchError, did_you_mean
@@ -28,25 +28,7 @@ from gnnbench.papers._cells import Cell, Ops, Training, Tuning, Work
 from gnnbench.papers._records import SCALES, Claim, Measurement, Paper, Reproduction, Scale, finding
 from gnnbench.results import files
 
-__all__ = ["Cell", "Claim", "Ops", "Paper", "Progress", "Reproduction", "Training", "Tuning"]
-
-
-@dataclass(frozen=True)
-class Progress:
-    """An event of a cell.
-
-    Attributes:
-        cell: its key.
-        what: the step that it is about to take; empty before it starts.
-        done, total: cells finished and all that are planned.
-        reproduction: everything known so far.
-    """
-
-    cell: str
-    what: str
-    done: int
-    total: int
-    reproduction: Reproduction
+__all__ = ["Cell", "Claim", "Ops", "Paper", "Reproduction", "Training", "Tuning"]
 
 
 def names() -> list[str]:
@@ -64,7 +46,7 @@ def reproduce(
     dgl_python: str = "",
     memory_limit: str = "90%",
     force: bool = False,
-    on_event: Callable[[Progress], None] = lambda _: None,
+    on_event: Callable[[Reproduction, str, str], None] = lambda *_: None,
     execute: cells.Execute | None = None,
 ) -> Reproduction:
     """Measure every cell of a paper's grid, and compare the paper's claims with the measurements.
@@ -75,22 +57,17 @@ def reproduce(
 
     Args:
         out: folder for `reproduction.json` and `cells/`.
-        backend: the one that claims are about, with kernels of its own; empty for the one that the paper's module
-            names.
-        dgl_python: the interpreter that has DGL; empty for this one.
-        memory_limit: of every cell.
-        force: forget what an earlier call left in `out`.
-        on_event: called before each step.
+        backend: the one that claims are about; empty for the one that the paper names.
+        dgl_python, memory_limit, force: as of `gnnbench.reproduce`.
+        on_event: hears all that is known, the key of a cell and its step in words, empty before it starts.
         execute: runs a cell; in a fresh process if None.
 
     Raises:
         ConfigError: an unknown paper, scale or backend, or `out` holds a reproduction of something else.
         GnnbenchError: `out` cannot be written.
     """
-    if paper not in names():
-        raise ConfigError(f"unknown paper {paper!r}{did_you_mean(paper, names())}")
-    if scale not in SCALES:
-        raise ConfigError(f"unknown scale {scale!r}{did_you_mean(scale, SCALES)}")
+    if problems := unknown("paper", [paper], names()) + unknown("scale", [scale], SCALES):
+        raise ConfigError(*problems)
     module = registry.find("papers", paper.replace("-", "_"))
     ours = backend or module.PAPER.ours
     if ours not in (known := backends.with_kernels()):
@@ -98,16 +75,9 @@ def reproduce(
     files.check_out(out, files.REPRODUCTION)
     if force:
         shutil.rmtree(out / "cells", ignore_errors=True)
-    digest = code.digest()
+    shared: dict[str, Any] = {"roots": roots, "code": code.digest(), "dgl_python": dgl_python}
     works = [
-        Work(
-            cell=cell,
-            roots=roots,
-            out=out / "cells" / cell.key,
-            code=digest,
-            dgl_python=dgl_python,
-            memory_limit=memory_limit,
-        )
+        Work(cell=cell, out=out / "cells" / cell.key, memory_limit=memory_limit, **shared)
         for cell in (each.with_backend(ours, module.PAPER.ours) for each in module.cells(scale))
     ]
     record = Reproduction(
@@ -133,8 +103,7 @@ def reproduce(
     def tell(work: cells.Work, step: str) -> None:
         if not step:
             save()
-        done = sum(cell.outcome is not None for cell in record.cells)
-        on_event(Progress(work.cell.key, step, done, len(works), record))
+        on_event(record, work.cell.key, step)
 
     runner = partial(cells.one_by_one, on_step=tell, by=execute)
     record.status = cells.run(works, record.cells, runner, on_end=lambda _: None)

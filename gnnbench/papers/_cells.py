@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from statistics import fmean, median
 from typing import Annotated, Any, Literal, TypeVar
@@ -35,10 +35,10 @@ class _Cell(Record):
     op: str = Field(description="what claims call it")
     dataset: dict[str, Any]
 
-    @property
-    def order(self) -> str:
-        """How the nodes are reordered."""
-        return str(self.dataset.get("reorder", "none"))
+    def measurement(self, **known: Any) -> Measurement:
+        """One of this cell."""
+        order = str(self.dataset.get("reorder", "none"))
+        return Measurement(cell=self.key, op=self.op, order=order, **known)
 
 
 class Training(_Cell):
@@ -83,30 +83,22 @@ class Training(_Cell):
         """One measurement per backend and phase."""
         record = files.load(Comparison, out / "comparison.json")
         green = {name for name, parity in record.parity.backends.items() if parity.green}
-        ended: dict[str, tuple[str, str]] = {row.backend: (row.status, row.reason) for row in record.rows}
-        wrong = "wrong", record.parity.reason
-        ended |= {name: wrong for name, (status, _) in ended.items() if status == "ok" and name not in green}
-        rounds = {name: comparison.stored(out, name) for name, (status, _) in ended.items() if status == "ok"}
+        right = [row.backend for row in record.rows if row.status == "ok" and row.backend in green]
+        rounds = {name: comparison.stored(out, name) for name in right}
         [section] = self.configs()
         batch = section.batch.size if self.batch else 0
-        return [
-            Measurement(
-                cell=self.key,
-                graph=record.dataset + f", batches of {batch}" * (batch > 0),
-                order=self.order,
-                op=self.op,
-                phase=phase,
-                width=section.model.hidden,
-                batch=batch,
-                implementation=row.backend,
-                device=device(record.environment, self.backends),
-                status=ended[row.backend][0],
-                reason=ended[row.backend][1],
-                **(self._figures(row, phase, rounds) if row.backend in rounds else {}),
-            )
-            for row in record.rows
-            for phase in self.phases
-        ]
+        shared: dict[str, Any] = {"width": section.model.hidden, "batch": batch}
+        shared["graph"] = record.dataset + f", batches of {batch}" * (batch > 0)
+        shared["device"] = device(record.environment, self.backends)
+        result, known = [], dict[str, Any]()
+        for row, phase in product(record.rows, self.phases):
+            known = {"status": row.status, "reason": row.reason, "implementation": row.backend, "phase": phase}
+            if row.backend in rounds:
+                known |= self._figures(row, phase, rounds)
+            elif row.status == "ok":
+                known |= {"status": "wrong", "reason": record.parity.reason}
+            result.append(self.measurement(**shared, **known))
+        return result
 
     def _figures(self, row: Row, phase: EpochPhase, rounds: dict[str, list[Result]]) -> dict[str, Any]:
         """Return the figures of a backend, with its speedup over the others in `rounds`."""
@@ -179,27 +171,20 @@ class Ops(_OfKernels):
         start = clock.cpu()
         dataset = datasets.reordered(dataset, section)
         reorder_s = clock.cpu() - start
+        how = work.model_dump(include={"dgl_python", "memory_limit"})
         benchmarks.bench(
-            self.grid,
-            dataset,
-            out=work.out,
-            cache=work.roots.cache,
-            dgl_python=work.dgl_python,
-            memory_limit=work.memory_limit,
-            on_event=lambda _, what: tell(what),
+            self.grid, dataset, out=work.out, cache=work.roots.cache, on_event=lambda _, what: tell(what), **how
         )
         return Outcome(status="ok", once_s=None if dataset.node_id is None else reorder_s)
 
     def measured(self, out: Path) -> list[Measurement]:
         """One measurement per row of the benchmark."""
         bench = files.load(Bench, out / "bench.json")
-        same = {"op", "width", "heads", "implementation", "status", "reason"}
+        same = {"width", "heads", "implementation", "status", "reason"}
         return [
-            Measurement(
+            self.measurement(
                 **row.model_dump(include=same),
-                cell=self.key,
                 graph=bench.graph,
-                order=self.order,
                 phase=row.direction,
                 batch=self.batch,
                 device=device(bench.environment, [bench.backend]),
@@ -233,17 +218,12 @@ class Tuning(_OfKernels):
         kernels = kind()
         configs = self.configs()
         dataset = datasets.single(datasets.load(configs[0].dataset, work.roots))
-        graph = dataset.graph(device, kernels)
+        graph, label = dataset.graph(device, kernels), dataset.label
         wanted = search.requests(graph, [self.op], self.widths)
         for run_config in configs:
             wanted += search.requests_of(run_config, dataset, kind, device)
         result = search.tune(
-            graph,
-            dataset.label,
-            list(dict.fromkeys(wanted)),
-            now=clock.of(device),
-            kernels=kernels,
-            on_event=lambda _, request: tell(f"{request.op}, width {request.width}"),
+            graph, label, wanted, kernels=kernels, on_event=lambda _, one: tell(f"{one.op}, width {one.width}")
         )
         search.keep(result, work.roots.cache, graph)
         files.save_json(result, work.out / "tuned.json")
@@ -254,10 +234,8 @@ class Tuning(_OfKernels):
         tuned = files.load(Tuned, out / "tuned.json")
         gpu, cpu = tuned.machine.get("gpu"), tuned.machine.get("cpu", {}).get("model")
         return [
-            Measurement(
-                cell=self.key,
+            self.measurement(
                 graph=tuned.graph,
-                op=self.op,
                 phase="forward",
                 width=record.width,
                 implementation=self.backend,

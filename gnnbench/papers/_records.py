@@ -150,19 +150,14 @@ def finding(claim: Claim, measured: Sequence[Measurement], pending: bool) -> Fin
     if claim.quantity == "best width":
         corrected, published = _best_width(claim, measured), None
     else:
-        comparable = is_comparable(claim, measured)
+        ran = [one for one in measured if (one.implementation, one.status) == (claim.ours, "ok")]
+        comparable = bool(claim.hardware) and all(one.device.partition(":")[0] == claim.hardware for one in ran)
         corrected = _combined(claim, _found(claim, measured, "", claim.op), comparable)
         theirs = _found(claim, measured, "published_", claim.published_op or claim.op)
         published = _combined(claim, theirs, comparable)
     if corrected is None:
         return Finding(claim=claim, published=published, reason=_reason(claim, measured, pending))
     return Finding(claim=claim, published=published, corrected=corrected, verdict=corrected.verdict)
-
-
-def is_comparable(claim: Claim, measured: Sequence[Measurement]) -> bool:
-    """Return whether ours ran on the kind of hardware that the claim was published on."""
-    ran = [one for one in measured if (one.implementation, one.status) == (claim.ours, "ok")]
-    return bool(claim.hardware) and all(one.device.partition(":")[0] == claim.hardware for one in ran)
 
 
 def judge(value: float, low: float, high: float) -> Verdict:
@@ -181,29 +176,24 @@ Found = tuple[float, float, float, str]  # value, low and high end, where
 
 
 def _found(claim: Claim, measured: Sequence[Measurement], protocol: str, our_op: str) -> Iterable[Found]:
-    """How many times more the baseline takes, under the protocol that names of figures begin with."""
+    """How many times more the baseline takes on a case, under the protocol that names of figures begin with.
+
+    `our_op` stands for the claim's op on our side.
+    """
     name = protocol + ("memory_bytes" if claim.quantity == "memory" else "time_s")
-    for ours, baseline in _pairs(claim, measured, our_op):
+    right = [one for one in measured if (one.phase, one.status) == (claim.phase, "ok")]
+    baselines = {
+        one.case: one for one in right if one.implementation == claim.baseline and one.op == (claim.op or one.op)
+    }
+    for ours in right:
+        baseline = baselines.get(ours.model_copy(update={"op": claim.op or ours.op}).case)
+        if baseline is None or ours.implementation != claim.ours or ours.op != (our_op or ours.op):
+            continue
         if name == "time_s":
             if ratio := ours.speedup.get(claim.baseline):
                 yield ratio.ratio, ratio.low, ratio.high, where(ours)
         elif (top := getattr(baseline, name)) and (bottom := getattr(ours, name)):
             yield top / bottom, top / bottom, top / bottom, where(ours)
-
-
-def _pairs(
-    claim: Claim, measured: Sequence[Measurement], our_op: str
-) -> Iterable[tuple[Measurement, Measurement]]:
-    """Ours and the baseline on the same case, `our_op` standing for the claim's op on our side."""
-    right = [one for one in measured if (one.phase, one.status) == (claim.phase, "ok")]
-    baselines = {
-        one.case: one for one in right if one.implementation == claim.baseline and one.op == (claim.op or one.op)
-    }
-    for one in right:
-        if one.implementation == claim.ours and one.op == (our_op or one.op):
-            case = one.model_copy(update={"op": claim.op or one.op}).case
-            if case in baselines:
-                yield one, baselines[case]
 
 
 def _combined(claim: Claim, founds: Iterable[Found], comparable: bool) -> Estimate | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -43,37 +44,27 @@ PAPER = Paper(
     ],
 )
 
-
-def _claim(name: str, value: float, cells: str, baseline: str, source: str = BLOG, **more: Any) -> Claim:
-    known = {"kind": "paper" if source == ABSTRACT else "blog", "over": "mean", "hardware": "GPU"}
-    return Claim.model_validate(
-        {"name": name, "value": value, "cells": cells, "baseline": baseline, "source": source, **known, **more}
-    )
-
-
-FORWARD = {"phase": "forward"}
+AVERAGE = partial(Claim, source=BLOG, kind="blog", over="mean", hardware="GPU")
+FORWARD = partial(AVERAGE, phase="forward", baseline="dgl")
 CLAIMS = [
-    _claim("attention kernels", 7.0, "kernels-", "dgl", ABSTRACT, over="max", **FORWARD),
-    _claim("attention kernels on batches", 3.7, "kernels-batches-", "dgl", **FORWARD),
+    FORWARD(name="attention kernels", value=7.0, cells="kernels-", source=ABSTRACT, kind="paper", over="max"),
+    FORWARD(name="attention kernels on batches", value=3.7, cells="kernels-batches-"),
     *(
-        _claim(
-            f"attention kernels on batches, {name}",
-            value,
-            "kernels-batches-",
-            "dgl",
+        FORWARD(
+            name=f"attention kernels on batches, {name}",
+            value=value,
+            cells="kernels-batches-",
             ours=name,
             not_run=f"{name} runs on NVIDIA GPUs only",
-            **FORWARD,
         )
         for name, value in (("cuGraph", 2.4), ("dgNN", 1.7))
     ),
-    _claim("attention kernels with super nodes", 2.8, "kernels-super-", "dgl", **FORWARD),
-    _claim("epoch of batches", 1.84, "epochs-batches-", LOADER),
-    _claim("epoch of batches, forward alone", 3.2, "epochs-batches-", LOADER, **FORWARD),
-    _claim("epoch of full graphs", 2.6, "epochs-full-", "pyg"),
-    _claim("epoch", 2.16, "epochs-", "pyg", ABSTRACT),
+    FORWARD(name="attention kernels with super nodes", value=2.8, cells="kernels-super-"),
+    AVERAGE(name="epoch of batches", value=1.84, cells="epochs-batches-", baseline=LOADER),
+    FORWARD(name="epoch of batches, forward alone", value=3.2, cells="epochs-batches-", baseline=LOADER),
+    AVERAGE(name="epoch of full graphs", value=2.6, cells="epochs-full-", baseline="pyg"),
+    AVERAGE(name="epoch", value=2.16, cells="epochs-", baseline="pyg", source=ABSTRACT, kind="paper"),
 ]
-
 
 PEERS = ["dgl", "pyg"]
 OPS = ("dot_attention", "gat_attention")
@@ -91,30 +82,20 @@ OF_GRAPHS = ("mnist", "cifar10")  # whose targets are those of whole graphs
 
 @dataclass(frozen=True)
 class Grid:
-    """How much of the paper's grid is measured.
+    """How much of the paper's grid is measured."""
 
-    Attributes:
-        ops, models: which of them.
-        sets: of graphs -> the share that is generated, which holds graphs enough for a batch.
-        batch, width: of kernels.
-        widths, batches: that these are also varied over, on PATTERN.
-        full, supers: graphs that are trained on whole; and those with super nodes.
-        trained: sets to train on, with their shares.
-        epochs: on batches, and on full graphs.
-    """
-
-    sets: dict[str, float]
-    batch: int
-    batches: tuple[int, ...]
-    supers: tuple[str, ...]
-    trained: dict[str, float]
-    epochs: tuple[int, int]
+    sets: dict[str, float]  # of graphs -> the share that is generated, which holds graphs enough for a batch
+    batch: int  # of kernels, as is the width
+    batches: tuple[int, ...]  # that these are also varied over, on PATTERN, as over the widths
+    supers: tuple[str, ...]  # graphs with super nodes
+    trained: dict[str, float]  # sets to train on, with their shares
+    epochs: tuple[int, int]  # on batches, and on full graphs
     rounds: int
     ops: tuple[str, ...] = OPS
     models: tuple[str, ...] = (*MODELS,)
     width: int = 128
     widths: tuple[int, ...] = (16, 32, 64, 256)
-    full: tuple[str, ...] = ("cora", "citeseer", "pubmed")
+    full: tuple[str, ...] = ("cora", "citeseer", "pubmed")  # graphs that are trained on whole
 
 
 GRIDS: dict[Scale, Grid] = {

@@ -78,13 +78,8 @@ GRAPHS: dict[Scale, list[str]] = {
     "small": ["cora", "pubmed", "tolokers", "amazon-computers", "ogbn-arxiv"],
     "paper": ["cora", "citeseer", "pubmed", "tolokers", "ogbn-arxiv", "ogbn-proteins", "ogbn-products"],
 }
-ORDERS: dict[Scale, list[str]] = {
-    "demo": ["none", "rcm"],
-    "small": ["none", "degree", "rcm", "metis"],
-    "paper": ["none", "degree", "rcm", "metis"],
-}
-WIDTHS: dict[Scale, list[int]] = {"demo": [32, 64], "small": [64, 128, 256, 512], "paper": [64, 128, 256, 512]}
-HEADS: dict[Scale, list[int]] = {"demo": [1, 4], "small": [1, 2, 4, 8], "paper": [1, 2, 4, 8]}
+DEMO = ["none", "rcm"], [32, 64], [1, 4]  # orders of nodes, widths, and numbers of heads
+WHOLE = ["none", "degree", "rcm", "metis"], [64, 128, 256, 512], [1, 2, 4, 8]
 DRAWN = {"random_features": 8}
 OPS: dict[str, list[str]] = {  # with their peers; DGL's is the paper's baseline
     "spmm": ["dgl", "torch-csr", "torch-scatter"],
@@ -96,17 +91,18 @@ OPS: dict[str, list[str]] = {  # with their peers; DGL's is the paper's baseline
 
 def cells(scale: Scale) -> list[Cell]:
     """For every op, every graph in every order of its nodes."""
+    orders, widths, heads = DEMO if scale == "demo" else WHOLE
     return [
         Ops(
             key=f"{op}-{spec.replace(':', '-')}-{order}",
             op=op,
             # Ops draw inputs of their own, so that those of the graph may be missing.
             dataset={**datasets.parse(spec), "reorder": order, **(DRAWN if spec.startswith("ogbn") else {})},
-            widths=WIDTHS[scale],
-            heads=HEADS[scale] if op.endswith("_attention") else [1],
+            widths=widths,
+            heads=heads if op.endswith("_attention") else [1],
             against=peers,
         )
         for op, peers in OPS.items()
         for spec in GRAPHS[scale]
-        for order in ORDERS[scale]
+        for order in orders
     ]

@@ -33,39 +33,23 @@ PAPER = Paper(
 
 
 def _speedups(kind: Any, source: str, **values: float) -> list[Claim]:
+    claim = partial(Claim, source=source, kind=kind, baseline="pyg", hardware="CPU")
+    named = {name.replace("_", "-"): value for name, value in values.items()}
     return [
-        Claim(
-            name=f"{op} epoch",
-            value=value,
-            source=source,
-            kind=kind,
-            op=op,
-            baseline="pyg",
-            hardware="CPU",
-            published_op=PLAIN if op == "gcn" else "",
-        )
-        for op, value in ((name.replace("_", "-"), value) for name, value in values.items())
+        claim(name=f"{op} epoch", value=value, op=op, published_op=PLAIN if op == "gcn" else "")
+        for op, value in named.items()
     ]
 
 
 BLOGGED = partial(Claim, source=BLOG, kind="blog", hardware="CPU")
+WIDEST = partial(BLOGGED, unit="channels", quantity="best width", op="spmm", baseline="fallback")
 CLAIMS = [
     *_speedups("paper", "abstract, and the repository's README", gcn=27),
     *_speedups("README", README, sage_sum=12, sage_mean=8, gin=18),
     *_speedups("blog", BLOG, gcn=54, sage_sum=32, sage_mean=23, gin=51),
     BLOGGED(name="gcn epoch, against PyTorch's sparse product", value=93, op=PLAIN, baseline="pyg-sparse"),
-    *(
-        BLOGGED(
-            name=f"width of the largest gain by tuning, {maker}",
-            value=value,
-            unit="channels",
-            quantity="best width",
-            op="spmm",
-            baseline="fallback",
-            machine=maker,
-        )
-        for maker, value in (("Intel", 32), ("AMD", 64))
-    ),
+    WIDEST(name="width of the largest gain by tuning, Intel", value=32, machine="Intel"),
+    WIDEST(name="width of the largest gain by tuning, AMD", value=64, machine="AMD"),
 ]
 
 GRAPHS: dict[Scale, list[str]] = {

@@ -17,6 +17,7 @@ from gnnbench.config import BackendConfig, Run
 from gnnbench.datasets import NodeDataset
 from gnnbench.errors import ConfigError, GnnbenchError, did_you_mean
 from gnnbench.graph import Graph
+from gnnbench.measure import clock
 from gnnbench.measure.rounds import Budget, Timed, interleaved, timed
 from gnnbench.messages import bound
 from gnnbench.ops.families import FAMILIES
@@ -88,10 +89,7 @@ def _adjacencies(op: str, graph: Graph) -> tuple[str, ...]:
 
 
 def requests_of(
-    config: Run,
-    dataset: NodeDataset,
-    kind: type[Kernels],
-    device: torch.device = CPU,
+    config: Run, dataset: NodeDataset, kind: type[Kernels], device: torch.device = CPU
 ) -> list[Request]:
     """The choices that kernels of this kind look up in one epoch of the run that `config` describes.
 
@@ -103,13 +101,11 @@ def requests_of(
     if config.batch.links:
         dims = dims._replace(outputs=models.width_of_node(config.model))
     model = models.build(config.model, *dims).to(device)
-    rewrites = config.backend
-    allowed = {"transform_first": rewrites.transform_first, "fold_norm": rewrites.fold_norm}
+    allowed = config.backend.model_dump(include={"transform_first", "fold_norm"})
     convs.bind(model, listening, rest=bound.bind, **allowed)
     graph = dataset.graph(device, listening)
     Trainer(model, Full(dataset, graph, device), config.train).train()
-    asked: list[Request] = listening.asked(graph)
-    return asked
+    return listening.asked(graph)
 
 
 def tune(
@@ -117,8 +113,8 @@ def tune(
     label: str,
     wanted: Iterable[Request],
     *,
-    now: Callable[[], float],
     kernels: Kernels,
+    now: Callable[[], float] | None = None,
     on_event: Callable[[list[ChoiceRecord], Request], None] = lambda *_: None,
 ) -> Tuned:
     """Find the best choice for every request.
@@ -128,16 +124,16 @@ def tune(
 
     Args:
         label: the dataset's.
-        now: clock in seconds.
         kernels: whose choices.
+        now: clock in seconds; that of the graph's device if None.
         on_event: hears what was found so far, and what comes next.
 
     Raises:
         GnnbenchError: a choice computes something else.
     """
-    start = now()
-    choice_records: list[ChoiceRecord] = []
-    for request in wanted:
+    now = now or clock.of(graph.device)
+    start, choice_records = now(), list[ChoiceRecord]()
+    for request in dict.fromkeys(wanted):
         on_event(choice_records, request)
         choice_records.append(_Search(kernels, graph, request, now).record())
     return Tuned(
@@ -153,9 +149,13 @@ def tune(
 def keep(tuned: Tuned, cache: Path, graph: Graph) -> Tuned:
     """Add to what is known of the graph, and write it; everything known."""
     file = store.path(cache, graph, tuned.kernels)
-    merged = tuned.merged(store.read(file)[0])
-    files.save_json(merged, file)
-    return merged
+    if older := store.read(file)[0]:
+        every = (*older.choices, *tuned.choices)
+        known = {(one.adjacency, one.op, one.dtype, one.width, one.heads): one for one in every}
+        total = {"choices": [known[key] for key in sorted(known)], "tuning_s": older.tuning_s + tuned.tuning_s}
+        tuned = tuned.model_copy(update=total)
+    files.save_json(tuned, file)
+    return tuned
 
 
 def kernels_of(backend: str) -> tuple[type[Kernels], torch.device]:

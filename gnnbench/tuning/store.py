@@ -36,15 +36,6 @@ class Tuned(Record):
     tuning_s: float = Field(description="what the search cost, over all calls that added to this file")
     choices: list[ChoiceRecord]
 
-    def merged(self, older: Tuned | None) -> Tuned:
-        """These choices, and those of `older` that are for another op, width, type or number of heads."""
-        if older is None:
-            return self
-        new = {_key(record) for record in self.choices}
-        kept = [record for record in older.choices if _key(record) not in new]
-        choices = sorted(kept + self.choices, key=_key)
-        return self.model_copy(update={"choices": choices, "tuning_s": older.tuning_s + self.tuning_s})
-
 
 def machine(device: torch.device = CPU) -> dict[str, Any]:
     """The facts beside the graph that a choice for kernels on `device` depends on."""
@@ -171,7 +162,3 @@ def _widths(model: Module) -> set[Any]:
 def _folder_of(machine: dict[str, Any], cache: Path, kernels: str = "") -> Path:
     key = hashlib.sha256(json.dumps(machine, sort_keys=True).encode()).hexdigest()
     return folder(cache) / key[:16] / kernels
-
-
-def _key(record: ChoiceRecord) -> tuple[str, str, str, int, int]:
-    return record.adjacency, record.op, record.dtype, record.width, record.heads

@@ -8,8 +8,7 @@ from torch import Tensor
 
 from gnnbench.backends.cuda import CudaKernels, choices
 from gnnbench.backends.cuda.families import ON_DEVICE
-from gnnbench.benchmarks.op_benchmark import Reference
-from gnnbench.benchmarks.ops import Case
+from gnnbench.benchmarks.ops import Case, Reference
 from gnnbench.graph import Graph
 from gnnbench.ops.attention import attention
 from gnnbench.ops.dropout import Dropout

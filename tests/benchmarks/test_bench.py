@@ -17,9 +17,8 @@ from torch import Tensor
 from gnnbench import benchmarks, datasets, stats
 from gnnbench.backends import isplib
 from gnnbench.backends.isplib import choices
-from gnnbench.benchmarks import Grid, ceilings, dgl, op_benchmark, ops, peers
-from gnnbench.benchmarks.op_benchmark import Reference
-from gnnbench.benchmarks.ops import OPS, Case
+from gnnbench.benchmarks import Grid, ops, peers
+from gnnbench.benchmarks.ops import OPS, Case, Reference
 from gnnbench.benchmarks.records import Bench, Ceilings
 from gnnbench.config import validate
 from gnnbench.errors import BackendUnavailable, ConfigError, OutOfMemory, UnsupportedOp
@@ -132,7 +131,7 @@ def test_every_implementation_computes_the_op_or_declines(op: str, name: str) ->
 
 @pytest.mark.parametrize("op", ON_GRAPHS)
 def test_a_sample_of_rows_is_as_strict(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(op_benchmark, "REFERENCE_BYTES", 8 * 4 * 200)
+    monkeypatch.setattr(ops, "REFERENCE_BYTES", 8 * 4 * 200)
     case = Case(op, graphs.graph("power law"), 4, 4 if op == "edge_softmax" else 1)
     truth = Reference(case)
     assert 1 < truth.rows < 60
@@ -145,7 +144,7 @@ def test_a_sample_of_rows_is_as_strict(op: str, monkeypatch: pytest.MonkeyPatch)
             dims = case.op.out if direction == "forward" else case.dims[case.op.grads[number]]
             row = truth._sampled.get(dims[0], [0])[0]
             changed[number][row] = output[row] + output.abs().max()
-            assert truth.error(direction, changed) > op_benchmark.TOLERANCE
+            assert truth.error(direction, changed) > ops.TOLERANCE
             changed[number][row] = torch.nan
             assert truth.error(direction, changed) == float("inf")
 
@@ -332,17 +331,17 @@ def test_ops_without_heads_or_widths_run_once_each() -> None:
 
 @needs_kernels
 def test_ceilings_keep_the_highest_and_survive_a_broken_file(tmp_path: Path) -> None:
-    first = ceilings.find(tmp_path)
+    first = ops.ceilings(tmp_path)
     assert first
     assert first.stream_bytes_per_s > 0
     (path,) = (tmp_path / "ceilings").iterdir()
     files.save_json(Ceilings(stream_bytes_per_s=1e15, gather_bytes_per_s=1.0), path)
-    second = ceilings.find(tmp_path)
+    second = ops.ceilings(tmp_path)
     assert second
     assert second.stream_bytes_per_s == 1e15
     assert second.gather_bytes_per_s > 1.0
     path.write_text("{")
-    third = ceilings.find(tmp_path)
+    third = ops.ceilings(tmp_path)
     assert third
     assert third.stream_bytes_per_s < 1e15
     assert Ceilings.model_validate_json(path.read_bytes()) == third
@@ -411,30 +410,28 @@ class LikeDgl:
     """A maximum of no edges is minus infinity, and its gradient goes to the first node."""
 
     def __init__(self, graph: Graph) -> None:
-        self.graph, self.files = graph, {}
+        self.graph = graph
 
-    def save(self, name: str, tensor: Tensor) -> None:
-        self.files[name] = tensor.detach()
+    def found(self) -> list[Tensor]:
+        return [self.output]
 
-    def load(self, name: str) -> Tensor:
-        return self.files[name]
-
-    def ask(self, do: str, **request: Any) -> dict[str, Any]:
-        if do == "outputs":
-            out, arg_out = Kernels().spmm_max(self.graph, self.files["x"], None, "max")
-            empty, grad_out = self.graph.degree == 0, self.files["check_grad_out"]
+    def ask(self, do: str, given: dict[str, Tensor], **request: Any) -> None:
+        if do == "case":
+            self.x = given["x"].detach()
+        else:
+            out, arg_out = Kernels().spmm_max(self.graph, self.x, None, "max")
+            empty, grad_out = self.graph.degree == 0, given["grad_out"]
             out[empty] = -torch.inf
             grad_x = Kernels().spmm_max_backward(self.graph, arg_out, grad_out, None)
             grad_x[0] += grad_out[empty].sum(0)
-            self.files["output_0"] = out if request["direction"] == "forward" else grad_x
-        return {"count": 1}
+            self.output = out if request["direction"] == "forward" else grad_x
 
 
 @pytest.mark.parametrize("name", ["isolated nodes", "duplicates"])
 def test_dgl_is_not_wrong_where_rows_have_no_edges(name: str) -> None:
     graph = graphs.graph(name)
     case = Case("spmm_max", graph, 4)
-    truth, one = Reference(case), dgl.DglCase(LikeDgl(graph), case)
+    truth, one = Reference(case), peers.DglCase(LikeDgl(graph), case)
     for direction in ("forward", "backward"):
         assert truth.error(direction, one.outputs(direction, truth.grad_out)) < 1e-6
     assert ("-inf in rows without edges" in one.note) == (name == "isolated nodes")
@@ -492,10 +489,10 @@ def test_a_missing_dgl_is_a_row_with_its_remedy(
 @pytest.mark.parametrize("op", ON_GRAPHS)
 def test_dgl_computes_the_same(op: str) -> None:
     graph = graphs.graph("isolated nodes")
-    other = dgl.Dgl(os.environ["GNNBENCH_DGL_PYTHON"], graph)
+    other = peers.Dgl(os.environ["GNNBENCH_DGL_PYTHON"], graph)
     try:
         case = Case(op, graph, 3 if op == "edge_softmax" else 6, 3 if OPS[op].has_heads else 1)
-        truth, one = Reference(case), dgl.DglCase(other, case)
+        truth, one = Reference(case), peers.DglCase(other, case)
         assert bool(one.note) == (op == "spmm_max")
         for direction in ("forward", "backward"):
             assert truth.error(direction, one.outputs(direction, truth.grad_out)) < 1e-4

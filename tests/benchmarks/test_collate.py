@@ -16,9 +16,10 @@ from gnnbench.benchmarks.collate import CollateBench
 from gnnbench.datasets import GraphsDataset
 from gnnbench.errors import ConfigError
 from gnnbench.graph.layout import CSRBuilder, Picked
-from gnnbench.measure.rounds import Budget
 from gnnbench.results import files
 from tests.support import commands
+
+pytestmark = pytest.mark.usefixtures("brief")
 
 
 def some_graphs(count: int = 23, per_node: bool = False) -> GraphsDataset:
@@ -47,7 +48,7 @@ def some_graphs(count: int = 23, per_node: bool = False) -> GraphsDataset:
 
 
 def run(dataset: GraphsDataset, out: Path, **options: Any) -> CollateBench:
-    options = {"backend": "reference", "budget": Budget(rounds=2, least_s=0.0), "sizes": (4, 23), **options}
+    options = {"backend": "reference", "sizes": (4, 23), **options}
     return collate.bench(dataset, out=out, **options)
 
 

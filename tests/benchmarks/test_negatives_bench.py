@@ -11,14 +11,16 @@ import torch
 
 from gnnbench import datasets, ops, stored
 from gnnbench.backends import isplib
-from gnnbench.benchmarks import negatives
-from gnnbench.benchmarks.negatives import NegativesBench
+from gnnbench.benchmarks import draws
+from gnnbench.benchmarks.draws import NegativesBench
 from gnnbench.errors import ConfigError
-from gnnbench.measure.rounds import Budget
 from gnnbench.report import page
 from tests.support import commands, graphs
 
-pytestmark = pytest.mark.skipif(bool(isplib.MISSING), reason="the kernels are not built")
+pytestmark = [
+    pytest.mark.skipif(bool(isplib.MISSING), reason="the kernels are not built"),
+    pytest.mark.usefixtures("brief"),
+]
 
 
 def run(out: Path, **options: Any) -> NegativesBench:
@@ -26,8 +28,8 @@ def run(out: Path, **options: Any) -> NegativesBench:
     mask, x = torch.ones(nodes, dtype=torch.bool), torch.randn(nodes, 3)
     labels = torch.zeros(nodes, dtype=torch.long)
     dataset = datasets.NodeDataset("zoo", edge_index, x, labels, mask, mask, mask, 2)
-    options = {"budget": Budget(rounds=2, least_s=0.0), "sizes": (4, 9), "against": ("pyg",), **options}
-    return negatives.bench(dataset, out=out, **options)
+    options = {"sizes": (4, 9), "against": ("pyg",), **options}
+    return draws.pairs(dataset, out=out, **options)
 
 
 def test_every_implementation_is_checked_timed_and_shown(tmp_path: Path) -> None:

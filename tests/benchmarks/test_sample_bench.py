@@ -13,17 +13,19 @@ import torch_geometric.typing
 
 from gnnbench import datasets, stored
 from gnnbench.backends import isplib
-from gnnbench.benchmarks import sample
+from gnnbench.benchmarks import draws
+from gnnbench.benchmarks.draws import SampleBench
 from gnnbench.benchmarks.records import Time
-from gnnbench.benchmarks.sample import SampleBench
 from gnnbench.errors import ConfigError
-from gnnbench.measure.rounds import Budget
 from gnnbench.report import page
 from gnnbench.results import files
 from gnnbench.results.schema import Ratio
 from tests.support import commands, graphs, real_data
 
-pytestmark = pytest.mark.skipif(bool(isplib.MISSING), reason="the kernels are not built")
+pytestmark = [
+    pytest.mark.skipif(bool(isplib.MISSING), reason="the kernels are not built"),
+    pytest.mark.usefixtures("brief"),
+]
 
 
 def dataset() -> datasets.NodeDataset:
@@ -34,15 +36,15 @@ def dataset() -> datasets.NodeDataset:
 
 
 def run(out: Path, **options: Any) -> SampleBench:
-    options = {"budget": Budget(rounds=2, least_s=0.0), "sizes": (4, 9), "fanouts": (3, -1), **options}
-    return sample.bench(dataset(), out=out, **options)
+    options = {"sizes": (4, 9), "fanouts": (3, -1), **options}
+    return draws.sample(dataset(), out=out, **options)
 
 
 def test_batches_are_timed_by_part_and_edge(tmp_path: Path) -> None:
     result = run(tmp_path)
     ours = [row for row in result.rows if row.implementation == "isplib"]
     assert [(row.batch_size, row.part) for row in ours] == [
-        (size, part) for size in (4, 9) for part in sample.STAGES
+        (size, part) for size in (4, 9) for part in draws.STAGES
     ]
     for row in ours:
         assert (row.status, row.reason) == ("ok", "")
@@ -89,7 +91,7 @@ def test_pyg_lib_is_called_as_by_pyg(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_types_are_drawn_from_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Seeds are of the classified type; pyg-lib is played by our sampler, with PyG's names of relations."""
     typed: Any = real_data.load("synthetic:mag:0.001", datasets.roots())
-    drawn_by = sample.Ours(typed, [3, -1]).neighbors
+    drawn_by = draws.Ours(typed, [3, -1]).neighbors
 
     def neighbor_sample(types: Any, relations: Any, colptr: Any, row: Any, seed: Any, *how: Any) -> Any:
         fanouts = {relation: how[0]["__".join(relation)] for relation in relations}
@@ -100,8 +102,8 @@ def test_types_are_drawn_from_together(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(torch_geometric.typing, "WITH_PYG_LIB", True)
     monkeypatch.setattr(torch.ops, "pyg", SimpleNamespace(hetero_neighbor_sample=neighbor_sample))
-    budget, papers = Budget(rounds=2, least_s=0.0), typed.nodes["paper"]
-    result = sample.bench(typed, out=tmp_path, sizes=(papers,), fanouts=(-1, -1), budget=budget)
+    papers = typed.nodes["paper"]
+    result = draws.sample(typed, out=tmp_path, sizes=(papers,), fanouts=(-1, -1))
     ours, theirs, dgl = (
         [row for row in result.rows if row.implementation == name] for name in ("isplib", "pyg-lib", "dgl")
     )
@@ -110,7 +112,7 @@ def test_types_are_drawn_from_together(tmp_path: Path, monkeypatch: pytest.Monke
     assert [row.edges for row in theirs] == [row.edges for row in ours]
     assert ours[0].edges
     with pytest.raises(ConfigError, match=f"give 1 to {papers}"):
-        sample.bench(typed, out=tmp_path, sizes=(papers + 1,))
+        draws.sample(typed, out=tmp_path, sizes=(papers + 1,))
 
 
 @pytest.mark.parametrize("wrong", ["row", "edge"])
@@ -135,8 +137,8 @@ def test_a_wrong_batch_has_no_time(tmp_path: Path, wrong: str, monkeypatch: pyte
     [
         ({"against": ("dg",)}, "unknown sampler 'dg'; did you mean 'dgl'"),
         ({"fanouts": (3, -2)}, "a fanout is -2; give numbers from 0 up, or -1 for all"),
-        ({"sizes": (10**6,)}, "a batch of 1000000 seeds is none of zoo; give 1 to"),
-        ({"sizes": ()}, "give at least one fanout and one batch size"),
+        ({"sizes": (10**6,)}, "a batch of 1000000 seeds of zoo is none; give 1 to"),
+        ({"sizes": ()}, "give at least one batch size"),
     ],
 )
 def test_bad_input_is_one_sentence(tmp_path: Path, options: dict[str, Any], words: str) -> None:

@@ -20,9 +20,8 @@ from gnnbench.graph.union import Union, readout
 from gnnbench.ops.kernels import Kernels
 from tests.support.graphs import SQUARE, zoo
 
-CASES: dict[str, tuple[Kernels, int]] = {"torch": (Kernels(), 1)}
-CASES |= {} if isplib.MISSING else {f"isplib {t} threads": (isplib.IsplibKernels(), t) for t in (1, 3)}
-over_cases = pytest.mark.parametrize(("kernels", "threads"), CASES.values(), ids=CASES.keys())
+CASES = {"torch": Kernels()} | ({} if isplib.MISSING else {"isplib": isplib.IsplibKernels()})
+over_cases = pytest.mark.parametrize("kernels", CASES.values(), ids=CASES.keys())
 MEMBERS = {name: zoo()[name][:2] for name in SQUARE}
 NODES = torch.tensor([nodes for _, nodes in MEMBERS.values()])
 EDGES = torch.tensor([edges.size(1) for edges, _ in MEMBERS.values()])
@@ -45,9 +44,9 @@ def starts(sizes: Tensor) -> Tensor:
     return torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
 
 
-def union(kernels: Kernels | None = None, threads: int = 1) -> Union:
+def union(kernels: Kernels | None = None) -> Union:
     edge_index = torch.cat([edges for edges, _ in MEMBERS.values()], dim=1).int()
-    return Union.of(starts(NODES), starts(EDGES), edge_index, kernels, threads=threads)
+    return Union(starts(NODES), starts(EDGES), edge_index, kernels)
 
 
 def batch(graphs: Union, ids: Tensor) -> Graph:
@@ -84,9 +83,9 @@ def assert_same_graph(found: Graph, truth: Graph) -> None:
 
 @over_ids
 @over_cases
-def test_a_batch_is_that_of_pyg(kernels: Kernels, threads: int, ids: list[int]) -> None:
+def test_a_batch_is_that_of_pyg(kernels: Kernels, ids: list[int]) -> None:
     x, edge_attr = features(3), features(2, rows=int(EDGES.sum())).long()
-    graphs, truth = union(kernels, threads), batch_of(ids, x, edge_attr)
+    graphs, truth = union(kernels), batch_of(ids, x, edge_attr)
     of = torch.tensor(ids, dtype=torch.int64)
     found = graphs.collate(of, x)
     assert same(found.x, truth.x)
@@ -108,8 +107,8 @@ def test_a_batch_is_that_of_pyg(kernels: Kernels, threads: int, ids: list[int]) 
 
 @over_ids
 @over_cases
-def test_a_readout_is_pygs_pooling(kernels: Kernels, threads: int, ids: list[int]) -> None:
-    graphs, of = union(kernels, threads), torch.tensor(ids, dtype=torch.int64)
+def test_a_readout_is_pygs_pooling(kernels: Kernels, ids: list[int]) -> None:
+    graphs, of = union(kernels), torch.tensor(ids, dtype=torch.int64)
     x = torch.randn(int(NODES.sum()), 5, generator=torch.Generator().manual_seed(1))
     _, x, ptr, _ = graphs.collate(of, x)
     pooled = readout(ptr, kernels)
@@ -135,16 +134,16 @@ def test_a_readout_is_pygs_pooling(kernels: Kernels, threads: int, ids: list[int
     ],
     ids=["bfloat16", "three dimensions", "one dimension", "bool", "no columns", "strided"],
 )
-def test_features_of_any_type_are_copied(kernels: Kernels, threads: int, x: Tensor) -> None:
+def test_features_of_any_type_are_copied(kernels: Kernels, x: Tensor) -> None:
     ids = IDS["many"]
-    found = union(kernels, threads).gather(torch.tensor(ids, dtype=torch.int32), x)
+    found = union(kernels).gather(torch.tensor(ids, dtype=torch.int32), x)
     parts = x.split(NODES.tolist())
     assert same(found, torch.cat([parts[graph] for graph in ids]))
 
 
 @over_cases
-def test_a_batch_needs_no_sort(kernels: Kernels, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    graphs = union(kernels, threads)
+def test_a_batch_needs_no_sort(kernels: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs = union(kernels)
     for sorting in ("csr", "transpose", "is_symmetric"):
         monkeypatch.setattr(type(kernels), sorting, lambda *_: pytest.fail("sorted"))
     for ids in (torch.tensor(IDS["many"]), torch.tensor(IDS["symmetric"])):
@@ -153,8 +152,8 @@ def test_a_batch_needs_no_sort(kernels: Kernels, threads: int, monkeypatch: pyte
 
 
 @over_cases
-def test_threads_share_a_union(kernels: Kernels, threads: int) -> None:
-    graphs, x = union(kernels, threads), features(3)
+def test_threads_share_a_union(kernels: Kernels) -> None:
+    graphs, x = union(kernels), features(3)
     order = torch.randint(len(SQUARE), (40, 25), generator=torch.Generator().manual_seed(2))
     alone = [graphs.collate(ids, x) for ids in order]
     with ThreadPoolExecutor(4) as pool:
@@ -166,9 +165,9 @@ def test_threads_share_a_union(kernels: Kernels, threads: int) -> None:
 
 
 @over_cases
-def test_batches_are_gone_when_nobody_needs_them(kernels: Kernels, threads: int) -> None:
+def test_batches_are_gone_when_nobody_needs_them(kernels: Kernels) -> None:
     """At once, not when Python looks for circles of references."""
-    graphs = union(kernels, threads)
+    graphs = union(kernels)
     gc.disable()
     try:
         for ids in (IDS["symmetric"], IDS["many"]):
@@ -182,16 +181,16 @@ def test_batches_are_gone_when_nobody_needs_them(kernels: Kernels, threads: int)
 
 
 @over_cases
-def test_a_batch_of_inference_mode_can_be_trained_with(kernels: Kernels, threads: int) -> None:
+def test_a_batch_of_inference_mode_can_be_trained_with(kernels: Kernels) -> None:
     with torch.inference_mode():
-        found = union(kernels, threads).collate(torch.tensor(IDS["many"]), features(3))
+        found = union(kernels).collate(torch.tensor(IDS["many"]), features(3))
     assert not found.x.is_inference()
     assert not found.graph.transpose.col.is_inference()
 
 
 def test_without_rows_there_are_edges_only() -> None:
     edge_index = MEMBERS["hub"][0]
-    graphs = Union.of(torch.tensor([0, 30]), torch.tensor([0, 300]), edge_index, rows=False)
+    graphs = Union(torch.tensor([0, 30]), torch.tensor([0, 300]), edge_index, rows=False)
     assert same(graphs.edge_index(torch.tensor([0])), edge_index)
     with pytest.raises(GraphError, match="rows=True"):
         batch(graphs, torch.tensor([0]))
@@ -199,7 +198,7 @@ def test_without_rows_there_are_edges_only() -> None:
 
 def made(graph_ptr: list[int], edge_ptr: list[int], *edges: tuple[int, int]) -> Union:
     edge_index = torch.tensor([*edges], dtype=torch.int64).reshape(-1, 2).t()
-    return Union.of(torch.tensor(graph_ptr), torch.tensor(edge_ptr), edge_index)
+    return Union(torch.tensor(graph_ptr), torch.tensor(edge_ptr), edge_index)
 
 
 @pytest.mark.parametrize(
@@ -213,8 +212,8 @@ def made(graph_ptr: list[int], edge_ptr: list[int], *edges: tuple[int, int]) -> 
         (lambda: made([0, 2, 2, 5], [0, 0, 1, 2], (0, 0), (2, 1)), "graph 1 has 0 nodes.* the source 0"),
         (lambda: made([0, 2], [0, 1], (0, -1)), "graph 0 has 2 nodes.* the destination -1"),
         (lambda: made([0, 2**31], [0, 0]), "2147483648 rows"),
-        (lambda: Union.of(torch.zeros(2), torch.zeros(2), torch.zeros(2, 0).long()), "must be integers"),
-        (lambda: Union.of(torch.zeros(2).long(), torch.zeros(2).long(), torch.zeros(3, 0).long()), r"\[2, E\]"),
+        (lambda: Union(torch.zeros(2), torch.zeros(2), torch.zeros(2, 0).long()), "must be integers"),
+        (lambda: Union(torch.zeros(2).long(), torch.zeros(2).long(), torch.zeros(3, 0).long()), r"\[2, E\]"),
     ],
 )
 def test_what_is_no_union_is_refused(make: Callable[[], Union], problem: str) -> None:
@@ -223,15 +222,15 @@ def test_what_is_no_union_is_refused(make: Callable[[], Union], problem: str) ->
 
 
 @over_cases
-def test_what_is_no_batch_is_refused(kernels: Kernels, threads: int) -> None:
-    graphs, last = union(kernels, threads), len(SQUARE)
+def test_what_is_no_batch_is_refused(kernels: Kernels) -> None:
+    graphs, last = union(kernels), len(SQUARE)
     for ids in ([0, last], [-1]):
-        with pytest.raises(GraphError, match=f"no graph {ids[-1]}; the {last} graphs are numbered from 0"):
+        with pytest.raises(GraphError, match=f"graph index {ids[-1]} is outside the range of 0 to {last - 1}"):
             batch(graphs, torch.tensor(ids))
     with pytest.raises(GraphError, match="vector of integers"):
         batch(graphs, torch.tensor([0.0]))
     with pytest.raises(GraphError, match=f"there are {int(NODES.sum())} nodes"):
         graphs.gather(torch.tensor([0]), torch.zeros(3, 2))
-    large = Union.of(torch.tensor([0, 10**6]), torch.tensor([0, 0]), torch.zeros(2, 0).int(), kernels)
+    large = Union(torch.tensor([0, 10**6]), torch.tensor([0, 0]), torch.zeros(2, 0).int(), kernels)
     with pytest.raises(GraphError, match="3000000000 rows"):
         batch(large, torch.zeros(3000).long())

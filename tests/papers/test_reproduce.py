@@ -315,15 +315,20 @@ def test_ctrl_c_keeps_everything_and_the_same_call_goes_on(fake: str, tmp_path: 
 
 
 def test_progress_tells_what_runs(fake: str, tmp_path: Path) -> None:
-    seen: list[papers.Progress] = []
-    reproduced(fake, tmp_path, Cells(), on_event=seen.append)
-    assert [(one.cell, one.what) for one in seen][:3] == [
+    seen: list[tuple[str, str]] = []
+    shown: list[str] = []
+
+    def hear(record: Reproduction, cell: str, step: str) -> None:
+        seen.append((cell, step))
+        shown.append(report.progress(record, cell, step)[0].splitlines()[-1])
+
+    reproduced(fake, tmp_path, Cells(), on_event=hear)
+    assert seen[:3] == [
         ("gcn", ""),
         ("gcn", "working"),
         ("gcn", "pyg, parity check"),
     ]
-    assert {one.total for one in seen} == {3}
-    assert [one.done for one in seen if not one.what] == [0, 1, 2]
+    assert [line for line in shown if "," not in line] == ["gcn (1 of 3)", "sage (2 of 3)", "gin (3 of 3)"]
 
 
 def test_another_grid_in_the_same_folder_is_refused_and_force_replaces_it(fake: str, tmp_path: Path) -> None:

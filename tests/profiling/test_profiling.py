@@ -15,12 +15,13 @@ from torch.autograd.profiler_util import EventList, FunctionEvent
 from torch.nn import Linear, ModuleList, Sequential
 
 import gnnbench
+from gnnbench import profiling
 from gnnbench.api import _configs as configs
 from gnnbench.backends import cuda
 from gnnbench.errors import ConfigError
 from gnnbench.kinds import profile as report
 from gnnbench.ops.kernels import Kernels
-from gnnbench.profiling import Profile, _events, check
+from gnnbench.profiling import Profile, check
 from gnnbench.report import page
 from gnnbench.report.page import Stored
 from tests.support.commands import run
@@ -142,7 +143,7 @@ def test_layers_are_ranges_and_what_lies_within_has_no_hooks() -> None:
     inner = Sequential(Linear(2, 2))
     model = torch.nn.Module()
     model.convs, model.drop = ModuleList([inner]), Linear(2, 2)
-    with _events.layers(model):
+    with profiling.layers(model):
         assert [bool(module._forward_hooks) for module in (model, inner, inner[0], model.drop)] == [
             True,
             True,
@@ -181,7 +182,7 @@ def test_a_backward_pass_in_a_thread_of_its_own_counts_with_its_layers() -> None
         use_device="cuda",
     )
     events._build_tree()
-    rows = {(row.phase, row.layer, row.op): row for row in _events.ops(events, 1, on_gpu=True)}
+    rows = {(row.phase, row.layer, row.op): row for row in profiling.ops(events, 1, on_gpu=True)}
     between = "(between ops)"
     microseconds = {place: round(row.time_s * 1e6) for place, row in rows.items()}
     assert microseconds == {
@@ -200,8 +201,8 @@ def test_a_backward_pass_in_a_thread_of_its_own_counts_with_its_layers() -> None
 
 def test_memory_over_time_keeps_its_peak_when_thinned() -> None:
     points = [(float(time), 5 + (time == 777)) for time in range(10_000)]
-    thinned = _events.thinned(points, limit=100)
+    thinned = profiling.thinned(points, limit=100)
     assert len(thinned) == 100
     assert max(size for _, size in thinned) == 6
     assert thinned[-1][0] == 9999
-    assert _events.thinned(points[:100], limit=100) == points[:100]
+    assert profiling.thinned(points[:100], limit=100) == points[:100]

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from gnnbench import config, papers, registry, units
 from gnnbench.benchmarks import layers as benchmark
-from gnnbench.benchmarks.negatives import NegativesBench
+from gnnbench.benchmarks.draws import NegativesBench
 from gnnbench.benchmarks.records import BF16, Bench
 from gnnbench.comparison.record import Comparison, Row
 from gnnbench.inference._record import Inference

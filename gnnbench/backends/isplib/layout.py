@@ -12,9 +12,10 @@ from gnnbench.backends.isplib import _compiled
 from gnnbench.backends.isplib._base import BaseKernels
 from gnnbench.backends.isplib.workspace import in_huge_pages
 from gnnbench.graph import Compressed
-from gnnbench.graph.layout import Members, Picked, Rows, refuse, signed
+from gnnbench.graph.layout import Members, Picked, Rows, check_range, signed
 
 native_layout, native_collate, native_negatives = map(_compiled.load, ("layout", "collate", "negatives"))
+THREADS = 1  # of batches, as another core trains meanwhile
 
 
 class LayoutKernels(BaseKernels):
@@ -56,29 +57,27 @@ class LayoutKernels(BaseKernels):
     def starts(self, ptr: Tensor, ids: Tensor) -> Tensor:
         starts, num_graphs = torch.empty(ids.numel() + 1, dtype=torch.int64), ptr.numel() - 1
         if not native_collate.starts(ptr=ptr, ids=ids, out=starts, count=ids.numel(), graphs=num_graphs):
-            refuse(ids, num_graphs)
+            check_range("graph", ids, num_graphs)
         return starts
 
-    def take(
-        self, ptr: Tensor, ids: Tensor, starts: Tensor, size: int, values: Tensor, threads: int = 1
-    ) -> Tensor:
+    def take(self, ptr: Tensor, ids: Tensor, starts: Tensor, size: int, values: Tensor) -> Tensor:
         if not values.is_contiguous() or values.device.type != "cpu":
-            return super().take(ptr, ids, starts, size, values, threads)
+            return super().take(ptr, ids, starts, size, values)
         out = in_huge_pages(torch.empty(size, *values.shape[1:], dtype=values.dtype))
         row_bytes = prod(values.shape[1:]) * values.itemsize
         tensors = {"ptr": ptr, "ids": ids, "starts": starts, "values": values, "out": out}
         sizes = {"count": ids.numel(), "graphs": ptr.numel() - 1, "row_bytes": row_bytes}
-        native_collate.take(threads, **tensors, **sizes)
+        native_collate.take(THREADS, **tensors, **sizes)
         return out
 
-    def edge_index(self, edge_ptr: Tensor, picked: Picked, edge_index: Tensor, threads: int = 1) -> Tensor:
+    def edge_index(self, edge_ptr: Tensor, picked: Picked, edge_index: Tensor) -> Tensor:
         out = torch.empty(2, picked.num_edges, dtype=torch.int64)
         sizes = {"graphs": edge_ptr.numel() - 1, "num_edges": edge_index.size(1), "out_edges": picked.num_edges}
         tensors = {"edge_ptr": edge_ptr, "edge_index": edge_index, "out": out}
-        native_collate.edge_index(threads, **tensors, **_batch(picked), **sizes)
+        native_collate.edge_index(THREADS, **tensors, **_batch(picked), **sizes)
         return out
 
-    def rows(self, members: Members, picked: Picked, transposed: bool, threads: int = 1) -> Rows:
+    def rows(self, members: Members, picked: Picked, transposed: bool) -> Rows:
         copies = 2 if transposed else 1
         rowptrs = [torch.empty(picked.num_nodes + 1, dtype=torch.int64) for _ in range(copies)]
         cols = [torch.empty(picked.num_edges, dtype=torch.int32) for _ in range(copies)]
@@ -86,7 +85,7 @@ class LayoutKernels(BaseKernels):
         out = Rows(rowptrs[0], cols[0], edge_id, *rowptrs[1:], *cols[1:])
         outs = {f"out_{name}": tensor for name, tensor in out._asdict().items()}
         graphs = len(members.graph_ptr) - 1
-        native_collate.rows(threads, **members._asdict(), **_batch(picked), **outs, graphs=graphs)
+        native_collate.rows(THREADS, **members._asdict(), **_batch(picked), **outs, graphs=graphs)
         return out
 
     def draw_pairs(

@@ -119,7 +119,7 @@ def prepare(config: Run, model: Module, backend: Backend, dataset: GraphsDataset
             f"set model.readout to {remedy}"
         )
     bindings = backend.bind(model)
-    union = Union.of(
+    union = Union(
         dataset.graph_ptr.to(backend.device),
         dataset.edge_ptr.to(backend.device),
         dataset.edge_index.to(backend.device),

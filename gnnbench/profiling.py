@@ -1,24 +1,44 @@
-"""Ranges of phases and layers, and from the events of PyTorch's profiler to rows: the time of every op."""
+"""Where the time of an epoch goes: a few epochs under PyTorch's profiler, beside as many that are only timed.
+
+Phases and layers are ranges, from which events of the profiler become rows; the trace tells memory over time.
+"""
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
+import statistics
+import tempfile
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+import torch
 from pydantic import Field
 from torch.autograd import DeviceType
 from torch.nn import Module, ModuleDict
-from torch.profiler import record_function
+from torch.profiler import ProfilerActivity, record_function
 
-from gnnbench.measure import clock
-from gnnbench.results.schema import Record
+from gnnbench.config import Run
+from gnnbench.datasets import Roots
+from gnnbench.errors import ConfigError
+from gnnbench.measure import clock, memory
+from gnnbench.results import files
+from gnnbench.results.schema import Binding, OfRun, Record, Result
+from gnnbench.training import run
+from gnnbench.training.loop import Trainer
 
+if TYPE_CHECKING:
+    from gnnbench.backends.base import Backend
+    from gnnbench.training.batching._batch import Batching
+
+TRACES = (".json", ".json.gz")
 BETWEEN = "(between ops)"  # Python, and what starts and ends ops
 OURS = "gnnbench::"
 NODE = "autograd::engine::evaluate_function: "  # a step of the backward pass, by the name of its gradient
@@ -56,8 +76,127 @@ class Memory(Record):
     peak_bytes: int
 
 
+class Profile(OfRun):
+    """Everything known about the profile of a run; fields that it never reached are None or empty."""
+
+    bindings: list[Binding] = Field([], description="which conv ran on which kernels")
+    epochs: int = Field(description="that were profiled; as many were timed before, without the profiler")
+    timed_epoch_s: float | None = Field(None, description="median epoch without the profiler")
+    epoch_s: float | None = Field(None, description="median epoch under it")
+    slowdown: float | None = Field(None, description="the second over the first")
+    loading_s: float | None = Field(None, description="making the batches of an epoch, in whichever thread")
+    ops: list[Op] = Field([], description="the one that takes longest first")
+    memory: Memory | None = None
+    trace: str = Field("", description="file of the Chrome trace")
+    peak_memory_bytes: int | None = Field(None, description="of the process or device, in the timed epochs")
+    warnings: list[str] = Field([], description="doubts about the timed epochs")
+
+    @property
+    def on_gpu(self) -> bool:
+        return any(op.device_s is not None for op in self.ops)
+
+    @property
+    def exit_code(self) -> int:
+        """0, or 1 where it did not come to its end."""
+        return 0 if self.status == "ok" else 1
+
+
+def check(config: Run, epochs: int, trace: Path | None = None) -> None:
+    """Raise ConfigError for what cannot be profiled, before anything runs."""
+    problems = []
+    if epochs < 1:
+        problems.append(f"epochs: a profile needs at least one, found {epochs}")
+    if trace is not None and not trace.name.endswith(TRACES):
+        problems.append(f"{trace}: a trace is written as {' or '.join(TRACES)}; give the file such a name")
+    if config.train.cuda_graph:
+        problems.append("train.cuda_graph: a recorded step is one launch, where no op shows; profile without it")
+    if problems:
+        raise ConfigError(*problems)
+
+
+def profile(
+    config: Run,
+    *,
+    epochs: int = 3,
+    roots: Roots,
+    out: Path | None = None,
+    trace: Path | None = None,
+    on_event: Callable[[run.Event], None] | None = None,
+) -> Profile:
+    """Train as `config` says, warm-up and `epochs` timed epochs, then as many under PyTorch's profiler.
+
+    A profile that did not come to its end says so in `status` and `reason`.
+
+    Args:
+        config: whose number of epochs, repeats, patience and checkpoints do not apply.
+        out: the folder for `profile.json`, or None to write nothing.
+        trace: the file for a Chrome trace of the profiled epochs.
+        on_event: as of `run.run`.
+
+    Raises:
+        ConfigError: a bad value.
+        DatasetError: the data are missing, broken or cannot be trained on.
+        GnnbenchError: a file cannot be written.
+    """
+    check(config, epochs, trace)
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or the profiler reports its start on standard error
+    planned = config.measure.warmup + epochs
+    train = {"epochs": planned, "eval_every": planned, "repeats": 1, "patience": 0, "checkpoint_every": 0}
+    config = config.changed(train=train)
+    profiler = _Profiler(config, epochs)
+    result = run.run(config, roots=roots, out=None, on_event=on_event, inspect=profiler)
+    shared = Profile.model_fields.keys() & Result.model_fields.keys() - {"epoch_s", "loading_s"}
+    record = Profile(epochs=epochs, **{name: getattr(result, name) for name in shared})
+    if result.status == "ok" and result.epoch_s:
+        profiler.tell(record, result.epoch_s.median, trace)
+    if out:
+        files.save_json(record, out / "profile.json")
+    return record
+
+
+class _Profiler:
+    """Profiler that a run calls after its last timed epoch."""
+
+    def __init__(self, config: Run, epochs: int) -> None:
+        self.config, self.epochs = config, epochs
+        self.epoch_s: list[float] = []
+        self.loading_s: list[float] = []
+
+    def __call__(self, backend: Backend, model: torch.nn.Module, batching: Batching, ends: Any) -> None:
+        """Train on, under the profiler."""
+        self.on_gpu = backend.device.type == "cuda"
+        recorder = clock.Recorder(0, clock.of(backend.device), memory.meter(backend.device))
+        phase = partial(_ranged, recorder)
+        trainer = Trainer(model, batching, self.config.train, self.config.train.seed)
+        activities = [ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * self.on_gpu]
+        self.profiler = torch.profiler.profile(activities=activities, profile_memory=True)
+        with layers(model):
+            trainer.train()  # makes what the optimizer keeps, and compiles again where hooks are compiled too
+            with self.profiler:
+                for number in range(1, self.epochs + 1):
+                    with recorder.epoch(), record_function(EPOCH):
+                        loss = trainer.train(phase)
+                    self.epoch_s.append(recorder.sample(0, number, trainer.check(loss)).epoch_s)
+                    self.loading_s += [batching.loading_s] * batching.loads
+
+    def tell(self, record: Profile, timed_epoch_s: float, trace: Path | None) -> None:
+        """Put what was seen into the record, and the trace into its file."""
+        record.timed_epoch_s, record.epoch_s = timed_epoch_s, statistics.median(self.epoch_s)
+        record.slowdown = record.epoch_s / timed_epoch_s
+        record.loading_s = statistics.median(self.loading_s) if self.loading_s else None
+        record.ops = ops(self.profiler.events(), self.epochs, on_gpu=self.on_gpu)
+        with tempfile.TemporaryDirectory() as folder:
+            written = Path(folder, "trace.json")
+            self.profiler.export_chrome_trace(str(written))
+            record.memory = _memory(written, on_gpu=self.on_gpu)
+            if trace is not None:
+                content = written.read_bytes()
+                files.save_bytes(gzip.compress(content) if trace.suffix == ".gz" else content, trace)
+                record.trace = str(trace)
+
+
 @contextmanager
-def phase(recorder: clock.Recorder, name: str) -> Iterator[None]:
+def _ranged(recorder: clock.Recorder, name: str) -> Iterator[None]:
     """A phase of a recorder, as a range too."""
     with record_function(PHASE + name), recorder.phase(name):
         yield
@@ -81,19 +220,15 @@ def layers(model: Module) -> Iterator[None]:
     def leave(*_: Any) -> None:
         opened.pop().__exit__(None, None, None)
 
-    handles = []
-    for path, module in model.named_modules():
-        parent, _, own = path.rpartition(".")
-        entry = own.isdecimal() or isinstance(getattr(model, parent, None), ModuleDict)
-        # An entry of a list or dict is a layer, too, and so is the conv of a relation, whose name is in brackets.
-        if path.count(".") <= entry or own.startswith("<"):
-            handles.append(module.register_forward_pre_hook(enter(path or "model")))
-            handles.append(module.register_forward_hook(leave, always_call=True))
-    try:
+    with ExitStack() as hooks:
+        for path, module in model.named_modules():
+            parent, _, own = path.rpartition(".")
+            entry = own.isdecimal() or isinstance(getattr(model, parent, None), ModuleDict)
+            # An entry of a list or dict is a layer, too, as is the conv of a relation, whose name is in brackets.
+            if path.count(".") <= entry or own.startswith("<"):
+                hooks.callback(module.register_forward_pre_hook(enter(path or "model")).remove)
+                hooks.callback(module.register_forward_hook(leave, always_call=True).remove)
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 @dataclass
@@ -212,7 +347,7 @@ def _ours(event: Event) -> Iterator[Event]:
             yield from _ours(child)
 
 
-def memory(trace: Path, *, on_gpu: bool) -> Memory | None:
+def _memory(trace: Path, *, on_gpu: bool) -> Memory | None:
     """The tensors of a device over time; None if the trace tells nothing of them."""
     events = json.loads(trace.read_text(encoding="utf-8"))["traceEvents"]
     starts = sorted(event["ts"] for event in events if event.get("name") == EPOCH and event.get("ph") == "X")
