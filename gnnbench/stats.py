@@ -1,15 +1,17 @@
-"""Medians, intervals and ratios of noisy times; pure functions of lists, seeded and without a clock."""
+"""Groups, medians, intervals and ratios of noisy times; pure functions of lists, seeded and without a clock."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 RESAMPLES = 2000
 
+K = TypeVar("K")
+T = TypeVar("T")
 Floats = NDArray[np.float64]
 Rounds = Sequence[Sequence[float]]  # one inner sequence per process that was measured
 
@@ -20,6 +22,14 @@ class Interval(NamedTuple):
     value: float
     low: float
     high: float
+
+
+def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """Lists of items by their key, in the order in which they come."""
+    groups: dict[K, list[T]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
 
 
 def mad(samples: Sequence[float]) -> float:

@@ -52,7 +52,7 @@ def counted(number: int, noun: str) -> str:
 
 def power(value: float) -> str:
     """A small number by its size: `"3e-7"`."""
-    return f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e+")
+    return f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e+") if value else "0"
 
 
 def digits(value: float) -> str:

@@ -16,15 +16,10 @@ from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
 
 @dataclass(frozen=True)
 class ResolvedRun:
-    """A run that several backends train alike, validated; made by `resolve`.
+    """A run that several backends train alike, validated; made by `resolve`."""
 
-    Attributes:
-        backends: `"NAME[:key=value]..."`, a row of the table each.
-        config: what all share, as it is stored: whole, but for options of backends that the user left alone.
-    """
-
-    backends: list[str]
-    config: dict[str, Any]
+    backends: list[str]  # `"NAME[:key=value]..."`, a row of the table each
+    config: dict[str, Any]  # what all share, as it is stored, without options of backends that were left alone
 
     def of(self, backend: str) -> dict[str, Any]:
         """Return what a backend runs: its own options before those that all share."""
@@ -83,17 +78,13 @@ def difference(old: dict[str, Any], new: dict[str, Any]) -> str:
 
 def _rows(run: Run, specs: Sequence[str]) -> list[str]:
     """Every backend as it is, and beside it what `run` asks for: recorded steps, products in bfloat16, both."""
-    asked = {"cuda_graph=true": run.train.cuda_graph, "precision=bf16": run.train.precision == "bf16"}
+    asked = ["cuda_graph=true"] * run.train.cuda_graph + ["precision=bf16"] * (run.train.precision == "bf16")
     result = [*specs]
-    for option in (option for option, is_asked in asked.items() if is_asked):
-        result = [row for spec in result for row in _without_and_with(option, spec)]
+    for option in asked:
+        key = option.partition("=")[0]
+        decided = {spec: key in backend_sections(spec)[1]["train"] for spec in result}  # by its own options
+        result = [row for spec in result for row in [spec, *[f"{spec}:{option}"] * (not decided[spec])]]
     return list(dict.fromkeys(result))
-
-
-def _without_and_with(option: str, spec: str) -> list[str]:
-    """The backend twice, unless its own options decide."""
-    decided = option.partition("=")[0] in backend_sections(spec)[1]["train"]
-    return [spec] if decided else [spec, f"{spec}:{option}"]
 
 
 def _needs_gpu(spec: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from gnnbench import units
 from gnnbench.report import tables
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 AROUND = 6  # lines of a picture beside its title and rows: blanks, heading of two lines, rule, what is left out
-
-V = TypeVar("V", bound="View")
 
 
 class View:
@@ -36,7 +34,7 @@ class View:
         self._live = Live(console=console, auto_refresh=False, transient=True)
         self._output: Any = None  # of a notebook's cell
 
-    def __enter__(self: V) -> V:
+    def __enter__(self) -> Any:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -45,7 +43,6 @@ class View:
             self._display("")
 
     def __call__(self, *event: Any) -> None:
-        """Show an event."""
         line, table = self._progress(*event)
         if table:
             self.draw(line, table)

@@ -83,10 +83,7 @@ class BackendParity(Record):
     reason: str = ""
     worst_tensor: str | None = None
     tolerance: float = Field(TOLERANCE, description="what it was judged by: its own where it states one")
-    autocasts: float = Field(
-        0.0,
-        description="so many times what autocast moves a tensor of the reference may it differ, if more",
-    )
+    autocasts: float = Field(0.0, description="it may differ by so many times what autocast moves the reference")
     rel_rms: float | None = Field(None, description="that of the worst tensor")
     tensors: dict[str, TensorError] = Field(
         {}, description="by name: logits and every gradient of both steps, and what attention dropout does"
